@@ -1,0 +1,87 @@
+"""Argument checks, shared by losses, metrics and calibrators.
+
+They read only shapes, dtypes and Python option values, so they cost nothing under ``jit``. Each raises ``TypeError``
+for a wrong kind and ``ValueError`` for a wrong shape or value, naming the argument, what it was and what was expected.
+"""
+
+from collections.abc import Iterable
+import difflib
+import math
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+
+def floating(x, name: str) -> Array:
+  """``x`` as an array of float32 or wider; ``TypeError`` unless it is floating point."""
+  x = jnp.asarray(x)
+  if not jnp.issubdtype(x.dtype, jnp.floating):
+    raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")
+  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = False) -> tuple[Array, Array]:
+  """``scores`` ``[..., K]`` and their ``labels``: ints ``[...]`` or, where ``soft``, also floats ``[..., K]``."""
+  scores, labels = floating(scores, name), jnp.asarray(labels)
+  if scores.ndim < 1 or scores.shape[-1] < 2:
+    raise ValueError(f"{name} must have at least 2 classes on the last axis: got shape {scores.shape}.")
+  if jnp.issubdtype(labels.dtype, jnp.floating):
+    if not soft:
+      raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}): got dtype {labels.dtype}.")
+    if labels.shape != scores.shape:
+      raise ValueError(f"float labels must have the shape of {name}: "
+                       f"got {name} {scores.shape} and labels {labels.shape}.")
+    return scores, labels.astype(scores.dtype)
+  if not jnp.issubdtype(labels.dtype, jnp.integer):
+    raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}): got dtype {labels.dtype}.")
+  if labels.shape != scores.shape[:-1]:
+    raise ValueError(f"labels must have the shape of {name} without its last axis: "
+                     f"got {name} {scores.shape} and labels {labels.shape}.")
+  return scores, labels
+
+
+def rank(x: Array, ndim: int, name: str, layout: str) -> None:
+  """``ValueError`` unless ``x`` has ``ndim`` axes; ``layout`` says which, as in ``"[N, K]"``."""
+  if x.ndim != ndim:
+    raise ValueError(f"{name} must have shape {layout}: got shape {x.shape}.")
+
+
+def mask(where, shape: tuple[int, ...]) -> Array | None:
+  """``where`` as a bool array of ``shape``, or None."""
+  if where is None:
+    return None
+  where = jnp.asarray(where)
+  if where.dtype != jnp.bool_:
+    raise TypeError(f"where must be boolean: got dtype {where.dtype}.")
+  if where.shape != shape:
+    raise ValueError(f"where must have shape {shape}, one value per example: got shape {where.shape}.")
+  return where
+
+
+def choice(name: str, value, known: Iterable) -> None:
+  """``ValueError`` unless ``value`` is one of ``known``; a near miss is suggested."""
+  known = list(known)
+  if any(type(value) is type(k) and value == k for k in known):
+    return
+  near = difflib.get_close_matches(value, map(str, known), n=1) if isinstance(value, str) else []
+  hint = f" Did you mean {near[0]!r}?" if near else ""
+  raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}: got {value!r}.{hint}")
+
+
+def number(name: str, value, *, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
+           open_high: bool = False, integer: bool = False) -> None:
+  """Checks that a Python number lies in ``[low, high]`` (open ends on request). Traced values pass unread."""
+  if isinstance(value, jax.core.Tracer):
+    return
+  kinds = (int,) if integer else (int, float)
+  if isinstance(value, bool) or not (isinstance(value, kinds) or getattr(value, "ndim", None) == 0):
+    raise TypeError(f"{name} must be {'an integer' if integer else 'a number'}: got {value!r}.")
+  value = float(value)
+  below = value <= low if open_low else value < low
+  above = value >= high if open_high else value > high
+  if below or above or math.isnan(value) or math.isinf(value):
+    left = "(" if open_low or low == -math.inf else "["
+    right = ")" if open_high or high == math.inf else "]"
+    raise ValueError(f"{name} must be in {left}{low:g}, {high:g}{right}: got {value:g}.")

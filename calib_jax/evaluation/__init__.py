@@ -1,0 +1,1 @@
+"""From predictions to tables of metrics with intervals, before and after each calibrator."""

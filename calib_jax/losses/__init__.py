@@ -1,0 +1,1 @@
+"""Losses for training calibrated classifiers: pure functions ``(logits, labels) -> loss``."""

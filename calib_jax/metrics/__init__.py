@@ -1,0 +1,1 @@
+"""Metrics of calibration and accuracy: pure functions of probabilities and labels."""

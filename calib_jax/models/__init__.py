@@ -1,0 +1,1 @@
+"""Flax modules, found by name."""

@@ -1,0 +1,1 @@
+"""The training engine: state, steps, schedules, checkpoints and the loop."""
