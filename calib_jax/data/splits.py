@@ -1,0 +1,80 @@
+"""Examples, and splits that depend on nothing but the labels and a seed."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from calib_jax.errors import UserError
+
+
+class Examples(NamedTuple):
+  """Images uint8 ``[N, H, W, C]`` and their labels int32 ``[N]``, on the host."""
+
+  images: np.ndarray
+  labels: np.ndarray
+
+  def take(self, index: np.ndarray) -> "Examples":
+    """The examples at ``index``, in its order."""
+    return Examples(self.images[index], self.labels[index])
+
+
+class Splits(NamedTuple):
+  """A data set: disjoint splits, the number of classes, and the mean and deviation of ``train / 255`` by channel."""
+
+  train: Examples
+  validation: Examples
+  test: Examples
+  num_classes: int
+  mean: np.ndarray
+  std: np.ndarray
+
+
+def stratified(labels: np.ndarray, fraction: float, seed: int, *, salt: int = 0) -> tuple[np.ndarray, np.ndarray]:
+  """Indices ``(rest, part)``, both ascending: ``part`` holds ``fraction`` of the examples, of each class its share.
+
+  Shares that are not whole are rounded so that the sizes add up to ``round(fraction * N)`` (largest remainders first).
+  Raises UserError where the fraction leaves either side empty.
+  """
+  classes, counts = np.unique(labels, return_counts=True)
+  size = round(fraction * len(labels))
+  if not 0 < size < len(labels):
+    raise UserError(f"a fraction of {fraction:g} of {len(labels)} examples leaves an empty split: "
+                    "choose one nearer 0.5.")
+  rng = np.random.default_rng((seed, salt))
+  share = fraction * counts
+  take = np.floor(share).astype(int)
+  order = np.argsort(take - share, kind="stable")
+  take[order[: size - take.sum()]] += 1
+  part = [rng.permutation(np.flatnonzero(labels == c))[:t] for c, t in zip(classes, take, strict=True)]
+  part = np.sort(np.concatenate(part))
+  return np.setdiff1d(np.arange(len(labels)), part), part
+
+
+def with_validation(train: Examples, test: Examples, num_classes: int, fraction: float, seed: int) -> Splits:
+  """Splits ``train`` into training and validation parts, and measures the training part's channels."""
+  rest, part = stratified(train.labels, fraction, seed)
+  validation, train = train.take(part), train.take(rest)
+  # Sums by pixel value: exact, and no float copy of the images.
+  pixels = train.images.reshape(-1, train.images.shape[-1])
+  histogram = np.stack([np.bincount(channel, minlength=256) for channel in pixels.T])
+  value = np.arange(256) / 255
+  mean = histogram @ value / len(pixels)
+  std = np.sqrt(histogram @ value**2 / len(pixels) - mean**2)
+  # A channel that never changes carries nothing: dividing by 1 leaves it at 0.
+  std = np.where(std > 1e-6, std, 1.0)
+  return Splits(train, validation, test, num_classes, mean.astype(np.float32), std.astype(np.float32))
+
+
+def checked(images: np.ndarray, labels: np.ndarray, source: str) -> Examples:
+  """``Examples`` of arrays that came from ``source``; UserError, naming it, where a shape, dtype or label is wrong."""
+  if images.ndim == 3:
+    images = images[..., None]
+  if images.ndim != 4 or images.dtype != np.uint8:
+    raise UserError(f"{source}: images must be uint8 of shape [N, H, W, C] or [N, H, W], "
+                    f"not {images.dtype} of shape {images.shape}.")
+  if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) != len(images):
+    raise UserError(f"{source}: labels must be integers of shape [{len(images)}], one for each image, "
+                    f"not {labels.dtype} of shape {labels.shape}.")
+  if len(labels) == 0 or labels.min() < 0:
+    raise UserError(f"{source}: labels must be 0 or more, and there must be at least one.")
+  return Examples(images, labels.astype(np.int32))
