@@ -1,0 +1,24 @@
+# Set-up and the two commands of the README. Needs git, make, Python >= 3.11 and its venv.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+
+.PHONY: demo test lint clean
+
+demo: .venv/ready
+	$(BIN)/python main.py --config=configs/digits_savuc.py --workdir=runs/digits_savuc
+
+test: .venv/ready lint
+	$(BIN)/python -m pytest
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+
+.venv/ready: requirements.txt
+	@test -n "$(PYTHON)" || { echo "calib_jax needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+clean:
+	rm -rf .venv runs .pytest_cache .ruff_cache

@@ -1,0 +1,81 @@
+"""Splits and batches: disjoint, stratified, whole, and functions of their arguments alone."""
+
+import numpy as np
+import pytest
+
+from calib_jax import data
+from calib_jax.errors import UserError
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5, 0.9])
+def test_stratified_is_a_partition_with_each_class_its_share(fraction):
+  labels = np.repeat(np.arange(7), [3, 10, 11, 50, 100, 101, 7])
+  np.random.default_rng(0).shuffle(labels)
+  rest, part = data.stratified(labels, fraction, seed=3)
+  assert np.array_equal(np.sort(np.concatenate([rest, part])), np.arange(len(labels)))
+  assert len(part) == round(fraction * len(labels))
+  for c in range(7):
+    share = fraction * np.sum(labels == c)
+    assert abs(np.sum(labels[part] == c) - share) < 1
+
+
+def test_stratified_depends_on_the_seed_alone():
+  labels = np.arange(200) % 4
+  again, other = data.stratified(labels, 0.5, seed=1), data.stratified(labels, 0.5, seed=2)
+  np.testing.assert_array_equal(data.stratified(labels, 0.5, seed=1)[1], again[1])
+  assert not np.array_equal(again[1], other[1])
+
+
+def test_an_empty_split_is_refused():
+  with pytest.raises(UserError, match="leaves an empty split"):
+    data.stratified(np.zeros(4, int), 0.01, seed=0)
+
+
+def test_digits_are_split_60_20_20_with_all_examples_once():
+  splits = data.load("digits", seed=5, validation_fraction=0.25)
+  assert [len(p.labels) for p in (splits.train, splits.validation, splits.test)] == [1078, 360, 359]
+  rows = np.concatenate([p.images.reshape(len(p.labels), -1) for p in splits[:3]])
+  from sklearn.datasets import load_digits
+
+  original = np.round(load_digits().images.reshape(1797, -1) * 255 / 16).astype(np.uint8)
+  assert sorted(map(bytes, rows)) == sorted(map(bytes, original))
+  pixels = splits.train.images.astype(np.float64) / 255
+  np.testing.assert_allclose(splits.mean, [pixels.mean()], rtol=1e-5)
+  np.testing.assert_allclose(splits.std, [pixels.std()], rtol=1e-5)
+
+
+def _examples(n):
+  return data.Examples(np.arange(n, dtype=np.uint8).reshape(n, 1, 1, 1), np.arange(n, dtype=np.int32))
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 8])
+def test_an_epoch_holds_every_example_once_whatever_the_devices(num_devices):
+  examples = _examples(45)
+  for epoch in (0, 3):
+    seen, orders = [], []
+    for step in range(3 * epoch, 3 * epoch + 3):
+      batch = data.training_batch(examples, step, batch_size=16, num_devices=num_devices, seed=9)
+      assert batch["image"].shape == (num_devices, 16 // num_devices, 1, 1, 1)
+      flat = batch["label"].reshape(-1)[batch["mask"].reshape(-1)]
+      np.testing.assert_array_equal(batch["image"].reshape(-1)[: len(flat)], flat)
+      one = data.training_batch(examples, step, batch_size=16, num_devices=1, seed=9)
+      np.testing.assert_array_equal(batch["label"].reshape(-1), one["label"].reshape(-1))
+      seen.extend(flat)
+      orders.append(flat)
+    assert sorted(seen) == list(range(45))
+    assert [len(o) for o in orders] == [16, 16, 13]
+
+
+def test_epochs_and_seeds_have_orders_of_their_own():
+  def first(step, seed):
+    return data.training_batch(_examples(45), step, batch_size=45, num_devices=1, seed=seed)["label"].tolist()
+
+  assert len({tuple(first(s, seed)[0]) for s in (0, 1, 2) for seed in (0, 1)}) == 6
+
+
+def test_in_order_pads_only_the_last_batch():
+  batches = list(data.in_order(_examples(13), 8, 4))
+  labels = np.concatenate([b["label"].reshape(-1) for b in batches])
+  mask = np.concatenate([b["mask"].reshape(-1) for b in batches])
+  np.testing.assert_array_equal(labels[mask], np.arange(13))
+  np.testing.assert_array_equal(mask, np.arange(16) < 13)
