@@ -1,7 +1,10 @@
 """Data sets by name: the embedded digits, a user's own ``.npz``, and TensorFlow Datasets."""
 
 from collections.abc import Callable
+import logging
 import os
+import socket
+import urllib.parse
 import zipfile
 
 import numpy as np
@@ -68,9 +71,12 @@ def tfds(*, name: str, dir: str, validation_fraction: float, seed: int, **_) -> 
     raise UserError(f"data set {name!r} needs TensorFlow Datasets, which is not installed: "
                     "pip install 'calib-jax[data]'.") from error
   folder = os.path.expanduser(dir)
+  logging.getLogger("absl").setLevel(logging.ERROR)  # It warns of every folder that is not there yet.
   builder = tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False)
   if not builder.is_prepared():
     try:
+      # Without a network the download would retry for minutes.
+      socket.getaddrinfo(urllib.parse.urlparse(builder.info.homepage).hostname, 443)
       builder.download_and_prepare()
     except Exception as error:  # Whatever stops a download, the mend is the same.
       raise UserError(

@@ -13,6 +13,7 @@ statistics are shared; ``dtype`` is that of the computation, parameters stay flo
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax.numpy as jnp
 
 from calib_jax import checks
 from calib_jax.models.layers import BatchNorm
@@ -26,7 +27,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "simple_cnn": simple_
 __all__ = ["MLP", "MODELS", "BatchNorm", "SimpleCNN", "WideResNet", "get", "mlp", "simple_cnn", "wide_resnet"]
 
 
-def get(name: str, *, num_classes: int, **options) -> nn.Module:
+def get(name: str, *, num_classes: int, dtype="float32", **options) -> nn.Module:
   """The model by name with its options; an unknown name lists the known ones."""
   checks.choice("model name", name, MODELS)
-  return MODELS[name](num_classes=num_classes, **options)
+  return MODELS[name](num_classes=num_classes, dtype=jnp.dtype(dtype), **options)

@@ -1,0 +1,56 @@
+"""Predictions on disk: the border between whatever trained a classifier and everything that judges it."""
+
+import os
+import pathlib
+import tempfile
+from typing import NamedTuple
+import zipfile
+
+import numpy as np
+
+from calib_jax.errors import UserError
+
+
+class Predictions(NamedTuple):
+  """Logits float32 ``[N, K]`` and labels int32 ``[N]``; log-probabilities serve as logits."""
+
+  logits: np.ndarray
+  labels: np.ndarray
+
+
+def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray) -> None:
+  """Writes ``logits`` and ``labels`` as an ``.npz``, whole or not at all."""
+  with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+    np.savez(file, logits=logits, labels=labels)
+  os.replace(file.name, path)
+
+
+def load(path: str | pathlib.Path) -> Predictions:
+  """Reads ``logits`` or ``probs``, and ``labels``, without pickle. UserError where the file does not hold them.
+
+  Probabilities become logits by a logarithm, zeros by that of the smallest normal float32.
+  """
+  try:
+    with np.load(path, allow_pickle=False) as file:
+      arrays = {name: file[name] for name in file.files if name in ("logits", "probs", "labels")}
+  except FileNotFoundError as error:
+    raise UserError(f"there is no file {str(path)!r}.") from error
+  except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    raise UserError(f"{path} cannot be read as an .npz of plain arrays ({error}).") from error
+  if "labels" not in arrays or not arrays.keys() & {"logits", "probs"}:
+    raise UserError(f"{path} must hold labels, and logits or probs; it holds {', '.join(arrays) or 'none of them'}.")
+  labels, scores = arrays["labels"], arrays.get("logits", arrays.get("probs"))
+  if scores.ndim != 2 or not np.issubdtype(scores.dtype, np.floating) or scores.shape[1] < 2 or len(scores) == 0:
+    raise UserError(f"{path}: logits must be floats of shape [N, K], not {scores.dtype} of shape {scores.shape}.")
+  if labels.shape != scores.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+    raise UserError(f"{path}: labels must be integers of shape [{len(scores)}], "
+                    f"not {labels.dtype} of shape {labels.shape}.")
+  if labels.min() < 0 or labels.max() >= scores.shape[1]:
+    raise UserError(f"{path}: labels must be in [0, {scores.shape[1]}): they go from {labels.min()} to {labels.max()}.")
+  if not np.isfinite(scores).all():
+    raise UserError(f"{path}: {int((~np.isfinite(scores)).any(1).sum())} rows of its logits are not finite.")
+  if "logits" not in arrays:
+    if scores.min() < 0 or np.abs(scores.sum(1, dtype=np.float64) - 1).max() > 1e-3:
+      raise UserError(f"{path}: rows of probs must be 0 or more and sum to 1; save them as logits if they are scores.")
+    scores = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
+  return Predictions(scores.astype(np.float32), labels.astype(np.int32))

@@ -1,0 +1,1 @@
+"""Configs: one small ``get_config()`` a run."""

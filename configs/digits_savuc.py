@@ -1,0 +1,17 @@
+"""Digits, focal loss + soft AvUC, beside plain cross entropy; five seeds.
+
+Run: python main.py --config=configs/digits_savuc.py --workdir=runs/digits_savuc
+"""
+
+from configs import common
+
+
+def get_config():
+  """The demo: a small network on scikit-learn's embedded digits."""
+  config = common.get_config()
+  config.num_seeds = 5
+  config.compare_with_cross_entropy = True
+  config.loss.primary = dict(name="focal", gamma=1.0)
+  config.loss.secondary = dict(name="soft_avuc", threshold=0.5, temperature=1.0)
+  config.loss.weight = 0.5
+  return config

@@ -1,0 +1,196 @@
+"""Trains, recalibrates, evaluates and reports: one command, one run directory.
+
+python main.py --config=configs/digits_savuc.py --workdir=runs/digits_savuc
+
+Any field of the config can be changed on the command line: --config.training.num_steps=20.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+
+import jax
+from ml_collections import ConfigDict
+
+from calib_jax import calibrators, data, evaluation, training
+from calib_jax import config as run_config
+from calib_jax.errors import UserError
+
+# TensorFlow only reads data and writes events here: its start-up notices say nothing to the user.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+CROSS_ENTROPY = "cross_entropy"
+
+
+def main(arguments: list[str]) -> int:
+  """Runs the command line; returns the exit code: 0, or 2 for a mistake that the user can mend."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+  parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py")
+  parser.add_argument("--workdir", required=True, help="the run's directory, made where it is not there")
+  options, overrides = parser.parse_known_args(arguments)
+  try:
+    config = run_config.load(options.config, overrides)
+    run_config.check(config, jax.local_device_count())
+    run(config, pathlib.Path(options.workdir))
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  return 0
+
+
+def run(config: ConfigDict, workdir: pathlib.Path) -> None:
+  """Everything from data to report; all of it lands in ``workdir``."""
+  started = time.monotonic()
+  methods = {method_name(config): (config, workdir)}
+  if config.compare_with_cross_entropy:
+    methods = {CROSS_ENTROPY: (plain_cross_entropy(config), workdir / "baseline"), **methods}
+  write_config(config, workdir)
+  if not training.EVENTS:
+    say(training.NO_EVENTS)
+  calibrated = {}
+  for method, (method_config, folder) in methods.items():
+    train_seeds(method_config, folder, method)
+    calibrated[method] = calibrate(method_config, folder)
+  report(config, workdir, calibrated)
+  say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
+  for path in sorted(workdir.iterdir()):
+    say(f"  {path}{os.sep if path.is_dir() else ''}")
+
+
+def method_name(config: ConfigDict) -> str:
+  """How tables call what a config trains."""
+  secondary = f" + {config.loss.secondary.name}" if config.loss.secondary.name else ""
+  return config.loss.primary.name + secondary
+
+
+def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
+  """The same run with cross entropy alone as its loss."""
+  baseline = config.copy_and_resolve_references().unlock()
+  baseline.compare_with_cross_entropy = False
+  baseline.loss.primary = ConfigDict({"name": CROSS_ENTROPY})
+  baseline.loss.secondary = ConfigDict({"name": ""})
+  return baseline.lock()
+
+
+def seeds(config: ConfigDict) -> range:
+  """The seeds of a run, one model each."""
+  return range(config.seed, config.seed + config.num_seeds)
+
+
+def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str) -> None:
+  """Trains one model a seed; leaves metrics, checkpoints and predictions in ``folder``."""
+  predictions = folder / "predictions"
+  predictions.mkdir(parents=True, exist_ok=True)
+  log = training.MetricLog(folder)
+  for i, seed in enumerate(seeds(config)):
+    splits = data.load(seed=seed, **config.data)
+    label = f"{method}, seed {seed} ({i + 1}/{config.num_seeds})"
+    state, logits = training.train(config, splits, seed=seed, log=log, label=label)
+    for name, part in (("validation", splits.validation), ("test", splits.test)):
+      evaluation.save(predictions / f"{name}_seed{seed}.npz", logits[name], part.labels)
+    training.save(folder / "checkpoints" / f"seed{seed}", state)
+  log.close()
+
+
+def calibrate(config: ConfigDict, folder: pathlib.Path) -> dict[str, list[evaluation.Predictions]]:
+  """The test predictions in ``folder`` before and after each of the config's calibrators."""
+  fit, test = ([evaluation.load(folder / "predictions" / f"{name}_seed{seed}.npz") for seed in seeds(config)]
+               for name in ("validation", "test"))
+  labelled = {label: calibrators.get(**section) for label, section in config.evaluation.calibrators.items()}
+  return evaluation.calibrate(fit, test, labelled)
+
+
+def report(config: ConfigDict, workdir: pathlib.Path,
+           calibrated: dict[str, dict[str, list[evaluation.Predictions]]]) -> None:
+  """Writes ``results.json``, ``results.md``, the figure and the page, and prints the table."""
+  results = {method: evaluation.evaluate(parts, num_bins=config.evaluation.num_bins,
+                                         num_resamples=config.evaluation.num_resamples)
+             for method, parts in calibrated.items()}
+  rows = evaluation.to_rows(results)
+  note = (f"Test split, mean over {config.num_seeds} seed{'s' if config.num_seeds > 1 else ''}, with 95% bootstrap "
+          f"intervals over its examples; calibrators fitted on the validation split; ECE with "
+          f"{config.evaluation.num_bins} bins.")
+  table = evaluation.markdown(rows)
+  write_text(workdir / "results.json", json.dumps(results, indent=2) + "\n")
+  write_text(workdir / "results.md", f"{note}\n\n{table}")
+  say(f"\n{note}\n\n{table}")
+  missing = [name for name in ("matplotlib", "jinja2") if not importlib.util.find_spec(name)]
+  if missing:
+    say(f"no figure and no page: {' and '.join(missing)} not installed (pip install 'calib-jax[report]').")
+    return
+  from calib_jax import reports  # Matplotlib takes a second to import: not before training.
+
+  figure = workdir / "figures" / "reliability.png"
+  figure.parent.mkdir(exist_ok=True)
+  panels = [[reports.panel(f"{method}\ncalibrated by: {label}", parts[label], results[method][label]["ece"])
+             for label in parts] for method, parts in calibrated.items()]
+  reports.draw(panels, figure, num_bins=config.evaluation.num_bins)
+  reports.write(workdir / "report.html", title=f"{config.data.name}: {method_name(config)}", note=note, rows=rows,
+                figures=[figure], config=config.to_dict(), environment=environment())
+
+
+def write_config(config: ConfigDict, folder: pathlib.Path) -> None:
+  """Makes ``folder`` and says in it what runs there and on what. UserError where it holds another run."""
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UserError(f"--workdir: {folder} cannot be made ({error.strerror}).") from error
+  text = json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n"
+  path = folder / "config.json"
+  if path.exists() and path.read_text(encoding="utf-8") != text:
+    raise UserError(f"--workdir: {folder} holds a run of another config ({changed(path, text)}): "
+                    "give another --workdir, or delete it.")
+  write_text(path, text)
+  write_text(folder / "environment.json", json.dumps(environment(), indent=2) + "\n")
+
+
+def changed(path: pathlib.Path, text: str) -> str:
+  """Which keys differ between the config at ``path`` and ``text``."""
+  def flat(node, prefix=""):
+    if not isinstance(node, dict):
+      return {prefix[:-1]: node}
+    return {key: leaf for name, child in node.items() for key, leaf in flat(child, f"{prefix}{name}.").items()}
+
+  try:
+    before, now = flat(json.loads(path.read_text(encoding="utf-8"))), flat(json.loads(text))
+  except ValueError:
+    return "its config.json is damaged"
+  return ", ".join(sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))) + " differ"
+
+
+def environment() -> dict:
+  """Versions, devices and git revision, for whoever repeats the run."""
+  packages = ("jax", "jaxlib", "numpy", "flax", "optax", "orbax-checkpoint", "tensorflow-datasets")
+  versions = {}
+  for package in packages:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      versions[package] = importlib.metadata.version(package)
+  git = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=40"], capture_output=True, text=True,
+                       cwd=pathlib.Path(__file__).parent, check=False)
+  return {"python": platform.python_version(), "packages": versions, "git": git.stdout.strip() or None,
+          "devices": [str(device.device_kind) for device in jax.devices()], "system": platform.platform()}
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+  """Writes a file whole or not at all."""
+  partial = path.with_suffix(path.suffix + ".tmp")
+  partial.write_text(text, encoding="utf-8")
+  partial.replace(path)
+
+
+def say(text: str) -> None:
+  """Prints a line for the user at once."""
+  print(text, flush=True)
+
+
+if __name__ == "__main__":
+  sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""Running the project's programs as a user would: in a fresh process, some packages blocked as if not installed."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+BLOCKER = """
+import sys
+
+class Blocked:
+  def find_spec(self, name, path=None, target=None):
+    if name.split(".")[0] in {names!r}:
+      raise ModuleNotFoundError(f"No module named {{name!r}} (blocked)", name=name)
+
+sys.meta_path.insert(0, Blocked())
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name in {names!r} else find_spec(name, package)
+"""
+
+
+OFFLINE = """
+import socket
+
+def refuse(*args, **kwargs):
+  raise socket.gaierror("no network in this test")
+
+socket.getaddrinfo = refuse
+"""
+
+
+def python(*arguments, tmp_path, blocked=(), offline=False, num_devices=1, timeout=300):
+  """Runs ``python arguments`` from the project's root; returns the finished process, output as text."""
+  site = tmp_path / "site"
+  site.mkdir(exist_ok=True)
+  (site / "sitecustomize.py").write_text((BLOCKER.format(names=set(blocked)) if blocked else "")
+                                         + (OFFLINE if offline else ""))
+  environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "JAX_PLATFORMS": "cpu",
+                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices}"}
+  return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, check=False,
+                        env=environment, timeout=timeout)

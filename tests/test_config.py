@@ -1,0 +1,108 @@
+"""Configs: what is read, and the one sentence for everything that cannot work."""
+
+import pathlib
+
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax.errors import UserError
+
+ROOT = pathlib.Path(__file__).parent.parent
+DIGITS = str(ROOT / "configs/digits_savuc.py")
+
+
+def _load(*overrides, path=DIGITS, num_devices=1):
+  config = run_config.load(path, [f"--config.{o}" for o in overrides])
+  run_config.check(config, num_devices)
+  return config
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*_*.py")), ids=lambda p: p.stem)
+def test_every_config_is_valid_on_one_and_eight_devices(path):
+  if path.stem != "__init__":
+    _load(path=str(path), num_devices=1)
+    _load(path=str(path), num_devices=8)
+
+
+def test_overrides_take_the_type_of_the_field():
+  config = _load("training.num_steps=20", "loss.weight=2", "data.dir=/x", "compare_with_cross_entropy=false",
+                 "optimizer.boundaries=(0.5,)", "evaluation.calibrators.TS.objective=ece")
+  assert config.training.num_steps == 20
+  assert config.loss.weight == 2.0 and isinstance(config.loss.weight, float)
+  assert config.data.dir == "/x" and config.compare_with_cross_entropy is False
+  assert config.optimizer.boundaries == (0.5,)
+  assert config.evaluation.calibrators.TS.objective == "ece"
+
+
+def test_a_section_has_every_option_of_what_it_names():
+  config = _load("loss.secondary.name=soft_binned_ece", "loss.secondary.num_bins=10")
+  assert config.loss.secondary.num_bins == 10
+  assert config.loss.secondary.temperature == 0.01 and "threshold" not in config.loss.secondary
+  config = _load("loss.primary.name=cross_entropy", "loss.primary.label_smoothing=0.1", "loss.secondary.name=")
+  assert config.loss.primary.to_dict() == {"name": "cross_entropy", "label_smoothing": 0.1}
+  assert config.loss.secondary.to_dict() == {"name": ""}
+  assert _load("model.name=wide_resnet", "model.depth=16", "model.width=2").model.dtype == "float32"
+
+
+@pytest.mark.parametrize(("override", "message"), [
+  ("training.num_step=3", r"training\.num_step does not exist: training has .*num_epochs.*Did you mean 'num_steps'"),
+  ("trainin.num_steps=3", "trainin.num_steps does not exist: the config has .*training.*Did you mean 'training'"),
+  ("seed.x=3", "seed.x does not exist: seed has no keys of its own"),
+  ("loss.primary.name=fokal", "loss.primary.name must be one of .*focal.*Did you mean 'focal'"),
+  ("loss.secondary.name=focal", "loss.secondary.name must be one of .*'' for none.*soft_avuc"),
+  ("model.name=resnet", "model.name must be one of mlp, simple_cnn, wide_resnet: got 'resnet'"),
+  ("data.name=cifar", "data.name must be one of digits, npz, cifar10, .*Did you mean 'cifar10"),
+  ("data.name=npz", "data.path must name the .npz file"),
+  ("augmentation.name=cutout", "augmentation.name must be one of none, crop_flip"),
+  ("optimizer.name=lion", "optimizer.name must be one of sgd, adamw"),
+  ("optimizer.schedule=linear", "optimizer.schedule must be one of constant, cosine, piecewise"),
+  ("training.schedule=both", "training.schedule must be one of joint"),
+  ("loss.scope=local", "loss.scope must be one of global, device"),
+  ("model.dtype=float64", "model.dtype must be one of float32, bfloat16"),
+  ("training.num_steps=many", "training.num_steps must be of type int: got 'many'"),
+  ("training.num_epochs=1.5", "training.num_epochs must be of type int: got '1.5'"),
+  ("loss.weight=heavy", "loss.weight must be of type float: got 'heavy'"),
+  ("compare_with_cross_entropy=perhaps", "compare_with_cross_entropy must be of type bool: got 'perhaps'"),
+  ("training.num_epochs=0", r"training.num_epochs must be in \[1, inf\]: got 0"),
+  ("optimizer.momentum=1.5", r"optimizer.momentum must be in \[0, 0.9999\]: got 1.5"),
+  ("data.validation_fraction=0", "data.validation_fraction must be in"),
+  ("optimizer.boundaries=(1.5,)", "optimizer.boundaries must hold fractions"),
+  ("loss.primary.gamma=-1.0", r"loss: gamma must be in \[0, inf\): got -1"),
+  ("loss.secondary.temperature=0.0", "loss: temperature must be in"),
+  ("evaluation.calibrators.TS.name=scaling", "evaluation.calibrators.TS.name must be one of .*temperature_scaling"),
+  ("evaluation.calibrators.TS.objective=nlll", "evaluation.calibrators.TS: objective must be one of .*Did you mean"),
+  ("training.batch_size=100", "batch_size must be divisible by the 8 devices .* got 100; 96 would do"),
+])
+def test_a_mistake_is_one_sentence_that_names_the_key(override, message):
+  with pytest.raises(UserError, match=message) as error:
+    _load(override, num_devices=8)
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+  (None, r"there is no file .*; there are configs/.*digits_savuc"),
+  ("x = 1", "cannot be used .*get_config"),
+  ("def get_config(): return 3", "must return a ConfigDict, not int"),
+  ("def get_config(): 1 / 0", "ZeroDivisionError"),
+  ("def get_config(:", "SyntaxError"),
+  ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.training.num_epoch = 3\n  return c",
+   "the config has no key 'num_epoch'; configs/common.py lists them"),
+  ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.loss.primary = dict(name='focal', "
+   "gama=2.0)\n  return c", "loss.primary: option must be one of gamma: got 'gama'. Did you mean 'gamma'"),
+  ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.training.num_epochs = 'x'\n"
+   "  return c",
+   "num_epochs.*type"),
+])
+def test_a_config_file_that_cannot_be_used_is_said(tmp_path, monkeypatch, text, message):
+  monkeypatch.chdir(ROOT)
+  path = tmp_path / "c.py"
+  if text is not None:
+    path.write_text(text)
+  with pytest.raises(UserError, match=message) as error:
+    _load(path=str(path))
+  assert "\n" not in str(error.value)
+
+
+def test_an_argument_that_is_no_override_is_refused():
+  with pytest.raises(UserError, match="overrides look like --config.training.num_steps=20"):
+    run_config.load(DIGITS, ["--steps=3"])

@@ -1,0 +1,156 @@
+"""``main.py`` end to end, as a user runs it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import evaluation
+from tests.programs import python
+
+QUICK = ("--config.num_seeds=2", "--config.training.num_steps=12", "--config.evaluation.num_resamples=50")
+
+
+def _digits(workdir, *overrides, tmp_path, **options):
+  return python("main.py", "--config=configs/digits_savuc.py", f"--workdir={workdir}", *QUICK, *overrides,
+                tmp_path=tmp_path, **options)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("digits")
+  return folder / "run", _digits(folder / "run", tmp_path=folder)
+
+
+def test_the_demo_leaves_everything_that_explains_the_run(finished):
+  workdir, done = finished
+  assert done.returncode == 0, done.stderr
+  assert "examples/s" in done.stderr and "left" in done.stderr and "loss" in done.stderr
+  names = {path.name for path in workdir.iterdir()}
+  assert {"config.json", "environment.json", "metrics.jsonl", "checkpoints", "predictions", "results.json",
+          "results.md", "figures", "report.html", "baseline", "events"} <= names
+  assert all(f"{workdir}/{name}" in done.stdout for name in names)
+  assert json.loads((workdir / "config.json").read_text())["training"]["num_steps"] == 12
+  assert json.loads((workdir / "environment.json").read_text())["packages"]["jax"]
+  assert (workdir / "figures/reliability.png").read_bytes().startswith(b"\x89PNG")
+  page = (workdir / "report.html").read_text()
+  assert "data:image/png;base64," in page and "TS-SB-ECE" in page
+  assert not list(workdir.rglob("*.tmp"))
+
+
+def test_the_log_has_training_and_validation_of_every_seed(finished):
+  lines = [json.loads(line) for line in (finished[0] / "metrics.jsonl").read_text().splitlines()]
+  assert {line["seed"] for line in lines} == {0, 1}
+  for seed in (0, 1):
+    last = {k: v for line in lines if line["seed"] == seed and line["step"] == 12 for k, v in line.items()}
+    assert {"train/loss", "train/primary", "train/secondary", "train/l2", "train/accuracy", "validation/accuracy",
+            "validation/nll", "validation/ece"} <= last.keys()
+    assert all(np.isfinite(v) for v in last.values())
+
+
+def test_the_table_has_both_methods_before_and_after_calibration_with_intervals(finished):
+  workdir, done = finished
+  results = json.loads((workdir / "results.json").read_text())
+  assert list(results) == ["cross_entropy", "focal + soft_avuc"]
+  for method, folder in (("cross_entropy", workdir / "baseline"), ("focal + soft_avuc", workdir)):
+    assert list(results[method]) == ["none", "TS", "TS-SB-ECE"]
+    for row in results[method].values():
+      assert set(row) == {"accuracy", "nll", "brier", "ece", "ece_equal_mass_l2"}
+      assert all(cell["low"] <= cell["high"] and len(cell["per_seed"]) == 2 for cell in row.values())
+    # The numbers are those of the predictions on disk, computed here from their definitions.
+    accuracy, nll = [], []
+    for seed in (0, 1):
+      logits, labels = evaluation.load(folder / f"predictions/test_seed{seed}.npz")
+      assert logits.shape == (359, 10)
+      log_z = np.log(np.exp(logits.astype(np.float64)).sum(1))
+      nll.append(np.mean(log_z - logits[np.arange(359), labels]))
+      accuracy.append(np.mean(logits.argmax(1) == labels))
+    np.testing.assert_allclose(results[method]["none"]["accuracy"]["per_seed"], accuracy, rtol=1e-6)
+    np.testing.assert_allclose(results[method]["none"]["nll"]["estimate"], np.mean(nll), rtol=1e-5)
+    assert results[method]["TS"]["nll"]["estimate"] <= results[method]["none"]["nll"]["estimate"] + 0.02
+  assert (workdir / "results.md").read_text().strip() in done.stdout
+
+
+def test_the_same_command_twice_gives_the_same_bytes(finished, tmp_path):
+  again = _digits(tmp_path / "again", tmp_path=tmp_path)
+  assert again.returncode == 0, again.stderr
+  files = sorted(path.relative_to(finished[0]) for path in finished[0].rglob("*.npz"))
+  assert len(files) == 8
+  for file in files:
+    assert (finished[0] / file).read_bytes() == (tmp_path / "again" / file).read_bytes(), file
+  assert (finished[0] / "results.json").read_bytes() == (tmp_path / "again/results.json").read_bytes()
+
+
+def test_a_directory_that_holds_another_run_is_left_alone(finished, tmp_path):
+  before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
+  done = _digits(finished[0], "--config.loss.weight=0.25", tmp_path=tmp_path)
+  assert done.returncode == 2
+  assert "holds a run of another config (loss.weight differ" in done.stderr
+  assert before == {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("arguments", [
+  ["--config.training.num_step=3"], ["--config.loss.primary.name=fokal"], ["--config.training.batch_size=100"],
+  ["--config.training.num_steps=x"], ["--config=configs/absent.py"], ["stray"],
+])
+def test_a_mistake_ends_in_one_sentence_and_exit_code_2(arguments, tmp_path):
+  done = _digits(tmp_path / "never", *arguments, tmp_path=tmp_path, num_devices=8)
+  assert done.returncode == 2
+  assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ")
+  assert "Traceback" not in done.stderr + done.stdout
+  assert not (tmp_path / "never").exists()
+
+
+def test_digits_and_npz_train_without_tensorflow_and_without_figures(tmp_path):
+  images = np.random.default_rng(0).integers(0, 256, (90, 8, 8, 3), dtype=np.uint8)
+  np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(90) % 3)
+  blocked = ("tensorflow", "tensorflow_datasets", "tensorboard", "matplotlib")
+  for name in ("digits", "npz"):
+    done = _digits(tmp_path / name, f"--config.data.name={name}", f"--config.data.path={tmp_path / 'mine.npz'}",
+                   "--config.num_seeds=1", "--config.training.num_steps=3", tmp_path=tmp_path, blocked=blocked)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("TensorBoard events are off") == 1
+    assert "no figure and no page: matplotlib not installed" in done.stdout
+    assert (tmp_path / name / "results.json").exists() and not (tmp_path / name / "events").exists()
+
+
+@pytest.fixture(scope="module")
+def cifar100(tmp_path_factory):
+  """A tiny CIFAR-100 in the format of TensorFlow Datasets."""
+  folder = tmp_path_factory.mktemp("tfds")
+  done = python("tests/write_cifar100.py", folder, tmp_path=folder)
+  assert done.returncode == 0, done.stderr
+  return folder
+
+
+def _cifar100(folder, workdir, *overrides, tmp_path, **options):
+  return python("main.py", "--config=configs/cifar100_savuc.py", f"--workdir={workdir}",
+                f"--config.data.dir={folder}", "--config.evaluation.num_resamples=20", *overrides, tmp_path=tmp_path,
+                **options)
+
+
+def test_the_cifar100_config_runs_on_a_tiny_data_set_in_tfds_format(cifar100, tmp_path):
+  done = _cifar100(cifar100, tmp_path / "run", "--config.training.num_steps=3", "--config.training.batch_size=16",
+                   "--config.training.log_every_steps=1", "--config.model.depth=10", "--config.model.width=1",
+                   tmp_path=tmp_path, num_devices=2)
+  assert done.returncode == 0, done.stderr
+  test = evaluation.load(tmp_path / "run/predictions/test_seed0.npz")
+  validation = evaluation.load(tmp_path / "run/predictions/validation_seed0.npz")
+  assert test.logits.shape == (50, 100) and validation.logits.shape == (20, 100)
+  np.testing.assert_array_equal(np.sort(test.labels), np.arange(50))
+  losses = [json.loads(line).get("train/loss") for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+  assert sum(loss is not None for loss in losses) == 3
+
+
+def test_a_data_set_that_is_not_there_is_one_sentence(tmp_path):
+  done = _cifar100(tmp_path / "empty", tmp_path / "run", tmp_path=tmp_path, offline=True)
+  assert done.returncode == 2
+  last = done.stderr.strip().splitlines()[-1]
+  assert last.startswith("error: data set 'cifar100' is not prepared in") and "tfds build cifar100" in last
+  assert "Traceback" not in done.stderr
+
+
+def test_a_named_data_set_without_tensorflow_datasets_is_one_sentence(tmp_path):
+  done = _cifar100(tmp_path, tmp_path / "run", tmp_path=tmp_path, blocked=("tensorflow", "tensorflow_datasets"))
+  assert done.returncode == 2
+  assert "needs TensorFlow Datasets, which is not installed: pip install 'calib-jax[data]'" in done.stderr

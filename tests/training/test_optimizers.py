@@ -1,0 +1,47 @@
+"""Schedules and optimizers against their definitions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax.training import optimizers
+
+
+def _rates(name, steps, **options):
+  schedule = optimizers.schedule(name, 0.1, 100, **options)
+  return [float(schedule(step)) for step in steps]
+
+
+def test_piecewise_falls_at_fractions_of_the_run():
+  rates = _rates("piecewise", [0, 29, 30, 59, 60, 79, 80, 99], boundaries=(0.3, 0.6, 0.8), decay=0.2)
+  np.testing.assert_allclose(rates, [0.1, 0.1, 0.02, 0.02, 0.004, 0.004, 0.0008, 0.0008], rtol=1e-6)
+
+
+def test_cosine_and_constant():
+  np.testing.assert_allclose(_rates("cosine", [0, 50, 100]), [0.1, 0.05, 0.0], atol=1e-9)
+  np.testing.assert_allclose(_rates("constant", [0, 50, 99]), [0.1] * 3)
+
+
+def test_warm_up_is_linear_and_leaves_the_rest_alone():
+  rates = _rates("constant", [0, 2, 4, 8], warmup_steps=4)
+  np.testing.assert_allclose(rates, [0.0, 0.05, 0.1, 0.1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+@jax.numpy_dtype_promotion("standard")
+def test_optimizers_take_the_steps_of_their_definitions(name):
+  # Two steps with gradients 1 and 3, rate 0.1, momentum 0.9, decay 0.01, from parameter 2.
+  optimizer = optimizers.build(name, lambda step: 0.1, momentum=0.9, weight_decay=0.01)
+  params = jnp.array(2.0)
+  state = optimizer.init(params)
+  updates, state = optimizer.update(jnp.array(1.0), state, params)
+  params = params + updates
+  np.testing.assert_allclose(params, 2 - 0.1 * (1 + 0.01 * 2), rtol=1e-5)
+  updates, _ = optimizer.update(jnp.array(3.0), state, params)
+  if name == "sgd":
+    direction = 0.9 * 1 + 3
+  else:
+    m, v = (0.9 * 0.1 + 0.1 * 3) / (1 - 0.9**2), (0.999 * 0.001 + 0.001 * 9) / (1 - 0.999**2)
+    direction = m / np.sqrt(v)
+  np.testing.assert_allclose(updates, -0.1 * (direction + 0.01 * float(params)), rtol=1e-4)

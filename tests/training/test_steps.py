@@ -1,0 +1,130 @@
+"""The step: independent of the number of devices, exact under padding, and it learns."""
+
+import functools
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import data, losses, models, training
+from calib_jax.errors import UserError
+from calib_jax.training import steps
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+def _config(*overrides):
+  path = str(ROOT / "configs/digits_savuc.py")
+  return run_config.load(path, [f"--config.{o}" for o in overrides])
+
+
+def _tiny(n=44, classes=3):
+  """A data set whose last batch of 16 holds 12, so that 8 devices of 2 get 2, 2, 2, 2, 2, 2, 0, 0."""
+  labels = np.arange(n, dtype=np.int32) % classes
+  images = np.random.default_rng(1).integers(0, 120, (n, 6, 6, 1), dtype=np.uint8)
+  images[np.arange(n), labels] += 100
+  part = data.Examples(images, labels)
+  return data.Splits(part, part.take(np.arange(13)), part.take(np.arange(10)), classes, np.array([0.3], np.float32),
+                     np.array([0.2], np.float32))
+
+
+SMALL = ("model.name=simple_cnn", "model.channels=(4, 6)", "training.batch_size=16", "training.num_epochs=2",
+         "augmentation.name=crop_flip", "augmentation.padding=1", "optimizer.l2=0.001")
+
+
+@pytest.mark.parametrize("secondary", ["soft_avuc", "soft_binned_ece", ""])
+def test_one_two_and_eight_devices_train_alike_with_an_uneven_last_batch(secondary):
+  config = _config(*SMALL, f"loss.secondary.name={secondary}")
+  results = [training.train(config, _tiny(), seed=3, devices=jax.devices()[:n]) for n in (1, 2, 8)]
+  (one, logits_one), *others = results
+  assert int(one.step) == 6
+  for state, logits in others:
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(state), strict=True):
+      np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    for name, expected in logits_one.items():
+      np.testing.assert_allclose(logits[name], expected, rtol=1e-3, atol=2e-4)
+  assert logits_one["validation"].shape == (13, 3) and logits_one["test"].shape == (10, 3)
+
+
+def test_device_scope_differs_from_global_scope_and_averages_the_devices_losses():
+  splits = _tiny()
+  runs = {scope: training.train(_config(*SMALL, f"loss.scope={scope}"), splits, seed=3, devices=jax.devices()[:2])[1]
+          for scope in ("global", "device")}
+  assert np.abs(runs["global"]["test"] - runs["device"]["test"]).max() > 1e-3
+
+
+def _one_step(devices, mask, l2=0.0, learning_rate=0.5):
+  """Plain gradient descent on a linear model: what a step must do is then known in closed form."""
+  model = models.get("mlp", num_classes=3, hidden=(), axis_name=steps.AXIS)
+  train_step, predict_step = steps.mapped(
+    devices, model=model, optimizer=optax.sgd(learning_rate), l2=l2, augment=data.none, loss_axis=steps.AXIS,
+    loss_fn=losses.composite("cross_entropy"), normalize=lambda x: x.astype(jnp.float32) / 255)
+  state = steps.init_state(model, optax.sgd(learning_rate), (2, 2, 1), seed=0)
+  images = np.random.default_rng(2).integers(0, 256, (8, 2, 2, 1), dtype=np.uint8)
+  labels = np.arange(8, dtype=np.int32) % 3
+  before = jax.tree.map(np.asarray, state.params["Dense_0"])
+  batch = {"image": images, "label": labels, "mask": mask}
+  shape = {k: v.reshape(len(devices), -1, *v.shape[1:]) for k, v in batch.items()}
+  state, measured = train_step(state, shape, jax.random.key(0))
+  return before, state, jax.tree.map(float, measured), images, labels, predict_step
+
+
+@pytest.mark.parametrize("num_devices", [1, 4])
+def test_a_step_of_softmax_regression_equals_numpy(num_devices):
+  mask = np.array([1, 1, 1, 0, 1, 0, 0, 0], bool)
+  before, state, measured, images, labels, _ = _one_step(jax.devices()[:num_devices], mask, l2=0.1)
+  x = images[mask].reshape(-1, 4).astype(np.float64) / 255
+  onehot = np.eye(3)[labels[mask]]
+  logits = x @ before["kernel"] + before["bias"]
+  p = np.exp(logits - logits.max(1, keepdims=True))
+  p /= p.sum(1, keepdims=True)
+  loss = -np.log(p[onehot.astype(bool)]).mean()
+  np.testing.assert_allclose(measured["loss"], loss, rtol=1e-5)
+  np.testing.assert_allclose(measured["l2"], 0.1 * sum((v.astype(np.float64)**2).sum() for v in before.values()),
+                             rtol=1e-5)
+  np.testing.assert_allclose(measured["accuracy"], np.mean(p.argmax(1) == labels[mask]), rtol=1e-6)
+  kernel = before["kernel"] - 0.5 * (x.T @ (p - onehot) / len(x) + 0.2 * before["kernel"])
+  bias = before["bias"] - 0.5 * ((p - onehot).mean(0) + 0.2 * before["bias"])
+  np.testing.assert_allclose(state.params["Dense_0"]["kernel"], kernel, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(state.params["Dense_0"]["bias"], bias, rtol=1e-4, atol=1e-6)
+
+
+def test_the_step_compiles_once():
+  config = _config(*SMALL)
+  compiled = []
+  original = steps.train_step
+
+  @functools.wraps(original)
+  def counting(*args, **kwargs):
+    compiled.append(1)
+    return original(*args, **kwargs)
+
+  steps.train_step = counting
+  try:
+    training.train(config, _tiny(), seed=0, devices=jax.devices()[:2])
+  finally:
+    steps.train_step = original
+  assert len(compiled) == 1
+
+
+def test_checkpoints_hold_the_whole_state(tmp_path):
+  state, _ = training.train(_config(*SMALL), _tiny(), seed=0, devices=jax.devices()[:2])
+  path = training.save(tmp_path / "checkpoints", state)
+  assert path.name == "6"
+  restored = training.restore(path, jax.tree.map(jnp.zeros_like, state))
+  for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(restored), strict=True):
+    np.testing.assert_array_equal(a, b)
+    assert a.dtype == b.dtype
+  training.save(tmp_path / "checkpoints", state)
+
+
+def test_a_diverging_run_stops_with_a_sentence(tmp_path):
+  config = _config(*SMALL, "optimizer.learning_rate=1e30", "training.log_every_steps=1")
+  log = training.MetricLog(tmp_path)
+  with pytest.raises(UserError, match=r"training loss is .* after step .*lower optimizer.learning_rate"):
+    training.train(config, _tiny(), seed=0, log=log)
+  log.close()
