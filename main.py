@@ -23,6 +23,7 @@ from ml_collections import ConfigDict
 from calib_jax import calibrators, data, evaluation, training
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
+from calib_jax.files import write_text
 
 # TensorFlow only reads data and writes events here: its start-up notices say nothing to the user.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -178,13 +179,6 @@ def environment() -> dict:
                        cwd=pathlib.Path(__file__).parent, check=False)
   return {"python": platform.python_version(), "packages": versions, "git": git.stdout.strip() or None,
           "devices": [str(device.device_kind) for device in jax.devices()], "system": platform.platform()}
-
-
-def write_text(path: pathlib.Path, text: str) -> None:
-  """Writes a file whole or not at all."""
-  partial = path.with_suffix(path.suffix + ".tmp")
-  partial.write_text(text, encoding="utf-8")
-  partial.replace(path)
 
 
 def say(text: str) -> None:

@@ -5,12 +5,12 @@ import logging
 import os
 import socket
 import urllib.parse
-import zipfile
 
 import numpy as np
 
 from calib_jax.data.splits import Examples, Splits, checked, stratified, with_validation
 from calib_jax.errors import UserError
+from calib_jax.files import read_npz
 
 # Named sets of TensorFlow Datasets whose images share one size, so that they fit in memory as one uint8 array.
 TFDS_NAMES = ("cifar10", "cifar100", "fashion_mnist", "kmnist", "mnist", "svhn_cropped")
@@ -36,27 +36,21 @@ def npz(*, path: str, validation_fraction: float, seed: int, **_) -> Splits:
   Either ``images_train, labels_train, images_test, labels_test``, or ``images, labels``, of which a stratified 20%
   become the test split. Images are uint8 ``[N, H, W, C]`` or ``[N, H, W]``; labels integers from 0.
   """
-  if not os.path.isfile(path):
-    raise UserError(f"data.path: there is no file {path!r}; give an .npz with images and labels, "
-                    "as in --config.data.path=my_images.npz.")
-  try:
-    with np.load(path, allow_pickle=False) as file:
-      arrays = {name: file[name] for name in file.files}
-  except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-    raise UserError(f"data.path: {path!r} cannot be read as an .npz of plain arrays ({error}).") from error
-  if {"images", "labels"} <= arrays.keys():
+  whole, given = ("images", "labels"), ("images_train", "labels_train", "images_test", "labels_test")
+  arrays = read_npz(path, whole + given)
+  if arrays.keys() >= set(whole):
     everything = checked(arrays["images"], arrays["labels"], path)
     rest, part = stratified(everything.labels, 0.2, seed, salt=1)
     train, test = everything.take(rest), everything.take(part)
-  elif {"images_train", "labels_train", "images_test", "labels_test"} <= arrays.keys():
+  elif arrays.keys() >= set(given):
     train = checked(arrays["images_train"], arrays["labels_train"], path)
     test = checked(arrays["images_test"], arrays["labels_test"], path)
     if train.images.shape[1:] != test.images.shape[1:]:
       raise UserError(f"{path}: training and test images differ in shape: "
                       f"{train.images.shape[1:]} and {test.images.shape[1:]}.")
   else:
-    raise UserError(f"{path} must hold images and labels, or images_train, labels_train, images_test and labels_test; "
-                    f"it holds {', '.join(sorted(arrays)) or 'nothing'}.")
+    raise UserError(f"{path} must hold {' and '.join(whole)}, or {', '.join(given)}; "
+                    f"of these it holds {', '.join(arrays) or 'none'}.")
   num_classes = int(max(train.labels.max(), test.labels.max())) + 1
   if num_classes < 2:
     raise UserError(f"{path}: every label is 0; a classifier needs at least two classes.")

@@ -2,13 +2,12 @@
 
 import os
 import pathlib
-import tempfile
 from typing import NamedTuple
-import zipfile
 
 import numpy as np
 
 from calib_jax.errors import UserError
+from calib_jax.files import read_npz, write_npz
 
 
 class Predictions(NamedTuple):
@@ -20,23 +19,15 @@ class Predictions(NamedTuple):
 
 def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray) -> None:
   """Writes ``logits`` and ``labels`` as an ``.npz``, whole or not at all."""
-  with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-    np.savez(file, logits=logits, labels=labels)
-  os.replace(file.name, path)
+  write_npz(path, logits=logits, labels=labels)
 
 
-def load(path: str | pathlib.Path) -> Predictions:
+def load(path: str | os.PathLike) -> Predictions:
   """Reads ``logits`` or ``probs``, and ``labels``, without pickle. UserError where the file does not hold them.
 
   Probabilities become logits by a logarithm, zeros by that of the smallest normal float32.
   """
-  try:
-    with np.load(path, allow_pickle=False) as file:
-      arrays = {name: file[name] for name in file.files if name in ("logits", "probs", "labels")}
-  except FileNotFoundError as error:
-    raise UserError(f"there is no file {str(path)!r}.") from error
-  except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-    raise UserError(f"{path} cannot be read as an .npz of plain arrays ({error}).") from error
+  arrays = read_npz(path, ("logits", "probs", "labels"))
   if "labels" not in arrays or not arrays.keys() & {"logits", "probs"}:
     raise UserError(f"{path} must hold labels, and logits or probs; it holds {', '.join(arrays) or 'none of them'}.")
   labels, scores = arrays["labels"], arrays.get("logits", arrays.get("probs"))

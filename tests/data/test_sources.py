@@ -32,7 +32,7 @@ def test_npz_keeps_a_given_test_split_and_adds_a_channel(tmp_path):
 
 
 @pytest.mark.parametrize(("arrays", "message"), [
-  ({"images": IMAGES}, "must hold images and labels, .* it holds images"),
+  ({"images": IMAGES}, "must hold images and labels, or .* it holds images"),
   ({"images": IMAGES.astype(np.float32), "labels": LABELS}, "images must be uint8 .* not float32"),
   ({"images": IMAGES[0], "labels": LABELS[:6, None]}, r"labels must be integers of shape \[6\]"),
   ({"images": IMAGES, "labels": LABELS.astype(float)}, "labels must be integers .* not float64"),

@@ -1,0 +1,73 @@
+"""Predictions on disk: what is read, without pickle, and one sentence for what cannot be."""
+
+import numpy as np
+import pytest
+
+from calib_jax import evaluation
+from calib_jax.errors import UserError
+from tests.programs import python
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(size=(40, 4)).astype(np.float32)
+LABELS = RNG.integers(0, 4, 40)
+PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+  evaluation.save(tmp_path / "p.npz", LOGITS, LABELS)
+  loaded = evaluation.load(tmp_path / "p.npz")
+  np.testing.assert_array_equal(loaded.logits, LOGITS)
+  np.testing.assert_array_equal(loaded.labels, LABELS)
+  assert [path.name for path in tmp_path.iterdir()] == ["p.npz"]
+
+
+def test_probabilities_become_logits_with_zeros_finite(tmp_path):
+  probs = np.array([[0.0, 1.0], [0.25, 0.75]])
+  np.savez(tmp_path / "p.npz", probs=probs, labels=np.array([0, 1]))
+  logits = evaluation.load(tmp_path / "p.npz").logits
+  assert np.isfinite(logits).all() and logits[0, 0] < -87
+  np.testing.assert_allclose(np.exp(logits), probs, atol=1e-7)
+
+
+@pytest.mark.parametrize(("arrays", "message"), [
+  ({"logits": LOGITS}, "must hold labels, and logits or probs; it holds logits"),
+  ({"other": LOGITS}, "it holds none of them"),
+  ({"logits": LOGITS.astype(int), "labels": LABELS}, "logits must be floats"),
+  ({"logits": LOGITS[:, 0], "labels": LABELS}, r"of shape \[N, K\], not float32 of shape \(40,\)"),
+  ({"logits": LOGITS, "labels": LABELS[:5]}, r"labels must be integers of shape \[40\]"),
+  ({"logits": LOGITS, "labels": LABELS.astype(float)}, "labels must be integers"),
+  ({"logits": LOGITS, "labels": LABELS + 1}, r"labels must be in \[0, 4\): they go from 1 to 4"),
+  ({"logits": LOGITS, "labels": LABELS - 1}, "they go from -1 to"),
+  ({"logits": np.where(LOGITS > 2, np.nan, LOGITS), "labels": LABELS}, "rows of its logits are not finite"),
+  ({"probs": 2 * PROBS, "labels": LABELS}, "rows of probs must be 0 or more and sum to 1"),
+  ({"probs": LOGITS, "labels": LABELS}, "rows of probs must be 0 or more and sum to 1"),
+  ({"logits": np.array([None]), "labels": LABELS}, "cannot be read as an .npz of plain arrays"),
+])
+def test_what_is_wrong_is_said(tmp_path, arrays, message):
+  np.savez(tmp_path / "p.npz", **arrays)
+  with pytest.raises(UserError, match=message):
+    evaluation.load(tmp_path / "p.npz")
+
+
+def test_absent_and_damaged_files_are_said(tmp_path):
+  with pytest.raises(UserError, match="there is no file"):
+    evaluation.load(tmp_path / "absent.npz")
+  evaluation.save(tmp_path / "p.npz", LOGITS, LABELS)
+  whole = (tmp_path / "p.npz").read_bytes()
+  (tmp_path / "p.npz").write_bytes(whole[: len(whole) // 2])
+  with pytest.raises(UserError, match="cannot be read"):
+    evaluation.load(tmp_path / "p.npz")
+
+
+def test_the_command_line_judges_saved_predictions(tmp_path):
+  for name, part in (("val", slice(0, 20)), ("test", slice(20, 40))):
+    np.savez(tmp_path / f"{name}.npz", probs=PROBS[part], labels=LABELS[part])
+  command = ("-m", "calib_jax.evaluation", "--num_resamples=20", "--num_bins=5")
+  done = python(*command, f"--fit={tmp_path}/val.npz", f"--test={tmp_path}/test.npz", tmp_path=tmp_path)
+  assert done.returncode == 0, done.stderr
+  rows = [line.split("|") for line in done.stdout.splitlines()]
+  assert [row[2].strip() for row in rows[2:]] == ["none", "TS", "TS-SB-ECE"]
+  accuracy = 100 * np.mean(PROBS[20:].argmax(1) == LABELS[20:])
+  assert all(row[3].strip().startswith(f"{accuracy:.2f} [") for row in rows[2:])
+  done = python(*command, f"--fit={tmp_path}/absent.npz", f"--test={tmp_path}/test.npz", tmp_path=tmp_path)
+  assert done.returncode == 2 and done.stderr.startswith("error: there is no file")

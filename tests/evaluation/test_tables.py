@@ -1,0 +1,84 @@
+"""Tables: metrics of the right predictions, averaged over seeds, calibrators fitted on the fit split alone."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, evaluation
+from calib_jax.errors import UserError
+
+RNG = np.random.default_rng(1)
+
+
+def _predictions(n, scale=1.0, classes=3):
+  logits = RNG.normal(size=(n, classes)).astype(np.float32)
+  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  labels = np.array([RNG.choice(classes, p=row / row.sum()) for row in p.astype(np.float64)])
+  return evaluation.Predictions((scale * logits).astype(np.float32), labels.astype(np.int32))
+
+
+def _by_hand(logits, labels, num_bins):
+  logits = logits.astype(np.float64)
+  p = np.exp(logits - logits.max(1, keepdims=True))
+  p /= p.sum(1, keepdims=True)
+  n, confidence, correct = len(p), p.max(1), p.argmax(1) == labels
+  gaps = [(confidence[b] - correct[b]).sum() for b in
+          (np.ceil(confidence * num_bins) == j for j in range(1, num_bins + 1))]
+  order = np.argsort(confidence, kind="stable")
+  mass = sum(len(g) / n * (confidence[g] - correct[g]).mean()**2 for g in np.array_split(order, num_bins))
+  return {"accuracy": correct.mean(), "nll": -np.log(p[np.arange(n), labels]).mean(),
+          "brier": ((p - np.eye(p.shape[1])[labels])**2).sum(1).mean(), "ece": np.abs(gaps).sum() / n,
+          "ece_equal_mass_l2": mass**0.5}
+
+
+def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
+  test = [_predictions(101, 2.0), _predictions(101, 0.5)]
+  row = evaluation.evaluate({"none": test}, num_bins=7, num_resamples=200)["none"]
+  by_hand = [_by_hand(*part, 7) for part in test]
+  for name, cell in row.items():
+    expected = [numbers[name] for numbers in by_hand]
+    np.testing.assert_allclose(cell["per_seed"], expected, rtol=1e-4)
+    np.testing.assert_allclose(cell["estimate"], np.mean(expected), rtol=1e-4)
+    assert cell["low"] < cell["high"]
+  assert row["accuracy"]["low"] < row["accuracy"]["estimate"] < row["accuracy"]["high"]
+
+
+def test_calibrators_are_fitted_on_the_fit_split_and_applied_to_test():
+  # Logits are doubled for the fit split: temperature 2; the test split, sharpened four times, must not matter.
+  fit, test = [_predictions(4000, 2.0)], [_predictions(200, 4.0)]
+  parts = evaluation.calibrate(fit, test, {"TS": calibrators.temperature_scaling()})
+  assert list(parts) == ["none", "TS"]
+  expected = test[0].logits / 2
+  gap = parts["TS"][0].logits - expected
+  np.testing.assert_allclose(gap - gap.mean(1, keepdims=True), 0, atol=0.5)
+  np.testing.assert_allclose(np.exp(parts["none"][0].logits).sum(1), 1, rtol=1e-5)
+  np.testing.assert_array_equal(parts["TS"][0].labels, test[0].labels)
+
+
+def test_different_numbers_of_classes_are_refused():
+  with pytest.raises(UserError, match="to fit on have 3 classes, those to test on 4"):
+    evaluation.calibrate([_predictions(9)], [_predictions(9, classes=4)], {})
+
+
+def test_intervals_narrow_with_the_test_set_and_cover_sampling():
+  widths = []
+  for n in (100, 1600):
+    cell = evaluation.evaluate({"none": [_predictions(n)]}, num_resamples=300)["none"]["nll"]
+    widths.append(cell["high"] - cell["low"])
+  assert 2.5 < widths[0] / widths[1] < 6.5  # About sqrt(16) = 4.
+
+
+def test_markdown_lines_up_and_shows_percent():
+  cell = {"estimate": 0.125, "low": 0.1, "high": 0.1501, "per_seed": [0.125]}
+  table = {"none": {column.key: cell for column in evaluation.COLUMNS}}
+  text = evaluation.markdown(evaluation.to_rows({"focal": table}))
+  lines = text.splitlines()
+  assert len({len(line) for line in lines}) == 1
+  assert "12.50 [10.00, 15.01]" in lines[2] and "0.1250 [0.1000, 0.1501]" in lines[2]
+
+
+def test_identity_is_the_log_softmax():
+  part = _predictions(5)
+  log_probs = calibrators.identity().apply({}, jnp.asarray(part.logits))
+  expected = part.logits - np.log(np.exp(part.logits).sum(1, keepdims=True))
+  np.testing.assert_allclose(log_probs, expected, rtol=1e-5, atol=1e-6)
