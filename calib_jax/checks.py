@@ -19,7 +19,7 @@ def floating(x, name: str) -> Array:
   x = jnp.asarray(x)
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")
-  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+  return x if x.dtype.itemsize >= 4 else x.astype(jnp.float32)
 
 
 def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = False) -> tuple[Array, Array]:
@@ -39,7 +39,7 @@ def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = Fals
   if labels.shape != scores.shape[:-1]:
     raise ValueError(f"labels must have the shape of {name} without its last axis: "
                      f"got {name} {scores.shape} and labels {labels.shape}.")
-  return scores, labels
+  return scores, labels.astype(jnp.int32)
 
 
 def rank(x: Array, ndim: int, name: str, layout: str) -> None:
