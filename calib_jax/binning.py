@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 
@@ -30,5 +31,39 @@ def equal_width_index(confidence: Array, num_bins: int, closed: str = "right") -
   >>> equal_width_index(jnp.array([0.0, 0.2, 0.21, 1.0]), 5)
   Array([0, 0, 1, 4], dtype=int32)
   """
-  edges = (jnp.arange(1, num_bins) / num_bins).astype(confidence.dtype)
-  return jnp.searchsorted(edges, confidence, side="left" if closed == "right" else "right")
+  inner = equal_width_edges(num_bins, confidence.dtype)[1:-1]
+  return jnp.searchsorted(inner, confidence, side="left" if closed == "right" else "right").astype(jnp.int32)
+
+
+def equal_width_edges(num_bins: int, dtype) -> Array:
+  """``j / num_bins`` for j from 0 to ``num_bins``, rounded correctly (compiled divisions by a constant are not)."""
+  return jnp.asarray(np.arange(num_bins + 1) / num_bins, dtype)
+
+
+def equal_mass_index(rank: Array, count: Array | int, num_bins: int) -> Array:
+  """Index of the group of each rank when ``count`` sorted values are split as ``numpy.array_split`` does.
+
+  Group sizes differ by at most one, larger groups first. ``rank`` ``[...]`` counts from 0; ``count`` may be traced.
+
+  >>> equal_mass_index(jnp.arange(5), 5, 3)
+  Array([0, 0, 1, 1, 2], dtype=int32)
+  """
+  size, larger = jnp.divmod(jnp.asarray(count, jnp.int32), num_bins)
+  rank, threshold = rank.astype(jnp.int32), larger * (size + 1)
+  return jnp.where(rank < threshold, rank // (size + 1), larger + (rank - threshold) // jnp.maximum(size, 1))
+
+
+def pairwise_sum(x: Array) -> Array:
+  """The sum over axis 0, in blocks of blocks: the rounding error grows with log N, not with N."""
+  while x.shape[0] > 1:
+    block = min(128, x.shape[0])
+    padding = -x.shape[0] % block
+    x = jnp.pad(x, ((0, padding),) + ((0, 0),) * (x.ndim - 1)) if padding else x
+    x = jnp.sum(x.reshape(-1, block, *x.shape[1:]), axis=1)
+  return x[0] if x.shape[0] else jnp.sum(x, axis=0)
+
+
+def bin_sums(values: Array, index: Array, num_bins: int) -> Array:
+  """Sums of ``values`` ``[N]`` by bin: ``[num_bins]``, in the dtype of the values; O(N num_bins), pairwise."""
+  bins = jnp.arange(num_bins, dtype=jnp.int32)
+  return pairwise_sum(jnp.where(index[:, None] == bins[None, :], values[:, None], 0))

@@ -44,6 +44,6 @@ def get_config() -> ConfigDict:
   config.evaluation.num_resamples = 1000  # Of the bootstrap.
   config.evaluation.calibrators = ConfigDict({
     "TS": dict(name="temperature_scaling", objective="nll"),
-    "TS-SB-ECE": dict(name="temperature_scaling", objective="soft_binned_ece"),
+    "TS-SB-ECE": dict(name="temperature_scaling", objective="soft_binned_ece", form="bin"),
   })
   return config.lock()

@@ -20,7 +20,7 @@ def main() -> int:
   parser.add_argument("--num_resamples", type=int, default=1000, help="of the bootstrap intervals")
   options = parser.parse_args()
   labelled = {"TS": calibrators.temperature_scaling(),
-              "TS-SB-ECE": calibrators.temperature_scaling(objective="soft_binned_ece")}
+              "TS-SB-ECE": calibrators.temperature_scaling(objective="soft_binned_ece", form="bin")}
   try:
     calibrated = evaluation.calibrate([evaluation.load(options.fit)], [evaluation.load(options.test)], labelled)
     table = evaluation.evaluate(calibrated, num_bins=options.num_bins, num_resamples=options.num_resamples)
