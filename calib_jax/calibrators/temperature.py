@@ -77,6 +77,7 @@ def temperature_scaling(objective: str | Callable = "nll", **options) -> Calibra
       # Wrong values are named now, not at the first fit.
       jax.eval_shape(function, jnp.zeros((2, 2)), jnp.zeros(2, jnp.int32))
 
+  @jax.jit
   def fit(logits, labels, *, where=None):
     logits, labels, where = prepare(logits, labels, where)
     temperature, converged, iterations = _fit_nll(logits, labels, where)
@@ -91,7 +92,6 @@ def temperature_scaling(objective: str | Callable = "nll", **options) -> Calibra
   return Calibrator(fit, apply)
 
 
-@jax.jit
 def _fit_nll(logits: Array, labels: Array, where: Array) -> tuple[Array, Array, Array]:
   """``(temperature, converged, iterations)`` of the smallest mean NLL."""
   count = jnp.maximum(global_sum(where.astype(logits.dtype), None), 1)

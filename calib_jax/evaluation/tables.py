@@ -1,6 +1,6 @@
 """From predictions to a table: metrics with bootstrap intervals, before and after each calibrator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 from typing import NamedTuple
 
@@ -59,22 +59,32 @@ def _measure(parts: Sequence[Predictions], num_bins: int, num_resamples: int) ->
   logits = jnp.stack([part.logits for part in parts], axis=1)
   labels = jnp.stack([part.labels for part in parts], axis=1)
   confidence, correct = jax.vmap(metrics.top_label, 1, 1)(jax.nn.softmax(logits), labels)
-  error = functools.partial(metrics.calibration_error, num_bins=num_bins)
   measured = {
     "accuracy": (jnp.mean, correct.astype(jnp.float32)),
     "nll": (jnp.mean, losses.cross_entropy(logits, labels)),
     "brier": (jnp.mean, losses.brier(logits, labels)),
-    "ece": (error, confidence, correct),
-    "ece_equal_mass_l2": (functools.partial(error, binning="equal_mass", norm=2), confidence, correct),
+    "ece": (_error(num_bins, "equal_width", 1), confidence, correct),
+    "ece_equal_mass_l2": (_error(num_bins, "equal_mass", 2), confidence, correct),
   }
   row = {}
   for name, (metric, *arrays) in measured.items():
-    per_seed = jax.vmap(metric, in_axes=1)
-    estimate, low, high = metrics.bootstrap(lambda *x, f=per_seed: jnp.mean(f(*x)), *arrays, key=jax.random.key(0),
+    estimate, low, high = metrics.bootstrap(_over_seeds(metric), *arrays, key=jax.random.key(0),
                                             num_resamples=num_resamples)
     row[name] = {"estimate": float(estimate), "low": float(low), "high": float(high),
-                 "per_seed": np.asarray(per_seed(*arrays)).tolist()}
+                 "per_seed": np.asarray(jax.vmap(metric, in_axes=1)(*arrays)).tolist()}
   return row
+
+
+# The same function object for the same metric: the bootstrap of every row and method then compiles once.
+@functools.cache
+def _error(num_bins: int, binning: str, norm: int) -> Callable:
+  return functools.partial(metrics.calibration_error, num_bins=num_bins, binning=binning, norm=norm)
+
+
+@functools.cache
+def _over_seeds(metric: Callable) -> Callable:
+  """The mean of ``metric`` over axis 1 of its arrays ``[N, seeds]``."""
+  return lambda *arrays: jnp.mean(jax.vmap(metric, in_axes=1)(*arrays))
 
 
 def to_rows(results: Mapping[str, Mapping[str, Mapping]]) -> list[list[str]]:

@@ -1,0 +1,1 @@
+"""One module per result: tables and figures of the papers, tuning, benchmarks."""
