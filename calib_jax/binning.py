@@ -53,6 +53,18 @@ def equal_mass_index(rank: Array, count: Array | int, num_bins: int) -> Array:
   return jnp.where(rank < threshold, rank // (size + 1), larger + (rank - threshold) // jnp.maximum(size, 1))
 
 
+def equal_mass_edges(ordered: Array, count: Array | int, num_bins: int) -> Array:
+  """0, the midpoints between neighbouring groups, and 1; the edges of groups beyond the last example are 1."""
+  size, larger = jnp.divmod(jnp.asarray(count, jnp.int32), num_bins)
+  j = jnp.arange(1, num_bins, dtype=jnp.int32)
+  start = j * size + jnp.minimum(j, larger)
+  last = max(len(ordered) - 1, 0)
+  padded = ordered if len(ordered) else jnp.zeros(1, ordered.dtype)
+  inner = (padded[jnp.clip(start - 1, 0, last)] + padded[jnp.clip(start, 0, last)]) / 2
+  inner = jnp.where(start < count, inner, 1)
+  return jnp.concatenate([jnp.zeros(1, ordered.dtype), inner, jnp.ones(1, ordered.dtype)])
+
+
 def pairwise_sum(x: Array) -> Array:
   """The sum over axis 0, in blocks of blocks: the rounding error grows with log N, not with N."""
   while x.shape[0] > 1:

@@ -12,11 +12,28 @@ the value of the global batch over a mapped axis.
 (2, 3)
 """
 
+from calib_jax.losses.adaptive_focal import (
+  AdaptiveFocalState,
+  adaptive_focal,
+  init_adaptive_focal,
+  update_adaptive_focal,
+)
 from calib_jax.losses.composition import PER_BATCH, PER_EXAMPLE, composite, get
-from calib_jax.losses.focal import focal
+from calib_jax.losses.focal import dual_focal, focal, inverse_focal, sample_dependent_focal
+from calib_jax.losses.kernels import kde_ece, mmce
+from calib_jax.losses.margins import (
+  adaptive_conditional_label_smoothing,
+  margin_label_smoothing,
+  pairwise_constraints,
+  square,
+)
 from calib_jax.losses.proper import brier, cross_entropy
-from calib_jax.losses.soft_binned import soft_binned_ece
-from calib_jax.losses.uncertainty import soft_avuc
+from calib_jax.losses.selective import aurc, selective_risk
+from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
+from calib_jax.losses.uncertainty import avuc, soft_avuc
 
-__all__ = ["PER_BATCH", "PER_EXAMPLE", "brier", "composite", "cross_entropy", "focal", "get", "soft_avuc",
-           "soft_binned_ece"]
+__all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "adaptive_conditional_label_smoothing", "adaptive_focal",
+           "aurc", "avuc", "brier", "composite", "cross_entropy", "dual_focal", "focal", "get", "init_adaptive_focal",
+           "inverse_focal", "kde_ece", "margin_label_smoothing", "mmce", "pairwise_constraints",
+           "sample_dependent_focal", "selective_risk", "soft_avuc", "soft_binned_ece", "soft_binned_marginal_ece",
+           "square", "update_adaptive_focal"]

@@ -8,16 +8,34 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.focal import focal
+from calib_jax.losses.adaptive_focal import adaptive_focal
+from calib_jax.losses.focal import dual_focal, focal, inverse_focal, sample_dependent_focal
+from calib_jax.losses.kernels import kde_ece, mmce
+from calib_jax.losses.margins import (
+  adaptive_conditional_label_smoothing,
+  margin_label_smoothing,
+  pairwise_constraints,
+  square,
+)
 from calib_jax.losses.proper import brier, cross_entropy
 from calib_jax.losses.reductions import global_sum
-from calib_jax.losses.soft_binned import soft_binned_ece
-from calib_jax.losses.uncertainty import soft_avuc
+from calib_jax.losses.selective import aurc, selective_risk
+from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
+from calib_jax.losses.uncertainty import avuc, soft_avuc
 
 Array = jax.Array
 
-PER_EXAMPLE: Mapping[str, Callable[..., Array]] = {f.__name__: f for f in (cross_entropy, brier, focal)}
-PER_BATCH: Mapping[str, Callable[..., Array]] = {f.__name__: f for f in (soft_binned_ece, soft_avuc)}
+PER_EXAMPLE: Mapping[str, Callable[..., Array]] = {f.__name__: f for f in (
+  cross_entropy, brier, square, focal, sample_dependent_focal, inverse_focal, dual_focal, adaptive_focal,
+  margin_label_smoothing, adaptive_conditional_label_smoothing, pairwise_constraints)}
+PER_BATCH: Mapping[str, Callable[..., Array]] = {f.__name__: f for f in (
+  soft_binned_ece, soft_binned_marginal_ece, avuc, soft_avuc, mmce, kde_ece, aurc, selective_risk)}
+
+
+def per_example(name: str) -> Callable[..., Array]:
+  """The per-example loss called ``name``."""
+  checks.choice("loss", name, PER_EXAMPLE)
+  return PER_EXAMPLE[name]
 
 
 def get(name: str, **options) -> Callable[..., Array]:

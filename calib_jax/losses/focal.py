@@ -1,10 +1,12 @@
-"""The focal loss."""
+"""The focal family: cross entropy times a power of how probable the label already is."""
+
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.reductions import log_softmax
+from calib_jax.losses.reductions import label_odds, log_softmax
 
 Array = jax.Array
 
@@ -19,7 +21,7 @@ def focal(logits, labels, *, gamma: float = 2.0) -> Array:
     labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats t, for which it is the sum over k of t_k times the
       loss of label k.
     gamma: exponent, at least 0; 0 gives cross entropy.
-  Returns: ``[...]`` values.
+  Returns: ``[...]`` values. O(NK).
   References: Lin et al. 2017, Eq. 4; Zhou et al. 2025, Section 3.1.
 
   >>> focal(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
@@ -27,11 +29,95 @@ def focal(logits, labels, *, gamma: float = 2.0) -> Array:
   """
   checks.number("gamma", gamma, low=0)
   logits, labels = checks.scores_and_labels(logits, labels, soft=True)
+  if labels.shape != logits.shape:
+    return _focal(label_odds(logits, labels), gamma)
   log_p, is_top = log_softmax(logits)
   # log(1 - p) without cancellation: of the top class from the others, of the others (p <= 1/2) directly.
   log_others = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
   log_not_p = jnp.where(is_top, log_others, jnp.log1p(-jnp.where(is_top, 0, jnp.exp(log_p))))
-  losses = -jnp.exp(gamma * log_not_p) * log_p
-  if labels.shape == logits.shape:
-    return jnp.sum(labels * losses, axis=-1)
-  return jnp.sum(losses, axis=-1, where=jax.nn.one_hot(labels, logits.shape[-1], dtype=bool))
+  return jnp.sum(-labels * jnp.exp(gamma * log_not_p) * log_p, axis=-1)
+
+
+def sample_dependent_focal(logits, labels, *, thresholds: Sequence[float] = (0.2,),
+                           gammas: Sequence[float] = (5.0, 3.0)) -> Array:
+  r"""Focal loss whose exponent depends on the label's probability (FLSD-53 by default), in nats.
+
+  .. math:: \ell(z, y) = -(1 - p_y)^{\gamma_i} \log p_y, \quad i = \#\{\text{thresholds} \le p_y\}
+
+  Args:
+    logits, labels: as for ``focal``, integer labels only.
+    thresholds: ascending, in [0, 1].
+    gammas: one more than thresholds, each at least 0. The choice of exponent carries no gradient.
+  Returns: ``[...]`` values. O(NK).
+  References: Mukhoti et al. 2020; Zhou et al. 2025, Section 5.
+
+  >>> sample_dependent_focal(jnp.array([[0.0, 3.0]]), jnp.array([0])).round(3)
+  Array([2.391], dtype=float32)
+  """
+  if len(gammas) != len(thresholds) + 1 or list(thresholds) != sorted(thresholds):
+    raise ValueError("gammas must be one more than thresholds, which ascend: "
+                     f"got gammas={tuple(gammas)!r} and thresholds={tuple(thresholds)!r}.")
+  for gamma in gammas:
+    checks.number("gammas", gamma, low=0)
+  logits, labels = checks.scores_and_labels(logits, labels)
+  odds = label_odds(logits, labels)
+  p = jax.nn.sigmoid(-odds)
+  gamma = jnp.full_like(p, gammas[0])
+  for threshold, above in zip(thresholds, gammas[1:], strict=True):
+    gamma = jnp.where(p >= threshold, above, gamma)
+  return _focal(odds, gamma)
+
+
+def inverse_focal(logits, labels, *, gamma: float = 2.0) -> Array:
+  r"""Inverse focal loss, in nats: more weight for what is already probable.
+
+  .. math:: \ell(z, y) = -(1 + p_y)^\gamma \log p_y
+
+  Args: logits, labels: as for ``focal``, integer labels only; gamma: at least 0, above 3.5 it may turn gradients round.
+  Returns: ``[...]`` values. O(NK). References: Wang et al. 2021; Zhou et al. 2025, Section 3.2.
+
+  >>> inverse_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
+  Array([1.0397], dtype=float32)
+  """
+  checks.number("gamma", gamma, low=0)
+  logits, labels = checks.scores_and_labels(logits, labels)
+  return _inverse_focal(label_odds(logits, labels), gamma)
+
+
+def dual_focal(logits, labels, *, gamma: float = 2.0, competitor: str = "strongest") -> Array:
+  r"""Dual focal loss, in nats.
+
+  .. math:: \ell(z, y) = -(1 - p_y + p_j)^\gamma \log p_y
+
+  Args:
+    logits, labels: as for ``focal``, integer labels only.
+    gamma: at least 0.
+    competitor: ``"strongest"``: p_j is the largest of the other probabilities (Zhou et al. 2025, Eq. 24);
+      ``"strongest_below"``: the largest that is below p_y, 0 if none is (the code released with Tao et al. 2023, which
+      Zhou et al. print, without that fallback, as Eq. 26).
+  Returns: ``[...]`` values. O(NK). Gradients flow through p_j.
+
+  >>> dual_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
+  Array([0.6931], dtype=float32)
+  """
+  checks.number("gamma", gamma, low=0)
+  checks.choice("competitor", competitor, ("strongest", "strongest_below"))
+  logits, labels = checks.scores_and_labels(logits, labels)
+  odds = label_odds(logits, labels)
+  is_label = jax.nn.one_hot(labels, logits.shape[-1], dtype=bool)
+  of_label = jnp.sum(logits, axis=-1, where=is_label)
+  rivals = ~is_label if competitor == "strongest" else logits < of_label[..., None]
+  # A rival at -1e30 has probability 0 and no gradient.
+  rival = jnp.max(logits, axis=-1, where=rivals, initial=-1e30)
+  log_rival = rival - of_label - jax.nn.softplus(odds)
+  # 1 - p_y + p_j as a sum of positive numbers, in logarithms.
+  return jnp.exp(gamma * jnp.logaddexp(-jax.nn.softplus(-odds), log_rival)) * jax.nn.softplus(odds)
+
+
+def _focal(odds: Array, gamma) -> Array:
+  """-(1 - p)^γ log p from log((1 - p) / p): finite also where p rounds to 1."""
+  return jnp.exp(-gamma * jax.nn.softplus(-odds)) * jax.nn.softplus(odds)
+
+
+def _inverse_focal(odds: Array, gamma) -> Array:
+  return (1 + jax.nn.sigmoid(-odds)) ** gamma * jax.nn.softplus(odds)

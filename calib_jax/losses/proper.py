@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.reductions import log_softmax
+from calib_jax.losses.reductions import label_odds, log_softmax
 
 Array = jax.Array
 
@@ -31,8 +31,12 @@ def cross_entropy(logits, labels, *, label_smoothing: float = 0.0) -> Array:
   """
   checks.number("label_smoothing", label_smoothing, low=0, high=1)
   logits, labels = checks.scores_and_labels(logits, labels, soft=True)
-  targets = (1 - label_smoothing) * _targets(logits, labels) + label_smoothing / logits.shape[-1]
-  return -jnp.sum(targets * log_softmax(logits)[0], axis=-1)
+  if labels.shape == logits.shape:
+    targets = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
+    return -jnp.sum(targets * log_softmax(logits)[0], axis=-1)
+  # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
+  of_label = jnp.sum(logits, axis=-1, where=jax.nn.one_hot(labels, logits.shape[-1], dtype=bool))
+  return jax.nn.softplus(label_odds(logits, labels)) + label_smoothing * (of_label - jnp.mean(logits, axis=-1))
 
 
 def brier(logits, labels) -> Array:

@@ -47,3 +47,20 @@ def root(x: Array, norm: float) -> Array:
   """``x ** (1 / norm)`` for ``x >= 0``, with gradient 0 at 0."""
   positive = x > 0
   return jnp.where(positive, jnp.where(positive, x, 1) ** (1 / norm), 0)
+
+
+def label_odds(logits: Array, labels: Array) -> Array:
+  """d = log((1 - p_y) / p_y) ``[...]``: log p_y = -softplus(d), log(1 - p_y) = -softplus(-d), to the last digit."""
+  is_label = jax.nn.one_hot(labels, logits.shape[-1], dtype=bool)
+  others = jax.nn.logsumexp(jnp.where(is_label, -jnp.inf, logits), axis=-1)
+  return others - jnp.sum(logits, axis=-1, where=is_label)
+
+
+def gather(x: Array, axis_name: str | None) -> Array:
+  """The examples of every device, in the order of the global batch: ``[n, ...]`` to ``[N, ...]``."""
+  return x if axis_name is None else jax.lax.all_gather(x, axis_name, tiled=True)
+
+
+def own(x: Array, size: int, axis_name: str | None) -> Array:
+  """This device's ``size`` examples of the global batch: what ``gather`` joined."""
+  return x if axis_name is None else jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(axis_name) * size, size)

@@ -11,6 +11,49 @@ from calib_jax.losses.reductions import global_sum, log_softmax, predicted, prep
 Array = jax.Array
 
 
+def avuc(logits, labels, *, threshold: float, stop_gradient: bool = False, where=None,
+         axis_name: str | None = None) -> Array:
+  r"""Accuracy-versus-uncertainty calibration loss (AvUC), and AvUC-GS with ``stop_gradient``.
+
+  With confidence :math:`c_i` and entropy :math:`h_i` in nats; certain (C) where :math:`h_i` < ``threshold``,
+
+  .. math::
+    n_{AU} = \sum_{AU} c_i \tanh h_i, \quad n_{IC} = \sum_{IC} (1 - c_i)(1 - \tanh h_i)
+
+    n_{AC} = \sum_{AC} c_i (1 - \tanh h_i), \quad n_{IU} = \sum_{IU} (1 - c_i) \tanh h_i
+
+    \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
+
+  Args:
+    logits: ``[N, K]`` floats.
+    labels: ``[N]`` integers in ``[0, K)``.
+    threshold: κ, in nats, at least 0.
+    stop_gradient: whether the factors :math:`c_i` and :math:`1 - c_i` carry no gradient (AvUC-GS, Appendix F).
+    where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
+    axis_name: optional mapped axis, for the value of the global batch across it.
+  Returns: a scalar; 0 if nothing counts.
+  References: Karandikar et al. 2021, Eqs. 13-14 (the floor of the denominator is ours). O(NK); devices exchange two
+    numbers.
+
+  >>> avuc(jnp.array([[4.0, 0.0], [0.2, 0.0]]), jnp.array([0, 0]), threshold=0.5).round(2)
+  Array(0.31, dtype=float32)
+  """
+  checks.number("threshold", threshold, low=0)
+  checks.choice("stop_gradient", stop_gradient, (True, False))
+  logits, labels, where = prepare(logits, labels, where)
+  log_p, is_top = log_softmax(logits)
+  p = jnp.exp(log_p)
+  entropy = -jnp.sum(p * log_p, axis=-1)
+  confidence, rest = (jnp.sum(p, axis=-1, where=mask) for mask in (is_top, ~is_top))
+  if stop_gradient:
+    confidence, rest = jax.lax.stop_gradient((confidence, rest))
+  tanh, certain = jnp.tanh(entropy), entropy < threshold
+  accurate = predicted(logits) == labels
+  value = jnp.where(accurate, confidence, rest) * jnp.where(certain, 1 - tanh, tanh)
+  placed = accurate == certain
+  return _log_ratio(jnp.where(placed, 0, value), jnp.where(placed, value, 0), where, axis_name)
+
+
 def soft_avuc(logits, labels, *, threshold: float = 0.5, temperature: float = 1.0, where=None,
               axis_name: str | None = None) -> Array:
   r"""Soft accuracy-versus-uncertainty calibration loss (S-AvUC).
@@ -53,9 +96,11 @@ def soft_avuc(logits, labels, *, threshold: float = 0.5, temperature: float = 1.
   tanh = jnp.tanh(entropy)
   high, low = uncertain * tanh, (1 - uncertain) * (1 - tanh)
   accurate = predicted(logits) == labels
-  # One psum for the two sums: misplaced (AU, IC) and well placed (AC, IU).
-  misplaced = jnp.where(accurate, high, low)
-  placed = jnp.where(accurate, low, high)
+  return _log_ratio(jnp.where(accurate, high, low), jnp.where(accurate, low, high), where, axis_name)
+
+
+def _log_ratio(misplaced: Array, placed: Array, where: Array, axis_name: str | None) -> Array:
+  """log(1 + (n_AU + n_IC) / (n_AC + n_IU)) of each example's share in either sum, over the global batch."""
   sums = global_sum(jnp.where(where[:, None], jnp.stack([misplaced, placed], axis=-1), 0), axis_name)
   return jnp.log1p(sums[0] / jnp.maximum(sums[1], 1e-5))
 

@@ -49,24 +49,12 @@ def _bin(confidence, correct, where, num_bins: int, binning: str, closed: str) -
     confidence, correct, where = confidence[order], correct[order], where[order]
     count = jnp.sum(where, dtype=jnp.int32)
     index = bins.equal_mass_index(jnp.arange(len(confidence), dtype=jnp.int32), count, num_bins)
-    edges = _equal_mass_edges(confidence, count, num_bins)
+    edges = bins.equal_mass_edges(confidence, count, num_bins)
   index = jnp.where(where, index, num_bins)
   counts = bins.bin_sums(where.astype(jnp.int32), index, num_bins)
   divisor = jnp.maximum(counts, 1).astype(confidence.dtype)
   means = (bins.bin_sums(x, index, num_bins) / divisor for x in (confidence, correct))
   return _Binned(confidence, index, where, counts, *means, edges)
-
-
-def _equal_mass_edges(ordered: Array, count: Array, num_bins: int) -> Array:
-  """0, the midpoints between neighbouring groups, and 1; the edges of groups beyond the last example are 1."""
-  size, larger = jnp.divmod(count, num_bins)
-  j = jnp.arange(1, num_bins, dtype=jnp.int32)
-  start = j * size + jnp.minimum(j, larger)
-  last = max(len(ordered) - 1, 0)
-  padded = ordered if len(ordered) else jnp.zeros(1, ordered.dtype)
-  inner = (padded[jnp.clip(start - 1, 0, last)] + padded[jnp.clip(start, 0, last)]) / 2
-  inner = jnp.where(start < count, inner, 1)
-  return jnp.concatenate([jnp.zeros(1, ordered.dtype), inner, jnp.ones(1, ordered.dtype)])
 
 
 def calibration_error(confidence, correct, *, num_bins: int = 15, binning: str = "equal_width", norm=1,
