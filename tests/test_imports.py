@@ -10,7 +10,7 @@ FOREIGN = ("flax", "tensorflow", "tensorflow_datasets", "clu", "orbax", "ml_coll
 
 
 def test_losses_metrics_and_calibrators_import_with_jax_optax_and_numpy_alone(tmp_path):
-  names = "calib_jax.losses, calib_jax.metrics, calib_jax.calibrators"
+  names = "calib_jax.losses, calib_jax.metrics, calib_jax.calibrators, calib_jax.confidence, calib_jax.focal_map"
   done = python("-c", f"import {names}; print('fine')", tmp_path=tmp_path, blocked=FOREIGN)
   assert done.returncode == 0, done.stderr
   assert done.stdout == "fine\n"

@@ -28,6 +28,7 @@ from calib_jax.losses.margins import (
   square,
 )
 from calib_jax.losses.proper import brier, cross_entropy
+from calib_jax.losses.properized import properized_focal
 from calib_jax.losses.selective import aurc, selective_risk
 from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
 from calib_jax.losses.uncertainty import avuc, soft_avuc
@@ -35,5 +36,5 @@ from calib_jax.losses.uncertainty import avuc, soft_avuc
 __all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "adaptive_conditional_label_smoothing", "adaptive_focal",
            "aurc", "avuc", "brier", "composite", "cross_entropy", "dual_focal", "focal", "get", "init_adaptive_focal",
            "inverse_focal", "kde_ece", "margin_label_smoothing", "mmce", "pairwise_constraints",
-           "sample_dependent_focal", "selective_risk", "soft_avuc", "soft_binned_ece", "soft_binned_marginal_ece",
-           "square", "update_adaptive_focal"]
+           "properized_focal", "sample_dependent_focal", "selective_risk", "soft_avuc", "soft_binned_ece",
+           "soft_binned_marginal_ece", "square", "update_adaptive_focal"]

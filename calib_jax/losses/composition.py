@@ -18,6 +18,7 @@ from calib_jax.losses.margins import (
   square,
 )
 from calib_jax.losses.proper import brier, cross_entropy
+from calib_jax.losses.properized import properized_focal
 from calib_jax.losses.reductions import global_sum
 from calib_jax.losses.selective import aurc, selective_risk
 from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
@@ -27,7 +28,7 @@ Array = jax.Array
 
 PER_EXAMPLE: Mapping[str, Callable[..., Array]] = {f.__name__: f for f in (
   cross_entropy, brier, square, focal, sample_dependent_focal, inverse_focal, dual_focal, adaptive_focal,
-  margin_label_smoothing, adaptive_conditional_label_smoothing, pairwise_constraints)}
+  properized_focal, margin_label_smoothing, adaptive_conditional_label_smoothing, pairwise_constraints)}
 PER_BATCH: Mapping[str, Callable[..., Array]] = {f.__name__: f for f in (
   soft_binned_ece, soft_binned_marginal_ece, avuc, soft_avuc, mmce, kde_ece, aurc, selective_risk)}
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import checks
+from calib_jax import binning, checks
 from calib_jax import confidence as scores
 from calib_jax.losses.proper import cross_entropy
 from calib_jax.losses.reductions import gather, global_sum, log_softmax, own, prepare
@@ -96,8 +96,9 @@ def selective_risk(logits, labels, *, low_confidence_coverage: float = 0.9, smoo
   score = jnp.clip(score, low, high)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
   count = jnp.maximum(jnp.sum(valid, dtype=jnp.int32), 1)
-  bins = jnp.clip(jnp.floor((every - low) / (high - low) * num_bins), 0, num_bins - 1)
-  counts = jnp.sum((bins[:, None] == jnp.arange(num_bins, dtype=bins.dtype)[None, :]) & valid[:, None], axis=0)
+  edges = jnp.asarray(low + np.arange(1, num_bins) * (high - low) / num_bins, logits.dtype)
+  index = jnp.searchsorted(edges, every, side="right")
+  counts = binning.bin_sums(valid.astype(logits.dtype), index.astype(jnp.int32), num_bins)
   threshold = _quantile(every, valid, count, low_confidence_coverage)
   below = score < threshold
   # Where the score equals τ the two branches agree in value; the constant one is taken.
@@ -105,7 +106,7 @@ def selective_risk(logits, labels, *, low_confidence_coverage: float = 0.9, smoo
   centers = jnp.asarray(low + (np.arange(num_bins) + 0.5) * (high - low) / num_bins, logits.dtype)
   # 1 - G is a sum of upper tails: taken in logarithms it keeps its digits where G is all but 1.
   log_tails = jax.nn.log_sigmoid((centers[None, :] - limited[:, None]) / smoothing)
-  log_survival = jax.nn.logsumexp(log_tails, axis=-1, b=counts.astype(logits.dtype)[None, :], where=counts[None, :] > 0)
+  log_survival = jax.nn.logsumexp(log_tails, axis=-1, b=counts[None, :], where=counts[None, :] > 0)
   size = count.astype(logits.dtype)
   beta = jnp.where(where, jnp.log(size) - log_survival, 0)
   return global_sum(jnp.where(where, beta * losses, 0), axis_name) / size

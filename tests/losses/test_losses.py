@@ -40,6 +40,7 @@ PER_BATCH = {
                      {"confidence": "margin", "low_confidence_coverage": 0.5, "loss": "focal"},
                      {"low_confidence_coverage": 1.0}],
 }
+FIRST = {name: options[0] for name, options in {**PER_EXAMPLE, **PER_BATCH}.items()}
 EXAMPLE_CASES = [(n, o) for n, options in PER_EXAMPLE.items() for o in options]
 BATCH_CASES = [(n, o) for n, options in PER_BATCH.items() for o in options]
 SIZES = [(1, 2), (7, 3), (64, 10), (2, 100), (16, 1000)]
@@ -154,7 +155,8 @@ def test_extremes_are_finite_and_right(name, options, edge):
 def test_half_precision_is_computed_in_float32(name, dtype):
   logits, labels = _data(9, 4)
   logits = jnp.asarray(logits, dtype)
-  value, expected = (losses.get(name)(z, labels) for z in (logits, logits.astype(jnp.float32)))
+  loss = losses.get(name, **FIRST[name])
+  value, expected = (loss(z, labels) for z in (logits, logits.astype(jnp.float32)))
   assert value.dtype == jnp.float32
   np.testing.assert_array_equal(value, expected)
 
@@ -225,9 +227,9 @@ def test_jit_and_vmap_change_nothing(name, options):
 @pytest.mark.parametrize("name", PER_EXAMPLE)
 def test_leading_axes_are_batch_axes(name):
   logits, labels = _data(12, 5)
-  expected = losses.get(name)(logits, labels)
-  np.testing.assert_allclose(losses.get(name)(logits.reshape(3, 4, 5), labels.reshape(3, 4)), expected.reshape(3, 4),
-                             rtol=1e-6)
+  loss = losses.get(name, **FIRST[name])
+  expected = loss(logits, labels).reshape(3, 4)
+  np.testing.assert_allclose(loss(logits.reshape(3, 4, 5), labels.reshape(3, 4)), expected, rtol=1e-6)
 
 
 def test_focal_with_gamma_0_is_cross_entropy():
@@ -333,7 +335,7 @@ def test_float64_stays_float64():
   with jax.enable_x64(True):
     logits, labels = _data(8, 4)
     for name in (*PER_EXAMPLE, *PER_BATCH):
-      assert losses.get(name)(logits.astype(np.float64), labels).dtype == jnp.float64
+      assert losses.get(name, **FIRST[name])(logits.astype(np.float64), labels).dtype == jnp.float64, name
     expected = _reference_batch("soft_avuc", logits, labels, {})
     np.testing.assert_allclose(losses.soft_avuc(logits.astype(np.float64), labels), expected, rtol=1e-12)
 
