@@ -44,7 +44,7 @@ def adaptive_focal(logits, labels, *, gammas, bin_edges) -> Array:
     raise ValueError(f"gammas must be [B] and bin_edges [B + 1]: got shapes {gammas.shape} and {edges.shape}.")
   odds = label_odds(logits, labels)
   p = jax.lax.stop_gradient(jax.nn.sigmoid(-odds))
-  gamma = gammas[jnp.searchsorted(edges[1:-1], p, side="right")].astype(odds.dtype)
+  gamma = gammas[jnp.searchsorted(edges[1:-1].astype(p.dtype), p, side="right")].astype(odds.dtype)
   # Each branch sees an exponent that is safe for it.
   return jnp.where(gamma >= 0, _focal(odds, jnp.maximum(gamma, 0)), _inverse_focal(odds, jnp.maximum(-gamma, 0)))
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from calib_jax import checks
-from calib_jax.losses.reductions import gather, global_sum, log_softmax, predicted, prepare, root
+from calib_jax.losses.reductions import gather, global_sum, log_softmax, prepare, root, top_odds
 
 Array = jax.Array
 CHUNK = 256
@@ -38,11 +38,9 @@ def mmce(logits, labels, *, kernel_width: float = 0.4, weighted: bool = False, w
   checks.number("kernel_width", kernel_width, low=0, open_low=True)
   checks.choice("weighted", weighted, (True, False))
   logits, labels, where = prepare(logits, labels, where)
-  log_p, is_top = log_softmax(logits)
-  p = jnp.exp(log_p)
-  confidence, rest = (jnp.sum(p, axis=-1, where=mask) for mask in (is_top, ~is_top))
-  correct = predicted(logits) == labels
-  groups = jnp.stack([where & correct, where & ~correct], axis=-1).astype(p.dtype)
+  odds, correct = top_odds(logits, labels)
+  confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
+  groups = jnp.stack([where & correct, where & ~correct], axis=-1).astype(logits.dtype)
   sizes = global_sum(groups, axis_name)
   divisors = jnp.maximum(sizes if weighted else jnp.broadcast_to(jnp.sum(sizes), (2,)), 1)
   signed = groups[:, 0] * rest / divisors[0] - groups[:, 1] * confidence / divisors[1]
@@ -82,13 +80,13 @@ def kde_ece(logits, labels, *, bandwidth: float = 0.1, norm: float = 1.0, form: 
   checks.number("norm", norm, low=1)
   checks.choice("form", form, ("top_label", "canonical", "marginal"))
   logits, labels, where = prepare(logits, labels, where)
-  log_p, is_top = log_softmax(logits)
   index = jnp.arange(len(labels), dtype=jnp.int32)
   if axis_name is not None:
     index = index + jax.lax.axis_index(axis_name) * len(labels)
   valid = gather(where, axis_name)
 
   if form == "canonical":
+    log_p, _ = log_softmax(logits)
     every, onehot = gather(log_p, axis_name), jax.nn.one_hot(gather(labels, axis_name), logits.shape[1])
     alpha = jnp.exp(every) / bandwidth
     log_beta = jnp.sum(gammaln(alpha + 1), axis=-1) - gammaln(1 / bandwidth + logits.shape[1])
@@ -101,10 +99,11 @@ def kde_ece(logits, labels, *, bandwidth: float = 0.1, norm: float = 1.0, form: 
   else:
     # log f and log(1 - f), the latter from the other classes, so that neither loses its digits near 0 or 1.
     if form == "top_label":
-      log_f = jnp.sum(log_p, axis=-1, where=is_top)[:, None]
-      log_not = jax.nn.logsumexp(log_p, axis=-1, where=~is_top)[:, None]
-      happened = (predicted(logits) == labels)[:, None]
+      odds, correct = top_odds(logits, labels)
+      log_f, log_not = -jax.nn.softplus(odds)[:, None], -jax.nn.softplus(-odds)[:, None]
+      happened = correct[:, None]
     else:
+      log_p, is_top = log_softmax(logits)
       top_not = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
       log_f, log_not = log_p, jnp.where(is_top, top_not, jnp.log1p(-jnp.where(is_top, 0, jnp.exp(log_p))))
       happened = jax.nn.one_hot(labels, logits.shape[1], dtype=bool)
@@ -123,7 +122,7 @@ def kde_ece(logits, labels, *, bandwidth: float = 0.1, norm: float = 1.0, form: 
     by_class = (log_f.T, log_not.T, happened.T)
     terms = jnp.sum(jax.lax.map(jax.checkpoint(lambda x: one_class(*x)), by_class), axis=0)
 
-  count = global_sum(where.astype(log_p.dtype), axis_name)
+  count = global_sum(where.astype(logits.dtype), axis_name)
   total = global_sum(jnp.where(where, terms, 0), axis_name)
   return jnp.where(count >= 2, total / jnp.maximum(count, 1), 0)
 

@@ -46,7 +46,7 @@ def margin_label_smoothing(logits, labels, *, margin: float = 10.0, weight: floa
   checks.number("margin", margin, low=0)
   checks.number("weight", weight, low=0)
   logits, labels = checks.scores_and_labels(logits, labels)
-  top = jnp.sum(logits, axis=-1, where=_one_hot(predicted(logits), logits), keepdims=True)
+  top = jnp.max(logits, axis=-1, keepdims=True)
   return cross_entropy(logits, labels) + weight * jnp.mean(jax.nn.relu(top - logits - margin), axis=-1)
 
 

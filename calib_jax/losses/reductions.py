@@ -29,7 +29,10 @@ def global_sum(x: Array, axis_name: str | None) -> Array:
 
 def predicted(logits: Array) -> Array:
   """The top class, int32 ``[...]``; the lowest index where several tie."""
-  return jax.lax.argmax(logits, logits.ndim - 1, jnp.int32)
+  # Two plain reductions: several times as fast as argmax on a CPU.
+  top = jnp.max(logits, axis=-1, keepdims=True)
+  index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+  return jnp.min(jnp.where(logits == top, index, logits.shape[-1] - 1), axis=-1)
 
 
 def log_softmax(logits: Array) -> tuple[Array, Array]:
@@ -54,6 +57,12 @@ def label_odds(logits: Array, labels: Array) -> Array:
   is_label = jax.nn.one_hot(labels, logits.shape[-1], dtype=bool)
   others = jax.nn.logsumexp(jnp.where(is_label, -jnp.inf, logits), axis=-1)
   return others - jnp.sum(logits, axis=-1, where=is_label)
+
+
+def top_odds(logits: Array, labels: Array) -> tuple[Array, Array]:
+  """``(d, correct)``: the top class's ``label_odds``, its confidence being sigmoid(-d), and whether it is the label."""
+  top = predicted(logits)
+  return label_odds(logits, top), top == labels
 
 
 def gather(x: Array, axis_name: str | None) -> Array:

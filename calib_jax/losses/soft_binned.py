@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import binning, checks
-from calib_jax.losses.reductions import global_sum, log_softmax, predicted, prepare, root
+from calib_jax.losses.reductions import global_sum, log_softmax, prepare, root, top_odds
 
 Array = jax.Array
 
@@ -42,9 +42,8 @@ def soft_binned_ece(logits, labels, *, num_bins: int = 15, temperature: float = 
   checks.number("norm", norm, low=1)
   checks.choice("form", form, ("label", "bin"))
   logits, labels, where = prepare(logits, labels, where)
-  log_p, is_top = log_softmax(logits)
-  confidence = jnp.exp(jnp.sum(log_p, axis=-1, where=is_top))
-  correct = (predicted(logits) == labels).astype(logits.dtype)
+  odds, correct = top_odds(logits, labels)
+  confidence, correct = jax.nn.sigmoid(-odds), correct.astype(logits.dtype)
   weight = where.astype(logits.dtype)
   member = binning.soft_membership(confidence, num_bins, temperature) * weight[:, None]
   count = jnp.maximum(global_sum(weight, axis_name), 1)

@@ -1,0 +1,1 @@
+"""Timings, as ratios against a floor in the same run."""

@@ -1,0 +1,77 @@
+"""AdaFocal's state: its bins, its exponents, and what each update does to them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import losses
+
+
+def _update(gammas, confidence, correct, rate=1.0, switch=0.2, low=-2.0, high=20.0):
+  """One update in plain numpy, from its definition."""
+  order = np.argsort(confidence, kind="stable")
+  groups = np.array_split(order, len(gammas))
+  edges = [0.0] + [1.0] * len(gammas)
+  found = []
+  for j, (gamma, group) in enumerate(zip(gammas, groups, strict=True)):
+    if len(group) == 0:
+      found.append(gamma)
+      continue
+    if j > 0:
+      edges[j] = (confidence[groups[j - 1][-1]] + confidence[group[0]]) / 2
+    gap = confidence[group].mean() - correct[group].mean()
+    new = gamma * np.exp((rate if gamma > 0 else -rate) * gap)
+    if abs(new) < switch:
+      new = -switch if gamma > 0 else switch
+    found.append(np.clip(new, low, high))
+  return np.array(found), np.array(edges)
+
+
+@pytest.mark.parametrize(("n", "bins"), [(100, 15), (7, 15), (15, 15), (64, 1), (33, 4)])
+def test_updates_follow_the_definition_through_sign_switches_and_clips(n, bins):
+  rng = np.random.default_rng(n)
+  state = losses.init_adaptive_focal(num_bins=bins)
+  np.testing.assert_allclose(state.gammas, 1)
+  np.testing.assert_allclose(state.bin_edges, np.linspace(0, 1, bins + 1), atol=1e-7)
+  gammas = np.ones(bins)
+  signs = set()
+  for epoch in range(12):
+    confidence = rng.uniform(size=n).astype(np.float32)
+    correct = rng.uniform(size=n) < (0.95 if epoch < 6 else 0.05)
+    state = jax.jit(losses.update_adaptive_focal, static_argnames="rate")(state, confidence, correct, rate=4.0)
+    gammas, edges = _update(gammas, confidence.astype(np.float64), correct, rate=4.0)
+    np.testing.assert_allclose(state.gammas, gammas, rtol=2e-3)
+    np.testing.assert_allclose(state.bin_edges, edges, atol=1e-6)
+    signs |= set(np.sign(gammas))
+  assert signs == {-1.0, 1.0} and gammas.max() <= 20 and gammas.min() >= -2
+
+
+def test_overconfident_bins_get_larger_exponents():
+  state = losses.update_adaptive_focal(losses.init_adaptive_focal(2), jnp.array([0.3, 0.9]), jnp.array([True, False]))
+  np.testing.assert_allclose(state.gammas, [np.exp(0.3 - 1), np.exp(0.9)], rtol=1e-5)
+
+
+def test_values_outside_the_edges_belong_to_the_outer_bins():
+  edges, gammas = jnp.array([0.3, 0.5, 0.7]), jnp.array([2.0, -1.0])
+  for logit, gamma in ((-3.0, 2.0), (3.0, -1.0)):
+    z = jnp.array([[logit, 0.0]])
+    p = 1 / (1 + np.exp(-logit))
+    expected = -(1 - p)**2 * np.log(p) if gamma > 0 else -(1 + p) * np.log(p)
+    found = losses.adaptive_focal(z, jnp.array([0]), gammas=gammas, bin_edges=edges)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("call", "error", "message"), [
+  (lambda s: losses.update_adaptive_focal(s, jnp.ones((2, 2)), jnp.ones((2, 2))), ValueError, r"confidence must have"),
+  (lambda s: losses.update_adaptive_focal(s, jnp.ones(2), jnp.ones(3)), ValueError, "correct must have the shape"),
+  (lambda s: losses.update_adaptive_focal(s, jnp.ones(2), jnp.ones(2), switch=-1), ValueError, "switch must be in"),
+  (lambda s: losses.update_adaptive_focal(s, jnp.ones(2), jnp.ones(2), gamma_min=3, gamma_max=1), ValueError,
+   "gamma_min must not exceed gamma_max: got 3 and 1"),
+  (lambda s: losses.init_adaptive_focal(0), ValueError, "num_bins must be in"),
+  (lambda s: losses.adaptive_focal(jnp.ones((2, 2)), jnp.zeros(2, int), gammas=s.gammas, bin_edges=s.gammas),
+   ValueError, r"gammas must be \[B\] and bin_edges \[B \+ 1\]: got shapes \(15,\) and \(15,\)"),
+])
+def test_mistakes_are_named(call, error, message):
+  with pytest.raises(error, match=message):
+    call(losses.init_adaptive_focal())
