@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.reductions import label_odds, log_softmax
+from calib_jax.losses.reductions import label_odds, log_softmax, pick, predicted
 
 Array = jax.Array
 
@@ -104,11 +104,14 @@ def dual_focal(logits, labels, *, gamma: float = 2.0, competitor: str = "stronge
   checks.choice("competitor", competitor, ("strongest", "strongest_below"))
   logits, labels = checks.scores_and_labels(logits, labels)
   odds = label_odds(logits, labels)
-  is_label = jax.nn.one_hot(labels, logits.shape[-1], dtype=bool)
-  of_label = jnp.sum(logits, axis=-1, where=is_label)
-  rivals = ~is_label if competitor == "strongest" else logits < of_label[..., None]
-  # A rival at -1e30 has probability 0 and no gradient.
-  rival = jnp.max(logits, axis=-1, where=rivals, initial=-1e30)
+  of_label = pick(logits, labels)
+  if competitor == "strongest":
+    rival = pick(logits, predicted(jnp.where(jax.nn.one_hot(labels, logits.shape[-1], dtype=bool), -1e30, logits)))
+  else:
+    rivals = logits < of_label[..., None]
+    # A rival at -1e30 has probability 0 and no gradient.
+    rival = pick(logits, predicted(jnp.where(rivals, logits, -1e30)))
+    rival = jnp.where(jnp.any(rivals, axis=-1), rival, -1e30)
   log_rival = rival - of_label - jax.nn.softplus(odds)
   # 1 - p_y + p_j as a sum of positive numbers, in logarithms.
   return jnp.exp(gamma * jnp.logaddexp(-jax.nn.softplus(-odds), log_rival)) * jax.nn.softplus(odds)

@@ -1,19 +1,14 @@
-"""Kernel calibration errors: MMCE, and the kernel density estimator. O(N²) time, in chunks of rows."""
+"""Kernel calibration errors: MMCE, by sorting, and the kernel density estimator, in chunks of rows."""
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from calib_jax import checks
-from calib_jax.losses.reductions import gather, global_sum, log_softmax, prepare, root, top_odds
+from calib_jax.losses.reductions import gather, global_sum, log_softmax, prepare, root, row_statistics
 
 Array = jax.Array
-CHUNK = 256
-
-
-def _over_rows(function, rows: tuple[Array, ...]):
-  """``function`` of each row of ``rows``, a chunk at a time; nothing but its results is kept for the gradient."""
-  return jax.lax.map(jax.checkpoint(lambda row: function(*row)), rows, batch_size=min(CHUNK, len(rows[0])))
+CHUNK = 2**20  # Pairs of examples at a time.
 
 
 def mmce(logits, labels, *, kernel_width: float = 0.4, weighted: bool = False, where=None,
@@ -30,7 +25,7 @@ def mmce(logits, labels, *, kernel_width: float = 0.4, weighted: bool = False, w
 
   Args: logits ``[N, K]``; labels ``[N]`` integers; kernel_width: w > 0; weighted; where; axis_name as for
     ``soft_binned_ece``. Returns: a scalar; 0 if nothing counts.
-  References: Kumar et al. 2018. O(NK + N²) time, O(NK) memory; devices exchange the N confidences.
+  References: Kumar et al. 2018. O(NK + N log N); devices exchange the N confidences.
 
   >>> mmce(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
@@ -38,18 +33,50 @@ def mmce(logits, labels, *, kernel_width: float = 0.4, weighted: bool = False, w
   checks.number("kernel_width", kernel_width, low=0, open_low=True)
   checks.choice("weighted", weighted, (True, False))
   logits, labels, where = prepare(logits, labels, where)
-  odds, correct = top_odds(logits, labels)
-  confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
+  row = row_statistics(logits)
+  confidence, rest, correct = jax.nn.sigmoid(-row.odds), jax.nn.sigmoid(row.odds), row.top == labels
   groups = jnp.stack([where & correct, where & ~correct], axis=-1).astype(logits.dtype)
   sizes = global_sum(groups, axis_name)
   divisors = jnp.maximum(sizes if weighted else jnp.broadcast_to(jnp.sum(sizes), (2,)), 1)
   signed = groups[:, 0] * rest / divisors[0] - groups[:, 1] * confidence / divisors[1]
-  every, weights = gather(confidence, axis_name), gather(signed, axis_name)
+  total = _laplacian_form(gather(confidence, axis_name) / kernel_width, gather(signed, axis_name))
+  return root(jnp.maximum(total, 0), 2)
 
-  def row(r, v):
-    return v * jnp.sum(weights * jnp.exp(-jnp.abs(r - every) / kernel_width))
 
-  return root(global_sum(_over_rows(row, (confidence, signed)), axis_name), 2)
+@jax.custom_jvp
+def _laplacian_form(x: Array, v: Array) -> Array:
+  """Σ_ij v_i v_j exp(-|x_i - x_j|)."""
+  return jnp.sum(v * _laplacian_sums(x, v)[0])
+
+
+@_laplacian_form.defjvp
+def _laplacian_form_jvp(primals, tangents):
+  (x, v), (of_x, of_v) = primals, tangents
+  sums, tilts = _laplacian_sums(x, v)
+  return jnp.sum(v * sums), 2 * jnp.sum(of_v * sums + of_x * v * tilts)
+
+
+def _laplacian_sums(x: Array, v: Array) -> tuple[Array, Array]:
+  """Σ_j v_j exp(-|x_i - x_j|) for each i, and its derivative in x_i, for which |x_i - x_j| has derivative 0 at 0.
+
+  In sorted order the sum over what is not above follows from its neighbour's: S_i = v_i + S_{i-1} exp(x_{i-1} - x_i).
+  """
+  order = jnp.argsort(x)
+  x, v = x[order], v[order]
+  decay = jnp.exp(-jnp.diff(x, prepend=x[:1]))
+
+  def link(before, here):
+    return before[0] * here[0], before[1] * here[0] + here[1]
+
+  _, rising = jax.lax.associative_scan(link, (decay, v))
+  _, falling = jax.lax.associative_scan(link, (jnp.append(decay[1:], 1), v), reverse=True)
+  # Equal values share the sums of the first and the last of them.
+  first, after = (jnp.searchsorted(x, x, side=side).astype(jnp.int32) for side in ("left", "right"))
+  below = jnp.where(first > 0, decay[first] * rising[first - 1], 0)
+  beyond = jnp.minimum(after, len(x) - 1)
+  above = jnp.where(after < len(x), decay[beyond] * falling[beyond], 0)
+  back = jnp.argsort(order)
+  return (rising[after - 1] + above)[back], (above - below)[back]
 
 
 def kde_ece(logits, labels, *, bandwidth: float = 0.1, norm: float = 1.0, form: str = "top_label", where=None,
@@ -85,49 +112,51 @@ def kde_ece(logits, labels, *, bandwidth: float = 0.1, norm: float = 1.0, form: 
     index = index + jax.lax.axis_index(axis_name) * len(labels)
   valid = gather(where, axis_name)
 
+  def terms(log_f, events):
+    return _leave_one_out(log_f, gather(log_f, axis_name), gather(events, axis_name), valid, index, bandwidth, norm)
+
   if form == "canonical":
-    log_p, _ = log_softmax(logits)
-    every, onehot = gather(log_p, axis_name), jax.nn.one_hot(gather(labels, axis_name), logits.shape[1])
-    alpha = jnp.exp(every) / bandwidth
-    log_beta = jnp.sum(gammaln(alpha + 1), axis=-1) - gammaln(1 / bandwidth + logits.shape[1])
-
-    def row(i, log_f):
-      weights = _leave_one_out(alpha @ log_f - log_beta, valid, i)
-      return jnp.sum(jnp.abs(weights @ onehot.astype(weights.dtype) - jnp.exp(log_f)) ** norm)
-
-    terms = _over_rows(row, (index, log_p))
+    each = terms(log_softmax(logits)[0], jax.nn.one_hot(labels, logits.shape[1], dtype=logits.dtype))
+  elif form == "top_label":
+    row = row_statistics(logits)
+    log_f = -jnp.stack([jax.nn.softplus(row.odds), jax.nn.softplus(-row.odds)], axis=-1)
+    each = terms(log_f, (row.top == labels)[:, None].astype(logits.dtype))
   else:
-    # log f and log(1 - f), the latter from the other classes, so that neither loses its digits near 0 or 1.
-    if form == "top_label":
-      odds, correct = top_odds(logits, labels)
-      log_f, log_not = -jax.nn.softplus(odds)[:, None], -jax.nn.softplus(-odds)[:, None]
-      happened = correct[:, None]
-    else:
-      log_p, is_top = log_softmax(logits)
-      top_not = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
-      log_f, log_not = log_p, jnp.where(is_top, top_not, jnp.log1p(-jnp.where(is_top, 0, jnp.exp(log_p))))
-      happened = jax.nn.one_hot(labels, logits.shape[1], dtype=bool)
-
-    def one_class(log_f, log_not, happened):
-      events = gather(happened, axis_name).astype(log_f.dtype)
-      alpha, beta = (jnp.exp(gather(x, axis_name)) / bandwidth for x in (log_f, log_not))
-      log_beta = gammaln(alpha + 1) + gammaln(beta + 1) - gammaln(jnp.asarray(1 / bandwidth + 2, log_f.dtype))
-
-      def row(i, x, not_x):
-        weights = _leave_one_out(alpha * x + beta * not_x - log_beta, valid, i)
-        return jnp.abs(jnp.sum(weights * events) - jnp.exp(x)) ** norm
-
-      return _over_rows(row, (index, log_f, log_not))
-
-    by_class = (log_f.T, log_not.T, happened.T)
-    terms = jnp.sum(jax.lax.map(jax.checkpoint(lambda x: one_class(*x)), by_class), axis=0)
+    log_p, is_top = log_softmax(logits)
+    # log(1 - p): of the top class from the others, of the others (p <= 1/2) directly, so that no digits are lost.
+    top_not = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
+    log_not = jnp.where(is_top, top_not, jnp.log1p(-jnp.where(is_top, 0, jnp.exp(log_p))))
+    happened = jax.nn.one_hot(labels, logits.shape[1], dtype=logits.dtype)
+    one_class = jax.checkpoint(lambda x: terms(x[0].T, x[1][:, None]))
+    each = jnp.sum(jax.lax.map(one_class, (jnp.stack([log_p.T, log_not.T], axis=1), happened.T)), axis=0)
 
   count = global_sum(where.astype(logits.dtype), axis_name)
-  total = global_sum(jnp.where(where, terms, 0), axis_name)
+  total = global_sum(jnp.where(where, each, 0), axis_name)
   return jnp.where(count >= 2, total / jnp.maximum(count, 1), 0)
 
 
-def _leave_one_out(log_kernel: Array, valid: Array, i: Array) -> Array:
-  """Weights ``[N]`` that sum to 1: the kernel over the examples that count, but for the i-th."""
-  counts = valid & (jnp.arange(len(valid), dtype=jnp.int32) != i)
-  return jnp.where(counts, jax.nn.softmax(jnp.where(counts, log_kernel, -1e30)), 0)
+def _leave_one_out(log_f: Array, every: Array, events: Array, valid: Array, index: Array, bandwidth, norm) -> Array:
+  """Σ_k |estimate of event k - f_k|^p of each row ``[n]``, from the Dirichlet kernels of all N.
+
+  ``log_f`` ``[n, F]``, whose places among ``every`` ``[N, F]`` are ``index``; ``events`` ``[N, E]`` with E <= F. The
+  log-kernel of j at i is Σ_k f_jk/h log f_ik, less the logarithm of its Beta function.
+  """
+  alpha = jnp.exp(every) / bandwidth
+  log_beta = jnp.sum(gammaln(alpha + 1), axis=-1) - gammaln(jnp.asarray(1 / bandwidth + every.shape[1], alpha.dtype))
+  log_beta = jnp.where(valid, log_beta, 1e30)
+  places = jnp.arange(len(every), dtype=alpha.dtype)
+  ones_and_events = jnp.concatenate([jnp.ones_like(events[:, :1]), events], axis=-1)
+
+  def of_row(row):
+    at, i = row
+    log_kernel = jnp.dot(alpha, at, precision="highest") - log_beta
+    log_kernel = log_kernel - 1e30 * jnp.maximum(1 - jnp.abs(places - i.astype(alpha.dtype)), 0)
+    weights = jnp.exp(log_kernel - jax.lax.stop_gradient(jnp.max(log_kernel)))
+    sums = jnp.dot(weights, ones_and_events, precision="highest")
+    return jnp.sum(jnp.abs(sums[1:] / sums[0] - jnp.exp(at[:events.shape[1]])) ** norm)
+
+  rows = max(1, CHUNK // len(every))
+  if len(log_f) <= rows:
+    return jax.vmap(of_row)((log_f, index))
+  # Made again for the gradient, chunk by chunk: never [N, N].
+  return jax.lax.map(jax.checkpoint(of_row), (log_f, index), batch_size=rows)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.reductions import label_odds, log_softmax
+from calib_jax.losses.reductions import label_odds, log_softmax, pick
 
 Array = jax.Array
 
@@ -34,9 +34,11 @@ def cross_entropy(logits, labels, *, label_smoothing: float = 0.0) -> Array:
   if labels.shape == logits.shape:
     targets = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
     return -jnp.sum(targets * log_softmax(logits)[0], axis=-1)
+  hard = jax.nn.softplus(label_odds(logits, labels))
+  if isinstance(label_smoothing, int | float) and label_smoothing == 0:
+    return hard
   # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
-  of_label = jnp.sum(logits, axis=-1, where=jax.nn.one_hot(labels, logits.shape[-1], dtype=bool))
-  return jax.nn.softplus(label_odds(logits, labels)) + label_smoothing * (of_label - jnp.mean(logits, axis=-1))
+  return hard + label_smoothing * (pick(logits, labels) - jnp.mean(logits, axis=-1))
 
 
 def brier(logits, labels) -> Array:

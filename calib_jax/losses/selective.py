@@ -9,7 +9,7 @@ import numpy as np
 from calib_jax import binning, checks
 from calib_jax import confidence as scores
 from calib_jax.losses.proper import cross_entropy
-from calib_jax.losses.reductions import gather, global_sum, log_softmax, own, prepare
+from calib_jax.losses.reductions import gather, global_sum, log_softmax, own, pick, prepare, row_statistics
 
 Array = jax.Array
 
@@ -117,7 +117,16 @@ def _scores_and_losses(logits: Array, labels: Array, confidence, loss) -> tuple[
     from calib_jax.losses.composition import per_example  # By name only now: that module imports this one.
 
     loss = per_example(loss)
-  return scores.get(confidence)(jnp.exp(log_softmax(logits)[0])), loss(logits, labels)
+  score = scores.get(confidence)
+  if score not in (scores.msp, scores.negative_entropy):
+    return score(jnp.exp(log_softmax(logits)[0])), loss(logits, labels)
+  # What these would give of the softmax, in fewer passes over the logits: -log p_y = -log p_top + z_top - z_y.
+  row = row_statistics(logits)
+  if loss is cross_entropy:
+    losses = jax.nn.softplus(row.odds) + (pick(logits, row.top) - pick(logits, labels))
+  else:
+    losses = loss(logits, labels)
+  return -row.entropy if score is scores.negative_entropy else jax.nn.sigmoid(-row.odds), losses
 
 
 def _quantile(values: Array, valid: Array, count: Array, q) -> Array:

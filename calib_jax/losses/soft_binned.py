@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import binning, checks
-from calib_jax.losses.reductions import global_sum, log_softmax, prepare, root, top_odds
+from calib_jax.losses.reductions import global_sum, log_softmax, prepare, root, row_statistics
 
 Array = jax.Array
 
@@ -42,8 +42,8 @@ def soft_binned_ece(logits, labels, *, num_bins: int = 15, temperature: float = 
   checks.number("norm", norm, low=1)
   checks.choice("form", form, ("label", "bin"))
   logits, labels, where = prepare(logits, labels, where)
-  odds, correct = top_odds(logits, labels)
-  confidence, correct = jax.nn.sigmoid(-odds), correct.astype(logits.dtype)
+  row = row_statistics(logits)
+  confidence, correct = jax.nn.sigmoid(-row.odds), (row.top == labels).astype(logits.dtype)
   weight = where.astype(logits.dtype)
   member = binning.soft_membership(confidence, num_bins, temperature) * weight[:, None]
   count = jnp.maximum(global_sum(weight, axis_name), 1)

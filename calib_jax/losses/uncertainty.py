@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.reductions import global_sum, log_softmax, predicted, prepare
+from calib_jax.losses.reductions import global_sum, prepare, row_statistics
 
 Array = jax.Array
 
@@ -41,14 +41,11 @@ def avuc(logits, labels, *, threshold: float, stop_gradient: bool = False, where
   checks.number("threshold", threshold, low=0)
   checks.choice("stop_gradient", stop_gradient, (True, False))
   logits, labels, where = prepare(logits, labels, where)
-  log_p, is_top = log_softmax(logits)
-  p = jnp.exp(log_p)
-  entropy = -jnp.sum(p * log_p, axis=-1)
-  confidence, rest = (jnp.sum(p, axis=-1, where=mask) for mask in (is_top, ~is_top))
-  if stop_gradient:
-    confidence, rest = jax.lax.stop_gradient((confidence, rest))
-  tanh, certain = jnp.tanh(entropy), entropy < threshold
-  accurate = predicted(logits) == labels
+  row = row_statistics(logits)
+  odds = jax.lax.stop_gradient(row.odds) if stop_gradient else row.odds
+  confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
+  tanh, certain = jnp.tanh(row.entropy), row.entropy < threshold
+  accurate = row.top == labels
   value = jnp.where(accurate, confidence, rest) * jnp.where(certain, 1 - tanh, tanh)
   placed = accurate == certain
   return _log_ratio(jnp.where(placed, 0, value), jnp.where(placed, value, 0), where, axis_name)
@@ -85,17 +82,15 @@ def soft_avuc(logits, labels, *, threshold: float = 0.5, temperature: float = 1.
   checks.number("threshold", threshold, low=0, high=1, open_low=True, open_high=True)
   checks.number("temperature", temperature, low=0, open_low=True)
   logits, labels, where = prepare(logits, labels, where)
-  log_p, _ = log_softmax(logits)
-  entropy = -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+  top, _, entropy, divergence, _ = row_statistics(logits)
   # h* / (1 - h*) is the entropy over the divergence from uniform: log K cancels.
-  divergence = _divergence_from_uniform(log_p + math.log(logits.shape[-1]))
   inside = (entropy > 0) & (divergence > 0)
   log_odds = jnp.log(jnp.where(inside, entropy, 1)) - jnp.log(jnp.where(inside, divergence, 1))
   soft = jax.nn.sigmoid((log_odds - math.log(threshold / (1 - threshold))) / temperature)
   uncertain = jnp.where(inside, soft, (entropy > 0).astype(soft.dtype))
   tanh = jnp.tanh(entropy)
   high, low = uncertain * tanh, (1 - uncertain) * (1 - tanh)
-  accurate = predicted(logits) == labels
+  accurate = top == labels
   return _log_ratio(jnp.where(accurate, high, low), jnp.where(accurate, low, high), where, axis_name)
 
 
@@ -104,11 +99,3 @@ def _log_ratio(misplaced: Array, placed: Array, where: Array, axis_name: str | N
   sums = global_sum(jnp.where(where[:, None], jnp.stack([misplaced, placed], axis=-1), 0), axis_name)
   return jnp.log1p(sums[0] / jnp.maximum(sums[1], 1e-5))
 
-
-def _divergence_from_uniform(log_q: Array) -> Array:
-  """KL(p || uniform) ``[N]`` from log q = log(K p): the mean of q log q - q + 1, no term of which is negative."""
-  series = log_q**2 * (1 / 2 + log_q * (1 / 3 + log_q * (1 / 8 + log_q * (1 / 30 + log_q / 144))))
-  # Near q = 1 the closed form cancels; elsewhere the series is not meant.
-  near = jnp.abs(log_q) < 0.1
-  far = jnp.where(near, -1, log_q)
-  return jnp.mean(jnp.where(near, series, jnp.exp(far) * far - jnp.expm1(far)), axis=-1)

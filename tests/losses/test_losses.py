@@ -170,7 +170,7 @@ def test_where_equals_slicing_also_over_nan_and_labels_out_of_range(name, option
   value, gradient = step(masked, masked_labels, where=where)
   expected, expected_gradient = step(logits[where], labels[where])
   np.testing.assert_allclose(value, expected, rtol=1e-6)
-  np.testing.assert_allclose(gradient[where], expected_gradient, rtol=1e-5, atol=1e-7)
+  np.testing.assert_allclose(gradient[where], expected_gradient, rtol=1e-4, atol=1e-7)
   np.testing.assert_array_equal(gradient[~where], 0)
   value, gradient = step(np.full((12, 4), np.nan, np.float32), masked_labels, where=np.zeros(12, bool))
   assert value == 0 and not np.any(gradient)
