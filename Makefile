@@ -9,7 +9,7 @@ demo: .venv/ready
 	$(BIN)/python main.py --config=configs/digits_savuc.py --workdir=runs/digits_savuc
 
 test: .venv/ready lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -97,7 +97,7 @@ def selective_risk(logits, labels, *, low_confidence_coverage: float = 0.9, smoo
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
   count = jnp.maximum(jnp.sum(valid, dtype=jnp.int32), 1)
   edges = jnp.asarray(low + np.arange(1, num_bins) * (high - low) / num_bins, logits.dtype)
-  index = jnp.searchsorted(edges, every, side="right")
+  index = jnp.searchsorted(edges, every, side="right", method="compare_all")
   counts = binning.bin_sums(valid.astype(logits.dtype), index.astype(jnp.int32), num_bins)
   threshold = _quantile(every, valid, count, low_confidence_coverage)
   below = score < threshold

@@ -25,10 +25,7 @@ def log_softmax(z):
 
 
 def log_one_minus(z, k):
-  others = [v for j, v in enumerate(z) if j != k]
-  top, total = max(others), max(z)
-  return (top + math.log(math.fsum(math.exp(v - top) for v in others))
-          - total - math.log(math.fsum(math.exp(v - total) for v in z)))
+  return float(np.logaddexp.reduce(np.delete(z, k)) - np.logaddexp.reduce(z))
 
 
 def cross_entropy(z, t, label_smoothing=0.0):
@@ -202,10 +199,6 @@ def kde_ece(logits, labels, bandwidth=0.1, norm=1.0, form="top_label"):
   tops = [_top(z) for z in logits]
   y = np.eye(num_classes)[np.asarray(labels)]
 
-  def dirichlet(x, at):  # log density at exp(at) with α = exp(x)/h + 1.
-    alpha = np.exp(x) / bandwidth + 1
-    return (math.lgamma(alpha.sum()) - math.fsum(math.lgamma(a) for a in alpha) + np.sum((alpha - 1) * at))
-
   if form == "canonical":
     problems = [(log_p, y)]
   elif form == "top_label":
@@ -215,9 +208,11 @@ def kde_ece(logits, labels, bandwidth=0.1, norm=1.0, form="top_label"):
     problems = [(np.stack([log_p[:, k], log_not[:, k]], 1), y[:, k:k + 1]) for k in range(num_classes)]
   total = 0.0
   for points, happened in problems:
+    alpha = np.exp(points) / bandwidth + 1  # The density at x of the Dirichlet distribution of each example j.
+    log_beta = np.array([math.fsum(math.lgamma(v) for v in row) - math.lgamma(math.fsum(row)) for row in alpha])
     for i in range(n):
-      others = [j for j in range(n) if j != i]
-      log_k = np.array([dirichlet(points[j], points[i]) for j in others])
+      others = np.arange(n) != i
+      log_k = (alpha[others] - 1) @ points[i] - log_beta[others]
       k = np.exp(log_k - log_k.max())
       ratio = k @ happened[others] / k.sum()
       total += np.sum(np.abs(ratio - np.exp(points[i][:len(ratio)]))**norm)

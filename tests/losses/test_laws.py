@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import confidence, losses
+from calib_jax.losses import kernels
 
 
 def _data(n, k, seed=0):
@@ -95,13 +96,35 @@ def test_two_examples_predict_each_other_in_the_kernel_estimator_and_one_gives_0
   assert losses.kde_ece(logits, labels, where=jnp.array([True, False])) == 0
 
 
-@pytest.mark.parametrize("n", [600, 700])
-def test_chunks_of_rows_leave_no_seam(n):
-  logits, labels = _data(n, 3)
-  r = np.asarray(jax.nn.softmax(logits).max(1), np.float64)
-  v = (np.asarray(logits.argmax(1) == labels) - r) / n
-  expected = np.sqrt(v @ np.exp(-np.abs(r[:, None] - r[None, :]) / 0.4) @ v)
-  np.testing.assert_allclose(losses.mmce(logits, labels), expected, rtol=1e-4)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mmce_equals_its_double_sum_also_where_confidences_tie(weighted):
+  rng = np.random.default_rng(0)
+  logits = jnp.asarray(rng.choice([[3.0, 0.0, 1.0], [0.0, 2.0, 0.5], [0.0, 0.1, 0.0]], 60), jnp.float32)
+  labels = jnp.asarray(rng.integers(0, 3, 60))
+  correct = jnp.argmax(logits, axis=1) == labels
+  right = jnp.sum(correct, dtype=jnp.float32)
+  sizes = jnp.where(correct, right, 60 - right) if weighted else 60.0
+
+  def dense(z):
+    r = jnp.max(jax.nn.softmax(z), axis=1)
+    v = jnp.where(correct, 1 - r, -r) / sizes
+    return jnp.sqrt(v @ jnp.exp(-jnp.abs(r[:, None] - r[None, :]) / 0.4) @ v)
+
+  value, gradient = jax.value_and_grad(lambda z: losses.mmce(z, labels, weighted=weighted))(logits)
+  expected, expected_gradient = jax.value_and_grad(dense)(logits)
+  np.testing.assert_allclose(value, expected, rtol=1e-5)
+  np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["top_label", "canonical", "marginal"])
+def test_chunks_of_a_kernel_density_leave_no_seam(form, monkeypatch):
+  logits, labels = _data(50, 3)
+  step = jax.value_and_grad(lambda z: losses.kde_ece(z, labels, form=form))
+  expected, expected_gradient = step(logits)
+  monkeypatch.setattr(kernels, "CHUNK", 50 * 16)  # Three chunks and a rest.
+  value, gradient = step(logits)
+  np.testing.assert_allclose(value, expected, rtol=1e-6)
+  np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-7)
 
 
 def test_pairwise_constraints_of_two_classes_have_no_exclusion():

@@ -1,0 +1,31 @@
+"""The Python of the README and of docs/ is run as it stands; commands and files that they name are there."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+         for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+SNIPPETS = [pytest.param(page, code, id=f"{page}-{i}") for page, text in PAGES.items()
+            for i, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL))]
+
+
+@pytest.mark.parametrize(("page", "code"), SNIPPETS)
+def test_snippets_run(page, code):
+  exec(compile(code, page, "exec"), {})
+
+
+def test_the_commands_of_the_first_screen_are_targets():
+  targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+  assert set(re.findall(r"^make (\w+)", PAGES["README.md"], re.MULTILINE)) == {"demo", "test"} <= targets
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_it_names_exist(page):
+  links = [(ROOT / page).parent / name for name in re.findall(r"\]\(([\w/.]+)\)", PAGES[page])]
+  modules = re.findall(r"python -m (experiments[\w.]+)", PAGES[page])
+  named = [ROOT / name for name in re.findall(r"configs/\w+\.py", PAGES[page])]
+  for path in (*links, *named, *(ROOT / (m.replace(".", "/") + ".py") for m in modules)):
+    assert path.is_file(), path
