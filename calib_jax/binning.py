@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
+BLOCK = 4096  # Rows added one by one; small enough for float32 to count them, and to keep the digits of their sum.
 
 
 def soft_membership(confidence: Array, num_bins: int, temperature: float) -> Array:
@@ -32,7 +33,8 @@ def equal_width_index(confidence: Array, num_bins: int, closed: str = "right") -
   Array([0, 0, 1, 4], dtype=int32)
   """
   inner = equal_width_edges(num_bins, confidence.dtype)[1:-1]
-  return jnp.searchsorted(inner, confidence, side="left" if closed == "right" else "right").astype(jnp.int32)
+  side, method = "left" if closed == "right" else "right", "compare_all" if num_bins <= 64 else "scan"
+  return jnp.searchsorted(inner, confidence, side=side, method=method).astype(jnp.int32)
 
 
 def equal_width_edges(num_bins: int, dtype) -> Array:
@@ -53,11 +55,16 @@ def equal_mass_index(rank: Array, count: Array | int, num_bins: int) -> Array:
   return jnp.where(rank < threshold, rank // (size + 1), larger + (rank - threshold) // jnp.maximum(size, 1))
 
 
+def equal_mass_starts(count: Array | int, num_bins: int) -> Array:
+  """The rank at which each group of ``equal_mass_index`` begins, and ``count``: ``[num_bins + 1]``."""
+  size, larger = jnp.divmod(jnp.asarray(count, jnp.int32), num_bins)
+  j = jnp.arange(num_bins + 1, dtype=jnp.int32)
+  return j * size + jnp.minimum(j, larger)
+
+
 def equal_mass_edges(ordered: Array, count: Array | int, num_bins: int) -> Array:
   """0, the midpoints between neighbouring groups, and 1; the edges of groups beyond the last example are 1."""
-  size, larger = jnp.divmod(jnp.asarray(count, jnp.int32), num_bins)
-  j = jnp.arange(1, num_bins, dtype=jnp.int32)
-  start = j * size + jnp.minimum(j, larger)
+  start = equal_mass_starts(count, num_bins)[1:-1]
   last = max(len(ordered) - 1, 0)
   padded = ordered if len(ordered) else jnp.zeros(1, ordered.dtype)
   inner = (padded[jnp.clip(start - 1, 0, last)] + padded[jnp.clip(start, 0, last)]) / 2
@@ -76,6 +83,12 @@ def pairwise_sum(x: Array) -> Array:
 
 
 def bin_sums(values: Array, index: Array, num_bins: int) -> Array:
-  """Sums of ``values`` ``[N]`` by bin: ``[num_bins]``, in the dtype of the values; O(N num_bins), pairwise."""
-  bins = jnp.arange(num_bins, dtype=jnp.int32)
-  return pairwise_sum(jnp.where(index[:, None] == bins[None, :], values[:, None], 0))
+  """Sums of ``values`` ``[N, ...]`` by bin: ``[num_bins, ...]``; O(N), in blocks, then pairwise over the blocks.
+
+  Rows whose index is not in ``[0, num_bins)`` count for nothing.
+  """
+  blocks = -(-len(index) // BLOCK)
+  place = jnp.arange(len(index), dtype=jnp.int32) // BLOCK * num_bins + index
+  place = jnp.where((index >= 0) & (index < num_bins), place, blocks * num_bins)
+  sums = jnp.zeros((blocks * num_bins, *values.shape[1:]), values.dtype).at[place].add(values, mode="drop")
+  return pairwise_sum(sums.reshape(blocks, num_bins, *values.shape[1:]))

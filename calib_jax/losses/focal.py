@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.reductions import label_odds, log_softmax, pick, predicted
+from calib_jax.confidence import predicted
+from calib_jax.losses.reductions import label_odds, log_softmax, pick
 
 Array = jax.Array
 

@@ -113,7 +113,7 @@ def kde_ece(logits, labels, *, bandwidth: float = 0.1, norm: float = 1.0, form: 
   valid = gather(where, axis_name)
 
   def terms(log_f, events):
-    return _leave_one_out(log_f, gather(log_f, axis_name), gather(events, axis_name), valid, index, bandwidth, norm)
+    return leave_one_out(log_f, gather(log_f, axis_name), gather(events, axis_name), valid, index, bandwidth, norm)
 
   if form == "canonical":
     each = terms(log_softmax(logits)[0], jax.nn.one_hot(labels, logits.shape[1], dtype=logits.dtype))
@@ -135,28 +135,51 @@ def kde_ece(logits, labels, *, bandwidth: float = 0.1, norm: float = 1.0, form: 
   return jnp.where(count >= 2, total / jnp.maximum(count, 1), 0)
 
 
-def _leave_one_out(log_f: Array, every: Array, events: Array, valid: Array, index: Array, bandwidth, norm) -> Array:
-  """Σ_k |estimate of event k - f_k|^p of each row ``[n]``, from the Dirichlet kernels of all N.
+def leave_one_out(log_f: Array, every: Array, events: Array, valid: Array, index: Array, bandwidth, norm) -> Array:
+  """Σ_k |estimate of event k - f_k|^p of each row ``[n]``, from the kernels of all N but itself.
 
-  ``log_f`` ``[n, F]``, whose places among ``every`` ``[N, F]`` are ``index``; ``events`` ``[N, E]`` with E <= F. The
-  log-kernel of j at i is Σ_k f_jk/h log f_ik, less the logarithm of its Beta function.
+  ``log_f`` ``[n, F]``, whose places among ``every`` ``[N, F]`` are ``index``; ``events`` ``[N, E]`` with E <= F.
+  """
+  log_kernel = _log_kernel(every, valid, bandwidth)
+  ones_and_events = jnp.concatenate([jnp.ones_like(events[:, :1]), events], axis=-1)
+
+  def of_row(at, i):
+    logs = log_kernel(at, i)
+    weights = jnp.exp(logs - jax.lax.stop_gradient(jnp.max(logs)))
+    sums = jnp.dot(weights, ones_and_events, precision="highest")
+    return jnp.sum(jnp.abs(sums[1:] / sums[0] - jnp.exp(at[:events.shape[1]])) ** norm)
+
+  return _over_rows(of_row, (log_f, index), len(every))
+
+
+def log_densities(log_f: Array, valid: Array, bandwidth) -> Array:
+  """Log of the kernel density at each row of ``log_f`` ``[N, F]``, estimated from the others that count: ``[N]``."""
+  log_kernel = _log_kernel(log_f, valid, bandwidth)
+  sums = _over_rows(lambda at, i: jax.nn.logsumexp(log_kernel(at, i)),
+                    (log_f, jnp.arange(len(log_f), dtype=jnp.int32)), len(log_f))
+  return sums - jnp.log(jnp.maximum(jnp.sum(valid) - 1, 1).astype(log_f.dtype))
+
+
+def _log_kernel(every: Array, valid: Array, bandwidth):
+  """A function of a row's log f and place: log-densities there of all N Dirichlet kernels, -1e30 for itself.
+
+  That of j at i is Σ_k f_jk/h log f_ik, less the logarithm of its Beta function.
   """
   alpha = jnp.exp(every) / bandwidth
   log_beta = jnp.sum(gammaln(alpha + 1), axis=-1) - gammaln(jnp.asarray(1 / bandwidth + every.shape[1], alpha.dtype))
   log_beta = jnp.where(valid, log_beta, 1e30)
   places = jnp.arange(len(every), dtype=alpha.dtype)
-  ones_and_events = jnp.concatenate([jnp.ones_like(events[:, :1]), events], axis=-1)
 
-  def of_row(row):
-    at, i = row
-    log_kernel = jnp.dot(alpha, at, precision="highest") - log_beta
-    log_kernel = log_kernel - 1e30 * jnp.maximum(1 - jnp.abs(places - i.astype(alpha.dtype)), 0)
-    weights = jnp.exp(log_kernel - jax.lax.stop_gradient(jnp.max(log_kernel)))
-    sums = jnp.dot(weights, ones_and_events, precision="highest")
-    return jnp.sum(jnp.abs(sums[1:] / sums[0] - jnp.exp(at[:events.shape[1]])) ** norm)
+  def of_row(at, i):
+    logs = jnp.dot(alpha, at, precision="highest") - log_beta
+    return logs - 1e30 * jnp.maximum(1 - jnp.abs(places - i.astype(alpha.dtype)), 0)
 
-  rows = max(1, CHUNK // len(every))
-  if len(log_f) <= rows:
-    return jax.vmap(of_row)((log_f, index))
-  # Made again for the gradient, chunk by chunk: never [N, N].
-  return jax.lax.map(jax.checkpoint(of_row), (log_f, index), batch_size=rows)
+  return of_row
+
+
+def _over_rows(of_row, rows: tuple[Array, ...], size: int) -> Array:
+  """``of_row`` of each, in chunks of ``CHUNK`` pairs with ``size`` others, made again for the gradient."""
+  at_once = max(1, CHUNK // max(size, 1))
+  if len(rows[0]) <= at_once:
+    return jax.vmap(of_row)(*rows)
+  return jax.lax.map(jax.checkpoint(lambda row: of_row(*row)), rows, batch_size=at_once)

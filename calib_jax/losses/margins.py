@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
+from calib_jax.confidence import predicted
 from calib_jax.losses.proper import cross_entropy
-from calib_jax.losses.reductions import apart, pick, predicted, relative_to_top
+from calib_jax.losses.reductions import apart, pick, relative_to_top
 
 Array = jax.Array
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import checks
+from calib_jax.confidence import predicted
 
 Array = jax.Array
 
@@ -28,14 +29,6 @@ def global_sum(x: Array, axis_name: str | None) -> Array:
   """The sum over examples (axis 0), and over the devices of ``axis_name``."""
   total = jnp.sum(x, axis=0)
   return total if axis_name is None else jax.lax.psum(total, axis_name)
-
-
-def predicted(logits: Array) -> Array:
-  """The top class, int32 ``[...]``; the lowest index where several tie."""
-  # As a maximum, which XLA's CPU code computes several times as fast as argmax: below the top all is far below -K.
-  places = jax.lax.broadcasted_iota(logits.dtype, logits.shape, logits.ndim - 1)
-  first = jnp.max(relative_to_top(logits) * float(jnp.finfo(logits.dtype).max) ** 0.875 - places, axis=-1)
-  return -first.astype(jnp.int32)
 
 
 def log_softmax(logits: Array) -> tuple[Array, Array]:

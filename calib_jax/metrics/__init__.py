@@ -1,7 +1,8 @@
-"""Metrics of calibration and accuracy: pure functions of ``probs`` ``[..., K]`` and ``labels`` ``[...]``.
+"""Metrics of calibration, selective prediction and detection: pure functions of arrays.
 
-Calibration errors come as functions of any binary pair ``(confidence, correct)`` and as top-label shorthands. All take
-``where`` (False counts for nothing), flatten leading axes, and work under ``jit`` and ``vmap``. Errors are fractions.
+Calibration errors come as functions of any binary pair ``(confidence, correct)`` and as top-label shorthands of
+``probs`` ``[..., K]`` and ``labels`` ``[...]``. All take ``where`` (False counts for nothing), flatten leading axes,
+and work under ``jit`` and ``vmap``. Errors are fractions. docs/metrics.md says which to trust, and how tools differ.
 
 >>> probs, labels = jnp.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]]), jnp.array([0, 1, 1])
 >>> expected_calibration_error(probs, labels).round(3)
@@ -15,12 +16,58 @@ from calib_jax.metrics.binned import (
   Reliability,
   adaptive_calibration_error,
   calibration_error,
+  classwise_calibration_error,
   expected_calibration_error,
   maximum_calibration_error,
   reliability,
 )
+from calib_jax.metrics.conventions import CONVENTIONS
+from calib_jax.metrics.histogram import CalibrationHistogram, collection
 from calib_jax.metrics.intervals import bootstrap
-from calib_jax.metrics.scores import accuracy, brier_score, nll, top_label
+from calib_jax.metrics.ranking import RiskCoverage, aurc, auroc, excess_aurc, fpr_at_tpr, risk_coverage_curve
+from calib_jax.metrics.scores import (
+  accuracy,
+  brier_score,
+  classwise_losses,
+  mean_entropy,
+  nll,
+  top_label,
+  validate,
+)
+from calib_jax.metrics.statistics import cohens_d, sem, within_subject_sem
+from calib_jax.metrics.sweep import sweep_calibration_error
+from calib_jax.metrics.unbinned import kde_calibration_error, ks_calibration_error, smooth_calibration_error
 
-__all__ = ["Reliability", "accuracy", "adaptive_calibration_error", "bootstrap", "brier_score", "calibration_error",
-           "expected_calibration_error", "maximum_calibration_error", "nll", "reliability", "top_label"]
+__all__ = [
+  "CONVENTIONS",
+  "CalibrationHistogram",
+  "Reliability",
+  "RiskCoverage",
+  "accuracy",
+  "adaptive_calibration_error",
+  "aurc",
+  "auroc",
+  "bootstrap",
+  "brier_score",
+  "calibration_error",
+  "classwise_calibration_error",
+  "classwise_losses",
+  "cohens_d",
+  "collection",
+  "excess_aurc",
+  "expected_calibration_error",
+  "fpr_at_tpr",
+  "kde_calibration_error",
+  "ks_calibration_error",
+  "maximum_calibration_error",
+  "mean_entropy",
+  "nll",
+  "reliability",
+  "risk_coverage_curve",
+  "sem",
+  "smooth_calibration_error",
+  "sweep_calibration_error",
+  "top_label",
+  "validate",
+  "within_subject_sem",
+]

@@ -1,5 +1,6 @@
 """Binned calibration errors of any binary pair, and reliability diagrams."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -7,7 +8,8 @@ import jax.numpy as jnp
 
 from calib_jax import binning as bins
 from calib_jax import checks
-from calib_jax.metrics.inputs import mean, paired
+from calib_jax.metrics.inputs import classified, mean, paired
+from calib_jax.metrics.ordering import sorted_pairs
 from calib_jax.metrics.scores import top_label
 
 Array = jax.Array
@@ -24,9 +26,8 @@ class Reliability(NamedTuple):
 
 
 class _Binned(NamedTuple):
-  confidence: Array  # [N]
-  index: Array  # [N], bin of each example.
-  where: Array  # [N]
+  confidence: Array  # [N], in the order of the bins' own sorting.
+  index: Array  # [N], bin of each of them; M where it does not count.
   counts: Array  # [M], integers.
   mean_confidence: Array  # [M], 0 where empty.
   accuracy: Array  # [M], 0 where empty.
@@ -41,22 +42,23 @@ def _bin(confidence, correct, where, num_bins: int, binning: str, closed: str) -
     raise ValueError("closed='left' is for binning='equal_width': equal-mass bins are groups of sorted values.")
   confidence, correct, where = paired(confidence, correct, where)
   if binning == "equal_width":
-    index = bins.equal_width_index(confidence, num_bins, closed)
+    index = jnp.where(where, bins.equal_width_index(confidence, num_bins, closed), num_bins)
+    counts, happened = bins.bin_sums(jnp.stack([where, correct > 0], axis=-1).astype(jnp.int32), index, num_bins).T
     edges = bins.equal_width_edges(num_bins, confidence.dtype)
   else:
-    # Rows that do not count go last, so that ranks below the count are those that do.
-    order = jnp.argsort(jnp.where(where, confidence, jnp.inf), stable=True)
-    confidence, correct, where = confidence[order], correct[order], where[order]
     count = jnp.sum(where, dtype=jnp.int32)
-    index = bins.equal_mass_index(jnp.arange(len(confidence), dtype=jnp.int32), count, num_bins)
+    starts = bins.equal_mass_starts(count, num_bins)
+    confidence, happened_before = sorted_pairs(confidence, correct, where, starts)
+    rank = jnp.arange(len(confidence), dtype=jnp.int32)
+    index = jnp.where(rank < count, bins.equal_mass_index(rank, count, num_bins), num_bins)
+    counts, happened = jnp.diff(starts), jnp.diff(happened_before)
     edges = bins.equal_mass_edges(confidence, count, num_bins)
-  index = jnp.where(where, index, num_bins)
-  counts = bins.bin_sums(where.astype(jnp.int32), index, num_bins)
   divisor = jnp.maximum(counts, 1).astype(confidence.dtype)
-  means = (bins.bin_sums(x, index, num_bins) / divisor for x in (confidence, correct))
-  return _Binned(confidence, index, where, counts, *means, edges)
+  means = bins.bin_sums(confidence, index, num_bins) / divisor
+  return _Binned(confidence, index, counts, means, happened.astype(confidence.dtype) / divisor, edges)
 
 
+@functools.partial(jax.jit, static_argnames=("num_bins", "binning", "norm", "form", "debias", "closed"))
 def calibration_error(confidence, correct, *, num_bins: int = 15, binning: str = "equal_width", norm=1,
                       form: str = "bin", debias: bool = False, closed: str = "right", where=None) -> Array:
   r"""Binned calibration error of predicted probabilities of a binary event, in [0, 1].
@@ -100,11 +102,61 @@ def calibration_error(confidence, correct, *, num_bins: int = 15, binning: str =
   if form == "label":
     gap = jnp.abs(b.accuracy[jnp.minimum(b.index, num_bins - 1)] - b.confidence)
     if norm == "max":
-      return jnp.max(gap, where=b.where, initial=0)
-    return mean(gap**norm, b.where) ** (1 / norm)
+      return jnp.max(gap, where=b.index < num_bins, initial=0)
+    return mean(gap**norm, b.index < num_bins) ** (1 / norm)
   if norm == "max":
     return jnp.max(gap, where=b.counts > 0, initial=0)
   return jnp.sum(share * gap**norm) ** (1 / norm)
+
+
+@functools.partial(jax.jit, static_argnames=("num_bins", "binning", "norm"))
+def classwise_calibration_error(probs, labels, *, num_bins: int = 15, binning: str = "equal_width", norm=1,
+                                where=None) -> Array:
+  r"""Class-wise calibration error: that of every class's probability of being the label.
+
+  .. math:: \Big(\frac{1}{K} \sum_c \mathrm{CE}\big((p_c, 1[y = c])\big)^p\Big)^{1/p}
+
+  Args: probs ``[..., K]``; labels ``[...]`` integers; num_bins, binning, norm, where: as for ``calibration_error``, but
+    for ``norm="max"``. Returns: a scalar. References: Zhou et al. 2025, Definition 3.7; Kumar et al. 2019.
+
+  >>> classwise_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
+  Array(0.5, dtype=float32)
+  """
+  checks.number("num_bins", num_bins, low=1, integer=True)
+  checks.choice("binning", binning, BINNINGS)
+  checks.number("norm", norm, low=1)
+  probs, labels, where = classified(probs, labels, where)
+  num_classes = probs.shape[1]
+  if binning == "equal_mass":
+    def of_class(column):
+      return calibration_error(column[0], labels == column[1], num_bins=num_bins, binning=binning, norm=norm,
+                               where=where)
+
+    errors = jax.lax.map(of_class, (probs.T, jnp.arange(num_classes, dtype=jnp.int32)))
+    return jnp.mean(errors**norm) ** (1 / norm)
+  index = jnp.where(where[:, None], bins.equal_width_index(probs, num_bins), num_bins)
+  counts, confidence = _sums_by_class(probs, index, num_bins)
+  of_label = jnp.take_along_axis(index, labels[:, None], axis=1)[:, 0]
+  place = jnp.where(where, labels * num_bins + of_label, num_classes * num_bins)
+  happened = bins.bin_sums(jnp.ones_like(place), place, num_classes * num_bins).reshape(num_classes, num_bins)
+  gap = jnp.abs(happened.astype(probs.dtype) - confidence) / jnp.maximum(counts, 1).astype(probs.dtype)
+  share = counts.astype(probs.dtype) / jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(probs.dtype)
+  return jnp.mean(jnp.sum(share * gap**norm, axis=1)) ** (1 / norm)
+
+
+def _sums_by_class(probs: Array, index: Array, num_bins: int) -> tuple[Array, Array]:
+  """How many probabilities ``[N, K]`` each class has in each bin, and their sum: ``[K, num_bins]``."""
+  num_classes = probs.shape[1]
+  block = jnp.arange(len(probs), dtype=jnp.int32)[:, None] // bins.BLOCK
+  blocks = max(-(-len(probs) // bins.BLOCK), 1)
+  place = (block * num_classes + jnp.arange(num_classes, dtype=jnp.int32)[None, :]) * num_bins + index
+  place = jnp.where(index < num_bins, place, blocks * num_classes * num_bins)
+
+  def sums(values):
+    total = jnp.zeros(blocks * num_classes * num_bins, values.dtype).at[place].add(values, mode="drop")
+    return bins.pairwise_sum(total.reshape(blocks, num_classes, num_bins))
+
+  return sums(jnp.ones_like(index)), sums(probs)
 
 
 def reliability(confidence, correct, *, num_bins: int = 15, binning: str = "equal_width", where=None) -> Reliability:

@@ -2,8 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from calib_jax import checks
+from calib_jax import binning, checks
+from calib_jax.confidence import negative_entropy, predicted
 from calib_jax.metrics.inputs import classified, mean
 
 Array = jax.Array
@@ -18,7 +20,7 @@ def top_label(probs, labels) -> tuple[Array, Array]:
   (Array([0.5, 0.9], dtype=float32), Array([False,  True], dtype=bool))
   """
   probs, labels = checks.scores_and_labels(probs, labels, name="probs")
-  return jnp.max(probs, axis=-1), jax.lax.argmax(probs, probs.ndim - 1, jnp.int32) == labels
+  return jnp.max(probs, axis=-1), predicted(probs) == labels
 
 
 def accuracy(probs, labels, *, where=None) -> Array:
@@ -54,3 +56,55 @@ def brier_score(probs, labels, *, where=None) -> Array:
   probs, labels, where = classified(probs, labels, where)
   onehot = jax.nn.one_hot(labels, probs.shape[-1], dtype=probs.dtype)
   return mean(jnp.sum((probs - onehot) ** 2, axis=-1), where)
+
+
+def mean_entropy(probs, labels, *, where=None) -> Array:
+  """Mean entropy of the predictions in nats, in [0, log K]; the labels only say which shape the examples have.
+
+  >>> mean_entropy(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([1, 0])).round(4)
+  Array(0.3466, dtype=float32)
+  """
+  probs, _, where = classified(probs, labels, where)
+  return mean(-negative_entropy(probs), where)
+
+
+def classwise_losses(probs, labels, *, where=None) -> Array:
+  """Mean negative log-likelihood of the examples of each class, ``[K]`` nats; nan where a class is absent.
+
+  References: Jung et al. 2023, Eq. 3. Probabilities are clipped as by ``nll``.
+
+  >>> classwise_losses(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([0, 0])).round(4)
+  Array([0.3466,    nan], dtype=float32)
+  """
+  probs, labels, where = classified(probs, labels, where)
+  loss = -jnp.log(jnp.maximum(_label_probability(probs, labels), jnp.finfo(jnp.float32).tiny))
+  index = jnp.where(where, labels, probs.shape[-1])
+  counts = binning.bin_sums(jnp.ones(index.shape, jnp.int32), index, probs.shape[-1])
+  sums = binning.bin_sums(loss, index, probs.shape[-1])
+  return jnp.where(counts > 0, sums / jnp.maximum(counts, 1).astype(sums.dtype), jnp.nan)
+
+
+def validate(probs, labels) -> None:
+  """Checks on the host what costs too much under ``jit``; ``ValueError`` says what is wrong and in how many rows.
+
+  Probabilities must be finite, at least 0 and sum to 1 in each row, to 1e-3; labels must be in ``[0, K)``. Shapes and
+  dtypes are checked as by every metric. ``probs`` ``[..., K]``, ``labels`` ``[...]``.
+
+  >>> validate(np.array([[0.5, 0.6]]), np.array([1]))
+  Traceback (most recent call last):
+  ValueError: probs must sum to 1 in each row: 1 of 1 do not; the first, row 0, sums to 1.1.
+  """
+  checks.scores_and_labels(probs, labels, name="probs")
+  rows, labels = np.asarray(probs).reshape(-1, np.shape(probs)[-1]), np.asarray(labels).reshape(-1)
+
+  def refuse(bad, what, detail):
+    if bad.any():
+      first = int(np.argmax(bad))
+      raise ValueError(f"{what}: {bad.sum()} of {len(bad)} do not; the first, row {first}, {detail(first)}.")
+
+  refuse(~np.isfinite(rows).all(-1), "probs must be finite", lambda i: f"holds {rows[i][~np.isfinite(rows[i])][0]}")
+  refuse((rows < 0).any(-1), "probs must be at least 0", lambda i: f"holds {rows[i].min():.6g}")
+  sums = rows.sum(-1, dtype=np.float64)
+  refuse(np.abs(sums - 1) > 1e-3, "probs must sum to 1 in each row", lambda i: f"sums to {sums[i]:.6g}")
+  refuse((labels < 0) | (labels >= rows.shape[-1]), f"labels must be in [0, {rows.shape[-1]})",
+         lambda i: f"holds {labels[i]}")

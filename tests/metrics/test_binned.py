@@ -9,6 +9,7 @@ import pytest
 
 from calib_jax import binning, metrics
 from tests.metrics import references
+from tests.metrics.data import KINDS, pairs, predictions
 
 OPTIONS = [
   {}, {"norm": 2}, {"norm": "max"}, {"norm": 1.5, "num_bins": 7}, {"form": "label", "norm": 2},
@@ -22,25 +23,11 @@ def _ids(value):
   return ",".join(f"{k}={v}" for k, v in value.items()) or "default" if isinstance(value, dict) else str(value)
 
 
-def _pairs(n, kind="mixed", seed=0):
-  rng = np.random.default_rng(seed)
-  confidence = rng.uniform(size=n)
-  if kind == "edges":  # Values on the edges of 10 and 15 bins, 0 and 1 among them, in float32.
-    confidence = np.concatenate([np.arange(11) / 10, np.arange(16) / 15])[rng.integers(0, 27, n)]
-  if kind == "ones":
-    confidence = np.where(rng.uniform(size=n) < 0.3, 1.0, confidence)
-  if kind == "ties":
-    confidence = np.round(confidence, 1)
-  # Gaps of both signs: underconfident below one half, overconfident above.
-  happens = np.clip(0.5 + 0.6 * (confidence - 0.5), 0, 1)
-  return confidence.astype(np.float32), rng.uniform(size=n) < happens
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=_ids)
 def test_calibration_error_equals_the_reference(options):
   for n in (1, 2, 15, 100, 5000):
-    for kind in ("mixed", "edges", "ones", "ties"):
-      confidence, correct = _pairs(n, kind)
+    for kind in KINDS:
+      confidence, correct = pairs(n, kind)
       found = metrics.calibration_error(confidence, correct, **options)
       expected = references.calibration_error(confidence, correct, **options)
       np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6, err_msg=f"{n} {kind}")
@@ -48,7 +35,7 @@ def test_calibration_error_equals_the_reference(options):
 
 def test_a_hundred_thousand_and_four_million_examples_keep_their_digits():
   for n, options in ((100_000, {}), (100_000, {"binning": "equal_mass", "norm": 2}), (4_000_000, {})):
-    confidence, correct = _pairs(n, "ones")
+    confidence, correct = pairs(n, "ones")
     expected = references.calibration_error(confidence, correct, **options)
     np.testing.assert_allclose(metrics.calibration_error(confidence, correct, **options), expected, atol=1e-6)
 
@@ -71,7 +58,7 @@ def test_no_examples_give_0():
 
 @pytest.mark.parametrize("options", OPTIONS, ids=_ids)
 def test_where_equals_slicing_and_shapes_are_flattened(options):
-  confidence, correct = _pairs(60, "ties")
+  confidence, correct = pairs(60, "ties")
   where = np.arange(60) % 3 > 0
   masked = np.where(where, confidence, np.nan)
   expected = metrics.calibration_error(confidence[where], correct[where], **options)
@@ -84,17 +71,17 @@ def test_where_equals_slicing_and_shapes_are_flattened(options):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=_ids)
 def test_vmap_is_a_loop_and_order_does_not_matter(options):
-  pairs = [_pairs(40, seed=s) for s in range(3)]
+  each = [pairs(40, seed=s) for s in range(3)]
   function = functools.partial(metrics.calibration_error, **options)
-  found = jax.vmap(function)(*(np.stack(x) for x in zip(*pairs, strict=True)))
-  np.testing.assert_allclose(found, [function(*pair) for pair in pairs], rtol=1e-5, atol=1e-7)
+  found = jax.vmap(function)(*(np.stack(x) for x in zip(*each, strict=True)))
+  np.testing.assert_allclose(found, [function(*pair) for pair in each], rtol=1e-5, atol=1e-7)
   shuffled = np.random.default_rng(1).permutation(40)
-  np.testing.assert_allclose(function(*(x[shuffled] for x in pairs[0])), found[0], rtol=1e-5, atol=1e-7)
+  np.testing.assert_allclose(function(*(x[shuffled] for x in each[0])), found[0], rtol=1e-5, atol=1e-7)
 
 
 def test_label_form_is_at_least_the_bin_form_and_norms_are_ordered():
   for seed in range(5):
-    pair = _pairs(200, seed=seed)
+    pair = pairs(200, seed=seed)
     for norm in (1, 2, 3):
       assert metrics.calibration_error(*pair, norm=norm) <= metrics.calibration_error(*pair, norm=norm, form="label")
     errors = [float(metrics.calibration_error(*pair, norm=norm)) for norm in (1, 2, 4, "max")]
@@ -140,7 +127,7 @@ def test_pairwise_sum_keeps_the_digits_that_a_running_sum_loses():
 @pytest.mark.parametrize("kind", ["equal_width", "equal_mass"])
 def test_reliability_agrees_with_the_reference(kind):
   for n in (3, 200):
-    confidence, correct = _pairs(n)
+    confidence, correct = pairs(n)
     where = np.arange(n + 2) < n
     padded = np.append(confidence, [np.nan, 0.5]).astype(np.float32), np.append(correct, [True, True])
     found = metrics.reliability(*padded, num_bins=6, binning=kind, where=where)
@@ -187,3 +174,51 @@ def test_mistakes_are_named(options, error, message):
     metrics.calibration_error(np.ones(4, np.float32), np.ones(4, bool), **options)
   with pytest.raises(ValueError, match=r"correct must have the shape of confidence: got confidence \(4,\) and correct"):
     metrics.calibration_error(np.ones(4, np.float32), np.ones(3, bool))
+
+
+@pytest.mark.parametrize("binning_name", ["equal_width", "equal_mass"])
+@pytest.mark.parametrize("norm", [1, 2])
+def test_classwise_calibration_error_equals_the_reference(binning_name, norm):
+  for n, k in ((1, 2), (2, 3), (100, 10), (5000, 3), (15, 1000)):
+    probs, labels = predictions(n, k)
+    found = metrics.classwise_calibration_error(probs, labels, binning=binning_name, norm=norm)
+    expected = references.classwise_calibration_error(probs, labels, binning=binning_name, norm=norm)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-7, err_msg=f"{n} {k}")
+  where = np.arange(15) % 4 > 0
+  masked = np.where(where[:, None], probs, np.nan)
+  expected = metrics.classwise_calibration_error(probs[where], labels[where], binning=binning_name, norm=norm)
+  found = metrics.classwise_calibration_error(masked.reshape(3, 5, k), labels.reshape(3, 5), binning=binning_name,
+                                              norm=norm, where=where.reshape(3, 5))
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("binning_name", ["equal_width", "equal_mass"])
+def test_sweep_equals_the_reference(kind, binning_name):
+  for n, norm in ((1, 2), (2, 1), (15, 2), (100, 1), (400 if kind == "ties" else 5000, 2)):
+    for seed in range(3):
+      pair = pairs(n, kind, seed)
+      found = metrics.sweep_calibration_error(*pair, binning=binning_name, norm=norm)
+      expected = references.sweep_calibration_error(*pair, binning_name, norm)
+      np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6, err_msg=f"{n} {seed}")
+
+
+@pytest.mark.parametrize("correct", [np.ones(40, bool), np.zeros(40, bool), np.arange(40) >= 12, np.arange(40) != 1,
+                                     np.arange(40) < 30])
+def test_sweep_of_accuracies_in_order_goes_to_one_bin_an_example(correct):
+  confidence = np.linspace(0.01, 0.99, 40).astype(np.float32)
+  for binning_name in ("equal_width", "equal_mass"):
+    np.testing.assert_allclose(metrics.sweep_calibration_error(confidence, correct, binning=binning_name),
+                               references.sweep_calibration_error(confidence, correct, binning_name), rtol=1e-5)
+
+
+def test_sweep_ignores_what_does_not_count_and_vmaps():
+  confidence, correct = pairs(60, "ties")
+  where = np.arange(60) % 3 > 0
+  expected = metrics.sweep_calibration_error(confidence[where], correct[where])
+  masked = np.where(where, confidence, np.nan)
+  np.testing.assert_allclose(metrics.sweep_calibration_error(masked, correct, where=where), expected, rtol=1e-5)
+  stacked = jax.vmap(metrics.sweep_calibration_error)(confidence.reshape(3, 20), correct.reshape(3, 20))
+  each = [metrics.sweep_calibration_error(c, a) for c, a in zip(confidence.reshape(3, 20), correct.reshape(3, 20),
+                                                                 strict=True)]
+  np.testing.assert_allclose(stacked, each, rtol=1e-5)

@@ -1,0 +1,137 @@
+"""Streams: any split in any order gives what one pass over all examples gives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from calib_jax.metrics import histogram
+from tests.metrics.data import predictions
+
+State = metrics.CalibrationHistogram
+update = jax.jit(lambda state, probs, labels, where: state.merge(
+  State.from_model_output(probs=probs, labels=labels, where=where)))
+compute = jax.jit(State.compute)
+
+
+def _binary(n, seed=0, concentration=1.0):
+  """Two-class probabilities, calibrated but for a bend, spread over their range."""
+  rng = np.random.default_rng(seed)
+  odds = concentration * rng.logistic(size=n) + 1
+  p = 1 / (1 + np.exp(-odds))
+  labels = (rng.uniform(size=n) < 1 / (1 + np.exp(-0.7 * odds))).astype(np.int32)
+  return np.stack([1 - p, p], 1).astype(np.float32), labels
+
+
+def _expected(probs, labels):
+  pair = metrics.top_label(probs, labels)
+  return {"accuracy": metrics.accuracy(probs, labels), "mean_confidence": np.mean(np.max(probs, 1), dtype=np.float64),
+          "expected_calibration_error": metrics.expected_calibration_error(probs, labels),
+          "adaptive_calibration_error": metrics.adaptive_calibration_error(probs, labels),
+          "maximum_calibration_error": metrics.maximum_calibration_error(probs, labels),
+          "ks_calibration_error": metrics.ks_calibration_error(*pair), "count": len(labels)}
+
+
+TOLERANCE = {"adaptive_calibration_error": 1e-4, "ks_calibration_error": 1e-4}
+
+
+def _check(found, expected):
+  assert found.keys() == expected.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(found[name], value, atol=TOLERANCE.get(name, 2e-6), err_msg=name)
+
+
+@pytest.mark.parametrize("n", [1, 7, 100, 3000, 100_000])
+def test_any_split_in_any_order_is_one_pass(n):
+  probs, labels = _binary(n)
+  whole = State.from_model_output(probs=probs, labels=labels)
+  _check(compute(whole), _expected(probs, labels))
+  cuts = np.sort(np.random.default_rng(1).integers(0, n + 1, 4))
+  parts = [State.from_model_output(probs=p, labels=y) for p, y in
+           zip(np.split(probs, cuts), np.split(labels, cuts), strict=True)]
+  left = functools.reduce(State.merge, parts)
+  right = functools.reduce(lambda a, b: b.merge(a), reversed(parts), State.empty())
+  stacked = jax.tree.map(lambda *x: jnp.stack(x), *parts).reduce()
+  for state in (left, right, stacked):
+    for name, value in compute(whole).items():
+      np.testing.assert_allclose(compute(state)[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("concentration", [0.3, 3.0])
+def test_ten_million_examples_in_constant_memory(concentration):
+  probs, labels = _binary(10_000_000, concentration=concentration)
+  state = State.empty()
+  size = sum(x.size for x in state)
+  for start in range(0, len(labels), 1_000_000):
+    piece = slice(start, start + 1_000_000)
+    state = update(state, probs[piece], labels[piece], np.ones(1_000_000, bool))
+  assert sum(x.size for x in state) == size
+  _check(compute(state), _expected(probs, labels))
+
+
+def test_logits_masks_and_leading_axes():
+  probs, labels = predictions(120, 5)
+  where = np.arange(120) % 3 > 0
+  kept = State.from_model_output(probs=probs[where], labels=labels[where])
+  masked = np.where(where[:, None], np.log(probs + 1e-30), np.nan).reshape(4, 30, 5)
+  found = State.from_model_output(logits=masked, labels=labels.reshape(4, 30), where=where.reshape(4, 30))
+  for name, value in kept.compute().items():
+    np.testing.assert_allclose(found.compute()[name], value, atol=1e-5, err_msg=name)
+
+
+def test_devices_add_up_by_one_psum():
+  probs, labels = _binary(8000)
+  def on_device(p, y):
+    return jax.lax.psum(State.from_model_output(probs=p, labels=y), "batch")
+
+  state = jax.pmap(on_device, axis_name="batch", out_axes=None)(probs.reshape(8, 1000, 2), labels.reshape(8, 1000))
+  _check(compute(state), _expected(probs, labels))
+
+
+def test_all_right_all_wrong_certain_and_none():
+  sure = np.eye(2, dtype=np.float32)[np.zeros(50, int)]
+  for label, error in ((0, 0.0), (1, 1.0)):
+    found = State.from_model_output(probs=sure, labels=np.full(50, label)).compute()
+    for name in ("expected_calibration_error", "adaptive_calibration_error", "maximum_calibration_error",
+                 "ks_calibration_error"):
+      np.testing.assert_allclose(found[name], error, atol=1e-6, err_msg=name)
+  assert all(value == 0 for value in State.empty().compute().values())
+
+
+def test_every_confidence_lies_in_its_cell():
+  edge = np.float32(2.0) ** -np.arange(0, 40, dtype=np.float32)
+  values = np.concatenate([edge, 1 - edge, np.linspace(0, 1, 10_001, dtype=np.float32)])
+  values = np.sort(values.astype(np.float32))
+  cells = np.asarray(histogram._cell(jnp.asarray(values)))
+  assert (np.diff(cells) >= 0).all() and cells[0] == 0 and cells[-1] == 2 * histogram._HALF - 1
+  distance = np.abs(values - np.asarray(histogram._lowest())[cells])
+  assert (distance <= np.maximum(np.minimum(values, 1 - values) * 2.0**-14, 2.0**-24)).all()
+
+
+def test_sweep_of_a_stream():
+  probs, labels = _binary(20_000)
+  expected = metrics.sweep_calibration_error(*metrics.top_label(probs, labels))
+  found = State.from_model_output(probs=probs, labels=labels).sweep_calibration_error()
+  np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_in_a_clu_collection():
+  probs, labels = predictions(64, 4)
+  collection = metrics.collection()
+  state = collection.empty()
+  for i in range(0, 64, 16):
+    state = state.merge(collection.single_from_model_output(probs=probs[i:i + 16], labels=labels[i:i + 16], loss=0.5))
+  found = state.compute()["calibration"]
+  expected = State.from_model_output(probs=probs, labels=labels).compute()
+  assert {k: float(v) for k, v in found.items()} == pytest.approx({k: float(v) for k, v in expected.items()}, abs=1e-6)
+  gathered = jax.pmap(lambda p, y: collection.gather_from_model_output(axis_name="batch", probs=p, labels=y),
+                      axis_name="batch", out_axes=None)(probs.reshape(8, 8, 4), labels.reshape(8, 8))
+  assert gathered.compute()["calibration"]["count"] == 64
+
+
+def test_mistakes_are_named():
+  with pytest.raises(TypeError, match="takes either probs or logits"):
+    State.from_model_output(labels=np.zeros(3, int))
