@@ -1,0 +1,143 @@
+"""Each convention against the tool it is named for: the package itself where it is light, else its recorded numbers."""
+
+import functools
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from tests.metrics import references
+from tests.metrics.data import KINDS, pairs
+
+# Of pairs(n, kind, seed=7): torchmetrics 1.9.0 (torch 2.13.0, _ce_compute with 15 bins, l1), netcal 1.4.0 (ECE(10) of
+# float64: of float32 values on edges it counts some in one bin and averages them in another), and the AdaECE of
+# AdaFocal's code with 15 bins.
+RECORDED = {
+  ("mixed", 50): {"torchmetrics": 0.2405536, "netcal": 0.1869286, "adafocal": 0.2192594},
+  ("mixed", 2000): {"torchmetrics": 0.1081513, "netcal": 0.1046171, "adafocal": 0.1162487},
+  ("edges", 50): {"torchmetrics": 0.2000000, "netcal": 0.2120000, "adafocal": 0.1680000},
+  ("edges", 2000): {"torchmetrics": 0.1230166, "netcal": 0.1213500, "adafocal": 0.1063500},
+  ("ones", 50): {"torchmetrics": 0.2497386, "netcal": 0.2263902, "adafocal": 0.2127975},
+  ("ones", 2000): {"torchmetrics": 0.1323985, "netcal": 0.1336810, "adafocal": 0.1273274},
+  ("ties", 50): {"torchmetrics": 0.1880000, "netcal": 0.1800000, "adafocal": 0.1680000},
+  ("ties", 2000): {"torchmetrics": 0.1099998, "netcal": 0.1100000, "adafocal": 0.0995000},
+}
+
+
+@pytest.mark.parametrize(("kind", "n"), RECORDED)
+@pytest.mark.parametrize("tool", ["torchmetrics", "netcal", "adafocal"])
+def test_recorded_numbers(tool, kind, n):
+  pair = pairs(n, kind, seed=7)
+  np.testing.assert_allclose(metrics.CONVENTIONS[tool](*pair), RECORDED[kind, n][tool], atol=2e-6)
+
+
+def _uncertainty_calibration(confidence, correct):
+  import calibration
+
+  return calibration.lower_bound_scaling_ce(confidence.astype(np.float64), correct.astype(int), p=2, debias=True,
+                                            num_bins=15)
+
+
+def _scikit_learn(confidence, correct):
+  from sklearn.calibration import calibration_curve
+
+  accuracy, mean = calibration_curve(correct, confidence, n_bins=5)
+  bins = np.searchsorted(np.linspace(0, 1, 6)[1:-1], confidence.astype(np.float64))
+  counts = np.bincount(bins, minlength=5)
+  return np.sum(counts[counts > 0] * np.abs(accuracy - mean)) / len(confidence)
+
+
+def _mapie(confidence, correct):
+  from mapie.metrics.calibration import expected_calibration_error
+
+  return expected_calibration_error(correct.astype(int), confidence, num_bins=50)
+
+
+def _relplot(confidence, correct):
+  import relplot
+
+  return relplot.metrics.binnedECE(confidence, correct.astype(np.float32), nbins=10)
+
+
+def _robustness_metrics(confidence, correct):
+  import tensorflow as tf
+
+  index = tf.histogram_fixed_width_bins(confidence, np.array([0, 1], np.float32), nbins=15).numpy()
+  gaps = [correct[index == b].sum() - confidence[index == b].sum(dtype=np.float64) for b in range(15)]
+  return np.sum(np.abs(gaps)) / len(index)
+
+
+PACKAGES = {"uncertainty_calibration": _uncertainty_calibration, "scikit_learn": _scikit_learn, "mapie": _mapie,
+            "relplot": _relplot, "robustness_metrics": _robustness_metrics}
+
+
+@pytest.mark.parametrize("tool", PACKAGES)
+def test_packages_agree(tool):
+  for kind in KINDS:
+    for n in (50, 2000):
+      for seed in range(3):
+        pair = pairs(n, kind, seed)
+        with warnings.catch_warnings():
+          warnings.simplefilter("ignore")
+          expected = PACKAGES[tool](*pair)
+        np.testing.assert_allclose(metrics.CONVENTIONS[tool](*pair), expected, atol=3e-6, err_msg=f"{kind} {n} {seed}")
+
+
+def test_the_smooth_error_agrees_with_relplot():
+  import relplot
+
+  for kind in KINDS:
+    confidence, correct = pairs(2000, kind, seed=7)
+    confidence = np.clip(confidence, 1e-3, 1 - 1e-3)  # On its grid relplot halves what lies at exactly 0 or 1.
+    expected = relplot.smECE(confidence.astype(np.float64), correct.astype(np.float64))
+    # It also halves its interval ten times only: three digits.
+    np.testing.assert_allclose(metrics.smooth_calibration_error(confidence, correct), expected, atol=1e-3)
+
+
+def test_roc_and_losses_agree_with_scikit_learn():
+  from sklearn import metrics as sklearn_metrics
+
+  rng = np.random.default_rng(0)
+  scores, positives = np.round(rng.normal(size=500), 1).astype(np.float32), rng.uniform(size=500) < 0.3
+  area = sklearn_metrics.roc_auc_score(positives, scores)
+  np.testing.assert_allclose(metrics.auroc(scores, positives), area, rtol=1e-6)
+  false, true, _ = sklearn_metrics.roc_curve(positives, scores, drop_intermediate=False)
+  np.testing.assert_allclose(metrics.fpr_at_tpr(scores, positives), false[np.argmax(true >= 0.95)], rtol=1e-6)
+  probs = rng.dirichlet(np.ones(4), 500).astype(np.float32)
+  labels = rng.integers(0, 4, 500)
+  expected = sklearn_metrics.log_loss(labels, probs / probs.sum(1, keepdims=True))
+  np.testing.assert_allclose(metrics.nll(probs, labels), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["soft_calibration", "guo"])
+def test_named_options_are_options_and_frozen(name):
+  options = metrics.CONVENTIONS[name]
+  for kind in KINDS:
+    pair = pairs(300, kind)
+    np.testing.assert_allclose(metrics.calibration_error(*pair, **options),
+                               references.calibration_error(*pair, **options), rtol=1e-5)
+  with pytest.raises(TypeError):
+    options["norm"] = 3
+  with pytest.raises(TypeError):
+    metrics.CONVENTIONS["mine"] = {}
+
+
+def test_conventions_differ_where_data_can_tell_them_apart():
+  sure, correct = pairs(2000, "ones")
+  # What is all but certain is right more often than it says, and what is certain less often: gaps that may cancel.
+  samples = [pairs(2000, "edges"), pairs(2000, "mixed"), (sure, correct | ((sure > 0.9) & (sure < 1)))]
+  found = {}
+  for name, rule in metrics.CONVENTIONS.items():
+    measure = rule if callable(rule) else functools.partial(metrics.calibration_error, **rule)
+    found[name] = [float(measure(*pair)) for pair in samples]
+  for name, values in found.items():
+    for other in found:
+      assert name == other or np.max(np.abs(np.subtract(values, found[other]))) > 1e-3, (name, other)
+
+
+def test_conventions_work_under_jit():
+  pair = pairs(100)
+  for rule in filter(callable, metrics.CONVENTIONS.values()):
+    np.testing.assert_allclose(jax.jit(rule)(*pair), rule(*pair), rtol=1e-6)
