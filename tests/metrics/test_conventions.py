@@ -127,7 +127,10 @@ def test_named_options_are_options_and_frozen(name):
 def test_conventions_differ_where_data_can_tell_them_apart():
   sure, correct = pairs(2000, "ones")
   # What is all but certain is right more often than it says, and what is certain less often: gaps that may cancel.
-  samples = [pairs(2000, "edges"), pairs(2000, "mixed"), (sure, correct | ((sure > 0.9) & (sure < 1)))]
+  # And edges that are right with the bin above them, wrong with the bin below.
+  places = np.random.default_rng(0).integers(0, 30, 2000)
+  halves = (places / 30).astype(np.float32), places % 4 < 2
+  samples = [pairs(2000, "edges"), pairs(2000, "mixed"), (sure, correct | ((sure > 0.9) & (sure < 1))), halves]
   found = {}
   for name, rule in metrics.CONVENTIONS.items():
     measure = rule if callable(rule) else functools.partial(metrics.calibration_error, **rule)
