@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calib_jax import metrics
 from calib_jax.errors import UserError
 from calib_jax.files import read_npz, write_npz
 
@@ -41,7 +42,9 @@ def load(path: str | os.PathLike) -> Predictions:
   if not np.isfinite(scores).all():
     raise UserError(f"{path}: {int((~np.isfinite(scores)).any(1).sum())} rows of its logits are not finite.")
   if "logits" not in arrays:
-    if scores.min() < 0 or np.abs(scores.sum(1, dtype=np.float64) - 1).max() > 1e-3:
-      raise UserError(f"{path}: rows of probs must be 0 or more and sum to 1; save them as logits if they are scores.")
+    try:
+      metrics.validate(scores, labels)
+    except ValueError as error:
+      raise UserError(f"{path}: {error} Save them as logits if they are scores.") from None
     scores = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
   return Predictions(scores.astype(np.float32), labels.astype(np.int32))

@@ -139,9 +139,11 @@ def classwise_calibration_error(probs, labels, *, num_bins: int = 15, binning: s
   of_label = jnp.take_along_axis(index, labels[:, None], axis=1)[:, 0]
   place = jnp.where(where, labels * num_bins + of_label, num_classes * num_bins)
   happened = bins.bin_sums(jnp.ones_like(place), place, num_classes * num_bins).reshape(num_classes, num_bins)
-  gap = jnp.abs(happened.astype(probs.dtype) - confidence) / jnp.maximum(counts, 1).astype(probs.dtype)
-  share = counts.astype(probs.dtype) / jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(probs.dtype)
-  return jnp.mean(jnp.sum(share * gap**norm, axis=1)) ** (1 / norm)
+  gap = jnp.abs(happened.astype(probs.dtype) - confidence)
+  if norm != 1:  # Else the counts cancel and are never made.
+    gap *= (gap / jnp.maximum(counts, 1).astype(probs.dtype)) ** (norm - 1)
+  size = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(probs.dtype)
+  return jnp.mean(jnp.sum(gap, axis=1) / size) ** (1 / norm)
 
 
 def _sums_by_class(probs: Array, index: Array, num_bins: int) -> tuple[Array, Array]:
