@@ -39,7 +39,10 @@ def negative_entropy(probs) -> Array:
 
 def predicted(scores: Array) -> Array:
   """The top class of probabilities or logits ``[..., K]``, int32 ``[...]``; the lowest index where several tie."""
-  # As a maximum, which XLA's CPU code computes several times as fast as argmax: below the top all is far below -K.
+  # As a maximum, which XLA's CPU code computes several times as fast as argmax: below the top all is far below -K. The
+  # minimum, which changes nothing, keeps the difference from being contracted with a product that made the scores: a
+  # rounding would then be skipped, and the top would not be 0 below itself.
+  scores = jnp.minimum(jax.lax.stop_gradient(scores), jnp.finfo(scores.dtype).max)
   places = jax.lax.broadcasted_iota(scores.dtype, scores.shape, scores.ndim - 1)
   below = scores - jnp.max(scores, axis=-1, keepdims=True)
   return -jnp.max(below * float(jnp.finfo(scores.dtype).max) ** 0.875 - places, axis=-1).astype(jnp.int32)

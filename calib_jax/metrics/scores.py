@@ -11,6 +11,7 @@ from calib_jax.metrics.inputs import classified, mean
 Array = jax.Array
 
 
+@jax.jit
 def top_label(probs, labels) -> tuple[Array, Array]:
   """``(confidence, correct)``: the top probability, and whether its class is the label (lowest index in a tie).
 
@@ -23,6 +24,7 @@ def top_label(probs, labels) -> tuple[Array, Array]:
   return jnp.max(probs, axis=-1), predicted(probs) == labels
 
 
+@jax.jit
 def accuracy(probs, labels, *, where=None) -> Array:
   """The fraction of labels that are the top class (lowest index in a tie).
 
@@ -37,6 +39,7 @@ def _label_probability(probs: Array, labels: Array) -> Array:
   return jnp.take_along_axis(probs, labels[:, None], axis=-1)[:, 0]
 
 
+@jax.jit
 def nll(probs, labels, *, where=None) -> Array:
   """Mean negative log-likelihood in nats; probabilities are clipped at the smallest normal float32.
 
@@ -47,6 +50,7 @@ def nll(probs, labels, *, where=None) -> Array:
   return mean(-jnp.log(jnp.maximum(_label_probability(probs, labels), jnp.finfo(jnp.float32).tiny)), where)
 
 
+@jax.jit
 def brier_score(probs, labels, *, where=None) -> Array:
   """Mean squared distance from the probabilities to the one-hot label, summed over classes: in [0, 2].
 
@@ -58,6 +62,7 @@ def brier_score(probs, labels, *, where=None) -> Array:
   return mean(jnp.sum((probs - onehot) ** 2, axis=-1), where)
 
 
+@jax.jit
 def mean_entropy(probs, labels, *, where=None) -> Array:
   """Mean entropy of the predictions in nats, in [0, log K]; the labels only say which shape the examples have.
 
@@ -68,6 +73,7 @@ def mean_entropy(probs, labels, *, where=None) -> Array:
   return mean(-negative_entropy(probs), where)
 
 
+@jax.jit
 def classwise_losses(probs, labels, *, where=None) -> Array:
   """Mean negative log-likelihood of the examples of each class, ``[K]`` nats; nan where a class is absent.
 
