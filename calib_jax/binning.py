@@ -55,11 +55,19 @@ def equal_mass_index(rank: Array, count: Array | int, num_bins: int) -> Array:
   return jnp.where(rank < threshold, rank // (size + 1), larger + (rank - threshold) // jnp.maximum(size, 1))
 
 
-def equal_mass_starts(count: Array | int, num_bins: int) -> Array:
-  """The rank at which each group of ``equal_mass_index`` begins, and ``count``: ``[num_bins + 1]``."""
+def equal_mass_start(group: Array, count: Array | int, num_bins: Array | int) -> Array:
+  """The rank at which each ``group`` of ``equal_mass_index`` begins, ``count`` for group ``num_bins``; may be traced.
+
+  >>> equal_mass_start(jnp.arange(4), 5, 3)
+  Array([0, 2, 4, 5], dtype=int32)
+  """
   size, larger = jnp.divmod(jnp.asarray(count, jnp.int32), num_bins)
-  j = jnp.arange(num_bins + 1, dtype=jnp.int32)
-  return j * size + jnp.minimum(j, larger)
+  return group * size + jnp.minimum(group, larger)
+
+
+def equal_mass_starts(count: Array | int, num_bins: int) -> Array:
+  """``equal_mass_start`` of every group, and ``count``: ``[num_bins + 1]``."""
+  return equal_mass_start(jnp.arange(num_bins + 1, dtype=jnp.int32), count, num_bins)
 
 
 def equal_mass_edges(ordered: Array, count: Array | int, num_bins: int) -> Array:

@@ -34,9 +34,10 @@ class CalibrationHistogram(NamedTuple):
   and the equal-width errors (15 bins) are those of one pass over all examples. The equal-mass error, KS and ``sweep``
   come from 753,668 cells of confidence, 2^-14 of the distance to 0 or 1 wide, within which the order of examples is
   lost and what a bin's edge cuts is shared evenly: the equal-mass error (norm 1) is off by at most twice the share of
-  the examples in the cells that its 14 edges cut, KS by at most the share of the fullest cell. Where
-  confidences are not tied that is below 1e-4 in all but the most perverse order; for few examples mostly 0.
-  9 MB; up to 2^31 - 1 examples.
+  the examples in the cells that its 14 edges cut, KS by at most the share of the fullest cell. Of 200 samples of 300
+  to 30,000 spread-out confidences, KS was exact, and the equal-mass error but for 3 samples of 3,000 or 10,000, off by
+  at most 3.4e-4; of ten million it is off by less than 1e-4. Ties that an edge cuts may cost more. 9 MB; up to
+  2^31 - 1 examples.
   """
 
   counts: Array  # [cells], int32.
@@ -125,9 +126,8 @@ class CalibrationHistogram(NamedTuple):
 
   def _groups(self, num_bins: Array, count: Array) -> tuple[Array, Array, Array]:
     """Accuracy, size and mean confidence of ``num_bins`` groups, of room for the most."""
-    size, larger = jnp.divmod(count, num_bins)
-    j = jnp.minimum(jnp.arange(_MOST + 1, dtype=jnp.int32), num_bins)
-    starts = j * size + jnp.minimum(j, larger)
+    group = jnp.minimum(jnp.arange(_MOST + 1, dtype=jnp.int32), num_bins)
+    starts = bins.equal_mass_start(group, count, num_bins)
     sizes = jnp.diff(starts).astype(jnp.float32)
     happened, confidence = (x / jnp.maximum(sizes, 1) for x in self._before(starts))
     return happened, sizes, confidence

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from calib_jax import binning as bins
 from calib_jax import checks
 from calib_jax.metrics.binned import BINNINGS
 from calib_jax.metrics.inputs import paired
@@ -45,8 +46,7 @@ def sweep_calibration_error(confidence, correct, *, binning: str = "equal_mass",
     """Ranks at which the bins of a block begin, and that at which the last of them ends: ``[_BLOCK + 1]``."""
     j = jnp.minimum(block * _BLOCK + jnp.arange(_BLOCK + 1, dtype=jnp.int32), num_bins)
     if binning == "equal_mass":
-      size, larger = jnp.divmod(count, num_bins)
-      return j * size + jnp.minimum(j, larger)
+      return bins.equal_mass_start(j, count, num_bins)
     edges = j.astype(confidence.dtype) / num_bins.astype(confidence.dtype)
     ranks = jnp.searchsorted(searched, edges, side="right").astype(jnp.int32)
     return jnp.where(j == 0, 0, jnp.where(j == num_bins, count, ranks))

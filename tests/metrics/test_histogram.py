@@ -72,6 +72,30 @@ def test_ten_million_examples_in_constant_memory(concentration):
   _check(compute(state), _expected(probs, labels))
 
 
+@pytest.mark.parametrize("digits", [2, 14])  # Two of each confidence's digits, and ties: cells that hold many.
+def test_the_documented_bounds_hold_in_any_order(digits):
+  for seed in range(5):
+    p = np.round(np.sort(_binary(2000, seed)[0].max(1)), digits).astype(np.float32)
+    # In each cell the wrong come first: the order that the state forgets.
+    labels = (np.random.default_rng(seed).uniform(size=2000) < p).astype(np.int32)
+    labels = labels[np.lexsort((labels, p))]
+    probs = np.stack([1 - p, p], 1)
+    state, expected = State.from_model_output(probs=probs, labels=labels), _expected(probs, labels)
+    counts = np.asarray(state.counts)
+    cut = np.searchsorted(np.cumsum(counts), np.cumsum([len(g) for g in np.array_split(p, 15)])[:-1], side="right")
+    found = compute(state)
+    off = {name: abs(float(found[name]) - float(expected[name])) for name in TOLERANCE}
+    assert off["adaptive_calibration_error"] <= 2 * counts[cut].sum() / 2000 + 1e-6
+    assert off["ks_calibration_error"] <= counts.max() / 2000 + 1e-6
+
+
+def test_what_an_edge_cuts_is_shared_evenly():
+  probs = np.tile(np.array([[0.2, 0.8]], np.float32), (1500, 1))
+  labels = np.tile(np.array([1, 1, 0, 1, 1]), 300)  # Four of five are right, in every group of 100.
+  assert metrics.adaptive_calibration_error(probs, labels) < 1e-6
+  assert State.from_model_output(probs=probs, labels=labels).compute()["adaptive_calibration_error"] < 1e-5
+
+
 def test_logits_masks_and_leading_axes():
   probs, labels = predictions(120, 5)
   where = np.arange(120) % 3 > 0

@@ -28,6 +28,38 @@ def test_scores_equal_numpy(n, k):
   np.testing.assert_array_equal(correct, probs.argmax(1) == labels)
 
 
+def test_classwise_losses_and_entropy_equal_numpy():
+  probs, labels = _data(60, 5)
+  probs[0], labels[labels == 3] = np.eye(5)[1], 2
+  where = np.arange(60) % 4 != 1
+  wide = probs.astype(np.float64)
+  loss = -np.log(np.maximum(wide[np.arange(60), labels], 2.0**-126))
+  for keep, options in ((np.ones(60, bool), {}), (where, {"where": where})):
+    expected = [loss[keep & (labels == c)].mean() if c != 3 else np.nan for c in range(5)]
+    masked = np.where(keep[:, None], probs, np.nan)
+    np.testing.assert_allclose(metrics.classwise_losses(masked, labels, **options), expected, rtol=1e-5)
+    entropy = -np.sum(wide[keep] * np.log(np.where(wide[keep] > 0, wide[keep], 1)), axis=1).mean()
+    np.testing.assert_allclose(metrics.mean_entropy(masked, labels, **options), entropy, rtol=1e-5)
+
+
+GOOD = np.full((6, 2), 0.5, np.float32)
+
+
+@pytest.mark.parametrize(("row", "value", "labels", "message"), [
+  (2, (np.nan, 0.5), 0, "probs must be finite: 1 of 6 do not; the first, row 2, holds nan"),
+  (0, (-0.5, 1.5), 0, "probs must be at least 0: 1 of 6 do not; the first, row 0, holds -0.5"),
+  (5, (0.5, 0.25), 0, "probs must sum to 1 in each row: 1 of 6 do not; the first, row 5, sums to 0.75"),
+  (0, (0.5, 0.5), 2, r"labels must be in \[0, 2\): 6 of 6 do not; the first, row 0, holds 2"),
+  (0, (0.5, 0.5), -1, "holds -1"),
+])
+def test_validate_says_what_is_wrong_and_where(row, value, labels, message):
+  probs = GOOD.copy()
+  probs[row] = value
+  metrics.validate(GOOD.reshape(2, 3, 2), np.ones((2, 3), int))
+  with pytest.raises(ValueError, match=message):
+    metrics.validate(probs, np.full(6, labels))
+
+
 @pytest.mark.parametrize("metric", [metrics.accuracy, metrics.nll, metrics.brier_score])
 def test_where_equals_slicing_and_leading_axes_are_flattened(metric):
   probs, labels = _data(24, 4)
