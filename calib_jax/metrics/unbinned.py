@@ -109,22 +109,31 @@ def kde_calibration_error(probs, labels, *, bandwidth: float | None = None, norm
   checks.choice("form", form, ("top_label", "canonical", "marginal"))
   probs, labels, where = classified(probs, labels, where)
   onehot = jax.nn.one_hot(labels, probs.shape[1], dtype=probs.dtype)
-  clipped = jnp.clip(probs, 1e-6, 1 - 1e-6)
   if form == "canonical":
-    log_f, events = jnp.log(clipped)[None], onehot[None]
+    columns, events = probs[None], onehot[None]
+  elif form == "marginal":
+    columns, events = probs.T, onehot.T[..., None]
   else:
-    if form == "top_label":
-      confidence, correct = top_label(probs, labels)
-      clipped, onehot = jnp.clip(confidence, 1e-6, 1 - 1e-6)[:, None], correct[:, None].astype(probs.dtype)
-    log_f, events = jnp.moveaxis(jnp.stack([jnp.log(clipped), jnp.log1p(-clipped)], axis=-1), 1, 0), onehot.T[..., None]
+    confidence, correct = top_label(probs, labels)
+    columns, events = confidence[None], correct[None, :, None].astype(probs.dtype)
+
+  def log_vectors(column):
+    column = jnp.clip(column, 1e-6, 1 - 1e-6)
+    return jnp.log(column) if form == "canonical" else jnp.stack([jnp.log(column), jnp.log1p(-column)], axis=-1)
+
   index = jnp.arange(len(labels), dtype=jnp.int32)
 
   if bandwidth is None:
     def likelihood(h):
-      found = jax.lax.map(lambda points: log_densities(points, where, h), log_f)
+      found = jax.lax.map(lambda column: log_densities(log_vectors(column), where, h), columns)
       return jnp.sum(jnp.where(where, found, 0))
 
     grid = jnp.asarray(BANDWIDTHS, probs.dtype)
     bandwidth = grid[jnp.argmax(jax.lax.map(likelihood, grid))]
-  terms = jax.lax.map(lambda x: leave_one_out(x[0], x[0], x[1], where, index, bandwidth, norm), (log_f, events))
-  return jnp.where(jnp.sum(where) >= 2, mean(jnp.sum(terms, axis=0), where), 0)
+
+  def term(x):
+    log_f = log_vectors(x[0])
+    return leave_one_out(log_f, log_f, x[1], where, index, bandwidth, norm)
+
+  terms = jnp.sum(jax.lax.map(term, (columns, events)), axis=0)
+  return jnp.where(jnp.sum(where) >= 2, mean(terms, where), 0)

@@ -42,15 +42,30 @@ def test_plain_binned_errors_lean_up_and_debiasing_mends_most_of_it():
     assert biases[0] > 0.025 and abs(biases[1]) < 0.4 * biases[0], biases
 
 
-def test_the_bootstrap_interval_covers_the_true_error_where_bias_is_small():
-  truth, n, repeats = TRUTH[1.6]["l1"], 3000, 100
+DEBIASED = functools.partial(metrics.calibration_error, binning="equal_mass", norm=2, debias=True)
+
+
+@pytest.mark.parametrize(("metric", "target"), [
+  (metrics.ks_calibration_error, "ks"), (metrics.smooth_calibration_error, "smooth"), (DEBIASED, "l2"),
+  (metrics.calibration_error, "l1")], ids=["ks", "smooth", "debiased", "equal width"])
+def test_the_bootstrap_interval_covers_the_true_error(metric, target):
+  truth, n, repeats = TRUTH[1.6][target], 3000, 100
   pairs = estimators.sample(jax.random.key(1), (repeats, n), 1.6)
   covered = 0
   for i in range(repeats):
-    _, low, high = metrics.bootstrap(metrics.ks_calibration_error, pairs[0][i], pairs[1][i], key=jax.random.key(i),
-                                     num_resamples=200)
+    _, low, high = metrics.bootstrap(metric, pairs[0][i], pairs[1][i], key=jax.random.key(i), num_resamples=100)
     covered += bool(low <= truth <= high)
   assert 88 <= covered <= 100  # 95 expected, give or take 2.2.
+
+
+def test_of_a_calibrated_model_only_the_debiased_interval_reaches_down_to_no_error():
+  reached = dict.fromkeys((metrics.calibration_error, metrics.smooth_calibration_error, DEBIASED), 0)
+  pairs = estimators.sample(jax.random.key(2), (20, 3000), 1.0)
+  for metric in reached:
+    for i in range(20):
+      _, low, _ = metrics.bootstrap(metric, pairs[0][i], pairs[1][i], key=jax.random.key(i), num_resamples=200)
+      reached[metric] += bool(low == 0)
+  assert list(reached.values())[:2] == [0, 0] and reached[DEBIASED] >= 14, reached
 
 
 def test_the_bootstrap_of_a_binned_error_leans_up():

@@ -1,0 +1,37 @@
+"""Metrics of segmentation maps need no more than a few times the memory of the maps."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from calib_jax import metrics
+
+
+def _by_confidence(metric):
+  return lambda probs, labels, where: metric(*metrics.top_label(probs, labels), where=where)
+
+
+METRICS = {
+  **{name: getattr(metrics, name) for name in (
+    "expected_calibration_error", "maximum_calibration_error", "adaptive_calibration_error",
+    "classwise_calibration_error", "accuracy", "nll", "brier_score", "mean_entropy", "classwise_losses")},
+  "classwise equal mass": functools.partial(metrics.classwise_calibration_error, binning="equal_mass"),
+  "classwise norm 2": functools.partial(metrics.classwise_calibration_error, norm=2),
+  **{f"kde {form}": functools.partial(metrics.kde_calibration_error, form=form, bandwidth=0.01)
+     for form in ("top_label", "marginal", "canonical")},
+  **{name: _by_confidence(getattr(metrics, name)) for name in (
+    "ks_calibration_error", "smooth_calibration_error", "sweep_calibration_error", "aurc", "excess_aurc", "auroc")},
+  "histogram": lambda probs, labels, where: metrics.CalibrationHistogram.from_model_output(
+    probs=probs, labels=labels, where=where),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_maps_with_ignored_pixels_take_at_most_five_times_their_size(name):
+  shape = (4, 256, 256)
+  maps = (jax.ShapeDtypeStruct((*shape, 20), jnp.float32), jax.ShapeDtypeStruct(shape, jnp.int32),
+          jax.ShapeDtypeStruct(shape, bool))
+  compiled = jax.jit(lambda p, y, w: METRICS[name](p, y, where=w)).lower(*maps).compile()
+  assert compiled.memory_analysis().temp_size_in_bytes < 5 * 4 * 20 * 4 * 256 * 256
