@@ -71,11 +71,11 @@ def log_focal_map(log_q: Array, gamma) -> Array:
   # log(1 - q): of the top class from the others, of the others (q <= 1/2) directly.
   log_others = jax.nn.logsumexp(log_q, axis=-1, where=~is_top, keepdims=True)
   log_not = jnp.where(is_top, log_others, jnp.log1p(-jnp.where(is_top, 0, jnp.exp(log_q))))
-  return log_softmax(_log_weight(log_q, log_not, gamma))[0]
+  return log_softmax(log_weight(log_q, log_not, gamma))[0]
 
 
-def _log_weight(log_q: Array, log_not: Array, gamma) -> Array:
-  """log w(q)."""
+def log_weight(log_q: Array, log_not: Array, gamma) -> Array:
+  """log w(q), of log q and log(1 - q)."""
   return log_q - gamma * log_not - jnp.log1p(gamma * _ratio(log_q, log_not))
 
 
@@ -128,7 +128,7 @@ def _newton(odds: Array, log_p: Array, is_top: Array, gamma) -> Array:
   log_q, log_not = -jax.nn.softplus(-odds), -jax.nn.softplus(odds)
   q, rest = jnp.exp(log_q), jnp.exp(log_not)
   slope = rest + gamma * q - gamma * _ratio_slope(log_q, log_not) / (1 + gamma * _ratio(log_q, log_not))
-  excess = _log_weight(log_q, log_not, gamma) - log_p
+  excess = log_weight(log_q, log_not, gamma) - log_p
 
   def of_top(x):
     return jnp.sum(x, axis=-1, where=is_top, keepdims=True)

@@ -1,24 +1,60 @@
-"""What a calibrator is, and the one that changes nothing."""
+"""What a calibrator is, the one that changes nothing, and what all fits share."""
 
 from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from calib_jax import checks
+from calib_jax.confidence import predicted
+from calib_jax.losses.reductions import pick, prepare
 
 Array = jax.Array
 
 
 class Calibrator(NamedTuple):
-  """A pair of pure functions.
+  """A pair of functions.
 
   ``fit(logits, labels, *, where=None)`` learns from held-out ``logits`` ``[N, K]`` and ``labels`` ``[N]`` and returns
-  params, a pytree of arrays; ``apply(params, logits)`` returns log-probabilities ``[N, K]``.
+  params, a pytree of arrays; ``apply(params, logits)``, pure, returns log-probabilities ``[N, K]``. Params of iterative
+  fits say how they ended: ``converged``, whether the objective is at its optimum within tolerance, and ``iterations``.
   """
 
   fit: Callable[..., Any]
   apply: Callable[[Any, Array], Array]
+
+
+class WeightedFit(NamedTuple):
+  """A ``fit`` whose objective is a weighted sum over examples; ``classwise_loss_scaling`` gives it other weights."""
+
+  solve: Callable[[Array, Array, Array], dict]  # Of logits, labels and weights ``[N]``.
+  start: Callable[[Array], dict] | None = None  # The parameters, of logits, before anything is fitted.
+
+  def __call__(self, logits, labels, *, where=None) -> dict:
+    """The params, each example that counts weighing the same."""
+    logits, labels, where = prepare(logits, labels, where)
+    return _solve(self.solve, logits, labels, even_weights(where, logits.dtype))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _solve(solve, logits: Array, labels: Array, weights: Array) -> dict:
+  return solve(logits, labels, weights)
+
+
+def even_weights(where: Array, dtype) -> Array:
+  """One share of 1 for each example that counts, ``[N]``."""
+  return where.astype(dtype) / jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(dtype)
+
+
+def keep_top(log_probs: Array, logits: Array) -> Array:
+  """``log_probs`` whose top class is that of ``logits``, where rounding made another of lower index its equal."""
+  top = predicted(logits)
+  highest = jnp.max(log_probs, axis=-1)
+  lacks = jnp.nextafter(highest, jnp.asarray(jnp.inf, highest.dtype)) - highest
+  lacks = jnp.where(predicted(log_probs) == top, 0, lacks + (highest - pick(log_probs, top)))
+  return log_probs + jax.lax.stop_gradient(lacks[..., None] * jax.nn.one_hot(top, logits.shape[-1], dtype=lacks.dtype))
 
 
 def identity() -> Calibrator:
@@ -29,13 +65,15 @@ def identity() -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.array([[0.0, 0.0]])))
   Array([[0.5, 0.5]], dtype=float32)
   """
-  def fit(logits, labels, *, where=None):
-    logits, labels = checks.scores_and_labels(logits, labels)
-    checks.mask(where, labels.shape)
-    return {}
-
   def apply(params, logits):
     del params
     return jax.nn.log_softmax(checks.floating(logits, "logits"))
 
-  return Calibrator(fit, apply)
+  return Calibrator(nothing_to_fit, apply)
+
+
+def nothing_to_fit(logits, labels, *, where=None) -> dict:
+  """The ``fit`` of a calibrator without parameters: it only checks its arguments."""
+  logits, labels = checks.scores_and_labels(logits, labels)
+  checks.mask(where, labels.shape)
+  return {}

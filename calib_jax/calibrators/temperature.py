@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks, losses, metrics
-from calib_jax.calibrators.base import Calibrator
-from calib_jax.losses.reductions import global_sum, prepare
+from calib_jax.calibrators.base import Calibrator, WeightedFit, even_weights, keep_top
+from calib_jax.losses.reductions import pick, prepare, relative_to_top
 
 Array = jax.Array
 
@@ -77,41 +77,44 @@ def temperature_scaling(objective: str | Callable = "nll", **options) -> Calibra
       # Wrong values are named now, not at the first fit.
       jax.eval_shape(function, jnp.zeros((2, 2)), jnp.zeros(2, jnp.int32))
 
+  if function is None:
+    return Calibrator(WeightedFit(solve_nll, start=lambda logits: {"temperature": jnp.ones((), logits.dtype)}), _apply)
+
   @jax.jit
   def fit(logits, labels, *, where=None):
     logits, labels, where = prepare(logits, labels, where)
-    temperature, converged, iterations = _fit_nll(logits, labels, where)
-    if function is not None:
-      temperature, count = _search(lambda t: function(logits / t, labels, where=where), temperature)
-      iterations += count
-    return {"temperature": temperature, "converged": converged, "iterations": iterations}
+    params = solve_nll(logits, labels, even_weights(where, logits.dtype))
+    temperature, count = _search(lambda t: function(logits / t, labels, where=where), params["temperature"])
+    return params | {"temperature": temperature, "iterations": params["iterations"] + count}
 
-  def apply(params, logits):
-    return jax.nn.log_softmax(checks.floating(logits, "logits") / params["temperature"])
-
-  return Calibrator(fit, apply)
+  return Calibrator(fit, _apply)
 
 
-def _fit_nll(logits: Array, labels: Array, where: Array) -> tuple[Array, Array, Array]:
-  """``(temperature, converged, iterations)`` of the smallest mean NLL."""
-  count = jnp.maximum(global_sum(where.astype(logits.dtype), None), 1)
+def _apply(params: dict, logits) -> Array:
+  logits = checks.floating(logits, "logits")
+  return keep_top(jax.nn.log_softmax(relative_to_top(logits) / params["temperature"]), logits)
+
+
+def solve_nll(logits: Array, labels: Array, weights: Array) -> dict:
+  """The temperature of the smallest NLL, each example's weighted; where all weights are 0, that of constant logits."""
   # In units of their own spread, logits of any scale have an inverse temperature b near 1.
-  centred = logits - jnp.max(logits, axis=-1, keepdims=True)
-  spread = -global_sum(jnp.where(where, jnp.mean(centred, axis=-1), 0), None) / count
+  centred = relative_to_top(logits)
+  total = jnp.sum(weights)
+  spread = -jnp.sum(weights * jnp.mean(centred, axis=-1)) / jnp.where(total > 0, total, 1)
   unit = jnp.where(spread > 0, spread, 1)
   scaled = centred / unit
-  of_label = jnp.take_along_axis(scaled, labels[:, None], axis=-1)[:, 0]
+  of_label = pick(scaled, labels)
 
   def slope(log_b):
     """First and second derivative of the NLL in b: E[z] - z_y, increasing in b, and Var[z]."""
     p = jax.nn.softmax(jnp.exp(log_b) * scaled)
     first = jnp.sum(p * scaled, axis=-1)
     second = jnp.sum(p * (scaled - first[:, None]) ** 2, axis=-1)
-    sums = global_sum(jnp.where(where[:, None], jnp.stack([first - of_label, second], axis=-1), 0), None) / count
-    return sums[0], sums[1]
+    return jnp.sum(weights * (first - of_label)), jnp.sum(weights * second)
 
   bound = jnp.log(jnp.asarray(RANGE, logits.dtype))
-  tolerance = 4 * jnp.finfo(logits.dtype).eps
+  # Newton's steps square the error: after one as short as this the next would change nothing.
+  short, tolerance = jnp.sqrt(jnp.finfo(logits.dtype).eps) / 4, 4 * jnp.finfo(logits.dtype).eps
 
   def step(carry):
     log_b, low, high, _, iterations = carry
@@ -123,7 +126,8 @@ def _fit_nll(logits: Array, labels: Array, where: Array) -> tuple[Array, Array, 
     proposal = jnp.log(jnp.where(newton > 0, newton, 1))
     inside = (second > 0) & (newton > 0) & (proposal > low) & (proposal < high)
     new = jnp.where(first == 0, log_b, jnp.where(inside, proposal, (low + high) / 2))
-    return new, low, high, jnp.abs(new - log_b) <= tolerance * jnp.maximum(jnp.abs(new), 1), iterations + 1
+    done = jnp.abs(new - log_b) <= jnp.where(inside, short, tolerance * jnp.maximum(jnp.abs(new), 1))
+    return new, low, high, done, iterations + 1
 
   def unfinished(carry):
     *_, done, iterations = carry
@@ -133,11 +137,11 @@ def _fit_nll(logits: Array, labels: Array, where: Array) -> tuple[Array, Array, 
   start = (zero, -bound, bound, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
   log_b, _, _, done, iterations = jax.lax.while_loop(unfinished, step, start)
   # The slope increases with b: its limits at 0 and infinity tell whether there is an optimum between.
-  means = jnp.where(where[:, None], jnp.stack([of_label, jnp.mean(scaled, axis=-1)], axis=-1), 0)
-  of_labels, of_all = global_sum(means, None) / count
+  of_labels, of_all = jnp.sum(weights * of_label), jnp.sum(weights * jnp.mean(scaled, axis=-1))
   at_zero, at_infinity = of_all >= of_labels, of_labels >= 0
   log_b = jnp.where(at_infinity, bound, jnp.where(at_zero, -bound, log_b))
-  return jnp.where(spread > 0, unit * jnp.exp(-log_b), 1), done | at_zero | at_infinity, iterations
+  return {"temperature": jnp.where(spread > 0, unit * jnp.exp(-log_b), 1),
+          "converged": done | at_zero | at_infinity, "iterations": iterations}
 
 
 def _search(objective: Callable[[Array], Array], centre: Array) -> tuple[Array, Array]:

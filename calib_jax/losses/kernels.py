@@ -157,16 +157,18 @@ def log_densities(log_f: Array, valid: Array, bandwidth) -> Array:
   log_kernel = _log_kernel(log_f, valid, bandwidth)
   sums = _over_rows(lambda at, i: jax.nn.logsumexp(log_kernel(at, i)),
                     (log_f, jnp.arange(len(log_f), dtype=jnp.int32)), len(log_f))
-  return sums - jnp.log(jnp.maximum(jnp.sum(valid) - 1, 1).astype(log_f.dtype))
+  # The part of the Beta function that all kernels share, left out so far: it is large where the classes are many.
+  shared = gammaln(jnp.asarray(1 / bandwidth + log_f.shape[1], log_f.dtype))
+  return sums + (shared - jnp.log(jnp.maximum(jnp.sum(valid) - 1, 1).astype(log_f.dtype)))
 
 
 def _log_kernel(every: Array, valid: Array, bandwidth):
   """A function of a row's log f and place: log-densities there of all N Dirichlet kernels, -1e30 for itself.
 
-  That of j at i is Σ_k f_jk/h log f_ik, less the logarithm of its Beta function.
+  That of j at i is Σ_k f_jk/h log f_ik, less the logarithm of its Beta function but for what all of them share.
   """
   alpha = jnp.exp(every) / bandwidth
-  log_beta = jnp.sum(gammaln(alpha + 1), axis=-1) - gammaln(jnp.asarray(1 / bandwidth + every.shape[1], alpha.dtype))
+  log_beta = jnp.sum(gammaln(alpha + 1), axis=-1)
   log_beta = jnp.where(valid, log_beta, 1e30)
   places = jnp.arange(len(every), dtype=alpha.dtype)
 

@@ -44,9 +44,10 @@ def avuc(logits, labels, *, threshold: float, stop_gradient: bool = False, where
   row = row_statistics(logits)
   odds = jax.lax.stop_gradient(row.odds) if stop_gradient else row.odds
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
-  tanh, certain = jnp.tanh(row.entropy), row.entropy < threshold
-  accurate = row.top == labels
-  value = jnp.where(accurate, confidence, rest) * jnp.where(certain, 1 - tanh, tanh)
+  certain, accurate = row.entropy < threshold, row.top == labels
+  # 1 - tanh h = 2 σ(-2h), which keeps its digits.
+  value = jnp.where(accurate, confidence, rest) * jnp.where(certain, 2 * jax.nn.sigmoid(-2 * row.entropy),
+                                                            jnp.tanh(row.entropy))
   placed = accurate == certain
   return _log_ratio(jnp.where(placed, 0, value), jnp.where(placed, value, 0), where, axis_name)
 
@@ -86,10 +87,12 @@ def soft_avuc(logits, labels, *, threshold: float = 0.5, temperature: float = 1.
   # h* / (1 - h*) is the entropy over the divergence from uniform: log K cancels.
   inside = (entropy > 0) & (divergence > 0)
   log_odds = jnp.log(jnp.where(inside, entropy, 1)) - jnp.log(jnp.where(inside, divergence, 1))
-  soft = jax.nn.sigmoid((log_odds - math.log(threshold / (1 - threshold))) / temperature)
-  uncertain = jnp.where(inside, soft, (entropy > 0).astype(soft.dtype))
-  tanh = jnp.tanh(entropy)
-  high, low = uncertain * tanh, (1 - uncertain) * (1 - tanh)
+  beyond = (log_odds - math.log(threshold / (1 - threshold))) / temperature
+  # The logarithm of t is 0 or -inf at the ends: large numbers stand for both.
+  beyond = jnp.where(inside, beyond, jnp.where(entropy > 0, 1e4, -1e4))
+  # 1 - tanh h = 2 σ(-2h), which keeps its digits, as σ(-x) = 1 - t does.
+  high = jax.nn.sigmoid(beyond) * jnp.tanh(entropy)
+  low = 2 * jax.nn.sigmoid(-beyond) * jax.nn.sigmoid(-2 * entropy)
   accurate = top == labels
   return _log_ratio(jnp.where(accurate, high, low), jnp.where(accurate, low, high), where, axis_name)
 

@@ -13,7 +13,8 @@ import numpy as np
 def softmax(z):
   top = max(z)
   e = [math.exp(v - top) for v in z]
-  return [v / math.fsum(e) for v in e]
+  total = math.fsum(e)
+  return [v / total for v in e]
 
 
 def log_softmax(z):
@@ -195,7 +196,8 @@ def kde_ece(logits, labels, bandwidth=0.1, norm=1.0, form="top_label"):
   if n < 2:
     return 0.0
   log_p = np.array([log_softmax(z) for z in logits])
-  log_not = np.array([[log_one_minus(z, k) for k in range(num_classes)] for z in logits])
+  log_not = np.array([[math.log1p(-math.exp(v)) if v < -1 else log_one_minus(z, k) for k, v in enumerate(row)]
+                      for z, row in zip(logits, log_p, strict=True)])
   tops = [_top(z) for z in logits]
   y = np.eye(num_classes)[np.asarray(labels)]
 

@@ -1,0 +1,134 @@
+"""Ensemble temperature scaling: a mixture of the scaled, the plain and the uniform prediction."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import checks
+from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top
+from calib_jax.calibrators.temperature import solve_nll
+from calib_jax.losses.reductions import pick, relative_to_top
+
+Array = jax.Array
+MAX_ITERATIONS = 100
+TOLERANCE = 1e-6  # Of the duality gap, in nats.
+
+
+def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
+  r"""Ensemble temperature scaling (ETS): :math:`w_1\,\mathrm{softmax}(z/T) + w_2\,\mathrm{softmax}(z) + w_3/K`.
+
+  T first, then the weights on the simplex, both by NLL. Accuracy is unchanged.
+
+  Args:
+    space: ``"probs"``, the mixture of probabilities; or ``"logits"``, :math:`\mathrm{softmax}(w_1 z/T + w_2 z + w_3/K)`
+      as Jung et al. print it (Eq. 13): no more than a temperature, whose best one is T itself, with w = (1, 0, 0).
+  The weights' problem is convex; Newton steps with the exact minimum over the simplex at each. ``converged`` certifies
+  that T has its own and that the duality gap, ``gap``, is at most 1e-6 nats.
+  Params: ``temperature``, ``weights`` ``[3]``, ``gap``, ``converged``, ``iterations``.
+  References: Zhang et al. 2020. The weights see the logits once: three numbers an example.
+
+  >>> calibrator = ensemble_temperature_scaling()
+  >>> params = calibrator.fit(jnp.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), jnp.array([0, 1, 1]))
+  >>> bool(params["converged"]), params["weights"].sum().round(3)
+  (True, Array(1., dtype=float32))
+  """
+  checks.choice("space", space, ("probs", "logits"))
+
+  def start(logits):
+    return {"temperature": jnp.ones((), logits.dtype), "weights": jnp.array([1, 0, 0], logits.dtype)}
+
+  def solve(logits, labels, weights):
+    params = solve_nll(logits, labels, weights)
+    if space == "logits":
+      return params | {"weights": jnp.array([1, 0, 0], logits.dtype), "gap": jnp.zeros((), logits.dtype)}
+    scaled, plain, uniform = _components(logits, params["temperature"])
+    picked = pick(scaled, labels), pick(plain, labels)
+    of_label = jnp.stack([*picked, jnp.full_like(picked[0], uniform)], axis=-1)
+    mixture, gap, iterations = _simplex(of_label, weights)
+    return {"temperature": params["temperature"], "weights": mixture, "gap": gap,
+            "converged": params["converged"] & (gap <= TOLERANCE), "iterations": params["iterations"] + iterations}
+
+  def apply(params, logits):
+    logits = checks.floating(logits, "logits")
+    mixture, temperature = params["weights"], params["temperature"]
+    if space == "logits":
+      factor = mixture[0] / temperature + mixture[1]
+      return keep_top(jax.nn.log_softmax(factor * relative_to_top(logits)), logits)
+    scaled, plain, uniform = _components(logits, temperature)
+    components = jnp.stack([scaled, plain, jnp.full_like(plain, uniform)], axis=-1)
+    mixture = mixture[None, None, :]
+    # A weight of 0 leaves its component out.
+    return keep_top(jax.nn.logsumexp(components, axis=-1, b=mixture, where=mixture > 0), logits)
+
+  return Calibrator(WeightedFit(solve, start), apply)
+
+
+def _components(logits: Array, temperature: Array) -> tuple[Array, Array, Array]:
+  """The logarithms of the three predictions, the last of them a number."""
+  relative = relative_to_top(logits)
+  uniform = jnp.asarray(-math.log(logits.shape[-1]), logits.dtype)
+  return jax.nn.log_softmax(relative / temperature), jax.nn.log_softmax(relative), uniform
+
+
+# The faces of the simplex of three weights, by which of them are free.
+_FACES = np.array([face for face in itertools.product((0, 1), repeat=3) if any(face)], bool)
+
+
+def _simplex(log_likelihoods: Array, weights: Array) -> tuple[Array, Array, Array]:
+  """``(w [3], duality gap, iterations)`` of the mixture weights that minimise -Σ weights log Σ_j w_j exp(l_j)."""
+  total = jnp.sum(weights)
+  weights = weights / jnp.where(total > 0, total, 1)
+  # Relative to the likeliest of the three, so that none overflows; rows of no likelihood at all cannot be: 1/K is one.
+  likelihoods = jnp.exp(log_likelihoods - jnp.max(log_likelihoods, axis=-1, keepdims=True))
+
+  def derivatives(w):
+    ratios = likelihoods / jnp.dot(likelihoods, w, precision="highest")[:, None]
+    gradient = -jnp.dot(weights, ratios, precision="highest")
+    return gradient, jnp.dot((weights[:, None] * ratios).T, ratios, precision="highest")
+
+  def value(w):
+    return -jnp.sum(weights * jnp.log(jnp.dot(likelihoods, w, precision="highest")))
+
+  def gap(gradient):  # Σ_j w_j gradient_j is -1: how far the best vertex of the linear model lies below.
+    return jnp.where(total > 0, -1 - jnp.min(gradient), 0)
+
+  def unfinished(carry):
+    _, gradient, _, moved, iterations = carry
+    return (gap(gradient) > TOLERANCE / 4) & moved & (iterations < MAX_ITERATIONS)
+
+  def step(carry):
+    w, gradient, hessian, _, iterations = carry
+    target = _quadratic_minimum(w, gradient, hessian)
+    lengths = 0.5 ** jnp.arange(24, dtype=w.dtype)
+    candidates = w[None, :] + lengths[:, None] * (target - w)[None, :]
+    values = jax.lax.map(value, candidates)
+    best = jnp.argmin(values)
+    new = jnp.maximum(candidates[best], 0)
+    new = new / jnp.sum(new)
+    return new, *derivatives(new), jnp.any(new != w), iterations + 1
+
+  w = jnp.full(3, 1 / 3, likelihoods.dtype)
+  w, gradient, _, _, iterations = jax.lax.while_loop(
+    unfinished, step, (w, *derivatives(w), jnp.ones((), bool), jnp.zeros((), jnp.int32)))
+  return w, gap(gradient), iterations
+
+
+def _quadratic_minimum(w: Array, gradient: Array, hessian: Array) -> Array:
+  """The minimum over the simplex of a quadratic model at ``w``: the best of the minima over its faces."""
+  hessian = hessian + 1e-6 * jnp.trace(hessian) * jnp.eye(3, dtype=w.dtype)
+  linear = gradient - jnp.dot(hessian, w, precision="highest")
+
+  def on_face(free):
+    # Minimum of linear·x + x H x / 2 where the sum is 1 and the others are 0, by its Lagrange conditions.
+    both = free[:, None] & free[None, :]
+    system = jnp.zeros((4, 4), w.dtype).at[:3, :3].set(jnp.where(both, hessian, jnp.diag((~free).astype(w.dtype))))
+    system = system.at[:3, 3].set(free.astype(w.dtype)).at[3, :3].set(free.astype(w.dtype))
+    x = jnp.linalg.solve(system, jnp.append(jnp.where(free, -linear, 0), 1))[:3]
+    model = jnp.dot(linear, x) + jnp.dot(x, jnp.dot(hessian, x)) / 2
+    return x, jnp.where(jnp.all(x >= 0), model, jnp.inf)
+
+  points, values = jax.vmap(on_face)(jnp.asarray(_FACES))
+  return points[jnp.argmin(values)]

@@ -1,0 +1,195 @@
+"""The focal calibration map as a calibrator, alone and after a temperature (Komisarenko & Kull 2024)."""
+
+from collections.abc import Callable
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import checks, losses, metrics
+from calib_jax.calibrators.base import Calibrator, even_weights, keep_top, nothing_to_fit
+from calib_jax.calibrators.solver import minimize
+from calib_jax.calibrators.temperature import solve_nll
+from calib_jax.confidence import predicted
+from calib_jax.focal_map import log_focal_map, log_weight
+from calib_jax.losses.reductions import apart, pick, prepare, relative_to_top
+
+Array = jax.Array
+
+# Section 5.1's grid.
+GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
+TEMPERATURES = np.arange(1, 501) / 100
+# The line search: temperatures at two γs, around that of the NLL, coarse and then fine; then γs along the line.
+LINE_GAMMAS = (-0.25, 0.75)
+COARSE, FINE = 7, 5
+ALONG = np.linspace(-0.5, 2.0, 12)
+# What the gradient search keeps γ + 1 and T within, as factors of 1 and of the NLL's T.
+GAMMA_RANGE, TEMPERATURE_RANGE = math.log(10.0), math.log(100.0)
+
+
+def focal_calibration(gamma: float) -> Calibrator:
+  r"""The focal calibration map of ``gamma`` > -1: :math:`\hat p_\gamma(\mathrm{softmax}(z))`; nothing to fit.
+
+  For models trained by the focal loss with that γ. Accuracy is unchanged.
+  References: Komisarenko & Kull 2024, Eq. 1.
+
+  >>> calibrator = focal_calibration(2.0)
+  >>> params = calibrator.fit(jnp.zeros((1, 2)), jnp.array([0]))
+  >>> jnp.exp(calibrator.apply(params, jnp.log(jnp.array([[0.6, 0.4]])))).round(2)
+  Array([[0.75, 0.25]], dtype=float32)
+  """
+  checks.number("gamma", gamma, low=-1, open_low=True)
+
+  def apply(params, logits):
+    del params
+    logits = checks.floating(logits, "logits")
+    return keep_top(log_focal_map(logits, gamma), logits)
+
+  return Calibrator(nothing_to_fit, apply)
+
+
+def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str = "grid") -> Calibrator:
+  r"""Focal temperature scaling: :math:`\hat p_\gamma(\mathrm{softmax}(z / T))`. Accuracy is unchanged.
+
+  Args:
+    objective: what T and γ minimise: ``"ece"``, the top label's in 15 equal-mass bins, norm 1; ``"nll"``; or a batch
+      loss ``(logits, labels, *, where) -> scalar``, given the mapped log-probabilities.
+    search:
+      ``"grid"``: all pairs of Section 5.1's nine γ from -0.5 to 5 and T from 0.01 to 5 by 0.01.
+      ``"line"``: Section 5.2's observation that the best T is nearly linear in γ: the best T of two γs, from coarse to
+      fine around the NLL's temperature, then 12 γs from -0.5 to 2 along the line through both: 36 evaluations.
+      ``"gradient"``: L-BFGS from the NLL's temperature and γ = 0, to a local optimum within 0.1 <= γ + 1 <= 10 and a
+      factor 100 of that temperature; for ``"ece"`` it follows ``losses.soft_binned_ece(form="bin")``, which has slopes.
+  Params: ``temperature``, ``gamma``, ``value`` (of the objective), ``converged``, ``iterations`` (evaluations).
+  Note: γ and T do nearly the same to probabilities (1/T is about γ + 1), so that pairs far apart may be as good.
+  References: Komisarenko & Kull 2024, Sections 4.2 and 5.
+
+  >>> calibrator = focal_temperature_scaling(search="line")
+  >>> params = calibrator.fit(jnp.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), jnp.array([0, 1, 1]))
+  >>> params["iterations"], bool(params["temperature"] > 0)
+  (Array(36, dtype=int32), True)
+  """
+  checks.choice("search", search, SEARCHES)
+  if not callable(objective):
+    checks.choice("objective", objective, ("ece", "nll"))
+
+  @jax.jit
+  def fit(logits, labels, *, where=None):
+    logits, labels, where = prepare(logits, labels, where)
+    start = solve_nll(logits, labels, even_weights(where, logits.dtype))["temperature"]
+    found, status = SEARCHES[search](objective, logits, labels, where, start)
+    temperature, gamma, value = found
+    return {"temperature": temperature, "gamma": gamma, "value": value} | status
+
+  def apply(params, logits):
+    logits = checks.floating(logits, "logits")
+    return keep_top(log_focal_map(relative_to_top(logits) / params["temperature"], params["gamma"]), logits)
+
+  return Calibrator(fit, apply)
+
+
+def _value(objective, logits: Array, labels: Array, where: Array):
+  """A function of T and several γ ``[G]``: the objective's values ``[G]``."""
+  if callable(objective):
+    def of_function(temperature, gammas):
+      log_q = jax.nn.log_softmax(logits / temperature)
+      return jax.lax.map(lambda gamma: objective(log_focal_map(log_q, gamma), labels, where=where), gammas)
+
+    return of_function
+  relative, top = relative_to_top(logits), predicted(logits)
+  of_label, correct = pick(relative, labels), top == labels
+  # The top class, whose 1 - q may round to 0, is taken apart; of the others q <= 1/2.
+  others = jnp.where(apart(logits, top) > 0, relative, -1e30)
+  weights, tiny = even_weights(where, logits.dtype), jnp.finfo(logits.dtype).tiny
+
+  def log_weights(log_q, gamma):
+    q = jnp.exp(log_q)
+    return log_q - gamma * jnp.log1p(-q) - jnp.log1p(-gamma * q * log_q / (1 - q))
+
+  def values(temperature, gammas):
+    exponentials = jnp.exp(others / temperature)
+    rest = jnp.maximum(jnp.sum(exponentials, axis=-1), tiny)
+    log_total = jnp.log1p(rest)
+    # w(q) = q / ((1 - q)^γ (1 + γ r(q))): all but the power is the same for every γ.
+    q = exponentials * jnp.exp(-log_total)[:, None]
+    log_not, ratio = jnp.log1p(-q), q * (log_total[:, None] - others / temperature) / (1 - q)
+
+    def of_gamma(gamma):
+      mapped = jnp.sum(q * jnp.exp(-gamma * log_not) / (1 + gamma * ratio), axis=-1)
+      log_top = log_weight(-log_total, jnp.log(rest) - log_total, gamma)
+      odds = jnp.log(jnp.maximum(mapped, tiny)) - log_top
+      if objective == "ece":
+        return metrics.calibration_error(jax.nn.sigmoid(-odds), correct, binning="equal_mass", where=where)
+      log_label = jnp.where(correct, -1, of_label / temperature - log_total)
+      of_others = log_top - log_weights(log_label, gamma)
+      return jnp.sum(weights * (jax.nn.softplus(odds) + jnp.where(correct, 0, of_others)))
+
+    return jax.lax.map(of_gamma, gammas)
+
+  return values
+
+
+def _grid(objective, logits, labels, where, start):
+  del start
+  value = _value(objective, logits, labels, where)
+  gammas, temperatures = (jnp.asarray(x, logits.dtype) for x in (GAMMAS, TEMPERATURES))
+  found = jax.lax.map(lambda t: value(t, gammas), temperatures)
+  best = jnp.argmin(found)
+  at = best // len(GAMMAS), best % len(GAMMAS)
+  return (temperatures[at[0]], gammas[at[1]], found[at]), _ended(found.size)
+
+
+def _line(objective, logits, labels, where, start):
+  value = _value(objective, logits, labels, where)
+  gammas = jnp.asarray(LINE_GAMMAS, logits.dtype)
+
+  def best_of(gamma):
+    def level(middle, steps):
+      candidates = middle * jnp.exp(steps)
+      found = jax.lax.map(lambda t: value(t, gamma[None])[0], candidates)
+      best = jnp.argmin(found)
+      return candidates[best], found[best]
+
+    width = math.log(1.6)
+    coarse, first = level(start * (1 + gamma), jnp.linspace(-width, width, COARSE, dtype=start.dtype))
+    finer = width * 2 / (COARSE - 1)
+    fine, second = level(coarse, finer * jnp.linspace(-1, 1, FINE + 2, dtype=start.dtype)[1:-1])
+    return jnp.where(second <= first, fine, coarse), jnp.minimum(first, second)
+
+  temperatures, ends = jax.lax.map(best_of, gammas)
+  slope = (temperatures[1] - temperatures[0]) / (gammas[1] - gammas[0])
+  along = jnp.asarray(ALONG, logits.dtype)
+  on_line = jnp.maximum(temperatures[0] + slope * (along - gammas[0]), 0.1 * start)
+  found = jax.lax.map(lambda at: value(at[0], at[1:])[0], jnp.stack([on_line, along], axis=1))
+  every = [jnp.concatenate(x) for x in ((on_line, temperatures), (along, gammas), (found, ends))]
+  best = jnp.argmin(every[2])
+  return tuple(x[best] for x in every), _ended(2 * (COARSE + FINE) + len(ALONG))
+
+
+def _ended(evaluations: int) -> dict[str, Array]:
+  return {"converged": jnp.ones((), bool), "iterations": jnp.asarray(evaluations, jnp.int32)}
+
+
+def _gradient(objective, logits, labels, where, start):
+  weights = even_weights(where, logits.dtype)
+  if objective == "ece":
+    objective = functools.partial(losses.soft_binned_ece, form="bin")
+
+  def parameters(steps):
+    log_t, log_g = (r * jnp.tanh(x / r) for r, x in zip((TEMPERATURE_RANGE, GAMMA_RANGE), steps, strict=True))
+    return start * jnp.exp(log_t), jnp.expm1(log_g)
+
+  def value(steps):
+    temperature, gamma = parameters(steps)
+    log_probs = log_focal_map(relative_to_top(logits) / temperature, gamma)
+    if objective == "nll":
+      return -jnp.sum(weights * pick(log_probs, labels))
+    return objective(log_probs, labels, where=where)
+
+  steps, status = minimize(value, jnp.zeros(2, logits.dtype))
+  return (*parameters(steps), value(steps)), status
+
+
+SEARCHES = {"grid": _grid, "line": _line, "gradient": _gradient}

@@ -1,0 +1,160 @@
+"""Vector, matrix and Dirichlet scaling: softmax regressions on the logits or on log-probabilities."""
+
+import jax
+import jax.numpy as jnp
+
+from calib_jax import checks
+from calib_jax.calibrators.base import Calibrator, WeightedFit
+from calib_jax.calibrators.solver import minimize
+from calib_jax.calibrators.temperature import solve_nll
+from calib_jax.losses.reductions import pick
+
+Array = jax.Array
+
+
+def vector_scaling() -> Calibrator:
+  r"""Vector scaling: ``log softmax(a ⊙ z + b)``, by the mean NLL (Guo et al. 2017).
+
+  Convex; solved by L-BFGS from temperature scaling's optimum, each direction in units of its curvature there. May
+  change accuracy; a is not held positive. Where the optimum is at infinity (separable data, a class that never occurs),
+  the fit ends, finite, where its gradient is within tolerance; of data that are all right it is temperature scaling's
+  bound.
+  Params: ``scale`` ``[K]``, ``bias`` ``[K]``, ``converged``, ``iterations``, ``gradient_norm`` (in the solver's units).
+
+  >>> calibrator = vector_scaling()
+  >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), jnp.array([0, 0, 1, 1]))
+  >>> bool(params["converged"])
+  True
+  >>> probs = jnp.exp(calibrator.apply(params, jnp.array([[3.0, 0.0]])))
+  >>> bool(jnp.allclose(probs, jnp.array([[2 / 3, 1 / 3]]), atol=1e-3))
+  True
+  """
+  def start(logits):
+    num_classes = logits.shape[-1]
+    return {"scale": jnp.ones(num_classes, logits.dtype), "bias": jnp.zeros(num_classes, logits.dtype)}
+
+  def apply(params, logits):
+    return jax.nn.log_softmax(_scaled(params, checks.floating(logits, "logits")))
+
+  return Calibrator(WeightedFit(_solve_vector, start), apply)
+
+
+def _scaled(params: dict, logits: Array) -> Array:
+  return params["scale"][None, :] * logits + params["bias"][None, :]
+
+
+def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
+  num_classes = logits.shape[1]
+  inverse = 1 / solve_nll(logits, labels, weights)["temperature"]
+  curvature, mass = _curvatures(logits, inverse, weights)
+  centre = jnp.einsum("nk,nk->k", curvature, logits) / mass
+  spread = jnp.einsum("nk,nk->k", curvature, (logits - centre[None, :]) ** 2)
+  scale_unit, bias_unit = jax.lax.rsqrt(spread + 0.01 * jnp.mean(spread) + _least(spread)), jax.lax.rsqrt(mass)
+
+  def parameters(steps):
+    slope = steps[0] * scale_unit
+    return {"scale": inverse + slope, "bias": steps[1] * bias_unit - slope * centre}
+
+  # The labels' part of the NLL is linear in the parameters: its sums are taken once.
+  zeros = jnp.zeros(num_classes, logits.dtype)
+  of_labels = zeros.at[labels].add(weights), zeros.at[labels].add(weights * pick(logits, labels))
+
+  def nll(steps):
+    p = parameters(steps)
+    normalisers = jax.nn.logsumexp(_scaled(p, logits), axis=-1)
+    return jnp.sum(weights * normalisers) - jnp.dot(p["bias"], of_labels[0]) - jnp.dot(p["scale"], of_labels[1])
+
+  steps, status = minimize(nll, jnp.zeros((2, num_classes), logits.dtype))
+  return parameters(steps) | status
+
+
+def _curvatures(features: Array, inverse: Array, weights: Array) -> tuple[Array, Array]:
+  """Weighted p (1 - p) at the temperature's optimum, ``[N, K]``; and its sums, ``[K]``, at least a hundredth of even."""
+  p = jax.nn.softmax(inverse * features)
+  curvature = weights[:, None] * p * (1 - p)
+  return curvature, jnp.sum(curvature, axis=0) + 0.01 / features.shape[1]
+
+
+def _least(x: Array) -> Array:
+  """What keeps a division by ``x`` finite."""
+  return jnp.where(jnp.any(x > 0), 0, 1).astype(x.dtype)
+
+
+def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
+  r"""Matrix scaling: ``log softmax(W z + b)`` (Guo et al. 2017), regularised.
+
+  .. math:: \text{mean NLL} + \lambda\,\operatorname{mean}_{i \ne j} W_{ij}^2 + \mu\,\operatorname{mean}_i b_i^2
+
+  Args: l2: μ, at least 0; off_diagonal: λ, at least 0.
+  Convex; solved by L-BFGS from temperature scaling's optimum, the features whitened. May change accuracy. For optima
+  at infinity, see ``vector_scaling``. Params: ``weights`` ``[K, K]``, ``bias`` ``[K]``, and how the fit ended.
+
+  >>> calibrator = matrix_scaling()
+  >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), jnp.array([0, 1, 1]))
+  >>> params["weights"].shape, bool(params["converged"])
+  ((2, 2), True)
+  """
+  return _matrix(lambda logits: logits, l2, off_diagonal)
+
+
+def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
+  r"""Dirichlet calibration with off-diagonal and intercept regularisation (ODIR): ``log softmax(W log p + b)``.
+
+  Args, objective, params: as for ``matrix_scaling``, on the log-probabilities.
+  References: Kull et al. 2019; Karandikar et al. 2021, Appendix I.
+
+  >>> calibrator = dirichlet()
+  >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), jnp.array([0, 1, 1]))
+  >>> bool(jnp.isclose(jnp.exp(calibrator.apply(params, jnp.array([[3.0, 0.0]]))).sum(), 1))
+  True
+  """
+  return _matrix(jax.nn.log_softmax, l2, off_diagonal)
+
+
+def _matrix(features, l2: float, off_diagonal: float) -> Calibrator:
+  checks.number("l2", l2, low=0)
+  checks.number("off_diagonal", off_diagonal, low=0)
+
+  def start(logits):
+    num_classes = logits.shape[-1]
+    return {"weights": jnp.eye(num_classes, dtype=logits.dtype), "bias": jnp.zeros(num_classes, logits.dtype)}
+
+  def solve(logits, labels, weights):
+    return _solve_matrix(features(logits), labels, weights, l2, off_diagonal)
+
+  def apply(params, logits):
+    x = features(checks.floating(logits, "logits"))
+    return jax.nn.log_softmax(jnp.dot(x, params["weights"].T, precision="highest") + params["bias"][None, :])
+
+  return Calibrator(WeightedFit(solve, start), apply)
+
+
+def _solve_matrix(x: Array, labels: Array, weights: Array, l2, off_diagonal) -> dict:
+  num_classes = x.shape[1]
+  pairs = num_classes * (num_classes - 1)
+  inverse = 1 / solve_nll(x, labels, weights)["temperature"]
+  curvature, mass = _curvatures(x, inverse, weights)
+  # Features and the constant, whitened where predictions are uncertain, as the penalties would have it: in them each
+  # class's curvature is near its mass.
+  features = jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1)
+  uncertain = jnp.sum(curvature, axis=1)
+  moments = jnp.dot((uncertain[:, None] * features).T, features, precision="highest") / jnp.sum(mass)
+  penalties = jnp.full(num_classes + 1, 2 * off_diagonal / pairs, x.dtype).at[-1].set(2 * l2 / num_classes)
+  values, vectors = jnp.linalg.eigh(moments + jnp.diag(penalties / jnp.mean(mass)))
+  whitening = vectors * jax.lax.rsqrt(jnp.maximum(values, 1e-6 * values[-1]) + _least(values))[None, :]
+  white = jnp.dot(features, whitening, precision="highest")
+  unit = jax.lax.rsqrt(mass)
+  own = jnp.eye(num_classes, dtype=bool)
+
+  def parameters(steps):
+    both = jnp.dot(unit[:, None] * steps, whitening.T, precision="highest")
+    return {"weights": both[:, :-1] + inverse * own.astype(x.dtype), "bias": both[:, -1]}
+
+  def objective(steps):
+    scores = inverse * x + unit[None, :] * jnp.dot(white, steps.T, precision="highest")
+    p = parameters(steps)
+    nll = jnp.sum(weights * (jax.nn.logsumexp(scores, axis=-1) - pick(scores, labels)))
+    return nll + off_diagonal / pairs * jnp.sum(p["weights"] ** 2, where=~own) + l2 * jnp.mean(p["bias"] ** 2)
+
+  steps, status = minimize(objective, jnp.zeros((num_classes, num_classes + 1), x.dtype))
+  return parameters(steps) | status
