@@ -50,11 +50,10 @@ def even_weights(where: Array, dtype) -> Array:
 
 def keep_top(log_probs: Array, logits: Array) -> Array:
   """``log_probs`` whose top class is that of ``logits``, where rounding made another of lower index its equal."""
-  top = predicted(logits)
-  highest = jnp.max(log_probs, axis=-1)
-  lacks = jnp.nextafter(highest, jnp.asarray(jnp.inf, highest.dtype)) - highest
-  lacks = jnp.where(predicted(log_probs) == top, 0, lacks + (highest - pick(log_probs, top)))
-  return log_probs + jax.lax.stop_gradient(lacks[..., None] * jax.nn.one_hot(top, logits.shape[-1], dtype=lacks.dtype))
+  top, held = predicted(logits), jax.lax.stop_gradient(log_probs)
+  above = jnp.nextafter(jnp.max(held, axis=-1), jnp.asarray(jnp.inf, held.dtype))
+  lacks = jnp.where(predicted(held) == top, 0, above - pick(held, top))
+  return log_probs + lacks[..., None] * jax.nn.one_hot(top, logits.shape[-1], dtype=held.dtype)
 
 
 def identity() -> Calibrator:

@@ -11,7 +11,7 @@ Array = jax.Array
 # Eq. 5's first parameters, as released, and the length of the released fit's first step.
 ALPHA, BETA, STEP = 1.0, 1.5, 0.02
 ALPHA_LEAST, BETA_MOST = 0.1, 2.0
-MAX_ROUNDS, TOLERANCE = 100, 1e-4
+MAX_ROUNDS, TOLERANCE = 30, 1e-3
 NORMALIZATIONS = ("standard", "minmax", "centered")
 
 
@@ -34,7 +34,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
       ``"minmax"`` (less the least, over the range, Eq. 10) or ``"centered"`` (less the mean, over the range, Eq. 11);
       equal losses have weights 0, classes that do not occur none.
   Params: the base's, and ``alpha``, ``beta``, ``class_weights`` (w, ``[K]``), ``rounds`` (fits of the base);
-  ``converged`` says that the weights moved by less than 1e-4 in the last, and that the base converged in it. Accuracy
+  ``converged`` says that the weights moved by less than 1e-3 in the last, and that the base converged in it. Accuracy
   is unchanged where the base leaves it so.
   References: Jung et al. 2023, Eqs. 3-8 and 9-11.
 

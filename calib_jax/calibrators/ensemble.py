@@ -89,31 +89,33 @@ def _simplex(log_likelihoods: Array, weights: Array) -> tuple[Array, Array, Arra
     gradient = -jnp.dot(weights, ratios, precision="highest")
     return gradient, jnp.dot((weights[:, None] * ratios).T, ratios, precision="highest")
 
-  def value(w):
-    return -jnp.sum(weights * jnp.log(jnp.dot(likelihoods, w, precision="highest")))
+  def change(w, new):  # Of the objective, to its own digits.
+    relative = jnp.dot(likelihoods, new - w, precision="highest") / jnp.dot(likelihoods, w, precision="highest")
+    return -jnp.sum(weights * jnp.log1p(jnp.maximum(relative, -1)))
 
-  def gap(gradient):  # Σ_j w_j gradient_j is -1: how far the best vertex of the linear model lies below.
-    return jnp.where(total > 0, -1 - jnp.min(gradient), 0)
+  def gap(w, gradient):  # How far the best vertex of the linear model lies below.
+    return jnp.where(total > 0, jnp.dot(w, gradient) - jnp.min(gradient), 0)
 
   def unfinished(carry):
-    _, gradient, _, moved, iterations = carry
-    return (gap(gradient) > TOLERANCE / 4) & moved & (iterations < MAX_ITERATIONS)
+    w, gradient, _, moved, iterations = carry
+    return (gap(w, gradient) > TOLERANCE / 4) & moved & (iterations < MAX_ITERATIONS)
 
   def step(carry):
     w, gradient, hessian, _, iterations = carry
     target = _quadratic_minimum(w, gradient, hessian)
     lengths = 0.5 ** jnp.arange(24, dtype=w.dtype)
     candidates = w[None, :] + lengths[:, None] * (target - w)[None, :]
-    values = jax.lax.map(value, candidates)
-    best = jnp.argmin(values)
+    changes = jax.lax.map(lambda new: change(w, new), candidates)
+    best = jnp.argmin(changes)
+    falls = changes[best] < 0
     new = jnp.maximum(candidates[best], 0)
-    new = new / jnp.sum(new)
-    return new, *derivatives(new), jnp.any(new != w), iterations + 1
+    new = jnp.where(falls, new / jnp.sum(new), w)
+    return new, *derivatives(new), falls, iterations + 1
 
   w = jnp.full(3, 1 / 3, likelihoods.dtype)
   w, gradient, _, _, iterations = jax.lax.while_loop(
     unfinished, step, (w, *derivatives(w), jnp.ones((), bool), jnp.zeros((), jnp.int32)))
-  return w, gap(gradient), iterations
+  return w, gap(w, gradient), iterations
 
 
 def _quadratic_minimum(w: Array, gradient: Array, hessian: Array) -> Array:

@@ -10,7 +10,8 @@ from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top
 from calib_jax.calibrators.solver import minimize
 from calib_jax.calibrators.temperature import RANGE, solve_nll
-from calib_jax.losses.reductions import pick, relative_to_top
+from calib_jax.losses.proper import cross_entropy
+from calib_jax.losses.reductions import relative_to_top
 
 Array = jax.Array
 # Example-wise temperatures stay within this factor, e³, of the one that suits all best.
@@ -49,8 +50,7 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
     return jnp.exp(jnp.clip(unit * steps, -math.log(RANGE), math.log(RANGE)))
 
   def nll(steps):
-    scores = scaled * factors(steps)[None, :]
-    return jnp.sum(weights * (jax.nn.logsumexp(scores, axis=-1) - pick(scores, labels)))
+    return jnp.sum(weights * cross_entropy(scaled * factors(steps)[None, :], labels))
 
   steps, status = minimize(nll, jnp.zeros(logits.shape[1], logits.dtype))
   return {"temperatures": temperature / factors(steps)} | status
@@ -100,7 +100,7 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
 
     def objective(trained):
       scores = relative_to_top(logits) / temperatures(fixed | trained, x)[:, None]
-      nll = jnp.sum(weights * (jax.nn.logsumexp(scores, axis=-1) - pick(scores, labels)))
+      nll = jnp.sum(weights * cross_entropy(scores, labels))
       return nll + weight_decay / 2 * optax.tree.norm(trained, squared=True)
 
     trained, status = minimize(objective, network(x.shape[1], x.dtype))

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit
-from calib_jax.calibrators.solver import minimize
+from calib_jax.calibrators.solver import TOLERANCE, minimize
 from calib_jax.calibrators.temperature import solve_nll
-from calib_jax.losses.reductions import pick
+from calib_jax.losses.proper import cross_entropy
 
 Array = jax.Array
 
@@ -47,32 +47,32 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
   num_classes = logits.shape[1]
   inverse = 1 / solve_nll(logits, labels, weights)["temperature"]
   curvature, mass = _curvatures(logits, inverse, weights)
-  centre = jnp.einsum("nk,nk->k", curvature, logits) / mass
-  spread = jnp.einsum("nk,nk->k", curvature, (logits - centre[None, :]) ** 2)
-  scale_unit, bias_unit = jax.lax.rsqrt(spread + 0.01 * jnp.mean(spread) + _least(spread)), jax.lax.rsqrt(mass)
+  centre, scale_unit = _units(logits, curvature, mass)
+  bias_unit = jax.lax.rsqrt(mass)
 
   def parameters(steps):
     slope = steps[0] * scale_unit
     return {"scale": inverse + slope, "bias": steps[1] * bias_unit - slope * centre}
 
-  # The labels' part of the NLL is linear in the parameters: its sums are taken once.
-  zeros = jnp.zeros(num_classes, logits.dtype)
-  of_labels = zeros.at[labels].add(weights), zeros.at[labels].add(weights * pick(logits, labels))
-
   def nll(steps):
-    p = parameters(steps)
-    normalisers = jax.nn.logsumexp(_scaled(p, logits), axis=-1)
-    return jnp.sum(weights * normalisers) - jnp.dot(p["bias"], of_labels[0]) - jnp.dot(p["scale"], of_labels[1])
+    return jnp.sum(weights * cross_entropy(_scaled(parameters(steps), logits), labels))
 
   steps, status = minimize(nll, jnp.zeros((2, num_classes), logits.dtype))
   return parameters(steps) | status
 
 
 def _curvatures(features: Array, inverse: Array, weights: Array) -> tuple[Array, Array]:
-  """Weighted p (1 - p) at the temperature's optimum, ``[N, K]``; and its sums, ``[K]``, at least a hundredth of even."""
+  """Weighted p (1 - p) at the best temperature, ``[N, K]``; and its sums ``[K]``, at least a hundredth of even."""
   p = jax.nn.softmax(inverse * features)
   curvature = weights[:, None] * p * (1 - p)
   return curvature, jnp.sum(curvature, axis=0) + 0.01 / features.shape[1]
+
+
+def _units(features: Array, curvature: Array, mass: Array) -> tuple[Array, Array]:
+  """What to measure each class's feature from, and its slope in, for curvatures near 1: ``[K]`` each."""
+  centre = jnp.sum(curvature * features, axis=0) / mass
+  spread = jnp.sum(curvature * (features - centre[None, :]) ** 2, axis=0)
+  return centre, jax.lax.rsqrt(spread + 0.01 * jnp.mean(spread) + _least(spread))
 
 
 def _least(x: Array) -> Array:
@@ -134,27 +134,39 @@ def _solve_matrix(x: Array, labels: Array, weights: Array, l2, off_diagonal) -> 
   pairs = num_classes * (num_classes - 1)
   inverse = 1 / solve_nll(x, labels, weights)["temperature"]
   curvature, mass = _curvatures(x, inverse, weights)
-  # Features and the constant, whitened where predictions are uncertain, as the penalties would have it: in them each
-  # class's curvature is near its mass.
-  features = jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1)
+  centre, scale_unit = _units(x, curvature, mass)
+  # A constant so large that its weights are penalised as the others are.
+  penalty = 2 * off_diagonal / pairs
+  constant = jnp.sqrt(jnp.clip(penalty * num_classes / (2 * l2) if l2 else jnp.inf, 1e-4, 1e4)).astype(x.dtype)
+  features = jnp.concatenate([x, jnp.full_like(x[:, :1], constant)], axis=1)
+  # Each class's curvature is near its mass times the features' moments where predictions are uncertain: diagonal, with
+  # the penalty, in the axes of the moments. The diagonal of W, free of the penalty, has steps of its own besides.
   uncertain = jnp.sum(curvature, axis=1)
   moments = jnp.dot((uncertain[:, None] * features).T, features, precision="highest") / jnp.sum(mass)
-  penalties = jnp.full(num_classes + 1, 2 * off_diagonal / pairs, x.dtype).at[-1].set(2 * l2 / num_classes)
-  values, vectors = jnp.linalg.eigh(moments + jnp.diag(penalties / jnp.mean(mass)))
-  whitening = vectors * jax.lax.rsqrt(jnp.maximum(values, 1e-6 * values[-1]) + _least(values))[None, :]
-  white = jnp.dot(features, whitening, precision="highest")
-  unit = jax.lax.rsqrt(mass)
+  values, axes = jnp.linalg.eigh(moments)
+  values = jnp.maximum(values, 1e-6 * values[-1]) + _least(values)
+  unit = jax.lax.rsqrt(mass[:, None] * values[None, :] + penalty)
+  rotated = jnp.dot(features, axes, precision="highest")
   own = jnp.eye(num_classes, dtype=bool)
 
   def parameters(steps):
-    both = jnp.dot(unit[:, None] * steps, whitening.T, precision="highest")
-    return {"weights": both[:, :-1] + inverse * own.astype(x.dtype), "bias": both[:, -1]}
+    both = jnp.dot(unit * steps["axes"], axes.T, precision="highest")
+    slope = steps["scale"] * scale_unit
+    matrix = both[:, :-1] + jnp.where(own, (inverse + slope)[:, None], 0)
+    bias = constant * both[:, -1] - slope * centre
+    # The same added to every class changes no prediction: of all such, those of the smallest penalties.
+    common = jnp.sum(matrix, axis=0, where=~own) / (num_classes - 1)
+    return {"weights": matrix - common[None, :], "bias": bias - jnp.mean(bias)}
 
   def objective(steps):
-    scores = inverse * x + unit[None, :] * jnp.dot(white, steps.T, precision="highest")
+    slope = (steps["scale"] * scale_unit)[None, :]
+    scores = inverse * x + slope * (x - centre[None, :])
+    scores = scores + jnp.dot(rotated, (unit * steps["axes"]).T, precision="highest")
     p = parameters(steps)
-    nll = jnp.sum(weights * (jax.nn.logsumexp(scores, axis=-1) - pick(scores, labels)))
+    nll = jnp.sum(weights * cross_entropy(scores, labels))
     return nll + off_diagonal / pairs * jnp.sum(p["weights"] ** 2, where=~own) + l2 * jnp.mean(p["bias"] ** 2)
 
-  steps, status = minimize(objective, jnp.zeros((num_classes, num_classes + 1), x.dtype))
+  # The penalties leave directions of little curvature, along which a small gradient may still be far from the optimum.
+  start = {"axes": jnp.zeros((num_classes, num_classes + 1), x.dtype), "scale": jnp.zeros(num_classes, x.dtype)}
+  steps, status = minimize(objective, start, tolerance=TOLERANCE / 100)
   return parameters(steps) | status

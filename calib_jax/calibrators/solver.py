@@ -14,10 +14,10 @@ MAX_ITERATIONS = 2000
 MEMORY = 20
 
 
-def minimize(value: Callable, start) -> tuple[object, dict[str, Array]]:
+def minimize(value: Callable, start, *, tolerance: float = TOLERANCE) -> tuple[object, dict[str, Array]]:
   """``(params, status)``: a minimum of ``value`` near ``start``, pytrees whose units should have curvatures near 1.
 
-  It ends where half the squared norm of the gradient is below ``TOLERANCE`` of the value: there ``converged`` is true.
+  It ends where half the squared norm of the gradient is below ``tolerance`` of the value: there ``converged`` is true.
   ``status`` holds ``converged``, ``iterations`` and ``gradient_norm``.
   """
   optimizer = optax.lbfgs(memory_size=MEMORY, linesearch=optax.scale_by_zoom_linesearch(max_linesearch_steps=20))
@@ -30,14 +30,14 @@ def minimize(value: Callable, start) -> tuple[object, dict[str, Array]]:
     _, _, found, gradient, best, iterations = carry
     # In single precision the last steps may wander: far above the best, they lead nowhere.
     lost = found > best[1] + 0.1 * jnp.abs(best[1]) + FLOOR
-    return (excess(found, gradient) > TOLERANCE) & jnp.isfinite(found) & ~lost & (iterations < MAX_ITERATIONS)
+    return (excess(found, gradient) > tolerance) & jnp.isfinite(found) & ~lost & (iterations < MAX_ITERATIONS)
 
   def step(carry):
     params, state, found, gradient, best, iterations = carry
     updates, state = optimizer.update(gradient, state, params, value=found, grad=gradient, value_fn=value)
     params = optax.apply_updates(params, updates)
     found, gradient = value_and_grad(params, state=state)
-    better = (found < best[1]) | (excess(found, gradient) <= TOLERANCE)
+    better = (found < best[1]) | (excess(found, gradient) <= tolerance)
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old),
                         (params, found, excess(found, gradient), optax.tree.norm(gradient)), best)
     return params, state, found, gradient, best, iterations + 1
@@ -47,4 +47,4 @@ def minimize(value: Callable, start) -> tuple[object, dict[str, Array]]:
   best = (start, found, excess(found, gradient), optax.tree.norm(gradient))
   carry = (start, state, found, gradient, best, jnp.zeros((), jnp.int32))
   *_, (params, _, left, norm), iterations = jax.lax.while_loop(unfinished, step, carry)
-  return params, {"converged": left <= TOLERANCE, "iterations": iterations, "gradient_norm": norm}
+  return params, {"converged": left <= tolerance, "iterations": iterations, "gradient_norm": norm}

@@ -105,12 +105,14 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict:
   scaled = centred / unit
   of_label = pick(scaled, labels)
 
+  of_labels, of_all = jnp.sum(weights * of_label), jnp.sum(weights * jnp.mean(scaled, axis=-1))
+
   def slope(log_b):
-    """First and second derivative of the NLL in b: E[z] - z_y, increasing in b, and Var[z]."""
+    """The derivative of the NLL in b, E[z] - z_y, which increases with b; E[z]; and Var[z]."""
     p = jax.nn.softmax(jnp.exp(log_b) * scaled)
-    first = jnp.sum(p * scaled, axis=-1)
-    second = jnp.sum(p * (scaled - first[:, None]) ** 2, axis=-1)
-    return jnp.sum(weights * (first - of_label)), jnp.sum(weights * second)
+    expected = jnp.sum(p * scaled, axis=-1)
+    variance = jnp.sum(p * (scaled - expected[:, None]) ** 2, axis=-1)
+    return jnp.sum(weights * (expected - of_label)), jnp.sum(weights * expected), jnp.sum(weights * variance)
 
   bound = jnp.log(jnp.asarray(RANGE, logits.dtype))
   # Newton's steps square the error: after one as short as this the next would change nothing.
@@ -118,13 +120,13 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict:
 
   def step(carry):
     log_b, low, high, _, iterations = carry
-    first, second = slope(log_b)
+    first, expected, variance = slope(log_b)
     low, high = jnp.where(first < 0, log_b, low), jnp.where(first > 0, log_b, high)
-    # Newton in b, taken in log b; the middle of the bracket where that leaves it.
-    b = jnp.exp(log_b)
-    newton = b - first / jnp.where(second > 0, second, 1)
-    proposal = jnp.log(jnp.where(newton > 0, newton, 1))
-    inside = (second > 0) & (newton > 0) & (proposal > low) & (proposal < high)
+    # Newton for log(-E[z]) = log(-z_y), nearly linear in log b; the middle of the bracket where that leaves it.
+    usable = (variance > 0) & (expected < 0) & (of_labels < 0)
+    ratio = jnp.log(jnp.where(usable, expected / jnp.where(usable, of_labels, 1), 1))
+    proposal = log_b - ratio * expected / jnp.where(usable, jnp.exp(log_b) * variance, 1)
+    inside = usable & (proposal > low) & (proposal < high)
     new = jnp.where(first == 0, log_b, jnp.where(inside, proposal, (low + high) / 2))
     done = jnp.abs(new - log_b) <= jnp.where(inside, short, tolerance * jnp.maximum(jnp.abs(new), 1))
     return new, low, high, done, iterations + 1
@@ -137,7 +139,6 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict:
   start = (zero, -bound, bound, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
   log_b, _, _, done, iterations = jax.lax.while_loop(unfinished, step, start)
   # The slope increases with b: its limits at 0 and infinity tell whether there is an optimum between.
-  of_labels, of_all = jnp.sum(weights * of_label), jnp.sum(weights * jnp.mean(scaled, axis=-1))
   at_zero, at_infinity = of_all >= of_labels, of_labels >= 0
   log_b = jnp.where(at_infinity, bound, jnp.where(at_zero, -bound, log_b))
   return {"temperature": jnp.where(spread > 0, unit * jnp.exp(-log_b), 1),
