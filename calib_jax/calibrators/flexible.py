@@ -8,7 +8,7 @@ import optax
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top
-from calib_jax.calibrators.solver import minimize
+from calib_jax.calibrators.solver import TOLERANCE, minimize
 from calib_jax.calibrators.temperature import RANGE, solve_nll
 from calib_jax.losses.proper import cross_entropy
 from calib_jax.losses.reductions import relative_to_top
@@ -52,7 +52,8 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
   def nll(steps):
     return jnp.sum(weights * cross_entropy(scaled * factors(steps)[None, :], labels))
 
-  steps, status = minimize(nll, jnp.zeros(logits.shape[1], logits.dtype))
+  # Tight enough for class-wise loss scaling, which compares the losses of one fit's classes with the next one's.
+  steps, status = minimize(nll, jnp.zeros(logits.shape[1], logits.dtype), tolerance=TOLERANCE / 100)
   return {"temperatures": temperature / factors(steps)} | status
 
 

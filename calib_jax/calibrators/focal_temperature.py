@@ -90,7 +90,7 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
   return Calibrator(fit, apply)
 
 
-def _value(objective, logits: Array, labels: Array, where: Array):
+def objective_value(objective, logits: Array, labels: Array, where: Array):
   """A function of T and several γ ``[G]``: the objective's values ``[G]``."""
   if callable(objective):
     def of_function(temperature, gammas):
@@ -133,7 +133,7 @@ def _value(objective, logits: Array, labels: Array, where: Array):
 
 def _grid(objective, logits, labels, where, start):
   del start
-  value = _value(objective, logits, labels, where)
+  value = objective_value(objective, logits, labels, where)
   gammas, temperatures = (jnp.asarray(x, logits.dtype) for x in (GAMMAS, TEMPERATURES))
   found = jax.lax.map(lambda t: value(t, gammas), temperatures)
   best = jnp.argmin(found)
@@ -142,7 +142,7 @@ def _grid(objective, logits, labels, where, start):
 
 
 def _line(objective, logits, labels, where, start):
-  value = _value(objective, logits, labels, where)
+  value = objective_value(objective, logits, labels, where)
   gammas = jnp.asarray(LINE_GAMMAS, logits.dtype)
 
   def best_of(gamma):

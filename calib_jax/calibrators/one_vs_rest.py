@@ -219,6 +219,6 @@ def _by_class(solve: Callable, value: Callable, top_label: bool, *, of_odds: boo
     log_p, is_top = log_softmax(flat)
     log_others = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
     others = log_p - log_others + jnp.log1p(-values)
-    return jnp.where(is_top, jnp.log(values), others).reshape(logits.shape)
+    return jax.nn.log_softmax(jnp.where(is_top, jnp.log(values), others)).reshape(logits.shape)
 
   return Calibrator(fit if on_host else jax.jit(fit), apply)

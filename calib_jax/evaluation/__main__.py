@@ -18,13 +18,16 @@ def main() -> int:
   parser.add_argument("--test", required=True, help=".npz of test logits and labels")
   parser.add_argument("--num_bins", type=int, default=15)
   parser.add_argument("--num_resamples", type=int, default=1000, help="of the bootstrap intervals")
+  parser.add_argument("--calibrators", nargs="+", metavar="NAME", default=[],
+                      help="by name, with their defaults; without any, temperature scaling for the NLL and for SB-ECE")
   options = parser.parse_args()
-  labelled = {"TS": calibrators.temperature_scaling(),
-              "TS-SB-ECE": calibrators.temperature_scaling(objective="soft_binned_ece", form="bin")}
   try:
+    labelled = {name: calibrators.get(name) for name in options.calibrators} or {
+      "TS": calibrators.temperature_scaling(),
+      "TS-SB-ECE": calibrators.temperature_scaling(objective="soft_binned_ece", form="bin")}
     calibrated = evaluation.calibrate([evaluation.load(options.fit)], [evaluation.load(options.test)], labelled)
     table = evaluation.evaluate(calibrated, num_bins=options.num_bins, num_resamples=options.num_resamples)
-  except (UserError, ValueError) as error:
+  except (UserError, TypeError, ValueError) as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
   print(evaluation.markdown(evaluation.to_rows({options.test: table})), end="")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import functools
+import sys
 from typing import NamedTuple
 
 import jax
@@ -38,8 +39,12 @@ def calibrate(fit: Sequence[Predictions], test: Sequence[Predictions],
   calibrated = {}
   for label, calibrator in {UNCALIBRATED: calibrators.identity(), **labelled}.items():
     apply = jax.jit(calibrator.apply)
-    calibrated[label] = [Predictions(np.asarray(apply(calibrator.fit(f.logits, f.labels), t.logits)), t.labels)
-                         for f, t in zip(fit, test, strict=True)]
+    params = [calibrator.fit(part.logits, part.labels) for part in fit]
+    unfinished = sum(not p.get("converged", True) for p in params)
+    if unfinished:
+      print(f"{label}: {unfinished} of {len(params)} fits stopped before their optimum.", file=sys.stderr)
+    calibrated[label] = [Predictions(np.asarray(apply(p, part.logits)), part.labels)
+                         for p, part in zip(params, test, strict=True)]
   return calibrated
 
 

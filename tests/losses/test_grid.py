@@ -1,4 +1,4 @@
-"""Every loss against its float64 reference over the whole grid of sizes, each batch padded by ``where`` to one shape."""
+"""Every loss against its float64 reference over the whole grid of sizes, batches padded by ``where`` to one shape."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,8 @@ def test_per_example_losses_equal_the_reference(name, options, k):
   gradient = gradient(jnp.ones(SIZES[-1]))[0]
   rows = np.array([size - 1 for size in SIZES])
   onehot = np.eye(k)[labels[rows]]
-  np.testing.assert_allclose(values[rows], _reference_example(name, logits[rows], onehot, options), rtol=2e-5, atol=1e-7)
+  expected = _reference_example(name, logits[rows], onehot, options)
+  np.testing.assert_allclose(values[rows], expected, rtol=2e-5, atol=1e-7)
   direction = np.random.default_rng(4).normal(size=(len(rows), k))
   slope, = _slopes(lambda z: sum(_reference_example(name, z, onehot, options, logits[rows])), logits[rows], [direction])
   np.testing.assert_allclose(np.sum(np.asarray(gradient[rows], np.float64) * direction), slope, rtol=2e-3, atol=2e-5)

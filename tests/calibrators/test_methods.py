@@ -1,0 +1,221 @@
+"""Each method's own formula and search, against references in float64 written from the papers."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, special
+from sklearn import isotonic, linear_model
+
+from calib_jax import calibrators, losses
+from calib_jax.calibrators import classwise, focal_temperature
+from calib_jax.losses.reductions import log_softmax
+from tests.calibrators.data import real, synthetic
+
+
+def _focal_map(q, gamma):
+  """Eq. 1 of Komisarenko & Kull 2024."""
+  inverse = (1 - q)**gamma / q - gamma * (1 - q)**(gamma - 1) * np.log(q)
+  return 1 / inverse / (1 / inverse).sum(1, keepdims=True)
+
+
+def _equal_mass_ece(p, labels, num_bins=15):
+  confidence, correct = p.max(1), p.argmax(1) == labels
+  groups = np.array_split(np.argsort(confidence, kind="stable"), num_bins)
+  return sum(abs(correct[g].mean() - confidence[g].mean()) * len(g) for g in groups if len(g)) / len(p)
+
+
+@pytest.mark.parametrize("gamma", [-0.7, -0.25, 0.0, 1.0, 5.0])
+def test_focal_calibration_is_the_papers_map(gamma):
+  logits, _ = synthetic(50, 4, scale=1.0)
+  expected = _focal_map(special.softmax(logits.astype(np.float64), axis=1), gamma)
+  np.testing.assert_allclose(np.exp(calibrators.focal_calibration(gamma).apply({}, logits)), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("objective", ["ece", "nll", losses.soft_binned_ece])
+def test_the_grid_is_searched_whole(objective):
+  logits, labels = synthetic(120, 3, scale=1.0)
+  params = calibrators.focal_temperature_scaling(objective=objective).fit(logits, labels)
+  best = np.inf
+  if callable(objective):
+    value = jax.jit(lambda p: objective(jnp.log(p), labels))
+  for t in (np.arange(1, 501) / 100)[9::7 if callable(objective) else 1]:  # Below 0.1 all is certain.
+    q = special.softmax(logits.astype(np.float64) / t, axis=1)
+    for gamma in (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1, 5):
+      p = _focal_map(q, gamma)
+      if objective == "nll":
+        found = -np.mean(np.log(p[np.arange(120), labels]))
+      else:
+        found = _equal_mass_ece(p, labels) if objective == "ece" else float(value(p.astype(np.float32)))
+      best = min(best, found)
+  assert params["value"] <= best * (1 + 2e-4) + 2e-6 and params["iterations"] == 4500
+  if not callable(objective):
+    np.testing.assert_allclose(params["value"], best, rtol=2e-4, atol=2e-6)
+
+
+def test_the_value_reported_is_that_of_the_output():
+  logits, labels = real()
+  for search in ("grid", "line"):
+    for objective in ("ece", "nll"):
+      calibrator = calibrators.focal_temperature_scaling(search=search, objective=objective)
+      params = calibrator.fit(logits, labels)
+      p = np.exp(np.asarray(calibrator.apply(params, logits), np.float64))
+      found = _equal_mass_ece(p, labels) if objective == "ece" else -np.mean(np.log(p[np.arange(len(p)), labels]))
+      np.testing.assert_allclose(params["value"], found, rtol=2e-3, atol=2e-5)
+
+
+def test_the_gradient_search_ends_in_an_optimum():
+  logits, labels = real()
+  params = calibrators.focal_temperature_scaling(objective="nll", search="gradient").fit(logits, labels)
+
+  def value(x):
+    p = _focal_map(np.clip(special.softmax(logits.astype(np.float64) / x[0], axis=1), 1e-300, 1 - 1e-15), x[1])
+    return -np.mean(np.log(p[np.arange(len(p)), labels]))
+
+  start = [float(params["temperature"]), float(params["gamma"])]
+  best = optimize.minimize(value, start, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-10})
+  assert params["converged"] and value(start) - best.fun <= 1e-4 * best.fun
+
+
+def test_the_line_is_nearly_as_good_as_the_grid_at_a_fraction_of_the_evaluations():
+  for logits, labels in (real(), synthetic(1000, 10)):
+    grid, line = (calibrators.focal_temperature_scaling(search=s, objective="nll").fit(logits, labels)
+                  for s in ("grid", "line"))
+    assert line["value"] <= grid["value"] * 1.01 and line["iterations"] * 100 < grid["iterations"]
+  assert len(focal_temperature.GAMMAS) == 9 and len(focal_temperature.TEMPERATURES) == 500
+
+
+@pytest.mark.parametrize(("n", "k", "decimals"), [(200, 2, 6), (500, 4, 6), (300, 3, 1)])
+def test_isotonic_is_scikit_learns(n, k, decimals):
+  rng = np.random.default_rng(0)
+  p = np.round(rng.dirichlet(np.ones(k), n), decimals).clip(1e-3)
+  p = (p / p.sum(1, keepdims=True)).astype(np.float32)
+  labels = np.where(rng.uniform(size=n) < 0.7, p.argmax(1), rng.integers(0, k, n))
+  test = rng.dirichlet(np.ones(k), 80).astype(np.float32)
+  calibrator = calibrators.isotonic()
+  found = np.exp(calibrator.apply(calibrator.fit(np.log(p), labels), np.log(test)))
+  # As rounded within: which values tie, and on which side of a step they lie, is then the same.
+  p, test = (np.exp(log_softmax(jnp.log(x))[0]) for x in (p, test))
+  p, test = p.astype(np.float64), test.astype(np.float64)  # Of float32, scikit-learn takes neighbours for ties.
+  columns = [isotonic.IsotonicRegression(out_of_bounds="clip").fit(p[:, c], labels == c).predict(test[:, c])
+             for c in range(k)]
+  expected = np.stack(columns, 1).clip(1e-6)
+  np.testing.assert_allclose(found, expected / expected.sum(1, keepdims=True), atol=2e-5)
+
+
+def test_histogram_binning_gives_each_bin_its_share():
+  logits, labels = synthetic(303, 3)
+  p = special.softmax(logits.astype(np.float64), axis=1)
+  params = calibrators.histogram_binning(10).fit(logits, labels)
+  for c in range(3):
+    groups = np.array_split(np.argsort(p[:, c], kind="stable"), 10)
+    np.testing.assert_allclose(params["values"][c], [(labels[g] == c).mean() for g in groups], atol=1e-6)
+    middles = [(p[a[-1], c] + p[b[0], c]) / 2 for a, b in itertools.pairwise(groups)]
+    np.testing.assert_allclose(params["edges"][c][1:-1], middles, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["isotonic", "histogram_binning", "platt"])
+def test_top_label_variants_move_the_confidence_and_share_the_rest(name):
+  logits, labels = synthetic(400, 4)
+  calibrator = calibrators.get(name, top_label=True)
+  found = np.exp(np.asarray(calibrator.apply(calibrator.fit(logits, labels), logits), np.float64))
+  p, top = special.softmax(logits.astype(np.float64), axis=1), logits.argmax(1)
+  rows = np.arange(400)
+  others = np.arange(4) != top[:, None]
+  rest = (p * others) / (p * others).sum(1, keepdims=True)
+  np.testing.assert_allclose(found * others, rest * (1 - found[rows, top])[:, None], atol=2e-5)
+  if name == "platt":  # Its mean is that of the data: the gradient in the bias is 0.
+    np.testing.assert_allclose(found[rows, top].mean(), (labels == top).mean(), atol=1e-4)
+
+
+def test_meta_calibration_keeps_to_its_constraints():
+  rng = np.random.default_rng(0)
+  logits = (3 * rng.normal(size=(40_000, 5))).astype(np.float32)
+  labels = (special.softmax(logits / 1.5, axis=1).cumsum(1) < rng.uniform(size=(40_000, 1))).sum(1).clip(0, 4)
+  fit, test = slice(0, 20_000), slice(20_000, None)
+  for seed in range(3):
+    calibrator = calibrators.meta_calibration("miscoverage", target=0.1, seed=seed)
+    params = calibrator.fit(logits[fit], labels[fit])
+    right = logits[test].argmax(1) == labels[test]
+    uniform = np.ptp(np.asarray(calibrator.apply(params, logits[test])), axis=1) == 0
+    assert abs(uniform[right].mean() - 0.1) < 0.05  # The threshold knows 500 examples: 0.1 ± 0.013.
+    calibrator = calibrators.meta_calibration("accuracy", target=0.9, seed=seed)
+    params = calibrator.fit(logits[fit], labels[fit])
+    uniform = np.ptp(np.asarray(calibrator.apply(params, logits[test])), axis=1) == 0
+    assert 0.1 < uniform.mean() < 0.9 and abs(right[~uniform].mean() - 0.9) < 0.05
+
+
+def _class_losses(log_probs, labels, k):
+  picked = -np.asarray(log_probs, np.float64)[np.arange(len(labels)), labels]
+  return np.array([picked[labels == c].mean() for c in range(k)])
+
+
+def _weights(losses, normalization, alpha, beta):
+  mean, spread = losses.mean(), np.ptp(losses)
+  normalized = {"standard": (losses - mean) / losses.std(ddof=1), "minmax": (losses - losses.min()) / spread,
+                "centered": (losses - mean) / spread}[normalization]
+  return beta / (1 + np.exp(-normalized / alpha)) - beta / 2
+
+
+@pytest.mark.parametrize("normalization", ["standard", "minmax", "centered"])
+@pytest.mark.parametrize("base", ["temperature_scaling", "class_temperature_scaling"])
+def test_classwise_losses_are_weighted_by_what_they_are_at_the_end(base, normalization):
+  logits, labels = synthetic(400, 5)
+  calibrator = calibrators.classwise_loss_scaling(base, normalization=normalization)
+  params = calibrator.fit(logits, labels)
+  assert params["converged"]
+  # Eq. 5 at the solution, from the losses there.
+  at_end = _class_losses(calibrator.apply(params, logits), labels, 5)
+  w = _weights(at_end, normalization, float(params["alpha"]), float(params["beta"]))
+  np.testing.assert_allclose(params["class_weights"], w, atol=1e-2)
+
+  # The base's own optimum under those weights, by scipy.
+  def value(log_t):
+    return np.sum((1 + w) * _class_losses(special.log_softmax(logits.astype(np.float64) / np.exp(log_t), axis=1),
+                                          labels, 5))
+
+  field = params["temperature"] if base == "temperature_scaling" else params["temperatures"]
+  start = np.atleast_1d(np.log(np.asarray(field, np.float64)))
+  best = optimize.minimize(value, start, method="BFGS", options={"gtol": 1e-8})
+  assert value(start) - best.fun <= 1e-4 * best.fun
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("normalization", ["standard", "minmax", "centered"])
+def test_scaling_parameters_agree_with_slsqp(seed, normalization):
+  rng = np.random.default_rng(seed)
+  k = (3, 10, 100)[seed % 3]
+  before = rng.uniform(0.1, 2, k)
+  after = before - (0.3 * rng.normal(size=k) if seed % 2 else 0.02 * before)
+
+  def value(x):  # Eq. 6.
+    w = _weights(after, normalization, *x)
+    return np.sqrt(np.sum((before - w * (after - before) - after.mean())**2))
+
+  bounds = [(0.1, np.log(k) / 2), (1.5, 2.0)]
+  best = optimize.minimize(value, [min(1.0, np.log(k) / 2), 1.5], method="SLSQP", bounds=bounds).fun
+  found = classwise.scaling_parameters(*(jnp.asarray(x, jnp.float32) for x in (before, after)), jnp.ones(k, bool),
+                                       normalization)
+  assert value([float(x) for x in found]) <= best * (1 + 1e-4)
+
+
+def test_equal_losses_and_absent_classes_weigh_nothing():
+  logits, labels = synthetic(90, 4)
+  labels = np.where(labels == 3, 0, labels)
+  params = calibrators.classwise_loss_scaling().fit(logits, labels)
+  assert params["class_weights"][3] == 0 and params["converged"]
+  same = np.tile(np.float32([2.0, 0.0]), (4, 1))
+  params = calibrators.classwise_loss_scaling().fit(np.concatenate([same, same[:, ::-1]]), np.repeat([0, 1], 4))
+  np.testing.assert_array_equal(params["class_weights"], [0, 0])
+
+
+def test_weighted_fits_know_the_weights():
+  """Scikit-learn's logistic regression on one feature is vector scaling of two classes, of weighted examples."""
+  logits, labels = synthetic(300, 2)
+  weights = np.random.default_rng(0).uniform(0, 2, 300).astype(np.float32) / 300
+  params = calibrators.temperature_scaling().fit.solve(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weights))
+  model = linear_model.LogisticRegression(C=1e8, fit_intercept=False, tol=1e-8)
+  model.fit(logits[:, 1:] - logits[:, :1], labels, sample_weight=weights * 300)
+  np.testing.assert_allclose(1 / params["temperature"], model.coef_[0, 0], rtol=1e-3)
