@@ -13,7 +13,8 @@ SNIPPETS = [pytest.param(page, code, id=f"{page}-{i}") for page, text in PAGES.i
 
 
 @pytest.mark.parametrize(("page", "code"), SNIPPETS)
-def test_snippets_run(page, code):
+def test_snippets_run(page, code, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)  # For what they save.
   exec(compile(code, page, "exec"), {})
 
 

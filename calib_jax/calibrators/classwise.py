@@ -11,7 +11,7 @@ Array = jax.Array
 # Eq. 5's first parameters, as released, and the length of the released fit's first step.
 ALPHA, BETA, STEP = 1.0, 1.5, 0.02
 ALPHA_LEAST, BETA_MOST = 0.1, 2.0
-MAX_ROUNDS, TOLERANCE = 30, 2e-3
+MAX_ROUNDS, TOLERANCE = 50, 2e-3
 NORMALIZATIONS = ("standard", "minmax", "centered")
 
 
@@ -83,24 +83,21 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
       return class_weights(_normalized(class_losses(params), occurs, normalization), occurs, alpha, beta)
 
     def unfinished(carry):
-      _, _, moved, _, rounds = carry
+      _, _, moved, rounds = carry
       return (moved > TOLERANCE) & (rounds < MAX_ROUNDS)
 
     def step(carry):
-      w, _, before, length, rounds = carry
+      w, _, _, rounds = carry
       params = base.fit.solve(logits, labels, (1 + w)[labels] * shares / number)
-      way = scales(params) - w
-      moved = jnp.max(jnp.abs(way))
-      # A weighted class's loss falls, and its weight with it, so that whole steps may swing: shorter where they do.
-      length = jnp.where(moved > 0.7 * before, length / 2, length)
-      return w + length * way, params, moved, length, rounds + 1
+      moved = scales(params) - w
+      # A quarter of the way: a weighted class's loss falls, and its weight with it, so that whole steps would swing.
+      return w + moved / 4, params, jnp.max(jnp.abs(moved)), rounds + 1
 
     w = scales(start)
     shapes = jax.eval_shape(base.fit.solve, logits, labels, shares)
     params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    far, half = jnp.asarray(jnp.inf, w.dtype), jnp.asarray(0.5, w.dtype)
-    w, params, moved, _, rounds = jax.lax.while_loop(
-      unfinished, step, (w, params, far, half, jnp.zeros((), jnp.int32)))
+    w, params, moved, rounds = jax.lax.while_loop(
+      unfinished, step, (w, params, jnp.asarray(jnp.inf, w.dtype), jnp.zeros((), jnp.int32)))
     return params | {"alpha": alpha, "beta": beta, "class_weights": w, "rounds": rounds,
                      "converged": params["converged"] & (moved <= TOLERANCE)}
 

@@ -182,6 +182,15 @@ def test_classwise_losses_are_weighted_by_what_they_are_at_the_end(base, normali
   assert value(start) - best.fun <= 1e-4 * best.fun
 
 
+def test_classwise_loss_scaling_wraps_networks_too():
+  logits, labels = synthetic(200, 4)
+  calibrator = calibrators.classwise_loss_scaling("parameterized_temperature_scaling", hidden=3)
+  params = calibrator.fit(logits, labels)
+  log_probs = np.asarray(calibrator.apply(params, logits))
+  assert np.isfinite(log_probs).all() and params["layer_0"]["kernel"].shape == (4, 3)
+  np.testing.assert_array_equal(log_probs.argmax(1), logits.argmax(1))
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("normalization", ["standard", "minmax", "centered"])
 def test_scaling_parameters_agree_with_slsqp(seed, normalization):

@@ -67,7 +67,8 @@ def test_convex_fits_are_certified_and_no_worse_than_scipy(name, data):
     pytest.skip("a million weights on log-probabilities: minutes, and it ends unconverged, saying so")
   options = {}
   if name in ("matrix_scaling", "dirichlet") and logits.shape[1] == 1000:
-    options = {"off_diagonal": 1e6}  # A million weights of 1,500 examples need holding.
+    options = {"off_diagonal": 1e6}  # A million weights of few examples need holding.
+    logits, labels = logits[:300], labels[:300]
   params = calibrators.get(name, **options).fit(logits, labels)
   value, flat, start, bounds = PROBLEMS[name](logits.astype(np.float64), labels, **options)
   assert params["converged"] and params["iterations"] < 2000
@@ -147,7 +148,7 @@ def test_platt_is_a_logistic_regression_of_every_class(data):
     assert ours - best <= 1e-4 * best + 2e-6, (c, ours, best)
 
 
-@pytest.mark.parametrize("data", ["real", "K=2", "K=100"])
+@pytest.mark.parametrize("data", ["real", "K=2"])
 def test_parameterized_temperatures_are_a_local_optimum(data):
   logits, labels = SETS[data]()
   calibrator = calibrators.parameterized_temperature_scaling()
