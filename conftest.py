@@ -1,5 +1,7 @@
 """Test settings: eight virtual CPU devices, strict promotion, and names that every doctest may use."""
 
+import gc
+import itertools
 import os
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
@@ -12,6 +14,18 @@ import pytest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+_finished = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _few_executables():
+  """Compiled code is let go now and then: a process may not map memory more than some 65,000 times on Linux."""
+  yield
+  if next(_finished) % 100 == 0:
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

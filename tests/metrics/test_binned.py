@@ -179,7 +179,8 @@ def test_mistakes_are_named(options, error, message):
 @pytest.mark.parametrize("binning_name", ["equal_width", "equal_mass"])
 @pytest.mark.parametrize("norm", [1, 2])
 def test_classwise_calibration_error_equals_the_reference(binning_name, norm):
-  for n, k in ((1, 2), (2, 3), (100, 10), (5000, 3), (15, 1000)):
+  for n, k in ((1, 2), (2, 3), (100, 10), (5000, 3), (1, 1000), (2, 100), (100, 1000), (5000, 100), (100_000, 10),
+               (15, 1000)):
     probs, labels = predictions(n, k)
     found = metrics.classwise_calibration_error(probs, labels, binning=binning_name, norm=norm)
     expected = references.classwise_calibration_error(probs, labels, binning=binning_name, norm=norm)

@@ -14,7 +14,9 @@ def _data(n, k):
   return RNG.dirichlet(np.ones(k) / 2, n).astype(np.float32), RNG.integers(0, k, n)
 
 
-@pytest.mark.parametrize(("n", "k"), [(1, 2), (7, 3), (500, 10), (20, 1000)])
+@pytest.mark.parametrize(("n", "k"), [
+  (1, 2), (1, 1000), (2, 3), (2, 100), (7, 3), (15, 10), (15, 1000), (100, 2), (100, 100), (500, 10), (5000, 3),
+  (5000, 1000), (100_000, 2), (100_000, 100)])
 def test_scores_equal_numpy(n, k):
   probs, labels = _data(n, k)
   wide = probs.astype(np.float64)

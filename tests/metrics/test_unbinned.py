@@ -43,7 +43,7 @@ def test_by_hand(confidence, correct, expected):
 @pytest.mark.parametrize("form", ["top_label", "canonical", "marginal"])
 @pytest.mark.parametrize("norm", [1.0, 2.0])
 def test_kde_equals_the_reference(form, norm):
-  for n, k in ((2, 2), (7, 3), (60, 4)):
+  for n, k in ((2, 2), (7, 3), (60, 4), (15, 10), (2, 1000), (100, 100), (5000 if form == "top_label" else 400, 3)):
     probs, labels = predictions(n, k)
     probs[0] = np.eye(k)[0]  # Certain: clipped.
     found = metrics.kde_calibration_error(probs, labels, bandwidth=0.07, norm=norm, form=form)
