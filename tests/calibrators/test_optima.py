@@ -74,7 +74,7 @@ def test_convex_fits_are_certified_and_no_worse_than_scipy(name, data):
   assert params["converged"] and params["iterations"] < 2000
   ours = flat({k: np.asarray(v, np.float64) for k, v in params.items()})
   # The larger are followed only from where ours ended: a convex problem has no other optimum.
-  large = len(start) > 1000
+  large = len(start) > 100
   best = min(optimize.minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds,
                                options={"maxiter": 40 if large else 3000, "ftol": 1e-13, "gtol": 1e-9}).fun
              for x in ([ours] if large else [ours, start]))
