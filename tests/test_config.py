@@ -50,7 +50,7 @@ def test_a_section_has_every_option_of_what_it_names():
   ("seed.x=3", "seed.x does not exist: seed has no keys of its own"),
   ("loss.primary.name=fokal", "loss.primary.name must be one of .*focal.*Did you mean 'focal'"),
   ("loss.secondary.name=focal", "loss.secondary.name must be one of .*'' for none.*soft_avuc"),
-  ("model.name=resnet", "model.name must be one of mlp, simple_cnn, wide_resnet: got 'resnet'"),
+  ("model.name=resnet", "model.name must be one of mlp, simple_cnn, resnet8, "),
   ("data.name=cifar", "data.name must be one of digits, npz, cifar10, .*Did you mean 'cifar10"),
   ("data.name=npz", "data.path must name the .npz file"),
   ("augmentation.name=cutout", "augmentation.name must be one of none, crop_flip"),

@@ -89,7 +89,7 @@ def _weighted_gap(confidence, correct, edges, closed: str, top: int | None = Non
   confidence, correct, _ = paired(confidence, correct, None)
   dtype = confidence.dtype
   if callable(edges):
-    edges = np.array([_first_in(edges, j, top, dtype) for j in range(1, top + 1)], dtype)
+    edges = np.array([_first_in(edges, j, dtype) for j in range(1, top + 1)], dtype)
   elif edges.dtype != dtype:
     edges = _directed(edges, dtype, closed)
   index = jnp.searchsorted(jnp.asarray(edges), confidence, side="left" if closed == "right" else "right")
@@ -112,14 +112,14 @@ def _directed(edges: np.ndarray, dtype, closed: str) -> np.ndarray:
   return np.where(near.astype(np.float64) < edges, np.nextafter(near, dtype.type(np.inf)), near)
 
 
-def _first_in(rule: Callable, j: int, top: int, dtype) -> float:
-  """The least number of ``dtype`` that ``rule`` puts in bin j or above."""
-  value = np.asarray(j / max(top, 1), dtype)
-  while rule(value) >= j:
-    value = np.nextafter(value, dtype.type(-np.inf))
-  while rule(value) < j:
-    value = np.nextafter(value, dtype.type(np.inf))
-  return value
+def _first_in(rule: Callable, j: int, dtype) -> float:
+  """The least number of ``dtype`` that ``rule``, which does not fall, puts in bin j or above."""
+  bits = np.dtype(f"i{dtype.itemsize}")
+  low, high = 0, int(np.asarray(2, dtype).view(bits))  # Positive numbers are in the order of their bits.
+  while low < high:
+    middle = (low + high) // 2
+    low, high = (low, middle) if rule(np.asarray(middle, bits).view(dtype)[()]) >= j else (middle + 1, high)
+  return np.asarray(low, bits).view(dtype)[()]
 
 
 CONVENTIONS: Mapping[str, Mapping | Callable] = types.MappingProxyType({

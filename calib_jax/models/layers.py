@@ -1,4 +1,8 @@
-"""Layers shared by the models."""
+"""Layers shared by the models.
+
+Top-level names of parameters say the group that a layer belongs to, before the first underscore: ``stem``, ``group1``,
+``group2``, …, ``head``. Groups are what is frozen at a time.
+"""
 
 from typing import Any
 
@@ -6,7 +10,37 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from calib_jax import checks
+
 Array = jax.Array
+
+# He et al. 2015, by fan-out: as in the reference code of the residual networks.
+HE = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+
+
+def conv(features: int, kernel: int, stride: int = 1, *, dtype: Any, name: str, init=HE) -> nn.Conv:
+  """A convolution without bias, padded evenly on all sides (Flax's "SAME" pads unevenly where it strides)."""
+  return nn.Conv(features, (kernel, kernel), (stride, stride), padding=kernel // 2, use_bias=False, dtype=dtype,
+                 kernel_init=init, name=name)
+
+
+def stem_conv(x: Array, features: int, stem: str, init=HE) -> Array:
+  """The first convolution of a network by ``stem``: 7x7 with stride 2 for "imagenet", 3x3 for "cifar"."""
+  checks.choice("stem", stem, ("cifar", "imagenet"))
+  kernel, stride = (7, 2) if stem == "imagenet" else (3, 1)
+  return conv(features, kernel, stride, dtype=x.dtype, name="stem_conv", init=init)(x)
+
+
+def stem_pool(x: Array) -> Array:
+  """3x3 max-pooling with stride 2, padded by 1 on all sides."""
+  return nn.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1)))
+
+
+def head(features: Array, num_classes: int, return_features: bool):
+  """Float32 logits of float32 ``features`` ``[N, D]`` by the dense layer ``head``; and the features on request."""
+  features = features.astype(jnp.float32)
+  logits = nn.Dense(num_classes, name="head")(features)
+  return (logits, features) if return_features else logits
 
 
 class BatchNorm(nn.Module):

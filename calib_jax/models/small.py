@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from calib_jax.models.layers import BatchNorm
+from calib_jax.models.layers import BatchNorm, head
 
 Array = jax.Array
 
@@ -24,10 +24,10 @@ class MLP(nn.Module):
   def __call__(self, x: Array, *, train: bool = False, mask: Array | None = None, return_features: bool = False):
     """``[N, H, W, C]`` to float32 logits ``[N, num_classes]``, and the last hidden layer on request."""
     x = x.reshape(len(x), -1).astype(self.dtype)
-    for width in self.hidden:
-      x = nn.relu(nn.Dense(width, dtype=self.dtype, kernel_init=nn.initializers.he_normal())(x))
-    logits = nn.Dense(self.num_classes)(x.astype(jnp.float32))
-    return (logits, x) if return_features else logits
+    for i, width in enumerate(self.hidden, start=1):
+      dense = nn.Dense(width, dtype=self.dtype, kernel_init=nn.initializers.he_normal(), name=f"group{i}_dense")
+      x = nn.relu(dense(x))
+    return head(x, self.num_classes, return_features)
 
 
 class SimpleCNN(nn.Module):
@@ -42,11 +42,10 @@ class SimpleCNN(nn.Module):
   def __call__(self, x: Array, *, train: bool = False, mask: Array | None = None, return_features: bool = False):
     """``[N, H, W, C]`` to float32 logits ``[N, num_classes]``, and the pooled features on request."""
     x = x.astype(self.dtype)
-    for i, width in enumerate(self.channels):
-      if i > 0:
+    for i, width in enumerate(self.channels, start=1):
+      if i > 1:
         x = nn.max_pool(x, (2, 2), (2, 2))
-      x = nn.Conv(width, (3, 3), use_bias=False, dtype=self.dtype, kernel_init=nn.initializers.he_normal())(x)
-      x = nn.relu(BatchNorm(self.axis_name, self.dtype)(x, train=train, mask=mask))
-    x = jnp.mean(x.astype(jnp.float32), (1, 2))
-    logits = nn.Dense(self.num_classes)(x)
-    return (logits, x) if return_features else logits
+      x = nn.Conv(width, (3, 3), use_bias=False, dtype=self.dtype, kernel_init=nn.initializers.he_normal(),
+                  name=f"group{i}_conv")(x)
+      x = nn.relu(BatchNorm(self.axis_name, self.dtype, name=f"group{i}_norm")(x, train=train, mask=mask))
+    return head(jnp.mean(x.astype(jnp.float32), (1, 2)), self.num_classes, return_features)

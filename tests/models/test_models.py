@@ -22,11 +22,24 @@ def _count(params):
   return sum(x.size for x in jax.tree.leaves(params))
 
 
-@pytest.mark.parametrize(("depth", "width", "num_classes", "published"), [
-  (28, 10, 10, 36_479_194), (28, 10, 100, 36_536_884), (16, 4, 10, 2_748_890), (40, 2, 10, 2_243_546),
-])
-def test_wide_resnet_has_the_published_number_of_parameters(depth, width, num_classes, published):
-  assert _count(_shapes("wide_resnet", num_classes=num_classes, depth=depth, width=width)) == published
+PUBLISHED = [  # Of the papers, the authors' code, torchvision, timm, and the CIFAR code that most papers build on.
+  ("wide_resnet28_10", 32, 10, {}, 36_479_194), ("wide_resnet28_10", 32, 100, {}, 36_536_884),
+  ("wide_resnet", 32, 10, {"depth": 16, "width": 4}, 2_748_890),
+  ("wide_resnet", 32, 10, {"depth": 40, "width": 2}, 2_243_546), ("wide_resnet26_10", 32, 10, {}, 36_479_194),
+  ("wide_resnet32", 32, 10, {"width": 10}, 46_160_474), ("preresnet56", 32, 10, {}, 855_578),
+  ("resnet20", 32, 10, {}, 269_722), ("resnet56", 32, 10, {}, 853_018), ("resnet110", 32, 10, {}, 1_727_962),
+  ("resnet110_stochastic_depth", 32, 10, {}, 1_727_962), ("resnet50", 32, 10, {}, 23_520_842),
+  ("resnet50", 224, 1000, {"stem": "imagenet"}, 25_557_032),
+  ("resnet152", 224, 1000, {"stem": "imagenet"}, 60_192_808), ("densenet40", 32, 10, {}, 1_019_722),
+  ("densenet121", 32, 10, {}, 6_956_298), ("densenet121", 224, 1000, {"stem": "imagenet"}, 7_978_856),
+  ("densenet161", 32, 10, {}, 26_482_378), ("densenet161", 224, 1000, {"stem": "imagenet"}, 28_681_000),
+  ("vit_small", 224, 1000, {}, 22_050_664), ("swin_tiny", 224, 1000, {}, 28_288_354),
+]
+
+
+@pytest.mark.parametrize(("name", "side", "num_classes", "options", "published"), PUBLISHED)
+def test_models_have_the_published_number_of_parameters(name, side, num_classes, options, published):
+  assert _count(_shapes(name, (side, side, 3), num_classes=num_classes, **options)) == published
 
 
 def test_small_models_have_the_sizes_of_their_layers():
@@ -35,31 +48,98 @@ def test_small_models_have_the_sizes_of_their_layers():
   assert _count(_shapes("simple_cnn", (8, 8, 1), num_classes=10, channels=(4, 6))) == expected
 
 
-@pytest.mark.parametrize("depth", [9, 12, 4])
-def test_wide_resnet_refuses_other_depths(depth):
-  with pytest.raises(ValueError, match=r"depth of a wide_resnet must be 6n \+ 4"):
-    _shapes("wide_resnet", num_classes=10, depth=depth, width=1)
+@pytest.mark.parametrize(("name", "options", "message"), [
+  *(("wide_resnet", {"depth": depth}, r"depth of a wide_resnet must be 6n \+ 4") for depth in (9, 12, 4)),
+  ("resnet20", {"depth": 21}, r"depth of a CIFAR ResNet must be 6n \+ 2.*got 21"),
+  ("resnet20", {"last_survival": 0.0}, r"last_survival must be in \(0, 1\]"),
+  ("resnet50", {"stem": "cifar10"}, "stem must be one of 'cifar', 'imagenet'"),
+  ("vit_small", {"patch_size": 5}, "patch_size of a ViT must divide the image's sides, 32 and 32: got 5"),
+  ("swin_tiny", {"patch_size": 5}, "patch_size of a Swin must divide"),
+])
+def test_options_that_cannot_be_are_refused(name, options, message):
+  with pytest.raises(ValueError, match=message):
+    _shapes(name, num_classes=10, **options)
 
 
 def test_unknown_model_lists_the_known():
-  with pytest.raises(ValueError, match="'mlp', 'simple_cnn', 'wide_resnet'.*Did you mean 'wide_resnet'"):
+  with pytest.raises(ValueError, match="'mlp', 'simple_cnn', 'resnet8'.*Did you mean 'wide_resnet'"):
     models.get("wideresnet", num_classes=3)
 
 
-@pytest.mark.parametrize(("name", "options"), [
+SMALL = [
   ("mlp", {"hidden": (8,)}), ("simple_cnn", {"channels": (4, 8)}), ("wide_resnet", {"depth": 10, "width": 1}),
-])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_logits_and_parameters_are_float32_and_features_precede_the_head(name, options, dtype):
-  model = models.get(name, num_classes=5, dtype=dtype, **options)
-  images = jnp.asarray(RNG.normal(size=(3, 8, 8, 1)), jnp.float32)
-  variables = jax.jit(model.init)(jax.random.key(0), images)
-  assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(variables))
-  logits, features = model.apply(variables, images, return_features=True)
-  assert logits.shape == (3, 5) and logits.dtype == jnp.float32
-  head = variables["params"][next(k for k in reversed(variables["params"]) if k.startswith("Dense"))]
+  ("resnet8", {}), ("resnet8", {"last_survival": 0.5}), ("resnet50", {"blocks": (1, 1)}),
+  ("densenet40", {"layers": (2, 1), "growth": 3}), ("densenet121", {"layers": (2, 1), "growth": 3}),
+  ("vit_small", {"patch_size": 4, "width": 12, "depth": 2, "heads": 3}),
+  ("swin_tiny", {"patch_size": 1, "window": 3, "width": 6, "depths": (2, 1), "heads": (1, 2)}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), SMALL)
+def test_logits_and_parameters_are_float32_also_where_bfloat16_computes(name, options):
+  images = jnp.asarray(RNG.normal(size=(4, 8, 8, 3)), jnp.float32)
+  full, half = (models.get(name, num_classes=5, dtype=dtype, **options) for dtype in ("float32", "bfloat16"))
+  variables = jax.jit(full.init)(jax.random.key(0), images)
+  logits, features = jax.jit(functools.partial(full.apply, return_features=True))(variables, images)
+  assert logits.shape == (4, 5) and logits.dtype == jnp.float32
+  head = variables["params"]["head"]
   np.testing.assert_allclose(features.astype(jnp.float32) @ head["kernel"] + head["bias"][None], logits, rtol=1e-4,
                              atol=1e-5)
+  approximate = jax.jit(half.apply)(variables, images)
+  assert approximate.dtype == jnp.float32
+  np.testing.assert_allclose(approximate, logits, atol=0.05 * float(jnp.abs(logits).max()))
+  made = jax.eval_shape(half.init, jax.random.key(0), images)
+  assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(made))
+  operations = str(jax.make_jaxpr(half.apply)(variables, images))
+  products = [line for line in operations.splitlines() if "conv_general_dilated" in line or "dot_general" in line]
+  # All products but the head's give bfloat16; attention's are summed, and its softmax taken, in float32.
+  full_width = sum("f32" in line.split("=")[0] for line in products)
+  assert full_width == 1 or name in ("vit_small", "swin_tiny")
+
+
+@pytest.mark.parametrize(("name", "options"), SMALL)
+def test_groups_hold_every_parameter_once_from_the_head_to_the_first_layers(name, options):
+  params = _shapes(name, (8, 8, 3), num_classes=5, **options)
+  groups = models.layer_groups(params)
+  assert sorted(sum(groups, ())) == sorted(params) and groups[0] == ("head",)
+  order = [int(g[0].removeprefix("group").split("_")[0]) for g in groups[1:] if g[0].startswith("group")]
+  assert order == sorted(order, reverse=True) and len(order) >= 1
+  assert all(name.startswith("stem") for name in groups[-1]) or name == "mlp" or name == "simple_cnn"
+
+
+@pytest.mark.parametrize(("name", "options"), SMALL)
+def test_norms_biases_positions_and_tokens_do_not_decay(name, options):
+  params = _shapes(name, (8, 8, 3), num_classes=5, **options)
+  mask = models.decay_mask(params)
+  decays, free = ([x.ndim for x, m in zip(jax.tree.leaves(params), jax.tree.leaves(mask), strict=True) if m == wanted]
+                  for wanted in (True, False))
+  assert min(decays) >= 2 and mask["head"] == {"bias": False, "kernel": True}
+  assert name in ("vit_small", "swin_tiny") or set(free) == {1}
+
+
+def test_stochastic_depth_takes_whole_blocks_and_counts_them_by_their_odds_afterwards():
+  model = models.get("resnet8", num_classes=5, last_survival=0.4)
+  images = jnp.asarray(RNG.normal(size=(3, 8, 8, 1)), jnp.float32)
+  variables = jax.jit(model.init)(jax.random.key(0), images)
+
+  @jax.jit
+  def train(key):
+    return model.apply(variables, images, train=True, mutable=["batch_stats"], rngs={"dropout": key})[0]
+
+  found = np.asarray(jax.vmap(train)(jax.random.split(jax.random.key(1), 600)))[:, 0, 0]
+  values, counts = np.unique(np.round(found, 4), return_counts=True)
+  # Three blocks that survive with odds 0.8, 0.6 and 0.4, each taken or not.
+  odds = [np.prod(c) for c in np.stack(np.meshgrid(*([s, 1 - s] for s in (0.8, 0.6, 0.4)))).reshape(3, -1).T]
+  assert len(values) == 8
+  np.testing.assert_allclose(np.sort(counts) / 600, np.sort(odds), atol=0.06)
+  plain = models.get("resnet8", num_classes=5)
+  last = variables["params"]["group3_block0"]["norm2"]
+  scaled = jax.tree.map(lambda x: x, variables)
+  for group, survival in ((1, 0.8), (2, 0.6), (3, 0.4)):
+    norm = scaled["params"][f"group{group}_block0"]["norm2"]
+    scaled["params"][f"group{group}_block0"]["norm2"] = jax.tree.map(lambda x, s=survival: x * s, norm)
+  assert last["scale"].shape == (64,)
+  np.testing.assert_allclose(model.apply(variables, images), plain.apply(scaled, images), rtol=1e-4, atol=1e-5)
 
 
 def _norm(x, mask, axis_name=None):

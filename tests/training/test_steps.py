@@ -66,7 +66,7 @@ def _one_step(devices, mask, l2=0.0, learning_rate=0.5):
   state = steps.init_state(model, optax.sgd(learning_rate), (2, 2, 1), seed=0)
   images = np.random.default_rng(2).integers(0, 256, (8, 2, 2, 1), dtype=np.uint8)
   labels = np.arange(8, dtype=np.int32) % 3
-  before = jax.tree.map(np.asarray, state.params["Dense_0"])
+  before = jax.tree.map(np.asarray, state.params["head"])
   batch = {"image": images, "label": labels, "mask": mask}
   shape = {k: v.reshape(len(devices), -1, *v.shape[1:]) for k, v in batch.items()}
   state, measured = train_step(state, shape, jax.random.key(0))
@@ -89,8 +89,8 @@ def test_a_step_of_softmax_regression_equals_numpy(num_devices):
   np.testing.assert_allclose(measured["accuracy"], np.mean(p.argmax(1) == labels[mask]), rtol=1e-6)
   kernel = before["kernel"] - 0.5 * (x.T @ (p - onehot) / len(x) + 0.2 * before["kernel"])
   bias = before["bias"] - 0.5 * ((p - onehot).mean(0) + 0.2 * before["bias"])
-  np.testing.assert_allclose(state.params["Dense_0"]["kernel"], kernel, rtol=1e-4, atol=1e-6)
-  np.testing.assert_allclose(state.params["Dense_0"]["bias"], bias, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(state.params["head"]["kernel"], kernel, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(state.params["head"]["bias"], bias, rtol=1e-4, atol=1e-6)
 
 
 def test_the_step_compiles_once():

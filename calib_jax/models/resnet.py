@@ -1,0 +1,122 @@
+"""Residual networks (He et al. 2016): those for CIFAR and for ImageNet, and stochastic depth (Huang et al. 2016)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from calib_jax.models.layers import BatchNorm, conv, head, stem_conv, stem_pool
+
+Array = jax.Array
+
+
+class BasicBlock(nn.Module):
+  """Two 3x3 convolutions; the shortcut takes every other pixel and pads channels with zeros (He et al.'s option A).
+
+  ``survival``: the probability that a training step takes the block at all, one draw for the whole batch from the key
+  ``dropout``; at test time the block counts by it (Huang et al. 2016, Eq. 5).
+  """
+
+  features: int
+  stride: int
+  dtype: Any
+  axis_name: str | None
+  survival: float = 1.0
+
+  @nn.compact
+  def __call__(self, x: Array, *, train: bool, mask: Array | None) -> Array:
+    """``[N, H, W, C]`` to ``[N, H / stride, W / stride, features]``."""
+    y = conv(self.features, 3, self.stride, dtype=self.dtype, name="conv1")(x)
+    y = nn.relu(BatchNorm(self.axis_name, self.dtype, name="norm1")(y, train=train, mask=mask))
+    y = conv(self.features, 3, dtype=self.dtype, name="conv2")(y)
+    y = BatchNorm(self.axis_name, self.dtype, name="norm2")(y, train=train, mask=mask)
+    if self.survival < 1:
+      taken = jax.random.bernoulli(self.make_rng("dropout"), self.survival) if train else self.survival
+      y = y * jnp.asarray(taken, y.dtype)
+    x = x[:, :: self.stride, :: self.stride]
+    missing = self.features - x.shape[-1]
+    return nn.relu(y + jnp.pad(x, ((0, 0), (0, 0), (0, 0), (missing // 2, missing - missing // 2))))
+
+
+class Bottleneck(nn.Module):
+  """1x1, 3x3 (which strides), 1x1 to four times the width; where the shape changes, a 1x1 shortcut with norm."""
+
+  features: int
+  stride: int
+  dtype: Any
+  axis_name: str | None
+
+  @nn.compact
+  def __call__(self, x: Array, *, train: bool, mask: Array | None) -> Array:
+    """``[N, H, W, C]`` to ``[N, H / stride, W / stride, 4 * features]``."""
+    def normed(y, name):
+      return BatchNorm(self.axis_name, self.dtype, name=name)(y, train=train, mask=mask)
+
+    y = nn.relu(normed(conv(self.features, 1, dtype=self.dtype, name="conv1")(x), "norm1"))
+    y = nn.relu(normed(conv(self.features, 3, self.stride, dtype=self.dtype, name="conv2")(y), "norm2"))
+    y = normed(conv(4 * self.features, 1, dtype=self.dtype, name="conv3")(y), "norm3")
+    if x.shape != y.shape:
+      x = normed(conv(4 * self.features, 1, self.stride, dtype=self.dtype, name="shortcut_conv")(x), "shortcut_norm")
+    return nn.relu(x + y)
+
+
+class CifarResNet(nn.Module):
+  """ResNet-``depth`` for 32x32 images: three groups of n basic blocks of 16, 32 and 64 channels, depth 6n + 2.
+
+  ``last_survival`` below 1 is stochastic depth: blocks survive with a probability that falls linearly, from nearly 1 at
+  the first to this at the last (0.5 in the paper). Convolutions start from N(0, 2 / fan-out). ResNet-110 on 10 classes
+  has 1,727,962 parameters.
+  """
+
+  num_classes: int
+  depth: int = 20
+  last_survival: float = 1.0
+  dtype: Any = jnp.float32
+  axis_name: str | None = None
+
+  @nn.compact
+  def __call__(self, x: Array, *, train: bool = False, mask: Array | None = None, return_features: bool = False):
+    """``[N, H, W, C]`` to float32 logits ``[N, num_classes]``, and the pooled features on request."""
+    if self.depth < 8 or self.depth % 6 != 2:
+      raise ValueError(f"depth of a CIFAR ResNet must be 6n + 2 with n >= 1, such as 8, 20 or 110: got {self.depth}.")
+    if not 0 < self.last_survival <= 1:
+      raise ValueError(f"last_survival must be in (0, 1]: got {self.last_survival}.")
+    x = conv(16, 3, dtype=self.dtype, name="stem_conv")(x.astype(self.dtype))
+    x = nn.relu(BatchNorm(self.axis_name, self.dtype, name="stem_norm")(x, train=train, mask=mask))
+    blocks = (self.depth - 2) // 6
+    for group in (1, 2, 3):
+      for block in range(blocks):
+        place = ((group - 1) * blocks + block + 1) / (3 * blocks)
+        x = BasicBlock(8 * 2**group, 2 if group > 1 and block == 0 else 1, self.dtype, self.axis_name,
+                       1 - place * (1 - self.last_survival),
+                       name=f"group{group}_block{block}")(x, train=train, mask=mask)
+    return head(jnp.mean(x.astype(jnp.float32), (1, 2)), self.num_classes, return_features)
+
+
+class ResNet(nn.Module):
+  """Four groups of ``blocks`` bottlenecks of 64, 128, 256 and 512 times 4 channels; (3, 4, 6, 3) is ResNet-50.
+
+  ``stem`` "imagenet": 7x7 with stride 2, then 3x3 max-pooling with stride 2; "cifar": 3x3 with stride 1. The stride of
+  a block is in its 3x3 convolution, as in all published PyTorch weights. Convolutions start from N(0, 2 / fan-out).
+  ResNet-50 on 1,000 classes has 25,557,032 parameters.
+  """
+
+  num_classes: int
+  blocks: Sequence[int] = (3, 4, 6, 3)
+  stem: str = "cifar"
+  dtype: Any = jnp.float32
+  axis_name: str | None = None
+
+  @nn.compact
+  def __call__(self, x: Array, *, train: bool = False, mask: Array | None = None, return_features: bool = False):
+    """``[N, H, W, C]`` to float32 logits ``[N, num_classes]``, and the pooled features on request."""
+    x = stem_conv(x.astype(self.dtype), 64, self.stem)
+    x = nn.relu(BatchNorm(self.axis_name, self.dtype, name="stem_norm")(x, train=train, mask=mask))
+    x = stem_pool(x) if self.stem == "imagenet" else x
+    for group, blocks in enumerate(self.blocks, start=1):
+      for block in range(blocks):
+        x = Bottleneck(32 * 2**group, 2 if group > 1 and block == 0 else 1, self.dtype, self.axis_name,
+                       name=f"group{group}_block{block}")(x, train=train, mask=mask)
+    return head(jnp.mean(x.astype(jnp.float32), (1, 2)), self.num_classes, return_features)
