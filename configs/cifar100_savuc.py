@@ -22,6 +22,7 @@ def get_config():
   config.loss.secondary = dict(name="soft_avuc", threshold=0.5, temperature=1.0)
   config.loss.weight = 1.0
   config.optimizer.l2 = 2e-4
+  config.optimizer.decay_norms_and_biases = True
   config.optimizer.schedule = "piecewise"
   config.optimizer.warmup_epochs = 1
   config.training.batch_size = 512

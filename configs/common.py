@@ -24,8 +24,9 @@ def get_config() -> ConfigDict:
   config.optimizer.name = "sgd"
   config.optimizer.learning_rate = 0.1
   config.optimizer.momentum = 0.9
-  config.optimizer.l2 = 0.0  # Coefficient of the squared norm of all parameters in the loss.
+  config.optimizer.l2 = 0.0  # Coefficient of the squared norm of parameters in the loss.
   config.optimizer.weight_decay = 0.0  # Decoupled.
+  config.optimizer.decay_norms_and_biases = False  # True: l2 and weight_decay are of all parameters.
   config.optimizer.schedule = "cosine"
   config.optimizer.boundaries = (0.3, 0.6, 0.8)  # Of "piecewise", as fractions of the run.
   config.optimizer.decay = 0.2  # Of "piecewise", at each boundary.

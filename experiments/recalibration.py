@@ -1,11 +1,11 @@
 """Post-hoc calibration of saved predictions: temperatures, focal temperatures and class-wise loss scaling, by seeds.
 
-Run: python -m experiments.recalibration --workdir=out PREDICTIONS.npz …
+Run: python -m experiments.recalibration --workdir=out PREDICTIONS.npz RUN …
 
-Each file holds `labels` and `logits` or `probs`, as `predictions/*.npz` of a run do. For each seed half of the rows,
-drawn anew, fit and the other half test. Writes `results.csv` and `results.md`: accuracy, NLL and ECE (15 equal-mass
-bins, norm 1), mean ± standard error over seeds, and how nearly linear the best temperature is in γ (Komisarenko &
-Kull 2024, Figure 8).
+Each file holds `labels` and `logits` or `probs`: for each seed half of the rows, drawn anew, fit and the other half
+test. Of the directory of a run by main.py, for each of its seeds the validation split fits and the test split tests.
+Writes `results.csv` and `results.md`: accuracy, NLL and ECE (15 equal-mass bins, norm 1), mean ± standard error over
+seeds, and how nearly linear the best temperature is in γ (Komisarenko & Kull 2024, Figure 8).
 """
 
 import argparse
@@ -46,8 +46,11 @@ def scores(log_probs, labels):
                     100 * metrics.adaptive_calibration_error(probs, labels)])
 
 
-def halves(predictions, seed: int):
-  """``((logits, labels) to fit, (logits, labels) to test)``."""
+def halves(path: pathlib.Path, seed: int):
+  """``((logits, labels) to fit, (logits, labels) to test)`` of a file of predictions or of a run's directory."""
+  if path.is_dir():
+    return [tuple(load(path / "predictions" / f"{part}_seed{seed}.npz")) for part in ("validation", "test")]
+  predictions = load(path)
   order = np.random.default_rng(seed).permutation(len(predictions.labels))
   return [(predictions.logits[part], predictions.labels[part]) for part in np.array_split(order, 2)]
 
@@ -72,14 +75,13 @@ def main() -> None:
   fitters = {name: calibrators.get(kind, **options) for name, (kind, options) in METHODS.items()}
   rows, lines = [], []
   for file in args.predictions:
-    predictions = load(file)
+    samples = [halves(file, seed) for seed in range(args.seeds)]
     progress = Progress(file.stem, len(METHODS))
     lines += [f"\n{file.stem}, {args.seeds} seeds\n", f"| method | {' | '.join(COLUMNS)} | converged |"]
     lines.append("|---" * 5 + "|")
     for step, (name, calibrator) in enumerate(fitters.items(), start=1):
       found, ended = [], []
-      for seed in range(args.seeds):
-        fit, test = halves(predictions, seed)
+      for seed, (fit, test) in enumerate(samples):
         params = calibrator.fit(*fit)
         found.append(np.asarray(scores(calibrator.apply(params, test[0]), test[1])))
         ended.append(bool(params.get("converged", True)))
@@ -88,7 +90,7 @@ def main() -> None:
       cells = [f"{m:.{d}f} ± {e:.{d}f}" for m, e, d in zip(mean, error, (2, 4, 2), strict=True)]
       lines.append(f"| {name} | {' | '.join(cells)} | {sum(ended)}/{len(ended)} |")
       progress.update(step, 0, float(mean[1]))
-    fits = [linearity(*halves(predictions, seed)[0]) for seed in range(args.seeds)]
+    fits = [linearity(*fit) for fit, _ in samples]
     best = np.mean([f[0] for f in fits], axis=0)
     lines.append(f"\nBest T of gamma = {focal_temperature.GAMMAS}: {', '.join(f'{t:.2f}' for t in best)} (means); a "
                  f"line through them has R² = {np.mean([f[1] for f in fits]):.3f}.")

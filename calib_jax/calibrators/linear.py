@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit
-from calib_jax.calibrators.solver import TOLERANCE, minimize
+from calib_jax.calibrators.solver import TOLERANCE, minimize, minimize_in_rounds
 from calib_jax.calibrators.temperature import solve_nll
 from calib_jax.losses.proper import cross_entropy
 
@@ -132,59 +132,65 @@ def _matrix(features, l2: float, off_diagonal: float) -> Calibrator:
 def _solve_matrix(x: Array, labels: Array, weights: Array, l2, off_diagonal) -> dict:
   num_classes = x.shape[1]
   pairs = num_classes * (num_classes - 1)
-  inverse = 1 / solve_nll(x, labels, weights)["temperature"]
-  curvature, mass = _curvatures(x, inverse, weights)
   # A constant so large that its weights are penalised as the others are.
   penalty = 2 * off_diagonal / pairs
   constant = jnp.sqrt(jnp.clip(penalty * num_classes / (2 * l2) if l2 else jnp.inf, 1e-4, 1e4)).astype(x.dtype)
   features = jnp.concatenate([x, jnp.full_like(x[:, :1], constant)], axis=1)
-  # Steps are along the axes of the features' moments where predictions are uncertain, for each class in units of its
-  # own curvature there. The last, largest axis is near a constant, of log-probabilities above all: along the others,
-  # and along the diagonal of W, which is free of the penalty and has steps of its own, each class goes with as little
-  # of the last as its curvature asks for.
-  moments = jnp.dot((jnp.sum(curvature, axis=1)[:, None] * features).T, features, precision="highest") / jnp.sum(mass)
-  axes = jnp.linalg.eigh(moments)[1]
-  rotated = jnp.dot(features, axes, precision="highest")
-  last, own = rotated[:, -1:], jnp.eye(num_classes, dtype=bool)
-  curvature = curvature + 0.01 * jnp.mean(curvature)
+  own = jnp.eye(num_classes, dtype=bool)
 
-  def unit_and_share(squares, products):
-    """What to measure a direction in, and its share of the last; sums by class of squares, and products with last."""
-    share = products / last_squares
-    return jax.lax.rsqrt(jnp.maximum(squares - share * products, 1e-6 * squares) + _least(squares)), share
+  def measured_at(params):
+    # Steps are along the axes of the features' moments where predictions are uncertain, for each class in units of its
+    # own curvature there. The last, largest axis is near a constant, of log-probabilities above all: along the others,
+    # and along the diagonal of W, which is free of the penalty and has steps of its own, each class goes with as much
+    # of the last as leaves its predictions where they were on average.
+    base = jnp.dot(x, params["weights"].T, precision="highest") + params["bias"][None, :]
+    curvature, mass = _curvatures(base, 1, weights)
+    moments = jnp.dot((jnp.sum(curvature, axis=1)[:, None] * features).T, features, precision="highest")
+    axes = jnp.linalg.eigh(moments / jnp.sum(mass))[1]
+    rotated = jnp.dot(features, axes, precision="highest")
+    last = rotated[:, -1:]
+    curvature = curvature + 0.001 * jnp.mean(curvature)
+    squares = jnp.dot(curvature.T, rotated**2, precision="highest") + penalty
+    last_squares = squares[:, -1:]
 
-  squares = jnp.dot(curvature.T, rotated**2, precision="highest") + penalty
-  last_squares = squares[:, -1:]
-  unit, share = unit_and_share(squares[:, :-1], jnp.dot(curvature.T, rotated[:, :-1] * last, precision="highest"))
-  scale_unit, scale_share = unit_and_share(jnp.sum(curvature * x**2, axis=0)[:, None],
-                                           jnp.sum(curvature * x * last, axis=0)[:, None])
+    def unit_and_share(squares, products):
+      """What to measure a direction in, and its share of the last; sums by class of squares, and products with last."""
+      share = products / last_squares
+      return jax.lax.rsqrt(jnp.maximum(squares - share * products, 1e-6 * squares) + _least(squares)), share
 
-  def coefficients(steps):
-    """The change of the diagonal, ``[K]``, and of W and b along the axes, ``[K, K + 1]``."""
-    slope = steps["scale"] * scale_unit
-    others = steps["axes"] * unit
-    along = steps["last"] * jax.lax.rsqrt(last_squares)
-    along = along - jnp.sum(share * others, axis=1, keepdims=True) - scale_share * slope
-    return slope[:, 0], jnp.concatenate([others, along], axis=1)
+    unit, share = unit_and_share(squares[:, :-1], jnp.dot(curvature.T, rotated[:, :-1] * last, precision="highest"))
+    scale_unit, scale_share = unit_and_share(jnp.sum(curvature * x**2, axis=0)[:, None],
+                                             jnp.sum(curvature * x * last, axis=0)[:, None])
 
-  def parameters(steps):
-    slope, along = coefficients(steps)
-    both = jnp.dot(along, axes.T, precision="highest")
-    matrix = both[:, :-1] + jnp.where(own, (inverse + slope)[:, None], 0)
-    bias = constant * both[:, -1]
-    # The same added to every class changes no prediction: of all such, those of the smallest penalties.
-    common = jnp.sum(matrix, axis=0, where=~own) / (num_classes - 1)
-    return {"weights": matrix - common[None, :], "bias": bias - jnp.mean(bias)}
+    def coefficients(steps):
+      """The change of the diagonal, ``[K]``, and of W and b along the axes, ``[K, K + 1]``."""
+      slope = steps["scale"] * scale_unit
+      others = steps["axes"] * unit
+      along = steps["last"] * jax.lax.rsqrt(last_squares)
+      along = along - jnp.sum(share * others, axis=1, keepdims=True) - scale_share * slope
+      return slope[:, 0], jnp.concatenate([others, along], axis=1)
 
-  def objective(steps):
-    slope, along = coefficients(steps)
-    scores = (inverse + slope)[None, :] * x + jnp.dot(rotated, along.T, precision="highest")
-    p = parameters(steps)
-    nll = jnp.sum(weights * cross_entropy(scores, labels))
-    return nll + off_diagonal / pairs * jnp.sum(p["weights"] ** 2, where=~own) + l2 * jnp.mean(p["bias"] ** 2)
+    def parameters(steps):
+      slope, along = coefficients(steps)
+      both = jnp.dot(along, axes.T, precision="highest")
+      matrix = params["weights"] + both[:, :-1] + jnp.where(own, slope[:, None], 0)
+      bias = params["bias"] + constant * both[:, -1]
+      # The same added to every class changes no prediction: of all such, those of the smallest penalties.
+      common = jnp.sum(matrix, axis=0, where=~own) / (num_classes - 1)
+      return {"weights": matrix - common[None, :], "bias": bias - jnp.mean(bias)}
 
+    def objective(steps):
+      slope, along = coefficients(steps)
+      scores = base + slope[None, :] * x + jnp.dot(rotated, along.T, precision="highest")
+      p = parameters(steps)
+      nll = jnp.sum(weights * cross_entropy(scores, labels))
+      return nll + off_diagonal / pairs * jnp.sum(p["weights"] ** 2, where=~own) + l2 * jnp.mean(p["bias"] ** 2)
+
+    return objective, parameters, {name: jnp.zeros((num_classes, size), x.dtype) for name, size in
+                                   (("axes", num_classes), ("last", 1), ("scale", 1))}
+
+  inverse = 1 / solve_nll(x, labels, weights)["temperature"]
+  start = {"weights": jnp.where(own, inverse, 0), "bias": jnp.zeros(num_classes, x.dtype)}
   # The penalties leave directions of little curvature, along which a small gradient may still be far from the optimum.
-  start = {name: jnp.zeros((num_classes, size), x.dtype) for name, size in
-           (("axes", num_classes), ("last", 1), ("scale", 1))}
-  steps, status = minimize(objective, start, tolerance=TOLERANCE / 10)
-  return parameters(steps) | status
+  params, status = minimize_in_rounds(measured_at, start, tolerance=TOLERANCE / 10)
+  return params | status

@@ -14,7 +14,8 @@ MAX_ITERATIONS = 2000
 MEMORY = 20
 
 
-def minimize(value: Callable, start, *, tolerance: float = TOLERANCE) -> tuple[object, dict[str, Array]]:
+def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
+             max_iterations: int = MAX_ITERATIONS) -> tuple[object, dict[str, Array]]:
   """``(params, status)``: a minimum of ``value`` near ``start``, pytrees whose units should have curvatures near 1.
 
   It ends where half the squared norm of the gradient is below ``tolerance`` of the value: there ``converged`` is true.
@@ -30,7 +31,7 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE) -> tuple[o
     _, _, found, gradient, best, iterations = carry
     # In single precision the last steps may wander: far above the best, they lead nowhere.
     lost = found > best[1] + 0.1 * jnp.abs(best[1]) + FLOOR
-    return (excess(found, gradient) > tolerance) & jnp.isfinite(found) & ~lost & (iterations < MAX_ITERATIONS)
+    return (excess(found, gradient) > tolerance) & jnp.isfinite(found) & ~lost & (iterations < max_iterations)
 
   def step(carry):
     params, state, found, gradient, best, iterations = carry
@@ -48,3 +49,26 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE) -> tuple[o
   carry = (start, state, found, gradient, best, jnp.zeros((), jnp.int32))
   *_, (params, _, left, norm), iterations = jax.lax.while_loop(unfinished, step, carry)
   return params, {"converged": left <= tolerance, "iterations": iterations, "gradient_norm": norm}
+
+
+def minimize_in_rounds(measured_at: Callable, start, *, tolerance: float, per_round: int = 100):
+  """``minimize`` where curvatures change on the way: every ``per_round`` iterations the units are measured again.
+
+  ``measured_at(params)`` gives ``(value, parameters, start)``: the value of steps from there, the parameters that they
+  lead to, and no step. Returns the parameters and the status of all rounds together.
+  """
+  def unfinished(carry):
+    _, status, rounds = carry
+    return ~status["converged"] & (rounds < MAX_ITERATIONS // per_round)
+
+  def one(carry):
+    params, before, rounds = carry
+    value, parameters, start = measured_at(params)
+    steps, status = minimize(value, start, tolerance=tolerance, max_iterations=per_round)
+    return parameters(steps), status | {"iterations": before["iterations"] + status["iterations"]}, rounds + 1
+
+  dtype = jax.tree.leaves(start)[0].dtype
+  status = {"converged": jnp.zeros((), bool), "iterations": jnp.zeros((), jnp.int32),
+            "gradient_norm": jnp.zeros((), dtype)}
+  params, status, _ = jax.lax.while_loop(unfinished, one, (start, status, jnp.zeros((), jnp.int32)))
+  return params, status

@@ -34,14 +34,20 @@ def build(config: ConfigDict, splits: data.Splits, devices: list[jax.Device]):
   rate = optimizers.schedule(
     opt.schedule, opt.learning_rate, total, boundaries=tuple(opt.boundaries), decay=opt.decay,
     warmup_steps=opt.warmup_epochs * data.steps_per_epoch(len(splits.train.labels), config.training.batch_size))
-  optimizer = optimizers.build(opt.name, rate, momentum=opt.momentum, weight_decay=opt.weight_decay)
+  decays = decayed(opt.decay_norms_and_biases)
+  optimizer = optimizers.build(opt.name, rate, momentum=opt.momentum, weight_decay=opt.weight_decay, decays=decays)
   model = models.get(config.model.name, num_classes=splits.num_classes, axis_name=steps.AXIS, **options(config.model))
   augment = functools.partial(data.AUGMENTATIONS[config.augmentation.name], **options(config.augmentation))
   train_step, predict_step = steps.mapped(
-    devices, model=model, optimizer=optimizer, l2=opt.l2, loss_fn=objective(config.loss), augment=augment,
-    loss_axis=steps.AXIS if config.loss.scope == "global" else None,
+    devices, model=model, optimizer=optimizer, l2=opt.l2, decays=decays, augment=augment,
+    loss_fn=objective(config.loss), loss_axis=steps.AXIS if config.loss.scope == "global" else None,
     normalize=functools.partial(data.normalize, mean=splits.mean, std=splits.std))
   return model, optimizer, train_step, predict_step
+
+
+def decayed(all_parameters: bool) -> Callable:
+  """Which parameters L2 and weight decay shrink: all, or all but norms, biases and positions."""
+  return (lambda params: jax.tree.map(lambda _: True, params)) if all_parameters else models.decay_mask
 
 
 def objective(loss: ConfigDict) -> Callable:

@@ -47,7 +47,10 @@ def adamw(momentum: float) -> optax.GradientTransformation:
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {"sgd": sgd, "adamw": adamw}
 
 
-def build(name: str, learning_rate: optax.Schedule, *, momentum: float, weight_decay: float):
-  """The optimizer by name; ``weight_decay`` is decoupled: it shrinks parameters by rate * decay at every step."""
-  return optax.chain(OPTIMIZERS[name](momentum), optax.add_decayed_weights(weight_decay),
+def build(name: str, learning_rate: optax.Schedule, *, momentum: float, weight_decay: float, decays: Callable):
+  """The optimizer by name; ``weight_decay`` is decoupled: it shrinks parameters by rate * decay at every step.
+
+  ``decays(params)`` says which parameters do.
+  """
+  return optax.chain(OPTIMIZERS[name](momentum), optax.add_decayed_weights(weight_decay, decays),
                      optax.scale_by_learning_rate(learning_rate))

@@ -31,23 +31,26 @@ def init_state(model: nn.Module, optimizer: optax.GradientTransformation, image_
 
 
 def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, model: nn.Module, loss_fn: Callable,
-               loss_axis: str | None, optimizer: optax.GradientTransformation, l2: float, augment: Callable,
-               normalize: Callable) -> tuple[TrainState, dict[str, Array]]:
+               loss_axis: str | None, optimizer: optax.GradientTransformation, l2: float, decays: Callable,
+               augment: Callable, normalize: Callable) -> tuple[TrainState, dict[str, Array]]:
   """One step of minimising ``loss_fn + l2 * ||params||^2`` on the global batch, and what it measured.
 
+  The norm is over the parameters where ``decays(params)`` is true; the key ``dropout`` is one for all devices.
   ``batch`` is one device's share: ``image`` uint8, ``label``, and ``mask``, False for padding. ``loss_axis`` is the
   mapped axis for a loss of the global batch, or None for the mean over devices of each device's own loss.
   """
   # A key an example, by its place in the global batch: the same however many devices share it.
   place = jax.lax.axis_index(AXIS) * len(batch["label"]) + jnp.arange(len(batch["label"]))
-  keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, state.step), place)
+  key = jax.random.fold_in(key, state.step)
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, place)
   images = normalize(augment(batch["image"], keys))
 
   def objective(params):
     logits, updated = model.apply({"params": params, "batch_stats": state.batch_stats}, images, train=True,
-                                  mask=batch["mask"], mutable=["batch_stats"])
+                                  mask=batch["mask"], mutable=["batch_stats"], rngs={"dropout": key})
     loss, parts = loss_fn(logits, batch["label"], where=batch["mask"], axis_name=loss_axis)
-    penalty = l2 * sum(jnp.sum(x**2) for x in jax.tree.leaves(params))
+    decayed = zip(jax.tree.leaves(params), jax.tree.leaves(decays(params)), strict=True)
+    penalty = l2 * sum(jnp.sum(x**2) for x, decay in decayed if decay)
     return loss + penalty, (logits, updated, {"loss": loss, "l2": penalty, **parts})
 
   gradients, (logits, updated, measured) = jax.grad(objective, has_aux=True)(state.params)

@@ -1,6 +1,5 @@
 """Fits by a likelihood reach the optimum that scipy finds in float64, from where they began and where they ended."""
 
-import jax
 import numpy as np
 import pytest
 from scipy import optimize, special
@@ -63,11 +62,9 @@ PROBLEMS = {"vector_scaling": _vector, "matrix_scaling": _matrix, "dirichlet": _
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_convex_fits_are_certified_and_no_worse_than_scipy(name, data):
   logits, labels = SETS[data]()
-  if (name, data) == ("dirichlet", "K=1000"):
-    pytest.skip("a million weights on log-probabilities: minutes, and it ends unconverged, saying so")
   options = {}
   if name in ("matrix_scaling", "dirichlet") and logits.shape[1] == 1000:
-    options = {"off_diagonal": 1e6}  # A million weights of few examples need holding.
+    options = {"off_diagonal": 1e4}  # A million weights of few examples: with the default it takes a minute.
     logits, labels = logits[:300], labels[:300]
   params = calibrators.get(name, **options).fit(logits, labels)
   value, flat, start, bounds = PROBLEMS[name](logits.astype(np.float64), labels, **options)
@@ -76,7 +73,7 @@ def test_convex_fits_are_certified_and_no_worse_than_scipy(name, data):
   # The larger are followed only from where ours ended: a convex problem has no other optimum.
   large = len(start) > 100
   best = min(optimize.minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds,
-                               options={"maxiter": 40 if large else 3000, "ftol": 1e-13, "gtol": 1e-9}).fun
+                               options={"maxiter": 25 if large else 3000, "ftol": 1e-13, "gtol": 1e-9}).fun
              for x in ([ours] if large else [ours, start]))
   assert value(ours)[0] - best <= 1e-4 * best, (value(ours)[0], best)
 
@@ -148,35 +145,36 @@ def test_platt_is_a_logistic_regression_of_every_class(data):
     assert ours - best <= 1e-4 * best + 2e-6, (c, ours, best)
 
 
-@pytest.mark.parametrize("data", ["real", "K=2"])
+@pytest.mark.parametrize("data", SETS)
 def test_parameterized_temperatures_are_a_local_optimum(data):
   logits, labels = SETS[data]()
   calibrator = calibrators.parameterized_temperature_scaling()
   params = calibrator.fit(logits, labels)
   assert params["converged"]
-  fitted = {k: v for k, v in params.items() if k.startswith("layer")}
-  flat, unflatten = jax.flatten_util.ravel_pytree(fitted)
+  layers = [(i, part) for i in range(3) for part in ("kernel", "bias")]
+  found = {(i, part): np.asarray(params[f"layer_{i}"][part], np.float64) for i, part in layers}
   x = np.sort(logits.astype(np.float64), axis=1)[:, ::-1][:, :10]
   x = (x - x.mean(0)) / x.std(0)
 
   def value(flat):
-    layers = jax.tree.map(np.asarray, unflatten(flat.astype(np.float32)))
-    # The leaves again in float64: unravelling rounds.
-    leaves, place = {}, 0
-    for name in sorted(layers):
-      for part in sorted(layers[name]):
-        size = layers[name][part].size
-        leaves[name, part] = flat[place:place + size].reshape(layers[name][part].shape)
-        place += size
-    h = x
+    w = dict(zip(layers, np.split(flat, np.cumsum([found[layer].size for layer in layers])[:-1]), strict=True))
+    w = {layer: w[layer].reshape(found[layer].shape) for layer in layers}
+    inputs, h = [], x
     for i in range(3):
-      h = (np.tanh(h) if i else h) @ leaves[f"layer_{i}", "kernel"] + leaves[f"layer_{i}", "bias"]
-    t = float(params["temperature"]) * np.exp(3 * np.tanh(h[:, 0] / 3))
-    return _nll_and_slope(logits / t[:, None], labels)[0] + 0.001 * np.sum(flat**2)
+      inputs.append(np.tanh(h) if i else h)
+      h = inputs[-1] @ w[i, "kernel"] + w[i, "bias"]
+    t = float(params["temperature"]) * np.exp(3 * np.tanh(h / 3))
+    nll, slope = _nll_and_slope(logits / t, labels)
+    back, gradient = -np.sum(slope * logits / t, axis=1, keepdims=True) * (1 - np.tanh(h / 3) ** 2), {}
+    for i in (2, 1, 0):
+      gradient[i, "kernel"], gradient[i, "bias"] = inputs[i].T @ back, back.sum(0)
+      back = back @ w[i, "kernel"].T * (1 - inputs[i] ** 2)
+    slopes = np.concatenate([gradient[layer].ravel() for layer in layers])
+    return nll + 0.001 * np.sum(flat**2), slopes + 0.002 * flat
 
-  start = np.asarray(flat, np.float64)
-  best = optimize.minimize(value, start, method="L-BFGS-B", options={"maxiter": 40, "maxfun": 5000})
-  assert value(start) - best.fun <= 1e-4 * best.fun
+  start = np.concatenate([found[layer].ravel() for layer in layers])
+  best = optimize.minimize(value, start, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-13})
+  assert value(start)[0] - best.fun <= 1e-4 * best.fun
   plain = calibrators.temperature_scaling().fit(logits, labels)
   assert best.fun < _nll_and_slope(logits / float(plain["temperature"]), labels)[0]
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calib_jax import models
 from calib_jax.training import optimizers
 
 
@@ -32,16 +33,19 @@ def test_warm_up_is_linear_and_leaves_the_rest_alone():
 @jax.numpy_dtype_promotion("standard")
 def test_optimizers_take_the_steps_of_their_definitions(name):
   # Two steps with gradients 1 and 3, rate 0.1, momentum 0.9, decay 0.01, from parameter 2.
-  optimizer = optimizers.build(name, lambda step: 0.1, momentum=0.9, weight_decay=0.01)
-  params = jnp.array(2.0)
+  # What decays is said by the mask: here kernels.
+  optimizer = optimizers.build(name, lambda step: 0.1, momentum=0.9, weight_decay=0.01, decays=models.decay_mask)
+  params = {"bias": jnp.array(2.0), "kernel": jnp.array(2.0)}
   state = optimizer.init(params)
-  updates, state = optimizer.update(jnp.array(1.0), state, params)
-  params = params + updates
-  np.testing.assert_allclose(params, 2 - 0.1 * (1 + 0.01 * 2), rtol=1e-5)
-  updates, _ = optimizer.update(jnp.array(3.0), state, params)
+  updates, state = optimizer.update(jax.tree.map(jnp.ones_like, params), state, params)
+  params = jax.tree.map(jnp.add, params, updates)
+  np.testing.assert_allclose(params["kernel"], 2 - 0.1 * (1 + 0.01 * 2), rtol=1e-5)
+  np.testing.assert_allclose(params["bias"], 2 - 0.1, rtol=1e-5)
+  updates, _ = optimizer.update(jax.tree.map(lambda x: 3 * jnp.ones_like(x), params), state, params)
   if name == "sgd":
     direction = 0.9 * 1 + 3
   else:
     m, v = (0.9 * 0.1 + 0.1 * 3) / (1 - 0.9**2), (0.999 * 0.001 + 0.001 * 9) / (1 - 0.999**2)
     direction = m / np.sqrt(v)
-  np.testing.assert_allclose(updates, -0.1 * (direction + 0.01 * float(params)), rtol=1e-4)
+  np.testing.assert_allclose(updates["kernel"], -0.1 * (direction + 0.01 * float(params["kernel"])), rtol=1e-4)
+  np.testing.assert_allclose(updates["bias"], -0.1 * direction, rtol=1e-4)

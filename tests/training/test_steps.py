@@ -12,7 +12,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
 from calib_jax.errors import UserError
-from calib_jax.training import steps
+from calib_jax.training import loop, steps
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
@@ -57,13 +57,14 @@ def test_device_scope_differs_from_global_scope_and_averages_the_devices_losses(
   assert np.abs(runs["global"]["test"] - runs["device"]["test"]).max() > 1e-3
 
 
-def _one_step(devices, mask, l2=0.0, learning_rate=0.5):
+def _one_step(devices, mask, l2=0.0, learning_rate=0.5, decays=models.decay_mask):
   """Plain gradient descent on a linear model: what a step must do is then known in closed form."""
   model = models.get("mlp", num_classes=3, hidden=(), axis_name=steps.AXIS)
   train_step, predict_step = steps.mapped(
-    devices, model=model, optimizer=optax.sgd(learning_rate), l2=l2, augment=data.none, loss_axis=steps.AXIS,
-    loss_fn=losses.composite("cross_entropy"), normalize=lambda x: x.astype(jnp.float32) / 255)
+    devices, model=model, optimizer=optax.sgd(learning_rate), l2=l2, decays=decays, augment=data.none,
+    loss_axis=steps.AXIS, loss_fn=losses.composite("cross_entropy"), normalize=lambda x: x.astype(jnp.float32) / 255)
   state = steps.init_state(model, optax.sgd(learning_rate), (2, 2, 1), seed=0)
+  state = state._replace(params=jax.tree.map(lambda x: x + 0.3, state.params))  # Biases start at 0.
   images = np.random.default_rng(2).integers(0, 256, (8, 2, 2, 1), dtype=np.uint8)
   labels = np.arange(8, dtype=np.int32) % 3
   before = jax.tree.map(np.asarray, state.params["head"])
@@ -73,10 +74,11 @@ def _one_step(devices, mask, l2=0.0, learning_rate=0.5):
   return before, state, jax.tree.map(float, measured), images, labels, predict_step
 
 
-@pytest.mark.parametrize("num_devices", [1, 4])
-def test_a_step_of_softmax_regression_equals_numpy(num_devices):
+@pytest.mark.parametrize(("num_devices", "all_decay"), [(1, False), (1, True), (4, True)])
+def test_a_step_of_softmax_regression_equals_numpy(num_devices, all_decay):
   mask = np.array([1, 1, 1, 0, 1, 0, 0, 0], bool)
-  before, state, measured, images, labels, _ = _one_step(jax.devices()[:num_devices], mask, l2=0.1)
+  before, state, measured, images, labels, _ = _one_step(
+    jax.devices()[:num_devices], mask, l2=0.1, decays=loop.decayed(all_decay))
   x = images[mask].reshape(-1, 4).astype(np.float64) / 255
   onehot = np.eye(3)[labels[mask]]
   logits = x @ before["kernel"] + before["bias"]
@@ -84,11 +86,11 @@ def test_a_step_of_softmax_regression_equals_numpy(num_devices):
   p /= p.sum(1, keepdims=True)
   loss = -np.log(p[onehot.astype(bool)]).mean()
   np.testing.assert_allclose(measured["loss"], loss, rtol=1e-5)
-  np.testing.assert_allclose(measured["l2"], 0.1 * sum((v.astype(np.float64)**2).sum() for v in before.values()),
-                             rtol=1e-5)
+  decayed = before.values() if all_decay else [before["kernel"]]
+  np.testing.assert_allclose(measured["l2"], 0.1 * sum((v.astype(np.float64)**2).sum() for v in decayed), rtol=1e-5)
   np.testing.assert_allclose(measured["accuracy"], np.mean(p.argmax(1) == labels[mask]), rtol=1e-6)
   kernel = before["kernel"] - 0.5 * (x.T @ (p - onehot) / len(x) + 0.2 * before["kernel"])
-  bias = before["bias"] - 0.5 * ((p - onehot).mean(0) + 0.2 * before["bias"])
+  bias = before["bias"] - 0.5 * ((p - onehot).mean(0) + 0.2 * all_decay * before["bias"])
   np.testing.assert_allclose(state.params["head"]["kernel"], kernel, rtol=1e-4, atol=1e-6)
   np.testing.assert_allclose(state.params["head"]["bias"], bias, rtol=1e-4, atol=1e-6)
 
