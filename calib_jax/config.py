@@ -19,27 +19,36 @@ from calib_jax.errors import UserError
 
 
 class Family(NamedTuple):
-  """What the ``name`` of a section may be, and which arguments of those functions are not for a config to set."""
+  """What the ``name`` of a section may be, and which arguments of those functions are not for a config to set.
+
+  ``common`` are options of the section whatever its name, with their defaults.
+  """
 
   known: Mapping[str, Callable]
   hidden: tuple[str, ...]
+  common: Mapping[str, object] = {}
 
 
 SECTIONS = {
-  "augmentation": Family(data.AUGMENTATIONS, ("images", "keys")),
-  "model": Family(models.MODELS, ("num_classes", "axis_name", "parent", "name")),
+  "data": Family(data.SOURCES, ("seed", "dir", "path", "corruption", "severity", "_"),
+                 {"dir": "~/tensorflow_datasets", "path": "", "validation_fraction": 0.1, "corruption": "",
+                  "severity": 1}),
+  "augmentation": Family(data.AUGMENTATIONS, ("images", "keys", "labels", "mask", "key", "axis_name", "num_classes")),
+  "model": Family(models.MODELS, ("num_classes", "axis_name", "parent", "name", "dtype"),
+                  {"dtype": "float32"}),
   "loss.primary": Family(losses.PER_EXAMPLE, ("logits", "labels")),
   "loss.secondary": Family({"": lambda: None, **losses.PER_BATCH}, ("logits", "labels", "where", "axis_name")),
 }
 
 CHOICES = {
-  "data.name": data.SOURCES, "training.schedule": ("joint",), "loss.scope": ("global", "device"),
+  "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": ("joint",), "loss.scope": ("global", "device"),
   "optimizer.name": training.OPTIMIZERS, "optimizer.schedule": training.SCHEDULES,
   "model.dtype": ("float32", "bfloat16"),
 }
 
 RANGES = {
   "seed": (0, 2**31 - 1), "num_seeds": (1, 10_000), "data.validation_fraction": (0.001, 0.9),
+  "data.severity": (1, 5),
   "loss.weight": (0, math.inf), "optimizer.learning_rate": (0, math.inf), "optimizer.momentum": (0, 0.9999),
   "optimizer.l2": (0, math.inf), "optimizer.weight_decay": (0, math.inf), "optimizer.decay": (0, 1),
   "optimizer.warmup_epochs": (0, math.inf), "training.batch_size": (1, math.inf),
@@ -88,7 +97,10 @@ def check(config: ConfigDict, num_devices: int) -> None:
     _one_of(f"{key}.name", section.get("name"), calibrators.CALIBRATORS)
     _attempt(key, lambda section=section: calibrators.get(**section))
   # Traced on shapes only: what a loss or model refuses (a depth, a negative exponent) is refused here.
-  _attempt("loss", lambda: jax.eval_shape(training.objective(config.loss), jnp.zeros((2, 3)), jnp.zeros(2, jnp.int32)))
+  soft = config.augmentation.name == "mixup"
+  labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
+  _attempt("augmentation.name mixup, whose labels are mixed" if soft else "loss",
+           lambda: jax.eval_shape(training.objective(config.loss), jnp.zeros((2, 3)), labels))
   model = _attempt("model", lambda: models.get(num_classes=3, **config.model))
   _attempt("model", lambda: jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3))))
 
@@ -128,9 +140,9 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None)
   # An option without a default (avuc's threshold) waits for a number: the dry run of `check` says so if none comes.
   defaults = {p.name: config_dict.placeholder(float) if p.default is p.empty else p.default
               for p in parameters if p.name not in family.hidden}
-  if key == "model":
-    defaults["dtype"] = section.get("dtype", "float32")
-  given = {} if name != section.get("name", "") else {k: v for k, v in section.items() if k != "name"}
+  defaults |= family.common
+  kept = family.common if name != section.get("name", "") else section
+  given = {option: value for option, value in section.items() if option in kept and option != "name"}
   for option, value in given.items():
     _one_of(f"{key}: option", option, defaults)
     if isinstance(defaults[option], float) and isinstance(value, int):

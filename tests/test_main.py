@@ -118,7 +118,7 @@ def test_digits_and_npz_train_without_tensorflow_and_without_figures(tmp_path):
 def cifar100(tmp_path_factory):
   """A tiny CIFAR-100 in the format of TensorFlow Datasets."""
   folder = tmp_path_factory.mktemp("tfds")
-  done = python("tests/write_cifar100.py", folder, tmp_path=folder)
+  done = python("tests/write_tfds.py", folder, "cifar100", tmp_path=folder)
   assert done.returncode == 0, done.stderr
   return folder
 

@@ -1,9 +1,20 @@
 """Where examples come from, their splits and batches, and augmentation on device."""
 
-from calib_jax.data.augmentation import AUGMENTATIONS, crop_flip, none, normalize
+from calib_jax.data.augmentation import (
+  AUGMENTATIONS,
+  build_augmentation,
+  crop_flip,
+  mixup,
+  mixup_inference,
+  none,
+  normalize,
+)
 from calib_jax.data.batches import in_order, steps_per_epoch, training_batch
-from calib_jax.data.sources import SOURCES, digits, load, npz, tfds
-from calib_jax.data.splits import Examples, Splits, stratified
+from calib_jax.data.corruptions import CORRUPTIONS, corrupt
+from calib_jax.data.mixture import gaussian_mixture, mixture_posterior
+from calib_jax.data.sources import SOURCES, load
+from calib_jax.data.splits import Examples, Pool, Splits, held_out, long_tailed, stratified
 
-__all__ = ["AUGMENTATIONS", "SOURCES", "Examples", "Splits", "crop_flip", "digits", "in_order", "load", "none",
-           "normalize", "npz", "steps_per_epoch", "stratified", "tfds", "training_batch"]
+__all__ = ["AUGMENTATIONS", "CORRUPTIONS", "SOURCES", "Examples", "Pool", "Splits", "build_augmentation", "corrupt",
+           "crop_flip", "gaussian_mixture", "held_out", "in_order", "load", "long_tailed", "mixture_posterior", "mixup",
+           "mixup_inference", "none", "normalize", "steps_per_epoch", "stratified", "training_batch"]

@@ -1,14 +1,20 @@
-"""Data sets by name: the embedded digits, a user's own ``.npz``, and TensorFlow Datasets."""
+"""Data sets by name: digits, ``.npz`` files, TensorFlow Datasets, folders, mixtures, and what is made of them."""
 
 from collections.abc import Callable
+import functools
+import inspect
 import logging
 import os
+import pathlib
 import socket
 import urllib.parse
 
 import numpy as np
 
-from calib_jax.data.splits import Examples, Splits, checked, stratified, with_validation
+from calib_jax.data import jpeg
+from calib_jax.data.corruptions import corrupt
+from calib_jax.data.mixture import gaussian_mixture
+from calib_jax.data.splits import Examples, Pool, Splits, checked, long_tailed, stratified, with_validation
 from calib_jax.errors import UserError
 from calib_jax.files import read_npz
 
@@ -16,49 +22,71 @@ from calib_jax.files import read_npz
 TFDS_NAMES = ("cifar10", "cifar100", "fashion_mnist", "kmnist", "mnist", "svhn_cropped")
 
 
-def digits(*, validation_fraction: float, seed: int, **_) -> Splits:
-  """Scikit-learn's 1,797 handwritten digits, 8x8, 10 classes: 20% for test, the rest split further, all stratified.
-
-  ``validation_fraction`` is of what is left after test: 0.25 gives 60/20/20.
-  """
+def digits(*, seed: int, **_) -> Pool:
+  """Scikit-learn's 1,797 handwritten digits, 8x8, 10 classes: a stratified 20% for test."""
   from sklearn.datasets import load_digits
 
   raw = load_digits()
   # Ink from 0 to 16, as the share of 255.
   everything = Examples(np.round(raw.images * (255 / 16)).astype(np.uint8)[..., None], raw.target.astype(np.int32))
   rest, test = stratified(everything.labels, 0.2, seed, salt=1)
-  return with_validation(everything.take(rest), everything.take(test), 10, validation_fraction, seed)
+  return Pool(everything.take(rest), everything.take(test), 10)
 
 
-def npz(*, path: str, validation_fraction: float, seed: int, **_) -> Splits:
+def npz(*, path: str, seed: int, **_) -> Pool:
   """A user's own arrays, from a file of ``numpy.savez``, read without pickle.
 
-  Either ``images_train, labels_train, images_test, labels_test``, or ``images, labels``, of which a stratified 20%
-  become the test split. Images are uint8 ``[N, H, W, C]`` or ``[N, H, W]``; labels integers from 0.
+  Either ``images`` and ``labels``, of which a stratified 20% become the test split, or both of them twice, with
+  ``_train`` and ``_test`` after or before the names (``train_images`` …). Images are uint8 ``[N, H, W, C]`` or
+  ``[N, H, W]``, or a uint8 stream of JPEG bytes with ``offsets`` ``[N + 1]``; labels are integers from 0.
   """
-  whole, given = ("images", "labels"), ("images_train", "labels_train", "images_test", "labels_test")
-  arrays = read_npz(path, whole + given)
-  if arrays.keys() >= set(whole):
-    everything = checked(arrays["images"], arrays["labels"], path)
-    rest, part = stratified(everything.labels, 0.2, seed, salt=1)
-    train, test = everything.take(rest), everything.take(part)
-  elif arrays.keys() >= set(given):
-    train = checked(arrays["images_train"], arrays["labels_train"], path)
-    test = checked(arrays["images_test"], arrays["labels_test"], path)
-    if train.images.shape[1:] != test.images.shape[1:]:
-      raise UserError(f"{path}: training and test images differ in shape: "
-                      f"{train.images.shape[1:]} and {test.images.shape[1:]}.")
+  names = ("images", "labels", "offsets")
+  forms = [("{}",), ("{}_train", "{}_test"), ("train_{}", "test_{}")]
+  arrays = read_npz(path, tuple(split.format(name) for form in forms for split in form for name in names))
+  for form in forms:
+    if all(split.format(name) in arrays for split in form for name in names[:2]):
+      parts = [_part(path, *(arrays.get(split.format(name)) for name in names)) for split in form]
+      break
   else:
-    raise UserError(f"{path} must hold {' and '.join(whole)}, or {', '.join(given)}; "
+    raise UserError(f"{path} must hold images and labels, or images_train, labels_train, images_test, labels_test; "
                     f"of these it holds {', '.join(arrays) or 'none'}.")
+  if len(parts) == 1:
+    rest, part = stratified(parts[0].labels, 0.2, seed, salt=1)
+    parts = [parts[0].take(rest), parts[0].take(part)]
+  train, test = parts
+  if train.images.shape[1:] != test.images.shape[1:]:
+    raise UserError(f"{path}: training and test images differ in shape: "
+                    f"{train.images.shape[1:]} and {test.images.shape[1:]}.")
   num_classes = int(max(train.labels.max(), test.labels.max())) + 1
   if num_classes < 2:
     raise UserError(f"{path}: every label is 0; a classifier needs at least two classes.")
-  return with_validation(train, test, num_classes, validation_fraction, seed)
+  return Pool(train, test, num_classes)
 
 
-def tfds(*, name: str, dir: str, validation_fraction: float, seed: int, **_) -> Splits:
+def _part(path: str, images: np.ndarray, labels: np.ndarray, offsets: np.ndarray | None) -> Examples:
+  if offsets is not None:
+    images = jpeg.decode(jpeg.slices(images, offsets, path), path)
+  return checked(images, labels, path)
+
+
+def tfds(name: str, *, dir: str, **_) -> Pool:
   """A named data set of TensorFlow Datasets, downloaded and prepared under ``dir`` where it is not there yet."""
+  (train, test), num_classes = _from_tfds(name, dir, ["train", "test"])
+  return Pool(train, test, num_classes)
+
+
+def cifar10_corrupted(*, dir: str, corruption: str, severity: int, **_) -> Pool:
+  """CIFAR-10 with the published corrupted images as its test split: ``data.corruption`` at ``data.severity``."""
+  if not corruption:
+    raise UserError("config key data.corruption must name the corruption of cifar10_corrupted, such as brightness.")
+  pool = tfds("cifar10", dir=dir)
+  # TensorFlow Datasets calls two of them by other names.
+  name = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}.get(corruption, corruption)
+  (test,), _ = _from_tfds(f"cifar10_corrupted/{name}_{severity}", dir, ["test"])
+  return pool._replace(test=test)
+
+
+def _from_tfds(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
   try:
     import tensorflow_datasets
   except ImportError as error:
@@ -66,7 +94,10 @@ def tfds(*, name: str, dir: str, validation_fraction: float, seed: int, **_) -> 
                     "pip install 'calib-jax[data]'.") from error
   folder = os.path.expanduser(dir)
   logging.getLogger("absl").setLevel(logging.ERROR)  # It warns of every folder that is not there yet.
-  builder = tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False)
+  try:
+    builder = tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False)
+  except ValueError as error:
+    raise UserError(f"TensorFlow Datasets has no {name!r}.") from error
   if not builder.is_prepared():
     try:
       # Without a network the download would retry for minutes.
@@ -78,21 +109,64 @@ def tfds(*, name: str, dir: str, validation_fraction: float, seed: int, **_) -> 
         f"({type(error).__name__}): prepare it on a machine with a network by `tfds build {name} --data_dir={folder}` "
         "and copy that folder here, or point --config.data.dir at a folder that has it.") from error
   try:
-    arrays = tensorflow_datasets.as_numpy(builder.as_dataset(split=["train", "test"], batch_size=-1))
+    arrays = tensorflow_datasets.as_numpy(builder.as_dataset(split=splits, batch_size=-1))
   except Exception as error:
     raise UserError(f"data set {name!r} in {builder.data_dir} cannot be read ({type(error).__name__}: "
                     f"{str(error).splitlines()[0]}): delete that folder and prepare it again.") from error
-  train, test = (checked(part["image"], part["label"], builder.data_dir) for part in arrays)
-  num_classes = builder.info.features["label"].num_classes
-  return with_validation(train, test, num_classes, validation_fraction, seed)
+  return ([checked(part["image"], part["label"], builder.data_dir) for part in arrays],
+          builder.info.features["label"].num_classes)
 
 
-SOURCES: dict[str, Callable[..., Splits]] = {"digits": digits, "npz": npz, **dict.fromkeys(TFDS_NAMES, tfds)}
+def tiny_imagenet(*, dir: str, **_) -> Pool:
+  """Tiny ImageNet from its folder, ``dir`` or ``dir/tiny-imagenet-200``; its validation images are the test split.
+
+  Classes are in the order of ``wnids.txt``; 64x64 RGB, greyscale ones made RGB.
+  """
+  folder = pathlib.Path(dir).expanduser()
+  if not (folder / "wnids.txt").is_file():
+    folder = folder / "tiny-imagenet-200"
+  try:
+    classes = {wnid: i for i, wnid in enumerate((folder / "wnids.txt").read_text().split())}
+    train = [(path, i) for wnid, i in classes.items()
+             for path in sorted((folder / "train" / wnid / "images").glob("*.JPEG"))]
+    lines = (folder / "val" / "val_annotations.txt").read_text().splitlines()
+    test = [(folder / "val" / "images" / name, classes[wnid]) for name, wnid in (line.split()[:2] for line in lines)]
+    parts = [checked(jpeg.decode([path.read_bytes() for path, _ in part], str(folder)), np.array([i for _, i in part]),
+                     str(folder)) for part in (train, test)]
+  except (OSError, KeyError, ValueError, IndexError) as error:
+    raise UserError(f"tiny_imagenet needs the unpacked tiny-imagenet-200 (wnids.txt, train, val), which {folder} is "
+                    f"not ({type(error).__name__}: {error}): unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip "
+                    "and point --config.data.dir at it.") from error
+  return Pool(*parts, len(classes))
 
 
-def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tensorflow_datasets",
-         path: str = "") -> Splits:
+SOURCES: dict[str, Callable[..., Pool]] = {
+  "digits": digits, "npz": npz, **{name: functools.partial(tfds, name) for name in TFDS_NAMES},
+  "cifar10_corrupted": cifar10_corrupted, "tiny_imagenet": tiny_imagenet, "gaussian_mixture": gaussian_mixture,
+}
+
+
+def _long_tail(source: Callable[..., Pool]) -> Callable[..., Pool]:
+  """``source`` with an option ``imbalance_ratio``, by which its training classes thin out (see ``long_tailed``)."""
+  def thinned(*, seed: int, imbalance_ratio: float = 0.1, **options) -> Pool:
+    pool = source(seed=seed, **options)
+    return pool._replace(train=long_tailed(pool.train, pool.num_classes, imbalance_ratio, seed))
+
+  given = inspect.signature(source).parameters
+  ratio = inspect.signature(thinned).parameters["imbalance_ratio"]
+  thinned.__signature__ = inspect.Signature([*list(given.values())[:-1], ratio, given["_"]])
+  return thinned
+
+
+SOURCES |= {f"{name}_lt": _long_tail(source) for name, source in SOURCES.items()}
+
+
+def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tensorflow_datasets", path: str = "",
+         corruption: str = "", severity: int = 1, **options) -> Splits:
   """The data set ``name`` with its splits, all of it a function of the arguments.
+
+  ``validation_fraction`` is of what is left after test, stratified. ``corruption`` at ``severity`` is of the test
+  split. ``options`` are the source's own, such as ``imbalance_ratio`` of ``cifar10_lt``.
 
   >>> splits = load("digits", seed=0, validation_fraction=0.25)
   >>> [len(part.labels) for part in (splits.train, splits.validation, splits.test)]
@@ -100,4 +174,8 @@ def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tens
   """
   if name not in SOURCES:
     raise UserError(f"data.name must be one of {', '.join(SOURCES)}: got {name!r}.")
-  return SOURCES[name](name=name, seed=seed, validation_fraction=validation_fraction, dir=dir, path=path)
+  pool = SOURCES[name](seed=seed, dir=dir, path=path, corruption=corruption, severity=severity, **options)
+  if corruption and not name.startswith("cifar10_corrupted"):
+    test = pool.test._replace(images=corrupt(pool.test.images, corruption, severity, seed=seed))
+    pool = pool._replace(test=test)
+  return with_validation(pool, validation_fraction, seed)

@@ -37,7 +37,7 @@ def build(config: ConfigDict, splits: data.Splits, devices: list[jax.Device]):
   decays = decayed(opt.decay_norms_and_biases)
   optimizer = optimizers.build(opt.name, rate, momentum=opt.momentum, weight_decay=opt.weight_decay, decays=decays)
   model = models.get(config.model.name, num_classes=splits.num_classes, axis_name=steps.AXIS, **options(config.model))
-  augment = functools.partial(data.AUGMENTATIONS[config.augmentation.name], **options(config.augmentation))
+  augment = data.build_augmentation(num_classes=splits.num_classes, **config.augmentation)
   train_step, predict_step = steps.mapped(
     devices, model=model, optimizer=optimizer, l2=opt.l2, decays=decays, augment=augment,
     loss_fn=objective(config.loss), loss_axis=steps.AXIS if config.loss.scope == "global" else None,

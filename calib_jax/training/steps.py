@@ -39,16 +39,15 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, model:
   ``batch`` is one device's share: ``image`` uint8, ``label``, and ``mask``, False for padding. ``loss_axis`` is the
   mapped axis for a loss of the global batch, or None for the mean over devices of each device's own loss.
   """
-  # A key an example, by its place in the global batch: the same however many devices share it.
-  place = jax.lax.axis_index(AXIS) * len(batch["label"]) + jnp.arange(len(batch["label"]))
   key = jax.random.fold_in(key, state.step)
-  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, place)
-  images = normalize(augment(batch["image"], keys))
+  images, labels, mask, unmix = augment(batch["image"], batch["label"], batch["mask"], key, AXIS)
+  images = normalize(images)
 
   def objective(params):
     logits, updated = model.apply({"params": params, "batch_stats": state.batch_stats}, images, train=True,
-                                  mask=batch["mask"], mutable=["batch_stats"], rngs={"dropout": key})
-    loss, parts = loss_fn(logits, batch["label"], where=batch["mask"], axis_name=loss_axis)
+                                  mask=mask, mutable=["batch_stats"], rngs={"dropout": key})
+    logits = unmix(logits)
+    loss, parts = loss_fn(logits, labels, where=mask, axis_name=loss_axis)
     decayed = zip(jax.tree.leaves(params), jax.tree.leaves(decays(params)), strict=True)
     penalty = l2 * sum(jnp.sum(x**2) for x, decay in decayed if decay)
     return loss + penalty, (logits, updated, {"loss": loss, "l2": penalty, **parts})
@@ -56,8 +55,8 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, model:
   gradients, (logits, updated, measured) = jax.grad(objective, has_aux=True)(state.params)
   # The global loss transposes its psum to a psum: pmean leaves exactly the gradient of the whole batch.
   gradients, measured = jax.lax.pmean((gradients, measured), AXIS)
-  correct = (jnp.argmax(logits, -1) == batch["label"]) & batch["mask"]
-  correct, count = jax.lax.psum((jnp.sum(correct), jnp.sum(batch["mask"])), AXIS)
+  labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels  # Of mixed ones, the larger part.
+  correct, count = jax.lax.psum((jnp.sum((jnp.argmax(logits, -1) == labels) & mask), jnp.sum(mask)), AXIS)
   with jax.numpy_dtype_promotion("standard"):  # Optax mixes integer counts with floats.
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
   state = TrainState(state.step + 1, optax.apply_updates(state.params, updates), updated.get("batch_stats", {}),

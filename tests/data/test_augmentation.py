@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from calib_jax import data
 
@@ -50,3 +51,53 @@ def test_each_image_depends_on_its_own_key_alone():
   whole = data.crop_flip(jnp.asarray(IMAGES), KEYS)
   part = data.crop_flip(jnp.asarray(IMAGES[2:4]), KEYS[2:4])
   np.testing.assert_array_equal(whole[2:4], part)
+
+
+LABELS, MASK = jnp.array([0, 1, 2, 1, 0, 2]), jnp.array([True] * 4 + [False] * 2)
+
+
+def _augmented(name, key=0, **options):
+  augment = data.build_augmentation(name, num_classes=3, padding=0, flip=False, **options)
+  return augment(jnp.asarray(IMAGES), LABELS, MASK, jax.random.key(key), None)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0])
+def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
+  shares, partners = [], set()
+  for key in range(30):
+    images, soft, mask = map(np.asarray, _augmented("mixup", key, alpha=alpha)[:3])
+    np.testing.assert_array_equal(mask, MASK)
+    np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-6)
+    candidates = []
+    for i in range(4):
+      if np.abs(images[i] - IMAGES[i]).max() < 0.01:  # Its own partner, or a share of 1.
+        continue
+      for j in range(4):
+        difference = IMAGES[i].astype(float) - IMAGES[j]
+        if i != j:
+          share = np.sum((images[i] - IMAGES[j]) * difference) / np.sum(difference**2)
+          if np.abs(share * difference + IMAGES[j] - images[i]).max() < 0.01 and 0 <= share <= 1.0001:
+            candidates.append(share)
+            partners.add((i, j))
+            expected = share * np.eye(3)[LABELS[i]] + (1 - share) * np.eye(3)[LABELS[j]]
+            np.testing.assert_allclose(soft[i], expected, atol=1e-3)
+    shares.extend(candidates[:1])
+    np.testing.assert_allclose(candidates, candidates[:1] * len(candidates), atol=1e-3)
+  assert len(partners) == 12 and len(shares) > 20
+  extreme = np.mean([min(s, 1 - s) < 0.1 for s in shares])  # Beta(0.2, 0.2) is mostly near 0 or 1, Beta(1, 1) even.
+  assert extreme > 0.4 if alpha < 1 else extreme < 0.5
+
+
+def test_mixup_inference_recovers_what_a_linear_model_says_of_each_image():
+  weights = jnp.asarray(np.random.default_rng(1).normal(size=(IMAGES[0].size, 3)), jnp.float32)
+  for key in range(10):
+    images, labels, mask, unmix = _augmented("mixup_inference", key)
+    logits = unmix(images.reshape(12, -1) @ weights)
+    own = IMAGES.reshape(6, -1).astype(np.float32) @ weights
+    np.testing.assert_allclose(logits[:6], own, rtol=1e-3, atol=0.2)
+    np.testing.assert_array_equal(labels[:6], LABELS)
+    np.testing.assert_array_equal(mask, jnp.concatenate([MASK, MASK]))
+    for row in range(4):  # The second half are the partners, with their own labels.
+      partner = int(np.argmin(np.abs(np.asarray(own) - np.asarray(logits[6 + row])).sum(1)))
+      np.testing.assert_allclose(logits[6 + row], own[partner], rtol=1e-3, atol=0.2)
+      assert labels[6 + row] == LABELS[partner] and partner < 4

@@ -1,14 +1,32 @@
 """A user's own arrays, TensorFlow Datasets on disk, and one sentence where either is wrong."""
 
+import io
+import json
+
 import numpy as np
+from PIL import Image
 import pytest
 
 from calib_jax import data
 from calib_jax.errors import UserError
+from tests.programs import python
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 6, 5, 3), dtype=np.uint8)
 LABELS = np.arange(60) % 3
+
+
+def _jpegs(images):
+  """Pictures as one stream of JPEG bytes, and where each begins."""
+  files = [io.BytesIO() for _ in images]
+  for image, file in zip(images, files, strict=True):
+    Image.fromarray(image).save(file, "JPEG", quality=95)
+  records = [file.getvalue() for file in files]
+  return (np.frombuffer(b"".join(records), np.uint8), np.cumsum([0, *map(len, records)]),
+          np.stack([np.asarray(Image.open(file).convert("RGB")) for file in files]))
+
+
+STREAM, OFFSETS, DECODED = _jpegs(IMAGES)
 
 
 def _npz(tmp_path, **arrays):
@@ -38,6 +56,16 @@ def test_npz_keeps_a_given_test_split_and_adds_a_channel(tmp_path):
   ({"images": IMAGES, "labels": LABELS.astype(float)}, "labels must be integers .* not float64"),
   ({"images": IMAGES, "labels": LABELS - 1}, "labels must be 0 or more"),
   ({"images": IMAGES, "labels": LABELS * 0}, "every label is 0"),
+  ({"images": IMAGES, "labels": np.append(LABELS[:-1], 9)}, "class 9 has 1 example to train and validate on: too few"),
+  ({"images": STREAM, "labels": LABELS}, "images must be uint8 of shape"),
+  ({"images": STREAM.astype(int), "labels": LABELS, "offsets": OFFSETS}, "a stream of JPEG bytes must be uint8"),
+  ({"images": STREAM, "labels": LABELS, "offsets": OFFSETS[::-1]}, "offsets must rise"),
+  ({"images": STREAM, "labels": LABELS, "offsets": OFFSETS + 1}, "offsets must rise .* at most the"),
+  ({"images": STREAM, "labels": LABELS[1:], "offsets": OFFSETS}, r"labels must be integers of shape \[60\]"),
+  ({"images": np.where(np.arange(len(STREAM)) // 20 == OFFSETS[7] // 20 + 1, 0, STREAM).astype(np.uint8),
+    "labels": LABELS, "offsets": OFFSETS}, "record 7 is not a whole picture"),
+  ({"images": STREAM, "labels": LABELS, "offsets": np.append(OFFSETS[:-1], OFFSETS[-1] - 30)},
+   "record 59 is not a whole picture"),
   ({"images": np.array([{}], dtype=object), "labels": LABELS}, "cannot be read as an .npz of plain arrays"),
 ])
 def test_what_is_wrong_with_an_npz_is_said(tmp_path, arrays, message):
@@ -56,3 +84,121 @@ def test_an_absent_or_damaged_file_is_said(tmp_path):
 def test_an_unknown_name_lists_the_known():
   with pytest.raises(UserError, match="data.name must be one of digits, npz, cifar10"):
     data.load("cifar", seed=0, validation_fraction=0.2)
+
+
+def test_streams_of_jpegs_are_their_pictures_and_grey_ones_become_rgb(tmp_path):
+  grey, offsets, decoded = _jpegs(IMAGES[..., 0])
+  splits = _npz(tmp_path, train_images=STREAM, train_offsets=OFFSETS, train_labels=LABELS.astype(np.uint8),
+                test_images=grey, test_offsets=offsets, test_labels=LABELS)
+  np.testing.assert_array_equal(splits.test.images, decoded)
+  rows = np.concatenate([splits.train.images, splits.validation.images])
+  assert sorted(map(bytes, rows)) == sorted(map(bytes, DECODED))
+
+
+def test_pictures_of_two_sizes_are_refused(tmp_path):
+  other, offsets, _ = _jpegs(IMAGES[:1, :4])
+  with pytest.raises(UserError, match="record 60 is 4x5 where the first is 6x5"):
+    _npz(tmp_path, images=np.append(STREAM, other), offsets=np.append(OFFSETS, OFFSETS[-1] + offsets[1:]),
+         labels=np.append(LABELS, 0))
+
+
+@pytest.mark.parametrize(("num_classes", "each", "expected"), [(10, 5000, 20_431), (100, 500, 19_573)])
+def test_long_tails_have_the_published_sizes(num_classes, each, expected):
+  labels = np.repeat(np.arange(num_classes, dtype=np.int32), each)
+  examples = data.Examples(np.zeros((len(labels), 1, 1, 1), np.uint8), labels)
+  kept = data.long_tailed(examples, num_classes, 0.1, seed=0)
+  counts = np.bincount(kept.labels)
+  assert len(kept.labels) == expected  # 10,215 + 10,216 and 9,786 + 9,787 in the paper.
+  assert counts[0] == each and counts[-1] == each // 10 and (np.diff(counts) <= 0).all()
+
+
+def test_long_tailed_versions_thin_out_training_and_validation_but_not_test():
+  plain, tailed = (data.load(name, seed=3, validation_fraction=0.25) for name in ("digits", "digits_lt"))
+  np.testing.assert_array_equal(plain.test.images, tailed.test.images)
+  counts = np.bincount(np.concatenate([tailed.train.labels, tailed.validation.labels]))
+  first = np.bincount(np.concatenate([plain.train.labels, plain.validation.labels]))[0]
+  np.testing.assert_array_equal(counts, np.floor(first * 0.1 ** (np.arange(10) / 9) + 1e-9))
+  steeper = data.load("digits_lt", seed=3, validation_fraction=0.25, imbalance_ratio=0.05)
+  assert len(steeper.train.labels) < len(tailed.train.labels)
+  with pytest.raises(UserError, match="imbalance_ratio 0.001 asks for 0 examples of class 7"):
+    data.load("digits_lt", seed=3, validation_fraction=0.25, imbalance_ratio=0.001)
+  with pytest.raises(UserError, match=r"imbalance_ratio must be in \[1e-06, 1\]: got 2"):
+    data.load("digits_lt", seed=3, validation_fraction=0.25, imbalance_ratio=2.0)
+
+
+def test_the_held_out_part_is_a_stratified_part_of_training():
+  train = data.load("digits", seed=3, validation_fraction=0.25).train
+  majority, part = data.held_out(train, 0.1, seed=3)
+  rows = np.concatenate([majority.images, part.images])
+  assert sorted(map(bytes, rows)) == sorted(map(bytes, train.images)) and len(part.labels) == 108
+  assert np.abs(np.bincount(part.labels) - 0.1 * np.bincount(train.labels)).max() < 1
+
+
+def test_a_corruption_is_of_the_test_split_alone():
+  plain = data.load("digits", seed=3, validation_fraction=0.25)
+  foggy = data.load("digits", seed=3, validation_fraction=0.25, corruption="fog", severity=4)
+  np.testing.assert_array_equal(foggy.test.images, data.corrupt(plain.test.images, "fog", 4, seed=3))
+  for part in ("train", "validation"):
+    np.testing.assert_array_equal(getattr(foggy, part).images, getattr(plain, part).images)
+
+
+def _tiny_imagenet(folder):
+  (folder / "wnids.txt").write_text("n2\nn1\n")
+  for c, wnid in enumerate(("n2", "n1")):
+    (folder / "train" / wnid / "images").mkdir(parents=True)
+    for i in range(5):
+      image = Image.fromarray(np.full((64, 64, 3), 100 * c + 10 * i, np.uint8))
+      image.save(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG", quality=95)
+  (folder / "val" / "images").mkdir(parents=True)
+  Image.fromarray(np.full((64, 64), 250, np.uint8)).save(folder / "val" / "images" / "val_0.JPEG")
+  (folder / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn1\t0\t0\t62\t62\n")
+
+
+def test_tiny_imagenet_is_read_from_its_folders(tmp_path):
+  (tmp_path / "tiny-imagenet-200").mkdir()
+  _tiny_imagenet(tmp_path / "tiny-imagenet-200")
+  for folder in (tmp_path, tmp_path / "tiny-imagenet-200"):
+    splits = data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(folder))
+    assert splits.num_classes == 2 and splits.train.images.shape == (8, 64, 64, 3)
+    for part in (splits.train, splits.validation):
+      assert all(abs(int(image[9, 9, 0]) // 100 - y) == 0 for image, y in zip(*part, strict=True))
+    assert splits.test.labels.tolist() == [1] and abs(splits.test.images.mean() - 250) < 2
+  (tmp_path / "tiny-imagenet-200" / "train" / "n1" / "images" / "n1_2.JPEG").write_bytes(b"oh")
+  with pytest.raises(UserError, match="record 7 is not a whole picture"):
+    data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(tmp_path))
+
+
+def test_an_absent_tiny_imagenet_says_where_to_get_it(tmp_path):
+  with pytest.raises(UserError, match=r"needs the unpacked tiny-imagenet-200 .* unpack http://cs231n.*data.dir"):
+    data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(tmp_path))
+
+
+READ = """
+import json, sys
+from calib_jax import data
+for name, options in json.loads(sys.argv[2]):
+  splits = data.load(name, seed=0, validation_fraction=0.1, dir=sys.argv[1], **options)
+  print(json.dumps([splits.num_classes, [part.images.shape for part in splits[:3]],
+                    float(splits.test.images.mean()), splits.test.labels.tolist()]))
+"""
+
+
+def test_named_sets_are_read_from_the_format_of_tensorflow_datasets(tmp_path):
+  names = ["cifar10", "cifar100", "svhn_cropped", "fashion_mnist", "cifar10_corrupted/frosted_glass_blur_2"]
+  written = python("tests/write_tfds.py", tmp_path, *names, tmp_path=tmp_path)
+  assert written.returncode == 0, written.stderr
+  asked = [(name, {}) for name in names[:4]] + [("cifar10_corrupted", {"corruption": "glass_blur", "severity": 2}),
+                                               ("cifar10", {"corruption": "brightness", "severity": 5})]
+  done = python("-c", READ, tmp_path, json.dumps(asked), tmp_path=tmp_path)
+  assert done.returncode == 0, done.stderr
+  found = [json.loads(line) for line in done.stdout.splitlines()]
+  assert [row[0] for row in found] == [10, 100, 10, 10, 10, 10]
+  for row, channels, side in zip(found, (3, 3, 3, 1, 3, 3), (32, 32, 32, 28, 32, 32), strict=True):
+    assert row[1] == [[180, side, side, channels], [20, side, side, channels], [50, side, side, channels]]
+    assert sorted(row[3]) == sorted(i % row[0] for i in range(50))
+  assert found[5][2] > found[0][2] + 50
+
+
+def test_the_published_corruptions_must_be_named():
+  with pytest.raises(UserError, match="data.corruption must name the corruption of cifar10_corrupted"):
+    data.sources.cifar10_corrupted(dir="nowhere", corruption="", severity=1)

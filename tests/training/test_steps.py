@@ -36,9 +36,13 @@ SMALL = ("model.name=simple_cnn", "model.channels=(4, 6)", "training.batch_size=
          "augmentation.name=crop_flip", "augmentation.padding=1", "optimizer.l2=0.001")
 
 
-@pytest.mark.parametrize("secondary", ["soft_avuc", "soft_binned_ece", ""])
-def test_one_two_and_eight_devices_train_alike_with_an_uneven_last_batch(secondary):
-  config = _config(*SMALL, f"loss.secondary.name={secondary}")
+@pytest.mark.parametrize("options", [
+  ("loss.secondary.name=soft_avuc",), ("loss.secondary.name=soft_binned_ece",), ("loss.secondary.name=",),
+  ("loss.secondary.name=", "loss.primary.name=cross_entropy", "augmentation.name=mixup"),
+  ("augmentation.name=mixup_inference", "loss.secondary.name=soft_avuc"),
+], ids=lambda options: options[-1].split("=")[-1] or "primary")
+def test_one_two_and_eight_devices_train_alike_with_an_uneven_last_batch(options):
+  config = _config(*SMALL, *options)
   results = [training.train(config, _tiny(), seed=3, devices=jax.devices()[:n]) for n in (1, 2, 8)]
   (one, logits_one), *others = results
   assert int(one.step) == 6
@@ -61,8 +65,9 @@ def _one_step(devices, mask, l2=0.0, learning_rate=0.5, decays=models.decay_mask
   """Plain gradient descent on a linear model: what a step must do is then known in closed form."""
   model = models.get("mlp", num_classes=3, hidden=(), axis_name=steps.AXIS)
   train_step, predict_step = steps.mapped(
-    devices, model=model, optimizer=optax.sgd(learning_rate), l2=l2, decays=decays, augment=data.none,
-    loss_axis=steps.AXIS, loss_fn=losses.composite("cross_entropy"), normalize=lambda x: x.astype(jnp.float32) / 255)
+    devices, model=model, optimizer=optax.sgd(learning_rate), l2=l2, decays=decays,
+    augment=data.build_augmentation("none", num_classes=3), loss_axis=steps.AXIS,
+    loss_fn=losses.composite("cross_entropy"), normalize=lambda x: x.astype(jnp.float32) / 255)
   state = steps.init_state(model, optax.sgd(learning_rate), (2, 2, 1), seed=0)
   state = state._replace(params=jax.tree.map(lambda x: x + 0.3, state.params))  # Biases start at 0.
   images = np.random.default_rng(2).integers(0, 256, (8, 2, 2, 1), dtype=np.uint8)

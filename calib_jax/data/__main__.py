@@ -1,0 +1,86 @@
+"""Shows the data set of a config: splits, counts, normalisation, and a picture of 64 augmented training images.
+
+python -m calib_jax.data --config=configs/cifar100_savuc.py --picture=data.png
+"""
+
+import argparse
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import config as run_config
+from calib_jax import data
+from calib_jax.errors import UserError
+
+
+def main(arguments: list[str]) -> int:
+  """Runs the command line; returns the exit code: 0, or 2 for a mistake that the user can mend."""
+  parser = argparse.ArgumentParser(prog="python -m calib_jax.data", description=__doc__.splitlines()[0],
+                                   allow_abbrev=False)
+  parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py")
+  parser.add_argument("--picture", type=pathlib.Path, default=pathlib.Path("data.png"), help="the PNG to write")
+  options, overrides = parser.parse_known_args(arguments)
+  try:
+    config = run_config.load(options.config, overrides)
+    run_config.check(config, num_devices=1)
+    splits = data.load(seed=config.seed, **config.data)
+    print(describe(splits))
+    draw(augmented(config, splits), options.picture)
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  print(f"\n{options.picture} shows 64 training images after {config.augmentation.name}")
+  return 0
+
+
+def describe(splits: data.Splits) -> str:
+  """Splits with their sizes, shapes and counts per class, and what images are normalised by."""
+  lines = ["split       examples  image         of each class"]
+  for name, part in zip(("train", "validation", "test"), splits[:3], strict=True):
+    counts = np.bincount(part.labels, minlength=splits.num_classes)
+    shape = "x".join(map(str, part.images.shape[1:]))
+    lines.append(f"{name:10}  {len(part.labels):8,}  {shape:12}  {_counts(counts)}")
+  for name, values in (("mean", splits.mean), ("deviation", splits.std)):
+    lines.append(f"{name} of train / 255, by channel: {', '.join(f'{v:.4f}' for v in values)}")
+  return "\n".join(lines)
+
+
+def _counts(counts: np.ndarray) -> str:
+  if len(counts) <= 12:
+    return " ".join(f"{c:,}" for c in counts)
+  return f"{counts.min():,} to {counts.max():,} ({len(counts)} classes, {np.sum(counts == 0)} absent)"
+
+
+def augmented(config, splits: data.Splits) -> np.ndarray:
+  """64 training images of the first epoch after augmentation, grey levels ``[64, H, W, C]``."""
+  batch = data.training_batch(splits.train, 0, batch_size=64, num_devices=1, seed=config.seed)
+  augment = data.build_augmentation(num_classes=splits.num_classes, **config.augmentation)
+  image, label, mask = (jnp.asarray(batch[key][0]) for key in ("image", "label", "mask"))
+  images = jax.jit(lambda *x: augment(*x, jax.random.key(config.seed), None).images)(image, label, mask)
+  return np.round(np.asarray(images[:64])).astype(np.uint8)
+
+
+def draw(images: np.ndarray, path: pathlib.Path) -> None:
+  """Writes images as a PNG of eight rows, enlarged to be looked at. UserError where that cannot be."""
+  try:
+    from PIL import Image
+  except ImportError as error:
+    raise UserError("the picture needs Pillow: pip install 'calib-jax[report]'.") from error
+  images = images[..., [0, 0, 0]] if images.shape[-1] not in (1, 3) else images
+  bordered = np.pad(images, ((0, 64 - len(images)), (1, 1), (1, 1), (0, 0)), constant_values=255)
+  height, width, channels = bordered.shape[1:]
+  rows = bordered.reshape(8, 8, height, width, channels).transpose(0, 2, 1, 3, 4)
+  sheet = rows.reshape(8 * height, 8 * width, channels)
+  scale = max(1, 800 // max(sheet.shape[:2]))
+  sheet = sheet.repeat(scale, 0).repeat(scale, 1)
+  try:
+    Image.fromarray(sheet if channels == 3 else sheet[..., 0]).save(path)
+  except (OSError, ValueError) as error:
+    raise UserError(f"--picture: {path} cannot be written ({error}).") from error
+
+
+if __name__ == "__main__":
+  sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""JPEG bytes to arrays."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+import io
+import itertools
+
+import numpy as np
+
+from calib_jax.errors import UserError
+
+
+def decode(records: Sequence[bytes], source: str) -> np.ndarray:
+  """The pictures in ``records``, all of one size, as uint8 ``[N, H, W, 3]``; grey ones become RGB.
+
+  UserError, naming ``source`` and the record, where one cannot be decoded or differs in size.
+  """
+  from PIL import Image
+
+  def one(numbered):
+    number, record = numbered
+    try:
+      with Image.open(io.BytesIO(record)) as picture:
+        return np.asarray(picture.convert("RGB"))
+    except Exception as error:  # Pillow raises many kinds for damaged bytes.
+      raise UserError(f"{source}: record {number:,} is not a whole picture ({error}).") from error
+
+  with ThreadPoolExecutor() as pool:
+    images = list(pool.map(one, enumerate(records)))
+  for number, image in enumerate(images):
+    if image.shape != images[0].shape:
+      raise UserError(f"{source}: record {number:,} is {image.shape[0]}x{image.shape[1]} where the first is "
+                      f"{images[0].shape[0]}x{images[0].shape[1]}: all pictures must have one size.")
+  return np.stack(images)
+
+
+def slices(stream: np.ndarray, offsets: np.ndarray, source: str) -> list[bytes]:
+  """Record i of a byte stream, ``stream[offsets[i]:offsets[i + 1]]``. UserError where offsets do not fit it."""
+  if stream.dtype != np.uint8 or stream.ndim != 1 or offsets.ndim != 1 or not np.issubdtype(offsets.dtype, np.integer):
+    raise UserError(f"{source}: a stream of JPEG bytes must be uint8 [bytes] with integer offsets [N + 1]: got "
+                    f"{stream.dtype} of shape {stream.shape} and {offsets.dtype} of shape {offsets.shape}.")
+  if len(offsets) < 2 or offsets[0] < 0 or (np.diff(offsets) <= 0).any() or offsets[-1] > len(stream):
+    raise UserError(f"{source}: offsets must rise from 0 to at most the {len(stream):,} bytes of the stream.")
+  return [stream[a:b].tobytes() for a, b in itertools.pairwise(offsets)]

@@ -1,0 +1,11 @@
+"""CIFAR-100-LT, DenseNet-40: as Jung et al. 2023 train.
+
+Run: python main.py --config=configs/cifar100_lt_densenet40.py --workdir=runs/cifar100_lt_densenet40
+"""
+
+from configs import recipes
+
+
+def get_config():
+  """The setting of ``recipes.long_tailed`` with cross entropy; change config.loss for another."""
+  return recipes.long_tailed("cifar100_lt", "densenet40", learning_rate=0.01, weight_decay=1e-4)

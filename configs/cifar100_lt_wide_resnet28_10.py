@@ -1,0 +1,11 @@
+"""CIFAR-100-LT, WRN-28-10: as Jung et al. 2023 train.
+
+Run: python main.py --config=configs/cifar100_lt_wide_resnet28_10.py --workdir=runs/cifar100_lt_wide_resnet28_10
+"""
+
+from configs import recipes
+
+
+def get_config():
+  """The setting of ``recipes.long_tailed`` with cross entropy; change config.loss for another."""
+  return recipes.long_tailed("cifar100_lt", "wide_resnet28_10", learning_rate=0.1, weight_decay=5e-4)

@@ -1,0 +1,12 @@
+"""CIFAR-10, DenseNet-40: a network of Jung et al. 2023, who take its logits from others;
+trained as those of Komisarenko & Kull 2024.
+
+Run: python main.py --config=configs/cifar10_densenet40.py --workdir=runs/cifar10_densenet40
+"""
+
+from configs import recipes
+
+
+def get_config():
+  """The setting of ``recipes.focal`` with cross entropy; change config.loss for another."""
+  return recipes.focal("cifar10", "densenet40")

@@ -1,0 +1,11 @@
+"""CIFAR-10-LT, ResNet-110 with stochastic depth: as Jung et al. 2023 train.
+
+Run: python main.py --config=configs/cifar10_lt_resnet110_stochastic_depth.py --workdir=runs/cifar10_lt_resnet110_sd
+"""
+
+from configs import recipes
+
+
+def get_config():
+  """The setting of ``recipes.long_tailed`` with cross entropy; change config.loss for another."""
+  return recipes.long_tailed("cifar10_lt", "resnet110_stochastic_depth", learning_rate=0.04, weight_decay=1e-4)

@@ -1,0 +1,71 @@
+"""How each paper trains: what configs of its data sets and models share. Losses are for the command line to change."""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+
+def _config(data: str, model: str, num_epochs: int, batch_size: int, l2: float) -> ConfigDict:
+  """SGD with momentum 0.9 from 0.1, random crops and flips, L2 of all parameters; a tenth of training to validate."""
+  config = common.get_config()
+  config.data = dict(name=data, dir="~/tensorflow_datasets", path="", validation_fraction=0.1)
+  config.augmentation = dict(name="crop_flip", padding=4, flip=True)
+  config.model = dict(name=model, dtype="float32")
+  config.optimizer.l2 = l2 / 2  # Of a "weight decay" in the gradient, l2 / 2 is the coefficient in the loss.
+  config.optimizer.decay_norms_and_biases = True
+  config.optimizer.schedule = "piecewise"
+  config.training.batch_size = batch_size
+  config.training.num_epochs = num_epochs
+  return config
+
+
+def focal(data: str, model: str) -> ConfigDict:
+  """CIFAR of Komisarenko & Kull 2024, Section 5, and of the papers that follow Mukhoti et al. 2020.
+
+  350 epochs of batches of 128, the rate a tenth from epochs 150 and 250 on, weight decay 5e-4. Tiny ImageNet: 100
+  epochs of batches of 64, from 40 and 60 on.
+  """
+  tiny = data == "tiny_imagenet"
+  config = _config(data, model, 100 if tiny else 350, 64 if tiny else 128, 5e-4)
+  config.optimizer.decay = 0.1
+  config.optimizer.boundaries = (0.4, 0.6) if tiny else (150 / 350, 250 / 350)
+  return config
+
+
+def reweighted_risk(data: str, model: str) -> ConfigDict:
+  """Zhou et al. 2025, Appendix: batches of 128, a fifth of the rate from epochs 60, 120 and 160 on, weight decay 5e-4.
+
+  200 epochs on CIFAR-10 and 250 on CIFAR-100.
+  """
+  num_epochs = 250 if data == "cifar100" else 200
+  config = _config(data, model, num_epochs, 128, 5e-4)
+  config.optimizer.boundaries = tuple(epoch / num_epochs for epoch in (60, 120, 160))
+  return config
+
+
+def transformer(data: str, model: str) -> ConfigDict:
+  """Zhou et al. 2025, Appendix: AdamW, rate 1e-4 along a cosine, weight decay 5e-4, 90 epochs of batches of 256.
+
+  The paper starts from weights made for 224x224 images; these train from scratch on images as they are, in patches of 8
+  (ViT) and 4 (Swin) pixels.
+  """
+  config = _config(data, model, 90, 256, 0.0)
+  config.optimizer.name = "adamw"
+  config.optimizer.learning_rate = 1e-4
+  config.optimizer.weight_decay = 5e-4
+  config.optimizer.schedule = "cosine"
+  config.model.patch_size = 8 if model == "vit_small" else 4
+  return config
+
+
+def long_tailed(data: str, model: str, learning_rate: float, weight_decay: float) -> ConfigDict:
+  """Jung et al. 2023, Appendix C and Table 4: 200 epochs of batches of 128; half of the long tail is for validation.
+
+  The schedule is not printed: a tenth of the rate from 50% and 75% of the run on, as is usual for these networks.
+  """
+  config = _config(data, model, 200, 128, weight_decay)
+  config.data.validation_fraction = 0.5
+  config.optimizer.learning_rate = learning_rate
+  config.optimizer.decay = 0.1
+  config.optimizer.boundaries = (0.5, 0.75)
+  return config

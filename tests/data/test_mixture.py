@@ -1,0 +1,82 @@
+"""Gaussian mixtures: the posterior is the truth, also after rounding, whatever the options."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import data, metrics
+from calib_jax.errors import UserError
+
+OPTIONS = [{}, {"num_classes": 2, "dimensions": 1, "separation": 1.0}, {"num_classes": 30, "dimensions": 3},
+           {"imbalance": 0.05, "label_noise": 0.2}, {"separation": 12.0, "num_classes": 3, "dimensions": 2}]
+
+
+def _drawn(**options):
+  pool = data.gaussian_mixture(seed=1, num_examples=20_000, **options)
+  return pool, data.mixture_posterior(pool.train.images, seed=1, **options)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_calibration_errors_of_the_true_posterior_are_within_sampling_of_none(options):
+  pool, posterior = _drawn(**options)
+  probs, labels = posterior.astype(np.float32), pool.train.labels
+  rng = np.random.default_rng(0)
+
+  def errors(labels, probs=probs):
+    return np.array([metric(probs, labels) for metric in (
+      metrics.expected_calibration_error, metrics.adaptive_calibration_error, metrics.nll)])
+
+  # What the same error is of labels drawn from the posterior.
+  drawn = [(posterior.cumsum(1) < rng.uniform(size=(len(labels), 1))).sum(1).clip(0, pool.num_classes - 1)
+           for _ in range(60)]
+  sampled = np.stack([errors(y) for y in drawn])
+  low, high = sampled.min(0), sampled.max(0)
+  slack = 0.5 * (high - low) + 1e-6
+  assert (errors(labels) >= low - slack).all() and (errors(labels) <= high + slack).all(), (errors(labels), low, high)
+  if options.get("separation", 3) < 12:
+    sharper = probs**2 / (probs**2).sum(1, keepdims=True)
+    assert errors(labels, sharper)[0] > 2 * high[0]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_posterior_is_bayes_rule_for_masses_that_round_to_a_grey_level(options):
+  pool, posterior = _drawn(**options)
+  k, d = options.get("num_classes", 10), options.get("dimensions", 16)
+  from calib_jax.data.mixture import _means  # The only thing that is drawn and not returned.
+
+  means = _means(1, k, d, options.get("separation", 3.0))
+  if d >= k - 1:
+    apart = np.linalg.norm(means[:, None] - means[None], axis=-1)[~np.eye(k, dtype=bool)]
+    np.testing.assert_allclose(apart, options.get("separation", 3.0), rtol=1e-9)
+  priors = options.get("imbalance", 1.0) ** (np.arange(k) / (k - 1))
+  for image, p in zip(pool.train.images[:20], posterior[:20], strict=True):
+    v = image.ravel().astype(float)
+    mass = stats.norm.cdf(v[None] + 0.5, 128 + 16 * means, 16) - stats.norm.cdf(v[None] - 0.5, 128 + 16 * means, 16)
+    joint = priors / priors.sum() * mass.prod(1)
+    noise = options.get("label_noise", 0.0)
+    if joint.max() > 1e-200:
+      np.testing.assert_allclose((1 - noise) * joint / joint.sum() + noise / k, p, atol=1e-6)
+
+
+def test_classes_are_as_frequent_as_asked():
+  pool, _ = _drawn(imbalance=0.1)
+  shares = np.bincount(pool.train.labels, minlength=10) / len(pool.train.labels)
+  expected = 0.1 ** (np.arange(10) / 9)
+  np.testing.assert_allclose(shares, expected / expected.sum(), atol=0.01)
+
+
+def test_edges_hold_what_lies_beyond():
+  images = np.zeros((2, 1, 4, 1), np.uint8)
+  images[1] = 255
+  found = data.mixture_posterior(images, seed=0, num_classes=3, dimensions=4)
+  assert np.isfinite(found).all()
+  np.testing.assert_allclose(found.sum(1), 1)
+
+
+def test_it_trains_like_any_other_data_set_and_refuses_what_cannot_be():
+  splits = data.load("gaussian_mixture", seed=0, validation_fraction=0.1, num_examples=1000, num_classes=4)
+  assert splits.train.images.shape == (720, 1, 16, 1) and len(splits.test.labels) == 200
+  for option, value in (("num_classes", 1), ("num_examples", 20), ("dimensions", 0), ("separation", -1.0),
+                        ("imbalance", 0.0), ("label_noise", 1.5)):
+    with pytest.raises(UserError, match=f"data.{option} must be in"):
+      data.load("gaussian_mixture", seed=0, validation_fraction=0.1, **{option: value})
