@@ -108,8 +108,10 @@ def check(config: ConfigDict, num_devices: int) -> None:
 def _from_file(path: str) -> ConfigDict:
   file = pathlib.Path(path)
   if not file.is_file():
-    known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in ("__init__", "common"))
-    raise UserError(f"--config: there is no file {path!r}; there are {', '.join(known) or 'none in configs/'}.")
+    known = sorted(str(p) for p in pathlib.Path("configs").glob("*_*.py") if p.stem != "__init__")
+    near = difflib.get_close_matches(path, known, n=3) or known[:3]
+    raise UserError(f"--config: there is no file {path!r}; "
+                    + (f"configs/ has {len(known)}, such as {', '.join(near)}." if known else "none is in configs/."))
   spec = importlib.util.spec_from_file_location("run_config", file)
   module = importlib.util.module_from_spec(spec)
   try:

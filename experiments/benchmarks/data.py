@@ -1,0 +1,90 @@
+"""Examples a second of the in-memory data path, beside those that a step of WRN-28-10 takes on the same device.
+
+Run: python -m experiments.benchmarks.data
+
+Batches of 512 of 50,000 uint8 images of 32x32x3, random, in the shapes of CIFAR: the host alone (which examples, and
+their copy), then also the transfer, normalisation and augmentation on the device. The step is one of cross entropy in
+the dtype given, its gradient but no optimizer, on batches of --step-batch.
+"""
+
+import argparse
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import data, losses, models
+
+BATCH = 512
+MEAN, STD = np.full(3, 0.5, np.float32), np.full(3, 0.25, np.float32)
+
+
+def rate(function, examples: int, *, budget: float = 5.0) -> float:
+  """Examples a second of calls of ``function(number of the call)``, after one that is not counted."""
+  jax.block_until_ready(function(0))
+  start, calls, last = time.perf_counter(), 0, None
+  while calls < 3 or time.perf_counter() - start < budget:
+    calls += 1
+    last = function(calls)
+  jax.block_until_ready(last)
+  return calls * examples / (time.perf_counter() - start)
+
+
+def feeds() -> dict:
+  """The ways to a batch, by name: functions of the step's number."""
+  rng = np.random.default_rng(0)
+  examples = data.Examples(rng.integers(0, 256, (50_000, 32, 32, 3), dtype=np.uint8),
+                           rng.integers(0, 10, 50_000).astype(np.int32))
+
+  def host(step):
+    return data.training_batch(examples, step, batch_size=BATCH, num_devices=1, seed=0)
+
+  def augmented(name):
+    augment = data.build_augmentation(name, num_classes=10)
+
+    @jax.jit
+    def prepare(image, label, mask, step):
+      found = augment(image, label, mask, jax.random.fold_in(jax.random.key(0), step), None)
+      return data.normalize(found.images, MEAN, STD), found.labels
+
+    return lambda step: prepare(*(host(step)[key][0] for key in ("image", "label", "mask")), step)
+
+  return {"host": host, **{f"host, device, {name}": augmented(name) for name in data.AUGMENTATIONS}}
+
+
+def step_rate(batch_size: int, dtype: str) -> float:
+  """Examples a second of the gradient of cross entropy of WRN-28-10."""
+  model = models.get("wide_resnet28_10", num_classes=10, dtype=dtype)
+  images, labels = jnp.zeros((batch_size, 32, 32, 3)), jnp.zeros(batch_size, jnp.int32)
+  variables = jax.jit(model.init)(jax.random.key(0), images)
+
+  @jax.jit
+  def gradient(params):
+    def loss(params):
+      logits, _ = model.apply({**variables, "params": params}, images, train=True, mutable=["batch_stats"])
+      return jnp.mean(losses.cross_entropy(logits, labels))
+
+    return jax.grad(loss)(params)
+
+  return rate(lambda _: gradient(variables["params"]), batch_size)
+
+
+def main() -> None:
+  """Prints the table."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--step-batch", type=int, default=16)
+  parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+  args = parser.parse_args()
+  print(f"{jax.devices()[0].device_kind}, JAX {jax.__version__}")
+  step = step_rate(args.step_batch, args.dtype)
+  print(f"\nWRN-28-10 step, batch {args.step_batch}, {args.dtype}: {step:,.1f} examples/s\n")
+  print("| path | examples/s | of a step's |")
+  print("|---|---|---|")
+  for name, feed in feeds().items():
+    found = rate(feed, BATCH)
+    print(f"| {name} | {found:,.0f} | {found / step:,.0f}x |", flush=True)
+
+
+if __name__ == "__main__":
+  main()
