@@ -7,6 +7,7 @@ Any field of the config can be changed on the command line: --config.training.nu
 
 import argparse
 import contextlib
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -54,6 +55,7 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> None:
   methods = {method_name(config): (config, workdir)}
   if config.compare_with_cross_entropy:
     methods = {CROSS_ENTROPY: (plain_cross_entropy(config), workdir / "baseline"), **methods}
+  load_splits(config, config.seed)  # What is wrong with the data is said before anything is written.
   write_config(config, workdir)
   if not training.EVENTS:
     say(training.NO_EVENTS)
@@ -87,17 +89,27 @@ def seeds(config: ConfigDict) -> range:
   return range(config.seed, config.seed + config.num_seeds)
 
 
+def load_splits(config: ConfigDict, seed: int) -> data.Splits:
+  """The config's data set; that of the last call is kept."""
+  return _load(seed, tuple(sorted(config.data.items())))
+
+
+@functools.lru_cache(maxsize=1)
+def _load(seed: int, options: tuple) -> data.Splits:
+  return data.load(seed=seed, **dict(options))
+
+
 def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str) -> None:
   """Trains one model a seed; leaves metrics, checkpoints and predictions in ``folder``."""
   predictions = folder / "predictions"
   predictions.mkdir(parents=True, exist_ok=True)
   log = training.MetricLog(folder)
   for i, seed in enumerate(seeds(config)):
-    splits = data.load(seed=seed, **config.data)
+    splits = load_splits(config, seed)
     label = f"{method}, seed {seed} ({i + 1}/{config.num_seeds})"
-    state, logits = training.train(config, splits, seed=seed, log=log, label=label)
-    for name, part in (("validation", splits.validation), ("test", splits.test)):
-      evaluation.save(predictions / f"{name}_seed{seed}.npz", logits[name], part.labels)
+    state, found = training.train(config, splits, seed=seed, log=log, label=label)
+    for name, (logits, labels) in found.items():
+      evaluation.save(predictions / f"{name}_seed{seed}.npz", logits, labels)
     training.save(folder / "checkpoints" / f"seed{seed}", state)
   log.close()
 

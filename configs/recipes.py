@@ -69,3 +69,16 @@ def long_tailed(data: str, model: str, learning_rate: float, weight_decay: float
   config.optimizer.decay = 0.1
   config.optimizer.boundaries = (0.5, 0.75)
   return config
+
+
+def imagenet(model: str) -> ConfigDict:
+  """The usual ImageNet recipe: 90 epochs of batches of 256 at 0.1, 5 of warm-up, a tenth from 30, 60 and 80 on."""
+  config = _config("imagenet2012", model, 90, 256, 1e-4)
+  config.data.validation_fraction = 0.02
+  config.augmentation = dict(name="none")  # Random resized crops come with the stream.
+  config.model.stem = "imagenet"
+  config.optimizer.decay = 0.1
+  config.optimizer.boundaries = (30 / 90, 60 / 90, 80 / 90)
+  config.optimizer.warmup_epochs = 5
+  config.optimizer.decay_norms_and_biases = False
+  return config

@@ -43,8 +43,8 @@ def validate(settings: dict) -> np.ndarray:
   config = run_config.load("configs/digits_savuc.py", [f"--config.{key}={value}" for key, value in settings.items()])
   found = []
   for seed in SEEDS:
-    _, logits = training.train(config, splits(seed), seed=seed, label=f"{settings}, seed {seed}")
-    found.append(scores(logits["validation"], splits(seed).validation.labels))
+    _, predictions = training.train(config, splits(seed), seed=seed, label=f"{settings}, seed {seed}")
+    found.append(scores(*predictions["validation"]))
   return np.mean(found, axis=0)
 
 

@@ -12,7 +12,7 @@ from calib_jax import data, models
 CONFIGS = sorted(path for path in pathlib.Path("configs").glob("*.py")
                  if path.stem not in ("__init__", "common", "recipes"))
 SHAPES = {"digits": ((8, 8, 1), 10), "cifar10": ((32, 32, 3), 10), "cifar100": ((32, 32, 3), 100),
-          "tiny_imagenet": ((64, 64, 3), 200)}
+          "tiny_imagenet": ((64, 64, 3), 200), "imagenet2012": ((224, 224, 3), 1000)}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

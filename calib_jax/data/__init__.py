@@ -9,12 +9,20 @@ from calib_jax.data.augmentation import (
   none,
   normalize,
 )
-from calib_jax.data.batches import in_order, steps_per_epoch, training_batch
+from calib_jax.data.batches import (
+  image_shape,
+  in_order,
+  num_examples,
+  steps_per_epoch,
+  training_batch,
+  training_batches,
+)
 from calib_jax.data.corruptions import CORRUPTIONS, corrupt
 from calib_jax.data.mixture import gaussian_mixture, mixture_posterior
 from calib_jax.data.sources import SOURCES, load
 from calib_jax.data.splits import Examples, Pool, Splits, held_out, long_tailed, stratified
 
 __all__ = ["AUGMENTATIONS", "CORRUPTIONS", "SOURCES", "Examples", "Pool", "Splits", "build_augmentation", "corrupt",
-           "crop_flip", "gaussian_mixture", "held_out", "in_order", "load", "long_tailed", "mixture_posterior", "mixup",
-           "mixup_inference", "none", "normalize", "steps_per_epoch", "stratified", "training_batch"]
+           "crop_flip", "gaussian_mixture", "held_out", "image_shape", "in_order", "load", "long_tailed",
+           "mixture_posterior", "mixup", "mixup_inference", "none", "normalize", "num_examples", "steps_per_epoch",
+           "stratified", "training_batch", "training_batches"]

@@ -11,7 +11,7 @@ import urllib.parse
 
 import numpy as np
 
-from calib_jax.data import jpeg
+from calib_jax.data import jpeg, streaming
 from calib_jax.data.corruptions import corrupt
 from calib_jax.data.mixture import gaussian_mixture
 from calib_jax.data.splits import Examples, Pool, Splits, checked, long_tailed, stratified, with_validation
@@ -140,7 +140,7 @@ def tiny_imagenet(*, dir: str, **_) -> Pool:
   return Pool(*parts, len(classes))
 
 
-SOURCES: dict[str, Callable[..., Pool]] = {
+SOURCES: dict[str, Callable[..., "Pool | streaming.StreamPool"]] = {
   "digits": digits, "npz": npz, **{name: functools.partial(tfds, name) for name in TFDS_NAMES},
   "cifar10_corrupted": cifar10_corrupted, "tiny_imagenet": tiny_imagenet, "gaussian_mixture": gaussian_mixture,
 }
@@ -159,6 +159,7 @@ def _long_tail(source: Callable[..., Pool]) -> Callable[..., Pool]:
 
 
 SOURCES |= {f"{name}_lt": _long_tail(source) for name, source in SOURCES.items()}
+SOURCES["imagenet2012"] = streaming.imagenet2012
 
 
 def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tensorflow_datasets", path: str = "",
@@ -175,6 +176,9 @@ def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tens
   if name not in SOURCES:
     raise UserError(f"data.name must be one of {', '.join(SOURCES)}: got {name!r}.")
   pool = SOURCES[name](seed=seed, dir=dir, path=path, corruption=corruption, severity=severity, **options)
+  if isinstance(pool, streaming.StreamPool):
+    train, validation = streaming.split(pool.train, validation_fraction, seed)
+    return Splits(train, validation, pool.test, pool.num_classes, streaming.MEAN, streaming.STD)
   if corruption and not name.startswith("cifar10_corrupted"):
     test = pool.test._replace(images=corrupt(pool.test.images, corruption, severity, seed=seed))
     pool = pool._replace(test=test)

@@ -1,10 +1,13 @@
 """Examples, and splits that depend on nothing but the labels and a seed."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from calib_jax.errors import UserError
+
+if TYPE_CHECKING:
+  from calib_jax.data.streaming import Stream
 
 
 class Examples(NamedTuple):
@@ -27,11 +30,14 @@ class Pool(NamedTuple):
 
 
 class Splits(NamedTuple):
-  """A data set: disjoint splits, the number of classes, and the mean and deviation of ``train / 255`` by channel."""
+  """A data set: disjoint splits, the number of classes, and the mean and deviation of ``train / 255`` by channel.
 
-  train: Examples
-  validation: Examples
-  test: Examples
+  Splits that are too large for memory are streams (see ``streaming``).
+  """
+
+  train: "Examples | Stream"
+  validation: "Examples | Stream"
+  test: "Examples | Stream"
   num_classes: int
   mean: np.ndarray
   std: np.ndarray

@@ -29,11 +29,12 @@ def options(section: ConfigDict) -> dict:
 
 def build(config: ConfigDict, splits: data.Splits, devices: list[jax.Device]):
   """``(model, optimizer, train_step, predict_step)`` as the config says, the steps mapped over ``devices``."""
-  total = num_steps(config, len(splits.train.labels))
+  size = data.num_examples(splits.train)
+  total = num_steps(config, size)
   opt = config.optimizer
   rate = optimizers.schedule(
     opt.schedule, opt.learning_rate, total, boundaries=tuple(opt.boundaries), decay=opt.decay,
-    warmup_steps=opt.warmup_epochs * data.steps_per_epoch(len(splits.train.labels), config.training.batch_size))
+    warmup_steps=opt.warmup_epochs * data.steps_per_epoch(size, config.training.batch_size))
   decays = decayed(opt.decay_norms_and_biases)
   optimizer = optimizers.build(opt.name, rate, momentum=opt.momentum, weight_decay=opt.weight_decay, decays=decays)
   model = models.get(config.model.name, num_classes=splits.num_classes, axis_name=steps.AXIS, **options(config.model))
@@ -57,32 +58,37 @@ def objective(loss: ConfigDict) -> Callable:
   return losses.composite(primary, secondary, loss.weight)
 
 
-def predict(predict_step: Callable, state: steps.TrainState, examples: data.Examples, batch_size: int,
-            num_devices: int) -> np.ndarray:
-  """Logits ``[N, K]`` of every example, in order, padding cut off."""
-  batches = data.in_order(examples, batch_size, num_devices)
-  logits = [predict_step(state, {"image": batch["image"]}) for batch in batches]
-  return np.concatenate([np.asarray(x).reshape(-1, x.shape[-1]) for x in logits])[: len(examples.labels)]
+def predict(predict_step: Callable, state: steps.TrainState, part, batch_size: int,
+            num_devices: int) -> tuple[np.ndarray, np.ndarray]:
+  """Logits ``[N, K]`` and labels ``[N]`` of every example of a split, in order, padding cut off."""
+  found = [(predict_step(state, {"image": batch["image"]}), batch["label"])
+           for batch in data.in_order(part, batch_size, num_devices)]
+  logits, labels = ([np.asarray(x) for x in column] for column in zip(*found, strict=True))
+  number = data.num_examples(part)
+  return (np.concatenate([x.reshape(-1, x.shape[-1]) for x in logits])[:number],
+          np.concatenate([x.reshape(-1) for x in labels])[:number])
 
 
 def train(config: ConfigDict, splits: data.Splits, *, seed: int, devices: list[jax.Device] | None = None,
-          log: MetricLog | None = None, label: str = "train") -> tuple[steps.TrainState, dict[str, np.ndarray]]:
-  """Trains one model from ``seed``; returns its state and the logits of the validation and test splits.
+          log: MetricLog | None = None,
+          label: str = "train") -> tuple[steps.TrainState, dict[str, tuple[np.ndarray, np.ndarray]]]:
+  """Trains one model from ``seed``; returns its state, and logits and labels of the validation and test splits.
 
   The global batch is spread evenly over ``devices`` (default: all local ones). Everything random derives from ``seed``
   and the step, so the result does not depend on how many devices there are, but for rounding.
   """
   devices = devices or jax.local_devices()
-  size, total = config.training.batch_size, num_steps(config, len(splits.train.labels))
+  size, number = config.training.batch_size, data.num_examples(splits.train)
+  total = num_steps(config, number)
   model, optimizer, train_step, predict_step = build(config, splits, devices)
-  state = steps.init_state(model, optimizer, splits.train.images.shape[1:], seed)
+  state = steps.init_state(model, optimizer, data.image_shape(splits.train), seed)
   # Where the first step leaves it: otherwise the second step would compile again.
   state = jax.device_put(state, NamedSharding(Mesh(np.array(devices), (steps.AXIS,)), PartitionSpec()))
   key = jax.random.key(seed)
-  per_epoch = data.steps_per_epoch(len(splits.train.labels), size)
+  per_epoch = data.steps_per_epoch(number, size)
   progress, seen = Progress(label, total), 0
-  for step in range(total):
-    batch = data.training_batch(splits.train, step, batch_size=size, num_devices=len(devices), seed=seed)
+  batches = data.training_batches(splits.train, 0, batch_size=size, num_devices=len(devices), seed=seed)
+  for step, batch in zip(range(total), batches, strict=False):
     state, measured = train_step(state, batch, key)
     seen += int(batch["mask"].sum())
     done = step + 1
@@ -93,8 +99,8 @@ def train(config: ConfigDict, splits: data.Splits, *, seed: int, devices: list[j
         raise UserError(f"the training loss is {scalars['train/loss']} after step {done:,} (seed {seed}): lower "
                         f"optimizer.learning_rate (now {config.optimizer.learning_rate:g}) or loss.weight.")
     if log and (done % (config.training.evaluate_every_epochs * per_epoch) == 0 or done == total):
-      logits = predict(predict_step, state, splits.validation, size, len(devices))
-      log.write(done, {f"validation/{k}": v for k, v in scores(logits, splits.validation.labels).items()}, seed=seed)
+      found = scores(*predict(predict_step, state, splits.validation, size, len(devices)))
+      log.write(done, {f"validation/{name}": value for name, value in found.items()}, seed=seed)
     if progress.due(done):
       progress.update(done, seen, float(measured["loss"]))
       seen = 0

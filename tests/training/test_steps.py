@@ -44,21 +44,23 @@ SMALL = ("model.name=simple_cnn", "model.channels=(4, 6)", "training.batch_size=
 def test_one_two_and_eight_devices_train_alike_with_an_uneven_last_batch(options):
   config = _config(*SMALL, *options)
   results = [training.train(config, _tiny(), seed=3, devices=jax.devices()[:n]) for n in (1, 2, 8)]
-  (one, logits_one), *others = results
+  (one, found_one), *others = results
   assert int(one.step) == 6
-  for state, logits in others:
+  for state, found in others:
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(state), strict=True):
       np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
-    for name, expected in logits_one.items():
-      np.testing.assert_allclose(logits[name], expected, rtol=1e-3, atol=2e-4)
-  assert logits_one["validation"].shape == (13, 3) and logits_one["test"].shape == (10, 3)
+    for name, (logits, labels) in found_one.items():
+      np.testing.assert_allclose(found[name][0], logits, rtol=1e-3, atol=2e-4)
+      np.testing.assert_array_equal(found[name][1], labels)
+  assert found_one["validation"][0].shape == (13, 3) and found_one["test"][0].shape == (10, 3)
+  np.testing.assert_array_equal(found_one["test"][1], _tiny().test.labels)
 
 
 def test_device_scope_differs_from_global_scope_and_averages_the_devices_losses():
   splits = _tiny()
   runs = {scope: training.train(_config(*SMALL, f"loss.scope={scope}"), splits, seed=3, devices=jax.devices()[:2])[1]
           for scope in ("global", "device")}
-  assert np.abs(runs["global"]["test"] - runs["device"]["test"]).max() > 1e-3
+  assert np.abs(runs["global"]["test"][0] - runs["device"]["test"][0]).max() > 1e-3
 
 
 def _one_step(devices, mask, l2=0.0, learning_rate=0.5, decays=models.decay_mask):

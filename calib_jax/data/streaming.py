@@ -1,0 +1,169 @@
+"""Data sets too large for memory: JPEG records of TensorFlow Datasets, read at random and decoded on the way by Grain.
+
+Step k reads the same examples, cropped and mirrored alike, wherever a run starts and however many threads or processes
+decode: which record, and its random numbers, follow from the seed and the place in the run.
+"""
+
+from collections.abc import Iterator, Sequence
+import io
+import logging
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from calib_jax.data.corruptions import corrupt
+from calib_jax.errors import UserError
+
+# Of ImageNet's training images, as everyone has them.
+MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
+
+
+class Stream(NamedTuple):
+  """Records ``{"image": JPEG bytes, "label": class}``, of which ``index`` are this split."""
+
+  records: Sequence
+  index: np.ndarray
+  image_size: int
+  num_workers: int
+  source: str
+  corruption: str = ""
+  severity: int = 1
+
+
+class StreamPool(NamedTuple):
+  """What a streamed source has; see ``Pool``."""
+
+  train: Stream
+  test: Stream
+  num_classes: int
+
+
+def imagenet2012(*, dir: str, corruption: str, severity: int, image_size: int = 224, num_workers: int = 0,
+                 **_) -> StreamPool:
+  """ImageNet as TensorFlow Datasets prepares it under ``dir`` in array_record files; its validation split is for test.
+
+  ``num_workers``: processes that decode beside the training one; 0 decodes in threads. Training images are random
+  resized crops, mirrored half of the time; test and validation images the middle 7/8 of their shorter side.
+  """
+  try:
+    import tensorflow_datasets
+  except ImportError as error:
+    raise UserError("data set 'imagenet2012' needs TensorFlow Datasets, which is not installed: "
+                    "pip install 'calib-jax[data]'.") from error
+  logging.getLogger("absl").setLevel(logging.ERROR)
+  folder = os.path.expanduser(dir)
+  builder = tensorflow_datasets.builder("imagenet2012", data_dir=folder, try_gcs=False, file_format="array_record")
+  mend = (f"download ILSVRC2012 from image-net.org into {folder}/downloads/manual, then `tfds build imagenet2012 "
+          f"--file_format=array_record --data_dir={folder}`, or point --config.data.dir at a folder that has it.")
+  if not builder.is_prepared():
+    raise UserError(f"data set 'imagenet2012' is not prepared in {builder.data_dir}: {mend}")
+  try:
+    decoders = {"image": tensorflow_datasets.decode.SkipDecoding()}
+    train, test = builder.as_data_source(["train", "validation"], decoders=decoders)
+  except Exception as error:  # Another file format, or damaged files: the mend is the same.
+    raise UserError(f"data set 'imagenet2012' in {builder.data_dir} cannot be read at random ({type(error).__name__}): "
+                    f"{mend}") from error
+  common = {"image_size": image_size, "num_workers": num_workers, "source": str(builder.data_dir)}
+  return StreamPool(Stream(train, np.arange(len(train)), **common),
+                    Stream(test, np.arange(len(test)), **common, corruption=corruption, severity=severity), 1000)
+
+
+def split(train: Stream, fraction: float, seed: int) -> tuple[Stream, Stream]:
+  """``(rest, part)`` of a stream, drawn at random: labels are not read for it."""
+  size = round(fraction * len(train.index))
+  if not 0 < size < len(train.index):
+    raise UserError(f"a fraction of {fraction:g} of {len(train.index)} examples leaves an empty split: "
+                    "choose one nearer 0.5.")
+  order = np.random.default_rng((seed, 0)).permutation(train.index)
+  return train._replace(index=np.sort(order[size:])), train._replace(index=np.sort(order[:size]))
+
+
+def random_crop(picture, rng: np.random.Generator, size: int) -> np.ndarray:
+  """The standard crop: 8 to 100% of the area, sides 3/4 to 4/3, resized to ``size``; mirrored half of the time."""
+  from PIL import Image
+
+  width, height = picture.size
+  for _ in range(10):
+    area, shape = width * height * rng.uniform(0.08, 1), np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
+    w, h = np.sqrt(area * shape), np.sqrt(area / shape)
+    if w <= width and h <= height:
+      left, top = rng.uniform(0, width - w), rng.uniform(0, height - h)
+      break
+  else:
+    w = h = min(width, height)
+    left, top = (width - w) / 2, (height - h) / 2
+  image = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + w, top + h)))
+  return image[:, ::-1] if rng.uniform() < 0.5 else image
+
+
+def centre_crop(picture, size: int) -> np.ndarray:
+  """The middle ``size`` of the picture whose shorter side became ``size * 8 / 7``: 224 of 256."""
+  from PIL import Image
+
+  width, height = picture.size
+  side = min(width, height) * 7 / 8
+  left, top = (width - side) / 2, (height - side) / 2
+  return np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side)))
+
+
+def training_batches(stream: Stream, first_step: int, *, batch_size: int, num_devices: int,
+                     seed: int) -> Iterator[dict[str, np.ndarray]]:
+  """Batches from step ``first_step`` on, without end: shuffled anew each epoch, whole batches across epochs."""
+  import grain
+
+  def example(number, rng):
+    picture, label = _opened(stream, number)
+    return {"image": random_crop(picture, rng, stream.image_size), "label": np.int32(label)}
+
+  numbers = grain.MapDataset.source(stream.index).seed(seed).shuffle().repeat().random_map(example)
+  batches = numbers.batch(batch_size)[first_step:]
+  yield from (_sharded(batch, np.ones(batch_size, bool), num_devices) for batch in _read(batches, stream.num_workers))
+
+
+def in_order(stream: Stream, batch_size: int, num_devices: int) -> Iterator[dict[str, np.ndarray]]:
+  """Every example once, in the order of the split; a short last batch is padded and ``mask`` says so."""
+  import grain
+
+  def example(number):
+    picture, label = _opened(stream, number)
+    image = centre_crop(picture, stream.image_size)
+    if stream.corruption:
+      image = corrupt(image[None], stream.corruption, stream.severity, seed=int(number))[0]
+    return {"image": image, "label": np.int32(label)}
+
+  for batch in _read(grain.MapDataset.source(stream.index).map(example).batch(batch_size), stream.num_workers):
+    missing = batch_size - len(batch["label"])
+    mask = np.arange(batch_size) < len(batch["label"])
+    padded = {key: np.concatenate([x, np.repeat(x[:1], missing, axis=0)]) for key, x in batch.items()}
+    yield _sharded(padded, mask, num_devices)
+
+
+def _opened(stream: Stream, number: int):
+  from PIL import Image
+
+  record = stream.records[int(number)]
+  try:
+    return Image.open(io.BytesIO(record["image"])).convert("RGB"), record["label"]
+  except Exception as error:  # Pillow raises many kinds for damaged bytes.
+    raise UserError(f"{stream.source}: record {int(number):,} is not a whole picture ({error}).") from error
+
+
+def _read(batches, num_workers: int):
+  from absl import flags
+  import grain
+
+  if num_workers and not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()  # Grain's workers read its flags, which are at their defaults.
+  numbered = batches.to_iter_dataset(grain.ReadOptions(num_threads=16, prefetch_buffer_size=4))
+  if num_workers:
+    numbered = numbered.mp_prefetch(grain.MultiprocessingOptions(num_workers))
+  iterator = iter(numbered)
+  try:
+    yield from iterator
+  finally:
+    iterator.close()
+
+
+def _sharded(batch: dict, mask: np.ndarray, num_devices: int) -> dict[str, np.ndarray]:
+  return {key: x.reshape(num_devices, -1, *x.shape[1:]) for key, x in (batch | {"mask": mask}).items()}
