@@ -4,17 +4,22 @@ Run: python -m experiments.benchmarks.data
 
 Batches of 512 of 50,000 uint8 images of 32x32x3, random, in the shapes of CIFAR: the host alone (which examples, and
 their copy), then also the transfer, normalisation and augmentation on the device. The step is one of cross entropy in
-the dtype given, its gradient but no optimizer, on batches of --step-batch.
+the dtype given, its gradient but no optimizer, on batches of --step-batch. Then the streaming path: decode, random
+resized crop and flip of JPEGs of ImageNet's usual 500x375, made for the purpose, on all cores.
 """
 
 import argparse
+import io
+import os
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from PIL import Image
 
 from calib_jax import data, losses, models
+from calib_jax.data import streaming
 
 BATCH = 512
 MEAN, STD = np.full(3, 0.5, np.float32), np.full(3, 0.25, np.float32)
@@ -70,6 +75,23 @@ def step_rate(batch_size: int, dtype: str) -> float:
   return rate(lambda _: gradient(variables["params"]), batch_size)
 
 
+def streamed() -> float:
+  """Examples a second of the streaming path, in threads."""
+  rng = np.random.default_rng(0)
+  records = []
+  for i in range(64):
+    coarse = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8)).resize((500, 375))
+    picture = np.asarray(coarse) + rng.integers(0, 20, (375, 500, 3))
+    file = io.BytesIO()
+    Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    records.append({"image": file.getvalue(), "label": i})
+  stream = streaming.Stream(records, np.arange(64), 224, 0, "made for the purpose")
+  batches = data.training_batches(stream, 0, batch_size=64, num_devices=1, seed=0)
+  found = rate(lambda _: next(batches), 64)
+  batches.close()
+  return found
+
+
 def main() -> None:
   """Prints the table."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -84,6 +106,8 @@ def main() -> None:
   for name, feed in feeds().items():
     found = rate(feed, BATCH)
     print(f"| {name} | {found:,.0f} | {found / step:,.0f}x |", flush=True)
+  found, cores = streamed(), len(os.sched_getaffinity(0))
+  print(f"\nJPEGs of 500x375 to 224x224: {found:,.0f} examples/s, {found / cores:,.0f} a core")
 
 
 if __name__ == "__main__":
