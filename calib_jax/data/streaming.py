@@ -18,6 +18,8 @@ from calib_jax.errors import UserError
 # Of ImageNet's training images, as everyone has them.
 MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
 
+_AHEAD = 8  # Batches that are decoded at a time, each by a thread.
+
 
 class Stream(NamedTuple):
   """Records ``{"image": JPEG bytes, "label": class}``, of which ``index`` are this split."""
@@ -155,7 +157,7 @@ def _read(batches, num_workers: int):
 
   if num_workers and not flags.FLAGS.is_parsed():
     flags.FLAGS.mark_as_parsed()  # Grain's workers read its flags, which are at their defaults.
-  numbered = batches.to_iter_dataset(grain.ReadOptions(num_threads=16, prefetch_buffer_size=4))
+  numbered = batches.to_iter_dataset(grain.ReadOptions(num_threads=_AHEAD, prefetch_buffer_size=_AHEAD))
   if num_workers:
     numbered = numbered.mp_prefetch(grain.MultiprocessingOptions(num_workers))
   iterator = iter(numbered)
