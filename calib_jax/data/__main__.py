@@ -38,11 +38,12 @@ def main(arguments: list[str]) -> int:
 
 def describe(splits: data.Splits) -> str:
   """Splits with their sizes, shapes and counts per class, and what images are normalised by."""
-  lines = ["split       examples  image         of each class"]
+  lines = ["split        examples  image         of each class"]
   for name, part in zip(("train", "validation", "test"), splits[:3], strict=True):
-    counts = np.bincount(part.labels, minlength=splits.num_classes)
-    shape = "x".join(map(str, part.images.shape[1:]))
-    lines.append(f"{name:10}  {len(part.labels):8,}  {shape:12}  {_counts(counts)}")
+    streamed = isinstance(part, data.Stream)
+    counts = "known when read" if streamed else _counts(np.bincount(part.labels, minlength=splits.num_classes))
+    shape = "x".join(map(str, data.image_shape(part)))
+    lines.append(f"{name:10}  {data.num_examples(part):9,}  {shape:12}  {counts}")
   for name, values in (("mean", splits.mean), ("deviation", splits.std)):
     lines.append(f"{name} of train / 255, by channel: {', '.join(f'{v:.4f}' for v in values)}")
   return "\n".join(lines)
@@ -56,7 +57,7 @@ def _counts(counts: np.ndarray) -> str:
 
 def augmented(config, splits: data.Splits) -> np.ndarray:
   """64 training images of the first epoch after augmentation, grey levels ``[64, H, W, C]``."""
-  batch = data.training_batch(splits.train, 0, batch_size=64, num_devices=1, seed=config.seed)
+  batch = next(data.training_batches(splits.train, 0, batch_size=64, num_devices=1, seed=config.seed))
   augment = data.build_augmentation(num_classes=splits.num_classes, **config.augmentation)
   image, label, mask = (jnp.asarray(batch[key][0]) for key in ("image", "label", "mask"))
   images = jax.jit(lambda *x: augment(*x, jax.random.key(config.seed), None).images)(image, label, mask)

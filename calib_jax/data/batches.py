@@ -27,15 +27,16 @@ def steps_per_epoch(num_examples: int, batch_size: int) -> int:
   return math.ceil(num_examples / batch_size)
 
 
-def sharded(examples: Examples, index: np.ndarray, batch_size: int, num_devices: int) -> dict[str, np.ndarray]:
-  """The examples at ``index`` as arrays ``[num_devices, batch_size / num_devices, ...]``.
+def sharded(examples: Examples, index: np.ndarray, batch_size: int, num_devices: int,
+            host: tuple[int, int]) -> dict[str, np.ndarray]:
+  """The examples of this host's share of ``index`` as arrays ``[num_devices, batch_size / hosts / num_devices, ...]``.
 
-  A short batch is padded with example 0, which ``mask`` marks as False.
+  A short batch is padded with example 0, which ``mask`` marks as False. Hosts take contiguous shares in their order.
   """
   padded = np.zeros(batch_size, index.dtype)
   padded[: len(index)] = index
-  mask = np.arange(batch_size) < len(index)
-  batch = {"image": examples.images[padded], "label": examples.labels[padded], "mask": mask}
+  own = np.split(np.arange(batch_size), host[1])[host[0]]
+  batch = {"image": examples.images[padded[own]], "label": examples.labels[padded[own]], "mask": own < len(index)}
   return {key: x.reshape(num_devices, -1, *x.shape[1:]) for key, x in batch.items()}
 
 
@@ -45,30 +46,32 @@ def epoch_order(num_examples: int, seed: int, epoch: int) -> np.ndarray:
   return np.random.default_rng((seed, epoch)).permutation(num_examples)
 
 
-def training_batch(examples: Examples, step: int, *, batch_size: int, num_devices: int,
-                   seed: int) -> dict[str, np.ndarray]:
-  """The batch of global step ``step``: each epoch's order is cut into batches, the last of which may be short."""
+def training_batch(examples: Examples, step: int, *, batch_size: int, num_devices: int, seed: int,
+                   host: tuple[int, int] = (0, 1)) -> dict[str, np.ndarray]:
+  """The batch of global step ``step``: each epoch's order is cut into batches, the last of which may be short.
+
+  ``batch_size`` is of all hosts together; ``host`` is which of how many takes its share, on ``num_devices`` of its own.
+  """
   epoch, position = divmod(step, steps_per_epoch(len(examples.labels), batch_size))
   order = epoch_order(len(examples.labels), seed, epoch)
-  return sharded(examples, order[position * batch_size : (position + 1) * batch_size], batch_size, num_devices)
+  index = order[position * batch_size : (position + 1) * batch_size]
+  return sharded(examples, index, batch_size, num_devices, host)
 
 
-def training_batches(part: Examples | Stream, first_step: int, *, batch_size: int, num_devices: int,
-                     seed: int) -> Iterator[dict[str, np.ndarray]]:
-  """The batches of global steps ``first_step``, ``first_step + 1``, …, without end."""
-  options = {"batch_size": batch_size, "num_devices": num_devices, "seed": seed}
+def training_batches(part: Examples | Stream, first_step: int, *, batch_size: int, num_devices: int, seed: int,
+                     host: tuple[int, int] = (0, 1)) -> Iterator[dict[str, np.ndarray]]:
+  """The batches of global steps ``first_step``, ``first_step + 1``, …, without end; see ``training_batch``."""
+  options = {"batch_size": batch_size, "num_devices": num_devices, "seed": seed, "host": host}
   if isinstance(part, Stream):
     return streaming.training_batches(part, first_step, **options)
   return (training_batch(part, step, **options) for step in itertools.count(first_step))
 
 
-def in_order(part: Examples | Stream, batch_size: int, num_devices: int) -> Iterator[dict[str, np.ndarray]]:
-  """Every example once, in the order of the split."""
-  in_turn = streaming.in_order if isinstance(part, Stream) else _in_order
-  return in_turn(part, batch_size, num_devices)
-
-
-def _in_order(examples: Examples, batch_size: int, num_devices: int) -> Iterator[dict[str, np.ndarray]]:
-  for start in range(0, len(examples.labels), batch_size):
-    index = np.arange(start, min(start + batch_size, len(examples.labels)))
-    yield sharded(examples, index, batch_size, num_devices)
+def in_order(part: Examples | Stream, batch_size: int, num_devices: int,
+             host: tuple[int, int] = (0, 1)) -> Iterator[dict[str, np.ndarray]]:
+  """Every example once, in the order of the split; of each batch, this host's share."""
+  if isinstance(part, Stream):
+    yield from streaming.in_order(part, batch_size, num_devices, host)
+    return
+  for start in range(0, len(part.labels), batch_size):
+    yield sharded(part, np.arange(start, min(start + batch_size, len(part.labels))), batch_size, num_devices, host)

@@ -12,6 +12,7 @@ import urllib.parse
 import numpy as np
 
 from calib_jax.data import jpeg, streaming
+from calib_jax.data.batches import image_shape
 from calib_jax.data.corruptions import corrupt
 from calib_jax.data.mixture import gaussian_mixture
 from calib_jax.data.splits import Examples, Pool, Splits, checked, long_tailed, stratified, with_validation
@@ -183,3 +184,23 @@ def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tens
     test = pool.test._replace(images=corrupt(pool.test.images, corruption, severity, seed=seed))
     pool = pool._replace(test=test)
   return with_validation(pool, validation_fraction, seed)
+
+
+def out_of_distribution(name: str, like: Splits, *, seed: int = 0, dir: str = "~/tensorflow_datasets", path: str = "",
+                        **options) -> np.ndarray:
+  """The test images of data set ``name``, for a model of ``like``'s classes to be unsure of: SVHN's for CIFAR's, say.
+
+  Grey images become RGB where ``like``'s are. UserError where images differ in size, or do not fit in memory.
+  """
+  if name not in SOURCES:
+    raise UserError(f"an out-of-distribution set must be one of {', '.join(SOURCES)}: got {name!r}.")
+  pool = SOURCES[name](seed=seed, dir=dir, path=path, corruption="", severity=1, **options)
+  wanted = image_shape(like.test)
+  if isinstance(pool, streaming.StreamPool):
+    raise UserError(f"{name} is too large to be an out-of-distribution set.")
+  images = pool.test.images
+  if images.shape[-1] == 1 and wanted[-1] == 3:
+    images = images.repeat(3, axis=-1)
+  if images.shape[1:] != wanted:
+    raise UserError(f"images of {name} have the shape {images.shape[1:]}, those of the model's own data {wanted}.")
+  return images

@@ -109,36 +109,38 @@ def centre_crop(picture, size: int) -> np.ndarray:
   return np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side)))
 
 
-def training_batches(stream: Stream, first_step: int, *, batch_size: int, num_devices: int,
-                     seed: int) -> Iterator[dict[str, np.ndarray]]:
+def training_batches(stream: Stream, first_step: int, *, batch_size: int, num_devices: int, seed: int,
+                     host: tuple[int, int]) -> Iterator[dict[str, np.ndarray]]:
   """Batches from step ``first_step`` on, without end: shuffled anew each epoch, whole batches across epochs."""
   import grain
 
   def example(number, rng):
     picture, label = _opened(stream, number)
-    return {"image": random_crop(picture, rng, stream.image_size), "label": np.int32(label)}
+    return {"image": random_crop(picture, rng, stream.image_size), "label": np.int32(label), "mask": np.bool_(True)}
 
   numbers = grain.MapDataset.source(stream.index).seed(seed).shuffle().repeat().random_map(example)
-  batches = numbers.batch(batch_size)[first_step:]
-  yield from (_sharded(batch, np.ones(batch_size, bool), num_devices) for batch in _read(batches, stream.num_workers))
+  shares = numbers.batch(batch_size // host[1])[first_step * host[1] + host[0]::host[1]]
+  return _read(shares, stream.num_workers, num_devices)
 
 
-def in_order(stream: Stream, batch_size: int, num_devices: int) -> Iterator[dict[str, np.ndarray]]:
+def in_order(stream: Stream, batch_size: int, num_devices: int,
+             host: tuple[int, int]) -> Iterator[dict[str, np.ndarray]]:
   """Every example once, in the order of the split; a short last batch is padded and ``mask`` says so."""
   import grain
 
   def example(number):
+    if number < 0:
+      return {"image": np.zeros((stream.image_size, stream.image_size, 3), np.uint8), "label": np.int32(0),
+              "mask": np.bool_(False)}
     picture, label = _opened(stream, number)
     image = centre_crop(picture, stream.image_size)
     if stream.corruption:
       image = corrupt(image[None], stream.corruption, stream.severity, seed=int(number))[0]
-    return {"image": image, "label": np.int32(label)}
+    return {"image": image, "label": np.int32(label), "mask": np.bool_(True)}
 
-  for batch in _read(grain.MapDataset.source(stream.index).map(example).batch(batch_size), stream.num_workers):
-    missing = batch_size - len(batch["label"])
-    mask = np.arange(batch_size) < len(batch["label"])
-    padded = {key: np.concatenate([x, np.repeat(x[:1], missing, axis=0)]) for key, x in batch.items()}
-    yield _sharded(padded, mask, num_devices)
+  padded = np.concatenate([stream.index, np.full(-len(stream.index) % batch_size, -1)])
+  shares = grain.MapDataset.source(padded).map(example).batch(batch_size // host[1])[host[0]::host[1]]
+  return _read(shares, stream.num_workers, num_devices)
 
 
 def _opened(stream: Stream, number: int):
@@ -151,7 +153,7 @@ def _opened(stream: Stream, number: int):
     raise UserError(f"{stream.source}: record {int(number):,} is not a whole picture ({error}).") from error
 
 
-def _read(batches, num_workers: int):
+def _read(batches, num_workers: int, num_devices: int) -> Iterator[dict[str, np.ndarray]]:
   from absl import flags
   import grain
 
@@ -162,10 +164,7 @@ def _read(batches, num_workers: int):
     numbered = numbered.mp_prefetch(grain.MultiprocessingOptions(num_workers))
   iterator = iter(numbered)
   try:
-    yield from iterator
+    for batch in iterator:
+      yield {key: x.reshape(num_devices, -1, *x.shape[1:]) for key, x in batch.items()}
   finally:
     iterator.close()
-
-
-def _sharded(batch: dict, mask: np.ndarray, num_devices: int) -> dict[str, np.ndarray]:
-  return {key: x.reshape(num_devices, -1, *x.shape[1:]) for key, x in (batch | {"mask": mask}).items()}

@@ -173,6 +173,21 @@ def test_an_absent_tiny_imagenet_says_where_to_get_it(tmp_path):
     data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(tmp_path))
 
 
+def test_other_data_serve_as_out_of_distribution_where_shapes_agree(tmp_path):
+  digits = data.load("digits", seed=0, validation_fraction=0.25)
+  np.savez(tmp_path / "grey.npz", images=IMAGES[:, :5, :5, 0], labels=LABELS)
+  np.savez(tmp_path / "rgb.npz", images=IMAGES[:, :5, :5], labels=LABELS)
+  rgb = data.load("npz", seed=0, validation_fraction=0.25, path=str(tmp_path / "rgb.npz"))
+  found = data.out_of_distribution("npz", rgb, path=str(tmp_path / "grey.npz"))
+  assert found.shape == (12, 5, 5, 3) and (found[..., 0] == found[..., 2]).all()
+  own = {bytes(image) for image in IMAGES[:, :5, :5, 0]}
+  assert all(bytes(np.ascontiguousarray(image[..., 0])) in own for image in found)
+  with pytest.raises(UserError, match=r"images of npz have the shape \(5, 5, 1\), those of .* \(8, 8, 1\)"):
+    data.out_of_distribution("npz", digits, path=str(tmp_path / "grey.npz"))
+  with pytest.raises(UserError, match="must be one of digits, .*got 'svhn'"):
+    data.out_of_distribution("svhn", digits)
+
+
 READ = """
 import json, sys
 from calib_jax import data

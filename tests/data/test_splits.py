@@ -79,3 +79,17 @@ def test_in_order_pads_only_the_last_batch():
   mask = np.concatenate([b["mask"].reshape(-1) for b in batches])
   np.testing.assert_array_equal(labels[mask], np.arange(13))
   np.testing.assert_array_equal(mask, np.arange(16) < 13)
+
+
+def test_the_shares_of_hosts_make_the_batch():
+  examples = _examples(45)
+  for hosts in (2, 4):
+    whole = data.training_batch(examples, 2, batch_size=16, num_devices=8, seed=9)  # 13 of 16 count.
+    parts = [data.training_batch(examples, 2, batch_size=16, num_devices=8 // hosts, seed=9, host=(h, hosts))
+             for h in range(hosts)]
+    for key, x in whole.items():
+      np.testing.assert_array_equal(np.concatenate([part[key] for part in parts]), x)
+    shares = [list(data.in_order(examples, 16, 8 // hosts, (h, hosts))) for h in range(hosts)]
+    for i, batch in enumerate(data.in_order(examples, 16, 8)):
+      for key, x in batch.items():
+        np.testing.assert_array_equal(np.concatenate([share[i][key] for share in shares]), x)

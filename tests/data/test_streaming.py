@@ -55,6 +55,19 @@ def test_step_k_is_the_same_wherever_the_run_starts_and_however_many_devices_sha
   np.testing.assert_array_equal(one["image"].reshape(8, 8, 8, 3), whole[5]["image"].reshape(8, 8, 8, 3))
 
 
+def test_the_shares_of_hosts_make_the_batch():
+  stream = _stream(21)
+  whole = _steps(stream, 3, 2)
+  shares = [_steps(stream, 3, 2, num_devices=1, host=(h, 2)) for h in range(2)]
+  for step in range(2):
+    for key, x in whole[step].items():
+      np.testing.assert_array_equal(np.concatenate([share[step][key] for share in shares]), x)
+  shares = [list(data.in_order(stream, 8, 1, (h, 2))) for h in range(2)]
+  for i, batch in enumerate(data.in_order(stream, 8, 2)):
+    for key, x in batch.items():
+      np.testing.assert_array_equal(np.concatenate([share[i][key] for share in shares]), x)
+
+
 def test_evaluation_takes_every_example_in_order_and_pads_the_last_batch():
   stream = _stream(21)._replace(index=np.arange(0, 21, 2))
   batches = list(data.in_order(stream, 4, 2))
