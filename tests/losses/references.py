@@ -212,12 +212,11 @@ def kde_ece(logits, labels, bandwidth=0.1, norm=1.0, form="top_label"):
   for points, happened in problems:
     alpha = np.exp(points) / bandwidth + 1  # The density at x of the Dirichlet distribution of each example j.
     log_beta = np.array([math.fsum(math.lgamma(v) for v in row) - math.lgamma(math.fsum(row)) for row in alpha])
-    for i in range(n):
-      others = np.arange(n) != i
-      log_k = (alpha[others] - 1) @ points[i] - log_beta[others]
-      k = np.exp(log_k - log_k.max())
-      ratio = k @ happened[others] / k.sum()
-      total += np.sum(np.abs(ratio - np.exp(points[i][:len(ratio)]))**norm)
+    log_k = points @ (alpha - 1).T - log_beta[None, :]
+    np.fill_diagonal(log_k, -np.inf)
+    k = np.exp(log_k - log_k.max(axis=1, keepdims=True))
+    ratio = k @ happened / k.sum(axis=1, keepdims=True)
+    total += np.sum(np.abs(ratio - np.exp(points[:, :ratio.shape[1]]))**norm)
   return total / n
 
 
