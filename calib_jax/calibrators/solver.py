@@ -15,12 +15,13 @@ MEMORY = 20
 
 
 def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
-             max_iterations: int = MAX_ITERATIONS) -> tuple[object, dict[str, Array]]:
+             max_iterations: int | None = None) -> tuple[object, dict[str, Array]]:
   """``(params, status)``: a minimum of ``value`` near ``start``, pytrees whose units should have curvatures near 1.
 
   It ends where half the squared norm of the gradient is below ``tolerance`` of the value: there ``converged`` is true.
   ``status`` holds ``converged``, ``iterations`` and ``gradient_norm``.
   """
+  max_iterations = MAX_ITERATIONS if max_iterations is None else max_iterations
   optimizer = optax.lbfgs(memory_size=MEMORY, linesearch=optax.scale_by_zoom_linesearch(max_linesearch_steps=20))
   value_and_grad = optax.value_and_grad_from_state(value)
 
@@ -57,6 +58,8 @@ def minimize_in_rounds(measured_at: Callable, start, *, tolerance: float, per_ro
   ``measured_at(params)`` gives ``(value, parameters, start)``: the value of steps from there, the parameters that they
   lead to, and no step. Returns the parameters and the status of all rounds together.
   """
+  per_round = min(per_round, MAX_ITERATIONS)
+
   def unfinished(carry):
     _, status, rounds = carry
     return ~status["converged"] & (rounds < MAX_ITERATIONS // per_round)
