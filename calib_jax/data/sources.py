@@ -61,6 +61,12 @@ def npz(*, path: str, seed: int, **_) -> Pool:
   num_classes = int(max(train.labels.max(), test.labels.max())) + 1
   if num_classes < 2:
     raise UserError(f"{path}: every label is 0; a classifier needs at least two classes.")
+  found = np.unique(train.labels)
+  if len(found) < num_classes:
+    absent = np.flatnonzero(found != np.arange(len(found)))[:1]
+    absent = absent[0] if len(absent) else len(found)
+    raise UserError(f"{path}: labels go up to {num_classes - 1:,}, but there is no example of class {absent:,} to "
+                    "train on: number the classes from 0 without gaps.")
   return Pool(train, test, num_classes)
 
 
@@ -144,6 +150,7 @@ def tiny_imagenet(*, dir: str, **_) -> Pool:
 SOURCES: dict[str, Callable[..., "Pool | streaming.StreamPool"]] = {
   "digits": digits, "npz": npz, **{name: functools.partial(tfds, name) for name in TFDS_NAMES},
   "cifar10_corrupted": cifar10_corrupted, "tiny_imagenet": tiny_imagenet, "gaussian_mixture": gaussian_mixture,
+  "imagenet2012": streaming.imagenet2012,
 }
 
 
@@ -151,7 +158,8 @@ def _long_tail(source: Callable[..., Pool]) -> Callable[..., Pool]:
   """``source`` with an option ``imbalance_ratio``, by which its training classes thin out (see ``long_tailed``)."""
   def thinned(*, seed: int, imbalance_ratio: float = 0.1, **options) -> Pool:
     pool = source(seed=seed, **options)
-    return pool._replace(train=long_tailed(pool.train, pool.num_classes, imbalance_ratio, seed))
+    labels = streaming.labels(pool.train) if isinstance(pool, streaming.StreamPool) else pool.train.labels
+    return pool._replace(train=pool.train.take(long_tailed(labels, pool.num_classes, imbalance_ratio, seed)))
 
   given = inspect.signature(source).parameters
   ratio = inspect.signature(thinned).parameters["imbalance_ratio"]
@@ -160,7 +168,6 @@ def _long_tail(source: Callable[..., Pool]) -> Callable[..., Pool]:
 
 
 SOURCES |= {f"{name}_lt": _long_tail(source) for name, source in SOURCES.items()}
-SOURCES["imagenet2012"] = streaming.imagenet2012
 
 
 def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tensorflow_datasets", path: str = "",

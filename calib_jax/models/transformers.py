@@ -48,6 +48,13 @@ class FeedForward(nn.Module):
     return nn.Dense(x.shape[-1], dtype=self.dtype, kernel_init=TRUNCATED, name="fc2")(nn.gelu(y, approximate=False))
 
 
+def patches(x: Array, width: int, side: int, dtype: Any) -> Array:
+  """Images ``[N, H, W, C]`` to ``[N, H / side, W / side, width]``, a vector a patch. ValueError if it does not fit."""
+  if x.shape[1] % side or x.shape[2] % side:
+    raise ValueError(f"patch_size must divide the image's sides, {x.shape[1]} and {x.shape[2]}: got {side}.")
+  return nn.Conv(width, (side, side), (side, side), padding="VALID", dtype=dtype, name="stem_patch")(x)
+
+
 class ViTBlock(nn.Module):
   """Norm, attention, norm, feed-forward, each pair added to its input."""
 
@@ -82,11 +89,7 @@ class ViT(nn.Module):
   @nn.compact
   def __call__(self, x: Array, *, train: bool = False, mask: Array | None = None, return_features: bool = False):
     """``[N, H, W, C]`` to float32 logits ``[N, num_classes]``, and the class token's features on request."""
-    side = self.patch_size
-    if x.shape[1] % side or x.shape[2] % side:
-      raise ValueError(f"patch_size of a ViT must divide the image's sides, {x.shape[1]} and {x.shape[2]}: got {side}.")
-    x = nn.Conv(self.width, (side, side), (side, side), padding="VALID", dtype=self.dtype, name="stem_patch")(x)
-    x = x.reshape(len(x), -1, self.width)
+    x = patches(x, self.width, self.patch_size, self.dtype).reshape(len(x), -1, self.width)
     token = self.param("stem_cls_token", nn.initializers.normal(1e-6), (1, 1, self.width))
     x = jnp.concatenate([jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width)), x], axis=1)
     x = x + self.param("stem_pos_embed", TRUNCATED, (1, *x.shape[1:])).astype(x.dtype)
@@ -196,12 +199,7 @@ class Swin(nn.Module):
   @nn.compact
   def __call__(self, x: Array, *, train: bool = False, mask: Array | None = None, return_features: bool = False):
     """``[N, H, W, C]`` to float32 logits ``[N, num_classes]``, and the pooled features on request."""
-    side = self.patch_size
-    if x.shape[1] % side or x.shape[2] % side:
-      raise ValueError("patch_size of a Swin must divide the image's sides, "
-                       f"{x.shape[1]} and {x.shape[2]}: got {side}.")
-    x = nn.Conv(self.width, (side, side), (side, side), padding="VALID", dtype=self.dtype, name="stem_patch")(x)
-    x = normed("stem_norm", 1e-5, x)
+    x = normed("stem_norm", 1e-5, patches(x, self.width, self.patch_size, self.dtype))
     for group, (depth, heads) in enumerate(zip(self.depths, self.heads, strict=True), start=1):
       if group > 1:
         x = PatchMerging(self.dtype, name=f"group{group}_downsample")(x)

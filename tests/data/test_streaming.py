@@ -87,6 +87,16 @@ def test_splits_are_a_partition_by_seed():
     streaming.split(stream, 0.001, seed=1)
 
 
+def test_labels_are_of_the_split_and_streams_can_have_long_tails(capsys):
+  stream = _stream(20)._replace(index=np.arange(19, -1, -1))
+  for record in stream.records:
+    record["label"] = record["label"] % 2
+  np.testing.assert_array_equal(streaming.labels(stream), np.arange(19, -1, -1) % 2)
+  assert "reading 20 records of here" in capsys.readouterr().err
+  kept = stream.take(data.long_tailed(streaming.labels(stream), 2, 0.5, seed=0))
+  assert np.bincount(kept.index % 2).tolist() == [10, 5]
+
+
 def test_the_centre_crop_is_the_middle_224_of_256():
   # A picture whose value is its column: what remains is the middle 7/8 of the shorter side.
   columns = np.tile(np.arange(256, dtype=np.uint8)[None, :, None], (128, 1, 3))
@@ -126,7 +136,7 @@ def test_a_damaged_picture_is_named():
 
 WORKERS = """
 import sys
-from calib_jax import data
+from calib_jax import data, errors
 if __name__ == "__main__":
   for workers in (0, 2):
     splits = data.load("imagenet2012", seed=0, validation_fraction=0.1, dir=sys.argv[1], image_size=16,
@@ -134,6 +144,10 @@ if __name__ == "__main__":
     batches = data.training_batches(splits.train, 2, batch_size=8, num_devices=1, seed=0)
     print(sum(int(next(batches)["image"].astype(int).sum()) for _ in range(3)))
     batches.close()
+  try:
+    data.load("imagenet2012_lt", seed=0, validation_fraction=0.1, dir=sys.argv[1])
+  except errors.UserError as error:
+    print(error)
 """
 
 
@@ -147,8 +161,10 @@ def test_imagenet_is_read_from_array_records_by_threads_and_processes_and_trains
   (tmp_path / "workers.py").write_text(WORKERS)
   done = python(tmp_path / "workers.py", tmp_path, tmp_path=tmp_path)
   assert done.returncode == 0, done.stderr
-  threads, processes = done.stdout.split()
+  threads, processes, thinned = done.stdout.splitlines()
   assert threads == processes and int(threads) > 0
+  # The labels were read: one of each of 200 of the 1,000 classes, where the long tail asks for a tenth and more of one.
+  assert thinned == "data.imbalance_ratio 0.1 asks for 0 examples of class 1, which has 1: choose another."
   run = python("main.py", "--config=configs/imagenet2012_resnet50.py", f"--workdir={tmp_path / 'run'}",
                f"--config.data.dir={tmp_path}", "--config.data.image_size=32", "--config.model.blocks=(1, 1)",
                "--config.training.num_steps=2", "--config.training.batch_size=8",

@@ -54,8 +54,8 @@ def test_small_models_have_the_sizes_of_their_layers():
   ("resnet20", {"depth": 21}, r"depth of a CIFAR ResNet must be 6n \+ 2.*got 21"),
   ("resnet20", {"last_survival": 0.0}, r"last_survival must be in \(0, 1\]"),
   ("resnet50", {"stem": "cifar10"}, "stem must be one of 'cifar', 'imagenet'"),
-  ("vit_small", {"patch_size": 5}, "patch_size of a ViT must divide the image's sides, 32 and 32: got 5"),
-  ("swin_tiny", {"patch_size": 5}, "patch_size of a Swin must divide"),
+  ("vit_small", {"patch_size": 5}, "patch_size must divide the image's sides, 32 and 32: got 5"),
+  ("swin_tiny", {"patch_size": 5}, "patch_size must divide"),
 ])
 def test_options_that_cannot_be_are_refused(name, options, message):
   with pytest.raises(ValueError, match=message):
