@@ -29,5 +29,12 @@ def _few_executables():
 
 
 @pytest.fixture(autouse=True)
+def _own_numbers(request):
+  """A module's `RNG` starts anew in each test: workers share tests out in an order that is not fixed."""
+  if hasattr(getattr(request, "module", None), "RNG"):
+    request.module.RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
 def _doctest_names(doctest_namespace):
   doctest_namespace.update(jax=jax, jnp=jnp, np=np)
