@@ -2,11 +2,13 @@
 
 python main.py --config=configs/digits_savuc.py --workdir=runs/digits_savuc
 
-Any field of the config can be changed on the command line: --config.training.num_steps=20.
+Any field of the config can be changed on the command line: --config.training.num_steps=20. A run that was stopped goes
+on with the same command.
 """
 
 import argparse
 import contextlib
+import errno
 import functools
 import importlib.metadata
 import importlib.util
@@ -25,6 +27,7 @@ from calib_jax import calibrators, data, evaluation, training
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
 from calib_jax.files import write_text
+from calib_jax.training import processes
 
 # TensorFlow only reads data and writes events here: its start-up notices say nothing to the user.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -34,36 +37,62 @@ CROSS_ENTROPY = "cross_entropy"
 
 
 def main(arguments: list[str]) -> int:
-  """Runs the command line; returns the exit code: 0, or 2 for a mistake that the user can mend."""
+  """Runs the command line; returns the exit code.
+
+  0, or 2 for a mistake that the user can mend, 3 where another process was lost, 128 and the signal that stopped it.
+  """
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
   parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py")
   parser.add_argument("--workdir", required=True, help="the run's directory, made where it is not there")
+  parser.add_argument("--coordinator", help="host:port of the first of several processes")
+  parser.add_argument("--num_processes", type=int, help="how many processes take part in the run")
+  parser.add_argument("--process_id", type=int, help="which of them this is, from 0")
   options, overrides = parser.parse_known_args(arguments)
   try:
+    processes.connect(options.coordinator, options.num_processes, options.process_id)
     config = run_config.load(options.config, overrides)
-    run_config.check(config, jax.local_device_count())
+    run_config.check(config, jax.device_count())
     run(config, pathlib.Path(options.workdir))
+    return 0
   except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
-  return 0
+    code, message = 2, f"error: {error}"
+  except training.Stopped as stopped:
+    code, message = 128 + stopped.signal, f"\n{stopped}"
+  except KeyboardInterrupt:
+    code, message = 130, "\nstopped; the same command goes on from what is on disk."
+  except OSError as error:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+      raise
+    where = error.filename or options.workdir
+    code, message = 2, f"error: {where}: {error.strerror}; make room, and the same command goes on."
+  except jax.errors.JaxRuntimeError as error:
+    if jax.process_count() == 1:
+      raise
+    code, message = 3, f"error: {processes.LOST} ({str(error).splitlines()[0]})"
+  print(message, file=sys.stderr, flush=True)
+  if jax.process_count() > 1 and code in (2, 3):
+    os._exit(code)  # JAX would wait minutes at exit for processes that are waiting for this one.
+  return code
 
 
 def run(config: ConfigDict, workdir: pathlib.Path) -> None:
-  """Everything from data to report; all of it lands in ``workdir``."""
+  """Everything from data to report; all of it lands in ``workdir``, written by the first process."""
   started = time.monotonic()
   methods = {method_name(config): (config, workdir)}
   if config.compare_with_cross_entropy:
     methods = {CROSS_ENTROPY: (plain_cross_entropy(config), workdir / "baseline"), **methods}
   load_splits(config, config.seed)  # What is wrong with the data is said before anything is written.
-  write_config(config, workdir)
-  if not training.EVENTS:
-    say(training.NO_EVENTS)
-  calibrated = {}
+  if processes.is_first():
+    write_config(config, workdir)
+    if not training.EVENTS:
+      say(training.NO_EVENTS)
+  if jax.config.jax_compilation_cache_dir is None:
+    jax.config.update("jax_compilation_cache_dir", str(workdir.absolute().parent / ".compiled"))
   for method, (method_config, folder) in methods.items():
     train_seeds(method_config, folder, method)
-    calibrated[method] = calibrate(method_config, folder)
-  report(config, workdir, calibrated)
+  if not processes.is_first():
+    return
+  report(config, workdir, {method: calibrate(*of_method) for method, of_method in methods.items()})
   say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
   for path in sorted(workdir.iterdir()):
     say(f"  {path}{os.sep if path.is_dir() else ''}")
@@ -81,6 +110,7 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   baseline.compare_with_cross_entropy = False
   baseline.loss.primary = ConfigDict({"name": CROSS_ENTROPY})
   baseline.loss.secondary = ConfigDict({"name": ""})
+  baseline.training.schedule = "joint"
   return baseline.lock()
 
 
@@ -91,7 +121,7 @@ def seeds(config: ConfigDict) -> range:
 
 def load_splits(config: ConfigDict, seed: int) -> data.Splits:
   """The config's data set; that of the last call is kept."""
-  return _load(seed, tuple(sorted(config.data.items())))
+  return _load(seed, tuple(sorted(run_config.data_options(config).items())))
 
 
 @functools.lru_cache(maxsize=1)
@@ -100,18 +130,27 @@ def _load(seed: int, options: tuple) -> data.Splits:
 
 
 def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str) -> None:
-  """Trains one model a seed; leaves metrics, checkpoints and predictions in ``folder``."""
-  predictions = folder / "predictions"
-  predictions.mkdir(parents=True, exist_ok=True)
-  log = training.MetricLog(folder)
-  for i, seed in enumerate(seeds(config)):
-    splits = load_splits(config, seed)
-    label = f"{method}, seed {seed} ({i + 1}/{config.num_seeds})"
-    state, found = training.train(config, splits, seed=seed, log=log, label=label)
-    for name, (logits, labels) in found.items():
-      evaluation.save(predictions / f"{name}_seed{seed}.npz", logits, labels)
-    training.save(folder / "checkpoints" / f"seed{seed}", state)
-  log.close()
+  """Trains one model a seed; leaves metrics, checkpoints and predictions in ``folder``. What is there stays."""
+  def files(seed):
+    return {name: folder / "predictions" / f"{name}_seed{seed}.npz" for name in ("validation", "test")}
+
+  together = config.training.seeds_together
+  log = None
+  for group in [list(seeds(config))] if together else [[seed] for seed in seeds(config)]:
+    name = f"seed{group[0]}" if len(group) == 1 else f"seeds{group[0]}-{group[-1]}"
+    if processes.agreed(all(path.exists() for seed in group for path in files(seed).values())):
+      continue
+    if processes.is_first() and log is None:
+      (folder / "predictions").mkdir(parents=True, exist_ok=True)
+      log = training.MetricLog(folder)
+    splits = [load_splits(config, seed) for seed in group]
+    _, predictions = training.train(config, splits, seeds=group, folder=folder / "checkpoints" / name, log=log,
+                                    label=f"{method}, {name}")
+    for seed, found in zip(group, predictions, strict=True):
+      for split, (logits, labels) in found.items() if processes.is_first() else ():
+        evaluation.save(files(seed)[split], logits, labels)
+  if log:
+    log.close()
 
 
 def calibrate(config: ConfigDict, folder: pathlib.Path) -> dict[str, list[evaluation.Predictions]]:
@@ -163,7 +202,13 @@ def write_config(config: ConfigDict, folder: pathlib.Path) -> None:
     raise UserError(f"--workdir: {folder} holds a run of another config ({changed(path, text)}): "
                     "give another --workdir, or delete it.")
   write_text(path, text)
-  write_text(folder / "environment.json", json.dumps(environment(), indent=2) + "\n")
+  path, now = folder / "environment.json", environment()
+  with contextlib.suppress(OSError, ValueError, KeyError):
+    before = json.loads(path.read_text(encoding="utf-8"))["devices"]
+    if before != now["devices"]:
+      then, here = (f"{len(devices)} x {devices[0]}" for devices in (before, now["devices"]))
+      say(f"this run began on {then} and goes on with {here}: its numbers will be the same but for rounding.")
+  write_text(path, json.dumps(now, indent=2) + "\n")
 
 
 def changed(path: pathlib.Path, text: str) -> str:

@@ -31,27 +31,34 @@ class Family(NamedTuple):
 
 SECTIONS = {
   "data": Family(data.SOURCES, ("seed", "dir", "path", "corruption", "severity", "_"),
-                 {"dir": "~/tensorflow_datasets", "path": "", "validation_fraction": 0.1, "corruption": "",
-                  "severity": 1}),
+                 {"dir": "~/tensorflow_datasets", "path": "", "validation_fraction": 0.1, "held_out_fraction": 0.1,
+                  "corruption": "", "severity": 1}),
   "augmentation": Family(data.AUGMENTATIONS, ("images", "keys", "labels", "mask", "key", "axis_name", "num_classes")),
   "model": Family(models.MODELS, ("num_classes", "axis_name", "parent", "name", "dtype"),
                   {"dtype": "float32"}),
-  "loss.primary": Family(losses.PER_EXAMPLE, ("logits", "labels")),
+  "loss.primary": Family({**losses.PER_EXAMPLE, **training.STATEFUL}, ("logits", "labels")),
   "loss.secondary": Family({"": lambda: None, **losses.PER_BATCH}, ("logits", "labels", "where", "axis_name")),
 }
 
 CHOICES = {
-  "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": ("joint",), "loss.scope": ("global", "device"),
+  "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.EPOCHS,
+  "loss.scope": ("global", "device"), "training.select": ("last", "best"),
   "optimizer.name": training.OPTIMIZERS, "optimizer.schedule": training.SCHEDULES,
   "model.dtype": ("float32", "bfloat16"),
 }
 
 RANGES = {
   "seed": (0, 2**31 - 1), "num_seeds": (1, 10_000), "data.validation_fraction": (0.001, 0.9),
+  "data.held_out_fraction": (0.001, 0.9),
   "data.severity": (1, 5),
   "loss.weight": (0, math.inf), "optimizer.learning_rate": (0, math.inf), "optimizer.momentum": (0, 0.9999),
   "optimizer.l2": (0, math.inf), "optimizer.weight_decay": (0, math.inf), "optimizer.decay": (0, 1),
-  "optimizer.warmup_epochs": (0, math.inf), "training.batch_size": (1, math.inf),
+  "optimizer.warmup_epochs": (0, math.inf), "optimizer.clip_norm": (1e-30, math.inf),
+  "training.batch_size": (1, math.inf), "training.accumulation_steps": (1, math.inf),
+  "training.secondary_rate": (0, math.inf), "training.select_after_epochs": (0, math.inf),
+  "training.patience": (1, math.inf), "training.max_skipped_steps": (0, math.inf),
+  "checkpoint.keep": (1, math.inf), "checkpoint.every_steps": (1, math.inf),
+  "checkpoint.every_minutes": (0, math.inf), "profile": (0, math.inf),
   "training.num_epochs": (1, math.inf), "training.num_steps": (1, math.inf),
   "training.log_every_steps": (1, math.inf), "training.evaluate_every_epochs": (1, math.inf),
   "evaluation.num_bins": (1, 10_000), "evaluation.num_resamples": (2, math.inf),
@@ -87,11 +94,18 @@ def check(config: ConfigDict, num_devices: int) -> None:
   if not all(0 < b < 1 for b in config.optimizer.boundaries):
     raise UserError("config key optimizer.boundaries must hold fractions of the run, in (0, 1): "
                     f"got {config.optimizer.boundaries}.")
-  size = config.training.batch_size
-  if size % num_devices:
-    near = max(round(size / num_devices), 1) * num_devices
-    raise UserError(f"config key training.batch_size must be divisible by the {num_devices} devices it is spread over: "
-                    f"got {size}; {near} would do.")
+  size, parts = config.training.batch_size, config.training.accumulation_steps
+  if size % (num_devices * parts):
+    near = max(round(size / (num_devices * parts)), 1) * num_devices * parts
+    times = f" times training.accumulation_steps ({parts})" if parts > 1 else ""
+    raise UserError(f"config key training.batch_size must be divisible by the {num_devices} devices it is spread over"
+                    f"{times}: got {size}; {near} would do.")
+  if config.training.schedule == "interleaved" and not config.loss.secondary.name:
+    raise UserError("config key loss.secondary.name must name the loss of the second phase of training.schedule "
+                    "'interleaved': --config.loss.secondary.name=soft_avuc.")
+  if config.training.patience and config.training.select != "best":
+    raise UserError("config key training.patience stops a run that no longer improves, which training.select 'best' "
+                    "follows: --config.training.select=best.")
   for label, section in config.evaluation.calibrators.items():
     key = f"evaluation.calibrators.{label}"
     _one_of(f"{key}.name", section.get("name"), calibrators.CALIBRATORS)
@@ -100,9 +114,15 @@ def check(config: ConfigDict, num_devices: int) -> None:
   soft = config.augmentation.name == "mixup"
   labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
   _attempt("augmentation.name mixup, whose labels are mixed" if soft else "loss",
-           lambda: jax.eval_shape(training.objective(config.loss), jnp.zeros((2, 3)), labels))
+           lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, loss_state=training.primary(
+             config.loss.primary).init()), jnp.zeros((2, 3))))
   model = _attempt("model", lambda: models.get(num_classes=3, **config.model))
   _attempt("model", lambda: jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3))))
+
+
+def data_options(config: ConfigDict) -> dict:
+  """What ``data.load`` takes of the section ``data``: all but the part that interleaved training holds out."""
+  return {key: value for key, value in config.data.items() if key != "held_out_fraction"}
 
 
 def _from_file(path: str) -> ConfigDict:

@@ -27,4 +27,5 @@ def get_config():
   config.optimizer.warmup_epochs = 1
   config.training.batch_size = 512
   config.training.num_epochs = 200
+  config.training.seeds_together = False
   return config

@@ -16,6 +16,7 @@ def _config(data: str, model: str, num_epochs: int, batch_size: int, l2: float) 
   config.optimizer.schedule = "piecewise"
   config.training.batch_size = batch_size
   config.training.num_epochs = num_epochs
+  config.training.seeds_together = False
   return config
 
 

@@ -41,11 +41,8 @@ def scores(logits, labels):
 def validate(settings: dict) -> np.ndarray:
   """Mean validation accuracy and ECE over the seeds, of the config with ``settings``."""
   config = run_config.load("configs/digits_savuc.py", [f"--config.{key}={value}" for key, value in settings.items()])
-  found = []
-  for seed in SEEDS:
-    _, predictions = training.train(config, splits(seed), seed=seed, label=f"{settings}, seed {seed}")
-    found.append(scores(*predictions["validation"]))
-  return np.mean(found, axis=0)
+  _, predictions = training.train(config, [splits(seed) for seed in SEEDS], seeds=list(SEEDS), label=str(settings))
+  return np.mean([scores(*found["validation"]) for found in predictions], axis=0)
 
 
 def main() -> None:

@@ -32,13 +32,26 @@ socket.getaddrinfo = refuse
 """
 
 
-def python(*arguments, tmp_path, blocked=(), offline=False, num_devices=1, timeout=300):
-  """Runs ``python arguments`` from the project's root; returns the finished process, output as text."""
+def python(*arguments, tmp_path, blocked=(), offline=False, num_devices=1, timeout=300, **environment):
+  """Runs ``python arguments`` from the project's root; returns the finished process, output as text.
+
+  ``environment``: variables to set, or, where None, to leave out.
+  """
+  return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, check=False,
+                        env=_environment(tmp_path, blocked, offline, num_devices, environment), timeout=timeout)
+
+
+def start(*arguments, tmp_path, num_devices=1):
+  """Starts ``python arguments`` like ``python``, without waiting for its end."""
+  return subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, cwd=ROOT, env=_environment(tmp_path, (), False, num_devices, {}))
+
+
+def _environment(tmp_path, blocked, offline, num_devices, changes):
   site = tmp_path / "site"
   site.mkdir(exist_ok=True)
   (site / "sitecustomize.py").write_text((BLOCKER.format(names=set(blocked)) if blocked else "")
                                          + (OFFLINE if offline else ""))
   environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "JAX_PLATFORMS": "cpu",
-                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices}"}
-  return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, check=False,
-                        env=environment, timeout=timeout)
+                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices}", **changes}
+  return {name: value for name, value in environment.items() if value is not None}

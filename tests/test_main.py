@@ -38,6 +38,23 @@ def test_the_demo_leaves_everything_that_explains_the_run(finished):
   assert not list(workdir.rglob("*.tmp"))
 
 
+def test_what_was_compiled_is_kept_beside_the_run(tmp_path):
+  done = _digits(tmp_path / "runs" / "a", "--config.training.num_steps=1", "--config.compare_with_cross_entropy=False",
+                 tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR=None)
+  assert done.returncode == 0, done.stderr
+  assert list((tmp_path / "runs" / ".compiled").glob("jit_*"))
+
+
+def test_a_finished_run_is_only_reported_again(finished, tmp_path):
+  before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("*.npz")}
+  log = (finished[0] / "metrics.jsonl").read_bytes()
+  done = _digits(finished[0], tmp_path=tmp_path)
+  assert done.returncode == 0 and "step" not in done.stderr
+  assert before == {path: path.stat().st_mtime_ns for path in finished[0].rglob("*.npz")}
+  assert log == (finished[0] / "metrics.jsonl").read_bytes()
+  assert (finished[0] / "results.md").read_text().strip() in done.stdout
+
+
 def test_the_log_has_training_and_validation_of_every_seed(finished):
   lines = [json.loads(line) for line in (finished[0] / "metrics.jsonl").read_text().splitlines()]
   assert {line["seed"] for line in lines} == {0, 1}
@@ -107,7 +124,8 @@ def test_digits_and_npz_train_without_tensorflow_and_without_figures(tmp_path):
   blocked = ("tensorflow", "tensorflow_datasets", "tensorboard", "matplotlib")
   for name in ("digits", "npz"):
     done = _digits(tmp_path / name, f"--config.data.name={name}", f"--config.data.path={tmp_path / 'mine.npz'}",
-                   "--config.num_seeds=1", "--config.training.num_steps=3", tmp_path=tmp_path, blocked=blocked)
+                   "--config.num_seeds=1", "--config.training.num_steps=3", "--config.compare_with_cross_entropy=False",
+                   tmp_path=tmp_path, blocked=blocked)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("TensorBoard events are off") == 1
     assert "no figure and no page: matplotlib not installed" in done.stdout

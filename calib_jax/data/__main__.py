@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
   try:
     config = run_config.load(options.config, overrides)
     run_config.check(config, num_devices=1)
-    splits = data.load(seed=config.seed, **config.data)
+    splits = data.load(seed=config.seed, **run_config.data_options(config))
     print(describe(splits))
     draw(augmented(config, splits), options.picture)
   except UserError as error:

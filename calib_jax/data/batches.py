@@ -27,15 +27,17 @@ def steps_per_epoch(num_examples: int, batch_size: int) -> int:
   return math.ceil(num_examples / batch_size)
 
 
-def sharded(examples: Examples, index: np.ndarray, batch_size: int, num_devices: int,
-            host: tuple[int, int]) -> dict[str, np.ndarray]:
+def sharded(examples: Examples, index: np.ndarray, batch_size: int, num_devices: int, host: tuple[int, int],
+            accumulation: int = 1) -> dict[str, np.ndarray]:
   """The examples of this host's share of ``index`` as arrays ``[num_devices, batch_size / hosts / num_devices, ...]``.
 
-  A short batch is padded with example 0, which ``mask`` marks as False. Hosts take contiguous shares in their order.
+  A short batch is padded with example 0, which ``mask`` marks as False. Hosts, and then devices, take contiguous shares
+  in their order: of each of the ``accumulation`` equal parts of the batch, which lie one after another on a device.
   """
   padded = np.zeros(batch_size, index.dtype)
   padded[: len(index)] = index
-  own = np.split(np.arange(batch_size), host[1])[host[0]]
+  shares = np.arange(batch_size).reshape(accumulation, host[1], num_devices, -1)[:, host[0]]
+  own = shares.swapaxes(0, 1).reshape(-1)
   batch = {"image": examples.images[padded[own]], "label": examples.labels[padded[own]], "mask": own < len(index)}
   return {key: x.reshape(num_devices, -1, *x.shape[1:]) for key, x in batch.items()}
 
@@ -47,7 +49,7 @@ def epoch_order(num_examples: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def training_batch(examples: Examples, step: int, *, batch_size: int, num_devices: int, seed: int,
-                   host: tuple[int, int] = (0, 1)) -> dict[str, np.ndarray]:
+                   host: tuple[int, int] = (0, 1), accumulation: int = 1) -> dict[str, np.ndarray]:
   """The batch of global step ``step``: each epoch's order is cut into batches, the last of which may be short.
 
   ``batch_size`` is of all hosts together; ``host`` is which of how many takes its share, on ``num_devices`` of its own.
@@ -55,13 +57,14 @@ def training_batch(examples: Examples, step: int, *, batch_size: int, num_device
   epoch, position = divmod(step, steps_per_epoch(len(examples.labels), batch_size))
   order = epoch_order(len(examples.labels), seed, epoch)
   index = order[position * batch_size : (position + 1) * batch_size]
-  return sharded(examples, index, batch_size, num_devices, host)
+  return sharded(examples, index, batch_size, num_devices, host, accumulation)
 
 
 def training_batches(part: Examples | Stream, first_step: int, *, batch_size: int, num_devices: int, seed: int,
-                     host: tuple[int, int] = (0, 1)) -> Iterator[dict[str, np.ndarray]]:
+                     host: tuple[int, int] = (0, 1), accumulation: int = 1) -> Iterator[dict[str, np.ndarray]]:
   """The batches of global steps ``first_step``, ``first_step + 1``, …, without end; see ``training_batch``."""
-  options = {"batch_size": batch_size, "num_devices": num_devices, "seed": seed, "host": host}
+  options = {"batch_size": batch_size, "num_devices": num_devices, "seed": seed, "host": host,
+             "accumulation": accumulation}
   if isinstance(part, Stream):
     return streaming.training_batches(part, first_step, **options)
   return (training_batch(part, step, **options) for step in itertools.count(first_step))

@@ -1,13 +1,12 @@
 """Examples, and splits that depend on nothing but the labels and a seed."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from calib_jax.data import streaming
+from calib_jax.data.streaming import Stream
 from calib_jax.errors import UserError
-
-if TYPE_CHECKING:
-  from calib_jax.data.streaming import Stream
 
 
 class Examples(NamedTuple):
@@ -35,9 +34,9 @@ class Splits(NamedTuple):
   Splits that are too large for memory are streams (see ``streaming``).
   """
 
-  train: "Examples | Stream"
-  validation: "Examples | Stream"
-  test: "Examples | Stream"
+  train: Examples | Stream
+  validation: Examples | Stream
+  test: Examples | Stream
   num_classes: int
   mean: np.ndarray
   std: np.ndarray
@@ -64,8 +63,13 @@ def stratified(labels: np.ndarray, fraction: float, seed: int, *, salt: int = 0)
   return np.setdiff1d(np.arange(len(labels)), part), part
 
 
-def held_out(examples: Examples, fraction: float, seed: int) -> tuple[Examples, Examples]:
-  """``(majority, held-out part)`` of training examples, for the two phases of interleaved training; stratified."""
+def held_out(examples: Examples | Stream, fraction: float, seed: int) -> tuple[Examples | Stream, Examples | Stream]:
+  """``(majority, held-out part)`` of training examples, for the two phases of interleaved training.
+
+  Stratified, but for streams, whose labels are not at hand.
+  """
+  if not isinstance(examples, Examples):
+    return streaming.split(examples, fraction, seed, salt=4)
   rest, part = stratified(examples.labels, fraction, seed, salt=4)
   return examples.take(rest), examples.take(part)
 

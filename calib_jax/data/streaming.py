@@ -77,13 +77,13 @@ def imagenet2012(*, dir: str, corruption: str, severity: int, image_size: int = 
                     Stream(test, np.arange(len(test)), **common, corruption=corruption, severity=severity), 1000)
 
 
-def split(train: Stream, fraction: float, seed: int) -> tuple[Stream, Stream]:
+def split(train: Stream, fraction: float, seed: int, *, salt: int = 0) -> tuple[Stream, Stream]:
   """``(rest, part)`` of a stream, drawn at random: labels are not read for it."""
   size = round(fraction * len(train.index))
   if not 0 < size < len(train.index):
     raise UserError(f"a fraction of {fraction:g} of {len(train.index)} examples leaves an empty split: "
                     "choose one nearer 0.5.")
-  order = np.random.default_rng((seed, 0)).permutation(len(train.index))
+  order = np.random.default_rng((seed, salt)).permutation(len(train.index))
   return train.take(np.sort(order[size:])), train.take(np.sort(order[:size]))
 
 
@@ -123,7 +123,7 @@ def centre_crop(picture, size: int) -> np.ndarray:
 
 
 def training_batches(stream: Stream, first_step: int, *, batch_size: int, num_devices: int, seed: int,
-                     host: tuple[int, int]) -> Iterator[dict[str, np.ndarray]]:
+                     host: tuple[int, int], accumulation: int = 1) -> Iterator[dict[str, np.ndarray]]:
   """Batches from step ``first_step`` on, without end: shuffled anew each epoch, whole batches across epochs."""
   import grain
 
@@ -132,7 +132,8 @@ def training_batches(stream: Stream, first_step: int, *, batch_size: int, num_de
     return {"image": random_crop(picture, rng, stream.image_size), "label": np.int32(label), "mask": np.bool_(True)}
 
   numbers = grain.MapDataset.source(stream.index).seed(seed).shuffle().repeat().random_map(example)
-  shares = numbers.batch(batch_size // host[1])[first_step * host[1] + host[0]::host[1]]
+  parts = numbers.batch(batch_size // host[1] // accumulation)
+  shares = parts[first_step * accumulation * host[1] + host[0]::host[1]].batch(accumulation)
   return _read(shares, stream.num_workers, num_devices)
 
 
@@ -152,7 +153,7 @@ def in_order(stream: Stream, batch_size: int, num_devices: int,
     return {"image": image, "label": np.int32(label), "mask": np.bool_(True)}
 
   padded = np.concatenate([stream.index, np.full(-len(stream.index) % batch_size, -1)])
-  shares = grain.MapDataset.source(padded).map(example).batch(batch_size // host[1])[host[0]::host[1]]
+  shares = grain.MapDataset.source(padded).map(example).batch(batch_size // host[1])[host[0]::host[1]].batch(1)
   return _read(shares, stream.num_workers, num_devices)
 
 
@@ -178,6 +179,12 @@ def _read(batches, num_workers: int, num_devices: int) -> Iterator[dict[str, np.
   iterator = iter(numbered)
   try:
     for batch in iterator:
-      yield {key: x.reshape(num_devices, -1, *x.shape[1:]) for key, x in batch.items()}
+      yield {key: _by_device(x, num_devices) for key, x in batch.items()}
   finally:
     iterator.close()
+
+
+def _by_device(x: np.ndarray, num_devices: int) -> np.ndarray:
+  """``[parts, examples, ...]`` to each device's share of every part, ``[num_devices, parts * share, ...]``."""
+  x = x.reshape(len(x), num_devices, -1, *x.shape[2:]).swapaxes(0, 1)
+  return x.reshape(num_devices, -1, *x.shape[3:])

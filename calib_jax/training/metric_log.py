@@ -1,9 +1,13 @@
 """Where a run writes what it measured: ``metrics.jsonl``, and TensorBoard events where TensorFlow is installed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import importlib.util
 import json
 import pathlib
+
+import numpy as np
+
+from calib_jax.files import write_text
 
 EVENTS = all(importlib.util.find_spec(name) for name in ("tensorflow", "tensorboard"))
 NO_EVENTS = "TensorBoard events are off: tensorflow and tensorboard are not installed (pip install 'calib-jax[data]')."
@@ -13,22 +17,44 @@ class MetricLog:
   """Appends one JSON object a call to ``metrics.jsonl`` in ``folder``, and the same scalars to its event files."""
 
   def __init__(self, folder: pathlib.Path):
-    """Starts a fresh ``metrics.jsonl``."""
-    self.folder = folder
-    self.file = (folder / "metrics.jsonl").open("w", encoding="utf-8")
+    """Goes on with the ``metrics.jsonl`` that is there."""
+    self.folder, self.path = folder, folder / "metrics.jsonl"
+    self.file = self.path.open("a", encoding="utf-8")
     self.writers = {}
+
+  def resume(self, seeds: Sequence[int], step: int) -> None:
+    """Takes back what was logged of the runs of ``seeds`` after ``step``: they go on from there."""
+    def stays(line):
+      try:
+        entry = json.loads(line)
+        return entry["seed"] not in seeds or entry["step"] <= step
+      except (ValueError, KeyError, TypeError):
+        return False  # Half a line, written when a process was killed.
+
+    self.file.close()
+    lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+    write_text(self.path, "".join(line for line in lines if stays(line)))
+    self.file = self.path.open("a", encoding="utf-8")
 
   def write(self, step: int, scalars: Mapping[str, float], *, seed: int) -> None:
     """Logs ``scalars`` after ``step`` steps of the run of ``seed``."""
     self.file.write(json.dumps({"seed": seed, "step": step, **scalars}) + "\n")
     self.file.flush()
     if EVENTS:
-      if seed not in self.writers:
-        # Imported at the first use: it brings TensorFlow, which takes seconds.
-        from clu import metric_writers
+      self._writer(seed).write_scalars(step, scalars)
 
-        self.writers[seed] = metric_writers.SummaryWriter(str(self.folder / "events" / f"seed{seed}"))
-      self.writers[seed].write_scalars(step, scalars)
+  def image(self, step: int, name: str, picture: np.ndarray, *, seed: int) -> None:
+    """Shows ``picture`` ``[H, W, C]`` in [0, 1] under ``name`` beside the scalars, where there are event files."""
+    if EVENTS:
+      self._writer(seed).write_images(step, {name: picture[None]})
+
+  def _writer(self, seed: int):
+    if seed not in self.writers:
+      # Imported at the first use: it brings TensorFlow, which takes seconds.
+      from clu import metric_writers
+
+      self.writers[seed] = metric_writers.SummaryWriter(str(self.folder / "events" / f"seed{seed}"))
+    return self.writers[seed]
 
   def close(self) -> None:
     """Flushes and closes every file."""

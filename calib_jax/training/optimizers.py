@@ -34,23 +34,26 @@ def schedule(name: str, learning_rate: float, num_steps: int, *, warmup_steps: i
   return lambda step: ramp(step) * base(step)
 
 
-def sgd(momentum: float) -> optax.GradientTransformation:
-  """Gradient descent with heavy-ball momentum."""
-  return optax.trace(decay=momentum)
+def sgd(momentum: float, nesterov: bool) -> optax.GradientTransformation:
+  """Gradient descent with heavy-ball momentum, or Nesterov's."""
+  return optax.trace(decay=momentum, nesterov=nesterov)
 
 
-def adamw(momentum: float) -> optax.GradientTransformation:
-  """Adam, ``momentum`` its first decay rate; with ``optimizer.weight_decay`` it is AdamW."""
-  return optax.scale_by_adam(b1=momentum)
+def adamw(momentum: float, nesterov: bool) -> optax.GradientTransformation:
+  """Adam, ``momentum`` its first decay rate; with ``optimizer.weight_decay`` it is AdamW, with ``nesterov`` NAdamW."""
+  return optax.scale_by_adam(b1=momentum, nesterov=nesterov)
 
 
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {"sgd": sgd, "adamw": adamw}
 
 
-def build(name: str, learning_rate: optax.Schedule, *, momentum: float, weight_decay: float, decays: Callable):
+def build(name: str, learning_rate: optax.Schedule, *, momentum: float, weight_decay: float, decays: Callable,
+          nesterov: bool = False, clip_norm: float | None = None) -> optax.GradientTransformation:
   """The optimizer by name; ``weight_decay`` is decoupled: it shrinks parameters by rate * decay at every step.
 
-  ``decays(params)`` says which parameters do.
+  ``decays(params)`` says which parameters do. Gradients, those of an L2 penalty included, are first scaled down to a
+  global norm of ``clip_norm`` where they exceed it.
   """
-  return optax.chain(OPTIMIZERS[name](momentum), optax.add_decayed_weights(weight_decay, decays),
+  clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
+  return optax.chain(clip, OPTIMIZERS[name](momentum, nesterov), optax.add_decayed_weights(weight_decay, decays),
                      optax.scale_by_learning_rate(learning_rate))
