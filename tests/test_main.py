@@ -1,6 +1,7 @@
 """``main.py`` end to end, as a user runs it."""
 
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -39,9 +40,8 @@ def test_the_demo_leaves_everything_that_explains_the_run(finished):
 
 
 def test_what_was_compiled_is_kept_beside_the_run(tmp_path):
-  done = _digits(tmp_path / "runs" / "a", "--config.training.num_steps=1", "--config.compare_with_cross_entropy=False",
-                 tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR=None)
-  assert done.returncode == 0, done.stderr
+  python("tests/training/killed.py", 2, int(signal.SIGKILL), "--config=configs/digits_savuc.py",
+         f"--workdir={tmp_path / 'runs' / 'a'}", tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR=None)
   assert list((tmp_path / "runs" / ".compiled").glob("jit_*"))
 
 

@@ -124,14 +124,16 @@ def train(config: ConfigDict, splits: list[data.Splits], *, seeds: list[int], de
   if log:
     log.resume(seeds, first_step)
   run = _Run(config, program, splits, seeds, layout, keeper, log, label)
-  with requests() as requested:
-    tree = run.train(tree, keys, first_step, requested)
+  try:
+    with requests() as requested:
+      tree = run.train(tree, keys, first_step, requested)
+  finally:
+    if keeper:
+      keeper.close()  # However a run ends, what it began to write is written.
   variables = tree["best"].variables if select else selection.variables(tree["state"])
   size = config.training.batch_size
   found = {name: predict(program.predict_step, variables, [getattr(s, name) for s in splits], size, layout)
            for name in ("validation", "test")}
-  if keeper:
-    keeper.close()
   return tree["state"], [{name: (logits[i], labels[i]) for name, (logits, labels) in found.items()}
                          for i in range(len(seeds))]
 
@@ -155,6 +157,7 @@ class _Run(NamedTuple):
                                 accumulation=training.accumulation_steps, **self.layout)
     profile = Profile(self.log and self.log.folder / "profile", self.config.profile)
     progress, meter, seen, saved = Progress(self.label, number), Meter(), 0, time.monotonic()
+    speaks = jax.process_index() == 0
     pending, compiled, ended = [], set(), self._ended(tree)
     for done in range(first_step + 1, 0 if ended else number + 1):
       profile.step()
@@ -173,7 +176,7 @@ class _Run(NamedTuple):
         compiled.add(phase)
         self._write(done, {f"{program.phases[phase].name}/first_step_seconds": time.monotonic() - asked})
         meter.reset()
-      if progress.due(done):
+      if progress.due(done) and speaks:
         progress.update(done, seen, float(np.mean(measured["loss"])))
         seen = 0
       epoch, within = divmod(done, program.steps_per_epoch)
@@ -253,7 +256,6 @@ class _Run(NamedTuple):
   def _stop(self, step: int, number: int) -> None:
     kept = "nothing of it is kept"
     if self.keeper:
-      self.keeper.wait()
       kept = f"its state is in {self.keeper.newest()}, and the same command goes on from there"
     raise Stopped(f"{signal.Signals(number).name}: {self.label} stopped after step {step:,} of "
                   f"{self.program.num_steps:,}; {kept}.", number)

@@ -1,5 +1,9 @@
 """One run on several processes: finding each other, agreeing, and ending together."""
 
+import atexit
+import subprocess
+import sys
+
 import jax
 from jax.experimental import multihost_utils
 import numpy as np
@@ -35,6 +39,21 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
   if len({len([d for d in jax.devices() if d.process_index == i]) for i in range(jax.process_count())}) > 1:
     raise UserError("all processes of a run must have the same number of devices: this one has "
                     f"{jax.local_device_count()} of {jax.device_count()} on {jax.process_count()} processes.")
+
+
+  if jax.process_count() > 1:
+    _herald()
+
+
+def _herald() -> None:
+  """Lets a small process say what happened where this one ends without a word of its own.
+
+  JAX aborts a process whose peers are dead, with a stack trace and no way for Python to speak.
+  """
+  script = "import sys; sys.stdin.read() or print('error: ' + sys.argv[1], file=sys.stderr)"
+  child = subprocess.Popen([sys.executable, "-S", "-c", script, LOST], stdin=subprocess.PIPE, text=True,
+                           start_new_session=True)
+  atexit.register(lambda: child.communicate("ended"))
 
 
 def is_first() -> bool:

@@ -3,8 +3,8 @@
 import os
 import sys
 
-import main
 from calib_jax.training import progress
+import main
 
 ask = progress.Progress.due
 

@@ -1,0 +1,304 @@
+"""The engine's promises within one process: phases, seeds side by side, selection, checkpoints, guard rails."""
+
+import pathlib
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import data, losses, training
+from calib_jax.errors import UserError
+from calib_jax.training import loop, schedules, selection, stopping
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1",
+         "optimizer.learning_rate=0.05")
+
+
+def _config(*overrides):
+  model = () if any(o.startswith("model.") for o in overrides) else ("model.hidden=(5,)",)
+  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in (*SMALL, *model, *overrides)])
+
+
+def _splits(seed=0, n=44, classes=3):
+  rng = np.random.default_rng(seed)
+  images = rng.integers(0, 120, (n, 4, 4, 1), dtype=np.uint8)
+  labels = np.arange(n, dtype=np.int32) % classes
+  images[np.arange(n), labels] += 100
+  part = data.Examples(images, labels)
+  return data.Splits(part, part.take(np.arange(13)), part.take(np.arange(10)), classes, np.array([0.3], np.float32),
+                     np.array([0.2], np.float32))
+
+
+def _train(config, seeds=(0,), **options):
+  return training.train(config, [_splits(seed) for seed in seeds], seeds=list(seeds), devices=jax.devices()[:2],
+                        **options)
+
+
+def _same(one, other, **tolerance):
+  for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+    if tolerance:
+      np.testing.assert_allclose(a, b, **tolerance)
+    else:
+      np.testing.assert_array_equal(a, b)
+
+
+# ---- schedules
+
+def test_an_interleaved_epoch_takes_every_majority_and_then_every_held_out_example_once():
+  config = _config("training.schedule=interleaved", "data.held_out_fraction=0.4", "training.batch_size=8")
+  splits = [_splits(0), _splits(1)]
+  phases = schedules.interleaved(config, [s.train for s in splits], [0, 1])
+  assert [(phase.name, phase.num_steps) for phase in phases] == [("train", 4), ("held_out", 3)]  # 26 and 18 of 44.
+  for part, split in zip(zip(*(phase.examples for phase in phases), strict=True), splits, strict=True):
+    images = np.concatenate([p.images.reshape(-1, 16) for p in part])
+    np.testing.assert_array_equal(np.unique(images, axis=0), np.unique(split.train.images.reshape(-1, 16), axis=0))
+  options = {"batch_size": 8, "num_devices": 2, "host": (0, 1)}
+  source = schedules.batches(phases, 0, [0, 1], **options)
+  order = [next(source) for _ in range(21)]
+  assert [phase for phase, _ in order] == [0, 0, 0, 0, 1, 1, 1] * 3
+  for epoch in range(3):
+    for phase in (0, 1):
+      for seed in (0, 1):
+        taken = [batch["image"][:, seed][batch["mask"][:, seed]].reshape(-1, 16)
+                 for p, batch in order[7 * epoch : 7 * epoch + 7] if p == phase]
+        wanted = phases[phase].examples[seed].images.reshape(-1, 16)
+        assert sorted(map(tuple, np.concatenate(taken))) == sorted(map(tuple, wanted))
+  for start in (3, 4, 6, 7, 12):
+    phase, batch = next(schedules.batches(phases, start, [0, 1], **options))
+    assert phase == order[start][0]
+    _same(batch, order[start][1])
+
+
+def test_a_phase_minimises_its_own_loss_at_its_own_rate():
+  # One epoch of one step each, of gradient descent from the same start, phase by phase.
+  options = ("training.batch_size=64", "optimizer.momentum=0.0", "optimizer.schedule=constant", "loss.weight=0.7",
+             "training.schedule=interleaved", "data.held_out_fraction=0.5", "training.num_epochs=1")
+  runs = {}
+  for steps, rate in ((0.5, 1.0), (1, 0.0), (1, 1.0), (1, 2.0)):
+    config = _config(*options, f"training.secondary_rate={rate}", f"training.num_steps={round(2 * steps)}")
+    runs[steps, rate] = _train(config)[0].params
+  first, still, moved, twice = (jax.tree.map(np.asarray, runs[key]) for key in runs)
+  _same(first, still)
+  _same(jax.tree.map(lambda a, b: 2 * (a - b), moved, first), jax.tree.map(np.subtract, twice, first), rtol=1e-4,
+        atol=1e-6)
+  config, split = _config(*options), _splits()
+  _, held_out = data.held_out(split.train, 0.5, 0)
+  model = loop.models.get(num_classes=3, axis_name=None, **config.model)
+  images = data.normalize(held_out.images, split.mean, split.std)
+
+  def loss(params):
+    return 0.7 * losses.soft_avuc(model.apply({"params": params}, images), held_out.labels, threshold=0.5,
+                                  temperature=0.1)
+
+  params = jax.tree.map(lambda x: x[0], first)
+  step = jax.tree.map(lambda g: -0.05 * g[None], jax.grad(loss)(params))
+  _same(jax.tree.map(np.subtract, moved, first), step, rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_batch_statistics_of_the_second_phase_may_stay(frozen):
+  options = ("model.name=simple_cnn", "model.channels=(4,)", "training.schedule=interleaved",
+             "training.batch_size=64", f"training.freeze_batch_stats_in_secondary={frozen}")
+  before, after = (_train(_config(*options, f"training.num_steps={n}"))[0].batch_stats for n in (1, 2))
+  changed = [not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)]
+  assert len(changed) == 2 and all(changed) != frozen and any(changed) != frozen
+
+
+# ---- seeds side by side
+
+@pytest.mark.parametrize("options", [
+  ("training.schedule=interleaved",),
+  ("model.name=simple_cnn", "model.channels=(4,)", "augmentation.name=crop_flip", "augmentation.padding=1",
+   "training.accumulation_steps=2", "training.select=best"),
+  ("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3", "loss.secondary.name="),
+], ids=("interleaved", "cnn", "adaptive_focal"))
+def test_seeds_train_together_as_they_do_alone(options):
+  config = _config(*options)
+  together, found = _train(config, (4, 7))
+  for i, seed in enumerate((4, 7)):
+    alone, (predictions,) = _train(config, (seed,))
+    _same(jax.tree.map(lambda x, i=i: x[i : i + 1], together), alone, rtol=2e-4, atol=2e-5)
+    _same(found[i], predictions, rtol=1e-3, atol=1e-4)
+  assert np.abs(found[0]["test"][0] - found[1]["test"][0]).max() > 0.1
+
+
+# ---- accumulation
+
+def test_accumulation_averages_parts_and_does_not_depend_on_devices():
+  options = ("optimizer.l2=0.01", "training.num_epochs=2", "loss.secondary.name=")
+  whole, (found,) = _train(_config(*options))
+  parts, (other,) = _train(_config(*options, "training.accumulation_steps=4"))
+  _same(whole.params, parts.params, rtol=1e-4, atol=1e-6)  # A mean over examples is the same however it is parted.
+  _same(found, other, rtol=1e-3, atol=1e-5)
+  options = ("model.name=simple_cnn", "model.channels=(4,)", "training.accumulation_steps=2",
+             "loss.secondary.name=soft_avuc", "augmentation.name=crop_flip", "augmentation.padding=1")
+  one, two = (training.train(_config(*options), [_splits()], seeds=[0], devices=jax.devices()[:n])[0] for n in (1, 4))
+  _same(one, two, rtol=2e-4, atol=2e-5)
+
+
+# ---- selection
+
+def test_the_best_model_is_that_of_the_lowest_validation_loss_after_the_warm_up(tmp_path):
+  config = _config("training.evaluate_every_epochs=1", "training.num_epochs=6", "loss.secondary.name=",
+                   "training.select=best", "training.select_after_epochs=2")
+  # Validation labels are wrong: the more is learnt, the worse.
+  split, tree = _splits(), {}
+  split = split._replace(validation=split.validation._replace(labels=(split.validation.labels + 1) % 3))
+  original = loop.selection.update
+
+  def noted(best, state, loss, patience):
+    tree[int(state.step[0])] = (float(loss[0]), jax.tree.map(np.asarray, selection.variables(state)))
+    return original(best, state, loss, patience)
+
+  loop.selection.update = noted
+  try:
+    _, (found,) = training.train(config, [split], seeds=[0], devices=jax.devices()[:2])
+  finally:
+    loop.selection.update = original
+  assert sorted(tree) == [9, 12, 15, 18]  # Of six evaluations the first two are the warm-up.
+  loss, chosen = tree[9]
+  assert loss < min(tree[step][0] for step in (12, 15, 18))
+  model = loop.models.get(num_classes=3, axis_name=None, **config.model)
+  logits = model.apply(jax.tree.map(lambda x: x[0], chosen), data.normalize(split.test.images, split.mean, split.std))
+  np.testing.assert_allclose(found["test"][0], logits, rtol=1e-4, atol=1e-4)
+
+
+def test_each_seed_keeps_its_best_and_stops_at_its_own_patience():
+  losses_of = np.array([[3, 2, 5, 1, 0], [1, 2, 2, 0.5, 0.1], [5, 4, 3, 2, 1]], np.float32)
+  state = training.TrainState(jnp.zeros(3, jnp.int32), {"w": jnp.zeros((3, 2))}, {}, (), (), jnp.zeros(3, jnp.int32))
+  best, ended = selection.start(state), []
+  for step in range(5):
+    state = state._replace(step=jnp.full(3, step + 1), params={"w": jnp.full((3, 2), step + 1.0)})
+    best = selection.update(best, state, losses_of[:, step], 2)
+    ended.append(selection.stopped(best, 2))
+  np.testing.assert_array_equal(best.step, [5, 1, 5])
+  np.testing.assert_array_equal(best.variables["params"]["w"][:, 0], [5, 1, 5])
+  np.testing.assert_array_equal(best.loss, [0, 1, 1])
+  assert ended == [False] * 5
+  assert selection.stopped(best._replace(since=jnp.array([2, 2, 3])), 2)
+
+
+def test_a_run_stops_when_nothing_improves_and_resuming_it_does_not_go_on(tmp_path):
+  config = _config("training.select=best", "training.patience=2", "training.evaluate_every_epochs=1",
+                   "training.num_epochs=40", "optimizer.learning_rate=0.0")
+  state, (found,) = _train(config, folder=tmp_path)
+  assert int(state.step[0]) == 9  # The first evaluation is the best, and two more are no better.
+  again, (same,) = _train(config, folder=tmp_path)
+  _same((state, found), (again, same))
+
+
+# ---- AdaFocal
+
+def test_adaptive_focal_follows_the_validation_split_epoch_by_epoch():
+  config = _config("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3", "loss.primary.rate=2.0",
+                   "loss.secondary.name=", "training.num_epochs=2", "training.evaluate_every_epochs=2")
+  state, _ = _train(config)
+  wanted = losses.init_adaptive_focal(3, 1.0)
+  for epochs in (1, 2):
+    now, (found,) = _train(_config("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3",
+                                   "loss.primary.rate=2.0", "loss.secondary.name=", "training.num_epochs=2",
+                                   f"training.num_steps={3 * epochs}"))
+    logits, labels = found["validation"]
+    probs = jax.nn.softmax(logits)
+    wanted = losses.update_adaptive_focal(wanted, probs.max(-1), logits.argmax(-1) == labels, rate=2.0)
+    if epochs == 1:  # The schedule of the whole run is not that of its first half: only the state is compared.
+      np.testing.assert_allclose(now.loss_state.gammas[0], wanted.gammas, rtol=1e-4)
+  assert np.abs(state.loss_state.gammas - 1).max() > 0.01
+
+
+# ---- checkpoints
+
+def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path, capsys):
+  config = _config("checkpoint.every_steps=2", "checkpoint.keep=3", "training.select=best",
+                   "training.evaluate_every_epochs=1")
+  whole, (found,) = _train(config)
+  _train(config, folder=tmp_path)
+  assert sorted(p.name for p in tmp_path.iterdir()) == ["6", "8", "9"]
+  # The newest loses half of its files' bytes, the one before has one bit changed.
+  for file in (tmp_path / "9").rglob("*"):
+    if file.is_file() and file.stat().st_size > 1000:
+      file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+  largest = max((f for f in (tmp_path / "8").rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+  content = bytearray(largest.read_bytes())
+  content[len(content) // 2] ^= 1
+  largest.write_bytes(content)
+  again, (same,) = _train(config, folder=tmp_path)
+  told = capsys.readouterr().err
+  assert told.count("cannot be read whole") == 2 and f"{tmp_path / '9'} cannot" in told and "9.damaged" in told
+  _same((whole, found), (again, same))
+  assert (tmp_path / "9").exists()
+
+
+def test_a_disk_that_takes_no_more_is_one_sentence_and_harms_nothing(tmp_path, monkeypatch):
+  keeper = training.Checkpoints(tmp_path, keep=2)
+  tree = {"x": np.arange(4.0)}
+  keeper.save(1, tree)
+  keeper.close()
+  keeper = training.Checkpoints(tmp_path, keep=2)
+
+  def full(*args, **kwargs):
+    raise ValueError("RESOURCE_EXHAUSTED: No space left on device")
+
+  monkeypatch.setattr(keeper.manager, "save", full)
+  with pytest.raises(UserError, match="no space is left.*the one of step 1 is whole.*the same command goes on"):
+    keeper.save(2, tree)
+  step, back = training.Checkpoints(tmp_path).restore(tree)
+  assert step == 1
+  _same(back, tree)
+
+
+# ---- guard rails
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_part_and_checkpoint(tmp_path):
+  config = _config("optimizer.learning_rate=1e30", "optimizer.schedule=constant", "checkpoint.every_steps=1")
+  with pytest.raises(UserError, match=r"the (primary part of the loss|gradient) is (nan|inf) at step 2 \(seed 0\).*"
+                                      r"lower optimizer.learning_rate.*the last checkpoint is .*/1\."):
+    _train(config, folder=tmp_path)
+  assert [p.name for p in tmp_path.iterdir()] == ["1"]
+
+
+def test_steps_that_are_not_finite_change_nothing_and_are_counted(monkeypatch):
+  """The third batch is poisoned: the run must be that of the others alone."""
+  def poisoned(images, mean, std):
+    bad = jnp.any(images == 255)
+    return data_normalize(images, mean, std) * jnp.where(bad, jnp.nan, 1.0)
+
+  data_normalize = loop.data.normalize
+  monkeypatch.setattr(loop.data, "normalize", poisoned)
+  splits = _splits()
+  splits.train.images[5] = 255  # Example 0 also pads.
+  config = _config("optimizer.momentum=0.0", "optimizer.schedule=constant", "training.num_epochs=1")
+  with pytest.raises(UserError, match="is nan at step"):
+    training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
+  config = _config("optimizer.momentum=0.0", "optimizer.schedule=constant", "training.num_epochs=1",
+                   "training.max_skipped_steps=1")
+  state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
+  assert int(state.skipped[0]) == 1 and int(state.step[0]) == 3
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
+
+
+# ---- signals
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_after_its_step_and_the_run_goes_on(number, tmp_path, monkeypatch):
+  config = _config("training.schedule=interleaved")
+  whole, (found,) = _train(config)
+  handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+  original = loop.Progress.due
+
+  def due(self, step):
+    if step == 5:
+      signal.raise_signal(number)
+    return original(self, step)
+
+  monkeypatch.setattr(loop.Progress, "due", due)
+  with pytest.raises(stopping.Stopped, match=f"{number.name}: train stopped after step 5 of 12; its state is in .*/5,"):
+    _train(config, folder=tmp_path)
+  assert handlers == {n: signal.getsignal(n) for n in handlers}
+  monkeypatch.undo()
+  again, (same,) = _train(config, folder=tmp_path)
+  _same((whole, found), (again, same))

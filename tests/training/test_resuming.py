@@ -1,0 +1,96 @@
+"""Runs that are killed, in processes of their own: going on gives the same bytes, alone and in company."""
+
+import signal
+import socket
+
+import numpy as np
+import pytest
+
+from calib_jax import evaluation
+from tests.programs import python, start
+
+RUN = ("--config=configs/digits_savuc.py", "--config.num_seeds=1", "--config.compare_with_cross_entropy=False",
+       "--config.training.schedule=interleaved", "--config.data.held_out_fraction=0.3",
+       "--config.training.num_steps=44", "--config.checkpoint.every_steps=4",
+       "--config.evaluation.num_resamples=2", "--config.model.hidden=(16,)", "--config.evaluation.calibrators={}")
+# An epoch is 6 steps on the majority and 3 on the held-out part.
+KILLED = tuple(int(step) for step in np.sort(np.random.default_rng(7).choice(np.arange(2, 44), 10, replace=False)))
+
+
+def test_ten_kills_leave_no_trace(tmp_path):
+  whole = python("main.py", *RUN, f"--workdir={tmp_path / 'whole'}", tmp_path=tmp_path)
+  assert whole.returncode == 0, whole.stderr
+  assert {(step - 1) % 9 >= 6 for step in KILLED} == {True, False}  # Both phases are hit.
+  for step in KILLED:
+    done = python("tests/training/killed.py", step, int(signal.SIGKILL), *RUN, f"--workdir={tmp_path / 'killed'}",
+                  tmp_path=tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert "cannot be read whole" not in done.stderr
+  done = python("main.py", *RUN, f"--workdir={tmp_path / 'killed'}", tmp_path=tmp_path)
+  assert done.returncode == 0, done.stderr
+  for name in ("validation", "test"):
+    one, other = (tmp_path / run / f"predictions/{name}_seed0.npz" for run in ("whole", "killed"))
+    assert one.read_bytes() == other.read_bytes()
+  steps = {run: [line.split('"step": ')[1].split(",")[0]
+                 for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()
+                 if "validation/nll" in line or "train/loss" in line] for run in ("whole", "killed")}
+  assert steps["whole"] == steps["killed"]  # Nothing is logged twice.
+
+
+def test_a_stopped_run_says_how_to_go_on(tmp_path):
+  done = python("tests/training/killed.py", 6, int(signal.SIGTERM), *RUN, f"--workdir={tmp_path / 'run'}",
+                tmp_path=tmp_path)
+  assert done.returncode == 128 + signal.SIGTERM
+  assert "SIGTERM: focal + soft_avuc, seed0 stopped after step 6 of 44; its state is in" in done.stderr
+  assert "the same command goes on from there" in done.stderr and "Traceback" not in done.stderr
+
+
+def _pair(tmp_path, *first, second=("main.py",), options=RUN):
+  """Two processes of one run, four devices each; returns their exit codes and output."""
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  started = [start(*program, *options, f"--coordinator=127.0.0.1:{port}", "--num_processes=2", f"--process_id={i}",
+                   f"--workdir={tmp_path / f'process{i}'}", tmp_path=tmp_path, num_devices=4)
+             for i, program in enumerate((first, second))]
+  try:
+    output = [process.communicate(timeout=300)[0] for process in started]
+  finally:
+    for process in started:
+      process.kill()
+  return [process.returncode for process in started], output
+
+
+@pytest.mark.parametrize("schedule", ["joint", "interleaved"])
+def test_two_processes_train_as_one(schedule, tmp_path):
+  options = (*RUN, f"--config.training.schedule={schedule}", "--config.training.select=best",
+             "--config.training.evaluate_every_epochs=1")
+  alone = python("main.py", *options, f"--workdir={tmp_path / 'alone'}", tmp_path=tmp_path, num_devices=8)
+  assert alone.returncode == 0, alone.stderr
+  codes, output = _pair(tmp_path, "main.py", options=options)
+  assert codes == [0, 0], output
+  assert not (tmp_path / "process1").exists()  # The first process writes.
+  for name in ("validation", "test"):
+    one, two = (evaluation.load(tmp_path / run / f"predictions/{name}_seed0.npz") for run in ("alone", "process0"))
+    np.testing.assert_array_equal(one.labels, two.labels)
+    np.testing.assert_allclose(two.logits, one.logits, rtol=1e-4, atol=1e-4)
+
+
+def test_a_lost_process_ends_the_other_and_both_go_on(tmp_path):
+  killing = ("tests/training/killed.py", 21, int(signal.SIGKILL))
+  codes, output = _pair(tmp_path, "main.py", second=killing)
+  assert codes[1] == -signal.SIGKILL and codes[0] not in (0, None)
+  assert "another process of this run ended" in output[0] and "start all of them again" in output[0]
+  codes, output = _pair(tmp_path, "tests/training/killed.py", 33, int(signal.SIGKILL))
+  assert codes[0] == -signal.SIGKILL and codes[1] not in (0, None)
+  assert "another process of this run ended" in output[1]
+  # SIGTERM, to either of them, stops both after the same step.
+  codes, output = _pair(tmp_path, "main.py", second=("tests/training/killed.py", 38, int(signal.SIGTERM)))
+  assert codes == [143, 143], output
+  assert len({text.split("stopped after step ")[1].split(" ")[0] for text in output}) == 1
+  codes, output = _pair(tmp_path, "main.py")
+  assert codes == [0, 0], output
+  alone = python("main.py", *RUN, f"--workdir={tmp_path / 'alone'}", tmp_path=tmp_path, num_devices=8)
+  assert alone.returncode == 0, alone.stderr
+  one, two = (evaluation.load(tmp_path / run / "predictions/test_seed0.npz") for run in ("alone", "process0"))
+  np.testing.assert_allclose(two.logits, one.logits, rtol=1e-4, atol=1e-4)
