@@ -134,23 +134,38 @@ def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str) -> None:
   def files(seed):
     return {name: folder / "predictions" / f"{name}_seed{seed}.npz" for name in ("validation", "test")}
 
-  together = config.training.seeds_together
-  log = None
-  for group in [list(seeds(config))] if together else [[seed] for seed in seeds(config)]:
-    name = f"seed{group[0]}" if len(group) == 1 else f"seeds{group[0]}-{group[-1]}"
-    if processes.agreed(all(path.exists() for seed in group for path in files(seed).values())):
-      continue
-    if processes.is_first() and log is None:
+  every = list(seeds(config))
+  groups = [every] if config.training.seeds_together else [[seed] for seed in every]
+  groups = [group for group in groups
+            if not processes.agreed(all(path.exists() for seed in group for path in files(seed).values()))]
+  if not groups:
+    return
+  with contextlib.ExitStack() as stack:
+    log = None
+    if processes.is_first():
       (folder / "predictions").mkdir(parents=True, exist_ok=True)
-      log = training.MetricLog(folder)
-    splits = [load_splits(config, seed) for seed in group]
-    _, predictions = training.train(config, splits, seeds=group, folder=folder / "checkpoints" / name, log=log,
-                                    label=f"{method}, {name}")
-    for seed, found in zip(group, predictions, strict=True):
-      for split, (logits, labels) in found.items() if processes.is_first() else ():
-        evaluation.save(files(seed)[split], logits, labels)
-  if log:
-    log.close()
+      log = training.MetricLog(folder, None if missing_for_figures() else functools.partial(picture, method))
+      stack.callback(log.close)
+    for group in groups:
+      name = f"seed{group[0]}" if len(group) == 1 else f"seeds{group[0]}-{group[-1]}"
+      splits = [load_splits(config, seed) for seed in group]
+      _, predictions = training.train(config, splits, seeds=group, folder=folder / "checkpoints" / name, log=log,
+                                      label=f"{method}, {name}")
+      for seed, found in zip(group, predictions, strict=True):
+        for split, (logits, labels) in found.items() if processes.is_first() else ():
+          evaluation.save(files(seed)[split], logits, labels)
+
+
+def missing_for_figures() -> list[str]:
+  """The packages that figures need and that are not installed."""
+  return [name for name in ("matplotlib", "jinja2") if not importlib.util.find_spec(name)]
+
+
+def picture(method: str, logits, labels):
+  """A reliability diagram for the event files."""
+  from calib_jax import reports  # Matplotlib takes a second to import: not before training.
+
+  return reports.picture(f"{method}\nvalidation", evaluation.Predictions(logits, labels))
 
 
 def calibrate(config: ConfigDict, folder: pathlib.Path) -> dict[str, list[evaluation.Predictions]]:
@@ -175,11 +190,10 @@ def report(config: ConfigDict, workdir: pathlib.Path,
   write_text(workdir / "results.json", json.dumps(results, indent=2) + "\n")
   write_text(workdir / "results.md", f"{note}\n\n{table}")
   say(f"\n{note}\n\n{table}")
-  missing = [name for name in ("matplotlib", "jinja2") if not importlib.util.find_spec(name)]
-  if missing:
+  if missing := missing_for_figures():
     say(f"no figure and no page: {' and '.join(missing)} not installed (pip install 'calib-jax[report]').")
     return
-  from calib_jax import reports  # Matplotlib takes a second to import: not before training.
+  from calib_jax import reports
 
   figure = workdir / "figures" / "reliability.png"
   figure.parent.mkdir(exist_ok=True)

@@ -55,6 +55,17 @@ def test_a_finished_run_is_only_reported_again(finished, tmp_path):
   assert (finished[0] / "results.md").read_text().strip() in done.stdout
 
 
+def test_events_hold_scalars_and_a_reliability_diagram(finished):
+  from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+  events = EventAccumulator(str(finished[0] / "events/seed0")).Reload()
+  tags = events.Tags()
+  found = set(tags["scalars"]) | set(tags["tensors"])
+  assert {"train/loss", "validation/ece", "time/examples_per_second"} <= found
+  pictures = set(tags["images"]) | found
+  assert any("reliability" in tag for tag in pictures)
+
+
 def test_the_log_has_training_and_validation_of_every_seed(finished):
   lines = [json.loads(line) for line in (finished[0] / "metrics.jsonl").read_text().splitlines()]
   assert {line["seed"] for line in lines} == {0, 1}
@@ -124,12 +135,13 @@ def test_digits_and_npz_train_without_tensorflow_and_without_figures(tmp_path):
   blocked = ("tensorflow", "tensorflow_datasets", "tensorboard", "matplotlib")
   for name in ("digits", "npz"):
     done = _digits(tmp_path / name, f"--config.data.name={name}", f"--config.data.path={tmp_path / 'mine.npz'}",
-                   "--config.num_seeds=1", "--config.training.num_steps=3", "--config.compare_with_cross_entropy=False",
-                   tmp_path=tmp_path, blocked=blocked)
+                   "--config.num_seeds=1", "--config.training.num_steps=13", "--config.profile=2",
+                   "--config.compare_with_cross_entropy=False", tmp_path=tmp_path, blocked=blocked)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("TensorBoard events are off") == 1
     assert "no figure and no page: matplotlib not installed" in done.stdout
     assert (tmp_path / name / "results.json").exists() and not (tmp_path / name / "events").exists()
+    assert len(list((tmp_path / name / "profile").rglob("*.xplane.pb"))) == 1
 
 
 @pytest.fixture(scope="module")

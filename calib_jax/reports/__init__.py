@@ -1,6 +1,6 @@
 """From tables and predictions to figures and one HTML page (matplotlib and Jinja2)."""
 
 from calib_jax.reports.page import write
-from calib_jax.reports.reliability import Panel, draw, panel
+from calib_jax.reports.reliability import Panel, draw, panel, picture
 
-__all__ = ["Panel", "draw", "panel", "write"]
+__all__ = ["Panel", "draw", "panel", "picture", "write"]

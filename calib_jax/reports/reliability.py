@@ -1,13 +1,16 @@
 """Reliability diagrams: accuracy against confidence by bin, the gaps, and where the predictions are."""
 
 from collections.abc import Mapping, Sequence
+import functools
+import io
 import pathlib
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import jax
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+import matplotlib.image
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 import numpy as np
@@ -33,8 +36,8 @@ def panel(title: str, predictions: Sequence[Predictions], error: Mapping[str, fl
   return Panel(title, *(np.concatenate(parts) for parts in zip(*top, strict=True)), error)
 
 
-def draw(panels: Sequence[Sequence[Panel]], path: pathlib.Path, *, num_bins: int = 15) -> None:
-  """Writes a grid of reliability diagrams, each above its histogram of confidences, as a PNG at ``path``."""
+def draw(panels: Sequence[Sequence[Panel]], path: pathlib.Path | BinaryIO, *, num_bins: int = 15) -> None:
+  """Writes a grid of reliability diagrams, each above its histogram of confidences, as a PNG to ``path``."""
   rows, columns = len(panels), len(panels[0])
   style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": INK,
            "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK}
@@ -49,6 +52,18 @@ def draw(panels: Sequence[Sequence[Panel]], path: pathlib.Path, *, num_bins: int
           grid[2 * i, j].set_ylabel("accuracy")
           grid[2 * i + 1, j].set_ylabel("predictions")
     figure.savefig(path, dpi=160)
+
+
+def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.ndarray:
+  """The reliability diagram of ``predictions`` as an image ``[H, W, 4]`` in [0, 1], for event files."""
+  probs = jax.nn.softmax(predictions.logits)
+  error = metrics.bootstrap(functools.partial(metrics.expected_calibration_error, num_bins=num_bins), probs,
+                            predictions.labels, key=jax.random.key(0), num_resamples=200)
+  error = dict(zip(("estimate", "low", "high"), map(float, error), strict=True))
+  file = io.BytesIO()
+  draw([[panel(title, [predictions], error)]], file, num_bins=num_bins)
+  file.seek(0)
+  return matplotlib.image.imread(file)
 
 
 def _diagram(axes: Axes, panel: Panel, num_bins: int, *, legend: bool) -> None:

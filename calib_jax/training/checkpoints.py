@@ -26,7 +26,7 @@ class Checkpoints:
     self.folder, self.last = folder.resolve(), None
     if jax.process_index() == 0:
       self.folder.mkdir(parents=True, exist_ok=True)
-      logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells every file it touches.
+      logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax tells every file; what it raises is said here.
       alone = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0}, barrier_sync_key_prefix="first")
       self.manager = ocp.CheckpointManager(self.folder, options=ocp.CheckpointManagerOptions(
         max_to_keep=keep, create=False, cleanup_tmp_directories=True, multiprocessing_options=alone))

@@ -89,7 +89,8 @@ def predict(predict_step: Callable, variables: Any, parts: list, batch_size: int
 
 def train(config: ConfigDict, splits: list[data.Splits], *, seeds: list[int], devices: list[jax.Device] | None = None,
           folder: pathlib.Path | None = None, log: MetricLog | None = None,
-          label: str = "train") -> tuple[steps.TrainState, list[dict[str, tuple[np.ndarray, np.ndarray]]]]:
+          label: str = "train", predicted: tuple[str, ...] = ("validation", "test")
+          ) -> tuple[steps.TrainState, list[dict[str, tuple[np.ndarray, np.ndarray]]]]:
   """Trains one model a seed, side by side in the same steps; returns their states and predictions.
 
   The global batch is spread evenly over ``devices`` (default: all, of every process). Everything random derives from
@@ -102,8 +103,9 @@ def train(config: ConfigDict, splits: list[data.Splits], *, seeds: list[int], de
     seeds: of the models, their examples' order and everything else that is random.
     folder: where checkpoints go; a run that finds one there goes on from it, to the same bits. None for none.
     log, label: where scalars go, and the name of the run on the progress line.
-  Returns: the state, every array with a leading axis of seeds, and for each seed logits and labels of the splits
-    ``validation`` and ``test``.
+    predicted: the splits to predict at the end.
+  Returns: the state, every array with a leading axis of seeds, and for each seed logits and labels of each split in
+    ``predicted``.
   Raises: ``Stopped`` after a signal, UserError where the run cannot go on; both say what is on disk.
   """
   devices = devices or jax.devices()
@@ -133,7 +135,7 @@ def train(config: ConfigDict, splits: list[data.Splits], *, seeds: list[int], de
   variables = tree["best"].variables if select else selection.variables(tree["state"])
   size = config.training.batch_size
   found = {name: predict(program.predict_step, variables, [getattr(s, name) for s in splits], size, layout)
-           for name in ("validation", "test")}
+           for name in predicted}
   return tree["state"], [{name: (logits[i], labels[i]) for name, (logits, labels) in found.items()}
                          for i in range(len(seeds))]
 
@@ -174,8 +176,7 @@ class _Run(NamedTuple):
         meter.count(examples, waited)
       else:
         compiled.add(phase)
-        self._write(done, {f"{program.phases[phase].name}/first_step_seconds": time.monotonic() - asked})
-        meter.reset()
+        meter.compiled(program.phases[phase].name, time.monotonic() - asked)
       if progress.due(done) and speaks:
         progress.update(done, seen, float(np.mean(measured["loss"])))
         seen = 0
@@ -245,6 +246,8 @@ class _Run(NamedTuple):
       for i, seed in enumerate(self.seeds):
         found = {**scores(logits[i], labels[i]), "loss": float(loss[i])}
         self._write(step, {f"validation/{name}": value for name, value in found.items()}, seed)
+      if self.log:
+        self.log.reliability(step, logits[0], labels[0], seed=self.seeds[0])
       # A run shorter than the warm-up has its last model.
       if "best" in tree and (epoch > training.select_after_epochs or step == self.program.num_steps):
         tree["best"] = selection.update(tree["best"], state, loss, training.patience or _FOREVER)

@@ -1,6 +1,6 @@
 """Where a run writes what it measured: ``metrics.jsonl``, and TensorBoard events where TensorFlow is installed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import importlib.util
 import json
 import pathlib
@@ -16,9 +16,9 @@ NO_EVENTS = "TensorBoard events are off: tensorflow and tensorboard are not inst
 class MetricLog:
   """Appends one JSON object a call to ``metrics.jsonl`` in ``folder``, and the same scalars to its event files."""
 
-  def __init__(self, folder: pathlib.Path):
-    """Goes on with the ``metrics.jsonl`` that is there."""
-    self.folder, self.path = folder, folder / "metrics.jsonl"
+  def __init__(self, folder: pathlib.Path, picture: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None):
+    """Goes on with the ``metrics.jsonl`` that is there; ``picture(logits, labels)`` draws ``[H, W, C]`` for events."""
+    self.folder, self.path, self.picture = folder, folder / "metrics.jsonl", picture
     self.file = self.path.open("a", encoding="utf-8")
     self.writers = {}
 
@@ -43,10 +43,10 @@ class MetricLog:
     if EVENTS:
       self._writer(seed).write_scalars(step, scalars)
 
-  def image(self, step: int, name: str, picture: np.ndarray, *, seed: int) -> None:
-    """Shows ``picture`` ``[H, W, C]`` in [0, 1] under ``name`` beside the scalars, where there are event files."""
-    if EVENTS:
-      self._writer(seed).write_images(step, {name: picture[None]})
+  def reliability(self, step: int, logits: np.ndarray, labels: np.ndarray, *, seed: int) -> None:
+    """Puts the reliability diagram of a validation split beside its scores in the event files."""
+    if EVENTS and self.picture:
+      self._writer(seed).write_images(step, {"validation/reliability": self.picture(logits, labels)[None]})
 
   def _writer(self, seed: int):
     if seed not in self.writers:

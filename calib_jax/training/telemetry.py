@@ -15,10 +15,16 @@ class Meter:
 
   def __init__(self):
     """Starts to count."""
+    self.first = {}
+    self.reset()
+
+  def compiled(self, phase: str, seconds: float) -> None:
+    """Notes the first step of a phase, which compiles and is no measure of the rest."""
+    self.first[f"first_step_of_{phase}_seconds"] = seconds
     self.reset()
 
   def reset(self) -> None:
-    """Forgets everything: the first step of a phase compiles, and is no measure of the rest."""
+    """Starts anew."""
     self.started, self.steps, self.examples, self.waited = time.monotonic(), 0, 0, 0.0
 
   def count(self, examples: int, waited: float) -> None:
@@ -26,12 +32,11 @@ class Meter:
     self.steps, self.examples, self.waited = self.steps + 1, self.examples + examples, self.waited + waited
 
   def read(self) -> dict[str, float]:
-    """Rates since the last reading, and the most memory held so far; nothing where no step was counted."""
-    seconds = time.monotonic() - self.started
-    found = {}
+    """First steps, rates and memory since the last reading; no rates where no step was counted."""
+    seconds, found, self.first = time.monotonic() - self.started, self.first, {}
     if self.steps and seconds > 0:
-      found = {"examples_per_second": self.examples / seconds, "step_seconds": seconds / self.steps,
-               "input_seconds": self.waited / self.steps, "memory_gib": memory_high_water() / 2**30}
+      found |= {"examples_per_second": self.examples / seconds, "step_seconds": seconds / self.steps,
+                "input_seconds": self.waited / self.steps, "memory_gib": memory_high_water() / 2**30}
     self.reset()
     return found
 
