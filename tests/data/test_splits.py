@@ -93,3 +93,14 @@ def test_the_shares_of_hosts_make_the_batch():
     for i, batch in enumerate(data.in_order(examples, 16, 8)):
       for key, x in batch.items():
         np.testing.assert_array_equal(np.concatenate([share[i][key] for share in shares]), x)
+
+
+def test_parts_of_an_accumulated_batch_are_its_pieces_in_order_however_it_is_shared():
+  examples = _examples(45)
+  flat = data.training_batch(examples, 2, batch_size=16, num_devices=1, seed=9)  # 13 of 16 count.
+  for hosts, devices, parts in ((1, 1, 4), (1, 4, 2), (2, 2, 2), (2, 1, 4)):
+    shares = [data.training_batch(examples, 2, batch_size=16, num_devices=devices, seed=9, host=(h, hosts),
+                                  accumulation=parts) for h in range(hosts)]
+    for key, x in flat.items():
+      pieces = np.concatenate([s[key].reshape(devices, parts, -1, *s[key].shape[2:]) for s in shares])
+      np.testing.assert_array_equal(pieces.swapaxes(0, 1).reshape(x.shape), x)

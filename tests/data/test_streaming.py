@@ -68,6 +68,16 @@ def test_the_shares_of_hosts_make_the_batch():
       np.testing.assert_array_equal(np.concatenate([share[i][key] for share in shares]), x)
 
 
+def test_parts_of_an_accumulated_batch_are_its_pieces_in_order_however_it_is_shared():
+  stream = _stream(24)
+  flat = _steps(stream, 4, 2, num_devices=1)
+  for hosts, devices, parts in ((1, 2, 2), (2, 2, 2), (2, 1, 4)):
+    shares = [_steps(stream, 4, 2, num_devices=devices, host=(h, hosts), accumulation=parts) for h in range(hosts)]
+    for step in range(2):
+      pieces = [share[step]["label"].reshape(devices, parts, -1) for share in shares]
+      np.testing.assert_array_equal(np.concatenate(pieces).swapaxes(0, 1).ravel(), flat[step]["label"].ravel())
+
+
 def test_evaluation_takes_every_example_in_order_and_pads_the_last_batch():
   stream = _stream(21)._replace(index=np.arange(0, 21, 2))
   batches = list(data.in_order(stream, 4, 2))

@@ -49,3 +49,26 @@ def test_optimizers_take_the_steps_of_their_definitions(name):
     direction = m / np.sqrt(v)
   np.testing.assert_allclose(updates["kernel"], -0.1 * (direction + 0.01 * float(params["kernel"])), rtol=1e-4)
   np.testing.assert_allclose(updates["bias"], -0.1 * direction, rtol=1e-4)
+
+
+@jax.numpy_dtype_promotion("standard")
+def test_gradients_are_clipped_by_their_global_norm_before_momentum():
+  optimizer = optimizers.build("sgd", lambda step: 0.1, momentum=0.5, weight_decay=0.0, decays=models.decay_mask,
+                               clip_norm=1.0)
+  params = {"a": jnp.array(0.0), "b": jnp.array(0.0)}
+  state = optimizer.init(params)
+  updates, state = optimizer.update({"a": jnp.array(3.0), "b": jnp.array(4.0)}, state, params)
+  np.testing.assert_allclose([updates["a"], updates["b"]], [-0.06, -0.08], rtol=1e-6)
+  updates, _ = optimizer.update({"a": jnp.array(0.0), "b": jnp.array(0.5)}, state, params)  # Within: as it is.
+  np.testing.assert_allclose([updates["a"], updates["b"]], [-0.03, -0.09], rtol=1e-6)
+
+
+@jax.numpy_dtype_promotion("standard")
+def test_nesterov_looks_ahead_along_the_momentum():
+  optimizer = optimizers.build("sgd", lambda step: 0.1, momentum=0.9, weight_decay=0.0, decays=models.decay_mask,
+                               nesterov=True)
+  params = {"kernel": jnp.array(0.0)}
+  state = optimizer.init(params)
+  for gradient, direction in ((1.0, 1.9), (3.0, 3 + 0.9 * (0.9 + 3))):
+    updates, state = optimizer.update({"kernel": jnp.array(gradient)}, state, params)
+    np.testing.assert_allclose(updates["kernel"], -0.1 * direction, rtol=1e-6)
