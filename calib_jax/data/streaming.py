@@ -131,7 +131,8 @@ def training_batches(stream: Stream, first_step: int, *, batch_size: int, num_de
     picture, label = _opened(stream, number)
     return {"image": random_crop(picture, rng, stream.image_size), "label": np.int32(label), "mask": np.bool_(True)}
 
-  numbers = grain.MapDataset.source(stream.index).seed(seed).shuffle().repeat().random_map(example)
+  # A million epochs: Grain cannot cut an endless set into batches of one.
+  numbers = grain.MapDataset.source(stream.index).seed(seed).shuffle().repeat(10**6).random_map(example)
   parts = numbers.batch(batch_size // host[1] // accumulation)
   shares = parts[first_step * accumulation * host[1] + host[0]::host[1]].batch(accumulation)
   return _read(shares, stream.num_workers, num_devices)

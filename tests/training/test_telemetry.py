@@ -30,7 +30,7 @@ def test_a_profile_traces_the_steps_asked_for_from_the_tenth_on(tmp_path, monkey
   monkeypatch.setattr(telemetry.jax.profiler, "start_trace", lambda folder: calls.append(folder))
   monkeypatch.setattr(telemetry.jax.profiler, "stop_trace", lambda: calls.append("stop"))
   profile, traced = telemetry.Profile(tmp_path, 3), []
-  for step in range(20):
+  for _ in range(20):
     profile.step()
     traced.append(calls != [] and calls[-1] != "stop")
   assert calls == [str(tmp_path), "stop"] and [i for i, on in enumerate(traced) if on] == [10, 11, 12]
