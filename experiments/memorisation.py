@@ -19,13 +19,14 @@ import numpy as np
 
 from calib_jax import config as run_config
 from calib_jax import data, metrics, training
+from calib_jax.errors import UserError
 from calib_jax.files import write_text
 
 SECONDARY = {
   "soft_avuc": {"threshold": 0.5, "temperature": 0.1},
   "soft_binned_ece": {"temperature": 0.01},
 }
-STRENGTHS = (0.1, 0.3, 1.0, 3.0)
+STRENGTHS = (0.03, 0.1, 0.3, 1.0)
 COLUMNS = ("train accuracy", "train ECE", "test accuracy", "test ECE", "test NLL")
 
 
@@ -90,7 +91,10 @@ def main() -> None:
       tried = {}
       for strength in STRENGTHS:
         label = f"{schedule} {secondary}, {strength:g}"
-        tried[strength] = run(configured(options, schedule, secondary, strength), tuning, f"tuning, {label}")
+        try:
+          tried[strength] = run(configured(options, schedule, secondary, strength), tuning, f"tuning, {label}")
+        except UserError as error:  # It diverged: too strong.
+          print(f"{label}: {error}", flush=True)
       allowed = {x: found["validation ECE"].mean() for x, found in tried.items()
                  if found["validation accuracy"].mean() > floor}
       best = min(allowed or {min(STRENGTHS): 0}, key=allowed.get)
