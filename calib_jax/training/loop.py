@@ -228,7 +228,8 @@ class _Run(NamedTuple):
   def _broken(self, seed: int, skipped: int, measured: list[tuple[int, dict[str, float]]]) -> str:
     """What to say of a run whose loss or gradients are not finite."""
     step, values = next((step, values) for step, values in measured if not all(map(np.isfinite, values.values())))
-    part = next(name for name in (*values, "gradient_norm") if name != "loss" and not np.isfinite(values[name]))
+    causes = ("primary", "secondary", "l2", "gradient_norm")
+    part = next(name for name in causes if not np.isfinite(values.get(name, 0.0)))
     what = "gradient" if part == "gradient_norm" else f"{part} part of the loss"
     kept = f"the last checkpoint is {self.keeper.newest()}" if self.keeper else "no checkpoints were asked for"
     again = f" ({skipped} steps so far, training.max_skipped_steps is {self.config.training.max_skipped_steps})"

@@ -272,7 +272,7 @@ def test_steps_that_are_not_finite_change_nothing_and_are_counted(monkeypatch):
   splits = _splits()
   splits.train.images[5] = 255  # Example 0 also pads.
   config = _config("optimizer.momentum=0.0", "optimizer.schedule=constant", "training.num_epochs=1")
-  with pytest.raises(UserError, match="is nan at step"):
+  with pytest.raises(UserError, match="the primary part of the loss is nan at step"):
     training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
   config = _config("optimizer.momentum=0.0", "optimizer.schedule=constant", "training.num_epochs=1",
                    "training.max_skipped_steps=1")
