@@ -140,6 +140,17 @@ def test_accumulation_averages_parts_and_does_not_depend_on_devices():
   _same(one, two, rtol=2e-4, atol=2e-5)
 
 
+def test_a_part_of_padding_alone_leaves_batch_statistics_as_they_are():
+  options = ("model.name=simple_cnn", "model.channels=(4,)", "training.num_epochs=2")
+  split = _splits()
+  split = split._replace(train=split.train.take(np.arange(12)))
+  padded, whole = (training.train(_config(*options, f"training.batch_size={4 * parts}",
+                                          f"training.accumulation_steps={parts}"),
+                                  [split], seeds=[0], devices=jax.devices()[:2])[0] for parts in (4, 3))
+  _same(padded.batch_stats, whole.batch_stats, rtol=1e-4, atol=1e-6)
+  _same(padded.params, whole.params, rtol=1e-4, atol=1e-6)
+
+
 # ---- selection
 
 def test_the_best_model_is_that_of_the_lowest_validation_loss_after_the_warm_up(tmp_path):
