@@ -1,5 +1,6 @@
 """The engine's promises within one process: phases, seeds side by side, selection, checkpoints, guard rails."""
 
+import json
 import pathlib
 import signal
 
@@ -106,6 +107,18 @@ def test_batch_statistics_of_the_second_phase_may_stay(frozen):
   before, after = (_train(_config(*options, f"training.num_steps={n}"))[0].batch_stats for n in (1, 2))
   changed = [not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)]
   assert len(changed) == 2 and all(changed) != frozen and any(changed) != frozen
+
+
+@pytest.mark.parametrize(("augmentation", "different"), [("crop_flip", 3), ("none", 1)])
+def test_every_step_draws_its_own_crops(augmentation, different, tmp_path):
+  """One example, and parameters that stay: only what is drawn can change the loss."""
+  config = _config("optimizer.learning_rate=0.0", "loss.secondary.name=", f"augmentation.name={augmentation}")
+  log, split = training.MetricLog(tmp_path), _splits()
+  split = split._replace(train=split.train.take(np.array([5])))
+  training.train(config, [split], seeds=[0], devices=jax.devices()[:2], log=log)
+  log.close()
+  lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+  assert len({round(line["train/primary"], 4) for line in lines if "train/primary" in line}) == different
 
 
 # ---- seeds side by side
@@ -242,6 +255,22 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path, capsys):
   assert told.count("cannot be read whole") == 2 and f"{tmp_path / '9'} cannot" in told and "9.damaged" in told
   _same((whole, found), (again, same))
   assert (tmp_path / "9").exists()
+
+
+def test_a_changed_bit_of_a_weight_is_found(tmp_path, capsys):
+  """The storage itself does not notice it: numbers that hardly compress are stored as they are."""
+  tree = {"w": np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)}
+  keeper = training.Checkpoints(tmp_path)
+  keeper.save(1, tree)
+  keeper.save(2, tree)
+  keeper.close()
+  largest = max((f for f in (tmp_path / "2").rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+  content = bytearray(largest.read_bytes())
+  content[len(content) // 2] ^= 1
+  largest.write_bytes(content)
+  step, back = training.Checkpoints(tmp_path).restore(tree)
+  assert step == 1 and "its numbers are not those that were written" in capsys.readouterr().err
+  _same(back, tree)
 
 
 def test_a_disk_that_takes_no_more_is_one_sentence_and_harms_nothing(tmp_path, monkeypatch):
