@@ -6,7 +6,9 @@ import signal
 import numpy as np
 import pytest
 
+from calib_jax import config as run_config
 from calib_jax import evaluation
+import main
 from tests.programs import python
 
 QUICK = ("--config.num_seeds=2", "--config.training.num_steps=12", "--config.evaluation.num_resamples=50")
@@ -122,11 +124,22 @@ def test_a_directory_that_holds_another_run_is_left_alone(finished, tmp_path):
   ["--config.training.num_steps=x"], ["--config=configs/absent.py"], ["stray"],
 ])
 def test_a_mistake_ends_in_one_sentence_and_exit_code_2(arguments, tmp_path):
-  done = _digits(tmp_path / "never", *arguments, tmp_path=tmp_path, num_devices=8)
+  done = _digits(tmp_path / "never", *arguments, tmp_path=tmp_path, num_devices=8, KUBERNETES_SERVICE_HOST="10.0.0.1")
   assert done.returncode == 2
   assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ")
   assert "Traceback" not in done.stderr + done.stdout
   assert not (tmp_path / "never").exists()
+
+
+def test_other_devices_are_said(tmp_path, capsys):
+  config = run_config.load("configs/digits_savuc.py", [])
+  main.write_config(config, tmp_path)
+  path = tmp_path / "environment.json"
+  path.write_text(json.dumps({**json.loads(path.read_text()), "devices": ["TPU v4"] * 4}))
+  main.write_config(config, tmp_path)
+  assert "this run began on 4 x TPU v4 and goes on with 8 x cpu: its numbers" in capsys.readouterr().out
+  main.write_config(config, tmp_path)
+  assert capsys.readouterr().out == ""
 
 
 def test_digits_and_npz_train_without_tensorflow_and_without_figures(tmp_path):

@@ -1,6 +1,7 @@
 """One run on several processes: finding each other, agreeing, and ending together."""
 
 import atexit
+import os
 import subprocess
 import sys
 
@@ -27,6 +28,8 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
                     "the same in all processes.")
   if process_id is not None and not 0 <= process_id < num_processes:
     raise UserError(f"--process_id must be in [0, {num_processes - 1}], one of each: got {process_id}.")
+  # In every pod of Kubernetes JAX would look for others, and complain where it is not allowed to: there, flags say it.
+  pod = os.environ.pop("KUBERNETES_SERVICE_HOST", None)
   try:
     jax.distributed.initialize(coordinator, num_processes, process_id, heartbeat_timeout_seconds=_SILENCE)
   except ValueError:  # JAX found no cluster.
@@ -36,6 +39,9 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
     raise UserError(f"the processes of this run did not find each other ({str(error).splitlines()[0]}): --coordinator "
                     "must be an address of process 0 that all can reach, and all must start within five minutes."
                     ) from error
+  finally:
+    if pod is not None:
+      os.environ["KUBERNETES_SERVICE_HOST"] = pod
   if len({len([d for d in jax.devices() if d.process_index == i]) for i in range(jax.process_count())}) > 1:
     raise UserError("all processes of a run must have the same number of devices: this one has "
                     f"{jax.local_device_count()} of {jax.device_count()} on {jax.process_count()} processes.")
