@@ -61,7 +61,7 @@ def test_vertices_ties_and_their_gradients():
       p = jnp.array([p])
       for function in (MAP, INVERSE):
         np.testing.assert_allclose(function(p, gamma), p, atol=1e-6)
-        gradient = jax.grad(lambda x, f=function, g=gamma: jnp.sum(f(x, g)[:, 0]))(p)
+        gradient = jax.jit(jax.grad(lambda x, f=function, g=gamma: jnp.sum(f(x, g)[:, 0])))(p)
         assert np.isfinite(gradient).all()
 
 
@@ -106,20 +106,22 @@ def test_what_minimises_the_expected_focal_loss_maps_to_the_truth(gamma):
 def test_properized_focal_is_proper_and_its_gradient_right(gamma):
   truth = jnp.array([0.55, 0.3, 0.15])
 
+  @jax.jit
   def risk(z):
     return jnp.sum(truth * losses.properized_focal(jnp.broadcast_to(z, (3, 3)), jnp.arange(3), gamma=gamma))
 
-  np.testing.assert_allclose(jax.grad(risk)(jnp.log(truth)), 0, atol=2e-6)
+  slope = jax.jit(jax.grad(risk))
+  np.testing.assert_allclose(slope(jnp.log(truth)), 0, atol=2e-6)
   for seed in range(3):
     z = jnp.log(truth) + 0.3 * jax.random.normal(jax.random.key(seed), (3,))
     assert risk(z) > risk(jnp.log(truth))
-    gradient, steps = jax.grad(risk)(z), 1e-2 * np.eye(3, dtype=np.float32)
+    gradient, steps = slope(z), 1e-2 * np.eye(3, dtype=np.float32)
     slopes = [(risk(z + d) - risk(z - d)) / 2e-2 for d in steps]
     np.testing.assert_allclose(gradient, slopes, atol=2e-3)
 
 
 def test_properized_focal_equals_focal_at_the_inverse_and_holds_at_huge_logits():
-  p = _probs(4, 1.5)
+  p, loss = _probs(4, 1.5), jax.jit(losses.properized_focal, static_argnames="gamma")
   labels = np.arange(50) % 4
   for gamma in (0.5, 2.0, 6.0):
     # The reference inverse: each class's w is monotone, so q follows from one unknown sum, found by bisection.
@@ -129,10 +131,10 @@ def test_properized_focal_equals_focal_at_the_inverse_and_holds_at_huge_logits()
 
       total = optimize.brentq(lambda t, r=row: sum(1 / (1 + np.exp(-w_inverse(np.log(v) + t))) for v in r) - 1, -50, 50)
       q = 1 / (1 + np.exp(-w_inverse(np.log(row[y]) + total)))
-      found = losses.properized_focal(np.log(row)[None].astype(np.float32), np.array([y]), gamma=gamma)
+      found = loss(np.log(row)[None].astype(np.float32), np.array([y]), gamma=gamma)
       np.testing.assert_allclose(found[0], -(1 - q)**gamma * np.log(q), rtol=2e-5)
   logits, labels = jnp.array([[1e4, -1e4, 0.0], [-1e4, 1e4, 0.0], [0.0, 0.0, 0.0]]), jnp.array([0, 0, 1])
-  value, gradient = jax.value_and_grad(lambda z: jnp.sum(losses.properized_focal(z, labels)))(logits)
+  value, gradient = jax.jit(jax.value_and_grad(lambda z: jnp.sum(losses.properized_focal(z, labels))))(logits)
   # With two classes left, log p_y = -2e4 is (γ + 1) log-odds below: q's odds are e^(-2e4) w-weighted, loss about 2e4.
   assert np.isfinite(value) and np.isfinite(gradient).all() and 6e3 < value < 2.1e4
 

@@ -110,8 +110,8 @@ def test_mmce_equals_its_double_sum_also_where_confidences_tie(weighted):
     v = jnp.where(correct, 1 - r, -r) / sizes
     return jnp.sqrt(v @ jnp.exp(-jnp.abs(r[:, None] - r[None, :]) / 0.4) @ v)
 
-  value, gradient = jax.value_and_grad(lambda z: losses.mmce(z, labels, weighted=weighted))(logits)
-  expected, expected_gradient = jax.value_and_grad(dense)(logits)
+  value, gradient = jax.jit(jax.value_and_grad(lambda z: losses.mmce(z, labels, weighted=weighted)))(logits)
+  expected, expected_gradient = jax.jit(jax.value_and_grad(dense))(logits)
   np.testing.assert_allclose(value, expected, rtol=1e-5)
   np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-3, atol=1e-6)
 

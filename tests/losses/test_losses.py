@@ -208,8 +208,8 @@ def test_eight_devices_give_the_value_and_gradient_of_the_whole_batch(name, opti
   else:
     loss = losses.get(name, **options)
   value, gradient = _mapped(loss, logits, labels, where)
-  expected, expected_gradient = jax.value_and_grad(
-    lambda s: loss(s[None, :] * logits, labels, where=where))(jnp.ones(6))
+  expected, expected_gradient = jax.jit(jax.value_and_grad(
+    lambda s: loss(s[None, :] * logits, labels, where=where)))(jnp.ones(6))
   np.testing.assert_allclose(value, expected, rtol=1e-5)
   np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-6)
 

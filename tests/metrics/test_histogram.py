@@ -15,6 +15,7 @@ State = metrics.CalibrationHistogram
 update = jax.jit(lambda state, probs, labels, where: state.merge(
   State.from_model_output(probs=probs, labels=labels, where=where)))
 compute = jax.jit(State.compute)
+of = jax.jit(lambda probs, labels: State.from_model_output(probs=probs, labels=labels))
 
 
 def _binary(n, seed=0, concentration=1.0):
@@ -26,13 +27,16 @@ def _binary(n, seed=0, concentration=1.0):
   return np.stack([1 - p, p], 1).astype(np.float32), labels
 
 
+@jax.jit
+def _one_pass(probs, labels):
+  names = ("accuracy", "expected_calibration_error", "adaptive_calibration_error", "maximum_calibration_error")
+  return {**{name: getattr(metrics, name)(probs, labels) for name in names},
+          "ks_calibration_error": metrics.ks_calibration_error(*metrics.top_label(probs, labels))}
+
+
 def _expected(probs, labels):
-  pair = metrics.top_label(probs, labels)
-  return {"accuracy": metrics.accuracy(probs, labels), "mean_confidence": np.mean(np.max(probs, 1), dtype=np.float64),
-          "expected_calibration_error": metrics.expected_calibration_error(probs, labels),
-          "adaptive_calibration_error": metrics.adaptive_calibration_error(probs, labels),
-          "maximum_calibration_error": metrics.maximum_calibration_error(probs, labels),
-          "ks_calibration_error": metrics.ks_calibration_error(*pair), "count": len(labels)}
+  return {**_one_pass(probs, labels), "mean_confidence": np.mean(np.max(probs, 1), dtype=np.float64),
+          "count": len(labels)}
 
 
 TOLERANCE = {"adaptive_calibration_error": 1e-4, "ks_calibration_error": 1e-4}
@@ -47,10 +51,10 @@ def _check(found, expected):
 @pytest.mark.parametrize("n", [1, 7, 100, 3000, 100_000])
 def test_any_split_in_any_order_is_one_pass(n):
   probs, labels = _binary(n)
-  whole = State.from_model_output(probs=probs, labels=labels)
+  whole = of(probs, labels)
   _check(compute(whole), _expected(probs, labels))
   cuts = np.sort(np.random.default_rng(1).integers(0, n + 1, 4))
-  parts = [State.from_model_output(probs=p, labels=y) for p, y in
+  parts = [of(p, y) for p, y in
            zip(np.split(probs, cuts), np.split(labels, cuts), strict=True)]
   left = functools.reduce(State.merge, parts)
   right = functools.reduce(lambda a, b: b.merge(a), reversed(parts), State.empty())
@@ -80,7 +84,7 @@ def test_the_documented_bounds_hold_in_any_order(digits):
     labels = (np.random.default_rng(seed).uniform(size=2000) < p).astype(np.int32)
     labels = labels[np.lexsort((labels, p))]
     probs = np.stack([1 - p, p], 1)
-    state, expected = State.from_model_output(probs=probs, labels=labels), _expected(probs, labels)
+    state, expected = of(probs, labels), _expected(probs, labels)
     counts = np.asarray(state.counts)
     cut = np.searchsorted(np.cumsum(counts), np.cumsum([len(g) for g in np.array_split(p, 15)])[:-1], side="right")
     found = compute(state)
@@ -104,26 +108,26 @@ def test_two_neighbours_in_a_cell_keep_their_order(right_first):
   p[::2] += np.float32(1.2e-7)
   labels = (np.arange(len(p)) % 2 == right_first).astype(np.int32)
   probs = np.stack([1 - p, p], 1)
-  state = State.from_model_output(probs=probs, labels=labels)
+  state = of(probs, labels)
   assert (np.asarray(state.counts) == 2).sum() == 14
-  _check(state.compute(), _expected(probs, labels))
+  _check(compute(state), _expected(probs, labels))
 
 
 def test_ties_that_an_edge_cuts_are_shared_evenly():
   probs = np.tile(np.array([[0.2, 0.8]], np.float32), (1500, 1))
   labels = np.tile(np.array([1, 1, 0, 1, 1]), 300)  # Four of five are right, in every group of 100.
   assert metrics.adaptive_calibration_error(probs, labels) < 1e-6
-  assert State.from_model_output(probs=probs, labels=labels).compute()["adaptive_calibration_error"] < 1e-5
+  assert compute(of(probs, labels))["adaptive_calibration_error"] < 1e-5
 
 
 def test_logits_masks_and_leading_axes():
   probs, labels = predictions(120, 5)
   where = np.arange(120) % 3 > 0
-  kept = State.from_model_output(probs=probs[where], labels=labels[where])
+  kept = of(probs[where], labels[where])
   masked = np.where(where[:, None], np.log(probs + 1e-30), np.nan).reshape(4, 30, 5)
   found = State.from_model_output(logits=masked, labels=labels.reshape(4, 30), where=where.reshape(4, 30))
-  for name, value in kept.compute().items():
-    np.testing.assert_allclose(found.compute()[name], value, atol=1e-5, err_msg=name)
+  for name, value in compute(kept).items():
+    np.testing.assert_allclose(compute(found)[name], value, atol=1e-5, err_msg=name)
 
 
 def test_devices_add_up_by_one_psum():
@@ -138,11 +142,11 @@ def test_devices_add_up_by_one_psum():
 def test_all_right_all_wrong_certain_and_none():
   sure = np.eye(2, dtype=np.float32)[np.zeros(50, int)]
   for label, error in ((0, 0.0), (1, 1.0)):
-    found = State.from_model_output(probs=sure, labels=np.full(50, label)).compute()
+    found = compute(of(sure, np.full(50, label)))
     for name in ("expected_calibration_error", "adaptive_calibration_error", "maximum_calibration_error",
                  "ks_calibration_error"):
       np.testing.assert_allclose(found[name], error, atol=1e-6, err_msg=name)
-  assert all(value == 0 for value in State.empty().compute().values())
+  assert all(value == 0 for value in compute(State.empty()).values())
 
 
 def test_every_confidence_lies_in_its_cell():
@@ -158,8 +162,8 @@ def test_every_confidence_lies_in_its_cell():
 @pytest.mark.parametrize("n", [30, 3000, 20_000, 300_000])
 def test_sweep_of_a_stream(n):
   probs, labels = _binary(n)
-  expected = metrics.sweep_calibration_error(*metrics.top_label(probs, labels))
-  found = State.from_model_output(probs=probs, labels=labels).sweep_calibration_error()
+  expected = jax.jit(metrics.sweep_calibration_error)(*metrics.top_label(probs, labels))
+  found = jax.jit(lambda state: state.sweep_calibration_error())(of(probs, labels))
   np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
@@ -167,10 +171,11 @@ def test_in_a_clu_collection():
   probs, labels = predictions(64, 4)
   collection = metrics.collection()
   state = collection.empty()
+  add = jax.jit(lambda state, p, y: state.merge(collection.single_from_model_output(probs=p, labels=y, loss=0.5)))
   for i in range(0, 64, 16):
-    state = state.merge(collection.single_from_model_output(probs=probs[i:i + 16], labels=labels[i:i + 16], loss=0.5))
+    state = add(state, probs[i:i + 16], labels[i:i + 16])
   found = state.compute()["calibration"]
-  expected = State.from_model_output(probs=probs, labels=labels).compute()
+  expected = compute(of(probs, labels))
   assert {k: float(v) for k, v in found.items()} == pytest.approx({k: float(v) for k, v in expected.items()}, abs=1e-6)
   gathered = jax.pmap(lambda p, y: collection.gather_from_model_output(axis_name="batch", probs=p, labels=y),
                       axis_name="batch", out_axes=None)(probs.reshape(8, 8, 4), labels.reshape(8, 8))
