@@ -3,7 +3,10 @@
 import pathlib
 import re
 
+from ml_collections import ConfigDict
 import pytest
+
+from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -30,3 +33,13 @@ def test_files_it_names_exist(page):
   named = [ROOT / name for name in re.findall(r"configs/\w+\.py", PAGES[page])]
   for path in (*links, *named, *(ROOT / (m.replace(".", "/") + ".py") for m in modules)):
     assert path.is_file(), path
+
+
+def test_every_field_of_a_run_is_explained():
+  def fields(section, prefix=""):
+    for name, value in section.items():
+      inner = isinstance(value, ConfigDict) and prefix + name not in ("evaluation.calibrators",)
+      yield from fields(value, f"{prefix}{name}.") if inner else [prefix + name]
+
+  named = set(re.findall(r"`([\w.]+)`", PAGES["docs/training.md"]))
+  assert set(fields(common.get_config())) - {"model.hidden"} <= named

@@ -192,7 +192,7 @@ def test_the_best_model_is_that_of_the_lowest_validation_loss_after_the_warm_up(
 
 
 def test_each_seed_keeps_its_best_and_stops_at_its_own_patience():
-  losses_of = np.array([[3, 2, 5, 1, 0], [1, 2, 2, 0.5, 0.1], [5, 4, 3, 2, 1]], np.float32)
+  losses_of = np.array([[3, 4, 2, 5, 0], [1, 2, 2, 0.5, 0.1], [5, 4, 3, 2, 1]], np.float32)
   state = training.TrainState(jnp.zeros(3, jnp.int32), {"w": jnp.zeros((3, 2))}, {}, (), (), jnp.zeros(3, jnp.int32))
   best, ended = selection.start(state), []
   for step in range(5):
