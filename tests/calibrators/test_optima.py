@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, special
 
 from calib_jax import calibrators
-from tests.calibrators.data import SETS
+from tests.calibrators.data import SETS, synthetic
 
 
 def _nll_and_slope(scores, labels):
@@ -76,6 +76,21 @@ def test_convex_fits_are_certified_and_no_worse_than_scipy(name, data):
                                options={"maxiter": 25 if large else 3000, "ftol": 1e-13, "gtol": 1e-9}).fun
              for x in ([ours] if large else [ours, start]))
   assert value(ours)[0] - best <= 1e-4 * best, (value(ours)[0], best)
+
+
+@pytest.mark.parametrize("options", [{"off_diagonal": 1e5}, {"l2": 1e4}], ids=("off_diagonal", "l2"))
+@pytest.mark.parametrize("name", ["matrix_scaling", "dirichlet"])
+def test_strong_penalties_weigh_what_they_say(name, options):
+  """By default they are a small part of the objective: a factor in one would hardly move its value."""
+  logits, labels = synthetic(200, 5)
+  labels = np.where(np.arange(200) % 3 == 0, 2, labels)  # One class too often: its bias is pulled away from 0.
+  params = calibrators.get(name, **options).fit(logits, labels)
+  value, flat, start, _ = PROBLEMS[name](logits.astype(np.float64), labels, **options)
+  ours = flat({k: np.asarray(v, np.float64) for k, v in params.items()})
+  best = optimize.minimize(value, start, jac=True, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-14})
+  assert params["converged"]
+  # By scipy's own optimum, penalties of half or twice the weight end elsewhere.
+  np.testing.assert_allclose(ours, best.x, atol=0.02 * np.abs(best.x - start).max())
 
 
 def _mixture_log(logits, params):
