@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
+from calib_jax.rows import one_hot, predicted
 
 Array = jax.Array
 
@@ -37,19 +38,8 @@ def negative_entropy(probs) -> Array:
   return jnp.sum(probs * jnp.log(jnp.where(positive, probs, 1)), axis=-1)
 
 
-def predicted(scores: Array) -> Array:
-  """The top class of probabilities or logits ``[..., K]``, int32 ``[...]``; the lowest index where several tie."""
-  # As a maximum, which XLA's CPU code computes several times as fast as argmax: below the top all is far below -K. The
-  # minimum, which changes nothing, keeps the difference from being contracted with a product that made the scores: a
-  # rounding would then be skipped, and the top would not be 0 below itself.
-  scores = jnp.minimum(jax.lax.stop_gradient(scores), jnp.finfo(scores.dtype).max)
-  places = jax.lax.broadcasted_iota(scores.dtype, scores.shape, scores.ndim - 1)
-  below = scores - jnp.max(scores, axis=-1, keepdims=True)
-  return -jnp.max(below * float(jnp.finfo(scores.dtype).max) ** 0.875 - places, axis=-1).astype(jnp.int32)
-
-
 def _top(probs: Array) -> Array:
-  return jax.nn.one_hot(predicted(probs), probs.shape[-1], dtype=bool)
+  return one_hot(predicted(probs), probs)
 
 
 SCORES: dict[str, Callable[..., Array]] = {f.__name__: f for f in (msp, margin, negative_entropy)}

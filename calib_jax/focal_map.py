@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.reductions import log_softmax
+from calib_jax.rows import log_softmax
 
 Array = jax.Array
 MAX_ITERATIONS = 60

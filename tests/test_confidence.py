@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import confidence
-from calib_jax.confidence import predicted
+from calib_jax.rows import predicted
 
 
 @pytest.mark.parametrize("k", [2, 3, 100])

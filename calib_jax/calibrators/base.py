@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.confidence import predicted
-from calib_jax.losses.reductions import pick, prepare
+from calib_jax.losses.reductions import prepare
+from calib_jax.rows import pick, predicted
 
 Array = jax.Array
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit
-from calib_jax.losses.reductions import pick, prepare
+from calib_jax.losses.reductions import prepare
+from calib_jax.rows import pick
 
 Array = jax.Array
 # Eq. 5's first parameters, as released, and the length of the released fit's first step.

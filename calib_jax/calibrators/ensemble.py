@@ -10,7 +10,7 @@ import numpy as np
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top
 from calib_jax.calibrators.temperature import solve_nll
-from calib_jax.losses.reductions import pick, relative_to_top
+from calib_jax.rows import pick, relative_to_top
 
 Array = jax.Array
 MAX_ITERATIONS = 100

@@ -11,7 +11,7 @@ from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top
 from calib_jax.calibrators.solver import TOLERANCE, minimize
 from calib_jax.calibrators.temperature import RANGE, solve_nll
 from calib_jax.losses.proper import cross_entropy
-from calib_jax.losses.reductions import relative_to_top
+from calib_jax.rows import relative_to_top
 
 Array = jax.Array
 # Example-wise temperatures stay within this factor, e³, of the one that suits all best.

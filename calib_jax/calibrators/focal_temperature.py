@@ -12,9 +12,9 @@ from calib_jax import checks, losses, metrics
 from calib_jax.calibrators.base import Calibrator, even_weights, keep_top, nothing_to_fit
 from calib_jax.calibrators.solver import minimize
 from calib_jax.calibrators.temperature import solve_nll
-from calib_jax.confidence import predicted
 from calib_jax.focal_map import log_focal_map, log_weight
-from calib_jax.losses.reductions import apart, pick, prepare, relative_to_top
+from calib_jax.losses.reductions import prepare
+from calib_jax.rows import one_hot, pick, predicted, relative_to_top
 
 Array = jax.Array
 
@@ -101,7 +101,7 @@ def objective_value(objective, logits: Array, labels: Array, where: Array):
   relative, top = relative_to_top(logits), predicted(logits)
   of_label, correct = pick(relative, labels), top == labels
   # The top class, whose 1 - q may round to 0, is taken apart; of the others q <= 1/2.
-  others = jnp.where(apart(logits, top) > 0, relative, -1e30)
+  others = jnp.where(one_hot(top, logits), -1e30, relative)
   weights, tiny = even_weights(where, logits.dtype), jnp.finfo(logits.dtype).tiny
 
   def log_weights(log_q, gamma):

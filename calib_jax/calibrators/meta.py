@@ -7,7 +7,8 @@ import numpy as np
 from calib_jax import checks, confidence
 from calib_jax.calibrators.base import Calibrator, even_weights
 from calib_jax.calibrators.temperature import solve_nll
-from calib_jax.losses.reductions import prepare, relative_to_top
+from calib_jax.losses.reductions import prepare
+from calib_jax.rows import relative_to_top
 
 Array = jax.Array
 # The share of examples that the threshold is found on, and their largest number; the bins of the accuracy's curve.

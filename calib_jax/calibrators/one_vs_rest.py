@@ -8,9 +8,9 @@ import numpy as np
 
 from calib_jax import binning, checks
 from calib_jax.calibrators.base import Calibrator, even_weights
-from calib_jax.confidence import predicted
-from calib_jax.losses.reductions import log_softmax, prepare
-from calib_jax.metrics.ordering import ordered_key
+from calib_jax.losses.reductions import prepare
+from calib_jax.ordering import ordered_key
+from calib_jax.rows import log_softmax, predicted
 
 Array = jax.Array
 LEAST = 1e-6  # No probability is calibrated to less, before rows are renormalised.

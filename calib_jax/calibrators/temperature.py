@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from calib_jax import checks, losses, metrics
 from calib_jax.calibrators.base import Calibrator, WeightedFit, even_weights, keep_top
-from calib_jax.losses.reductions import pick, prepare, relative_to_top
+from calib_jax.losses.reductions import prepare
+from calib_jax.rows import pick, relative_to_top
 
 Array = jax.Array
 

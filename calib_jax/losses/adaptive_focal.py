@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from calib_jax import binning, checks
 from calib_jax.losses.focal import _focal, _inverse_focal
-from calib_jax.losses.reductions import label_odds
+from calib_jax.rows import label_odds
 
 Array = jax.Array
 

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.confidence import predicted
-from calib_jax.losses.reductions import label_odds, log_softmax, pick
+from calib_jax.rows import first, label_odds, log_softmax, one_hot, pick, reduce_rows, relative_to_top
 
 Array = jax.Array
 
@@ -106,16 +105,23 @@ def dual_focal(logits, labels, *, gamma: float = 2.0, competitor: str = "stronge
   logits, labels = checks.scores_and_labels(logits, labels)
   odds = label_odds(logits, labels)
   of_label = pick(logits, labels)
-  if competitor == "strongest":
-    rival = pick(logits, predicted(jnp.where(jax.nn.one_hot(labels, logits.shape[-1], dtype=bool), -1e30, logits)))
-  else:
-    rivals = logits < of_label[..., None]
-    # A rival at -1e30 has probability 0 and no gradient.
-    rival = pick(logits, predicted(jnp.where(rivals, logits, -1e30)))
-    rival = jnp.where(jnp.any(rivals, axis=-1), rival, -1e30)
+  rivals = ~one_hot(labels, logits) if competitor == "strongest" else logits < of_label[..., None]
+  index, found = _strongest(jax.lax.stop_gradient(logits), rivals)
+  # A rival at -1e30 has probability 0 and no gradient.
+  rival = jnp.where(found, pick(logits, index), -1e30)
   log_rival = rival - of_label - jax.nn.softplus(odds)
   # 1 - p_y + p_j as a sum of positive numbers, in logarithms.
   return jnp.exp(gamma * jnp.logaddexp(-jax.nn.softplus(-odds), log_rival)) * jax.nn.softplus(odds)
+
+
+def _strongest(logits: Array, among: Array) -> tuple[Array, Array]:
+  """The first of the largest logits of each row among those marked, and whether any is."""
+  # As integers, whose minimum XLA's CPU code vectorises: floats from 0 up are ordered as their bits.
+  below = jnp.abs(relative_to_top(logits))
+  bits = jax.lax.bitcast_convert_type(below, jnp.int64 if below.dtype == jnp.float64 else jnp.int32)
+  none = jnp.iinfo(bits.dtype).max
+  nearest, = reduce_rows((jax.lax.min, none, jnp.where(among, bits, none)))
+  return reduce_rows(first(among & (bits == nearest[..., None])))[0], nearest < none
 
 
 def _focal(odds: Array, gamma) -> Array:

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from calib_jax import checks
-from calib_jax.losses.reductions import gather, global_sum, log_softmax, prepare, root, row_statistics
+from calib_jax.losses.reductions import gather, global_sum, prepare, root
+from calib_jax.ordering import ordered_key
+from calib_jax.rows import log_softmax, row_statistics
 
 Array = jax.Array
 CHUNK = 2**20  # Pairs of examples at a time.
@@ -61,7 +63,7 @@ def _laplacian_sums(x: Array, v: Array) -> tuple[Array, Array]:
 
   In sorted order the sum over what is not above follows from its neighbour's: S_i = v_i + S_{i-1} exp(x_{i-1} - x_i).
   """
-  order = jnp.argsort(x)
+  order = jnp.argsort(ordered_key(x))
   x, v = x[order], v[order]
   decay = jnp.exp(-jnp.diff(x, prepend=x[:1]))
 

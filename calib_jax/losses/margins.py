@@ -4,15 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.confidence import predicted
 from calib_jax.losses.proper import cross_entropy
-from calib_jax.losses.reductions import apart, pick, relative_to_top
+from calib_jax.rows import first, one_hot, pick, predicted, reduce_rows, relative_to_top, sum_rows
 
 Array = jax.Array
-
-
-def _one_hot(index: Array, logits: Array) -> Array:
-  return jax.nn.one_hot(index, logits.shape[-1], dtype=bool)
 
 
 def square(logits, labels, *, true_class_weight: float = 1.0, true_class_target: float = 1.0) -> Array:
@@ -30,7 +25,7 @@ def square(logits, labels, *, true_class_weight: float = 1.0, true_class_target:
   checks.number("true_class_target", true_class_target)
   logits, labels = checks.scores_and_labels(logits, labels)
   of_label = true_class_weight * (logits - true_class_target) ** 2
-  return jnp.mean(jnp.where(_one_hot(labels, logits), of_label, logits**2), axis=-1)
+  return jnp.mean(jnp.where(one_hot(labels, logits), of_label, logits**2), axis=-1)
 
 
 def margin_label_smoothing(logits, labels, *, margin: float = 10.0, weight: float = 0.1) -> Array:
@@ -53,17 +48,25 @@ def margin_label_smoothing(logits, labels, *, margin: float = 10.0, weight: floa
 @jax.custom_jvp
 def _mean_excess(logits: Array, margin: Array) -> Array:
   """The mean over classes of max(0, max_j z_j - z_k - m)."""
-  return jnp.mean(jnp.maximum(-relative_to_top(logits) - margin, 0), axis=-1)
+  return _excess(logits, margin)[0] / logits.shape[-1]
 
 
 @_mean_excess.defjvp
 def _mean_excess_jvp(primals, tangents):
   logits, margin = primals
-  # 1 where positive, else 0, in arithmetic that XLA's CPU code fuses into the mean.
-  active = jnp.clip((-relative_to_top(logits) - margin) * jnp.finfo(logits.dtype).max, 0, 1)
-  share = jnp.mean(active, axis=-1)
-  slope = (1 - apart(logits, predicted(logits))) * share[..., None] - active / logits.shape[-1]
-  return _mean_excess(*primals), jnp.sum(slope * tangents[0], axis=-1) - share * tangents[1]
+  total, count, top = _excess(*jax.lax.stop_gradient(primals))
+  active = -relative_to_top(logits) - margin > 0
+  count = count.astype(logits.dtype)
+  slope = jnp.where(one_hot(top, logits), count[..., None], -active.astype(logits.dtype))
+  of_logits = jnp.sum(slope * tangents[0], axis=-1)
+  return total / logits.shape[-1], (of_logits - count * tangents[1]) / logits.shape[-1]
+
+
+def _excess(logits: Array, margin: Array) -> tuple[Array, Array, Array]:
+  """Of each row: the sum of max(0, max_j z_j - z_k - m), the number of classes above 0, the top class."""
+  below = relative_to_top(logits)
+  excess = jnp.maximum(-below - margin, 0)
+  return reduce_rows((jax.lax.add, 0, excess), (jax.lax.add, 0, (excess > 0).astype(jnp.int32)), first(below == 0))
 
 
 def adaptive_conditional_label_smoothing(logits, labels, *, margin: float = 10.0, weight: float = 0.1,
@@ -90,7 +93,7 @@ def adaptive_conditional_label_smoothing(logits, labels, *, margin: float = 10.0
   top = pick(logits, predicted(logits))
   # The top class itself adds relu(-margin)² = 0.
   below = jax.nn.relu(jax.lax.stop_gradient(top)[..., None] - logits - margin) ** 2
-  negative = jnp.sum(below, axis=-1) / (logits.shape[-1] - 1)
+  negative = sum_rows(below) / (logits.shape[-1] - 1)
   penalty = positive_weight * jax.nn.relu(top - margin) ** 2 + negative_weight * negative
   return cross_entropy(logits, labels) + weight * penalty
 
@@ -114,7 +117,7 @@ def pairwise_constraints(logits, labels, *, discrimination_weight: float = 1.0,
   checks.number("exclusion_weight", exclusion_weight, low=0)
   logits, labels = checks.scores_and_labels(logits, labels)
   num_classes = logits.shape[-1]
-  other = ~_one_hot(labels, logits)
+  other = ~one_hot(labels, logits)
   of_label = pick(logits, labels)[..., None]
   discrimination = jnp.sum(jax.nn.softplus(logits - of_label), axis=-1, where=other) / (num_classes - 1)
 

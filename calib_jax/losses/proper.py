@@ -4,14 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.reductions import label_odds, log_softmax, pick
+from calib_jax.rows import label_odds, log_softmax, odds_and_rest, one_hot, pick, reduce_rows, relative_to_top
 
 Array = jax.Array
-
-
-def _targets(logits: Array, labels: Array) -> Array:
-  """Integer labels as one-hot rows; distributions as they are."""
-  return labels if labels.shape == logits.shape else jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
 
 
 def cross_entropy(logits, labels, *, label_smoothing: float = 0.0) -> Array:
@@ -56,4 +51,32 @@ def brier(logits, labels) -> Array:
   Array([0.5], dtype=float32)
   """
   logits, labels = checks.scores_and_labels(logits, labels, soft=True)
-  return jnp.sum((jax.nn.softmax(logits) - _targets(logits, labels)) ** 2, axis=-1)
+  if labels.shape == logits.shape:
+    return jnp.sum((jax.nn.softmax(logits) - labels) ** 2, axis=-1)
+  return _brier(logits, labels)
+
+
+@jax.custom_jvp
+def _brier(logits: Array, labels: Array) -> Array:
+  """(1 - p_y)² (1 + c), with c the sum of the squares of the other classes' shares of 1 - p_y."""
+  odds, log_rest = odds_and_rest(logits, labels)
+  x = relative_to_top(logits)
+  at_top = x == 0
+  below, ties = reduce_rows((jax.lax.add, 0, jnp.where(at_top, 0, jnp.exp(2 * x))),
+                            (jax.lax.add, 0, at_top.astype(jnp.int32)))
+  squares = below + (ties.astype(x.dtype) - jnp.exp(2 * pick(x, labels)))
+  concentration = squares / jnp.maximum(jnp.exp(2 * log_rest), jnp.finfo(x.dtype).tiny)
+  return jax.nn.sigmoid(odds) ** 2 * (1 + concentration)
+
+
+@_brier.defjvp
+def _brier_jvp(primals, tangents):
+  logits, labels = primals
+  odds, log_rest = odds_and_rest(logits, labels)
+  value, factor = _brier(logits, labels), 2 * jax.nn.sigmoid(odds) ** 2
+  of_label = -jax.nn.sigmoid(-odds) * 2 * value
+  share = jnp.exp(relative_to_top(logits) - log_rest[..., None])
+  # With s = 1 - p_y, the others' shares q: 2 s² q (p_y (1 + c) + q - c), where c - p_y (1 + c) = s (1 + c) - 1.
+  of_others = share * (factor[..., None] * (share + 1) - 2 * (value * jax.nn.sigmoid(odds))[..., None])
+  slope = jnp.where(one_hot(labels, logits), of_label[..., None], of_others)
+  return value, jnp.sum(slope * tangents[0], axis=-1)

@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import binning, checks
+from calib_jax import checks
 from calib_jax import confidence as scores
 from calib_jax.losses.proper import cross_entropy
-from calib_jax.losses.reductions import gather, global_sum, log_softmax, own, pick, prepare, row_statistics
+from calib_jax.losses.reductions import gather, global_sum, own, prepare
+from calib_jax.ordering import from_key, ordered_key
+from calib_jax.rows import log_softmax, pick, row_statistics, sum_rows
 
 Array = jax.Array
 
@@ -42,7 +44,7 @@ def aurc(logits, labels, *, confidence: str | Callable = "msp", loss: str | Call
   score, losses = _scores_and_losses(logits, labels, confidence, loss)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
   size = len(every)
-  order = jnp.argsort(jnp.where(valid, every, jnp.inf), stable=True)
+  order = jnp.argsort(ordered_key(jnp.where(valid, every, jnp.inf)), stable=True)
   rank = own(jnp.zeros(size, jnp.int32).at[order].set(jnp.arange(1, size + 1, dtype=jnp.int32)), len(labels), axis_name)
   count = jnp.sum(valid, dtype=jnp.int32)
   if estimator == "harmonic":
@@ -96,17 +98,23 @@ def selective_risk(logits, labels, *, low_confidence_coverage: float = 0.9, smoo
   score = jnp.clip(score, low, high)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
   count = jnp.maximum(jnp.sum(valid, dtype=jnp.int32), 1)
+  ordered = from_key(jax.lax.sort(ordered_key(jnp.where(valid, every, jnp.inf)), is_stable=False))
   edges = jnp.asarray(low + np.arange(1, num_bins) * (high - low) / num_bins, logits.dtype)
-  index = jnp.searchsorted(edges, every, side="right", method="compare_all")
-  counts = binning.bin_sums(valid.astype(logits.dtype), index.astype(jnp.int32), num_bins)
-  threshold = _quantile(every, valid, count, low_confidence_coverage)
+  starts = jnp.searchsorted(ordered, edges, method="compare_all").astype(logits.dtype)
+  counts = jnp.diff(starts, prepend=0, append=jnp.sum(valid, dtype=logits.dtype))
+  threshold = _quantile(ordered, count, low_confidence_coverage)
   below = score < threshold
   # Where the score equals τ the two branches agree in value; the constant one is taken.
   limited = jnp.where(below, score, threshold)
   centers = jnp.asarray(low + (np.arange(num_bins) + 0.5) * (high - low) / num_bins, logits.dtype)
-  # 1 - G is a sum of upper tails: taken in logarithms it keeps its digits where G is all but 1.
-  log_tails = jax.nn.log_sigmoid((centers[None, :] - limited[:, None]) / smoothing)
-  log_survival = jax.nn.logsumexp(log_tails, axis=-1, b=counts[None, :], where=counts[None, :] > 0)
+  # 1 - G is a sum of upper tails σ(a), taken as e^b Σ σ(a) e^-b: for every b the same, and with b the logarithm of the
+  # largest or so it keeps its digits where G is all but 1.
+  highest = jnp.max(jnp.where(counts > 0, centers, low))
+  offset = jax.lax.stop_gradient(jnp.minimum((highest - limited) / smoothing, 0))
+  above = (centers[None, :] - limited[:, None]) / smoothing
+  scaled = jnp.exp((above - jnp.abs(above)) / 2 - offset[:, None]) / (1 + jnp.exp(-jnp.abs(above)))
+  tails = sum_rows(counts[None, :] * scaled)
+  log_survival = offset + jnp.log(jnp.maximum(tails, jnp.finfo(logits.dtype).tiny))
   size = count.astype(logits.dtype)
   beta = jnp.where(where, jnp.log(size) - log_survival, 0)
   return global_sum(jnp.where(where, beta * losses, 0), axis_name) / size
@@ -129,12 +137,11 @@ def _scores_and_losses(logits: Array, labels: Array, confidence, loss) -> tuple[
   return -row.entropy if score is scores.negative_entropy else jax.nn.sigmoid(-row.odds), losses
 
 
-def _quantile(values: Array, valid: Array, count: Array, q) -> Array:
-  """``numpy.quantile`` of the values that count, by linear interpolation."""
-  ordered = jnp.sort(jnp.where(valid, values, jnp.inf))
-  place = q * (count - 1).astype(values.dtype)
+def _quantile(ordered: Array, count: Array, q) -> Array:
+  """``numpy.quantile`` of the first ``count`` ordered values, by linear interpolation."""
+  place = q * (count - 1).astype(ordered.dtype)
   lower = jnp.floor(place)
   index = lower.astype(jnp.int32)
   first, second = ordered[index], ordered[jnp.minimum(index + 1, count - 1)]
   quantile = first + (place - lower) * (second - first)
-  return jnp.where(jnp.any(valid), quantile, 0)
+  return jnp.where(jnp.isfinite(first), quantile, 0)

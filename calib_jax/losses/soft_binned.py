@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import binning, checks
-from calib_jax.losses.reductions import global_sum, log_softmax, prepare, root, row_statistics
+from calib_jax.losses.reductions import global_sum, prepare, root
+from calib_jax.rows import log_softmax, row_statistics
 
 Array = jax.Array
 

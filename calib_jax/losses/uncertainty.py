@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.losses.reductions import global_sum, prepare, row_statistics
+from calib_jax.losses.reductions import global_sum, prepare
+from calib_jax.rows import row_statistics
 
 Array = jax.Array
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from calib_jax import binning as bins
 from calib_jax import checks
 from calib_jax.metrics.inputs import classified, mean, paired
-from calib_jax.metrics.ordering import sorted_pairs
 from calib_jax.metrics.scores import top_label
+from calib_jax.ordering import sorted_pairs
 
 Array = jax.Array
 BINNINGS = ("equal_width", "equal_mass")

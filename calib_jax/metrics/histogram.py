@@ -16,8 +16,8 @@ import numpy as np
 
 from calib_jax import binning as bins
 from calib_jax.metrics.inputs import classified
-from calib_jax.metrics.ordering import exact_cumsum
 from calib_jax.metrics.scores import top_label
+from calib_jax.ordering import exact_cumsum
 
 Array = jax.Array
 NUM_BINS = 15

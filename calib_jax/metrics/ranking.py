@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import binning, checks
-from calib_jax.metrics.ordering import ordered_key, tie_bounds
+from calib_jax.ordering import ordered_key, tie_bounds
 
 Array = jax.Array
 

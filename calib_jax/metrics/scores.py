@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import binning, checks
-from calib_jax.confidence import negative_entropy, predicted
+from calib_jax.confidence import negative_entropy
 from calib_jax.metrics.inputs import classified, mean
+from calib_jax.rows import predicted
 
 Array = jax.Array
 

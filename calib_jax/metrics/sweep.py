@@ -9,7 +9,7 @@ from calib_jax import binning as bins
 from calib_jax import checks
 from calib_jax.metrics.binned import BINNINGS
 from calib_jax.metrics.inputs import paired
-from calib_jax.metrics.ordering import exact_cumsum, ordered_key
+from calib_jax.ordering import exact_cumsum, ordered_key
 
 Array = jax.Array
 _BLOCK = 1024  # Bins looked at together.

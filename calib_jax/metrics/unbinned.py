@@ -9,8 +9,8 @@ import numpy as np
 from calib_jax import checks
 from calib_jax.losses.kernels import leave_one_out, log_densities
 from calib_jax.metrics.inputs import classified, mean, paired
-from calib_jax.metrics.ordering import exact_cumsum, ordered_key
 from calib_jax.metrics.scores import top_label
+from calib_jax.ordering import exact_cumsum, ordered_key
 
 Array = jax.Array
 GRID = 8192

@@ -11,7 +11,7 @@ from sklearn import isotonic, linear_model
 
 from calib_jax import calibrators, losses
 from calib_jax.calibrators import classwise, focal_temperature
-from calib_jax.losses.reductions import log_softmax
+from calib_jax.rows import log_softmax
 from tests.calibrators.data import real, synthetic
 
 
