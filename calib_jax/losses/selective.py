@@ -11,7 +11,7 @@ from calib_jax import confidence as scores
 from calib_jax.losses.proper import cross_entropy
 from calib_jax.losses.reductions import gather, global_sum, own, prepare
 from calib_jax.ordering import from_key, ordered_key
-from calib_jax.rows import log_softmax, pick, row_statistics, sum_rows
+from calib_jax.rows import log_softmax, pick, row_statistics
 
 Array = jax.Array
 
@@ -74,7 +74,7 @@ def selective_risk(logits, labels, *, low_confidence_coverage: float = 0.9, smoo
     logits: ``[N, K]`` floats.
     labels: ``[N]`` integers in ``[0, K)``.
     low_confidence_coverage: κ, in [0, 1].
-    smoothing: ν > 0.
+    smoothing: ν > 0; carries no gradient.
     num_bins: of the scores; [lo, hi), the last closed; scores are clamped to the range.
     confidence, loss: as for ``aurc``.
     score_range: ``(low, high)`` of the score; needed for a score of your own.
@@ -107,17 +107,35 @@ def selective_risk(logits, labels, *, low_confidence_coverage: float = 0.9, smoo
   # Where the score equals τ the two branches agree in value; the constant one is taken.
   limited = jnp.where(below, score, threshold)
   centers = jnp.asarray(low + (np.arange(num_bins) + 0.5) * (high - low) / num_bins, logits.dtype)
-  # 1 - G is a sum of upper tails σ(a), taken as e^b Σ σ(a) e^-b: for every b the same, and with b the logarithm of the
-  # largest or so it keeps its digits where G is all but 1.
-  highest = jnp.max(jnp.where(counts > 0, centers, low))
-  offset = jax.lax.stop_gradient(jnp.minimum((highest - limited) / smoothing, 0))
-  above = (centers[None, :] - limited[:, None]) / smoothing
-  scaled = jnp.exp((above - jnp.abs(above)) / 2 - offset[:, None]) / (1 + jnp.exp(-jnp.abs(above)))
-  tails = sum_rows(counts[None, :] * scaled)
-  log_survival = offset + jnp.log(jnp.maximum(tails, jnp.finfo(logits.dtype).tiny))
+  smoothing = jax.lax.stop_gradient(jnp.asarray(smoothing, logits.dtype))
+  log_survival = _log_tails(limited / smoothing, centers / smoothing, counts)
   size = count.astype(logits.dtype)
   beta = jnp.where(where, jnp.log(size) - log_survival, 0)
   return global_sum(jnp.where(where, beta * losses, 0), axis_name) / size
+
+
+@jax.custom_jvp
+def _log_tails(x: Array, centers: Array, counts: Array) -> Array:
+  """log Σ_k counts_k σ(centers_k - x) for each x ``[N]``; differentiable in x alone."""
+  return _tails_and_slope(x, centers, counts)[0]
+
+
+@_log_tails.defjvp
+def _log_tails_jvp(primals, tangents):
+  value, slope = _tails_and_slope(*primals)
+  return value, slope * tangents[0]
+
+
+def _tails_and_slope(x: Array, centers: Array, counts: Array) -> tuple[Array, Array]:
+  # Each tail over e^b is 1 / (e^(b - a) + e^b), with a = centers - x: for every b the sum is the same, and with b
+  # the logarithm of the largest or so it keeps its digits where all are tiny. None below e^-40 of that could be seen.
+  highest = jnp.max(jnp.where(counts > 0, centers, centers[0]))
+  offset = jnp.minimum(highest - x, 0)
+  beyond = jnp.exp(jnp.minimum(offset[None, :] + (x[None, :] - centers[:, None]), 40))
+  divisor = beyond + jnp.exp(offset)[None, :]
+  tails = counts[:, None] / divisor
+  total = jnp.maximum(jnp.sum(tails, axis=0), jnp.finfo(x.dtype).tiny)
+  return offset + jnp.log(total), -jnp.sum(tails * beyond / divisor, axis=0) / total
 
 
 def _scores_and_losses(logits: Array, labels: Array, confidence, loss) -> tuple[Array, Array]:
