@@ -131,7 +131,10 @@ def _exponentials(logits: Array) -> tuple[Array, Array, Array]:
   x = relative_to_top(logits)
   at_top = x == 0
   near = (x > -0.1) & ~at_top
-  terms = jnp.where(near, x * (1 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x / 120)))), jnp.exp(x))
+  series = 1.0  # Of expm1(x) / x, to the last digit of float64.
+  for n in range(10, 1, -1):
+    series = 1 + x * series / n
+  terms = jnp.where(near, x * series, jnp.exp(x))
   total, ties, nears, top = reduce_rows(
     (jax.lax.add, 0, jnp.where(at_top, 0, terms)), (jax.lax.add, 0, at_top.astype(jnp.int32)),
     (jax.lax.add, 0, near.astype(jnp.int32)), first(at_top))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from calib_jax import confidence
-from calib_jax.rows import predicted
 
 
 @pytest.mark.parametrize("k", [2, 3, 100])
@@ -41,21 +40,3 @@ def test_a_function_is_its_own_score_and_mistakes_are_named():
     confidence.score_range(jnp.max, 3)
   with pytest.raises(TypeError, match="probs must be floating point"):
     confidence.msp(jnp.ones(3, int))
-
-
-def test_the_top_class_is_found_where_the_scores_are_computed_in_the_same_program():
-  logits = np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32)
-  scaled = jax.jit(lambda z, t: predicted(z / t))
-  for t in np.exp(np.linspace(-3, 3, 30)).astype(np.float32):
-    np.testing.assert_array_equal(scaled(logits, t), logits.argmax(1))
-  mixed = jax.jit(lambda z, a, b: predicted(z * a[None, :] + b[None, :]))
-  a, b = (np.random.default_rng(s).normal(size=5).astype(np.float32) for s in (1, 2))
-  exact = (logits * a).astype(np.float64) + b
-  clear = np.diff(np.sort(exact, 1)[:, -2:], axis=1)[:, 0] > 1e-5
-  np.testing.assert_array_equal(np.asarray(mixed(logits, a, b))[clear], exact.argmax(1)[clear])
-
-
-def test_ties_go_to_the_lowest_index_also_in_a_batch_of_batches():
-  tied = np.array([[[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]], [[3.0, 3.0, 3.0], [-1e4, 1e4, 1e4]]], np.float32)
-  for found in (predicted(tied), jax.vmap(predicted)(tied), jax.jit(predicted)(tied)):
-    np.testing.assert_array_equal(found, [[0, 1], [0, 1]])

@@ -1,10 +1,10 @@
 """The proper part of the focal loss."""
 
 import jax
-import jax.numpy as jnp
 
-from calib_jax import checks
+from calib_jax import checks, focal_map
 from calib_jax.losses.focal import _focal
+from calib_jax.rows import pick
 
 Array = jax.Array
 
@@ -24,10 +24,7 @@ def properized_focal(logits, labels, *, gamma: float = 2.0) -> Array:
   >>> properized_focal(jnp.array([[0.0, 0.0]]), jnp.array([0])).round(4)
   Array([0.1733], dtype=float32)
   """
-  from calib_jax import focal_map  # That module builds on this package's reductions.
-
   checks.number("gamma", gamma, low=0)
   logits, labels = checks.scores_and_labels(logits, labels)
   odds = focal_map.inverse_log_odds(logits, gamma)
-  of_label = jnp.sum(odds, axis=-1, where=jax.nn.one_hot(labels, logits.shape[-1], dtype=bool))
-  return _focal(-of_label, gamma)
+  return _focal(-pick(odds, labels), gamma)

@@ -29,7 +29,7 @@ def global_sum(x: Array, axis_name: str | None) -> Array:
 
 def root(x: Array, norm: float) -> Array:
   """``x ** (1 / norm)`` for ``x >= 0``, with gradient 0 at 0."""
-  positive = x > 0
+  positive = ~(x <= 0)  # NaN is not hidden.
   return jnp.where(positive, jnp.where(positive, x, 1) ** (1 / norm), 0)
 
 
