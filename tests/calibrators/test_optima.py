@@ -73,7 +73,7 @@ def test_convex_fits_are_certified_and_no_worse_than_scipy(name, data):
   # The larger are followed only from where ours ended: a convex problem has no other optimum.
   large = len(start) > 100
   best = min(optimize.minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds,
-                               options={"maxiter": 25 if large else 3000, "ftol": 1e-13, "gtol": 1e-9}).fun
+                               options={"maxiter": 12 if large else 3000, "ftol": 1e-13, "gtol": 1e-9}).fun
              for x in ([ours] if large else [ours, start]))
   assert value(ours)[0] - best <= 1e-4 * best, (value(ours)[0], best)
 
@@ -188,7 +188,7 @@ def test_parameterized_temperatures_are_a_local_optimum(data):
     return nll + 0.001 * np.sum(flat**2), slopes + 0.002 * flat
 
   start = np.concatenate([found[layer].ravel() for layer in layers])
-  best = optimize.minimize(value, start, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-13})
+  best = optimize.minimize(value, start, jac=True, method="L-BFGS-B", options={"maxiter": 100, "ftol": 1e-13})
   assert value(start)[0] - best.fun <= 1e-4 * best.fun
   plain = calibrators.temperature_scaling().fit(logits, labels)
   assert best.fun < _nll_and_slope(logits / float(plain["temperature"]), labels)[0]
