@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks
-from calib_jax.rows import log_softmax
+from calib_jax.rows import log_softmax, one_hot, pick, predicted, sum_rows
 
 Array = jax.Array
 MAX_ITERATIONS = 60
@@ -98,6 +98,7 @@ def _ratio_slope(log_q: Array, log_not: Array) -> Array:
 def inverse_log_odds(logits: Array, gamma) -> Array:
   """Log-odds ``[..., K]`` of the q that maps to ``softmax(logits)``."""
   log_p, is_top = log_softmax(logits)
+  top = predicted(logits)
   fixed_log_p, fixed_gamma = jax.lax.stop_gradient((log_p, gamma))
   start = log_softmax(fixed_log_p / (1 + jnp.maximum(fixed_gamma, 0)))[0]
   start_others = jax.nn.logsumexp(start, axis=-1, where=~is_top, keepdims=True)
@@ -105,37 +106,43 @@ def inverse_log_odds(logits: Array, gamma) -> Array:
 
   def unfinished(carry):
     _, change, iteration = carry
-    return (change > 4 * jnp.finfo(log_p.dtype).eps) & (iteration < MAX_ITERATIONS)
+    # Newton's error is of the order of the square of its step, and one more step follows.
+    return (change > jnp.finfo(log_p.dtype).eps ** 0.5) & (iteration < MAX_ITERATIONS)
 
   def step(carry):
     odds, _, iteration = carry
-    change = _newton(odds, fixed_log_p, is_top, fixed_gamma)
+    change = _newton(odds, fixed_log_p, top, fixed_gamma)
     # Far from the solution the knees of w mislead: no step longer than what is left of the way could be.
     change = jnp.clip(change, -4 - jnp.abs(odds), 4 + jnp.abs(odds))
     return odds + change, jnp.max(jnp.abs(change) / (1 + jnp.abs(odds))), iteration + 1
 
   odds, _, _ = jax.lax.while_loop(unfinished, step, (odds, jnp.asarray(jnp.inf, log_p.dtype), 0))
   # One more step, of value 0: differentiated with the odds held, it is the implicit derivative.
-  return odds + _newton(jax.lax.stop_gradient(odds), log_p, is_top, gamma)
+  return odds + _newton(jax.lax.stop_gradient(odds), log_p, top, gamma)
 
 
-def _newton(odds: Array, log_p: Array, is_top: Array, gamma) -> Array:
+def _newton(odds: Array, log_p: Array, top: Array, gamma) -> Array:
   """The Newton step for: log w(q_k) - log p_k equal for all k, and the other classes' q summing to 1 - q of the top.
 
   With F = log w as a function of log-odds s, the top class t and e_k = (F_t - log p_t) - (F_k - log p_k),
   ds_k = (e_k + F'_t ds_t) / F'_k, and the sum gives ds_t.
   """
-  log_q, log_not = -jax.nn.softplus(-odds), -jax.nn.softplus(odds)
-  q, rest = jnp.exp(log_q), jnp.exp(log_not)
-  slope = rest + gamma * q - gamma * _ratio_slope(log_q, log_not) / (1 + gamma * _ratio(log_q, log_not))
-  excess = log_weight(log_q, log_not, gamma) - log_p
+  def weight_and_slope(odds):
+    tail = jnp.log1p(jnp.exp(-jnp.abs(odds)))
+    log_q, log_not = jnp.minimum(odds, 0) - tail, -jnp.maximum(odds, 0) - tail
+    slope = _ratio_slope(log_q, log_not) / (1 + gamma * _ratio(log_q, log_not))
+    return log_q, log_not, log_weight(log_q, log_not, gamma), jnp.exp(log_not) + gamma * (jnp.exp(log_q) - slope)
 
-  def of_top(x):
-    return jnp.sum(x, axis=-1, where=is_top, keepdims=True)
-
-  error = of_top(excess) - excess
-  log_rest = jax.nn.logsumexp(log_q, axis=-1, where=~is_top, keepdims=True)
-  share = jnp.where(is_top, 0, jnp.exp(log_q - log_rest) * rest / jnp.where(is_top, 1, slope))
-  residual = of_top(log_not) - log_rest - jnp.sum(share * error, axis=-1, keepdims=True)
-  top = residual / (of_top(q) + of_top(slope) * jnp.sum(share, axis=-1, keepdims=True))
-  return jnp.where(is_top, top, (error + of_top(slope) * top) / jnp.where(is_top, 1, slope))
+  of_top = pick(odds, top)
+  log_q_top, log_not_top, weight_top, slope_top = weight_and_slope(of_top)
+  log_q, log_not, weight, slope = weight_and_slope(odds)
+  is_top = one_hot(top, odds)
+  slope = jnp.where(is_top, 1, slope)
+  error = (weight_top - pick(log_p, top))[..., None] - (weight - log_p)
+  # Each other class's part of 1 - q_t as it ought to be, which their sum comes to.
+  part = jnp.where(is_top, 0, jnp.exp(jnp.minimum(log_q - log_not_top[..., None], 80)))
+  total = sum_rows(part)
+  share = part * jnp.exp(log_not) / slope / total[..., None]
+  residual = -jnp.log(total) - sum_rows(share * error)
+  step = residual / (jnp.exp(log_q_top) + slope_top * sum_rows(share))
+  return jnp.where(is_top, step[..., None], (error + (slope_top * step)[..., None]) / slope)
