@@ -25,7 +25,7 @@ def square(logits, labels, *, true_class_weight: float = 1.0, true_class_target:
   checks.number("true_class_target", true_class_target)
   logits, labels = checks.scores_and_labels(logits, labels)
   of_label = true_class_weight * (logits - true_class_target) ** 2
-  return jnp.mean(jnp.where(one_hot(labels, logits), of_label, logits**2), axis=-1)
+  return sum_rows(jnp.where(one_hot(labels, logits), of_label, logits**2)) / logits.shape[-1]
 
 
 def margin_label_smoothing(logits, labels, *, margin: float = 10.0, weight: float = 0.1) -> Array:
