@@ -131,8 +131,8 @@ def _exponentials(logits: Array) -> tuple[Array, Array, Array]:
   x = relative_to_top(logits)
   at_top = x == 0
   near = (x > -0.1) & ~at_top
-  series = 1.0  # Of expm1(x) / x, to the last digit of float64.
-  for n in range(10, 1, -1):
+  series = 1.0  # Of expm1(x) / x, to the last digit.
+  for n in range(10 if x.dtype == jnp.float64 else 5, 1, -1):
     series = 1 + x * series / n
   terms = jnp.where(near, x * series, jnp.exp(x))
   total, ties, nears, top = reduce_rows(
