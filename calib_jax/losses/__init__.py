@@ -19,7 +19,7 @@ from calib_jax.losses.adaptive_focal import (
   update_adaptive_focal,
 )
 from calib_jax.losses.composition import PER_BATCH, PER_EXAMPLE, composite, get
-from calib_jax.losses.focal import dual_focal, focal, inverse_focal, sample_dependent_focal
+from calib_jax.losses.focal import dual_focal, focal, inverse_focal, properized_focal, sample_dependent_focal
 from calib_jax.losses.kernels import kde_ece, mmce
 from calib_jax.losses.margins import (
   adaptive_conditional_label_smoothing,
@@ -28,7 +28,6 @@ from calib_jax.losses.margins import (
   square,
 )
 from calib_jax.losses.proper import brier, cross_entropy
-from calib_jax.losses.properized import properized_focal
 from calib_jax.losses.selective import aurc, selective_risk
 from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
 from calib_jax.losses.uncertainty import avuc, soft_avuc

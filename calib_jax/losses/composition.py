@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from calib_jax import checks
 from calib_jax.losses.adaptive_focal import adaptive_focal
-from calib_jax.losses.focal import dual_focal, focal, inverse_focal, sample_dependent_focal
+from calib_jax.losses.focal import dual_focal, focal, inverse_focal, properized_focal, sample_dependent_focal
 from calib_jax.losses.kernels import kde_ece, mmce
 from calib_jax.losses.margins import (
   adaptive_conditional_label_smoothing,
@@ -18,7 +18,6 @@ from calib_jax.losses.margins import (
   square,
 )
 from calib_jax.losses.proper import brier, cross_entropy
-from calib_jax.losses.properized import properized_focal
 from calib_jax.losses.reductions import global_sum
 from calib_jax.losses.selective import aurc, selective_risk
 from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
