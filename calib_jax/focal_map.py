@@ -97,10 +97,14 @@ def _ratio_slope(log_q: Array, log_not: Array) -> Array:
 
 def inverse_log_odds(logits: Array, gamma) -> Array:
   """Log-odds ``[..., K]`` of the q that maps to ``softmax(logits)``."""
+  return _inverse(logits, jnp.asarray(gamma, logits.dtype))
+
+
+@jax.custom_jvp
+def _inverse(logits: Array, gamma: Array) -> Array:
   log_p, is_top = log_softmax(logits)
   top = predicted(logits)
-  fixed_log_p, fixed_gamma = jax.lax.stop_gradient((log_p, gamma))
-  start = log_softmax(fixed_log_p / (1 + jnp.maximum(fixed_gamma, 0)))[0]
+  start = log_softmax(log_p / (1 + jnp.maximum(gamma, 0)))[0]
   start_others = jax.nn.logsumexp(start, axis=-1, where=~is_top, keepdims=True)
   odds = jnp.where(is_top, start - start_others, start - jnp.log1p(-jnp.where(is_top, 0, jnp.exp(start))))
 
@@ -111,14 +115,21 @@ def inverse_log_odds(logits: Array, gamma) -> Array:
 
   def step(carry):
     odds, _, iteration = carry
-    change = _newton(odds, fixed_log_p, top, fixed_gamma)
+    change = _newton(odds, log_p, top, gamma)
     # Far from the solution the knees of w mislead: no step longer than what is left of the way could be.
     change = jnp.clip(change, -4 - jnp.abs(odds), 4 + jnp.abs(odds))
     return odds + change, jnp.max(jnp.abs(change) / (1 + jnp.abs(odds))), iteration + 1
 
   odds, _, _ = jax.lax.while_loop(unfinished, step, (odds, jnp.asarray(jnp.inf, log_p.dtype), 0))
-  # One more step, of value 0: differentiated with the odds held, it is the implicit derivative.
-  return odds + _newton(jax.lax.stop_gradient(odds), log_p, top, gamma)
+  return odds + _newton(odds, log_p, top, gamma)
+
+
+@_inverse.defjvp
+def _inverse_jvp(primals, tangents):
+  odds = _inverse(*primals)
+  # Newton's step from the solution is 0; its derivative, the odds held, is the implicit one. That of it, where a second
+  # derivative is asked for, is taken with the odds moving.
+  return odds, jax.jvp(lambda z, gamma: _newton(odds, log_softmax(z)[0], predicted(z), gamma), primals, tangents)[1]
 
 
 def _newton(odds: Array, log_p: Array, top: Array, gamma) -> Array:

@@ -157,3 +157,16 @@ def test_pairwise_constraints_of_two_classes_have_no_exclusion():
 def test_mistakes_are_named(call, error, message):
   with pytest.raises(error, match=message):
     call(*_data(4, 3))
+
+
+# Selective risk is left out: its threshold and counts carry no gradient, but move.
+@pytest.mark.parametrize("name", [*losses.PER_EXAMPLE, *(n for n in losses.PER_BATCH if n != "selective_risk")])
+def test_second_derivatives_are_those_of_the_gradient(name):
+  options = {"avuc": {"threshold": 0.5}, "adaptive_focal": losses.init_adaptive_focal()._asdict()}.get(name, {})
+  rng = np.random.default_rng(0)
+  with jax.enable_x64(True):
+    logits, direction = (jnp.asarray(x) for x in rng.normal(size=(2, 4, 3)) * np.array([2, 1])[:, None, None])
+    gradient = jax.jit(jax.grad(lambda z: jnp.mean(losses.get(name, **options)(z, jnp.array([0, 1, 2, 1])))))
+    found = jax.jit(lambda z, d: jax.jvp(gradient, (z,), (d,))[1])(logits, direction)
+    expected = (gradient(logits + 1e-6 * direction) - gradient(logits - 1e-6 * direction)) / 2e-6
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
