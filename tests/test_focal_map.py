@@ -56,13 +56,13 @@ def test_binary_map_is_proposition_2():
 
 
 def test_vertices_ties_and_their_gradients():
+  slopes = {f: jax.jit(jax.grad(lambda x, gamma, f=f: jnp.sum(f(x, gamma)[:, 0]))) for f in (MAP, INVERSE)}
   for gamma in (-0.9, -0.5, 0.5, 2.0, 10.0):
     for p in ([1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3]):
       p = jnp.array([p])
-      for function in (MAP, INVERSE):
+      for function, slope in slopes.items():
         np.testing.assert_allclose(function(p, gamma), p, atol=1e-6)
-        gradient = jax.jit(jax.grad(lambda x, f=function, g=gamma: jnp.sum(f(x, g)[:, 0])))(p)
-        assert np.isfinite(gradient).all()
+        assert np.isfinite(slope(p, gamma)).all()
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 4.0])

@@ -334,7 +334,8 @@ def test_float64_stays_float64():
   with jax.enable_x64(True):
     logits, labels = _data(8, 4)
     for name in (*PER_EXAMPLE, *PER_BATCH):
-      assert losses.get(name, **FIRST[name])(logits.astype(np.float64), labels).dtype == jnp.float64, name
+      loss = jax.eval_shape(losses.get(name, **FIRST[name]), logits.astype(np.float64), labels)
+      assert loss.dtype == jnp.float64, name
     expected = _reference_batch("soft_avuc", logits, labels, {})
     np.testing.assert_allclose(losses.soft_avuc(logits.astype(np.float64), labels), expected, rtol=1e-12)
 
