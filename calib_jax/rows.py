@@ -12,9 +12,15 @@ Array = jax.Array
 def reduce_rows(*parts) -> tuple[Array, ...]:
   """Reductions over the last axis, each ``(operator, start, operand)``, in one pass; without a derivative.
 
+  Operators are of ``jax.lax``, associative, with ``start`` their neutral element; operands ``[..., K]`` of one shape,
+  each of float or integer dtype. Returns: one ``[...]`` an operand, of its dtype.
+
   XLA's CPU code fuses with a reduction all that its operands are made of, and vectorises it, where floats and integers
   are reduced together; not for either alone. A companion that counts nothing is added where one kind is missing, and a
   barrier, lest it be seen through.
+
+  >>> reduce_rows((jax.lax.add, 0, jnp.array([0.5, 1.0])), (jax.lax.min, 9, jnp.array([3, 4])))
+  (Array(1.5, dtype=float32), Array(3, dtype=int32))
   """
   shape = parts[0][2].shape
   wanted = len(parts)
@@ -81,7 +87,7 @@ def log_softmax(logits: Array) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def pick(logits: Array, index: Array) -> Array:
-  """The logit of one class of each row, ``[...]``; its gradient is a product with a mask where indexing's scatters."""
+  """The logit of one class of each row, ``[...]``; its gradient is masked where indexing's scatters."""
   return jnp.take_along_axis(logits, index[..., None], axis=-1)[..., 0]
 
 

@@ -133,6 +133,17 @@ EXTREMES = {
 }
 
 
+def test_selective_risk_keeps_its_digits_where_all_tails_are_tiny():
+  # Five bins and ν = 1e-4: scores stand up to a thousand ν above the highest centre.
+  logits, labels = _data(64, 3)
+  options = {"smoothing": 1e-4, "num_bins": 5, "low_confidence_coverage": 1.0}
+  value, gradient = jax.value_and_grad(lambda z: losses.selective_risk(z, labels, **options))(logits)
+  np.testing.assert_allclose(value, _reference_batch("selective_risk", logits, labels, options), rtol=2e-5)
+  direction = np.random.default_rng(1).normal(size=logits.shape)
+  slope, = _slopes(lambda z: _reference_batch("selective_risk", z, labels, options, logits), logits, [direction])
+  np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=2e-3)
+
+
 @pytest.mark.parametrize(("name", "options"), [*EXAMPLE_CASES, *BATCH_CASES,
                                                ("soft_binned_ece", {"temperature": 1e-6})], ids=_ids)
 def test_extremes_are_finite_and_right(name, options):
