@@ -16,6 +16,7 @@ CASES = {
   "focal_calibration": {"gamma": -0.5}, "focal_temperature_scaling": {"search": "line"},
   "meta_calibration": {"target": 0.1}, "isotonic": {}, "histogram_binning": {}, "platt": {},
   "classwise_loss_scaling": {},
+  "structured_vector_scaling": {}, "structured_matrix_scaling": {}, "beta_calibration": {},
 }
 VARIANTS = {
   **{name: (name, options) for name, options in CASES.items()},
@@ -23,7 +24,9 @@ VARIANTS = {
   "TS by binned error": ("temperature_scaling", {"objective": "ece"}),
   "focal gradient": ("focal_temperature_scaling", {"search": "gradient", "objective": "nll"}),
   "metaacc": ("meta_calibration", {"constraint": "accuracy", "target": 0.9}),
-  **{f"top {name}": (name, {"top_label": True}) for name in ("isotonic", "histogram_binning", "platt")},
+  **{f"top {name}": (name, {"top_label": True})
+     for name in ("isotonic", "histogram_binning", "platt", "beta_calibration")},
+  "equal widths": ("histogram_binning", {"binning": "equal_width"}),
   **{f"classwise {base}": ("classwise_loss_scaling", {"base": base})  # The fourth base is in test_methods.
      for base in ("ensemble_temperature_scaling", "class_temperature_scaling")},
 }
@@ -33,7 +36,7 @@ KEEP_ACCURACY = ("temperature_scaling", "ensemble_temperature_scaling", "paramet
 ON_HOST = ("meta_calibration", "metaacc", "isotonic", "top isotonic")
 # Their fits compile longest, or repeat the search of another variant.
 LATER = ("focal gradient", "classwise ensemble_temperature_scaling", "classwise class_temperature_scaling", "top platt",
-         "TS by soft-binned error")
+         "TS by soft-binned error", "structured_vector_scaling", "top beta_calibration", "equal widths")
 
 
 @pytest.fixture(scope="module", params=[
@@ -118,7 +121,8 @@ def test_only_rows_that_count_are_fitted(variant):
   other = calibrator.fit(np.where(kept[:, None], logits, np.nan), np.where(kept, labels, 0), where=kept)
   for a, b in zip(jax.tree.leaves(masked), jax.tree.leaves(other), strict=True):
     np.testing.assert_array_equal(a, b)
-  if "meta" in variant or "parameterized" in variant:  # A random split of the rows, and local optima: sliced below.
+  # A random split of the rows, and local optima, are sliced below; penalties of structured scaling count the rows.
+  if "meta" in variant or "parameterized" in variant or "structured" in variant:
     return
   # Fits see means: twice the half that counts is fitted as the half alone.
   twice = calibrator.fit(*(np.tile(x[kept], (2,) + (1,) * (x.ndim - 1)) for x in (logits, labels)),
