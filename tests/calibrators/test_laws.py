@@ -1,6 +1,10 @@
 """What every calibrator keeps to: at the edges, masked, compiled, mapped, and on disk."""
 
+import json
+import pickle
+
 import jax
+from jax import export
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
@@ -49,6 +53,11 @@ def variant(request):
 def _made(variant):
   name, options = VARIANTS[variant]
   return made(name, **options)
+
+
+def _made_by_name(variant):
+  name, options = VARIANTS[variant]
+  return calibrators.get(name, **options)
 
 
 def _looseness(variant):
@@ -151,6 +160,12 @@ def test_accuracy_is_kept_exactly(variant):
 def test_params_come_back_from_disk(variant, tmp_path):
   logits, labels = synthetic(*SHAPE)
   params = _made(variant).fit(logits, labels, where=np.ones(len(labels), bool))
+  calibrators.save(tmp_path / "params.npz", params, _made_by_name(variant))
+  restored = calibrators.load(tmp_path / "params.npz")
+  assert (restored.calibrator.name, restored.calibrator.options) == VARIANTS[variant]
+  assert pickle.loads(pickle.dumps(restored.calibrator)).options == VARIANTS[variant][1]
+  expected = _made(variant).apply(params, logits)
+  np.testing.assert_allclose(restored.apply(logits), expected, rtol=1e-4, atol=1e-4)  # One of them is not compiled.
   calibrators.save(tmp_path / "params.npz", params)
   if not params:
     assert calibrators.load(tmp_path / "params.npz") == {}
@@ -166,6 +181,17 @@ def test_params_come_back_from_disk(variant, tmp_path):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(params), strict=True):
       np.testing.assert_array_equal(a, b)
       assert a.dtype == b.dtype
+
+
+@pytest.mark.slow
+def test_a_fitted_calibrator_is_exported_for_any_number_of_rows(variant):
+  logits, labels = synthetic(*SHAPE)
+  params = _made(variant).fit(logits, labels, where=np.ones(len(labels), bool))
+  rows, = export.symbolic_shape("n")
+  exported = export.export(jax.jit(lambda z: _made(variant).apply(params, z)))(
+    jax.ShapeDtypeStruct((rows, SHAPE[1]), jnp.float32))
+  served = export.deserialize(exported.serialize()).call(logits[:7])
+  np.testing.assert_allclose(served, _made(variant).apply(params, logits[:7]), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -234,6 +260,24 @@ def test_params_files_hold_no_code(tmp_path):
     calibrators.load(tmp_path / "bad.npz")
   with pytest.raises(ValueError, match="without '/'"):
     calibrators.save(tmp_path / "x.npz", {"a/b": np.zeros(1)})
+
+
+@pytest.mark.parametrize(("described", "match"), [
+  ({"name": "temprature_scaling", "options": {}}, "Did you mean 'temperature_scaling'"),
+  ({"name": "temperature_scaling", "options": {"objectiv": "nll"}}, "does not describe a calibrator"),
+  ({"options": {}}, "does not describe a calibrator"), ([], "does not describe a calibrator")])
+def test_a_file_that_describes_no_calibrator_is_refused(described, match, tmp_path):
+  made = np.frombuffer(json.dumps(described).encode(), np.uint8)
+  np.savez(tmp_path / "bad.npz", temperature=np.ones(()), **{"calibrator.json": made})
+  with pytest.raises(ValueError, match=match):
+    calibrators.load(tmp_path / "bad.npz")
+
+
+def test_calibrators_that_a_file_cannot_hold_are_refused(tmp_path):
+  for calibrator in (calibrators.temperature_scaling(lambda logits, labels, **_: 0.0),
+                     calibrators.Calibrator(*calibrators.temperature_scaling())):
+    with pytest.raises(ValueError, match="save the params alone|save the params"):
+      calibrators.save(tmp_path / "x.npz", {}, calibrator)
 
 
 @pytest.mark.parametrize(("make", "error", "match"), [
