@@ -44,10 +44,13 @@ def test_the_demo_leaves_everything_that_explains_the_run(finished):
 
 
 @pytest.mark.slow
-def test_what_was_compiled_is_kept_beside_the_run(tmp_path):
+def test_what_was_compiled_is_kept_in_the_users_cache_directory(tmp_path):
   python("tests/training/killed.py", 2, int(signal.SIGKILL), "--config=configs/digits_savuc.py",
-         f"--workdir={tmp_path / 'runs' / 'a'}", tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR=None)
-  assert list((tmp_path / "runs" / ".compiled").glob("jit_*"))
+         f"--workdir={tmp_path / 'runs' / 'a'}", tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR=None,
+         XDG_CACHE_HOME=tmp_path / "cache")
+  kept = tmp_path / "cache" / "calib_jax"
+  assert list(kept.glob("jit_*")) and kept.stat().st_mode & 0o777 == 0o700
+  assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
 
 
 def test_a_finished_run_is_only_reported_again(finished, tmp_path):
