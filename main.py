@@ -35,7 +35,8 @@ def main(arguments: list[str], hooks: Sequence[Callable] = ()) -> int:
     signal that stopped the run.
   """
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-  parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py")
+  parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py; it "
+                      "is Python and is executed, so use only files that you trust")
   parser.add_argument("--workdir", required=True, help="the run's directory, created if it does not exist")
   parser.add_argument("--coordinator", help="host:port of the first of several processes")
   parser.add_argument("--num_processes", type=int, help="the number of processes of the run")
