@@ -8,6 +8,8 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import evaluation, run_directory
+from calib_jax.data import __main__ as data_command
+import main
 from tests.programs import python
 
 QUICK = ("--config.num_seeds=2", "--config.training.num_steps=12", "--config.evaluation.num_resamples=50")
@@ -204,3 +206,10 @@ def test_a_named_data_set_without_tensorflow_datasets_is_one_sentence(tmp_path):
   done = _cifar100(tmp_path, tmp_path / "run", tmp_path=tmp_path, blocked=("tensorflow", "tensorflow_datasets"))
   assert done.returncode == 2
   assert "needs TensorFlow Datasets, which is not installed: pip install 'calib-jax[data]'" in done.stderr
+
+
+@pytest.mark.parametrize("program", [main.main, data_command.main])
+def test_help_says_that_a_config_is_executed(program, capsys):
+  with pytest.raises(SystemExit):
+    program(["--help"])
+  assert "is Python and is executed, so use only files that you trust" in " ".join(capsys.readouterr().out.split())
