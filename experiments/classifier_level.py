@@ -59,7 +59,7 @@ SECOND = {  # Overrides of the second stage by name, in the order of the tables.
   "MaC-Cal": _MAC,
 }
 VARIANTS = {  # What the paper leaves open, one change of MaC-Cal at a time.
-  **{f"γ = {gamma:g}": (*_MAC, f"head.discount={gamma:g}") for gamma in (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.99, 1.0)},
+  **{f"gamma {gamma:g}": (*_MAC, f"head.discount={gamma:g}") for gamma in (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.99, 1.0)},
   **{f"q fixed at {q:g}": (*_FIXED, f"head.keep={q:g}") for q in (0.05, 0.1, 0.2, 0.3, 0.7, 0.9, 1.0)},
   "measured by predictions": (*_MAC, "head.measured=train"),
   "a mask for each epoch": (*_MAC, "head.per_epoch=true"),

@@ -12,9 +12,9 @@ import scipy.stats
 
 from experiments.selective_risk_training import read
 
-MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2), "adaptive_ece": ("adaptive ECE %", 2),
-            "mce": ("MCE %", 1), "overconfidence": ("confidence − accuracy", 2), "auroc": ("AUROC %", 2),
-            "fpr95": ("FPR95 %", 2)}
+MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2),
+            "adaptive_ece": ("adaptive ECE %", 2), "mce": ("MCE %", 1),
+            "overconfidence": ("confidence minus accuracy", 2), "auroc": ("AUROC %", 2), "fpr95": ("FPR95 %", 2)}
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """A head maps a backbone's features to logits. A new head is one class here with ``@register(HEADS)``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -52,6 +52,28 @@ class Head(nn.Module):
     """
     del params, key, step, state
     return Draw({})
+
+  @nn.nowrap
+  def objectives(self, output: Array, labels: Array, state: Any, *, where: Array,
+                 axis_name: str | None) -> Sequence[tuple[Array | float, Array]]:
+    """Returns the logits that a training step computes its loss from, each with the weight of its loss.
+
+    Args:
+      output: what the head returned for a device's share of a batch in training.
+      labels: ``[n]`` integers, or ``[n, num_classes]`` if they are mixed.
+      state: the head's method state, or None if it has none.
+      where: ``[n]`` bools, False for examples that do not count.
+      axis_name: the mapped axis over which the batch is spread, or None.
+    Returns: pairs of a weight and logits ``[n, num_classes]``; for most heads the output, with weight 1.
+    """
+    del labels, state, where, axis_name
+    return ((1.0, output),)
+
+  @nn.nowrap
+  def combined(self, output: Array, state: Any) -> Array:
+    """Returns the logits ``[n, num_classes]`` that a training step measures, from the ``output`` of the head."""
+    del state
+    return output
 
 
 @register(HEADS, "linear")
@@ -170,10 +192,14 @@ class Masked(Head):
     return Draw(factors, self.updates)
 
 
-class SampledHead(Head):
-  """The base class of heads that draw random numbers for each example."""
+class MappedHead(Head):
+  """The base class of heads that know the mapped axis over which a batch is spread."""
 
-  axis_name: str | None = None  # The mapped axis over which a batch is spread.
+  axis_name: str | None = None
+
+
+class SampledHead(MappedHead):
+  """The base class of heads that draw random numbers for each example."""
 
   def noise(self, number: int, size: int) -> Array:
     """Returns standard normal numbers ``[number, size]`` of a training step.

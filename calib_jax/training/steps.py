@@ -47,6 +47,14 @@ def init_state(model: nn.Module, optimizer: optax.GradientTransformation, image_
                     method_state, zero)
 
 
+def with_methods(state: TrainState, method_state: Any, head_stats: dict[str, Array]) -> TrainState:
+  """Returns a state with other method states, and with some batch statistics of the head replaced, by name."""
+  stats = state.batch_stats
+  if head_stats:
+    stats = {**stats, "head": {**stats["head"], **head_stats}}
+  return state._replace(method_state=method_state, batch_stats=stats)
+
+
 def init_variables(model: nn.Module, image_shape: tuple[int, ...], key: Array) -> dict[str, Any]:
   """Returns newly initialised ``params`` and ``batch_stats``."""
   return {"batch_stats": {}, **model.init(key, jnp.zeros((1, *image_shape)))}
@@ -73,8 +81,8 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, model:
     decays: a function from parameters to a tree of bools; the norm is over those for which it is true.
     augment: the augmentation of stored images, as ``data.build_augmentation`` returns it.
     normalize: maps augmented images to the model's input.
-    update_methods: ``(method_state, logits, labels, *, where, axis_name) -> method_state``, called after the loss; or
-      None.
+    update_methods: ``(method_state, logits, labels, *, output, where, axis_name) -> method_state``, called after the
+      loss with the head's output too; or None.
     report_methods: a function from method states to scalars that the step measures; or None.
     trainable: a function from parameters to a tree of bools; those for which it is false stay the same. None to train
       all parameters.
@@ -107,11 +115,14 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, model:
     def objective(params):
       if trainable is not None:
         params = jax.tree.map(lambda x, train: x if train else jax.lax.stop_gradient(x), params, trainable(params))
-      logits, updated = model.apply({"params": drawing.used(params, draw), "batch_stats": batch_stats}, images,
+      output, updated = model.apply({"params": drawing.used(params, draw), "batch_stats": batch_stats}, images,
                                     train=True, freeze_batch_stats=freeze_batch_stats, mask=mask,
                                     mutable=["batch_stats", "losses"], rngs={"dropout": part_key})
-      logits = unmix(logits)
-      loss, parts = loss_fn(logits, labels, method_state=method_state, where=mask, axis_name=loss_axis, **scale)
+      output, head_state, loss, parts = unmix(output), method_state.get("head"), 0.0, {}
+      logits = model.head.combined(output, head_state)
+      for weight, z in model.head.objectives(output, labels, head_state, where=mask, axis_name=AXIS):
+        value, of_z = loss_fn(z, labels, method_state=method_state, where=mask, axis_name=loss_axis, **scale)
+        loss, parts = loss + weight * value, {name: parts.get(name, 0.0) + weight * x for name, x in of_z.items()}
       for path, values in flax.traverse_util.flatten_dict(updated.get("losses", {})).items():
         reduced = losses.composite(lambda *_, values=values: values, reduction="sum" if sums else "mean")
         parts[path[-1]] = scale.get("scale", 1.0) * reduced(logits, labels, where=mask, axis_name=loss_axis)[0]
@@ -120,11 +131,12 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, model:
       penalised = jax.tree.map(lambda x, decay, train: jnp.sum(x**2) if decay and train else 0.0, params,
                                decays(params), trained)
       penalty = l2 * sum(jax.tree.leaves(penalised))
-      return loss + penalty, (logits, updated.get("batch_stats", {}), {"loss": loss, "l2": penalty, **parts})
+      measured = {"loss": loss, "l2": penalty, **parts}
+      return loss + penalty, (output, logits, updated.get("batch_stats", {}), measured)
 
-    grads, (logits, updated, measured) = jax.grad(objective, has_aux=True)(state.params)
+    grads, (output, logits, updated, measured) = jax.grad(objective, has_aux=True)(state.params)
     if update_methods is not None:
-      method_state = update_methods(method_state, jax.lax.stop_gradient(logits), labels, where=mask, axis_name=AXIS)
+      method_state = update_methods(method_state, logits, labels, output=output, where=mask, axis_name=AXIS)
     labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels  # The accuracy counts the larger part of a mix.
     measured["accuracy"] = jnp.sum((jnp.argmax(logits, -1) == labels) & mask)
     return grads, measured, (updated, method_state), jnp.sum(mask)
