@@ -55,14 +55,14 @@ def table(rows: list[dict]) -> str:
   for row in rows:
     groups.setdefault((row["calibrated"], row["first"], row["second"]), []).append(row)
   seeds = len({row["seed"] for row in rows})
-  lines = [f"Means over {seeds} seeds. In brackets: the difference to the plain network (vanilla) of the same "
-           "calibration, paired by seed, with its 95% t interval. q is that after the last epoch, T the temperature "
-           "that validation images give."]
+  lines = [f"Means over {seeds} seeds. In brackets: the difference to the same network with its own head, or of "
+           "networks without a second stage to vanilla, paired by seed, with its 95% t interval. q is that after the "
+           "last epoch, T the temperature that validation images give."]
   for calibrated, title in (("none", "As trained"), ("temperature", "After temperature scaling")):
-    plain = _by_seed(groups.get((calibrated, "vanilla", ""), []))
     lines += ["", f"{title}:", "", "| method | " + " | ".join(name for name, _ in MEASURED.values()) + " | q | T |",
               "|" + "---|" * (len(MEASURED) + 3)]
-    lines += [_line(first if not second else second if first == "vanilla" else f"{first}, {second}", group, plain)
+    lines += [_line(first if not second else second if first == "vanilla" else f"{first}, {second}", group,
+                    _by_seed(groups.get((calibrated, first if second else "vanilla", ""), [])))
               for (kind, first, second), group in groups.items() if kind == calibrated]
   return "\n".join(lines) + "\n"
 

@@ -136,7 +136,7 @@ class Masked(Head):
     last_bound: η_T.
     discount: γ, in (0, 1].
     measured: where Conf and Acc are measured, which is not printed: over the "steps" of the epoch, with masks, or by
-      predicting the training split ("train") after it.
+      predicting the split "train" or "validation" after it.
     updates: one of ``UPDATES``; "used" is Eq. 11.
     per_epoch: whether all steps of an epoch use the same weights.
     rescale: whether weights that are used are divided by q in training. It needs a q that does not change.
@@ -157,7 +157,7 @@ class Masked(Head):
 
   def __post_init__(self):
     """Checks the options. Raises: ValueError if one is out of range or two of them exclude each other."""
-    checks.choice("measured", self.measured, ("steps", "train"))
+    checks.choice("measured", self.measured, ("steps", "train", "validation"))
     checks.choice("updates", self.updates, UPDATES)
     if not 0 <= self.keep <= 1 or (self.rescale and self.keep == 0):
       raise ValueError(f"keep must be in [0, 1], and above 0 with rescale: got {self.keep:g}.")

@@ -146,7 +146,7 @@ def adaptive_masks(head: models.Head, num_epochs: float) -> Method:
     return MaskState(keep, state.epoch + 1, zero, zero, zero)
 
   return Method(init, on_step if head.measured == "steps" else None, on_epoch,
-                reads="train" if head.adaptive and head.measured == "train" else "",
+                reads=head.measured if head.adaptive and head.measured != "steps" else "",
                 report=lambda state: {"keep": state.keep})
 
 
