@@ -117,13 +117,12 @@ def second_config(options, head: str):
 
 
 def load(options) -> list[data.Splits]:
-  """Returns the data of each seed."""
-  loaded = []
+  """Returns the data of each seed, which all have the same sets of other images."""
+  loaded, others = [], {"digits": data.load("digits", seed=0, validation_fraction=0.1).test.images}
+  for path in options.ood:
+    others[pathlib.Path(path).stem] = data.load("npz", path=path, seed=0, validation_fraction=0.1).test.images[:2000]
   for seed in range(options.num_seeds):
     splits = subset(data.load("npz", path=options.data, seed=seed, validation_fraction=0.05), options.num_train, seed)
-    others = {"digits": data.load("digits", seed=seed, validation_fraction=0.1).test.images}
-    for path in options.ood:
-      others[pathlib.Path(path).stem] = data.load("npz", path=path, seed=0, validation_fraction=0.1).test.images[:2000]
     alike = {name: data.EvaluationSet(data.Examples(like(images, splits.test.images.shape[1:]),
                                                     np.zeros(len(images), np.int32)), "out_of_distribution")
              for name, images in others.items()}

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax.errors import UserError
 from calib_jax.models.heads import HEADS, MappedHead
 from calib_jax.models.layers import HE, BatchNorm, Features, conv
 from calib_jax.registry import register
@@ -73,7 +74,10 @@ class SimplexETF(MappedHead):
 
   @nn.compact
   def __call__(self, features: Features, *, train: bool = False, mask: Array | None = None) -> Array:
-    """Returns mixed logits ``[N, num_classes]``, or in training the linear and the fixed ones, on a second axis."""
+    """Returns mixed logits ``[N, num_classes]``, or in training the linear and the fixed ones, on a second axis.
+
+    Raises: UserError if the features have fewer than K - 1 dimensions.
+    """
     linear = nn.Dense(self.num_classes, name="linear")(features.vector)
     x = features.vector if features.map is None else features.map.astype(jnp.float32)
     y = nn.relu(BatchNorm(self.axis_name, name="adaptor_norm")(x, train=train, mask=mask))
@@ -81,6 +85,9 @@ class SimplexETF(MappedHead):
       x += nn.Dense(x.shape[-1], use_bias=False, kernel_init=HE, name="adaptor")(y)
     else:
       x = Features.pooled(x + conv(x.shape[-1], 3, dtype=jnp.float32, name="adaptor")(y)).vector
+    if x.shape[-1] < self.num_classes - 1:
+      raise UserError(f"config key head.name: 'simplex_etf' needs at least {self.num_classes - 1} features for "
+                      f"{self.num_classes} classes, and this model has {x.shape[-1]}.")
     unit = x * jax.lax.rsqrt(jnp.sum(x**2, -1, keepdims=True) + 1e-12)  # Finite, with its gradient, also at 0.
     frame = self.variable("batch_stats", "frame", lambda: simplex_frame(self.make_rng("params"), x.shape[-1],
                                                                         self.num_classes))

@@ -43,6 +43,9 @@ def test_the_frame_has_equal_norms_and_angles(dimension, classes):
 def test_too_few_features_are_refused():
   with pytest.raises(ValueError, match="a simplex frame of 10 classes needs at least 9 features: got 8"):
     models.simplex_frame(jax.random.key(0), 8, 10)
+  model = models.get("mlp", num_classes=10, hidden=(8,), head="simplex_etf")
+  with pytest.raises(UserError, match="'simplex_etf' needs at least 9 features for 10 classes, and this model has 8"):
+    model.init(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
 
 
 @pytest.mark.parametrize("backbone", ["mlp", "simple_cnn"])
