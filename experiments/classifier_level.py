@@ -33,7 +33,7 @@ from experiments.selective_risk_training import append, read
 # The networks, and whether their seeds train in the same steps.
 MODELS = {"mlp": (("model.hidden=(256,256)",), True), "resnet8": (("model.name=resnet8",), False),
           "simple_cnn": (("model.name=simple_cnn", "model.channels=(16,32)"), False)}
-ALPHAS = (0.2, 0.5, 1.0, 2.0)
+MIXUP_ALPHAS, MIT_ALPHAS = (0.2, 1.0, 4.0), (0.2, 1.0)
 
 _FIXED = ("head.name=masked", "head.adaptive=false")
 _LINEAR = (*_FIXED, "head.bottleneck=false")
@@ -45,10 +45,10 @@ FIRST = {  # Overrides of the first stage, or of the only one, by name.
   "BalCAL": ("head.name=simplex_etf",),
   "10 epochs": ("training.num_epochs=10",),
   **{f"mixup {alpha:g}": ("augmentation.name=mixup", f"augmentation.alpha={alpha:g}", "augmentation.padding=0",
-                          "augmentation.flip=false") for alpha in ALPHAS},
+                          "augmentation.flip=false") for alpha in MIXUP_ALPHAS},
   **{f"MIT {alpha:g}": ("augmentation.name=mixup_inference", f"augmentation.alpha={alpha:g}",
                         "augmentation.min_difference=0.5", "augmentation.padding=0", "augmentation.flip=false")
-     for alpha in ALPHAS},
+     for alpha in MIT_ALPHAS},
 }
 SECOND = {  # Overrides of the second stage by name, in the order of the tables.
   "TST": ("head.name=two_stage",),
@@ -231,32 +231,33 @@ def rows(setting: Setting, found: Trained, others: list[str]) -> list[dict]:
   return result
 
 
-def parse(arguments=None):
-  """Returns the options of the command."""
+def parser() -> argparse.ArgumentParser:
+  """Returns the parser of the command's options."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--data", required=True, help="an .npz file of images and labels")
   parser.add_argument("--ood", nargs="*", default=[], help=".npz files of other images")
   parser.add_argument("--model", choices=list(MODELS), default="mlp")
   parser.add_argument("--num_train", type=int, default=4000)
   parser.add_argument("--num_validation", type=int, default=2000)
-  parser.add_argument("--num_epochs", type=int, default=60)
+  parser.add_argument("--num_epochs", type=int, default=80)
   parser.add_argument("--stage2_epochs", type=int, default=40)
   parser.add_argument("--num_seeds", type=int, default=10)
   parser.add_argument("--batch_size", type=int, default=128)
   parser.add_argument("--learning_rate", type=float, default=0.05)
   parser.add_argument("--weight_decay", type=float, default=0.0)
   parser.add_argument("--only", nargs="*", help="names of first stages; all by default")
+  parser.add_argument("--limit", type=int, help="train at most so many settings, and stop")
   parser.add_argument("--workdir", default="experiments/results")
-  return parser.parse_args(arguments)
+  return parser
 
 
 def main(arguments=None) -> None:
   """Trains every setting that has no rows yet."""
-  options = parse(arguments)
+  options = parser().parse_args(arguments)
   path = pathlib.Path(options.workdir) / f"classifier_level_{pathlib.Path(options.data).stem}_{options.model}.csv"
   path.parent.mkdir(parents=True, exist_ok=True)
   done = {(row["first"], row["second"]) for row in read(path)}
-  missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)]
+  missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)][:options.limit]
   splits, (network, together) = load(options), MODELS[options.model]
   cached, started = {}, time.monotonic()
   for number, setting in enumerate(missing, 1):
