@@ -179,7 +179,9 @@ def data_options(config: ConfigDict) -> dict:
 def _from_file(argument: str) -> ConfigDict:
   with_variant = re.fullmatch(r"(.*\.py):(.*)", argument)
   path, *variant = with_variant.groups() if with_variant else (argument,)
-  file = pathlib.Path(path)
+  file, installed = pathlib.Path(path), pathlib.Path(__file__).parent / path
+  if not file.is_file() and path.startswith("configs/") and installed.is_file():
+    file = installed
   if not file.is_file():
     known = sorted(str(p) for p in pathlib.Path("configs").glob("*_*.py") if p.stem != "__init__")
     near = difflib.get_close_matches(path, known, n=3) or known[:3]
@@ -187,6 +189,7 @@ def _from_file(argument: str) -> ConfigDict:
                     + (f"configs/ has {len(known)}, such as {', '.join(near)}." if known else "configs/ has none."))
   spec = importlib.util.spec_from_file_location("run_config", file)
   module = importlib.util.module_from_spec(spec)
+  own_code.search_here()
   try:
     spec.loader.exec_module(module)
     if variant and not inspect.signature(module.get_config).parameters:
