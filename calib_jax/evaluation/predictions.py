@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -67,6 +68,9 @@ def load(path: str | os.PathLike) -> Predictions:
   if not np.isfinite(scores).all():
     num_bad = int((~np.isfinite(scores)).any(1).sum())
     raise UserError(f"{path}: {num_bad} of the {len(scores)} rows of its logits are not finite.")
+  if "logits" in arrays and scores.min() >= 0 and np.abs(scores.sum(1, dtype=np.float32) - 1).max() < 2e-3:
+    print(f"{path}: its logits are probabilities (each row sums to 1), so their logarithms are used.", file=sys.stderr)
+    arrays["probs"] = arrays.pop("logits")
   if "logits" not in arrays:
     try:
       metrics.validate(scores, labels)

@@ -54,12 +54,25 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
   finally:
     if pod is not None:
       os.environ["KUBERNETES_SERVICE_HOST"] = pod
+  _check_devices()
   if len({len([d for d in jax.devices() if d.process_index == i]) for i in range(jax.process_count())}) > 1:
     raise UserError("all processes of a run must have the same number of devices: this one has "
                     f"{jax.local_device_count()} of {jax.device_count()} devices on {jax.process_count()} processes.")
   _connected = given
   if jax.process_count() > 1:
     _herald()
+
+
+def _check_devices() -> None:
+  """Raises a UserError if JAX has no device of the kind that JAX_PLATFORMS asks for."""
+  try:
+    jax.devices()
+  except (RuntimeError, AssertionError) as error:  # JAX asserts that it finds the platform cuda.
+    asked = os.environ.get("JAX_PLATFORMS", "")
+    extra = {"cuda": "jax[cuda13]", "gpu": "jax[cuda13]", "tpu": "jax[tpu]"}.get(asked.split(",")[0])
+    install = f"pip install '{extra}=={jax.__version__}', or " if extra else ""
+    raise UserError(f"JAX finds no device for JAX_PLATFORMS={asked}: {install}unset JAX_PLATFORMS, which takes what "
+                    "there is.") from error
 
 
 def _herald() -> None:
