@@ -1,11 +1,13 @@
 """Reads ``.npz`` files without pickle, and writes files that appear only once they are complete."""
 
+from collections.abc import Callable
 import math
 import os
 import pathlib
 import stat
 import struct
 import tokenize
+from typing import BinaryIO
 import zipfile
 import zlib
 
@@ -76,14 +78,18 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> np.nd
 
 def write_npz(path: pathlib.Path, **arrays: np.ndarray) -> None:
   """Writes ``arrays`` as an ``.npz``."""
-  partial = path.with_suffix(path.suffix + ".tmp")
-  with partial.open("wb") as file:
-    np.savez(file, **arrays)
-  partial.replace(path)
+  _write(path, lambda file: np.savez(file, **arrays))
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
   """Writes ``text`` as UTF-8."""
+  _write(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def _write(path: pathlib.Path, content: Callable[[BinaryIO], object]) -> None:
   partial = path.with_suffix(path.suffix + ".tmp")
-  partial.write_text(text, encoding="utf-8")
+  with partial.open("wb") as file:
+    content(file)
+    file.flush()
+    os.fsync(file.fileno())  # Otherwise a power cut may leave an empty file under the final name.
   partial.replace(path)

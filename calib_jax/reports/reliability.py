@@ -108,7 +108,8 @@ def _diagram(axes: Axes, panel: Panel, num_bins: int, *, legend: bool) -> None:
     axes.hlines(a, x - w / 2, x + w / 2, color=ACCURACY, linewidth=2, alpha=alpha)
   axes.plot(confidence, confidence, "_", color=INK, markersize=8, markeredgewidth=1.4)
   axes.plot([0, 1], [0, 1], "--", color=INK, linewidth=0.9, alpha=0.7)
-  axes.set(xlim=(0, 1), ylim=(0, 1), title=panel.title)
+  axes.set(xlim=(0, 1), ylim=(0, 1))
+  axes.set_title(panel.title, parse_math=False)  # A dollar sign in a user's label is no formula.
   axes.tick_params(labelbottom=False)
   estimate, lower, upper = (100 * panel.error[key] for key in ("estimate", "low", "high"))
   axes.text(0.97, 0.05, f"ECE {estimate:.2f}%\n95% [{lower:.2f}, {upper:.2f}]", ha="right", va="bottom",

@@ -16,6 +16,7 @@ from calib_jax import data, metrics
 from calib_jax.training import program as programs
 from calib_jax.training import selection, stages, steps
 from calib_jax.training.checkpoints import Checkpoints
+from calib_jax.training.mapping import AXIS
 from calib_jax.training.metric_log import MetricLog
 from calib_jax.training.progress import Progress
 from calib_jax.training.reporting import Measured, Reporter
@@ -99,7 +100,7 @@ class Layout(NamedTuple):
 
     A training step leaves its state there too; with any other placement the second step would compile again.
     """
-    sharding = NamedSharding(Mesh(np.array(self.mesh), (steps.AXIS,)), PartitionSpec())
+    sharding = NamedSharding(Mesh(np.array(self.mesh), (AXIS,)), PartitionSpec())
     if sharding.is_fully_addressable:
       return jax.device_put(tree, sharding)
 
