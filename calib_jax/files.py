@@ -1,6 +1,6 @@
 """Reads ``.npz`` and ``.npy`` files without pickle, and writes files that appear only once they are complete."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 import contextlib
 import math
 import os
@@ -129,16 +129,19 @@ def _check_header(file: BinaryIO, file_size: int, place: str) -> int:
   return claimed
 
 
-def write_npz(path: pathlib.Path, **arrays: np.ndarray) -> None:
-  """Writes ``arrays`` as an ``.npz``."""
+def write(path: pathlib.Path, fill: Callable[[BinaryIO], object]) -> None:
+  """Writes a file by a function that fills it."""
   partial = path.with_suffix(path.suffix + ".tmp")
   with partial.open("wb") as file:
-    np.savez(file, **arrays)
+    fill(file)
   partial.replace(path)
+
+
+def write_npz(path: pathlib.Path, **arrays: np.ndarray) -> None:
+  """Writes ``arrays`` as an ``.npz``."""
+  write(path, lambda file: np.savez(file, **arrays))
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
   """Writes ``text`` as UTF-8."""
-  partial = path.with_suffix(path.suffix + ".tmp")
-  partial.write_text(text, encoding="utf-8")
-  partial.replace(path)
+  write(path, lambda file: file.write(text.encode("utf-8")))

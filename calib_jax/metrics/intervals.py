@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,6 +72,58 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
                      f"{[x.shape for x in arrays]}.")
   members = None if groups is None else _members(groups, len(arrays[0]))
   return _bootstrap(metric, arrays, members, key, num_resamples, level, method)
+
+
+class Assessment(NamedTuple):
+  """What ``assess`` says of a calibration error.
+
+  Attributes:
+    value: the metric.
+    estimate: the metric less its bias, as by ``bootstrap``.
+    low: the lower end of the interval of the true error.
+    high: the upper end.
+    floor: the mean metric of a perfectly calibrated model with these confidences, as by ``consistency_interval``.
+    p_value: the probability of such a value if the model is calibrated, as by ``calibration_test``.
+  """
+
+  value: Array
+  estimate: Array
+  low: Array
+  high: Array
+  floor: Array
+  p_value: Array
+
+
+def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array, num_resamples: int = 1000,
+           level: float = 0.95, groups: ArrayLike | None = None) -> Assessment:
+  """A calibration error with its interval, its noise floor and its p-value, in one compiled program.
+
+  This is ``bootstrap`` with ``method="bias_corrected"``, ``consistency_interval`` and ``calibration_test``, each with
+  resamples of its own. The metric is traced only once, which matters for metrics that take long to compile.
+
+  Args:
+    metric: a function of ``(confidence, correct, *, where)`` to a scalar or an array, traceable by ``jit``; it is
+      compiled once for each function object.
+    confidence: ``[N, ...]`` floats in [0, 1].
+    correct: bools, or zeros and ones, of that shape: whether the event happened.
+    key: PRNG key; the same key gives the same result.
+    num_resamples: number of resamples of each kind: of all examples, of a quarter of them, and of the outcomes.
+    level: the probability that the interval is meant to cover, in (0, 1).
+    groups: optional ``[N]`` integers, as for ``bootstrap``.
+  Returns: arrays of the metric's shape.
+  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  >>> from calib_jax.metrics import calibration_error
+  >>> found = assess(calibration_error, jnp.full(100, 0.8), jnp.zeros(100, bool), key=jax.random.key(0))
+  >>> bool(found.low < found.estimate < found.high), bool(found.floor < 0.1), float(found.p_value) < 0.002
+  (True, True, True)
+  """
+  checks.number("num_resamples", num_resamples, low=1, integer=True)
+  checks.number("level", level, low=0, high=1, open_low=True, open_high=True)
+  confidence, correct = checks.floating(confidence, "confidence"), jnp.asarray(correct)
+  checks.same_shape(confidence, correct, ("confidence", "correct"))
+  members = np.arange(len(confidence))[:, None] if groups is None else _members(groups, len(confidence))
+  return _assess(metric, confidence, correct.astype(bool), members, key, num_resamples, level)
 
 
 def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, key: Array,
@@ -180,29 +233,68 @@ def _members(groups: ArrayLike, count: int) -> np.ndarray:
 @functools.partial(jax.jit, static_argnums=(0, 4, 5, 6))
 def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, num_resamples: int,
                level: float, method: str) -> tuple[Array, Array, Array]:
-  estimate = metric(*arrays)
   num_groups = len(arrays[0] if members is None else members)
-  if method == "percentile":
-    return estimate, *_quantiles(_resampled(metric, arrays, members, key, num_resamples, num_groups), level)
+  if method == "percentile":  # The sample itself is the first resample, so that the metric is compiled once.
+    values = _resampled(metric, arrays, members, key, num_resamples, num_groups, sample_first=True)
+    return values[0], *_quantiles(values[1:], level)
+  estimate = metric(*arrays)
   num_small = max(num_groups // SMALLER, 1)
   sizes = zip(jax.random.split(key), (num_groups, num_small), strict=True)
   squares, small = (_resampled(metric, arrays, members, k, num_resamples, n) ** 2 for k, n in sizes)
   return _bias_corrected(estimate**2, squares, small, num_groups / num_small, level)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 5, 6))
+def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, num_resamples: int,
+            level: float) -> Assessment:
+  num_groups = len(members)
+  num_small = max(num_groups // SMALLER, 1)
+  whole, part, redrawn = (jnp.full(num_resamples, kind) for kind in (1, 2, 3))
+  kinds = jnp.concatenate([jnp.zeros(1, whole.dtype), whole, part, redrawn])  # The first is the sample itself.
+
+  def value(draw):
+    kind, key = draw
+    drawn = jax.random.randint(key, (num_groups,), 0, num_groups)
+    rows = jnp.where((kind == 1) | (kind == 2), drawn, jnp.arange(num_groups, dtype=drawn.dtype))
+    index = members[rows]
+    where = (index >= 0) & ((kind != 2) | (jnp.arange(num_groups) < num_small))[:, None]
+    index = jnp.maximum(index, 0).reshape(-1)
+    chance = confidence[index]
+    outcome = jax.random.uniform(key, chance.shape, chance.dtype) < chance
+    return metric(chance, jnp.where(kind == 3, outcome, correct[index]), where=where.reshape(-1))
+
+  batch = max(1, min(num_resamples, BATCH // (2 * confidence.size)))
+  values = jax.lax.map(value, (kinds, jax.random.split(key, len(kinds))), batch_size=batch)
+  observed, values = values[0], values[1:].reshape(3, num_resamples, *values.shape[1:])
+  interval = _bias_corrected(observed**2, values[0] ** 2, values[1] ** 2, num_groups / num_small, level)
+  p_value = (1 + jnp.sum(values[2] >= observed, axis=0)).astype(jnp.float32) / (1 + num_resamples)
+  return Assessment(observed, *interval, jnp.mean(values[2], axis=0), p_value)
+
+
 def _resampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, num_resamples: int,
-               num_drawn: int) -> Array:
-  """The metric of ``num_resamples`` resamples of ``num_drawn`` examples or groups, on the first axis."""
-  def value(key):
+               num_drawn: int, sample_first: bool = False) -> Array:
+  """The metric of ``num_resamples`` resamples of ``num_drawn`` examples or groups, on the first axis.
+
+  With ``sample_first``, that of the sample itself comes before them.
+  """
+  num_groups = len(arrays[0] if members is None else members)
+
+  def value(draw):
+    place, key = draw
+    drawn = jax.random.randint(key, (num_drawn,), 0, num_groups)
+    if sample_first:
+      drawn = jnp.where(place == 0, jnp.arange(num_drawn, dtype=drawn.dtype), drawn)
     if members is None:
-      index = jax.random.randint(key, (num_drawn,), 0, len(arrays[0]))
-      return metric(*(x[index] for x in arrays))
-    index = members[jax.random.randint(key, (num_drawn,), 0, len(members))].reshape(-1)
+      return metric(*(x[drawn] for x in arrays))
+    index = members[drawn].reshape(-1)
     resample = (x[jnp.maximum(index, 0)] for x in arrays)
     return metric(*resample) if members.size == len(arrays[0]) else metric(*resample, where=index >= 0)
 
   batch = max(1, min(num_resamples, BATCH // sum(x.size for x in arrays)))
-  return jax.lax.map(value, jax.random.split(key, num_resamples), batch_size=batch)
+  keys = jax.random.split(key, num_resamples)
+  if sample_first:
+    keys = jnp.concatenate([keys[:1], keys])
+  return jax.lax.map(value, (jnp.arange(len(keys), dtype=jnp.int32), keys), batch_size=batch)
 
 
 def _quantiles(values: Array, level: float) -> tuple[Array, Array]:
