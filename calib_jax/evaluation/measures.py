@@ -13,7 +13,7 @@ from calib_jax.evaluation.classwise import ClassSums, class_sums, classwise_cell
 from calib_jax.evaluation.predictions import Predictions
 
 CHUNK = 2**24  # Numbers of the logits that are in memory as probabilities at a time.
-FEWER = 20  # How many times fewer resamples the metrics that take longest have.
+FEWER = 20  # How many times fewer resamples the slow metrics have.
 
 
 class Metric(NamedTuple):
@@ -132,17 +132,18 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   Args:
     rows: the values of the same examples by row.
     num_bins: the number of bins of calibration errors.
-    num_resamples: the number of resamples of the intervals; sweep and smooth errors have a twentieth of it.
+    num_resamples: the number of resamples of the intervals. Sweep and smooth errors have a twentieth of it, and are
+      left out if those are fewer than ten, too few for an interval.
   Returns: ``({row: {metric: cell}}, {(row, earlier row): {metric: {"difference", "low", "high"}}})``. A cell has
     ``estimate``, ``low``, ``high``, ``value``, ``per_seed`` and, for calibration errors, ``floor`` and ``p_value``: see
     ``evaluate``. The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.
   """
   key, table, names = jax.random.key(0), {row: {} for row in rows}, tuple(rows)
   for row, values in rows.items():
-    for slow in (False, True):
+    for slow in (False, True) if num_resamples >= 10 * FEWER else (False,):
       errors = [name for name, metric in METRICS.items() if metric.function and metric.slow == slow]
       found = metrics.assess(_calibration(num_bins, slow), values.confidence, values.correct, key=key,
-                             num_resamples=max(num_resamples // FEWER, 20) if slow else num_resamples,
+                             num_resamples=num_resamples // FEWER if slow else num_resamples,
                              groups=values.groups)._asdict()
       table[row] |= {name: _cell({k: np.reshape(x, (-1, len(errors)))[:, i] for k, x in found.items()})
                      for i, name in enumerate(errors)}
@@ -159,7 +160,7 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     for name in PERCENTILE:
       own = [x[:, JOINT.index(name), i] for x in levels]
       table[row][name] = _cell({"value": own[0], **dict(zip(("estimate", "low", "high"), own, strict=True))})
-    table[row] = {name: table[row][name] for name in METRICS}
+    table[row] = {name: table[row][name] for name in METRICS if name in table[row]}
   differences = {(row, names[j]): {
     name: dict(zip(("difference", "low", "high"), (float(x[m, i, j]) for x in apart), strict=True))
     for m, name in enumerate(JOINT)} for i, row in enumerate(names) for j in range(i)}

@@ -41,8 +41,8 @@ class Results(NamedTuple):
     tables: ``{set: {model: {calibrator: {metric: cell}}}}``, as ``evaluate`` returns them.
     differences: ``{set: {(row, earlier row): {metric: {"difference", "low", "high"}}}}``, of the same resamples.
     detection: ``{set: {model: {calibrator: {score: …}}}}`` of out-of-distribution sets, as ``detection`` returns them.
-    stability: ``{set: {convention: {"model calibrator": error}}}``, calibration errors as other tools compute them.
-    effects: ``{set: {"model calibrator": {metric: {"mean", "sem", "cohens_d"}}}}`` over seeds, Cohen's d against the
+    stability: ``{set: {convention: {row: error}}}``, calibration errors as other tools compute them.
+    effects: ``{set: {row: {metric: {"mean", "sem", "cohens_d"}}}}`` over seeds, Cohen's d against the
       same calibrator of the first model.
     parameters: ``{model: {calibrator: [params of each seed]}}``, those that are not too large to print.
     values: ``{set: {row: values of each example}}``, for figures.
@@ -94,7 +94,8 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
         (name, label): per_example(_calibrated(model, set_name, label), num_bins=num_bins)
         for name, model in having.items() for label in _labels(model)})
   if len(results.values[test_set]) > 1:
-    results.stability[test_set] = _conventions(results.values[test_set])
+    results.stability[test_set] = _conventions({
+      row_name(results, row): values for row, values in results.values[test_set].items()})
   for name, model in models.items():
     results.parameters[name] = {label: [_printable(p) for p in params] for label, (_, params) in model.fitted.items()}
   return results
@@ -129,7 +130,7 @@ def _add_tables(results: Results, set_name: str, rows: Mapping[tuple[str, str], 
   for (name, label), row in tables.items():
     baseline = tables.get((next(iter(models)), label), {})
     if len(row["nll"]["per_seed"]) > 1:
-      effects[f"{name} {label}"] = {
+      effects[row_name(results, (name, label))] = {
         key: {"mean": cell["value"], "sem": float(metrics.sem(np.array(cell["per_seed"], np.float32))),
               **_effect(cell["per_seed"], baseline.get(key, {}).get("per_seed", ()), name == next(iter(models)))}
         for key, cell in row.items()}
@@ -150,11 +151,11 @@ def _every_convention(confidence: jax.Array, correct: jax.Array) -> dict[str, ja
           else rule(confidence, correct) for name, rule in metrics.CONVENTIONS.items()}
 
 
-def _conventions(rows: Mapping[tuple[str, str], Values]) -> dict[str, dict[str, float]]:
+def _conventions(rows: Mapping[str, Values]) -> dict[str, dict[str, float]]:
   """Returns the calibration error of each row, the mean over seeds, by every convention."""
   found = {row: [_every_convention(values.confidence[:, s], values.correct[:, s])
                  for s in range(values.confidence.shape[1])] for row, values in rows.items()}
-  return {name: {" ".join(row): float(np.mean([float(errors[name]) for errors in seeds]))
+  return {name: {row: float(np.mean([float(errors[name]) for errors in seeds]))
                  for row, seeds in found.items()} for name in metrics.CONVENTIONS}
 
 
@@ -184,10 +185,18 @@ def verdicts(results: Results, set_name: str, metric: str, row: tuple[str, str])
   return found
 
 
+def row_name(results: Results, row: tuple[str, str]) -> str:
+  """Returns the name of a row, in which the model stands only if there are several."""
+  several = len({model for rows in results.values.values() for model, _ in rows}) > 1
+  calibrator = {UNCALIBRATED: "uncalibrated"}.get(row[1], row[1])
+  return f"{row[0]}, {calibrator}" if several else calibrator
+
+
 def is_best(results: Results, set_name: str, metric: str, row: tuple[str, str]) -> bool:
   """Returns whether a row is better than every other row of a set, by intervals that exclude zero."""
   others = [other for other in results.values[set_name] if other != row]
-  found = verdicts(results, set_name, metric, row) if metric in JOINT and others else {}
+  has_best = metric in JOINT and METRICS[metric].lower_is_better is not None
+  found = verdicts(results, set_name, metric, row) if has_best else {}
   return bool(others) and all(found.get(other) == "better" for other in others)
 
 
@@ -212,7 +221,8 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
     every: whether to show every metric instead of the main ones.
   Returns: rows of text, the heading first; a cell is ``estimate [low, high]``.
   """
-  shown = {key: metric for key, metric in METRICS.items() if every or metric.is_main}
+  measured = next(iter(next(iter(next(iter(results.tables.values())).values())).values()))
+  shown = {key: METRICS[key] for key in measured if every or METRICS[key].is_main}
   head = ["evaluated on", "trained with", "calibrated by"]
   for key, metric in shown.items():
     head += [metric.heading, *(["noise floor %", "p"] if key == FLOORED else [])]
@@ -240,8 +250,8 @@ def format_cell(cell: Mapping[str, float], scale: float) -> str:
 
 def to_json(results: Results) -> str:
   """Returns every number as JSON; numbers that are not finite are null."""
-  differences = {name: [{"row": " ".join(a), "minus": " ".join(b), **cells} for (a, b), cells in pairs.items()]
-                 for name, pairs in results.differences.items()}
+  differences = {name: [{"row": row_name(results, a), "minus": row_name(results, b), **cells}
+                        for (a, b), cells in pairs.items()] for name, pairs in results.differences.items()}
   content = {"settings": results.settings, "results": results.tables, "differences": differences,
              "detection": results.detection, "conventions": results.stability, "seeds": results.effects,
              "parameters": results.parameters}

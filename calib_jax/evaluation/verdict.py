@@ -137,8 +137,6 @@ def _stability(results: Results, set_name: str) -> list[str]:
   winners = {name: min(errors, key=errors.get) for name, errors in results.stability.get(set_name, {}).items()}
   if not winners:
     return []
-  if len(results.tables[set_name]) == 1:
-    winners = {name: row.split(" ", 1)[1] for name, row in winners.items()}
   names = sorted(set(winners.values()), key=lambda row: (-list(winners.values()).count(row), row))
   if len(names) == 1:
     return [f"{names[0]} has the lowest calibration error by each of {len(winners)} tools' conventions."]

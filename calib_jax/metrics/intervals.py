@@ -267,7 +267,7 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
   values = jax.lax.map(value, (kinds, jax.random.split(key, len(kinds))), batch_size=batch)
   observed, values = values[0], values[1:].reshape(3, num_resamples, *values.shape[1:])
   interval = _bias_corrected(observed**2, values[0] ** 2, values[1] ** 2, num_groups / num_small, level)
-  p_value = (1 + jnp.sum(values[2] >= observed, axis=0)).astype(jnp.float32) / (1 + num_resamples)
+  p_value = (1 + jnp.sum(values[2] >= observed[None], axis=0)).astype(jnp.float32) / (1 + num_resamples)
   return Assessment(observed, *interval, jnp.mean(values[2], axis=0), p_value)
 
 

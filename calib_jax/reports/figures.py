@@ -11,6 +11,7 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.evaluation import Results
+from calib_jax.evaluation.results import row_name
 from calib_jax.evaluation.verdict import class_gaps, class_name
 from calib_jax.reports import curves
 from calib_jax.reports.reliability import reliability_grid
@@ -31,7 +32,7 @@ def figures(results: Results, log: pathlib.Path | None = None) -> dict[str, Figu
   Returns: the figures by name, in the order of the report.
   """
   set_name = next(iter(results.tables))
-  rows = {_label(results, row): values for row, values in results.values[set_name].items()}
+  rows = {row_name(results, row): values for row, values in results.values[set_name].items()}
   pairs = {label: (values.confidence.ravel(), values.correct.ravel()) for label, values in rows.items()}
   cells = {label: results.tables[set_name][row[0]][row[1]]
            for label, row in zip(rows, results.values[set_name], strict=True)}
@@ -56,13 +57,6 @@ def figures(results: Results, log: pathlib.Path | None = None) -> dict[str, Figu
     drawn["pareto"] = _with_legend(curves.pareto_plot, {
       label: (row["accuracy"], row["ece"]) for label, row in list(cells.items())[:MOST_LINES]})
   return drawn
-
-
-def _label(results: Results, row: tuple[str, str]) -> str:
-  """Returns a short name of a row, in which the model stands only if there are several."""
-  several = len({model for rows in results.values.values() for model, _ in rows}) > 1
-  calibrator = {"none": "uncalibrated"}.get(row[1], row[1])
-  return f"{row[0]}, {calibrator}" if several else calibrator
 
 
 def _percent(cell: Mapping[str, float]) -> str:
@@ -90,7 +84,7 @@ def _by_severity(results: Results, test_set: str) -> dict[str, dict[int, tuple[f
     error = float(metrics.within_subject_sem(values)) if min(values.shape) > 1 else 0.0
     for row, mean in zip(rows, values.mean(0), strict=True):
       start = (results.tables[test_set][row[0]][row[1]]["ece"]["estimate"], 0.0)
-      errors.setdefault(_label(results, row), {0: start})[severity] = (float(mean), error)
+      errors.setdefault(row_name(results, row), {0: start})[severity] = (float(mean), error)
   return errors
 
 

@@ -87,12 +87,13 @@ paired differences that excludes zero. Rows in italics lose more than a point of
 {%- for cell in row.cells %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</tbody>
 </table></div>
-{% endfor %}
-<h2>Figures</h2>
+{% if loop.first %}<h2>Figures</h2>
 <div class="figures">{% for figure in figures %}
 <figure{% if figure.wide %} class="wide"{% endif %}><img src="data:image/svg+xml;base64,{{ figure.data }}"
  alt="{{ figure.name }}: {{ figure.caption }}"><figcaption>{{ figure.caption }}</figcaption></figure>{% endfor %}
 </div>
+{% endif %}
+{% endfor %}
 <h2>How to repeat it</h2>
 <pre class="command">{{ command }}</pre>
 {% if config %}<details><summary>Config</summary><pre tabindex="0">{{ config }}</pre></details>{% endif %}

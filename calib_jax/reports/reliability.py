@@ -54,10 +54,11 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
     axes.plot(x, y, color=COLOURS[0], linewidth=1.2, label="smooth curve, 95% band")
   spread = np.maximum([accuracy - low, high - accuracy], 0)
   axes.errorbar(means, accuracy, spread, fmt="none", ecolor=COLOURS[1], elinewidth=0.9, capsize=1.5)
-  axes.plot(means[full], accuracy[full], "o", color=COLOURS[1], markersize=4, label="bin, 95% interval")
+  axes.plot(means[full], accuracy[full], "o", color=COLOURS[1], markersize=4, clip_on=False,
+            label="bin, 95% interval")
   if not full.all():
     axes.plot(means[~full], accuracy[~full], "o", color=COLOURS[1], markersize=4, markerfacecolor="white",
-              label=f"bin of fewer than {FEW}")
+              clip_on=False, zorder=3, label=f"bin of fewer than {FEW}")
   if log_odds:
     axes.set_xscale("logit")
     axes.set_yscale("logit")
@@ -102,7 +103,7 @@ def reliability_grid(panels: dict[str, tuple[np.ndarray, np.ndarray]], *, num_bi
     log_odds: whether to draw on axes of log-odds, without histograms.
   Returns: the figure.
   """
-  columns = min(len(panels), 3)
+  columns = 2 if len(panels) == 4 else min(len(panels), 3)
   rows = -(-len(panels) // columns)
   each = 1 if log_odds else 2
   figure = Figure(figsize=(max(2.5 * columns, WIDTH), (2.6 if log_odds else 3.5) * rows + 0.5), layout="constrained")

@@ -35,9 +35,10 @@ def new_axes(width: float = WIDTH, height: float = WIDTH) -> Axes:
   return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int = 2) -> None:
-  """Adds a legend below the figure, where no data are."""
+def legend_below(figure: Figure, axes: Axes) -> None:
+  """Adds a legend below the figure, where no data are, in two columns if the labels are short enough."""
   handles, labels = axes.get_legend_handles_labels()
+  columns = 2 if max(map(len, labels), default=0) <= 25 * figure.get_figwidth() / WIDTH else 1
   if handles:
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=1.6)
 

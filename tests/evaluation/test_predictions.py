@@ -72,9 +72,9 @@ def test_the_command_line_judges_saved_predictions(tmp_path):
   command = ("-m", "calib_jax.evaluation", "--num_resamples=20", "--num_bins=5")
   done = python(*command, f"--fit={tmp_path}/val.npz", f"--test={tmp_path}/test.npz", tmp_path=tmp_path)
   assert done.returncode == 0, done.stderr
-  rows = [line.split("|") for line in done.stdout.splitlines()]
-  assert [row[2].strip() for row in rows[2:]] == ["none", "TS", "TS-SB-ECE"]
+  rows = [line.split("|") for line in done.stdout.splitlines() if line.startswith("|")]
+  assert [row[1].strip() for row in rows[2:]] == ["none", "TS", "TS-SB-ECE"]
   accuracy = 100 * np.mean(PROBS[20:].argmax(1) == LABELS[20:])
-  assert all(row[3].strip().startswith(f"{accuracy:.2f} [") for row in rows[2:])
+  assert all(row[2].strip().startswith(f"{accuracy:.2f} [") for row in rows[2:])
   done = python(*command, f"--fit={tmp_path}/absent.npz", f"--test={tmp_path}/test.npz", tmp_path=tmp_path)
   assert done.returncode == 2 and done.stderr.startswith("error: there is no file")
