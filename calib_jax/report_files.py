@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 import importlib.util
 import pathlib
+import shlex
 import sys
 from typing import Any
 
@@ -51,8 +52,14 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
   from calib_jax import reports
 
   (folder / "figures").mkdir(exist_ok=True)
-  figures = reports.figures(results, log)
-  for name, figure in figures.items():
-    reports.save(figure, folder / "figures" / name)
+  figures = {name: reports.save(figure, folder / "figures" / name)
+             for name, figure in reports.figures(results, log).items()}
   reports.write(folder / "report.html", results, title=title, figures=figures, config=config or {},
-                environment=environment(), command=" ".join(sys.argv))
+                environment=environment(), command=command())
+
+
+def command() -> str:
+  """Returns the command that started this program."""
+  spec = getattr(sys.modules["__main__"], "__spec__", None)
+  module = spec.name.removesuffix(".__main__") if spec else ""
+  return shlex.join(["python", *(["-m", module] if module else sys.argv[:1]), *sys.argv[1:]])

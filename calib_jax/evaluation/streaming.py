@@ -49,7 +49,7 @@ def measure(path: str, *, progress: bool = True) -> dict[str, float]:
     if wrong.any():
       raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, does not sum "
                       f"to 1, or its label is not in [0, {scores.shape[1]}).")
-    state = update(state, batch_scores, batch_labels, where)
+    state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))  # Else batches queue in memory.
     if progress and sys.stderr.isatty():
       print(f"\r{min(start + len(where), total):,} of {total:,} rows", end="", file=sys.stderr, flush=True)
   if progress and sys.stderr.isatty():

@@ -3,20 +3,17 @@
 import base64
 from collections.abc import Mapping
 import html
-import io
 import json
 import pathlib
 from typing import Any
 
 import jinja2
 import markupsafe
-from matplotlib.figure import Figure
 
 from calib_jax import evaluation
 from calib_jax.evaluation.results import FLOORED, format_cell, is_best
 from calib_jax.evaluation.verdict import POINT, verdict
 from calib_jax.files import write_text
-from calib_jax.reports.style import styled
 
 CAPTIONS = {
   "reliability": "Accuracy against confidence. Points are bins with 95% intervals, hollow with fewer than five "
@@ -122,7 +119,7 @@ paired differences that excludes zero. Rows in italics lose more than a point of
 """
 
 
-def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figures: Mapping[str, Figure],
+def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figures: Mapping[str, pathlib.Path],
           config: Mapping[str, Any], environment: Mapping[str, Any], command: str) -> None:
   """Writes the page.
 
@@ -130,15 +127,15 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
     path: the file to write.
     results: what the page is about.
     title: the title of the page.
-    figures: the figures by name, as ``reports.figures`` returns them.
+    figures: SVG files by name, in the order of the page.
     config: the config to print; none if empty.
     environment: the environment to print.
     command: the command that repeats the evaluation.
   """
   tables = [_table(results, "Results"), _table(results, "Every metric", every=True)]
   tables += [table for table in (_seeds(results), _conventions(results), _detection(results)) if table["rows"]]
-  shown = [{"name": name.replace("_", " "), "caption": CAPTIONS.get(name, ""), "data": _svg(figure),
-            "wide": figure.get_figwidth() > 4} for name, figure in figures.items()]
+  shown = [{"name": name.replace("_", " "), "caption": CAPTIONS.get(name, ""), "wide": name.startswith("reliability"),
+            "data": base64.b64encode(picture.read_bytes()).decode()} for name, picture in figures.items()]
   template = jinja2.Environment(autoescape=True).from_string(TEMPLATE)
   write_text(path, template.render(
     title=title, sentences=verdict(results), note=evaluation.note(results), tables=tables, figures=shown,
@@ -199,10 +196,3 @@ def _detection(results: evaluation.Results) -> dict[str, Any]:
   return {"title": "Detection of out-of-distribution sets",
           "head": ["set", "trained with", "calibrated by", "score", "AUROC %", "FPR95 %", "AUROC %, outside positive",
                    "FPR95 %, outside positive"], "rows": rows}
-
-
-@styled
-def _svg(figure: Figure) -> str:
-  file = io.BytesIO()
-  figure.savefig(file, format="svg", metadata={"Date": None})
-  return base64.b64encode(file.getvalue()).decode()

@@ -43,15 +43,17 @@ def legend_below(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=1.6)
 
 
-def save(figure: Figure, stem: pathlib.Path) -> None:
+def save(figure: Figure, stem: pathlib.Path) -> pathlib.Path:
   """Writes a figure as PNG, PDF and SVG. Each file appears only once it is complete.
 
   Args:
     figure: the figure.
     stem: the path of the files without their suffix.
+  Returns: the path of the SVG.
   """
   # Without dates, the same figure gives the same bytes.
   for suffix, metadata in (("png", None), ("pdf", {"CreationDate": None}), ("svg", {"Date": None})):
     with matplotlib.rc_context(STYLE):
       files.write(stem.with_suffix(f".{suffix}"), lambda file, suffix=suffix, metadata=metadata: figure.savefig(
         file, format=suffix, dpi=200, metadata=metadata))
+  return stem.with_suffix(".svg")

@@ -44,9 +44,9 @@ def _classwise(p, labels, num_bins):
 
 def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
   test = [_predictions(101, 2.0), _predictions(101, 0.5)]
-  row = evaluation.evaluate({"none": test}, num_bins=7, num_resamples=200)["none"]
+  row = evaluation.evaluate({"none": test}, num_bins=7, num_resamples=50)["none"]
   by_hand = [_by_hand(part.logits, part.labels, 7) for part in test]
-  assert list(row) == list(evaluation.METRICS)
+  assert list(row) == [name for name in evaluation.METRICS if name not in ("sweep", "smooth")]
   for name in by_hand[0]:
     cell, expected = row[name], [numbers[name] for numbers in by_hand]
     np.testing.assert_allclose(cell["per_seed"], expected, rtol=1e-4)
@@ -78,7 +78,7 @@ def test_different_numbers_of_classes_are_refused():
 def test_intervals_narrow_with_the_test_set_and_cover_sampling():
   widths = []
   for n in (100, 1600):
-    cell = evaluation.evaluate({"none": [_predictions(n)]}, num_resamples=300)["none"]["nll"]
+    cell = evaluation.evaluate({"none": [_predictions(n)]}, num_resamples=150)["none"]["nll"]
     widths.append(cell["high"] - cell["low"])
   assert 2.5 < widths[0] / widths[1] < 6.5  # About sqrt(16) = 4.
 
