@@ -13,6 +13,7 @@ from calib_jax.evaluation import Predictions
 from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, legend_below, new_axes, styled
 
 FEW = 5  # Bins with fewer examples are hollow, because their accuracy says little.
+TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 CELLS = 1000  # Equal cells of [0, 1] whose sums the smooth curve is made of.
 
 
@@ -54,14 +55,17 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
     axes.plot(x, y, color=COLOURS[0], linewidth=1.2, label="smooth curve, 95% band")
   spread = np.maximum([accuracy - low, high - accuracy], 0)
   axes.errorbar(means, accuracy, spread, fmt="none", ecolor=COLOURS[1], elinewidth=0.9, capsize=1.5)
-  axes.plot(means[full], accuracy[full], "o", color=COLOURS[1], markersize=4, clip_on=False,
-            label="bin, 95% interval")
-  if not full.all():
-    axes.plot(means[~full], accuracy[~full], "o", color=COLOURS[1], markersize=4, markerfacecolor="white",
-              clip_on=False, zorder=3, label=f"bin of fewer than {FEW}")
+  for chosen, face, label in ((full, COLOURS[1], "bin, 95% interval"), (~full, "white", f"bin of fewer than {FEW}")):
+    if chosen.any():  # An empty line that is not clipped would count as a point in the figure's corner.
+      axes.plot(means[chosen], accuracy[chosen], "o", color=COLOURS[1], markersize=4, markerfacecolor=face,
+                clip_on=False, zorder=3, label=label)
   if log_odds:
-    axes.set_xscale("logit")
-    axes.set_yscale("logit")
+    for axis, values in (("x", means), ("y", np.concatenate([low, high, means]))):
+      limits = 0.7 * values.min(), 1 - 0.7 * (1 - values.max())
+      shown = [tick for tick in TICKS if limits[0] <= tick <= limits[1]]
+      axes.set(**{f"{axis}scale": "logit", f"{axis}lim": limits})
+      axes.set(**{f"{axis}ticks": shown, f"{axis}ticklabels": [f"{tick:g}" for tick in shown]})
+    axes.tick_params("x", rotation=45)
     axes.minorticks_off()
   else:
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
