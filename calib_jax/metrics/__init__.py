@@ -21,6 +21,7 @@ from calib_jax.metrics.binned import (
   maximum_calibration_error,
   reliability,
 )
+from calib_jax.metrics.class_groups import ClassGroupScores, class_group_scores
 from calib_jax.metrics.conventions import CONVENTIONS
 from calib_jax.metrics.histogram import CalibrationHistogram, collection
 from calib_jax.metrics.intervals import bootstrap, calibration_test, consistency_interval, paired_difference
@@ -41,6 +42,7 @@ from calib_jax.metrics.unbinned import kde_calibration_error, ks_calibration_err
 __all__ = [
   "CONVENTIONS",
   "CalibrationHistogram",
+  "ClassGroupScores",
   "Reliability",
   "RiskCoverage",
   "accuracy",
@@ -51,6 +53,7 @@ __all__ = [
   "brier_score",
   "calibration_error",
   "calibration_test",
+  "class_group_scores",
   "classwise_calibration_error",
   "classwise_losses",
   "cohens_d",

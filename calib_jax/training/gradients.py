@@ -32,8 +32,8 @@ class Objective(NamedTuple):
     trainable: a function from parameters to a tree of bools; those for which it is false have no gradient and no
       penalty. None to train all parameters.
     freeze_batch_stats: whether the backbone normalises by its running statistics and leaves them unchanged.
-    update_methods: ``(method_state, logits, labels, *, where, axis_name) -> method_state``, called after the loss; or
-      None.
+    update_methods: ``(method_state, logits, labels, *, output, where, axis_name) -> method_state``, called after the
+      loss with the head's output too; or None.
   """
 
   model: nn.Module
@@ -124,12 +124,16 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
   def value(params):
     trained = jax.tree.map(lambda _: True, params) if objective.trainable is None else objective.trainable(params)
     params = jax.tree.map(lambda x, train: x if train else jax.lax.stop_gradient(x), params, trained)
-    logits, updated = objective.model.apply(
+    output, updated = objective.model.apply(
       {"params": drawing.used(params, draw), "batch_stats": changed.batch_stats}, images, train=True, mask=mask,
       freeze_batch_stats=objective.freeze_batch_stats, mutable=["batch_stats", "losses"], rngs={"dropout": key})
-    logits = unmix(logits)
-    loss, terms = objective.loss_fn(logits, labels, method_state=changed.method_state, where=mask,
-                                    axis_name=objective.loss_axis, **scale)
+    output, head, head_state = unmix(output), objective.model.head, changed.method_state.get("head")
+    logits, loss, terms = head.combined(output, head_state), 0.0, {}
+    for weight, z in head.objectives(output, labels, head_state, where=mask, axis_name=AXIS):
+      part_loss, part_terms = objective.loss_fn(z, labels, method_state=changed.method_state, where=mask,
+                                                axis_name=objective.loss_axis, **scale)
+      loss += weight * part_loss
+      terms = {name: terms.get(name, 0.0) + weight * x for name, x in part_terms.items()}
     # A head's own losses per example are reduced as the primary is.
     for path, values in flax.traverse_util.flatten_dict(updated.get("losses", {})).items():
       reduced = losses.composite(lambda *_, values=values: values, reduction="sum" if objective.sums else "mean")
@@ -139,13 +143,12 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
     squares = jax.tree.map(lambda x, decay, train: jnp.sum(x**2) if decay and train else 0.0, params,
                            objective.decays(params), trained)
     penalty = objective.l2 * sum(jax.tree.leaves(squares))
-    return loss + penalty, (logits, updated.get("batch_stats", {}), {"loss": loss, "l2": penalty, **terms})
+    return loss + penalty, (output, logits, updated.get("batch_stats", {}), {"loss": loss, "l2": penalty, **terms})
 
-  grads, (logits, batch_stats, measured) = jax.grad(value, has_aux=True)(params)
+  grads, (output, logits, batch_stats, measured) = jax.grad(value, has_aux=True)(params)
   method_state = changed.method_state
   if objective.update_methods is not None:
-    method_state = objective.update_methods(method_state, jax.lax.stop_gradient(logits), labels, where=mask,
-                                            axis_name=AXIS)
+    method_state = objective.update_methods(method_state, logits, labels, output=output, where=mask, axis_name=AXIS)
   labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels  # The accuracy counts the larger part of a mix.
   correct = jnp.sum((jnp.argmax(logits, -1) == labels) & mask)
   return Gradients(grads, measured, Changed(batch_stats, method_state), correct, jnp.sum(mask))

@@ -250,8 +250,8 @@ class Loop:
       if "best" in tree and (step == stage.last_step or epoch > training.select_after_epochs):
         tree["best"] = selection.update(tree["best"], state, measured.get("refined_nll", loss), self.patience)
     if stage.update_methods and epoch is not None:
-      method_state = stage.update_methods(state.method_state, epoch, predictions)
-      tree["state"] = state._replace(method_state=self.layout.everywhere(method_state))
+      updated = self.layout.everywhere(stage.update_methods(state.method_state, epoch, predictions))
+      tree["state"] = steps.with_methods(state, *updated)
     return tree
 
   def _stop(self, step: int, number: int) -> None:

@@ -30,7 +30,8 @@ class StageProgram(NamedTuple):
   predict_step: Callable
   init: Callable[[jax.Array], steps.TrainState]  # Maps the seeds' keys to a new state.
   start: Callable[[steps.TrainState | None, jax.Array], steps.TrainState]  # Maps the state so far and the seeds' keys.
-  # ``(method_state, epoch, {split: (logits, labels)})`` after each epoch; None if not needed.
+  # ``(method_state, epoch, {split: (logits, labels)}) -> (method_state, batch statistics of the head that change)``
+  # after each epoch; None if not needed.
   update_methods: Callable | None
   read_splits: frozenset[str]  # The splits that ``update_methods`` reads.
 
@@ -133,13 +134,15 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
   after_epochs = {name: method for name, method in states.items() if method.on_epoch}
   reporting = {name: method for name, method in states.items() if method.report}
 
-  def after_step(method_state, logits, labels, **options):
-    return {name: in_steps[name].on_step(state, logits, labels, **options) if name in in_steps else state
-            for name, state in method_state.items()}
+  def after_step(method_state, logits, labels, *, output, **options):
+    return {name: in_steps[name].on_step(state, output if name == "head" else logits, labels, **options)
+            if name in in_steps else state for name, state in method_state.items()}
 
   def after_epoch(method_state, epoch, predictions):
-    return {name: after_epochs[name].on_epoch(state, epoch, *predictions.get(after_epochs[name].reads, (None, None)))
-            if name in after_epochs else state for name, state in method_state.items()}
+    new = {name: after_epochs[name].on_epoch(state, epoch, *predictions.get(after_epochs[name].reads, (None, None)))
+           if name in after_epochs else state for name, state in method_state.items()}
+    publish = "head" in states and states["head"].published
+    return new, publish(new["head"]) if publish else {}
 
   def report(method_state):
     return {key: value for name in reporting for key, value in reporting[name].report(method_state[name]).items()}

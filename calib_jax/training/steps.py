@@ -57,6 +57,14 @@ def init_state(model: nn.Module, optimizer: optax.GradientTransformation, image_
                     method_state, zero)
 
 
+def with_methods(state: TrainState, method_state: Any, head_stats: dict[str, Array]) -> TrainState:
+  """Returns a state with other method states, and with some batch statistics of the head replaced, by name."""
+  stats = state.batch_stats
+  if head_stats:
+    stats = {**stats, "head": {**stats["head"], **head_stats}}
+  return state._replace(method_state=method_state, batch_stats=stats)
+
+
 def init_variables(model: nn.Module, image_shape: tuple[int, ...], key: Array) -> dict[str, Any]:
   """Returns newly initialised ``params`` and ``batch_stats``."""
   return {"batch_stats": {}, **model.init(key, jnp.zeros((1, *image_shape)))}
