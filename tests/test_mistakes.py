@@ -55,6 +55,7 @@ def _parts(command):
 def test_the_sentence_is_that_of_the_page(command, sentence, here, monkeypatch, capsys):
   program, arguments = _parts(command)
   monkeypatch.setattr(sys, "argv", [program, *arguments])
+  monkeypatch.setattr(processes, "connect", lambda *_: None)  # JAX runs already, with the devices of the tests.
   code = main(arguments) if program == "main.py" else evaluation_command.main()
   lines = capsys.readouterr().err.splitlines()
   assert code == (2 if sentence.startswith("error: ") else 0)
