@@ -40,8 +40,8 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   difference has variance :math:`Q V_1`. A random fifth has four times that noise, so that its Q has mean
   :math:`Q + 4B`. The estimate is :math:`\sqrt{\max(Q - B, 0)}`. The interval holds every τ for which the observed Q
   lies between the ``(1 - level) / 2`` and ``(1 + level) / 2`` quantiles of the gamma distribution with the mean and
-  variance above (by Wilson and Hilferty's cube root). For the upper end, a Q below B counts as B, so that the interval
-  of a model that seems better calibrated than chance allows does not shrink to nothing.
+  variance above (by Wilson and Hilferty's cube root). For the upper end, a Q below B/2 counts as B/2, so that the
+  interval of a model that seems better calibrated than chance allows does not shrink to nothing.
 
   COVERAGE_TODO
   In simulations (experiments/coverage.py, docs/metrics.md), 95% intervals TODO
@@ -346,7 +346,7 @@ def _bias_corrected(value: Array, halves: Array, fifths: Array, level: float) ->
     spread = (at_zero + true_square * slope) / jnp.maximum(9 * mean**2, tiny)
     return (jnp.cbrt(observed / jnp.maximum(mean, tiny)) - (1 - spread)) / jnp.sqrt(jnp.maximum(spread, tiny))
 
-  at_least = jnp.maximum(square, bias)
+  at_least = jnp.maximum(square, bias / 2)
   most = (jnp.sqrt(at_least) + 10 * (jnp.sqrt(slope) + at_zero**0.25)) ** 2
   z = ndtri(jnp.asarray((1 + level) / 2, square.dtype))
 
