@@ -272,7 +272,7 @@ def main(arguments=None) -> None:
       _, found = train(second_config(options, setting.second), features, True, setting.second)
     new = rows(setting, found, list(splits[0].others))
     append(path, new)
-    if found.keep:
+    if found.keep and np.ptp(found.keep) > 0:
       append(path.with_name(f"{path.stem}_q.csv"), [
         {**setting._asdict(), "seed": seed, "epoch": epoch, "q": f"{q:.4f}"}
         for epoch, of_seeds in enumerate(found.keep) for seed, q in enumerate(of_seeds)])
