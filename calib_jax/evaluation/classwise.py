@@ -16,7 +16,7 @@ from calib_jax import metrics
 from calib_jax.evaluation.predictions import Predictions
 
 BLOCKS = 64
-CHUNK = 2**22  # Probabilities that are in memory at a time, beyond the bins of all.
+CHUNK = 2**21  # Probabilities that are in memory at a time, beyond the bins of all.
 
 
 class ClassSums(NamedTuple):
@@ -47,12 +47,13 @@ def class_sums(part: Predictions, num_bins: int, binning: str, num_redraws: int)
   group = np.arange(count) if part.groups is None else np.unique(part.groups, return_inverse=True)[1]
   num_blocks = min(BLOCKS, group.max() + 1)
   block = (rng.permutation(group.max() + 1) % num_blocks)[group]
-  log_total = scipy.special.logsumexp(part.logits, axis=1, keepdims=True)
+  step = max(CHUNK // num_classes, 1)
+  log_total = np.concatenate([scipy.special.logsumexp(part.logits[i:i + step], axis=1, keepdims=True)
+                              for i in range(0, count, step)])  # logsumexp makes several copies of its argument.
   edges = _edges(part.logits, log_total, num_bins, binning)
   num_cells, classes = num_classes * num_bins, np.arange(num_classes)
   expected, observed = np.zeros(num_blocks * num_cells), np.zeros(num_blocks * num_cells)
   redrawn = np.zeros((num_redraws, num_cells), np.float32)
-  step = max(CHUNK // num_classes, 1)
   for start in range(0, count, step):
     rows = slice(start, start + step)
     probs, labels = np.exp(part.logits[rows] - log_total[rows]), part.labels[rows]

@@ -12,7 +12,7 @@ from calib_jax import losses, metrics
 from calib_jax.evaluation.classwise import ClassSums, class_sums, classwise_cell
 from calib_jax.evaluation.predictions import Predictions
 
-CHUNK = 2**24  # Numbers of the logits that are in memory as probabilities at a time.
+CHUNK = 2**22  # Numbers of the logits that are in memory as probabilities at a time.
 FEWER = 20  # How many times fewer resamples the slow metrics have.
 
 

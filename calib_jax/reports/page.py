@@ -76,7 +76,7 @@ TEMPLATE = """<!doctype html>
 {% for table in tables %}
 <h2 id="table{{ loop.index }}">{{ table.title }}</h2>
 {% if loop.first %}<p class="note">{{ note }} The best is bold where it is better than every other row by an interval of
-paired differences that excludes zero. Rows in italics lose more than a point of accuracy.</p>{% endif %}
+paired differences that excludes zero. Rows in grey italics lose more than a point of accuracy.</p>{% endif %}
 <div class="scroll" tabindex="0" role="region" aria-labelledby="table{{ loop.index }}"><table class="sortable">
 <thead><tr>{% for cell in table.head %}<th scope="col"><button type="button">{{ cell }}</button></th>{% endfor %}</tr>
 </thead>
