@@ -88,9 +88,10 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
   say(f"\ncalibrating and evaluating ({config.evaluation.num_resamples:,} bootstrap resamples) …")
   for run in runs.values():
     run.predict_sets()
-  report_files.write(config, workdir, method_name(config),
-                     {method: evaluation.apply(run.calibrators(), run.saved("test")) for method, run in runs.items()},
-                     {method: run.evaluate_sets() for method, run in runs.items()})
+  results = evaluation.judge({method: run.model() for method, run in runs.items()},
+                             num_bins=config.evaluation.num_bins, num_resamples=config.evaluation.num_resamples)
+  report_files.write(results, workdir, title=f"{config.data.name}: {method_name(config)}", config=config.to_dict(),
+                     log=workdir / "metrics.jsonl")
 
 
 def method_name(config: ConfigDict) -> str:
@@ -271,21 +272,10 @@ class Run:
     return {name: self._table(fitted, self.saved(name) if given is None else self._predictions(given))
             for name, given in tests.items()}
 
-  def evaluate_sets(self) -> dict[str, dict[str, Any]]:
-    """Evaluates the additional sets that ``config.evaluation`` lists.
-
-    Returns: ``{set: {"kind", "results"}}``. ``results`` of an out-of-distribution set are those of
-      ``evaluation.detection``, which say how well each confidence score separates the test split from the set; of other
-      sets they are those of ``evaluation.evaluate``.
-    """
-    fitted, evaluated, test = self.calibrators(), {}, self.saved("test")
-    for name in dict.fromkeys(name for name, _ in self._sets(self.seeds[0])):
-      predictions = self.saved(name)
-      kind = predictions[0].kind
-      results = (evaluation.detection(test, predictions) if kind == "out_of_distribution"
-                 else self._table(fitted, predictions))
-      evaluated[name] = {"kind": kind, "results": results}
-    return evaluated
+  def model(self) -> evaluation.Model:
+    """Returns the saved predictions of the test split and of the sets that ``config.evaluation`` lists."""
+    names = dict.fromkeys(("test", *(name for name, _ in self._sets(self.seeds[0]))))
+    return evaluation.Model({name: self.saved(name) for name in names}, self.calibrators())
 
   def predict_sets(self) -> None:
     """Predicts the additional sets that ``config.evaluation`` lists, unless their predictions are saved already."""

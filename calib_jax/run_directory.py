@@ -1,16 +1,13 @@
 """Writes and reads ``config.json`` and ``environment.json`` in a run's directory."""
 
 import contextlib
-import importlib.metadata
 import json
 import pathlib
-import platform
-import subprocess
 
-import jax
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
+from calib_jax.environment import environment
 from calib_jax.errors import UserError
 from calib_jax.files import write_text
 
@@ -77,18 +74,3 @@ def read_config(folder: pathlib.Path) -> ConfigDict:
     return run_config.from_json(path.read_text(encoding="utf-8"))
   except (OSError, UnicodeDecodeError) as error:
     raise UserError(f"{folder} holds no run: {path} cannot be read ({error}).") from error
-
-
-def environment() -> dict:
-  """Returns versions, devices and git revision, which help to repeat a run."""
-  packages = ("jax", "jaxlib", "numpy", "flax", "optax", "orbax-checkpoint", "tensorflow-datasets")
-  versions = {}
-  for package in packages:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-      versions[package] = importlib.metadata.version(package)
-  git = None
-  with contextlib.suppress(OSError):  # Git may not be installed.
-    git = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=40"], capture_output=True, text=True,
-                         cwd=pathlib.Path(__file__).parent, check=False).stdout.strip()
-  return {"python": platform.python_version(), "packages": versions, "git": git or None,
-          "devices": [str(device.device_kind) for device in jax.devices()], "system": platform.platform()}

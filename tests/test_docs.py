@@ -1,11 +1,14 @@
 """The Python of the README and of docs/ is run as it stands; commands and files that they name are there."""
 
+import contextlib
+import io
 import pathlib
 import re
 
 from ml_collections import ConfigDict
 import pytest
 
+from calib_jax.evaluation import __main__ as command
 from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -35,6 +38,12 @@ def test_files_it_names_exist(page):
     assert path.is_file(), path
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_printed_interval_holds_its_estimate(page):
+  for estimate, low, high in re.findall(r"([\d.]+) \[([\d.]+), ([\d.]+)\]", PAGES[page]):
+    assert float(low) <= float(estimate) <= float(high), f"{estimate} [{low}, {high}]"
+
+
 def test_every_paper_that_is_cited_is_in_the_references_with_its_link():
   listed = dict(re.findall(r"^\| (.*?) \| .*\((https://[^)]+)\)", PAGES["docs/references.md"], re.MULTILINE))
   cited = re.compile(r"\b([A-ZŁ][A-Za-zł'-]+(?: et al\.| & [A-Z][A-Za-z'-]+)?),? \(?((?:19|20)\d\d[ab]?)\b")
@@ -56,3 +65,11 @@ def test_every_field_of_a_run_is_explained():
 
   named = set(re.findall(r"`([\w.]+)`", PAGES["docs/training.md"]))
   assert set(fields(common.get_config())) - {"model.hidden"} <= named
+
+
+def test_the_options_of_the_evaluation_command_exist():
+  named = set(re.findall(r"(--\w+)", PAGES["docs/evaluation.md"]))
+  help_text = io.StringIO()
+  with contextlib.redirect_stdout(help_text), pytest.raises(SystemExit):
+    command.main(["--help"])
+  assert named and named <= set(re.findall(r"--\w+", help_text.getvalue()))
