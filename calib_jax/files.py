@@ -134,6 +134,8 @@ def write(path: pathlib.Path, fill: Callable[[BinaryIO], object]) -> None:
   partial = path.with_suffix(path.suffix + ".tmp")
   with partial.open("wb") as file:
     fill(file)
+    file.flush()
+    os.fsync(file.fileno())  # Otherwise a power cut may leave an empty file under the final name.
   partial.replace(path)
 
 

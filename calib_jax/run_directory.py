@@ -15,19 +15,23 @@ from calib_jax.files import write_text
 EVALUATION_ONLY = ("num_seeds", "compare_with_cross_entropy", "evaluation", "checkpoint", "profile")
 
 
+def create(folder: pathlib.Path) -> None:
+  """Creates a run's directory if it does not exist. UserError if it cannot be created."""
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UserError(f"--workdir: {folder} cannot be created ({error.strerror}): give another --workdir.") from error
+
+
 def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
-  """Creates ``folder`` and writes ``config.json`` and ``environment.json``.
+  """Writes ``config.json`` and ``environment.json``.
 
   Args:
     config: the config of the run.
     folder: the run's directory.
   Returns: a sentence for the user if the devices changed since the last command, else None.
-  Raises: UserError if the folder cannot be created, or holds a run that was trained with another config.
+  Raises: UserError if the folder holds a run that was trained with another config.
   """
-  try:
-    folder.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise UserError(f"--workdir: {folder} cannot be created ({error.strerror}).") from error
   path = folder / "config.json"
   if path.exists() and (differing := differences(path, config)):
     raise UserError(f"--workdir: {folder} holds a run of another config ({differing}): "

@@ -1,87 +1,142 @@
-"""How often bootstrap intervals of calibration errors hold the true error, by sample size and miscalibration.
+"""How often bootstrap intervals hold the true value of a metric, by sample size and miscalibration.
 
-Run: python -m experiments.coverage [--repeats 1000] [NAME ...]   (prints the table of docs/metrics.md)
+Run: python -m experiments.coverage [WORD ...]   (words choose metrics by name; all by default)
 
-The data are those of experiments/estimators.py, whose posterior is known: two classes, and a model that says
-sigmoid(2ax) where the posterior is sigmoid(2x). It is calibrated for a = 1, overconfident for a = 1.6 and
-underconfident for a = 0.7. Each simulation draws a sample, computes the 95% interval of a metric and checks whether it
-holds the metric's true value.
+Each simulation draws a sample from data whose posterior is known (experiments/posteriors.py), computes the 95% interval
+of a metric and checks whether it holds the value that the metric tends to as N grows. Results are appended to
+experiments/results/coverage.csv, one row for each metric, model and sample size. What it already holds is skipped, so
+that the command can be stopped and started again; delete the file to simulate everything anew. In the end the table of
+docs/metrics.md is written from it. Everything takes about two hours on one CPU core.
 """
 
 import argparse
+from collections.abc import Callable
 import functools
+import itertools
+import pathlib
 import time
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import metrics
-from experiments import estimators
+from calib_jax.files import write_text
+from experiments import estimators, posteriors
+from experiments.selective_risk_training import append, read
 
+ROOT = pathlib.Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "experiments" / "results" / "coverage.csv", ROOT / "docs" / "metrics.md"
+BEGIN, END = "<!-- Written by python -m experiments.coverage -->\n\n", "\n<!-- End of what is written by it -->"
 SIZES = (300, 1000, 10_000)
-SHARPNESS = {"calibrated": 1.0, "overconfident": 1.6, "underconfident": 0.7}
-RESAMPLES = 500
-ESTIMATORS = {
-  "ECE, 15 equal-width bins": estimators.ESTIMATORS["ECE, 15 equal-width bins"],
-  "ECE, 15 equal-mass bins": estimators.ESTIMATORS["ECE, 15 equal-mass bins"],
-  "equal mass, norm 2": estimators.ESTIMATORS["equal mass, norm 2"],
-  "KS": estimators.ESTIMATORS["KS"],
-  "smooth (smECE)": estimators.ESTIMATORS["smooth (smECE)"],
+SLOWEST = "smooth (smECE)"  # It is simulated last and less often.
+
+
+class Metric(NamedTuple):
+  """A metric, the values an example that it takes, the method of its interval, and its key in ``posteriors.truth``."""
+
+  function: Callable
+  inputs: tuple[str, ...]
+  method: str
+  target: str
+
+
+class Model(NamedTuple):
+  """The name of the posterior in ``posteriors.POSTERIORS``, and the model's exponents."""
+
+  posterior: str
+  exponents: tuple[float, ...]
+
+
+def _aurc(confidence, correct):
+  return metrics.aurc(confidence, 1 - correct)
+
+
+PAIR = ("confidence", "correct")
+METRICS = {
+  **{name: Metric(estimators.ESTIMATORS[name][0], PAIR, "bias_corrected", estimators.ESTIMATORS[name][1])
+     for name in ("ECE, 15 equal-width bins", "ECE, 15 equal-mass bins", "equal mass, norm 2",
+                  "equal mass, norm 2, debiased", "KS", SLOWEST)},
+  "NLL": Metric(jnp.mean, ("nll",), "percentile", "nll"),
+  "Brier": Metric(jnp.mean, ("brier",), "percentile", "brier"),
+  "AURC": Metric(_aurc, PAIR, "percentile", "aurc"),
+}
+MODELS = {
+  "calibrated": Model("Gaussian mixture", (1.0, 1.0)), "overconfident": Model("Gaussian mixture", (1.6, 1.6)),
+  "underconfident": Model("Gaussian mixture", (0.7, 0.7)), "by class": Model("Gaussian mixture", (1.6, 0.7)),
+  "calibrated, Dirichlet": Model("Dirichlet", (1.0, 1.0, 1.0)),
+  "by class, Dirichlet": Model("Dirichlet", (1.6, 0.7, 0.7)),
 }
 
 
-def true_error(target: str, sharpness: float) -> float:
-  """The value that an estimator of ``target`` tends to, exactly 0 for the calibrated model."""
-  return 0.0 if sharpness == 1 else estimators.truth(sharpness)[target]
+def repeats(name: str, size: int) -> int:
+  """The number of simulations."""
+  return 100 if name == SLOWEST else {300: 500, 1000: 400, 10_000: 150}[size]
+
+
+def resamples(name: str, size: int) -> int:
+  """The number of resamples of each interval."""
+  return 100 if name == SLOWEST else {300: 400, 1000: 200, 10_000: 200}[size]
 
 
 # Compiled with all optimisations whatever the settings of the tests are, because it runs longer than it compiles.
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5),
-                   compiler_options={"xla_backend_optimization_level": 3})
-def intervals(metric, method: str, repeats: int, size: int, sharpness: float, num_resamples: int, seed):
-  """``(estimate, low, high)``, each ``[repeats]``, of as many samples of ``size``."""
-  pairs = estimators.sample(jax.random.key(seed), (repeats, size), sharpness)
-
+@functools.partial(jax.jit, static_argnums=(0, 1, 2), compiler_options={"xla_backend_optimization_level": 3})
+def _intervals(function, method: str, num_resamples: int, arrays, keys):
   def interval(x):
-    return metrics.bootstrap(metric, x[0], x[1], key=x[2], num_resamples=num_resamples, method=method)
+    return metrics.bootstrap(function, *x[0], key=x[1], num_resamples=num_resamples, method=method)
 
-  return jax.lax.map(interval, (*pairs, jax.random.split(jax.random.key(seed), repeats)))
+  return jax.lax.map(interval, (arrays, keys))
 
 
-def coverage(name: str, size: int, model: str, *, repeats: int, method: str = "bias_corrected",
-             num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, float]:
-  """The share of intervals that hold the true error, lie above it and below it; bias of the estimate; mean width."""
-  metric, target = ESTIMATORS[name]
-  sharpness = SHARPNESS[model]
-  estimate, low, high = map(np.asarray, intervals(metric, method, repeats, size, sharpness, num_resamples, seed))
-  truth = true_error(target, sharpness)
-  return {"covered": float(np.mean((low <= truth) & (truth <= high))), "above": float(np.mean(low > truth)),
-          "below": float(np.mean(high < truth)), "bias": float(np.mean(estimate) - truth),
-          "width": float(np.mean(high - low))}
+def coverage(name: str, size: int, model: str, *, num_repeats: int, num_resamples: int,
+             seed: int = 0) -> dict[str, float]:
+  """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width."""
+  metric, posterior = METRICS[name], posteriors.POSTERIORS[MODELS[model].posterior]
+  of_data, of_intervals = jax.random.split(jax.random.key(seed))
+  drawn = posteriors.sample(of_data, (num_repeats, size), posterior, MODELS[model].exponents)
+  found = _intervals(metric.function, metric.method, num_resamples, tuple(drawn[name] for name in metric.inputs),
+                     jax.random.split(of_intervals, num_repeats))
+  estimate, low, high = map(np.asarray, found)
+  truth = posteriors.truth(posterior, MODELS[model].exponents)[metric.target]
+  return {"truth": truth, "covered": float(np.mean((low <= truth) & (truth <= high))),
+          "above": float(np.mean(low > truth)), "below": float(np.mean(high < truth)),
+          "bias": float(np.mean(estimate) - truth), "width": float(np.mean(high - low))}
+
+
+def table(rows: list[dict]) -> str:
+  """The Markdown table of coverage and width; coverage below 93% is bold."""
+  cells = {(row["metric"], row["model"], int(row["size"])): row for row in rows}
+  lines = ["| coverage (mean width), in % | N | " + " | ".join(MODELS) + " |", "|---" * (len(MODELS) + 2) + "|"]
+  for name, size in itertools.product(METRICS, SIZES):
+    texts = [f"{name}, {METRICS[name].method}" if size == SIZES[0] else "", f"{size:,}"]
+    for model in MODELS:
+      row = cells.get((name, model, size))
+      covered = f"{100 * float(row['covered']):.1f}" if row else ""
+      bold = "**" if row and float(row["covered"]) < 0.93 else ""
+      texts.append(f"{bold}{covered}{bold} ({100 * float(row['width']):.1f})" if row else "")
+    lines.append("| " + " | ".join(texts) + " |")
+  return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-  """Simulates and prints the table."""
+  """Simulates what has no row yet, and writes the table."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("names", nargs="*", help="only metrics whose names hold one of these")
-  parser.add_argument("--repeats", type=int, default=1000)
-  parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-  parser.add_argument("--method", choices=("bias_corrected", "percentile"), default="bias_corrected")
-  parser.add_argument("--details", action="store_true", help="on which side intervals miss, their width, and the bias")
-  arguments = parser.parse_args()
-  started = time.perf_counter()
-  cells = [(model, size) for model in SHARPNESS for size in arguments.sizes]
-  print("| coverage of 95% intervals, in % | " + " | ".join(f"{model}, N = {n:,}" for model, n in cells) + " |")
-  print("|---" * (len(cells) + 1) + "|")
-  for name in ESTIMATORS:
-    if not arguments.names or any(word in name for word in arguments.names):
-      row = [coverage(name, n, model, repeats=arguments.repeats, method=arguments.method) for model, n in cells]
-      print(f"| {name} | " + " | ".join(f"{100 * r['covered']:.1f}" for r in row) + " |", flush=True)
-      if arguments.details:
-        print("| above, below | " + " | ".join(f"{100 * r['above']:.1f}, {100 * r['below']:.1f}" for r in row) + " |")
-        print("| bias, width | " + " | ".join(f"{100 * r['bias']:+.2f}, {100 * r['width']:.2f}" for r in row) + " |",
-              flush=True)
-  print(f"\n{arguments.repeats} samples of each kind, {RESAMPLES} resamples; {time.perf_counter() - started:.0f} s")
+  parser.add_argument("words", nargs="*", help="only metrics whose names hold one of these")
+  words = parser.parse_args().words
+  done = {(row["metric"], row["model"], int(row["size"])) for row in read(RESULTS)}
+  for size, model, name in sorted(itertools.product(SIZES, MODELS, METRICS), key=lambda cell: cell[2] == SLOWEST):
+    if (name, model, size) in done or (words and not any(word in name for word in words)):
+      continue
+    started = time.monotonic()
+    found = coverage(name, size, model, num_repeats=repeats(name, size), num_resamples=resamples(name, size))
+    append(RESULTS, [{"metric": name, "model": model, "size": size, "repeats": repeats(name, size),
+                      "resamples": resamples(name, size), **{key: f"{value:.5f}" for key, value in found.items()}}])
+    print(f"{name}, {model}, N = {size:,}: {100 * found['covered']:.1f}%; {time.monotonic() - started:.0f} s",
+          flush=True)
+  page = PAGE.read_text(encoding="utf-8")
+  before, rest = page.split(BEGIN)
+  write_text(PAGE, before + BEGIN + table(read(RESULTS)) + END + rest.split(END)[1])
 
 
 if __name__ == "__main__":

@@ -47,9 +47,13 @@ def truth(sharpness: float) -> dict[str, float]:
   """What the estimators tend to, by quadrature in float64 (the smooth error from its own definition on a fine grid)."""
   x = np.linspace(-9, 9, 400_001)
   density = (np.exp(-(x - 1)**2 / 2) + np.exp(-(x + 1)**2 / 2)) / np.sqrt(8 * np.pi)
-  weight = density * (x[1] - x[0])
   odds = np.abs(2 * x)
   confidence, accuracy = (1 / (1 + np.exp(-a * odds)) for a in (sharpness, 1.0))
+  return true_errors(confidence, accuracy, density * (x[1] - x[0]))
+
+
+def true_errors(confidence: np.ndarray, accuracy: np.ndarray, weight: np.ndarray) -> dict[str, float]:
+  """Errors of predictions with known accuracies; ``weight`` is how likely each is."""
   gap = accuracy - confidence
   order = np.argsort(confidence)
   edges = np.linspace(0, 1, 1001)  # Cells far narrower than the kernel.
@@ -62,11 +66,11 @@ def truth(sharpness: float) -> dict[str, float]:
     return np.abs(total / (sigma * np.sqrt(2 * np.pi))).mean()
 
   low, high = 1e-4, 1.0
-  for _ in range(20 if sharpness != 1 else 0):
+  for _ in range(20 if gap.any() else 0):
     sigma = (low + high) / 2
     low, high = (sigma, high) if smoothed(sigma) > sigma else (low, sigma)
   return {"l1": float(np.sum(weight * np.abs(gap))), "l2": float(np.sqrt(np.sum(weight * gap**2))),
-          "ks": float(np.abs(np.cumsum((weight * gap)[order])).max()), "smooth": float(low if sharpness != 1 else 0)}
+          "ks": float(np.abs(np.cumsum((weight * gap)[order])).max()), "smooth": float(low if gap.any() else 0)}
 
 
 def simulate(estimator, size: int, sharpness: float, repeats: int = REPEATS, seed: int = 0) -> np.ndarray:

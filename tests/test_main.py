@@ -8,6 +8,8 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import evaluation, run_directory
+from calib_jax.data import __main__ as data_command
+import main
 from tests.programs import python
 
 QUICK = ("--config.num_seeds=2", "--config.training.num_steps=12", "--config.evaluation.num_resamples=50")
@@ -44,10 +46,13 @@ def test_the_demo_leaves_everything_that_explains_the_run(finished):
 
 
 @pytest.mark.slow
-def test_what_was_compiled_is_kept_beside_the_run(tmp_path):
+def test_what_was_compiled_is_kept_in_the_users_cache_directory(tmp_path):
   python("tests/training/killed.py", 2, int(signal.SIGKILL), "--config=configs/digits_savuc.py",
-         f"--workdir={tmp_path / 'runs' / 'a'}", tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR=None)
-  assert list((tmp_path / "runs" / ".compiled").glob("jit_*"))
+         f"--workdir={tmp_path / 'runs' / 'a'}", tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR=None,
+         XDG_CACHE_HOME=tmp_path / "cache")
+  kept = tmp_path / "cache" / "calib_jax"
+  assert list(kept.glob("jit_*")) and kept.stat().st_mode & 0o777 == 0o700
+  assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
 
 
 def test_a_finished_run_is_only_reported_again(finished, tmp_path):
@@ -201,3 +206,10 @@ def test_a_named_data_set_without_tensorflow_datasets_is_one_sentence(tmp_path):
   done = _cifar100(tmp_path, tmp_path / "run", tmp_path=tmp_path, blocked=("tensorflow", "tensorflow_datasets"))
   assert done.returncode == 2
   assert "needs TensorFlow Datasets, which is not installed: pip install 'calib-jax[data]'" in done.stderr
+
+
+@pytest.mark.parametrize("program", [main.main, data_command.main])
+def test_help_says_that_a_config_is_executed(program, capsys):
+  with pytest.raises(SystemExit):
+    program(["--help"])
+  assert "is Python and is executed, so use only files that you trust" in " ".join(capsys.readouterr().out.split())

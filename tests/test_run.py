@@ -109,10 +109,13 @@ def test_more_seeds_train_only_those_that_are_new(finished, tmp_path):
 def test_interrupted_seeds_go_on_together(tmp_path):
   for name in ("seeds0-2", "seed5"):
     (tmp_path / "checkpoints" / name).mkdir(parents=True)
-  groups = training.groups_to_train(tmp_path, [0, 1, 2, 3, 4, 6], together=True)
+  groups = training.groups_to_train(tmp_path, range(7), [0, 1, 2, 3, 4, 6], together=True)
   assert [(g.seeds, g.folder.name) for g in groups] == [((0, 1, 2), "seeds0-2"), ((3, 4), "seeds3-4"), ((6,), "seed6")]
-  groups = training.groups_to_train(tmp_path, [1, 2], together=False)
+  groups = training.groups_to_train(tmp_path, [1, 2], [1, 2], together=False)
   assert [g.seeds for g in groups] == [(1,), (2,)]
+  # The predictions of seed 0 are there, so that this group has trained, and predicts its bits only as a whole.
+  groups = training.groups_to_train(tmp_path, [0, 1, 2], [1, 2], together=False)
+  assert [g.seeds for g in groups] == [(0, 1, 2)]
 
 
 def test_fitted_calibrators_are_kept(finished):

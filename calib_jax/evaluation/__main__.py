@@ -196,8 +196,8 @@ def _write(options: argparse.Namespace, results: evaluation.Results, fitted: eva
     return
   out = pathlib.Path(options.out)
   (out / "calibrators").mkdir(parents=True, exist_ok=True)
-  for label, (_, params) in fitted.items():
-    calibrators.save(out / "calibrators" / f"{label.replace('/', '_')}.npz", params[0])
+  for label, (fitted_calibrator, params) in fitted.items():
+    calibrators.save(out / "calibrators" / f"{label.replace('/', '_')}.npz", params[0], fitted_calibrator)
   report_files.write(results, out, title=", ".join(results.settings["sets"]), say=say)
 
 

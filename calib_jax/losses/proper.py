@@ -35,7 +35,7 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
     targets = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
     return -jnp.sum(targets * log_softmax(logits)[0], axis=-1)
   # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
-  smoothed = pick(logits, labels) - jnp.mean(logits, axis=-1)
+  smoothed = jnp.mean(pick(logits, labels)[..., None] - logits, axis=-1)
   return jax.nn.softplus(label_odds(logits, labels)) + label_smoothing * smoothed
 
 

@@ -21,6 +21,7 @@ from calib_jax.metrics.binned import (
   maximum_calibration_error,
   reliability,
 )
+from calib_jax.metrics.class_groups import ClassGroupScores, class_group_scores
 from calib_jax.metrics.conventions import CONVENTIONS
 from calib_jax.metrics.histogram import CalibrationHistogram, collection
 from calib_jax.metrics.intervals import (
@@ -49,6 +50,7 @@ __all__ = [
   "CONVENTIONS",
   "Assessment",
   "CalibrationHistogram",
+  "ClassGroupScores",
   "Reliability",
   "RiskCoverage",
   "accuracy",
@@ -60,6 +62,7 @@ __all__ = [
   "brier_score",
   "calibration_error",
   "calibration_test",
+  "class_group_scores",
   "classwise_calibration_error",
   "classwise_losses",
   "cohens_d",

@@ -11,6 +11,7 @@ from calib_jax.reports.curves import (
   severity_plot,
   training_plot,
 )
+from calib_jax.reports.features import angle_matrix, class_angles, keep_over_epochs, logit_map
 from calib_jax.reports.figures import figures
 from calib_jax.reports.page import write
 from calib_jax.reports.reliability import confidence_histogram, picture, reliability_diagram, reliability_grid
@@ -18,10 +19,14 @@ from calib_jax.reports.style import legend_below, save
 
 __all__ = [
   "accuracy_confidence_plot",
+  "angle_matrix",
+  "class_angles",
   "class_gaps_plot",
   "confidence_histogram",
   "figures",
+  "keep_over_epochs",
   "legend_below",
+  "logit_map",
   "pareto_plot",
   "picture",
   "reliability_diagram",

@@ -80,4 +80,9 @@ def is_first() -> bool:
 
 def agreed(value: bool) -> bool:
   """Returns the first process's ``value`` in every process."""
-  return bool(multihost_utils.broadcast_one_to_all(np.bool_(value))) if jax.process_count() > 1 else value
+  return bool(of_first(np.bool_(value)))
+
+
+def of_first(array: np.ndarray) -> np.ndarray:
+  """Returns the first process's array, whose shape and dtype are the same everywhere, in every process."""
+  return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array

@@ -145,6 +145,28 @@ def test_selective_risk_keeps_its_digits_where_all_tails_are_tiny():
   np.testing.assert_allclose(np.sum(gradient * direction), expected, rtol=2e-3)
 
 
+def test_smoothed_cross_entropy_keeps_its_digits_on_logits_shifted_by_1e4():
+  logits, labels = cases.data(64, 10)
+  logits += np.float32(1e4)  # Rounded to multiples of 2^-10, so that all differences of logits are exact in float32.
+  for a in (0.1, 1.0):
+    values = jax.jit(losses.get("cross_entropy", label_smoothing=a))(logits, labels)
+    expected = cases.example_reference("cross_entropy", logits, labels, {"label_smoothing": a})
+    np.testing.assert_allclose(values, expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize("form", ["top_label", "canonical", "marginal"])
+def test_kde_ece_of_two_classes_keeps_its_digits_at_logits_of_1e4(form):
+  rng = np.random.default_rng(0)
+  moderate = rng.normal(size=(40, 16, 2))
+  mixed, huge = moderate.copy(), 1e4 * np.sign(moderate)
+  mixed[:, :2] = [[1e4, -1e4], [-1e4, 1e4]]  # The logarithms of the others' kernels at these are huge.
+  logits = np.concatenate([mixed, huge, rng.uniform(-1e4, 1e4, (40, 16, 2)), moderate + 1e4]).astype(np.float32)
+  labels = rng.integers(0, 2, logits.shape[:2])
+  values = jax.jit(jax.vmap(losses.get("kde_ece", form=form)))(logits, labels)
+  expected = [references.kde_ece(z.astype(np.float64), y, form=form) for z, y in zip(logits, labels, strict=True)]
+  np.testing.assert_allclose(values, expected, rtol=2e-5)
+
+
 @pytest.mark.parametrize("name", cases.FIRST)
 def test_half_precision_is_computed_in_float32(name):
   logits, labels = cases.data(9, 4)

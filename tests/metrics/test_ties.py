@@ -32,6 +32,8 @@ def _everything(probs, labels):
     values[name] = getattr(metrics, name)(probs, labels)
   for name in ("ks_calibration_error", "smooth_calibration_error"):
     values[name] = getattr(metrics, name)(confidence, correct)
+  values |= {f"class_group {field}": value for field, value in metrics.class_group_scores(
+    probs, labels, np.array([5, 9]))._asdict().items()}
   values["kde"] = metrics.kde_calibration_error(probs, labels, bandwidth=0.1)
   for name in ("aurc", "excess_aurc", "risk_coverage_curve"):
     values[name] = getattr(metrics, name)(confidence, ~correct)
