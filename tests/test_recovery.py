@@ -97,12 +97,12 @@ def test_the_manifest_lists_what_the_run_wrote_and_nothing_else(finished):
 def test_names_that_a_user_chose_are_escaped_in_pages_and_tables(finished):
   page, table = ((finished / name).read_text() for name in ("report.html", "results.md"))
   for text in (page, table):
-    assert "<script>" not in text and "<u>" not in text and "<img src=x" not in text
+    assert "<script>alert" not in text and "<u>" not in text and "<img src=x" not in text
     assert "&lt;script&gt;alert(1)" in text and "&lt;u&gt;focal" in text
   assert "&lt;img src=x onerror=alert(2)&gt;.npz" in page  # In the config that the page prints.
   rows = [line for line in table.splitlines() if line.startswith("|")]
   cells = {line.replace("\\|", "").count("|") for line in rows}
-  assert len(rows) == 4 and len(cells) == 1  # A heading, a rule and two rows, all of as many cells.
+  assert len(rows) == 6 and len(cells) == 1  # A heading, a rule and two rows of each set, all of as many cells.
   assert (finished / "figures/reliability.png").stat().st_size > 10_000  # A title is no formula.
 
 

@@ -15,6 +15,7 @@ from calib_jax.evaluation.measures import JOINT, METRICS, Values, measure, per_e
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, apply
 
+NAMELESS = "predictions"  # The name of a model of which only predictions are given.
 FLOORED = "ece"  # The metric whose noise floor and p-value the short table has.
 LARGEST_SHOWN = 16  # Numbers of a fitted parameter that the results repeat.
 
@@ -236,8 +237,8 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
           if key == FLOORED:
             cells += [f"{100 * row[key]['floor']:.2f}", f"{row[key]['p_value']:.3f}"]
         rows.append(cells)
-  # A column of names that has only one says nothing.
-  kept = [i for i in range(len(head)) if i > 1 or len({row[i] for row in rows}) > 1]
+  # One set is named in the note, and predictions without a model have no name.
+  kept = [i for i in range(len(head)) if i > 1 or len({row[i] for row in rows}) > 1 or (i and rows[0][i] != NAMELESS)]
   return [[row[i] for i in kept] for row in [head, *rows]]
 
 
