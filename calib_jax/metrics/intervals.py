@@ -114,7 +114,7 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
 
   >>> from calib_jax.metrics import calibration_error
   >>> found = assess(calibration_error, jnp.full(100, 0.8), jnp.zeros(100, bool), key=jax.random.key(0))
-  >>> bool(found.low < found.estimate < found.high), bool(found.floor < 0.1), float(found.p_value) < 0.002
+  >>> bool(found.low <= found.estimate <= found.high), bool(found.floor < 0.1), float(found.p_value) < 0.002
   (True, True, True)
   """
   checks.number("num_resamples", num_resamples, low=1, integer=True)
