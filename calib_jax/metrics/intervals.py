@@ -44,9 +44,10 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   95% intervals of binned errors covered the true error in 93% or more of simulated samples of 300 and 1,000 examples,
   for calibrated, overconfident, underconfident and class-dependently miscalibrated models, with these exceptions: of
   the norm-1 error with equal-mass bins of a model that errs in one direction for N = 1,000 (90%), of the debiased error
-  for N = 300 (90% for one model), and of KS for N = 300 (87%). There the intervals are too short, more often below the
-  true error than above it. Percentile intervals of AURC covered it in 91 to 92% for N = 300, and those of NLL and the
-  Brier score in 91 to 96%. docs/metrics.md has the table.
+  of one model for N = 300 and of another for N = 1,000 (90%), and of KS for N = 300 (87%) and of one model for
+  N = 1,000 (85%). There the intervals are too short, more often below the true error than above it. Percentile
+  intervals of AURC covered it in 91 to 92% for N = 300, and those of NLL and the Brier score in 91 to 96%.
+  docs/metrics.md has the table.
 
   Args:
     metric: a function of ``arrays`` to a scalar or an array, traceable by ``jit``; it is compiled once for each
