@@ -113,7 +113,7 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
 
   >>> from calib_jax.metrics import calibration_error
-  >>> found = assess(calibration_error, jnp.full(100, 0.8), jnp.zeros(100, bool), key=jax.random.key(0))
+  >>> found = assess(calibration_error, jnp.full(100, 0.8), jnp.arange(100) % 2 > 0, key=jax.random.key(0))
   >>> bool(found.low < found.estimate < found.high), bool(found.floor < 0.1), float(found.p_value) < 0.002
   (True, True, True)
   """
