@@ -183,10 +183,11 @@ def _from_file(argument: str) -> ConfigDict:
   if not file.is_file() and path.startswith("configs/") and installed.is_file():
     file = installed
   if not file.is_file():
-    known = sorted(str(p) for p in pathlib.Path("configs").glob("*_*.py") if p.stem != "__init__")
-    near = difflib.get_close_matches(path, known, n=3) or known[:3]
-    raise UserError(f"--config: there is no file {path!r}; "
-                    + (f"configs/ has {len(known)}, such as {', '.join(near)}." if known else "configs/ has none."))
+    known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in ("__init__", "common"))
+    near = difflib.get_close_matches(path, known, n=1)
+    advice = (f"did you mean --config={near[0]}?" if near else f"`ls configs` shows {len(known)}." if known else
+              "there is no directory configs here: run the command in the one that holds it.")
+    raise UserError(f"--config: there is no file {path!r}; {advice}")
   spec = importlib.util.spec_from_file_location("run_config", file)
   module = importlib.util.module_from_spec(spec)
   own_code.search_here()

@@ -59,6 +59,6 @@ def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> 
       raise
     code, message = 3, f"error: {processes.LOST} ({str(error).splitlines()[0]})"
   print(message, file=sys.stderr, flush=True)
-  if jax.process_count() > 1 and code in (2, 3):
-    os._exit(code)  # A normal exit would wait minutes for other processes, which wait for this one.
+  if code in (2, 3):
+    processes.leave(code)
   return code

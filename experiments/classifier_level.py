@@ -246,6 +246,7 @@ def parser() -> argparse.ArgumentParser:
   parser.add_argument("--learning_rate", type=float, default=0.05)
   parser.add_argument("--weight_decay", type=float, default=0.0)
   parser.add_argument("--only", nargs="*", help="names of first stages; all by default")
+  parser.add_argument("--heads", nargs="*", help="names of second stages; all by default")
   parser.add_argument("--limit", type=int, help="train at most so many settings, and stop")
   parser.add_argument("--workdir", default="experiments/results")
   return parser
@@ -257,7 +258,8 @@ def main(arguments=None) -> None:
   path = pathlib.Path(options.workdir) / f"classifier_level_{pathlib.Path(options.data).stem}_{options.model}.csv"
   path.parent.mkdir(parents=True, exist_ok=True)
   done = {(row["first"], row["second"]) for row in read(path)}
-  missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)][:options.limit]
+  missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)
+             and (not s.second or s.second in (options.heads or HEADS))][:options.limit]
   splits, (network, together) = load(options), MODELS[options.model]
   cached, started = {}, time.monotonic()
   for number, setting in enumerate(missing, 1):
@@ -270,7 +272,7 @@ def main(arguments=None) -> None:
       _, found = train(second_config(options, setting.second), features, True, setting.second)
     new = rows(setting, found, list(splits[0].others))
     append(path, new)
-    if found.keep:
+    if found.keep and np.ptp(found.keep) > 0:
       append(path.with_name(f"{path.stem}_q.csv"), [
         {**setting._asdict(), "seed": seed, "epoch": epoch, "q": f"{q:.4f}"}
         for epoch, of_seeds in enumerate(found.keep) for seed, q in enumerate(of_seeds)])

@@ -72,12 +72,12 @@ MODELS = {
 
 def repeats(name: str, size: int) -> int:
   """The number of simulations."""
-  return 100 if name == SLOWEST else {300: 500, 1000: 400, 10_000: 150}[size]
+  return 100 if name == SLOWEST else {300: 500, 1000: 400, 10_000: 100}[size]
 
 
 def resamples(name: str, size: int) -> int:
   """The number of resamples of each interval."""
-  return 100 if name == SLOWEST else {300: 400, 1000: 200, 10_000: 200}[size]
+  return 100 if name == SLOWEST else {300: 300, 1000: 200, 10_000: 150}[size]
 
 
 # Compiled with all optimisations whatever the settings of the tests are, because it runs longer than it compiles.

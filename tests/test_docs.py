@@ -38,6 +38,12 @@ def test_files_it_names_exist(page):
     assert path.is_file(), path
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_printed_interval_holds_its_estimate(page):
+  for estimate, low, high in re.findall(r"([\d.]+) \[([\d.]+), ([\d.]+)\]", PAGES[page]):
+    assert float(low) <= float(estimate) <= float(high), f"{estimate} [{low}, {high}]"
+
+
 def test_every_paper_that_is_cited_is_in_the_references_with_its_link():
   listed = dict(re.findall(r"^\| (.*?) \| .*\((https://[^)]+)\)", PAGES["docs/references.md"], re.MULTILINE))
   cited = re.compile(r"\b([A-ZŁ][A-Za-zł'-]+(?: et al\.| & [A-Z][A-Za-z'-]+)?),? \(?((?:19|20)\d\d[ab]?)\b")

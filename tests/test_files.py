@@ -8,6 +8,7 @@ import pytest
 
 from calib_jax import files
 import calib_jax.run
+from calib_jax.training import processes
 from main import main
 from tests.programs import python
 
@@ -43,6 +44,7 @@ def test_a_full_disk_is_one_sentence_and_exit_code_2(number, tmp_path, monkeypat
     raise OSError(number, "No space left on device", str(tmp_path / "results.json"))
 
   monkeypatch.setattr(calib_jax.run, "execute", full)
+  monkeypatch.setattr(processes, "connect", lambda *_: None)  # JAX runs already, with the devices of the tests.
   assert main(["--config=configs/digits_savuc.py", f"--workdir={tmp_path}"]) == 2
   assert capsys.readouterr().err == (f"error: {tmp_path}/results.json: No space left on device; free some space and "
                                      "run the same command again.\n")

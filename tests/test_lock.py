@@ -114,10 +114,13 @@ def test_the_lock_of_a_killed_process_is_taken_over_with_a_word(tmp_path, capsys
 def test_a_child_that_outlives_its_killed_parent_does_not_keep_its_lock(tmp_path):
   child = """
 def fork():
+  ready, go = os.pipe()
   number = os.fork()
   if number == 0:
+    os.write(go, b"!")
     time.sleep(60)
     os._exit(0)
+  os.read(ready, 1)  # The child runs.
   return number
 import os, time
 held = lock.held

@@ -194,20 +194,6 @@ def test_the_cifar100_config_runs_on_a_tiny_data_set_in_tfds_format(cifar100, tm
   assert sum(loss is not None for loss in losses) == 3
 
 
-def test_a_data_set_that_is_not_there_is_one_sentence(tmp_path):
-  done = _cifar100(tmp_path / "empty", tmp_path / "run", tmp_path=tmp_path, offline=True)
-  assert done.returncode == 2
-  last = done.stderr.strip().splitlines()[-1]
-  assert last.startswith("error: data set 'cifar100' is not prepared in") and "tfds build cifar100" in last
-  assert "Traceback" not in done.stderr
-
-
-def test_a_named_data_set_without_tensorflow_datasets_is_one_sentence(tmp_path):
-  done = _cifar100(tmp_path, tmp_path / "run", tmp_path=tmp_path, blocked=("tensorflow", "tensorflow_datasets"))
-  assert done.returncode == 2
-  assert "needs TensorFlow Datasets, which is not installed: pip install 'calib-jax[data]'" in done.stderr
-
-
 @pytest.mark.parametrize("program", [main.main, data_command.main])
 def test_help_says_that_a_config_is_executed(program, capsys):
   with pytest.raises(SystemExit):

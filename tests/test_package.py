@@ -13,7 +13,7 @@ import pytest
 
 import calib_jax
 from calib_jax import command
-from tests.programs import ROOT
+from tests.programs import BLOCKER, ROOT
 
 SOURCES = ("calib_jax", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
@@ -39,6 +39,8 @@ def installed(tmp_path_factory):
 
 
 def _environment(site):
+  # Importing TensorFlow and Matplotlib takes longer than the rest of a short run.
+  (site / "sitecustomize.py").write_text(BLOCKER.format(names={"tensorflow", "tensorboard", "matplotlib"}))
   return {**os.environ, "PYTHONPATH": str(site), "JAX_PLATFORMS": "cpu",
           "XLA_FLAGS": os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")}
 

@@ -1,7 +1,9 @@
 """The results of an evaluation: judged from predictions, and shown as a table, JSON, CSV, Markdown, LaTeX and HTML."""
 
 from collections.abc import Mapping, Sequence
+import csv
 import html
+import io
 import json
 import math
 from typing import Any, NamedTuple
@@ -269,16 +271,16 @@ def _finite(value: Any) -> Any:
 
 def to_csv(results: Results) -> str:
   """Returns one line for each number: set, model, calibrator, metric, estimate, low, high, value, floor, p-value."""
-  lines = ["set,model,calibrator,metric,estimate,low,high,value,floor,p_value"]
+  numbers = ("estimate", "low", "high", "value", "floor", "p_value")
+  text = io.StringIO()
+  writer = csv.writer(text, lineterminator="\n")
+  writer.writerow(["set", "model", "calibrator", "metric", *numbers])
   for set_name, models in results.tables.items():
     for model, table in models.items():
       for label, row in table.items():
-        names = ",".join(f'"{name}"' if "," in name else name for name in (set_name, model, label))
-        for key, cell in row.items():
-          numbers = (f"{cell[k]:.9g}" if k in cell else ""
-                     for k in ("estimate", "low", "high", "value", "floor", "p_value"))
-          lines.append(f"{names},{key},{','.join(numbers)}")
-  return "\n".join(lines) + "\n"
+        writer.writerows([set_name, model, label, key, *(f"{cell[k]:.9g}" if k in cell else "" for k in numbers)]
+                         for key, cell in row.items())
+  return text.getvalue()
 
 
 def to_latex(results: Results) -> str:
@@ -301,11 +303,6 @@ def _escaped(text: str) -> str:
   return "".join(f"\\{c}" if c in "%_&#$" else c for c in text)
 
 
-def _plain(cell: str) -> str:
-  """Escapes what would end a cell of a Markdown table or start an HTML element."""
-  return html.escape(" ".join(cell.splitlines()), quote=False).replace("|", "\\|")
-
-
 def markdown(rows: Sequence[Sequence[str]]) -> str:
   """Formats rows of text as a Markdown table whose columns are also aligned in a terminal.
 
@@ -315,7 +312,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     rows: the rows, the heading first.
   Returns: the table.
   """
-  rows = [[_plain(cell) for cell in row] for row in rows]
+  rows = [[html.escape(" ".join(cell.splitlines()), quote=False).replace("|", "\\|") for cell in row] for row in rows]
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
   return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]) + "\n"

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 import numpy as np
 
 from calib_jax.evaluation.verdict import ClassGaps
-from calib_jax.reports.style import COLOURS, INK, MARKERS, WIDTH, new_axes, styled
+from calib_jax.reports.style import COLOURS, INK, MARKERS, WIDTH, new_axes, plain, styled
 
 MOST_POINTS = 400  # Points of a curve.
 
@@ -84,7 +84,7 @@ def class_gaps_plot(gaps: Mapping[str, ClassGaps], names: Sequence[str], *, most
     place = np.arange(len(order)) + 0.25 * (i - (len(gaps) - 1) / 2)
     axes.errorbar(100 * found.gap[order], place, xerr=196 * found.error[order], fmt=MARKERS[i % len(MARKERS)],
                   color=COLOURS[i % len(COLOURS)], markersize=3.5, elinewidth=0.9, label=label)
-  axes.set_yticks(np.arange(len(order)), [names[k] for k in order])
+  axes.set_yticks(np.arange(len(order)), [plain(names[k]) for k in order])
   axes.invert_yaxis()
   axes.set(xlabel="confidence minus accuracy, points", ylabel="predicted class")
   return axes

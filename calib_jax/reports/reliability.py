@@ -10,7 +10,7 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.evaluation import Predictions
-from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, legend_below, new_axes, styled
+from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, legend_below, new_axes, plain, styled
 
 FEW = 5  # Bins with fewer examples are hollow, because their accuracy says little.
 TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
@@ -115,7 +115,7 @@ def reliability_grid(panels: dict[str, tuple[np.ndarray, np.ndarray]], *, num_bi
   for i, (title, (confidence, correct)) in enumerate(panels.items()):
     axes = grid[each * (i // columns), i % columns]
     reliability_diagram(confidence, correct, num_bins=num_bins, log_odds=log_odds, axes=axes)
-    axes.set_title(title)
+    axes.set_title(plain(title))
     if not log_odds:
       axes.set_xlabel("")
       confidence_histogram(confidence, num_bins=num_bins, axes=grid[2 * (i // columns) + 1, i % columns])

@@ -35,12 +35,18 @@ def new_axes(width: float = WIDTH, height: float = WIDTH) -> Axes:
   return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
+def plain(text: str) -> str:
+  """Returns a text of the user's in which Matplotlib sees no formula."""
+  return text.replace("$", r"\$")
+
+
 def legend_below(figure: Figure, axes: Axes) -> None:
   """Adds a legend below the figure, where no data are, in two columns if the labels are short enough."""
   handles, labels = axes.get_legend_handles_labels()
   columns = 2 if max(map(len, labels), default=0) <= 25 * figure.get_figwidth() / WIDTH else 1
   if handles:
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=1.6)
+    figure.legend(handles, [plain(label) for label in labels], loc="outside lower center", ncols=columns, frameon=False,
+                  handlelength=1.6)
 
 
 def save(figure: Figure, stem: pathlib.Path) -> pathlib.Path:

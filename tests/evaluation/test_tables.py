@@ -1,5 +1,7 @@
 """Tables: metrics of the right predictions, averaged over seeds, calibrators fitted on the fit split alone."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -91,6 +93,22 @@ def test_markdown_lines_up_and_shows_percent():
   lines = text.splitlines()
   assert len({len(line) for line in lines}) == 1
   assert "12.50 [10.00, 15.01]" in lines[2] and "0.1250 [0.1000, 0.1501]" in lines[2] and "| 2.00 " in lines[2]
+
+
+def test_no_printed_interval_lacks_its_estimate():
+  # Calibrated, overconfident, underconfident, certain and right but once, always wrong, and undecided.
+  certain = np.eye(3, dtype=np.float32)[np.arange(61) % 3] * 30
+  parts = {"calibrated": _predictions(61), "over": _predictions(61, 6.0), "under": _predictions(61, 0.2),
+           "certain": evaluation.Predictions(certain, np.where(np.arange(61) == 0, 1, np.arange(61) % 3)),
+           "wrong": evaluation.Predictions(certain, (np.arange(61) + 1) % 3),
+           "undecided": evaluation.Predictions(np.zeros((61, 3), np.float32), np.arange(61) % 3)}
+  results = evaluation.judge({name: evaluation.Model({"test": [part]}, {}) for name, part in parts.items()},
+                             num_resamples=100)
+  rows = evaluation.to_rows(results)
+  cells = re.findall(r"(\d+\.\d+) \[(\d+\.\d+), (\d+\.\d+)\]", evaluation.markdown(rows))
+  assert len(rows) == 1 + len(parts) and len(cells) >= 5 * len(parts)
+  for estimate, low, high in np.array(cells, float):
+    assert low <= estimate <= high
 
 
 def test_identity_is_the_log_softmax():

@@ -17,18 +17,20 @@ def test_it_appends_rows_skips_what_is_finished_and_keeps_q(tmp_path, capsys):
   path = tmp_path / "tiny.npz"
   np.savez(path, train_images=images, train_labels=labels, test_images=images[:60], test_labels=labels[:60])
   command = [f"--data={path}", f"--workdir={tmp_path}", "--num_train=32", "--num_validation=15", "--num_epochs=2",
-             "--stage2_epochs=2", "--batch_size=16", "--num_seeds=2", "--only", "vanilla"]
+             "--stage2_epochs=2", "--batch_size=16", "--num_seeds=2", "--only", "vanilla",
+             "--heads", "TST", "+ classifier restructure", "MaC-Cal"]
   experiment.main([*command, "--limit=2"])
   experiment.main([*command, "--limit=2"])
   rows = read(tmp_path / "classifier_level_tiny_mlp.csv")
   assert [(row["second"], row["calibrated"], row["seed"]) for row in rows] == [
-    (second, calibrated, seed) for second in ("", "TST", "V-TST", "masked retraining") for seed in "01"
+    (second, calibrated, seed) for second in ("", "TST", "+ classifier restructure", "MaC-Cal") for seed in "01"
     for calibrated in ("none", "temperature")]
   assert all(np.isfinite(float(row[name])) for row in rows for name in classifier_level_table.MEASURED)
   kept = read(tmp_path / "classifier_level_tiny_mlp_q.csv")
-  assert [(row["epoch"], row["seed"], row["q"]) for row in kept] == [
-    (epoch, seed, "0.5000") for epoch in "012" for seed in "01"]
-  assert "| masked retraining | " in (tmp_path / "classifier_level_tiny_mlp.md").read_text(encoding="utf-8")
+  assert [(row["second"], row["epoch"], row["seed"]) for row in kept] == [
+    ("MaC-Cal", epoch, seed) for epoch in "012" for seed in "01"]  # Where q is fixed there are no rows.
+  assert {row["q"] for row in kept if row["epoch"] == "0"} == {"0.5000"} and len({row["q"] for row in kept}) > 2
+  assert "| MaC-Cal | " in (tmp_path / "classifier_level_tiny_mlp.md").read_text(encoding="utf-8")
   assert "1/2 vanilla: accuracy" in capsys.readouterr().out
 
 

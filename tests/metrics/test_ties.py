@@ -19,27 +19,38 @@ def _everything(probs, labels):
   values = {f"calibration_error {options}": metrics.calibration_error(confidence, correct, **options)
             for options in (*BINNED, *({"binning": "equal_mass"} | o for o in (
               {"form": "label"}, {"debias": True, "norm": 2}, {"sign": "over"}, {"sign": "under"})))}
-  values |= {f"classwise {options}": metrics.classwise_calibration_error(probs, labels, **options)
+  values |= {f"classwise_calibration_error {options}": metrics.classwise_calibration_error(probs, labels, **options)
              for options in BINNED}
-  values |= {f"sweep {b}": metrics.sweep_calibration_error(confidence, correct, binning=b)
+  values |= {f"sweep_calibration_error {b}": metrics.sweep_calibration_error(confidence, correct, binning=b)
              for b in ("equal_width", "equal_mass")}
   values |= {f"reliability {field}": value for field, value in metrics.reliability(
     confidence, correct, binning="equal_mass")._asdict().items()}
-  values |= {f"stream {name}": value for name, value in CalibrationHistogram.from_model_output(
+  values |= {f"CalibrationHistogram {name}": value for name, value in CalibrationHistogram.from_model_output(
     probs=probs, labels=labels).compute().items()}
   for name in ("expected_calibration_error", "maximum_calibration_error", "adaptive_calibration_error", "accuracy",
                "nll", "brier_score", "mean_entropy", "classwise_losses"):
     values[name] = getattr(metrics, name)(probs, labels)
   for name in ("ks_calibration_error", "smooth_calibration_error"):
     values[name] = getattr(metrics, name)(confidence, correct)
-  values |= {f"class_group {field}": value for field, value in metrics.class_group_scores(
+  values |= {f"class_group_scores {field}": value for field, value in metrics.class_group_scores(
     probs, labels, np.array([5, 9]))._asdict().items()}
-  values["kde"] = metrics.kde_calibration_error(probs, labels, bandwidth=0.1)
+  values["kde_calibration_error"] = metrics.kde_calibration_error(probs, labels, bandwidth=0.1)
   for name in ("aurc", "excess_aurc", "risk_coverage_curve"):
     values[name] = getattr(metrics, name)(confidence, ~correct)
   for name in ("auroc", "fpr_at_tpr"):
     values[name] = getattr(metrics, name)(confidence, correct)
+  values |= {f"CONVENTIONS {name}": rule(confidence, correct) for name, rule in metrics.CONVENTIONS.items()
+             if callable(rule)}  # The others are options, one of which keeps the order of ties as its authors do.
   return values
+
+
+def test_every_public_metric_is_among_them():
+  not_metrics = {"ClassGroupScores", "Reliability", "RiskCoverage", "bootstrap", "calibration_test", "cohens_d",
+                 "collection", "consistency_interval", "paired_difference", "sem", "top_label", "validate",
+                 "within_subject_sem"}
+  shapes = jax.ShapeDtypeStruct((N, 2), np.float32), jax.ShapeDtypeStruct((N,), np.int32)
+  tested = {name.split()[0] for name in jax.eval_shape(_everything, *shapes)}
+  assert tested == set(metrics.__all__) - not_metrics
 
 
 def _predictions(distinct, seed=0):
@@ -76,11 +87,11 @@ def test_shares_of_ties_equal_the_reference_and_streams_agree(distinct):
     expected = references.calibration_error(confidence, correct, **options)
     np.testing.assert_allclose(found[f"calibration_error {options}"], expected, rtol=1e-5, atol=3e-6)
   expected = references.sweep_calibration_error(confidence, correct)
-  np.testing.assert_allclose(found["sweep equal_mass"], expected, rtol=1e-5, atol=2e-6)
+  np.testing.assert_allclose(found["sweep_calibration_error equal_mass"], expected, rtol=1e-5, atol=2e-6)
   expected = references.ks_calibration_error(confidence, correct)
   np.testing.assert_allclose(found["ks_calibration_error"], expected, rtol=1e-5, atol=2e-6)
   for name in ("adaptive_calibration_error", "ks_calibration_error"):
-    np.testing.assert_allclose(found[f"stream {name}"], found[name], atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(found[f"CalibrationHistogram {name}"], found[name], atol=1e-5, err_msg=name)
   np.testing.assert_allclose(found["aurc"], references.risk_coverage(confidence, ~correct).mean(), rtol=1e-5)
 
 

@@ -1,0 +1,37 @@
+"""The simulation of coverage: its data have the posteriors that they say, and the page shows its results."""
+
+import jax
+import numpy as np
+from scipy import special
+
+from experiments import coverage, estimators, posteriors
+
+
+def test_the_page_has_the_table_of_the_results():
+  assert coverage.table(coverage.read(coverage.RESULTS)) in coverage.PAGE.read_text(encoding="utf-8")
+
+
+def test_true_values_are_those_of_quadrature():
+  found = posteriors.truth(posteriors.gaussian_mixture, (1.6, 1.6), num_points=100_000)
+  x = np.linspace(-9, 9, 20_001)
+  weight = np.exp(-(x - 1) ** 2 / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])  # By symmetry, of the class at 1 alone.
+  nll = np.sum(weight * -special.log_expit(3.2 * x))
+  brier = np.sum(weight * 2 * special.expit(-3.2 * x) ** 2)
+  # Means of 100,000 numbers whose standard deviations are below 1: five standard errors.
+  np.testing.assert_allclose([found["nll"], found["brier"]], [nll, brier], atol=5 / np.sqrt(100_000))
+  for name, expected in estimators.truth(1.6).items():
+    np.testing.assert_allclose(found[name], expected, rtol=0.01)
+  # The risk at coverage u is the mean of 1 - σ(|2x|) where |x| is largest.
+  order = np.argsort(-np.abs(x))
+  both = (weight + weight[::-1])[order] / 2
+  risk = np.cumsum(both * special.expit(-np.abs(2 * x[order]))) / np.cumsum(both)
+  np.testing.assert_allclose(found["aurc"], np.sum(both * risk), rtol=0.02)
+
+
+def test_samples_have_the_distribution_of_the_posterior_and_the_model():
+  for posterior, exponents in ((posteriors.gaussian_mixture, (1.6, 0.7)), (posteriors.dirichlet, (1.6, 0.7, 0.7))):
+    drawn = posteriors.sample(jax.random.key(0), (100_000,), posterior, exponents)
+    truth = posteriors.truth(posterior, exponents, num_points=100_000)
+    for name in ("nll", "brier"):
+      spread = np.std(np.asarray(drawn[name])) / np.sqrt(100_000)
+      np.testing.assert_allclose(np.mean(drawn[name]), truth[name], atol=7 * spread)  # Of two samples.
