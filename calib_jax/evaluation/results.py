@@ -303,11 +303,6 @@ def _escaped(text: str) -> str:
   return "".join(f"\\{c}" if c in "%_&#$" else c for c in text)
 
 
-def _plain(cell: str) -> str:
-  """Escapes what would end a cell of a Markdown table or start an HTML element."""
-  return html.escape(" ".join(cell.splitlines()), quote=False).replace("|", "\\|")
-
-
 def markdown(rows: Sequence[Sequence[str]]) -> str:
   """Formats rows of text as a Markdown table whose columns are also aligned in a terminal.
 
@@ -317,7 +312,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     rows: the rows, the heading first.
   Returns: the table.
   """
-  rows = [[_plain(cell) for cell in row] for row in rows]
+  rows = [[html.escape(" ".join(cell.splitlines()), quote=False).replace("|", "\\|") for cell in row] for row in rows]
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
   return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]) + "\n"
