@@ -1,23 +1,23 @@
-"""Reads a run's config from a file and the command line, and refuses what cannot work before any data is read."""
+"""Reads a run's config from a file and the command line; ``config_checks`` then refuses what cannot work."""
 
 import collections
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 import difflib
 import importlib.util
 import inspect
 import json
-import math
 import pathlib
 import re
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 from ml_collections import ConfigDict, config_dict
 
-from calib_jax import calibrators, capacity, checks, data, losses, models, overrides, own_code, training
-from calib_jax.errors import LONGEST, UserError, short
+from calib_jax import calibrators, data, losses, models, overrides, own_code, training
+from calib_jax.config_checks import check, get, one_of
+from calib_jax.errors import UserError
 from calib_jax.registry import options as registry_options
+
+__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "load"]
 
 
 class Family(NamedTuple):
@@ -62,36 +62,6 @@ SECTIONS = {
   "loss.secondary": Family(collections.ChainMap(losses.PER_BATCH, {"": None}), _loss_options),
 }
 
-CHOICES = {
-  "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.SCHEDULES,
-  "loss.scope": ("global", "device"), "loss.reduction": ("mean", "sum"), "training.select": training.SELECTIONS,
-  "training.parallel": ("pmap", "shard_map"), "training.validation_loss": training.VALIDATION_LOSSES,
-  **{f"{prefix}optimizer.{key}": known for prefix in ("", "stage2.")
-     for key, known in (("name", training.OPTIMIZERS), ("schedule", training.RATES))},
-  "model.dtype": ("float32", "bfloat16"),
-}
-
-RANGES = {
-  "seed": (0, 2**31 - 1), "num_seeds": (1, 10_000), "data.validation_fraction": (0.001, 0.9),
-  "data.held_out_fraction": (0.001, 0.9),
-  "data.severity": (1, 5),
-  "loss.weight": (0, math.inf), "model.image_size": (0, 4096),
-  **{f"{prefix}optimizer.{key}": limits for prefix in ("", "stage2.") for key, limits in {
-    "learning_rate": (0, math.inf), "momentum": (0, 0.9999), "l2": (0, math.inf), "weight_decay": (0, math.inf),
-    "coupled_weight_decay": (0, math.inf), "decay": (0, 1), "warmup_epochs": (0, math.inf),
-    "clip_norm": (1e-30, math.inf)}.items()},
-  "training.batch_size": (1, math.inf), "training.accumulation_steps": (1, math.inf),
-  "training.secondary_rate": (0, math.inf), "training.select_after_epochs": (0, math.inf),
-  "training.patience": (1, math.inf), "training.max_skipped_steps": (0, math.inf),
-  "checkpoint.keep": (1, math.inf), "checkpoint.every_steps": (1, math.inf),
-  "checkpoint.every_minutes": (0, math.inf), "profile": (0, math.inf),
-  "training.num_epochs": (1, math.inf), "training.num_steps": (1, math.inf), "training.stage2_epochs": (1, math.inf),
-  "training.peeling_exponent": (0.01, 100),
-  "training.log_every_steps": (1, math.inf), "training.evaluate_every_epochs": (1, math.inf),
-  "evaluation.num_bins": (1, 10_000), "evaluation.num_resamples": (2, math.inf),
-}
-
-
 # Fields that configs of earlier versions do not have, with their defaults.
 ADDED = {"head": {"name": "linear"}, "stage1": {"workdir": "", "weights": ""}, "training.stage2_epochs": 40,
          "training.parallel": "pmap", "training.peeling_exponent": 1.0, "training.peeling_freezes_batch_stats": True,
@@ -116,7 +86,7 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
   """
   config = _from_file(path)
   pairs = overrides.pairs(arguments, config, [CALIBRATORS])
-  _keep_long_tail(path, _get(config, "data.name"), dict(pairs).get("data.name"))
+  _keep_long_tail(path, get(config, "data.name"), dict(pairs).get("data.name"))
   kept = _relabelled(config, pairs)
   complete(config, dict(pairs))
   for key, text in kept:
@@ -136,7 +106,7 @@ def complete(config: ConfigDict, named: Mapping[str, str] = {}) -> ConfigDict:
   """
   for key, family in SECTIONS.items():
     _complete(config, key, family, named.get(f"{key}.name"))
-  for label in _get(config, CALIBRATORS):
+  for label in get(config, CALIBRATORS):
     key = f"{CALIBRATORS}.{label}"
     _complete(config, key, Family(calibrators.CALIBRATORS, _calibrator_options(config, key, named)),
               named.get(f"{key}.name"))
@@ -149,7 +119,7 @@ def _relabelled(config: ConfigDict, pairs: list[tuple[str, str]]) -> list[tuple[
   ``--config.evaluation.calibrators.LABEL.name=…`` adds one, ``--config.evaluation.calibrators.LABEL=`` removes one, and
   a dict, such as ``--config.evaluation.calibrators={}``, replaces all.
   """
-  kept, section = [], _get(config, CALIBRATORS)
+  kept, section = [], get(config, CALIBRATORS)
   for key, text in pairs:
     parent, _, last = key.rpartition(".")
     if parent == CALIBRATORS and not text and last in section:
@@ -166,7 +136,7 @@ def _calibrator_options(config: ConfigDict, key: str, named: Mapping[str, str]) 
   """Returns a function from the name of a calibrator to its options; one with a base has the options of its base."""
   def found(name):
     options = registry_options(calibrators.CALIBRATORS[name], positional=True)
-    base = named.get(f"{key}.base", _get(config, key).get("base", options.get("base")))
+    base = named.get(f"{key}.base", get(config, key).get("base", options.get("base")))
     if "base" in options and base in calibrators.CALIBRATORS:
       options = registry_options(calibrators.CALIBRATORS[base], positional=True) | options
     return options
@@ -185,7 +155,7 @@ def from_json(text: str) -> ConfigDict:
       config.stage2 = ConfigDict({"optimizer": config.optimizer.to_dict()})
     for key, default in ADDED.items():
       parent, _, field = key.rpartition(".")
-      section = _get(config, parent) if parent else config
+      section = get(config, parent) if parent else config
       if field not in section:
         section[field] = ConfigDict(default) if isinstance(default, dict) else default
     return complete(config).lock()
@@ -201,66 +171,6 @@ def _tuples(section: dict) -> dict:
   return {key: fixed(value) for key, value in section.items()}
 
 
-def check(config: ConfigDict, num_devices: int) -> None:
-  """Raises a UserError that names the key and its valid values if ``config`` cannot work on ``num_devices``."""
-  for key, known in CHOICES.items():
-    _one_of(key, _get(config, key), known)
-  for key, (low, high) in RANGES.items():
-    value = _get(config, key)
-    if value is None:
-      continue
-    if isinstance(value, bool) or not isinstance(value, int | float):
-      raise UserError(f"config key {key} must be a number: got {short(value)}.")
-    if isinstance(value, int) and value >= 2**31:
-      raise UserError(f"config key {key} must be less than 2^31: got {value:g}.")
-    if not low <= value <= high:
-      bounds = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
-      raise UserError(f"config key {key} must be {bounds}: got {value:g}.")
-  if config.data.name == "npz" and not config.data.path:
-    raise UserError("config key data.path must name the .npz file: --config.data.path=my_images.npz.")
-  for section in ("optimizer", "stage2.optimizer"):
-    boundaries = _get(config, f"{section}.boundaries")
-    fractions = all(isinstance(b, int | float) and 0 < b < 1 for b in boundaries)
-    if not fractions or list(boundaries) != sorted(boundaries):
-      raise UserError(f"config key {section}.boundaries must hold fractions of the run, in (0, 1) and ascending: "
-                      f"got {short(boundaries)}.")
-  epochs = {"optimizer": "training.num_epochs", "stage2.optimizer": "training.stage2_epochs"}
-  for section, key in epochs.items():
-    if config.training.num_steps is None and _get(config, section).warmup_epochs > max(_get(config, key), 1):
-      raise UserError(f"config key {section}.warmup_epochs must be at most {key}, {_get(config, key)}: "
-                      f"got {_get(config, section).warmup_epochs}.")
-  size, parts = config.training.batch_size, config.training.accumulation_steps
-  if size % (num_devices * parts):
-    near = max(round(size / (num_devices * parts)), 1) * num_devices * parts
-    times = f" times training.accumulation_steps ({parts})" if parts > 1 else ""
-    raise UserError(f"config key training.batch_size must be divisible by the {num_devices} devices that share a batch"
-                    f"{times}: got {size}; use {near}, for example.")
-  if config.training.patience and config.training.select == "last":
-    raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
-                    "evaluations: --config.training.select=best.")
-  for label, section in config.evaluation.calibrators.items():
-    key = f"{CALIBRATORS}.{label}"
-    _attempt(key, lambda section=section: calibrators.get(**section))
-  for key, values, known in (("corruptions", config.evaluation.corruptions, data.CORRUPTIONS),
-                             ("severities", config.evaluation.severities, (1, 2, 3, 4, 5)),
-                             ("ood", config.evaluation.ood, data.SOURCES)):
-    for value in values:
-      _one_of(f"evaluation.{key}", value, known)
-  _attempt("training.schedule", lambda: training.plan(config))
-  # Losses and models check their own options, such as a depth or an exponent; tracing them on shapes runs the checks.
-  soft = config.augmentation.name == "mixup"
-  labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
-  states = _attempt("loss", lambda: {name: method.init() for name, method in training.of_loss(config.loss).items()})
-  _attempt("augmentation.name mixup, whose labels are mixed" if soft else "loss",
-           lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, method_state=states),
-                                  jnp.zeros((2, 3))))
-  _attempt("augmentation", lambda: data.build_augmentation(num_classes=3, **config.augmentation))
-  capacity.check_batch(size)
-  model = _attempt("model", lambda: models.get(num_classes=3, head=config.head, **config.model))
-  shapes = _attempt("model", lambda: jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3))))
-  capacity.check_model(shapes, config.num_seeds if config.training.seeds_together else 1)
-
-
 def data_options(config: ConfigDict) -> dict:
   """Returns the arguments of ``data.load``: the section ``data`` without ``held_out_fraction``."""
   return {key: value for key, value in config.data.items() if key != "held_out_fraction"}
@@ -269,14 +179,18 @@ def data_options(config: ConfigDict) -> dict:
 def _from_file(argument: str) -> ConfigDict:
   with_variant = re.fullmatch(r"(.*\.py):(.*)", argument)
   path, *variant = with_variant.groups() if with_variant else (argument,)
-  file = pathlib.Path(path)
+  file, installed = pathlib.Path(path), pathlib.Path(__file__).parent / path
+  if not file.is_file() and path.startswith("configs/") and installed.is_file():
+    file = installed
   if not file.is_file():
-    known = sorted(str(p) for p in pathlib.Path("configs").glob("*_*.py") if p.stem != "__init__")
-    near = difflib.get_close_matches(path, known, n=3) or known[:3]
-    raise UserError(f"--config: there is no file {path!r}; "
-                    + (f"configs/ has {len(known)}, such as {', '.join(near)}." if known else "configs/ has none."))
+    known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in ("__init__", "common"))
+    near = difflib.get_close_matches(path, known, n=1)
+    advice = (f"did you mean --config={near[0]}?" if near else f"`ls configs` shows {len(known)}." if known else
+              "there is no directory configs here: run the command in the one that holds it.")
+    raise UserError(f"--config: there is no file {path!r}; {advice}")
   spec = importlib.util.spec_from_file_location("run_config", file)
   module = importlib.util.module_from_spec(spec)
+  own_code.search_here()
   try:
     spec.loader.exec_module(module)
     if variant and not inspect.signature(module.get_config).parameters:
@@ -295,7 +209,7 @@ def _from_file(argument: str) -> ConfigDict:
 
 def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None) -> None:
   """Adds every option of the function that a section names, or of ``renamed``, with the types of its defaults."""
-  section = _get(config, key)
+  section = get(config, key)
   if not isinstance(section, ConfigDict):
     raise UserError(f"config key {key} must be one section with a name and options, such as dict(name='soft_avuc'): "
                     f"got {section!r}.")
@@ -307,18 +221,18 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None)
   if key == "loss.secondary" and len(re.split(r"[,+ ]+", str(name))) > 1:
     raise UserError(f"config key loss.secondary.name must be the name of one loss: got {name!r}.")
   if ":" not in str(name):
-    _one_of(f"{key}.name", name, family.known)
+    one_of(f"{key}.name", name, family.known)
   defaults = {option: _typed(default) for option, default in family.options(name).items()}
   defaults |= family.common
   valid = family.common if name != section.get("name", "") else section
   given = {option: value for option, value in section.items() if option in valid and option != "name"}
   for option, value in given.items():
-    _one_of(f"{key}: option", option, defaults)
+    one_of(f"{key}: option", option, defaults)
     if isinstance(defaults[option], float) and isinstance(value, int):
       given[option] = float(value)
   section = ConfigDict({"name": name, **defaults, **given}, convert_dict=False)
   parent, _, field = key.rpartition(".")
-  (_get(config, parent) if parent else config)[field] = section
+  (get(config, parent) if parent else config)[field] = section
 
 
 def _typed(default):
@@ -335,27 +249,3 @@ def _keep_long_tail(path: str, name: str, renamed: str | None) -> None:
     raise UserError(f"config key data.name: {path} is for long-tailed data, and {renamed!r} is not: use "
                     f"'{renamed}{long_tail}', which is balanced with --config.data.imbalance_ratio=1, or a config of "
                     "balanced data.")
-
-
-def _get(config: ConfigDict, key: str):
-  for part in key.split("."):
-    if not isinstance(config, ConfigDict) or part not in config:
-      raise UserError(f"config key {key} is missing: configs/common.py lists all keys.")
-    config = config[part]
-  return config
-
-
-def _one_of(key: str, value, known: Iterable[str]) -> None:
-  if not any(value == name for name in known):
-    choices = ", ".join(str(k) or "'' for none" for k in known) or "nothing"
-    raise UserError(f"config key {key} must be one of {choices}: got {short(value)}."
-                    + checks.suggestion(str(value)[:LONGEST], known))
-
-
-def _attempt(key: str, build: Callable):
-  """Returns what ``build`` returns. An error of a function about its options becomes a UserError about ``key``."""
-  try:
-    return build()
-  except (ValueError, TypeError, ArithmeticError, MemoryError) as error:
-    reason = next(iter(str(error).splitlines()), type(error).__name__)
-    raise UserError(f"config key {key}: {reason[:500]}") from error

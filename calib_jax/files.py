@@ -1,11 +1,15 @@
-"""Reads ``.npz`` files without pickle, and writes files that appear only once they are complete."""
+"""Reads ``.npz`` and ``.npy`` files without pickle, and writes files that appear only once they are complete."""
 
+from collections.abc import Callable, Collection, Iterator
+import contextlib
 import math
 import os
 import pathlib
 import stat
 import struct
 import tokenize
+from typing import BinaryIO
+import warnings
 import zipfile
 import zlib
 
@@ -20,7 +24,7 @@ _DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxE
             struct.error, tokenize.TokenError)
 
 
-def read_npz(path: str | os.PathLike, names: tuple[str, ...] | None = None) -> dict[str, np.ndarray]:
+def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
   """Reads the arrays of an ``.npz`` file, without pickle and without trusting the sizes that it claims.
 
   Args:
@@ -30,6 +34,40 @@ def read_npz(path: str | os.PathLike, names: tuple[str, ...] | None = None) -> d
   Raises: UserError if the file is missing, is not a regular file, is damaged, holds Python objects, or claims more than
     it holds or than fits in memory.
   """
+  with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
+    found = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    return {name: _member(archive, info, f"{path}: {name}") for name, info in found.items()
+            if names is None or name in names}
+
+
+def names_in_npz(path: str | os.PathLike) -> list[str]:
+  """Returns the names of the arrays of an ``.npz`` file.
+
+  Args:
+    path: of the file.
+  Returns: the names.
+  Raises: UserError if the file is missing, is not a regular file or is damaged.
+  """
+  with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
+    return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def read_npy(path: str | os.PathLike) -> np.ndarray:
+  """Maps the array of an ``.npy`` file into memory, without pickle and without trusting the size that it claims.
+
+  Args:
+    path: of the file.
+  Returns: the array, read-only; its numbers are read from the disk when they are used.
+  Raises: UserError if the file is missing, is not a regular file, is damaged, holds Python objects, or claims more than
+    it holds.
+  """
+  with _opened(path, ".npy of numbers") as file:
+    _check_header(file, os.path.getsize(path), str(path))
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def check_regular(path: str | os.PathLike) -> None:
+  """Raises a UserError unless ``path`` is a regular file: reading a pipe would wait for a writer."""
   try:
     mode = os.stat(path).st_mode
   except (OSError, ValueError) as error:
@@ -37,53 +75,75 @@ def read_npz(path: str | os.PathLike, names: tuple[str, ...] | None = None) -> d
       raise UserError(f"there is no file {str(path)!r}.") from error
     raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', error)}).") from error
   if not stat.S_ISREG(mode):
-    kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device"
-    raise UserError(f"{path} is {kind}, not an .npz file.")
+    raise UserError(f"{path} is {'a directory' if stat.S_ISDIR(mode) else 'a pipe or a device'}, not a file of arrays.")
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike, kind: str) -> Iterator[BinaryIO]:
+  """Opens a regular file; an error of what reads it becomes a UserError."""
+  check_regular(path)
   try:
-    with open(path, "rb") as file:
-      if file.read(2) == b"\x80\x04":
-        raise UserError(f"{path} is a pickle, which is not read because it could run code: save arrays by numpy.savez.")
-      with zipfile.ZipFile(file) as archive:
-        found = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        return {name: _array(archive, info, f"{path}: {name}") for name, info in found.items()
-                if names is None or name in names}
+    with open(path, "rb") as file, warnings.catch_warnings(action="ignore"):  # numpy warns of unusual headers.
+      if file.read(2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        raise UserError(f"{path} is a pickle, which is not read because it could run code. {conversion(path)}")
+      file.seek(0)
+      yield file
   except UserError:
     raise
   except _DAMAGED as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise UserError(f"{path} cannot be read as an .npz of plain arrays ({reason}).") from error
+    raise UserError(f"{path} cannot be read as an {kind} ({reason}).") from error
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> np.ndarray:
+def conversion(path: str | os.PathLike, module: str = "pickle, pathlib",
+               load: str = "pickle.loads(pathlib.Path({!r}).read_bytes())") -> str:
+  """Returns a sentence with the line of Python that converts a file of pickled arrays, if its owner trusts it."""
+  target = str(pathlib.Path(path).with_suffix(".npz"))
+  return (f"If you made it yourself, convert it: import numpy, {module}; d = {load.format(str(path))}; "
+          f"numpy.savez({target!r}, logits=d['logits'], labels=d['labels'])")
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> np.ndarray:
   """Reads one array; its header must claim what the archive holds."""
   with archive.open(info) as member:
-    version = np.lib.format.read_magic(member)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-      raise UserError(f"{place} has version {version} of numpy's format, which is for named fields: save plain arrays.")
-    shape, _, dtype = readers[version](member)
-    if dtype.hasobject:
-      raise UserError(f"{place} holds Python objects, which are not read because they could run code: "
-                      "save arrays of numbers.")
-    claimed, held = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
-    if claimed != held:
-      raise UserError(f"{place} is damaged: its header claims {size(claimed)}, and the file holds {size(held)}.")
+    claimed = _check_header(member, info.file_size, place)
     if claimed > memory():
       raise UserError(f"{place} takes {size(claimed)}, and this machine has {size(memory())} of memory.")
   with archive.open(info) as member:
     return np.lib.format.read_array(member, allow_pickle=False)
 
 
-def write_npz(path: pathlib.Path, **arrays: np.ndarray) -> None:
-  """Writes ``arrays`` as an ``.npz``."""
+def _check_header(file: BinaryIO, file_size: int, place: str) -> int:
+  """Raises a UserError if the header does not describe plain numbers of the size held; returns that size in bytes."""
+  version = np.lib.format.read_magic(file)
+  readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+  if version not in readers:
+    raise UserError(f"{place} has version {version} of numpy's format, which is for named fields: save plain arrays.")
+  shape, _, dtype = readers[version](file)
+  if dtype.hasobject:
+    raise UserError(f"{place} holds Python objects, which are not read because they could run code: "
+                    "save arrays of numbers.")
+  claimed, held = math.prod(shape) * dtype.itemsize, file_size - file.tell()
+  if claimed != held:
+    raise UserError(f"{place} is damaged: its header claims {size(claimed)}, and the file holds {size(held)}.")
+  return claimed
+
+
+def write(path: pathlib.Path, fill: Callable[[BinaryIO], object]) -> None:
+  """Writes a file by a function that fills it."""
   partial = path.with_suffix(path.suffix + ".tmp")
   with partial.open("wb") as file:
-    np.savez(file, **arrays)
+    fill(file)
+    file.flush()
+    os.fsync(file.fileno())  # Otherwise a power cut may leave an empty file under the final name.
   partial.replace(path)
+
+
+def write_npz(path: pathlib.Path, **arrays: np.ndarray) -> None:
+  """Writes ``arrays`` as an ``.npz``."""
+  write(path, lambda file: np.savez(file, **arrays))
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
   """Writes ``text`` as UTF-8."""
-  partial = path.with_suffix(path.suffix + ".tmp")
-  partial.write_text(text, encoding="utf-8")
-  partial.replace(path)
+  write(path, lambda file: file.write(text.encode("utf-8")))

@@ -6,6 +6,7 @@ finds it too. The module may lie in the directory in which the command runs, or 
 """
 
 from collections.abc import Callable, MutableMapping
+import contextlib
 import importlib
 import inspect
 import os
@@ -43,10 +44,20 @@ def register(section: str, name: str) -> None:
   REGISTRIES[section][name] = function
 
 
-def _imported(key: str, name: str) -> Callable:
-  module_name, _, attribute = name.partition(":")
+def search_here() -> None:
+  """Lets Python import what lies in the present directory, and ``configs`` from the package if it is not there."""
   if os.getcwd() not in sys.path:  # A program has the directory of its own file there, and not the one it runs in.
     sys.path.append(os.getcwd())
+  try:
+    importlib.import_module("configs.common")
+  except ModuleNotFoundError:
+    with contextlib.suppress(ModuleNotFoundError):  # Only an installed package holds the configs.
+      sys.modules["configs"] = importlib.import_module("calib_jax.configs")
+
+
+def _imported(key: str, name: str) -> Callable:
+  module_name, _, attribute = name.partition(":")
+  search_here()
   try:
     module = importlib.import_module(module_name)
   except Exception as error:  # The user's own module may raise any exception.

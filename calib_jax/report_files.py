@@ -1,15 +1,15 @@
-"""Writes what a run reports at its end: ``results.json``, ``results.md``, the figure and the page."""
+"""Writes what an evaluation found: tables for people and programs, figures and the page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 import importlib.util
-import json
 import pathlib
-
-from ml_collections import ConfigDict
+import shlex
+import sys
+from typing import Any
 
 from calib_jax import evaluation
+from calib_jax.environment import environment
 from calib_jax.files import write_text
-from calib_jax.run_directory import environment
 
 
 def missing_for_figures() -> list[str]:
@@ -27,43 +27,39 @@ def reliability_picture(method: str) -> Callable | None:
   return None if missing_for_figures() else picture
 
 
-def write(config: ConfigDict, workdir: pathlib.Path, title: str,
-          calibrated: Mapping[str, Mapping[str, Sequence[evaluation.Predictions]]],
-          other_sets: Mapping[str, Mapping[str, Mapping]]) -> None:
+def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, config: Mapping[str, Any] | None = None,
+          log: pathlib.Path | None = None, say: Callable[[str], None] = print) -> None:
   """Writes the results, and prints the table.
 
   Args:
-    config: the config of the run.
-    workdir: the run's directory.
-    title: the second part of the page's title, which names what the run trains.
-    calibrated: the test predictions before and after each calibrator, by method.
-    other_sets: the results of other sets by method, as ``Run.evaluate_sets`` returns them; they are written to
-      ``results_sets.json`` if there are any.
+    results: what an evaluation found.
+    folder: an existing directory.
+    title: the title of the page.
+    config: what the page shows as the config.
+    log: the ``metrics.jsonl`` of a run, whose curves the page shows.
+    say: prints a text.
   """
-  options = config.evaluation
-  results = {method: evaluation.evaluate(parts, num_bins=options.num_bins, num_resamples=options.num_resamples)
-             for method, parts in calibrated.items()}
-  rows = evaluation.to_rows(results)
-  note = (f"Test split, mean over {config.num_seeds} seed{'s' if config.num_seeds > 1 else ''}, with 95% bootstrap "
-          f"intervals over its examples; calibrators fitted on the validation split; ECE with {options.num_bins} bins. "
-          "Calibration errors and their intervals are less the bias that the size of the test set causes; "
-          "results.json has the errors as computed, too (\"value\").")
-  table = evaluation.markdown(rows)
-  write_text(workdir / "results.json", json.dumps(results, indent=2) + "\n")
-  write_text(workdir / "results.md", f"{note}\n\n{table}")
-  if any(other_sets.values()):
-    write_text(workdir / "results_sets.json", json.dumps(other_sets, indent=2) + "\n")
-  print(f"\n{note}\n\n{table}", flush=True)
+  table, note = evaluation.markdown(evaluation.to_rows(results)), evaluation.note(results)
+  write_text(folder / "results.json", evaluation.to_json(results))
+  write_text(folder / "results.csv", evaluation.to_csv(results))
+  write_text(folder / "results.md", f"{note}\n\n{table}")
+  write_text(folder / "results.tex", evaluation.to_latex(results))
+  say(f"\n{note}\n\n{table}")
   if missing := missing_for_figures():
-    print(f"The figure and the page are not written, because {' and '.join(missing)} cannot be imported "
-          "(pip install 'calib-jax[report]').", flush=True)
+    say(f"The figures and the page are not written, because {' and '.join(missing)} cannot be imported "
+        "(pip install 'calib-jax[report]').")
     return
   from calib_jax import reports
 
-  figure = workdir / "figures" / "reliability.png"
-  figure.parent.mkdir(exist_ok=True)
-  panels = [[reports.panel(f"{method}\ncalibrated by: {label}", parts[label], results[method][label]["ece"])
-             for label in parts] for method, parts in calibrated.items()]
-  reports.draw(panels, figure, num_bins=options.num_bins)
-  reports.write(workdir / "report.html", title=f"{config.data.name}: {title}", note=note, rows=rows, figures=[figure],
-                config=config.to_dict(), environment=environment())
+  (folder / "figures").mkdir(exist_ok=True)
+  figures = {name: reports.save(figure, folder / "figures" / name)
+             for name, figure in reports.figures(results, log).items()}
+  reports.write(folder / "report.html", results, title=title, figures=figures, config=config or {},
+                environment=environment(), command=command())
+
+
+def command() -> str:
+  """Returns the command that started this program."""
+  spec = getattr(sys.modules["__main__"], "__spec__", None)
+  module = spec.name.removesuffix(".__main__") if spec else ""
+  return shlex.join(["python", *(["-m", module] if module else sys.argv[:1]), *sys.argv[1:]])

@@ -19,10 +19,10 @@ from jax.typing import ArrayLike
 from ml_collections import ConfigDict
 import numpy as np
 
-from calib_jax import calibrators, data, evaluation, report_files, training
+from calib_jax import calibrators, compiled, data, evaluation, lock, recovery, report_files, training
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
-from calib_jax.run_directory import read_config, write_config
+from calib_jax.run_directory import create, read_config, write_config
 from calib_jax.training import processes
 
 CROSS_ENTROPY = "cross_entropy"
@@ -36,7 +36,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
     config: a complete config, as ``config.load`` returns it.
     workdir: the run's directory. Models that it already holds are not trained again.
     hooks: the hooks of ``training.train``.
-  Raises: UserError for a mistake of the user; training.Stopped after a signal.
+  Raises: UserError for a mistake of the user, or if another run holds ``workdir``; training.Stopped after a signal.
   """
   started = time.monotonic()
   methods = {method_name(config): (config, workdir)}
@@ -45,32 +45,53 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
   training.check_weights(config)
   splits = load_splits(config, config.seed)  # Raises an error about the data before anything is written.
   training.check_phases(config, splits)
-  if processes.is_first():
-    if changed := write_config(config, workdir):
-      say(changed)
-    if not training.EVENTS:
-      say(training.NO_EVENTS)
-    if config.training.select != "last":
-      say(followed(config))
-    for method in training.of_loss(config.loss).values():
-      if method.caution:
-        say(method.caution)
-  if jax.config.jax_compilation_cache_dir is None:
-    jax.config.update("jax_compilation_cache_dir", str(workdir.absolute().parent / ".compiled"))
-  for method, (method_config, folder) in methods.items():
-    train_seeds(method_config, folder, method, hooks)
-  if not processes.is_first():
+  not_kept = compiled.keep()
+  if not processes.is_first():  # The first process holds the directory for all of them.
+    for method, (method_config, folder) in methods.items():
+      train_seeds(method_config, folder, method, hooks)
     return
+  create(workdir)
+  with lock.held(workdir):
+    damage = recovery.examine(workdir)
+    for sentence in (write_config(config, workdir), not_kept, *remarks(config)):
+      if sentence:
+        say(sentence)
+    damage = recovery.prepare(workdir, damage, _seeds(config), SPLITS)
+    for method, (method_config, folder) in methods.items():
+      write_shapes(method_config, folder, damage.paths())
+      train_seeds(method_config, folder, method, hooks)
+    report(config, workdir, methods)
+    recovery.finish(workdir, damage)
+  say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
+  for path in sorted(workdir.iterdir()):
+    say(f"  {path}{'/' if path.is_dir() else ''}")
+
+
+def remarks(config: ConfigDict) -> Iterator[str]:
+  """Yields what a user should know about a config before its run."""
+  if not training.EVENTS:
+    yield training.NO_EVENTS
+  if config.training.select != "last":
+    yield followed(config)
+  yield from (method.caution for method in training.of_loss(config.loss).values())
+
+
+def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:
+  """Predicts the additional sets, and writes tables, figures and the page.
+
+  Args:
+    config: the config of the run.
+    workdir: the run's directory.
+    methods: the config and the folder of each method, by its name in tables.
+  """
   runs = {method: Run(method_config, folder) for method, (method_config, folder) in methods.items()}
   say(f"\ncalibrating and evaluating ({config.evaluation.num_resamples:,} bootstrap resamples) …")
   for run in runs.values():
     run.predict_sets()
-  report_files.write(config, workdir, method_name(config),
-                     {method: evaluation.apply(run.calibrators(), run.saved("test")) for method, run in runs.items()},
-                     {method: run.evaluate_sets() for method, run in runs.items()})
-  say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
-  for path in sorted(workdir.iterdir()):
-    say(f"  {path}{'/' if path.is_dir() else ''}")
+  results = evaluation.judge({method: run.model() for method, run in runs.items()},
+                             num_bins=config.evaluation.num_bins, num_resamples=config.evaluation.num_resamples)
+  report_files.write(results, workdir, title=f"{config.data.name}: {method_name(config)}", config=config.to_dict(),
+                     log=workdir / "metrics.jsonl")
 
 
 def method_name(config: ConfigDict) -> str:
@@ -110,8 +131,11 @@ def _load(seed: int, options: tuple) -> data.Splits:
 
 
 def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Sequence[Callable] = ()) -> None:
-  """Trains the models that are not finished yet; writes metrics, checkpoints and predictions in ``folder``."""
-  seeds = range(config.seed, config.seed + config.num_seeds)
+  """Trains the models that are not finished yet; writes metrics, checkpoints and predictions in ``folder``.
+
+  Predictions that are there already are not written again.
+  """
+  seeds = _seeds(config)
   missing = [seed for seed in seeds if not processes.agreed(
     all(prediction_file(folder, split, seed).exists() for split in SPLITS))]
   with contextlib.ExitStack() as stack:
@@ -120,7 +144,7 @@ def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Se
       (folder / "predictions").mkdir(parents=True, exist_ok=True)
       log = training.MetricLog(folder, report_files.reliability_picture(method))
       stack.callback(log.close)
-    for group in training.groups_to_train(folder, missing, config.training.seeds_together):
+    for group in training.groups_to_train(folder, seeds, missing, config.training.seeds_together):
       splits = [load_splits(config, seed) for seed in group.seeds]
       if processes.is_first():
         group.write_shape(training.shape_of(splits[0]))
@@ -128,7 +152,20 @@ def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Se
                                       label=f"{method}, {group.folder.name}", predicted=SPLITS, hooks=hooks)
       for seed, by_split in zip(group.seeds, predictions, strict=True):
         for split, arrays in by_split.items() if processes.is_first() else ():
-          evaluation.save(prediction_file(folder, split, seed), **arrays)
+          if not (path := prediction_file(folder, split, seed)).exists():
+            evaluation.save(path, **arrays)
+
+
+def write_shapes(config: ConfigDict, folder: pathlib.Path, damaged: Sequence[str]) -> None:
+  """Writes the shapes of the data beside the checkpoints in ``folder`` again where ``damaged`` lists them."""
+  for group in training.groups_on_disk(folder):
+    name = group.folder.with_suffix(".json").name
+    if any(pathlib.PurePath(path).name == name for path in damaged):
+      group.write_shape(training.shape_of(load_splits(config, group.seeds[0])))
+
+
+def _seeds(config: ConfigDict) -> range:
+  return range(config.seed, config.seed + config.num_seeds)
 
 
 def prediction_file(folder: pathlib.Path, name: str, seed: int) -> pathlib.Path:
@@ -152,7 +189,7 @@ class Run:
   def __init__(self, config: ConfigDict, folder: pathlib.Path, which: str = ""):
     """Takes the run of ``config`` in ``folder``; see ``load``."""
     self.config, self.folder, self.which = config, folder, which
-    self.seeds = tuple(range(config.seed, config.seed + config.num_seeds))
+    self.seeds = tuple(_seeds(config))
     self.devices = jax.local_devices()
     self._models: dict[tuple[int, ...], _Models] = {}
 
@@ -235,21 +272,10 @@ class Run:
     return {name: self._table(fitted, self.saved(name) if given is None else self._predictions(given))
             for name, given in tests.items()}
 
-  def evaluate_sets(self) -> dict[str, dict[str, Any]]:
-    """Evaluates the additional sets that ``config.evaluation`` lists.
-
-    Returns: ``{set: {"kind", "results"}}``. ``results`` of an out-of-distribution set are those of
-      ``evaluation.detection``, which say how well each confidence score separates the test split from the set; of other
-      sets they are those of ``evaluation.evaluate``.
-    """
-    fitted, evaluated, test = self.calibrators(), {}, self.saved("test")
-    for name in dict.fromkeys(name for name, _ in self._sets(self.seeds[0])):
-      predictions = self.saved(name)
-      kind = predictions[0].kind
-      results = (evaluation.detection(test, predictions) if kind == "out_of_distribution"
-                 else self._table(fitted, predictions))
-      evaluated[name] = {"kind": kind, "results": results}
-    return evaluated
+  def model(self) -> evaluation.Model:
+    """Returns the saved predictions of the test split and of the sets that ``config.evaluation`` lists."""
+    names = dict.fromkeys(("test", *(name for name, _ in self._sets(self.seeds[0]))))
+    return evaluation.Model({name: self.saved(name) for name in names}, self.calibrators())
 
   def predict_sets(self) -> None:
     """Predicts the additional sets that ``config.evaluation`` lists, unless their predictions are saved already."""

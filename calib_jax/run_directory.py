@@ -1,16 +1,13 @@
 """Writes and reads ``config.json`` and ``environment.json`` in a run's directory."""
 
 import contextlib
-import importlib.metadata
 import json
 import pathlib
-import platform
-import subprocess
 
-import jax
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
+from calib_jax.environment import environment
 from calib_jax.errors import UserError
 from calib_jax.files import write_text
 
@@ -18,19 +15,23 @@ from calib_jax.files import write_text
 EVALUATION_ONLY = ("num_seeds", "compare_with_cross_entropy", "evaluation", "checkpoint", "profile")
 
 
+def create(folder: pathlib.Path) -> None:
+  """Creates a run's directory if it does not exist. UserError if it cannot be created."""
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UserError(f"--workdir: {folder} cannot be created ({error.strerror}): give another --workdir.") from error
+
+
 def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
-  """Creates ``folder`` and writes ``config.json`` and ``environment.json``.
+  """Writes ``config.json`` and ``environment.json``.
 
   Args:
     config: the config of the run.
     folder: the run's directory.
   Returns: a sentence for the user if the devices changed since the last command, else None.
-  Raises: UserError if the folder cannot be created, or holds a run that was trained with another config.
+  Raises: UserError if the folder holds a run that was trained with another config.
   """
-  try:
-    folder.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise UserError(f"--workdir: {folder} cannot be created ({error.strerror}).") from error
   path = folder / "config.json"
   if path.exists() and (differing := differences(path, config)):
     raise UserError(f"--workdir: {folder} holds a run of another config ({differing}): "
@@ -73,18 +74,3 @@ def read_config(folder: pathlib.Path) -> ConfigDict:
     return run_config.from_json(path.read_text(encoding="utf-8"))
   except (OSError, UnicodeDecodeError) as error:
     raise UserError(f"{folder} holds no run: {path} cannot be read ({error}).") from error
-
-
-def environment() -> dict:
-  """Returns versions, devices and git revision, which help to repeat a run."""
-  packages = ("jax", "jaxlib", "numpy", "flax", "optax", "orbax-checkpoint", "tensorflow-datasets")
-  versions = {}
-  for package in packages:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-      versions[package] = importlib.metadata.version(package)
-  git = None
-  with contextlib.suppress(OSError):  # Git may not be installed.
-    git = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=40"], capture_output=True, text=True,
-                         cwd=pathlib.Path(__file__).parent, check=False).stdout.strip()
-  return {"python": platform.python_version(), "packages": versions, "git": git or None,
-          "devices": [str(device.device_kind) for device in jax.devices()], "system": platform.platform()}

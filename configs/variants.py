@@ -114,6 +114,7 @@ def mac_cal(data: str, model: str) -> dict[str, Fields]:
     "two_stage": _second_stage("two_stage"),  # TST.
     "variational": _second_stage("variational"),  # V-TST.
     "masked": _second_stage("masked"),  # MaC-Cal; width and γ are ours.
+    "simplex_etf": {"head": dict(name="simplex_etf")},  # BalCAL; the first λ is ours.
   }
 
 

@@ -63,6 +63,7 @@ class Task(NamedTuple):
   num_epochs: int
   batch_size: int
   learning_rate: float
+  side_by_side: bool
 
 
 def settings(starts: list[str], weights: list[str]) -> list[Setting]:
@@ -84,57 +85,68 @@ def objective(loss: str, confidence: str, weights: str):
 
 
 def trainer(task: Task, loss: str, confidence: str, weights: str):
-  """Returns a compiled ``(seeds, smoothing, coverage, accumulate, warm, ramp) -> test logits [S, N, K]``.
+  """Returns ``(seed, smoothing, coverage, accumulate, warm, ramp) -> test logits``, of which the steps are compiled.
 
   ``accumulate``, 0 or 1, says whether counts are kept over an epoch. ``warm`` is the fraction of the run that trains
-  with cross entropy, and ``ramp`` the factor of ν at the start, which falls to 1 over the first half.
+  with cross entropy, and ``ramp`` the factor of ν at the start, which falls to 1 over the first half. An MLP takes an
+  array of seeds, which train side by side. For convolutions XLA's CPU code is slow over mapped kernels and inside
+  loops, so a network with convolutions trains one seed, and the loop over the steps is Python's.
   """
   loss_fn, steps = objective(loss, confidence, weights), task.num_train // task.batch_size
-  rate = optax.cosine_decay_schedule(task.learning_rate, task.num_epochs * steps)
-  optimizer = optax.sgd(rate, momentum=0.9)
+  optimizer = optax.sgd(optax.cosine_decay_schedule(task.learning_rate, task.num_epochs * steps), momentum=0.9)
 
   def normalized(images):
     return data.normalize(images, mean=task.mean, std=task.std)
 
-  def train(seed, smoothing, coverage, accumulate, warm, ramp):
+  def start(seed):
+    variables = {"batch_stats": {}, **task.model.init(jax.random.key(seed), normalized(task.images[:1]))}
+    return variables["params"], variables["batch_stats"], optimizer.init(variables["params"])
+
+  def epoch_order(seed, epoch):
     key = jax.random.key(seed)
     chosen = jax.random.permutation(jax.random.fold_in(key, 1), len(task.labels))[:task.num_train]
-    variables = {"batch_stats": {}, **task.model.init(key, normalized(task.images[:1]))}
+    order = jax.random.permutation(jax.random.fold_in(jax.random.fold_in(key, 2), epoch), chosen)
+    return order[:steps * task.batch_size].reshape(steps, -1)
 
-    def step(carry, index):
-      params, stats, opt_state, counts, epoch = carry
-      images, labels = normalized(task.images[index]), task.labels[index]
-      done = epoch / task.num_epochs
-      sharp = smoothing * ramp ** jnp.maximum(1 - 2 * done, 0)
+  def step(state, counts, index, epoch, smoothing, coverage, accumulate, warm, ramp):
+    params, stats, opt_state = state
+    images, labels = normalized(task.images[index]), task.labels[index]
+    done = epoch / task.num_epochs
+    sharp = smoothing * ramp ** jnp.maximum(1 - 2 * done, 0)
 
-      def of_params(params):
-        logits, updated = task.model.apply({"params": params, "batch_stats": stats}, images, train=True,
-                                           mask=jnp.ones(len(labels), bool), mutable=["batch_stats"])
-        value = loss_fn(logits, labels, sharp, coverage, accumulate * counts)
-        plain = jnp.mean(losses.cross_entropy(logits, labels))
-        return jnp.where(done < warm, plain, value), (updated.get("batch_stats", {}), logits)
+    def of_params(params):
+      logits, updated = task.model.apply({"params": params, "batch_stats": stats}, images, train=True,
+                                         mask=jnp.ones(len(labels), bool), mutable=["batch_stats"])
+      value = loss_fn(logits, labels, sharp, coverage, accumulate * counts)
+      plain = jnp.mean(losses.cross_entropy(logits, labels))
+      return jnp.where(done < warm, plain, value), (updated.get("batch_stats", {}), logits)
 
-      gradient, (stats, logits) = jax.grad(of_params, has_aux=True)(params)
-      with jax.numpy_dtype_promotion("standard"):  # Optax mixes integer counts with floats.
-        updates, opt_state = optimizer.update(gradient, opt_state, params)
-      if confidence:
-        counts = losses.update_selective_risk(losses.SelectiveRiskState(counts), logits, confidence=confidence).counts
-      return (optax.apply_updates(params, updates), stats, opt_state, counts, epoch), None
+    gradient, (stats, logits) = jax.grad(of_params, has_aux=True)(params)
+    with jax.numpy_dtype_promotion("standard"):  # Optax mixes integer counts with floats.
+      updates, opt_state = optimizer.update(gradient, opt_state, params)
+    if confidence:
+      counts = losses.update_selective_risk(losses.SelectiveRiskState(counts), logits, confidence=confidence).counts
+    return (optax.apply_updates(params, updates), stats, opt_state), counts
 
-    def train_epoch(carry, epoch):
-      order = jax.random.permutation(jax.random.fold_in(jax.random.fold_in(key, 2), epoch), chosen)
-      first = (*carry, losses.init_selective_risk().counts, epoch.astype(jnp.float32))
-      last, _ = jax.lax.scan(step, first, order[:steps * task.batch_size].reshape(steps, -1))
-      return last[:3], None
+  def predict(state, images):
+    return task.model.apply({"params": state[0], "batch_stats": state[1]}, normalized(images))
 
-    first = (variables["params"], variables["batch_stats"], optimizer.init(variables["params"]))
-    (params, stats, _), _ = jax.lax.scan(train_epoch, first, jnp.arange(task.num_epochs))
-    tested = jax.lax.map(lambda image: task.model.apply({"params": params, "batch_stats": stats},
-                                                        normalized(image[None]))[0],
-                         task.test_images, batch_size=1000)
-    return tested
+  over_seeds = jax.vmap if task.side_by_side else (lambda function, **_: function)
+  start, step = jax.jit(over_seeds(start)), jax.jit(over_seeds(step, in_axes=(0, 0, 0) + 6 * (None,)))
+  epoch_order = jax.jit(over_seeds(epoch_order, in_axes=(0, None)))
+  predict = jax.jit(over_seeds(predict, in_axes=(0, None)))
 
-  return jax.jit(jax.vmap(train, in_axes=(0, None, None, None, None, None)))
+  def train(seed, smoothing, coverage, accumulate, warm, ramp):
+    state, none_seen = start(seed), losses.init_selective_risk().counts
+    none_seen = jnp.broadcast_to(none_seen, (*jnp.shape(seed), *none_seen.shape))
+    for epoch in range(task.num_epochs):
+      order, counts = epoch_order(seed, epoch), none_seen
+      for i in range(steps):
+        state, counts = step(state, counts, order[..., i, :], epoch, smoothing, coverage, accumulate, warm, ramp)
+    return np.concatenate([predict(state, task.test_images[i:i + 1000])
+                           for i in range(0, len(task.test_images), 1000)], axis=-2)
+
+  return train
 
 
 def measured(logits, labels) -> dict[str, float]:
@@ -148,23 +160,31 @@ def load_task(options) -> Task:
   """Returns the data and the network of the command."""
   splits = data.load("npz", path=options.data, seed=0, validation_fraction=0.01)
   test = splits.test.take(np.random.default_rng(0).permutation(len(splits.test.labels))[:options.num_test])
+
+  def shrunk(images):
+    n, height, width, channels = images.shape
+    blocks = images.reshape(n, height // options.shrink, options.shrink, width // options.shrink, options.shrink,
+                            channels)
+    return jnp.asarray(blocks.mean((2, 4)).round().astype(np.uint8))
+
   if options.num_train > len(splits.train.labels):
     raise SystemExit(f"--num_train must be at most {len(splits.train.labels):,}: got {options.num_train:,}.")
   model = models.get(options.model, num_classes=splits.num_classes, **MODELS[options.model])
-  return Task(model, jnp.asarray(splits.train.images), jnp.asarray(splits.train.labels), jnp.asarray(test.images),
-              test.labels, jnp.asarray(splits.mean), jnp.asarray(splits.std), options.num_train, options.num_epochs,
-              options.batch_size, options.learning_rate)
+  return Task(model, shrunk(splits.train.images), jnp.asarray(splits.train.labels), shrunk(test.images), test.labels,
+              jnp.asarray(splits.mean), jnp.asarray(splits.std), options.num_train, options.num_epochs,
+              options.batch_size, options.learning_rate, side_by_side=options.model == "mlp")
 
 
 def run(setting: Setting, task: Task, seeds: list[int], compiled) -> list[dict]:
   """Trains one setting with all seeds; returns a row for each."""
   warm, ramp = 0.25 if setting.start == "warm" else 0.0, 10.0 if setting.start == "ramp" else 1.0
-  logits = compiled(setting.loss, setting.confidence, setting.weights)(
-    jnp.asarray(seeds), float(setting.smoothing or 0.05), float(setting.coverage or 0.9),
-    float(setting.counts == "epoch"), warm, ramp)
+  train = functools.partial(
+    compiled(setting.loss, setting.confidence, setting.weights), smoothing=float(setting.smoothing or 0.05),
+    coverage=float(setting.coverage or 0.9), accumulate=float(setting.counts == "epoch"), warm=warm, ramp=ramp)
+  logits = train(jnp.asarray(seeds)) if task.side_by_side else [train(seed) for seed in seeds]
   return [{**setting._asdict(), "seed": seed, **{key: f"{value:.5g}" for key, value in
                                                  measured(z, task.test_labels).items()}}
-          for seed, z in zip(seeds, np.asarray(logits), strict=True)]
+          for seed, z in zip(seeds, logits, strict=True)]
 
 
 def read(path: pathlib.Path) -> list[dict]:
@@ -218,6 +238,7 @@ def parse(arguments=None):
   parser.add_argument("--weights", nargs="+", choices=WEIGHTS, default=list(WEIGHTS))
   parser.add_argument("--num_train", type=int, default=4000)
   parser.add_argument("--num_test", type=int, default=10_000)
+  parser.add_argument("--shrink", type=int, default=1, help="average blocks of so many by so many pixels")
   parser.add_argument("--num_epochs", type=int, default=20)
   parser.add_argument("--num_seeds", type=int, default=3)
   parser.add_argument("--batch_size", type=int, default=128)
@@ -234,11 +255,13 @@ def main(arguments=None) -> None:
   path.parent.mkdir(parents=True, exist_ok=True)
   task, seeds = load_task(options), list(range(options.num_seeds))
   done = {tuple(row[name] for name in (*Setting._fields, "seed")) for row in read(path)}
-  missing = [s for s in settings(options.starts, options.weights) if not all((*s, str(seed)) in done for seed in seeds)]
-  missing = missing[:options.limit]
+  grid = settings(options.starts, options.weights)
+  # Seeds that do not train side by side are the outer loop, so that a part of the run holds the whole grid.
+  jobs = [(s, seeds) for s in grid] if task.side_by_side else [(s, [seed]) for seed in seeds for s in grid]
+  missing = [(s, seeds) for s, seeds in jobs if not all((*s, str(seed)) in done for seed in seeds)][:options.limit]
   compiled = functools.lru_cache(maxsize=None)(functools.partial(trainer, task))
   started = time.monotonic()
-  for number, setting in enumerate(missing, 1):
+  for number, (setting, seeds) in enumerate(missing, 1):
     rows = run(setting, task, seeds, compiled)
     append(path, [row for row in rows if (*setting, str(row["seed"])) not in done])
     left = (time.monotonic() - started) / number * (len(missing) - number)

@@ -41,10 +41,10 @@ def python(*arguments, tmp_path, blocked=(), offline=False, num_devices=1, timeo
                         env=_environment(tmp_path, blocked, offline, num_devices, environment), timeout=timeout)
 
 
-def start(*arguments, tmp_path, num_devices=1):
+def start(*arguments, tmp_path, blocked=(), num_devices=1):
   """Starts ``python arguments`` like ``python``, without waiting for its end."""
   return subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, cwd=ROOT, env=_environment(tmp_path, (), False, num_devices, {}))
+                          text=True, cwd=ROOT, env=_environment(tmp_path, blocked, False, num_devices, {}))
 
 
 def _environment(tmp_path, blocked, offline, num_devices, changes):

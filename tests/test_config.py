@@ -106,7 +106,7 @@ def test_a_mistake_is_one_sentence_that_names_the_key(override, message):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-  (None, r"there is no file .*; configs/ has \d+, such as configs/"),
+  (None, r"there is no file .*; `ls configs` shows \d+\."),
   ("x = 1", "cannot be used .*get_config"),
   ("def get_config(): return 3", "must return a ConfigDict, not int"),
   ("def get_config(): 1 / 0", "ZeroDivisionError"),

@@ -85,7 +85,7 @@ def test_variants_of_every_paper_are_sound(cell):
 
 def _printed(cell, *keys):
   config = run_config.load(cell, [])
-  return [run_config._get(config, key) for key in keys]
+  return [run_config.get(config, key) for key in keys]
 
 
 def test_variants_hold_the_printed_values():

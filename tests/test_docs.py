@@ -1,11 +1,14 @@
 """The Python of the README and of docs/ is run as it stands; commands and files that they name are there."""
 
+import contextlib
+import io
 import pathlib
 import re
 
 from ml_collections import ConfigDict
 import pytest
 
+from calib_jax.evaluation import __main__ as command
 from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -62,3 +65,11 @@ def test_every_field_of_a_run_is_explained():
 
   named = set(re.findall(r"`([\w.]+)`", PAGES["docs/training.md"]))
   assert set(fields(common.get_config())) - {"model.hidden"} <= named
+
+
+def test_the_options_of_the_evaluation_command_exist():
+  named = set(re.findall(r"(--\w+)", PAGES["docs/evaluation.md"]))
+  help_text = io.StringIO()
+  with contextlib.redirect_stdout(help_text), pytest.raises(SystemExit):
+    command.main(["--help"])
+  assert named and named <= set(re.findall(r"--\w+", help_text.getvalue()))

@@ -2,6 +2,9 @@
 
 import sys
 
+import pytest
+
+import calib_jax
 from tests.programs import python
 
 # Everything else that is installed here, but for what jax and optax themselves are made of.
@@ -10,10 +13,14 @@ FOREIGN = ("flax", "tensorflow", "tensorflow_datasets", "clu", "orbax", "ml_coll
 
 
 def test_losses_metrics_and_calibrators_import_with_jax_optax_and_numpy_alone(tmp_path):
-  names = "calib_jax.losses, calib_jax.metrics, calib_jax.calibrators, calib_jax.confidence, calib_jax.focal_map"
-  done = python("-c", f"import {names}; print('fine')", tmp_path=tmp_path, blocked=FOREIGN)
+  code = ("import sys; before = set(sys.modules); import calib_jax;"
+          "print({m.split('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names));"
+          "print(calib_jax.losses.focal.__name__, calib_jax.focal_map.__name__, 'calib_jax.metrics' in sys.modules);"
+          "import calib_jax.losses, calib_jax.metrics, calib_jax.calibrators, calib_jax.confidence; print('fine')")
+  done = python("-c", code, tmp_path=tmp_path, blocked=FOREIGN)
   assert done.returncode == 0, done.stderr
-  assert done.stdout == "fine\n"
+  # The package alone imports nothing else, and each module is imported at its first use.
+  assert done.stdout == "{'calib_jax'}\nfocal calib_jax.focal_map False\nfine\n"
 
 
 def test_the_library_half_brings_in_nothing_else(tmp_path):
@@ -24,6 +31,14 @@ def test_the_library_half_brings_in_nothing_else(tmp_path):
   assert done.returncode == 0, done.stderr
   new = set(done.stdout.split()) - set(sys.stdlib_module_names)
   assert new <= {"calib_jax", "jax", "optax", "numpy", "jaxlib"}, new
+
+
+def test_names_that_are_not_modules_are_attribute_errors():
+  assert set(calib_jax.__all__) <= set(dir(calib_jax))
+  for name in calib_jax.__all__:
+    assert getattr(calib_jax, name).__name__ == f"calib_jax.{name}"
+  with pytest.raises(AttributeError, match="module 'calib_jax' has no attribute 'lossess'"):
+    calib_jax.lossess  # noqa: B018
 
 
 def test_a_run_on_digits_starts_without_importing_tensorflow(tmp_path):

@@ -92,13 +92,13 @@ def _config(*overrides, path="configs/digits_savuc.py"):
 ], ids=lambda x: x if isinstance(x, str) else "")
 def test_a_function_of_ones_own_trains_with_its_options_typed(overrides, key, option, value):
   config = _config(*overrides)
-  section = run_config._get(config, key)
+  section = run_config.get(config, key)
   assert section[option] == value and type(section[option]) is type(value)
   splits = run.load_splits(config, 0) if key == "data" else _splits()
   state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
   again = run_config.from_json(config.to_json())
-  assert run_config._get(again, key).to_dict() == section.to_dict()
+  assert run_config.get(again, key).to_dict() == section.to_dict()
   with pytest.raises(UserError, match=f"config key {key}.{option} must be of type"):
     _config(overrides[0], f"{key}.{option}=x")
 

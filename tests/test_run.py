@@ -66,7 +66,7 @@ def test_a_shifted_set_is_evaluated_without_training(finished):
   foggy = {"name": "digits", "corruption": "fog", "severity": 5}
   found = loaded.evaluate({"test": None, "fog": foggy, "mine": tuple(loaded.splits(0).test)})
   assert list(found) == ["test", "fog", "mine"] and list(found["fog"]) == ["none", "TS"]
-  assert found["test"] == json.loads((finished / "results.json").read_text())["focal + soft_avuc"]
+  assert found["test"] == json.loads((finished / "results.json").read_text())["results"]["test"]["focal + soft_avuc"]
   images, labels = data.load("digits", seed=0, validation_fraction=0.25, corruption="fog", severity=5).test
   accuracy = np.mean(loaded.predict(images, seed=0).argmax(1) == labels)
   np.testing.assert_allclose(found["fog"]["none"]["accuracy"]["per_seed"][0], accuracy, rtol=1e-6)
@@ -78,11 +78,13 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
   run.execute(_config("evaluation.num_bins=7", "evaluation.corruptions=('fog',)", "evaluation.severities=(2, 4)",
                       "evaluation.ood=('digits_lt',)", "evaluation.save_features=True",
                       "evaluation.predict_train=True"), finished, hooks=[_never])
-  sets = json.loads((finished / "results_sets.json").read_text())["focal + soft_avuc"]
-  assert {name: found["kind"] for name, found in sets.items()} == {
-    "fog_2": "shifted", "fog_4": "shifted", "digits_lt": "out_of_distribution", "train": "in_distribution"}
-  assert list(sets["fog_4"]["results"]) == ["none", "TS"]
-  np.testing.assert_allclose(sets["digits_lt"]["results"]["msp"]["auroc"], 0.5, atol=1e-6)  # The very same images.
+  found = json.loads((finished / "results.json").read_text())
+  assert {name: size["kind"] for name, size in found["settings"]["sets"].items()} == {
+    "test": "in_distribution", "fog_2": "shifted", "fog_4": "shifted", "digits_lt": "out_of_distribution",
+    "train": "in_distribution"}
+  assert list(found["results"]["fog_4"]["focal + soft_avuc"]) == ["none", "TS"]
+  score = found["detection"]["digits_lt"]["focal + soft_avuc"]["none"]["msp"]
+  np.testing.assert_allclose(score["auroc"]["estimate"], 0.5, atol=1e-6)  # The very same images.
   fog = evaluation.load(finished / "predictions/fog_4_seed0.npz")
   assert fog.kind == "shifted" and fog.features.shape == (359, 8)
   assert all(path.read_bytes() == content for path, content in before.items())
@@ -97,7 +99,8 @@ def test_more_seeds_train_only_those_that_are_new(finished, tmp_path):
   models_in_step = []
   run.execute(_config("num_seeds=3"), folder, hooks=[lambda step, found: models_in_step.append(len(found["loss"]))])
   assert models_in_step == [1] * 6  # The third seed alone.
-  assert len(json.loads((folder / "results.json").read_text())["focal + soft_avuc"]["none"]["nll"]["per_seed"]) == 3
+  assert len(json.loads((folder / "results.json").read_text())["results"]["test"]["focal + soft_avuc"]["none"]["nll"][
+    "per_seed"]) == 3
   again = Run.load(folder)
   np.testing.assert_array_equal(again.predict(again.splits(2).test.images, seed=2),
                                 evaluation.load(folder / "predictions/test_seed2.npz").logits)
@@ -106,10 +109,13 @@ def test_more_seeds_train_only_those_that_are_new(finished, tmp_path):
 def test_interrupted_seeds_go_on_together(tmp_path):
   for name in ("seeds0-2", "seed5"):
     (tmp_path / "checkpoints" / name).mkdir(parents=True)
-  groups = training.groups_to_train(tmp_path, [0, 1, 2, 3, 4, 6], together=True)
+  groups = training.groups_to_train(tmp_path, range(7), [0, 1, 2, 3, 4, 6], together=True)
   assert [(g.seeds, g.folder.name) for g in groups] == [((0, 1, 2), "seeds0-2"), ((3, 4), "seeds3-4"), ((6,), "seed6")]
-  groups = training.groups_to_train(tmp_path, [1, 2], together=False)
+  groups = training.groups_to_train(tmp_path, [1, 2], [1, 2], together=False)
   assert [g.seeds for g in groups] == [(1,), (2,)]
+  # The predictions of seed 0 are there, so that this group has trained, and predicts its bits only as a whole.
+  groups = training.groups_to_train(tmp_path, [0, 1, 2], [1, 2], together=False)
+  assert [g.seeds for g in groups] == [(0, 1, 2)]
 
 
 def test_fitted_calibrators_are_kept(finished):

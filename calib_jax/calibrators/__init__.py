@@ -7,18 +7,21 @@
 >>> masked = calibrator.fit(held_out, labels, where=jnp.array([True, True, False]))
 """
 
-from calib_jax.calibrators.base import CALIBRATORS, Calibrator, get, identity
+from calib_jax.calibrators.base import CALIBRATORS, Calibrator, Fitted, get, identity
 from calib_jax.calibrators.classwise import classwise_loss_scaling
 from calib_jax.calibrators.ensemble import ensemble_temperature_scaling
 from calib_jax.calibrators.flexible import class_temperature_scaling, parameterized_temperature_scaling
 from calib_jax.calibrators.focal_temperature import focal_calibration, focal_temperature_scaling
 from calib_jax.calibrators.linear import dirichlet, matrix_scaling, vector_scaling
 from calib_jax.calibrators.meta import meta_calibration
-from calib_jax.calibrators.one_vs_rest import histogram_binning, isotonic, platt
+from calib_jax.calibrators.one_vs_rest import beta_calibration, histogram_binning, isotonic, platt
+from calib_jax.calibrators.selection import Selection, select
 from calib_jax.calibrators.storage import load, save
+from calib_jax.calibrators.structured import structured_matrix_scaling, structured_vector_scaling
 from calib_jax.calibrators.temperature import temperature_scaling
 
-__all__ = ["CALIBRATORS", "Calibrator", "class_temperature_scaling", "classwise_loss_scaling", "dirichlet",
-           "ensemble_temperature_scaling", "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning",
-           "identity", "isotonic", "load", "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling",
-           "platt", "save", "temperature_scaling", "vector_scaling"]
+__all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "class_temperature_scaling",
+           "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling", "focal_calibration",
+           "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic", "load", "matrix_scaling",
+           "meta_calibration", "parameterized_temperature_scaling", "platt", "save", "select",
+           "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling", "vector_scaling"]

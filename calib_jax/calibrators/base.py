@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 import functools
+import inspect
 from typing import Any, NamedTuple
 
 import jax
@@ -29,18 +30,48 @@ class Calibrator(NamedTuple):
   apply: Callable[[Any, Array], Array]
 
 
+class Named(Calibrator):
+  """A calibrator that knows the factory and the options that made it, so that it can be pickled and saved.
+
+  Attributes:
+    name: of the factory.
+    options: the factory's arguments.
+  """
+
+  name: str
+  options: dict[str, Any]
+
+  def __reduce__(self):
+    """Makes a pickle hold the name and the options instead of functions."""
+    return functools.partial(get, self.name, **self.options), ()
+
+
+class Fitted(NamedTuple):
+  """A calibrator and the params that it was fitted with."""
+
+  calibrator: Calibrator
+  params: Any
+
+  def apply(self, logits: Array) -> Array:
+    """Returns the calibrated log-probabilities of logits ``[N, K]``."""
+    return self.calibrator.apply(self.params, logits)
+
+
 # The factories by name: each enters itself where it is defined.
 CALIBRATORS: dict[str, Callable[..., Calibrator]] = {}
 
 
 def register(factory: Callable[..., Calibrator]) -> Callable[..., Calibrator]:
-  """Enters a factory in ``CALIBRATORS``; the fits of its calibrators check their arguments first."""
+  """Enters a factory in ``CALIBRATORS``; its calibrators know their name, and their fits check arguments first."""
   @functools.wraps(factory)
   def with_checks(*args, **options):
-    calibrator = factory(*args, **options)
-    if isinstance(calibrator.fit, WeightedFit) or calibrator.fit is nothing_to_fit:
-      return calibrator
-    return calibrator._replace(fit=_checked(calibrator.fit))
+    fit, apply = factory(*args, **options)
+    if not isinstance(fit, WeightedFit) and fit is not nothing_to_fit:
+      fit = _checked(fit)
+    calibrator = Named(fit, apply)
+    calibrator.name = factory.__name__
+    calibrator.options = dict(inspect.signature(factory).bind(*args, **options).arguments)
+    return calibrator
 
   return registry.register(CALIBRATORS)(with_checks)
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import binning, checks
+from calib_jax import binning as bins
+from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, even_weights, register
 from calib_jax.rows import log_one_minus, log_softmax, predicted
 
@@ -62,15 +63,18 @@ def _isotonic_corners(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 @register
-def histogram_binning(num_bins: int = 15, *, top_label: bool = False) -> Calibrator:
-  """Histogram binning of p_c for every class in equal-mass bins, floored at 1e-6 and renormalised.
+def histogram_binning(num_bins: int = 15, *, binning: str = "equal_mass", top_label: bool = False) -> Calibrator:
+  """Histogram binning of p_c for every class, floored at 1e-6 and renormalised.
 
-  The value of a bin is the share of its examples that are of the class. Edges lie midway between neighbouring
-  probabilities, and equal probabilities are never divided. An empty bin, which ties or fewer examples than bins leave,
-  keeps its middle. It may change accuracy.
+  The value of a bin is the share of its examples that are of the class. An empty bin keeps its middle. It may change
+  accuracy. For many classes equal-mass bins of each class are harmful: the top bin holds a share 1 / M of all rows,
+  which is far more than the rows of a class, so that its high probabilities are lost.
 
   Args:
     num_bins: number of bins M, at least 1.
+    binning: "equal_mass" for bins of equally many examples, whose edges lie midway between neighbouring probabilities
+      and never divide equal ones; or "equal_width" for M equal parts of [0, 1], each without its lower edge but the
+      first.
     top_label: if True, one set of bins maps the confidence, and the other classes share the rest in proportion to their
       probabilities; if False, each class has its own bins.
   Returns: a calibrator whose params are ``edges`` ``[K, M + 1]`` and ``values`` ``[K, M]``.
@@ -84,15 +88,19 @@ def histogram_binning(num_bins: int = 15, *, top_label: bool = False) -> Calibra
          [0.5, 1. ]], dtype=float32)
   """
   checks.number("num_bins", num_bins, low=1, integer=True)
+  checks.choice("binning", binning, ("equal_mass", "equal_width"))
 
   def solve(p, happened, where):
     count = jnp.sum(where, dtype=jnp.int32)
 
     def class_bins(column):
       x, y = column
-      edges = binning.equal_mass_edges(jnp.sort(jnp.where(where, x, jnp.inf)), count, num_bins)
+      if binning == "equal_mass":
+        edges = bins.equal_mass_edges(jnp.sort(jnp.where(where, x, jnp.inf)), count, num_bins)
+      else:
+        edges = jnp.linspace(0, 1, num_bins + 1, dtype=x.dtype)
       index = jnp.where(where, _bin(edges, x), num_bins)
-      counts, positives = binning.bin_sums(jnp.stack([jnp.ones_like(y), y], axis=-1), index, num_bins).T
+      counts, positives = bins.bin_sums(jnp.stack([jnp.ones_like(y), y], axis=-1), index, num_bins).T
       return edges, jnp.where(counts > 0, positives / jnp.maximum(counts, 1), (edges[1:] + edges[:-1]) / 2)
 
     edges, values = jax.lax.map(class_bins, (p, happened))
@@ -130,7 +138,11 @@ def platt(*, top_label: bool = False) -> Calibrator:
   """
   def solve(odds, happened, where):
     weights = even_weights(where, odds.dtype)
-    coefficients, left, iterations = jax.lax.map(lambda column: _logistic(*column, weights), (odds, happened))
+    def class_fit(column):
+      s, y = column
+      return _logistic(jnp.stack([s, jnp.ones_like(s)], axis=-1), y, weights, jnp.array([1, 0], s.dtype))
+
+    coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
     return {"scale": coefficients[:, 0], "bias": coefficients[:, 1], "converged": jnp.all(left <= TOLERANCE),
             "iterations": jnp.max(iterations)}
 
@@ -140,19 +152,70 @@ def platt(*, top_label: bool = False) -> Calibrator:
   return _by_class(solve, value, top_label, of_odds=True)
 
 
-def _logistic(s: Array, y: Array, weights: Array) -> tuple[Array, Array, Array]:
-  """``((a, b), what is left to gain, iterations)`` of the logistic regression of ``y`` on ``s``."""
-  features = jnp.stack([s, jnp.ones_like(s)], axis=-1)
+@register
+def beta_calibration(*, top_label: bool = False) -> Calibrator:
+  r"""Beta calibration for every class: :math:`\sigma(a_c \log p_c - b_c \log(1 - p_c) + c_c)`, renormalised.
 
+  It rises with p_c, because a and b are at least 0. They and c minimise the mean NLL of 1[y = c], a convex problem: by
+  Newton steps without the bounds, and, where the optimum violates them, on the bounds. Where the optimum is at
+  infinity, the fit ends where less than 1e-6 nats are left to gain. It may change accuracy.
+
+  Args:
+    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
+      probabilities; if False, each class has its own function.
+  Returns: a calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, ``converged`` and ``iterations``, the most that
+    a class took.
+  References: Kull, Silva Filho & Flach 2017.
+
+  >>> calibrator = beta_calibration()
+  >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]]), jnp.array([0, 1, 1, 0]))
+  >>> jnp.exp(calibrator.apply(params, jnp.array([[9.0, 0.0]]))).round(2)
+  Array([[0.5, 0.5]], dtype=float32)
+  """
+  def features(odds):
+    return jnp.stack([jax.nn.log_sigmoid(odds), jax.nn.softplus(odds), jnp.ones_like(odds)], axis=-1)
+
+  def solve(odds, happened, where):
+    weights = even_weights(where, odds.dtype)
+    free = jnp.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, 1]], odds.dtype)
+
+    def class_fit(column):
+      s, y = column
+      start = jnp.array([1, 1, 0], s.dtype)
+      # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
+      fits = jax.lax.map(lambda face: _logistic(features(s) * face[None, :], y, weights, start * face), free)
+      coefficients, _, _ = fits
+      values = jax.lax.map(lambda at: _binary_nll(features(s), y, weights, at), coefficients)
+      allowed = jnp.all(coefficients[:, :2] >= 0, axis=1)
+      return jax.tree.map(lambda x: x[jnp.argmin(jnp.where(allowed, values, jnp.inf))], fits)
+
+    coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
+    return {**dict(zip("abc", coefficients.T, strict=True)), "converged": jnp.all(left <= TOLERANCE),
+            "iterations": jnp.max(iterations)}
+
+  def value(params, odds):
+    coefficients = jnp.stack([params[name] for name in "abc"], axis=-1)
+    return jax.nn.sigmoid(jnp.sum(features(odds) * coefficients[:, None, :], axis=-1))
+
+  return _by_class(solve, value, top_label, of_odds=True)
+
+
+def _binary_nll(features: Array, y: Array, weights: Array, at: Array) -> Array:
+  """The weighted NLL of the logistic regression of ``y`` on ``features`` ``[N, D]`` with coefficients ``at``."""
+  scores = jnp.dot(features, at, precision="highest")
+  return jnp.sum(weights * (jax.nn.softplus(scores) - y * scores))
+
+
+def _logistic(features: Array, y: Array, weights: Array, start: Array) -> tuple[Array, Array, Array]:
+  """``(coefficients [D], what is left to gain, iterations)`` of the logistic regression of ``y`` on ``features``."""
   def nll(at):
-    scores = jnp.dot(features, at, precision="highest")
-    return jnp.sum(weights * (jax.nn.softplus(scores) - y * scores))
+    return _binary_nll(features, y, weights, at)
 
   def newton(at):
     p = jax.nn.sigmoid(jnp.dot(features, at, precision="highest"))
     gradient = jnp.dot(weights * (p - y), features, precision="highest")
     hessian = jnp.dot((features * (weights * p * (1 - p))[:, None]).T, features, precision="highest")
-    ridge = 1e-7 * jnp.diag(hessian) + jnp.finfo(s.dtype).tiny
+    ridge = 1e-7 * jnp.diag(hessian) + jnp.finfo(y.dtype).tiny
     step = -jnp.linalg.solve(hessian + jnp.diag(ridge), gradient)
     return step, -jnp.dot(gradient, step) / 2
 
@@ -162,16 +225,15 @@ def _logistic(s: Array, y: Array, weights: Array) -> tuple[Array, Array, Array]:
 
   def advance(carry):
     at, step, _, _, iterations = carry
-    candidates = at[None, :] + 0.5 ** jnp.arange(12, dtype=s.dtype)[:, None] * step[None, :]
+    candidates = at[None, :] + 0.5 ** jnp.arange(12, dtype=y.dtype)[:, None] * step[None, :]
     values = jax.lax.map(nll, candidates)
     best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
     moved = values[best] < nll(at)
     new = jnp.where(moved, candidates[best], at)
     return new, *newton(new), moved, iterations + 1
 
-  at = jnp.array([1, 0], s.dtype)
   at, _, left, _, iterations = jax.lax.while_loop(
-    unfinished, advance, (at, *newton(at), jnp.ones((), bool), jnp.zeros((), jnp.int32)))
+    unfinished, advance, (start, *newton(start), jnp.ones((), bool), jnp.zeros((), jnp.int32)))
   return at, left, iterations
 
 

@@ -1,46 +1,57 @@
-"""Params on disk, as arrays by name. Reading them never runs code from the file."""
+"""Fitted calibrators on disk: arrays by name, and how the calibrator was made. Reading them never runs code."""
 
+import json
 import os
 
 import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import errors, files
+from calib_jax.calibrators.base import Calibrator, Fitted, Named, get
+
+_MADE = "calibrator.json"  # The bytes of {"name": …, "options": …}.
 
 
-def save(path: str | os.PathLike, params: dict) -> None:
+def save(path: str | os.PathLike, params: dict, calibrator: Calibrator | None = None) -> None:
   """Writes a calibrator's params to an ``.npz`` file, atomically.
 
   Args:
     path: of the file.
     params: arrays, or dictionaries of arrays, by name.
-  Raises: ValueError for a name that is not a string or that holds "/".
+    calibrator: what was fitted, as a function of this package made it; its name and options are written too. None to
+      write the params alone.
+  Raises: ValueError for a name that is not a string or that holds "/"; or for a calibrator that no function of this
+    package made, or that has an option which is not a number, a string, a bool or None.
 
   >>> import tempfile
   >>> path = tempfile.mkdtemp() + "/temperature.npz"
-  >>> save(path, {"temperature": jnp.array(1.5)})
-  >>> load(path)
-  {'temperature': Array(1.5, dtype=float32)}
+  >>> save(path, {"temperature": jnp.array(2.0)}, get("temperature_scaling"))
+  >>> load(path).apply(jnp.array([[2.0, 0.0]])).round(2)
+  Array([[-0.31, -1.31]], dtype=float32)
   """
+  made = {} if calibrator is None else {_MADE: np.frombuffer(_described(calibrator).encode(), np.uint8)}
   partial = f"{os.fspath(path)}.partial"
   with open(partial, "wb") as file:
-    np.savez(file, **_flat(params))
+    np.savez(file, **_flat(params), **made)
   os.replace(partial, path)
 
 
-def load(path: str | os.PathLike) -> dict:
-  """Reads the params that ``save`` wrote.
+def load(path: str | os.PathLike) -> Fitted | dict:
+  """Reads what ``save`` wrote.
 
   Args:
     path: of the file.
-  Returns: arrays, or dictionaries of arrays, by name.
-  Raises: ValueError if the file is missing, damaged, or holds anything but arrays of numbers.
+  Returns: the calibrator with its params, which ``apply``s to logits; or the params alone, arrays or dictionaries of
+    arrays by name, if the file holds no calibrator.
+  Raises: ValueError if the file is missing, damaged, or holds anything but arrays of numbers and a calibrator's name
+    and options.
   """
   params: dict = {}
   try:
     arrays = files.read_npz(path)
   except errors.UserError as error:
     raise ValueError(str(error)) from error
+  made = arrays.pop(_MADE, None)
   for name, value in arrays.items():
     if value.dtype.kind not in "biuf":
       raise ValueError(f"{path}: {name} must hold numbers: got dtype {value.dtype}.")
@@ -51,7 +62,26 @@ def load(path: str | os.PathLike) -> dict:
       if not isinstance(place, dict):
         raise ValueError(f"{path}: {parent} is both an array and a dictionary of arrays.")
     place[leaf] = jnp.asarray(value)
-  return params
+  return params if made is None else Fitted(_remade(path, made), params)
+
+
+def _described(calibrator: Calibrator) -> str:
+  if not isinstance(calibrator, Named):
+    raise ValueError("calibrator must be made by a function of calib_jax.calibrators: save the params alone, and keep "
+                     "the code that made the calibrator.")
+  for option, value in calibrator.options.items():
+    if not isinstance(value, int | float | str | None):
+      raise ValueError(f"option {option} of {calibrator.name} is {value!r}, which a file cannot hold: save the params "
+                       "alone, and make the calibrator anew.")
+  return json.dumps({"name": calibrator.name, "options": calibrator.options})
+
+
+def _remade(path: str | os.PathLike, made: np.ndarray) -> Calibrator:
+  try:
+    described = json.loads(made.tobytes())
+    return get(described["name"], **described["options"])
+  except (ValueError, KeyError, TypeError) as error:
+    raise ValueError(f"{path}: {_MADE} does not describe a calibrator ({type(error).__name__}: {error}).") from error
 
 
 def _flat(params: dict, prefix: str = "") -> dict[str, np.ndarray]:

@@ -20,7 +20,8 @@ def main(arguments: list[str]) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
   parser = argparse.ArgumentParser(prog="python -m calib_jax.data", description=__doc__.splitlines()[0],
                                    allow_abbrev=False)
-  parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py")
+  parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py; it "
+                      "is Python and is executed, so use only files that you trust")
   parser.add_argument("--picture", type=pathlib.Path, default=pathlib.Path("data.png"), help="the PNG to write")
   options, overrides = parser.parse_known_args(arguments)
   try:

@@ -11,12 +11,13 @@ import urllib.parse
 
 import numpy as np
 
+from calib_jax import checks
 from calib_jax.data import jpeg, streaming
 from calib_jax.data.batches import image_shape
 from calib_jax.data.corruptions import corrupt
 from calib_jax.data.mixture import gaussian_mixture
 from calib_jax.data.splits import Examples, Pool, Splits, checked, long_tailed, stratified, with_validation
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, short
 from calib_jax.files import read_npz
 from calib_jax.registry import options, register
 
@@ -49,6 +50,11 @@ def npz(path: str, seed: int) -> Pool:
   for training and for test, such as ``images_train`` or ``train_images``. Images are uint8 ``[N, H, W, C]`` or
   ``[N, H, W]``, or a uint8 stream of JPEG bytes with ``offsets`` ``[N + 1]``. Labels are integers from 0.
   """
+  file = pathlib.Path(path)
+  if path and not os.path.exists(file) and os.path.isdir(file.parent):
+    near = checks.suggestion(file.name, [sibling.name for sibling in file.parent.glob("*.npz")])
+    raise UserError(f"config key data.path: there is no file {short(path)}."
+                    + (near or " Write it by numpy.savez, or give the path of another one: --config.data.path=FILE."))
   names = ("images", "labels", "offsets")
   forms = [("{}",), ("{}_train", "{}_test"), ("train_{}", "test_{}")]
   arrays = read_npz(path, tuple(split.format(name) for form in forms for split in form for name in names))

@@ -1,32 +1,36 @@
-"""Evaluates predictions before and after each calibrator, in tables of metrics with bootstrap intervals."""
+"""Evaluates predictions before and after each calibrator, in tables of metrics with intervals."""
 
+from calib_jax.evaluation.detection import detection
+from calib_jax.evaluation.measures import JOINT, METRICS, Metric, Values, measure, per_example
 from calib_jax.evaluation.predictions import KINDS, Predictions, load, save
-from calib_jax.evaluation.tables import (
-  METRICS,
-  UNCALIBRATED,
-  Fitted,
-  apply,
-  calibrate,
-  detection,
-  evaluate,
-  fit,
-  markdown,
-  to_rows,
-)
+from calib_jax.evaluation.results import Model, Results, judge, markdown, note, to_csv, to_json, to_latex, to_rows
+from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, apply, calibrate, evaluate, fit
 
 __all__ = [
+  "JOINT",
   "KINDS",
   "METRICS",
   "UNCALIBRATED",
   "Fitted",
+  "Metric",
+  "Model",
   "Predictions",
+  "Results",
+  "Values",
   "apply",
   "calibrate",
   "detection",
   "evaluate",
   "fit",
+  "judge",
   "load",
   "markdown",
+  "measure",
+  "note",
+  "per_example",
   "save",
+  "to_csv",
+  "to_json",
+  "to_latex",
   "to_rows",
 ]

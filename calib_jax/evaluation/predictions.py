@@ -1,5 +1,6 @@
 """Predictions are saved in files, so that classifiers of any framework can be evaluated."""
 
+from collections.abc import Callable, Mapping
 import os
 import pathlib
 from typing import NamedTuple
@@ -7,10 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.errors import UserError
-from calib_jax.files import read_npz, write_npz
+from calib_jax.errors import UserError, short
+from calib_jax.evaluation import reading
+from calib_jax.files import write_npz
 
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
+FLOATS = (np.float16, np.float32, np.float64)
 
 
 class Predictions(NamedTuple):
@@ -21,12 +24,16 @@ class Predictions(NamedTuple):
     labels: int32 ``[N]``; those of an out-of-distribution set have no meaning.
     kind: how the examples relate to the training data, one of ``KINDS``.
     features: ``[N, D]``, the features before the head; None if they were not saved.
+    classes: the names of the K classes; None if the file does not name them.
+    groups: int32 ``[N]``, equal for examples that belong together; None if every example is on its own.
   """
 
   logits: np.ndarray
   labels: np.ndarray
   kind: str = "in_distribution"
   features: np.ndarray | None = None
+  classes: tuple[str, ...] | None = None
+  groups: np.ndarray | None = None
 
 
 def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str = "in_distribution",
@@ -44,36 +51,105 @@ def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str =
   write_npz(path, logits=logits, labels=labels, **extra, **({} if features is None else {"features": features}))
 
 
-def load(path: str | os.PathLike) -> Predictions:
-  """Reads predictions from an ``.npz``, without pickle.
+def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None] = lambda note: None) -> Predictions:
+  """Reads predictions of any framework, without pickle.
 
   Args:
-    path: a file with ``labels`` and ``logits`` or ``probs``. Logits are then the logarithms of ``probs``, with zeros
-      replaced by the smallest normal float32.
+    path: an ``.npz``, a pair ``LOGITS.npy,LABELS.npy``, a ``.csv`` or a ``.parquet`` with labels, and logits or probs;
+      ``reading`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one column ``[N]`` of a
+      binary problem: the probability or log-odds of class 1. Labels are integers, bools, one-hot, or strings where the
+      file names its ``classes``. Logits are the logarithms of ``probs``, with zeros replaced by the smallest normal
+      float32.
+    groups: the name of an array ``[N]`` whose equal values mark examples that belong together; "" for none.
+    say: is called with a sentence for each choice between readings of the file.
   Returns: the predictions.
   Raises: UserError if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
-  arrays = read_npz(path, ("logits", "probs", "labels", "kind", "features"))
-  if "labels" not in arrays or not arrays.keys() & {"logits", "probs"}:
-    raise UserError(f"{path} must hold labels, and logits or probs; it holds {', '.join(arrays) or 'none of them'}.")
-  labels, scores = arrays["labels"], arrays.get("logits", arrays.get("probs"))
-  if scores.ndim != 2 or not np.issubdtype(scores.dtype, np.floating) or scores.shape[1] < 2 or len(scores) == 0:
-    raise UserError(f"{path}: logits must be floats of shape [N, K], not {scores.dtype} of shape {scores.shape}.")
-  if labels.shape != scores.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-    raise UserError(f"{path}: labels must be integers of shape [{len(scores)}], "
-                    f"not {labels.dtype} of shape {labels.shape}.")
-  if labels.min() < 0 or labels.max() >= scores.shape[1]:
-    raise UserError(f"{path}: labels must be in [0, {scores.shape[1]}): they go from {labels.min()} to {labels.max()}.")
-  if not np.isfinite(scores).all():
-    num_bad = int((~np.isfinite(scores)).any(1).sum())
-    raise UserError(f"{path}: {num_bad} of the {len(scores)} rows of its logits are not finite.")
-  if "logits" not in arrays:
-    try:
-      metrics.validate(scores, labels)
-    except ValueError as error:
-      raise UserError(f"{path}: {error} Save them as logits if they are not probabilities.") from None
-    scores = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
+  arrays = reading.arrays(path, [groups] if groups else [])
+  name = reading.one_of(arrays, (*reading.LOGITS, *reading.PROBS, *reading.EITHER))
+  others = [other for other in arrays if other != name and other in (*reading.LOGITS, *reading.PROBS, *reading.EITHER)]
+  if others:
+    say(f"{path} holds {name} and {', '.join(others)}: {name} are used.")
+  logits, num_classes = _logits(path, name, arrays[name], say)
+  names = reading.one_of(arrays, reading.CLASSES)
+  classes = tuple(map(str, np.ravel(arrays[names]))) if names else None
+  if classes and (len(classes) != num_classes or len(set(classes)) != num_classes):
+    raise UserError(f"{path}: {names} must be {num_classes} different names, one a class: got {len(classes)}.")
+  labels = _labels(path, arrays[reading.one_of(arrays, reading.LABELS)], len(logits), num_classes, classes)
   kind = str(arrays.get("kind", "in_distribution"))
   if kind not in KINDS:
-    raise UserError(f"{path}: kind must be one of {', '.join(KINDS)}: got {kind!r}.")
-  return Predictions(scores.astype(np.float32), labels.astype(np.int32), kind, arrays.get("features"))
+    raise UserError(f"{path}: kind must be one of {', '.join(KINDS)}: got {short(kind)}.")
+  return Predictions(logits, labels, kind, arrays.get("features"), classes, _groups(path, arrays, groups, len(logits)))
+
+
+def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callable[[str], None]
+            ) -> tuple[np.ndarray, int]:
+  """Returns float32 logits ``[N, K]`` of scores, and K."""
+  if scores.ndim not in (1, 2) or scores.dtype not in FLOATS or scores.size == 0:
+    raise UserError(f"{path}: logits must be floats of shape [N, K], not {scores.dtype} of shape {scores.shape}.")
+  binary = scores.ndim == 1 or scores.shape[1] == 1
+  with np.errstate(over="ignore"):  # Beyond the range of float32 they become infinite, which is reported below.
+    finite = np.isfinite(scores.astype(np.float32, copy=False))
+  if not finite.all():
+    num_bad = int((~finite.reshape(len(scores), -1)).any(1).sum())
+    raise UserError(f"{path}: {num_bad} of the {len(scores)} rows of its {name} are not finite.")
+  in_range = bool(scores.min() >= 0 and scores.max() <= 1)
+  distributions = in_range and (binary or bool(np.abs(scores.sum(1, dtype=np.float32) - 1).max() < 2e-3))
+  are_probs = name in reading.PROBS or (distributions and (name in reading.EITHER or not binary))
+  if name in reading.EITHER:
+    say(f"{path}: its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
+        + (("they are in [0, 1]." if binary else "each row sums to 1.") if are_probs else "they are no probabilities."))
+  elif are_probs and name not in reading.PROBS:
+    say(f"{path}: its {name} are probabilities (each row sums to 1), so their logarithms are used.")
+  if not are_probs:
+    logits = scores.astype(np.float32, copy=False)
+    logits = np.stack([np.zeros_like(logits.ravel()), logits.ravel()], axis=1) if binary else logits
+    return logits, logits.shape[1]
+  if binary and not in_range:
+    raise UserError(f"{path}: {name} of one column must be in [0, 1]: they go from {scores.min():g} to "
+                    f"{scores.max():g}. Save them as logits if they are log-odds.")
+  if binary:
+    scores = scores.ravel()
+    scores = np.stack([1 - scores, scores], axis=1)
+  try:
+    metrics.validate(scores, np.zeros(len(scores), np.int32))
+  except ValueError as error:
+    raise UserError(f"{path}: {error} Save them as logits if they are not probabilities.") from None
+  return np.log(np.maximum(scores, np.finfo(np.float32).tiny, dtype=np.float32)), scores.shape[1]
+
+
+def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes: int, classes: tuple[str, ...] | None
+            ) -> np.ndarray:
+  """Returns int32 labels ``[N]`` in [0, K) of integers, bools, one-hot rows or names of classes."""
+  if labels.shape == (count, 1):
+    labels = labels[:, 0]
+  if labels.shape == (count, num_classes) and labels.dtype.kind in "biuf":
+    one_hot = labels.astype(np.float32)
+    if not (np.isin(one_hot, (0, 1)).all() and (one_hot.sum(1) == 1).all()):
+      raise UserError(f"{path}: labels of shape {labels.shape} must be one-hot: a 1 and else zeros in each row.")
+    labels = one_hot.argmax(1)
+  if labels.shape != (count,) or labels.dtype.kind not in "biuU" or (labels.dtype.kind == "b" and num_classes != 2):
+    raise UserError(f"{path}: labels must be integers of shape [{count}], "
+                    f"not {labels.dtype} of shape {labels.shape}.")
+  if labels.dtype.kind == "U":
+    if classes is None:
+      raise UserError(f"{path}: its labels are text, such as {short(str(labels[0]))}: also save classes, the names of "
+                      f"the {num_classes} classes in the order of the logits.")
+    places = {name: i for i, name in enumerate(classes)}
+    unknown = [label for label in dict.fromkeys(labels.tolist()) if label not in places]
+    if unknown:
+      raise UserError(f"{path}: no class is called {short(unknown[0])}; the classes are {short(', '.join(classes))}.")
+    labels = np.array([places[label] for label in labels.tolist()])
+  if labels.min() < 0 or labels.max() >= num_classes:
+    raise UserError(f"{path}: labels must be in [0, {num_classes}): they go from {labels.min()} to {labels.max()}.")
+  return labels.astype(np.int32)
+
+
+def _groups(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray | None:
+  """Returns an integer for each example, equal for those of the same group; None without a name."""
+  if not name:
+    return None
+  if name not in arrays or arrays[name].shape != (count,) or arrays[name].dtype.kind not in "biuU":
+    found = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "nothing of that name"
+    raise UserError(f"{path}: the groups {short(name)} must be {count} integers or texts: it holds {found}.")
+  return np.unique(arrays[name], return_inverse=True)[1].astype(np.int32)

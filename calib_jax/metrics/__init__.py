@@ -24,7 +24,14 @@ from calib_jax.metrics.binned import (
 from calib_jax.metrics.class_groups import ClassGroupScores, class_group_scores
 from calib_jax.metrics.conventions import CONVENTIONS
 from calib_jax.metrics.histogram import CalibrationHistogram, collection
-from calib_jax.metrics.intervals import bootstrap, calibration_test, consistency_interval, paired_difference
+from calib_jax.metrics.intervals import (
+  Assessment,
+  assess,
+  bootstrap,
+  calibration_test,
+  consistency_interval,
+  paired_difference,
+)
 from calib_jax.metrics.ranking import RiskCoverage, aurc, auroc, excess_aurc, fpr_at_tpr, risk_coverage_curve
 from calib_jax.metrics.scores import (
   accuracy,
@@ -41,12 +48,14 @@ from calib_jax.metrics.unbinned import kde_calibration_error, ks_calibration_err
 
 __all__ = [
   "CONVENTIONS",
+  "Assessment",
   "CalibrationHistogram",
   "ClassGroupScores",
   "Reliability",
   "RiskCoverage",
   "accuracy",
   "adaptive_calibration_error",
+  "assess",
   "aurc",
   "auroc",
   "bootstrap",

@@ -22,17 +22,19 @@ from calib_jax import checks
 from calib_jax.models.classifier import Classifier
 from calib_jax.models.densenet import DenseNet
 from calib_jax.models.groups import decay_mask, layer_groups
-from calib_jax.models.heads import HEADS, UPDATES, Draw, Head, SampledHead
+from calib_jax.models.heads import HEADS, UPDATES, Draw, Head, MappedHead, SampledHead
 from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features
 from calib_jax.models.pytorch import FROM_TORCH, from_torch
 from calib_jax.models.resnet import CifarResNet, ResNet
+from calib_jax.models.simplex_etf import SimplexETF, simplex_frame
 from calib_jax.models.small import MLP, SimpleCNN
 from calib_jax.models.transformers import Swin, ViT
 from calib_jax.models.wide_resnet import WideResNet
 
 __all__ = ["FROM_TORCH", "HEADS", "MLP", "MODELS", "UPDATES", "Backbone", "BatchNorm", "CifarResNet", "Classifier",
-           "DenseNet", "Draw", "Features", "Head", "ResNet", "SampledHead", "SimpleCNN", "Swin", "ViT", "WideResNet",
-           "backbone", "decay_mask", "from_torch", "get", "get_head", "layer_groups"]
+           "DenseNet", "Draw", "Features", "Head", "MappedHead", "ResNet", "SampledHead", "SimpleCNN", "SimplexETF",
+           "Swin", "ViT", "WideResNet", "backbone", "decay_mask", "from_torch", "get", "get_head", "layer_groups",
+           "simplex_frame"]
 
 
 def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str | Mapping = "linear",
@@ -76,12 +78,12 @@ def get_head(name: str, *, num_classes: int, axis_name: str | None = None, **opt
   Args:
     name: one of ``HEADS``.
     num_classes: the number of classes.
-    axis_name: the mapped axis over which a batch is spread, which a ``SampledHead`` needs in training.
+    axis_name: the mapped axis over which a batch is spread, which a ``MappedHead`` needs in training.
     **options: its options.
   Returns: a Flax module from ``Features`` to logits ``[N, num_classes]``.
   Raises: ValueError for an unknown name.
   """
   checks.choice("head name", name, HEADS)
-  if isinstance(HEADS[name], type) and issubclass(HEADS[name], SampledHead):
+  if isinstance(HEADS[name], type) and issubclass(HEADS[name], MappedHead):
     options["axis_name"] = axis_name
   return HEADS[name](num_classes=num_classes, **options)

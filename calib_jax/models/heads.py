@@ -1,6 +1,6 @@
 """A head maps a backbone's features to logits. A new head is one class here with ``@register(HEADS)``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -52,6 +52,28 @@ class Head(nn.Module):
     """
     del params, key, step, state
     return Draw({})
+
+  @nn.nowrap
+  def objectives(self, output: Array, labels: Array, state: Any, *, where: Array,
+                 axis_name: str | None) -> Sequence[tuple[Array | float, Array]]:
+    """Returns the logits that a training step computes its loss from, each with the weight of its loss.
+
+    Args:
+      output: what the head returned for a device's share of a batch in training.
+      labels: ``[n]`` integers, or ``[n, num_classes]`` if they are mixed.
+      state: the head's method state, or None if it has none.
+      where: ``[n]`` bools, False for examples that do not count.
+      axis_name: the mapped axis over which the batch is spread, or None.
+    Returns: pairs of a weight and logits ``[n, num_classes]``; for most heads the output, with weight 1.
+    """
+    del labels, state, where, axis_name
+    return ((1.0, output),)
+
+  @nn.nowrap
+  def combined(self, output: Array, state: Any) -> Array:
+    """Returns the logits ``[n, num_classes]`` that a training step measures, from the ``output`` of the head."""
+    del state
+    return output
 
 
 @register(HEADS, "linear")
@@ -114,7 +136,7 @@ class Masked(Head):
     last_bound: η_T.
     discount: γ, in (0, 1].
     measured: where Conf and Acc are measured, which is not printed: over the "steps" of the epoch, with masks, or by
-      predicting the training split ("train") after it.
+      predicting the split "train" or "validation" after it.
     updates: one of ``UPDATES``; "used" is Eq. 11.
     per_epoch: whether all steps of an epoch use the same weights.
     rescale: whether weights that are used are divided by q in training. It needs a q that does not change.
@@ -135,7 +157,7 @@ class Masked(Head):
 
   def __post_init__(self):
     """Checks the options. Raises: ValueError if one is out of range or two of them exclude each other."""
-    checks.choice("measured", self.measured, ("steps", "train"))
+    checks.choice("measured", self.measured, ("steps", "train", "validation"))
     checks.choice("updates", self.updates, UPDATES)
     if not 0 <= self.keep <= 1 or (self.rescale and self.keep == 0):
       raise ValueError(f"keep must be in [0, 1], and above 0 with rescale: got {self.keep:g}.")
@@ -170,10 +192,14 @@ class Masked(Head):
     return Draw(factors, self.updates)
 
 
-class SampledHead(Head):
-  """The base class of heads that draw random numbers for each example."""
+class MappedHead(Head):
+  """The base class of heads that know the mapped axis over which a batch is spread."""
 
-  axis_name: str | None = None  # The mapped axis over which a batch is spread.
+  axis_name: str | None = None
+
+
+class SampledHead(MappedHead):
+  """The base class of heads that draw random numbers for each example."""
 
   def noise(self, number: int, size: int) -> Array:
     """Returns standard normal numbers ``[number, size]`` of a training step.

@@ -1,61 +1,198 @@
-"""Writes a self-contained HTML page for a run, with its table, figures, config and environment."""
+"""Writes a self-contained HTML page of an evaluation: verdict, tables, figures, config and environment."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping
+import html
 import json
 import pathlib
+from typing import Any
 
 import jinja2
+import markupsafe
 
+from calib_jax import evaluation
+from calib_jax.evaluation.results import FLOORED, format_cell, is_best
+from calib_jax.evaluation.verdict import POINT, verdict
 from calib_jax.files import write_text
+
+CAPTIONS = {
+  "reliability": "Accuracy against confidence. Points are bins with 95% intervals, hollow with fewer than five "
+                 "examples; the curve is a kernel mean with its 95% band. Below are the confidences.",
+  "reliability_log_odds": "The same on axes of log-odds and with bins of equal size, because most confidences are "
+                          "above 0.99.",
+  "accuracy_confidence": "Accuracy of the predictions whose confidence is at least a threshold.",
+  "risk_coverage": "Share of errors among the most confident predictions, with 95% bands.",
+  "classes": "Confidence minus accuracy of each predicted class with 95% intervals, the worst class first. Right of 0, "
+             "predictions are overconfident.",
+  "severity": "ECE against the severity of corruptions: means over corruption types with within-subject standard "
+              "errors.",
+  "training": "What training logged, means over seeds.",
+  "pareto": "ECE against accuracy with 95% intervals. Lower right is better.",
+}
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
+<head>
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ title }}</title>
 <style>
-  body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
-  h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-  .scroll { overflow-x: auto; }
-  table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-  th, td { padding: .35rem .8rem; text-align: left; white-space: nowrap; border-bottom: 1px solid #ddd; }
-  th { border-bottom: 2px solid #444; }
-  img { max-width: 100%; }
-  pre { background: #f6f6f6; padding: 1rem; overflow-x: auto; font-size: 13px; }
+  :root { color-scheme: light dark; --ink: #1f2328; --soft: #57606a; --back: #ffffff; --card: #f3f5f7; --line: #d0d7de;
+          --link: #0550ae; }
+  @media (prefers-color-scheme: dark) {
+    :root { --ink: #e6edf3; --soft: #a8b3bf; --back: #0d1117; --card: #161b22; --line: #3d444d; --link: #79c0ff; } }
+  * { box-sizing: border-box; }
+  body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--back); max-width: 76rem;
+         margin: 0 auto; padding: 1rem; }
+  h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
+  .verdict { background: var(--card); border-left: 4px solid var(--link); padding: .8rem 1.1rem; font-size: 1.1rem; }
+  .verdict p { margin: .35rem 0; }
+  .note, figcaption { color: var(--soft); font-size: .9rem; max-width: 60rem; }
+  .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
+  .scroll:focus-visible, button:focus-visible, summary:focus-visible { outline: 3px solid var(--link); }
+  table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; width: 100%; }
+  th, td { padding: .4rem .7rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
+  thead th { background: var(--card); padding: 0; }
+  th button { font: inherit; font-weight: 600; color: inherit; background: none; border: 0; padding: .4rem .7rem;
+              cursor: pointer; white-space: nowrap; width: 100%; text-align: left; }
+  th[aria-sort=ascending] button::after { content: " \\2191"; }
+  th[aria-sort=descending] button::after { content: " \\2193"; }
+  tr.loses td { color: var(--soft); font-style: italic; }
+  .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
+  figure { margin: 0; } figure.wide { grid-column: 1 / -1; }
+  img { max-width: 100%; height: auto; background: white; border-radius: 6px; padding: .4rem; }
+  pre { background: var(--card); padding: .8rem; overflow-x: auto; font-size: .8rem; }
+  pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
+  summary { cursor: pointer; font-weight: 600; margin: .8rem 0; }
+  @media print { body { max-width: none; } .scroll { overflow: visible; border: 0; } table { font-size: .62rem; }
+    th, td { white-space: normal; padding: .2rem; } th button { padding: .2rem; white-space: normal; }
+    figure, tr { break-inside: avoid; } }
 </style>
+</head>
+<body>
+<main>
 <h1>{{ title }}</h1>
-<p>{{ note }}</p>
-<div class="scroll"><table>
-<thead><tr>{% for cell in rows[0] %}<th>{{ cell }}</th>{% endfor %}</tr></thead>
-<tbody>{% for row in rows[1:] %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
+<section class="verdict" aria-label="Verdict">{% for sentence in sentences %}<p>{{ sentence }}</p>{% endfor %}</section>
+{% for table in tables %}
+<h2 id="table{{ loop.index }}">{{ table.title }}</h2>
+{% if loop.first %}<p class="note">{{ note }} The best is bold where it is better than every other row by an interval of
+paired differences that excludes zero. Rows in grey italics lose more than a point of accuracy.</p>{% endif %}
+<div class="scroll" tabindex="0" role="region" aria-labelledby="table{{ loop.index }}"><table class="sortable">
+<thead><tr>{% for cell in table.head %}<th scope="col"><button type="button">{{ cell }}</button></th>{% endfor %}</tr>
+</thead>
+<tbody>{% for row in table.rows %}<tr{% if row.loses %} class="loses"{% endif %}>
+{%- for cell in row.cells %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</tbody>
 </table></div>
-<h2>Reliability on the test split</h2>
-{% for image in images %}<p><img src="data:image/png;base64,{{ image }}" alt="reliability diagrams"></p>
-{% endfor %}<h2>Config</h2>
-<pre>{{ config }}</pre>
-<h2>Environment</h2>
-<pre>{{ environment }}</pre>
+{% if loop.first %}<h2>Figures</h2>
+<div class="figures">{% for figure in figures %}
+<figure{% if figure.wide %} class="wide"{% endif %}><img src="data:image/svg+xml;base64,{{ figure.data }}"
+ alt="{{ figure.name }}: {{ figure.caption }}"><figcaption>{{ figure.caption }}</figcaption></figure>{% endfor %}
+</div>
+{% endif %}
+{% endfor %}
+<h2>How to repeat it</h2>
+<pre class="command">{{ command }}</pre>
+{% if config %}<details><summary>Config</summary><pre tabindex="0">{{ config }}</pre></details>{% endif %}
+<details><summary>Environment</summary><pre tabindex="0">{{ environment }}</pre></details>
+<details><summary>Fitted parameters</summary><pre tabindex="0">{{ parameters }}</pre></details>
+</main>
+<script>
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const heads = [...table.querySelectorAll("th")];
+    heads.forEach((head, i) => head.querySelector("button").addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const rows = [...table.tBodies[0].rows];
+      rows.sort((a, b) => {
+        const [x, y] = [a, b].map(row => row.cells[i].textContent), [p, q] = [parseFloat(x), parseFloat(y)];
+        const order = isNaN(p) || isNaN(q) ? x.localeCompare(y) : p - q;
+        return up ? order : -order;
+      });
+      table.tBodies[0].append(...rows);
+    }));
+  }
+</script>
+</body>
 </html>
 """
 
 
-def write(path: pathlib.Path, *, title: str, note: str, rows: list[list[str]], figures: Sequence[pathlib.Path],
-          config: dict, environment: dict) -> None:
+def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figures: Mapping[str, pathlib.Path],
+          config: Mapping[str, Any], environment: Mapping[str, Any], command: str) -> None:
   """Writes the page.
 
   Args:
     path: the file to write.
+    results: what the page is about.
     title: the title of the page.
-    note: a text above the table.
-    rows: the cells of the table as text, the heading first.
-    figures: PNG files to embed.
-    config: the config to print.
+    figures: SVG files by name, in the order of the page.
+    config: the config to print; none if empty.
     environment: the environment to print.
+    command: the command that repeats the evaluation.
   """
-  images = [base64.b64encode(figure.read_bytes()).decode() for figure in figures]
+  tables = [_table(results, "Results"), _table(results, "Every metric", every=True)]
+  tables += [table for table in (_seeds(results), _conventions(results), _detection(results)) if table["rows"]]
+  shown = [{"name": name.replace("_", " "), "caption": CAPTIONS.get(name, ""), "wide": name.startswith("reliability"),
+            "data": base64.b64encode(picture.read_bytes()).decode()} for name, picture in figures.items()]
   template = jinja2.Environment(autoescape=True).from_string(TEMPLATE)
-  html = template.render(title=title, note=note, rows=rows, images=images, config=json.dumps(config, indent=2),
-                         environment=json.dumps(environment, indent=2))
-  write_text(path, html)
+  write_text(path, template.render(
+    title=title, sentences=verdict(results), note=evaluation.note(results), tables=tables, figures=shown,
+    command=command, config=json.dumps(config, indent=2) if config else "",
+    environment=json.dumps(environment, indent=2), parameters=json.dumps(results.parameters, indent=2)))
+
+
+def _table(results: evaluation.Results, title: str, *, every: bool = False) -> dict[str, Any]:
+  """Returns a table with the best in bold and the rows marked that lose accuracy."""
+  head, *body = evaluation.to_rows(results, every=every)
+  mains = {metric.heading: key for key, metric in evaluation.METRICS.items()}
+  rows, lines = [], iter(body)
+  for set_name, models in results.tables.items():
+    reference = next(iter(models.values()))[evaluation.UNCALIBRATED]["accuracy"]["value"]
+    for model, table in models.items():
+      for label, row in table.items():
+        cells = [markupsafe.Markup(f"<strong>{html.escape(cell)}</strong>")
+                 if name in mains and is_best(results, set_name, mains[name], (model, label)) else cell
+                 for name, cell in zip(head, next(lines), strict=True)]
+        rows.append({"cells": cells, "loses": row["accuracy"]["value"] < reference - POINT})
+  return {"title": title, "head": head, "rows": rows}
+
+
+def _seeds(results: evaluation.Results) -> dict[str, Any]:
+  """Returns means over seeds with their standard errors, and Cohen's d against the first model."""
+  shown = {key: metric for key, metric in evaluation.METRICS.items() if metric.is_main}
+  rows = []
+  for set_name, effects in results.effects.items():
+    for name, found in effects.items():
+      cells = [set_name, name]
+      for key, metric in shown.items():
+        digits, cell = 2 if metric.scale == 100 else 4, found[key]
+        effect = f", d = {cell['cohens_d']:.1f}" if "cohens_d" in cell else ""
+        cells.append(f"{metric.scale * cell['mean']:.{digits}f} ± {metric.scale * cell['sem']:.{digits}f}{effect}")
+      rows.append({"cells": cells, "loses": False})
+  return {"title": "Over seeds: mean ± standard error, Cohen's d against the first model",
+          "head": ["evaluated on", "row", *(metric.heading for metric in shown.values())], "rows": rows}
+
+
+def _conventions(results: evaluation.Results) -> dict[str, Any]:
+  """Returns the calibration errors as other tools compute them."""
+  found = next(iter(results.stability.values()), {})
+  names = list(next(iter(found.values()), {}))
+  rows = [{"cells": [name, min(errors, key=errors.get), *(f"{100 * errors[row]:.2f}" for row in names)], "loses": False}
+          for name, errors in found.items()]
+  return {"title": f"Calibration error in %, by the conventions of other tools ({FLOORED.upper()} as each computes it)",
+          "head": ["convention", "lowest", *names], "rows": rows}
+
+
+def _detection(results: evaluation.Results) -> dict[str, Any]:
+  """Returns how well confidence scores detect out-of-distribution sets."""
+  rows, keys = [], ("auroc", "fpr_at_95_tpr", "auroc_outside", "fpr_at_95_tpr_outside")
+  for set_name, models in results.detection.items():
+    for model, table in models.items():
+      for label, scores in table.items():
+        rows += [{"cells": [set_name, model, label, score, *(format_cell(found[key], 100) for key in keys)],
+                  "loses": False} for score, found in scores.items()]
+  return {"title": "Detection of out-of-distribution sets",
+          "head": ["set", "trained with", "calibrated by", "score", "AUROC %", "FPR95 %", "AUROC %, outside positive",
+                   "FPR95 %, outside positive"], "rows": rows}

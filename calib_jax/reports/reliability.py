@@ -1,77 +1,129 @@
-"""Draws reliability diagrams: accuracy against confidence by bin, with the gaps and a histogram of confidences."""
+"""Reliability diagrams: accuracy against confidence by bin, with intervals, a smooth curve and a histogram."""
 
-from collections.abc import Mapping, Sequence
-import functools
 import io
-import pathlib
-from typing import BinaryIO, NamedTuple
 
 import jax
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import matplotlib.image
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 import numpy as np
 
 from calib_jax import metrics
 from calib_jax.evaluation import Predictions
+from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, legend_below, new_axes, plain, styled
 
-ACCURACY, OVER, UNDER, INK = "#3b6ea5", "#d1495b", "#e9a23b", "#333333"
-
-
-class Panel(NamedTuple):
-  """One diagram.
-
-  Attributes:
-    title: the title above it.
-    confidence: ``[N]``, the probability of the predicted class.
-    correct: ``[N]``, whether the prediction is correct.
-    error: the ECE to print on it, ``{"estimate", "low", "high"}``.
-  """
-
-  title: str
-  confidence: np.ndarray
-  correct: np.ndarray
-  error: Mapping[str, float]
+FEW = 5  # Bins with fewer examples are hollow, because their accuracy says little.
+TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
+CELLS = 1000  # Equal cells of [0, 1] whose sums the smooth curve is made of.
 
 
-def panel(title: str, predictions: Sequence[Predictions], error: Mapping[str, float]) -> Panel:
-  """Returns one diagram for the predictions of all seeds together.
+@styled
+def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, correct: np.ndarray | None = None, *,
+                        num_bins: int = 15, log_odds: bool = False, axes: Axes | None = None) -> Axes:
+  """Draws accuracy against confidence by bin, with 95% intervals, and a smooth curve with its 95% band.
+
+  A bin's point is at its mean confidence and accuracy, with Wilson's interval. It is hollow if the bin has fewer than
+  five examples. The curve is a kernel mean of ``correct``.
 
   Args:
-    title: the title above the diagram.
-    predictions: the predictions, one element a seed.
-    error: the ECE to print on it, ``{"estimate", "low", "high"}``.
-  Returns: the panel.
+    confidence: floats ``[N]``, or a ``CalibrationHistogram``, which has 15 bins.
+    correct: bools ``[N]``; None with a histogram.
+    num_bins: the number of equal-width bins.
+    log_odds: whether to draw on axes of log-odds, with equal-mass bins, for confidences of which most are near 1.
+    axes: where to draw; None for a new figure.
+  Returns: the axes.
+
+  >>> axes = reliability_diagram(np.array([0.6, 0.7, 0.9, 0.8]), np.array([True, False, True, True]))
+  >>> axes.get_xlabel()
+  'confidence'
   """
-  top = [metrics.top_label(jax.nn.softmax(part.logits), part.labels) for part in predictions]
-  return Panel(title, *(np.concatenate(parts) for parts in zip(*top, strict=True)), error)
+  axes = new_axes() if axes is None else axes
+  counts, means, accuracy = _bins(confidence, correct, num_bins, log_odds)
+  used = counts > 0
+  counts, means, accuracy = counts[used], means[used], accuracy[used]
+  low, high = _wilson(accuracy, counts)
+  if log_odds:  # An accuracy of 1 is at infinity, so that points stay half an example away from it.
+    edge = 0.5 / counts
+    accuracy, means = np.clip(accuracy, edge, 1 - edge), np.clip(means, 1e-7, 1 - 1e-7)
+    low, high = np.clip(low, edge, 1 - edge), np.clip(high, edge, 1 - edge / 10)
+  full = counts >= FEW
+  axes.plot([0, 1] if not log_odds else _grid(), [0, 1] if not log_odds else _grid(), "--", color=INK, linewidth=0.8,
+            label="perfect calibration")
+  if not log_odds:
+    x, y, error = _smooth(confidence, correct)
+    axes.fill_between(x, np.clip(y - error, 0, 1), np.clip(y + error, 0, 1), color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(x, y, color=COLOURS[0], linewidth=1.2, label="smooth curve, 95% band")
+  spread = np.maximum([accuracy - low, high - accuracy], 0)
+  axes.errorbar(means, accuracy, spread, fmt="none", ecolor=COLOURS[1], elinewidth=0.9, capsize=1.5)
+  for chosen, face, label in ((full, COLOURS[1], "bin, 95% interval"), (~full, "white", f"bin of fewer than {FEW}")):
+    if chosen.any():  # An empty line that is not clipped would count as a point in the figure's corner.
+      axes.plot(means[chosen], accuracy[chosen], "o", color=COLOURS[1], markersize=4, markerfacecolor=face,
+                clip_on=False, zorder=3, label=label)
+  if log_odds:
+    for axis, values in (("x", means), ("y", np.concatenate([low, high, means]))):
+      limits = 0.7 * values.min(), 1 - 0.7 * (1 - values.max())
+      shown = [tick for tick in TICKS if limits[0] <= tick <= limits[1]]
+      axes.set(**{f"{axis}scale": "logit", f"{axis}lim": limits})
+      axes.set(**{f"{axis}ticks": shown, f"{axis}ticklabels": [f"{tick:g}" for tick in shown]})
+    axes.tick_params("x", rotation=45)
+    axes.minorticks_off()
+  else:
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+  axes.set(xlabel="confidence", ylabel="accuracy")
+  return axes
 
 
-def draw(panels: Sequence[Sequence[Panel]], path: pathlib.Path | BinaryIO, *, num_bins: int = 15) -> None:
-  """Draws a grid of reliability diagrams, each above its histogram of confidences, and writes it as a PNG.
+@styled
+def confidence_histogram(confidence: np.ndarray | metrics.CalibrationHistogram, *, num_bins: int = 15,
+                         axes: Axes | None = None) -> Axes:
+  """Draws a histogram of confidences, on a logarithmic axis if more than half of them are in one bin.
 
   Args:
-    panels: the rows of the grid.
-    path: the file to write.
+    confidence: floats ``[N]``, or a ``CalibrationHistogram``, which has 15 bins.
+    num_bins: the number of equal-width bins.
+    axes: where to draw; None for a new figure.
+  Returns: the axes.
+  """
+  axes = new_axes(height=WIDTH / 3) if axes is None else axes
+  counts = _bins(confidence, None if _is_histogram(confidence) else np.zeros(len(confidence), bool), num_bins, False)[0]
+  edges = np.linspace(0, 1, len(counts) + 1)
+  axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=PALE, edgecolor="white", linewidth=0.6)
+  is_steep = counts.max() > counts.sum() / 2
+  if is_steep:
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.5)
+  axes.set(xlim=(0, 1), xlabel="confidence", ylabel="examples (log)" if is_steep else "examples")
+  return axes
+
+
+@styled
+def reliability_grid(panels: dict[str, tuple[np.ndarray, np.ndarray]], *, num_bins: int = 15, log_odds: bool = False
+                     ) -> Figure:
+  """Draws several reliability diagrams side by side, at most three in a row, each above its histogram.
+
+  Args:
+    panels: ``(confidence [N], correct [N])`` by title.
     num_bins: the number of bins.
+    log_odds: whether to draw on axes of log-odds, without histograms.
+  Returns: the figure.
   """
-  rows, columns = len(panels), len(panels[0])
-  style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": INK,
-           "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK}
-  with matplotlib.rc_context(style):
-    figure = Figure(figsize=(3.4 * columns, 4.4 * rows), layout="constrained")
-    grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[3.4, 1] * rows)
-    for i, row in enumerate(panels):
-      for j, panel in enumerate(row):
-        _diagram(grid[2 * i, j], panel, num_bins, legend=i == 0 and j == 0)
-        _histogram(grid[2 * i + 1, j], panel, num_bins)
-        if j == 0:
-          grid[2 * i, j].set_ylabel("accuracy")
-          grid[2 * i + 1, j].set_ylabel("predictions")
-    figure.savefig(path, dpi=160)
+  columns = 2 if len(panels) == 4 else min(len(panels), 3)
+  rows = -(-len(panels) // columns)
+  each = 1 if log_odds else 2
+  figure = Figure(figsize=(max(2.5 * columns, WIDTH), (2.6 if log_odds else 3.5) * rows + 0.5), layout="constrained")
+  grid = figure.subplots(each * rows, columns, squeeze=False, height_ratios=([1] if log_odds else [3.2, 1]) * rows)
+  for i, (title, (confidence, correct)) in enumerate(panels.items()):
+    axes = grid[each * (i // columns), i % columns]
+    reliability_diagram(confidence, correct, num_bins=num_bins, log_odds=log_odds, axes=axes)
+    axes.set_title(plain(title))
+    if not log_odds:
+      axes.set_xlabel("")
+      confidence_histogram(confidence, num_bins=num_bins, axes=grid[2 * (i // columns) + 1, i % columns])
+  for i in range(len(panels), rows * columns):
+    for row in range(each):
+      grid[each * (i // columns) + row, i % columns].set_visible(False)
+  legend_below(figure, max((axes for axes in grid.flat), key=lambda axes: len(axes.get_legend_handles_labels()[0])))
+  return figure
 
 
 def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.ndarray:
@@ -83,52 +135,60 @@ def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.n
     num_bins: the number of bins.
   Returns: ``[H, W, 4]`` in [0, 1].
   """
-  probs = jax.nn.softmax(predictions.logits)
-  error = metrics.bootstrap(functools.partial(metrics.expected_calibration_error, num_bins=num_bins), probs,
-                            predictions.labels, key=jax.random.key(0), num_resamples=200, method="bias_corrected")
-  error = dict(zip(("estimate", "low", "high"), map(float, error), strict=True))
+  confidence, correct = metrics.top_label(jax.nn.softmax(predictions.logits), predictions.labels)
+  figure = reliability_grid({title: (np.asarray(confidence), np.asarray(correct))}, num_bins=num_bins)
   file = io.BytesIO()
-  draw([[panel(title, [predictions], error)]], file, num_bins=num_bins)
+  figure.savefig(file, dpi=160)
   file.seek(0)
   return matplotlib.image.imread(file)
 
 
-def _diagram(axes: Axes, panel: Panel, num_bins: int, *, legend: bool) -> None:
-  bins = jax.tree.map(np.asarray, metrics.reliability(panel.confidence, panel.correct, num_bins=num_bins))
-  used = bins.counts > 0
-  middle, width = (bins.edges[:-1] + bins.edges[1:])[used] / 2, np.diff(bins.edges)[used]
-  accuracy, confidence = bins.accuracy[used], bins.mean_confidence[used]
-  low, high = np.minimum(accuracy, confidence), np.maximum(accuracy, confidence)
-  # Bins with less than 1% of the predictions are drawn paler, because their accuracy is uncertain.
-  weight = np.clip(bins.counts[used] / (0.01 * bins.counts.sum()), 0.3, 1.0)
-  for x, w, a, c, lo, hi, alpha in zip(middle, width, accuracy, confidence, low, high, weight, strict=True):
-    gap = OVER if c > a else UNDER
-    axes.bar(x, lo, w, color=ACCURACY, alpha=0.75 * alpha, edgecolor="white", linewidth=0.8)
-    axes.bar(x, hi - lo, w, bottom=lo, color=gap, alpha=0.45 * alpha, edgecolor="white", linewidth=0.8, hatch="///")
-    axes.hlines(a, x - w / 2, x + w / 2, color=ACCURACY, linewidth=2, alpha=alpha)
-  axes.plot(confidence, confidence, "_", color=INK, markersize=8, markeredgewidth=1.4)
-  axes.plot([0, 1], [0, 1], "--", color=INK, linewidth=0.9, alpha=0.7)
-  axes.set(xlim=(0, 1), ylim=(0, 1), title=panel.title)
-  axes.tick_params(labelbottom=False)
-  estimate, lower, upper = (100 * panel.error[key] for key in ("estimate", "low", "high"))
-  axes.text(0.97, 0.05, f"ECE {estimate:.2f}%\n95% [{lower:.2f}, {upper:.2f}]", ha="right", va="bottom",
-            bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#bbbbbb", "alpha": 0.92})
-  if legend:
-    handles = [Line2D([], [], color=ACCURACY, linewidth=2, label="accuracy"),
-               Line2D([], [], color=INK, marker="_", linestyle="", markersize=8, label="mean confidence"),
-               Patch(facecolor=OVER, alpha=0.45, hatch="///", edgecolor="white", label="gap: overconfident"),
-               Patch(facecolor=UNDER, alpha=0.45, hatch="///", edgecolor="white", label="gap: underconfident"),
-               Patch(facecolor=ACCURACY, alpha=0.25, label="pale: few predictions")]
-    axes.legend(handles=handles, loc="upper left", frameon=False, fontsize=7.5, handlelength=1.4)
+def _is_histogram(confidence) -> bool:
+  return isinstance(confidence, metrics.CalibrationHistogram)
 
 
-def _histogram(axes: Axes, panel: Panel, num_bins: int) -> None:
-  counts, edges = np.histogram(panel.confidence, bins=num_bins, range=(0, 1))
-  axes.bar((edges[:-1] + edges[1:]) / 2, counts, np.diff(edges), color="#9aa5b1", edgecolor="white", linewidth=0.8)
-  mean, accuracy = float(np.mean(panel.confidence)), float(np.mean(panel.correct))
-  axes.axvline(mean, color=INK, linewidth=1.2)
-  axes.axvline(accuracy, color=ACCURACY, linewidth=1.2, linestyle="--")
-  axes.text(0.03, 0.92, f"mean confidence {100 * mean:.1f}% (line)\naccuracy {100 * accuracy:.1f}% (dashed)",
-            transform=axes.transAxes, va="top", fontsize=7.5)
-  axes.set(xlim=(0, 1), xlabel="confidence")
-  axes.margins(y=0.1)
+def _bins(confidence, correct, num_bins: int, equal_mass: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns counts, mean confidences and accuracies of bins; 0 where a bin is empty."""
+  if _is_histogram(confidence):
+    counts = np.asarray(confidence.bin_counts, np.float64)
+    sums = np.asarray(confidence.bin_confidence, np.float64) + np.asarray(confidence.bin_remainder)
+    return counts, sums / np.maximum(counts, 1), np.asarray(confidence.bin_correct) / np.maximum(counts, 1)
+  found = metrics.reliability(np.asarray(confidence, np.float32), np.asarray(correct), num_bins=num_bins,
+                              binning="equal_mass" if equal_mass else "equal_width")
+  return tuple(np.nan_to_num(np.asarray(x, np.float64)) for x in (found.counts, found.mean_confidence, found.accuracy))
+
+
+def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
+  """Returns Wilson's interval of a share of ``count`` examples."""
+  middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+  margin = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+  return middle - margin, middle + margin
+
+
+def _grid() -> np.ndarray:
+  return 1 / (1 + np.exp(-np.linspace(-8, 12, 200)))
+
+
+def _smooth(confidence, correct) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns a kernel mean of ``correct`` where there are confidences: places, values and half-widths of a 95% band."""
+  if _is_histogram(confidence):
+    counts, means, accuracy = _bins(confidence, None, 15, False)
+    cells, num_correct, place = counts, counts * accuracy, means
+  else:
+    index = np.minimum((np.asarray(confidence) * CELLS).astype(int), CELLS - 1)
+    cells = np.bincount(index, minlength=CELLS).astype(float)
+    num_correct = np.bincount(index, np.asarray(correct, float), CELLS)
+    place = (np.arange(CELLS) + 0.5) / CELLS
+  used = cells > 0
+  cells, num_correct, place = cells[used], num_correct[used], place[used]
+  total = cells.sum()
+  mean = (cells * place).sum() / total
+  deviation = np.sqrt((cells * (place - mean) ** 2).sum() / total)
+  width = max(1.06 * deviation * total**-0.2, 0.02)
+  x = np.linspace(place.min(), place.max(), 200) if len(place) > 1 else place
+  kernel = np.exp(-(((x[:, None] - place) / width) ** 2) / 2) * cells
+  weight = kernel.sum(1)
+  y = (kernel * (num_correct / cells)).sum(1) / weight
+  # The variance of a weighted mean of coins: the sum of the squared weights of examples times y (1 - y).
+  squares = (kernel**2 / cells).sum(1) / weight**2
+  return x, y, 1.96 * np.sqrt(np.maximum(y * (1 - y), 1e-4) * squares)

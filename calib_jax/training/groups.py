@@ -1,5 +1,6 @@
 """A group is the seeds that train together; it has checkpoints and the shape of its data on disk."""
 
+from collections.abc import Iterable
 import json
 import pathlib
 import re
@@ -11,6 +12,7 @@ import numpy as np
 from calib_jax import data
 from calib_jax.errors import UserError
 from calib_jax.files import write_text
+from calib_jax.training import processes
 from calib_jax.training.checkpoints import newest
 
 
@@ -101,26 +103,32 @@ def groups_on_disk(folder: pathlib.Path) -> list[Group]:
   return groups
 
 
-def groups_to_train(folder: pathlib.Path, missing: list[int], together: bool) -> list[Group]:
-  """Divides the seeds that are not trained yet into groups.
+def groups_to_train(folder: pathlib.Path, seeds: Iterable[int], missing: list[int], together: bool) -> list[Group]:
+  """Divides the seeds whose predictions are missing into groups.
 
-  Seeds that an earlier command began to train stay in the group that they began in.
+  Seeds that an earlier command began to train stay in the group that they began in. So do seeds that trained with
+  others whose predictions are there, because a model predicts the same bits only together with the others of its group.
 
   Args:
-    folder: the run's directory.
-    missing: the seeds to train.
+    folder: the run's directory, which only the first process reads.
+    seeds: all seeds of the run.
+    missing: those whose predictions are missing.
     together: whether the other consecutive seeds share a group, or each seed gets its own.
-  Returns: the groups, ordered by seed.
+  Returns: the groups, ordered by seed; the same in every process.
   """
-  groups = [group for group in groups_on_disk(folder) if set(group.seeds) <= set(missing)]
-  left = sorted(set(missing) - {seed for group in groups for seed in group.seeds})
+  done, bounds = set(seeds) - set(missing), {}  # The first and last seed of each seed's group.
+  for group in groups_on_disk(folder) if processes.is_first() else ():
+    began = set(group.seeds)
+    if began & set(missing) and not began & bounds.keys() and (began <= set(missing) or began & done):
+      bounds |= dict.fromkeys(group.seeds, (group.seeds[0], group.seeds[-1]))
   runs: list[list[int]] = []
-  for seed in left:
+  for seed in sorted(set(missing) - bounds.keys()):
     if together and runs and seed == runs[-1][-1] + 1:
       runs[-1].append(seed)
     else:
       runs.append([seed])
-  for seeds in runs:
-    name = f"seed{seeds[0]}" if len(seeds) == 1 else f"seeds{seeds[0]}-{seeds[-1]}"
-    groups.append(Group(tuple(seeds), folder / "checkpoints" / name))
-  return sorted(groups)
+  bounds |= {seed: (run[0], run[-1]) for run in runs for seed in run}
+  agreed = processes.of_first(np.array([bounds[seed] for seed in missing], np.int32).reshape(-1, 2))
+  return [Group(tuple(range(first, last + 1)),
+                folder / "checkpoints" / (f"seed{first}" if first == last else f"seeds{first}-{last}"))
+          for first, last in sorted({(int(first), int(last)) for first, last in agreed})]

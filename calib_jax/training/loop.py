@@ -16,6 +16,7 @@ from calib_jax import data, metrics
 from calib_jax.training import program as programs
 from calib_jax.training import selection, stages, steps
 from calib_jax.training.checkpoints import Checkpoints
+from calib_jax.training.mapping import AXIS
 from calib_jax.training.metric_log import MetricLog
 from calib_jax.training.progress import Progress
 from calib_jax.training.reporting import Measured, Reporter
@@ -99,7 +100,7 @@ class Layout(NamedTuple):
 
     A training step leaves its state there too; with any other placement the second step would compile again.
     """
-    sharding = NamedSharding(Mesh(np.array(self.mesh), (steps.AXIS,)), PartitionSpec())
+    sharding = NamedSharding(Mesh(np.array(self.mesh), (AXIS,)), PartitionSpec())
     if sharding.is_fully_addressable:
       return jax.device_put(tree, sharding)
 
@@ -249,8 +250,8 @@ class Loop:
       if "best" in tree and (step == stage.last_step or epoch > training.select_after_epochs):
         tree["best"] = selection.update(tree["best"], state, measured.get("refined_nll", loss), self.patience)
     if stage.update_methods and epoch is not None:
-      method_state = stage.update_methods(state.method_state, epoch, predictions)
-      tree["state"] = state._replace(method_state=self.layout.everywhere(method_state))
+      updated = self.layout.everywhere(stage.update_methods(state.method_state, epoch, predictions))
+      tree["state"] = steps.with_methods(state, *updated)
     return tree
 
   def _stop(self, step: int, number: int) -> None:

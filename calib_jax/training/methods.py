@@ -19,12 +19,14 @@ class Method(NamedTuple):
   Attributes:
     init: returns the state, a NamedTuple of arrays whose fields are keyword arguments of the loss that reads it.
     on_step: ``(state, logits, labels, *, where, axis_name) -> state``, called in every training step after the loss;
-      None if steps do not change the state.
+      the method of a head gets the head's output instead of logits. None if steps do not change the state.
     on_epoch: ``(state, epoch, logits, labels) -> state``, called after every epoch of a stage, which are counted from
       1, with the logits and labels of the split ``reads``, or None for both; None if epochs do not change the state.
     reads: the split that ``on_epoch`` reads, "validation" or "train", which is then predicted after every epoch; empty
       for none.
     report: a function from a state to scalars that are logged with every step; None for none.
+    published: a function from the state of a head to batch statistics of the head, by name, which change with it after
+      every epoch, because predictions need them; None for none.
     caution: a sentence that a run with this method says before it trains; empty for none.
   """
 
@@ -33,6 +35,7 @@ class Method(NamedTuple):
   on_epoch: Callable[..., Any] | None = None
   reads: str = ""
   report: Callable[[Any], dict[str, jax.Array]] | None = None
+  published: Callable[[Any], dict[str, jax.Array]] | None = None
   caution: str = ""
 
 
@@ -143,8 +146,78 @@ def adaptive_masks(head: models.Head, num_epochs: float) -> Method:
     return MaskState(keep, state.epoch + 1, zero, zero, zero)
 
   return Method(init, on_step if head.measured == "steps" else None, on_epoch,
-                reads="train" if head.adaptive and head.measured == "train" else "",
+                reads=head.measured if head.adaptive and head.measured != "steps" else "",
                 report=lambda state: {"keep": state.keep})
+
+
+class BalanceState(NamedTuple):
+  """The state of the head ``simplex_etf``.
+
+  Attributes:
+    share: λ, the share of the linear classifier.
+    confidence: ``[SHARES]``, the sum of the confidences of this epoch's examples at λ = 0, …, 1.
+    correct: the number of this epoch's examples whose top class is their label, at the present λ.
+    count: the number of this epoch's examples.
+  """
+
+  share: jax.Array
+  confidence: jax.Array
+  correct: jax.Array
+  count: jax.Array
+
+
+SHARES = 129  # Between two shares the mean confidence is interpolated, which costs less than 1e-4 of λ.
+
+
+@register(HEAD_METHODS, "simplex_etf")
+def balance(head: models.Head, num_epochs: float) -> Method:
+  """Returns the method of BalCAL (Ni et al. 2025), which sets λ by the confidence and accuracy of an epoch's steps.
+
+  After each epoch λ is found by bisection, to 1e-4, where the mean confidence of λ·linear + (1 - λ)·ETF is δ times the
+  accuracy. It is 1 if the linear classifier is no more confident than that. The confidences are those of all examples
+  as they trained, at evenly spaced λ, so that no logits need be kept.
+
+  Args:
+    head: the head, whose fields explain the options.
+    num_epochs: the number of epochs of the stage, which does not matter.
+  Returns: the method.
+  """
+  del num_epochs
+  shares, zero = jnp.linspace(0, 1, SHARES), jnp.zeros(())
+
+  def init():
+    return BalanceState(jnp.asarray(head.share, jnp.float32), jnp.zeros(SHARES), zero, zero)
+
+  def on_step(state, output, labels, *, where, axis_name):
+    labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels
+    correct = (jnp.argmax(head.combined(output, state), -1) == labels) & where
+
+    def confidence(share):
+      top = jnp.max(jax.nn.softmax(head.combined(output, state._replace(share=share))), -1)
+      return jnp.sum(jnp.where(where, top, 0))
+
+    sums = (jax.lax.map(confidence, shares, batch_size=16), jnp.sum(correct, dtype=jnp.float32),
+            jnp.sum(where, dtype=jnp.float32))
+    return state._replace(**{name: getattr(state, name) + x for name, x in
+                             zip(state._fields[1:], jax.lax.psum(sums, axis_name), strict=True)})
+
+  def on_epoch(state, epoch, logits, labels):
+    del epoch, logits, labels
+    count = jnp.maximum(state.count, 1)
+    mean, wanted = state.confidence / count, head.target * state.correct / count
+
+    def halve(_, bounds):
+      low, high = bounds
+      middle = (low + high) / 2
+      over = jnp.interp(middle, shares, mean) > wanted
+      return jnp.where(over, low, middle), jnp.where(over, middle, high)
+
+    halvings = math.ceil(math.log2(1e4))
+    low, high = jax.lax.fori_loop(0, halvings, halve, (zero, zero + 1))
+    return BalanceState(jnp.where(mean[-1] <= wanted, 1, (low + high) / 2), jnp.zeros(SHARES), zero, zero)
+
+  return Method(init, on_step, on_epoch, report=lambda state: {"share": state.share},
+                published=lambda state: {"share": state.share})
 
 
 def of_head(name: str, head: models.Head, num_epochs: float) -> dict[str, Method]:

@@ -14,6 +14,7 @@ from calib_jax.errors import UserError
 LOST = ("another process of this run ended or cannot be reached: start all of them again with the same command, and "
         "the run continues from its last checkpoint.")
 _connected: tuple | None = None  # The arguments with which this process has connected.
+_child: subprocess.Popen | None = None  # What ``_herald`` started.
 _SILENCE = 30  # Seconds without a heartbeat after which JAX treats a process as dead.
 
 
@@ -54,6 +55,7 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
   finally:
     if pod is not None:
       os.environ["KUBERNETES_SERVICE_HOST"] = pod
+  _check_devices()
   if len({len([d for d in jax.devices() if d.process_index == i]) for i in range(jax.process_count())}) > 1:
     raise UserError("all processes of a run must have the same number of devices: this one has "
                     f"{jax.local_device_count()} of {jax.device_count()} devices on {jax.process_count()} processes.")
@@ -62,15 +64,39 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
     _herald()
 
 
+def _check_devices() -> None:
+  """Raises a UserError if JAX has no device of the kind that JAX_PLATFORMS asks for."""
+  try:
+    jax.devices()
+  except (RuntimeError, AssertionError) as error:  # JAX asserts that it finds the platform cuda.
+    asked = os.environ.get("JAX_PLATFORMS", "")
+    extra = {"cuda": "jax[cuda13]", "gpu": "jax[cuda13]", "tpu": "jax[tpu]"}.get(asked.split(",")[0])
+    install = f"pip install '{extra}=={jax.__version__}', or " if extra else ""
+    raise UserError(f"JAX finds no device for JAX_PLATFORMS={asked}: {install}unset JAX_PLATFORMS, which takes what "
+                    "there is.") from error
+
+
 def _herald() -> None:
   """Starts a small process that prints ``LOST`` if this process is killed.
 
   JAX aborts a process whose peers are dead without giving Python a chance to print a message.
   """
+  global _child
   script = "import sys; sys.stdin.read() or print('error: ' + sys.argv[1], file=sys.stderr)"
-  child = subprocess.Popen([sys.executable, "-S", "-c", script, LOST], stdin=subprocess.PIPE, text=True,
-                           start_new_session=True)
-  atexit.register(lambda: child.communicate("ended"))
+  _child = subprocess.Popen([sys.executable, "-S", "-c", script, LOST], stdin=subprocess.PIPE, text=True,
+                            start_new_session=True)
+  atexit.register(_child.communicate, "ended")
+
+
+def leave(code: int) -> None:
+  """Ends this process at once if its run has others: a normal exit would wait minutes for them, and they for this one.
+
+  Args:
+    code: the exit code.
+  """
+  if _child is not None:
+    _child.communicate("ended")
+    os._exit(code)
 
 
 def is_first() -> bool:
@@ -80,4 +106,9 @@ def is_first() -> bool:
 
 def agreed(value: bool) -> bool:
   """Returns the first process's ``value`` in every process."""
-  return bool(multihost_utils.broadcast_one_to_all(np.bool_(value))) if jax.process_count() > 1 else value
+  return bool(of_first(np.bool_(value)))
+
+
+def of_first(array: np.ndarray) -> np.ndarray:
+  """Returns the first process's array, whose shape and dtype are the same everywhere, in every process."""
+  return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array

@@ -12,8 +12,9 @@ import optax
 
 from calib_jax import data, losses, models
 from calib_jax.errors import UserError
-from calib_jax.training import methods, objectives, optimizers, selection, stages, steps
+from calib_jax.training import gradients, methods, objectives, optimizers, selection, stages, steps
 from calib_jax.training.groups import Shape, shape_of
+from calib_jax.training.mapping import AXIS, mapped
 from calib_jax.training.schedules import SCHEDULES
 
 
@@ -29,7 +30,8 @@ class StageProgram(NamedTuple):
   predict_step: Callable
   init: Callable[[jax.Array], steps.TrainState]  # Maps the seeds' keys to a new state.
   start: Callable[[steps.TrainState | None, jax.Array], steps.TrainState]  # Maps the state so far and the seeds' keys.
-  # ``(method_state, epoch, {split: (logits, labels)})`` after each epoch; None if not needed.
+  # ``(method_state, epoch, {split: (logits, labels)}) -> (method_state, batch statistics of the head that change)``
+  # after each epoch; None if not needed.
   update_methods: Callable | None
   read_splits: frozenset[str]  # The splits that ``update_methods`` reads.
 
@@ -127,33 +129,34 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
   decays = decayed(stage.optimizer.decay_norms_and_biases)
   optimizer = optimizers.of_section(stage.optimizer, total, per_epoch, decays, stage.trainable)
   model = classifier(config, stage.head or config.head, shape.num_classes)
-  normalize = normalizer(shape)
   states = states | methods.of_head((stage.head or config.head).name, model.head, total / per_epoch)
   in_steps = {name: method for name, method in states.items() if method.on_step}
   after_epochs = {name: method for name, method in states.items() if method.on_epoch}
   reporting = {name: method for name, method in states.items() if method.report}
 
-  def after_step(method_state, logits, labels, **options):
-    return {name: in_steps[name].on_step(state, logits, labels, **options) if name in in_steps else state
-            for name, state in method_state.items()}
+  def after_step(method_state, logits, labels, *, output, **options):
+    return {name: in_steps[name].on_step(state, output if name == "head" else logits, labels, **options)
+            if name in in_steps else state for name, state in method_state.items()}
 
   def after_epoch(method_state, epoch, predictions):
-    return {name: after_epochs[name].on_epoch(state, epoch, *predictions.get(after_epochs[name].reads, (None, None)))
-            if name in after_epochs else state for name, state in method_state.items()}
+    new = {name: after_epochs[name].on_epoch(state, epoch, *predictions.get(after_epochs[name].reads, (None, None)))
+           if name in after_epochs else state for name, state in method_state.items()}
+    publish = "head" in states and states["head"].published
+    return new, publish(new["head"]) if publish else {}
 
   def report(method_state):
     return {key: value for name in reporting for key, value in reporting[name].report(method_state[name]).items()}
 
-  train_steps = [steps.mapped(
-    steps.train_step, devices, len(seeds), parallel=config.training.parallel, donate=True, model=model,
-    optimizer=optimizer, l2=stage.optimizer.l2, decays=decays,
+  objective = gradients.Objective(
+    model, loss_fn=None, loss_axis=AXIS if config.loss.scope == "global" else None,
     augment=data.build_augmentation(num_classes=shape.num_classes, **(stage.augmentation or config.augmentation)),
-    normalize=normalize,
-    loss_axis=steps.AXIS if config.loss.scope == "global" else None, accumulation=config.training.accumulation_steps,
-    sums=config.loss.reduction == "sum", trainable=stage.trainable,
-    update_methods=after_step if in_steps else None, report_methods=report if reporting else None,
-    loss_fn=phase.loss_fn, rate=phase.rate, freeze_batch_stats=phase.freeze_batch_stats,
-    frozen_from=stage.frozen_from, freeze_stats_too=stage.freeze_stats_too, first_step=first_step, num_steps=total)
+    normalize=normalizer(shape), l2=stage.optimizer.l2, decays=decays, sums=config.loss.reduction == "sum",
+    trainable=stage.trainable, update_methods=after_step if in_steps else None)
+  peeling = stage.frozen_from and steps.Peeling(stage.frozen_from, stage.freeze_stats_too, first_step, total)
+  train_steps = [mapped(
+    steps.train_step, devices, len(seeds), parallel=config.training.parallel, donate=True, optimizer=optimizer,
+    objective=objective._replace(loss_fn=phase.loss_fn, freeze_batch_stats=phase.freeze_batch_stats), rate=phase.rate,
+    accumulation=config.training.accumulation_steps, peeling=peeling, report_methods=report if reporting else None)
                  for phase in stage.phases]
 
   def initial(key):
@@ -196,7 +199,7 @@ def classifier(config: ConfigDict, head: ConfigDict, num_classes: int) -> models
     num_classes: the number of classes.
   Returns: the model, whose batch statistics are shared over the axis of the devices.
   """
-  return models.get(num_classes=num_classes, head=head, axis_name=steps.AXIS, **config.model)
+  return models.get(num_classes=num_classes, head=head, axis_name=AXIS, **config.model)
 
 
 def normalizer(shape: Shape) -> Callable:
@@ -217,7 +220,7 @@ def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: S
     parallel: how the step is mapped over devices, as in a config.
   Returns: the function ``(variables, batch) -> predictions`` that ``predict`` takes.
   """
-  return steps.mapped(steps.predict_step, devices, num_seeds, parallel=parallel, model=model,
+  return mapped(steps.predict_step, devices, num_seeds, parallel=parallel, model=model,
                       normalize=normalizer(shape), features=features)
 
 

@@ -1,6 +1,10 @@
 """What every calibrator keeps to: at the edges, masked, compiled, mapped, and on disk."""
 
+import json
+import pickle
+
 import jax
+from jax import export
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
@@ -16,6 +20,7 @@ CASES = {
   "focal_calibration": {"gamma": -0.5}, "focal_temperature_scaling": {"search": "line"},
   "meta_calibration": {"target": 0.1}, "isotonic": {}, "histogram_binning": {}, "platt": {},
   "classwise_loss_scaling": {},
+  "structured_vector_scaling": {}, "structured_matrix_scaling": {}, "beta_calibration": {},
 }
 VARIANTS = {
   **{name: (name, options) for name, options in CASES.items()},
@@ -23,7 +28,9 @@ VARIANTS = {
   "TS by binned error": ("temperature_scaling", {"objective": "ece"}),
   "focal gradient": ("focal_temperature_scaling", {"search": "gradient", "objective": "nll"}),
   "metaacc": ("meta_calibration", {"constraint": "accuracy", "target": 0.9}),
-  **{f"top {name}": (name, {"top_label": True}) for name in ("isotonic", "histogram_binning", "platt")},
+  **{f"top {name}": (name, {"top_label": True})
+     for name in ("isotonic", "histogram_binning", "platt", "beta_calibration")},
+  "equal widths": ("histogram_binning", {"binning": "equal_width"}),
   **{f"classwise {base}": ("classwise_loss_scaling", {"base": base})  # The fourth base is in test_methods.
      for base in ("ensemble_temperature_scaling", "class_temperature_scaling")},
 }
@@ -33,7 +40,7 @@ KEEP_ACCURACY = ("temperature_scaling", "ensemble_temperature_scaling", "paramet
 ON_HOST = ("meta_calibration", "metaacc", "isotonic", "top isotonic")
 # Their fits compile longest, or repeat the search of another variant.
 LATER = ("focal gradient", "classwise ensemble_temperature_scaling", "classwise class_temperature_scaling", "top platt",
-         "TS by soft-binned error")
+         "TS by soft-binned error", "structured_vector_scaling", "top beta_calibration", "equal widths")
 
 
 @pytest.fixture(scope="module", params=[
@@ -46,6 +53,11 @@ def variant(request):
 def _made(variant):
   name, options = VARIANTS[variant]
   return made(name, **options)
+
+
+def _made_by_name(variant):
+  name, options = VARIANTS[variant]
+  return calibrators.get(name, **options)
 
 
 def _looseness(variant):
@@ -118,7 +130,8 @@ def test_only_rows_that_count_are_fitted(variant):
   other = calibrator.fit(np.where(kept[:, None], logits, np.nan), np.where(kept, labels, 0), where=kept)
   for a, b in zip(jax.tree.leaves(masked), jax.tree.leaves(other), strict=True):
     np.testing.assert_array_equal(a, b)
-  if "meta" in variant or "parameterized" in variant:  # A random split of the rows, and local optima: sliced below.
+  # A random split of the rows, and local optima, are sliced below; penalties of structured scaling count the rows.
+  if "meta" in variant or "parameterized" in variant or "structured" in variant:
     return
   # Fits see means: twice the half that counts is fitted as the half alone.
   twice = calibrator.fit(*(np.tile(x[kept], (2,) + (1,) * (x.ndim - 1)) for x in (logits, labels)),
@@ -147,6 +160,12 @@ def test_accuracy_is_kept_exactly(variant):
 def test_params_come_back_from_disk(variant, tmp_path):
   logits, labels = synthetic(*SHAPE)
   params = _made(variant).fit(logits, labels, where=np.ones(len(labels), bool))
+  calibrators.save(tmp_path / "params.npz", params, _made_by_name(variant))
+  restored = calibrators.load(tmp_path / "params.npz")
+  assert (restored.calibrator.name, restored.calibrator.options) == VARIANTS[variant]
+  assert pickle.loads(pickle.dumps(restored.calibrator)).options == VARIANTS[variant][1]
+  expected = _made(variant).apply(params, logits)
+  np.testing.assert_allclose(restored.apply(logits), expected, rtol=1e-4, atol=1e-4)  # One of them is not compiled.
   calibrators.save(tmp_path / "params.npz", params)
   if not params:
     assert calibrators.load(tmp_path / "params.npz") == {}
@@ -162,6 +181,17 @@ def test_params_come_back_from_disk(variant, tmp_path):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(params), strict=True):
       np.testing.assert_array_equal(a, b)
       assert a.dtype == b.dtype
+
+
+@pytest.mark.slow
+def test_a_fitted_calibrator_is_exported_for_any_number_of_rows(variant):
+  logits, labels = synthetic(*SHAPE)
+  params = _made(variant).fit(logits, labels, where=np.ones(len(labels), bool))
+  rows, = export.symbolic_shape("n")
+  exported = export.export(jax.jit(lambda z: _made(variant).apply(params, z)))(
+    jax.ShapeDtypeStruct((rows, SHAPE[1]), jnp.float32))
+  served = export.deserialize(exported.serialize()).call(logits[:7])
+  np.testing.assert_allclose(served, _made(variant).apply(params, logits[:7]), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -230,6 +260,24 @@ def test_params_files_hold_no_code(tmp_path):
     calibrators.load(tmp_path / "bad.npz")
   with pytest.raises(ValueError, match="without '/'"):
     calibrators.save(tmp_path / "x.npz", {"a/b": np.zeros(1)})
+
+
+@pytest.mark.parametrize(("described", "match"), [
+  ({"name": "temprature_scaling", "options": {}}, "Did you mean 'temperature_scaling'"),
+  ({"name": "temperature_scaling", "options": {"objectiv": "nll"}}, "does not describe a calibrator"),
+  ({"options": {}}, "does not describe a calibrator"), ([], "does not describe a calibrator")])
+def test_a_file_that_describes_no_calibrator_is_refused(described, match, tmp_path):
+  made = np.frombuffer(json.dumps(described).encode(), np.uint8)
+  np.savez(tmp_path / "bad.npz", temperature=np.ones(()), **{"calibrator.json": made})
+  with pytest.raises(ValueError, match=match):
+    calibrators.load(tmp_path / "bad.npz")
+
+
+def test_calibrators_that_a_file_cannot_hold_are_refused(tmp_path):
+  for calibrator in (calibrators.temperature_scaling(lambda logits, labels, **_: 0.0),
+                     calibrators.Calibrator(*calibrators.temperature_scaling())):
+    with pytest.raises(ValueError, match="save the params alone|save the params"):
+      calibrators.save(tmp_path / "x.npz", {}, calibrator)
 
 
 @pytest.mark.parametrize(("make", "error", "match"), [

@@ -131,9 +131,23 @@ def test_histogram_binning_gives_each_bin_its_share():
     np.testing.assert_allclose(params["edges"][c][1:-1], middles, rtol=1e-4, atol=1e-7)
 
 
+def test_histogram_binning_in_equal_widths_gives_each_bin_its_share_and_empty_ones_their_middle():
+  logits, labels = synthetic(303, 3)
+  p = np.exp(np.asarray(log_softmax(jnp.asarray(logits))[0]))
+  params = calibrators.histogram_binning(120, binning="equal_width").fit(logits, labels)
+  edges = np.linspace(0, 1, 121, dtype=np.float32)
+  for c in range(3):
+    inside = (p[:, c, None] > edges[:-1]) & (p[:, c, None] <= edges[1:])
+    assert not inside.any(0).all()
+    with np.errstate(invalid="ignore"):
+      shares = (inside & (labels == c)[:, None]).sum(0) / inside.sum(0)
+    np.testing.assert_allclose(params["values"][c], np.where(inside.any(0), shares, edges[:-1] + 1 / 240), atol=1e-6)
+
+
 @pytest.mark.parametrize("name", [
-  pytest.param(name, marks=[pytest.mark.xdist_group(f"fit top {name}"), *[pytest.mark.slow] * (name == "platt")])
-  for name in ("isotonic", "histogram_binning", "platt")])
+  pytest.param(name, marks=[pytest.mark.xdist_group(f"fit top {name}"),
+                            *[pytest.mark.slow] * (name in ("platt", "beta_calibration"))])
+  for name in ("isotonic", "histogram_binning", "platt", "beta_calibration")])
 def test_top_label_variants_move_the_confidence_and_share_the_rest(name):
   logits, labels = synthetic(*SHAPE)
   calibrator = made(name, top_label=True)
@@ -144,7 +158,7 @@ def test_top_label_variants_move_the_confidence_and_share_the_rest(name):
   others = np.arange(SHAPE[1]) != top[:, None]
   rest = (p * others) / (p * others).sum(1, keepdims=True)
   np.testing.assert_allclose(found * others, rest * (1 - found[rows, top])[:, None], atol=2e-5)
-  if name == "platt":  # Its mean is that of the data: the gradient in the bias is 0.
+  if name in ("platt", "beta_calibration"):  # Their mean is that of the data: the gradient in the bias is 0.
     np.testing.assert_allclose(found[rows, top].mean(), (labels == top).mean(), atol=1e-4)
 
 

@@ -179,6 +179,85 @@ def test_printed_ensembles_are_temperatures():
   np.testing.assert_allclose(printed.apply(params, logits), plain.apply(plain.fit(logits, labels), logits), atol=1e-5)
 
 
+def _structured(logits, labels, params, intercept=1.0, diagonal=1.0, off_diagonal=1.0):
+  """The objective of structured scaling, as a function of (v, b, M off its diagonal), and where ``params`` are."""
+  n, k = logits.shape
+  p = special.softmax(logits / float(params["temperature"]), axis=1)
+  x = np.log((1 - 1 / (n + 1)) * p + 1 / (n + 1) / k)
+  off, has_matrix = ~np.eye(k, dtype=bool), "weights" in params
+
+  def value(w):
+    v, b, matrix = w[:k], w[k:2 * k], np.zeros((k, k))
+    matrix[off] = w[2 * k:] if has_matrix else 0
+    nll, slope = _nll_and_slope(x + v * x + x @ matrix.T + b, labels)
+    shares = intercept * k / n, diagonal * k / n, off_diagonal * k * (k - 1) / n
+    gradient = [(slope * x).sum(0) + 2 * shares[1] * v, slope.sum(0) + 2 * shares[0] * b]
+    if has_matrix:
+      gradient.append((slope.T @ x + 2 * shares[2] * matrix)[off])
+    return nll + shares[0] * b @ b + shares[1] * v @ v + shares[2] * np.sum(matrix**2), np.concatenate(gradient)
+
+  parts = [params["scale"], params["bias"], *([np.asarray(params["weights"])[off]] if has_matrix else [])]
+  return value, np.concatenate(parts).astype(np.float64), x
+
+
+@pytest.mark.parametrize(("name", "data"), [
+  pytest.param(name, data, marks=[pytest.mark.xdist_group(f"fit {name}"), *[pytest.mark.slow] * slow])
+  for name in ("structured_vector_scaling", "structured_matrix_scaling")
+  for data, slow in [("padded real", "vector" in name), ("padded K=10", "vector" in name), *((s, True) for s in SETS)]])
+def test_structured_scaling_is_certified_and_no_worse_than_scipy(name, data):
+  arguments, logits, labels = _sample(data)
+  params = _fit(name, arguments)
+  value, ours, x = _structured(logits.astype(np.float64), labels, params)
+  large = len(ours) > 20_000
+  best = optimize.minimize(value, ours, jac=True, method="L-BFGS-B",
+                           options={"maxiter": 12 if large else 300, "ftol": 1e-13, "gtol": 1e-9}).fun
+  assert params["converged"] and value(ours)[0] - best <= 1e-4 * best, (value(ours)[0], best)
+  alone = _fit("temperature_scaling", arguments)["temperature"]
+  np.testing.assert_allclose(params["temperature"], alone, rtol=8 * EPS)
+  k = logits.shape[1]
+  scores = x + ours[:k] * x + ours[k:2 * k] + x @ np.asarray(params.get("weights", np.zeros((k, k))), np.float64).T
+  rows = np.resize(logits, arguments[0].shape)
+  np.testing.assert_allclose(made(name).apply(params, rows),
+                             np.resize(special.log_softmax(scores, axis=1), rows.shape), atol=2e-3)
+
+
+@pytest.mark.parametrize("option", ["intercept", "diagonal", "off_diagonal"])
+def test_the_penalties_of_structured_scaling_weigh_what_they_say(option):
+  logits, labels = synthetic(200, 5)
+  params = calibrators.structured_matrix_scaling(**{option: 30.0}).fit(logits, labels)
+  value, ours, _ = _structured(logits.astype(np.float64), labels, params, **{option: 30.0})
+  best = optimize.minimize(value, ours, jac=True, method="L-BFGS-B", options={"ftol": 1e-13, "gtol": 1e-9}).fun
+  assert value(ours)[0] - best <= 1e-4 * best
+
+
+@pytest.mark.xdist_group("fit beta_calibration")
+@pytest.mark.parametrize("data", DATA[:-1])
+def test_beta_calibration_is_the_best_of_its_family(data):
+  arguments, logits, labels = _sample(data)
+  params = _fit("beta_calibration", arguments)
+  log_p = special.log_softmax(logits.astype(np.float64), axis=1)
+  assert params["converged"]
+  bounded = 0
+  for c in range(min(logits.shape[1], 10)):
+    log_others = special.logsumexp(np.delete(log_p, c, axis=1), axis=1)
+    y = labels == c
+
+    def value(x, c=c, log_others=log_others, y=y):
+      score = x[0] * log_p[:, c] - x[1] * log_others + x[2]
+      slope = (special.expit(score) - y) / len(y)
+      return (np.mean(np.logaddexp(0, score) - y * score),
+              np.array([slope @ log_p[:, c], -slope @ log_others, slope.sum()]))
+
+    ours = np.array([float(params[name][c]) for name in "abc"])
+    assert ours[:2].min() >= 0
+    bounded += ours[:2].min() == 0
+    best = optimize.minimize(value, [1.0, 1.0, 0.0], jac=True, method="L-BFGS-B",
+                             bounds=[(0, None), (0, None), (None, None)], options={"ftol": 1e-14, "gtol": 1e-9}).fun
+    assert value(ours)[0] - best <= 1e-4 * best + 16 * EPS, (c, ours, best)
+  if data == "padded real":
+    assert bounded  # So that the bounds are tested too.
+
+
 @pytest.mark.xdist_group("fit platt")
 @pytest.mark.parametrize("data", DATA[:-1])
 def test_platt_is_a_logistic_regression_of_every_class(data):

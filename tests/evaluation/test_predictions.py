@@ -30,10 +30,17 @@ def test_probabilities_become_logits_with_zeros_finite(tmp_path):
 
 
 @pytest.mark.parametrize(("arrays", "message"), [
-  ({"logits": LOGITS}, "must hold labels, and logits or probs; it holds logits"),
-  ({"other": LOGITS}, "it holds none of them"),
+  ({"logits": LOGITS}, "must hold labels, and logits or probs; it holds logits: name them so, as in numpy.savez"),
+  ({"other": LOGITS, "mine": LABELS}, "it holds other, mine: name them so"),
   ({"logits": LOGITS.astype(int), "labels": LABELS}, "logits must be floats"),
-  ({"logits": LOGITS[:, 0], "labels": LABELS}, r"of shape \[N, K\], not float32 of shape \(40,\)"),
+  ({"logits": LOGITS[None], "labels": LABELS}, r"of shape \[N, K\], not float32 of shape \(1, 40, 4\)"),
+  ({"logits": LOGITS[:, 0], "labels": LABELS}, r"labels must be in \[0, 2\): they go from 0 to 3"),
+  ({"probs": LOGITS[:, 0], "labels": LABELS % 2}, r"must be in \[0, 1\]: .* Save them as logits if they are log-odds"),
+  ({"logits": LOGITS.astype(np.float64) * 1e39, "labels": LABELS}, "40 of the 40 rows of its logits are not finite"),
+  ({"logits": LOGITS, "labels": 2 * np.eye(4)[LABELS]}, "must be one-hot"),
+  ({"logits": LOGITS, "labels": LABELS.astype(str)}, "labels are text, such as '.': also save classes"),
+  ({"logits": LOGITS, "labels": LABELS.astype(str), "classes": list("abcd")}, "no class is called '.'; the classes"),
+  ({"logits": LOGITS, "labels": LABELS, "classes": list("aab")}, "classes must be 4 different names"),
   ({"logits": LOGITS, "labels": LABELS[:5]}, r"labels must be integers of shape \[40\]"),
   ({"logits": LOGITS, "labels": LABELS.astype(float)}, "labels must be integers"),
   ({"logits": LOGITS, "labels": LABELS + 1}, r"labels must be in \[0, 4\): they go from 1 to 4"),
@@ -65,9 +72,9 @@ def test_the_command_line_judges_saved_predictions(tmp_path):
   command = ("-m", "calib_jax.evaluation", "--num_resamples=20", "--num_bins=5")
   done = python(*command, f"--fit={tmp_path}/val.npz", f"--test={tmp_path}/test.npz", tmp_path=tmp_path)
   assert done.returncode == 0, done.stderr
-  rows = [line.split("|") for line in done.stdout.splitlines()]
-  assert [row[2].strip() for row in rows[2:]] == ["none", "TS", "TS-SB-ECE"]
+  rows = [line.split("|") for line in done.stdout.splitlines() if line.startswith("|")]
+  assert [row[1].strip() for row in rows[2:]] == ["none", "TS", "TS-SB-ECE"]
   accuracy = 100 * np.mean(PROBS[20:].argmax(1) == LABELS[20:])
-  assert all(row[3].strip().startswith(f"{accuracy:.2f} [") for row in rows[2:])
+  assert all(row[2].strip().startswith(f"{accuracy:.2f} [") for row in rows[2:])
   done = python(*command, f"--fit={tmp_path}/absent.npz", f"--test={tmp_path}/test.npz", tmp_path=tmp_path)
   assert done.returncode == 2 and done.stderr.startswith("error: there is no file")

@@ -30,20 +30,32 @@ def _by_hand(logits, labels, num_bins):
   mass = sum(len(g) / n * (confidence[g] - correct[g]).mean()**2 for g in np.array_split(order, num_bins))
   return {"accuracy": correct.mean(), "nll": -np.log(p[np.arange(n), labels]).mean(),
           "brier": ((p - np.eye(p.shape[1])[labels])**2).sum(1).mean(), "ece": np.abs(gaps).sum() / n,
-          "ece_equal_mass_l2": mass**0.5}
+          "ece_equal_mass_l2": mass**0.5, "entropy": -(p * np.log(p)).sum(1).mean(), **_classwise(p, labels, num_bins)}
+
+
+def _classwise(p, labels, num_bins):
+  """The mean over classes of the gaps of each class's bins, equal width and equal mass, weighted by their sizes."""
+  n, num_classes = p.shape
+  gaps = p - np.eye(num_classes)[labels]
+  width = [abs(gaps[np.ceil(p[:, k] * num_bins) == j, k].sum()) for k in range(num_classes)
+           for j in range(1, num_bins + 1)]
+  mass = [abs(gaps[g, k].sum()) for k in range(num_classes)
+          for g in np.array_split(np.argsort(p[:, k], kind="stable"), num_bins)]
+  return {"classwise": sum(width) / n / num_classes, "classwise_equal_mass": sum(mass) / n / num_classes}
 
 
 def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
   test = [_predictions(101, 2.0), _predictions(101, 0.5)]
-  row = evaluation.evaluate({"none": test}, num_bins=7, num_resamples=200)["none"]
+  row = evaluation.evaluate({"none": test}, num_bins=7, num_resamples=50)["none"]
   by_hand = [_by_hand(part.logits, part.labels, 7) for part in test]
-  for name, cell in row.items():
-    expected = [numbers[name] for numbers in by_hand]
+  assert list(row) == [name for name in evaluation.METRICS if name not in ("sweep", "smooth")]
+  for name in by_hand[0]:
+    cell, expected = row[name], [numbers[name] for numbers in by_hand]
     np.testing.assert_allclose(cell["per_seed"], expected, rtol=1e-4)
     np.testing.assert_allclose(cell["value"], np.mean(expected), rtol=1e-4)
     assert cell["low"] <= cell["estimate"] <= cell["high"] and cell["low"] < cell["high"]
-    if name.startswith("ece"):
-      assert cell["estimate"] < cell["value"]  # The bias of the sample is subtracted.
+    if "floor" in cell:
+      assert cell["estimate"] < cell["value"] and cell["floor"] > 0  # The bias of the sample is subtracted.
     else:
       np.testing.assert_allclose(cell["estimate"], cell["value"], rtol=1e-6)
 
@@ -68,18 +80,19 @@ def test_different_numbers_of_classes_are_refused():
 def test_intervals_narrow_with_the_test_set_and_cover_sampling():
   widths = []
   for n in (100, 1600):
-    cell = evaluation.evaluate({"none": [_predictions(n)]}, num_resamples=300)["none"]["nll"]
+    cell = evaluation.evaluate({"none": [_predictions(n)]}, num_resamples=150)["none"]["nll"]
     widths.append(cell["high"] - cell["low"])
   assert 2.5 < widths[0] / widths[1] < 6.5  # About sqrt(16) = 4.
 
 
 def test_markdown_lines_up_and_shows_percent():
-  cell = {"estimate": 0.125, "low": 0.1, "high": 0.1501, "per_seed": [0.125]}
-  table = {"none": {metric.key: cell for metric in evaluation.METRICS}}
-  text = evaluation.markdown(evaluation.to_rows({"focal": table}))
+  cell = {"estimate": 0.125, "low": 0.1, "high": 0.1501, "per_seed": [0.125], "floor": 0.02, "p_value": 0.25}
+  table = {"none": {metric: cell for metric in evaluation.METRICS}}
+  results = evaluation.Results({}, {"test": {"focal": table}}, {}, {}, {}, {}, {}, {})
+  text = evaluation.markdown(evaluation.to_rows(results))
   lines = text.splitlines()
   assert len({len(line) for line in lines}) == 1
-  assert "12.50 [10.00, 15.01]" in lines[2] and "0.1250 [0.1000, 0.1501]" in lines[2]
+  assert "12.50 [10.00, 15.01]" in lines[2] and "0.1250 [0.1000, 0.1501]" in lines[2] and "| 2.00 " in lines[2]
 
 
 def test_no_printed_interval_lacks_its_estimate():
@@ -89,9 +102,11 @@ def test_no_printed_interval_lacks_its_estimate():
            "certain": evaluation.Predictions(certain, np.where(np.arange(61) == 0, 1, np.arange(61) % 3)),
            "wrong": evaluation.Predictions(certain, (np.arange(61) + 1) % 3),
            "undecided": evaluation.Predictions(np.zeros((61, 3), np.float32), np.arange(61) % 3)}
-  results = evaluation.evaluate({name: [part] for name, part in parts.items()}, num_resamples=100)
-  cells = re.findall(r"(\d+\.\d+) \[(\d+\.\d+), (\d+\.\d+)\]", evaluation.markdown(evaluation.to_rows({"m": results})))
-  assert len(cells) == len(parts) * len(evaluation.METRICS)
+  results = evaluation.judge({name: evaluation.Model({"test": [part]}, {}) for name, part in parts.items()},
+                             num_resamples=100)
+  rows = evaluation.to_rows(results)
+  cells = re.findall(r"(\d+\.\d+) \[(\d+\.\d+), (\d+\.\d+)\]", evaluation.markdown(rows))
+  assert len(rows) == 1 + len(parts) and len(cells) >= 5 * len(parts)
   for estimate, low, high in np.array(cells, float):
     assert low <= estimate <= high
 

@@ -1,42 +1,152 @@
-"""Figures and the page: drawn from what they say they are, also for hard predictions."""
+"""Figures and the page: drawn from what they say they are, with legends off the data, and readable in a browser."""
 
+import base64
+import json
+import pathlib
+import re
+import shutil
 import struct
+import subprocess
 
 import numpy as np
 import pytest
 
-from calib_jax import evaluation, reports
+from calib_jax import evaluation, metrics, reports
+from calib_jax.evaluation.measures import METRICS
 
 RNG = np.random.default_rng(0)
-ERROR = {"estimate": 0.1234, "low": 0.1, "high": 0.2}
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-def _size(path):
-  content = path.read_bytes()
-  assert content.startswith(b"\x89PNG")
-  return struct.unpack(">II", content[16:24])
+def _pair(n=300, shift=0.0):
+  confidence = RNG.uniform(0.4, 1, n).astype(np.float32)
+  return confidence, RNG.uniform(size=n) < confidence + shift
 
 
-@pytest.mark.parametrize("confidence", [RNG.uniform(0.3, 1, 300), np.ones(5), np.array([0.5])])
-def test_a_grid_of_diagrams_is_drawn(tmp_path, confidence):
-  panel = reports.Panel("title", confidence.astype(np.float32), RNG.uniform(size=len(confidence)) < 0.7, ERROR)
-  reports.draw([[panel, panel], [panel, panel]], tmp_path / "figure.png", num_bins=10)
-  width, height = _size(tmp_path / "figure.png")
-  assert width > 800 and height > 1000
+def _points(axes, filled):
+  lines = [line for line in axes.lines if line.get_marker() == "o"
+           and (line.get_markerfacecolor() == "white") != filled]
+  return np.concatenate([np.stack(line.get_data(), axis=1) for line in lines] or [np.zeros((0, 2))])
 
 
-def test_a_panel_joins_the_seeds():
-  parts = [evaluation.Predictions(np.array([[2.0, 0.0], [0.0, 1.0]], np.float32), np.array([0, 0])),
-           evaluation.Predictions(np.array([[0.0, 3.0]], np.float32), np.array([1]))]
-  panel = reports.panel("both", parts, ERROR)
-  np.testing.assert_allclose(panel.confidence, 1 / (1 + np.exp([-2.0, -1.0, -3.0])), rtol=1e-6)
-  np.testing.assert_array_equal(panel.correct, [True, False, True])
+def test_a_point_is_the_mean_and_the_accuracy_of_its_bin_and_few_examples_are_hollow():
+  confidence = np.array([0.15, 0.15] + [0.72, 0.74, 0.76, 0.71, 0.79] * 2, np.float32)
+  correct = np.array([True, False] + [True] * 7 + [False] * 3)
+  axes = reports.reliability_diagram(confidence, correct, num_bins=5)
+  np.testing.assert_allclose(_points(axes, True), [[0.744, 0.7]], rtol=1e-5)
+  np.testing.assert_allclose(_points(axes, False), [[0.15, 0.5]], rtol=1e-5)
 
 
-def test_the_page_is_one_file_and_escapes_what_it_is_given(tmp_path):
-  (tmp_path / "f.png").write_bytes(b"picture")
-  reports.write(tmp_path / "r.html", title="a <b>", note="note", rows=[["head"], ["cell & more"]],
-                figures=[tmp_path / "f.png"], config={"seed": 0}, environment={})
-  page = (tmp_path / "r.html").read_text()
-  assert "a &lt;b&gt;" in page and "cell &amp; more" in page and "&#34;seed&#34;: 0" in page
-  assert "data:image/png;base64,cGljdHVyZQ==" in page and "src=\"http" not in page
+def test_a_histogram_draws_the_same_points():
+  confidence, correct = _pair(2000)
+  probs = np.stack([confidence, 1 - confidence], axis=1)
+  labels = np.where(correct == (confidence >= 0.5), 0, 1)
+  state = metrics.CalibrationHistogram.from_model_output(probs=probs, labels=labels)
+  top, right = (np.asarray(x) for x in metrics.top_label(probs, labels))
+  np.testing.assert_allclose(_points(reports.reliability_diagram(state), True),
+                             _points(reports.reliability_diagram(top, right), True), rtol=1e-4)
+  heights = [[bar.get_height() for bar in reports.confidence_histogram(x).patches] for x in (state, top)]
+  np.testing.assert_array_equal(*heights)
+
+
+@pytest.mark.parametrize("shift", [-0.3, 0.0, 0.3])
+def test_legends_are_not_on_the_data(shift):
+  figure = reports.reliability_grid({"a": _pair(shift=shift), "b": _pair(shift=shift)})
+  figure.draw_without_rendering()
+  assert not any(axes.get_legend() or axes.texts for axes in figure.axes)
+  (legend,) = figure.legends
+  box = legend.get_window_extent()
+  assert not any(box.overlaps(axes.get_tightbbox()) for axes in figure.axes)
+
+
+def test_a_steep_histogram_is_logarithmic():
+  steep = np.concatenate([np.full(970, 0.995), RNG.uniform(0.4, 0.9, 30)]).astype(np.float32)
+  assert reports.confidence_histogram(steep).get_yscale() == "log"
+  assert reports.confidence_histogram(_pair()[0]).get_yscale() == "linear"
+
+
+@pytest.mark.parametrize("confidence", [np.ones(5), np.array([0.5]), np.linspace(0.99, 1, 50)])
+def test_degenerate_predictions_are_drawn(confidence, tmp_path):
+  correct = np.arange(len(confidence)) % 2 == 0
+  for log_odds in (False, True):
+    figure = reports.reliability_grid({"a": (confidence.astype(np.float32), correct)}, log_odds=log_odds)
+    reports.save(figure, tmp_path / "figure")
+    content = (tmp_path / "figure.png").read_bytes()
+    assert struct.unpack(">II", content[16:24])[0] >= 600
+
+
+def test_the_risk_coverage_curve_ends_at_the_error_rate():
+  confidence, correct = _pair()
+  axes = reports.risk_coverage_plot({"a": (confidence, correct)})
+  x, y = axes.lines[0].get_data()
+  np.testing.assert_allclose([x[-1], y[-1]], [1, 100 * np.mean(~correct)])
+
+
+def test_a_picture_for_event_files_is_an_image():
+  image = reports.picture("title", evaluation.Predictions(np.eye(3, dtype=np.float32), np.arange(3)))
+  assert image.ndim == 3 and image.shape[2] == 4 and 0 <= image.min() < image.max() <= 1
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+  """A page of made-up numbers, of which one row loses accuracy and one is the best."""
+  folder, rng = tmp_path_factory.mktemp("page"), np.random.default_rng(0)
+  labels = ("none", "TS", "<worse>")
+  tables, values = {}, {}
+  for i, label in enumerate(labels):
+    confidence = rng.uniform(0.5, 1, (200, 1)).astype(np.float32)
+    values["mine", label] = evaluation.Values(
+      confidence, rng.uniform(size=(200, 1)) < confidence - 0.1, *[confidence] * 3,
+      rng.integers(0, 3, (200, 1)), {}, None)
+    cell = {"estimate": 0.9 - 0.2 * (i == 2), "low": 0.6, "high": 0.95, "value": 0.9 - 0.2 * (i == 2), "floor": 0.02,
+            "p_value": 0.01, "per_seed": [0.9]}
+    tables[label] = dict.fromkeys(METRICS, cell)
+  apart = {(later, earlier): {name: {"difference": -1.0, "low": -2.0, "high": -1.0 if later[1] == "TS" else 1.0}
+                              for name in evaluation.JOINT}
+           for later, earlier in ((("mine", "TS"), ("mine", "none")), (("mine", "<worse>"), ("mine", "none")))}
+  apart[("mine", "<worse>"), ("mine", "TS")] = {name: {"difference": 1.0, "low": 0.5, "high": 2.0}
+                                                for name in evaluation.JOINT}
+  settings = {"num_bins": 15, "num_resamples": 10, "level": 0.95,
+              "sets": {"test": {"num_examples": 200, "num_classes": 3, "num_seeds": 1, "kind": "in_distribution"}}}
+  results = evaluation.Results(settings, {"test": {"mine": tables}}, {"test": apart}, {}, {}, {},
+                               {"mine": {"TS": [{"temperature": 2.0}]}}, {"test": values})
+  pictures = {name: reports.save(figure, folder / name) for name, figure in reports.figures(results).items()}
+  reports.write(folder / "report.html", results, title="a <b>", figures=pictures, config={"seed": 0}, environment={},
+                command="python main.py")
+  return folder / "report.html"
+
+
+def test_the_page_is_one_file_and_escapes_what_it_is_given(page):
+  text = page.read_text()
+  assert "a &lt;b&gt;" in text and "&lt;worse&gt;" in text and "<worse>" not in text and "&#34;seed&#34;: 0" in text
+  assert "src=\"http" not in text and "href=\"http" not in text
+  for data in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", text):
+    assert b"<svg" in base64.b64decode(data)
+  rows = re.findall(r"<tr( class=\"loses\")?><td>(.*?)</td>(.*?)</tr>", text, re.DOTALL)[:3]
+  # The names of a set and a model stand only where there are several.
+  assert [(name, bool(loses)) for loses, name, _ in rows] == [("none", False), ("TS", False), ("&lt;worse&gt;", True)]
+  assert ["<strong>" in cells for _, _, cells in rows] == [False, True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_shows_the_page_without_overflow_and_sorts_it(page, width, tmp_path):
+  script = """<script>addEventListener("load", () => {
+    const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+    const images = [...document.images].every(image => image.complete && image.naturalWidth > 0);
+    const cells = () => [...document.querySelector("tbody").rows].map(row => row.cells[1].textContent);
+    const button = document.querySelectorAll("table.sortable th button")[1];
+    button.click(); const up = cells(); button.click(); const down = cells();
+    document.title = JSON.stringify({wide, images, up, down, sorted: button.parentElement.getAttribute("aria-sort"),
+      errors: window.errors});
+  });</script>"""
+  watch = "<script>window.errors = []; addEventListener('error', e => errors.push(String(e.message)));</script>"
+  copy = tmp_path / "page.html"
+  copy.write_text(page.read_text().replace("<head>", "<head>" + watch).replace("</body>", script + "</body>"))
+  done = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},900",
+                         f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
+                         pathlib.Path(copy).as_uri()], capture_output=True, text=True, timeout=120, check=False)
+  found = json.loads(re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)[1])
+  assert found["errors"] == [] and found["images"] and found["wide"] <= 0
+  assert found["up"] == found["down"][::-1] and found["sorted"] == "descending"

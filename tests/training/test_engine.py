@@ -136,8 +136,8 @@ def test_every_step_draws_its_own_crops(augmentation, different, tmp_path):
 
 @pytest.mark.parametrize("options", [
   ("training.schedule=interleaved",),
-  ("model.name=simple_cnn", "model.channels=(4,)", "augmentation.name=crop_flip", "augmentation.padding=1",
-   "training.accumulation_steps=2", "training.select=best"),
+  pytest.param(("model.name=simple_cnn", "model.channels=(4,)", "augmentation.name=crop_flip", "augmentation.padding=1",
+                "training.accumulation_steps=2", "training.select=best"), marks=pytest.mark.slow),
   ("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3", "loss.secondary.name="),
 ], ids=("interleaved", "cnn", "adaptive_focal"))
 def test_seeds_train_together_as_they_do_alone(options):
@@ -177,7 +177,8 @@ def test_a_part_of_padding_alone_leaves_batch_statistics_as_they_are():
 
 # ---- pmap and shard_map
 
-@pytest.mark.parametrize("num_devices", [1, 2, 8])
+@pytest.mark.parametrize("num_devices", [pytest.param(1, marks=pytest.mark.slow),
+                                         pytest.param(2, marks=pytest.mark.slow), 8])
 def test_shard_map_and_pmap_train_and_predict_the_same(num_devices):
   options = ("training.schedule=interleaved", "training.num_epochs=2", "training.select=best", "num_seeds=2")
   splits, devices = [_splits(0), _splits(1)], jax.devices()[:num_devices]
@@ -305,7 +306,7 @@ def test_adaptive_focal_follows_the_validation_split_epoch_by_epoch():
 
 # ---- selective risk
 
-@pytest.mark.parametrize("accumulate", [True, False])
+@pytest.mark.parametrize("accumulate", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_selective_risk_counts_the_scores_of_an_epoch_and_starts_the_next_from_zero(accumulate):
   def counts(steps):
     state, _ = _train(_config("loss.primary.name=selective_risk", "loss.primary.num_bins=8", "loss.secondary.name=",
@@ -409,7 +410,7 @@ def test_steps_that_are_not_finite_change_nothing_and_are_counted(monkeypatch):
 
 # ---- signals
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_ends_a_run_after_its_step_and_the_run_goes_on(number, tmp_path):
   config = _config("training.schedule=interleaved")
   whole, (found,) = _train(config)

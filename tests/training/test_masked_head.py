@@ -138,18 +138,18 @@ def test_q_stays_in_the_unit_interval(right, end):
   assert float(state.keep) == end
 
 
-@pytest.mark.parametrize("measured", ["steps", "train"])
+@pytest.mark.parametrize("measured", ["steps", "train", pytest.param("validation", marks=pytest.mark.slow)])
 def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
   """q in the log of a run, epoch by epoch, is what the run's own steps or predictions give."""
   options = (*MASKED, f"head.measured={measured}", "stage2.optimizer.learning_rate=0.0", "head.first_bound=0.9",
              "head.last_bound=0.9", "training.stage2_epochs=3", "head.keep=1.0")
-  seen = []
+  seen, split = [], "train" if measured == "steps" else measured
   config = _config(*options)
   state, (found,) = _train(config, hooks=[lambda step, m: seen.append(float(m["keep"][0]) if "keep" in m else None)],
-                           predicted=("train",))
+                           predicted=(split,))
   # At a rate of 0 the head stays as it is; at q = 1 steps and predictions see the same network.
-  probs = np.asarray(jax.nn.softmax(found["train"]["logits"]))
-  gap = probs.max(-1).mean() - 0.95 * (probs.argmax(-1) == found["train"]["labels"]).mean()
+  probs = np.asarray(jax.nn.softmax(found[split]["logits"]))
+  gap = probs.max(-1).mean() - 0.95 * (probs.argmax(-1) == found[split]["labels"]).mean()
   assert len(seen) == 12 and seen[:3] == [None] * 3 and seen[3:6] == [1.0] * 3
   np.testing.assert_allclose(seen[6:9], np.clip(1 + gap, 0, 1), atol=1e-5)
   assert seen[9] == seen[11] and int(state.method_state["head"].epoch[0]) == 3

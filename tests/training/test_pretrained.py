@@ -41,7 +41,8 @@ def _rgb(seed=0):
                             for name in ("train", "validation", "test")})
 
 
-@pytest.mark.parametrize("name", ["vit_small", pytest.param("swin_tiny", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit_small", "swin_tiny"])
 def test_a_run_starts_from_the_weights_with_a_new_head_for_each_seed(name, tmp_path):
   params, _ = _weights(name, tmp_path / "w.safetensors")
   config = _config(tmp_path / "w.safetensors", name)

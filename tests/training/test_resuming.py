@@ -31,6 +31,7 @@ def test_kills_leave_no_trace(parallel, kills, tmp_path):
     assert "cannot be read whole" not in done.stderr
   done = python("main.py", *options, f"--workdir={tmp_path / 'killed'}", tmp_path=tmp_path)
   assert done.returncode == 0, done.stderr
+  assert "killed: taking over from process" in done.stdout
   for name in ("validation", "test"):
     one, other = (tmp_path / run / f"predictions/{name}_seed0.npz" for run in ("whole", "killed"))
     assert one.read_bytes() == other.read_bytes()
@@ -48,13 +49,13 @@ def test_a_stopped_run_says_how_to_go_on(tmp_path):
   assert "the same command continues from there" in done.stderr and "Traceback" not in done.stderr
 
 
-def _pair(tmp_path, *first, second=("main.py",), options=RUN):
-  """Two processes of one run, four devices each; returns their exit codes and output."""
+def _pair(tmp_path, *first, second=("main.py",), options=RUN, shared=False):
+  """Two processes of one run, four devices each, with one directory if ``shared``; their exit codes and output."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
   started = [start(*program, *options, f"--coordinator=127.0.0.1:{port}", "--num_processes=2", f"--process_id={i}",
-                   f"--workdir={tmp_path / f'process{i}'}", tmp_path=tmp_path, num_devices=4)
+                   f"--workdir={tmp_path / f'process{0 if shared else i}'}", tmp_path=tmp_path, num_devices=4)
              for i, program in enumerate((first, second))]
   try:
     output = [process.communicate(timeout=300)[0] for process in started]
@@ -71,9 +72,10 @@ def test_two_processes_train_as_one(schedule, parallel, tmp_path):
              "--config.training.evaluate_every_epochs=1")
   alone = python("main.py", *options, f"--workdir={tmp_path / 'alone'}", tmp_path=tmp_path, num_devices=8)
   assert alone.returncode == 0, alone.stderr
-  codes, output = _pair(tmp_path, "main.py", options=(*options, f"--config.training.parallel={parallel}"))
+  codes, output = _pair(tmp_path, "main.py", options=(*options, f"--config.training.parallel={parallel}"),
+                        shared=parallel == "shard_map")
   assert codes == [0, 0], output
-  assert not (tmp_path / "process1").exists()  # The first process writes.
+  assert not (tmp_path / "process1").exists()  # The first process writes, and holds the lock for both.
   for name in ("validation", "test"):
     one, two = (evaluation.load(tmp_path / run / f"predictions/{name}_seed0.npz") for run in ("alone", "process0"))
     np.testing.assert_array_equal(one.labels, two.labels)

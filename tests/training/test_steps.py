@@ -12,7 +12,8 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import data, models, training
-from calib_jax.training import steps
+from calib_jax.training import gradients, steps
+from calib_jax.training.mapping import AXIS, mapped
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
@@ -69,12 +70,13 @@ def test_device_scope_differs_from_global_scope_and_averages_the_devices_losses(
 
 def _one_step(devices, mask, l2=0.0, learning_rate=0.5, decays=models.decay_mask, **options):
   """Plain gradient descent on a linear model: what a step must do is then known in closed form."""
-  model = models.get("mlp", num_classes=3, hidden=(), axis_name=steps.AXIS)
+  model = models.get("mlp", num_classes=3, hidden=(), axis_name=AXIS)
   loss = config_dict.ConfigDict({"primary": {"name": "cross_entropy"}, "secondary": {"name": ""}, "weight": 1.0})
-  train_step = steps.mapped(
-    steps.train_step, devices, 1, donate=True, model=model, optimizer=optax.sgd(learning_rate), l2=l2, decays=decays,
-    augment=data.build_augmentation("none", num_classes=3), loss_axis=steps.AXIS, loss_fn=training.objective(loss),
-    normalize=lambda x: x.astype(jnp.float32) / 255, **options)
+  objective = gradients.Objective(
+    model, training.objective(loss), AXIS, augment=data.build_augmentation("none", num_classes=3),
+    normalize=lambda x: x.astype(jnp.float32) / 255, l2=l2, decays=decays)
+  train_step = mapped(steps.train_step, devices, 1, donate=True, objective=objective,
+                      optimizer=optax.sgd(learning_rate), **options)
   state = steps.init_state(model, optax.sgd(learning_rate), (2, 2, 1), {}, jax.random.key(0))
   state = state._replace(params=jax.tree.map(lambda x: x + 0.3, state.params))  # Biases start at 0.
   images = np.random.default_rng(2).integers(0, 256, (8, 2, 2, 1), dtype=np.uint8)

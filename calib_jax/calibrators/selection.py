@@ -1,0 +1,121 @@
+"""The choice of a calibrator by cross-validation on the calibration set."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import checks
+from calib_jax.calibrators.base import Calibrator, get
+from calib_jax.losses.proper import brier
+
+# From the simplest to the most flexible.
+CANDIDATES = ("identity", "temperature_scaling", "ensemble_temperature_scaling", "structured_vector_scaling",
+              "structured_matrix_scaling")
+CRITERIA = ("nll", "brier")
+
+
+class Score(NamedTuple):
+  """What a candidate scored out of fold.
+
+  Attributes:
+    name: of the candidate.
+    score: the mean NLL in nats, or the mean Brier score, over the examples; each is predicted by a fit without its
+      fold.
+    excess: by how much ``score`` is above the lowest of all candidates.
+    standard_error: that of ``excess``, from the examples' differences.
+  """
+
+  name: str
+  score: float
+  excess: float
+  standard_error: float
+
+
+class Selection(NamedTuple):
+  """A candidate, fitted on all examples, and what all candidates scored.
+
+  Attributes:
+    name: of the chosen candidate.
+    calibrator: the chosen candidate.
+    params: its params, fitted on all examples.
+    scores: one for each candidate, in their order.
+  """
+
+  name: str
+  calibrator: Calibrator
+  params: Any
+  scores: list[Score]
+
+  def __str__(self) -> str:
+    """The table of the scores; a star marks the choice."""
+    lines = [f"{'':2}{'calibrator':<32}{'score':>9}{'excess':>10}{'± SE':>9}"]
+    lines += [f"{'* ' if s.name == self.name else '  '}{s.name:<32}{s.score:9.4f}{s.excess:10.4f}"
+              f"{s.standard_error:9.4f}" for s in self.scores]
+    return "\n".join(lines)
+
+
+def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] | None = None, *,
+           criterion: str = "nll", folds: int = 5) -> Selection:
+  """Returns the simplest calibrator that is as good as the best, by K-fold cross-validation.
+
+  The folds are stratified by class and the same in every call. The chosen calibrator is the first candidate whose
+  score exceeds the lowest by at most one standard error of that difference. Folds are masks of one shape, so a fit is
+  compiled once; they are fitted one after another, because folds that are mapped together all take the iterations of
+  the slowest (2 to 6 times the time for matrix scaling).
+
+  Args:
+    logits: ``[N, K]`` floats, the calibration set.
+    labels: ``[N]`` integers in ``[0, K)``.
+    candidates: names of calibrators, or calibrators by name, from the simplest to the most flexible; None for no
+      calibration, temperature scaling, its ensemble, and structured vector and matrix scaling.
+    criterion: "nll" or "brier", the score.
+    folds: the number of folds, from 2 to N.
+  Returns: the choice; printed, it is a table of the scores.
+  Raises: ValueError for an unknown name or criterion, or folds out of range.
+
+  >>> rng = np.random.default_rng(0)
+  >>> labels = rng.integers(0, 3, 300)
+  >>> logits = jnp.asarray(4 * (np.eye(3)[labels] + rng.normal(size=(300, 3))), jnp.float32)
+  >>> select(logits, jnp.asarray(labels), ["identity", "temperature_scaling"]).name
+  'temperature_scaling'
+  """
+  logits, labels = checks.scores_and_labels(logits, labels)
+  checks.rank(logits, 2, "logits", "[N, K]")
+  checks.choice("criterion", criterion, CRITERIA)
+  checks.number("folds", folds, low=2, high=max(len(labels), 2), integer=True)
+  candidates = CANDIDATES if candidates is None else candidates
+  if not isinstance(candidates, Mapping):
+    candidates = {name: get(name) for name in candidates}
+  if not candidates:
+    raise ValueError("candidates must hold at least one calibrator: got none.")
+  fold = _folds(np.asarray(labels), folds)
+  values = {name: _out_of_fold(calibrator, logits, labels, fold, criterion) for name, calibrator in candidates.items()}
+  best = min(values.values(), key=np.mean)
+  scores = [Score(name, float(np.mean(value)), float(np.mean(value - best)),
+                  float(np.std(value - best) / np.sqrt(len(value)))) for name, value in values.items()]
+  name = next(s.name for s in scores if s.excess <= s.standard_error)
+  return Selection(name, candidates[name], candidates[name].fit(logits, labels), scores)
+
+
+def _folds(labels: np.ndarray, folds: int) -> np.ndarray:
+  """The fold of every example ``[N]``: the examples of a class, in random order, are dealt out in turn."""
+  order = np.random.default_rng(0).permutation(len(labels))
+  order = order[np.argsort(labels[order], kind="stable")]
+  fold = np.empty(len(labels), int)
+  fold[order] = np.arange(len(labels)) % folds
+  return fold
+
+
+def _out_of_fold(calibrator: Calibrator, logits: jax.Array, labels: jax.Array, fold: np.ndarray,
+                 criterion: str) -> np.ndarray:
+  """The score of every example ``[N]``, by a calibrator that was fitted without the example's fold."""
+  values = np.empty(len(fold))
+  for held_out in range(fold.max() + 1):
+    params, rows = calibrator.fit(logits, labels, where=fold != held_out), fold == held_out
+    log_probs = calibrator.apply(params, logits[rows])
+    values[rows] = (-jnp.take_along_axis(log_probs, labels[rows, None], axis=-1)[:, 0] if criterion == "nll"
+                    else brier(log_probs, labels[rows]))
+  return values

@@ -1,0 +1,75 @@
+"""Chooses the directory that keeps compiled programs between runs. They are code that is run, so it must be private."""
+
+import os
+import pathlib
+import stat
+
+import jax
+
+from calib_jax.errors import UserError
+
+try:
+  import grp
+  import pwd
+except ImportError:  # Some systems have no users and groups of this kind.
+  grp = pwd = None
+
+
+def keep() -> str | None:
+  """Makes JAX keep compiled programs in a directory that only the user can write.
+
+  It is the one that ``JAX_COMPILATION_CACHE_DIR`` names, and else ``calib_jax`` in the user's cache directory
+  (``$XDG_CACHE_HOME`` or ``~/.cache``).
+
+  Returns: a sentence for the user if there is no such directory and none can be created, else None.
+  Raises: UserError if others can write in it, or it belongs to someone else.
+  """
+  asked = jax.config.jax_compilation_cache_dir
+  if asked and "://" in asked:
+    return None  # A bucket, whose permissions are not those of a file system.
+  try:
+    folder = pathlib.Path(asked) if asked else default_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+  except (OSError, RuntimeError) as error:  # A RuntimeError says that the user has no home directory.
+    jax.config.update("jax_compilation_cache_dir", None)
+    return f"compiled programs are not kept for the next run, because their directory cannot be made ({error})."
+  if reason := objection(found):
+    raise UserError(f"compiled programs are code that is run, and their directory {folder} {reason}, or set "
+                    "JAX_COMPILATION_CACHE_DIR to another directory.")
+  if not asked:
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+  return None
+
+
+def default_folder() -> pathlib.Path:
+  """Returns ``calib_jax`` in the user's cache directory."""
+  base = os.environ.get("XDG_CACHE_HOME", "")
+  # The XDG specification says that a relative path is to be ignored.
+  return (pathlib.Path(base) if os.path.isabs(base) else pathlib.Path("~/.cache").expanduser()) / "calib_jax"
+
+
+def objection(found: os.stat_result) -> str | None:
+  """Returns why a directory is not private and what to do about it, or None if it is private.
+
+  Args:
+    found: what ``os.stat`` returns for the directory.
+  """
+  if not hasattr(os, "getuid") or pwd is None:
+    return None
+  if found.st_uid not in (os.getuid(), 0):
+    return f"belongs to user {found.st_uid}, not to you: delete it"
+  if found.st_mode & stat.S_IWOTH:
+    return "can be written by everyone: empty it and take that permission away (chmod go-w)"
+  if found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
+    return f"can be written by group {found.st_gid}: empty it and take that permission away (chmod go-w)"
+  return None
+
+
+def _is_own_group(number: int) -> bool:
+  """Returns whether a group is the one that many systems make for each user, with that user alone in it."""
+  try:
+    group, user = grp.getgrgid(number), pwd.getpwuid(os.getuid())
+  except KeyError:
+    return False
+  return group.gr_name == user.pw_name and group.gr_gid == user.pw_gid and set(group.gr_mem) <= {user.pw_name}

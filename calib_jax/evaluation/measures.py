@@ -1,0 +1,220 @@
+"""What an evaluation measures: the columns of its tables, and their values with intervals."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import losses, metrics
+from calib_jax.evaluation.classwise import ClassSums, class_sums, classwise_cell
+from calib_jax.evaluation.predictions import Predictions
+
+CHUNK = 2**22  # Numbers of the logits that are in memory as probabilities at a time.
+FEWER = 20  # How many times fewer resamples the slow metrics have.
+
+
+class Metric(NamedTuple):
+  """A metric is one column of the tables.
+
+  Attributes:
+    heading: the heading of the column.
+    scale: the factor that numbers are multiplied by in the tables, 100 for percent.
+    lower_is_better: None if neither is.
+    is_main: whether the short table has it.
+    function: computes a calibration error, maps ``(confidence, correct, *, num_bins, where)`` to a number; None for the
+      others, which ``measure`` computes together.
+    slow: whether it has ``FEWER`` resamples.
+  """
+
+  heading: str
+  scale: float
+  lower_is_better: bool | None = True
+  is_main: bool = False
+  function: Callable | None = None
+  slow: bool = False
+
+
+def _error(**options) -> Callable:
+  return functools.partial(metrics.calibration_error, **options)
+
+
+def _without_bins(function: Callable) -> Callable:
+  return lambda confidence, correct, *, num_bins, where: function(confidence, correct, where=where)
+
+
+METRICS: dict[str, Metric] = {
+  "accuracy": Metric("accuracy %", 100, False, True),
+  "nll": Metric("NLL", 1, is_main=True),
+  "brier": Metric("Brier", 1, is_main=True),
+  "entropy": Metric("mean entropy", 1, None),
+  "ece": Metric("ECE %, equal width, norm 1", 100, True, True, _error()),
+  "ece_equal_mass_l2": Metric("ECE %, equal mass, norm 2", 100, True, True, _error(binning="equal_mass", norm=2)),
+  "adaptive": Metric("ECE %, equal mass, norm 1", 100, function=_error(binning="equal_mass")),
+  "mce": Metric("MCE %", 100, function=_error(norm="max")),
+  "debiased": Metric("ECE %, equal mass, norm 2, debiased", 100,
+                     function=_error(binning="equal_mass", norm=2, debias=True)),
+  "ks": Metric("KS %", 100, function=_without_bins(metrics.ks_calibration_error)),
+  "sweep": Metric("sweep %", 100, function=_without_bins(metrics.sweep_calibration_error), slow=True),
+  "smooth": Metric("smooth ECE %", 100, function=_without_bins(metrics.smooth_calibration_error), slow=True),
+  "classwise": Metric("classwise ECE %, equal width", 100),
+  "classwise_equal_mass": Metric("classwise ECE %, equal mass", 100),
+  "aurc": Metric("AURC %", 100),
+  "excess_aurc": Metric("E-AURC %", 100),
+  "coverage_at_1": Metric("coverage % at 1% risk", 100, False),
+  "coverage_at_5": Metric("coverage % at 5% risk", 100, False),
+}
+# The values that are bootstrapped jointly for all rows of a table, so that the differences of rows are paired.
+JOINT = ("accuracy", "nll", "brier", "entropy", "ece", "ece_equal_mass_l2", "aurc", "excess_aurc", "coverage_at_1",
+         "coverage_at_5")
+PERCENTILE = tuple(name for name in JOINT if METRICS[name].function is None)
+
+
+class Values(NamedTuple):
+  """The values of each example that metrics need; S is the number of seeds.
+
+  Attributes:
+    confidence: float32 ``[N, S]``, the probability of the predicted class.
+    correct: bool ``[N, S]``.
+    nll: float32 ``[N, S]``.
+    brier: float32 ``[N, S]``.
+    entropy: float32 ``[N, S]``.
+    predicted: int32 ``[N, S]``.
+    class_sums: by binning, those of each class.
+    groups: int32 ``[N]``, equal for examples that belong together, or None.
+  """
+
+  confidence: np.ndarray
+  correct: np.ndarray
+  nll: np.ndarray
+  brier: np.ndarray
+  entropy: np.ndarray
+  predicted: np.ndarray
+  class_sums: Mapping[str, Sequence[ClassSums]]
+  groups: np.ndarray | None = None
+
+
+@jax.jit
+def _per_example(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
+  log_probs = jax.nn.log_softmax(logits)
+  probs = jnp.exp(log_probs)
+  confidence, correct = metrics.top_label(probs, labels)
+  entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
+  return (confidence, correct, losses.cross_entropy(logits, labels), losses.brier(logits, labels), entropy,
+          jnp.argmax(probs, axis=-1).astype(jnp.int32))
+
+
+def per_example(parts: Sequence[Predictions], *, num_bins: int = 15, num_redraws: int = 100) -> Values:
+  """Computes the values of each example.
+
+  Args:
+    parts: the predictions, one element a seed, all of the same size.
+    num_bins: the number of bins of each class.
+    num_redraws: the number of redraws of the labels for the noise floor of the classwise errors.
+  Returns: the values.
+  """
+  columns, sums = [], {"equal_width": [], "equal_mass": []}
+  for part in parts:
+    rows = max(CHUNK // part.logits.shape[1], 1)
+    chunks = [_per_example(part.logits[i:i + rows], part.labels[i:i + rows]) for i in range(0, len(part.labels), rows)]
+    columns.append([np.concatenate(x) for x in zip(*chunks, strict=True)])
+    for binning, found in sums.items():
+      found.append(class_sums(part, num_bins, binning, num_redraws))
+  return Values(*(np.stack(x, axis=1) for x in zip(*columns, strict=True)), sums, parts[0].groups)
+
+
+def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
+            ) -> tuple[dict[Hashable, dict[str, dict]], dict[tuple, dict[str, dict]]]:
+  """Computes every metric of each row with its interval, and the differences of every two rows.
+
+  Args:
+    rows: the values of the same examples by row.
+    num_bins: the number of bins of calibration errors.
+    num_resamples: the number of resamples of the intervals. Sweep and smooth errors have a twentieth of it, and are
+      left out if those are fewer than ten, too few for an interval.
+  Returns: ``({row: {metric: cell}}, {(row, earlier row): {metric: {"difference", "low", "high"}}})``. A cell has
+    ``estimate``, ``low``, ``high``, ``value``, ``per_seed`` and, for calibration errors, ``floor`` and ``p_value``: see
+    ``evaluate``. The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.
+  """
+  key, table, names = jax.random.key(0), {row: {} for row in rows}, tuple(rows)
+  for row, values in rows.items():
+    for slow in (False, True) if num_resamples >= 10 * FEWER else (False,):
+      errors = [name for name, metric in METRICS.items() if metric.function and metric.slow == slow]
+      found = metrics.assess(_calibration(num_bins, slow), values.confidence, values.correct, key=key,
+                             num_resamples=num_resamples // FEWER if slow else num_resamples,
+                             groups=values.groups)._asdict()
+      table[row] |= {name: _cell({k: np.reshape(x, (-1, len(errors)))[:, i] for k, x in found.items()})
+                     for i, name in enumerate(errors)}
+    for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
+      table[row][name] = classwise_cell(values.class_sums[binning], num_resamples)
+  arrays = [np.stack([getattr(values, name) for values in rows.values()], axis=2)
+            for name in ("confidence", "correct", "nll", "brier", "entropy")]
+  joint = metrics.bootstrap(_joint(num_bins), *arrays, key=key, num_resamples=num_resamples,
+                            groups=rows[names[0]].groups)
+  num_values = (1 + arrays[0].shape[1]) * len(JOINT) * len(names)
+  levels = [np.reshape(x[:num_values], (-1, len(JOINT), len(names))) for x in joint]
+  apart = [np.reshape(x[num_values:], (len(JOINT), len(names), len(names))) for x in joint]
+  for i, row in enumerate(names):
+    for name in PERCENTILE:
+      own = [x[:, JOINT.index(name), i] for x in levels]
+      table[row][name] = _cell({"value": own[0], **dict(zip(("estimate", "low", "high"), own, strict=True))})
+    table[row] = {name: table[row][name] for name in METRICS if name in table[row]}
+  differences = {(row, names[j]): {
+    name: dict(zip(("difference", "low", "high"), (float(x[m, i, j]) for x in apart), strict=True))
+    for m, name in enumerate(JOINT)} for i, row in enumerate(names) for j in range(i)}
+  return table, differences
+
+
+def _cell(found: Mapping[str, np.ndarray]) -> dict[str, float | list[float]]:
+  """Returns the cell of one metric, of arrays ``[1 + S]`` that begin with the mean over seeds."""
+  return {key: float(x[0]) for key, x in found.items()} | {"per_seed": [float(x) for x in found["value"][1:]]}
+
+
+# The caches return the same function object for the same options, so that its resamples are compiled only once.
+@functools.cache
+def _calibration(num_bins: int, slow: bool) -> Callable:
+  """Returns a function of ``[N, S]`` arrays to the calibration errors: their means over seeds, then those of each."""
+  functions = [metric.function for metric in METRICS.values() if metric.function and metric.slow == slow]
+
+  def errors(confidence, correct, *, where):
+    def of_seed(confidence, correct):
+      return jnp.stack([function(confidence, correct, num_bins=num_bins, where=where) for function in functions])
+
+    return _mean_first(jax.vmap(of_seed, in_axes=1)(confidence, correct)).reshape(-1)
+
+  return errors
+
+
+@functools.cache
+def _joint(num_bins: int) -> Callable:
+  """Returns a function of ``[N, S, L]`` arrays to one vector.
+
+  It begins with ``[1 + S, JOINT, L]``, the means over seeds and the values of each seed for L rows, and ends with
+  ``[JOINT, L, L]``, the differences of the means between every two rows.
+  """
+  def of_seed(confidence, correct, nll, brier, entropy, where):
+    mean = functools.partial(jnp.mean, where=where)
+    error = functools.partial(METRICS["ece"].function, confidence, correct, num_bins=num_bins, where=where)
+    curve = metrics.risk_coverage_curve(confidence, ~correct, where=where)
+    coverage = [jnp.max(jnp.where(curve.risk <= risk, curve.coverage, 0)) for risk in (0.01, 0.05)]
+    # The areas are metrics.aurc and metrics.excess_aurc, without further sorts: the best order has the errors last.
+    accuracy, counted = mean(correct.astype(jnp.float32)), ~jnp.isnan(curve.coverage)
+    best_risk = jnp.maximum(1 - accuracy / curve.coverage, 0)
+    aurc, excess = (jnp.mean(x, where=counted) for x in (curve.risk, curve.risk - best_risk))
+    return jnp.stack([accuracy, mean(nll), mean(brier), mean(entropy), error(), error(binning="equal_mass", norm=2),
+                      aurc, excess, *coverage])
+
+  def joint(*arrays, where=None):
+    over_seeds = jax.vmap(lambda *x: of_seed(*x, where), in_axes=1)
+    values = jax.vmap(lambda *x: _mean_first(over_seeds(*x)), in_axes=2, out_axes=2)(*arrays)
+    differences = values[0][:, :, None] - values[0][:, None, :]
+    return jnp.concatenate([values.reshape(-1), differences.reshape(-1)])
+
+  return joint
+
+
+def _mean_first(values: jax.Array) -> jax.Array:
+  """``[S, M]`` to ``[1 + S, M]``: the means over seeds, followed by the values of each seed."""
+  return jnp.concatenate([jnp.mean(values, axis=0, keepdims=True), values])

@@ -1,0 +1,144 @@
+"""Says in plain words what an evaluation found. A clause stands only where an interval or a p-value supports it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from calib_jax.evaluation.measures import Values
+from calib_jax.evaluation.results import Results, verdicts
+from calib_jax.evaluation.tables import UNCALIBRATED
+
+POINT = 0.01
+
+
+class ClassGaps(NamedTuple):
+  """How the confidence of each predicted class differs from its accuracy.
+
+  Attributes:
+    gap: ``[K]``, the mean confidence minus the accuracy of the examples that are predicted to be of the class; nan for
+      a class that is never predicted.
+    error: ``[K]``, the standard error of the gap.
+    count: ``[K]``, the number of examples; the seeds of an example count once.
+  """
+
+  gap: np.ndarray
+  error: np.ndarray
+  count: np.ndarray
+
+
+def class_gaps(values: Values, num_classes: int) -> ClassGaps:
+  """Computes the gap of each predicted class, over the predictions of all seeds together.
+
+  Args:
+    values: the values of each example.
+    num_classes: K.
+  Returns: the gaps.
+  """
+  excess, predicted = (values.confidence - values.correct).ravel(), values.predicted.ravel()
+  count, total, squares = (np.bincount(predicted, weights, num_classes) for weights in (None, excess, excess**2))
+  with np.errstate(invalid="ignore", divide="ignore"):
+    gap = total / count
+    # The predictions of an example by several seeds are not independent, so they count as one.
+    examples = count / values.confidence.shape[1]
+    error = np.sqrt(np.maximum(squares / count - gap**2, 0) / np.maximum(examples - 1, 1))
+  return ClassGaps(gap, np.where(examples > 1, error, np.nan), examples)
+
+
+def verdict(results: Results) -> list[str]:
+  """Returns sentences about the first model on the first set: its confidence, and what calibration does to it.
+
+  Args:
+    results: the results.
+  Returns: the sentences.
+  """
+  set_name = next(iter(results.tables))
+  model = next(iter(results.tables[set_name]))
+  table = results.tables[set_name][model]
+  row, values = table[UNCALIBRATED], results.values[set_name][model, UNCALIBRATED]
+  sentences = [_confidence(row, values)]
+  labels = [label for label in table if label != UNCALIBRATED]
+  if not labels:
+    return [*sentences, *_classes(results, values, set_name)]
+  first = labels[0]
+  sentences.append(_calibrated(results, set_name, model, first))
+  better = [label for label in labels[1:]
+            if verdicts(results, set_name, "ece", (model, label)).get((model, first)) == "better"]
+  if better:
+    best = min(better, key=lambda label: table[label]["ece"]["estimate"])
+    change = results.differences[set_name][(model, best), (model, first)]["ece"]
+    sentences.append(f"{best} lowers the ECE by a further {-100 * change['difference']:.1f} points "
+                     f"(95% interval {-100 * change['high']:.1f} to {-100 * change['low']:.1f}).")
+  elif len(labels) > 1:
+    sentences.append(f"No other calibrator has an ECE that is lower than that of {first} beyond its interval.")
+  for label in labels:
+    lost = row["accuracy"]["value"] - table[label]["accuracy"]["value"]
+    if lost > POINT and verdicts(results, set_name, "accuracy", (model, label)).get((model, UNCALIBRATED)) == "worse":
+      sentences.append(f"{label} loses {100 * lost:.1f} points of accuracy.")
+  final = min(labels, key=lambda label: table[label]["ece"]["estimate"])
+  sentences += _classes(results, results.values[set_name][model, final], set_name, f" after {final}")
+  return sentences + _stability(results, set_name)
+
+
+def _confidence(row: dict, values: Values) -> str:
+  excess = (values.confidence - values.correct).mean(axis=1)
+  gap, margin = float(excess.mean()), 1.96 * float(excess.std()) / np.sqrt(len(excess))
+  floor, value, p = row["ece"]["floor"], row["ece"]["value"], row["ece"]["p_value"]
+  measured = (f"its ECE is {100 * value:.1f}%, and a perfectly calibrated model of this size would show "
+              f"{100 * floor:.1f}% (p = {p:.3f})")
+  if abs(gap) > margin and p < 0.05:
+    side = "Overconfident" if gap > 0 else "Underconfident"
+    return f"{side} by {100 * abs(gap):.1f} ± {100 * margin:.1f} points: {measured}."
+  if p < 0.05:
+    return f"The confidence is right on average and wrong in places: {measured}."
+  return f"No miscalibration can be shown: {measured}."
+
+
+def _calibrated(results: Results, set_name: str, model: str, label: str) -> str:
+  """Returns the sentence about the first calibrator."""
+  table = results.tables[set_name][model]
+  before, after = table[UNCALIBRATED]["ece"], table[label]["ece"]
+  params = results.parameters[model].get(label, [{}])
+  temperatures = [p["temperature"] for p in params if isinstance(p.get("temperature"), float)]
+  name = f"A temperature of {np.mean(temperatures):.2f} ({label})" if temperatures else label
+  change = verdicts(results, set_name, "ece", (model, label)).get((model, UNCALIBRATED))
+  if change == "worse":
+    return f"{name} makes the ECE worse: {100 * after['value']:.1f}%."
+  if change is None:
+    return f"{name} does not change the ECE beyond its interval: {100 * after['value']:.1f}%."
+  removed = 100 * (1 - after["estimate"] / max(before["estimate"], 1e-12))
+  is_left = "is above" if after["p_value"] < 0.05 else "cannot be told from"
+  return (f"{name} removes {removed:.0f}% of the calibration error; what is left ({100 * after['value']:.1f}%) "
+          f"{is_left} the {100 * after['floor']:.1f}% that a perfectly calibrated model of this size would show.")
+
+
+def _classes(results: Results, values: Values, set_name: str, when: str = "") -> list[str]:
+  """Returns a sentence about the classes whose gap is not chance, by intervals for all classes at once."""
+  num_classes = results.settings["sets"][set_name]["num_classes"]
+  gaps = class_gaps(values, num_classes)
+  quantile = ndtri(1 - 0.025 / num_classes)
+  sure = [k for k in range(num_classes) if gaps.count[k] >= 30 and abs(gaps.gap[k]) > quantile * gaps.error[k]]
+  if not sure:
+    return []
+  sure = sorted(sure, key=lambda k: -abs(gaps.gap[k]))
+  names = [f"{class_name(results, k)} ({'over' if gaps.gap[k] > 0 else 'under'}confident by "
+           f"{100 * abs(gaps.gap[k]):.1f} points)" for k in sure[:3]]
+  more = f" and {len(sure) - 3} more" if len(sure) > 3 else ""
+  return [f"Predictions of class {', '.join(names)}{more} are miscalibrated{when}."]
+
+
+def class_name(results: Results, k: int) -> str:
+  """Returns the name of a class, or its number."""
+  return results.classes[k] if results.classes else str(k)
+
+
+def _stability(results: Results, set_name: str) -> list[str]:
+  """Returns a sentence on whether the row of the lowest error depends on how tools compute it."""
+  winners = {name: min(errors, key=errors.get) for name, errors in results.stability.get(set_name, {}).items()}
+  if not winners:
+    return []
+  names = sorted(set(winners.values()), key=lambda row: (-list(winners.values()).count(row), row))
+  if len(names) == 1:
+    return [f"{names[0]} has the lowest calibration error by each of {len(winners)} tools' conventions."]
+  counts = ", ".join(f"{name} by {list(winners.values()).count(name)}" for name in names)
+  return [f"Which row has the lowest calibration error depends on the convention: {counts} of {len(winners)}."]

@@ -1,0 +1,147 @@
+"""Curves over confidence thresholds, classes, severities, epochs and rows of a table."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+import numpy as np
+
+from calib_jax.evaluation.verdict import ClassGaps
+from calib_jax.reports.style import COLOURS, INK, MARKERS, WIDTH, new_axes, plain, styled
+
+MOST_POINTS = 400  # Points of a curve.
+
+
+def _line(i: int) -> dict:
+  return {"color": COLOURS[i % len(COLOURS)], "linestyle": ("-", "--", "-.", ":")[i // len(COLOURS) % 4]}
+
+
+@styled
+def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, axes: Axes | None = None) -> Axes:
+  """Draws the share of errors among the most confident predictions against their share, with 95% bands.
+
+  Args:
+    panels: ``(confidence [N], correct [N])`` by label.
+    axes: where to draw; None for a new figure.
+  Returns: the axes.
+  """
+  axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
+  for i, (label, (confidence, correct)) in enumerate(panels.items()):
+    order = np.argsort(-np.asarray(confidence), kind="stable")
+    count = np.arange(1, len(order) + 1)
+    risk = np.cumsum(~np.asarray(correct)[order]) / count
+    shown = np.unique(np.linspace(min(9, len(order) - 1), len(order) - 1, MOST_POINTS).astype(int))
+    coverage, risk, count = count[shown] / len(order), risk[shown], count[shown]
+    margin = 1.96 * np.sqrt(risk * (1 - risk) / count)
+    axes.fill_between(coverage, 100 * np.maximum(risk - margin, 0), 100 * (risk + margin), linewidth=0, alpha=0.12,
+                      color=_line(i)["color"])
+    axes.plot(coverage, 100 * risk, linewidth=1.2, label=label, **_line(i))
+  axes.set(xlim=(0, 1), xlabel="coverage: share of predictions kept", ylabel="errors among them, %")
+  axes.set_ylim(bottom=0)
+  return axes
+
+
+@styled
+def accuracy_confidence_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, axes: Axes | None = None) -> Axes:
+  """Draws the accuracy of the predictions whose confidence is at least a threshold, against the threshold.
+
+  Args:
+    panels: ``(confidence [N], correct [N])`` by label.
+    axes: where to draw; None for a new figure.
+  Returns: the axes.
+  """
+  axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
+  axes.plot([0, 1], [0, 100], "--", color=INK, linewidth=0.8, label="accuracy = threshold")
+  for i, (label, (confidence, correct)) in enumerate(panels.items()):
+    order = np.argsort(np.asarray(confidence), kind="stable")
+    ordered, right = np.asarray(confidence)[order], np.asarray(correct)[order]
+    above = np.cumsum(right[::-1])[::-1] / np.arange(len(right), 0, -1)
+    threshold = np.linspace(0, 1, MOST_POINTS)
+    place = np.searchsorted(ordered, threshold)
+    kept = place <= len(ordered) - min(5, len(ordered))  # The accuracy of fewer than five examples says little.
+    axes.plot(threshold[kept], 100 * above[place[kept]], linewidth=1.2, label=label, **_line(i))
+  axes.set(xlim=(0, 1), ylim=(0, 101), xlabel="threshold on confidence", ylabel="accuracy above it, %")
+  return axes
+
+
+@styled
+def class_gaps_plot(gaps: Mapping[str, ClassGaps], names: Sequence[str], *, most: int = 15, axes: Axes | None = None
+                    ) -> Axes:
+  """Draws the confidence minus the accuracy of each predicted class with 95% intervals, the worst class first.
+
+  Args:
+    gaps: those of each row by label; the first decides which classes are worst.
+    names: of the K classes.
+    most: the number of classes that are drawn.
+    axes: where to draw; None for a new figure.
+  Returns: the axes.
+  """
+  first = next(iter(gaps.values()))
+  known = np.flatnonzero(np.isfinite(first.error))
+  order = known[np.argsort(-np.abs(first.gap[known]), kind="stable")][:most]
+  axes = new_axes(height=0.9 + 0.22 * max(len(order), 3)) if axes is None else axes
+  axes.axvline(0, color=INK, linewidth=0.8, linestyle="--")
+  for i, (label, found) in enumerate(gaps.items()):
+    place = np.arange(len(order)) + 0.25 * (i - (len(gaps) - 1) / 2)
+    axes.errorbar(100 * found.gap[order], place, xerr=196 * found.error[order], fmt=MARKERS[i % len(MARKERS)],
+                  color=COLOURS[i % len(COLOURS)], markersize=3.5, elinewidth=0.9, label=label)
+  axes.set_yticks(np.arange(len(order)), [plain(names[k]) for k in order])
+  axes.invert_yaxis()
+  axes.set(xlabel="confidence minus accuracy, points", ylabel="predicted class")
+  return axes
+
+
+@styled
+def pareto_plot(points: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]], *, axes: Axes | None = None
+                ) -> Axes:
+  """Draws the calibration error of rows against their accuracy, with 95% intervals of both.
+
+  Args:
+    points: the cells ``(accuracy, error)`` by label, each with ``estimate``, ``low`` and ``high``.
+    axes: where to draw; None for a new figure.
+  Returns: the axes.
+  """
+  axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
+  for i, (label, (accuracy, error)) in enumerate(points.items()):
+    spread = [[[100 * (cell["estimate"] - cell["low"])], [100 * (cell["high"] - cell["estimate"])]]
+              for cell in (accuracy, error)]
+    axes.errorbar(100 * accuracy["estimate"], 100 * error["estimate"], xerr=spread[0], yerr=spread[1], markersize=5,
+                  fmt=MARKERS[i % len(MARKERS)], color=COLOURS[i % len(COLOURS)], elinewidth=0.8, label=label)
+  axes.set(xlabel="accuracy, %", ylabel="ECE, %")
+  axes.set_ylim(bottom=0)
+  return axes
+
+
+@styled
+def severity_plot(errors: Mapping[str, Mapping[int, tuple[float, float]]], *, axes: Axes | None = None) -> Axes:
+  """Draws the calibration error against the severity of corruptions, the mean over corruption types with its error.
+
+  Args:
+    errors: ``{label: {severity: (mean, standard error)}}``; severity 0 is the test set.
+    axes: where to draw; None for a new figure.
+  Returns: the axes.
+  """
+  axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
+  for i, (label, found) in enumerate(errors.items()):
+    severity, (mean, error) = list(found), 100 * np.array(list(found.values())).T
+    axes.errorbar(severity, mean, error, fmt=MARKERS[i % len(MARKERS)] + "-", markersize=3.5, linewidth=1.2,
+                  color=COLOURS[i % len(COLOURS)], label=label)
+  axes.set(xlabel="severity (0: test set)", ylabel="ECE, %")
+  axes.set_ylim(bottom=0)
+  return axes
+
+
+@styled
+def training_plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, axes: Axes | None = None) -> Axes:
+  """Draws logged values against steps.
+
+  Args:
+    curves: ``(steps, values)`` by the name of the value.
+    axes: where to draw; None for a new figure.
+  Returns: the axes.
+  """
+  axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
+  for i, (label, (steps, values)) in enumerate(curves.items()):
+    axes.plot(steps, values, linewidth=1.2, label=label, **_line(i))
+  axes.set(xlabel="step", ylabel="value")
+  axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+  return axes

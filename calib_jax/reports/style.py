@@ -1,0 +1,65 @@
+"""The style of the figures: one column wide, colours for the colour-blind, fonts that survive in PDF and print."""
+
+from collections.abc import Callable
+import functools
+import pathlib
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from calib_jax import files
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+INK, PALE = "#333333", "#9aa5b1"
+WIDTH = 3.4  # Inches, a column of a paper.
+STYLE = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False,
+         "axes.edgecolor": INK, "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+         "pdf.fonttype": 42, "svg.hashsalt": "calib_jax", "savefig.facecolor": "white"}
+
+
+def styled(function: Callable) -> Callable:
+  """A function that draws in this style."""
+  @functools.wraps(function)
+  def drawn(*args, **options):
+    with matplotlib.rc_context(STYLE):
+      return function(*args, **options)
+
+  return drawn
+
+
+def new_axes(width: float = WIDTH, height: float = WIDTH) -> Axes:
+  """Returns the axes of a new figure that no window shows."""
+  return Figure(figsize=(width, height), layout="constrained").subplots()
+
+
+def plain(text: str) -> str:
+  """Returns a text of the user's in which Matplotlib sees no formula."""
+  return text.replace("$", r"\$")
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+  """Adds a legend below the figure, where no data are, in two columns if the labels are short enough."""
+  handles, labels = axes.get_legend_handles_labels()
+  columns = 2 if max(map(len, labels), default=0) <= 25 * figure.get_figwidth() / WIDTH else 1
+  if handles:
+    figure.legend(handles, [plain(label) for label in labels], loc="outside lower center", ncols=columns, frameon=False,
+                  handlelength=1.6)
+
+
+def save(figure: Figure, stem: pathlib.Path) -> pathlib.Path:
+  """Writes a figure as PNG, PDF and SVG. Each file appears only once it is complete.
+
+  Args:
+    figure: the figure.
+    stem: the path of the files without their suffix.
+  Returns: the path of the SVG.
+  """
+  # Without dates, the same figure gives the same bytes.
+  for suffix, metadata in (("png", None), ("pdf", {"CreationDate": None}), ("svg", {"Date": None})):
+    with matplotlib.rc_context(STYLE):
+      files.write(stem.with_suffix(f".{suffix}"), lambda file, suffix=suffix, metadata=metadata: figure.savefig(
+        file, format=suffix, dpi=200, metadata=metadata))
+  return stem.with_suffix(".svg")

@@ -1,0 +1,167 @@
+"""Which calibrator is best for how many calibration examples, and does cross-validation find it?
+
+Run: python -m experiments.calibration_set_size PREDICTIONS.npz … [--workdir=experiments/results]
+
+Each file holds `labels` and `logits` or `probs`. For every seed the rows are divided anew: one half tests, and the
+first n rows of the other half fit each calibrator, for n = 100, 500, 2,000, 5,000. `select` is the choice of
+`calibrators.select` among its default candidates. The results are appended to `calibration_set_size.csv`, and what it
+already holds is skipped; a table of means (`.md`) and a figure (`.png`) are written beside it: the NLL above that of
+temperature scaling, with standard errors over seeds.
+"""
+
+import argparse
+import csv
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import calibrators, metrics
+from calib_jax.evaluation.predictions import load
+from calib_jax.files import write_text
+from calib_jax.training.progress import Progress
+
+SIZES = (100, 500, 2000, 5000)
+METHODS = (*calibrators.selection.CANDIDATES, "select", "vector_scaling", "beta_calibration", "isotonic",
+           "histogram_binning")
+FIELDS = ("predictions", "method", "size", "seed", "nll", "brier", "ece", "accuracy", "chosen")
+
+
+@jax.jit
+def measured(log_probs, labels) -> dict:
+  """NLL in nats, Brier score, and ECE (15 equal-mass bins) and accuracy in percent."""
+  probs = jnp.exp(log_probs)
+  return {"nll": metrics.nll(probs, labels), "brier": metrics.brier_score(probs, labels),
+          "ece": 100 * metrics.adaptive_calibration_error(probs, labels),
+          "accuracy": 100 * metrics.accuracy(probs, labels)}
+
+
+def fitted(method: str, logits, labels, size: int) -> tuple[calibrators.Calibrator, dict, str]:
+  """Returns a calibrator, its params of the first ``size`` rows, and the name of the calibrator."""
+  if method == "select":
+    chosen = calibrators.select(logits[:size], labels[:size])
+    return chosen.calibrator, chosen.params, chosen.name
+  calibrator = calibrators.get(method)
+  # Rows that do not count keep the shape, so that every fit is compiled once.
+  return calibrator, calibrator.fit(logits, labels, where=np.arange(len(labels)) < size), method
+
+
+def read(path: pathlib.Path) -> list[dict]:
+  """Returns the finished rows."""
+  if not path.exists():
+    return []
+  with path.open(encoding="utf-8", newline="") as file:
+    return list(csv.DictReader(file))
+
+
+def append(path: pathlib.Path, row: dict) -> None:
+  """Appends a row, after a header if the file is new."""
+  new = not path.exists()
+  with path.open("a", encoding="utf-8", newline="") as file:
+    writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+    if new:
+      writer.writeheader()
+    writer.writerow(row)
+
+
+def means(rows: list[dict], key: str) -> dict[tuple[str, str, int], tuple[float, float]]:
+  """Returns ``(mean, standard error)`` over seeds of ``key`` less that of temperature scaling on the same rows."""
+  values = {(r["predictions"], r["method"], int(r["size"]), r["seed"]): float(r[key]) for r in rows}
+  groups: dict = {}
+  for (name, method, size, seed), value in values.items():
+    reference = values.get((name, "temperature_scaling", size, seed))
+    if reference is not None:
+      groups.setdefault((name, method, size), []).append(value - reference)
+  return {group: (float(np.mean(x)), float(np.std(x, ddof=1) / np.sqrt(len(x))) if len(x) > 1 else 0.0)
+          for group, x in groups.items()}
+
+
+def table(rows: list[dict]) -> str:
+  """Returns the Markdown table of NLL above temperature scaling's, in thousandths of a nat, best in bold."""
+  found, sizes = means(rows, "nll"), sorted({int(row["size"]) for row in rows})
+  lines = ["NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard error "
+           "over seeds; the lowest of a column in bold.", ""]
+  for name in dict.fromkeys(row["predictions"] for row in rows):
+    lines += [f"| {name} | " + " | ".join(f"n = {size:,}" for size in sizes) + " |", "|---" * (1 + len(sizes)) + "|"]
+    methods = dict.fromkeys(row["method"] for row in rows if row["predictions"] == name)
+    for method in methods:
+      cells = []
+      for size in sizes:
+        mean, error = found.get((name, method, size), (np.nan, 0))
+        lowest = min(found.get((name, m, size), (np.inf, 0))[0] for m in methods if m != "select")
+        text = f"{1000 * mean:+.1f} ± {1000 * error:.1f}"
+        cells.append(f"**{text}**" if mean == lowest else text)
+      lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    lines.append("")
+  return "\n".join(lines)
+
+
+def figure(rows: list[dict], path: pathlib.Path) -> None:
+  """Draws the NLL above that of temperature scaling against the number of calibration examples, a panel a file."""
+  import matplotlib
+  matplotlib.use("Agg")
+  from matplotlib import pyplot as plt
+
+  found, names = means(rows, "nll"), list(dict.fromkeys(row["predictions"] for row in rows))
+  shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
+           "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7", "select": "#888888"}
+  columns = min(3, len(names))
+  lines = -(-len(names) // columns)
+  fig, axes = plt.subplots(lines, columns, figsize=(3.2 * columns, 2.6 * lines + 0.7), squeeze=False)
+  for axis, name in zip(axes.flat, names, strict=False):
+    for method, color in shown.items():
+      sizes = sorted(size for n, m, size in found if (n, m) == (name, method))
+      mean, error = np.array([found[name, method, size] for size in sizes]).reshape(-1, 2).T
+      axis.errorbar(sizes, mean, error, color=color, lw=1.5, marker="o", ms=3, label=method.replace("_", " "),
+                    ls=(0, (4, 2)) if method == "select" else "-", zorder=3 if method == "select" else 2)
+    axis.axhline(0, color="0.6", lw=0.8)
+    axis.set_xscale("log")
+    axis.set_yscale("symlog", linthresh=0.01)
+    axis.set_title(name.replace("_", " "), fontsize=9)
+    axis.tick_params(labelsize=7)
+  for axis in axes.flat[len(names):]:
+    axis.set_visible(False)
+  fig.supxlabel("calibration examples", fontsize=9)
+  fig.supylabel("NLL above temperature scaling's (nats)", fontsize=9)
+  handles, labels = axes[0, 0].get_legend_handles_labels()
+  fig.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=7, frameon=False)
+  fig.set_layout_engine("constrained")
+  fig.savefig(path, dpi=150)
+  plt.close(fig)
+
+
+def main(arguments=None) -> None:
+  """Fits what has no row yet, and writes the table and the figure."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("predictions", nargs="+", type=pathlib.Path)
+  parser.add_argument("--num_seeds", type=int, default=5)
+  parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("experiments/results"))
+  options = parser.parse_args(arguments)
+  options.workdir.mkdir(parents=True, exist_ok=True)
+  path = options.workdir / "calibration_set_size.csv"
+  done = {tuple(row[name] for name in FIELDS[:4]) for row in read(path)}
+  for file in options.predictions:
+    predictions = load(file)
+    jobs = [(method, size, seed) for method in METHODS for size in SIZES for seed in range(options.num_seeds)
+            if size <= len(predictions.labels) // 2]
+    progress = Progress(file.stem, len(jobs))
+    for step, (method, size, seed) in enumerate(jobs, start=1):
+      if (file.stem, method, str(size), str(seed)) in done:
+        continue
+      order = np.random.default_rng(seed).permutation(len(predictions.labels))
+      fit, test = np.array_split(order, 2)[::-1]
+      logits, labels = predictions.logits[fit][:max(SIZES)], predictions.labels[fit][:max(SIZES)]
+      calibrator, params, chosen = fitted(method, logits, labels, size)
+      values = measured(calibrator.apply(params, predictions.logits[test]), predictions.labels[test])
+      append(path, {"predictions": file.stem, "method": method, "size": size, "seed": seed, "chosen": chosen,
+                    **{key: f"{float(value):.6g}" for key, value in values.items()}})
+      progress.update(step, 0, float(values["nll"]))
+  rows = read(path)
+  write_text(path.with_suffix(".md"), table(rows))
+  figure(rows, path.with_suffix(".png"))
+  print(f"{path.with_suffix('.md')} holds the table.")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,151 @@
+"""The fits of Table 2 of Jung et al. 2023: to the optimum, and by the steps that the paper took.
+
+The objectives are the mean NLL ("base"), the NLL of labels smoothed by 0.05 ("LS"), the focal loss with γ = 3 ("FL"),
+class-wise loss scaling ("CLS") and, which the paper lacks, the NLL with equal weight for every class ("balanced").
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from calib_jax import calibrators, losses
+from calib_jax.calibrators.classwise import class_weights, scaling_parameters
+from calib_jax.calibrators.solver import TOLERANCE, minimize
+
+Array = jax.Array
+BASES = {
+  "TS": calibrators.get("temperature_scaling"),
+  "ETS": calibrators.get("ensemble_temperature_scaling"),
+  "PTS": calibrators.get("parameterized_temperature_scaling"),
+  "CTS": calibrators.get("class_temperature_scaling"),
+}
+SCALED = {name: calibrators.get("classwise_loss_scaling", base=base) for name, base in BASES.items()}
+OBJECTIVES = ("base", "LS", "FL", "CLS", "balanced")
+SMOOTHING, GAMMA = 0.05, 3.0  # Section 5.3.
+WEIGHT_DECAY = 0.002  # Of PTS.
+MAX_ITERATIONS = 500
+
+# The paper's fits start at T = 1 and take L-BFGS steps of fixed length: rates and most steps, Section 5.3.
+STEPS = {"base": ((0.02, 1000),), "CLS": ((0.02, 1000),)}
+STEPS["LS"] = STEPS["FL"] = ((0.005, 200), (0.003, 400), (0.001, 400))
+FIRST_STEP, GRADIENT_TOLERANCE, CHANGE_TOLERANCE = 0.02, 1e-7, 1e-9
+TO_THE_OPTIMUM = ((0.5, 200),)
+MEMORY = 100
+# Eq. 13, the ensemble of logits; its temperature is fitted before its weights.
+# The paper's PTS has the numbers of one temperature at its optimum, and stands here for that: a network of two ReLUs a
+# layer from PyTorch's random initialisation, fitted by Adam, cannot be repeated without its random numbers.
+STEPPED = {"TS": (BASES["TS"], ("temperature",)), "PTS": (BASES["TS"], ("temperature",)),
+           "ETS": (calibrators.get("ensemble_temperature_scaling", space="logits"), ("temperature", "weights")),
+           "CTS": (BASES["CTS"], ("temperatures",))}
+
+
+def converged(calibrator: str, objective: str, logits: Array, labels: Array) -> tuple[calibrators.Calibrator, dict]:
+  """The calibrator, and its params at the optimum of the objective, which say whether it is one (``converged``)."""
+  base = BASES[calibrator]
+  if objective == "CLS":
+    return SCALED[calibrator], SCALED[calibrator].fit(logits, labels)
+  if objective == "base":
+    return base, base.fit(logits, labels)
+  if objective == "balanced":
+    return base, _balanced(calibrator, logits, labels)
+  return base, _minimized(calibrator, objective, logits, labels)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _balanced(calibrator: str, logits: Array, labels: Array) -> dict:
+  counts = jnp.bincount(labels, length=logits.shape[1])
+  return BASES[calibrator].fit.solve(logits, labels, 1 / (counts[labels] * logits.shape[1]).astype(logits.dtype))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _minimized(calibrator: str, objective: str, logits: Array, labels: Array) -> dict:
+  """The params that minimise the smoothed NLL or the focal loss, by the library's solver from the base's start."""
+  base = BASES[calibrator]
+  start = base.fit.start(logits)
+  # The inputs of the network of PTS are standardised as at the start, and its T₀ stays 1.
+  fixed = {name: start.pop(name) for name in ("centre", "unit", "temperature") if calibrator == "PTS"}
+  # Temperatures are fitted as logarithms, and a softmax keeps the weights of ETS on the simplex.
+  made = {"temperature": jnp.exp, "temperatures": jnp.exp, "weights": jax.nn.softmax}
+  start |= {name: jnp.zeros_like(x) for name, x in start.items() if name in made}
+
+  def params(trained):
+    return fixed | {name: made[name](x) if name in made else x for name, x in trained.items()}
+
+  def value(trained):
+    mean = jnp.mean(_losses(objective, base.apply(params(trained), logits), labels))
+    return mean + (WEIGHT_DECAY / 2 * optax.tree.norm(trained, squared=True) if calibrator == "PTS" else 0)
+
+  tolerance = TOLERANCE if calibrator == "PTS" else TOLERANCE / 100
+  trained, status = minimize(value, start, tolerance=tolerance, max_iterations=MAX_ITERATIONS)
+  return params(trained) | status
+
+
+def _losses(objective: str, log_probs: Array, labels: Array, *, stop_gradient: bool = False) -> Array:
+  """The loss of each example. The paper's code stops the gradient of the focal factor."""
+  if objective == "FL":
+    return losses.focal(log_probs, labels, gamma=GAMMA, stop_gradient=stop_gradient)
+  return losses.cross_entropy(log_probs, labels, label_smoothing=SMOOTHING if objective == "LS" else 0.0)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 4))
+def stepped(calibrator: str, objective: str, logits: Array, labels: Array, num_rates: int | None = None) -> dict:
+  """The params after the paper's steps, of all rates or of the first few, and how many were taken (``iterations``)."""
+  base, names = STEPPED[calibrator]
+  counts = jnp.bincount(labels, length=logits.shape[1]).astype(logits.dtype)
+
+  def class_losses(params):
+    example = losses.cross_entropy(base.apply(params, logits), labels)
+    return jnp.zeros_like(counts).at[labels].add(example) / counts
+
+  def scaled(params, alpha, beta):
+    each = class_losses(params)
+    held = jax.lax.stop_gradient(each)
+    normalized = (held - jnp.mean(held)) / jnp.std(held, ddof=1)
+    return jnp.sum((1 + class_weights(normalized, counts > 0, alpha, beta)) * each)
+
+  def value(params, alpha, beta):
+    if objective == "CLS":
+      return scaled(params, alpha, beta)
+    return jnp.mean(_losses(objective, base.apply(params, logits), labels, stop_gradient=True))
+
+  params, alpha, beta = base.fit.start(logits), 1.0, 1.5
+  if objective == "CLS":  # α and β are those of the first step.
+    gradient = jax.grad(lambda x: scaled(params | {names[0]: x}, alpha, beta))(params[names[0]])
+    after = params | {names[0]: params[names[0]] - FIRST_STEP * _shortened(gradient) * gradient}
+    alpha, beta = scaling_parameters(class_losses(params), class_losses(after), counts > 0, "standard")
+  iterations = 0
+  for name in names:
+    for rate, most in TO_THE_OPTIMUM if calibrator == "PTS" else STEPS[objective][:num_rates]:
+      fixed = params
+      x, taken = _steps(lambda x: value(fixed | {name: x}, alpha, beta), params[name], rate, most)  # noqa: B023
+      params, iterations = params | {name: x}, iterations + taken
+  return params | {"iterations": iterations}
+
+
+def _shortened(gradient: Array) -> Array:
+  """The factor of the first step: 1 / ‖g‖₁, at most 1."""
+  return jnp.minimum(1, 1 / jnp.sum(jnp.abs(gradient)))
+
+
+def _steps(value, start: Array, rate: float, most: int) -> tuple[Array, Array]:
+  """At most ``most`` L-BFGS steps of length ``rate``, without a line search; stops where value or x hardly change."""
+  lbfgs = optax.scale_by_lbfgs(memory_size=MEMORY, scale_init_precond=False)
+
+  def unfinished(carry):
+    *_, i, stopped = carry
+    return (i < most) & ~stopped
+
+  def step(carry):
+    x, state, before, gradient, i, _ = carry
+    direction, state = lbfgs.update(gradient, state, x)
+    change = rate * jnp.where(i == 0, _shortened(gradient), 1) * direction
+    x = x - change
+    now, gradient = jax.value_and_grad(value)(x)
+    still = (jnp.abs(now - before) < CHANGE_TOLERANCE) | (jnp.max(jnp.abs(change)) <= CHANGE_TOLERANCE)
+    return x, state, now, gradient, i + 1, still | (jnp.max(jnp.abs(gradient)) <= GRADIENT_TOLERANCE)
+
+  carry = (start, lbfgs.init(start), *jax.value_and_grad(value)(start), 0, False)
+  x, *_, taken, _ = jax.lax.while_loop(unfinished, step, carry)
+  return x, taken

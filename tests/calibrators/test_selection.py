@@ -1,0 +1,62 @@
+"""``select`` scores out of fold, prefers the simpler of equals, and takes what the data need."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from calib_jax import calibrators
+from tests.calibrators.data import synthetic
+
+NAMES = ["identity", "temperature_scaling", "vector_scaling"]
+
+
+def _drawn(truth, seed):
+  p = special.softmax(truth, axis=1)
+  return (p.cumsum(1) < np.random.default_rng(seed).uniform(size=(len(p), 1))).sum(1).clip(0, p.shape[1] - 1)
+
+
+@pytest.mark.parametrize(("bend", "expected"), [
+  (lambda z: z, "identity"), (lambda z: z / 3, "temperature_scaling"),
+  (lambda z: z / np.array([1.0, 4.0, 1.0, 6.0]), "vector_scaling")])
+def test_it_takes_the_simplest_that_the_data_need(bend, expected):
+  logits = (3 * np.random.default_rng(0).normal(size=(4000, 4))).astype(np.float32)
+  chosen = calibrators.select(logits, _drawn(bend(logits), 1), NAMES)
+  assert chosen.name == expected and [s.name for s in chosen.scores] == NAMES
+  direct = calibrators.get(expected).fit(logits, _drawn(bend(logits), 1))
+  assert all(np.array_equal(direct[key], chosen.params[key]) for key in direct)
+  assert f"* {expected}" in str(chosen)
+
+
+@pytest.mark.parametrize("criterion", ["nll", "brier"])
+def test_scores_are_those_of_fits_without_the_fold(criterion):
+  logits, labels = synthetic(203, 4)
+  chosen = calibrators.select(logits, labels, {"TS": calibrators.temperature_scaling()}, criterion=criterion, folds=7)
+  rng = np.random.default_rng(0)
+  order = rng.permutation(203)
+  order = order[np.argsort(labels[order], kind="stable")]
+  values = np.empty(203)
+  for held_out in range(7):
+    rows = order[held_out::7]
+    kept = np.setdiff1d(np.arange(203), rows)
+    params = calibrators.temperature_scaling().fit(logits[kept], labels[kept])
+    log_p = special.log_softmax(logits[rows].astype(np.float64) / float(params["temperature"]), axis=1)
+    onehot = np.eye(4)[labels[rows]]
+    values[rows] = -(log_p * onehot).sum(1) if criterion == "nll" else ((np.exp(log_p) - onehot) ** 2).sum(1)
+  np.testing.assert_allclose(chosen.scores[0].score, values.mean(), rtol=1e-4)
+  assert chosen.scores[0].excess == 0
+
+
+def test_every_class_is_in_every_fold_also_where_rows_are_sorted_by_class():
+  labels = np.sort(synthetic(500, 10)[1])
+  fold = calibrators.selection._folds(labels, 5)
+  counts = np.array([np.bincount(labels[fold == f], minlength=10) for f in range(5)])
+  assert np.ptp(counts, axis=0).max() <= 1 and np.ptp(counts.sum(1)) <= 1
+
+
+@pytest.mark.parametrize(("options", "match"), [
+  ({"criterion": "ece"}, "criterion must be one of 'nll', 'brier'"), ({"folds": 1}, "folds must be in"),
+  ({"candidates": ["temprature_scaling"]}, "Did you mean 'temperature_scaling'"),
+  ({"candidates": []}, "at least one calibrator")])
+def test_mistakes_are_named(options, match):
+  with pytest.raises(ValueError, match=match):
+    calibrators.select(*synthetic(40, 3), **options)

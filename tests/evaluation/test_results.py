@@ -1,0 +1,250 @@
+"""The whole evaluation: its numbers against their definitions, its verdicts, folds, and the command with its files."""
+
+import csv
+import io
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, evaluation
+from calib_jax.errors import UserError
+from calib_jax.evaluation import __main__ as command
+from calib_jax.evaluation import classwise, folds, streaming
+from calib_jax.evaluation.results import is_best, verdicts
+from calib_jax.evaluation.verdict import class_gaps, verdict
+
+RNG = np.random.default_rng(0)
+N, K = 400, 3
+
+
+def _predictions(scale, n=N, rng=None):
+  rng = np.random.default_rng(7) if rng is None else rng
+  logits = 2 * rng.normal(size=(n, K))
+  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  labels = (p.cumsum(1) > rng.uniform(size=(n, 1))).argmax(1)
+  return evaluation.Predictions((scale * logits).astype(np.float32), labels.astype(np.int32))
+
+
+@pytest.fixture(scope="module")
+def results():
+  """Logits three times too large; the calibrator with temperature 3 mends them."""
+  fit, test = _predictions(3, rng=np.random.default_rng(1)), _predictions(3)
+  sets = {"test": [test], "far": [_predictions(0.2)._replace(kind="out_of_distribution")]}
+  model = evaluation.Model(sets, evaluation.fit([fit], {"TS": calibrators.temperature_scaling()}))
+  return evaluation.judge({"mine": model}, num_resamples=40)
+
+
+def test_the_areas_and_coverages_are_those_of_sorting(results):
+  values = results.values["test"]["mine", "none"]
+  confidence, wrong = values.confidence[:, 0].astype(np.float64), ~values.correct[:, 0]
+  risk = np.cumsum(wrong[np.argsort(-confidence, kind="stable")]) / np.arange(1, N + 1)
+  best = np.cumsum(np.sort(wrong)) / np.arange(1, N + 1)
+  row = results.tables["test"]["mine"]["none"]
+  np.testing.assert_allclose(row["aurc"]["value"], risk.mean(), rtol=1e-4)
+  np.testing.assert_allclose(row["excess_aurc"]["value"], (risk - best).mean(), rtol=1e-4)
+  for percent in (1, 5):
+    kept = np.flatnonzero(risk <= percent / 100)
+    coverage = (kept[-1] + 1) / N if len(kept) else 0
+    np.testing.assert_allclose(row[f"coverage_at_{percent}"]["value"], coverage, rtol=1e-5)
+
+
+def test_detection_is_the_share_of_pairs_in_order(results):
+  inside, outside = results.values["test"]["mine", "none"].confidence[:, 0], _predictions(0.2).logits.astype(np.float64)
+  top = (np.exp(outside) / np.exp(outside).sum(1, keepdims=True)).max(1)
+  pairs = (inside[:, None] > top).mean() + (inside[:, None] == top).mean() / 2
+  cells = results.detection["far"]["mine"]["none"]["msp"]
+  for key in ("auroc", "auroc_outside"):
+    np.testing.assert_allclose(cells[key]["estimate"], pairs, atol=2e-5)
+  assert cells["auroc"]["low"] < pairs < cells["auroc"]["high"]
+
+
+def test_a_verdict_stands_where_the_interval_excludes_zero(results):
+  change = results.differences["test"][("mine", "TS"), ("mine", "none")]
+  table = results.tables["test"]["mine"]
+  np.testing.assert_allclose(change["nll"]["difference"], table["TS"]["nll"]["value"] - table["none"]["nll"]["value"],
+                             atol=1e-5)
+  assert change["nll"]["high"] < 0 and verdicts(results, "test", "nll", ("mine", "TS")) == {("mine", "none"): "better"}
+  assert verdicts(results, "test", "nll", ("mine", "none")) == {("mine", "TS"): "worse"}
+  assert is_best(results, "test", "nll", ("mine", "TS")) and not is_best(results, "test", "nll", ("mine", "none"))
+  assert change["accuracy"] == {"difference": 0, "low": 0, "high": 0}  # A temperature keeps every prediction.
+  assert not any(is_best(results, "test", "accuracy", ("mine", label)) for label in table)
+
+
+def test_the_sentences_have_the_numbers(results):
+  text = " ".join(verdict(results))
+  values = results.values["test"]["mine", "none"]
+  gap = 100 * (values.confidence.astype(np.float64) - values.correct).mean()
+  assert text.startswith(f"Overconfident by {gap:.1f} ± ")
+  temperature = results.parameters["mine"]["TS"][0]["temperature"]
+  assert 2 < temperature < 4.5 and f"A temperature of {temperature:.2f} (TS) removes" in text
+  gaps = class_gaps(values, K)
+  chosen = values.predicted[:, 0] == 1
+  excess = (values.confidence - values.correct)[chosen, 0].astype(np.float64)
+  expected = [excess.mean(), excess.std(ddof=1) / len(excess) ** 0.5]
+  np.testing.assert_allclose([gaps.gap[1], gaps.error[1]], expected, rtol=1e-3)
+
+
+def test_a_calibrated_model_is_not_accused():
+  # In nine of ten samples: the p-value of a calibrated model is below 0.05 once in twenty.
+  found = []
+  for seed in range(10):
+    model = evaluation.Model({"test": [_predictions(1, rng=np.random.default_rng(seed))]}, {})
+    found.append(verdict(evaluation.judge({"mine": model}, num_resamples=40))[0])
+  assert sum(sentence.startswith("No miscalibration can be shown") for sentence in found) >= 8, found
+
+
+def test_every_format_has_the_same_numbers(results):
+  content = json.loads(evaluation.to_json(results))
+  table = content["results"]["test"]["mine"]
+  for line in csv.DictReader(io.StringIO(evaluation.to_csv(results))):
+    cell = table[line["calibrator"]][line["metric"]]
+    np.testing.assert_allclose(float(line["estimate"]), cell["estimate"], rtol=1e-7)
+    assert (line["p_value"] != "") == ("p_value" in cell)
+  latex = evaluation.to_latex(results)
+  assert latex.count(r"\\") == 3 and r"\textbf{" in latex and r"accuracy \%" in latex
+  html = results._repr_html_()
+  assert f"{table['TS']['nll']['estimate']:.4f}" in html and f"N = {N}" in html
+
+
+def test_the_noise_floor_of_a_class_is_that_of_the_binomial():
+  n, p = 60, 0.8
+  logits = np.tile(np.log([p, 1 - p]), (n, 1)).astype(np.float32)
+  part = evaluation.Predictions(logits, np.zeros(n, np.int32))
+  sums = classwise.class_sums(part, 15, "equal_width", 4000)
+  k = np.arange(n + 1)
+  log_choose = np.concatenate([[0], np.cumsum(np.log(n - k[:-1]) - np.log(k[:-1] + 1))])
+  chance = np.exp(log_choose + k * np.log(p) + (n - k) * np.log(1 - p))
+  gap = np.abs(k / n - p)  # Both classes have this gap.
+  spread = np.sqrt(np.sum(chance * gap**2) - np.sum(chance * gap) ** 2)
+  np.testing.assert_allclose(sums.redrawn.mean(), np.sum(chance * gap), atol=5 * spread / np.sqrt(4000))
+  np.testing.assert_allclose(classwise.classwise_cell([sums], 20)["value"], 1 - p, rtol=1e-5)
+
+
+def test_folds_have_their_share_of_each_class_and_keep_groups():
+  labels = np.repeat([0, 1, 2], [50, 30, 7])
+  fold = folds.stratified_folds(labels, 5)
+  counts = np.array([[np.sum((fold == k) & (labels == c)) for c in range(3)] for k in range(5)])
+  assert (np.ptp(counts, axis=0) <= 1).all() and np.ptp(counts.sum(1)) <= 1
+  groups = np.arange(87) // 3
+  fold = folds.stratified_folds(labels, 5, groups)
+  assert all(len(set(fold[groups == g])) == 1 for g in range(29)) and set(fold) == set(range(5))
+  with pytest.raises(UserError, match="5 folds need at least 5 groups: there are 2"):
+    folds.stratified_folds(labels, 5, groups // 20)
+
+
+def test_every_number_is_out_of_fold():
+  # The fit of this calibrator keeps the sum of what it saw, which tells which examples those were.
+  part = _predictions(1, 20)
+  spy = calibrators.Calibrator(lambda logits, labels: {"seen": jnp.sum(logits[:, 0])},
+                               lambda params, logits: logits.at[:, 1].set(params["seen"]))
+  found = folds.out_of_fold(part, {"spy": spy}, 4)["spy"][0].logits
+  fold = folds.stratified_folds(part.labels, 4)
+  expected = [part.logits[fold != fold[i], 0].sum() for i in range(20)]
+  np.testing.assert_allclose(found[:, 1], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+  ("temperature", "calibrator name must be one of .*temperature_scaling"),
+  ("temperature_scaling:objectiv=ece", "has no option 'objectiv'; options look like .*Did you mean"),
+  ("temperature_scaling:ece", "has no option 'ece'"), ("temperature_scaling:objective=x", "objective must be"),
+])
+def test_a_wrong_calibrator_is_one_sentence(text, message):
+  with pytest.raises((UserError, ValueError), match=message):
+    command.calibrator(text)
+
+
+def _write(path, part):
+  np.savez(path, logits=part.logits, labels=part.labels)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("files")
+  _write(folder / "val.npz", _predictions(3, rng=np.random.default_rng(1)))
+  _write(folder / "test.npz", _predictions(3))
+  _write(folder / "poisoned.npz", _predictions(3)._replace(labels=np.arange(N) % K))
+  return folder
+
+
+def _run(files, *arguments):
+  return command.main([f"--{name}={files / value}" if value.endswith(".npz") else f"--{name}={value}"
+                       for name, value in (argument.split("=", 1) for argument in arguments)] + ["--num_resamples=40"])
+
+
+def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_bytes(files, tmp_path, capsys):
+  for name, test in (("a", "test"), ("b", "test"), ("poisoned", "poisoned")):
+    assert _run(files, "fit=val.npz", f"test={test}.npz", "calibrators=temperature_scaling:objective=ece",
+                f"out={tmp_path / name}") == 0
+  a, b, poisoned = (tmp_path / name for name in ("a", "b", "poisoned"))
+  fitted = "calibrators/temperature_scaling:objective=ece.npz"
+  assert (a / "results.json").read_bytes() == (b / "results.json").read_bytes()
+  assert (a / "results.json").read_bytes() != (poisoned / "results.json").read_bytes()
+  assert (a / fitted).read_bytes() == (poisoned / fitted).read_bytes()
+  assert {path.name for path in a.iterdir()} == {"results.json", "results.csv", "results.md", "results.tex", "figures",
+                                                 "report.html", "calibrators"}
+  for name in ("reliability", "risk_coverage"):
+    assert all((a / f"figures/{name}.{suffix}").stat().st_size > 1000 for suffix in ("png", "pdf", "svg"))
+  assert not list(a.rglob("*.tmp")) and "N = 400, K = 3" in capsys.readouterr().out
+  calibrated = calibrators.get("temperature_scaling", objective="ece").apply(
+    calibrators.load(a / fitted), _predictions(3).logits)
+  np.testing.assert_allclose(np.exp(calibrated).sum(1), 1, rtol=1e-5)
+
+
+def test_json_is_printed_alone(files, capsys):
+  assert _run(files, "test=test.npz", "json=-") == 0
+  content = json.loads(capsys.readouterr().out)
+  assert list(content["results"]["test"]["predictions"]) == ["none"]
+
+
+def test_one_file_is_cross_validated_and_the_same_file_twice_is_said(files, capsys):
+  assert _run(files, "fit=val.npz", "folds=3", "calibrators=temperature_scaling") == 0
+  assert "cross-validation over 3 folds" in capsys.readouterr().err
+  assert _run(files, "fit=val.npz", "test=val.npz", "calibrators=temperature_scaling") == 0
+  assert "hold the same predictions; calibrators are judged on what they were fitted to" in capsys.readouterr().err
+
+
+def test_files_are_compared(files, tmp_path, capsys):
+  _write(tmp_path / "better.npz", _predictions(1))
+  assert _run(files, "test=test.npz", f"compare={tmp_path / 'better.npz'}", "json=-") == 0
+  content = json.loads(capsys.readouterr().out)
+  assert list(content["results"]["test"]) == ["predictions", "better"]
+  assert content["differences"]["test"][0]["nll"]["high"] < 0
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+  ([], "name the predictions: --fit val.npz --test test.npz"),
+  (["test=absent.npz"], "there is no file"),
+  (["test=test.npz", "calibrators=temperature_scaling"], "--calibrators need predictions to be fitted to"),
+  (["fit=val.npz", "folds=1"], "--folds must be from 2 to"),
+  (["fit=val.npz", "test=test.npz", "calibrators=temperatur_scaling"], "calibrator name must be one of"),
+  (["fit=val.npz", "test=test.npz", "compare=."], "is a directory, not a file"),
+])
+def test_a_mistake_is_one_sentence_and_writes_nothing(files, arguments, message, tmp_path, capsys):
+  assert _run(files, *arguments, f"out={tmp_path / 'out'}") == 2
+  error = capsys.readouterr().err
+  assert error.startswith("error: ") and message in error and error.count("\n") == 1
+  assert not (tmp_path / "out").exists()
+
+
+def test_streaming_equals_one_pass(tmp_path, monkeypatch):
+  part = _predictions(2)
+  np.save(tmp_path / "z.npy", part.logits.astype(np.float64))
+  np.save(tmp_path / "y.npy", part.labels)
+  monkeypatch.setattr(streaming, "BATCH", 64 * K)  # Seven batches, the last one not full.
+  path = f"{tmp_path}/z.npy,{tmp_path}/y.npy"
+  found = streaming.measure(path)
+  p = np.exp(part.logits.astype(np.float64) - part.logits.max(1, keepdims=True))
+  p /= p.sum(1, keepdims=True)
+  confidence, correct = p.max(1), p.argmax(1) == part.labels
+  edges = np.ceil(confidence * 15)
+  error = sum(abs((confidence - correct)[edges == b].sum()) for b in range(1, 16)) / N
+  np.testing.assert_allclose([found["accuracy"], found["expected_calibration_error"], found["count"]],
+                             [correct.mean(), error, N], rtol=1e-5)
+  assert not streaming.is_large(path) and not streaming.is_large(str(tmp_path / "z.npz"))
+  monkeypatch.setattr(streaming, "LARGE", 100)
+  assert streaming.is_large(path)
+  np.save(tmp_path / "y.npy", part.labels + 1)
+  with pytest.raises(UserError, match=r"row \d+ of logits is not finite .* or its label is not in \[0, 3\)"):
+    streaming.measure(path)

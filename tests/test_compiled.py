@@ -1,0 +1,92 @@
+"""Compiled programs are kept where only the user writes, or refused with the reason."""
+
+import os
+
+import jax
+import pytest
+
+from calib_jax import compiled
+from calib_jax.errors import UserError
+
+
+@pytest.fixture
+def asked():
+  """Sets the directory that is asked for, as JAX_COMPILATION_CACHE_DIR does, and restores it after the test."""
+  before = jax.config.jax_compilation_cache_dir
+  yield lambda path: jax.config.update("jax_compilation_cache_dir", path and str(path))
+  jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_new_directory_is_the_users_alone(given, asked, tmp_path, monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+  folder = tmp_path / "mine" / "programs" if given else tmp_path / "xdg" / "calib_jax"
+  asked(folder if given else None)
+  old = os.umask(0)  # The widest permissions that a user can have asked for.
+  try:
+    assert compiled.keep() is None
+  finally:
+    os.umask(old)
+  assert folder.stat().st_mode & 0o777 == 0o700
+  assert jax.config.jax_compilation_cache_dir == str(folder)
+  assert compiled.keep() is None  # And again in the same process.
+
+
+@pytest.mark.parametrize(("xdg", "expected"), [("/x/y", "/x/y/calib_jax"), ("relative", "/home/me/.cache/calib_jax"),
+                                               ("", "/home/me/.cache/calib_jax")])
+def test_the_default_is_the_platforms_cache_directory(xdg, expected, monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", xdg)
+  monkeypatch.setenv("HOME", "/home/me")
+  assert str(compiled.default_folder()) == expected
+
+
+@pytest.mark.parametrize(("mode", "reason"), [(0o777, "everyone"), (0o702, "everyone"), (0o1777, "everyone"),
+                                              (0o770, "group")])
+def test_a_directory_that_others_can_write_is_refused(mode, reason, asked, tmp_path, monkeypatch):
+  monkeypatch.setattr(compiled, "_is_own_group", lambda number: False)
+  asked(tmp_path)
+  tmp_path.chmod(mode)
+  with pytest.raises(UserError, match=rf"code that is run, and their directory {tmp_path} can be written by {reason}.*"
+                     r"\(chmod go-w\), or set JAX_COMPILATION_CACHE_DIR to another directory\.$"):
+    compiled.keep()
+  tmp_path.chmod(0o755)
+  assert compiled.keep() is None
+
+
+def _stat(mode, owner, group):
+  return os.stat_result((mode, 0, 0, 1, owner, group, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(("owner", "mode", "expected"), [
+  (1000, 0o40700, None), (0, 0o40755, None), (1001, 0o40755, "belongs to user 1001, not to you"),
+  (1000, 0o40770, None), (1001, 0o40700, "belongs to user 1001")])
+def test_who_may_own_it(owner, mode, expected, monkeypatch):
+  monkeypatch.setattr(compiled.os, "getuid", lambda: 1000)
+  monkeypatch.setattr(compiled, "_is_own_group", lambda number: number == 1000)
+  found = compiled.objection(_stat(mode, owner, 1000))
+  assert found is None if expected is None else found.startswith(expected)
+  assert "group 50" in compiled.objection(_stat(0o40770, 1000, 50))
+
+
+@pytest.mark.parametrize(("name", "members", "own"), [("me", [], True), ("me", ["me"], True), ("users", [], False),
+                                                      ("me", ["me", "you"], False)])
+def test_a_users_own_group_is_that_of_the_same_name_without_others(name, members, own, monkeypatch):
+  import grp
+  import pwd
+
+  monkeypatch.setattr(compiled.pwd, "getpwuid", lambda _: pwd.struct_passwd(("me", "", 1000, 1000, "", "", "")))
+  monkeypatch.setattr(compiled.grp, "getgrgid", lambda number: grp.struct_group((name, "", number, members)))
+  assert compiled._is_own_group(1000) is own
+
+
+def test_what_cannot_be_made_is_said_and_stops_nothing(asked, tmp_path, monkeypatch):
+  (tmp_path / "file").write_text("")
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+  asked(None)
+  assert "compiled programs are not kept for the next run" in compiled.keep()
+  assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_a_bucket_is_left_to_its_own_permissions(asked):
+  asked("gs://bucket/programs")
+  assert compiled.keep() is None and jax.config.jax_compilation_cache_dir == "gs://bucket/programs"

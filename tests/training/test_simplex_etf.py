@@ -1,0 +1,203 @@
+"""BalCAL: the frame, the class-balanced loss, λ after each epoch, and which λ predictions have."""
+
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from calib_jax import config as run_config
+from calib_jax import models, training
+from calib_jax.errors import UserError
+from calib_jax.training import methods, stopping
+from tests.training.test_engine import ROOT, _same, _splits
+
+SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
+         "optimizer.learning_rate=0.05", "loss.primary.name=cross_entropy",
+         "head.name=simplex_etf")
+MLP = ("model.hidden=(5,)",)
+CNN = ("model.name=simple_cnn", "model.channels=(4,)")
+
+
+def _config(*overrides):
+  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in (*SMALL, *overrides)])
+
+
+def _train(config, devices=2, **options):
+  return training.train(config, [_splits()], seeds=[0], devices=jax.devices()[:devices], **options)
+
+
+@pytest.mark.parametrize(("dimension", "classes"), [(9, 10), (64, 10), (5, 2), (3, 3)])
+def test_the_frame_has_equal_norms_and_angles(dimension, classes):
+  frame = np.float64(models.simplex_frame(jax.random.key(dimension), dimension, classes))
+  cosines = frame.T @ frame
+  wanted = np.full((classes, classes), -1 / (classes - 1))
+  np.fill_diagonal(wanted, 1)
+  np.testing.assert_allclose(cosines, wanted, atol=2e-6)
+  other = models.simplex_frame(jax.random.key(dimension + 1), dimension, classes)
+  assert np.abs(frame - np.float64(other)).max() > 0.01  # It is drawn from the key.
+
+
+def test_too_few_features_are_refused():
+  with pytest.raises(ValueError, match="a simplex frame of 10 classes needs at least 9 features: got 8"):
+    models.simplex_frame(jax.random.key(0), 8, 10)
+  model = models.get("mlp", num_classes=10, hidden=(8,), head="simplex_etf")
+  with pytest.raises(UserError, match="'simplex_etf' needs at least 9 features for 10 classes, and this model has 8"):
+    model.init(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "simple_cnn"])
+def test_logits_are_linear_ones_and_cosines_with_the_frame(backbone):
+  options = {"hidden": (5,)} if backbone == "mlp" else {"channels": (5,)}
+  model = models.get(backbone, num_classes=3, head={"name": "simplex_etf", "share": 0.3}, **options)
+  rng = np.random.default_rng(0)
+  images = jnp.asarray(rng.normal(size=(6, 4, 4, 2)), jnp.float32)
+  variables = model.init(jax.random.key(0), images)
+  variables = jax.tree.map(lambda x: x + 0.1 if x.ndim == 1 else x, variables)  # Norms and biases are not trivial.
+  head, stats = (jax.tree.map(np.float64, variables[kind]["head"]) for kind in ("params", "batch_stats"))
+  logits, vector = model.apply(variables, images, return_features=True)
+  features = model.backbone.apply({kind: {k: v for k, v in tree.items() if k != "head"}
+                                   for kind, tree in variables.items()}, images)
+  x = np.float64(vector if features.map is None else features.map)
+  norm, running = head["adaptor_norm"], stats["adaptor_norm"]
+  y = np.maximum((x - running["mean"]) / np.sqrt(running["var"] + 1e-5) * norm["scale"] + norm["bias"], 0)
+  kernel = head["adaptor"]["kernel"]
+  if backbone == "mlp":
+    x = x + y @ kernel
+  else:  # A 3x3 convolution with zeros around the map, by hand; then the mean over pixels.
+    padded = np.pad(y, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    x = x + sum(padded[:, i:i + 4, j:j + 4] @ kernel[i, j] for i in range(3) for j in range(3))
+    x = x.mean((1, 2))
+  fixed = x / np.linalg.norm(x, axis=-1, keepdims=True) @ stats["frame"]
+  linear = np.float64(vector) @ head["linear"]["kernel"] + head["linear"]["bias"]
+  np.testing.assert_allclose(logits, 0.3 * linear + 0.7 * fixed, rtol=1e-4, atol=1e-5)
+  assert np.abs(fixed).max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_the_loss_balances_classes_over_all_devices(soft):
+  """Eight examples on two devices; one of the four classes is absent, and two examples do not count."""
+  head = models.get_head("simplex_etf", num_classes=4)
+  rng = np.random.default_rng(0)
+  output = rng.normal(size=(2, 4, 2, 4)).astype(np.float32)
+  labels = np.array([[0, 0, 1, 1], [1, 3, 3, 0]])
+  where = np.array([[True, True, True, False], [True, True, True, False]])
+  shares = np.eye(4)[labels]
+  shares = 0.7 * shares + 0.3 * shares[:, ::-1] if soft else shares
+  given = jnp.asarray(shares, jnp.float32) if soft else jnp.asarray(labels)
+  state = methods.of_head("simplex_etf", head, 1)["head"].init()._replace(share=jnp.float32(0.2))
+  found = jax.vmap(lambda z, y, w: head.objectives(z, y, state, where=w, axis_name="batch"),
+                   axis_name="batch")(output, given, where)
+  counts = shares[where].sum(0)
+  scale = [np.sqrt(6 / ((counts > 0).sum() * n)) if n else 1.0 for n in counts]
+  for (weight, logits), wanted_weight, factor, i in zip(found, (0.2, 0.8), (1.0, scale), (0, 1), strict=True):
+    np.testing.assert_allclose(weight, wanted_weight, rtol=1e-6)
+    np.testing.assert_allclose(logits, output[:, :, i] * factor, rtol=1e-5)
+
+
+def test_a_step_minimises_the_weighted_sum_of_both_losses():
+  """The logged loss of the first step against cross entropies in NumPy; the frame's logits are scaled by class."""
+  config = _config(*MLP, "head.share=0.3", "training.num_steps=1", "training.batch_size=44",
+                   "optimizer.learning_rate=0.0")
+  seen = []
+  state, _ = _train(config, hooks=[lambda step, measured: seen.append(float(measured["loss"][0]))])
+  split = _splits()
+  model = models.get(num_classes=3, head=config.head, **config.model)
+  variables = {kind: jax.tree.map(lambda x: x[0], getattr(state, kind)) for kind in ("params", "batch_stats")}
+  images = (split.train.images / np.float32(255) - split.mean) / split.std
+  output, _ = model.apply(variables, images, train=True, mutable=["batch_stats"])
+  counts = np.bincount(split.train.labels)
+  fixed = np.float64(output[:, 1]) * np.sqrt(44 / (3 * counts))
+  losses = [-scipy.special.log_softmax(z, -1)[np.arange(44), split.train.labels].mean()
+            for z in (np.float64(output[:, 0]), fixed)]
+  np.testing.assert_allclose(seen[0], 0.3 * losses[0] + 0.7 * losses[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("spread", "accurate"), [(6.0, 0.6), (3.0, 0.7), (0.2, 0.9)])
+def test_lambda_meets_its_target_or_is_1(spread, accurate):
+  """Against a root found in float64 from all logits of three steps on two devices."""
+  head = models.get_head("simplex_etf", num_classes=5, target=0.9)
+  method = methods.of_head("simplex_etf", head, 7)["head"]
+  rng = np.random.default_rng(1)
+  state = method.init()
+  step = jax.vmap(lambda s, z, y, w: method.on_step(s, z, y, where=w, axis_name="batch"), in_axes=(None, 0, 0, 0),
+                  out_axes=None, axis_name="batch")
+  linears, fixeds, corrects = [], [], []
+  for _ in range(3):
+    linear = spread * rng.normal(size=(2, 50, 5))
+    fixed = 0.5 * rng.normal(size=(2, 50, 5))
+    where = rng.random((2, 50)) < 0.8
+    mixed = 0.5 * linear + 0.5 * fixed
+    labels = np.where(rng.random((2, 50)) < accurate, mixed.argmax(-1), mixed.argmin(-1))
+    state = step(state, np.stack([linear, fixed], 2).astype(np.float32), labels, where)
+    linears.append(linear[where])
+    fixeds.append(fixed[where])
+    corrects.append((mixed.argmax(-1) == labels)[where])
+  linear, fixed, accuracy = np.concatenate(linears), np.concatenate(fixeds), np.concatenate(corrects).mean()
+
+  def confidence(share):
+    return scipy.special.softmax(share * linear + (1 - share) * fixed, -1).max(-1).mean()
+
+  state = method.on_epoch(state, 1, None, None)
+  share = float(state.share)
+  if confidence(1) <= 0.9 * accuracy:
+    assert share == 1 and spread == 0.2
+  else:
+    low, high = 0.0, 1.0
+    for _ in range(40):
+      middle = (low + high) / 2
+      low, high = (low, middle) if confidence(middle) > 0.9 * accuracy else (middle, high)
+    assert 0.01 < low < 0.99
+    np.testing.assert_allclose(share, low, atol=2e-4)  # The bisection's 1e-4, and as much for the interpolation.
+  assert float(state.count) == float(state.correct) == float(jnp.max(state.confidence)) == 0
+
+
+@pytest.mark.parametrize("model", [MLP, CNN], ids=("mlp", "cnn"))
+def test_predictions_have_the_newest_lambda_and_the_frame_stays(model):
+  config = _config(*model, "head.target=0.6")
+  state, (found,) = _train(config)
+  share = float(state.method_state["head"].share[0])
+  assert 0 <= share <= 1 and share != 0.5
+  stats = jax.tree.map(lambda x: x[0], state.batch_stats["head"])
+  assert float(stats["share"]) == share
+  fresh, _ = _train(_config(*model, "training.num_steps=1", "optimizer.learning_rate=0.0"))
+  np.testing.assert_array_equal(stats["frame"], fresh.batch_stats["head"]["frame"][0])
+  split = _splits()
+  classifier = models.get(num_classes=3, head=config.head, **config.model)
+  variables = {"params": jax.tree.map(lambda x: x[0], state.params),
+               "batch_stats": jax.tree.map(lambda x: x[0], state.batch_stats)}
+  images = (split.test.images / np.float32(255) - split.mean) / split.std
+  np.testing.assert_allclose(classifier.apply(variables, images), found["test"]["logits"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("option", "reason"), [("share=1.5", r"share must be in \[0, 1\]"),
+                                                ("target=0.0", r"target must be in \(0, 1\]")])
+def test_options_that_cannot_work_are_refused(option, reason):
+  with pytest.raises(UserError, match=reason):
+    run_config.check(_config(f"head.{option}"), 1)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_goes_on_to_the_same_bits(tmp_path):
+  config = _config(*CNN, "head.target=0.6")
+  whole = _train(config)
+
+  def interrupt(done, measured):
+    if done == 4:
+      signal.raise_signal(signal.SIGTERM)
+
+  with pytest.raises(stopping.Stopped):
+    _train(config, folder=tmp_path, hooks=[interrupt])
+  _same(whole, _train(config, folder=tmp_path))
+
+
+@pytest.mark.slow
+def test_neither_seeds_nor_devices_change_a_model():
+  config = _config(*CNN, "head.target=0.6")
+  alone, _ = _train(config)
+  for together in (training.train(config, [_splits(), _splits()], seeds=[0, 1], devices=jax.devices()[:1])[0],
+                   _train(config, devices=4)[0]):
+    _same(jax.tree.map(lambda x: x[:1], (together.params, together.batch_stats)), (alone.params, alone.batch_stats),
+          rtol=2e-4, atol=1e-4)

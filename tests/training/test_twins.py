@@ -1,0 +1,78 @@
+"""Two runs that are started in the same directory by mistake: one runs, and its results are those of a run alone."""
+
+import json
+import pathlib
+import random
+import re
+import signal
+import time
+
+import pytest
+
+from tests.programs import python, start
+from tests.training.test_resuming import RUN
+
+OPTIONS = (*RUN, "--config.checkpoint.every_steps=20")
+BLOCKED = ("tensorflow", "tensorboard", "matplotlib")  # Importing them takes longer than these runs.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("twins")]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+  """A run that nobody disturbs, and how many seconds it took."""
+  folder = tmp_path_factory.mktemp("alone")
+  began = time.monotonic()
+  done = python("main.py", *OPTIONS, f"--workdir={folder / 'run'}", tmp_path=folder, blocked=BLOCKED)
+  assert done.returncode == 0, done.stderr
+  return folder / "run", time.monotonic() - began
+
+
+def _log(folder):
+  """The lines of the log without times and memory, which differ from run to run."""
+  return [{key: value for key, value in json.loads(line).items() if not key.startswith("time/")}
+          for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def _same(folder, other):
+  """Asserts that two runs left the same predictions, results and log, whole."""
+  names = sorted(path.relative_to(other).as_posix() for path in other.glob("predictions/*"))
+  assert names == sorted(path.relative_to(folder).as_posix() for path in folder.glob("predictions/*")) != []
+  for name in (*names, "results.json", "results.md"):
+    assert (folder / name).read_bytes() == (other / name).read_bytes(), name
+  assert _log(folder) == _log(other)
+  assert not (folder / "lock").exists()
+
+
+@pytest.mark.parametrize("part", [random.Random(0).uniform(0, 0.5)])
+def test_the_one_that_runs_is_undisturbed(part, alone, tmp_path):
+  arguments = ("main.py", *OPTIONS, f"--workdir={tmp_path / 'run'}")
+  first = start(*arguments, tmp_path=tmp_path, blocked=BLOCKED)
+  time.sleep(part * alone[1])
+  second = start(*arguments, tmp_path=tmp_path, blocked=BLOCKED)
+  output = {process: process.communicate(timeout=300)[0] for process in (first, second)}
+  codes = {process.returncode for process in output}
+  assert 0 in codes and codes <= {0, 2}, output
+  for process, other in ((first, second), (second, first)):
+    if process.returncode == 2:
+      last = output[process].strip().splitlines()[-1]
+      assert re.match(rf"error: --workdir: \S+ is in use by process {other.pid} on \S+ since \d{{4}}-.* UTC: ", last)
+  _same(tmp_path / "run", alone[0])
+
+
+def test_the_second_of_two_is_refused_while_the_first_lives(alone, tmp_path):
+  arguments = (*OPTIONS, f"--workdir={tmp_path / 'run'}")
+  first = start("tests/training/killed.py", 21, int(signal.SIGSTOP), *arguments, tmp_path=tmp_path, blocked=BLOCKED)
+  try:
+    while pathlib.Path(f"/proc/{first.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+      assert first.poll() is None
+      time.sleep(0.05)
+    second = python("main.py", *arguments, tmp_path=tmp_path, blocked=BLOCKED)
+    assert second.returncode == 2
+    assert f"run is in use by process {first.pid} on " in second.stderr.splitlines()[-1]
+    assert "Traceback" not in second.stderr
+    first.send_signal(signal.SIGCONT)
+    output = first.communicate(timeout=300)[0]
+    assert first.returncode == 0, output
+  finally:
+    first.kill()
+  _same(tmp_path / "run", alone[0])
