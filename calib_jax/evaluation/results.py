@@ -300,7 +300,10 @@ def to_latex(results: Results) -> str:
 
 
 def _escaped(text: str) -> str:
-  return "".join(f"\\{c}" if c in "%_&#$" else c for c in text)
+  """Returns ``text`` as LaTeX that prints it: a backslash in a user's label is no command."""
+  names = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+  return "".join(rf"\text{names[c]}{{}}" if c in names else f"\\{c}" if c in "%_&#${}" else c
+                 for c in " ".join(text.splitlines()))
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
