@@ -28,7 +28,7 @@ from experiments.selective_risk_training import append, read
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "experiments" / "results" / "coverage.csv", ROOT / "docs" / "metrics.md"
-BEGIN, END = "<!-- Written by python -m experiments.coverage -->\n\n", "\n<!-- End of what is written by it -->"
+BEGIN, END = "<!-- Written by python -m experiments.coverage -->", "<!-- End of what is written by it -->"
 SIZES = (300, 1000, 10_000)
 SLOWEST = "smooth (smECE)"  # It is simulated last and less often.
 
@@ -136,7 +136,7 @@ def main() -> None:
           flush=True)
   page = PAGE.read_text(encoding="utf-8")
   before, rest = page.split(BEGIN)
-  write_text(PAGE, before + BEGIN + table(read(RESULTS)) + END + rest.split(END)[1])
+  write_text(PAGE, f"{before}{BEGIN}\n\n{table(read(RESULTS))}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

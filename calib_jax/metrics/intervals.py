@@ -16,8 +16,8 @@ Array = jax.Array
 Metric = Callable[..., Array]
 METHODS = ("percentile", "bias_corrected")
 BATCH = 400_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
-_SAMPLE, _HALF, _REST, _FIFTH, _REDRAWN = range(5)  # What ``assess`` computes a metric of.
 FIFTH = 5  # The smaller subsamples of ``method="bias_corrected"`` hold one of so many examples.
+_SAMPLE, _HALF, _REST, _FIFTH, _REDRAWN = range(5)  # What ``assess`` computes a metric of.
 
 
 def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int = 1000, level: float = 0.95,
@@ -43,8 +43,13 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   variance above (by Wilson and Hilferty's cube root). For the upper end, a Q below B/2 counts as B/2, so that the
   interval of a model that seems better calibrated than chance allows does not shrink to nothing.
 
-  COVERAGE_TODO
-  In simulations (experiments/coverage.py, docs/metrics.md), 95% intervals TODO
+  95% intervals of binned errors covered the true error in 93% or more of simulated samples of 300 and 1,000 examples,
+  for calibrated, overconfident, underconfident and class-dependently miscalibrated models, with these exceptions: of
+  the norm-1 error with equal-mass bins of a model that errs in one direction for N = 1,000 (90%), of the debiased error
+  of one model for N = 300 and of another for N = 1,000 (90%), and of KS for N = 300 (87%) and of one model for
+  N = 1,000 (85%). There the intervals are too short, more often below the true error than above it. Percentile
+  intervals of AURC covered it in 91 to 92% for N = 300, and those of NLL and the Brier score in 91 to 96%.
+  docs/metrics.md has the table.
 
   Args:
     metric: a function of ``arrays`` to a scalar or an array, traceable by ``jit``; it is compiled once for each
