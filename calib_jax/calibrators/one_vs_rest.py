@@ -165,7 +165,7 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
       probabilities; if False, each class has its own function.
   Returns: a calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, ``converged`` and ``iterations``, the most that
     a class took.
-  References: Kull, Silva Filho & Flach 2017.
+  References: Kull et al. 2017.
 
   >>> calibrator = beta_calibration()
   >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]]), jnp.array([0, 1, 1, 0]))

@@ -16,6 +16,7 @@ import numpy as np
 from calib_jax import calibrators, checks, evaluation, report_files
 from calib_jax.errors import UserError, short
 from calib_jax.evaluation import folds, streaming
+from calib_jax.evaluation.results import NAMELESS
 from calib_jax.files import write_text
 from calib_jax.registry import options as registry_options
 
@@ -79,7 +80,7 @@ def _run(options: argparse.Namespace) -> None:
     note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
     out_of_fold = folds.out_of_fold(fit, labelled, options.folds)
   fitted = evaluation.fit([fit], labelled) if fit else {}
-  models = {"predictions": evaluation.Model({name: [part] for name, part in sets.items()}, fitted, out_of_fold)}
+  models = {NAMELESS: evaluation.Model({name: [part] for name, part in sets.items()}, fitted, out_of_fold)}
   for path in options.compare:
     models[_fresh(path, models)] = _compared(path, next(iter(sets)), labelled, note)
   largest = max(len(part.labels) for part in sets.values())
@@ -196,8 +197,8 @@ def _write(options: argparse.Namespace, results: evaluation.Results, fitted: eva
     return
   out = pathlib.Path(options.out)
   (out / "calibrators").mkdir(parents=True, exist_ok=True)
-  for label, (_, params) in fitted.items():
-    calibrators.save(out / "calibrators" / f"{label.replace('/', '_')}.npz", params[0])
+  for label, (fitted_calibrator, params) in fitted.items():
+    calibrators.save(out / "calibrators" / f"{label.replace('/', '_')}.npz", params[0], fitted_calibrator)
   report_files.write(results, out, title=", ".join(results.settings["sets"]), say=say)
 
 

@@ -17,6 +17,7 @@ from calib_jax.evaluation.measures import JOINT, METRICS, Values, measure, per_e
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, apply
 
+NAMELESS = "predictions"  # The name of a model of which only predictions are given.
 FLOORED = "ece"  # The metric whose noise floor and p-value the short table has.
 LARGEST_SHOWN = 16  # Numbers of a fitted parameter that the results repeat.
 
@@ -238,8 +239,8 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
           if key == FLOORED:
             cells += [f"{100 * row[key]['floor']:.2f}", f"{row[key]['p_value']:.3f}"]
         rows.append(cells)
-  # A column of names that has only one says nothing.
-  kept = [i for i in range(len(head)) if i > 1 or len({row[i] for row in rows}) > 1]
+  # One set is named in the note, and predictions without a model have no name.
+  kept = [i for i in range(len(head)) if i > 1 or len({row[i] for row in rows}) > 1 or (i and rows[0][i] != NAMELESS)]
   return [[row[i] for i in kept] for row in [head, *rows]]
 
 
@@ -302,6 +303,11 @@ def _escaped(text: str) -> str:
   return "".join(f"\\{c}" if c in "%_&#$" else c for c in text)
 
 
+def _plain(cell: str) -> str:
+  """Escapes what would end a cell of a Markdown table or start an HTML element."""
+  return html.escape(" ".join(cell.splitlines()), quote=False).replace("|", "\\|")
+
+
 def markdown(rows: Sequence[Sequence[str]]) -> str:
   """Formats rows of text as a Markdown table whose columns are also aligned in a terminal.
 
@@ -311,7 +317,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     rows: the rows, the heading first.
   Returns: the table.
   """
-  rows = [[html.escape(" ".join(cell.splitlines()), quote=False).replace("|", "\\|") for cell in row] for row in rows]
+  rows = [[_plain(cell) for cell in row] for row in rows]
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
   return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]) + "\n"

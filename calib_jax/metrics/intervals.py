@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,6 @@ Array = jax.Array
 Metric = Callable[..., Array]
 METHODS = ("percentile", "bias_corrected")
 BATCH = 400_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
-_SAMPLE, _HALF, _REST, _FIFTH, _REDRAWN = range(5)  # What ``assess`` computes a metric of.
 FIFTH = 5  # The smaller subsamples of ``method="bias_corrected"`` hold one of so many examples.
 
 
@@ -77,58 +75,6 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
                      f"{[x.shape for x in arrays]}.")
   members = None if groups is None else _members(groups, len(arrays[0]))
   return _bootstrap(metric, arrays, members, key, num_resamples, level, method)
-
-
-class Assessment(NamedTuple):
-  """What ``assess`` says of a calibration error.
-
-  Attributes:
-    value: the metric.
-    estimate: the metric less its bias, as by ``bootstrap``.
-    low: the lower end of the interval of the true error.
-    high: the upper end.
-    floor: the mean metric of a perfectly calibrated model with these confidences, as by ``consistency_interval``.
-    p_value: the probability of such a value if the model is calibrated, as by ``calibration_test``.
-  """
-
-  value: Array
-  estimate: Array
-  low: Array
-  high: Array
-  floor: Array
-  p_value: Array
-
-
-def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array, num_resamples: int = 1000,
-           level: float = 0.95, groups: ArrayLike | None = None) -> Assessment:
-  """A calibration error with its interval, its noise floor and its p-value, in one compiled program.
-
-  This is ``bootstrap`` with ``method="bias_corrected"``, ``consistency_interval`` and ``calibration_test``, each with
-  resamples of its own. The metric is traced only once, which matters for metrics that take long to compile.
-
-  Args:
-    metric: a function of ``(confidence, correct, *, where)`` to a scalar or an array, traceable by ``jit``; it is
-      compiled once for each function object.
-    confidence: ``[N, ...]`` floats in [0, 1].
-    correct: bools, or zeros and ones, of that shape: whether the event happened.
-    key: PRNG key; the same key gives the same result.
-    num_resamples: number of resamples of each kind: halves, fifths, and outcomes.
-    level: the probability that the interval is meant to cover, in (0, 1).
-    groups: optional ``[N]`` integers, as for ``bootstrap``.
-  Returns: arrays of the metric's shape.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-
-  >>> from calib_jax.metrics import calibration_error
-  >>> found = assess(calibration_error, jnp.full(100, 0.8), jnp.zeros(100, bool), key=jax.random.key(0))
-  >>> bool(found.low <= found.estimate <= found.high), bool(found.floor < 0.1), float(found.p_value) < 0.002
-  (True, True, True)
-  """
-  checks.number("num_resamples", num_resamples, low=1, integer=True)
-  checks.number("level", level, low=0, high=1, open_low=True, open_high=True)
-  confidence, correct = checks.floating(confidence, "confidence"), jnp.asarray(correct)
-  checks.same_shape(confidence, correct, ("confidence", "correct"))
-  members = np.arange(len(confidence))[:, None] if groups is None else _members(groups, len(confidence))
-  return _assess(metric, confidence, correct.astype(bool), members, key, num_resamples, level)
 
 
 def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, key: Array,
@@ -247,38 +193,6 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
     return _of_resample(metric, arrays, members, _draw(key, count, count))
 
   return value, *_quantiles(_over_keys(resampled, key, num_resamples, sum(x.size for x in arrays)), level)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 5, 6))
-def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, num_resamples: int,
-            level: float) -> Assessment:
-  """``assess``; subsamples are masks here, so that the metric has one shape and is compiled once."""
-  count = len(members)
-  of_order, of_halves, of_fifths, of_outcomes = jax.random.split(key, 4)
-  place = jnp.argsort(jax.random.permutation(of_order, count))  # The place of each group in a random order.
-
-  def value(draw):
-    kind, key = draw
-    size = jnp.minimum(jnp.where(kind == _FIFTH, FIFTH, 2), count)
-    block, number = place // size, place % size
-    drawn = _draw(key, count, size)[block]
-    number = jnp.where(kind == _REST, size - 1 - number, number)
-    taken = (kind == _SAMPLE) | (kind == _REDRAWN) | ((number == drawn) & (block < count // size))
-    where = ((members >= 0) & taken[:, None]).reshape(-1)
-    index = jnp.maximum(members, 0).reshape(-1)
-    chance = confidence[index]
-    outcome = jax.random.uniform(key, chance.shape, chance.dtype) < chance
-    return metric(chance, jnp.where(kind == _REDRAWN, outcome, correct[index]), where=where)
-
-  halves, fifths, outcomes = (jax.random.split(k, num_resamples) for k in (of_halves, of_fifths, of_outcomes))
-  kinds = jnp.repeat(jnp.arange(1, 5), num_resamples)
-  kinds, keys = jnp.append(_SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
-  batch = max(1, min(num_resamples, BATCH // (2 * confidence.size)))
-  values = jax.lax.map(value, (kinds, keys), batch_size=batch)
-  observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
-  interval = _bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, level)
-  p_value = (1 + jnp.sum(redrawn >= observed[None], axis=0)).astype(jnp.float32) / (1 + num_resamples)
-  return Assessment(observed, *interval, jnp.mean(redrawn, axis=0), p_value)
 
 
 def _subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array,

@@ -11,7 +11,7 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.evaluation import Results
-from calib_jax.evaluation.results import row_name
+from calib_jax.evaluation import results as names
 from calib_jax.evaluation.verdict import class_gaps, class_name
 from calib_jax.reports import curves
 from calib_jax.reports.reliability import reliability_grid
@@ -32,7 +32,7 @@ def figures(results: Results, log: pathlib.Path | None = None) -> dict[str, Figu
   Returns: the figures by name, in the order of the report.
   """
   set_name = next(iter(results.tables))
-  rows = {row_name(results, row): values for row, values in results.values[set_name].items()}
+  rows = {_label(results, row): values for row, values in results.values[set_name].items()}
   pairs = {label: (values.confidence.ravel(), values.correct.ravel()) for label, values in rows.items()}
   cells = {label: results.tables[set_name][row[0]][row[1]]
            for label, row in zip(rows, results.values[set_name], strict=True)}
@@ -47,8 +47,8 @@ def figures(results: Results, log: pathlib.Path | None = None) -> dict[str, Figu
   num_classes = results.settings["sets"][set_name]["num_classes"]
   gaps = {label: class_gaps(values, num_classes) for label, values in list(rows.items())[:2]}
   if np.isfinite(next(iter(gaps.values())).error).any():
-    names = [class_name(results, k) for k in range(num_classes)]
-    drawn["classes"] = _with_legend(lambda found: curves.class_gaps_plot(found, names), gaps)
+    classes = [_text(class_name(results, k)) for k in range(num_classes)]
+    drawn["classes"] = _with_legend(lambda found: curves.class_gaps_plot(found, classes), gaps)
   if errors := _by_severity(results, set_name):
     drawn["severity"] = _with_legend(curves.severity_plot, errors)
   if logged := _logged(log):
@@ -57,6 +57,15 @@ def figures(results: Results, log: pathlib.Path | None = None) -> dict[str, Figu
     drawn["pareto"] = _with_legend(curves.pareto_plot, {
       label: (row["accuracy"], row["ece"]) for label, row in list(cells.items())[:MOST_LINES]})
   return drawn
+
+
+def _text(label: str) -> str:
+  """Returns a label as Matplotlib takes it: a dollar sign in a user's label is no formula."""
+  return label.replace("$", r"\$")
+
+
+def _label(results: Results, row: tuple[str, str]) -> str:
+  return _text(names.row_name(results, row))
 
 
 def _percent(cell: Mapping[str, float]) -> str:
@@ -84,7 +93,7 @@ def _by_severity(results: Results, test_set: str) -> dict[str, dict[int, tuple[f
     error = float(metrics.within_subject_sem(values)) if min(values.shape) > 1 else 0.0
     for row, mean in zip(rows, values.mean(0), strict=True):
       start = (results.tables[test_set][row[0]][row[1]]["ece"]["estimate"], 0.0)
-      errors.setdefault(row_name(results, row), {0: start})[severity] = (float(mean), error)
+      errors.setdefault(_label(results, row), {0: start})[severity] = (float(mean), error)
   return errors
 
 
