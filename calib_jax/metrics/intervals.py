@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,6 +76,58 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
                      f"{[x.shape for x in arrays]}.")
   members = None if groups is None else _members(groups, len(arrays[0]))
   return _bootstrap(metric, arrays, members, key, num_resamples, level, method)
+
+
+class Assessment(NamedTuple):
+  """What ``assess`` says of a calibration error.
+
+  Attributes:
+    value: the metric.
+    estimate: the metric less its bias, as by ``bootstrap``.
+    low: the lower end of the interval of the true error.
+    high: the upper end.
+    floor: the mean metric of a perfectly calibrated model with these confidences, as by ``consistency_interval``.
+    p_value: the probability of such a value if the model is calibrated, as by ``calibration_test``.
+  """
+
+  value: Array
+  estimate: Array
+  low: Array
+  high: Array
+  floor: Array
+  p_value: Array
+
+
+def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array, num_resamples: int = 1000,
+           level: float = 0.95, groups: ArrayLike | None = None) -> Assessment:
+  """A calibration error with its interval, its noise floor and its p-value, in one compiled program.
+
+  This is ``bootstrap`` with ``method="bias_corrected"``, ``consistency_interval`` and ``calibration_test``, each with
+  resamples of its own. The metric is traced only once, which matters for metrics that take long to compile.
+
+  Args:
+    metric: a function of ``(confidence, correct, *, where)`` to a scalar or an array, traceable by ``jit``; it is
+      compiled once for each function object.
+    confidence: ``[N, ...]`` floats in [0, 1].
+    correct: bools, or zeros and ones, of that shape: whether the event happened.
+    key: PRNG key; the same key gives the same result.
+    num_resamples: number of resamples of each kind: of halves, of fifths, and of the outcomes.
+    level: the probability that the interval is meant to cover, in (0, 1).
+    groups: optional ``[N]`` integers, as for ``bootstrap``.
+  Returns: arrays of the metric's shape.
+  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  >>> from calib_jax.metrics import calibration_error
+  >>> found = assess(calibration_error, jnp.full(100, 0.8), jnp.zeros(100, bool), key=jax.random.key(0))
+  >>> bool(found.low <= found.estimate <= found.high), bool(found.floor < 0.1), float(found.p_value) < 0.002
+  (True, True, True)
+  """
+  checks.number("num_resamples", num_resamples, low=1, integer=True)
+  checks.number("level", level, low=0, high=1, open_low=True, open_high=True)
+  confidence, correct = checks.floating(confidence, "confidence"), jnp.asarray(correct)
+  checks.same_shape(confidence, correct, ("confidence", "correct"))
+  members = np.arange(len(confidence))[:, None] if groups is None else _members(groups, len(confidence))
+  return _assess(metric, confidence, correct.astype(bool), members, key, num_resamples, level)
 
 
 def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, key: Array,
@@ -193,6 +246,36 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
     return _of_resample(metric, arrays, members, _draw(key, count, count))
 
   return value, *_quantiles(_over_keys(resampled, key, num_resamples, sum(x.size for x in arrays)), level)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 5, 6))
+def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, num_resamples: int,
+            level: float) -> Assessment:
+  count, (of_order, *of_kinds) = len(members), jax.random.split(key, 4)
+  index = members[jax.random.permutation(of_order, count)]
+  counted, index = index >= 0, jnp.maximum(index, 0).reshape(-1)
+  confidence, correct = confidence[index], correct[index]
+  place = jnp.arange(count, dtype=jnp.int32)
+
+  def value(draw):
+    """The metric of the sample (kind 0), of a half (1) or its rest (2), of a fifth (3), or of redrawn outcomes (4)."""
+    kind, key = draw
+    size = jnp.minimum(jnp.where(kind == 3, FIFTH, 2), count).astype(jnp.int32)
+    drawn = (jax.random.bits(key, (count,)) % size.astype(jnp.uint32)).astype(jnp.int32)
+    chosen = ((drawn[place // size] == place % size) != (kind == 2)) & (place < count // size * size)
+    where = (((kind == 0) | (kind == 4) | chosen)[:, None] & counted).reshape(-1)
+    outcome = jax.random.uniform(key, confidence.shape, confidence.dtype) < confidence
+    return metric(confidence, jnp.where(kind == 4, outcome, correct), where=where)
+
+  halves, fifths, redraws = (jax.random.split(k, num_resamples) for k in of_kinds)
+  keys = jnp.concatenate([halves[:1], halves, halves, fifths, redraws])
+  kinds = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.repeat(jnp.arange(1, 5, dtype=jnp.int32), num_resamples)])
+  batch = max(1, min(num_resamples, BATCH // (2 * confidence.size)))
+  values = jax.lax.map(value, (kinds, keys), batch_size=batch)
+  observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
+  interval = _bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, level)
+  p_value = (1 + jnp.sum(redrawn >= observed[None], axis=0)).astype(jnp.float32) / (1 + num_resamples)
+  return Assessment(observed, *interval, jnp.mean(redrawn, axis=0), p_value)
 
 
 def _subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array,
