@@ -106,6 +106,20 @@ def test_names_that_a_user_chose_are_escaped_in_pages_and_tables(finished):
   assert (finished / "figures/reliability.png").stat().st_size > 10_000  # A title is no formula.
 
 
+def test_names_that_a_user_chose_are_text_in_latex(finished):
+  """LaTeX runs what follows a backslash, and a bare special character breaks the table."""
+  lines = (finished / "results.tex").read_text().splitlines()
+  rows = [line.removesuffix(r"\\") for line in lines if "alert(1)" in line]
+  assert rows
+  for row in rows:
+    commands = set(re.findall(r"\\([A-Za-z]+)", row))
+    assert commands <= {"textbf"} | {f"text{name}" for name in ("backslash", "asciitilde", "asciicircum", "less",
+                                                               "greater", "bar")}, row
+    assert not re.search(r"(?<!\\)[$%_#]|[~^<>|]", row), row
+    assert r"\$\textbackslash{}frac\{\$ \& \% \_ \#" in row
+  assert len({len(re.findall(r"(?<!\\)&", row)) for row in lines if row.endswith(r"\\")}) == 1  # As many cells.
+
+
 @pytest.mark.parametrize("case", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))])
 def test_what_can_be_made_again_is_byte_for_byte(case, copy, capsys):
   folder, config = copy

@@ -300,12 +300,10 @@ def to_latex(results: Results) -> str:
 
 
 def _escaped(text: str) -> str:
-  return "".join(f"\\{c}" if c in "%_&#$" else c for c in text)
-
-
-def _plain(cell: str) -> str:
-  """Escapes what would end a cell of a Markdown table or start an HTML element."""
-  return html.escape(" ".join(cell.splitlines()), quote=False).replace("|", "\\|")
+  """Returns ``text`` as LaTeX that prints it: a backslash in a user's label is no command."""
+  names = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+  return "".join(rf"\text{names[c]}{{}}" if c in names else f"\\{c}" if c in "%_&#${}" else c
+                 for c in " ".join(text.splitlines()))
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -317,7 +315,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     rows: the rows, the heading first.
   Returns: the table.
   """
-  rows = [[_plain(cell) for cell in row] for row in rows]
+  rows = [[html.escape(" ".join(cell.splitlines()), quote=False).replace("|", "\\|") for cell in row] for row in rows]
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
   return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]) + "\n"

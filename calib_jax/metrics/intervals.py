@@ -16,6 +16,7 @@ Array = jax.Array
 Metric = Callable[..., Array]
 METHODS = ("percentile", "bias_corrected")
 BATCH = 400_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
+_SAMPLE, _HALF, _REST, _FIFTH, _REDRAWN = range(5)  # What ``assess`` computes a metric of.
 FIFTH = 5  # The smaller subsamples of ``method="bias_corrected"`` hold one of so many examples.
 
 
@@ -111,7 +112,7 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
     confidence: ``[N, ...]`` floats in [0, 1].
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     key: PRNG key; the same key gives the same result.
-    num_resamples: number of resamples of each kind: of halves, of fifths, and of the outcomes.
+    num_resamples: number of resamples of each kind: halves, fifths, and outcomes.
     level: the probability that the interval is meant to cover, in (0, 1).
     groups: optional ``[N]`` integers, as for ``bootstrap``.
   Returns: arrays of the metric's shape.
@@ -251,25 +252,27 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
 @functools.partial(jax.jit, static_argnums=(0, 5, 6))
 def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, num_resamples: int,
             level: float) -> Assessment:
-  count, (of_order, *of_kinds) = len(members), jax.random.split(key, 4)
-  index = members[jax.random.permutation(of_order, count)]
-  counted, index = index >= 0, jnp.maximum(index, 0).reshape(-1)
-  confidence, correct = confidence[index], correct[index]
-  place = jnp.arange(count, dtype=jnp.int32)
+  """``assess``; subsamples are masks here, so that the metric has one shape and is compiled once."""
+  count = len(members)
+  of_order, of_halves, of_fifths, of_outcomes = jax.random.split(key, 4)
+  place = jnp.argsort(jax.random.permutation(of_order, count))  # The place of each group in a random order.
 
   def value(draw):
-    """The metric of the sample (kind 0), of a half (1) or its rest (2), of a fifth (3), or of redrawn outcomes (4)."""
     kind, key = draw
-    size = jnp.minimum(jnp.where(kind == 3, FIFTH, 2), count).astype(jnp.int32)
-    drawn = (jax.random.bits(key, (count,)) % size.astype(jnp.uint32)).astype(jnp.int32)
-    chosen = ((drawn[place // size] == place % size) != (kind == 2)) & (place < count // size * size)
-    where = (((kind == 0) | (kind == 4) | chosen)[:, None] & counted).reshape(-1)
-    outcome = jax.random.uniform(key, confidence.shape, confidence.dtype) < confidence
-    return metric(confidence, jnp.where(kind == 4, outcome, correct), where=where)
+    size = jnp.minimum(jnp.where(kind == _FIFTH, FIFTH, 2), count)
+    block, number = place // size, place % size
+    drawn = _draw(key, count, size)[block]
+    number = jnp.where(kind == _REST, size - 1 - number, number)
+    taken = (kind == _SAMPLE) | (kind == _REDRAWN) | ((number == drawn) & (block < count // size))
+    where = ((members >= 0) & taken[:, None]).reshape(-1)
+    index = jnp.maximum(members, 0).reshape(-1)
+    chance = confidence[index]
+    outcome = jax.random.uniform(key, chance.shape, chance.dtype) < chance
+    return metric(chance, jnp.where(kind == _REDRAWN, outcome, correct[index]), where=where)
 
-  halves, fifths, redraws = (jax.random.split(k, num_resamples) for k in of_kinds)
-  keys = jnp.concatenate([halves[:1], halves, halves, fifths, redraws])
-  kinds = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.repeat(jnp.arange(1, 5, dtype=jnp.int32), num_resamples)])
+  halves, fifths, outcomes = (jax.random.split(k, num_resamples) for k in (of_halves, of_fifths, of_outcomes))
+  kinds = jnp.repeat(jnp.arange(1, 5), num_resamples)
+  kinds, keys = jnp.append(_SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
   batch = max(1, min(num_resamples, BATCH // (2 * confidence.size)))
   values = jax.lax.map(value, (kinds, keys), batch_size=batch)
   observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
