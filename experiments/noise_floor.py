@@ -1,6 +1,6 @@
 """What calibration errors say of a perfectly calibrated model, by the number of examples.
 
-Run: python -m experiments.noise_floor   (writes docs/figures/noise_floor.png and prints its numbers)
+Run: python -m experiments.noise_floor   (writes docs/figures/noise_floor.png and prints the table; two minutes on CPU)
 
 ``metrics.consistency_interval`` redraws the outcomes from the confidences. The confidences are those of the calibrated
 model of experiments/estimators.py, and on the right of the figure those of models that are surer or less sure: the

@@ -18,7 +18,6 @@ METHODS = ("percentile", "bias_corrected")
 BATCH = 400_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
 _SAMPLE, _HALF, _REST, _FIFTH, _REDRAWN = range(5)  # What ``assess`` computes a metric of.
 FIFTH = 5  # The smaller subsamples of ``method="bias_corrected"`` hold one of so many examples.
-_SAMPLE, _HALF, _REST, _FIFTH, _REDRAWN = range(5)  # What ``assess`` computes a metric of.
 
 
 def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int = 1000, level: float = 0.95,
