@@ -41,10 +41,14 @@ def plain(text: str) -> str:
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
-  """Adds a legend below the figure, where no data are, in two columns if the labels are short enough."""
+  """Adds a legend below the figure, where no data are, in two columns if the labels are short enough.
+
+  The figure grows by the height of the legend, so that the axes keep theirs.
+  """
   handles, labels = axes.get_legend_handles_labels()
   columns = 2 if max(map(len, labels), default=0) <= 25 * figure.get_figwidth() / WIDTH else 1
   if handles:
+    figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(handles) // columns))
     figure.legend(handles, [plain(label) for label in labels], loc="outside lower center", ncols=columns, frameon=False,
                   handlelength=1.6)
 
