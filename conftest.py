@@ -51,6 +51,12 @@ def _doctest_names(doctest_namespace):
   doctest_namespace.update(jax=jax, jnp=jnp, np=np)
 
 
+def pytest_configure(config):
+  """Stops where pytest-xdist would ignore its groups: several workers would make the same runs."""
+  if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
+    raise pytest.UsageError("pytest-xdist 3.8 groups tests up to pytest 9.1: install requirements.txt.")
+
+
 def pytest_collection_modifyitems(items):
   """Starts the tests with processes of their own first, because at the end they would keep one worker alone."""
   items.sort(key=lambda item: "test_resuming" not in item.nodeid)

@@ -109,6 +109,7 @@ def test_the_table_has_both_methods_before_and_after_calibration_with_intervals(
   assert (workdir / "results.md").read_text().strip() in done.stdout
 
 
+@pytest.mark.slow
 def test_the_same_command_twice_gives_the_same_bytes(finished, tmp_path):
   again = _digits(tmp_path / "again", tmp_path=tmp_path)
   assert again.returncode == 0, again.stderr

@@ -103,6 +103,7 @@ def test_a_function_of_ones_own_trains_with_its_options_typed(overrides, key, op
     _config(overrides[0], f"{key}.{option}=x")
 
 
+@pytest.mark.slow
 def test_a_run_with_a_loss_and_a_calibrator_of_ones_own_is_loaded_again(tmp_path):
   (tmp_path / "mine.py").write_text("""
 from configs import common

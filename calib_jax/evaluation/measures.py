@@ -169,7 +169,9 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
 
 def _cell(found: Mapping[str, np.ndarray]) -> dict[str, float | list[float]]:
   """Returns the cell of one metric, of arrays ``[1 + S]`` that begin with the mean over seeds."""
-  return {key: float(x[0]) for key, x in found.items()} | {"per_seed": [float(x) for x in found["value"][1:]]}
+  cell = {key: float(x[0]) for key, x in found.items()} | {"per_seed": [float(x) for x in found["value"][1:]]}
+  # A percentile interval of a handful of resamples may miss its estimate.
+  return cell | {"low": min(cell["low"], cell["estimate"]), "high": max(cell["high"], cell["estimate"])}
 
 
 # The caches return the same function object for the same options, so that its resamples are compiled only once.

@@ -74,6 +74,7 @@ def test_a_model_resizes_its_images():
   assert variables["params"]["stem_pos_embed"].shape[1] == 5
 
 
+@pytest.mark.slow
 def test_swin_weights_under_the_names_of_the_hub_are_read(tmp_path):
   params, weights = _weights("swin_tiny", tmp_path / "w.safetensors")
   assert "layers.1.downsample.reduction.weight" in weights
