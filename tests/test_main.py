@@ -109,17 +109,6 @@ def test_the_table_has_both_methods_before_and_after_calibration_with_intervals(
   assert (workdir / "results.md").read_text().strip() in done.stdout
 
 
-@pytest.mark.slow
-def test_the_same_command_twice_gives_the_same_bytes(finished, tmp_path):
-  again = _digits(tmp_path / "again", tmp_path=tmp_path)
-  assert again.returncode == 0, again.stderr
-  files = sorted(path.relative_to(finished[0]) for path in finished[0].rglob("*.npz"))
-  assert len(files) == 16  # Of two methods and seeds: predictions of two splits, two calibrators.
-  for file in files:
-    assert (finished[0] / file).read_bytes() == (tmp_path / "again" / file).read_bytes(), file
-  assert (finished[0] / "results.json").read_bytes() == (tmp_path / "again/results.json").read_bytes()
-
-
 def test_a_directory_that_holds_another_run_is_left_alone(finished, tmp_path):
   before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
   done = _digits(finished[0], "--config.loss.weight=0.25", tmp_path=tmp_path)

@@ -1,6 +1,7 @@
 """The figures of a report, from the results of an evaluation."""
 
 from collections.abc import Callable, Mapping
+import contextlib
 import json
 import pathlib
 import re
@@ -102,10 +103,11 @@ def _logged(log: pathlib.Path | None) -> dict[str, tuple[list[float], list[float
   found: dict[str, dict[int, list[float]]] = {name: {} for name in LOGGED}
   if log is None or not log.exists():
     return {}
-  for line in log.read_text(encoding="utf-8").splitlines():
-    entry = json.loads(line)
-    for name in LOGGED:
-      if name in entry:
-        found[name].setdefault(entry["step"], []).append(entry[name])
+  for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+    with contextlib.suppress(ValueError, TypeError, KeyError):  # A damaged line must not stop the page.
+      entry = json.loads(line)
+      for name in LOGGED:
+        if name in entry:
+          found[name].setdefault(entry["step"], []).append(float(entry[name]))
   return {name: ([*by_step], [float(np.mean(values)) for values in by_step.values()])
           for name, by_step in found.items() if len(by_step) > 1}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import losses, run
+from calib_jax import losses, report_files, run
 from calib_jax.errors import UserError
 
 OPTIONS = {"avuc": ("threshold=0.5",)}  # The only option without a default.
@@ -28,6 +28,12 @@ def _roles():
     yield pytest.param("primary", name, marks=() if fast else pytest.mark.slow)
   for name in losses.PER_BATCH:
     yield pytest.param("secondary", name, marks=() if name == "aurc" else pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def _no_figures(monkeypatch):
+  """The page and its figures are those of any run; drawing them takes longer than these runs train."""
+  monkeypatch.setattr(report_files, "missing_for_figures", lambda: ["matplotlib"])
 
 
 @pytest.mark.parametrize(("role", "name"), list(_roles()))

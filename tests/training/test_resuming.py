@@ -35,6 +35,8 @@ def test_kills_leave_no_trace(parallel, kills, tmp_path):
   for name in ("validation", "test"):
     one, other = (tmp_path / run / f"predictions/{name}_seed0.npz" for run in ("whole", "killed"))
     assert one.read_bytes() == other.read_bytes()
+  for name in ("results.json", "results.md"):
+    assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
   steps = {run: [line.split('"step": ')[1].split(",")[0]
                  for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()
                  if "validation/nll" in line or "train/loss" in line] for run in ("whole", "killed")}
