@@ -1,5 +1,6 @@
 """Runs that are killed, in processes of their own: going on gives the same bytes, alone and in company."""
 
+import concurrent.futures
 import signal
 import socket
 
@@ -85,8 +86,14 @@ def test_two_processes_train_as_one(schedule, parallel, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
-def test_a_lost_process_ends_the_other_and_both_go_on(parallel, tmp_path):
+def test_a_lost_process_ends_the_other_and_both_go_on(tmp_path):
+  # Both at once, because most of the time a process waits until it takes the other for dead.
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    list(pool.map(lambda parallel: _lose_a_process(parallel, tmp_path / parallel), ("pmap", "shard_map")))
+
+
+def _lose_a_process(parallel, tmp_path):
+  tmp_path.mkdir()
   options = (*RUN, f"--config.training.parallel={parallel}")
   killing = ("tests/training/killed.py", 21, int(signal.SIGKILL))
   codes, output = _pair(tmp_path, "main.py", second=killing, options=options)
