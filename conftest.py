@@ -24,6 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+# Traced programs are many small objects that live long, and going through all of them again and again took an eighth of
+# the tests' time and more the longer a worker ran. ``_few_executables`` collects where memory runs short.
+gc.set_threshold(100_000, 50, 1_000)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 os.makedirs(os.environ["JAX_COMPILATION_CACHE_DIR"], mode=0o700, exist_ok=True)  # Runs refuse one others can write.
