@@ -306,13 +306,18 @@ def _subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None
   return _over_keys(half_and_rest, of_halves, num_resamples, size), _over_keys(fifth, of_fifths, num_resamples, size)
 
 
-def _draw(key: Array, count: int, below: int) -> Array:
-  """``count`` random int32 below ``below``.
+def _draw(key: Array, count: int, below: int | Array) -> Array:
+  """``count`` random int32 below ``below``, whose chances differ by at most ``below / 2^32`` of themselves.
 
-  ``jax.random.randint`` draws twice as many bits, so that the numbers are equally likely also where ``below`` is near
-  2^32; here the chances differ by ``below / 2^32`` of themselves. With it 1,000 resamples of ECE take twice as long.
+  The numbers are a hash of a counter: the finaliser of MurmurHash3 (two multiplications between shifts), with one word
+  of the key added before it and another in its middle. ``jax.random.bits`` computes twenty rounds for them, which is
+  a third of the time of 1,000 resamples of ECE.
   """
-  return (jax.random.bits(key, (count,)) % below).astype(jnp.int32)
+  first, second = jax.random.bits(key, (2,), jnp.uint32)
+  x = first + jnp.arange(count, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+  x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B) ^ second
+  x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+  return ((x ^ (x >> 16)) % jnp.asarray(below, jnp.uint32)).astype(jnp.int32)
 
 
 def _over_keys(function: Callable[[Array], Array], key: Array, count: int, size: int) -> Array:

@@ -72,6 +72,23 @@ def test_p_values_are_uniform_under_the_null(metric):
   assert distance < 1.63 / 20 + 0.01, distance
 
 
+@pytest.mark.parametrize("below", [2, 7, 1000])
+def test_resamples_draw_each_example_equally_often_and_independently(below):
+  count, num_keys = 20_000, 100
+  drawn = np.asarray(jax.vmap(lambda key: intervals._draw(key, count, below))(jax.random.split(KEY, num_keys)))
+  counts = np.stack([np.bincount(row, minlength=below) for row in drawn])
+  assert counts.shape == (num_keys, below)
+  # Pearson's statistic of one key has mean below - 1 and twice that variance; of all keys together it has the same.
+  for observed in (counts, counts.sum(0, keepdims=True)):
+    expected = observed.sum(1, keepdims=True) / below
+    statistic = ((observed - expected) ** 2 / expected).sum(1)
+    assert abs(statistic.mean() - (below - 1)) < 5 * np.sqrt(2 * (below - 1) / len(statistic))
+  # Neighbours in a resample, and the same place in two resamples, have no correlation.
+  x = (drawn - drawn.mean()) / drawn.std()
+  for a, b in ((x[:, :-1], x[:, 1:]), (x[:-1], x[1:])):
+    assert abs(np.mean(a * b)) < 5 / np.sqrt(a.size)
+
+
 def test_metrics_may_return_arrays():
   confidence, correct = _calibrated(100)
 
