@@ -25,7 +25,7 @@ lint: .venv/ready
 .venv/ready: requirements.txt
 	@test -n "$(PYTHON)" || { echo "calib_jax needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt
 	touch $@
 
 clean:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
+# Importing it, for event files, takes two fifths of the time of a short run; tests of what needs it pass `blocked=()`.
+SLOW = ("tensorflow",)
 
 BLOCKER = """
 import sys
@@ -32,7 +34,7 @@ socket.getaddrinfo = refuse
 """
 
 
-def python(*arguments, tmp_path, blocked=(), offline=False, num_devices=1, timeout=300, **environment):
+def python(*arguments, tmp_path, blocked=SLOW, offline=False, num_devices=1, timeout=300, **environment):
   """Runs ``python arguments`` from the project's root; returns the finished process, output as text.
 
   ``environment``: variables to set, or, where None, to leave out.
@@ -41,7 +43,7 @@ def python(*arguments, tmp_path, blocked=(), offline=False, num_devices=1, timeo
                         env=_environment(tmp_path, blocked, offline, num_devices, environment), timeout=timeout)
 
 
-def start(*arguments, tmp_path, blocked=(), num_devices=1):
+def start(*arguments, tmp_path, blocked=SLOW, num_devices=1):
   """Starts ``python arguments`` like ``python``, without waiting for its end."""
   return subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, cwd=ROOT, env=_environment(tmp_path, blocked, False, num_devices, {}))

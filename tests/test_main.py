@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("main")  # One worker makes the run that mo
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
   folder = tmp_path_factory.mktemp("digits")
-  return folder / "run", _digits(folder / "run", tmp_path=folder)
+  return folder / "run", _digits(folder / "run", tmp_path=folder, blocked=())
 
 
 def test_the_demo_leaves_everything_that_explains_the_run(finished):
@@ -159,7 +159,7 @@ def test_digits_and_npz_train_without_tensorflow_and_without_figures(tmp_path):
 def cifar100(tmp_path_factory):
   """A tiny CIFAR-100 in the format of TensorFlow Datasets."""
   folder = tmp_path_factory.mktemp("tfds")
-  done = python("tests/write_tfds.py", folder, "cifar100", tmp_path=folder)
+  done = python("tests/write_tfds.py", folder, "cifar100", tmp_path=folder, blocked=())
   assert done.returncode == 0, done.stderr
   return folder
 
@@ -167,7 +167,7 @@ def cifar100(tmp_path_factory):
 def _cifar100(folder, workdir, *overrides, tmp_path, **options):
   return python("main.py", "--config=configs/cifar100_savuc.py", f"--workdir={workdir}",
                 f"--config.data.dir={folder}", "--config.evaluation.num_resamples=20", *overrides, tmp_path=tmp_path,
-                **options)
+                blocked=(), **options)
 
 
 @pytest.mark.slow

@@ -71,7 +71,8 @@ def test_the_sentence_on_other_machines_is_that_of_the_page(command, sentence, m
   if "is not prepared" in sentence:  # Relative to a directory of this test, and not to the project's.
     arguments = [word.replace("downloads", f"{tmp_path}/downloads") for word in arguments]
     sentence = sentence.replace("downloads", f"{tmp_path}/downloads")
-  done = python(program, *arguments[:1], f"--workdir={tmp_path / 'run'}", *arguments[2:], tmp_path=tmp_path, **machine)
+  done = python(program, *arguments[:1], f"--workdir={tmp_path / 'run'}", *arguments[2:], tmp_path=tmp_path,
+                **{"blocked": (), **machine})
   assert done.returncode == 2
   assert _matches(sentence, done.stderr.strip().splitlines()[-1]), done.stderr
   assert "Traceback" not in done.stderr and not (tmp_path / "run").exists()
