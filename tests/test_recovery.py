@@ -202,6 +202,7 @@ def test_a_model_without_checkpoint_and_predictions_is_trained_again_to_the_same
   assert "predictions" not in err and "checkpoints/seeds0-1/6" not in err
 
 
+@pytest.mark.slow
 def test_other_numbers_are_never_reported_without_a_word(copy, capsys):
   """The predictions are gone and the checkpoint is another whole one: only the manifest can tell."""
   folder, config = copy

@@ -73,6 +73,7 @@ def test_a_shifted_set_is_evaluated_without_training(finished):
   assert found["mine"]["none"]["accuracy"]["per_seed"][0] == found["test"]["none"]["accuracy"]["per_seed"][0]
 
 
+@pytest.mark.slow
 def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_another_run(finished):
   before = {path: path.read_bytes() for path in finished.glob("predictions/*_seed?.npz")}
   run.execute(_config("evaluation.num_bins=7", "evaluation.corruptions=('fog',)", "evaluation.severities=(2, 4)",
@@ -93,6 +94,7 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
     run.execute(_config("loss.weight=0.25"), finished)
 
 
+@pytest.mark.slow
 def test_more_seeds_train_only_those_that_are_new(finished, tmp_path):
   folder = tmp_path / "run"
   shutil.copytree(finished, folder)

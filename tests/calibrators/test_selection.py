@@ -15,6 +15,7 @@ def _drawn(truth, seed):
   return (p.cumsum(1) < np.random.default_rng(seed).uniform(size=(len(p), 1))).sum(1).clip(0, p.shape[1] - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bend", "expected"), [
   (lambda z: z, "identity"), (lambda z: z / 3, "temperature_scaling"),
   (lambda z: z / np.array([1.0, 4.0, 1.0, 6.0]), "vector_scaling")])

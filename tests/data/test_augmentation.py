@@ -94,6 +94,7 @@ def test_mixup_with_the_larger_share_keeps_the_label():
     assert (soft[np.arange(6), LABELS] >= 0.5).all()
 
 
+@pytest.mark.slow
 def test_mixup_inference_can_keep_its_shares_apart():
   seen = []
   for key in range(30):

@@ -16,6 +16,7 @@ def _drawn(**options):
   return pool, data.mixture_posterior(pool.train.images, seed=1, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_calibration_errors_of_the_true_posterior_are_within_sampling_of_none(options):
   pool, posterior = _drawn(**options)

@@ -77,6 +77,7 @@ def test_different_numbers_of_classes_are_refused():
     evaluation.calibrate([_predictions(9)], [_predictions(9, classes=4)], {})
 
 
+@pytest.mark.slow
 def test_intervals_narrow_with_the_test_set_and_cover_sampling():
   widths = []
   for n in (100, 1600):

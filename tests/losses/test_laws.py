@@ -224,6 +224,7 @@ def test_mistakes_are_named(call, error, message):
 
 
 # Two are left out whose weights carry no gradient, but move.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(cases.FIRST) - {"selective_risk", "brier_weighted_cross_entropy"}))
 def test_second_derivatives_are_those_of_the_gradient(name):
   rng = np.random.default_rng(0)

@@ -82,7 +82,9 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), SMALL)
+@pytest.mark.parametrize(("name", "options"), [
+  case if case[0] in ("mlp", "simple_cnn", "resnet8") else pytest.param(*case, marks=pytest.mark.slow)
+  for case in SMALL])
 def test_logits_and_parameters_are_float32_also_where_bfloat16_computes(name, options):
   images = jnp.asarray(RNG.normal(size=(4, 8, 8, 3)), jnp.float32)
   full, half = (models.get(name, num_classes=5, dtype=dtype, **options) for dtype in ("float32", "bfloat16"))

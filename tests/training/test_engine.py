@@ -111,6 +111,7 @@ def test_a_run_too_short_for_its_second_phase_is_refused():
   training.check_phases(_config(*options), _splits())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [False, True])
 def test_batch_statistics_of_the_second_phase_may_stay(frozen):
   options = ("model.name=simple_cnn", "model.channels=(4,)", "training.schedule=interleaved",
@@ -138,7 +139,8 @@ def test_every_step_draws_its_own_crops(augmentation, different, tmp_path):
   ("training.schedule=interleaved",),
   pytest.param(("model.name=simple_cnn", "model.channels=(4,)", "augmentation.name=crop_flip", "augmentation.padding=1",
                 "training.accumulation_steps=2", "training.select=best"), marks=pytest.mark.slow),
-  ("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3", "loss.secondary.name="),
+  pytest.param(("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3", "loss.secondary.name="),
+               marks=pytest.mark.slow),
 ], ids=("interleaved", "cnn", "adaptive_focal"))
 def test_seeds_train_together_as_they_do_alone(options):
   config = _config(*options)
@@ -152,6 +154,7 @@ def test_seeds_train_together_as_they_do_alone(options):
 
 # ---- accumulation
 
+@pytest.mark.slow
 def test_accumulation_averages_parts_and_does_not_depend_on_devices():
   options = ("optimizer.l2=0.01", "training.num_epochs=2", "loss.secondary.name=")
   whole, (found,) = _train(_config(*options))
@@ -223,6 +226,7 @@ def test_the_best_model_is_that_of_the_lowest_validation_loss_after_the_warm_up(
   np.testing.assert_allclose(best["test"]["logits"], ends[3]["test"]["logits"], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_refined_nll_is_that_after_each_seeds_own_temperature():
   logits = np.random.default_rng(0).normal(size=(2, 200, 4)).astype(np.float32) * np.array([1, 5])[:, None, None]
   labels = (logits + np.random.default_rng(1).gumbel(size=logits.shape) * 2).argmax(-1).astype(np.int32)

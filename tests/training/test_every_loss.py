@@ -54,6 +54,7 @@ def test_it_trains_for_a_few_steps(role, name, tmp_path, capsys):
   assert loaded.to_dict() == config.loss.to_dict()
 
 
+@pytest.mark.slow
 def test_a_run_says_that_weights_with_a_gradient_may_collapse(tmp_path, capsys):
   config = _config("loss.primary.name=selective_risk", "loss.primary.stop_gradient=false", "loss.secondary.name=",
                    "training.select=last")

@@ -57,6 +57,7 @@ def test_a_run_starts_from_the_weights_with_a_new_head_for_each_seed(name, tmp_p
   assert heads.shape[-1] == 3 and np.abs(heads[0] - heads[1]).max() > 0.01  # The weights have five classes.
 
 
+@pytest.mark.slow
 def test_a_head_that_fits_is_kept_and_interleaved_runs_start_from_weights_too(tmp_path):
   params, _ = _weights("vit_small", tmp_path / "w.safetensors", num_classes=3)
   config = _config(tmp_path / "w.safetensors", "vit_small", "training.schedule=interleaved",

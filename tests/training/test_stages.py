@@ -91,8 +91,9 @@ def test_the_head_alone_follows_plain_gradient_descent_on_class_balanced_batches
   _same(jax.tree.map(lambda x: x[0], after.params["head"]), wanted, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("step", [4, 6, 9])
-@pytest.mark.parametrize("select", ["last", "best"])
+@pytest.mark.parametrize(("step", "select"), [
+  (6, "best"), *(pytest.param(*case, marks=pytest.mark.slow)
+                 for case in ((4, "last"), (4, "best"), (6, "last"), (9, "last"), (9, "best")))])
 def test_a_run_that_is_stopped_in_any_stage_goes_on_to_the_same_bits(step, select, tmp_path):
   config = _config(*RETRAIN, f"training.select={select}", "training.evaluate_every_epochs=1")
   whole = _train(config)
