@@ -77,15 +77,18 @@ def register(factory: Callable[..., Calibrator]) -> Callable[..., Calibrator]:
 
 
 def _checked(fit: Callable[..., Any]) -> Callable[..., Any]:
-  """A fit that refuses, or says that it has not converged on, values from which nothing can be learnt."""
+  """A fit that refuses, or says that it has not converged on, values from which nothing can be learnt.
+
+  ``fit`` gets what ``checks.batch`` returns: ``where`` is never None.
+  """
   @functools.wraps(fit)
   def checked(logits, labels, *, where=None):
     checks.class_values(logits, labels, where, name="logits")
     checks.something_counts(labels, where)
+    logits, labels, where = checks.batch(logits, labels, where)
     params = fit(logits, labels, where=where)
     if "converged" not in params or not checks.is_traced(logits, labels, where):
       return params
-    logits, labels, where = checks.batch(logits, labels, where)
     sound = jnp.all(jnp.isfinite(logits)) & jnp.all((labels >= 0) & (labels < logits.shape[1])) & jnp.any(where)
     return params | {"converged": params["converged"] & sound}
 
@@ -119,8 +122,7 @@ class WeightedFit:
     """The params, each example that counts weighing the same."""
     return _checked(self._fit)(logits, labels, where=where)
 
-  def _fit(self, logits, labels, *, where=None) -> dict:
-    logits, labels, where = checks.batch(logits, labels, where)
+  def _fit(self, logits: Array, labels: Array, *, where: Array) -> dict:
     return _solve(self.solve, logits, labels, even_weights(where, logits.dtype))
 
 

@@ -16,6 +16,7 @@ NORMALIZATIONS = ("standard", "minmax", "centered")
 
 
 @register
+@checks.checked(normalization=NORMALIZATIONS)
 def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, normalization: str = "standard",
                            **base_options) -> Calibrator:
   r"""Class-wise loss scaling around temperature, ensemble, parameterized or class temperature scaling.
@@ -48,7 +49,6 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
   >>> bool(params["converged"]), params["class_weights"].shape
   (True, (4,))
   """
-  checks.choice("normalization", normalization, NORMALIZATIONS)
   if not isinstance(base, Calibrator):
     checks.choice("base", base, BASES)
     base = get(base, **base_options)
@@ -58,8 +58,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     raise ValueError(f"base must be fitted by a mean NLL, as {', '.join(BASES)} are: got another calibrator.")
 
   @jax.jit
-  def fit(logits, labels, *, where=None):
-    logits, labels, where = checks.batch(logits, labels, where)
+  def fit(logits, labels, *, where):
     counts = jnp.zeros(logits.shape[1], logits.dtype).at[labels].add(where.astype(logits.dtype))
     occurs = counts > 0
     number = jnp.maximum(jnp.sum(occurs), 1).astype(logits.dtype)

@@ -62,6 +62,8 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
 
 
 @register
+@checks.checked(top_k="integer [1, inf)", hidden="integer [1, inf)", layers="integer [1, inf)", weight_decay="[0, inf)",
+                seed="integer (-inf, inf)")
 def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layers: int = 2,
                                       weight_decay: float = 0.002, seed: int = 0) -> Calibrator:
   r"""Parameterized temperature scaling (PTS): :math:`z / h_\theta(z_s)`, by mean NLL + weight_decay/2 ‖θ‖².
@@ -89,11 +91,6 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
   >>> bool((log_probs.argmax(-1) == logits.argmax(-1)).all())
   True
   """
-  for name, value in (("top_k", top_k), ("hidden", hidden), ("layers", layers)):
-    checks.number(name, value, low=1, integer=True)
-  checks.number("weight_decay", weight_decay, low=0)
-  checks.number("seed", seed, integer=True)
-
   def inputs(logits):
     return jax.lax.top_k(logits, min(top_k, logits.shape[-1]))[0]
 

@@ -29,6 +29,7 @@ GAMMA_RANGE, TEMPERATURE_RANGE = math.log(10.0), math.log(100.0)
 
 
 @register
+@checks.checked(gamma="(-1, inf)")
 def focal_calibration(gamma: float) -> Calibrator:
   r"""The focal calibration map :math:`\hat p_\gamma(\mathrm{softmax}(z))`, which has nothing to fit.
 
@@ -45,8 +46,6 @@ def focal_calibration(gamma: float) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.log(jnp.array([[0.6, 0.4]])))).round(2)
   Array([[0.75, 0.25]], dtype=float32)
   """
-  checks.number("gamma", gamma, low=-1, open_low=True)
-
   def apply(params, logits):
     del params
     logits = checks.floating(logits, "logits")
@@ -86,8 +85,7 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
     checks.choice("objective", objective, ("ece", "nll"))
 
   @jax.jit
-  def fit(logits, labels, *, where=None):
-    logits, labels, where = checks.batch(logits, labels, where)
+  def fit(logits, labels, *, where):
     start = solve_nll(logits, labels, even_weights(where, logits.dtype))["temperature"]
     found, status = SEARCHES[search](objective, logits, labels, where, start)
     temperature, gamma, value = found

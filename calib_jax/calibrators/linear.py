@@ -87,6 +87,7 @@ def _least(x: Array) -> Array:
 
 
 @register
+@checks.checked(l2="[0, inf)", off_diagonal="[0, inf)")
 def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Matrix scaling: ``log softmax(W z + b)`` (Guo et al. 2017), regularised.
 
@@ -111,6 +112,7 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
 
 
 @register
+@checks.checked(l2="[0, inf)", off_diagonal="[0, inf)")
 def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Dirichlet calibration with off-diagonal and intercept regularisation (ODIR): ``log softmax(W log p + b)``.
 
@@ -132,9 +134,6 @@ def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
 
 
 def _matrix(features: Callable[[Array], Array], l2: float, off_diagonal: float) -> Calibrator:
-  checks.number("l2", l2, low=0)
-  checks.number("off_diagonal", off_diagonal, low=0)
-
   def start(logits):
     num_classes = logits.shape[-1]
     return {"weights": jnp.eye(num_classes, dtype=logits.dtype), "bias": jnp.zeros(num_classes, logits.dtype)}

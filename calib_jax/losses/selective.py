@@ -17,7 +17,7 @@ from calib_jax.registry import find
 Array = jax.Array
 
 
-@per_batch
+@per_batch(estimator=("harmonic", "log"))
 def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: str | Callable[[Array], Array] = "msp",
          loss: str | Callable[[Array, Array], Array] = "cross_entropy", estimator: str = "harmonic",
          where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
@@ -44,8 +44,6 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: str | Callable[[Ar
   >>> aurc(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.42, dtype=float32)
   """
-  checks.choice("estimator", estimator, ("harmonic", "log"))
-  logits, labels, where = checks.batch(logits, labels, where)
   score, losses = _scores(logits, confidence), _losses(logits, labels, loss)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
   # The place in the order of the order itself is the rank. Rows that do not count come last.
@@ -67,7 +65,7 @@ class SelectiveRiskState(NamedTuple):
   counts: Array
 
 
-@per_batch
+@per_batch(low_confidence_coverage="[0, 1]", smoothing="(0, inf)", num_bins="integer [1, inf)", stop_gradient=bool)
 def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float = 0.9,
                    smoothing: float = 0.05, num_bins: int = 64,
                    confidence: str | Callable[[Array], Array] = "negative_entropy",
@@ -115,11 +113,6 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   >>> selective_risk(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.34, dtype=float32)
   """
-  checks.number("low_confidence_coverage", low_confidence_coverage, low=0, high=1)
-  checks.number("smoothing", smoothing, low=0, open_low=True)
-  checks.number("num_bins", num_bins, low=1, integer=True)
-  checks.choice("stop_gradient", stop_gradient, (True, False))
-  logits, labels, where = checks.batch(logits, labels, where)
   score = _unit_scores(logits, confidence, score_range)
   losses = _losses(logits, labels, loss)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)

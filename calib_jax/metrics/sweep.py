@@ -1,15 +1,12 @@
 """The calibration error at the largest number of bins whose accuracies are in order (Roelofs et al. 2020)."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import binning as bins
-from calib_jax import checks
-from calib_jax.checks import paired
 from calib_jax.metrics.binned import BINNINGS, TIES
+from calib_jax.metrics.definition import of_pairs
 from calib_jax.ordering import exact_cumsum, shared_count, sorted_pairs, tie_bounds
 
 Array = jax.Array
@@ -19,8 +16,7 @@ _BLOCK = 1024  # Bins that are computed together.
 TOLERANCE = 1e-6
 
 
-@checks.pair_values_first
-@functools.partial(jax.jit, static_argnames=("binning", "norm", "ties"))
+@of_pairs(binning=BINNINGS, norm="[1, inf)", ties=TIES)
 def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binning: str = "equal_mass",
                             norm: float = 2, ties: str = "share", where: ArrayLike | None = None) -> Array:
   """``calibration_error`` with the largest number of bins for which the accuracies do not fall from bin to bin.
@@ -46,10 +42,6 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
   >>> sweep_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.335, dtype=float32)
   """
-  checks.choice("binning", binning, BINNINGS)
-  checks.number("norm", norm, low=1)
-  checks.choice("ties", ties, TIES)
-  confidence, correct, where = paired(confidence, correct, where)
   if not len(confidence):
     return jnp.zeros((), confidence.dtype)
   count = jnp.sum(where, dtype=jnp.int32)
