@@ -2,7 +2,7 @@
 
 ``shapes`` checks dtypes and shapes, and ``limits`` the options: they cost nothing under ``jit``. ``class_values`` and
 ``pair_values`` read the values of arrays that are not traced, in one pass; ``check_values(False)`` or the environment
-variable ``CALIB_JAX_CHECK_VALUES=0`` turns them off. ``checked`` is the decorator that calls all of them. Each check
+variable ``CALIB_JAX_CHECK_VALUES=0`` turns them off. ``arguments`` is the decorator that calls all of them. Each check
 raises ``TypeError`` for a wrong kind and ``ValueError`` for a wrong shape or value, and the message names the argument,
 what it was and what was expected.
 """
@@ -32,7 +32,7 @@ from calib_jax.shapes import (
   scores_and_labels,
 )
 
-__all__ = ["batch", "check_values", "checked", "choice", "class_values", "classified", "floating",
+__all__ = ["arguments", "batch", "check_values", "choice", "class_values", "classified", "floating",
            "gathered", "is_traced", "mask", "number", "one_value_each", "over_classes", "pair_values", "paired", "rank",
            "same_shape", "scores_and_labels", "something_counts", "suggestion"]
 
@@ -107,8 +107,8 @@ def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confid
              (f"{names[1]} must be finite", "be", "holds", ~np.isfinite(values), values)], where)
 
 
-def checked(prepare: Callable | None = None, values: Callable | None = None, **limits: str | type | Iterable
-            ) -> Callable[[Function], Function]:
+def arguments(prepare: Callable | None = None, values: Callable | None = None, **limits: str | type | Iterable
+              ) -> Callable[[Function], Function]:
   """A decorator that checks a function's arguments before each call.
 
   Args:
@@ -118,7 +118,7 @@ def checked(prepare: Callable | None = None, values: Callable | None = None, **l
     **limits: what each option may be, as in ``limits.limited``.
   Returns: the decorator.
 
-  >>> @checked(batch, gamma="[0, inf)")
+  >>> @arguments(batch, gamma="[0, inf)")
   ... def count(logits, labels, *, gamma=2.0, where=None):
   ...   return jnp.sum(where)
   >>> int(count(jnp.zeros((3, 2)), jnp.array([0, 1, 1])))

@@ -107,7 +107,8 @@ def gathered(x: Array) -> Array:
   return x
 
 
-def one_value_each(name: str, values: Array, count: int) -> None:
-  """``ValueError`` unless ``values``, which the function ``name`` returned, are one per example: ``[N]``."""
+def one_value_each(name: str, values: Array, count: int) -> Array:
+  """The ``values`` that a function returned; ``ValueError`` unless they are one per example, ``[N]``."""
   if values.shape != (count,):
     raise ValueError(f"{name} must return one value per example, shape ({count},): it returned shape {values.shape}.")
+  return values

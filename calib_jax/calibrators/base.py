@@ -64,16 +64,22 @@ CALIBRATORS: dict[str, Callable[..., Calibrator]] = {}
 def register(factory: Callable[..., Calibrator]) -> Callable[..., Calibrator]:
   """Enters a factory in ``CALIBRATORS``; its calibrators know their name, and their fits check arguments first."""
   @functools.wraps(factory)
-  def with_checks(*args, **options):
+  def named(*args, **options):
     fit, apply = factory(*args, **options)
     if not isinstance(fit, WeightedFit) and fit is not nothing_to_fit:
       fit = _checked(fit)
-    calibrator = Named(fit, apply)
+    calibrator = Named(fit, _of_floats(apply))
     calibrator.name = factory.__name__
     calibrator.options = dict(inspect.signature(factory).bind(*args, **options).arguments)
     return calibrator
 
-  return registry.register(CALIBRATORS)(with_checks)
+  return registry.register(CALIBRATORS)(named)
+
+
+@functools.lru_cache(maxsize=32)  # jax.jit compiles an equal function once.
+def _of_floats(apply: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Array]:
+  """``apply``, given logits of float32 or wider."""
+  return lambda params, logits: apply(params, checks.floating(logits, "logits"))
 
 
 def _checked(fit: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,7 +161,7 @@ def identity() -> Calibrator:
   """
   def apply(params, logits):
     del params
-    return jax.nn.log_softmax(checks.floating(logits, "logits"))
+    return jax.nn.log_softmax(logits)
 
   return Calibrator(nothing_to_fit, apply)
 

@@ -16,7 +16,7 @@ NORMALIZATIONS = ("standard", "minmax", "centered")
 
 
 @register
-@checks.checked(normalization=NORMALIZATIONS)
+@checks.arguments(normalization=NORMALIZATIONS)
 def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, normalization: str = "standard",
                            **base_options) -> Calibrator:
   r"""Class-wise loss scaling around temperature, ensemble, parameterized or class temperature scaling.
@@ -68,20 +68,17 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
       losses = -pick(base.apply(params, logits), labels)
       return jnp.zeros_like(counts).at[labels].add(shares * losses)
 
-    def weighted(params, scale):
-      return jnp.sum(scale * class_losses(params))
+    def weights_of(losses, alpha, beta):
+      return class_weights(_normalized(losses, occurs, normalization), occurs, alpha, beta)
 
     start = base.fit.start(logits)
     before = class_losses(start)
-    scale = 1 + class_weights(_normalized(before, occurs, normalization), occurs, ALPHA, BETA)
-    gradient = jax.grad(weighted)(start, scale)
+    scale = 1 + weights_of(before, ALPHA, BETA)
+    gradient = jax.grad(lambda params: jnp.sum(scale * class_losses(params)))(start)
     length = sum(jnp.sum(jnp.abs(g)) for g in jax.tree.leaves(gradient))
     length = STEP * jnp.minimum(1, 1 / jnp.where(length > 0, length, 1))
     after = class_losses(jax.tree.map(lambda p, g: p - length * g, start, gradient))
     alpha, beta = scaling_parameters(before, after, occurs, normalization)
-
-    def scales(params):
-      return class_weights(_normalized(class_losses(params), occurs, normalization), occurs, alpha, beta)
 
     def unfinished(carry):
       _, _, moved, rounds = carry
@@ -90,11 +87,11 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     def step(carry):
       w, _, _, rounds = carry
       params = base.fit.solve(logits, labels, (1 + w)[labels] * shares / number)
-      moved = scales(params) - w
+      moved = weights_of(class_losses(params), alpha, beta) - w
       # Steps are a quarter of the way: as a class's weight rises its loss falls, so that whole steps would oscillate.
       return w + moved / 4, params, jnp.max(jnp.abs(moved)), rounds + 1
 
-    w = scales(start)
+    w = weights_of(before, alpha, beta)
     shapes = jax.eval_shape(base.fit.solve, logits, labels, shares)
     params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     w, params, moved, rounds = jax.lax.while_loop(

@@ -18,7 +18,7 @@ GAP_IN_EPS = 16  # The tolerance of the duality gap, in units of the dtype's eps
 
 
 @register
-@checks.checked(space=("probs", "logits"))
+@checks.arguments(space=("probs", "logits"))
 def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   r"""Ensemble temperature scaling (ETS): :math:`w_1\,\mathrm{softmax}(z/T) + w_2\,\mathrm{softmax}(z) + w_3/K`.
 
@@ -55,7 +55,6 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
             "iterations": params["iterations"] + iterations}
 
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
     mixture, temperature = params["weights"], params["temperature"]
     if space == "logits":
       factor = mixture[0] / temperature + mixture[1]

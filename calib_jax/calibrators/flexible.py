@@ -37,7 +37,7 @@ def class_temperature_scaling() -> Calibrator:
     return {"temperatures": jnp.ones(logits.shape[-1], logits.dtype)}
 
   def apply(params, logits):
-    return jax.nn.log_softmax(checks.floating(logits, "logits") / params["temperatures"][None, :])
+    return jax.nn.log_softmax(logits / params["temperatures"][None, :])
 
   return Calibrator(WeightedFit(_solve_classes, start), apply)
 
@@ -62,8 +62,8 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
 
 
 @register
-@checks.checked(top_k="integer [1, inf)", hidden="integer [1, inf)", layers="integer [1, inf)", weight_decay="[0, inf)",
-                seed="integer (-inf, inf)")
+@checks.arguments(top_k="integer [1, inf)", hidden="integer [1, inf)", layers="integer [1, inf)",
+                  weight_decay="[0, inf)", seed="integer (-inf, inf)")
 def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layers: int = 2,
                                       weight_decay: float = 0.002, seed: int = 0) -> Calibrator:
   r"""Parameterized temperature scaling (PTS): :math:`z / h_\theta(z_s)`, by mean NLL + weight_decay/2 ‖θ‖².
@@ -127,7 +127,6 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
     return params["temperature"] * jnp.exp(LOG_RANGE * jnp.tanh(x[..., 0] / LOG_RANGE))
 
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
     temperature = temperatures(params, inputs(logits))[..., None]
     return keep_top(jax.nn.log_softmax(relative_to_top(logits) / temperature), logits)
 

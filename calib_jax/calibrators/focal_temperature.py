@@ -29,7 +29,7 @@ GAMMA_RANGE, TEMPERATURE_RANGE = math.log(10.0), math.log(100.0)
 
 
 @register
-@checks.checked(gamma="(-1, inf)")
+@checks.arguments(gamma="(-1, inf)")
 def focal_calibration(gamma: float) -> Calibrator:
   r"""The focal calibration map :math:`\hat p_\gamma(\mathrm{softmax}(z))`, which has nothing to fit.
 
@@ -48,7 +48,6 @@ def focal_calibration(gamma: float) -> Calibrator:
   """
   def apply(params, logits):
     del params
-    logits = checks.floating(logits, "logits")
     return keep_top(log_focal_map(logits, gamma), logits)
 
   return Calibrator(nothing_to_fit, apply)
@@ -92,7 +91,6 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
     return {"temperature": temperature, "gamma": gamma, "value": value} | status
 
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
     return keep_top(log_focal_map(relative_to_top(logits) / params["temperature"], params["gamma"]), logits)
 
   return Calibrator(fit, apply)

@@ -15,7 +15,7 @@ BINS = 20  # Of the curve of accuracy against entropy.
 
 
 @register
-@checks.checked(constraint=("miscoverage", "accuracy"), target="(0, 1)", seed="integer (-inf, inf)")
+@checks.arguments(constraint=("miscoverage", "accuracy"), target="(0, 1)", seed="integer (-inf, inf)")
 def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: int = 0) -> Calibrator:
   r"""Meta-Cal: uniform where the entropy of the prediction is at or above a threshold, else temperature scaling.
 
@@ -60,7 +60,6 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
     return {"threshold": jnp.asarray(threshold, logits.dtype)} | _temperature(logits, labels, weights)
 
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
     kept = _entropy(logits) < params["threshold"]
     log_probs = jax.nn.log_softmax(relative_to_top(logits) / params["temperature"])
     return jnp.where(kept[..., None], log_probs, -jnp.log(jnp.asarray(logits.shape[-1], logits.dtype)))

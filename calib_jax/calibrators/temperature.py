@@ -105,8 +105,7 @@ def _objective(objective: str | Callable[..., Array], options: dict) -> Callable
   return function
 
 
-def _apply(params: dict, logits: ArrayLike) -> Array:
-  logits = checks.floating(logits, "logits")
+def _apply(params: dict, logits: Array) -> Array:
   return keep_top(jax.nn.log_softmax(relative_to_top(logits) / params["temperature"]), logits)
 
 

@@ -55,7 +55,7 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
                    inverse_focal_of_odds(odds, jnp.maximum(-gamma, 0)))
 
 
-@checks.checked(num_bins="integer [1, inf)", gamma="(-inf, inf)")
+@checks.arguments(num_bins="integer [1, inf)", gamma="(-inf, inf)")
 def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocalState:
   """The state before training.
 
@@ -71,7 +71,7 @@ def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocal
   return AdaptiveFocalState(jnp.full(num_bins, gamma, jnp.float32), binning.equal_width_edges(num_bins, jnp.float32))
 
 
-@checks.checked(rate="[0, inf)", switch="[0, inf)")
+@checks.arguments(rate="[0, inf)", switch="[0, inf)")
 def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, correct: ArrayLike, *, rate: float = 1.0,
                           switch: float = 0.2, gamma_min: float = -2.0, gamma_max: float = 20.0) -> AdaptiveFocalState:
   r"""The state after an epoch, from the top-label predictions on the validation split.

@@ -35,8 +35,7 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
 
 
 @per_example(margin="[0, inf)", weight="[0, inf)")
-def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0,
-                           weight: float = 0.1) -> Array:
+def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0, weight: float = 0.1) -> Array:
   r"""Margin-based label smoothing (MbLS): cross entropy in nats, and a penalty in units of logits.
 
   .. math:: -\log p_y + \frac{w}{K} \sum_k \max(0, \max_j z_j - z_k - m)

@@ -14,20 +14,20 @@ PER_BATCH: dict[str, Callable[..., Array]] = {}
 
 
 def per_example(*, soft: bool = False, **limits) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
-  """A decorator that registers a loss per example and checks its arguments first, as ``checks.checked`` does.
+  """A decorator that registers a loss per example and checks its arguments first, as ``checks.arguments`` does.
 
   Args:
     soft: whether labels may also be floats ``[..., K]``.
     **limits: what each option may be.
   Returns: the decorator. The loss gets logits ``[..., K]`` of float32 or wider, and labels in int32 or that dtype.
   """
-  check = checks.checked(functools.partial(checks.scores_and_labels, soft=soft), **limits)
+  check = checks.arguments(functools.partial(checks.scores_and_labels, soft=soft), **limits)
   return lambda loss: registry.register(PER_EXAMPLE)(check(loss))
 
 
 def per_batch(**limits) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
   """As ``per_example``, for a loss per batch, which gets what ``checks.batch`` returns: ``where`` is never None."""
-  return lambda loss: registry.register(PER_BATCH)(checks.checked(checks.batch, **limits)(loss))
+  return lambda loss: registry.register(PER_BATCH)(checks.arguments(checks.batch, **limits)(loss))
 
 
 def options(name: str) -> dict[str, object]:

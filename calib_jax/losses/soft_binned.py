@@ -70,8 +70,7 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
 
 @per_batch(num_bins="integer [1, inf)", temperature="(0, inf)", norm="[1, inf)")
 def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, temperature: float = 0.01,
-                             norm: float = 2.0, where: ArrayLike | None = None,
-                             axis_name: str | None = None) -> Array:
+                             norm: float = 2.0, where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Soft-binned marginal (class-wise) calibration error, in [0, 1].
 
   .. math:: \Big(\frac{1}{K} \sum_c \mathrm{SBECE}_{\text{bin}}\big((p_c, 1[y = c])\big)^p\Big)^{1/p}

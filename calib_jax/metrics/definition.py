@@ -23,8 +23,8 @@ def metric(prepare: Callable, values: Callable, *, traced: Collection[str] = ("w
   def decorate(function):
     parameters = inspect.signature(function).parameters.values()
     static = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in traced]
-    compiled = jax.jit(checks.checked(prepare)(function), static_argnames=static)
-    return checks.checked(values=values, **limits)(compiled)
+    compiled = jax.jit(checks.arguments(prepare)(function), static_argnames=static)
+    return checks.arguments(values=values, **limits)(compiled)
 
   return decorate
 

@@ -29,7 +29,7 @@ from calib_jax import checks
 from calib_jax.checks import classified
 from calib_jax.metrics.scores import top_label
 from calib_jax.metrics.sweep import TOLERANCE
-from calib_jax.ordering import exact_cumsum
+from calib_jax.ordering import exact_cumsum, exact_sum
 
 Array = jax.Array
 NUM_BINS = 15
@@ -125,10 +125,7 @@ class CalibrationHistogram(NamedTuple):
       other: a state.
     Returns: the state.
     """
-    total = self.bin_confidence + other.bin_confidence
-    part = total - self.bin_confidence
-    # The rounding error of the sum, exactly (Knuth's TwoSum, as in ``ordering.exact_cumsum``).
-    rounding_error = (self.bin_confidence - (total - part)) + (other.bin_confidence - part)
+    total, rounding_error = exact_sum(self.bin_confidence, other.bin_confidence)
     summed = jax.tree.map(jnp.add, self, other)
     return summed._replace(bin_confidence=total, bin_remainder=summed.bin_remainder + rounding_error)
 

@@ -144,8 +144,7 @@ def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = 
 
 
 @_of_detection(traced=("where", "tpr"), tpr="(0, 1]")
-def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95,
-               where: ArrayLike | None = None) -> Array:
+def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, where: ArrayLike | None = None) -> Array:
   """False-positive rate at the highest threshold whose true-positive rate is at least ``tpr`` (FPR95 by default).
 
   Args:

@@ -11,10 +11,9 @@ Array = jax.Array
 
 
 @of_classes()
-def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
-                               binning: str = "equal_width", norm: float | str = 1, form: str = "bin",
-                               debias: bool = False, closed: str = "right", ties: str = "share", sign: str = "both",
-                               where: ArrayLike | None = None) -> Array:
+def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
+                               norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
+                               ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
   """``calibration_error`` of the top label (ECE), in [0, 1].
 
   Args:

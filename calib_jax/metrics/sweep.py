@@ -73,9 +73,6 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     size, num_correct = (jnp.diff(x).astype(confidence.dtype) for x in (ranks, whole[ranks]))
     return ranks, size, num_correct + jnp.diff(fraction[ranks])
 
-  def num_blocks(num_bins):
-    return (num_bins + _BLOCK - 1) // _BLOCK
-
   def is_in_order(num_bins):
     # The loop counts blocks, not bins, because XLA miscounts the steps of a loop whose counter grows by more than 1.
     def step(state):
@@ -87,7 +84,7 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
       return block + 1, highest_before[-1], jnp.all(rises)
 
     start = (jnp.int32(0), jnp.zeros((), confidence.dtype), jnp.bool_(True))
-    return jax.lax.while_loop(lambda s: (s[0] < num_blocks(num_bins)) & s[2], step, start)[2]
+    return jax.lax.while_loop(lambda s: (s[0] * _BLOCK < num_bins) & s[2], step, start)[2]
 
   # Equal-width bins that are narrower than any difference separate all values, and more bins change nothing.
   most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(confidence, counts))
@@ -104,7 +101,7 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     return block + 1, total + jnp.sum(size * gap**norm)
 
   start = (jnp.int32(0), jnp.zeros((), confidence.dtype))
-  _, total = jax.lax.while_loop(lambda s: s[0] < num_blocks(num_bins), add_block, start)
+  _, total = jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, start)
   return (total / jnp.maximum(count, 1).astype(total.dtype)) ** (1 / norm)
 
 
