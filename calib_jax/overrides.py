@@ -87,7 +87,7 @@ def apply(config: ConfigDict, key: str, text: str) -> None:
 
 
 def _value(text: str, kind: type, default):
-  """Returns the value in ``text``. Raises one of ``NOT_A_LITERAL``, OverflowError or KeyError if it is not of the type."""
+  """Returns the value in ``text``. Raises one of the errors that ``apply`` expects if it is of another type."""
   if default is None and text in ("None", "none"):
     return None
   if kind is tuple:

@@ -1,5 +1,7 @@
 """Class-wise loss scaling (Jung et al. 2023): fits in which classes of larger loss have larger weights."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -74,10 +76,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     start = base.fit.start(logits)
     before = class_losses(start)
     scale = 1 + weights_of(before, ALPHA, BETA)
-    gradient = jax.grad(lambda params: jnp.sum(scale * class_losses(params)))(start)
-    length = sum(jnp.sum(jnp.abs(g)) for g in jax.tree.leaves(gradient))
-    length = STEP * jnp.minimum(1, 1 / jnp.where(length > 0, length, 1))
-    after = class_losses(jax.tree.map(lambda p, g: p - length * g, start, gradient))
+    after = class_losses(_first_step(lambda params: jnp.sum(scale * class_losses(params)), start))
     alpha, beta = scaling_parameters(before, after, occurs, normalization)
 
     def unfinished(carry):
@@ -104,6 +103,14 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
 
 BASES = ("temperature_scaling", "ensemble_temperature_scaling", "parameterized_temperature_scaling",
          "class_temperature_scaling")
+
+
+def _first_step(loss: Callable[[dict], Array], start: dict) -> dict:
+  """The parameters after one gradient step of length 0.02 min(1, 1/‖g‖₁)."""
+  gradient = jax.grad(loss)(start)
+  norm = sum(jnp.sum(jnp.abs(g)) for g in jax.tree.leaves(gradient))
+  length = STEP * jnp.minimum(1, 1 / jnp.where(norm > 0, norm, 1))
+  return jax.tree.map(lambda p, g: p - length * g, start, gradient)
 
 
 def class_weights(normalized: Array, occurs: Array, alpha, beta) -> Array:

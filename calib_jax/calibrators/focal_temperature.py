@@ -86,8 +86,7 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
   @jax.jit
   def fit(logits, labels, *, where):
     start = solve_nll(logits, labels, even_weights(where, logits.dtype))["temperature"]
-    found, status = SEARCHES[search](objective, logits, labels, where, start)
-    temperature, gamma, value = found
+    (temperature, gamma, value), status = SEARCHES[search](objective, logits, labels, where, start)
     return {"temperature": temperature, "gamma": gamma, "value": value} | status
 
   def apply(params, logits):
@@ -111,10 +110,6 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
   others = jnp.where(one_hot(top, logits), -1e30, relative)
   weights, tiny = even_weights(where, logits.dtype), jnp.finfo(logits.dtype).tiny
 
-  def log_weights(log_q, gamma):
-    q = jnp.exp(log_q)
-    return log_q - gamma * jnp.log1p(-q) - jnp.log1p(-gamma * q * log_q / (1 - q))
-
   def values(temperature, gammas):
     exponentials = jnp.exp(others / temperature)
     rest = jnp.maximum(jnp.sum(exponentials, axis=-1), tiny)
@@ -130,7 +125,7 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
       if objective == "ece":
         return metrics.calibration_error(jax.nn.sigmoid(-odds), correct, binning="equal_mass", where=where)
       log_label = jnp.where(correct, -1, of_label / temperature - log_total)
-      of_others = log_top - log_weights(log_label, gamma)
+      of_others = log_top - log_weight(log_label, jnp.log1p(-jnp.exp(log_label)), gamma)
       return jnp.sum(weights * (jax.nn.softplus(odds) + jnp.where(correct, 0, of_others)))
 
     return jax.lax.map(of_gamma, gammas)

@@ -72,16 +72,20 @@ def npz(path: str, seed: int) -> Pool:
   if train.images.shape[1:] != test.images.shape[1:]:
     raise UserError(f"{path}: training and test images differ in shape: "
                     f"{train.images.shape[1:]} and {test.images.shape[1:]}.")
-  num_classes = int(max(train.labels.max(), test.labels.max())) + 1
+  return Pool(train, test, _num_classes(train.labels, test.labels, path))
+
+
+def _num_classes(train: np.ndarray, test: np.ndarray, path: str) -> int:
+  """Returns the number of classes. UserError if it is 1, or if no training example belongs to one of them."""
+  num_classes = int(max(train.max(), test.max())) + 1
   if num_classes < 2:
     raise UserError(f"{path}: every label is 0; a classifier needs at least two classes.")
-  classes = np.unique(train.labels)
+  classes = np.unique(train)
   if len(classes) < num_classes:
-    absent = np.flatnonzero(classes != np.arange(len(classes)))[:1]
-    absent = absent[0] if len(absent) else len(classes)
+    absent = next((i for i, label in enumerate(classes) if label != i), len(classes))
     raise UserError(f"{path}: labels go up to {num_classes - 1:,}, but there is no example of class {absent:,} to "
                     "train on: number the classes from 0 without gaps.")
-  return Pool(train, test, num_classes)
+  return num_classes
 
 
 def _part(path: str, images: np.ndarray, labels: np.ndarray, offsets: np.ndarray | None) -> Examples:
