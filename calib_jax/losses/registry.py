@@ -1,4 +1,4 @@
-"""Losses by name. Each loss enters itself where it is defined: ``@per_example`` or ``@per_batch``."""
+"""Losses by name. Each enters itself where it is defined: ``@per_example(…)`` or ``@per_batch(…)`` with its limits."""
 
 from collections.abc import Callable
 import functools
