@@ -18,6 +18,7 @@ from calib_jax.rows import one_hot, predicted
 
 Array = jax.Array
 
+Score = str | Callable[[ArrayLike], Array]  # A confidence score, by name or as a function of probabilities.
 SCORES: dict[str, Callable[[ArrayLike], Array]] = {}
 
 
@@ -67,7 +68,7 @@ def _top(probs: Array) -> Array:
   return one_hot(predicted(probs), probs)
 
 
-def get(score: str | Callable[[ArrayLike], Array]) -> Callable[[ArrayLike], Array]:
+def get(score: Score) -> Callable[[ArrayLike], Array]:
   """The confidence score of a name, or the function itself.
 
   Raises: ValueError for an unknown name.
@@ -75,7 +76,7 @@ def get(score: str | Callable[[ArrayLike], Array]) -> Callable[[ArrayLike], Arra
   return find("confidence", score, SCORES)
 
 
-def score_range(score: str | Callable[[ArrayLike], Array], num_classes: int) -> tuple[float, float]:
+def score_range(score: Score, num_classes: int) -> tuple[float, float]:
   """``(low, high)``, the values that one of the scores above can take.
 
   Args:
@@ -96,7 +97,7 @@ def score_range(score: str | Callable[[ArrayLike], Array], num_classes: int) -> 
   return ranges[function]
 
 
-def unit_range(score: str | Callable[[ArrayLike], Array], num_classes: int) -> tuple[float, float]:
+def unit_range(score: Score, num_classes: int) -> tuple[float, float]:
   """``(low, high)``, the values that become 0 and 1 when one of the scores above is put on [0, 1].
 
   A score whose range lies in [0, 1] is kept as it is; any other (``negative_entropy``) is scaled by its range.

@@ -176,18 +176,22 @@ def data_options(config: ConfigDict) -> dict:
   return {key: value for key, value in config.data.items() if key != "held_out_fraction"}
 
 
+def _config_file(path: str) -> pathlib.Path:
+  """Returns the file of a config, here or among those that are installed. UserError with advice if there is none."""
+  for file in (pathlib.Path(path), *([pathlib.Path(__file__).parent / path] if path.startswith("configs/") else [])):
+    if file.is_file():
+      return file
+  known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in ("__init__", "common"))
+  near = difflib.get_close_matches(path, known, n=1)
+  advice = (f"did you mean --config={near[0]}?" if near else f"`ls configs` shows {len(known)}." if known else
+            "there is no directory configs here: run the command in the one that holds it.")
+  raise UserError(f"--config: there is no file {path!r}; {advice}")
+
+
 def _from_file(argument: str) -> ConfigDict:
   with_variant = re.fullmatch(r"(.*\.py):(.*)", argument)
   path, *variant = with_variant.groups() if with_variant else (argument,)
-  file, installed = pathlib.Path(path), pathlib.Path(__file__).parent / path
-  if not file.is_file() and path.startswith("configs/") and installed.is_file():
-    file = installed
-  if not file.is_file():
-    known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in ("__init__", "common"))
-    near = difflib.get_close_matches(path, known, n=1)
-    advice = (f"did you mean --config={near[0]}?" if near else f"`ls configs` shows {len(known)}." if known else
-              "there is no directory configs here: run the command in the one that holds it.")
-    raise UserError(f"--config: there is no file {path!r}; {advice}")
+  file = _config_file(path)
   spec = importlib.util.spec_from_file_location("run_config", file)
   module = importlib.util.module_from_spec(spec)
   own_code.search_here()
@@ -215,15 +219,11 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None)
                     f"got {section!r}.")
   name = section.get("name", "") if renamed is None else renamed
   own_code.register(CALIBRATORS if key.startswith(CALIBRATORS) else key, name)
-  if key == "loss.secondary" and name in losses.PER_EXAMPLE:
-    raise UserError(f"config key loss.secondary.name must be a loss per batch, one of {', '.join(losses.PER_BATCH)}: "
-                    f"{name!r} is a loss per example, which can only be the primary.")
-  if key == "loss.secondary" and len(re.split(r"[,+ ]+", str(name))) > 1:
-    raise UserError(f"config key loss.secondary.name must be the name of one loss: got {name!r}.")
+  if key == "loss.secondary":
+    _check_secondary(name)
   if ":" not in str(name):
     one_of(f"{key}.name", name, family.known)
-  defaults = {option: _typed(default) for option, default in family.options(name).items()}
-  defaults |= family.common
+  defaults = {option: _typed(default) for option, default in family.options(name).items()} | family.common
   valid = family.common if name != section.get("name", "") else section
   given = {option: value for option, value in section.items() if option in valid and option != "name"}
   for option, value in given.items():
@@ -233,6 +233,15 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None)
   section = ConfigDict({"name": name, **defaults, **given}, convert_dict=False)
   parent, _, field = key.rpartition(".")
   (get(config, parent) if parent else config)[field] = section
+
+
+def _check_secondary(name: str) -> None:
+  """Raises a UserError for what may be the name of a primary loss, but not of a secondary one."""
+  if name in losses.PER_EXAMPLE:
+    raise UserError(f"config key loss.secondary.name must be a loss per batch, one of {', '.join(losses.PER_BATCH)}: "
+                    f"{name!r} is a loss per example, which can only be the primary.")
+  if len(re.split(r"[,+ ]+", str(name))) > 1:
+    raise UserError(f"config key loss.secondary.name must be the name of one loss: got {name!r}.")
 
 
 def _typed(default):

@@ -36,7 +36,7 @@ def focal_calibration_map(probs: ArrayLike, gamma: float) -> Array:
   Array([[0.75, 0.25]], dtype=float32)
   """
   checks.number("gamma", gamma, low=-1, open_low=True)
-  return jnp.exp(log_focal_map(_logarithm(probs, "probs"), gamma))
+  return jnp.exp(log_focal_map(_logarithm(probs), gamma))
 
 
 def inverse_focal_calibration_map(probs: ArrayLike, gamma: float) -> Array:
@@ -57,7 +57,7 @@ def inverse_focal_calibration_map(probs: ArrayLike, gamma: float) -> Array:
   Array([[0.63, 0.37]], dtype=float32)
   """
   checks.number("gamma", gamma, low=-1, open_low=True)
-  return jax.nn.softmax(-jax.nn.softplus(-inverse_log_odds(_logarithm(probs, "probs"), gamma)))
+  return jax.nn.softmax(-jax.nn.softplus(-inverse_log_odds(_logarithm(probs), gamma)))
 
 
 def binary_focal_calibration_map(q: ArrayLike, gamma: float) -> Array:
@@ -77,11 +77,9 @@ def binary_focal_calibration_map(q: ArrayLike, gamma: float) -> Array:
   return focal_calibration_map(jnp.stack([q, 1 - q], axis=-1), gamma)[..., 0]
 
 
-def _logarithm(probs, name: str) -> Array:
+def _logarithm(probs: ArrayLike) -> Array:
   """log p; -1e5, without a gradient, where p is 0: every power of its exponential is 0."""
-  probs = checks.floating(probs, name)
-  if probs.ndim < 1 or probs.shape[-1] < 2:
-    raise ValueError(f"{name} must have at least 2 classes on the last axis: got shape {probs.shape}.")
+  probs = checks.over_classes(probs, "probs")
   positive = probs >= jnp.finfo(probs.dtype).tiny
   return jnp.where(positive, jnp.log(jnp.where(positive, probs, 1)), -1e5)
 

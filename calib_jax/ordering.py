@@ -83,16 +83,21 @@ def _bits(x: Array) -> Array:
   return jax.lax.bitcast_convert_type(x, jnp.int32 if x.dtype.itemsize == 4 else jnp.int64)
 
 
+def exact_sum(a: Array, b: Array) -> tuple[Array, Array]:
+  """``a + b`` as it is rounded, and the rounding error, which is a float too (Knuth's TwoSum)."""
+  total = a + b
+  part = total - a
+  return total, (a - (total - part)) + (b - part)
+
+
 def exact_cumsum(x: Array) -> tuple[Array, Array]:
   """Prefix sums of ``x`` ``[N]`` from 0, ``[N + 1]``, as pairs of floats whose exact sum has twice the digits of one.
 
-  An addition a + b is rounded to ``total``. Its rounding error is exactly a - (total - part) + b - part, with part =
-  total - a (Knuth's TwoSum), and the second float is the sum of the rounding errors.
+  The second float is the sum of the rounding errors of the additions.
   """
   def add(a, b):
-    total = a[0] + b[0]
-    part = total - a[0]
-    return total, a[1] + b[1] + ((a[0] - (total - part)) + (b[0] - part))
+    total, error = exact_sum(a[0], b[0])
+    return total, a[1] + b[1] + error
 
   pair = jax.lax.associative_scan(add, (x, jnp.zeros_like(x)))
   return tuple(jnp.concatenate([jnp.zeros(1, x.dtype), part]) for part in pair)

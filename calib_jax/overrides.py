@@ -11,6 +11,9 @@ from calib_jax.errors import LONGEST, UserError, short
 
 # The exceptions of ast.literal_eval for texts that are not Python literals.
 NOT_A_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
+BOOLS = {"true": True, "1": True, "false": False, "0": False}
+# Functions that read the text of a field by its type.
+READERS = {bool: lambda text: BOOLS[text.lower()], int: lambda text: int(text, 0), float: float, str: str}
 
 
 def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[str] = ()) -> list[tuple[str, str]]:
@@ -79,25 +82,18 @@ def apply(config: ConfigDict, key: str, text: str) -> None:
   kind = parent.get_type(part)
   try:
     parent[part] = _value(text, kind, node)
-  except (*NOT_A_LITERAL, OverflowError) as error:
+  except (*NOT_A_LITERAL, OverflowError, KeyError) as error:
     raise UserError(f"config key {key} must be of type {kind.__name__}: got {short(text)}.") from error
 
 
 def _value(text: str, kind: type, default):
-  """Returns the value in ``text``. Raises one of ``NOT_A_LITERAL`` or OverflowError if it is not of the type."""
+  """Returns the value in ``text``. Raises one of the errors that ``apply`` expects if it is of another type."""
   if default is None and text in ("None", "none"):
     return None
-  if kind is bool:
-    return {"true": True, "1": True, "false": False, "0": False}[text.lower()] if text.lower() in (
-      "true", "1", "false", "0") else _refuse(text)
-  if kind is int:
-    return int(text, 0)
-  if kind is float:
-    return float(text)
   if kind is tuple:
     return _tuple(text, default)
-  if kind is str:
-    return text
+  if kind in READERS:
+    return READERS[kind](text)
   try:
     return ast.literal_eval(text)  # A field without a type, such as an optional number or name.
   except NOT_A_LITERAL:
@@ -114,10 +110,6 @@ def _tuple(text: str, default: tuple | None) -> tuple:
   if len(kinds) == 1:
     kind = kinds.pop()
     if not all(type(x) is kind or (kind is float and type(x) is int) for x in value):
-      _refuse(text)
+      raise ValueError(text)
     value = tuple(kind(x) for x in value)
   return value
-
-
-def _refuse(text: str):
-  raise ValueError(text)

@@ -7,9 +7,8 @@ For example::
   run.evaluate({"mine": (images, labels)})["mine"]["none"]["ece"]["estimate"]
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
-import functools
 import pathlib
 import time
 from typing import Any, NamedTuple
@@ -20,12 +19,12 @@ from ml_collections import ConfigDict
 import numpy as np
 
 from calib_jax import calibrators, compiled, data, evaluation, lock, recovery, report_files, training
-from calib_jax import config as run_config
 from calib_jax.errors import UserError
+from calib_jax.run_data import additional_sets, load_splits
 from calib_jax.run_directory import create, read_config, write_config
+from calib_jax.run_methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks
 from calib_jax.training import processes
 
-CROSS_ENTROPY = "cross_entropy"
 SPLITS = ("validation", "test")
 
 
@@ -67,15 +66,6 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
     say(f"  {path}{'/' if path.is_dir() else ''}")
 
 
-def remarks(config: ConfigDict) -> Iterator[str]:
-  """Yields what a user should know about a config before its run."""
-  if not training.EVENTS:
-    yield training.NO_EVENTS
-  if config.training.select != "last":
-    yield followed(config)
-  yield from (method.caution for method in training.of_loss(config.loss).values())
-
-
 def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:
   """Predicts the additional sets, and writes tables, figures and the page.
 
@@ -92,42 +82,6 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
                              num_bins=config.evaluation.num_bins, num_resamples=config.evaluation.num_resamples)
   report_files.write(results, workdir, title=f"{config.data.name}: {method_name(config)}", config=config.to_dict(),
                      log=workdir / "metrics.jsonl")
-
-
-def method_name(config: ConfigDict) -> str:
-  """Returns the name in tables of what a config trains, such as "focal + soft_avuc"."""
-  secondary = f" + {config.loss.secondary.name}" if config.loss.secondary.name else ""
-  return config.loss.primary.name + secondary
-
-
-def followed(config: ConfigDict) -> str:
-  """Returns the sentence that says which validation loss selects the model of a run."""
-  if config.training.select == "refined":
-    return "the model is selected by the NLL of the validation split after a temperature is fitted to it."
-  if training.validation_loss(config) == "objective":
-    return "the model is selected by the validation loss, which is the loss that training minimises."
-  return ("the model is selected by the NLL of the validation split, not by the loss that training minimises; "
-          "--config.training.validation_loss=objective selects by that loss.")
-
-
-def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
-  """Returns the same config with cross entropy alone as its loss."""
-  baseline = config.copy_and_resolve_references().unlock()
-  baseline.compare_with_cross_entropy = False
-  baseline.loss.primary = ConfigDict({"name": CROSS_ENTROPY})
-  baseline.loss.secondary = ConfigDict({"name": ""})
-  baseline.training.schedule = "joint"
-  return baseline.lock()
-
-
-def load_splits(config: ConfigDict, seed: int) -> data.Splits:
-  """Returns the config's data set. That of the last call is cached."""
-  return _load(seed, tuple(sorted(run_config.data_options(config).items())))
-
-
-@functools.lru_cache(maxsize=1)
-def _load(seed: int, options: tuple) -> data.Splits:
-  return data.load(seed=seed, **dict(options))
 
 
 def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Sequence[Callable] = ()) -> None:
@@ -234,9 +188,8 @@ class Run:
 
   def variables(self, seed: int | None = None) -> dict[str, Any]:
     """Returns ``params`` and ``batch_stats`` of the model of ``seed`` (default: the first), for ``model.apply``."""
-    models = self._group(seed)
-    i = models.seeds.index(self.seeds[0] if seed is None else seed)
-    return jax.tree.map(lambda x: x[i], models.variables)
+    models, place = self._group(seed)
+    return jax.tree.map(lambda x: x[place], models.variables)
 
   def splits(self, seed: int | None = None) -> data.Splits:
     """Returns the run's own data, split as it was for ``seed`` (default: the first)."""
@@ -269,19 +222,21 @@ class Run:
     """
     fitted = self.calibrators() if calibrators is None else evaluation.fit(self.saved("validation"), calibrators)
     tests = {"test": None} if tests is None else tests
-    return {name: self._table(fitted, self.saved(name) if given is None else self._predictions(given))
-            for name, given in tests.items()}
+    options = self.config.evaluation
+    return {name: evaluation.evaluate(
+      evaluation.apply(fitted, self.saved(name) if given is None else self._predictions(given)),
+      num_bins=options.num_bins, num_resamples=options.num_resamples) for name, given in tests.items()}
 
   def model(self) -> evaluation.Model:
     """Returns the saved predictions of the test split and of the sets that ``config.evaluation`` lists."""
-    names = dict.fromkeys(("test", *(name for name, _ in self._sets(self.seeds[0]))))
+    names = dict.fromkeys(("test", *(name for name, _ in additional_sets(self.config, self.seeds[0]))))
     return evaluation.Model({name: self.saved(name) for name in names}, self.calibrators())
 
   def predict_sets(self) -> None:
     """Predicts the additional sets that ``config.evaluation`` lists, unless their predictions are saved already."""
     options = self.config.evaluation
     for seed in self.seeds:
-      for name, load in self._sets(seed):
+      for name, load in additional_sets(self.config, seed):
         path = prediction_file(self.folder, name, seed)
         if not path.exists():
           examples, kind = load()
@@ -289,35 +244,9 @@ class Run:
           evaluation.save(path, logits=self.predict(examples.images, seed=seed), labels=examples.labels, kind=kind,
                           **extra)
 
-  def _sets(self, seed: int) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
-    """Yields the names of the additional sets, and functions that load each."""
-    options = self.config.evaluation
-    for corruption in options.corruptions:
-      for severity in options.severities:
-        yield f"{corruption}_{severity}", functools.partial(self._corrupted, seed, corruption, severity)
-    for name in options.ood:
-      yield name, functools.partial(self._foreign, seed, name)
-    if options.predict_train:
-      yield "train", lambda: data.EvaluationSet(self.splits(seed).train)
-
-  def _corrupted(self, seed: int, corruption: str, severity: int) -> data.EvaluationSet:
-    test = self.splits(seed).test
-    images = data.corrupt(test.images, corruption, severity, seed=seed)
-    return data.EvaluationSet(test._replace(images=images), "shifted")
-
-  def _foreign(self, seed: int, name: str) -> data.EvaluationSet:
-    splits, options = self.splits(seed), self.config.data
-    images = data.out_of_distribution(name, splits, seed=seed, dir=options.dir, path=options.path)
-    return data.EvaluationSet(data.Examples(images, np.zeros(len(images), np.int32)), "out_of_distribution")
-
   def saved(self, name: str) -> list[evaluation.Predictions]:
     """Returns the saved predictions of a set, one element a seed."""
     return [evaluation.load(prediction_file(self.folder, name, seed)) for seed in self.seeds]
-
-  def _table(self, fitted: evaluation.Fitted, test: Sequence[evaluation.Predictions]) -> dict[str, dict]:
-    options = self.config.evaluation
-    return evaluation.evaluate(evaluation.apply(fitted, test), num_bins=options.num_bins,
-                               num_resamples=options.num_resamples)
 
   def _predictions(self, given: Any) -> list[evaluation.Predictions]:
     """Predicts ``(images, labels)``, or the test split of a section like ``config.data``, with every seed's model."""
@@ -329,7 +258,7 @@ class Run:
     return predictions
 
   def _outputs(self, images: ArrayLike, seed: int | None, name: str) -> np.ndarray:
-    models = self._group(seed)
+    models, place = self._group(seed)
     images = np.asarray(images)
     if images.dtype != np.uint8 or images.shape[1:] != models.shape.image_shape:
       raise UserError(f"images must be uint8 of shape [N, {', '.join(map(str, models.shape.image_shape))}] like those "
@@ -338,19 +267,22 @@ class Run:
     examples = data.Examples(images, np.zeros(len(images), np.int32))
     outputs = training.predict(step, models.variables, [examples] * len(models.seeds), self.config.training.batch_size,
                                training.Layout.of(self.devices))
-    return outputs[name][models.seeds.index(self.seeds[0] if seed is None else seed)]
+    return outputs[name][place]
 
-  def _group(self, seed: int | None) -> _Models:
-    """Returns the models that trained with that of ``seed``, which give the same bits only if they predict together."""
+  def _group(self, seed: int | None) -> tuple[_Models, int]:
+    """Returns the models that trained with that of ``seed``, and its place among them.
+
+    They give the same bits only if they predict together.
+    """
     seed = self.seeds[0] if seed is None else seed
     known = training.groups_on_disk(self.folder)
-    for group in known:
-      if seed in group.seeds:
-        if group.seeds not in self._models:
-          self._models[group.seeds] = self._restored(group)
-        return self._models[group.seeds]
-    raise UserError(f"{self.folder} holds no checkpoint of seed {seed}; it has those of "
-                    f"{', '.join(str(seed) for group in known for seed in group.seeds) or 'no other seed'}.")
+    group = next((group for group in known if seed in group.seeds), None)
+    if group is None:
+      raise UserError(f"{self.folder} holds no checkpoint of seed {seed}; it has those of "
+                      f"{', '.join(str(seed) for group in known for seed in group.seeds) or 'no other seed'}.")
+    if group.seeds not in self._models:
+      self._models[group.seeds] = self._restored(group)
+    return self._models[group.seeds], group.seeds.index(seed)
 
   def _restored(self, group: training.Group) -> _Models:
     shape = group.read_shape() or training.shape_of(load_splits(self.config, group.seeds[0]))

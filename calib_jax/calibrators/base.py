@@ -64,28 +64,37 @@ CALIBRATORS: dict[str, Callable[..., Calibrator]] = {}
 def register(factory: Callable[..., Calibrator]) -> Callable[..., Calibrator]:
   """Enters a factory in ``CALIBRATORS``; its calibrators know their name, and their fits check arguments first."""
   @functools.wraps(factory)
-  def with_checks(*args, **options):
+  def named(*args, **options):
     fit, apply = factory(*args, **options)
     if not isinstance(fit, WeightedFit) and fit is not nothing_to_fit:
       fit = _checked(fit)
-    calibrator = Named(fit, apply)
+    calibrator = Named(fit, _of_floats(apply))
     calibrator.name = factory.__name__
     calibrator.options = dict(inspect.signature(factory).bind(*args, **options).arguments)
     return calibrator
 
-  return registry.register(CALIBRATORS)(with_checks)
+  return registry.register(CALIBRATORS)(named)
+
+
+@functools.lru_cache(maxsize=32)  # jax.jit compiles an equal function once.
+def _of_floats(apply: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Array]:
+  """``apply``, given logits of float32 or wider."""
+  return lambda params, logits: apply(params, checks.floating(logits, "logits"))
 
 
 def _checked(fit: Callable[..., Any]) -> Callable[..., Any]:
-  """A fit that refuses, or says that it has not converged on, values from which nothing can be learnt."""
+  """A fit that refuses, or says that it has not converged on, values from which nothing can be learnt.
+
+  ``fit`` gets what ``checks.batch`` returns: ``where`` is never None.
+  """
   @functools.wraps(fit)
   def checked(logits, labels, *, where=None):
     checks.class_values(logits, labels, where, name="logits")
     checks.something_counts(labels, where)
+    logits, labels, where = checks.batch(logits, labels, where)
     params = fit(logits, labels, where=where)
     if "converged" not in params or not checks.is_traced(logits, labels, where):
       return params
-    logits, labels, where = checks.batch(logits, labels, where)
     sound = jnp.all(jnp.isfinite(logits)) & jnp.all((labels >= 0) & (labels < logits.shape[1])) & jnp.any(where)
     return params | {"converged": params["converged"] & sound}
 
@@ -119,8 +128,7 @@ class WeightedFit:
     """The params, each example that counts weighing the same."""
     return _checked(self._fit)(logits, labels, where=where)
 
-  def _fit(self, logits, labels, *, where=None) -> dict:
-    logits, labels, where = checks.batch(logits, labels, where)
+  def _fit(self, logits: Array, labels: Array, *, where: Array) -> dict:
     return _solve(self.solve, logits, labels, even_weights(where, logits.dtype))
 
 
@@ -153,7 +161,7 @@ def identity() -> Calibrator:
   """
   def apply(params, logits):
     del params
-    return jax.nn.log_softmax(checks.floating(logits, "logits"))
+    return jax.nn.log_softmax(logits)
 
   return Calibrator(nothing_to_fit, apply)
 

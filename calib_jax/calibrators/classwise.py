@@ -1,5 +1,7 @@
 """Class-wise loss scaling (Jung et al. 2023): fits in which classes of larger loss have larger weights."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -16,6 +18,7 @@ NORMALIZATIONS = ("standard", "minmax", "centered")
 
 
 @register
+@checks.arguments(normalization=NORMALIZATIONS)
 def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, normalization: str = "standard",
                            **base_options) -> Calibrator:
   r"""Class-wise loss scaling around temperature, ensemble, parameterized or class temperature scaling.
@@ -48,7 +51,6 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
   >>> bool(params["converged"]), params["class_weights"].shape
   (True, (4,))
   """
-  checks.choice("normalization", normalization, NORMALIZATIONS)
   if not isinstance(base, Calibrator):
     checks.choice("base", base, BASES)
     base = get(base, **base_options)
@@ -58,8 +60,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     raise ValueError(f"base must be fitted by a mean NLL, as {', '.join(BASES)} are: got another calibrator.")
 
   @jax.jit
-  def fit(logits, labels, *, where=None):
-    logits, labels, where = checks.batch(logits, labels, where)
+  def fit(logits, labels, *, where):
     counts = jnp.zeros(logits.shape[1], logits.dtype).at[labels].add(where.astype(logits.dtype))
     occurs = counts > 0
     number = jnp.maximum(jnp.sum(occurs), 1).astype(logits.dtype)
@@ -69,20 +70,14 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
       losses = -pick(base.apply(params, logits), labels)
       return jnp.zeros_like(counts).at[labels].add(shares * losses)
 
-    def weighted(params, scale):
-      return jnp.sum(scale * class_losses(params))
+    def weights_of(losses, alpha, beta):
+      return class_weights(_normalized(losses, occurs, normalization), occurs, alpha, beta)
 
     start = base.fit.start(logits)
     before = class_losses(start)
-    scale = 1 + class_weights(_normalized(before, occurs, normalization), occurs, ALPHA, BETA)
-    gradient = jax.grad(weighted)(start, scale)
-    length = sum(jnp.sum(jnp.abs(g)) for g in jax.tree.leaves(gradient))
-    length = STEP * jnp.minimum(1, 1 / jnp.where(length > 0, length, 1))
-    after = class_losses(jax.tree.map(lambda p, g: p - length * g, start, gradient))
+    scale = 1 + weights_of(before, ALPHA, BETA)
+    after = class_losses(_first_step(lambda params: jnp.sum(scale * class_losses(params)), start))
     alpha, beta = scaling_parameters(before, after, occurs, normalization)
-
-    def scales(params):
-      return class_weights(_normalized(class_losses(params), occurs, normalization), occurs, alpha, beta)
 
     def unfinished(carry):
       _, _, moved, rounds = carry
@@ -91,11 +86,11 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     def step(carry):
       w, _, _, rounds = carry
       params = base.fit.solve(logits, labels, (1 + w)[labels] * shares / number)
-      moved = scales(params) - w
+      moved = weights_of(class_losses(params), alpha, beta) - w
       # Steps are a quarter of the way: as a class's weight rises its loss falls, so that whole steps would oscillate.
       return w + moved / 4, params, jnp.max(jnp.abs(moved)), rounds + 1
 
-    w = scales(start)
+    w = weights_of(before, alpha, beta)
     shapes = jax.eval_shape(base.fit.solve, logits, labels, shares)
     params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     w, params, moved, rounds = jax.lax.while_loop(
@@ -108,6 +103,14 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
 
 BASES = ("temperature_scaling", "ensemble_temperature_scaling", "parameterized_temperature_scaling",
          "class_temperature_scaling")
+
+
+def _first_step(loss: Callable[[dict], Array], start: dict) -> dict:
+  """The parameters after one gradient step of length 0.02 min(1, 1/‖g‖₁)."""
+  gradient = jax.grad(loss)(start)
+  norm = sum(jnp.sum(jnp.abs(g)) for g in jax.tree.leaves(gradient))
+  length = STEP * jnp.minimum(1, 1 / jnp.where(norm > 0, norm, 1))
+  return jax.tree.map(lambda p, g: p - length * g, start, gradient)
 
 
 def class_weights(normalized: Array, occurs: Array, alpha, beta) -> Array:

@@ -18,6 +18,7 @@ GAP_IN_EPS = 16  # The tolerance of the duality gap, in units of the dtype's eps
 
 
 @register
+@checks.arguments(space=("probs", "logits"))
 def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   r"""Ensemble temperature scaling (ETS): :math:`w_1\,\mathrm{softmax}(z/T) + w_2\,\mathrm{softmax}(z) + w_3/K`.
 
@@ -40,8 +41,6 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   >>> bool(params["converged"]), params["weights"].sum().round(3)
   (True, Array(1., dtype=float32))
   """
-  checks.choice("space", space, ("probs", "logits"))
-
   def start(logits):
     return {"temperature": jnp.ones((), logits.dtype), "weights": jnp.array([1, 0, 0], logits.dtype)}
 
@@ -49,22 +48,18 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
     params = solve_nll(logits, labels, weights)
     if space == "logits":
       return params | {"weights": jnp.array([1, 0, 0], logits.dtype), "gap": jnp.zeros((), logits.dtype)}
-    scaled, plain, uniform = _components(logits, params["temperature"])
-    picked = pick(scaled, labels), pick(plain, labels)
-    of_label = jnp.stack([*picked, jnp.full_like(picked[0], uniform)], axis=-1)
+    of_label = jnp.stack([pick(x, labels) for x in _components(logits, params["temperature"])], axis=-1)
     mixture, gap, iterations = _simplex(of_label, weights)
     return {"temperature": params["temperature"], "weights": mixture, "gap": gap,
             "converged": params["converged"] & (gap <= _tolerance(gap.dtype)),
             "iterations": params["iterations"] + iterations}
 
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
     mixture, temperature = params["weights"], params["temperature"]
     if space == "logits":
       factor = mixture[0] / temperature + mixture[1]
       return keep_top(jax.nn.log_softmax(factor * relative_to_top(logits)), logits)
-    scaled, plain, uniform = _components(logits, temperature)
-    components = jnp.stack([scaled, plain, jnp.full_like(plain, uniform)], axis=-1)
+    components = jnp.stack(_components(logits, temperature), axis=-1)
     mixture = mixture[None, None, :]
     # A component of weight 0 is left out, because the logarithm of its weight is not finite.
     return keep_top(jax.nn.logsumexp(components, axis=-1, b=mixture, where=mixture > 0), logits)
@@ -75,7 +70,7 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
 def _components(logits: Array, temperature: Array) -> tuple[Array, Array, Array]:
   """The logarithms of the scaled and the plain probabilities ``[N, K]``, and of the uniform one, a scalar."""
   relative = relative_to_top(logits)
-  uniform = jnp.asarray(-math.log(logits.shape[-1]), logits.dtype)
+  uniform = jnp.full_like(logits, -math.log(logits.shape[-1]))
   return jax.nn.log_softmax(relative / temperature), jax.nn.log_softmax(relative), uniform
 
 

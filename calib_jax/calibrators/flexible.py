@@ -37,7 +37,7 @@ def class_temperature_scaling() -> Calibrator:
     return {"temperatures": jnp.ones(logits.shape[-1], logits.dtype)}
 
   def apply(params, logits):
-    return jax.nn.log_softmax(checks.floating(logits, "logits") / params["temperatures"][None, :])
+    return jax.nn.log_softmax(logits / params["temperatures"][None, :])
 
   return Calibrator(WeightedFit(_solve_classes, start), apply)
 
@@ -62,6 +62,8 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
 
 
 @register
+@checks.arguments(top_k="integer [1, inf)", hidden="integer [1, inf)", layers="integer [1, inf)",
+                  weight_decay="[0, inf)", seed="integer (-inf, inf)")
 def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layers: int = 2,
                                       weight_decay: float = 0.002, seed: int = 0) -> Calibrator:
   r"""Parameterized temperature scaling (PTS): :math:`z / h_\theta(z_s)`, by mean NLL + weight_decay/2 ‖θ‖².
@@ -89,52 +91,52 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
   >>> bool((log_probs.argmax(-1) == logits.argmax(-1)).all())
   True
   """
-  for name, value in (("top_k", top_k), ("hidden", hidden), ("layers", layers)):
-    checks.number(name, value, low=1, integer=True)
-  checks.number("weight_decay", weight_decay, low=0)
-  checks.number("seed", seed, integer=True)
-
   def inputs(logits):
     return jax.lax.top_k(logits, min(top_k, logits.shape[-1]))[0]
 
-  def network(num_inputs, dtype):
-    sizes = [num_inputs] + [hidden] * layers
-    keys = jax.random.split(jax.random.key(seed), layers)
-    parameters = {f"layer_{i}": {"kernel": jax.random.normal(key, (fan_in, fan_out), dtype) / math.sqrt(fan_in),
-                                 "bias": jnp.zeros(fan_out, dtype)}
-                  for i, (key, fan_in, fan_out) in enumerate(zip(keys, sizes, sizes[1:], strict=False))}
-    return parameters | {f"layer_{layers}": {"kernel": jnp.zeros((hidden, 1), dtype), "bias": jnp.zeros(1, dtype)}}
+  def network(x):
+    return _network((x.shape[1], *[hidden] * layers), jax.random.key(seed), x.dtype)
 
   def start(logits):
     x = inputs(logits)
-    return _standard(x, jnp.full(len(x), 1 / len(x), x.dtype), jnp.ones((), x.dtype)) | network(x.shape[1], x.dtype)
+    return _standard(x, jnp.full(len(x), 1 / len(x), x.dtype), jnp.ones((), x.dtype)) | network(x)
 
   def solve(logits, labels, weights):
     x = inputs(logits)
     fixed = _standard(x, weights, solve_nll(logits, labels, weights)["temperature"])
 
     def objective(trained):
-      scores = relative_to_top(logits) / temperatures(fixed | trained, x)[:, None]
+      scores = relative_to_top(logits) / _temperatures(fixed | trained, x)[:, None]
       nll = jnp.sum(weights * cross_entropy(scores, labels))
       return nll + weight_decay / 2 * optax.tree.norm(trained, squared=True)
 
     # The weight decay leaves directions of little curvature, along which a small gradient may be far from the optimum.
-    trained, status = minimize(objective, network(x.shape[1], x.dtype), tolerance=TOLERANCE / 10)
+    trained, status = minimize(objective, network(x), tolerance=TOLERANCE / 10)
     return fixed | trained | status
 
-  def temperatures(params, x):
-    x = (x - params["centre"][None, :]) / params["unit"][None, :]
-    for i in range(layers + 1):
-      x = jnp.dot(jnp.tanh(x) if i else x, params[f"layer_{i}"]["kernel"], precision="highest")
-      x = x + params[f"layer_{i}"]["bias"][None, :]
-    return params["temperature"] * jnp.exp(LOG_RANGE * jnp.tanh(x[..., 0] / LOG_RANGE))
-
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
-    temperature = temperatures(params, inputs(logits))[..., None]
+    temperature = _temperatures(params, inputs(logits))[..., None]
     return keep_top(jax.nn.log_softmax(relative_to_top(logits) / temperature), logits)
 
   return Calibrator(WeightedFit(solve, start), apply)
+
+
+def _network(sizes: tuple[int, ...], key: Array, dtype) -> dict[str, dict[str, Array]]:
+  """The layers before training: random ones from each of the ``sizes`` to the next, and one of zeros to one output."""
+  layers = len(sizes) - 1
+  kernels = [jax.random.normal(key, (fan_in, fan_out), dtype) / math.sqrt(fan_in) for key, fan_in, fan_out
+             in zip(jax.random.split(key, layers), sizes, sizes[1:], strict=False)]
+  return {f"layer_{i}": {"kernel": kernel, "bias": jnp.zeros(kernel.shape[1], dtype)}
+          for i, kernel in enumerate([*kernels, jnp.zeros((sizes[-1], 1), dtype)])}
+
+
+def _temperatures(params: dict, x: Array) -> Array:
+  """The temperature of each row of inputs ``[..., k]``."""
+  x = (x - params["centre"][None, :]) / params["unit"][None, :]
+  for i in range(sum(name.startswith("layer_") for name in params)):
+    x = jnp.dot(jnp.tanh(x) if i else x, params[f"layer_{i}"]["kernel"], precision="highest")
+    x = x + params[f"layer_{i}"]["bias"][None, :]
+  return params["temperature"] * jnp.exp(LOG_RANGE * jnp.tanh(x[..., 0] / LOG_RANGE))
 
 
 def _standard(x: Array, weights: Array, temperature: Array) -> dict[str, Array]:

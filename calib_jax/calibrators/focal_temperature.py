@@ -29,6 +29,7 @@ GAMMA_RANGE, TEMPERATURE_RANGE = math.log(10.0), math.log(100.0)
 
 
 @register
+@checks.arguments(gamma="(-1, inf)")
 def focal_calibration(gamma: float) -> Calibrator:
   r"""The focal calibration map :math:`\hat p_\gamma(\mathrm{softmax}(z))`, which has nothing to fit.
 
@@ -45,11 +46,8 @@ def focal_calibration(gamma: float) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.log(jnp.array([[0.6, 0.4]])))).round(2)
   Array([[0.75, 0.25]], dtype=float32)
   """
-  checks.number("gamma", gamma, low=-1, open_low=True)
-
   def apply(params, logits):
     del params
-    logits = checks.floating(logits, "logits")
     return keep_top(log_focal_map(logits, gamma), logits)
 
   return Calibrator(nothing_to_fit, apply)
@@ -86,15 +84,12 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
     checks.choice("objective", objective, ("ece", "nll"))
 
   @jax.jit
-  def fit(logits, labels, *, where=None):
-    logits, labels, where = checks.batch(logits, labels, where)
+  def fit(logits, labels, *, where):
     start = solve_nll(logits, labels, even_weights(where, logits.dtype))["temperature"]
-    found, status = SEARCHES[search](objective, logits, labels, where, start)
-    temperature, gamma, value = found
+    (temperature, gamma, value), status = SEARCHES[search](objective, logits, labels, where, start)
     return {"temperature": temperature, "gamma": gamma, "value": value} | status
 
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
     return keep_top(log_focal_map(relative_to_top(logits) / params["temperature"], params["gamma"]), logits)
 
   return Calibrator(fit, apply)
@@ -115,10 +110,6 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
   others = jnp.where(one_hot(top, logits), -1e30, relative)
   weights, tiny = even_weights(where, logits.dtype), jnp.finfo(logits.dtype).tiny
 
-  def log_weights(log_q, gamma):
-    q = jnp.exp(log_q)
-    return log_q - gamma * jnp.log1p(-q) - jnp.log1p(-gamma * q * log_q / (1 - q))
-
   def values(temperature, gammas):
     exponentials = jnp.exp(others / temperature)
     rest = jnp.maximum(jnp.sum(exponentials, axis=-1), tiny)
@@ -134,7 +125,7 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
       if objective == "ece":
         return metrics.calibration_error(jax.nn.sigmoid(-odds), correct, binning="equal_mass", where=where)
       log_label = jnp.where(correct, -1, of_label / temperature - log_total)
-      of_others = log_top - log_weights(log_label, gamma)
+      of_others = log_top - log_weight(log_label, jnp.log1p(-jnp.exp(log_label)), gamma)
       return jnp.sum(weights * (jax.nn.softplus(odds) + jnp.where(correct, 0, of_others)))
 
     return jax.lax.map(of_gamma, gammas)

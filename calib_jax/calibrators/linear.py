@@ -39,7 +39,7 @@ def vector_scaling() -> Calibrator:
     return {"scale": jnp.ones(num_classes, logits.dtype), "bias": jnp.zeros(num_classes, logits.dtype)}
 
   def apply(params, logits):
-    return jax.nn.log_softmax(_scaled(params, checks.floating(logits, "logits")))
+    return jax.nn.log_softmax(_scaled(params, logits))
 
   return Calibrator(WeightedFit(_solve_vector, start), apply)
 
@@ -87,6 +87,7 @@ def _least(x: Array) -> Array:
 
 
 @register
+@checks.arguments(l2="[0, inf)", off_diagonal="[0, inf)")
 def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Matrix scaling: ``log softmax(W z + b)`` (Guo et al. 2017), regularised.
 
@@ -111,6 +112,7 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
 
 
 @register
+@checks.arguments(l2="[0, inf)", off_diagonal="[0, inf)")
 def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Dirichlet calibration with off-diagonal and intercept regularisation (ODIR): ``log softmax(W log p + b)``.
 
@@ -132,9 +134,6 @@ def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
 
 
 def _matrix(features: Callable[[Array], Array], l2: float, off_diagonal: float) -> Calibrator:
-  checks.number("l2", l2, low=0)
-  checks.number("off_diagonal", off_diagonal, low=0)
-
   def start(logits):
     num_classes = logits.shape[-1]
     return {"weights": jnp.eye(num_classes, dtype=logits.dtype), "bias": jnp.zeros(num_classes, logits.dtype)}
@@ -143,7 +142,7 @@ def _matrix(features: Callable[[Array], Array], l2: float, off_diagonal: float) 
     return _solve_matrix(features(logits), labels, weights, l2, off_diagonal)
 
   def apply(params, logits):
-    x = features(checks.floating(logits, "logits"))
+    x = features(logits)
     return jax.nn.log_softmax(jnp.dot(x, params["weights"].T, precision="highest") + params["bias"][None, :])
 
   return Calibrator(WeightedFit(solve, start), apply)

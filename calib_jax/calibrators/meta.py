@@ -15,6 +15,7 @@ BINS = 20  # Of the curve of accuracy against entropy.
 
 
 @register
+@checks.arguments(constraint=("miscoverage", "accuracy"), target="(0, 1)", seed="integer (-inf, inf)")
 def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: int = 0) -> Calibrator:
   r"""Meta-Cal: uniform where the entropy of the prediction is at or above a threshold, else temperature scaling.
 
@@ -41,12 +42,7 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
   Array([[0.25, 0.25, 0.25, 0.25],
          [1.  , 0.  , 0.  , 0.  ]], dtype=float32)
   """
-  checks.choice("constraint", constraint, ("miscoverage", "accuracy"))
-  checks.number("target", target, low=0, high=1, open_low=True, open_high=True)
-  checks.number("seed", seed, integer=True)
-
-  def fit(logits, labels, *, where=None):
-    logits, labels, where = checks.batch(logits, labels, where)
+  def fit(logits, labels, *, where):
     entropy, correct = np.asarray(_entropy(logits)), np.asarray(confidence.predicted(logits) == labels)
     counts = np.asarray(where)
     kind = counts & correct if constraint == "miscoverage" else counts
@@ -64,7 +60,6 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
     return {"threshold": jnp.asarray(threshold, logits.dtype)} | _temperature(logits, labels, weights)
 
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
     kept = _entropy(logits) < params["threshold"]
     log_probs = jax.nn.log_softmax(relative_to_top(logits) / params["temperature"])
     return jnp.where(kept[..., None], log_probs, -jnp.log(jnp.asarray(logits.shape[-1], logits.dtype)))

@@ -46,16 +46,15 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
     params = optax.apply_updates(params, updates)
     current, gradient = value_and_grad(params, state=state)
     better = (current < best[1]) | (excess(current, gradient) <= tolerance)
-    best = jax.tree.map(lambda new, old: jnp.where(better, new, old),
-                        (params, current, excess(current, gradient), optax.tree.norm(gradient)), best)
+    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), (params, current, gradient), best)
     return params, state, current, gradient, best, iterations + 1
 
   state = optimizer.init(start)
   current, gradient = jax.value_and_grad(value)(start)
-  best = (start, current, excess(current, gradient), optax.tree.norm(gradient))
-  carry = (start, state, current, gradient, best, jnp.zeros((), jnp.int32))
-  *_, (params, _, left, norm), iterations = jax.lax.while_loop(unfinished, step, carry)
-  return params, {"converged": left <= tolerance, "iterations": iterations, "gradient_norm": norm}
+  carry = (start, state, current, gradient, (start, current, gradient), jnp.zeros((), jnp.int32))
+  *_, (params, current, gradient), iterations = jax.lax.while_loop(unfinished, step, carry)
+  return params, {"converged": excess(current, gradient) <= tolerance, "iterations": iterations,
+                  "gradient_norm": optax.tree.norm(gradient)}
 
 
 def minimize_in_rounds(round_from: Callable, start, *, tolerance: float, per_round: int = 100):

@@ -79,8 +79,7 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
     return Calibrator(WeightedFit(solve_nll, start=lambda logits: {"temperature": jnp.ones((), logits.dtype)}), _apply)
 
   @jax.jit
-  def fit(logits, labels, *, where=None):
-    logits, labels, where = checks.batch(logits, labels, where)
+  def fit(logits, labels, *, where):
     params = solve_nll(logits, labels, even_weights(where, logits.dtype))
     best, evaluations = _search(lambda t: function(logits / t, labels, where=where), params["temperature"])
     return params | {"temperature": best, "iterations": params["iterations"] + evaluations}
@@ -106,8 +105,7 @@ def _objective(objective: str | Callable[..., Array], options: dict) -> Callable
   return function
 
 
-def _apply(params: dict, logits: ArrayLike) -> Array:
-  logits = checks.floating(logits, "logits")
+def _apply(params: dict, logits: Array) -> Array:
   return keep_top(jax.nn.log_softmax(relative_to_top(logits) / params["temperature"]), logits)
 
 

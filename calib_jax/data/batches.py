@@ -105,7 +105,8 @@ def training_batch(examples: Examples, step: int, *, batch_size: int, num_device
   Returns: ``image``, ``label`` and ``mask``, each ``[num_devices, batch_size / hosts / num_devices, ...]``.
   """
   epoch, position = divmod(step, steps_per_epoch(len(examples.labels), batch_size))
-  index = _epoch(examples, order, (seed, epoch) + ((salt,) if salt else ()))
+  labels, draw = examples.labels, (seed, epoch) + ((salt,) if salt else ())
+  index = _order(labels.tobytes(), labels.dtype.str, order, draw)
   index = index[position * batch_size : (position + 1) * batch_size]
   return sharded(examples, index, batch_size, num_devices, host, accumulation)
 
@@ -136,12 +137,8 @@ def training_batches(part: Examples | Stream, first_step: int, *, seed: int, ord
 
 @functools.lru_cache(maxsize=4)
 def _order(labels: bytes, dtype: str, order: str, draw: tuple[int, ...]) -> np.ndarray:
-  return ORDERS[order](np.frombuffer(labels, dtype), np.random.default_rng(draw))
-
-
-def _epoch(examples: Examples, order: str, draw: tuple[int, ...]) -> np.ndarray:
   """Returns the order of one epoch. The last orders are cached, because every batch of an epoch needs its order."""
-  return _order(examples.labels.tobytes(), examples.labels.dtype.str, order, draw)
+  return ORDERS[order](np.frombuffer(labels, dtype), np.random.default_rng(draw))
 
 
 def in_order(part: Examples | Stream, batch_size: int, num_devices: int,

@@ -10,23 +10,24 @@ import numpy as np
 from calib_jax.errors import UserError
 
 
+def picture(record: bytes, number: int, source: str):
+  """Returns the Pillow image of a JPEG record, in RGB. UserError that names the ``number`` if the bytes are damaged."""
+  from PIL import Image
+
+  try:
+    with Image.open(io.BytesIO(record)) as opened:
+      return opened.convert("RGB")
+  except Exception as error:  # Pillow raises exceptions of many types for damaged bytes.
+    raise UserError(f"{source}: record {number:,} is not a whole picture ({error}).") from error
+
+
 def decode(records: Sequence[bytes], source: str) -> np.ndarray:
   """Decodes ``records``, pictures of one size, into uint8 ``[N, H, W, 3]``; grey pictures become RGB.
 
   Raises: UserError that names ``source`` and the record, if one cannot be decoded or differs in size.
   """
-  from PIL import Image
-
-  def decoded(numbered):
-    number, record = numbered
-    try:
-      with Image.open(io.BytesIO(record)) as picture:
-        return np.asarray(picture.convert("RGB"))
-    except Exception as error:  # Pillow raises exceptions of many types for damaged bytes.
-      raise UserError(f"{source}: record {number:,} is not a whole picture ({error}).") from error
-
   with ThreadPoolExecutor() as pool:
-    images = list(pool.map(decoded, enumerate(records)))
+    images = list(pool.map(lambda i, record: np.asarray(picture(record, i, source)), range(len(records)), records))
   for number, image in enumerate(images):
     if image.shape != images[0].shape:
       raise UserError(f"{source}: record {number:,} is {image.shape[0]}x{image.shape[1]} where the first is "

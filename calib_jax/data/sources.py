@@ -72,16 +72,20 @@ def npz(path: str, seed: int) -> Pool:
   if train.images.shape[1:] != test.images.shape[1:]:
     raise UserError(f"{path}: training and test images differ in shape: "
                     f"{train.images.shape[1:]} and {test.images.shape[1:]}.")
-  num_classes = int(max(train.labels.max(), test.labels.max())) + 1
+  return Pool(train, test, _num_classes(train.labels, test.labels, path))
+
+
+def _num_classes(train: np.ndarray, test: np.ndarray, path: str) -> int:
+  """Returns the number of classes. UserError if it is 1, or if no training example belongs to one of them."""
+  num_classes = int(max(train.max(), test.max())) + 1
   if num_classes < 2:
     raise UserError(f"{path}: every label is 0; a classifier needs at least two classes.")
-  classes = np.unique(train.labels)
+  classes = np.unique(train)
   if len(classes) < num_classes:
-    absent = np.flatnonzero(classes != np.arange(len(classes)))[:1]
-    absent = absent[0] if len(absent) else len(classes)
+    absent = next((i for i, label in enumerate(classes) if label != i), len(classes))
     raise UserError(f"{path}: labels go up to {num_classes - 1:,}, but there is no example of class {absent:,} to "
                     "train on: number the classes from 0 without gaps.")
-  return Pool(train, test, num_classes)
+  return num_classes
 
 
 def _part(path: str, images: np.ndarray, labels: np.ndarray, offsets: np.ndarray | None) -> Examples:
@@ -108,18 +112,23 @@ def cifar10_corrupted(dir: str, corruption: str, severity: int) -> Pool:
   return pool._replace(test=test)
 
 
-def _from_tfds(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
+def _tfds_builder(name: str, folder: str, **options):
+  """Returns the module ``tensorflow_datasets`` and its builder of a data set. UserError if there is no such thing."""
   try:
     import tensorflow_datasets
   except ImportError as error:
     raise UserError(f"data set {name!r} needs TensorFlow Datasets, which is not installed: "
                     "pip install 'calib-jax[data]'.") from error
-  folder = os.path.expanduser(dir)
   logging.getLogger("absl").setLevel(logging.ERROR)  # Hides a warning for every folder that does not exist yet.
   try:
-    builder = tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False)
+    return tensorflow_datasets, tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False, **options)
   except ValueError as error:
     raise UserError(f"TensorFlow Datasets has no {name!r}.") from error
+
+
+def _from_tfds(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
+  folder = os.path.expanduser(dir)
+  tensorflow_datasets, builder = _tfds_builder(name, folder)
   if not builder.is_prepared():
     try:
       # Without a network the download would retry for minutes, so the host is looked up first.
@@ -137,6 +146,39 @@ def _from_tfds(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], 
                     f"{str(error).splitlines()[0]}): delete that folder and prepare it again.") from error
   return ([checked(part["image"], part["label"], builder.data_dir) for part in arrays],
           builder.info.features["label"].num_classes)
+
+
+@register(SOURCES)
+def imagenet2012(dir: str, corruption: str, severity: int, *, image_size: int = 224,
+                 num_workers: int = 0) -> streaming.StreamPool:
+  """Opens ImageNet as TensorFlow Datasets prepares it in array_record files; its validation split is the test split.
+
+  Training images are random resized crops, mirrored half of the time. Test and validation images are centre crops of
+  7/8 of the shorter side.
+
+  Args:
+    dir: the directory of TensorFlow Datasets.
+    corruption: the corruption of the test split; empty for none.
+    severity: the severity of the corruption, from 1 to 5.
+    image_size: the side of the images in pixels.
+    num_workers: the number of processes that decode; 0 to decode in threads.
+  Raises: UserError if the data set is not prepared or cannot be read.
+  """
+  folder = os.path.expanduser(dir)
+  tensorflow_datasets, builder = _tfds_builder("imagenet2012", folder, file_format="array_record")
+  advice = (f"download ILSVRC2012 from image-net.org into {folder}/downloads/manual, then `tfds build imagenet2012 "
+            f"--file_format=array_record --data_dir={folder}`, or point --config.data.dir at a folder that has it.")
+  if not builder.is_prepared():
+    raise UserError(f"data set 'imagenet2012' is not prepared in {builder.data_dir}: {advice}")
+  try:
+    decoders = {"image": tensorflow_datasets.decode.SkipDecoding()}
+    train, test = builder.as_data_source(["train", "validation"], decoders=decoders)
+  except Exception as error:  # The same advice helps with another file format and with damaged files.
+    raise UserError(f"data set 'imagenet2012' in {builder.data_dir} cannot be read at random ({type(error).__name__}): "
+                    f"{advice}") from error
+  common = {"image_size": image_size, "num_workers": num_workers, "source": str(builder.data_dir)}
+  train, test = (streaming.Stream(part, np.arange(len(part)), **common) for part in (train, test))
+  return streaming.StreamPool(train, test._replace(corruption=corruption, severity=severity), 1000)
 
 
 @register(SOURCES)
@@ -164,7 +206,6 @@ def tiny_imagenet(dir: str) -> Pool:
 
 
 register(SOURCES)(gaussian_mixture)
-register(SOURCES)(streaming.imagenet2012)
 for _name in TFDS_NAMES:
   register(SOURCES, _name)(functools.partial(tfds, _name))
 SOURCES |= {f"{_name}{LONG_TAIL}": _source for _name, _source in SOURCES.items()}

@@ -70,10 +70,7 @@ def stratified(labels: np.ndarray, fraction: float, seed: int, *, salt: int = 0)
   Raises: UserError if either side would be empty.
   """
   classes, counts = np.unique(labels, return_counts=True)
-  size = round(fraction * len(labels))
-  if not 0 < size < len(labels):
-    raise UserError(f"a fraction of {fraction:g} of {len(labels)} examples leaves an empty split: "
-                    "choose one nearer 0.5.")
+  size = streaming.part_size(len(labels), fraction)
   rng = np.random.default_rng((seed, salt))
   share = fraction * counts
   take = np.floor(share).astype(int)

@@ -7,14 +7,12 @@ processes.
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-import io
-import logging
-import os
 import sys
 from typing import NamedTuple
 
 import numpy as np
 
+from calib_jax.data import jpeg
 from calib_jax.data.corruptions import corrupt
 from calib_jax.errors import UserError
 
@@ -48,50 +46,17 @@ class StreamPool(NamedTuple):
   num_classes: int
 
 
-def imagenet2012(dir: str, corruption: str, severity: int, *, image_size: int = 224,
-                 num_workers: int = 0) -> StreamPool:
-  """Opens ImageNet as TensorFlow Datasets prepares it in array_record files; its validation split is the test split.
-
-  Training images are random resized crops, mirrored half of the time. Test and validation images are centre crops of
-  7/8 of the shorter side.
-
-  Args:
-    dir: the directory of TensorFlow Datasets.
-    corruption: the corruption of the test split; empty for none.
-    severity: the severity of the corruption, from 1 to 5.
-    image_size: the side of the images in pixels.
-    num_workers: the number of processes that decode; 0 to decode in threads.
-  Raises: UserError if the data set is not prepared or cannot be read.
-  """
-  try:
-    import tensorflow_datasets
-  except ImportError as error:
-    raise UserError("data set 'imagenet2012' needs TensorFlow Datasets, which is not installed: "
-                    "pip install 'calib-jax[data]'.") from error
-  logging.getLogger("absl").setLevel(logging.ERROR)
-  folder = os.path.expanduser(dir)
-  builder = tensorflow_datasets.builder("imagenet2012", data_dir=folder, try_gcs=False, file_format="array_record")
-  advice = (f"download ILSVRC2012 from image-net.org into {folder}/downloads/manual, then `tfds build imagenet2012 "
-            f"--file_format=array_record --data_dir={folder}`, or point --config.data.dir at a folder that has it.")
-  if not builder.is_prepared():
-    raise UserError(f"data set 'imagenet2012' is not prepared in {builder.data_dir}: {advice}")
-  try:
-    decoders = {"image": tensorflow_datasets.decode.SkipDecoding()}
-    train, test = builder.as_data_source(["train", "validation"], decoders=decoders)
-  except Exception as error:  # The same advice helps with another file format and with damaged files.
-    raise UserError(f"data set 'imagenet2012' in {builder.data_dir} cannot be read at random ({type(error).__name__}): "
-                    f"{advice}") from error
-  common = {"image_size": image_size, "num_workers": num_workers, "source": str(builder.data_dir)}
-  return StreamPool(Stream(train, np.arange(len(train)), **common),
-                    Stream(test, np.arange(len(test)), **common, corruption=corruption, severity=severity), 1000)
+def part_size(number: int, fraction: float) -> int:
+  """Returns the size of a part that is a ``fraction`` of so many examples. UserError if it or the rest is empty."""
+  size = round(fraction * number)
+  if not 0 < size < number:
+    raise UserError(f"a fraction of {fraction:g} of {number} examples leaves an empty split: choose one nearer 0.5.")
+  return size
 
 
 def split(train: Stream, fraction: float, seed: int, *, salt: int = 0) -> tuple[Stream, Stream]:
   """Splits a stream into ``(rest, part)`` at random. It is not stratified, because that would read every label."""
-  size = round(fraction * len(train.index))
-  if not 0 < size < len(train.index):
-    raise UserError(f"a fraction of {fraction:g} of {len(train.index)} examples leaves an empty split: "
-                    "choose one nearer 0.5.")
+  size = part_size(len(train.index), fraction)
   order = np.random.default_rng((seed, salt)).permutation(len(train.index))
   return train.take(np.sort(order[size:])), train.take(np.sort(order[:size]))
 
@@ -168,13 +133,8 @@ def in_order(stream: Stream, batch_size: int, num_devices: int,
 
 
 def _opened(stream: Stream, number: int):
-  from PIL import Image
-
   record = stream.records[int(number)]
-  try:
-    return Image.open(io.BytesIO(record["image"])).convert("RGB"), record["label"]
-  except Exception as error:  # Pillow raises exceptions of many types for damaged bytes.
-    raise UserError(f"{stream.source}: record {int(number):,} is not a whole picture ({error}).") from error
+  return jpeg.picture(record["image"], int(number), stream.source), record["label"]
 
 
 def _read(batches, num_workers: int, num_devices: int) -> Iterator[dict[str, np.ndarray]]:

@@ -21,7 +21,7 @@ class AdaptiveFocalState(NamedTuple):
   bin_edges: Array
 
 
-@per_example
+@per_example()
 def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, bin_edges: ArrayLike) -> Array:
   r"""AdaFocal loss, in nats. With :math:`\gamma` the exponent of the bin that holds :math:`p_y`, it is
 
@@ -42,7 +42,6 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
   >>> adaptive_focal(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0]), **state._asdict()).round(4)
   Array([0.0041], dtype=float32)
   """
-  logits, labels = checks.scores_and_labels(logits, labels)
   gammas, edges = (jax.lax.stop_gradient(checks.floating(x, n)) for x, n in ((gammas, "gammas"),
                                                                              (bin_edges, "bin_edges")))
   if gammas.ndim != 1 or edges.shape != (len(gammas) + 1,):
@@ -56,6 +55,7 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
                    inverse_focal_of_odds(odds, jnp.maximum(-gamma, 0)))
 
 
+@checks.arguments(num_bins="integer [1, inf)", gamma="(-inf, inf)")
 def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocalState:
   """The state before training.
 
@@ -68,11 +68,10 @@ def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocal
   >>> init_adaptive_focal(num_bins=2).bin_edges
   Array([0. , 0.5, 1. ], dtype=float32)
   """
-  checks.number("num_bins", num_bins, low=1, integer=True)
-  checks.number("gamma", gamma)
   return AdaptiveFocalState(jnp.full(num_bins, gamma, jnp.float32), binning.equal_width_edges(num_bins, jnp.float32))
 
 
+@checks.arguments(rate="[0, inf)", switch="[0, inf)")
 def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, correct: ArrayLike, *, rate: float = 1.0,
                           switch: float = 0.2, gamma_min: float = -2.0, gamma_max: float = 20.0) -> AdaptiveFocalState:
   r"""The state after an epoch, from the top-label predictions on the validation split.
@@ -104,8 +103,6 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
   >>> update_adaptive_focal(state, jnp.array([0.6, 0.8]), jnp.array([True, False])).gammas.round(3)
   Array([0.67 , 2.226], dtype=float32)
   """
-  checks.number("rate", rate, low=0)
-  checks.number("switch", switch, low=0)
   if not gamma_min <= gamma_max:
     raise ValueError(f"gamma_min must not exceed gamma_max: got {gamma_min!r} and {gamma_max!r}.")
   checks.rank(jnp.asarray(confidence), 1, "confidence", "[N]")

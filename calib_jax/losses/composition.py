@@ -14,6 +14,7 @@ from calib_jax.losses.registry import get
 Array = jax.Array
 
 
+@checks.arguments(weight="(-inf, inf)", reduction=("mean", "sum"))
 def composite(primary: str | Callable[..., Array], secondary: str | Callable[..., Array] | None = None,
               weight: float = 1.0, *, reduction: str = "mean") -> Callable[..., tuple[Array, dict[str, Array]]]:
   """``mean(primary) + weight * secondary``, the training loss of Karandikar et al. 2021, Section 5.1.
@@ -35,8 +36,6 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
   >>> bool(loss == parts["primary"] + 0.5 * parts["secondary"])
   True
   """
-  checks.number("weight", weight)
-  checks.choice("reduction", reduction, ("mean", "sum"))
   primary, secondary = _loss("primary", primary), None if secondary is None else _loss("secondary", secondary)
   if secondary is not None and (missing := _lacks(secondary)):
     raise ValueError("secondary must be a loss per batch, which takes where and axis_name: "
@@ -48,17 +47,15 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
     logits, labels, where = checks.batch(logits, labels, where, soft=True)
     counts = where.astype(logits.dtype)
     if whole_batch:
-      mean, count = primary(logits, labels, where=where, axis_name=axis_name), global_sum(counts, axis_name)
-      _check_scalar("primary", mean)
+      mean = _scalar("primary", primary(logits, labels, where=where, axis_name=axis_name))
+      count = global_sum(counts, axis_name)
     else:
-      values = primary(logits, labels)
-      checks.one_value_each("primary", values, len(logits))
+      values = checks.one_value_each("primary", primary(logits, labels), len(logits))
       total, count = global_sum(jnp.stack([values * counts, counts], axis=-1), axis_name)
       mean = total / jnp.maximum(count, 1)
     parts = {"primary": mean * count if reduction == "sum" else mean, "secondary": jnp.zeros((), logits.dtype)}
     if secondary is not None:
-      parts["secondary"] = secondary(logits, labels, where=where, axis_name=axis_name)
-      _check_scalar("secondary", parts["secondary"])
+      parts["secondary"] = _scalar("secondary", secondary(logits, labels, where=where, axis_name=axis_name))
     return parts["primary"] + weight * parts["secondary"], parts
 
   return loss
@@ -79,6 +76,7 @@ def _lacks(loss: Callable) -> list[str]:
   return [name for name in ("where", "axis_name") if name not in parameters]
 
 
-def _check_scalar(argument: str, value: Array) -> None:
+def _scalar(argument: str, value: Array) -> Array:
   if value.shape:
     raise ValueError(f"{argument} must return a scalar, as it takes a whole batch: it returned shape {value.shape}.")
+  return value

@@ -17,7 +17,7 @@ from calib_jax.rows import label_odds, log_one_minus, log_softmax, one_hot, pick
 Array = jax.Array
 
 
-@per_example
+@per_example(soft=True, gamma="[0, inf)", stop_gradient=bool)
 def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False) -> Array:
   r"""Focal loss, in nats.
 
@@ -36,9 +36,6 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_grad
   >>> focal(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
   Array([0.0041], dtype=float32)
   """
-  checks.number("gamma", gamma, low=0)
-  checks.choice("stop_gradient", stop_gradient, (True, False))
-  logits, labels = checks.scores_and_labels(logits, labels, soft=True)
   if labels.shape != logits.shape:
     return focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
   log_p, is_top = log_softmax(logits)
@@ -46,7 +43,7 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_grad
   return jnp.sum(-labels * factor * log_p, axis=-1)
 
 
-@per_example
+@per_example()
 def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: Sequence[float] = (0.2,),
                            gammas: Sequence[float] = (5.0, 3.0)) -> Array:
   r"""Focal loss whose exponent depends on the label's probability (FLSD-53 by default), in nats.
@@ -70,7 +67,6 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
                      f"got gammas={tuple(gammas)!r} and thresholds={tuple(thresholds)!r}.")
   for gamma in gammas:
     checks.number("gammas", gamma, low=0)
-  logits, labels = checks.scores_and_labels(logits, labels)
   odds = label_odds(logits, labels)
   p = jax.nn.sigmoid(-odds)
   gamma = jnp.full_like(p, gammas[0])
@@ -79,7 +75,7 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
   return focal_of_odds(odds, gamma)
 
 
-@per_example
+@per_example(gamma="[0, inf)", stop_gradient=bool)
 def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False) -> Array:
   r"""Inverse focal loss, in nats: examples whose label is already probable weigh more.
 
@@ -97,13 +93,10 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, s
   >>> inverse_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
   Array([1.0397], dtype=float32)
   """
-  checks.number("gamma", gamma, low=0)
-  checks.choice("stop_gradient", stop_gradient, (True, False))
-  logits, labels = checks.scores_and_labels(logits, labels)
   return inverse_focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
 
 
-@per_example
+@per_example(gamma="[0, inf)", competitor=("strongest", "strongest_below"), stop_gradient=bool)
 def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, competitor: str = "strongest",
                stop_gradient: bool = False) -> Array:
   r"""Dual focal loss, in nats.
@@ -125,10 +118,6 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
   >>> dual_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
   Array([0.6931], dtype=float32)
   """
-  checks.number("gamma", gamma, low=0)
-  checks.choice("competitor", competitor, ("strongest", "strongest_below"))
-  checks.choice("stop_gradient", stop_gradient, (True, False))
-  logits, labels = checks.scores_and_labels(logits, labels)
   odds, label_logit = label_odds(logits, labels), pick(logits, labels)
   is_rival = ~one_hot(labels, logits) if competitor == "strongest" else logits < label_logit[..., None]
   rivals = jnp.where(is_rival, logits, -1e30)  # Where there is no rival, p_j is 0 and has no gradient.
@@ -138,7 +127,7 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
   return _held(factor, stop_gradient) * jax.nn.softplus(odds)
 
 
-@per_example
+@per_example(gamma="[0, inf)")
 def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0) -> Array:
   r"""The proper part of the focal loss, in nats.
 
@@ -159,8 +148,6 @@ def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0
   >>> properized_focal(jnp.array([[0.0, 0.0]]), jnp.array([0])).round(4)
   Array([0.1733], dtype=float32)
   """
-  checks.number("gamma", gamma, low=0)
-  logits, labels = checks.scores_and_labels(logits, labels)
   return focal_of_odds(-pick(focal_map.inverse_log_odds(logits, gamma), labels), gamma)
 
 

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 
-from calib_jax import checks
 from calib_jax.losses.reductions import gather, global_sum, root
 from calib_jax.losses.registry import per_batch
 from calib_jax.rows import label_odds, log_one_minus, log_softmax, predicted
 
 Array = jax.Array
+FORMS = ("top_label", "canonical", "marginal")
 CHUNK = 2**20  # Pairs of examples whose kernels are in memory at a time.
 
 
-@per_batch
+@per_batch(kernel_width="(0, inf)", weighted=bool)
 def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, weighted: bool = False,
          where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Maximum mean calibration error of the top label.
@@ -43,9 +43,6 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, wei
   >>> mmce(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
   """
-  checks.number("kernel_width", kernel_width, low=0, open_low=True)
-  checks.choice("weighted", weighted, (True, False))
-  logits, labels, where = checks.batch(logits, labels, where)
   top = predicted(logits)
   odds, correct = label_odds(logits, top), top == labels
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
@@ -99,7 +96,7 @@ def _laplacian_sums(x: Array, v: Array) -> tuple[Array, Array]:
   return (rising[end - 1] + above)[back], (above - below)[back]
 
 
-@per_batch
+@per_batch(bandwidth="(0, inf)", norm="[1, inf)", form=FORMS)
 def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, norm: float = 1.0,
             form: str = "top_label", where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction.
@@ -127,10 +124,6 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
   >>> kde_ece(jnp.array([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]]), jnp.array([0, 1, 0])).round(2)
   Array(0.17, dtype=float32)
   """
-  checks.number("bandwidth", bandwidth, low=0, open_low=True)
-  checks.number("norm", norm, low=1)
-  checks.choice("form", form, ("top_label", "canonical", "marginal"))
-  logits, labels, where = checks.batch(logits, labels, where)
   index = jnp.arange(len(labels), dtype=jnp.int32)
   if axis_name is not None:
     index = index + jax.lax.axis_index(axis_name) * len(labels)

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks
 from calib_jax.losses.proper import cross_entropy
 from calib_jax.losses.registry import per_example
 from calib_jax.rows import one_hot, pick, predicted, varying_as
@@ -12,7 +11,7 @@ from calib_jax.rows import one_hot, pick, predicted, varying_as
 Array = jax.Array
 
 
-@per_example
+@per_example(true_class_weight="[0, inf)", true_class_target="(-inf, inf)")
 def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1.0,
            true_class_target: float = 1.0) -> Array:
   r"""Square loss on raw logits.
@@ -31,16 +30,12 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
   >>> square(jnp.array([[2.0, 1.0]]), jnp.array([0]))
   Array([1.], dtype=float32)
   """
-  checks.number("true_class_weight", true_class_weight, low=0)
-  checks.number("true_class_target", true_class_target)
-  logits, labels = checks.scores_and_labels(logits, labels)
   true_class = true_class_weight * (logits - true_class_target) ** 2
   return jnp.mean(jnp.where(one_hot(labels, logits), true_class, logits**2), axis=-1)
 
 
-@per_example
-def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0,
-                           weight: float = 0.1) -> Array:
+@per_example(margin="[0, inf)", weight="[0, inf)")
+def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0, weight: float = 0.1) -> Array:
   r"""Margin-based label smoothing (MbLS): cross entropy in nats, and a penalty in units of logits.
 
   .. math:: -\log p_y + \frac{w}{K} \sum_k \max(0, \max_j z_j - z_k - m)
@@ -57,15 +52,12 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
   >>> margin_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), margin=1.0, weight=1.0).round(3)
   Array([1.049], dtype=float32)
   """
-  checks.number("margin", margin, low=0)
-  checks.number("weight", weight, low=0)
-  logits, labels = checks.scores_and_labels(logits, labels)
   top = pick(logits, predicted(logits))
   excess = jax.nn.relu(top[..., None] - logits - margin)
   return cross_entropy(logits, labels) + weight * jnp.mean(excess, axis=-1)
 
 
-@per_example
+@per_example(margin="[0, inf)", weight="[0, inf)", positive_weight="[0, inf)", negative_weight="[0, inf)")
 def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0,
                                          weight: float = 0.1, positive_weight: float = 1.0,
                                          negative_weight: float = 0.1) -> Array:
@@ -91,10 +83,6 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   >>> adaptive_conditional_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), margin=1.0, weight=1.0).round(1)
   Array([4.4], dtype=float32)
   """
-  for name, value in (("margin", margin), ("weight", weight), ("positive_weight", positive_weight),
-                      ("negative_weight", negative_weight)):
-    checks.number(name, value, low=0)
-  logits, labels = checks.scores_and_labels(logits, labels)
   top = pick(logits, predicted(logits))
   # The term of k = ŷ is max(0, -m)² = 0, so that the sum may run over all classes.
   below = jax.nn.relu(jax.lax.stop_gradient(top)[..., None] - logits - margin) ** 2
@@ -103,7 +91,7 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   return cross_entropy(logits, labels) + weight * penalty
 
 
-@per_example
+@per_example(discrimination_weight="[0, inf)", exclusion_weight="[0, inf)")
 def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination_weight: float = 1.0,
                          exclusion_weight: float = 1.0) -> Array:
   r"""Calibration by pairwise constraints (CPC), in nats.
@@ -124,9 +112,6 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   >>> pairwise_constraints(jnp.array([[0.0, 0.0, 0.0]]), jnp.array([0])).round(3)
   Array([2.138], dtype=float32)
   """
-  checks.number("discrimination_weight", discrimination_weight, low=0)
-  checks.number("exclusion_weight", exclusion_weight, low=0)
-  logits, labels = checks.scores_and_labels(logits, labels)
   num_classes, other = logits.shape[-1], ~one_hot(labels, logits)
   label_logit = pick(logits, labels)[..., None]
   discrimination = jnp.sum(jax.nn.softplus(logits - label_logit), axis=-1, where=other) / (num_classes - 1)

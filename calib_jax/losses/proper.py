@@ -4,14 +4,13 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks
 from calib_jax.losses.registry import per_example
 from calib_jax.rows import label_odds, log_softmax, one_hot, pick
 
 Array = jax.Array
 
 
-@per_example
+@per_example(soft=True, label_smoothing="[0, 1]")
 def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: float = 0.0) -> Array:
   r"""Cross entropy, in nats.
 
@@ -29,8 +28,6 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
   >>> cross_entropy(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
   Array([0.1698], dtype=float32)
   """
-  checks.number("label_smoothing", label_smoothing, low=0, high=1)
-  logits, labels = checks.scores_and_labels(logits, labels, soft=True)
   if labels.shape == logits.shape:
     targets = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
     return -jnp.sum(targets * log_softmax(logits)[0], axis=-1)
@@ -39,7 +36,7 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
   return jax.nn.softplus(label_odds(logits, labels)) + label_smoothing * smoothed
 
 
-@per_example
+@per_example(gamma="[0, inf)", norm="[1, inf)")
 def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 1.0,
                                  norm: float = 2.0) -> Array:
   r"""Cross entropy whose examples weigh by the distance from the probabilities to the label, in nats.
@@ -61,9 +58,6 @@ def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma:
   >>> brier_weighted_cross_entropy(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=2.0).round(4)
   Array([0.3466], dtype=float32)
   """
-  checks.number("gamma", gamma, low=0)
-  checks.number("norm", norm, low=1)
-  logits, labels = checks.scores_and_labels(logits, labels)
   odds, others = label_odds(logits, labels), ~one_hot(labels, logits)
   # The norm is (1 - p_y) (1 + Σ_{k≠y} r_k^q)^{1/q}, where the shares r_k = p_k / (1 - p_y) of the other classes keep
   # their digits however small 1 - p_y is.
@@ -72,7 +66,7 @@ def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma:
   return jax.lax.stop_gradient(length**gamma) * jax.nn.softplus(odds)
 
 
-@per_example
+@per_example(soft=True)
 def brier(logits: ArrayLike, labels: ArrayLike) -> Array:
   r"""Brier score: the squared distance from the probabilities to the label, in [0, 2].
 
@@ -88,7 +82,6 @@ def brier(logits: ArrayLike, labels: ArrayLike) -> Array:
   >>> brier(jnp.array([[0.0, 0.0]]), jnp.array([1]))
   Array([0.5], dtype=float32)
   """
-  logits, labels = checks.scores_and_labels(logits, labels, soft=True)
   probs = jax.nn.softmax(logits)
   if labels.shape == logits.shape:
     return jnp.sum((probs - labels) ** 2, axis=-1)

@@ -1,4 +1,4 @@
-"""Losses by name. Each loss enters itself where it is defined: ``@per_example`` or ``@per_batch``."""
+"""Losses by name. Each enters itself where it is defined: ``@per_example(…)`` or ``@per_batch(…)`` with its limits."""
 
 from collections.abc import Callable
 import functools
@@ -11,7 +11,23 @@ Array = jax.Array
 
 PER_EXAMPLE: dict[str, Callable[..., Array]] = {}
 PER_BATCH: dict[str, Callable[..., Array]] = {}
-per_example, per_batch = registry.register(PER_EXAMPLE), registry.register(PER_BATCH)
+
+
+def per_example(*, soft: bool = False, **limits) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+  """A decorator that registers a loss per example and checks its arguments first, as ``checks.arguments`` does.
+
+  Args:
+    soft: whether labels may also be floats ``[..., K]``.
+    **limits: what each option may be.
+  Returns: the decorator. The loss gets logits ``[..., K]`` of float32 or wider, and labels in int32 or that dtype.
+  """
+  check = checks.arguments(functools.partial(checks.scores_and_labels, soft=soft), **limits)
+  return lambda loss: registry.register(PER_EXAMPLE)(check(loss))
+
+
+def per_batch(**limits) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+  """As ``per_example``, for a loss per batch, which gets what ``checks.batch`` returns: ``where`` is never None."""
+  return lambda loss: registry.register(PER_BATCH)(checks.arguments(checks.batch, **limits)(loss))
 
 
 def options(name: str) -> dict[str, object]:

@@ -15,12 +15,12 @@ from calib_jax.losses.registry import PER_EXAMPLE, per_batch
 from calib_jax.registry import find
 
 Array = jax.Array
+Loss = str | Callable[[Array, Array], Array]  # A loss per example, by name or as a function of logits and labels.
 
 
-@per_batch
-def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: str | Callable[[Array], Array] = "msp",
-         loss: str | Callable[[Array, Array], Array] = "cross_entropy", estimator: str = "harmonic",
-         where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
+@per_batch(estimator=("harmonic", "log"))
+def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "msp", loss: Loss = "cross_entropy",
+         estimator: str = "harmonic", where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Area under the risk-coverage curve, as a reweighted risk.
 
   .. math:: \frac{1}{N} \sum_i w_i \ell_i, \qquad \text{harmonic: } w_i = H_N - H_{N - r_i}, \qquad
@@ -44,8 +44,6 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: str | Callable[[Ar
   >>> aurc(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.42, dtype=float32)
   """
-  checks.choice("estimator", estimator, ("harmonic", "log"))
-  logits, labels, where = checks.batch(logits, labels, where)
   score, losses = _scores(logits, confidence), _losses(logits, labels, loss)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
   # The place in the order of the order itself is the rank. Rows that do not count come last.
@@ -67,13 +65,11 @@ class SelectiveRiskState(NamedTuple):
   counts: Array
 
 
-@per_batch
+@per_batch(low_confidence_coverage="[0, 1]", smoothing="(0, inf)", num_bins="integer [1, inf)", stop_gradient=bool)
 def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float = 0.9,
-                   smoothing: float = 0.05, num_bins: int = 64,
-                   confidence: str | Callable[[Array], Array] = "negative_entropy",
-                   score_range: tuple[float, float] | None = None,
-                   loss: str | Callable[[Array, Array], Array] = "cross_entropy", stop_gradient: bool = True,
-                   counts: ArrayLike | None = None, where: ArrayLike | None = None,
+                   smoothing: float = 0.05, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
+                   score_range: tuple[float, float] | None = None, loss: Loss = "cross_entropy",
+                   stop_gradient: bool = True, counts: ArrayLike | None = None, where: ArrayLike | None = None,
                    axis_name: str | None = None) -> Array:
   r"""Selective risk over the low-confidence region: examples that the model is surer of weigh more, up to a quantile.
 
@@ -115,11 +111,6 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   >>> selective_risk(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.34, dtype=float32)
   """
-  checks.number("low_confidence_coverage", low_confidence_coverage, low=0, high=1)
-  checks.number("smoothing", smoothing, low=0, open_low=True)
-  checks.number("num_bins", num_bins, low=1, integer=True)
-  checks.choice("stop_gradient", stop_gradient, (True, False))
-  logits, labels, where = checks.batch(logits, labels, where)
   score = _unit_scores(logits, confidence, score_range)
   losses = _losses(logits, labels, loss)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
@@ -139,6 +130,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   return global_sum(jnp.where(where, -log_rest * losses, 0), axis_name) / size
 
 
+@checks.arguments(num_bins="integer [1, inf)")
 def init_selective_risk(num_bins: int = 64) -> SelectiveRiskState:
   """The state before any score has been seen.
 
@@ -150,14 +142,12 @@ def init_selective_risk(num_bins: int = 64) -> SelectiveRiskState:
   >>> init_selective_risk(num_bins=2).counts
   Array([0., 0.], dtype=float32)
   """
-  checks.number("num_bins", num_bins, low=1, integer=True)
   return SelectiveRiskState(jnp.zeros(num_bins, jnp.float32))
 
 
 def update_selective_risk(state: SelectiveRiskState, logits: ArrayLike, *,
-                          confidence: str | Callable[[Array], Array] = "negative_entropy",
-                          score_range: tuple[float, float] | None = None, where: ArrayLike | None = None,
-                          axis_name: str | None = None) -> SelectiveRiskState:
+                          confidence: scores.Score = "negative_entropy", score_range: tuple[float, float] | None = None,
+                          where: ArrayLike | None = None, axis_name: str | None = None) -> SelectiveRiskState:
   """The state after a training step: the scores of its global batch are counted too.
 
   The released code counts over the steps of an epoch, and starts each epoch from ``init_selective_risk()``.
@@ -209,16 +199,12 @@ def _seen_before(counts, num_bins: int, dtype) -> Array:
 
 def _scores(logits: Array, confidence) -> Array:
   """The confidence score of each example, by name or as a function."""
-  score = scores.get(confidence)(jax.nn.softmax(logits))
-  checks.one_value_each("confidence", score, len(logits))
-  return score
+  return checks.one_value_each("confidence", scores.get(confidence)(jax.nn.softmax(logits)), len(logits))
 
 
 def _losses(logits: Array, labels: Array, loss) -> Array:
   """The loss of each example, by name or as a function."""
-  losses = find("loss", loss, PER_EXAMPLE)(logits, labels)
-  checks.one_value_each("loss", losses, len(logits))
-  return losses
+  return checks.one_value_each("loss", find("loss", loss, PER_EXAMPLE)(logits, labels), len(logits))
 
 
 def _quantile(ordered: Array, count: Array, q) -> Array:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import binning, checks
+from calib_jax import binning
 from calib_jax.losses import reductions
 from calib_jax.losses.reductions import global_sum
 from calib_jax.losses.registry import per_batch
@@ -14,7 +14,8 @@ Array = jax.Array
 EMPTY = 1e-15  # A bin that holds less than this adds nothing; the square of its size, in the gradient, would underflow.
 
 
-@per_batch
+@per_batch(num_bins="integer [1, inf)", temperature="(0, inf)", norm="[1, inf)", form=("label", "bin"), root=bool,
+           low="[0, 1)")
 def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, temperature: float = 0.01,
                     norm: float = 2.0, form: str = "label", root: bool = True, low: float = 0.0,
                     where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
@@ -48,13 +49,6 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
   >>> soft_binned_ece(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
   """
-  checks.number("num_bins", num_bins, low=1, integer=True)
-  checks.number("temperature", temperature, low=0, open_low=True)
-  checks.number("norm", norm, low=1)
-  checks.choice("form", form, ("label", "bin"))
-  checks.choice("root", root, (True, False))
-  checks.number("low", low, low=0, high=1, open_high=True)
-  logits, labels, where = checks.batch(logits, labels, where)
   top, weight = predicted(logits), where.astype(logits.dtype)
   confidence, correct = jax.nn.sigmoid(-label_odds(logits, top)), (top == labels).astype(logits.dtype)
   member = binning.soft_membership(confidence, num_bins, temperature, low) * weight[:, None]
@@ -74,10 +68,9 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
   return reductions.root(error, norm) if root else error
 
 
-@per_batch
+@per_batch(num_bins="integer [1, inf)", temperature="(0, inf)", norm="[1, inf)")
 def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, temperature: float = 0.01,
-                             norm: float = 2.0, where: ArrayLike | None = None,
-                             axis_name: str | None = None) -> Array:
+                             norm: float = 2.0, where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Soft-binned marginal (class-wise) calibration error, in [0, 1].
 
   .. math:: \Big(\frac{1}{K} \sum_c \mathrm{SBECE}_{\text{bin}}\big((p_c, 1[y = c])\big)^p\Big)^{1/p}
@@ -100,10 +93,6 @@ def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: 
   >>> soft_binned_marginal_ece(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
   """
-  checks.number("num_bins", num_bins, low=1, integer=True)
-  checks.number("temperature", temperature, low=0, open_low=True)
-  checks.number("norm", norm, low=1)
-  logits, labels, where = checks.batch(logits, labels, where)
   probs = jnp.exp(log_softmax(logits)[0])
   onehot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
   weight = where.astype(logits.dtype)

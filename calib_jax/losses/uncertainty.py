@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks
 from calib_jax.losses.reductions import global_sum
 from calib_jax.losses.registry import per_batch
 from calib_jax.rows import entropy_and_divergence, label_odds, predicted
@@ -14,7 +13,7 @@ from calib_jax.rows import entropy_and_divergence, label_odds, predicted
 Array = jax.Array
 
 
-@per_batch
+@per_batch(threshold="[0, inf)", stop_gradient=bool)
 def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradient: bool = False,
          where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Accuracy-versus-uncertainty calibration loss (AvUC), and AvUC-GS with ``stop_gradient``.
@@ -44,9 +43,6 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
   >>> avuc(jnp.array([[4.0, 0.0], [0.2, 0.0]]), jnp.array([0, 0]), threshold=0.5).round(2)
   Array(0.31, dtype=float32)
   """
-  checks.number("threshold", threshold, low=0)
-  checks.choice("stop_gradient", stop_gradient, (True, False))
-  logits, labels, where = checks.batch(logits, labels, where)
   top, (entropy, _) = predicted(logits), entropy_and_divergence(logits)
   odds = label_odds(jax.lax.stop_gradient(logits) if stop_gradient else logits, top)
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
@@ -56,7 +52,7 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
   return _log_ratio(jnp.where(placed, 0, value), jnp.where(placed, value, 0), where, axis_name)
 
 
-@per_batch
+@per_batch(threshold="(0, 1)", temperature="(0, inf)")
 def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, temperature: float = 1.0,
               where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Soft accuracy-versus-uncertainty calibration loss (S-AvUC).
@@ -87,9 +83,6 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
   >>> soft_avuc(jnp.array([[4.0, 0.0], [0.2, 0.0]]), jnp.array([0, 0])).round(3)
   Array(0.565, dtype=float32)
   """
-  checks.number("threshold", threshold, low=0, high=1, open_low=True, open_high=True)
-  checks.number("temperature", temperature, low=0, open_low=True)
-  logits, labels, where = checks.batch(logits, labels, where)
   accurate, (entropy, divergence) = predicted(logits) == labels, entropy_and_divergence(logits)
   # h* / (1 - h*) = H / (log K - H): logit h* is the logarithm of entropy over divergence.
   inside = (entropy > 0) & (divergence > 0)

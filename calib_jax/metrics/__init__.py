@@ -12,15 +12,7 @@ Array(0.25, dtype=float32)
 >>> estimate, low, high = bootstrap(accuracy, probs, labels, key=jax.random.key(0), num_resamples=100)
 """
 
-from calib_jax.metrics.binned import (
-  Reliability,
-  adaptive_calibration_error,
-  calibration_error,
-  classwise_calibration_error,
-  expected_calibration_error,
-  maximum_calibration_error,
-  reliability,
-)
+from calib_jax.metrics.binned import Reliability, calibration_error, classwise_calibration_error, reliability
 from calib_jax.metrics.class_groups import ClassGroupScores, class_group_scores
 from calib_jax.metrics.conventions import CONVENTIONS
 from calib_jax.metrics.histogram import CalibrationHistogram, collection
@@ -42,47 +34,20 @@ from calib_jax.metrics.scores import (
   top_label,
   validate,
 )
+from calib_jax.metrics.shorthands import (
+  adaptive_calibration_error,
+  expected_calibration_error,
+  maximum_calibration_error,
+)
 from calib_jax.metrics.statistics import cohens_d, sem, within_subject_sem
 from calib_jax.metrics.sweep import sweep_calibration_error
 from calib_jax.metrics.unbinned import kde_calibration_error, ks_calibration_error, smooth_calibration_error
 
-__all__ = [
-  "CONVENTIONS",
-  "Assessment",
-  "CalibrationHistogram",
-  "ClassGroupScores",
-  "Reliability",
-  "RiskCoverage",
-  "accuracy",
-  "adaptive_calibration_error",
-  "assess",
-  "aurc",
-  "auroc",
-  "bootstrap",
-  "brier_score",
-  "calibration_error",
-  "calibration_test",
-  "class_group_scores",
-  "classwise_calibration_error",
-  "classwise_losses",
-  "cohens_d",
-  "collection",
-  "consistency_interval",
-  "excess_aurc",
-  "expected_calibration_error",
-  "fpr_at_tpr",
-  "kde_calibration_error",
-  "ks_calibration_error",
-  "maximum_calibration_error",
-  "mean_entropy",
-  "nll",
-  "paired_difference",
-  "reliability",
-  "risk_coverage_curve",
-  "sem",
-  "smooth_calibration_error",
-  "sweep_calibration_error",
-  "top_label",
-  "validate",
-  "within_subject_sem",
-]
+__all__ = ["CONVENTIONS", "Assessment", "CalibrationHistogram", "ClassGroupScores", "Reliability", "RiskCoverage",
+           "accuracy", "adaptive_calibration_error", "assess", "aurc", "auroc", "bootstrap", "brier_score",
+           "calibration_error", "calibration_test", "class_group_scores", "classwise_calibration_error",
+           "classwise_losses", "cohens_d", "collection", "consistency_interval", "excess_aurc",
+           "expected_calibration_error", "fpr_at_tpr", "kde_calibration_error", "ks_calibration_error",
+           "maximum_calibration_error", "mean_entropy", "nll", "paired_difference", "reliability",
+           "risk_coverage_curve", "sem", "smooth_calibration_error", "sweep_calibration_error", "top_label",
+           "validate", "within_subject_sem"]

@@ -1,6 +1,5 @@
 """Binned calibration errors of any binary pair, and reliability diagrams."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -8,16 +7,16 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import binning as bins
-from calib_jax import checks, selection
+from calib_jax import selection
 from calib_jax.binning import masked_mean
-from calib_jax.checks import classified, paired
-from calib_jax.metrics.scores import top_label
+from calib_jax.metrics.definition import of_classes, of_pairs
 from calib_jax.ordering import correct_before, sorted_pairs
 
 Array = jax.Array
 BINNINGS = ("equal_width", "equal_mass")
 TIES = ("share", "order")
-SIGNS = ("both", "over", "under")
+BINS = {"num_bins": "integer [1, inf)", "binning": BINNINGS, "ties": TIES}
+NORM = "[1, inf) or max"
 
 
 class Reliability(NamedTuple):
@@ -56,16 +55,11 @@ class _Binned(NamedTuple):
   edges: Array | None
 
 
-def _bin(confidence: ArrayLike, correct: ArrayLike, where: ArrayLike | None, num_bins: int, binning: str, closed: str,
-         ties: str, *, means_only: bool = False) -> _Binned:
+def _bin(confidence: Array, correct: Array, where: Array, num_bins: int, binning: str, closed: str, ties: str, *,
+         means_only: bool = False) -> _Binned:
   """The bins of all examples; with ``means_only``, fields other than counts and means may be None."""
-  checks.number("num_bins", num_bins, low=1, integer=True)
-  checks.choice("binning", binning, BINNINGS)
-  checks.choice("closed", closed, ("right", "left"))
-  checks.choice("ties", ties, TIES)
   if binning == "equal_mass" and closed == "left":
     raise ValueError("closed='left' is for binning='equal_width': equal-mass bins are groups of sorted values.")
-  confidence, correct, where = paired(confidence, correct, where)
   is_selectable = len(confidence) >= selection.SMALLEST and 1 < num_bins <= selection.MOST_BINS
   if binning == "equal_mass" and means_only and ties == "share" and is_selectable and confidence.dtype == jnp.float32:
     return _Binned(None, None, *selection.equal_mass_means(confidence, correct, where, num_bins), None)
@@ -88,8 +82,7 @@ def _bin(confidence: ArrayLike, correct: ArrayLike, where: ArrayLike | None, num
   return _Binned(confidence, index, counts, mean_confidence, num_correct.astype(confidence.dtype) / divisor, edges)
 
 
-@checks.pair_values_first
-@functools.partial(jax.jit, static_argnames=("num_bins", "binning", "norm", "form", "debias", "closed", "ties", "sign"))
+@of_pairs(**BINS, norm=NORM, form=("bin", "label"), closed=("right", "left"), sign=("both", "over", "under"))
 def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                       norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
                       ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
@@ -130,10 +123,6 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
   >>> calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False]), num_bins=2).round(3)
   Array(0.125, dtype=float32)
   """
-  checks.choice("form", form, ("bin", "label"))
-  checks.choice("sign", sign, SIGNS)
-  if norm != "max":
-    checks.number("norm", norm, low=1)
   if debias and (norm != 2 or form != "bin"):
     raise ValueError(f"debias=True needs norm=2 and form='bin': got norm={norm!r} and form={form!r}.")
   if debias and sign != "both":
@@ -154,9 +143,6 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
   return jnp.sum(share * gap**norm) ** (1 / norm)
 
 
-_error = calibration_error.__wrapped__  # It does not check the values of its arguments.
-
-
 def _signed_size(excess: Array, sign: str) -> Array:
   """The size of confidence - accuracy where it has the ``sign``, and 0 where it has the other one."""
   if sign == "both":
@@ -164,8 +150,7 @@ def _signed_size(excess: Array, sign: str) -> Array:
   return jnp.maximum(excess if sign == "over" else -excess, 0)
 
 
-@checks.class_values_first
-@functools.partial(jax.jit, static_argnames=("num_bins", "binning", "norm", "ties"))
+@of_classes(**BINS, norm=NORM)
 def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
                                 binning: str = "equal_width", norm: float | str = 1, ties: str = "share",
                                 where: ArrayLike | None = None) -> Array:
@@ -190,12 +175,6 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
   >>> classwise_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
   Array(0.5, dtype=float32)
   """
-  checks.number("num_bins", num_bins, low=1, integer=True)
-  checks.choice("binning", binning, BINNINGS)
-  checks.choice("ties", ties, TIES)
-  if norm != "max":
-    checks.number("norm", norm, low=1)
-  probs, labels, where = classified(probs, labels, where)
   num_classes = probs.shape[1]
   if binning == "equal_mass":
     def class_error(column):
@@ -239,7 +218,7 @@ def _sums_by_class(probs: Array, index: Array, num_bins: int) -> tuple[Array, Ar
   return sums(jnp.ones_like(index)), sums(probs)
 
 
-@checks.pair_values_first
+@of_pairs(**BINS)
 def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                 ties: str = "share", where: ArrayLike | None = None) -> Reliability:
   """The numbers of a reliability diagram, with the bins of ``calibration_error``.
@@ -260,95 +239,3 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
   b = _bin(confidence, correct, where, num_bins, binning, "right", ties)
   filled = b.counts > 0
   return Reliability(b.edges, b.counts, *(jnp.where(filled, x, jnp.nan) for x in (b.mean_confidence, b.accuracy)))
-
-
-@checks.class_values_first
-def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
-                               binning: str = "equal_width", norm: float | str = 1, form: str = "bin",
-                               debias: bool = False, closed: str = "right", ties: str = "share", sign: str = "both",
-                               where: ArrayLike | None = None) -> Array:
-  """``calibration_error`` of the top label (ECE), in [0, 1].
-
-  Args:
-    probs: ``[..., K]`` floats whose rows sum to 1.
-    labels: ``[...]`` integers in ``[0, K)``.
-    num_bins: M, the number of bins.
-    binning: ``"equal_width"`` or ``"equal_mass"``.
-    norm: p, at least 1, or ``"max"``.
-    form: ``"bin"`` or ``"label"``.
-    debias: whether to subtract the bias of the squared gaps.
-    closed: ``"right"`` or ``"left"``, the end that belongs to an equal-width bin.
-    ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
-    sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Guo et al. 2017, Eq. 3.
-
-  >>> expected_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
-  Array(0.25, dtype=float32)
-  """
-  confidence, correct = _top_label(probs, labels, where)
-  return _error(confidence, correct, num_bins=num_bins, binning=binning, norm=norm, form=form,
-                debias=debias, closed=closed, ties=ties, sign=sign, where=where)
-
-
-@checks.class_values_first
-def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
-                              binning: str = "equal_width", form: str = "bin", closed: str = "right",
-                              ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
-  """``calibration_error`` of the top label with ``norm="max"`` (MCE), in [0, 1]: the largest gap of a bin.
-
-  Args:
-    probs: ``[..., K]`` floats whose rows sum to 1.
-    labels: ``[...]`` integers in ``[0, K)``.
-    num_bins: M, the number of bins.
-    binning: ``"equal_width"`` or ``"equal_mass"``.
-    form: ``"bin"``, or ``"label"`` for the largest gap of an example.
-    closed: ``"right"`` or ``"left"``, the end that belongs to an equal-width bin.
-    ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
-    sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Guo et al. 2017, Eq. 5.
-
-  >>> maximum_calibration_error(jnp.array([[0.75, 0.25], [0.1, 0.9]]), jnp.array([0, 0])).round(2)
-  Array(0.9, dtype=float32)
-  """
-  confidence, correct = _top_label(probs, labels, where)
-  return _error(confidence, correct, num_bins=num_bins, binning=binning, norm="max", form=form,
-                closed=closed, ties=ties, sign=sign, where=where)
-
-
-@checks.class_values_first
-def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, norm: float | str = 1,
-                               form: str = "bin", debias: bool = False, ties: str = "share", sign: str = "both",
-                               where: ArrayLike | None = None) -> Array:
-  """``calibration_error`` of the top label with equal-mass bins (AdaECE), in [0, 1].
-
-  Args:
-    probs: ``[..., K]`` floats whose rows sum to 1.
-    labels: ``[...]`` integers in ``[0, K)``.
-    num_bins: M, the number of bins.
-    norm: p, at least 1, or ``"max"``.
-    form: ``"bin"`` or ``"label"``.
-    debias: whether to subtract the bias of the squared gaps.
-    ties: ``"share"`` or ``"order"``, for edges that divide a tie.
-    sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Mukhoti et al. 2020.
-
-  >>> adaptive_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]), num_bins=1)
-  Array(0.25, dtype=float32)
-  """
-  confidence, correct = _top_label(probs, labels, where)
-  return _error(confidence, correct, num_bins=num_bins, binning="equal_mass", norm=norm, form=form,
-                debias=debias, ties=ties, sign=sign, where=where)
-
-
-def _top_label(probs: ArrayLike, labels: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array]:
-  """``top_label`` of probabilities that are 0 in rows that do not count, where a NaN would win the top label."""
-  return top_label.__wrapped__(probs if where is None else jnp.where(jnp.asarray(where)[..., None], probs, 0), labels)

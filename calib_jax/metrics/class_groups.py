@@ -1,15 +1,15 @@
 """Accuracy and errors of the head, medium and tail classes of long-tailed data."""
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import binning, checks
-from calib_jax.metrics.binned import expected_calibration_error
+from calib_jax import binning
+from calib_jax.metrics.definition import of_classes
 from calib_jax.metrics.scores import accuracy, nll
+from calib_jax.metrics.shorthands import expected_calibration_error
 
 Array = jax.Array
 NUM_GROUPS = 3
@@ -31,8 +31,7 @@ class ClassGroupScores(NamedTuple):
   expected_calibration_error: Array
 
 
-@checks.class_values_first
-@functools.partial(jax.jit, static_argnames=("num_bins",))
+@of_classes(num_bins="integer [1, inf)")
 def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayLike, *, num_bins: int = 15,
                        where: ArrayLike | None = None) -> ClassGroupScores:
   """Accuracy, NLL and ECE of the examples of frequent, medium and rare classes.
@@ -56,7 +55,6 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
   >>> class_group_scores(probs, jnp.array([0, 0, 2]), jnp.array([500, 50, 5])).accuracy
   Array([ 1., nan,  0.], dtype=float32)
   """
-  probs, labels, where = checks.classified(probs, labels, where)
   train_counts = jnp.asarray(train_counts)
   if not jnp.issubdtype(train_counts.dtype, jnp.integer):
     raise TypeError(f"train_counts must be integers: got dtype {train_counts.dtype}.")

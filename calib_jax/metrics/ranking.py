@@ -1,5 +1,6 @@
 """Selective prediction and detection: risk-coverage curves and areas, and areas and points of ROC curves."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -8,9 +9,25 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import binning, checks
+from calib_jax.metrics.definition import metric
 from calib_jax.ordering import ordered_key, tie_bounds
 
 Array = jax.Array
+
+
+_RISK, _POSITIVES = ("confidence", "risk"), ("scores", "positives")
+_of_risk = metric(functools.partial(checks.paired, names=_RISK),
+                  functools.partial(checks.pair_values, names=_RISK, high=math.inf))
+
+
+def _with_positives(scores: ArrayLike, positives: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]:
+  if jnp.asarray(positives).dtype != jnp.bool_:
+    raise TypeError(f"positives must be boolean: got dtype {jnp.asarray(positives).dtype}.")
+  return checks.paired(scores, positives, where, names=_POSITIVES)
+
+
+_of_detection = functools.partial(
+  metric, _with_positives, functools.partial(checks.pair_values, names=_POSITIVES, high=math.inf))
 
 
 class RiskCoverage(NamedTuple):
@@ -26,8 +43,7 @@ class RiskCoverage(NamedTuple):
   risk: Array
 
 
-@checks.pair_values_first(names=("confidence", "risk"), high=math.inf)
-@jax.jit
+@_of_risk
 def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> RiskCoverage:
   """The mean risk of the k most confident examples, for k from 1 to N.
 
@@ -44,7 +60,6 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
   >>> risk_coverage_curve(jnp.array([0.9, 0.6, 0.6]), jnp.array([False, True, False])).risk
   Array([0.        , 0.25      , 0.33333334], dtype=float32)
   """
-  confidence, risk, where = _scored(confidence, risk, "risk", where)
   # The most confident examples come first, and rows that do not count last.
   key = jnp.where(where, ~ordered_key(confidence), jnp.iinfo(ordered_key(confidence).dtype).max)
   key, risk = jax.lax.sort((key, risk), num_keys=1, is_stable=False)
@@ -60,8 +75,7 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
                         for x in (size / jnp.maximum(count, 1).astype(size.dtype), (before + tie_share) / size)))
 
 
-@checks.pair_values_first(names=("confidence", "risk"), high=math.inf)
-@jax.jit
+@_of_risk
 def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   r"""Area under the risk-coverage curve.
 
@@ -87,8 +101,7 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
   return binning.pairwise_sum(jnp.where(counted, curve, 0)) / jnp.maximum(jnp.sum(counted), 1).astype(curve.dtype)
 
 
-@checks.pair_values_first(names=("confidence", "risk"), high=math.inf)
-@jax.jit
+@_of_risk
 def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """``aurc`` minus the smallest area of any ordering, which is the ordering by the risk itself (E-AURC).
 
@@ -102,12 +115,10 @@ def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | No
   >>> excess_aurc(jnp.array([0.9, 0.6, 0.3]), jnp.array([False, True, True]))
   Array(0., dtype=float32)
   """
-  _, known, counted = _scored(confidence, risk, "risk", where)
-  return aurc(confidence, risk, where=where) - aurc(-known, known, where=counted)
+  return aurc(confidence, risk, where=where) - aurc(-risk, risk, where=where)
 
 
-@checks.pair_values_first(names=("scores", "positives"), high=math.inf)
-@jax.jit
+@_of_detection()
 def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """Area under the ROC curve: the chance that a positive scores above a negative, where ties count half.
 
@@ -132,9 +143,8 @@ def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = 
   return jnp.where((negatives > 0) & (total > 0), area, jnp.nan)
 
 
-@checks.pair_values_first(names=("scores", "positives"), high=math.inf)
-def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95,
-               where: ArrayLike | None = None) -> Array:
+@_of_detection(traced=("where", "tpr"), tpr="(0, 1]")
+def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, where: ArrayLike | None = None) -> Array:
   """False-positive rate at the highest threshold whose true-positive rate is at least ``tpr`` (FPR95 by default).
 
   Args:
@@ -148,12 +158,6 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95,
   >>> fpr_at_tpr(jnp.array([0.9, 0.6, 0.6, 0.1]), jnp.array([True, True, False, False]))
   Array(0.5, dtype=float32)
   """
-  checks.number("tpr", tpr, low=0, high=1, open_low=True)
-  return _fpr_at_tpr(scores, positives, tpr, where)
-
-
-@jax.jit
-def _fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, tpr: ArrayLike, where: ArrayLike | None) -> Array:
   key, is_positive, is_negative = _descending(scores, positives, where)
   _, last = tie_bounds(key)
   caught, alarms = jnp.cumsum(is_positive, dtype=jnp.int32), jnp.cumsum(is_negative, dtype=jnp.int32)
@@ -168,23 +172,8 @@ def _fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, tpr: ArrayLike, where: 
   return jnp.where((positives > 0) & (negatives > 0), false_rate.astype(jnp.float32), jnp.nan)
 
 
-def _scored(scores: ArrayLike, values: ArrayLike, name: str, where: ArrayLike | None) -> tuple[Array, Array, Array]:
-  """``(scores [N], values [N] as floats, where [N])``, with zeros in rows that do not count."""
-  scores_name = "confidence" if name == "risk" else "scores"
-  scores, values = (checks.gathered(x) for x in (checks.floating(scores, scores_name), jnp.asarray(values)))
-  checks.same_shape(scores, values, (scores_name, name))
-  where = checks.mask(where, scores.shape)
-  values = values.astype(scores.dtype)
-  if where is None:
-    return scores.reshape(-1), values.reshape(-1), jnp.ones(scores.size, bool)
-  return *(jnp.where(where, x, 0).reshape(-1) for x in (scores, values)), where.reshape(-1)
-
-
-def _descending(scores: ArrayLike, positives: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]:
+def _descending(scores: Array, positives: Array, where: Array) -> tuple[Array, Array, Array]:
   """Sort keys from the highest score down, and which places hold positives, and negatives, that count: ``[N]``."""
-  if jnp.asarray(positives).dtype != jnp.bool_:
-    raise TypeError(f"positives must be boolean: got dtype {jnp.asarray(positives).dtype}.")
-  scores, positives, where = _scored(scores, positives, "positives", where)
   key = ~ordered_key(scores)
   # A positive is 1, a negative 0, and a row that does not count is 2, so that its place does not matter.
   kind = jnp.where(where, positives.astype(jnp.int32), 2)

@@ -1,5 +1,7 @@
 """Accuracy and proper scores of probabilities ``[..., K]`` and integer labels ``[...]``."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -7,14 +9,13 @@ import numpy as np
 
 from calib_jax import binning, checks
 from calib_jax.binning import masked_mean
-from calib_jax.checks import classified
 from calib_jax.confidence import negative_entropy
+from calib_jax.metrics.definition import metric, of_classes
 
 Array = jax.Array
 
 
-@checks.class_values_first
-@jax.jit
+@metric(functools.partial(checks.scores_and_labels, name="probs"), checks.class_values)
 def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   """The top probability, and whether its class, the lowest index in a tie, is the label.
 
@@ -27,7 +28,7 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   >>> top_label(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   (Array([0.5, 0.9], dtype=float32), Array([False,  True], dtype=bool))
   """
-  return _top_label(*checks.scores_and_labels(probs, labels, name="probs"))
+  return _top_label(probs, labels)
 
 
 @jax.custom_jvp
@@ -57,8 +58,7 @@ def _top_label_jvp(primals, tangents):
   return (confidence, correct), (tangent, np.zeros(correct.shape, jax.dtypes.float0))
 
 
-@checks.class_values_first
-@jax.jit
+@of_classes()
 def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """The fraction of examples whose label is the top class, the lowest index in a tie.
 
@@ -72,7 +72,6 @@ def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = N
   >>> accuracy(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   Array(0.5, dtype=float32)
   """
-  probs, labels, where = classified(probs, labels, where)
   return masked_mean(top_label(probs, labels)[1].astype(probs.dtype), where)
 
 
@@ -82,8 +81,7 @@ def _label_loss(probs: Array, labels: Array) -> Array:
   return -jnp.log(jnp.maximum(label_probs, jnp.finfo(jnp.float32).tiny))
 
 
-@checks.class_values_first
-@jax.jit
+@of_classes()
 def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """Mean negative log-likelihood of the labels, in nats.
 
@@ -97,12 +95,10 @@ def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) 
   >>> nll(jnp.array([[0.5, 0.5]]), jnp.array([1])).round(4)
   Array(0.6931, dtype=float32)
   """
-  probs, labels, where = classified(probs, labels, where)
   return masked_mean(_label_loss(probs, labels), where)
 
 
-@checks.class_values_first
-@jax.jit
+@of_classes()
 def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   r"""Brier score, in [0, 2]: the mean squared distance from the probabilities to the one-hot label.
 
@@ -118,13 +114,11 @@ def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None 
   >>> brier_score(jnp.array([[0.5, 0.5]]), jnp.array([1]))
   Array(0.5, dtype=float32)
   """
-  probs, labels, where = classified(probs, labels, where)
   onehot = jax.nn.one_hot(labels, probs.shape[-1], dtype=probs.dtype)
   return masked_mean(jnp.sum((probs - onehot) ** 2, axis=-1), where)
 
 
-@checks.class_values_first
-@jax.jit
+@of_classes()
 def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """Mean entropy of the predictions in nats, in [0, log K].
 
@@ -139,12 +133,10 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
   >>> mean_entropy(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([1, 0])).round(4)
   Array(0.3466, dtype=float32)
   """
-  probs, _, where = classified(probs, labels, where)
   return masked_mean(-negative_entropy(probs), where)
 
 
-@checks.class_values_first
-@jax.jit
+@of_classes()
 def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """Mean negative log-likelihood of the examples of each class, in nats.
 
@@ -159,7 +151,6 @@ def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | 
   >>> classwise_losses(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([0, 0])).round(4)
   Array([0.3466,    nan], dtype=float32)
   """
-  probs, labels, where = classified(probs, labels, where)
   loss = _label_loss(probs, labels)
   index = jnp.where(where, labels, probs.shape[-1])
   counts = binning.bin_sums(jnp.ones(index.shape, jnp.int32), index, probs.shape[-1])

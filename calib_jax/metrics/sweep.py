@@ -1,15 +1,14 @@
 """The calibration error at the largest number of bins whose accuracies are in order (Roelofs et al. 2020)."""
 
-import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import binning as bins
-from calib_jax import checks
-from calib_jax.checks import paired
 from calib_jax.metrics.binned import BINNINGS, TIES
+from calib_jax.metrics.definition import of_pairs
 from calib_jax.ordering import exact_cumsum, shared_count, sorted_pairs, tie_bounds
 
 Array = jax.Array
@@ -19,8 +18,7 @@ _BLOCK = 1024  # Bins that are computed together.
 TOLERANCE = 1e-6
 
 
-@checks.pair_values_first
-@functools.partial(jax.jit, static_argnames=("binning", "norm", "ties"))
+@of_pairs(binning=BINNINGS, norm="[1, inf)", ties=TIES)
 def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binning: str = "equal_mass",
                             norm: float = 2, ties: str = "share", where: ArrayLike | None = None) -> Array:
   """``calibration_error`` with the largest number of bins for which the accuracies do not fall from bin to bin.
@@ -46,78 +44,91 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
   >>> sweep_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.335, dtype=float32)
   """
-  checks.choice("binning", binning, BINNINGS)
-  checks.number("norm", norm, low=1)
-  checks.choice("ties", ties, TIES)
-  confidence, correct, where = paired(confidence, correct, where)
   if not len(confidence):
     return jnp.zeros((), confidence.dtype)
   count = jnp.sum(where, dtype=jnp.int32)
-  confidence, correct = sorted_pairs(confidence, correct, where, ties)
-  counts = jnp.arange(len(confidence), dtype=jnp.int32) < count
-  # The number of correct examples before each rank, as a whole number and a fraction.
-  whole = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(correct, dtype=jnp.int32)])
-  fraction = jnp.zeros(whole.shape, confidence.dtype)
-  if ties == "share":
-    first, last = tie_bounds(confidence)
-    taken = jnp.arange(len(confidence), dtype=jnp.int32) - first
-    extra, part = shared_count(taken, whole[last + 1] - whole[first], last + 1 - first, confidence.dtype)
-    whole, fraction = whole.at[:-1].set(whole[first] + extra), fraction.at[:-1].set(part)
-  high, low = exact_cumsum(jnp.where(counts, confidence, 0))
-  searched = jnp.where(counts, confidence, jnp.inf)
-
-  def block_ranks(block, num_bins):
-    """The ranks at which the bins of a block begin, and the rank at which the last of them ends: ``[_BLOCK + 1]``."""
-    j = jnp.minimum(block * _BLOCK + jnp.arange(_BLOCK + 1, dtype=jnp.int32), num_bins)
-    if binning == "equal_mass":
-      return bins.equal_mass_start(j, count, num_bins)
-    edges = j.astype(confidence.dtype) / num_bins.astype(confidence.dtype)
-    ranks = jnp.searchsorted(searched, edges, side="right").astype(jnp.int32)
-    return jnp.where(j == 0, 0, jnp.where(j == num_bins, count, ranks))
-
-  def block_sums(block, num_bins):
-    """The ranks of a block, the sizes of its bins, and how many of their examples are correct, the latter floats."""
-    ranks = block_ranks(block, num_bins)
-    size, num_correct = (jnp.diff(x).astype(confidence.dtype) for x in (ranks, whole[ranks]))
-    return ranks, size, num_correct + jnp.diff(fraction[ranks])
-
-  def num_blocks(num_bins):
-    return (num_bins + _BLOCK - 1) // _BLOCK
-
-  def is_in_order(num_bins):
-    # The loop counts blocks, not bins, because XLA miscounts the steps of a loop whose counter grows by more than 1.
-    def step(state):
-      block, highest, _ = state
-      _, size, num_correct = block_sums(block, num_bins)
-      accuracy = num_correct / jnp.maximum(size, 1)  # 0 where a bin is empty, which no bin falls below.
-      highest_before = jax.lax.cummax(jnp.concatenate([highest[None], accuracy]))
-      rises = (size == 0) | (accuracy >= highest_before[:-1] - TOLERANCE)
-      return block + 1, highest_before[-1], jnp.all(rises)
-
-    start = (jnp.int32(0), jnp.zeros((), confidence.dtype), jnp.bool_(True))
-    return jax.lax.while_loop(lambda s: (s[0] < num_blocks(num_bins)) & s[2], step, start)[2]
-
+  data = _prefix_sums(*sorted_pairs(confidence, correct, where, ties), count, ties)
   # Equal-width bins that are narrower than any difference separate all values, and more bins change nothing.
-  most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(confidence, counts))
+  most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(data.confidence))
   # Where the accuracies of single examples are in order, those of any groups of neighbours are, and all M succeed.
-  start = jnp.where(is_in_order(count) if ties == "share" else False, most, 1)
-  last_in_order = jax.lax.while_loop(lambda m: (m < most) & is_in_order(m + 1), lambda m: m + 1, start)
+  start = jnp.where(_is_in_order(data, count, binning) if ties == "share" else False, most, 1)
+  last_in_order = jax.lax.while_loop(lambda m: (m < most) & _is_in_order(data, m + 1, binning), lambda m: m + 1, start)
   num_bins = jnp.where(last_in_order < most, last_in_order, jnp.maximum(count, 1))
 
   def add_block(state):
     block, total = state
-    ranks, size, num_correct = block_sums(block, num_bins)
-    confidence_sum = jnp.diff(high[ranks]) + jnp.diff(low[ranks])
+    size, num_correct, confidence_sum = _block(data, block, num_bins, binning)
     gap = jnp.abs(num_correct - confidence_sum) / jnp.maximum(size, 1)
     return block + 1, total + jnp.sum(size * gap**norm)
 
   start = (jnp.int32(0), jnp.zeros((), confidence.dtype))
-  _, total = jax.lax.while_loop(lambda s: s[0] < num_blocks(num_bins), add_block, start)
+  _, total = jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, start)
   return (total / jnp.maximum(count, 1).astype(total.dtype)) ** (1 / norm)
 
 
-def _enough_to_separate(confidence: Array, counts: Array) -> Array:
+class _PrefixSums(NamedTuple):
+  """Sorted examples, and sums over those before each rank from 0 to N, each in two parts that are to be added.
+
+  Attributes:
+    confidence: ``[N]`` floats, ascending; infinite for the examples that do not count.
+    count: the number of examples that count.
+    whole: ``[N + 1]`` integers, the number of correct examples.
+    fraction: ``[N + 1]`` floats, what ties add to ``whole``.
+    high: ``[N + 1]`` floats, the sum of the confidences.
+    low: ``[N + 1]`` floats, what rounding took from ``high``.
+  """
+
+  confidence: Array
+  count: Array
+  whole: Array
+  fraction: Array
+  high: Array
+  low: Array
+
+
+def _prefix_sums(confidence: Array, correct: Array, count: Array, ties: str) -> _PrefixSums:
+  """The prefix sums of sorted examples, of which the first ``count`` count."""
+  place = jnp.arange(len(confidence), dtype=jnp.int32)
+  whole = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(correct, dtype=jnp.int32)])
+  fraction = jnp.zeros(whole.shape, confidence.dtype)
+  if ties == "share":
+    first, last = tie_bounds(confidence)
+    extra, part = shared_count(place - first, whole[last + 1] - whole[first], last + 1 - first, confidence.dtype)
+    whole, fraction = whole.at[:-1].set(whole[first] + extra), fraction.at[:-1].set(part)
+  sums = exact_cumsum(jnp.where(place < count, confidence, 0))
+  return _PrefixSums(jnp.where(place < count, confidence, jnp.inf), count, whole, fraction, *sums)
+
+
+def _block(data: _PrefixSums, block: Array, num_bins: Array, binning: str) -> tuple[Array, Array, Array]:
+  """For each bin of a block: its size, its number of correct examples and the sum of its confidences, as floats."""
+  dtype = data.confidence.dtype
+  j = jnp.minimum(block * _BLOCK + jnp.arange(_BLOCK + 1, dtype=jnp.int32), num_bins)
+  if binning == "equal_mass":
+    ranks = bins.equal_mass_start(j, data.count, num_bins)
+  else:
+    inner = jnp.searchsorted(data.confidence, j.astype(dtype) / num_bins.astype(dtype), side="right").astype(jnp.int32)
+    ranks = jnp.where(j == 0, 0, jnp.where(j == num_bins, data.count, inner))
+  size, num_correct = (jnp.diff(x).astype(dtype) for x in (ranks, data.whole[ranks]))
+  return size, num_correct + jnp.diff(data.fraction[ranks]), jnp.diff(data.high[ranks]) + jnp.diff(data.low[ranks])
+
+
+def _is_in_order(data: _PrefixSums, num_bins: Array, binning: str) -> Array:
+  """Whether no accuracy of ``num_bins`` bins is below that of a bin before it; empty bins are skipped."""
+  # The loop counts blocks, not bins, because XLA miscounts the steps of a loop whose counter grows by more than 1.
+  def step(state):
+    block, highest, _ = state
+    size, num_correct, _ = _block(data, block, num_bins, binning)
+    accuracy = num_correct / jnp.maximum(size, 1)  # 0 where a bin is empty, which no bin falls below.
+    highest_before = jax.lax.cummax(jnp.concatenate([highest[None], accuracy]))
+    rises = (size == 0) | (accuracy >= highest_before[:-1] - TOLERANCE)
+    return block + 1, highest_before[-1], jnp.all(rises)
+
+  start = (jnp.int32(0), jnp.zeros((), data.confidence.dtype), jnp.bool_(True))
+  return jax.lax.while_loop(lambda s: (s[0] * _BLOCK < num_bins) & s[2], step, start)[2]
+
+
+def _enough_to_separate(confidence: Array) -> Array:
   """A number of equal-width bins of which none holds two different values of ``confidence`` ``[N]``; at most 2^30."""
   steps = jnp.diff(confidence)
-  smallest = jnp.min(jnp.where((steps > 0) & counts[1:], steps, 1), initial=1)
+  smallest = jnp.min(jnp.where((steps > 0) & jnp.isfinite(steps), steps, 1), initial=1)
   return jnp.minimum(1 / smallest + 2, 2.0**30).astype(jnp.int32)

@@ -1,17 +1,14 @@
 """Calibration errors without bins: Kolmogorov-Smirnov, smooth, and with a kernel estimate of the accuracy."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 
-from calib_jax import checks
 from calib_jax.binning import masked_mean
-from calib_jax.checks import classified, paired
-from calib_jax.losses.kernels import leave_one_out, log_densities
+from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities
 from calib_jax.metrics.binned import TIES
+from calib_jax.metrics.definition import of_classes, of_pairs
 from calib_jax.metrics.scores import top_label
 from calib_jax.ordering import exact_cumsum, sorted_pairs
 
@@ -20,8 +17,7 @@ GRID = 8192  # Cells of [0, 1] in which the smooth error is computed.
 BANDWIDTHS = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])
 
 
-@checks.pair_values_first
-@functools.partial(jax.jit, static_argnames=("ties",))
+@of_pairs(ties=TIES)
 def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str = "share",
                          where: ArrayLike | None = None) -> Array:
   r"""Kolmogorov-Smirnov calibration error: the largest gap between two cumulative sums, in [0, 1].
@@ -43,10 +39,6 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
   >>> ks_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.2, dtype=float32)
   """
-  checks.choice("ties", ties, TIES)
-  confidence, correct, where = paired(confidence, correct, where)
-  if not len(confidence):
-    return jnp.zeros((), confidence.dtype)
   count = jnp.sum(where, dtype=jnp.int32)
   confidence, correct = sorted_pairs(confidence, correct, where, ties)
   gap = correct.astype(confidence.dtype) - confidence
@@ -54,11 +46,10 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
   gap = jnp.abs((high + low)[1:])
   if ties == "share":  # The sums rise or fall linearly through a tie, so that the largest is at an end of one.
     gap = jnp.where(jnp.append(confidence[1:] != confidence[:-1], True), gap, 0)
-  return jnp.max(gap) / jnp.maximum(count, 1).astype(gap.dtype)
+  return jnp.max(gap, initial=0) / jnp.maximum(count, 1).astype(gap.dtype)
 
 
-@checks.pair_values_first
-@jax.jit
+@of_pairs()
 def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   r"""Smooth calibration error (smECE), in [0, 1], which has neither bins nor a bandwidth to choose.
 
@@ -83,7 +74,6 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
   >>> smooth_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.172, dtype=float32)
   """
-  confidence, correct, where = paired(confidence, correct, where)
   count = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(confidence.dtype)
   # Each residual is shared between the two nearest middles of cells, in proportion to its distance from the other. What
   # belongs to the cells beyond 0 and 1 is reflected into the first and the last cell.
@@ -112,8 +102,7 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
   return (low + high) / 2 * (jnp.any(where)).astype(count.dtype)
 
 
-@checks.class_values_first
-@functools.partial(jax.jit, static_argnames=("bandwidth", "norm", "form"))
+@of_classes(bandwidth="(0, inf) or None", norm="[1, inf)", form=FORMS)
 def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: float | None = None, norm: float = 1.0,
                           form: str = "top_label", where: ArrayLike | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction, with no root.
@@ -142,11 +131,6 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
   >>> kde_calibration_error(probs, labels, bandwidth=0.1).round(1)
   Array(0.2, dtype=float32)
   """
-  if bandwidth is not None:
-    checks.number("bandwidth", bandwidth, low=0, open_low=True)
-  checks.number("norm", norm, low=1)
-  checks.choice("form", form, ("top_label", "canonical", "marginal"))
-  probs, labels, where = classified(probs, labels, where)
   onehot = jax.nn.one_hot(labels, probs.shape[1], dtype=probs.dtype)
   if form == "canonical":
     columns, events = probs[None], onehot[None]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
-from calib_jax.metrics import histogram
+from calib_jax.metrics.cells import HALF, cell_of, lowest
 from tests.metrics.data import predictions
 
 State = metrics.CalibrationHistogram
@@ -178,9 +178,9 @@ def test_every_confidence_lies_in_its_cell():
   edge = np.float32(2.0) ** -np.arange(0, 40, dtype=np.float32)
   values = np.concatenate([edge, 1 - edge, np.linspace(0, 1, 10_001, dtype=np.float32)])
   values = np.sort(values.astype(np.float32))
-  cells = np.asarray(histogram._cell(jnp.asarray(values)))
-  assert (np.diff(cells) >= 0).all() and cells[0] == 0 and cells[-1] == 2 * histogram._HALF - 1
-  distance = np.abs(values - np.asarray(histogram._lowest())[cells])
+  cells = np.asarray(cell_of(jnp.asarray(values)))
+  assert (np.diff(cells) >= 0).all() and cells[0] == 0 and cells[-1] == 2 * HALF - 1
+  distance = np.abs(values - np.asarray(lowest())[cells])
   assert (distance <= np.maximum(np.minimum(values, 1 - values) * 2.0**-14, 2.0**-24)).all()
 
 

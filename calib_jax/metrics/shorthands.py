@@ -1,0 +1,93 @@
+"""Binned calibration errors of the top label, by the names under which papers report them."""
+
+import jax
+from jax.typing import ArrayLike
+
+from calib_jax.metrics.binned import calibration_error
+from calib_jax.metrics.definition import of_classes
+from calib_jax.metrics.scores import top_label
+
+Array = jax.Array
+
+
+@of_classes()
+def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
+                               norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
+                               ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
+  """``calibration_error`` of the top label (ECE), in [0, 1].
+
+  Args:
+    probs: ``[..., K]`` floats whose rows sum to 1.
+    labels: ``[...]`` integers in ``[0, K)``.
+    num_bins: M, the number of bins.
+    binning: ``"equal_width"`` or ``"equal_mass"``.
+    norm: p, at least 1, or ``"max"``.
+    form: ``"bin"`` or ``"label"``.
+    debias: whether to subtract the bias of the squared gaps.
+    closed: ``"right"`` or ``"left"``, the end that belongs to an equal-width bin.
+    ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
+    sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
+    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+  Returns: a scalar; 0 if nothing counts.
+  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+  References: Guo et al. 2017, Eq. 3.
+
+  >>> expected_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
+  Array(0.25, dtype=float32)
+  """
+  return calibration_error(*top_label(probs, labels), num_bins=num_bins, binning=binning, norm=norm, form=form,
+                           debias=debias, closed=closed, ties=ties, sign=sign, where=where)
+
+
+@of_classes()
+def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
+                              binning: str = "equal_width", form: str = "bin", closed: str = "right",
+                              ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
+  """``calibration_error`` of the top label with ``norm="max"`` (MCE), in [0, 1]: the largest gap of a bin.
+
+  Args:
+    probs: ``[..., K]`` floats whose rows sum to 1.
+    labels: ``[...]`` integers in ``[0, K)``.
+    num_bins: M, the number of bins.
+    binning: ``"equal_width"`` or ``"equal_mass"``.
+    form: ``"bin"``, or ``"label"`` for the largest gap of an example.
+    closed: ``"right"`` or ``"left"``, the end that belongs to an equal-width bin.
+    ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
+    sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
+    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+  Returns: a scalar; 0 if nothing counts.
+  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+  References: Guo et al. 2017, Eq. 5.
+
+  >>> maximum_calibration_error(jnp.array([[0.75, 0.25], [0.1, 0.9]]), jnp.array([0, 0])).round(2)
+  Array(0.9, dtype=float32)
+  """
+  return calibration_error(*top_label(probs, labels), num_bins=num_bins, binning=binning, norm="max", form=form,
+                           closed=closed, ties=ties, sign=sign, where=where)
+
+
+@of_classes()
+def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, norm: float | str = 1,
+                               form: str = "bin", debias: bool = False, ties: str = "share", sign: str = "both",
+                               where: ArrayLike | None = None) -> Array:
+  """``calibration_error`` of the top label with equal-mass bins (AdaECE), in [0, 1].
+
+  Args:
+    probs: ``[..., K]`` floats whose rows sum to 1.
+    labels: ``[...]`` integers in ``[0, K)``.
+    num_bins: M, the number of bins.
+    norm: p, at least 1, or ``"max"``.
+    form: ``"bin"`` or ``"label"``.
+    debias: whether to subtract the bias of the squared gaps.
+    ties: ``"share"`` or ``"order"``, for edges that divide a tie.
+    sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
+    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+  Returns: a scalar; 0 if nothing counts.
+  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+  References: Mukhoti et al. 2020.
+
+  >>> adaptive_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]), num_bins=1)
+  Array(0.25, dtype=float32)
+  """
+  return calibration_error(*top_label(probs, labels), num_bins=num_bins, binning="equal_mass", norm=norm, form=form,
+                           debias=debias, ties=ties, sign=sign, where=where)

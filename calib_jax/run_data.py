@@ -1,0 +1,44 @@
+"""The data that a run reads: its own splits, and the additional sets that it is evaluated on."""
+
+from collections.abc import Callable, Iterator
+import functools
+
+from ml_collections import ConfigDict
+import numpy as np
+
+from calib_jax import config as run_config
+from calib_jax import data
+
+
+def load_splits(config: ConfigDict, seed: int) -> data.Splits:
+  """Returns the config's data set. That of the last call is cached."""
+  return _load(seed, tuple(sorted(run_config.data_options(config).items())))
+
+
+@functools.lru_cache(maxsize=1)
+def _load(seed: int, options: tuple) -> data.Splits:
+  return data.load(seed=seed, **dict(options))
+
+
+def additional_sets(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
+  """Yields the names of the sets that ``config.evaluation`` lists, and a function for each that loads it."""
+  options = config.evaluation
+  for corruption in options.corruptions:
+    for severity in options.severities:
+      yield f"{corruption}_{severity}", functools.partial(_corrupted, config, seed, corruption, severity)
+  for name in options.ood:
+    yield name, functools.partial(_foreign, config, seed, name)
+  if options.predict_train:
+    yield "train", lambda: data.EvaluationSet(load_splits(config, seed).train)
+
+
+def _corrupted(config: ConfigDict, seed: int, corruption: str, severity: int) -> data.EvaluationSet:
+  test = load_splits(config, seed).test
+  images = data.corrupt(test.images, corruption, severity, seed=seed)
+  return data.EvaluationSet(test._replace(images=images), "shifted")
+
+
+def _foreign(config: ConfigDict, seed: int, name: str) -> data.EvaluationSet:
+  splits, options = load_splits(config, seed), config.data
+  images = data.out_of_distribution(name, splits, seed=seed, dir=options.dir, path=options.path)
+  return data.EvaluationSet(data.Examples(images, np.zeros(len(images), np.int32)), "out_of_distribution")

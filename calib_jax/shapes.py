@@ -1,0 +1,114 @@
+"""Dtypes, shapes and masks of arrays that a caller passes.
+
+``batch``, ``classified`` and ``paired`` also blank the rows that do not count: the inputs are masked, not only the
+result, because a NaN in a row that does not count would reach the gradient as 0 * NaN.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+
+def floating(x, name: str) -> Array:
+  """``x`` as an array of float32 or wider; ``TypeError`` unless it is floating point."""
+  x = jnp.asarray(x)
+  if not jnp.issubdtype(x.dtype, jnp.floating):
+    raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")
+  return x if x.dtype.itemsize >= 4 else x.astype(jnp.float32)
+
+
+def over_classes(x, name: str) -> Array:
+  """``x`` ``[..., K]`` as by ``floating``; ``ValueError`` unless K is at least 2."""
+  x = floating(x, name)
+  if x.ndim < 1 or x.shape[-1] < 2:
+    raise ValueError(f"{name} must have at least 2 classes on the last axis: got shape {x.shape}.")
+  return x
+
+
+def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = False) -> tuple[Array, Array]:
+  """``scores`` ``[..., K]`` and their ``labels``: ints ``[...]`` or, where ``soft``, also floats ``[..., K]``."""
+  scores, labels = over_classes(scores, name), jnp.asarray(labels)
+  soft = soft and jnp.issubdtype(labels.dtype, jnp.floating)
+  if not soft and not jnp.issubdtype(labels.dtype, jnp.integer):
+    raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}): got dtype {labels.dtype}.")
+  if labels.shape != (scores.shape if soft else scores.shape[:-1]):
+    kind, axes = ("float labels", "") if soft else ("labels", " without its last axis")
+    raise ValueError(f"{kind} must have the shape of {name}{axes}: "
+                     f"got {name} {scores.shape} and labels {labels.shape}.")
+  return scores, labels.astype(scores.dtype if soft else jnp.int32)
+
+
+def rank(x: Array, ndim: int, name: str, layout: str) -> None:
+  """``ValueError`` unless ``x`` has ``ndim`` axes; ``layout`` says which, as in ``"[N, K]"``."""
+  if x.ndim != ndim:
+    raise ValueError(f"{name} must have shape {layout}: got shape {x.shape}.")
+
+
+def mask(where, shape: tuple[int, ...]) -> Array | None:
+  """``where`` as a bool array of ``shape``, or None."""
+  if where is None:
+    return None
+  where = jnp.asarray(where)
+  if where.dtype != jnp.bool_:
+    raise TypeError(f"where must be boolean: got dtype {where.dtype}.")
+  if where.shape != shape:
+    raise ValueError(f"where must have shape {shape}, one value per example: got shape {where.shape}.")
+  return where
+
+
+def batch(logits, labels, where, *, soft: bool = False) -> tuple[Array, Array, Array]:
+  """``(logits [N, K], labels, where [N])``; labels ``[N]``, or ``[N, K]`` where ``soft``. Blank rows are zeros."""
+  logits, labels = scores_and_labels(logits, labels, soft=soft)
+  rank(logits, 2, "logits", "[N, K]")
+  return _masked(where, logits.shape[:1], (logits, 0), (labels, 0))
+
+
+def classified(probs, labels, where) -> tuple[Array, Array, Array]:
+  """``(probs [N, K], labels [N], where [N])``, leading axes flattened. Blank rows give class 0 probability 1."""
+  probs, labels = scores_and_labels(probs, labels, name="probs")
+  certain = jax.nn.one_hot(jnp.zeros(1, jnp.int32), probs.shape[-1], dtype=probs.dtype)
+  return _masked(where, labels.shape, (probs, certain), (labels, 0))
+
+
+def paired(scores, values, where, *, names: tuple[str, str] = ("confidence", "correct")) -> tuple[Array, Array, Array]:
+  """``(scores [N], values [N] as floats, where [N])``, leading axes flattened. Blank rows are zeros."""
+  scores, values = floating(scores, names[0]), jnp.asarray(values)
+  same_shape(scores, values, names)
+  return _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
+
+
+def same_shape(a: Array, b: Array, names: tuple[str, str]) -> None:
+  """``ValueError`` unless ``b`` has the shape of ``a``; ``names`` are the arguments' names in the message."""
+  if b.shape != a.shape:
+    raise ValueError(f"{names[1]} must have the shape of {names[0]}: got {names[0]} {a.shape} and {names[1]} "
+                     f"{b.shape}.")
+
+
+def _masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, ...]:
+  """Arrays whose leading axes ``shape`` are flattened, blank in the rows that do not count, and ``where`` ``[N]``."""
+  where = mask(where, shape)
+  flat = [(gathered(x).reshape(-1, *x.shape[len(shape):]), blank) for x, blank in arrays_and_blanks]
+  if where is None:
+    return *(x for x, _ in flat), jnp.ones(math.prod(shape), bool)
+  where = gathered(where).reshape(-1)
+  return *(jnp.where(jnp.expand_dims(where, range(1, x.ndim)), x, blank) for x, blank in flat), where
+
+
+def gathered(x: Array) -> Array:
+  """``x``, copied to all devices of its mesh if it is sharded over axes of the type Explicit.
+
+  Sorts and bins need all rows, and with Explicit axes JAX does not gather them by itself.
+  """
+  if any(jax.typeof(x).sharding.spec):
+    return jax.sharding.reshard(x, jax.sharding.PartitionSpec(*[None] * x.ndim))
+  return x
+
+
+def one_value_each(name: str, values: Array, count: int) -> Array:
+  """The ``values`` that a function returned; ``ValueError`` unless they are one per example, ``[N]``."""
+  if values.shape != (count,):
+    raise ValueError(f"{name} must return one value per example, shape ({count},): it returned shape {values.shape}.")
+  return values
