@@ -68,7 +68,7 @@ ADDED = {"head": {"name": "linear"}, "stage1": {"workdir": "", "weights": ""}, "
          "loss.reduction": "mean", "optimizer.coupled_weight_decay": 0.0, "stage2.optimizer.coupled_weight_decay": 0.0,
          "evaluation.corruptions": (), "evaluation.severities": (1, 2, 3, 4, 5), "evaluation.ood": (),
          "evaluation.save_features": False, "evaluation.predict_train": False,
-         "training.validation_loss": "auto"}
+         "training.validation_loss": "auto", "training.cache_features": False}
 
 
 def load(path: str, arguments: list[str]) -> ConfigDict:

@@ -57,6 +57,8 @@ def get_config() -> ConfigDict:
   config.training.num_epochs = 60
   config.training.num_steps = config_dict.placeholder(int)  # If set, it overrides num_epochs.
   config.training.stage2_epochs = 40  # With schedules of two stages: the epochs of the second stage.
+  # With schedules of two stages: whether the second one computes features once, rather than in each step.
+  config.training.cache_features = False
   config.training.seeds_together = True  # Whether seeds train in the same steps, or one after another.
   config.training.log_every_steps = 50
   config.training.evaluate_every_epochs = 10

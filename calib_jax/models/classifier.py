@@ -4,6 +4,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from calib_jax.models.layers import Features
+
 Array = jax.Array
 
 
@@ -29,7 +31,7 @@ class Classifier(nn.Module):
     """Returns the logits of images.
 
     Args:
-      images: ``[N, H, W, C]`` floats.
+      images: ``[N, H, W, C]`` floats; or features ``[N, D]`` that the backbone computed before, for the head alone.
       train: whether to use and update batch statistics, and to draw random numbers from the key ``dropout``.
       mask: ``[N]``, False for examples that batch statistics leave out.
       freeze_batch_stats: whether the backbone is as in predictions also if ``train`` is true, which then concerns the
@@ -38,9 +40,16 @@ class Classifier(nn.Module):
     Returns: float32 logits ``[N, num_classes]``, or ``(logits, features)`` with features ``[N, D]``.
     """
     nn.share_scope(self, self.backbone)
-    if self.image_size and images.shape[1:3] != (self.image_size, self.image_size):
-      shape = (len(images), self.image_size, self.image_size, images.shape[-1])
-      images = jax.image.resize(images.astype(jnp.float32), shape, "bilinear")
-    features = self.backbone(images, train=train and not freeze_batch_stats, mask=mask)
+    if images.ndim == 2:
+      features = Features(images)
+    else:
+      features = self.backbone(_resized(images, self.image_size), train=train and not freeze_batch_stats, mask=mask)
     logits = self.head(features, train=train, mask=mask)
     return (logits, features.vector) if return_features else logits
+
+
+def _resized(images: Array, side: int) -> Array:
+  """Returns images resized to ``side``, bilinearly; 0 leaves them as they are."""
+  if not side or images.shape[1:3] == (side, side):
+    return images
+  return jax.image.resize(images.astype(jnp.float32), (len(images), side, side, images.shape[-1]), "bilinear")

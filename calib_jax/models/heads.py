@@ -1,7 +1,7 @@
 """A head maps a backbone's features to logits. A new head is one class here with ``@register(HEADS)``."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import flax.traverse_util
@@ -16,9 +16,10 @@ Array = jax.Array
 HEADS: dict[str, Callable[..., nn.Module]] = {}
 
 
-# Which weights a step updates, if the head draws which of them it uses: the used ones alone, so that the others keep
-# their value and momentum and do not decay; all, but by their true gradients, which are 0 for weights that are not
-# used; or all, by the gradients of their products with the factors.
+# How a step updates weights, if the head draws which of them it uses:
+# - "used": only the used ones; the others keep their value and momentum and do not decay.
+# - "gradient": all, by their true gradients; these are 0 for unused weights, which momentum and decay still move.
+# - "all": all, by the gradients of their products with the factors, as if each factor were 1.
 UPDATES = ("used", "gradient", "all")
 
 
@@ -35,7 +36,12 @@ class Draw(NamedTuple):
 
 
 class Head(nn.Module):
-  """The base class of heads. The other fields of a head are its options in a config (``config.head``)."""
+  """The base class of heads. The other fields of a head are its options in a config (``config.head``).
+
+  ``reads_map`` says whether the head uses the map before pooling beside the vector of features.
+  """
+
+  reads_map: ClassVar[bool] = False
 
   num_classes: int
 
@@ -84,9 +90,9 @@ class Linear(Head):
   def __call__(self, features: Features, *, train: bool = False, mask: Array | None = None) -> Array:
     """Maps the features of N images to float32 logits ``[N, num_classes]``.
 
-    ``train`` says whether this is a training step, also of a stage that freezes batch statistics, and ``mask`` is that
-    of the classifier. A head that needs random numbers gets a key from ``self.make_rng("dropout")``, which exists only
-    in training steps. A head may add losses per example there: ``self.sow("losses", name, values)``.
+    ``train`` is true in all training steps, also in those of a stage that freezes batch statistics. ``mask`` ``[N]`` is
+    false for padding. In training steps a head may draw random numbers from the key ``self.make_rng("dropout")``, and
+    may add losses per example by ``self.sow("losses", name, values)``.
     """
     del train, mask
     dense = nn.Dense(self.num_classes)

@@ -1,7 +1,8 @@
 """The head of BalCAL: a linear classifier beside a fixed one whose class vectors are as far apart as they can be."""
 
+import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -50,18 +51,21 @@ class SimplexETF(MappedHead):
   .. math:: z = \lambda z^{linear} + (1 - \lambda) z^{ETF}, \quad
     L = \lambda L(z^{linear}) + (1 - \lambda) L(s \odot z^{ETF}), \quad s_k = \sqrt{n / (c\,n_k)}
 
-  The frame's logits are the cosines of its vectors with adapted features. The adaptor adds to the last map, before
-  pooling, a 3x3 convolution of its norm and ReLU; backbones without a map (the MLP, transformers) get a dense layer on
-  their features instead. In training the logits of class k are multiplied by s, for a batch of n examples of c classes
-  with n_k of class k (1 if it has none). λ changes after each epoch; see ``training.methods``. A prediction has the
-  newest λ, which is kept with the batch statistics.
+  The frame's logits are the cosines of its vectors with adapted features. As in the released code, the adaptor is a
+  pre-activation residual block on the last map: norm, ReLU and a 3x3 convolution to half the channels, and the same
+  back to all of them. A norm and a ReLU follow, and then the pooling. Backbones without a map (the MLP, transformers)
+  get dense layers on their features in place of convolutions. In training the logits of class k are multiplied by s,
+  for a batch of n examples of c classes with n_k of class k (1 if it has none). λ changes after each epoch; see
+  ``training.methods``. A prediction has the newest λ, which is kept with the batch statistics.
 
   Attributes:
-    share: λ in the first epoch, which is not printed.
-    target: δ; λ makes the mean confidence of the epoch's examples δ times their accuracy.
+    share: λ in the first epoch, which the paper does not print; the released code has 0.8.
+    target: δ; λ makes the mean confidence of the epoch's steps δ times their accuracy.
   """
 
-  share: float = 0.5
+  reads_map: ClassVar[bool] = True
+
+  share: float = 0.8
   target: float = 0.95
 
   def __post_init__(self):
@@ -80,11 +84,10 @@ class SimplexETF(MappedHead):
     """
     linear = nn.Dense(self.num_classes, name="linear")(features.vector)
     x = features.vector if features.map is None else features.map.astype(jnp.float32)
-    y = nn.relu(BatchNorm(self.axis_name, name="adaptor_norm")(x, train=train, mask=mask))
-    if features.map is None:
-      x += nn.Dense(x.shape[-1], use_bias=False, kernel_init=HE, name="adaptor")(y)
-    else:
-      x = Features.pooled(x + conv(x.shape[-1], 3, dtype=jnp.float32, name="adaptor")(y)).vector
+    normed = functools.partial(self._normed, train=train, mask=mask)
+    y = self._layer(normed(x, "narrow_norm"), max(x.shape[-1] // 2, 1), "narrow")
+    x = normed(x + self._layer(normed(y, "wide_norm"), x.shape[-1], "wide"), "adapted_norm")
+    x = x if features.map is None else Features.pooled(x).vector
     if x.shape[-1] < self.num_classes - 1:
       raise UserError(f"config key head.name: 'simplex_etf' needs at least {self.num_classes - 1} features for "
                       f"{self.num_classes} classes, and this model has {x.shape[-1]}.")
@@ -97,15 +100,39 @@ class SimplexETF(MappedHead):
       return jnp.stack([linear, fixed], 1)
     return share.value * linear + (1 - share.value) * fixed
 
+  def _normed(self, x: Array, name: str, *, train: bool, mask: Array | None) -> Array:
+    """Returns the ReLU of normalised features."""
+    return nn.relu(BatchNorm(self.axis_name, name=name)(x, train=train, mask=mask))
+
+  def _layer(self, x: Array, width: int, name: str) -> Array:
+    """Applies a layer of the adaptor: a dense layer to vectors ``[N, D]``, and a 3x3 convolution to maps."""
+    if x.ndim == 2:
+      return nn.Dense(width, use_bias=False, kernel_init=HE, name=name)(x)
+    return conv(width, 3, dtype=jnp.float32, name=name)(x)
+
   @nn.nowrap
-  def objectives(self, output: Array, labels: Array, state: Any, *, where: Array, axis_name: str | None):
-    """Returns the logits of both classifiers with their weights; those of the frame have the class-balanced scale."""
+  def balanced(self, output: Array, labels: Array, *, where: Array, axis_name: str | None) -> Array:
+    """Returns the output of a training step with the frame's logits multiplied by the classes' scales s.
+
+    Args:
+      output: ``[n, 2, num_classes]``, the linear and the fixed logits of a device's share of a batch.
+      labels: ``[n]`` integers, or ``[n, num_classes]`` if they are mixed.
+      where: ``[n]`` bools, False for examples that do not count.
+      axis_name: the mapped axis over which the batch is spread, or None.
+    Returns: ``[n, 2, num_classes]``.
+    """
     shares = labels if labels.ndim > 1 else jax.nn.one_hot(labels, self.num_classes)
     counts = jnp.sum(jnp.where(where[:, None], shares, 0), 0)
     counts = counts if axis_name is None else jax.lax.psum(counts, axis_name)
     present = jnp.sum(counts > 0, dtype=counts.dtype)
     scale = jnp.where(counts > 0, jnp.sqrt(jnp.sum(counts) / (present * jnp.maximum(counts, 1e-6))), 1)
-    return (state.share, output[:, 0]), (1 - state.share, scale[None] * output[:, 1])
+    return output * jnp.stack([jnp.ones_like(scale), scale])[None]
+
+  @nn.nowrap
+  def objectives(self, output: Array, labels: Array, state: Any, *, where: Array, axis_name: str | None):
+    """Returns the logits of both classifiers, those of the frame with the classes' scales, and their weights."""
+    output = self.balanced(output, labels, where=where, axis_name=axis_name)
+    return (state.share, output[:, 0]), (1 - state.share, output[:, 1])
 
   @nn.nowrap
   def combined(self, output: Array, state: Any) -> Array:

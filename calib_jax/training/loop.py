@@ -23,7 +23,7 @@ from calib_jax.training.reporting import Measured, Reporter
 from calib_jax.training.stopping import Stopped, requests
 from calib_jax.training.telemetry import Meter, Profile
 
-FOREVER = 2**31 - 1
+FOREVER = 2**31 - 1  # The patience of runs that do not stop early.
 Hook = Callable[[int, dict[str, jax.Array]], None]
 
 
@@ -167,14 +167,18 @@ class Loop:
   def _stage(self, stage: programs.StageProgram, tree: dict[str, Any], first_step: int,
              requested: Callable) -> dict[str, Any]:
     """Takes the steps of one stage after ``first_step``."""
+    if first_step >= stage.last_step or self._ended(tree):
+      return tree
     training, compiled, seen = self.config.training, set(), 0
-    source = stages.batches(stage.stage.phases, first_step - stage.first_step, self.seeds, salt=stage.number,
+    phases = self._on_features(stage, tree["state"]) if stage.stage.cache_features else stage.stage.phases
+    source = stages.batches(phases, first_step - stage.first_step, self.seeds, salt=stage.number,
                             batch_size=training.batch_size, accumulation=training.accumulation_steps,
                             **self.layout.options())
-    for step in range(first_step + 1, 0 if self._ended(tree) else stage.last_step + 1):
+    for step in range(first_step + 1, stage.last_step + 1):
       self.profile.step()
       asked = time.monotonic()
       phase, batch = next(source)
+      # Time spent on a batch is lost only if the devices have meanwhile finished the step before.
       waited = (time.monotonic() - asked) * self.reporter.idle()
       if phase not in compiled and not jax.process_index():
         self.progress.note(f"compiling the step of {stage.stage.phases[phase].name}")
@@ -197,6 +201,15 @@ class Loop:
       if self._ended(tree):
         break
     return tree
+
+  def _on_features(self, stage: programs.StageProgram, state: steps.TrainState) -> list[stages.Phase]:
+    """Returns the phases of a stage with the features of their examples, ``[N, D]`` a seed, in place of images."""
+    if not jax.process_index():
+      self.progress.note("computing features")
+    found = [predict(stage.feature_step, selection.variables(state), phase.examples, self.config.training.batch_size,
+                     self.layout) for phase in stage.stage.phases]
+    return [phase._replace(examples=[data.Examples(*part) for part in zip(x["features"], x["labels"], strict=True)])
+            for phase, x in zip(stage.stage.phases, found, strict=True)]
 
   def _after(self, stage: programs.StageProgram, step: int, tree: dict[str, Any], stop: int) -> dict[str, Any]:
     """Reports, evaluates, saves and stops after a step, each if it is due."""

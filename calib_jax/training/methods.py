@@ -156,7 +156,7 @@ class BalanceState(NamedTuple):
   Attributes:
     share: λ, the share of the linear classifier.
     confidence: ``[SHARES]``, the sum of the confidences of this epoch's examples at λ = 0, …, 1.
-    correct: the number of this epoch's examples whose top class is their label, at the present λ.
+    correct: ``[SHARES]``, the number of this epoch's examples whose top class is their label, at the same λ.
     count: the number of this epoch's examples.
   """
 
@@ -166,55 +166,55 @@ class BalanceState(NamedTuple):
   count: jax.Array
 
 
-SHARES = 129  # Between two shares the mean confidence is interpolated, which costs less than 1e-4 of λ.
+SHARES = 129  # Confidence and accuracy are measured at so many λ, and interpolated between them.
 
 
 @register(HEAD_METHODS, "simplex_etf")
 def balance(head: models.Head, num_epochs: float) -> Method:
   """Returns the method of BalCAL (Ni et al. 2025), which sets λ by the confidence and accuracy of an epoch's steps.
 
-  After each epoch λ is found by bisection, to 1e-4, where the mean confidence of λ·linear + (1 - λ)·ETF is δ times the
-  accuracy. It is 1 if the linear classifier is no more confident than that. The confidences are those of all examples
-  as they trained, at evenly spaced λ, so that no logits need be kept.
+  After each epoch λ is found by bisection, to 1e-4, where the mean confidence of λ·linear + (1 - λ)·ETF is δ times its
+  accuracy. It is 1 if the linear classifier is no more confident than that. Both are those of the training steps, with
+  the ETF logits scaled by class as in the loss, which is what the released code measures. They are added up at evenly
+  spaced λ, so that no logits need be kept.
 
   Args:
     head: the head, whose fields explain the options.
-    num_epochs: the number of epochs of the stage, which does not matter.
+    num_epochs: the number of epochs of the stage, which is not used.
   Returns: the method.
   """
   del num_epochs
   shares, zero = jnp.linspace(0, 1, SHARES), jnp.zeros(())
 
   def init():
-    return BalanceState(jnp.asarray(head.share, jnp.float32), jnp.zeros(SHARES), zero, zero)
+    return BalanceState(jnp.asarray(head.share, jnp.float32), jnp.zeros(SHARES), jnp.zeros(SHARES), zero)
 
   def on_step(state, output, labels, *, where, axis_name):
+    output = head.balanced(output, labels, where=where, axis_name=axis_name)
     labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels
-    correct = (jnp.argmax(head.combined(output, state), -1) == labels) & where
 
-    def confidence(share):
-      top = jnp.max(jax.nn.softmax(head.combined(output, state._replace(share=share))), -1)
-      return jnp.sum(jnp.where(where, top, 0))
+    def measured(share):
+      logits = head.combined(output, state._replace(share=share))
+      correct = (jnp.argmax(logits, -1) == labels) & where
+      return jnp.sum(jnp.where(where, jnp.max(jax.nn.softmax(logits), -1), 0)), jnp.sum(correct, dtype=jnp.float32)
 
-    sums = (jax.lax.map(confidence, shares, batch_size=16), jnp.sum(correct, dtype=jnp.float32),
-            jnp.sum(where, dtype=jnp.float32))
-    return state._replace(**{name: getattr(state, name) + x for name, x in
-                             zip(state._fields[1:], jax.lax.psum(sums, axis_name), strict=True)})
+    confidence, correct = jax.lax.map(measured, shares, batch_size=16)
+    sums = jax.lax.psum((confidence, correct, jnp.sum(where, dtype=jnp.float32)), axis_name)
+    return BalanceState(state.share, *(old + new for old, new in zip(state[1:], sums, strict=True)))
 
   def on_epoch(state, epoch, logits, labels):
     del epoch, logits, labels
-    count = jnp.maximum(state.count, 1)
-    mean, wanted = state.confidence / count, head.target * state.correct / count
+    excess = (state.confidence - head.target * state.correct) / jnp.maximum(state.count, 1)
 
     def halve(_, bounds):
       low, high = bounds
       middle = (low + high) / 2
-      over = jnp.interp(middle, shares, mean) > wanted
+      over = jnp.interp(middle, shares, excess) > 0
       return jnp.where(over, low, middle), jnp.where(over, middle, high)
 
     halvings = math.ceil(math.log2(1e4))
     low, high = jax.lax.fori_loop(0, halvings, halve, (zero, zero + 1))
-    return BalanceState(jnp.where(mean[-1] <= wanted, 1, (low + high) / 2), jnp.zeros(SHARES), zero, zero)
+    return init()._replace(share=jnp.where(excess[-1] <= 0, 1, (low + high) / 2))
 
   return Method(init, on_step, on_epoch, report=lambda state: {"share": state.share},
                 published=lambda state: {"share": state.share})

@@ -28,6 +28,7 @@ class StageProgram(NamedTuple):
   steps_per_epoch: int
   train_steps: Sequence[Callable]  # One element a phase.
   predict_step: Callable
+  feature_step: Callable | None  # As ``predict_step``, with features; None unless the stage keeps them.
   init: Callable[[jax.Array], steps.TrainState]  # Maps the seeds' keys to a new state.
   start: Callable[[steps.TrainState | None, jax.Array], steps.TrainState]  # Maps the state so far and the seeds' keys.
   # ``(method_state, epoch, {split: (logits, labels)}) -> (method_state, batch statistics of the head that change)``
@@ -93,10 +94,14 @@ def plan(config: ConfigDict) -> list[stages.Stage]:
   Args:
     config: a complete config.
   Returns: the stages, whose phases hold the dummy examples.
-  Raises: UserError if the schedule refuses the config.
+  Raises: UserError if the schedule refuses the config, or has no use for ``training.cache_features``.
   """
   examples = data.Examples(np.zeros((2000, 1, 1, 1), np.uint8), np.arange(2000, dtype=np.int32) % 2)
-  return SCHEDULES[config.training.schedule](config, [examples], [config.seed])
+  planned = SCHEDULES[config.training.schedule](config, [examples], [config.seed])
+  if config.training.cache_features and not any(stage.cache_features for stage in planned):
+    raise UserError(f"config key training.cache_features: training.schedule {config.training.schedule!r} has no stage "
+                    "that trains only the head, whose features could be kept. Set it to false.")
+  return planned
 
 
 def check_phases(config: ConfigDict, splits: data.Splits) -> None:
@@ -150,7 +155,8 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
   objective = gradients.Objective(
     model, loss_fn=None, loss_axis=AXIS if config.loss.scope == "global" else None,
     augment=data.build_augmentation(num_classes=shape.num_classes, **(stage.augmentation or config.augmentation)),
-    normalize=normalizer(shape), l2=stage.optimizer.l2, decays=decays, sums=config.loss.reduction == "sum",
+    normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
+    l2=stage.optimizer.l2, decays=decays, sums=config.loss.reduction == "sum",
     trainable=stage.trainable, update_methods=after_step if in_steps else None)
   peeling = stage.frozen_from and steps.Peeling(stage.frozen_from, stage.freeze_stats_too, first_step, total)
   train_steps = [mapped(
@@ -164,8 +170,9 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
     return steps.init_state(model, optimizer, shape.image_shape, method_state, key)
 
   init = jax.jit(jax.vmap(initial))
-  return StageProgram(stage, number, first_step, first_step + total, per_epoch, train_steps,
-                      predictor(model, shape, len(seeds), devices, parallel=config.training.parallel), init,
+  predicts = functools.partial(predictor, model, shape, len(seeds), devices, parallel=config.training.parallel)
+  return StageProgram(stage, number, first_step, first_step + total, per_epoch, train_steps, predicts(),
+                      predicts(features=True) if stage.cache_features else None, init,
                       _starter(stage, number, init, optimizer, seeds),
                       jax.jit(jax.vmap(after_epoch, in_axes=(0, None, 0))) if after_epochs else None,
                       frozenset(method.reads for method in after_epochs.values() if method.reads))
@@ -221,7 +228,7 @@ def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: S
   Returns: the function ``(variables, batch) -> predictions`` that ``predict`` takes.
   """
   return mapped(steps.predict_step, devices, num_seeds, parallel=parallel, model=model,
-                      normalize=normalizer(shape), features=features)
+                normalize=normalizer(shape), features=features)
 
 
 def decayed(all_parameters: bool) -> Callable:

@@ -7,7 +7,8 @@ import jax
 from ml_collections import ConfigDict
 import numpy as np
 
-from calib_jax import data
+from calib_jax import data, models
+from calib_jax.errors import UserError
 from calib_jax.training import pretrained
 from calib_jax.training.objectives import objective
 
@@ -51,6 +52,8 @@ class Stage(NamedTuple):
     start: ``(variables, fresh, seeds) -> variables``, called at the start of the stage. ``variables`` are the model's
       ``params`` and ``batch_stats`` so far and ``fresh`` newly initialised ones of this stage's model, both with a
       leading axis of seeds. None to continue with the model as it is.
+    cache_features: whether the features of all examples are computed once, when the stage starts or goes on, and its
+      steps then use the head alone. The backbone must be frozen, and images must not be augmented.
   """
 
   name: str
@@ -64,6 +67,7 @@ class Stage(NamedTuple):
   frozen_from: Callable[[Any], dict[str, float]] | None = None
   freeze_stats_too: bool = False
   start: Callable[[Any, Any, Sequence[int]], Any] | None = None
+  cache_features: bool = False
 
   def steps_per_epoch(self, batch_size: int) -> int:
     """Returns the number of steps of all phases in one epoch."""
@@ -89,6 +93,39 @@ def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields) -> Stage:
 def joint_phase(config: ConfigDict, examples: list, **fields) -> Phase:
   """Returns the phase that minimises primary + ``loss.weight`` · secondary on every batch."""
   return Phase("train", examples, objective(config.loss), **fields)
+
+
+def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", **fields) -> Stage:
+  """Returns the stage that trains only the head, with ``stage2.optimizer``, for ``training.stage2_epochs``.
+
+  Args:
+    config: a complete config.
+    examples: the training split of each seed.
+    order: the order of the examples in an epoch.
+    **fields: other fields of the stage.
+  Returns: the stage.
+  Raises: UserError if ``training.cache_features`` is set and the features that the head needs cannot be kept.
+  """
+  phase = joint_phase(config, examples, order=order, freeze_batch_stats=True)
+  stage = Stage("head", [phase], config.stage2.optimizer, config.training.stage2_epochs, trainable=only_head,
+                cache_features=config.training.cache_features, **fields)
+  if stage.cache_features:
+    _check_cache(stage, config)
+  return stage
+
+
+def _check_cache(stage: Stage, config: ConfigDict) -> None:
+  """Raises a UserError if the features of a stage's examples change, or are not all that its head reads."""
+  head, augmentation = (stage.head or config.head).name, (stage.augmentation or config.augmentation).name
+  reason = None
+  if augmentation != "none":
+    reason = f"augmentation.name {augmentation!r} gives an image other features in each step; it must be 'none'"
+  elif getattr(models.HEADS.get(head), "reads_map", False):
+    reason = f"the head {head!r} reads the map before pooling, which is not kept"
+  elif any(isinstance(part, data.Stream) for phase in stage.phases for part in phase.examples):
+    reason = "images that are read as a stream are cropped anew each time"
+  if reason:
+    raise UserError(f"config key training.cache_features: {reason}. Set it to false.")
 
 
 def only_head(params: Any) -> Any:

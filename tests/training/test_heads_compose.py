@@ -1,22 +1,24 @@
 """Every head trains with losses, mixes, long-tailed data, seeds and calibrators by config alone, and in every schedule
-goes on to the same bits after a stop."""
-
-import signal
+goes on to the same bits after its process died."""
 
 import flax.traverse_util
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, data, training
+from calib_jax import calibrators, data, evaluation, losses, metrics, training
 from calib_jax import config as run_config
-from calib_jax.training import stopping
+from calib_jax.training import program, stages
+from tests.calibrators.data import SHAPE, made
+from tests.calibrators.test_laws import CASES
 from tests.training.test_engine import ROOT, _same, _splits
 
 HEADS = {"linear": (), "two_stage": ("head.width=4",), "variational": ("head.width=4", "head.num_samples=2"),
          "masked": ("head.width=6",), "simplex_etf": ()}
-SMALL = ("model.name=simple_cnn", "model.channels=(10,)", "training.batch_size=16", "training.num_epochs=1",
-         "training.stage2_epochs=1", "training.log_every_steps=1", "optimizer.learning_rate=0.05")
+CNN = ("model.name=simple_cnn", "model.channels=(10,)")
+SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.stage2_epochs=1", "training.log_every_steps=1",
+         "optimizer.learning_rate=0.05")
 COMPOSED = {
   "focal, soft AvUC, several parts": (
     "loss.primary.name=focal", "loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5",
@@ -27,13 +29,15 @@ COMPOSED = {
   "MIT-L, AdaFocal, summed": ("loss.primary.name=adaptive_focal", "loss.secondary.name=", "loss.reduction=sum",
                               "optimizer.clip_norm=1.0", "stage2.optimizer.clip_norm=1.0",
                               "augmentation.name=mixup_inference", "augmentation.padding=0"),
-  "selective risk, SB-ECE, shard_map": (
-    "loss.primary.name=selective_risk", "loss.secondary.name=soft_binned_ece", "training.parallel=shard_map"),
+  "selective risk, SB-ECE, shard_map, cached features": (
+    "loss.primary.name=selective_risk", "loss.secondary.name=soft_binned_ece", "training.parallel=shard_map",
+    "training.cache_features=true"),
 }
 
 
 def _config(head, *overrides):
-  chosen = (f"head.name={head}", *HEADS[head], *SMALL, *overrides)
+  model = () if any(o.startswith("model.") for o in overrides) else CNN
+  chosen = (f"head.name={head}", *HEADS[head], *SMALL, *model, *overrides)
   config = run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in chosen])
   run_config.check(config, 2)
   return config
@@ -68,41 +72,115 @@ def test_it_trains_on_long_tailed_data_with_two_seeds_and_is_calibrated(head, na
     np.testing.assert_array_equal(np.argmax(log_probs, -1), np.argmax(test["logits"], -1))
 
 
-SCHEDULES = (("classifier_retraining", "masked", 5), ("warm_start", "simplex_etf", 2),
-             ("layer_peeled", "variational", 2), ("interleaved", "two_stage", 2), ("two_stage", "simplex_etf", 5))
+def _roles():
+  """Each loss in each of its roles with one head, in turn."""
+  roles = [*(("primary", name) for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH)),
+           *(("secondary", name) for name in losses.PER_BATCH)]
+  return [(role, name, list(HEADS)[i % len(HEADS)]) for i, (role, name) in enumerate(roles)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("schedule", "head", "step"), SCHEDULES)
-def test_a_run_that_is_stopped_goes_on_to_the_same_bits(schedule, head, step, tmp_path):
-  options = (f"training.schedule={schedule}", "loss.primary.name=cross_entropy", "data.held_out_fraction=0.4",
-             "loss.secondary.name=" + ("soft_avuc" if schedule == "interleaved" else ""))
-  if schedule == "warm_start":
-    options += (f"stage1.workdir={_finished(head, tmp_path / 'first')}",)
-  config = _config(head, *options)
-  whole = _train(config)
-
-  def interrupt(done, measured):
-    if done == step:
-      signal.raise_signal(signal.SIGTERM)
-
-  with pytest.raises(stopping.Stopped):
-    _train(config, folder=tmp_path / "run", hooks=[interrupt])
-  _same(whole, _train(config, folder=tmp_path / "run"))
+@pytest.mark.parametrize(("role", "loss", "head"), _roles())
+def test_its_step_is_built_with_every_loss(role, loss, head):
+  """The step is traced on shapes; that each loss trains is shown in test_every_loss."""
+  other = ("loss.secondary.name=",) if role == "primary" else ("loss.primary.name=cross_entropy",)
+  threshold = (f"loss.{role}.threshold=0.5",) if loss == "avuc" else ()
+  config = _config(head, "model.hidden=(5,)", *other, f"loss.{role}.name={loss}", *threshold)
+  built = program.build(config, [_splits()], [0], jax.devices()[:1]).stages[0]
+  keys = jax.random.key(0)[None]
+  state = jax.eval_shape(built.init, keys)
+  _, batch = next(stages.batches(built.stage.phases, 0, [0], batch_size=16, num_devices=1))
+  after, measured = jax.eval_shape(built.train_steps[0], state, batch, keys)
+  assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+  assert role in measured and measured["loss"].shape == (1,)
 
 
-def _train(config, **options):
-  return training.train(config, [_splits()], seeds=[0], devices=jax.devices()[:2], **options)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+  """The predictions of each head after an epoch on digits, saved and read back, by head and split."""
+  folder, found = tmp_path_factory.mktemp("predictions"), {}
+  splits = data.load("digits", seed=0, validation_fraction=0.5)
+  splits = splits._replace(validation=splits.validation.take(np.arange(SHAPE[0])))
+  for head in HEADS:
+    config = _config(head, "loss.primary.name=cross_entropy", "loss.secondary.name=", "training.batch_size=120",
+                     "model.hidden=(32,)")
+    _, (predictions,) = training.train(config, [splits], seeds=[0], devices=jax.devices()[:1])
+    for split, arrays in predictions.items():
+      evaluation.save(folder / f"{head}_{split}.npz", arrays["logits"], arrays["labels"])
+      found[head, split] = evaluation.load(folder / f"{head}_{split}.npz")
+  return found
 
 
-def _finished(head, folder):
-  """The directory of a run of one epoch."""
-  config = _config(head, "loss.primary.name=cross_entropy", "loss.secondary.name=")
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "head"), [(name, list(HEADS)[i % len(HEADS)]) for i, name in enumerate(CASES)])
+def test_every_calibrator_fits_the_saved_predictions(name, head, saved):
+  """Those of MaC-Cal (Table 3's "+Ours"), and of another head in turn."""
+  assert CASES.keys() == calibrators.CALIBRATORS.keys()
+  calibrator = made(name, **CASES[name])
+  for own in {"masked", head}:
+    validation, test = saved[own, "validation"], saved[own, "test"]
+    params = calibrator.fit(validation.logits, validation.labels)
+    fitted, log_probs = calibrator.apply(params, validation.logits), calibrator.apply(params, test.logits)
+    assert log_probs.shape == test.logits.shape and np.isfinite(np.exp(log_probs)).all()
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)
+    if name not in ("focal_calibration", "meta_calibration", "focal_temperature_scaling"):  # These do not fit the NLL.
+      before = metrics.nll(jax.nn.softmax(validation.logits), validation.labels)
+      assert metrics.nll(jnp.exp(fitted), validation.labels) <= before + 1e-3
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  """The directory of a finished run with a linear head, for schedules that start from one."""
+  folder = tmp_path_factory.mktemp("first")
+  config = _config("linear", *TINY)
   group = training.Group((0,), folder / "checkpoints" / "seed0")
   group.write_shape(training.shape_of(_splits()))
   (folder / "config.json").write_text(config.to_json())
   _train(config, folder=group.folder)
   return folder
+
+
+TINY = ("model.hidden=(5,)", "loss.primary.name=cross_entropy", "loss.secondary.name=", "training.num_epochs=3",
+        "training.stage2_epochs=2", "checkpoint.every_steps=2")
+CACHED = "two_stage, cached features"
+# Every schedule and every head; all their pairs take two minutes.
+DYING = (("joint", "masked"), ("interleaved", "two_stage"), ("classifier_retraining", "variational"),
+         ("warm_start", "simplex_etf"), ("layer_peeled", "variational"), ("two_stage", "simplex_etf"),
+         (CACHED, "masked"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("schedule", "head"), DYING)
+def test_a_run_that_dies_goes_on_to_the_same_bits(schedule, head, finished, tmp_path, monkeypatch):
+  """It dies twice, and loses the steps after its last checkpoint; a stage has 9 steps, or 6 if it is the second.
+
+  All parts of the run use one compiled program, which takes most of the time. Runs in processes of their own, each with
+  its own program, are in test_resuming.
+  """
+  options = (f"training.schedule={schedule.split(',')[0]}",)
+  options += ("training.cache_features=true",) if schedule == CACHED else ()
+  options += (f"stage1.workdir={finished}",) if schedule == "warm_start" else ()
+  options += ("loss.secondary.name=soft_avuc", "data.held_out_fraction=0.4") if schedule == "interleaved" else ()
+  assert {name.split(",")[0] for name, _ in DYING} == training.SCHEDULES.keys()
+  config = _config(head, *TINY, *options)
+  built = program.build(config, [_splits()], [0], jax.devices()[:2])
+  monkeypatch.setattr(program, "build", lambda *arguments: built)
+  whole, _ = _train(config, predicted=())
+  for death in (5, built.num_steps - 1):
+    def die(step, measured, death=death):
+      if step == death:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+      _train(config, folder=tmp_path, predicted=(), hooks=[die])
+    last = training.Checkpoints(tmp_path)
+    assert last.last == (death - 1) // 2 * 2  # The checkpoints are those of even steps.
+    last.close()
+  _same(whole, _train(config, folder=tmp_path, predicted=())[0])
+
+
+def _train(config, **options):
+  return training.train(config, [_splits()], seeds=[0], devices=jax.devices()[:2], **options)
 
 
 @pytest.mark.slow

@@ -18,13 +18,22 @@ RUN = ("--config=configs/digits_savuc.py", "--config.num_seeds=1", "--config.com
 KILLED = tuple(int(step) for step in np.sort(np.random.default_rng(7).choice(np.arange(2, 44), 10, replace=False)))
 
 
+# 22 steps of the first stage, and two epochs of 9 of the second, on cached features.
+TWO_STAGE = ("--config.training.schedule=two_stage", "--config.training.cache_features=true",
+             "--config.training.num_steps=22", "--config.training.stage2_epochs=2")
+MASKED = ("--config.head.name=masked", "--config.head.width=6")
+VARIATIONAL = ("--config.head.name=variational", "--config.head.width=6", "--config.head.num_samples=2")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("parallel", "kills"), [("pmap", KILLED), ("shard_map", KILLED[::4])])
-def test_kills_leave_no_trace(parallel, kills, tmp_path):
-  options = (*RUN, f"--config.training.parallel={parallel}")
+@pytest.mark.parametrize(("parallel", "kills", "further"), [
+  ("pmap", KILLED, ()),
+  ("shard_map", KILLED[::4], (*TWO_STAGE, *MASKED))])
+def test_kills_leave_no_trace(parallel, kills, further, tmp_path):
+  options = (*RUN, f"--config.training.parallel={parallel}", *further)
   whole = python("main.py", *options, f"--workdir={tmp_path / 'whole'}", tmp_path=tmp_path)
   assert whole.returncode == 0, whole.stderr
-  assert {(step - 1) % 9 >= 6 for step in kills} == {True, False}  # Both phases are hit.
+  assert {step > 22 if further else (step - 1) % 9 >= 6 for step in kills} == {True, False}  # Both stages, or phases.
   for step in kills:
     done = python("tests/training/killed.py", step, int(signal.SIGKILL), *options, f"--workdir={tmp_path / 'killed'}",
                   tmp_path=tmp_path)
@@ -69,10 +78,10 @@ def _pair(tmp_path, *first, second=("main.py",), options=RUN, shared=False):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("schedule", "parallel"), [("joint", "pmap"), ("interleaved", "shard_map")])
-def test_two_processes_train_as_one(schedule, parallel, tmp_path):
-  options = (*RUN, f"--config.training.schedule={schedule}", "--config.training.select=best",
-             "--config.training.evaluate_every_epochs=1")
+@pytest.mark.parametrize(("further", "parallel"), [((*TWO_STAGE, *VARIATIONAL), "pmap"), (MASKED, "shard_map")])
+def test_two_processes_train_as_one(further, parallel, tmp_path):
+  """By the schedules two_stage and interleaved, which is that of ``RUN``."""
+  options = (*RUN, *further, "--config.training.select=best", "--config.training.evaluate_every_epochs=1")
   alone = python("main.py", *options, f"--workdir={tmp_path / 'alone'}", tmp_path=tmp_path, num_devices=8)
   assert alone.returncode == 0, alone.stderr
   codes, output = _pair(tmp_path, "main.py", options=(*options, f"--config.training.parallel={parallel}"),

@@ -103,6 +103,37 @@ def test_the_second_stage_sees_images_as_they_are_stored():
     assert (losses[0] == losses[1]) == same
 
 
+@pytest.mark.parametrize("schedule", ["two_stage", pytest.param("classifier_retraining", marks=pytest.mark.slow)])
+def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(schedule, monkeypatch):
+  plain = tuple(o for o in SMALL if not o.startswith("augmentation."))
+  config = _config(*plain, *TWO_STAGE, *HEADS["two_stage"], f"training.schedule={schedule}")
+  forward, (wanted,) = _train(config)
+  shapes, batches = [], stages.batches
+
+  def noted(phases, *arguments, **options):
+    shapes.append(phases[0].examples[0].images.shape)
+    return batches(phases, *arguments, **options)
+
+  monkeypatch.setattr(stages, "batches", noted)
+  with config.unlocked():
+    config.training.cache_features = True
+  cached, (found,) = _train(config)
+  assert shapes == [(44, 4, 4, 1), (44, 4)]  # The steps of the second stage do not get images.
+  _frozen(forward, cached)
+  _same(forward.params, cached.params, rtol=1e-4, atol=1e-6)
+  _same(wanted, found, rtol=1e-4, atol=1e-5)
+  assert np.abs(forward.params["head"]["logits"]["kernel"]).max() > 0.1
+
+
+@pytest.mark.parametrize(("options", "reason"), [
+  (("training.schedule=joint",), "training.schedule 'joint' has no stage that trains only the head"),
+  (("training.schedule=classifier_retraining",), "augmentation.name 'mixup' gives an image other features in each"),
+  ((*TWO_STAGE, "head.name=simplex_etf"), "the head 'simplex_etf' reads the map before pooling, which is not kept")])
+def test_features_that_cannot_be_kept_are_refused(options, reason):
+  with pytest.raises(UserError, match=f"config key training.cache_features: {reason}"):
+    run_config.check(_config(*SMALL, *options, "training.cache_features=true"), 1)
+
+
 def test_the_head_is_three_dense_layers():
   model = models.get("mlp", num_classes=5, hidden=(7,), head={"name": "two_stage", "width": 4})
   params = model.init(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))["params"]

@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from calib_jax.registry import register
-from calib_jax.training.stages import SCHEDULES, Stage, joint_phase, main_stage, only_head, reset_head
+from calib_jax.training.stages import SCHEDULES, Stage, head_stage, joint_phase, main_stage, reset_head
 
 
 @register(SCHEDULES)
@@ -14,6 +14,5 @@ def classifier_retraining(config: ConfigDict, examples: list, seeds: list[int]) 
   head trains with ``stage2.optimizer``.
   """
   del seeds
-  second = Stage("head", [joint_phase(config, examples, order="class_balanced", freeze_batch_stats=True)],
-                 config.stage2.optimizer, config.training.stage2_epochs, trainable=only_head, start=reset_head)
+  second = head_stage(config, examples, order="class_balanced", start=reset_head)
   return [main_stage(config, [joint_phase(config, examples)]), second]

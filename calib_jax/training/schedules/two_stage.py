@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from calib_jax.registry import register
 from calib_jax.training import pretrained
-from calib_jax.training.stages import SCHEDULES, Stage, joint_phase, main_stage, only_head, reset_head
+from calib_jax.training.stages import SCHEDULES, Stage, head_stage, joint_phase, main_stage, reset_head
 
 
 @register(SCHEDULES)
@@ -16,14 +16,14 @@ def two_stage(config: ConfigDict, examples: list, seeds: list[int]) -> list[Stag
   """Trains jointly with a linear head, and then trains ``config.head`` alone for ``training.stage2_epochs``.
 
   In the second stage the backbone and its batch statistics do not change, images are not augmented, and the newly
-  initialised head trains with ``stage2.optimizer``. If ``stage1.workdir`` or ``stage1.weights`` is set, the backbone
+  initialised head trains with ``stage2.optimizer``, on features that are computed once if ``training.cache_features``
+  is set, and else by a forward pass in each step. If ``stage1.workdir`` or ``stage1.weights`` is set, the backbone
   comes from there and the first stage is left out.
   """
   del seeds
   given = pretrained.has_first_stage(config)
-  second = Stage("head", [joint_phase(config, examples, freeze_batch_stats=True)], config.stage2.optimizer,
-                 config.training.stage2_epochs, augmentation=ConfigDict({"name": "none"}), trainable=only_head,
-                 start=functools.partial(_loaded, config) if given else reset_head)
+  second = head_stage(config, examples, augmentation=ConfigDict({"name": "none"}),
+                      start=functools.partial(_loaded, config) if given else reset_head)
   if given:
     return [second]
   return [main_stage(config, [joint_phase(config, examples)], head=ConfigDict({"name": "linear"})), second]
