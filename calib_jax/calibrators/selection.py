@@ -9,12 +9,15 @@ import numpy as np
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, get
+from calib_jax.calibrators.one_vs_rest import NUM_BINS
 from calib_jax.losses.proper import brier
 
 # From the simplest to the most flexible.
 CANDIDATES = ("identity", "temperature_scaling", "ensemble_temperature_scaling", "structured_vector_scaling",
               "structured_matrix_scaling")
 CRITERIA = ("nll", "brier")
+# Fewer examples a class, or in all, are known to hurt.
+VECTOR_ROWS, SB_ECE_ROWS = 50, 1000
 
 
 class Score(NamedTuple):
@@ -98,6 +101,35 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
                   float(np.std(value - best) / np.sqrt(len(value)))) for name, value in values.items()]
   name = next(s.name for s in scores if s.excess <= s.standard_error)
   return Selection(name, candidates[name], candidates[name].fit(logits, labels), scores)
+
+
+def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:
+  """Says if a fit is known to hurt; docs/calibrators.md has the measurements.
+
+  Args:
+    calibrator: what is to be fitted, as the functions of this package make it.
+    num_examples: the number of examples to fit to.
+    num_classes: their number of classes.
+  Returns: a sentence, or "" where nothing speaks against the fit.
+
+  >>> caution(get("histogram_binning"), 5000, 10)
+  ''
+  >>> caution(get("histogram_binning"), 5000, 100)[:63]
+  'histogram_binning: a bin of equal mass holds 333 of 5,000 rows,'
+  """
+  name, options = getattr(calibrator, "name", ""), getattr(calibrator, "options", {})
+  num_bins = options.get("num_bins", NUM_BINS)
+  if (name == "histogram_binning" and options.get("binning", "equal_mass") == "equal_mass"
+      and not options.get("top_label") and num_bins < num_classes):
+    return (f"histogram_binning: a bin of equal mass holds {num_examples // num_bins:,} of {num_examples:,} rows, more "
+            f"than a class of {num_classes} has, so that high probabilities are lost; prefer top_label=True.")
+  if name == "vector_scaling" and num_examples < VECTOR_ROWS * num_classes:
+    return (f"vector_scaling: {2 * num_classes:,} parameters overfit {num_examples:,} examples; prefer "
+            "structured_vector_scaling, which is regularised.")
+  if name == "temperature_scaling" and options.get("objective") == "soft_binned_ece" and num_examples < SB_ECE_ROWS:
+    return (f"temperature_scaling: the soft-binned error of {num_examples:,} examples is too noisy to tune by, so that "
+            'the NLL may rise; prefer objective="nll".')
+  return ""
 
 
 def _folds(labels: np.ndarray, folds: int) -> np.ndarray:
