@@ -151,3 +151,17 @@ def test_every_registered_calibrator_runs(tmp_path):
   losses = {name: float(_rows(tmp_path / f"out/small-multiclass/{name}.csv")[0][f"{name}_logloss"])
             for name in calarena.CALIBRATORS}
   assert np.isfinite(list(losses.values())).all() and losses["structured_vector_scaling"] < losses["identity"]
+
+
+@pytest.mark.parametrize("k", [2, 4, 10])
+def test_metrics_are_those_of_probmetrics(k):
+  theirs = pytest.importorskip("probmetrics.metrics")
+  import torch
+
+  logits, labels = synthetic(900, k)
+  labels[labels == 3] = 2  # A class without an example is left out of the calibration error.
+  probs = special.softmax(2 * logits, axis=1)
+  found = calarena.scores(np.log(probs), labels, binary=k == 2)
+  expected = theirs.Metrics.from_names(list(found)).compute_all_from_labels_probs(
+    torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(probs))
+  assert found == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-5)
