@@ -3,9 +3,11 @@
 Run: python -m experiments.benchmarks.calibrators PREDICTIONS.npz … --synthetic 50000x1000
 
 Of each file (`labels` and `logits` or `probs`) one half fits and the other half tests; `--synthetic NxK` makes N logits
-of K classes to fit, and 10,000 to test, whose labels are drawn at a temperature of 1.70. Seconds are those of the fit
-alone: the shortest of three calls, with compilation apart, or the only call of a fit that takes more than a minute. A
-pass is one log-softmax, by JAX, of the logits that are fitted to. Packages that are not installed are left out.
+of K classes to fit, and 10,000 to test, whose labels are drawn at a temperature of 1.70. The fit alone is timed: the
+least of three calls, with compilation apart, or the only call of a fit that takes more than a minute. Beside the
+seconds stand processor seconds, those of all threads, which other work on the machine hardly changes; ratios and passes
+are of these. A pass is one log-softmax, by JAX, of the logits that are fitted to. Packages that are not installed are
+left out.
 """
 
 import argparse
@@ -23,11 +25,12 @@ from experiments.benchmarks.calibrator_peers import PEERS, prepared, versions
 
 TRUE_TEMPERATURE = 1.70
 TEST_SIZE = 10_000
-LONG = 60.0  # Seconds from which on a call is not repeated.
+LONG = 60.0  # Processor seconds from which on a call is not repeated.
+REPEATS = 10  # Passes that are timed together.
 
 
 class Task(NamedTuple):
-  """Logits and labels to fit and to test, and the seconds of one pass over the logits to fit."""
+  """Logits and labels to fit and to test, and the processor seconds of a pass over the logits to fit."""
 
   name: str
   fit: tuple[np.ndarray, np.ndarray]
@@ -45,19 +48,20 @@ def task(name: str, logits: np.ndarray, labels: np.ndarray, num_fit: int) -> Tas
   """Divides examples, which must be in random order, and measures a pass."""
   z = jnp.asarray(logits[:num_fit])
   log_softmax = jax.jit(jax.nn.log_softmax)
-  floor = min(seconds(lambda: jax.block_until_ready(log_softmax(z)), 9)[0])
+  _, floor, _ = seconds(lambda: jax.block_until_ready([log_softmax(z) for _ in range(REPEATS)]))
   return Task(f"{name} [{num_fit:,} x {logits.shape[1]:,}]", (logits[:num_fit], labels[:num_fit]),
-              (logits[num_fit:], labels[num_fit:]), floor)
+              (logits[num_fit:], labels[num_fit:]), floor / REPEATS)
 
 
-def seconds(function, calls: int = 3) -> tuple[list[float], object]:
-  """Returns the durations of several calls, or of one that takes long, and the last result."""
-  found = []
-  while len(found) < calls and sum(found) < LONG:
-    start = time.perf_counter()
+def seconds(function, calls: int = 3) -> tuple[float, float, object]:
+  """Returns the least seconds and processor seconds of several calls, or of one long call, and the last result."""
+  wall, processor = [], []
+  while len(wall) < calls and sum(processor) < LONG:
+    start, used = time.perf_counter(), time.process_time()
     result = function()
-    found.append(time.perf_counter() - start)
-  return found, result
+    wall.append(time.perf_counter() - start)
+    processor.append(time.process_time() - used)
+  return min(wall), min(processor), result
 
 
 def nll(probs: np.ndarray, labels: np.ndarray) -> float:
@@ -74,28 +78,30 @@ def compare(name: str, given: Task, packages: dict[str, str]) -> None:
   def fit():
     return jax.block_until_ready(calibrator.fit(z, y))
 
-  (first,), params = seconds(fit, 1)
-  durations, params = seconds(fit) if first < LONG else ([first], params)
-  ours, compiling = min(durations), max(first - min(durations), 0)
+  first = wall, ours, params = seconds(fit, 1)
+  if first[1] < LONG:
+    wall, ours, params = seconds(fit)
   loss = nll(np.exp(calibrator.apply(params, given.test[0])), given.test[1])
   ended = "" if params.get("converged", True) else ", not converged"
-  _line(given, name, "calib_jax", ours, 1, loss, f"{compiling:.1f} s compiling{ended}")
+  _line(given, name, "calib_jax", (wall, ours), 1, loss, f"compiling {first[1] - ours:.1f}{ended}")
   for package, peer in PEERS.get(name, {}).items():
     if package not in packages:
       continue
     inputs, test = prepared(package, given.fit[0]), prepared(package, given.test[0])
     try:
-      durations, apply = seconds(lambda peer=peer, inputs=inputs: peer(inputs, given.fit[1]))
-      theirs, other = min(durations), nll(apply(test), given.test[1])
+      wall, theirs, apply = seconds(lambda peer=peer, inputs=inputs: peer(inputs, given.fit[1]))
+      other = nll(apply(test), given.test[1])
     except (ImportError, ValueError, RuntimeError, MemoryError) as error:
-      print(f"| {given.name} | {name} | {package} | failed: {type(error).__name__} | | | | |", flush=True)
+      print(f"| {given.name} | {name} | {package} | failed: {type(error).__name__} | | | | | |", flush=True)
       continue
-    _line(given, name, package, theirs, theirs / ours, other, f"NLL {other - loss:+.4f}")
+    _line(given, name, package, (wall, theirs), theirs / ours, other, f"NLL {other - loss:+.4f}")
 
 
-def _line(given: Task, name: str, package: str, duration: float, ratio: float, loss: float, note: str) -> None:
-  cells = (given.name, name, package, f"{duration:.3g}", f"{ratio:.1f}", f"{duration / given.floor:,.0f}",
-           f"{loss:.4f}", note)
+def _line(given: Task, name: str, package: str, durations: tuple[float, float], ratio: float, loss: float,
+          note: str) -> None:
+  wall, processor = durations
+  cells = (given.name, name, package, f"{wall:.3g}", f"{processor:.3g}", f"{ratio:.1f}",
+           f"{processor / given.floor:,.0f}", f"{loss:.4f}", note)
   print(f"| {' | '.join(cells)} |", flush=True)
 
 
@@ -111,7 +117,8 @@ def main(arguments=None) -> None:
   packages = versions()
   print(f"{jax.devices()[0].device_kind}, {len(jax.devices())} device(s), JAX {jax.__version__}, "
         + ", ".join(f"{name} {version}" for name, version in packages.items()) + "\n")
-  print("| data | calibrator | by | seconds | times ours | passes | NLL | note |", "|---" * 8 + "|", sep="\n")
+  print("| data | calibrator | by | seconds | processor seconds | times ours | passes | NLL | note |",
+        "|---" * 9 + "|", sep="\n")
   tasks = [(path.stem, path) for path in options.predictions] + [(size, size) for size in options.synthetic]
   for name, source in tasks:
     if isinstance(source, str):
