@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, get
 from calib_jax.calibrators.one_vs_rest import NUM_BINS
-from calib_jax.losses.proper import brier
+from calib_jax.losses.proper import brier, cross_entropy
 
 # From the simplest to the most flexible.
 CANDIDATES = ("identity", "temperature_scaling", "ensemble_temperature_scaling", "structured_vector_scaling",
@@ -81,8 +80,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
 
   >>> rng = np.random.default_rng(0)
   >>> labels = rng.integers(0, 3, 300)
-  >>> logits = jnp.asarray(4 * (np.eye(3)[labels] + rng.normal(size=(300, 3))), jnp.float32)
-  >>> select(logits, jnp.asarray(labels), ["identity", "temperature_scaling"]).name
+  >>> logits = 4 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
+  >>> select(logits, labels, ["identity", "temperature_scaling"]).name
   'temperature_scaling'
   """
   logits, labels = checks.scores_and_labels(logits, labels)
@@ -144,10 +143,15 @@ def _folds(labels: np.ndarray, folds: int) -> np.ndarray:
 def _out_of_fold(calibrator: Calibrator, logits: jax.Array, labels: jax.Array, fold: np.ndarray,
                  criterion: str) -> np.ndarray:
   """The score of every example ``[N]``, by a calibrator that was fitted without the example's fold."""
+  score = cross_entropy if criterion == "nll" else brier
+
+  @jax.jit
+  def scores(params, logits, labels):
+    return score(calibrator.apply(params, logits), labels)
+
   values = np.empty(len(fold))
   for held_out in range(fold.max() + 1):
-    params, rows = calibrator.fit(logits, labels, where=fold != held_out), fold == held_out
-    log_probs = calibrator.apply(params, logits[rows])
-    values[rows] = (-jnp.take_along_axis(log_probs, labels[rows, None], axis=-1)[:, 0] if criterion == "nll"
-                    else brier(log_probs, labels[rows]))
+    # All rows are scored, and those of the fold are kept: one shape for all folds, and so one compilation.
+    params = calibrator.fit(logits, labels, where=fold != held_out)
+    values[fold == held_out] = np.asarray(scores(params, logits, labels))[fold == held_out]
   return values

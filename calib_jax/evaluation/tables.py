@@ -18,17 +18,19 @@ UNCALIBRATED = "none"
 Fitted = dict[str, tuple[calibrators.Calibrator, list]]
 
 
-def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator]) -> Fitted:
-  """Fits each calibrator to each seed's predictions; reports fits that are known to hurt or stopped too early.
+def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator],
+        say: Callable[[str], None] = print) -> Fitted:
+  """Fits each calibrator to each seed's predictions, and reports fits that stopped before their optimum.
 
   Args:
     validation: the predictions to fit to, one element a seed.
     labelled: the calibrators by label.
+    say: is called with a sentence for each calibrator that is known to hurt on so few examples.
   Returns: the calibrators by label, each with its fitted params of every seed.
   """
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
-      print(f"caution: {label}: {sentence}", file=sys.stderr)
+      say(f"caution: {label}: {sentence}")
   return _fit(validation, labelled)
 
 

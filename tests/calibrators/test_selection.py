@@ -84,7 +84,7 @@ def test_evaluations_say_it_once_before_they_fit(capsys):
   part = evaluation.Predictions(*synthetic(60, 20))
   labelled = {"HB": calibrators.histogram_binning(), "none": calibrators.identity()}
   evaluation.fit([part, part], labelled)
-  said = capsys.readouterr().err
+  said = capsys.readouterr().out
   assert said.count("\n") == 1 and said.startswith("caution: HB: histogram_binning: a bin of equal mass")
   evaluation.calibrate([part], [part], labelled)  # What cross-validation calls for every fold says nothing more.
-  assert not capsys.readouterr().err
+  assert not capsys.readouterr().out
