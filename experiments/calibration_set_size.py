@@ -52,14 +52,17 @@ def fitted(method: str, logits, labels, size: int) -> tuple[calibrators.Calibrat
 
 
 def means(rows: list[dict], key: str) -> dict[tuple[str, str, int], tuple[float, float]]:
-  """Returns ``(mean, standard error)`` over seeds of ``key`` less that of temperature scaling on the same rows."""
+  """Returns ``(mean, standard error)`` over seeds of ``key`` less that of temperature scaling on the same rows.
+
+  The standard error of a single seed is NaN.
+  """
   values = {(r["predictions"], r["method"], int(r["size"]), r["seed"]): float(r[key]) for r in rows}
   groups: dict = {}
   for (name, method, size, seed), value in values.items():
     reference = values.get((name, "temperature_scaling", size, seed))
     if reference is not None:
       groups.setdefault((name, method, size), []).append(value - reference)
-  return {group: (float(np.mean(x)), float(np.std(x, ddof=1) / np.sqrt(len(x))) if len(x) > 1 else 0.0)
+  return {group: (float(np.mean(x)), float(np.std(x, ddof=1) / np.sqrt(len(x))) if len(x) > 1 else np.nan)
           for group, x in groups.items()}
 
 
@@ -67,16 +70,19 @@ def table(rows: list[dict]) -> str:
   """Returns the Markdown table of NLL above temperature scaling's, in thousandths of a nat, best in bold."""
   found, sizes = means(rows, "nll"), sorted({int(row["size"]) for row in rows})
   lines = ["NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard error "
-           "over seeds; the lowest of a column in bold.", ""]
+           "over seeds where there are several; the lowest of a column in bold.", ""]
   for name in dict.fromkeys(row["predictions"] for row in rows):
     lines += [f"| {name} | " + " | ".join(f"n = {size:,}" for size in sizes) + " |", "|---" * (1 + len(sizes)) + "|"]
     methods = dict.fromkeys(row["method"] for row in rows if row["predictions"] == name)
     for method in methods:
       cells = []
       for size in sizes:
-        mean, error = found.get((name, method, size), (np.nan, 0))
+        if (name, method, size) not in found:
+          cells.append("")
+          continue
+        mean, error = found[name, method, size]
         lowest = min(found.get((name, m, size), (np.inf, 0))[0] for m in methods if m != "select")
-        text = f"{1000 * mean:+.1f} ± {1000 * error:.1f}"
+        text = f"{1000 * mean:+.1f}" + ("" if np.isnan(error) else f" ± {1000 * error:.1f}")
         cells.append(f"**{text}**" if mean == lowest else text)
       lines.append(f"| {method} | " + " | ".join(cells) + " |")
     lines.append("")
@@ -101,7 +107,7 @@ def choices(rows: list[dict]) -> str:
                  default=np.nan)
       regrets.append([values.get((name, m, size, row["seed"]), np.nan) - best
                       for m in ("select", "temperature_scaling", "structured_matrix_scaling")])
-    own, temperature, matrix = 1000 * np.mean(regrets, axis=0)
+    own, temperature, matrix = np.round(1000 * np.mean(regrets, axis=0), 1) + 0.0  # No "-0.0".
     counts = {c: sum(row["chosen"] == c for row in found) for c in CANDIDATES}
     chosen = ", ".join(f"{c} {count}" for c, count in counts.items() if count)
     lines.append(f"| {name} | {size:,} | {chosen} | {own:.1f} ({temperature:.1f}, {matrix:.1f}) |")
@@ -118,15 +124,16 @@ def figure(rows: list[dict], path: pathlib.Path) -> None:
   shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
            "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7", "TS-SB-ECE": "#E69F00",
            "select": "#888888"}
-  columns = min(3, len(names))
+  columns = min(2, len(names))
   lines = -(-len(names) // columns)
-  fig, axes = plt.subplots(lines, columns, figsize=(3.2 * columns, 2.6 * lines + 0.7), squeeze=False)
+  fig, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 2.6 * lines + 0.7), squeeze=False)
   for axis, name in zip(axes.flat, names, strict=False):
     for method, color in shown.items():
       sizes = sorted(size for n, m, size in found if (n, m) == (name, method))
       mean, error = np.array([found[name, method, size] for size in sizes]).reshape(-1, 2).T
-      axis.errorbar(sizes, mean, error, color=color, lw=1.5, marker="o", ms=3, label=method.replace("_", " "),
-                    ls=(0, (4, 2)) if method == "select" else "-", zorder=3 if method == "select" else 2)
+      axis.errorbar(sizes, mean, np.nan_to_num(error), color=color, lw=1.5, marker="o", ms=3,
+                    label=method.replace("_", " "), ls=(0, (4, 2)) if method == "select" else "-",
+                    zorder=3 if method == "select" else 2)
     axis.axhline(0, color="0.6", lw=0.8)
     axis.set_xscale("log")
     axis.set_yscale("symlog", linthresh=0.01)

@@ -70,9 +70,11 @@ SB_ECE = calibrators.temperature_scaling("soft_binned_ece")
   (calibrators.histogram_binning(), (5000, 15), ""), (calibrators.histogram_binning(16), (5000, 16), ""),
   (calibrators.histogram_binning(binning="equal_width"), (5000, 100), ""),
   (calibrators.histogram_binning(top_label=True), (5000, 100), ""),
-  (calibrators.vector_scaling(), (359, 10), "20 parameters overfit 359 examples"),
-  (calibrators.vector_scaling(), (5000, 10), ""), (SB_ECE, (359, 10), "soft-binned error of 359 examples"),
-  (SB_ECE, (5000, 10), ""), (calibrators.temperature_scaling(), (20, 10), ""),
+  (calibrators.vector_scaling(), (359, 10), "vector_scaling: 359 examples of 10 classes are few"),
+  (calibrators.vector_scaling(), (501, 10), ""), (calibrators.isotonic(), (2000, 10), "isotonic: 2,000 examples of 10"),
+  (calibrators.isotonic(top_label=True), (2000, 10), ""), (calibrators.beta_calibration(), (501, 10), ""),
+  (SB_ECE, (359, 10), "soft-binned error of 359 examples"), (SB_ECE, (500, 10), ""),
+  (calibrators.temperature_scaling(), (20, 10), ""),
   (calibrators.structured_matrix_scaling(), (359, 10), ""),
   (calibrators.Calibrator(lambda *_: {}, lambda params, logits: logits), (1, 2), "")])
 def test_fits_that_are_known_to_hurt_are_named(calibrator, size, expected):

@@ -21,6 +21,8 @@ def test_a_finished_experiment_only_rebuilds_its_table(tmp_path, monkeypatch):
   excess = [nlls["identity", "40", seed] - nlls["temperature_scaling", "40", seed] for seed in "01"]
   mean, error = experiment.means(rows, "nll")["net", "identity", 40]
   np.testing.assert_allclose([mean, error], [np.mean(excess), np.std(excess, ddof=1) / np.sqrt(2)], rtol=1e-6)
+  alone = experiment.table([row for row in rows if row["seed"] == "0"])  # One seed has no standard error.
+  assert "| identity | " + f"{1000 * excess[0]:+.1f} |" in alone and "nan" not in alone
   lines = path.read_text().splitlines(keepends=True)
   path.write_text("".join(lines[:-1]))  # One run is lost, and only that one runs again.
   experiment.main(command)
