@@ -5,12 +5,11 @@ Run: python -m experiments.calibration_set_size PREDICTIONS.npz … [--workdir=e
 Each file holds `labels` and `logits` or `probs`. For every seed the rows are divided anew: one half tests, and the
 first n rows of the other half fit each calibrator, for n = 100, 500, 2,000, 5,000. `select` is the choice of
 `calibrators.select` among its default candidates. The results are appended to `calibration_set_size.csv`, and what it
-already holds is skipped; a table of means (`.md`) and a figure (`.png`) are written beside it: the NLL above that of
-temperature scaling, with standard errors over seeds.
+already holds is skipped; tables of means (`.md`) and a figure (`.png`) are written beside it: the NLL above that of
+temperature scaling, with standard errors over seeds, and how far `select` is from the best of its candidates.
 """
 
 import argparse
-import csv
 import pathlib
 
 import jax
@@ -21,10 +20,14 @@ from calib_jax import calibrators, metrics
 from calib_jax.evaluation.predictions import load
 from calib_jax.files import write_text
 from calib_jax.training.progress import Progress
+from experiments.selective_risk_training import append, read
 
 SIZES = (100, 500, 2000, 5000)
-METHODS = (*calibrators.selection.CANDIDATES, "select", "vector_scaling", "beta_calibration", "isotonic",
-           "histogram_binning")
+CANDIDATES = calibrators.selection.CANDIDATES
+# The names and options of calibrators, by the method's name; those of the candidates, and None for their selection.
+METHODS = {**{name: (name, {}) for name in CANDIDATES}, "select": None,
+           "TS-SB-ECE": ("temperature_scaling", {"objective": "soft_binned_ece"}),
+           **{name: (name, {}) for name in ("vector_scaling", "beta_calibration", "isotonic", "histogram_binning")}}
 FIELDS = ("predictions", "method", "size", "seed", "nll", "brier", "ece", "accuracy", "chosen")
 
 
@@ -39,41 +42,27 @@ def measured(log_probs, labels) -> dict:
 
 def fitted(method: str, logits, labels, size: int) -> tuple[calibrators.Calibrator, dict, str]:
   """Returns a calibrator, its params of the first ``size`` rows, and the name of the calibrator."""
-  if method == "select":
+  if METHODS[method] is None:
     chosen = calibrators.select(logits[:size], labels[:size])
     return chosen.calibrator, chosen.params, chosen.name
-  calibrator = calibrators.get(method)
+  name, options = METHODS[method]
+  calibrator = calibrators.get(name, **options)
   # Rows that do not count keep the shape, so that every fit is compiled once.
   return calibrator, calibrator.fit(logits, labels, where=np.arange(len(labels)) < size), method
 
 
-def read(path: pathlib.Path) -> list[dict]:
-  """Returns the finished rows."""
-  if not path.exists():
-    return []
-  with path.open(encoding="utf-8", newline="") as file:
-    return list(csv.DictReader(file))
-
-
-def append(path: pathlib.Path, row: dict) -> None:
-  """Appends a row, after a header if the file is new."""
-  new = not path.exists()
-  with path.open("a", encoding="utf-8", newline="") as file:
-    writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-    if new:
-      writer.writeheader()
-    writer.writerow(row)
-
-
 def means(rows: list[dict], key: str) -> dict[tuple[str, str, int], tuple[float, float]]:
-  """Returns ``(mean, standard error)`` over seeds of ``key`` less that of temperature scaling on the same rows."""
+  """Returns ``(mean, standard error)`` over seeds of ``key`` less that of temperature scaling on the same rows.
+
+  The standard error of a single seed is NaN.
+  """
   values = {(r["predictions"], r["method"], int(r["size"]), r["seed"]): float(r[key]) for r in rows}
   groups: dict = {}
   for (name, method, size, seed), value in values.items():
     reference = values.get((name, "temperature_scaling", size, seed))
     if reference is not None:
       groups.setdefault((name, method, size), []).append(value - reference)
-  return {group: (float(np.mean(x)), float(np.std(x, ddof=1) / np.sqrt(len(x))) if len(x) > 1 else 0.0)
+  return {group: (float(np.mean(x)), float(np.std(x, ddof=1) / np.sqrt(len(x))) if len(x) > 1 else np.nan)
           for group, x in groups.items()}
 
 
@@ -81,20 +70,48 @@ def table(rows: list[dict]) -> str:
   """Returns the Markdown table of NLL above temperature scaling's, in thousandths of a nat, best in bold."""
   found, sizes = means(rows, "nll"), sorted({int(row["size"]) for row in rows})
   lines = ["NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard error "
-           "over seeds; the lowest of a column in bold.", ""]
+           "over seeds where there are several; the lowest of a column in bold.", ""]
   for name in dict.fromkeys(row["predictions"] for row in rows):
     lines += [f"| {name} | " + " | ".join(f"n = {size:,}" for size in sizes) + " |", "|---" * (1 + len(sizes)) + "|"]
     methods = dict.fromkeys(row["method"] for row in rows if row["predictions"] == name)
     for method in methods:
       cells = []
       for size in sizes:
-        mean, error = found.get((name, method, size), (np.nan, 0))
+        if (name, method, size) not in found:
+          cells.append("")
+          continue
+        mean, error = found[name, method, size]
         lowest = min(found.get((name, m, size), (np.inf, 0))[0] for m in methods if m != "select")
-        text = f"{1000 * mean:+.1f} ± {1000 * error:.1f}"
+        text = f"{1000 * mean:+.1f}" + ("" if np.isnan(error) else f" ± {1000 * error:.1f}")
         cells.append(f"**{text}**" if mean == lowest else text)
       lines.append(f"| {method} | " + " | ".join(cells) + " |")
     lines.append("")
   return "\n".join(lines)
+
+
+def choices(rows: list[dict]) -> str:
+  """Returns the Markdown table of what ``select`` chose, and of its NLL above that of the best of its candidates."""
+  values = {(r["predictions"], r["method"], int(r["size"]), r["seed"]): float(r["nll"]) for r in rows}
+  lines = ["What `select` chose over the seeds, and its NLL on the test half above that of the candidate that is best "
+           "there, in thousandths of a nat; in brackets that of always taking temperature scaling, and of always "
+           "taking structured matrix scaling.", "", "| predictions | n | chosen | above the best |",
+           "|---|---|---|---|"]
+  groups: dict = {}
+  for row in rows:
+    if row["method"] == "select":
+      groups.setdefault((row["predictions"], int(row["size"])), []).append(row)
+  for (name, size), found in sorted(groups.items(), key=lambda group: group[0][1]):
+    regrets = []
+    for row in found:
+      best = min((values[name, m, size, row["seed"]] for m in CANDIDATES if (name, m, size, row["seed"]) in values),
+                 default=np.nan)
+      regrets.append([values.get((name, m, size, row["seed"]), np.nan) - best
+                      for m in ("select", "temperature_scaling", "structured_matrix_scaling")])
+    own, temperature, matrix = np.round(1000 * np.mean(regrets, axis=0), 1) + 0.0  # No "-0.0".
+    counts = {c: sum(row["chosen"] == c for row in found) for c in CANDIDATES}
+    chosen = ", ".join(f"{c} {count}" for c, count in counts.items() if count)
+    lines.append(f"| {name} | {size:,} | {chosen} | {own:.1f} ({temperature:.1f}, {matrix:.1f}) |")
+  return "\n".join(lines) + "\n"
 
 
 def figure(rows: list[dict], path: pathlib.Path) -> None:
@@ -105,16 +122,18 @@ def figure(rows: list[dict], path: pathlib.Path) -> None:
 
   found, names = means(rows, "nll"), list(dict.fromkeys(row["predictions"] for row in rows))
   shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
-           "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7", "select": "#888888"}
-  columns = min(3, len(names))
+           "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7", "TS-SB-ECE": "#E69F00",
+           "select": "#888888"}
+  columns = min(2, len(names))
   lines = -(-len(names) // columns)
-  fig, axes = plt.subplots(lines, columns, figsize=(3.2 * columns, 2.6 * lines + 0.7), squeeze=False)
+  fig, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 2.6 * lines + 0.7), squeeze=False)
   for axis, name in zip(axes.flat, names, strict=False):
     for method, color in shown.items():
       sizes = sorted(size for n, m, size in found if (n, m) == (name, method))
       mean, error = np.array([found[name, method, size] for size in sizes]).reshape(-1, 2).T
-      axis.errorbar(sizes, mean, error, color=color, lw=1.5, marker="o", ms=3, label=method.replace("_", " "),
-                    ls=(0, (4, 2)) if method == "select" else "-", zorder=3 if method == "select" else 2)
+      axis.errorbar(sizes, mean, np.nan_to_num(error), color=color, lw=1.5, marker="o", ms=3,
+                    label=method.replace("_", " "), ls=(0, (4, 2)) if method == "select" else "-",
+                    zorder=3 if method == "select" else 2)
     axis.axhline(0, color="0.6", lw=0.8)
     axis.set_xscale("log")
     axis.set_yscale("symlog", linthresh=0.01)
@@ -137,13 +156,14 @@ def main(arguments=None) -> None:
   parser.add_argument("predictions", nargs="+", type=pathlib.Path)
   parser.add_argument("--num_seeds", type=int, default=5)
   parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("experiments/results"))
+  parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
   options = parser.parse_args(arguments)
   options.workdir.mkdir(parents=True, exist_ok=True)
   path = options.workdir / "calibration_set_size.csv"
   done = {tuple(row[name] for name in FIELDS[:4]) for row in read(path)}
   for file in options.predictions:
     predictions = load(file)
-    jobs = [(method, size, seed) for method in METHODS for size in SIZES for seed in range(options.num_seeds)
+    jobs = [(method, size, seed) for seed in range(options.num_seeds) for size in SIZES for method in options.methods
             if size <= len(predictions.labels) // 2]
     progress = Progress(file.stem, len(jobs))
     for step, (method, size, seed) in enumerate(jobs, start=1):
@@ -154,11 +174,12 @@ def main(arguments=None) -> None:
       logits, labels = predictions.logits[fit][:max(SIZES)], predictions.labels[fit][:max(SIZES)]
       calibrator, params, chosen = fitted(method, logits, labels, size)
       values = measured(calibrator.apply(params, predictions.logits[test]), predictions.labels[test])
-      append(path, {"predictions": file.stem, "method": method, "size": size, "seed": seed, "chosen": chosen,
-                    **{key: f"{float(value):.6g}" for key, value in values.items()}})
-      progress.update(step, 0, float(values["nll"]))
+      append(path, [{"predictions": file.stem, "method": method, "size": size, "seed": seed,
+                     **{key: f"{float(values[key]):.6g}" for key in FIELDS[4:8]}, "chosen": chosen}])
+      if progress.due(step):
+        progress.update(step, 0, float(values["nll"]))
   rows = read(path)
-  write_text(path.with_suffix(".md"), table(rows))
+  write_text(path.with_suffix(".md"), table(rows) + "\n" + choices(rows))
   figure(rows, path.with_suffix(".png"))
   print(f"{path.with_suffix('.md')} holds the table.")
 

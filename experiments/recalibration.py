@@ -27,7 +27,7 @@ METHODS = {
   "none": ("identity", {}),
   "TS (NLL)": ("temperature_scaling", {}),
   "TS-SB-ECE": ("temperature_scaling", {"objective": "soft_binned_ece"}),
-  "TS-SB-ECE, bins": ("temperature_scaling", {"objective": "soft_binned_ece", "form": "bin"}),
+  "TS-SB-ECE, label form": ("temperature_scaling", {"objective": "soft_binned_ece", "form": "label"}),
   "TS-HB-ECE": ("temperature_scaling", {"objective": "ece"}),
   **{f"FTS {search} ({objective.upper()})": ("focal_temperature_scaling", {"search": search, "objective": objective})
      for objective in ("nll", "ece") for search in ("grid", "line")},

@@ -15,13 +15,13 @@ from calib_jax.calibrators.focal_temperature import focal_calibration, focal_tem
 from calib_jax.calibrators.linear import dirichlet, matrix_scaling, vector_scaling
 from calib_jax.calibrators.meta import meta_calibration
 from calib_jax.calibrators.one_vs_rest import beta_calibration, histogram_binning, isotonic, platt
-from calib_jax.calibrators.selection import Selection, select
+from calib_jax.calibrators.selection import Selection, caution, select
 from calib_jax.calibrators.storage import load, save
 from calib_jax.calibrators.structured import structured_matrix_scaling, structured_vector_scaling
 from calib_jax.calibrators.temperature import temperature_scaling
 
-__all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "class_temperature_scaling",
-           "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling", "focal_calibration",
-           "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic", "load", "matrix_scaling",
-           "meta_calibration", "parameterized_temperature_scaling", "platt", "save", "select",
+__all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "caution",
+           "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling",
+           "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic", "load",
+           "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt", "save", "select",
            "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling", "vector_scaling"]

@@ -14,6 +14,7 @@ from calib_jax.rows import log_one_minus, log_softmax, predicted
 Array = jax.Array
 LEAST = 1e-6  # The smallest calibrated probability, before rows are renormalised.
 MAX_ITERATIONS, TOLERANCE = 50, 1e-6
+NUM_BINS = 15  # Of histogram binning.
 
 
 @register
@@ -63,7 +64,7 @@ def _isotonic_corners(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 @register
-def histogram_binning(num_bins: int = 15, *, binning: str = "equal_mass", top_label: bool = False) -> Calibrator:
+def histogram_binning(num_bins: int = NUM_BINS, *, binning: str = "equal_mass", top_label: bool = False) -> Calibrator:
   """Histogram binning of p_c for every class, floored at 1e-6 and renormalised.
 
   The value of a bin is the share of its examples that are of the class. An empty bin keeps its middle. It may change

@@ -4,17 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, get
-from calib_jax.losses.proper import brier
+from calib_jax.calibrators.one_vs_rest import NUM_BINS
+from calib_jax.losses.proper import brier, cross_entropy
 
 # From the simplest to the most flexible.
 CANDIDATES = ("identity", "temperature_scaling", "ensemble_temperature_scaling", "structured_vector_scaling",
               "structured_matrix_scaling")
 CRITERIA = ("nll", "brier")
+# With so many examples a class or fewer these had a higher NLL than temperature scaling on every network tried.
+TOO_FEW = {"vector_scaling": 50, "beta_calibration": 50, "isotonic": 200}
+SB_ECE_ROWS = 500  # With fewer examples TS-SB-ECE is known to hurt.
 
 
 class Score(NamedTuple):
@@ -78,8 +81,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
 
   >>> rng = np.random.default_rng(0)
   >>> labels = rng.integers(0, 3, 300)
-  >>> logits = jnp.asarray(4 * (np.eye(3)[labels] + rng.normal(size=(300, 3))), jnp.float32)
-  >>> select(logits, jnp.asarray(labels), ["identity", "temperature_scaling"]).name
+  >>> logits = 4 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
+  >>> select(logits, labels, ["identity", "temperature_scaling"]).name
   'temperature_scaling'
   """
   logits, labels = checks.scores_and_labels(logits, labels)
@@ -100,6 +103,35 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   return Selection(name, candidates[name], candidates[name].fit(logits, labels), scores)
 
 
+def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:
+  """Says if a fit is known to hurt; docs/calibrators.md has the measurements.
+
+  Args:
+    calibrator: what is to be fitted, as the functions of this package make it.
+    num_examples: the number of examples to fit to.
+    num_classes: their number of classes.
+  Returns: a sentence, or "" where nothing speaks against the fit.
+
+  >>> caution(get("histogram_binning"), 5000, 10)
+  ''
+  >>> caution(get("histogram_binning"), 5000, 100)[:63]
+  'histogram_binning: a bin of equal mass holds 333 of 5,000 rows,'
+  """
+  name, options = getattr(calibrator, "name", ""), getattr(calibrator, "options", {})
+  num_bins = options.get("num_bins", NUM_BINS)
+  if (name == "histogram_binning" and options.get("binning", "equal_mass") == "equal_mass"
+      and not options.get("top_label") and num_bins < num_classes):
+    return (f"histogram_binning: a bin of equal mass holds {num_examples // num_bins:,} of {num_examples:,} rows, more "
+            f"than a class of {num_classes} has, so that high probabilities are lost; prefer top_label=True.")
+  if name in TOO_FEW and not options.get("top_label") and num_examples <= TOO_FEW[name] * num_classes:
+    return (f"{name}: {num_examples:,} examples of {num_classes:,} classes are few, and it overfits; prefer "
+            "temperature_scaling or structured_vector_scaling.")
+  if name == "temperature_scaling" and options.get("objective") == "soft_binned_ece" and num_examples < SB_ECE_ROWS:
+    return (f"temperature_scaling: the soft-binned error of {num_examples:,} examples is too noisy to tune by, so that "
+            'the NLL may rise; prefer objective="nll".')
+  return ""
+
+
 def _folds(labels: np.ndarray, folds: int) -> np.ndarray:
   """The fold of every example ``[N]``: the examples of a class, in random order, are dealt out in turn."""
   order = np.random.default_rng(0).permutation(len(labels))
@@ -112,10 +144,15 @@ def _folds(labels: np.ndarray, folds: int) -> np.ndarray:
 def _out_of_fold(calibrator: Calibrator, logits: jax.Array, labels: jax.Array, fold: np.ndarray,
                  criterion: str) -> np.ndarray:
   """The score of every example ``[N]``, by a calibrator that was fitted without the example's fold."""
+  score = cross_entropy if criterion == "nll" else brier
+
+  @jax.jit
+  def scores(params, logits, labels):
+    return score(calibrator.apply(params, logits), labels)
+
   values = np.empty(len(fold))
   for held_out in range(fold.max() + 1):
-    params, rows = calibrator.fit(logits, labels, where=fold != held_out), fold == held_out
-    log_probs = calibrator.apply(params, logits[rows])
-    values[rows] = (-jnp.take_along_axis(log_probs, labels[rows, None], axis=-1)[:, 0] if criterion == "nll"
-                    else brier(log_probs, labels[rows]))
+    # All rows are scored, and those of the fold are kept: one shape for all folds, and so one compilation.
+    params = calibrator.fit(logits, labels, where=fold != held_out)
+    values[fold == held_out] = np.asarray(scores(params, logits, labels))[fold == held_out]
   return values

@@ -30,7 +30,7 @@ def hard_binned_ece(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | 
 
 OBJECTIVES: dict[str, Callable[..., Array] | None] = {
   "nll": None,
-  "soft_binned_ece": losses.soft_binned_ece,
+  "soft_binned_ece": functools.partial(losses.soft_binned_ece, form="bin"),
   "ece": hard_binned_ece,
 }
 
@@ -48,12 +48,12 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
   log-spaced temperatures within a factor of 10 of the NLL's, then between the neighbours of the best, four times in all
   (T to about 1e-4 relative).
 
-  The paper does not print which form of the soft-binned error tunes T. The loss's default, ``form="label"`` (Eq. 12),
-  also counts the spread of confidences within a bin, and so prefers overconfident temperatures for very accurate
-  classifiers; ``form="bin"`` (Eq. 11) vanishes for calibrated ones.
+  The paper does not print which form of the soft-binned error tunes T. Here it is ``form="bin"`` (Eq. 11), which
+  vanishes for calibrated classifiers. The loss's own default, ``form="label"`` (Eq. 12), also counts the spread of
+  confidences within a bin, and so prefers overconfident temperatures for very accurate classifiers.
 
   Args:
-    objective: ``"nll"``; ``"soft_binned_ece"`` (TS-SB-ECE), ``losses.soft_binned_ece``; ``"ece"`` (TS-HB-ECE), the
+    objective: ``"nll"``; ``"soft_binned_ece"`` (TS-SB-ECE), that loss in its form "bin"; ``"ece"`` (TS-HB-ECE), the
       hard-binned error of the top label in 15 equal-mass bins, norm 1; or a function ``(logits, labels, *, where)``
       that returns a scalar.
     num_bins: number of bins of ``"soft_binned_ece"`` or ``"ece"``; None for the objective's default, here and below.

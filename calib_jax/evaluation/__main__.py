@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace) -> None:
   if fit and not options.test:
     note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
     out_of_fold = folds.out_of_fold(fit, labelled, options.folds)
-  fitted = evaluation.fit([fit], labelled) if fit else {}
+  fitted = evaluation.fit([fit], labelled, note if options.json == "-" else print) if fit else {}
   models = {NAMELESS: evaluation.Model({name: [part] for name, part in sets.items()}, fitted, out_of_fold)}
   for path in options.compare:
     models[_fresh(path, models)] = _compared(path, next(iter(sets)), labelled, note)
@@ -167,7 +167,7 @@ def _compared(path: str, test_set: str, labelled: dict[str, calibrators.Calibrat
                       for split in ("validation", "test"))
   if not test or len(validation) != len(test):
     raise UserError(f"{folder} must hold predictions of the validation and the test split, one file a seed.")
-  return evaluation.Model({test_set: test}, evaluation.fit(validation, labelled))
+  return evaluation.Model({test_set: test}, evaluation.fit(validation, labelled, note))
 
 
 def _streamed(options: argparse.Namespace, note: Callable[[str], None]) -> None:

@@ -18,14 +18,23 @@ UNCALIBRATED = "none"
 Fitted = dict[str, tuple[calibrators.Calibrator, list]]
 
 
-def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator]) -> Fitted:
+def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator],
+        say: Callable[[str], None] = print) -> Fitted:
   """Fits each calibrator to each seed's predictions, and reports fits that stopped before their optimum.
 
   Args:
     validation: the predictions to fit to, one element a seed.
     labelled: the calibrators by label.
+    say: is called with a sentence for each calibrator that is known to hurt on so few examples.
   Returns: the calibrators by label, each with its fitted params of every seed.
   """
+  for label, calibrator in labelled.items():
+    if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
+      say(f"caution: {label}: {sentence}")
+  return _fit(validation, labelled)
+
+
+def _fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator]) -> Fitted:
   fitted = {}
   for label, calibrator in labelled.items():
     params = [calibrator.fit(part.logits, part.labels) for part in validation]
@@ -77,7 +86,7 @@ def calibrate(validation: Sequence[Predictions], test: Sequence[Predictions],
   if validation[0].logits.shape[1] != test[0].logits.shape[1]:
     raise UserError(f"predictions to fit on have {validation[0].logits.shape[1]} classes, those to test on "
                     f"{test[0].logits.shape[1]}.")
-  return apply(fit(validation, labelled), test)
+  return apply(_fit(validation, labelled), test)
 
 
 def evaluate(calibrated: Mapping[str, Sequence[Predictions]], *, num_bins: int = 15,

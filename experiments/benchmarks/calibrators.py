@@ -1,116 +1,135 @@
-"""Time and memory of calibrators, as ratios to one log-softmax of the same logits in the same run.
+"""Seconds, passes and held-out NLL of calibrators, beside the same ones of probmetrics, netcal and PyTorch.
 
-Run: python -m experiments.benchmarks.calibrators
+Run: python -m experiments.benchmarks.calibrators PREDICTIONS.npz … --synthetic 50000x1000
 
-Compilation is left out (it is printed apart); the fit, from logits on the device to params, is all inside. Beside
-them, where installed, torch's L-BFGS temperature scaling as most often copied (step 0.01, 50 iterations) and netcal's.
+Of each file (`labels` and `logits` or `probs`) one half fits and the other half tests; `--synthetic NxK` makes N logits
+of K classes to fit, and 10,000 to test, whose labels are drawn at a temperature of 1.70. The fit alone is timed: the
+least of three calls, with compilation apart, or the only call of a fit that takes more than a minute. Beside the
+seconds stand processor seconds, those of all threads, which other work on the machine hardly changes; ratios and passes
+are of these. A pass is one log-softmax, by JAX, of the logits that are fitted to. Packages that are not installed are
+left out.
 """
 
+import argparse
+import pathlib
 import time
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators
-from calib_jax.calibrators import focal_temperature
+from calib_jax.evaluation.predictions import load
+from experiments.benchmarks.calibrator_peers import PEERS, prepared, versions
 
 TRUE_TEMPERATURE = 1.70
+TEST_SIZE = 10_000
+LONG = 60.0  # Processor seconds from which on a call is not repeated.
+REPEATS = 10  # Passes that are timed together.
 
 
-def logits_and_labels(n: int, k: int):
+class Task(NamedTuple):
+  """Logits and labels to fit and to test, and the processor seconds of a pass over the logits to fit."""
+
+  name: str
+  fit: tuple[np.ndarray, np.ndarray]
+  test: tuple[np.ndarray, np.ndarray]
+  floor: float
+
+
+def synthetic(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
   """Random logits, and labels drawn at the true temperature."""
   logits = 3 * jax.random.normal(jax.random.key(0), (n, k))
-  return logits, jax.random.categorical(jax.random.key(1), logits / TRUE_TEMPERATURE)
+  return np.asarray(logits), np.asarray(jax.random.categorical(jax.random.key(1), logits / TRUE_TEMPERATURE))
 
 
-def seconds(function, repeats: int = 3) -> tuple[float, float]:
-  """The shortest duration of several calls, and what the first took beyond it."""
-  found = []
-  for _ in range(repeats + 1):
-    start = time.perf_counter()
-    jax.block_until_ready(function())
-    found.append(time.perf_counter() - start)
-  return min(found[1:]), found[0] - min(found[1:])
+def task(name: str, logits: np.ndarray, labels: np.ndarray, num_fit: int) -> Task:
+  """Divides examples, which must be in random order, and measures a pass."""
+  z = jnp.asarray(logits[:num_fit])
+  log_softmax = jax.jit(jax.nn.log_softmax)
+  _, floor, _ = seconds(lambda: jax.block_until_ready([log_softmax(z) for _ in range(REPEATS)]))
+  return Task(f"{name} [{num_fit:,} x {logits.shape[1]:,}]", (logits[:num_fit], labels[:num_fit]),
+              (logits[num_fit:], labels[num_fit:]), floor / REPEATS)
 
 
-def row(name: str, function, floor: float, note) -> None:
-  """Prints one line of the table; ``note`` of the params."""
-  duration, compiling = seconds(function)
-  cells = name, f"{duration:.3f}", f"{duration / floor:.1f}", f"{max(compiling, 0):.1f}", note(function())
+def seconds(function, calls: int = 3) -> tuple[float, float, object]:
+  """Returns the least seconds and processor seconds of several calls, or of one long call, and the last result."""
+  wall, processor = [], []
+  while len(wall) < calls and sum(processor) < LONG:
+    start, used = time.perf_counter(), time.process_time()
+    result = function()
+    wall.append(time.perf_counter() - start)
+    processor.append(time.process_time() - used)
+  return min(wall), min(processor), result
+
+
+def nll(probs: np.ndarray, labels: np.ndarray) -> float:
+  """The mean NLL in nats; probabilities below the smallest float32 count as that."""
+  p = np.asarray(probs, np.float64)[np.arange(len(labels)), labels]
+  return float(-np.mean(np.log(np.maximum(p, np.finfo(np.float32).tiny))))
+
+
+def compare(name: str, given: Task, packages: dict[str, str]) -> None:
+  """Prints the lines of one calibrator: ours, and those of the peers that are installed."""
+  calibrator = calibrators.get(name)
+  z, y = (jnp.asarray(part) for part in given.fit)
+
+  def fit():
+    return jax.block_until_ready(calibrator.fit(z, y))
+
+  first = wall, ours, params = seconds(fit, 1)
+  if first[1] < LONG:
+    wall, ours, params = seconds(fit)
+  loss = nll(np.exp(calibrator.apply(params, given.test[0])), given.test[1])
+  ended = "" if params.get("converged", True) else ", not converged"
+  _line(given, name, "calib_jax", (wall, ours), 1, loss, f"compiling {first[1] - ours:.1f}{ended}")
+  for package, peer in PEERS.get(name, {}).items():
+    if package not in packages:
+      continue
+    inputs, test = prepared(package, given.fit[0]), prepared(package, given.test[0])
+    try:
+      wall, theirs, apply = seconds(lambda peer=peer, inputs=inputs: peer(inputs, given.fit[1]))
+      other = nll(apply(test), given.test[1])
+    except (ImportError, ValueError, RuntimeError, MemoryError) as error:
+      print(f"| {given.name} | {name} | {package} | failed: {type(error).__name__} | | | | | |", flush=True)
+      continue
+    _line(given, name, package, (wall, theirs), theirs / ours, other, f"NLL {other - loss:+.4f}")
+
+
+def _line(given: Task, name: str, package: str, durations: tuple[float, float], ratio: float, loss: float,
+          note: str) -> None:
+  wall, processor = durations
+  cells = (given.name, name, package, f"{wall:.3g}", f"{processor:.3g}", f"{ratio:.1f}",
+           f"{processor / given.floor:,.0f}", f"{loss:.4f}", note)
   print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def main() -> None:
-  """Prints the tables."""
-  device = jax.devices()[0]
-  print(f"{device.device_kind}, {len(jax.devices())} device(s), JAX {jax.__version__}")
-  log_softmax = jax.jit(jax.nn.log_softmax)
-  for n, k, names in ((50_000, 1000, ("temperature_scaling", "vector_scaling", "class_temperature_scaling",
-                                      "ensemble_temperature_scaling")),
-                      (5000, 100, ("temperature_scaling", "vector_scaling", "class_temperature_scaling",
-                                   "ensemble_temperature_scaling", "parameterized_temperature_scaling",
-                                   "matrix_scaling", "dirichlet", "platt", "isotonic", "histogram_binning",
-                                   "classwise_loss_scaling"))):
-    logits, labels = logits_and_labels(n, k)
-    floor, _ = seconds(lambda z=logits: log_softmax(z), 9)
-    print(f"\n[{n:,} x {k:,}], log-softmax {floor * 1e3:.1f} ms\n\n| fit | seconds | passes | compiling | ended |")
-    print("|---|---|---|---|---|")
-    for name in names:
-      calibrator = calibrators.get(name)
-      row(name, lambda c=calibrator, z=logits, y=labels: c.fit(z, y), floor, _ended)
-    if k == 1000:
-      _peers(np.asarray(logits), np.asarray(labels), floor)
-      continue
-    durations = {}
-    for search in ("grid", "line"):
-      calibrator = calibrators.focal_temperature_scaling(search=search)
-      row(f"focal temperature, {search}", lambda c=calibrator, z=logits, y=labels: c.fit(z, y), floor,
-          lambda p: f"ECE {100 * float(p['value']):.2f}%, {int(p['iterations'])} evaluations")
-      durations[search] = seconds(lambda c=calibrator, z=logits, y=labels: c.fit(z, y))[0]
-    compiled = jax.jit(focal_temperature._grid, static_argnums=0).lower(
-      "ece", logits, labels, jnp.ones(n, bool), jnp.float32(1)).compile()
-    print(f"\nThe line is {durations['grid'] / durations['line']:.0f} times cheaper than the grid, which needs "
-          f"{compiled.memory_analysis().temp_size_in_bytes / 1e6:.0f} MB beside the logits.")
-
-
-def _ended(params) -> str:
-  if "converged" not in params:
-    return ""
-  said = f"{'converged' if params['converged'] else 'not converged'}, {int(params['iterations'])} iterations"
-  return said + (f", T = {float(params['temperature']):.3f}" if "temperature" in params else "")
-
-
-def _peers(logits: np.ndarray, labels: np.ndarray, floor: float) -> None:
-  try:
-    import torch
-  except ImportError:
-    return
-  z, y = torch.from_numpy(logits.copy()), torch.from_numpy(labels.astype(np.int64))
-  temperature = torch.nn.Parameter(torch.full((1,), 1.5))
-  optimizer = torch.optim.LBFGS([temperature], lr=0.01, max_iter=50)
-
-  def closure():
-    optimizer.zero_grad()
-    loss = torch.nn.functional.cross_entropy(z / temperature, y)
-    loss.backward()
-    return loss
-
-  start = time.perf_counter()
-  optimizer.step(closure)
-  duration = time.perf_counter() - start
-  name, found = f"torch {torch.__version__} L-BFGS", temperature.item()
-  print(f"| {name} | {duration:.3f} | {duration / floor:.1f} | | T = {found:.3f} |")
-  try:
-    from netcal.scaling import TemperatureScaling
-  except ImportError:
-    return
-  probs = np.asarray(jax.nn.softmax(logits))
-  start = time.perf_counter()
-  peer = TemperatureScaling()
-  peer.fit(probs, labels)
-  duration = time.perf_counter() - start
-  print(f"| netcal | {duration:.3f} | {duration / floor:.1f} | | 1/T = {float(np.ravel(peer.temperature)[0]):.3f} |")
+def main(arguments=None) -> None:
+  """Prints the table."""
+  parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks.calibrators",
+                                   description=__doc__.splitlines()[0])
+  parser.add_argument("predictions", nargs="*", type=pathlib.Path)
+  parser.add_argument("--synthetic", nargs="+", default=[], metavar="NxK", help="such as 50000x1000")
+  parser.add_argument("--calibrators", nargs="+", choices=list(calibrators.CALIBRATORS), default=list(PEERS),
+                      metavar="NAME", help="by default those that other packages have too")
+  options = parser.parse_args(arguments)
+  packages = versions()
+  print(f"{jax.devices()[0].device_kind}, {len(jax.devices())} device(s), JAX {jax.__version__}, "
+        + ", ".join(f"{name} {version}" for name, version in packages.items()) + "\n")
+  print("| data | calibrator | by | seconds | processor seconds | times ours | passes | NLL | note |",
+        "|---" * 9 + "|", sep="\n")
+  tasks = [(path.stem, path) for path in options.predictions] + [(size, size) for size in options.synthetic]
+  for name, source in tasks:
+    if isinstance(source, str):
+      n, k = map(int, source.split("x"))
+      given = task("synthetic", *synthetic(n + TEST_SIZE, k), n)
+    else:
+      logits, labels = load(source)[:2]
+      order = np.random.default_rng(0).permutation(len(labels))
+      given = task(name, logits[order], labels[order], len(labels) // 2)
+    for chosen in options.calibrators:
+      compare(chosen, given, packages)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from calib_jax import calibrators
+from calib_jax import calibrators, evaluation
 from tests.calibrators.data import synthetic
 
 NAMES = ["identity", "temperature_scaling", "vector_scaling"]
@@ -61,3 +61,33 @@ def test_every_class_is_in_every_fold_also_where_rows_are_sorted_by_class():
 def test_mistakes_are_named(options, match):
   with pytest.raises(ValueError, match=match):
     calibrators.select(*synthetic(40, 3), **options)
+
+
+SB_ECE = calibrators.temperature_scaling("soft_binned_ece")
+
+
+@pytest.mark.parametrize(("calibrator", "size", "expected"), [
+  (calibrators.histogram_binning(), (5000, 16), "a bin of equal mass holds 333 of 5,000 rows"),
+  (calibrators.histogram_binning(), (5000, 15), ""), (calibrators.histogram_binning(16), (5000, 16), ""),
+  (calibrators.histogram_binning(binning="equal_width"), (5000, 100), ""),
+  (calibrators.histogram_binning(top_label=True), (5000, 100), ""),
+  (calibrators.vector_scaling(), (359, 10), "vector_scaling: 359 examples of 10 classes are few"),
+  (calibrators.vector_scaling(), (501, 10), ""), (calibrators.isotonic(), (2000, 10), "isotonic: 2,000 examples of 10"),
+  (calibrators.isotonic(top_label=True), (2000, 10), ""), (calibrators.beta_calibration(), (501, 10), ""),
+  (SB_ECE, (359, 10), "soft-binned error of 359 examples"), (SB_ECE, (500, 10), ""),
+  (calibrators.temperature_scaling(), (20, 10), ""),
+  (calibrators.structured_matrix_scaling(), (359, 10), ""),
+  (calibrators.Calibrator(lambda *_: {}, lambda params, logits: logits), (1, 2), "")])
+def test_fits_that_are_known_to_hurt_are_named(calibrator, size, expected):
+  found = calibrators.caution(calibrator, *size)
+  assert expected in found and bool(found) == bool(expected)
+
+
+def test_evaluations_say_it_once_before_they_fit(capsys):
+  part = evaluation.Predictions(*synthetic(60, 20))
+  labelled = {"HB": calibrators.histogram_binning(), "none": calibrators.identity()}
+  evaluation.fit([part, part], labelled)
+  said = capsys.readouterr().out
+  assert said.count("\n") == 1 and said.startswith("caution: HB: histogram_binning: a bin of equal mass")
+  evaluation.calibrate([part], [part], labelled)  # What cross-validation calls for every fold says nothing more.
+  assert not capsys.readouterr().out

@@ -57,9 +57,8 @@ def test_fits_find_the_temperature_of_the_data():
 
 AVUC = functools.partial(losses.soft_avuc, threshold=0.3)
 OBJECTIVES = {
-  "label": ("soft_binned_ece", {}, losses.soft_binned_ece),
-  "bin": ("soft_binned_ece", {"form": "bin", "num_bins": 10},
-          functools.partial(losses.soft_binned_ece, form="bin", num_bins=10)),
+  "label": ("soft_binned_ece", {"form": "label"}, losses.soft_binned_ece),
+  "bin": ("soft_binned_ece", {"num_bins": 10}, functools.partial(losses.soft_binned_ece, form="bin", num_bins=10)),
   "hard": ("ece", {}, lambda z, y: metrics.adaptive_calibration_error(jax.nn.softmax(z), y)),
   "hard, equal width": ("ece", {"binning": "equal_width", "norm": 2, "num_bins": 10},
                         lambda z, y: metrics.expected_calibration_error(jax.nn.softmax(z), y, norm=2, num_bins=10)),
