@@ -22,9 +22,9 @@ test-all: test test-slow
 lint: .venv/ready
 	$(BIN)/ruff check .
 
-# The site, in docs/_build. Sphinx and what it needs have an environment of their own; the build needs no network.
+# The site, in docs/_build/html. Sphinx and what it needs have an environment of their own; the build needs no network.
 docs: .venv-docs/ready
-	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going docs docs/_build
+	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going docs docs/_build/html
 
 .venv/ready: requirements.txt
 .venv-docs/ready: requirements.txt docs/requirements.txt

@@ -6,8 +6,9 @@ import re
 import sys
 
 from docutils import nodes
-from docutils.utils.math import latex2mathml
+from docutils.utils.math import MathError, latex2mathml
 from docutils.utils.math.mathml_elements import math as mathml
+from sphinx.util import logging
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -44,14 +45,20 @@ def _show_math(writer, node) -> None:
   """Writes a formula as MathML, which browsers draw without a script and without a network."""
   is_block = isinstance(node, nodes.math_block)
   formula = mathml(display="block") if is_block else mathml()
-  latex2mathml.parse_latex_math(formula, node.astext())
+  # docutils knows the large brackets of LaTeX only by the names that also say their side.
+  text = re.sub(r"\\([bB]ig)(?=[^a-z])", r"\\\1l", node.astext())
+  try:
+    latex2mathml.parse_latex_math(formula, text)
+  except MathError as error:
+    logging.getLogger(__name__).warning("a formula cannot be shown: %s", error, location=node)
   writer.body.append("".join(formula.toxml()))
   raise nodes.SkipNode
 
 
 def _link_files(app, docname: str, source: list[str]) -> None:
   """Makes links to files outside docs/ into downloads."""
-  source[0] = re.sub(r"\[([^\]]+)\]\((\.\./(?!docs)[^)#]+)\)", r"{download}`\1 <\2>`", source[0])
+  up = r"\.\./" * (docname.count("/") + 1)
+  source[0] = re.sub(rf"\[([^\]]+)\]\(({up}[^)#]+)\)", r"{download}`\1 <\2>`", source[0])
 
 
 def setup(app) -> None:

@@ -52,7 +52,7 @@ def _module(module: types.ModuleType) -> Iterator[str]:
 
 
 def _entry(value: object, name: str, place: str) -> Iterator[str]:
-  """Yields the directive of a function, a class with its methods, or a constant."""
+  """Yields the directive of a function, a class with its methods, or a constant or type alias."""
   if inspect.isclass(value):
     yield from (f".. py:class:: {name}{_signature(value)}", "")
     yield from _indented(_body(value, place))
@@ -66,7 +66,7 @@ def _entry(value: object, name: str, place: str) -> Iterator[str]:
           f"py:{kind}:: {method_name}{_signature(function, skip_first=kind != 'staticmethod')}")
         yield from ("", f"   .. {heading}", "")
         yield from _indented(_indented(_body(function, f"{place}.{method_name}")))
-  elif callable(value):
+  elif callable(value) and not isinstance(value, types.GenericAlias):
     yield from (f".. py:function:: {name}{_signature(value)}", "")
     yield from _indented(_body(value, place))
   else:

@@ -12,7 +12,8 @@ from ml_collections import ConfigDict
 import pytest
 
 import calib_jax
-from calib_jax import calibrators, losses
+from calib_jax import calibrators, evaluation, losses, run
+from calib_jax import config as run_config
 from calib_jax.evaluation import __main__ as command
 from configs import common
 
@@ -95,6 +96,20 @@ def test_files_it_names_exist(page):
   named = [ROOT / name for name in re.findall(r"configs/\w+\.py", PAGES[page])]
   for path in (*links, *named, *(ROOT / (m.replace(".", "/") + ".py") for m in modules)):
     assert path.is_file(), path
+
+
+def test_the_table_of_the_demo_is_one_that_a_run_writes_now():
+  text = PAGES["README.md"].partition("<!-- The table of `make demo`. -->\n\n")[2].partition("\n<!-- Its end. -->")[0]
+  rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+  del rows[1]
+  assert evaluation.markdown(rows) == text and len(rows) <= 6
+  headings = [heading for key, metric in evaluation.METRICS.items() if metric.is_main
+              for heading in (metric.heading, *(["noise floor %", "p"] if key == "ece" else []))]
+  assert rows[0] == ["trained with", "calibrated by", *headings]
+  config = run_config.load("configs/fashion_mnist_small_savuc.py", [])
+  assert [row[:2] for row in rows[1:]] == [
+    [method, label] for method in ("cross_entropy", run.method_name(config))
+    for label in ("none", *config.evaluation.calibrators)]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -12,6 +12,7 @@ from calib_jax.errors import UserError, short
 from calib_jax.evaluation import reading
 from calib_jax.files import write_npz
 
+# How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
 FLOATS = (np.float16, np.float32, np.float64)
 
