@@ -1,12 +1,12 @@
-# Set-up and the two commands of the README. Needs git, make, Python >= 3.11 and its venv.
+# Set-up, the two commands of the README, and the site. Needs git, make, Python >= 3.11 and its venv.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-all lint clean
+.PHONY: demo test test-slow test-all lint docs clean
 
 demo: .venv/ready
-	$(BIN)/python main.py --config=configs/digits_savuc.py --workdir=runs/digits_savuc
+	$(BIN)/python main.py --config=configs/fashion_mnist_small_savuc.py --workdir=runs/fashion_mnist_small_savuc
 
 test: .venv/ready lint
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
@@ -22,11 +22,17 @@ test-all: test test-slow
 lint: .venv/ready
 	$(BIN)/ruff check .
 
+# The site, in docs/_build/html. Sphinx and what it needs have an environment of their own; the build needs no network.
+docs: .venv-docs/ready
+	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going docs docs/_build/html
+
 .venv/ready: requirements.txt
+.venv-docs/ready: requirements.txt docs/requirements.txt
+.venv/ready .venv-docs/ready:
 	@test -n "$(PYTHON)" || { echo "calib_jax needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(addprefix -r ,$^)
 	touch $@
 
 clean:
-	rm -rf .venv runs .pytest_cache .ruff_cache
+	rm -rf .venv .venv-docs runs docs/_build docs/api .pytest_cache .ruff_cache

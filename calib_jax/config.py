@@ -49,6 +49,7 @@ def _loss_options(name: str) -> dict[str, object]:
 
 
 CALIBRATORS = "evaluation.calibrators"
+# The sections of a config that name a function or class, and what each may name.
 SECTIONS = {
   "data": Family(data.SOURCES, data.source_options,
                  {"dir": "~/tensorflow_datasets", "path": "", "validation_fraction": 0.1, "held_out_fraction": 0.1,

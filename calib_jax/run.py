@@ -107,7 +107,7 @@ def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Se
       for seed, by_split in zip(group.seeds, predictions, strict=True):
         for split, arrays in by_split.items() if processes.is_first() else ():
           if not (path := prediction_file(folder, split, seed)).exists():
-            evaluation.save(path, **arrays)
+            evaluation.save(path, classes=splits[0].classes, **arrays)
 
 
 def write_shapes(config: ConfigDict, folder: pathlib.Path, damaged: Sequence[str]) -> None:

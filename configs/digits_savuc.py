@@ -3,7 +3,7 @@
 Run: python main.py --config=configs/digits_savuc.py --workdir=runs/digits_savuc
 
 About a minute on two CPU cores. The focal exponent, threshold, temperature and weight were chosen on validation splits
-by `python -m experiments.tune_digits`; the README shows the table to expect.
+by `python -m experiments.tune_digits`.
 """
 
 from configs import common

@@ -15,7 +15,8 @@ from configs import common, recipes, variants
 
 CONFIGS = sorted(path for path in pathlib.Path("configs").glob("*.py")
                  if path.stem not in ("__init__", "common", "recipes", "variants", "npz"))  # test_own_code has npz.
-SHAPES = {"digits": ((8, 8, 1), 10), "cifar10": ((32, 32, 3), 10), "cifar100": ((32, 32, 3), 100),
+SHAPES = {"digits": ((8, 8, 1), 10), "fashion_mnist_small": ((28, 28, 1), 10),
+          "cifar10": ((32, 32, 3), 10), "cifar100": ((32, 32, 3), 100),
           "tiny_imagenet": ((64, 64, 3), 200), "imagenet2012": ((224, 224, 3), 1000)}
 
 
@@ -29,7 +30,7 @@ def test_the_config_is_sound_and_its_model_fits_its_data(path):
   run_config.check(config, num_devices=1)
   run_config.check(config, num_devices=8)
   assert config.data.name in data.SOURCES and path.stem.startswith(config.data.name)
-  assert path.stem in ("digits_savuc", "cifar100_savuc") or path.stem.endswith(
+  assert path.stem in ("digits_savuc", "fashion_mnist_small_savuc", "cifar100_savuc") or path.stem.endswith(
     config.model.name.removesuffix("_bottleneck"))
   shape, num_classes = SHAPES[config.data.name.removesuffix("_lt")]
   model = models.get(num_classes=num_classes, **config.model)

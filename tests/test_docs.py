@@ -1,19 +1,27 @@
 """The Python of the README and of docs/ is run as it stands; commands and files that they name are there."""
 
 import contextlib
+import importlib.util
 import io
 import pathlib
 import re
+import types
 
+import matplotlib
 from ml_collections import ConfigDict
 import pytest
 
+import calib_jax
+from calib_jax import calibrators, evaluation, losses, run
+from calib_jax import config as run_config
 from calib_jax.evaluation import __main__ as command
 from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-         for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+         for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
+                      *sorted((ROOT / "docs/gallery").glob("*.md")))}
+GALLERY = [page for page in PAGES if page.startswith("docs/gallery/") and "{code-cell}" in PAGES[page]]
 SNIPPETS = [pytest.param(page, code, id=f"{page}-{i}") for page, text in PAGES.items()
             for i, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL))]
 
@@ -22,6 +30,58 @@ SNIPPETS = [pytest.param(page, code, id=f"{page}-{i}") for page, text in PAGES.i
 def test_snippets_run(page, code, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)  # For what they save.
   exec(compile(code, page, "exec"), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", GALLERY)
+def test_notebooks_run(page, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setenv("XLA_FLAGS", "")  # One of them adds to it; what it asks for, the tests have anyway.
+  cells = re.findall(r"```\{code-cell\}\n(.*?)```", PAGES[page], re.DOTALL)
+  module = types.ModuleType("__main__")
+  with matplotlib.rc_context({"backend": "agg"}):
+    exec(compile("\n".join(cells), page, "exec"), vars(module))
+
+
+def test_there_are_eight_notebooks_and_the_gallery_lists_them():
+  index = PAGES["docs/gallery/index.md"]
+  names = [pathlib.PurePath(page).name for page in GALLERY]
+  assert len(names) == 8 and set(names) == set(re.findall(r"\((\w+\.md)\)", index))
+  assert {name.removesuffix(".md") for name in names} == set(re.findall(r"^(\w+)$", index, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("README.md", "docs/index.md")])
+def test_each_guide_opens_with_the_question_that_it_answers(page):
+  opening = re.sub(r"^---\n.*?\n---\n", "", PAGES[page], flags=re.DOTALL).strip().split("\n\n")[:2]
+  assert opening[0].startswith("# ") and any("?" in part for part in opening), opening
+
+
+def _reference():
+  spec = importlib.util.spec_from_file_location("reference", ROOT / "docs/reference.py")
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def test_every_public_name_is_documented_and_has_a_place_on_the_site():
+  pages = _reference().pages()  # Raises an error that names what has no docstring.
+  index = PAGES["docs/index.md"]
+  listed = set(re.findall(r"^[\w/]+$", index, re.MULTILINE))
+  assert {f"api/{name}" for name in calib_jax.__all__} <= listed and set(pages) == set(calib_jax.__all__)
+  guides = {page[len("docs/"):-len(".md")] for page in PAGES if re.fullmatch(r"docs/\w+\.md", page)} - {"index"}
+  assert guides | {"gallery/index"} == {name for name in listed if not name.startswith("api/")}
+  assert ".. py:function:: focal(logits, labels, *, gamma=2.0, stop_gradient=False)" in pages["losses"]
+  assert ":param gamma: exponent, at least 0; 0 gives cross entropy." in pages["losses"].replace("\n   ", "\n")
+
+
+def test_the_reference_refuses_a_public_name_without_a_docstring(monkeypatch):
+  def mute():
+    pass
+
+  mute.__module__ = "calib_jax.focal_map"
+  monkeypatch.setattr(calib_jax.focal_map, "mute", mute, raising=False)
+  with pytest.raises(ValueError, match=r"calib_jax\.focal_map\.mute is public and has no docstring"):
+    _reference().pages()
 
 
 def test_the_commands_of_the_first_screen_are_targets():
@@ -36,6 +96,20 @@ def test_files_it_names_exist(page):
   named = [ROOT / name for name in re.findall(r"configs/\w+\.py", PAGES[page])]
   for path in (*links, *named, *(ROOT / (m.replace(".", "/") + ".py") for m in modules)):
     assert path.is_file(), path
+
+
+def test_the_table_of_the_demo_is_one_that_a_run_writes_now():
+  text = PAGES["README.md"].partition("<!-- The table of `make demo`. -->\n\n")[2].partition("\n<!-- Its end. -->")[0]
+  rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+  del rows[1]
+  assert evaluation.markdown(rows) == text and len(rows) <= 6
+  headings = [heading for key, metric in evaluation.METRICS.items() if metric.is_main
+              for heading in (metric.heading, *(["noise floor %", "p"] if key == "ece" else []))]
+  assert rows[0] == ["trained with", "calibrated by", *headings]
+  config = run_config.load("configs/fashion_mnist_small_savuc.py", [])
+  assert [row[:2] for row in rows[1:]] == [
+    [method, label] for method in ("cross_entropy", run.method_name(config))
+    for label in ("none", *config.evaluation.calibrators)]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -53,6 +127,24 @@ def test_every_paper_that_is_cited_is_in_the_references_with_its_link():
     for author, year in cited.findall(re.sub(r"\s+", " ", text)):
       if " et al." in author or " & " in author:
         assert f"{author} {year}" in listed, f"{place} cites {author} {year}, which docs/references.md does not list"
+
+
+def test_the_bibliography_is_the_table_of_papers():
+  listed = {(re.sub(r" et al\.| & .*", "", name), year[:4], title, url) for name, year, title, url in re.findall(
+    r"^\| ([^|\n]*?) (\d{4}[ab]?) \| \[?(.*?)\]?(?:, in [^\n]*)?(?: \(\[MIT Press\])?\((https://[^)]+)\)",
+    PAGES["docs/references.md"], re.MULTILINE)}
+  text = (ROOT / "docs/references.bib").read_text(encoding="utf-8")
+  entries = {(re.sub(" and .*", "", author), year, title, url) for author, title, year, url in re.findall(
+    r"author = \{(.*?)\},\s+title = \{\{(.*?)\}\},\s+year = \{(\d+)\},\s+url = \{(.*?)\}", text)}
+  assert len(entries) == text.count("@misc{") == len(set(re.findall(r"@misc\{(\w+),", text))) and entries == listed
+
+
+def test_every_loss_and_calibrator_has_its_paper_with_a_link():
+  methods = PAGES["docs/references.md"].partition("## Papers")[0]
+  named = {name for line in methods.splitlines() if "](https://" in line for name in re.findall(r"`([\w.]+)`", line)}
+  known = {f"losses.{name}" for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH)} | {
+    f"calibrators.{name}" for name in calibrators.CALIBRATORS} - {"calibrators.identity"}
+  assert known <= named
 
 
 def test_every_field_of_a_run_is_explained():

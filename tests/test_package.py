@@ -52,7 +52,8 @@ def test_the_wheel_holds_every_module_and_config_and_nothing_else(installed):
     f"calib_jax/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
   names = zipfile.ZipFile(wheel).namelist()
   assert {name for name in names if name.endswith(".py")} == expected
-  assert "calib_jax/py.typed" in names and any(name.endswith("licenses/LICENSE") for name in names)
+  embedded = {f"calib_jax/data/embedded/{name}" for name in ("fashion_mnist_small.npz", "LICENSE", "README.md")}
+  assert {"calib_jax/py.typed", *embedded} <= set(names) and any(name.endswith("licenses/LICENSE") for name in names)
   assert {name.split("/")[0] for name in names} == {"calib_jax", f"calib_jax-{calib_jax.__version__}.dist-info"}
   assert wheel.name == f"calib_jax-{calib_jax.__version__}-py3-none-any.whl"
 
@@ -77,11 +78,14 @@ def test_what_is_installed_is_imported_evaluates_and_trains(installed, tmp_path)
   table = _run(*program, "evaluate", "--fit", "val.npz", "--test", "test.npz", "--num_resamples", "20", cwd=tmp_path,
                env=environment)
   assert "| TS" in table and "accuracy" in table
-  # The configs come with the package, and are found where the present directory has none.
-  said = _run(*program, "train", "--config=configs/digits_savuc.py", "--workdir=run", "--config.num_seeds=1",
+  # The configs and the demo's images come with the package, and are found where the present directory has none.
+  said = _run(*program, "train", "--config=configs/fashion_mnist_small_savuc.py", "--workdir=run",
+              "--config.num_seeds=1",
               "--config.training.num_steps=2", "--config.evaluation.num_resamples=2", "--config.model.hidden=(8,)",
               "--config.compare_with_cross_entropy=False", cwd=tmp_path, env=environment)
   assert "done in" in said and (tmp_path / "run/results.json").exists()
+  with np.load(tmp_path / "run/predictions/test_seed0.npz") as predictions:
+    assert len(predictions["logits"]) == 4000 and predictions["classes"][6] == "shirt"
 
 
 @pytest.mark.parametrize(("arguments", "code", "said"), [

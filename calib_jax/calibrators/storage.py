@@ -41,7 +41,7 @@ def load(path: str | os.PathLike) -> Fitted | dict:
 
   Args:
     path: of the file.
-  Returns: the calibrator with its params, which ``apply``s to logits; or the params alone, arrays or dictionaries of
+  Returns: the calibrator with its params, whose ``apply`` takes logits; or the params alone, arrays or dictionaries of
     arrays by name, if the file holds no calibrator.
   Raises: ValueError if the file is missing, damaged, or holds anything but arrays of numbers and a calibrator's name
     and options.

@@ -179,6 +179,7 @@ def example_keys(key: Array, number: int, axis_name: str | None) -> Array:
 
 PER_IMAGE: dict[str, Callable[..., Array]] = {"none": none, "crop_flip": crop_flip}
 PAIRED: dict[str, Callable[..., Augmented]] = {"mixup": mixup, "mixup_inference": mixup_inference}
+# Augmentations by name.
 AUGMENTATIONS = {**PER_IMAGE, **PAIRED}
 
 

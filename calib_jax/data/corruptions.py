@@ -179,6 +179,7 @@ def _elastic_transform(x: Image, rng, amount, sigma, corner):
   return result
 
 
+# Corruptions by name, each with its function and one option for each severity.
 CORRUPTIONS: dict[str, tuple[Callable, tuple]] = {
   "gaussian_noise": (_gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.10)),
   "shot_noise": (_shot_noise, (500, 250, 100, 75, 50)),

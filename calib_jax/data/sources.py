@@ -43,6 +43,18 @@ def digits(seed: int) -> Pool:
 
 
 @register(SOURCES)
+def fashion_mnist_small() -> Pool:
+  """Loads 4,000 training and 4,000 test images of Fashion-MNIST, 28x28, in 10 classes, from a file of this package.
+
+  ``embedded/README.md`` beside this module has their origin, their licence and how they were drawn.
+  """
+  path = str(pathlib.Path(__file__).parent / "embedded" / "fashion_mnist_small.npz")
+  arrays = read_npz(path)
+  train, test = (checked(arrays[f"{split}_images"], arrays[f"{split}_labels"], path) for split in ("train", "test"))
+  return Pool(train, test, 10, tuple(map(str, arrays["class_names"])))
+
+
+@register(SOURCES)
 def npz(path: str, seed: int) -> Pool:
   """Loads a user's arrays from a file of ``numpy.savez``, without pickle.
 

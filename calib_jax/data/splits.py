@@ -22,11 +22,15 @@ class Examples(NamedTuple):
 
 
 class Pool(NamedTuple):
-  """What a data set provides: examples to train and validate on, examples to test on, and the number of classes."""
+  """What a data set provides: examples to train and validate on, examples to test on, and the classes.
+
+  ``classes`` has the names of the classes, or is None if they have none.
+  """
 
   train: Examples
   test: Examples
   num_classes: int
+  classes: tuple[str, ...] | None = None
 
 
 class EvaluationSet(NamedTuple):
@@ -39,7 +43,8 @@ class EvaluationSet(NamedTuple):
 class Splits(NamedTuple):
   """A data set: disjoint splits, the number of classes, and the mean and deviation of ``train / 255`` by channel.
 
-  Splits that do not fit in memory are streams (see ``streaming``). ``others`` holds more sets to evaluate on, by name.
+  Splits that do not fit in memory are streams (see ``streaming``). ``others`` holds more sets to evaluate on, by name,
+  and ``classes`` the names of the classes, or None.
   """
 
   train: Examples | Stream
@@ -49,6 +54,7 @@ class Splits(NamedTuple):
   mean: np.ndarray
   std: np.ndarray
   others: Mapping[str, EvaluationSet] = {}
+  classes: tuple[str, ...] | None = None
 
   def part(self, name: str) -> "Examples | Stream":
     """Returns the examples of a split or of another set, by name."""
@@ -143,7 +149,8 @@ def with_validation(pool: Pool, fraction: float, seed: int) -> Splits:
   std = np.sqrt(histogram @ value**2 / len(pixels) - mean**2)
   # A constant channel is divided by 1, which leaves it at 0 after the mean is subtracted.
   std = np.where(std > 1e-6, std, 1.0)
-  return Splits(train, validation, pool.test, pool.num_classes, mean.astype(np.float32), std.astype(np.float32))
+  return Splits(train, validation, pool.test, pool.num_classes, mean.astype(np.float32), std.astype(np.float32),
+                classes=pool.classes)
 
 
 def checked(images: np.ndarray, labels: np.ndarray, source: str) -> Examples:

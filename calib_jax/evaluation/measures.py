@@ -45,6 +45,7 @@ def _without_bins(function: Callable) -> Callable:
   return lambda confidence, correct, *, num_bins, where: function(confidence, correct, where=where)
 
 
+# The metrics of an evaluation by name, in the order of its tables.
 METRICS: dict[str, Metric] = {
   "accuracy": Metric("accuracy %", 100, False, True),
   "nll": Metric("NLL", 1, is_main=True),

@@ -1,6 +1,6 @@
 """Predictions are saved in files, so that classifiers of any framework can be evaluated."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import os
 import pathlib
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from calib_jax.errors import UserError, short
 from calib_jax.evaluation import reading
 from calib_jax.files import write_npz
 
+# How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
 FLOATS = (np.float16, np.float32, np.float64)
 
@@ -37,7 +38,7 @@ class Predictions(NamedTuple):
 
 
 def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str = "in_distribution",
-         features: np.ndarray | None = None) -> None:
+         features: np.ndarray | None = None, classes: Sequence[str] | None = None) -> None:
   """Writes predictions as an ``.npz``. The file appears only once it is complete.
 
   Args:
@@ -46,9 +47,11 @@ def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str =
     labels: ``[N]``.
     kind: how the examples relate to the training data, one of ``KINDS``.
     features: ``[N, D]``, the features before the head; None to save none.
+    classes: the names of the K classes; None to save none.
   """
-  extra = {} if kind == "in_distribution" else {"kind": np.array(kind)}
-  write_npz(path, logits=logits, labels=labels, **extra, **({} if features is None else {"features": features}))
+  extra = {"kind": None if kind == "in_distribution" else kind, "features": features, "classes": classes}
+  write_npz(path, logits=logits, labels=labels,
+            **{name: np.asarray(value) for name, value in extra.items() if value is not None})
 
 
 def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None] = lambda note: None) -> Predictions:

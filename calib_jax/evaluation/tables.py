@@ -11,6 +11,7 @@ from calib_jax.errors import UserError
 from calib_jax.evaluation.measures import CHUNK, measure, per_example
 from calib_jax.evaluation.predictions import Predictions
 
+# The label of predictions before calibration.
 UNCALIBRATED = "none"
 
 

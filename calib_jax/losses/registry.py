@@ -9,7 +9,9 @@ from calib_jax import checks, registry
 
 Array = jax.Array
 
+# Losses that return one value an example, by name.
 PER_EXAMPLE: dict[str, Callable[..., Array]] = {}
+# Losses that return one value for a whole batch, by name.
 PER_BATCH: dict[str, Callable[..., Array]] = {}
 
 

@@ -130,6 +130,7 @@ def _first_in(rule: Callable, j: int, dtype) -> float:
   return np.asarray(low, bits).view(dtype)[()]
 
 
+# The calibration error of other tools by the name of the tool: options of ``calibration_error``, or a function.
 CONVENTIONS: Mapping[str, Mapping | Callable] = types.MappingProxyType({
   "soft_calibration": types.MappingProxyType({"num_bins": 15, "binning": "equal_mass", "norm": 2, "ties": "order"}),
   "guo": types.MappingProxyType({"num_bins": 15, "binning": "equal_width", "norm": 1}),

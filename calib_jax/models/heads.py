@@ -13,6 +13,7 @@ from calib_jax.models.layers import Features
 from calib_jax.registry import register
 
 Array = jax.Array
+# Heads by name.
 HEADS: dict[str, Callable[..., nn.Module]] = {}
 
 

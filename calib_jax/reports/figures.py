@@ -38,7 +38,8 @@ def figures(results: Results, log: pathlib.Path | None = None) -> dict[str, Figu
   cells = {label: results.tables[set_name][row[0]][row[1]]
            for label, row in zip(rows, results.values[set_name], strict=True)}
   num_bins = results.settings["num_bins"]
-  panels = {f"{label}\nECE {_percent(cells[label]['ece'])}": pair for label, pair in list(pairs.items())[:MOST_PANELS]}
+  panels = {f"{label}\nECE {_percent(cells[label]['ece'])}\nnoise floor {100 * cells[label]['ece']['floor']:.1f}%": pair
+            for label, pair in list(pairs.items())[:MOST_PANELS]}
   drawn = {"reliability": reliability_grid(panels, num_bins=num_bins)}
   if np.mean(next(iter(pairs.values()))[0] > 0.99) > 0.5:
     drawn["reliability_log_odds"] = reliability_grid(panels, num_bins=num_bins, log_odds=True)

@@ -9,7 +9,9 @@ import numpy as np
 
 from calib_jax.files import write_text
 
+# Whether TensorBoard events can be written.
 EVENTS = all(importlib.util.find_spec(name) for name in ("tensorflow", "tensorboard"))
+# What is said where TensorBoard events cannot be written.
 NO_EVENTS = "TensorBoard events are off: tensorflow and tensorboard are not installed (pip install 'calib-jax[data]')."
 
 

@@ -56,6 +56,7 @@ def per_example(loss: ConfigDict, batch_size: int) -> Callable:
   return objective(ConfigDict({**loss.to_dict(), "reduction": "mean", "weight": loss.weight / batch_size}))
 
 
+# What may score the validation split.
 VALIDATION_LOSSES = ("auto", "objective", "nll")
 
 

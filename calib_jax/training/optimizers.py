@@ -8,6 +8,7 @@ import optax
 from calib_jax.registry import register
 
 RATES: dict[str, Callable[..., optax.Schedule]] = {}  # Learning-rate schedules by name.
+# Optimizers by name.
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {}
 
 
