@@ -28,13 +28,14 @@ from calib_jax.training import processes
 SPLITS = ("validation", "test")
 
 
-def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable] = ()) -> None:
+def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable] = (), *, reports: bool = True) -> None:
   """Trains, calibrates, evaluates and reports. The first process writes everything in ``workdir``.
 
   Args:
     config: a complete config, as ``config.load`` returns it.
     workdir: the run's directory. Models that it already holds are not trained again.
     hooks: the hooks of ``training.train``.
+    reports: whether to evaluate and report; if not, the run ends with its predictions.
   Raises: UserError for a mistake of the user, or if another run holds ``workdir``; training.Stopped after a signal.
   """
   started = time.monotonic()
@@ -59,11 +60,13 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
     for method, (method_config, folder) in methods.items():
       write_shapes(method_config, folder, damage.paths())
       train_seeds(method_config, folder, method, hooks)
-    report(config, workdir, methods)
+    if reports:
+      report(config, workdir, methods)
     recovery.finish(workdir, damage)
-  say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
-  for path in sorted(workdir.iterdir()):
-    say(f"  {path}{'/' if path.is_dir() else ''}")
+  if reports:
+    say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
+    for path in sorted(workdir.iterdir()):
+      say(f"  {path}{'/' if path.is_dir() else ''}")
 
 
 def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:

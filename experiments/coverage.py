@@ -24,7 +24,7 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax.files import write_text
 from experiments import estimators, posteriors
-from experiments.selective_risk_training import append, read
+from experiments.rows import append, read
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "experiments" / "results" / "coverage.csv", ROOT / "docs" / "metrics.md"

@@ -7,6 +7,7 @@ sigmoid(2ax): calibrated for a = 1, overconfident for a = 1.6. Each estimator is
 quadrature.
 """
 
+import argparse
 import functools
 import pathlib
 
@@ -83,8 +84,9 @@ def _estimates(estimator, key, repeats: int, size: int, sharpness):
   return jax.lax.map(lambda pair: estimator(*pair), sample(key, (repeats, size), sharpness))
 
 
-def main() -> None:
+def main(arguments=None) -> None:
   """Simulates, prints and draws."""
+  argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(10.5, 7.5), layout="constrained")

@@ -7,6 +7,7 @@ model of experiments/estimators.py, and on the right of the figure those of mode
 posterior of two classes is sigmoid(2dx) for x from N(-d, 1) or N(d, 1).
 """
 
+import argparse
 import pathlib
 
 import jax
@@ -35,8 +36,9 @@ def floors(metric, distance: float) -> np.ndarray:
   return 100 * np.array(found).T
 
 
-def main() -> None:
+def main(arguments=None) -> None:
   """Computes, prints and draws."""
+  argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(11, 5.2), layout="constrained")

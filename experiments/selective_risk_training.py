@@ -15,7 +15,6 @@ each setting and seed, and settings that it already holds are skipped; a table o
 """
 
 import argparse
-import csv
 import functools
 import itertools
 import pathlib
@@ -29,6 +28,7 @@ import optax
 
 from calib_jax import data, losses, metrics, models
 from calib_jax.files import write_text
+from experiments.rows import append, read
 
 SCORES = ("msp", "margin", "negative_entropy")
 SMOOTHINGS, COVERAGES = (0.01, 0.05, 0.1), (0.25, 0.5, 0.9)
@@ -185,24 +185,6 @@ def run(setting: Setting, task: Task, seeds: list[int], compiled) -> list[dict]:
   return [{**setting._asdict(), "seed": seed, **{key: f"{value:.5g}" for key, value in
                                                  measured(z, task.test_labels).items()}}
           for seed, z in zip(seeds, logits, strict=True)]
-
-
-def read(path: pathlib.Path) -> list[dict]:
-  """Returns the finished rows."""
-  if not path.exists():
-    return []
-  with path.open(encoding="utf-8", newline="") as file:
-    return list(csv.DictReader(file))
-
-
-def append(path: pathlib.Path, rows: list[dict]) -> None:
-  """Appends rows, after a header if the file is new."""
-  new = not path.exists()
-  with path.open("a", encoding="utf-8", newline="") as file:
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    if new:
-      writer.writeheader()
-    writer.writerows(rows)
 
 
 def table(rows: list[dict]) -> str:

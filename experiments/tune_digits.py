@@ -1,64 +1,52 @@
-"""How configs/digits_savuc.py got its numbers: the search of Karandikar et al. 2021, Appendix G, on validation splits.
+"""The search of Karandikar et al. 2021, Appendix G, for focal loss + soft AvUC on scikit-learn's digits.
 
-Run: python -m experiments.tune_digits
+Run: python -m experiments.tune_digits [--workdir=experiments/results] [--num_seeds=10]
 
-One parameter at a time, each keeping the best value of those before: the focal exponent, then κ, T, β and λ. The best
-is the lowest validation ECE (15 equal-width bins, norm 1; mean over seeds 0 to 9) among the settings that give up less
-than one point of validation accuracy to the most accurate one. Test splits are not looked at.
+The focal exponent is tuned first and then the settings of the paper, each on validation splits (experiments/tuning.py).
+The trials are kept in `tune_digits.csv`, and those that it already holds are not trained again. The table of all trials
+is written beside it (`.md`).
 """
 
-import functools
-
-import jax
-import numpy as np
+import argparse
+import pathlib
 
 from calib_jax import config as run_config
-from calib_jax import data, metrics, training
+from calib_jax.files import write_text
+from experiments import settings, tuning
 
-SEEDS = range(10)
-SEARCH = {
-  "loss.primary.gamma": (0.0, 0.5, 1.0, 2.0, 3.0),
-  "loss.secondary.threshold": (0.1, 0.3, 0.5, 0.7, 0.9),
-  "loss.secondary.temperature": (0.1, 0.3, 1.0, 3.0),
-  "loss.weight": (0.1, 0.3, 1.0, 3.0),
-  "optimizer.l2": (0.0, 1e-4, 5e-4, 2e-3, 5e-3),
-}
+START = {"loss.primary": {"name": "focal", "gamma": 1.0}, "loss.weight": 1.0,
+         "loss.secondary": {"name": "soft_avuc", "threshold": 0.5, "temperature": 1.0},
+         "compare_with_cross_entropy": False}
+GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
 
 
-@functools.lru_cache
-def splits(seed: int) -> data.Splits:
-  """The digits of one seed."""
-  return data.load("digits", seed=seed, validation_fraction=0.25)
+def page(tuned: tuning.Tuned, num_seeds: int) -> str:
+  """Returns the Markdown table of all trials, the chosen settings last."""
+  lines = [f"Validation accuracy and ECE (15 equal-mass bins, norm 2), means over {num_seeds} seeds, of every setting "
+           "that `python -m experiments.tune_digits` tried, in its order.", "",
+           "| setting | accuracy % | ECE % |", "|---|---|---|"]
+  lines += [f"| {_text(trial.fields)} | {100 * trial.accuracy:.2f} | {100 * trial.ece:.2f} |" for trial in tuned.trials]
+  return "\n".join([*lines, "", f"Chosen: {_text(tuned.chosen)}."]) + "\n"
 
 
-@jax.jit
-def scores(logits, labels):
-  """``(accuracy, ECE)`` of a validation split."""
-  probs = jax.nn.softmax(logits)
-  return metrics.accuracy(probs, labels), metrics.expected_calibration_error(probs, labels)
+def _text(fields: dict) -> str:
+  return ", ".join(f"{key.removeprefix('loss.').removeprefix('optimizer.')} {value:g}" for key, value in fields.items())
 
 
-def validate(settings: dict) -> np.ndarray:
-  """Mean validation accuracy and ECE over the seeds, of the config with ``settings``."""
-  config = run_config.load("configs/digits_savuc.py", [f"--config.{key}={value}" for key, value in settings.items()])
-  _, predictions = training.train(config, [splits(seed) for seed in SEEDS], seeds=list(SEEDS), label=str(settings))
-  validation = [found["validation"] for found in predictions]
-  return np.mean([scores(found["logits"], found["labels"]) for found in validation], axis=0)
-
-
-def main() -> None:
-  """Searches and prints every setting it tried."""
-  best = {"loss.primary.gamma": 1.0, "loss.secondary.threshold": 0.5, "loss.secondary.temperature": 1.0,
-          "loss.weight": 1.0, "optimizer.l2": 0.0}
-  for key, values in SEARCH.items():
-    tried = {value: validate({**best, key: value}) for value in values}
-    most_accurate = max(accuracy for accuracy, _ in tried.values())
-    allowed = {value: ece for value, (accuracy, ece) in tried.items() if accuracy > most_accurate - 0.01}
-    best[key] = min(allowed, key=allowed.get)
-    for value, (accuracy, ece) in tried.items():
-      mark = "  <- best" if value == best[key] else ""
-      print(f"{key} = {value:g}: accuracy {100 * accuracy:.2f}%, ECE {100 * ece:.2f}%{mark}", flush=True)
-  print(f"best: {best}")
+def main(arguments=None) -> None:
+  """Tries what has no row yet, and writes and prints the table."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("experiments/results"))
+  parser.add_argument("--num_seeds", type=int, default=10)
+  options = parser.parse_args(arguments)
+  options.workdir.mkdir(parents=True, exist_ok=True)
+  path = options.workdir / "tune_digits.csv"
+  config = run_config.load("configs/digits_savuc.py", [])
+  config = settings.changed(config, {**START, "num_seeds": options.num_seeds})
+  tuned = tuning.one_at_a_time(config, {"loss.primary.gamma": GAMMAS, **tuning.search_space(config)}, path=path)
+  text = page(tuned, options.num_seeds)
+  write_text(path.with_suffix(".md"), text)
+  print(text)
 
 
 if __name__ == "__main__":

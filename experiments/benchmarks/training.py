@@ -115,9 +115,9 @@ def pairs(function, floor, budget: float) -> tuple[float, float]:
   return statistics.median(ratios), statistics.median(times)
 
 
-def ceiling(dtype) -> float:
-  """Operations a second of a large matrix product."""
-  n = 8192 if jax.default_backend() != "cpu" else 2048
+def ceiling(dtype, n: int = 0) -> float:
+  """Operations a second of a large matrix product, of side ``n`` or as large as fits the device."""
+  n = n or (8192 if jax.default_backend() != "cpu" else 2048)
   a = jnp.ones((n, n), dtype)
   product = jax.jit(lambda a: a @ a)
   product(a).block_until_ready()

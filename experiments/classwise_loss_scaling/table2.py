@@ -21,7 +21,7 @@ from calib_jax import calibrators, metrics
 from calib_jax.files import read_npz, write_text
 from experiments.classwise_loss_scaling import findings, fits
 from experiments.classwise_loss_scaling.published import NETWORKS, TITLES, published
-from experiments.selective_risk_training import append, read
+from experiments.rows import append, read
 
 DATA = pathlib.Path(__file__).parent / "data"
 NAMED = ("network", "calibrator", "objective", "fit")

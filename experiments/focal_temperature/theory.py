@@ -19,7 +19,7 @@ import numpy as np
 
 from calib_jax.files import write_text
 from calib_jax.focal_map import log_focal_map
-from experiments.selective_risk_training import append, read
+from experiments.rows import append, read
 
 Array = jax.Array
 GAMMAS = tuple(i / 4 for i in range(41))

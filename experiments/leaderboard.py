@@ -1,0 +1,110 @@
+"""The leaderboard: every training method × every calibrator, on one data set, network and budget.
+
+Run: python -m experiments.leaderboard --data=IMAGES.npz [--network=mlp] [--out=DIR] [--processes=2]
+
+Each method trains on 4,000 images, of which every seed draws its own, after one setting is chosen among three by the
+rule of experiments/tuning.py, on two seeds of their own; 2,000 more images validate and calibrate. `--network=mlp` is
+a network that learns its training images by heart, ten seeds; `resnet8` is a convolutional one, five seeds.
+`--scale=paper` trains ResNet-50 on CIFAR-10 from TensorFlow Datasets as Zhou et al. 2025 do.
+"""
+
+import argparse
+from collections.abc import Sequence
+import functools
+import pathlib
+import sys
+
+from ml_collections import ConfigDict
+
+from calib_jax import config as run_config
+from calib_jax.errors import UserError
+from configs import common, recipes
+from experiments import leaderboard_page, settings, sweep
+from experiments.declaration import Experiment, Method
+from experiments.training_methods import COMBINED, METHODS, Recipe
+
+CALIBRATORS = {
+  "TS": {"name": "temperature_scaling"},
+  "TS-SB-ECE": {"name": "temperature_scaling", "objective": "soft_binned_ece", "form": "bin"},
+  "FTS": {"name": "focal_temperature_scaling"},
+  "ETS": {"name": "ensemble_temperature_scaling"},
+  "CTS": {"name": "class_temperature_scaling"},
+  "TS + CLS": {"name": "classwise_loss_scaling", "base": "temperature_scaling"},
+  "CTS + CLS": {"name": "classwise_loss_scaling", "base": "class_temperature_scaling"},
+  "vector": {"name": "vector_scaling"},
+  "structured vector": {"name": "structured_vector_scaling"},
+  "structured matrix": {"name": "structured_matrix_scaling"},
+  "Dirichlet": {"name": "dirichlet"},
+  "beta": {"name": "beta_calibration"},
+  "isotonic": {"name": "isotonic"},
+  "histogram": {"name": "histogram_binning"},
+}
+NETWORKS = {
+  "mlp": {"model": {"name": "mlp", "hidden": (128, 128)}, "training.num_epochs": 20, "num_seeds": 10},
+  "resnet8": {"model": {"name": "resnet8"}, "training.num_epochs": 20, "num_seeds": 5,
+              "training.seeds_together": False, "data.shrink": 2},
+}
+TRIALS = {"seed": 100, "num_seeds": 2}  # Of tuning.
+TINY = {"data": {"name": "digits", "path": "", "validation_fraction": 0.25}, "num_seeds": 2, "training.num_steps": 12,
+        "model": {"name": "mlp", "hidden": (8,)}, "training.batch_size": 512, "training.stage2_epochs": 2}
+# What methods set in another way at a scale.
+SCALED = {"tiny": {"training.stage2_epochs": 2}, "laptop": {},
+          "paper": {"training.stage2_epochs": 40, "augmentation": {"padding": 4, "flip": True}}}
+
+
+def base(options: argparse.Namespace) -> ConfigDict:
+  """Returns the config of plain cross entropy."""
+  if options.scale == "paper":
+    config = recipes.config("cifar10", "resnet50", "", "reweighted_risk").unlock()
+    config.num_seeds = 5
+    return run_config.complete(config).lock()
+  if options.scale == "laptop" and not options.data:
+    raise UserError("--data must name an .npz file of images, such as --data=fashion_mnist.npz.")
+  config = run_config.complete(common.get_config().unlock())
+  config.optimizer.learning_rate = 0.05
+  config.training.evaluate_every_epochs = config.training.log_every_steps = 1000
+  config.evaluation.calibrators = {}
+  return settings.changed(config.lock(), TINY if options.scale == "tiny" else {
+    "data": {"name": "experiments.images:few", "path": options.data, "num_examples": 6000,
+             "validation_fraction": 1 / 3}, **NETWORKS[options.network]})
+
+
+def methods(options: argparse.Namespace) -> list[Method]:
+  """Returns the methods of a scale; those beyond the papers are the last."""
+  shared = functools.cache(lambda: base(options))
+
+  def configured(recipe: Recipe) -> ConfigDict:
+    return settings.changed(shared(), {
+      key: {**value, **SCALED[options.scale].get(key, {})} if isinstance(value, dict) else
+      SCALED[options.scale].get(key, value) for key, value in recipe.fields.items()})
+
+  trials = {**TRIALS, "num_seeds": 1} if options.scale == "tiny" else TRIALS
+  return [Method("", name, functools.partial(configured, recipe), recipe.search, trials if recipe.search else {})
+          for name, recipe in {**METHODS, **COMBINED}.items()]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the options of this experiment."""
+  parser.add_argument("--data", default="", help="an .npz file of images, as docs/data_and_models.md describes it")
+  parser.add_argument("--network", choices=list(NETWORKS), default="mlp")
+
+
+def stem(options: argparse.Namespace) -> str:
+  """Returns the name of the files, which holds that of the data and of the network."""
+  if options.scale != "laptop":
+    return f"leaderboard_{options.scale}"
+  return f"leaderboard_{pathlib.Path(options.data).stem}_{options.network}"
+
+
+EXPERIMENT = Experiment("leaderboard", "Every training method and every calibrator, under one budget", methods,
+                        CALIBRATORS, arguments=arguments, stem=stem, findings=leaderboard_page.findings,
+                        figure=leaderboard_page.figure, shown=("none", "TS"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Runs what is missing, and makes the page."""
+  return sweep.main(EXPERIMENT, arguments)
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,151 @@
+"""What the leaderboard says: the ranking of methods and of calibrators, the claims of the papers, and the figure."""
+
+from collections.abc import Mapping, Sequence
+import json
+import pathlib
+
+import numpy as np
+
+from experiments import claims, comparison, ranking
+from experiments.rows import Row
+from experiments.training_methods import COMBINED, METHODS
+
+BASELINE = "cross entropy"
+MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to be called the best of calibration.
+
+
+def findings(rows: Sequence[Row]) -> list[str]:
+  """Returns the lines of Markdown before the table of all results."""
+  return [*_methods(rows), "", *_calibrators(rows), "", *_beyond(rows), "", "## What the papers claim", "",
+          "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
+          "Cohen's d is the difference in units of its deviation over seeds.", "", *claims.table(rows)]
+
+
+def _methods(rows: Sequence[Row]) -> list[str]:
+  nll = ranking.of_methods(rows, "nll", "none")
+  names, values = ranking.table(nll)
+  ranks = ranking.ranks(names, values)
+  columns = {column: ranking.of_methods(rows, column, "none") for column in ("accuracy", "brier", "ece", "floor")}
+  after = ranking.of_methods(rows, "nll", "TS")
+  chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
+  on_front = dict(zip(names, ranking.pareto(*([np.mean([*columns[c][name].values()]) for name in names]
+                                              for c in ("accuracy", "ece"))), strict=True))
+  lines = ["## Methods, as trained", "",
+           "By NLL. The differences are from cross entropy, paired by seed, ± their standard error. The noise floor is "
+           "the ECE that a perfectly calibrated model with these confidences would have. A win is a lower NLL than "
+           "another method's on the same seed. *: no other method has both a higher accuracy and a lower ECE.", "",
+           "| trained with | chosen | accuracy % | NLL | Brier | ECE % | noise floor % | NLL after TS | wins % | "
+           "mean rank |", "|---" * 10 + "|"]
+  for name in sorted(names, key=lambda name: np.mean([*nll[name].values()])):
+    i, text = names.index(name), {c: comparison.cell(columns[c][name], c) for c in columns if c != "brier"}
+    lines.append("| " + " | ".join([
+      name + ("*" if on_front[name] else ""), _settings(chosen[name]), text["accuracy"],
+      _change(nll, name), _change(columns["brier"], name), text["ece"], text["floor"].split(" ")[0],
+      _change(after, name, nll[BASELINE]), f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}"]) + " |")
+  lost = [name for name in nll if name not in names]
+  return [*lines, "", *([f"Diverged on some seeds: {', '.join(lost)}.", ""] if lost else []),
+          f"Mean ranks differ at 5% if they are {ranks.critical:.1f} apart (Nemenyi's test over {len(values)} seeds; "
+          f"Friedman's p = {ranks.p_value:.1g}). Seeds differ in training images and in initial weights, and share the "
+          "test images, so that this says which method is better on this data set and network only."]
+
+
+def _settings(chosen: Mapping[str, object]) -> str:
+  return ", ".join(f"{key.rpartition('.')[2].replace('_', ' ')} {value}" for key, value in chosen.items())
+
+
+def _change(found: Mapping[str, Mapping[str, float]], name: str, reference: Mapping[str, float] | None = None) -> str:
+  """Returns the difference from cross entropy, or its own value for cross entropy itself."""
+  if name == BASELINE and reference is None:
+    return f"{np.mean([*found[name].values()]):.4f}"
+  reference = reference or found[BASELINE]
+  apart = np.array([value - reference[seed] for seed, value in found[name].items()])
+  error = f" ± {apart.std(ddof=1) / len(apart) ** 0.5:.4f}" if len(apart) > 1 else ""
+  return f"{apart.mean():+.4f}{error}"
+
+
+def _calibrators(rows: Sequence[Row]) -> list[str]:
+  found = {column: ranking.of_calibrators(rows, column) for column in ("nll", "brier", "ece", "accuracy")}
+  names, values = ranking.table(found["nll"])
+  ranks = ranking.ranks(names, values)
+  lines = ["## Calibrators, over all methods", "",
+           "The differences are from no calibration, on the same method and seed: the mean, and the range of the means "
+           "of the methods. ECE is the mean. A win is a lower NLL than another calibrator's on the same method and "
+           "seed.", "",
+           "| calibrated by | NLL | range | Brier | ECE % | accuracy, points | wins % |", "|---" * 7 + "|"]
+  for name in sorted(names, key=lambda name: np.mean([*found["nll"][name].values()])):
+    apart = {column: np.array([found[column][name][key] - found[column]["none"][key] for key in found[column][name]
+                               if key in found[column]["none"]]) for column in found}
+    methods: dict[str, list[float]] = {}
+    for key, x in zip(found["nll"][name], apart["nll"], strict=True):
+      methods.setdefault(key.rpartition(", ")[0], []).append(x)
+    means = [np.mean(x) for x in methods.values()]
+    lines.append(f"| {name} | {apart['nll'].mean():+.4f} | {min(means):+.3f} to {max(means):+.3f} | "
+                 f"{apart['brier'].mean():+.4f} | {100 * np.mean([*found['ece'][name].values()]):.2f} | "
+                 f"{100 * apart['accuracy'].mean():+.2f} | {100 * ranks.wins[names.index(name)]:.0f} |")
+  return lines
+
+
+def _beyond(rows: Sequence[Row]) -> list[str]:
+  """Compares the best combination that no paper tried with the best single method of the papers."""
+  lines = ["## Beyond the papers", "",
+           "The method of the lowest ECE, and of the lowest NLL, among those that give up less than "
+           f"{100 * MOST_LOST:.0f} point of accuracy to cross entropy: of the papers, and of the combinations that "
+           "none of them tried. The best of each is chosen on the test images.", "",
+           "| column | calibrated by | best of the papers | | best combination | | difference [95%] | relative |",
+           "|---" * 8 + "|"]
+  for column, calibrator in (("ece", "none"), ("nll", "none"), ("nll", "TS"), ("nll", "structured vector")):
+    found = ranking.of_methods(rows, column, calibrator)
+    accuracy = {name: np.mean([*x.values()]) for name, x in ranking.of_methods(rows, "accuracy", "none").items()}
+    best = []
+    for group in (METHODS, COMBINED):
+      allowed = [name for name in group if name in found and accuracy[name] > accuracy[BASELINE] - MOST_LOST
+                 and np.isfinite([*found[name].values()]).all()]
+      best += [min(allowed, key=lambda name, found=found: np.mean([*found[name].values()]))] if allowed else []
+    if len(best) < 2:
+      continue
+    apart, scale = comparison.paired(found[best[1]], found[best[0]]), 1 if column == "nll" else 100
+    digits = 4 if column == "nll" else 2
+    low, high = (f"{scale * x:+.{digits}f}" for x in (apart.low, apart.high))
+    lines.append(" | ".join([
+      f"| {comparison.heading(column)}", calibrator, best[0], comparison.cell(found[best[0]], column), best[1],
+      comparison.cell(found[best[1]], column), f"{scale * apart.mean:+.{digits}f} [{low}, {high}]",
+      f"{100 * apart.mean / np.mean([*found[best[0]].values()]):+.0f}% |"]))
+  return lines
+
+
+def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
+  """Draws accuracy against ECE as trained, and the NLL before and after TS of each method, in one PNG."""
+  from matplotlib.figure import Figure
+
+  from calib_jax import files
+  from calib_jax.reports import style
+
+  accuracy, error, before, after = (ranking.of_methods(rows, column, calibrator) for column, calibrator in (
+    ("accuracy", "none"), ("ece", "none"), ("nll", "none"), ("nll", "TS")))
+  names, _ = ranking.table(before)
+  mean = {name: [float(np.mean([*found[name].values()])) for found in (accuracy, error, before, after)]
+          for name in names}
+  front = ranking.pareto([mean[name][0] for name in names], [mean[name][1] for name in names])
+
+  @style.styled
+  def draw():
+    drawn = Figure(figsize=(9, 0.17 * len(names) + 1.2), layout="constrained")
+    left, right = drawn.subplots(1, 2, width_ratios=(1.25, 1))
+    order = sorted(names, key=lambda name: mean[name][2])
+    for name, best in zip(names, front, strict=True):
+      colour = style.COLOURS[1] if name in COMBINED else style.COLOURS[0]
+      left.plot(100 * mean[name][0], 100 * mean[name][1], "o" if best else ".", color=colour, ms=5 if best else 4,
+                alpha=1 if best else 0.6)
+      left.annotate(str(order.index(name) + 1), (100 * mean[name][0], 100 * mean[name][1]), (3, 2),
+                    textcoords="offset points", fontsize=6)
+    left.set(xlabel="accuracy, %", ylabel="ECE as trained, %")
+    for place, name in enumerate(order):
+      right.plot(mean[name][2:], [place, place], color=style.PALE, lw=1, zorder=1)
+    for column, colour, label in ((2, style.COLOURS[0], "as trained"), (3, style.COLOURS[2], "after TS")):
+      right.plot([mean[name][column] for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
+    right.set(yticks=range(len(order)), ylim=(len(order) - 0.5, -0.5), xlabel="NLL, nats")
+    right.set_yticklabels([f"{name}  {i}" for i, name in enumerate(order, 1)], fontsize=6)
+    right.legend(frameon=False, fontsize=7)
+    files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
+
+  draw()

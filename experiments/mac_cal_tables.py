@@ -1,0 +1,39 @@
+"""Tables 1 and 5 of Ni et al.: calibration losses, heads of a second stage, and the parts of MaC-Cal.
+
+Run: python -m experiments.mac_cal_tables --scale=paper --out=DIR, or --scale=laptop --data=IMAGES.npz
+
+The rows of Table 5 begin with "part: "; the paper has them for DenseNet-121 on CIFAR-10 and CIFAR-100. Its Table 2 is
+made by experiments/classifier_level.py, which has the sets of other images.
+"""
+
+from collections.abc import Sequence
+import sys
+
+from configs import variants
+from experiments import paper_tables, sweep
+
+
+def _part(**options) -> dict[str, object]:
+  return variants.mac_cal("cifar10", "resnet50")["masked"] | {"head": {"name": "masked", **options}}
+
+
+PARTS = {  # Each adds one part to the one before; the last is the row "masked".
+  "part: masked retraining": _part(bottleneck=False, adaptive=False, updates="all"),
+  "part: gradient restriction": _part(bottleneck=False, adaptive=False),
+  "part: classifier restructure": _part(adaptive=False),
+  "part: static adaptive sparsity": _part(decaying=False),
+}
+CELLS = (*((data, model) for data in ("cifar10", "cifar100")
+           for model in ("resnet50", "resnet110", "wide_resnet26_10", "densenet121")), ("tiny_imagenet", "resnet50"))
+EXPERIMENT = paper_tables.declared(
+  "mac_cal_tables", "Ni et al., Tables 1 and 5", "mac_cal", CELLS, ("accuracy", "ece", "adaptive", "mce"),
+  {"TS": {"name": "temperature_scaling"}}, extra=PARTS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Runs what is missing, and makes the tables."""
+  return sweep.main(EXPERIMENT, arguments)
+
+
+if __name__ == "__main__":
+  sys.exit(main())

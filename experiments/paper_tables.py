@@ -1,0 +1,59 @@
+"""Tables of the papers as declarations: each cell is a config of configs/recipes.py, and each variant a row.
+
+At paper scale the tasks are the data sets and networks of the table. At laptop scale the same losses and heads train
+the network of the leaderboard on the images of `--data`, one task.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+import functools
+
+from ml_collections import ConfigDict
+
+from calib_jax import config as run_config
+from configs import recipes, variants
+from experiments import leaderboard, settings
+from experiments.declaration import Experiment, Method
+
+Cells = Sequence[tuple[str, str]]  # Data sets and networks.
+AT_LAPTOP = ("cifar10", {"training.stage2_epochs": 10, "augmentation": {"padding": 0, "flip": False}})
+
+
+def methods(paper: str, cells: Cells, rows: Sequence[str], extra: Mapping[str, Mapping[str, object]],
+            options: argparse.Namespace) -> list[Method]:
+  """Returns the methods of a table.
+
+  Args:
+    paper: its name in ``recipes.PAPERS``.
+    cells: its data sets and networks.
+    rows: the variants of the paper in the table; empty for all.
+    extra: fields of more rows by name.
+    options: those of the command.
+  Returns: the methods, cross entropy first.
+  """
+  found = []
+  for data, model in cells if options.scale == "paper" else [(AT_LAPTOP[0], cells[0][1])]:
+    named = {"cross_entropy": {}, **variants.PAPERS[paper](data, model)}
+    named = {name: fields for name, fields in named.items() if not rows or name in rows} | dict(extra)
+    task = f"{data}, {model}" if options.scale == "paper" else ""
+    found += [Method(task, name, functools.partial(_config, paper, data, model, fields, options))
+              for name, fields in named.items()]
+  return found
+
+
+def _config(paper: str, data: str, model: str, fields: Mapping[str, object], options: argparse.Namespace) -> ConfigDict:
+  if options.scale != "paper":
+    scaled = leaderboard.SCALED["tiny"] if options.scale == "tiny" else AT_LAPTOP[1]
+    return settings.changed(leaderboard.base(options), {
+      **{key: {**value, **AT_LAPTOP[1]["augmentation"]} if key == "augmentation" else scaled.get(key, value)
+         for key, value in fields.items()}, "loss.reduction": "mean"})
+  config = recipes.config(data, model, "", paper).unlock()
+  return settings.changed(run_config.complete(config).lock(), {**fields, "compare_with_cross_entropy": False})
+
+
+def declared(name: str, title: str, paper: str, cells: Cells, columns: tuple[str, ...],
+             calibrators: Mapping[str, Mapping[str, object]], rows: Sequence[str] = (),
+             extra: Mapping[str, Mapping[str, object]] | None = None) -> Experiment:
+  """Returns the declaration of a table; see ``methods`` and ``Experiment``."""
+  return Experiment(name, title, functools.partial(methods, paper, cells, rows, extra or {}), calibrators, columns,
+                    arguments=leaderboard.arguments)

@@ -1,0 +1,91 @@
+"""Every training method of the leaderboard: the fields that it sets, and the three strengths that are tried.
+
+All methods have the same budget: three values of the one setting that matters most, chosen on the validation split.
+Plain cross entropy has none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Recipe(NamedTuple):
+  """The fields of a config that a method sets, and the values of one of them that are tried."""
+
+  fields: Mapping[str, object]
+  search: Mapping[str, Sequence] = {}
+
+
+def _primary(name: str, key: str, values: Sequence, **options) -> Recipe:
+  return Recipe({"loss.primary": {"name": name, **options}}, {f"loss.primary.{key}": values})
+
+
+def _secondary(name: str, weights: Sequence[float], primary: Mapping[str, object] | None = None,
+               **options) -> Recipe:
+  return Recipe({"loss.primary": primary or {"name": "cross_entropy"}, "loss.secondary": {"name": name, **options}},
+                {"loss.weight": weights})
+
+
+def _interleaved(recipe: Recipe) -> Recipe:
+  """The same losses, with the secondary loss on held-out examples only; the rate of its steps is what is tried."""
+  return Recipe({**recipe.fields, "training.schedule": "interleaved", "data.held_out_fraction": 0.1},
+                {"training.secondary_rate": (0.03, 0.1, 0.3)})
+
+
+def _new_head(name: str, key: str, values: Sequence, **options) -> Recipe:
+  """A new classifier on frozen features, for a quarter of the epochs of the first stage."""
+  return Recipe({"head": {"name": name, **options}, "training.schedule": "two_stage", "training.stage2_epochs": 10,
+                 "stage2.optimizer.schedule": "constant"}, {key: values})
+
+
+_AVUC = {"threshold": 0.5, "temperature": 0.1}
+_FOCAL = {"name": "focal", "gamma": 1.0}
+_WEIGHTED = {"name": "brier_weighted_cross_entropy", "gamma": 1.0}
+_STRONGER = (0.1, 0.3, 1.0)
+_RATES = (0.01, 0.03, 0.1)
+
+METHODS: dict[str, Recipe] = {
+  "cross entropy": Recipe({}),
+  "weight decay": Recipe({}, {"optimizer.l2": (1e-4, 5e-4, 2e-3)}),
+  "label smoothing": _primary("cross_entropy", "label_smoothing", (0.02, 0.05, 0.1)),
+  "Brier": Recipe({"loss.primary": {"name": "brier"}}, {"optimizer.learning_rate": (0.05, 0.1, 0.2)}),
+  "focal": _primary("focal", "gamma", (1.0, 2.0, 3.0)),
+  "FLSD": _primary("sample_dependent_focal", "gammas", ((3.0, 2.0), (5.0, 3.0), (7.0, 5.0)), thresholds=(0.2,)),
+  "inverse focal": _primary("inverse_focal", "gamma", (0.5, 1.0, 2.0)),
+  "dual focal": _primary("dual_focal", "gamma", (1.0, 3.0, 5.0)),
+  "AdaFocal": _primary("adaptive_focal", "rate", (0.3, 1.0, 3.0)),
+  "properized focal": _primary("properized_focal", "gamma", (0.5, 1.0, 2.0)),
+  "gradient-weighted CE": _primary("brier_weighted_cross_entropy", "gamma", (0.5, 1.0, 2.0)),
+  "MbLS": _primary("margin_label_smoothing", "margin", (3.0, 6.0, 10.0), weight=0.1),
+  "ACLS": _primary("adaptive_conditional_label_smoothing", "margin", (3.0, 6.0, 10.0), weight=0.1),
+  "CPC": _primary("pairwise_constraints", "discrimination_weight", _STRONGER, exclusion_weight=1.0),
+  "MMCE": _secondary("mmce", (1.0, 3.0, 10.0)),
+  "AvUC": _secondary("avuc", _STRONGER, threshold=1.15),  # Half of log 10, the largest entropy.
+  "S-AvUC": _secondary("soft_avuc", _STRONGER, **_AVUC),
+  "SB-ECE": _secondary("soft_binned_ece", _STRONGER, temperature=0.01),
+  "KDE-XE": _secondary("kde_ece", _STRONGER, form="canonical"),
+  "AURC": _primary("aurc", "confidence", ("msp", "margin", "negative_entropy")),
+  "selective risk": _primary("selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9), smoothing=0.1),
+  "mixup": Recipe({"augmentation": {"name": "mixup", "padding": 0, "flip": False}},
+                  {"augmentation.alpha": (0.1, 0.3, 1.0)}),
+  "MIT": Recipe({"augmentation": {"name": "mixup_inference", "padding": 0, "flip": False, "min_difference": 0.5}},
+                {"augmentation.alpha": (0.3, 0.5, 1.0)}),
+  "focal + S-AvUC": _secondary("soft_avuc", _STRONGER, _FOCAL, **_AVUC),
+  "focal + SB-ECE": _secondary("soft_binned_ece", _STRONGER, _FOCAL, temperature=0.01),
+  "S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), **_AVUC)),
+  "SB-ECE, interleaved": _interleaved(_secondary("soft_binned_ece", (), temperature=0.01)),
+  "TST": _new_head("two_stage", "stage2.optimizer.learning_rate", _RATES),
+  "V-TST": _new_head("variational", "stage2.optimizer.learning_rate", _RATES),
+  "MaC-Cal": _new_head("masked", "head.discount", (0.9, 0.95, 0.99)),
+  "PLP": Recipe({"training.schedule": "layer_peeled"}, {"training.peeling_exponent": (0.5, 1.0, 2.0)}),
+}
+
+# Beyond the papers: what none of them tried.
+COMBINED: dict[str, Recipe] = {
+  "gradient-weighted CE + S-AvUC": _secondary("soft_avuc", _STRONGER, _WEIGHTED, **_AVUC),
+  "gradient-weighted CE + S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), _WEIGHTED, **_AVUC)),
+  "focal + S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), _FOCAL, **_AVUC)),
+}
+for _name in ("cross entropy", "gradient-weighted CE + S-AvUC", "focal + S-AvUC"):
+  _recipe = {**METHODS, **COMBINED}[_name]
+  COMBINED[f"{_name}, refined"] = _recipe._replace(
+    fields={**_recipe.fields, "training.select": "refined", "training.evaluate_every_epochs": 2})

@@ -1,0 +1,113 @@
+"""The leaderboard: its grid at a tiny scale, its ranks by hand, and the page made from the committed rows."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import config as run_config
+from calib_jax import data, losses
+from calib_jax.errors import UserError
+from calib_jax.training import metric_log
+from experiments import claims, images, leaderboard, ranking, report, rows, sweep, training_methods
+
+RESULTS = pathlib.Path(__file__).parents[2] / "experiments" / "results"
+
+
+def test_every_loss_that_needs_no_other_name_is_a_method():
+  named = {recipe.fields.get(f"loss.{part}", {}).get("name") for recipe in training_methods.METHODS.values()
+           for part in ("primary", "secondary")}
+  assert {*losses.PER_EXAMPLE, *losses.PER_BATCH} - named <= {"square", "soft_binned_marginal_ece"}
+  assert {len(values) for recipe in training_methods.METHODS.values() for values in recipe.search.values()} == {3}
+
+
+@pytest.mark.slow
+def test_a_tiny_leaderboard_trains_and_has_a_page(tmp_path, monkeypatch):
+  monkeypatch.setattr(metric_log, "EVENTS", False)
+  command = ["--scale=tiny", f"--out={tmp_path}", "--only", "cross entropy", "MbLS"]
+  assert sweep.main(leaderboard.EXPERIMENT._replace(calibrators={"TS": leaderboard.CALIBRATORS["TS"]}), command) == 0
+  found = rows.read(tmp_path / "leaderboard_tiny.csv")
+  assert list(dict.fromkeys(row["method"] for row in found)) == ["cross entropy", "MbLS", "cross entropy, refined"]
+  page = (tmp_path / "leaderboard_tiny.md").read_text(encoding="utf-8")
+  assert "| MbLS" in page and "## Beyond the papers" in page and (tmp_path / "leaderboard_tiny.png").exists()
+
+
+@pytest.mark.parametrize("scale", ["tiny", pytest.param("paper", marks=pytest.mark.slow)])
+def test_every_method_is_a_config_of_its_own(scale):
+  options = sweep.parse(leaderboard.EXPERIMENT, [f"--scale={scale}"])
+  methods = leaderboard.methods(options)
+  assert len(methods) == len(training_methods.METHODS) + len(training_methods.COMBINED)
+  jobs = sweep.jobs(methods)  # Makes and checks the configs.
+  assert len({job.declared for job in jobs}) == len(methods)
+  for job in jobs:  # The values that are tried are values of fields that the config has.
+    for field, values in job.method.search.items():
+      assert type(run_config.get(job.config, field)) in (type(values[0]), type(None))
+
+
+def test_ranks_and_wins_are_those_worked_out_by_hand():
+  values = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [2.0, 2.0, 3.0]])
+  found = ranking.ranks(("a", "b", "c"), values)
+  np.testing.assert_allclose(found.mean, [(1 + 1 + 1.5) / 3, (2 + 3 + 1.5) / 3, (3 + 2 + 3) / 3])
+  np.testing.assert_allclose(found.wins, [(1 + 1 + 0.75) / 3, (0.5 + 0 + 0.75) / 3, (0 + 0.5 + 0) / 3])
+  # Demsar 2006, Table 5: q = 2.343 for three methods.
+  np.testing.assert_allclose(found.critical, 2.343 * np.sqrt(3 * 4 / (6 * 3)), rtol=1e-3)
+  assert found.p_value == pytest.approx(stats.friedmanchisquare(*values.T).pvalue)
+
+
+def test_a_method_that_diverged_is_not_ranked():
+  names, values = ranking.table({"a": {"0": 1.0, "1": 2.0}, "b": {"0": float("nan"), "1": 1.0}, "c": {"1": 3.0}})
+  assert names == ("a", "b", "c") and values.tolist() == [[2.0, 1.0, 3.0]]
+  assert ranking.table({"a": {"0": 1.0}, "b": {"0": float("nan")}})[0] == ("a",)
+
+
+def test_claims_are_judged_by_paired_intervals():
+  def made(method, calibrator, values):
+    return [{"task": "", "method": method, "calibrator": calibrator, "seed": str(i), "ece": str(x)}
+            for i, x in enumerate(values)]
+
+  found = [*made("a", "none", (0.1, 0.2, 0.3)), *made("b", "none", (0.09, 0.19, 0.288)),
+           *made("c", "none", (0.0, 0.3, 0.3))]
+  def judged(row, other, lower=True):
+    claim = claims.Claim("", "", (row, "none"), (other, "none"), "ece", lower)
+    return claims.verdict(claims.difference(found, claim), lower)
+  assert (judged("b", "a"), judged("a", "b"), judged("c", "a"), judged("a", "b", lower=False)) == (
+    "agrees", "disagrees", "cannot tell", "agrees")
+  # Over all methods: the mean of each seed.
+  every = claims.difference([*found, *made("a", "TS", (0.0, 0.1, 0.2)), *made("b", "TS", (0.0, 0.1, 0.2))],
+                            claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
+  assert every.mean == pytest.approx(np.mean([0.0, 0.1, 0.2]) - np.mean([0.19 / 3, 0.69 / 3, 0.888 / 3]))
+
+
+def test_every_claim_is_about_methods_and_calibrators_that_there_are():
+  for claim in claims.CLAIMS:
+    for method, calibrator in (claim.row, claim.other):
+      assert method in ("", *training_methods.METHODS) and calibrator in ("none", *leaderboard.CALIBRATORS)
+
+
+def test_few_images_are_drawn_by_the_seed_and_tested_on_the_same(tmp_path):
+  rng, labels = np.random.default_rng(0), np.arange(60) % 3
+  pixels = rng.integers(0, 256, (60, 4, 4, 1), dtype=np.uint8)
+  path = str(tmp_path / "images.npz")
+  np.savez(path, train_images=pixels, train_labels=labels, test_images=pixels[:30], test_labels=labels[:30])
+  first, second = (images.few(path, seed, num_examples=30, num_test=12, shrink=2) for seed in (0, 1))
+  assert isinstance(first, data.Pool) and first.train.images.shape == (30, 2, 2, 1) and first.num_classes == 3
+  assert np.bincount(first.train.labels).tolist() == [10, 10, 10]
+  assert not np.array_equal(first.train.images, second.train.images)
+  np.testing.assert_array_equal(first.test.images, second.test.images)
+  whole = images.few(path, 0, num_examples=60, num_test=30)
+  np.testing.assert_array_equal(whole.train.images, pixels)
+  half = images.few(path, 0, num_examples=60, num_test=30, shrink=2).test.images
+  expected = pixels[:30].reshape(30, 2, 2, 2, 2, 1).astype(float).mean((2, 4))
+  assert np.abs(half - expected).max() <= 0.5
+  with pytest.raises(UserError, match="has 60 images to train and 30 to test on"):
+    images.few(path, 0, num_examples=61, num_test=30)
+  with pytest.raises(UserError, match="shrink must divide 4 and 4: got 3"):
+    images.few(path, 0, num_examples=60, num_test=30, shrink=3)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("leaderboard_*.csv")), ids=lambda path: path.stem)
+def test_the_committed_page_is_made_from_the_committed_rows(path):
+  if not path.stem.endswith("_trials"):
+    text = report.page(leaderboard.EXPERIMENT, rows.read(path), path.stem)
+    assert text == path.with_suffix(".md").read_text(encoding="utf-8")

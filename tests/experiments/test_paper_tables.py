@@ -1,0 +1,74 @@
+"""The tables of the papers at paper scale: every cell is a config, and every network fits its data."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import models
+from configs import variants
+from experiments import mac_cal_tables, reweighted_risk_tables, soft_calibration_tables, sweep
+from tests.test_configs import SHAPES
+
+TABLES = {module.EXPERIMENT.name: module.EXPERIMENT
+          for module in (mac_cal_tables, reweighted_risk_tables, soft_calibration_tables)}
+
+
+def _methods(name, *arguments):
+  experiment = TABLES[name]
+  return experiment.methods(sweep.parse(experiment, ["--scale=paper", *arguments]))
+
+
+def test_the_tables_have_the_rows_and_the_columns_of_the_papers():
+  rows = {name: [(method.task, method.name) for method in _methods(name)] for name in TABLES}
+  # Karandikar et al.: 18 configurations for each CIFAR, and 6 for ImageNet.
+  assert len(rows["soft_calibration_tables"]) == 42
+  assert len(rows["reweighted_risk_tables"]) == 10 * 7  # Zhou et al.: XE and six other losses.
+  assert len(rows["mac_cal_tables"]) == 9 * (len(variants.mac_cal("cifar10", "resnet50")) + 1 + len(
+    mac_cal_tables.PARTS))
+  for found in rows.values():
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(("name", "task", "method", "expected"), [
+  ("soft_calibration_tables", "cifar100, wide_resnet28_10", "focal+soft_avuc",
+   {"num_seeds": 10, "loss.secondary.name": "soft_avuc", "training.batch_size": 512}),
+  ("reweighted_risk_tables", "cifar100, preresnet56", "selective_risk",
+   {"num_seeds": 3, "loss.primary.smoothing": 0.01, "training.num_epochs": 250}),
+  ("mac_cal_tables", "cifar10, densenet121", "part: gradient restriction",
+   {"seed": 1, "head.name": "masked", "head.bottleneck": False, "head.updates": "used", "training.stage2_epochs": 40}),
+])
+def test_a_cell_is_the_config_of_its_paper(name, task, method, expected):
+  config, = (m.config() for m in _methods(name) if (m.task, m.name) == (task, method))
+  for field, value in expected.items():
+    section = config
+    for part in field.split("."):
+      section = section[part]
+    assert section == value
+
+
+@pytest.mark.slow
+def test_every_config_is_complete_and_every_network_fits_its_data(monkeypatch):
+  # The check builds the network of every config; here those of 283 configs are built once each, on their true shapes.
+  monkeypatch.setattr(run_config, "check", lambda config, num_devices: None)
+  networks = {}
+  for name in TABLES:
+    for job in sweep.jobs(_methods(name), num_seeds=1):
+      networks[job.config.data.name, str(job.config.model.to_dict())] = job.config.model
+  assert len(networks) > 15
+  for (data, _), section in networks.items():
+    shape, num_classes = SHAPES[data]
+    model = models.get(num_classes=num_classes, **section)
+    images = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    logits, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), images)
+    assert logits.shape == (2, num_classes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(TABLES))
+def test_a_table_is_made_at_a_tiny_scale(name, tmp_path, monkeypatch):
+  monkeypatch.setattr("calib_jax.training.metric_log.EVENTS", False)
+  experiment = TABLES[name]
+  last = experiment.methods(sweep.parse(experiment, ["--scale=tiny"]))[-1].name
+  assert sweep.main(experiment, ["--scale=tiny", f"--out={tmp_path}", "--seeds=2", "--only", last]) == 0
+  assert f"| {last} | TS |" in (tmp_path / f"{name}_tiny.md").read_text(encoding="utf-8")
