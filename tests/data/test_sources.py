@@ -86,7 +86,7 @@ def test_an_absent_or_damaged_file_is_said(tmp_path):
 
 
 def test_an_unknown_name_lists_the_known():
-  with pytest.raises(UserError, match="data.name must be one of digits, npz, cifar10"):
+  with pytest.raises(UserError, match="data.name must be one of digits, fashion_mnist_small, npz, cifar10"):
     data.load("cifar", seed=0, validation_fraction=0.2)
 
 
