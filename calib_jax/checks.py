@@ -147,15 +147,15 @@ def arguments(prepare: Callable | None = None, values: Callable | None = None, *
 
 def _bound(function: Callable, signature: inspect.Signature, args: tuple, options: dict) -> inspect.BoundArguments:
   """The arguments of a call by name. TypeError for those that the function does not have or that are missing."""
-  parameters = signature.parameters.values()
-  known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
-  for option in options:
-    if option not in signature.parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-      raise TypeError(f"{function.__name__} has no option {option!r}; it has {', '.join(known) or 'none'}."
-                      f"{suggestion(option, signature.parameters)}")
   try:
     return signature.bind(*args, **options)
   except TypeError as error:
+    parameters = signature.parameters
+    known = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
+    for option in options:
+      if option not in parameters:
+        raise TypeError(f"{function.__name__} has no option {option!r}; it has {', '.join(known) or 'none'}."
+                        f"{suggestion(option, parameters)}") from None
     raise TypeError(f"{function.__name__}: {error}.") from None
 
 
