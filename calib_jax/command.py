@@ -2,13 +2,15 @@
 
 calib-jax train --config=configs/digits_savuc.py --workdir=runs/digits_savuc
 calib-jax evaluate --fit val.npz --test test.npz
+calib-jax compare runs/digits_focal runs/digits_savuc --out comparison
 """
 
 import importlib
 import sys
 
 # The modules of the programs, whose function ``main`` reads the rest of the command line.
-PROGRAMS = {"train": "calib_jax.train", "evaluate": "calib_jax.evaluation.__main__"}
+PROGRAMS = {"train": "calib_jax.train", "evaluate": "calib_jax.evaluation.__main__",
+            "compare": "calib_jax.evaluation.compare"}
 
 
 def main() -> int:
@@ -16,10 +18,10 @@ def main() -> int:
   name, *arguments = sys.argv[1:] or ["--help"]
   if name in ("-h", "--help"):
     print(f"usage: calib-jax {{{','.join(PROGRAMS)}}} ...\n\n"
-          "calib-jax train --help and calib-jax evaluate --help show the options of each.")
+          "calib-jax train --help, calib-jax evaluate --help and calib-jax compare --help show the options of each.")
     return 0
   if name not in PROGRAMS:
-    print(f"error: calib-jax has no command {name!r}: type calib-jax {' or calib-jax '.join(PROGRAMS)}.",
+    print(f"error: calib-jax has no command {name!r}: type calib-jax with {', '.join(PROGRAMS)}.",
           file=sys.stderr)
     return 2
   try:

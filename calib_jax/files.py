@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 import contextlib
 import math
+import mmap
 import os
 import pathlib
 import stat
@@ -18,6 +19,7 @@ import numpy as np
 from calib_jax.capacity import memory, size
 from calib_jax.errors import UserError
 
+MAPPED = 2**24  # Bytes of an array from which on it is mapped into memory, if it is not compressed.
 # What zipfile and numpy raise for damaged archives and headers.
 _DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError, OverflowError, MemoryError,
             RecursionError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error,
@@ -26,6 +28,8 @@ _DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxE
 
 def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
   """Reads the arrays of an ``.npz`` file, without pickle and without trusting the sizes that it claims.
+
+  Large arrays that are not compressed are mapped into memory, read-only, as ``read_npy`` does.
 
   Args:
     path: of the file.
@@ -36,7 +40,7 @@ def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> d
   """
   with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
     found = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-    return {name: _member(archive, info, f"{path}: {name}") for name, info in found.items()
+    return {name: _member(archive, info, f"{path}: {name}", path) for name, info in found.items()
             if names is None or name in names}
 
 
@@ -64,6 +68,14 @@ def read_npy(path: str | os.PathLike) -> np.ndarray:
   with _opened(path, ".npy of numbers") as file:
     _check_header(file, os.path.getsize(path), str(path))
     return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def release(array: np.ndarray) -> None:
+  """Gives back the memory of a mapped file. What was read of it is read from the disk again if it is needed again."""
+  while isinstance(array, np.ndarray):
+    array = array.base
+  if isinstance(array, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+    array.madvise(mmap.MADV_DONTNEED)
 
 
 def check_regular(path: str | os.PathLike) -> None:
@@ -103,30 +115,41 @@ def conversion(path: str | os.PathLike, module: str = "pickle, pathlib",
           f"numpy.savez({target!r}, logits=d['logits'], labels=d['labels'])")
 
 
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> np.ndarray:
-  """Reads one array; its header must claim what the archive holds."""
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str, path: str | os.PathLike) -> np.ndarray:
+  """Reads one array, or maps it into memory if it is large; its header must claim what the archive holds."""
   with archive.open(info) as member:
-    claimed = _check_header(member, info.file_size, place)
+    claimed, shape, in_columns, dtype = _check_header(member, info.file_size, place)
+    if info.compress_type == zipfile.ZIP_STORED and claimed >= MAPPED:
+      offset = member.tell()
+      while member.read(2**20):  # Compares the checksum at the end.
+        pass
+      archive.fp.seek(info.header_offset)
+      name_size, extra_size = struct.unpack("<26x2H", archive.fp.read(30))
+      return np.memmap(path, dtype, "r", info.header_offset + 30 + name_size + extra_size + offset, shape,
+                       "F" if in_columns else "C")
     if claimed > memory():
       raise UserError(f"{place} takes {size(claimed)}, and this machine has {size(memory())} of memory.")
   with archive.open(info) as member:
     return np.lib.format.read_array(member, allow_pickle=False)
 
 
-def _check_header(file: BinaryIO, file_size: int, place: str) -> int:
-  """Raises a UserError if the header does not describe plain numbers of the size held; returns that size in bytes."""
+def _check_header(file: BinaryIO, file_size: int, place: str) -> tuple[int, tuple[int, ...], bool, np.dtype]:
+  """Returns the size in bytes of an array, its shape, whether its columns are contiguous, and its dtype.
+
+  Raises: UserError if the header does not describe plain numbers of the size held.
+  """
   version = np.lib.format.read_magic(file)
   readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
   if version not in readers:
     raise UserError(f"{place} has version {version} of numpy's format, which is for named fields: save plain arrays.")
-  shape, _, dtype = readers[version](file)
+  shape, in_columns, dtype = readers[version](file)
   if dtype.hasobject:
     raise UserError(f"{place} holds Python objects, which are not read because they could run code: "
                     "save arrays of numbers.")
   claimed, held = math.prod(shape) * dtype.itemsize, file_size - file.tell()
   if claimed != held:
     raise UserError(f"{place} is damaged: its header claims {size(claimed)}, and the file holds {size(held)}.")
-  return claimed
+  return claimed, shape, in_columns, dtype
 
 
 def write(path: pathlib.Path, fill: Callable[[BinaryIO], object]) -> None:

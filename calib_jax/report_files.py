@@ -28,7 +28,8 @@ def reliability_picture(method: str) -> Callable | None:
 
 
 def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, config: Mapping[str, Any] | None = None,
-          log: pathlib.Path | None = None, say: Callable[[str], None] = print) -> None:
+          log: pathlib.Path | Mapping[str, pathlib.Path] | None = None, seconds: float | None = None,
+          say: Callable[[str], None] = print) -> None:
   """Writes the results, and prints the table.
 
   Args:
@@ -36,7 +37,9 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
     folder: an existing directory.
     title: the title of the page.
     config: what the page shows as the config.
-    log: the ``metrics.jsonl`` of a run, whose curves the page shows.
+    log: the ``metrics.jsonl`` of a run, whose curves the page shows, or those of several runs by name.
+    seconds: how long the evaluation took, which the page shows; None to leave it out, so that the same results give the
+      same page.
     say: prints a text.
   """
   table, note = evaluation.markdown(evaluation.to_rows(results)), evaluation.note(results)
@@ -55,7 +58,8 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
   figures = {name: reports.save(figure, folder / "figures" / name)
              for name, figure in reports.figures(results, log).items()}
   reports.write(folder / "report.html", results, title=title, figures=figures, config=config or {},
-                environment=environment(), command=command())
+                environment=environment() | ({} if seconds is None else {"seconds": round(seconds, 1)}),
+                command=command())
 
 
 def command() -> str:

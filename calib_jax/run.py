@@ -107,10 +107,13 @@ def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Se
         group.write_shape(training.shape_of(splits[0]))
       _, predictions = training.train(config, splits, seeds=group.seeds, folder=group.folder, log=log,
                                       label=f"{method}, {group.folder.name}", predicted=SPLITS, hooks=hooks)
-      for seed, by_split in zip(group.seeds, predictions, strict=True):
+      for seed, split_of_seed, by_split in zip(group.seeds, splits, predictions, strict=True):
+        train = split_of_seed.train  # Labels of data that do not fit in memory are not counted: it takes minutes.
+        counts = np.bincount(train.labels, minlength=split_of_seed.num_classes) if isinstance(
+          train, data.Examples) else None
         for split, arrays in by_split.items() if processes.is_first() else ():
           if not (path := prediction_file(folder, split, seed)).exists():
-            evaluation.save(path, classes=splits[0].classes, **arrays)
+            evaluation.save(path, **arrays, classes=splits[0].classes, train_counts=counts)
 
 
 def write_shapes(config: ConfigDict, folder: pathlib.Path, damaged: Sequence[str]) -> None:

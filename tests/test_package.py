@@ -89,8 +89,8 @@ def test_what_is_installed_is_imported_evaluates_and_trains(installed, tmp_path)
 
 
 @pytest.mark.parametrize(("arguments", "code", "said"), [
-  (["--help"], 0, "usage: calib-jax {train,evaluate}"), ([], 0, "usage: calib-jax {train,evaluate}"),
-  (["trian"], 2, "error: calib-jax has no command 'trian': type calib-jax train or calib-jax evaluate.\n")])
+  (["--help"], 0, "usage: calib-jax {train,evaluate,compare}"), ([], 0, "usage: calib-jax {train,evaluate,compare}"),
+  (["trian"], 2, "error: calib-jax has no command 'trian': type calib-jax with train, evaluate, compare.\n")])
 def test_the_command_says_what_it_can_do(arguments, code, said, monkeypatch, capsys):
   monkeypatch.setattr(sys, "argv", ["calib-jax", *arguments])
   assert command.main() == code

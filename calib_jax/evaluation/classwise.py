@@ -5,18 +5,19 @@ put into ``BLOCKS`` random blocks, the gaps of all bins are summed in each block
 """
 
 from collections.abc import Sequence
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 
+from calib_jax import binning as bins
 from calib_jax import metrics
-from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.calibrated import Calibrated
 
 BLOCKS = 64
-CHUNK = 2**21  # Probabilities that are in memory at a time, beyond the bins of all.
+SORTED, PASSES = 2**24, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.
 
 
 class ClassSums(NamedTuple):
@@ -32,58 +33,99 @@ class ClassSums(NamedTuple):
   redrawn: np.ndarray
 
 
-def class_sums(part: Predictions, num_bins: int, binning: str, num_redraws: int) -> ClassSums:
-  """Sums the gaps of every bin of every class.
+class Summing:
+  """Sums the gaps of every bin of every class, of bins of equal width and of equal mass, some rows at a time."""
 
-  Args:
-    part: the predictions.
-    num_bins: the number B of bins of each class.
-    binning: ``"equal_width"``, or ``"equal_mass"``, where equal probabilities are in the same bin.
-    num_redraws: how many times R the labels are redrawn.
-  Returns: the sums.
-  """
-  count, num_classes = part.logits.shape
-  rng = np.random.default_rng(0)
-  group = np.arange(count) if part.groups is None else np.unique(part.groups, return_inverse=True)[1]
-  num_blocks = min(BLOCKS, group.max() + 1)
-  block = (rng.permutation(group.max() + 1) % num_blocks)[group]
-  step = max(CHUNK // num_classes, 1)
-  log_total = np.concatenate([scipy.special.logsumexp(part.logits[i:i + step], axis=1, keepdims=True)
-                              for i in range(0, count, step)])  # logsumexp makes several copies of its argument.
-  edges = _edges(part.logits, log_total, num_bins, binning)
-  num_cells, classes = num_classes * num_bins, np.arange(num_classes)
-  expected, observed = np.zeros(num_blocks * num_cells), np.zeros(num_blocks * num_cells)
-  redrawn = np.zeros((num_redraws, num_cells), np.float32)
-  for start in range(0, count, step):
-    rows = slice(start, start + step)
-    probs, labels = np.exp(part.logits[rows] - log_total[rows]), part.labels[rows]
-    cell = num_bins * classes + sum((probs > edge).astype(np.int32) for edge in edges)
-    place, row = block[rows, None] * num_cells + cell, np.arange(len(labels))
-    expected += np.bincount(place.ravel(), probs.ravel(), len(expected))
-    observed += np.bincount(place[row, labels], minlength=len(observed))
-    # Each row's cumulated probabilities end at 1 and begin above those of the row before: one search serves all rows.
-    cumulated = (np.cumsum(probs, axis=1, dtype=np.float64) / probs.sum(1, dtype=np.float64)[:, None] + row[:, None])
-    for redraw in redrawn:
-      drawn = np.searchsorted(cumulated.ravel(), row + rng.uniform(size=len(row)), side="right") - num_classes * row
-      redraw += np.bincount(cell[row, np.minimum(drawn, num_classes - 1)], minlength=num_cells)
-  gaps = (expected - observed).reshape(num_blocks, num_classes, num_bins) * (num_blocks / count)
-  total = expected.reshape(num_blocks, num_cells).sum(0)
-  errors = np.abs(total - redrawn).sum(1) / (count * num_classes)
-  return ClassSums(gaps.astype(np.float32), errors.astype(np.float32))
+  def __init__(self, source: Calibrated, num_bins: int, num_redraws: int):
+    """Reads the probabilities for the edges of the equal-mass bins, in which equal probabilities share a bin.
+
+    Args:
+      source: the predictions.
+      num_bins: the number B of bins of each class.
+      num_redraws: how many times R the labels are redrawn.
+    """
+    part = source.part
+    self.rng = np.random.default_rng(0)
+    group = np.arange(len(part.labels)) if part.groups is None else np.unique(part.groups, return_inverse=True)[1]
+    self.num_blocks = min(BLOCKS, group.max() + 1)
+    self.block = (self.rng.permutation(group.max() + 1) % self.num_blocks)[group]
+    self.shape = part.logits.shape[1], num_bins
+    num_cells = part.logits.shape[1] * num_bins
+    self.edges = jnp.asarray(_equal_mass_edges(source, num_bins))
+    self.gaps = {name: np.zeros(self.num_blocks * num_cells) for name in ("equal_width", "equal_mass")}
+    self.observed = {name: np.zeros(num_cells) for name in self.gaps}
+    self.redrawn = {name: np.zeros((num_redraws, num_cells), np.float32) for name in self.gaps}
+
+  def add(self, rows: slice, first: int, log_probs: np.ndarray, labels: np.ndarray) -> None:
+    """Adds examples.
+
+    Args:
+      rows: which.
+      first: how many of them are left out, because they were added before.
+      log_probs: ``[rows, K]``.
+      labels: ``[rows]``.
+    """
+    probs = _exp(log_probs)
+    uniform = self.rng.uniform(size=(len(labels), len(self.redrawn["equal_mass"]))).astype(np.float32)
+    drawn = np.asarray(_drawn(probs, uniform))[first:].T
+    cells = {name: np.asarray(x)[first:] for name, x in _cells(probs, self.edges, self.shape[1]).items()}
+    probs, labels, block = np.asarray(probs)[first:].ravel(), labels[first:], self.block[rows][first:]
+    row, num_cells = np.arange(len(labels)), self.shape[0] * self.shape[1]
+    for name, cell in cells.items():
+      gaps, true = self.gaps[name], cell[row, labels]
+      gaps += np.bincount((block[:, None] * num_cells + cell).ravel(), probs, len(gaps))
+      gaps -= np.bincount(block * num_cells + true, minlength=len(gaps))
+      self.observed[name] += np.bincount(true, minlength=num_cells)
+      for redraw, label in zip(self.redrawn[name], drawn, strict=True):
+        redraw += np.bincount(cell[row, label], minlength=num_cells)
+
+  def sums(self) -> dict[str, ClassSums]:
+    """Returns the sums by the kind of the bins."""
+    count, num_classes = len(self.block), self.shape[0]
+    found = {}
+    for name, gaps in self.gaps.items():
+      expected = gaps.reshape(self.num_blocks, -1).sum(0) + self.observed[name]
+      errors = np.abs(expected - self.redrawn[name]).sum(1) / (count * num_classes)
+      gaps = gaps.reshape(self.num_blocks, *self.shape) * (self.num_blocks / count)
+      found[name] = ClassSums(gaps.astype(np.float32), errors.astype(np.float32))
+    return found
 
 
-def _edges(logits: np.ndarray, log_total: np.ndarray, num_bins: int, binning: str) -> list[np.ndarray]:
-  """Returns the inner edges of the bins, each a number or, for equal mass, ``[K]``; a bin includes its upper edge."""
-  if binning == "equal_width":
-    return list((np.arange(1, num_bins) / num_bins).astype(np.float32))
-  count, num_classes = logits.shape
+@functools.partial(jax.jit, static_argnums=2)
+def _cells(probs: jax.Array, edges: jax.Array, num_bins: int) -> dict[str, jax.Array]:
+  """The bin of each probability plus ``num_bins`` times its class, by the kind of the bins."""
+  first = num_bins * jnp.arange(probs.shape[1], dtype=jnp.int32)[None]
+  above = jax.lax.fori_loop(0, len(edges), lambda j, count: count + (probs > edges[j][None]).astype(jnp.int32),
+                            jnp.zeros(probs.shape, jnp.int32), unroll=min(len(edges), 16) or None)
+  return {"equal_width": first + bins.equal_width_index(probs, num_bins), "equal_mass": first + above}
+
+
+@jax.jit
+def _drawn(probs: jax.Array, uniform: jax.Array) -> jax.Array:
+  """Labels ``[rows, R]`` that are drawn from probabilities ``[rows, K]`` by uniform numbers ``[rows, R]``."""
+  cumulated = jnp.cumsum(probs, axis=1)
+  place = jax.vmap(lambda ends, u: jnp.searchsorted(ends, u, side="right"))(cumulated, uniform * cumulated[:, -1:])
+  return jnp.minimum(place, probs.shape[1] - 1).astype(jnp.int32)
+
+
+_exp = jax.jit(jnp.exp)
+
+
+def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
+  """Returns the inner edges of the bins of each class, ``[B - 1, K]``; a bin includes its upper edge."""
+  count, num_classes = source.part.logits.shape
   sizes = [len(part) for part in np.array_split(np.arange(count), num_bins)]
-  last = [place - 1 for place in np.cumsum(sizes)[:-1]]
-  edges, step = [], max(CHUNK // count, 1)
+  last = np.maximum(np.cumsum(sizes)[:-1] - 1, 0)
+  edges = np.empty((len(last), num_classes), np.float32)
+  step = max(SORTED // count, -(-num_classes // PASSES))
   for start in range(0, num_classes, step):
-    probs = np.exp(logits[:, start:start + step] - log_total)
-    edges.append(np.partition(probs, sorted(set(last)), axis=0)[last])
-  return list(np.concatenate(edges, axis=1))
+    columns = slice(start, min(start + step, num_classes))
+    by_class = np.empty((columns.stop - start, count), np.float32)
+    for rows, _, log_probs in source.chunks():
+      by_class[:, rows] = np.asarray(_exp(log_probs))[:, columns].T
+    by_class.sort(axis=1)
+    edges[:, columns] = by_class[:, last].T
+  return edges
 
 
 def classwise_cell(sums: Sequence[ClassSums], num_resamples: int) -> dict[str, float | list[float]]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
+import jax
 import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.errors import UserError
+from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.predictions import Predictions
-from calib_jax.evaluation.tables import UNCALIBRATED, calibrate
+from calib_jax.evaluation.tables import UNCALIBRATED, fit
 
 
 def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | None = None) -> np.ndarray:
@@ -39,7 +41,7 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
 
 
 def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator], num_folds: int
-                ) -> dict[str, list[Predictions]]:
+                ) -> dict[str, list[Calibrated]]:
   """Calibrates each fold with calibrators that are fitted to the other folds.
 
   Args:
@@ -47,13 +49,13 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
     labelled: the calibrators by label.
     num_folds: the number of folds.
   Returns: the predictions by label, in the order of ``part``, with those before calibration under the label "none".
-  Raises: UserError if there are fewer groups than folds, or a fold leaves one class.
+  Raises: UserError if there are fewer groups than folds.
   """
   fold = stratified_folds(part.labels, num_folds, part.groups)
-  logits = {label: np.empty(part.logits.shape, np.float32) for label in (UNCALIBRATED, *labelled)}
+  params = {label: [] for label in labelled}
   for k in range(num_folds):
-    fit, test = (part._replace(logits=part.logits[rows], labels=part.labels[rows], groups=None)
-                 for rows in (fold != k, fold == k))
-    for label, found in calibrate([fit], [test], labelled).items():
-      logits[label][fold == k] = found[0].logits
-  return {label: [part._replace(logits=found)] for label, found in logits.items()}
+    others = part._replace(logits=part.logits[fold != k], labels=part.labels[fold != k])
+    for label, (_, found) in fit([others], labelled, lambda caution: None).items():
+      params[label] += found
+  return {UNCALIBRATED: [Calibrated.of(part)]} | {
+    label: [Calibrated(part, jax.jit(calibrator.apply), params[label], fold)] for label, calibrator in labelled.items()}

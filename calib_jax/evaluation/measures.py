@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -9,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import losses, metrics
-from calib_jax.evaluation.classwise import ClassSums, class_sums, classwise_cell
+from calib_jax.evaluation import classwise
+from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.predictions import Predictions
 
-CHUNK = 2**22  # Numbers of the logits that are in memory as probabilities at a time.
 FEWER = 20  # How many times fewer resamples the slow metrics have.
 
 
@@ -85,6 +86,7 @@ class Values(NamedTuple):
     predicted: int32 ``[N, S]``.
     class_sums: by binning, those of each class.
     groups: int32 ``[N]``, equal for examples that belong together, or None.
+    labels: int32 ``[N, S]``.
   """
 
   confidence: np.ndarray
@@ -93,21 +95,21 @@ class Values(NamedTuple):
   brier: np.ndarray
   entropy: np.ndarray
   predicted: np.ndarray
-  class_sums: Mapping[str, Sequence[ClassSums]]
+  class_sums: Mapping[str, Sequence[classwise.ClassSums]]
   groups: np.ndarray | None = None
+  labels: np.ndarray | None = None
 
 
 @jax.jit
-def _per_example(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
-  log_probs = jax.nn.log_softmax(logits)
+def _per_example(log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
   probs = jnp.exp(log_probs)
   confidence, correct = metrics.top_label(probs, labels)
   entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
-  return (confidence, correct, losses.cross_entropy(logits, labels), losses.brier(logits, labels), entropy,
+  return (confidence, correct, losses.cross_entropy(log_probs, labels), losses.brier(log_probs, labels), entropy,
           jnp.argmax(probs, axis=-1).astype(jnp.int32))
 
 
-def per_example(parts: Sequence[Predictions], *, num_bins: int = 15, num_redraws: int = 100) -> Values:
+def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15, num_redraws: int = 100) -> Values:
   """Computes the values of each example.
 
   Args:
@@ -116,14 +118,19 @@ def per_example(parts: Sequence[Predictions], *, num_bins: int = 15, num_redraws
     num_redraws: the number of redraws of the labels for the noise floor of the classwise errors.
   Returns: the values.
   """
-  columns, sums = [], {"equal_width": [], "equal_mass": []}
-  for part in parts:
-    rows = max(CHUNK // part.logits.shape[1], 1)
-    chunks = [_per_example(part.logits[i:i + rows], part.labels[i:i + rows]) for i in range(0, len(part.labels), rows)]
-    columns.append([np.concatenate(x) for x in zip(*chunks, strict=True)])
-    for binning, found in sums.items():
-      found.append(class_sums(part, num_bins, binning, num_redraws))
-  return Values(*(np.stack(x, axis=1) for x in zip(*columns, strict=True)), sums, parts[0].groups)
+  columns, sums = [], []
+  for source in map(Calibrated.of, parts):
+    labels, summing = source.part.labels, classwise.Summing(source, num_bins, num_redraws)
+    found = [np.empty(len(labels), dtype) for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32)]
+    for rows, first, log_probs in source.chunks():
+      for column, values in zip(found, _per_example(log_probs, labels[rows]), strict=True):
+        column[rows] = values
+      summing.add(rows, first, log_probs, labels[rows])
+    columns.append([*found, labels])
+    sums.append(summing.sums())
+  *values, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
+  by_binning = {name: [found[name] for found in sums] for name in sums[0]}
+  return Values(*values, by_binning, Calibrated.of(parts[0]).part.groups, labels)
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
@@ -131,7 +138,7 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   """Computes every metric of each row with its interval, and the differences of every two rows.
 
   Args:
-    rows: the values of the same examples by row.
+    rows: the values of the same examples by row; their numbers of seeds may differ.
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the intervals. Sweep and smooth errors have a twentieth of it, and are
       left out if those are fewer than ten, too few for an interval.
@@ -149,8 +156,11 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
       table[row] |= {name: _cell({k: np.reshape(x, (-1, len(errors)))[:, i] for k, x in found.items()})
                      for i, name in enumerate(errors)}
     for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
-      table[row][name] = classwise_cell(values.class_sums[binning], num_resamples)
-  arrays = [np.stack([getattr(values, name) for values in rows.values()], axis=2)
+      table[row][name] = classwise.classwise_cell(values.class_sums[binning], num_resamples)
+  # Rows of fewer seeds are repeated, which changes no mean over seeds.
+  seeds = {row: values.confidence.shape[1] for row, values in rows.items()}
+  repeats = {row: math.lcm(*seeds.values()) // number for row, number in seeds.items()}
+  arrays = [np.stack([np.tile(getattr(values, name), repeats[row]) for row, values in rows.items()], axis=2)
             for name in ("confidence", "correct", "nll", "brier", "entropy")]
   joint = metrics.bootstrap(_joint(num_bins), *arrays, key=key, num_resamples=num_resamples,
                             groups=rows[names[0]].groups)
@@ -159,7 +169,7 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   apart = [np.reshape(x[num_values:], (len(JOINT), len(names), len(names))) for x in joint]
   for i, row in enumerate(names):
     for name in PERCENTILE:
-      own = [x[:, JOINT.index(name), i] for x in levels]
+      own = [x[:1 + seeds[row], JOINT.index(name), i] for x in levels]
       table[row][name] = _cell({"value": own[0], **dict(zip(("estimate", "low", "high"), own, strict=True))})
     table[row] = {name: table[row][name] for name in METRICS if name in table[row]}
   differences = {(row, names[j]): {

@@ -1,6 +1,6 @@
 """Predictions are saved in files, so that classifiers of any framework can be evaluated."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import os
 import pathlib
 from typing import NamedTuple
@@ -10,11 +10,12 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax.errors import UserError, short
 from calib_jax.evaluation import reading
-from calib_jax.files import write_npz
+from calib_jax.files import release, write_npz
 
 # How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
 FLOATS = (np.float16, np.float32, np.float64)
+CHUNK = 2**20  # Numbers of the scores that are checked at a time.
 
 
 class Predictions(NamedTuple):
@@ -27,6 +28,7 @@ class Predictions(NamedTuple):
     features: ``[N, D]``, the features before the head; None if they were not saved.
     classes: the names of the K classes; None if the file does not name them.
     groups: int32 ``[N]``, equal for examples that belong together; None if every example is on its own.
+    train_counts: int64 ``[K]``, the number of training examples of each class; None if it is not known.
   """
 
   logits: np.ndarray
@@ -35,10 +37,12 @@ class Predictions(NamedTuple):
   features: np.ndarray | None = None
   classes: tuple[str, ...] | None = None
   groups: np.ndarray | None = None
+  train_counts: np.ndarray | None = None
 
 
 def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str = "in_distribution",
-         features: np.ndarray | None = None, classes: Sequence[str] | None = None) -> None:
+         features: np.ndarray | None = None, classes: Sequence[str] | None = None,
+         train_counts: np.ndarray | None = None) -> None:
   """Writes predictions as an ``.npz``. The file appears only once it is complete.
 
   Args:
@@ -48,8 +52,10 @@ def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str =
     kind: how the examples relate to the training data, one of ``KINDS``.
     features: ``[N, D]``, the features before the head; None to save none.
     classes: the names of the K classes; None to save none.
+    train_counts: ``[K]``, the number of training examples of each class; None to save none.
   """
-  extra = {"kind": None if kind == "in_distribution" else kind, "features": features, "classes": classes}
+  extra = {"kind": None if kind == "in_distribution" else kind, "features": features, "classes": classes,
+           "train_counts": train_counts}
   write_npz(path, logits=logits, labels=labels,
             **{name: np.asarray(value) for name, value in extra.items() if value is not None})
 
@@ -82,22 +88,22 @@ def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None
   kind = str(arrays.get("kind", "in_distribution"))
   if kind not in KINDS:
     raise UserError(f"{path}: kind must be one of {', '.join(KINDS)}: got {short(kind)}.")
-  return Predictions(logits, labels, kind, arrays.get("features"), classes, _groups(path, arrays, groups, len(logits)))
+  return Predictions(logits, labels, kind, arrays.get("features"), classes, _groups(path, arrays, groups, len(logits)),
+                     _train_counts(path, arrays.get("train_counts"), num_classes))
 
 
 def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callable[[str], None]
             ) -> tuple[np.ndarray, int]:
-  """Returns float32 logits ``[N, K]`` of scores, and K."""
+  """Returns float32 logits ``[N, K]`` of scores, and K. All that is large is done with some rows at a time."""
   if scores.ndim not in (1, 2) or scores.dtype not in FLOATS or scores.size == 0:
     raise UserError(f"{path}: logits must be floats of shape [N, K], not {scores.dtype} of shape {scores.shape}.")
   binary = scores.ndim == 1 or scores.shape[1] == 1
-  with np.errstate(over="ignore"):  # Beyond the range of float32 they become infinite, which is reported below.
-    finite = np.isfinite(scores.astype(np.float32, copy=False))
-  if not finite.all():
-    num_bad = int((~finite.reshape(len(scores), -1)).any(1).sum())
+  found = [_found(chunk, binary) for chunk in _chunks(scores)]
+  if num_bad := sum(bad for bad, *_ in found):
     raise UserError(f"{path}: {num_bad} of the {len(scores)} rows of its {name} are not finite.")
-  in_range = bool(scores.min() >= 0 and scores.max() <= 1)
-  distributions = in_range and (binary or bool(np.abs(scores.sum(1, dtype=np.float32) - 1).max() < 2e-3))
+  low, high = min(x[1] for x in found), max(x[2] for x in found)
+  in_range = low >= 0 and high <= 1
+  distributions = in_range and all(x[3] for x in found)
   are_probs = name in reading.PROBS or (distributions and (name in reading.EITHER or not binary))
   if name in reading.EITHER:
     say(f"{path}: its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
@@ -109,16 +115,45 @@ def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callabl
     logits = np.stack([np.zeros_like(logits.ravel()), logits.ravel()], axis=1) if binary else logits
     return logits, logits.shape[1]
   if binary and not in_range:
-    raise UserError(f"{path}: {name} of one column must be in [0, 1]: they go from {scores.min():g} to "
-                    f"{scores.max():g}. Save them as logits if they are log-odds.")
+    raise UserError(f"{path}: {name} of one column must be in [0, 1]: they go from {low:g} to {high:g}. Save them as "
+                    "logits if they are log-odds.")
   if binary:
     scores = scores.ravel()
     scores = np.stack([1 - scores, scores], axis=1)
   try:
-    metrics.validate(scores, np.zeros(len(scores), np.int32))
+    if not all(map(_are_valid, _chunks(scores))):
+      metrics.validate(scores, np.zeros(len(scores), np.int32))  # Its message counts the rows of the whole array.
   except ValueError as error:
     raise UserError(f"{path}: {error} Save them as logits if they are not probabilities.") from None
-  return np.log(np.maximum(scores, np.finfo(np.float32).tiny, dtype=np.float32)), scores.shape[1]
+  logits = np.empty(scores.shape, np.float32)
+  for chunk, rows in zip(_chunks(scores), _chunks(logits), strict=True):
+    np.log(np.maximum(chunk, np.finfo(np.float32).tiny, dtype=np.float32), out=rows)
+  return logits, scores.shape[1]
+
+
+def _are_valid(probs: np.ndarray) -> bool:
+  """Returns whether rows are probabilities."""
+  try:
+    metrics.validate(probs, np.zeros(len(probs), np.int32))
+  except ValueError:
+    return False
+  return True
+
+
+def _chunks(scores: np.ndarray) -> Iterator[np.ndarray]:
+  """Yields views of some rows at a time."""
+  step = max(CHUNK * len(scores) // scores.size, 1)
+  for start in range(0, len(scores), step):
+    yield scores[start:start + step]
+  release(scores)
+
+
+def _found(scores: np.ndarray, binary: bool) -> tuple[int, float, float, bool]:
+  """Returns how many rows are not finite, the lowest and the highest score, and whether rows sum to about 1."""
+  with np.errstate(all="ignore"):  # Beyond the range of float32 they become infinite, which is reported.
+    finite = np.isfinite(scores.astype(np.float32, copy=False)).reshape(len(scores), -1).all(1)
+    sums = binary or bool(np.abs(scores.sum(1, dtype=np.float32) - 1).max() < 2e-3)
+  return int((~finite).sum()), float(scores.min()), float(scores.max()), sums
 
 
 def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes: int, classes: tuple[str, ...] | None
@@ -146,6 +181,16 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
   if labels.min() < 0 or labels.max() >= num_classes:
     raise UserError(f"{path}: labels must be in [0, {num_classes}): they go from {labels.min()} to {labels.max()}.")
   return labels.astype(np.int32)
+
+
+def _train_counts(path: str | os.PathLike, counts: np.ndarray | None, num_classes: int) -> np.ndarray | None:
+  """Returns the numbers of training examples of the classes as int64 ``[K]``, or None without any."""
+  if counts is None:
+    return None
+  if counts.shape != (num_classes,) or counts.dtype.kind not in "iu" or counts.min() < 0:
+    raise UserError(f"{path}: train_counts must be {num_classes} integers of at least 0, the number of training "
+                    f"examples of each class: got {counts.dtype} of shape {counts.shape}.")
+  return counts.astype(np.int64)
 
 
 def _groups(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray | None:

@@ -50,7 +50,7 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = ()) -> dict[str, np
   if any(name.endswith("/data.pkl") for name in names):
     raise UserError(f"{path} is a pickle of PyTorch, which is not read because it could run code. "
                     + conversion(path, "torch", "torch.load({!r})"))
-  found = read_npz(path, {*known, "kind", "features"})
+  found = read_npz(path, {*known, "kind", "features", "train_counts"})
   if not found.keys() & {*LOGITS, *PROBS, *EITHER} or not found.keys() & {*LABELS}:
     raise UserError(f"{path} must hold labels, and logits or probs; it holds {_listed(names)}: name them so, as in "
                     "numpy.savez(path, logits=logits, labels=labels).")

@@ -6,16 +6,20 @@ import html
 import io
 import json
 import math
+import types
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from calib_jax import metrics
+from calib_jax.evaluation import choice, class_groups
+from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.detection import detection
 from calib_jax.evaluation.measures import JOINT, METRICS, Values, measure, per_example
 from calib_jax.evaluation.predictions import Predictions
-from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, apply
+from calib_jax.evaluation.severity import by_severity
+from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, calibrated
 
 NAMELESS = "predictions"  # The name of a model of which only predictions are given.
 FLOORED = "ece"  # The metric whose noise floor and p-value the short table has.
@@ -33,7 +37,7 @@ class Model(NamedTuple):
 
   sets: Mapping[str, Sequence[Predictions]]
   fitted: Fitted
-  out_of_fold: Mapping[str, Sequence[Predictions]] | None = None
+  out_of_fold: Mapping[str, Sequence[Calibrated]] | None = None
 
 
 class Results(NamedTuple):
@@ -50,6 +54,9 @@ class Results(NamedTuple):
     parameters: ``{model: {calibrator: [params of each seed]}}``, those that are not too large to print.
     values: ``{set: {row: values of each example}}``, for figures.
     classes: the names of the classes, or None.
+    severity: ``{row: {severity: …}}`` of corrupted sets, as ``by_severity`` returns it.
+    class_groups: ``{set: {row: {group: …}}}``, as ``class_groups`` returns it, where training was long-tailed.
+    selection: ``{model: [what auto chose, one element a seed]}``, as ``choice.selection`` returns it.
   """
 
   settings: dict
@@ -61,6 +68,9 @@ class Results(NamedTuple):
   parameters: dict
   values: dict
   classes: tuple[str, ...] | None = None
+  severity: Mapping = types.MappingProxyType({})
+  class_groups: Mapping = types.MappingProxyType({})
+  selection: Mapping = types.MappingProxyType({})
 
   def _repr_html_(self) -> str:
     """Returns the table as a notebook shows it."""
@@ -74,7 +84,8 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   """Evaluates models before and after calibration on all of their sets.
 
   Args:
-    models: the models by name, all with the same sets; the first is the one that others are compared with.
+    models: the models by name. The first set of the first one is the test set, which all have. The first model is the
+      one that others are compared with.
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the intervals.
   Returns: the results.
@@ -82,46 +93,67 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   first = next(iter(models.values()))
   test_set = next(iter(first.sets))
   results = Results({"num_bins": num_bins, "num_resamples": num_resamples, "level": 0.95, "sets": {}}, {}, {}, {}, {},
-                    {}, {}, {}, first.sets[test_set][0].classes)
-  for set_name, parts in first.sets.items():
-    results.settings["sets"][set_name] = {
-      "num_examples": len(parts[0].labels), "num_classes": parts[0].logits.shape[1], "num_seeds": len(parts),
-      "kind": parts[0].kind}
+                    {}, {}, {}, first.sets[test_set][0].classes, severity={}, class_groups={}, selection={})
+  for set_name in dict.fromkeys(name for model in models.values() for name in model.sets):
     having = {name: model for name, model in models.items() if set_name in model.sets}
+    parts = next(iter(having.values())).sets[set_name]
+    results.settings["sets"][set_name] = {
+      "num_examples": len(parts[0].labels), "num_classes": parts[0].logits.shape[1],
+      "num_seeds": max(len(model.sets[set_name]) for model in having.values()), "kind": parts[0].kind}
     if parts[0].kind == "out_of_distribution":
       results.detection[set_name] = {name: {
         label: detection(_calibrated(model, test_set, label), _calibrated(model, set_name, label),
                          num_resamples=num_resamples) for label in _labels(model)} for name, model in having.items()}
-    else:
-      _add_tables(results, set_name, {
-        (name, label): per_example(_calibrated(model, set_name, label), num_bins=num_bins)
-        for name, model in having.items() for label in _labels(model)})
-  if len(results.values[test_set]) > 1:
-    results.stability[test_set] = _conventions({
-      row_name(results, row): values for row, values in results.values[test_set].items()})
+      continue
+    _add_tables(results, set_name, {
+      (name, label): per_example(_calibrated(model, set_name, label), num_bins=num_bins)
+      for name, model in having.items() for label in _labels(model)})
+    _add_class_groups(results, set_name, next(
+      (part.train_counts for part in (parts[0], first.sets[test_set][0]) if part.train_counts is not None), None))
+  _add_summaries(results, test_set)
   for name, model in models.items():
     results.parameters[name] = {label: [_printable(p) for p in params] for label, (_, params) in model.fitted.items()}
+    if found := choice.selection(model.fitted):
+      results.selection[name] = found
   return results
+
+
+def _add_class_groups(results: Results, set_name: str, train_counts: np.ndarray | None) -> None:
+  """Adds the scores of head, medium and tail classes, if training was long-tailed."""
+  rows = results.values[set_name]
+  if class_groups.is_long_tailed(train_counts):
+    found = class_groups.class_groups(rows, train_counts, num_bins=results.settings["num_bins"],
+                                      num_resamples=results.settings["num_resamples"])
+    results.class_groups[set_name] = {row_name(results, row): groups for row, groups in found.items()}
+
+
+def _add_summaries(results: Results, test_set: str) -> None:
+  """Adds what is computed from the tables of all sets, and what other tools' conventions make of the test set."""
+  rows = results.values[test_set]
+  if len(rows) > 1:
+    results.stability[test_set] = _conventions({row_name(results, row): values for row, values in rows.items()})
+  results.severity.update({row_name(results, row): found
+                           for row, found in by_severity(results.tables, test_set, list(rows)).items()})
 
 
 def _labels(model: Model) -> list[str]:
   return [UNCALIBRATED, *model.fitted]
 
 
-def _calibrated(model: Model, set_name: str, label: str) -> Sequence[Predictions]:
-  """Returns the predictions of a set with one calibrator; one at a time, because those of all may not fit in memory."""
+def _calibrated(model: Model, set_name: str, label: str) -> Sequence[Calibrated]:
+  """Returns the predictions of a set with one calibrator, which is applied when they are read."""
   if model.out_of_fold and set_name == next(iter(model.sets)):
     return model.out_of_fold[label]
-  return apply({key: found for key, found in model.fitted.items() if key == label}, model.sets[set_name])[label]
+  return calibrated(model.fitted, label, model.sets[set_name])
 
 
 def _add_tables(results: Results, set_name: str, rows: Mapping[tuple[str, str], Values]) -> None:
-  """Adds what is measured on one set. Rows are compared if they have the same numbers of examples and seeds."""
+  """Adds what is measured on one set. Rows are compared if they have the same labels in the same order."""
   options = {key: results.settings[key] for key in ("num_bins", "num_resamples")}
   tables, differences = {}, {}
-  shapes = {row: values.confidence.shape for row, values in rows.items()}
-  for shape in dict.fromkeys(shapes.values()):
-    found, apart = measure({row: values for row, values in rows.items() if shapes[row] == shape}, **options)
+  examples = {row: values.labels[:, 0].tobytes() for row, values in rows.items()}
+  for same in dict.fromkeys(examples.values()):
+    found, apart = measure({row: values for row, values in rows.items() if examples[row] == same}, **options)
     tables |= found
     differences |= apart
   models = dict.fromkeys(name for name, _ in rows)
@@ -163,6 +195,9 @@ def _conventions(rows: Mapping[str, Values]) -> dict[str, dict[str, float]]:
 
 
 def _printable(params: Any) -> dict[str, Any]:
+  if choice.CHOSEN in params:
+    (name, params), = params[choice.CHOSEN].items()
+    return {choice.CHOSEN: name, **_printable(params)}
   return {name: np.asarray(value).tolist() for name, value in params.items()
           if not isinstance(value, dict) and np.size(value) <= LARGEST_SHOWN}
 
@@ -257,6 +292,7 @@ def to_json(results: Results) -> str:
                         for (a, b), cells in pairs.items()] for name, pairs in results.differences.items()}
   content = {"settings": results.settings, "results": results.tables, "differences": differences,
              "detection": results.detection, "conventions": results.stability, "seeds": results.effects,
+             "severity": results.severity, "class_groups": results.class_groups, "selection": results.selection,
              "parameters": results.parameters}
   return json.dumps(_finite(content), indent=2) + "\n"
 

@@ -1,4 +1,9 @@
-"""Metrics of predictions that do not fit in memory: a pair of .npy is read in batches of constant size."""
+"""Metrics of predictions with too many rows for memory: a pair of .npy is read in batches of constant size.
+
+What is kept of the predictions is a ``metrics.CalibrationHistogram``, whose cells are so narrow that all examples of a
+cell have the same confidence for any practical purpose. A bootstrap resample of N examples therefore is one of the
+cells' counts of right and wrong predictions, which are Poisson variables if N is one too.
+"""
 
 from collections.abc import Iterator
 import json
@@ -6,32 +11,53 @@ import pathlib
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import metrics
+from calib_jax import binning, metrics
 from calib_jax.errors import UserError
 from calib_jax.evaluation import reading
 from calib_jax.files import read_npy
 
-LARGE = 50_000_000  # Numbers of a file that is streamed.
+LARGE = 2_000_000  # Rows of a file that is streamed.
 BATCH = 2**20  # Numbers of a batch.
+NUM_RESAMPLES = 200
+LEVEL = 0.95
+WIDTH = 30  # Characters of the progress bar.
+# The names that evaluations give to what ``CalibrationHistogram.compute`` returns, and whether it is an error.
+NAMES = {"accuracy": ("accuracy", False), "mean_confidence": ("mean_confidence", False),
+         "ece": ("expected_calibration_error", True), "adaptive": ("adaptive_calibration_error", True),
+         "mce": ("maximum_calibration_error", True), "ks": ("ks_calibration_error", True)}
+NOTE = ("The predictions are streamed, because they have so many rows: only what CalibrationHistogram computes is "
+        "measured, with 95% bootstrap intervals over its cells.")
 
 
 def is_large(path: str) -> bool:
-  """Returns whether predictions are a pair of .npy of which the scores are too many for memory to be used freely."""
+  """Returns whether predictions are a pair of .npy with so many rows that they are streamed."""
   pair = reading.PAIR.fullmatch(str(path))
-  return bool(pair) and read_npy(pair[1]).size >= LARGE
+  return bool(pair) and len(np.atleast_1d(read_npy(pair[1]))) >= LARGE
 
 
-def measure(path: str, *, progress: bool = True) -> dict[str, float]:
+def measure(path: str, *, num_resamples: int | None = None) -> dict:
   """Measures a pair of .npy in constant memory.
 
   Args:
     path: ``LOGITS.npy,LABELS.npy``; the scores are logits unless the name of their file says probs.
-    progress: whether to show the progress on a terminal.
-  Returns: the metrics of ``metrics.CalibrationHistogram``.
+    num_resamples: the number of resamples of the intervals; None for 200.
+  Returns: ``{"settings", "results"}`` as ``evaluation.to_json`` has them, with the metrics of ``NAMES``.
   Raises: UserError if the arrays do not fit together, or a row is not finite or a label out of range.
   """
+  state, num_classes = _state(path)
+  num_resamples = num_resamples or NUM_RESAMPLES
+  name = pathlib.Path(reading.PAIR.fullmatch(str(path))[1]).stem
+  settings = {"num_bins": len(state.bin_counts), "num_resamples": num_resamples, "level": LEVEL, "sets": {
+    name: {"num_examples": int(state.bin_counts.sum()), "num_classes": num_classes, "num_seeds": 1,
+           "kind": "in_distribution"}}}
+  return {"settings": settings, "results": {name: {"predictions": {"none": cells(state, num_resamples)}}}}
+
+
+def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
+  """Returns the histogram of a pair of .npy, and the number of classes."""
   scores_path, labels_path = reading.PAIR.fullmatch(str(path)).groups()
   scores, labels = read_npy(scores_path), read_npy(labels_path)
   if scores.ndim != 2 or scores.dtype.kind != "f" or labels.shape != scores.shape[:1] or labels.dtype.kind not in "iu":
@@ -41,7 +67,7 @@ def measure(path: str, *, progress: bool = True) -> dict[str, float]:
   update = jax.jit(lambda state, scores, labels, where: state.merge(
     metrics.CalibrationHistogram.from_model_output(labels=labels, where=where, **{name: scores})), donate_argnums=0,
     compiler_options=_frugal())
-  state, total = metrics.CalibrationHistogram.empty(), len(labels)
+  state = metrics.CalibrationHistogram.empty()
   state = jax.tree.map(lambda x: x.copy(), state)  # Its arrays share memory, which cannot be donated twice.
   for start, batch_scores, batch_labels, where in _batches(scores_path, labels_path):
     wrong = ~np.isfinite(batch_scores).all(1) | (batch_labels < 0) | (batch_labels >= scores.shape[1])
@@ -51,12 +77,74 @@ def measure(path: str, *, progress: bool = True) -> dict[str, float]:
       raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, does not sum "
                       f"to 1, or its label is not in [0, {scores.shape[1]}).")
     state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))  # Else batches queue in memory.
-    if progress and sys.stderr.isatty():
-      print(f"\r{min(start + len(where), total):,} of {total:,} rows", end="", file=sys.stderr, flush=True)
-  if progress and sys.stderr.isatty():
-    print(file=sys.stderr)
-  compute = jax.jit(type(state).compute, compiler_options=_frugal())
-  return {key: np.asarray(value).item() for key, value in compute(state).items()}
+    _show(min(start + len(where), len(labels)), len(labels))
+  return state, scores.shape[1]
+
+
+def _show(done: int, total: int) -> None:
+  """Draws a progress bar on a terminal."""
+  if sys.stderr.isatty():
+    filled = WIDTH * done // total
+    print(f"\r[{'#' * filled}{'.' * (WIDTH - filled)}] {done:,} of {total:,} rows", end="" if done < total else "\n",
+          file=sys.stderr, flush=True)
+
+
+def cells(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, dict[str, float]]:
+  """Computes the metrics of a histogram with their intervals.
+
+  A resample carries the noise of the sample once more, which adds a bias B to the square of an error. B is subtracted
+  from the square of the error, for the estimate, and 2 B from those of the resamples, for the interval.
+
+  Args:
+    state: the histogram.
+    num_resamples: the number of resamples, and of redraws of which predictions are right.
+  Returns: ``{metric: {"estimate", "low", "high", "value"}}``, and for errors also ``floor`` and ``p_value``.
+  """
+  computed = jax.jit(type(state).compute, compiler_options=_frugal())(state)
+  used = np.flatnonzero(np.asarray(state.counts))
+  count, correct = (np.asarray(x)[used].astype(np.int64) for x in (state.counts, state.correct))
+  confidence = np.asarray(state.mean_confidences())[used]
+  num_bins = len(state.bin_counts)
+  bin_of_cell = np.asarray(binning.equal_width_index(jnp.asarray(confidence), num_bins))
+  confidence = np.clip(confidence.astype(np.float64), 0, 1)
+
+  def measured(count, correct):
+    return _of_cells(count, correct, confidence, bin_of_cell, num_bins)
+
+  rng = np.random.default_rng(0)
+  resampled, redrawn = [], []
+  for _ in range(num_resamples):
+    right = rng.poisson(correct)
+    resampled.append(measured(right + rng.poisson(count - correct), right))
+    redrawn.append(measured(count, rng.binomial(count, confidence)))
+  observed, found = measured(count, correct), {}
+  for name, (key, is_error) in NAMES.items():
+    value, values = observed[name], np.array([x[name] for x in resampled])
+    exact = estimate = np.asarray(computed[key]).item()
+    if is_error:
+      bias = max(float(np.mean(values**2)) - value**2, 0)
+      estimate, values = np.sqrt(max(exact**2 - bias, 0)), np.sqrt(np.maximum(values**2 - 2 * bias, 0))
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    found[name] = {"estimate": float(estimate), "low": float(min(low, estimate)), "high": float(max(high, estimate)),
+                   "value": exact}
+    if is_error:
+      floor = np.array([x[name] for x in redrawn])
+      found[name] |= {"floor": float(floor.mean()),
+                      "p_value": float((1 + np.sum(floor >= value)) / (1 + num_resamples))}
+  return found
+
+
+def _of_cells(count: np.ndarray, correct: np.ndarray, confidence: np.ndarray, bin_of_cell: np.ndarray, num_bins: int
+              ) -> dict[str, float]:
+  """Returns the metrics of ``NAMES``. An edge of equal mass divides the gap of its cell in proportion to the counts."""
+  total = count.sum()
+  gap = correct - count * confidence
+  in_bins, gaps = (np.bincount(bin_of_cell, x, num_bins) for x in (count, gap))
+  ranks, cumulated = np.concatenate([[0], np.cumsum(count)]), np.concatenate([[0], np.cumsum(gap)])
+  parts = np.diff(np.interp(np.linspace(0, total, num_bins + 1), ranks, cumulated))
+  return {"accuracy": correct.sum() / total, "mean_confidence": (count * confidence).sum() / total,
+          "ece": np.abs(gaps).sum() / total, "adaptive": np.abs(parts).sum() / total,
+          "mce": np.max(np.abs(gaps) / np.maximum(in_bins, 1)), "ks": np.abs(cumulated).max() / total}
 
 
 def _frugal() -> dict[str, bool | int]:
@@ -84,6 +172,17 @@ def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarr
            np.pad(labels.astype(np.int32), (0, fill)), where)
 
 
-def to_json(found: dict[str, float]) -> str:
+def to_json(found: dict) -> str:
   """Returns the metrics as JSON."""
   return json.dumps(found, indent=2) + "\n"
+
+
+def to_rows(found: dict) -> list[list[str]]:
+  """Formats the metrics as rows of text, in percent, the heading first."""
+  (table,) = (model["none"] for models in found["results"].values() for model in models.values())
+  rows = [["metric", "% [95% interval]", "noise floor %", "p"]]
+  for name, cell in table.items():
+    estimate, low, high = (f"{100 * cell[key]:.3f}" for key in ("estimate", "low", "high"))
+    rows.append([name, f"{estimate} [{low}, {high}]", f"{100 * cell['floor']:.3f}" if "floor" in cell else "",
+                 f"{cell['p_value']:.3f}" if "floor" in cell else ""])
+  return rows

@@ -4,12 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.errors import UserError
-from calib_jax.evaluation.measures import CHUNK, measure, per_example
+from calib_jax.evaluation.calibrated import Calibrated
+from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.predictions import Predictions
+from calib_jax.files import release
 
 # The label of predictions before calibration.
 UNCALIBRATED = "none"
@@ -36,14 +39,32 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
 
 
 def _fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator]) -> Fitted:
-  fitted = {}
+  fitted, on_device = {}, [jnp.asarray(part.logits) for part in validation]
+  for part in validation:
+    release(part.logits)
   for label, calibrator in labelled.items():
-    params = [calibrator.fit(part.logits, part.labels) for part in validation]
+    params = [calibrator.fit(logits, part.labels) for logits, part in zip(on_device, validation, strict=True)]
     unfinished = sum(not p.get("converged", True) for p in params)
     if unfinished:
       print(f"{label}: {unfinished} of {len(params)} fits stopped before their optimum.", file=sys.stderr)
     fitted[label] = (calibrator, params)
   return fitted
+
+
+def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[Calibrated]:
+  """Returns predictions with one calibrator, which is applied to some rows at a time when they are needed.
+
+  Args:
+    fitted: the calibrators and their params, as ``fit`` returns them.
+    label: of a calibrator, or "none".
+    test: the predictions, one element a seed.
+  Returns: one element a seed.
+  """
+  if label == UNCALIBRATED:
+    return [Calibrated.of(part) for part in test]
+  calibrator, params = fitted[label]
+  apply_one = jax.jit(calibrator.apply)
+  return [Calibrated(part, apply_one, (p,)) for p, part in zip(params, test, strict=True)]
 
 
 def apply(fitted: Fitted, test: Sequence[Predictions]) -> dict[str, list[Predictions]]:
@@ -54,23 +75,14 @@ def apply(fitted: Fitted, test: Sequence[Predictions]) -> dict[str, list[Predict
     test: the predictions, one element a seed.
   Returns: the predictions by label, with those before calibration under the label "none".
   """
-  calibrated = {}
-  for label, (calibrator, params) in {UNCALIBRATED: (calibrators.identity(), [{}] * len(test)), **fitted}.items():
-    apply_one = jax.jit(calibrator.apply)
-    calibrated[label] = [part._replace(logits=_in_chunks(apply_one, p, part.logits))
-                         for p, part in zip(params, test, strict=True)]
-  return calibrated
+  return {label: [_whole(source) for source in calibrated(fitted, label, test)] for label in (UNCALIBRATED, *fitted)}
 
 
-def _in_chunks(function: Callable, params: dict, logits: np.ndarray) -> np.ndarray:
-  """Applies a calibrator to some rows at a time, so that its intermediate arrays are small."""
-  rows = max(CHUNK // logits.shape[1], 1)
-  if len(logits) <= rows:
-    return np.asarray(function(params, logits))
-  log_probs = np.empty(logits.shape, np.float32)
-  for start in range(0, len(logits), rows):
-    log_probs[start:start + rows] = function(params, logits[start:start + rows])
-  return log_probs
+def _whole(source: Calibrated) -> Predictions:
+  logits = np.empty(source.part.logits.shape, np.float32)
+  for rows, _, log_probs in source.chunks():
+    logits[rows] = log_probs
+  return source.part._replace(logits=logits)
 
 
 def calibrate(validation: Sequence[Predictions], test: Sequence[Predictions],

@@ -1,5 +1,6 @@
 """Says in plain words what an evaluation found. A clause stands only where an interval or a p-value supports it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from calib_jax.evaluation.results import Results, verdicts
 from calib_jax.evaluation.tables import UNCALIBRATED
 
 POINT = 0.01
+MOST_MODELS = 5  # Models that are compared with the first in sentences.
 
 
 class ClassGaps(NamedTuple):
@@ -56,10 +58,11 @@ def verdict(results: Results) -> list[str]:
   model = next(iter(results.tables[set_name]))
   table = results.tables[set_name][model]
   row, values = table[UNCALIBRATED], results.values[set_name][model, UNCALIBRATED]
-  sentences = [_confidence(row, values)]
+  others = [name for name in results.tables[set_name] if name != model]
+  sentences = [f"{model}: {_confidence(row, values)}" if others else _confidence(row, values)]
   labels = [label for label in table if label != UNCALIBRATED]
   if not labels:
-    return [*sentences, *_classes(results, values, set_name)]
+    return [*sentences, *_classes(results, values, set_name), *_models(results, set_name, model, others)]
   first = labels[0]
   sentences.append(_calibrated(results, set_name, model, first))
   better = [label for label in labels[1:]
@@ -77,7 +80,26 @@ def verdict(results: Results) -> list[str]:
       sentences.append(f"{label} loses {100 * lost:.1f} points of accuracy.")
   final = min(labels, key=lambda label: table[label]["ece"]["estimate"])
   sentences += _classes(results, results.values[set_name][model, final], set_name, f" after {final}")
-  return sentences + _stability(results, set_name)
+  return sentences + _models(results, set_name, model, others) + _stability(results, set_name)
+
+
+def _models(results: Results, set_name: str, first: str, others: Sequence[str]) -> list[str]:
+  """Returns a sentence on the ECE of each other model against the first, before calibration."""
+  sentences = []
+  for name in others[:MOST_MODELS]:
+    rows = (name, UNCALIBRATED), (first, UNCALIBRATED)
+    found = results.differences[set_name]
+    sign, change = (1, found[rows]["ece"]) if rows in found else (-1, found.get(rows[::-1], {}).get("ece"))
+    if change is None:
+      sentences.append(f"{name} has other examples than {first}, so that their difference has no interval.")
+    elif change["low"] <= 0 <= change["high"]:
+      sentences.append(f"Before calibration, no difference between the ECE of {name} and that of {first} can be shown.")
+    else:
+      side = "above" if sign * change["difference"] > 0 else "below"
+      ends = sorted(abs(100 * change[key]) for key in ("low", "high"))
+      sentences.append(f"Before calibration, the ECE of {name} is {100 * abs(change['difference']):.1f} points {side} "
+                       f"that of {first} (95% interval {ends[0]:.1f} to {ends[1]:.1f}).")
+  return sentences
 
 
 def _confidence(row: dict, values: Values) -> str:
@@ -140,5 +162,5 @@ def _stability(results: Results, set_name: str) -> list[str]:
   names = sorted(set(winners.values()), key=lambda row: (-list(winners.values()).count(row), row))
   if len(names) == 1:
     return [f"{names[0]} has the lowest calibration error by each of {len(winners)} tools' conventions."]
-  counts = ", ".join(f"{name} by {list(winners.values()).count(name)}" for name in names)
-  return [f"Which row has the lowest calibration error depends on the convention: {counts} of {len(winners)}."]
+  counts = "; ".join(f"{name} ({list(winners.values()).count(name)})" for name in names)
+  return [f"Which row has the lowest calibration error depends on the convention of {len(winners)} tools: {counts}."]

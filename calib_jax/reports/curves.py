@@ -15,6 +15,11 @@ def _line(i: int) -> dict:
   return {"color": COLOURS[i % len(COLOURS)], "linestyle": ("-", "--", "-.", ":")[i // len(COLOURS) % 4]}
 
 
+def _from_zero(axes: Axes) -> None:
+  """Begins the vertical axis just below 0, so that points at 0 are whole."""
+  axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])
+
+
 @styled
 def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, axes: Axes | None = None) -> Axes:
   """Draws the share of errors among the most confident predictions against their share, with 95% bands.
@@ -85,7 +90,7 @@ def class_gaps_plot(gaps: Mapping[str, ClassGaps], names: Sequence[str], *, most
     axes.errorbar(100 * found.gap[order], place, xerr=196 * found.error[order], fmt=MARKERS[i % len(MARKERS)],
                   color=COLOURS[i % len(COLOURS)], markersize=3.5, elinewidth=0.9, label=label)
   axes.set_yticks(np.arange(len(order)), [plain(names[k]) for k in order])
-  axes.invert_yaxis()
+  axes.set_ylim(len(order) - 0.5, -0.5)
   axes.set(xlabel="confidence minus accuracy, points", ylabel="predicted class")
   return axes
 
@@ -107,7 +112,7 @@ def pareto_plot(points: Mapping[str, tuple[Mapping[str, float], Mapping[str, flo
     axes.errorbar(100 * accuracy["estimate"], 100 * error["estimate"], xerr=spread[0], yerr=spread[1], markersize=5,
                   fmt=MARKERS[i % len(MARKERS)], color=COLOURS[i % len(COLOURS)], elinewidth=0.8, label=label)
   axes.set(xlabel="accuracy, %", ylabel="ECE, %")
-  axes.set_ylim(bottom=0)
+  _from_zero(axes)
   return axes
 
 
@@ -116,17 +121,18 @@ def severity_plot(errors: Mapping[str, Mapping[int, tuple[float, float]]], *, ax
   """Draws the calibration error against the severity of corruptions, the mean over corruption types with its error.
 
   Args:
-    errors: ``{label: {severity: (mean, standard error)}}``; severity 0 is the test set.
+    errors: ``{label: {severity: (mean, standard error)}}``; severity 0 is the test set. Where a standard error is nan,
+      none is drawn.
     axes: where to draw; None for a new figure.
   Returns: the axes.
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, found) in enumerate(errors.items()):
-    severity, (mean, error) = list(found), 100 * np.array(list(found.values())).T
+    severity, (mean, error) = list(found), 100 * np.nan_to_num(np.array(list(found.values()))).T
     axes.errorbar(severity, mean, error, fmt=MARKERS[i % len(MARKERS)] + "-", markersize=3.5, linewidth=1.2,
                   color=COLOURS[i % len(COLOURS)], label=label)
-  axes.set(xlabel="severity (0: test set)", ylabel="ECE, %")
-  axes.set_ylim(bottom=0)
+  axes.set(xlabel="severity (0: test set)", ylabel="ECE, %", xticks=sorted(set().union(*errors.values())))
+  _from_zero(axes)
   return axes
 
 

@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping
 import contextlib
 import json
 import pathlib
-import re
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import numpy as np
 
-from calib_jax import metrics
 from calib_jax.evaluation import Results
 from calib_jax.evaluation import results as names
 from calib_jax.evaluation.verdict import class_gaps, class_name
@@ -18,42 +16,42 @@ from calib_jax.reports import curves
 from calib_jax.reports.reliability import reliability_grid
 from calib_jax.reports.style import legend_below, styled
 
-CORRUPTED = re.compile(r"(.+)_([1-5])")
 LOGGED = ("train/loss", "validation/nll")
 MOST_PANELS, MOST_LINES = 9, 7
 
 
 @styled
-def figures(results: Results, log: pathlib.Path | None = None) -> dict[str, Figure]:
+def figures(results: Results, log: pathlib.Path | Mapping[str, pathlib.Path] | None = None) -> dict[str, Figure]:
   """Draws every figure that the results have data for.
 
   Args:
     results: the results.
-    log: the ``metrics.jsonl`` of a run, whose curves are drawn.
+    log: the ``metrics.jsonl`` of a run, whose curves are drawn, or those of several runs by name.
   Returns: the figures by name, in the order of the report.
   """
   set_name = next(iter(results.tables))
-  rows = {_label(results, row): values for row, values in results.values[set_name].items()}
+  rows = {names.row_name(results, row): values for row, values in results.values[set_name].items()}
   pairs = {label: (values.confidence.ravel(), values.correct.ravel()) for label, values in rows.items()}
   cells = {label: results.tables[set_name][row[0]][row[1]]
            for label, row in zip(rows, results.values[set_name], strict=True)}
   num_bins = results.settings["num_bins"]
   panels = {f"{label}\nECE {_percent(cells[label]['ece'])}\nnoise floor {100 * cells[label]['ece']['floor']:.1f}%": pair
             for label, pair in list(pairs.items())[:MOST_PANELS]}
-  drawn = {"reliability": reliability_grid(panels, num_bins=num_bins)}
-  if np.mean(next(iter(pairs.values()))[0] > 0.99) > 0.5:
-    drawn["reliability_log_odds"] = reliability_grid(panels, num_bins=num_bins, log_odds=True)
+  drawn = {"reliability": reliability_grid(panels, num_bins=num_bins),
+           "reliability_log_odds": reliability_grid(panels, num_bins=num_bins, log_odds=True)}
   lines = dict(list(pairs.items())[:MOST_LINES])
   drawn["accuracy_confidence"] = _with_legend(curves.accuracy_confidence_plot, lines)
   drawn["risk_coverage"] = _with_legend(curves.risk_coverage_plot, lines)
   num_classes = results.settings["sets"][set_name]["num_classes"]
   gaps = {label: class_gaps(values, num_classes) for label, values in list(rows.items())[:2]}
   if np.isfinite(next(iter(gaps.values())).error).any():
-    classes = [_text(class_name(results, k)) for k in range(num_classes)]
+    classes = [class_name(results, k) for k in range(num_classes)]
     drawn["classes"] = _with_legend(lambda found: curves.class_gaps_plot(found, classes), gaps)
-  if errors := _by_severity(results, set_name):
-    drawn["severity"] = _with_legend(curves.severity_plot, errors)
-  if logged := _logged(log):
+  if results.severity:
+    drawn["severity"] = _with_legend(curves.severity_plot, {
+      label: {level: (found["mean"], found["within_subject_sem"]) for level, found in by_level.items()}
+      for label, by_level in list(results.severity.items())[:MOST_LINES]})
+  if logged := _of_runs(log):
     drawn["training"] = _with_legend(curves.training_plot, logged)
   if len(cells) > 1:
     drawn["pareto"] = _with_legend(curves.pareto_plot, {
@@ -61,13 +59,10 @@ def figures(results: Results, log: pathlib.Path | None = None) -> dict[str, Figu
   return drawn
 
 
-def _text(label: str) -> str:
-  """Returns a label as Matplotlib takes it: a dollar sign in a user's label is no formula."""
-  return label.replace("$", r"\$")
-
-
-def _label(results: Results, row: tuple[str, str]) -> str:
-  return _text(names.row_name(results, row))
+def is_steep(results: Results) -> bool:
+  """Returns whether most confidences of the first row are above 0.99, so that axes of log-odds show more."""
+  values = next(iter(next(iter(results.values.values())).values()))
+  return bool(np.mean(values.confidence > 0.99) > 0.5)
 
 
 def _percent(cell: Mapping[str, float]) -> str:
@@ -80,23 +75,11 @@ def _with_legend(draw: Callable[..., Axes], data: Mapping) -> Figure:
   return axes.figure
 
 
-def _by_severity(results: Results, test_set: str) -> dict[str, dict[int, tuple[float, float]]]:
-  """Returns the mean ECE over corruption types and its within-subject standard error, by row and severity."""
-  found: dict[int, dict[str, str]] = {}
-  for name in results.tables:
-    match = CORRUPTED.fullmatch(name)
-    if match and results.settings["sets"][name]["kind"] == "shifted":
-      found.setdefault(int(match[2]), {})[match[1]] = name
-  errors: dict[str, dict[int, tuple[float, float]]] = {}
-  rows = list(results.values[test_set])[:MOST_LINES]
-  for severity in sorted(found):
-    values = np.array([[results.tables[name][model][label]["ece"]["estimate"] for model, label in rows]
-                       for name in found[severity].values()], np.float32)
-    error = float(metrics.within_subject_sem(values)) if min(values.shape) > 1 else 0.0
-    for row, mean in zip(rows, values.mean(0), strict=True):
-      start = (results.tables[test_set][row[0]][row[1]]["ece"]["estimate"], 0.0)
-      errors.setdefault(_label(results, row), {0: start})[severity] = (float(mean), error)
-  return errors
+def _of_runs(log: pathlib.Path | Mapping[str, pathlib.Path] | None) -> dict[str, tuple[list[float], list[float]]]:
+  """Returns what runs logged, by the name of the value, which begins with that of the run if there are several."""
+  if not isinstance(log, Mapping):
+    return _logged(log)
+  return {f"{run}: {name}": curve for run, path in log.items() for name, curve in _logged(path).items()}
 
 
 def _logged(log: pathlib.Path | None) -> dict[str, tuple[list[float], list[float]]]:

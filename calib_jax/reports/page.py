@@ -11,21 +11,25 @@ import jinja2
 import markupsafe
 
 from calib_jax import evaluation
-from calib_jax.evaluation.results import FLOORED, format_cell, is_best
+from calib_jax.evaluation.results import is_best
 from calib_jax.evaluation.verdict import POINT, verdict
 from calib_jax.files import write_text
+from calib_jax.reports import page_tables
+from calib_jax.reports.figures import is_steep
 
+POOLED = ("reliability", "reliability_log_odds", "accuracy_confidence", "risk_coverage", "classes")
+INDEPENDENT = ("reliability", "reliability_log_odds", "risk_coverage")
 CAPTIONS = {
   "reliability": "Accuracy against confidence. Points are bins with 95% intervals, hollow with fewer than five "
                  "examples; the curve is a kernel mean with its 95% band. Below are the confidences.",
-  "reliability_log_odds": "The same on axes of log-odds and with bins of equal size, because most confidences are "
-                          "above 0.99.",
+  "reliability_log_odds": "The same on axes of log-odds, which separate confidences near 1, and with bins of equal "
+                          "size.",
   "accuracy_confidence": "Accuracy of the predictions whose confidence is at least a threshold.",
   "risk_coverage": "Share of errors among the most confident predictions, with 95% bands.",
   "classes": "Confidence minus accuracy of each predicted class with 95% intervals, the worst class first. Right of 0, "
              "predictions are overconfident.",
   "severity": "ECE against the severity of corruptions: means over corruption types with within-subject standard "
-              "errors.",
+              "errors, if there are several types and rows.",
   "training": "What training logged, means over seeds.",
   "pareto": "ECE against accuracy with 95% intervals. Lower right is better.",
 }
@@ -59,7 +63,7 @@ TEMPLATE = """<!doctype html>
   th[aria-sort=descending] button::after { content: " \\2193"; }
   tr.loses td { color: var(--soft); font-style: italic; }
   .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
-  figure { margin: 0; } figure.wide { grid-column: 1 / -1; }
+  figure { margin: 0; } .wide { grid-column: 1 / -1; }
   img { max-width: 100%; height: auto; background: white; border-radius: 6px; padding: .4rem; }
   pre { background: var(--card); padding: .8rem; overflow-x: auto; font-size: .8rem; }
   pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -86,8 +90,11 @@ paired differences that excludes zero. Rows in grey italics lose more than a poi
 </table></div>
 {% if loop.first %}<h2>Figures</h2>
 <div class="figures">{% for figure in figures %}
+{% if figure.folded is not none %}<details class="wide"{% if not figure.folded %} open{% endif %}>
+<summary>Reliability on axes of log-odds</summary>{% endif %}
 <figure{% if figure.wide %} class="wide"{% endif %}><img src="data:image/svg+xml;base64,{{ figure.data }}"
- alt="{{ figure.name }}: {{ figure.caption }}"><figcaption>{{ figure.caption }}</figcaption></figure>{% endfor %}
+ alt="{{ figure.name }}: {{ figure.caption }}"><figcaption>{{ figure.caption }}</figcaption></figure>
+{% if figure.folded is not none %}</details>{% endif %}{% endfor %}
 </div>
 {% endif %}
 {% endfor %}
@@ -133,8 +140,12 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
     command: the command that repeats the evaluation.
   """
   tables = [_table(results, "Results"), _table(results, "Every metric", every=True)]
-  tables += [table for table in (_seeds(results), _conventions(results), _detection(results)) if table["rows"]]
-  shown = [{"name": name.replace("_", " "), "caption": CAPTIONS.get(name, ""), "wide": name.startswith("reliability"),
+  tables += [table for table in (
+    page_tables.selection(results), page_tables.seeds(results), page_tables.severity(results),
+    page_tables.class_groups(results), page_tables.conventions(results), page_tables.detection(results))
+    if table["rows"]]
+  shown = [{"name": name.replace("_", " "), "caption": _caption(results, name), "wide": name.startswith("reliability"),
+            "folded": not is_steep(results) if name == "reliability_log_odds" else None,
             "data": base64.b64encode(picture.read_bytes()).decode()} for name, picture in figures.items()]
   template = jinja2.Environment(autoescape=True).from_string(TEMPLATE)
   write_text(path, template.render(
@@ -159,40 +170,12 @@ def _table(results: evaluation.Results, title: str, *, every: bool = False) -> d
   return {"title": title, "head": head, "rows": rows}
 
 
-def _seeds(results: evaluation.Results) -> dict[str, Any]:
-  """Returns means over seeds with their standard errors, and Cohen's d against the first model."""
-  shown = {key: metric for key, metric in evaluation.METRICS.items() if metric.is_main}
-  rows = []
-  for set_name, effects in results.effects.items():
-    for name, found in effects.items():
-      cells = [set_name, name]
-      for key, metric in shown.items():
-        digits, cell = 2 if metric.scale == 100 else 4, found[key]
-        effect = f", d = {cell['cohens_d']:.1f}" if "cohens_d" in cell else ""
-        cells.append(f"{metric.scale * cell['mean']:.{digits}f} ± {metric.scale * cell['sem']:.{digits}f}{effect}")
-      rows.append({"cells": cells, "loses": False})
-  return {"title": "Over seeds: mean ± standard error, Cohen's d against the first model",
-          "head": ["evaluated on", "row", *(metric.heading for metric in shown.values())], "rows": rows}
-
-
-def _conventions(results: evaluation.Results) -> dict[str, Any]:
-  """Returns the calibration errors as other tools compute them."""
-  found = next(iter(results.stability.values()), {})
-  names = list(next(iter(found.values()), {}))
-  rows = [{"cells": [name, min(errors, key=errors.get), *(f"{100 * errors[row]:.2f}" for row in names)], "loses": False}
-          for name, errors in found.items()]
-  return {"title": f"Calibration error in %, by the conventions of other tools ({FLOORED.upper()} as each computes it)",
-          "head": ["convention", "lowest", *names], "rows": rows}
-
-
-def _detection(results: evaluation.Results) -> dict[str, Any]:
-  """Returns how well confidence scores detect out-of-distribution sets."""
-  rows, keys = [], ("auroc", "fpr_at_95_tpr", "auroc_outside", "fpr_at_95_tpr_outside")
-  for set_name, models in results.detection.items():
-    for model, table in models.items():
-      for label, scores in table.items():
-        rows += [{"cells": [set_name, model, label, score, *(format_cell(found[key], 100) for key in keys)],
-                  "loses": False} for score, found in scores.items()]
-  return {"title": "Detection of out-of-distribution sets",
-          "head": ["set", "trained with", "calibrated by", "score", "AUROC %", "FPR95 %", "AUROC %, outside positive",
-                   "FPR95 %, outside positive"], "rows": rows}
+def _caption(results: evaluation.Results, name: str) -> str:
+  """Returns the caption of a figure, which says what becomes of several seeds."""
+  num_seeds = max(found["num_seeds"] for found in results.settings["sets"].values())
+  ending = ""
+  if num_seeds > 1 and name in POOLED:
+    ending = " The predictions of all seeds are pooled" + (
+      ", and their intervals take them for independent" if name in INDEPENDENT else "")
+    ending += "; the ECE in the titles is the mean over seeds." if name.startswith("reliability") else "."
+  return CAPTIONS.get(name, "") + ending

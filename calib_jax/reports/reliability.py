@@ -14,6 +14,7 @@ from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, legend_below, new
 
 FEW = 5  # Bins with fewer examples are hollow, because their accuracy says little.
 TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
+NEAR_TICKS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # Of axes that hold few of the others.
 CELLS = 1000  # Equal cells of [0, 1] whose sums the smooth curve is made of.
 
 
@@ -62,7 +63,8 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
   if log_odds:
     for axis, values in (("x", means), ("y", np.concatenate([low, high, means]))):
       limits = 0.7 * values.min(), 1 - 0.7 * (1 - values.max())
-      shown = [tick for tick in TICKS if limits[0] <= tick <= limits[1]]
+      near = sum(limits[0] <= tick <= limits[1] for tick in TICKS) < 4
+      shown = [tick for tick in (NEAR_TICKS if near else TICKS) if limits[0] <= tick <= limits[1]]
       axes.set(**{f"{axis}scale": "logit", f"{axis}lim": limits})
       axes.set(**{f"{axis}ticks": shown, f"{axis}ticklabels": [f"{tick:g}" for tick in shown]})
     axes.tick_params("x", rotation=45)
@@ -166,7 +168,7 @@ def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.n
 
 
 def _grid() -> np.ndarray:
-  return 1 / (1 + np.exp(-np.linspace(-8, 12, 200)))
+  return 1 / (1 + np.exp(-np.linspace(-16, 16, 200)))
 
 
 def _smooth(confidence, correct) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

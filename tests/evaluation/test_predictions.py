@@ -48,6 +48,7 @@ def test_probabilities_become_logits_with_zeros_finite(tmp_path):
   ({"logits": np.where(LOGITS > 2, np.nan, LOGITS), "labels": LABELS}, "of the 40 rows of its logits are not finite"),
   ({"probs": 2 * PROBS, "labels": LABELS}, "probs must sum to 1 in each row: 40 of 40 rows do.* Save them as logits"),
   ({"probs": LOGITS, "labels": LABELS}, "probs must be at least 0: .* Save them as logits"),
+  ({"logits": LOGITS, "labels": LABELS, "train_counts": np.ones(3)}, "train_counts must be 4 integers of at least 0"),
   ({"logits": np.array([None]), "labels": LABELS}, "holds Python objects, which are not read"),
 ])
 def test_what_is_wrong_is_said(tmp_path, arrays, message):

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from calib_jax import evaluation
+from calib_jax import evaluation, files
 from calib_jax.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -157,13 +157,20 @@ def test_bad_files_are_one_sentence(tmp_path, name, content, message):
     evaluation.load(str(tmp_path / name))
 
 
-@pytest.mark.parametrize("suffix", ["csv", "npy"])
+@pytest.mark.parametrize("suffix", ["csv", "npy", "npz", "parquet"])
 def test_mutated_files_are_read_or_refused_in_a_sentence(suffix, tmp_path):
   draw, path = random.Random(0), tmp_path / f"p.{suffix}"
+  name = path
   if suffix == "csv":
     rows = [f"{label},{','.join(map(str, row))}" for label, row in zip(LABELS, LOGITS, strict=True)]
     path.write_text("\n".join(["label,logit_0,logit_1,logit_2", *rows]))
-    name = path
+  elif suffix == "npz":
+    np.savez(path, logits=LOGITS, labels=LABELS)
+  elif suffix == "parquet":
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow, which is optional.")
+    from pyarrow import parquet
+
+    _table("logit_", lambda columns: parquet.write_table(pyarrow.table(columns), path))
   else:
     np.save(path, LOGITS)
     np.save(tmp_path / "labels.npy", LABELS)
@@ -172,7 +179,9 @@ def test_mutated_files_are_read_or_refused_in_a_sentence(suffix, tmp_path):
   for _ in range(200):
     content = bytearray(sound)
     for _ in range(draw.randint(1, 4)):
-      place = draw.randrange(min(len(content), 150))
+      # The header of .csv and .npy is at their beginning, that of .parquet at its end, and .npz has several.
+      place = {"npz": draw.randrange(len(content)), "parquet": max(len(content) - draw.randrange(700), 0)}.get(
+        suffix, draw.randrange(min(len(content), 150)))
       content[place:place + draw.randint(0, 3)] = draw.choice((b"", b"9", b"(", b"\n", b'"', b",", b"\xff", b"\x00"))
     path.write_bytes(content)
     try:
@@ -181,3 +190,21 @@ def test_mutated_files_are_read_or_refused_in_a_sentence(suffix, tmp_path):
       refused += 1
       assert "\n" not in str(error) and len(str(error)) < 2000 and "allow_pickle" not in str(error)
   assert refused > 50
+
+
+def test_large_arrays_are_mapped_and_checked(tmp_path, monkeypatch):
+  monkeypatch.setattr(files, "MAPPED", 1)
+  np.savez(tmp_path / "p.npz", logits=np.asfortranarray(LOGITS), labels=LABELS, train_counts=np.array([9, 5, 1]))
+  loaded = evaluation.load(tmp_path / "p.npz")
+  assert isinstance(loaded.logits, np.memmap)
+  np.testing.assert_array_equal(loaded.logits, LOGITS)
+  np.testing.assert_array_equal(loaded.train_counts, [9, 5, 1])
+  files.release(loaded.logits)  # What is read again is the same.
+  np.testing.assert_array_equal(loaded.logits, LOGITS)
+  np.savez_compressed(tmp_path / "c.npz", logits=LOGITS, labels=LABELS)
+  assert not isinstance(evaluation.load(tmp_path / "c.npz").logits, np.memmap)
+  content = bytearray((tmp_path / "p.npz").read_bytes())
+  content[content.index(LOGITS.tobytes("F")) + 20] ^= 1  # One wrong bit, which the checksum notices.
+  (tmp_path / "p.npz").write_bytes(content)
+  with pytest.raises(UserError, match="cannot be read"):
+    evaluation.load(tmp_path / "p.npz")

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation
+from calib_jax import calibrators, evaluation, metrics
 from calib_jax.errors import UserError
 from calib_jax.evaluation import __main__ as command
-from calib_jax.evaluation import classwise, folds, streaming
+from calib_jax.evaluation import classwise, folds, sources
+from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.results import is_best, verdicts
 from calib_jax.evaluation.verdict import class_gaps, verdict
 
@@ -86,6 +87,15 @@ def test_the_sentences_have_the_numbers(results):
   np.testing.assert_allclose([gaps.gap[1], gaps.error[1]], expected, rtol=1e-3)
 
 
+def test_rank_stability_has_every_convention(results):
+  found, table = results.stability["test"], results.tables["test"]["mine"]
+  assert set(found) == set(metrics.CONVENTIONS)
+  for row, label in (("uncalibrated", "none"), ("TS", "TS")):  # Guo's convention is that of the table's first ECE.
+    np.testing.assert_allclose(found["guo"][row], table[label]["ece"]["value"], rtol=1e-4)
+    np.testing.assert_allclose(found["soft_calibration"][row], table[label]["ece_equal_mass_l2"]["value"], rtol=1e-3)
+  assert "TS has the lowest calibration error by each of 10 tools' conventions." in verdict(results)
+
+
 def test_a_calibrated_model_is_not_accused():
   # In nine of ten samples: the p-value of a calibrated model is below 0.05 once in twenty.
   found = []
@@ -112,7 +122,10 @@ def test_the_noise_floor_of_a_class_is_that_of_the_binomial():
   n, p = 60, 0.8
   logits = np.tile(np.log([p, 1 - p]), (n, 1)).astype(np.float32)
   part = evaluation.Predictions(logits, np.zeros(n, np.int32))
-  sums = classwise.class_sums(part, 15, "equal_width", 4000)
+  summing = classwise.Summing(Calibrated.of(part), 15, 4000)
+  for rows, first, log_probs in Calibrated.of(part).chunks():
+    summing.add(rows, first, log_probs, part.labels[rows])
+  sums = summing.sums()["equal_width"]
   k = np.arange(n + 1)
   log_choose = np.concatenate([[0], np.cumsum(np.log(n - k[:-1]) - np.log(k[:-1] + 1))])
   chance = np.exp(log_choose + k * np.log(p) + (n - k) * np.log(1 - p))
@@ -139,7 +152,7 @@ def test_every_number_is_out_of_fold():
   part = _predictions(1, 20)
   spy = calibrators.Calibrator(lambda logits, labels: {"seen": jnp.sum(logits[:, 0])},
                                lambda params, logits: logits.at[:, 1].set(params["seen"]))
-  found = folds.out_of_fold(part, {"spy": spy}, 4)["spy"][0].logits
+  found = folds.out_of_fold(part, {"spy": spy}, 4)["spy"][0].log_probs()
   fold = folds.stratified_folds(part.labels, 4)
   expected = [part.logits[fold != fold[i], 0].sum() for i in range(20)]
   np.testing.assert_allclose(found[:, 1], expected, rtol=1e-4, atol=1e-4)
@@ -152,7 +165,7 @@ def test_every_number_is_out_of_fold():
 ])
 def test_a_wrong_calibrator_is_one_sentence(text, message):
   with pytest.raises((UserError, ValueError), match=message):
-    command.calibrator(text)
+    sources.calibrator(text)
 
 
 def _write(path, part):
@@ -183,7 +196,8 @@ def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_byt
   assert (a / "results.json").read_bytes() != (poisoned / "results.json").read_bytes()
   assert (a / fitted).read_bytes() == (poisoned / fitted).read_bytes()
   assert {path.name for path in a.iterdir()} == {"results.json", "results.csv", "results.md", "results.tex", "figures",
-                                                 "report.html", "calibrators"}
+                                                 "report.html", "calibrators", "calibrator.npz"}
+  assert (a / "calibrator.npz").read_bytes() == (a / fitted).read_bytes()
   for name in ("reliability", "risk_coverage"):
     assert all((a / f"figures/{name}.{suffix}").stat().st_size > 1000 for suffix in ("png", "pdf", "svg"))
   assert not list(a.rglob("*.tmp")) and "N = 400, K = 3" in capsys.readouterr().out
@@ -225,25 +239,3 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(files, arguments, message,
   error = capsys.readouterr().err
   assert error.startswith("error: ") and message in error and error.count("\n") == 1
   assert not (tmp_path / "out").exists()
-
-
-def test_streaming_equals_one_pass(tmp_path, monkeypatch):
-  part = _predictions(2)
-  np.save(tmp_path / "z.npy", part.logits.astype(np.float64))
-  np.save(tmp_path / "y.npy", part.labels)
-  monkeypatch.setattr(streaming, "BATCH", 64 * K)  # Seven batches, the last one not full.
-  path = f"{tmp_path}/z.npy,{tmp_path}/y.npy"
-  found = streaming.measure(path)
-  p = np.exp(part.logits.astype(np.float64) - part.logits.max(1, keepdims=True))
-  p /= p.sum(1, keepdims=True)
-  confidence, correct = p.max(1), p.argmax(1) == part.labels
-  edges = np.ceil(confidence * 15)
-  error = sum(abs((confidence - correct)[edges == b].sum()) for b in range(1, 16)) / N
-  np.testing.assert_allclose([found["accuracy"], found["expected_calibration_error"], found["count"]],
-                             [correct.mean(), error, N], rtol=1e-5)
-  assert not streaming.is_large(path) and not streaming.is_large(str(tmp_path / "z.npz"))
-  monkeypatch.setattr(streaming, "LARGE", 100)
-  assert streaming.is_large(path)
-  np.save(tmp_path / "y.npy", part.labels + 1)
-  with pytest.raises(UserError, match=r"row \d+ of logits is not finite .* or its label is not in \[0, 3\)"):
-    streaming.measure(path)

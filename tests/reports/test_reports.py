@@ -1,7 +1,10 @@
 """Figures and the page: drawn from what they say they are, with legends off the data, and readable in a browser."""
 
 import base64
+import functools
+import html
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -15,6 +18,8 @@ from calib_jax import evaluation, metrics, reports
 from calib_jax.evaluation.measures import METRICS
 
 RNG = np.random.default_rng(0)
+# The accessibility checker is not part of the project: the test is skipped where it is not installed.
+AXE = pathlib.Path(os.environ.get("AXE_CORE") or pathlib.Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -82,15 +87,34 @@ def test_the_risk_coverage_curve_ends_at_the_error_rate():
   np.testing.assert_allclose([x[-1], y[-1]], [1, 100 * np.mean(~correct)])
 
 
+def test_severities_are_drawn_from_the_test_set_on():
+  axes = reports.severity_plot({"none": {0: (0.01, np.nan), 1: (0.1, 0.02), 3: (0.3, 0.04)}, "TS": {0: (0.01, np.nan)}})
+  line, *_, bars = axes.containers[0]
+  np.testing.assert_allclose(line.get_xydata(), [[0, 1], [1, 10], [3, 30]])
+  np.testing.assert_allclose([segment[:, 1] for segment in bars[0].get_segments()], [[1, 1], [8, 12], [26, 34]])
+
+
+def test_training_curves_are_means_over_seeds_and_skip_damaged_lines(tmp_path):
+  log = tmp_path / "metrics.jsonl"
+  log.write_text("\n".join([
+    '{"seed": 0, "step": 1, "train/loss": 1.0}', '{"seed": 1, "step": 1, "train/loss": 3.0}', '{"seed": 0, "st',
+    '{"seed": 0, "step": 2, "train/loss": 0.5}', '{"seed": 0, "step": 2, "validation/nll": 9}']))
+  results = _results()
+  (axes,) = reports.figures(results, {"mine": log, "absent": tmp_path / "absent"})["training"].axes
+  assert [line.get_label() for line in axes.lines] == ["mine: train/loss"]
+  np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 2], [2, 0.5]])
+  assert "training" not in reports.figures(results)
+
+
 def test_a_picture_for_event_files_is_an_image():
   image = reports.picture("title", evaluation.Predictions(np.eye(3, dtype=np.float32), np.arange(3)))
   assert image.ndim == 3 and image.shape[2] == 4 and 0 <= image.min() < image.max() <= 1
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-  """A page of made-up numbers, of which one row loses accuracy and one is the best."""
-  folder, rng = tmp_path_factory.mktemp("page"), np.random.default_rng(0)
+@functools.cache
+def _results():
+  """Made-up numbers, of which one row loses accuracy and one is the best."""
+  rng = np.random.default_rng(0)
   labels = ("none", "TS", "<worse>")
   tables, values = {}, {}
   for i, label in enumerate(labels):
@@ -108,8 +132,13 @@ def page(tmp_path_factory):
                                                 for name in evaluation.JOINT}
   settings = {"num_bins": 15, "num_resamples": 10, "level": 0.95,
               "sets": {"test": {"num_examples": 200, "num_classes": 3, "num_seeds": 1, "kind": "in_distribution"}}}
-  results = evaluation.Results(settings, {"test": {"mine": tables}}, {"test": apart}, {}, {}, {},
-                               {"mine": {"TS": [{"temperature": 2.0}]}}, {"test": values})
+  return evaluation.Results(settings, {"test": {"mine": tables}}, {"test": apart}, {}, {}, {},
+                            {"mine": {"TS": [{"temperature": 2.0}]}}, {"test": values})
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+  folder, results = tmp_path_factory.mktemp("page"), _results()
   pictures = {name: reports.save(figure, folder / name) for name, figure in reports.figures(results).items()}
   reports.write(folder / "report.html", results, title="a <b>", figures=pictures, config={"seed": 0}, environment={},
                 command="python main.py")
@@ -127,25 +156,57 @@ def test_the_page_is_one_file_and_escapes_what_it_is_given(page):
   assert ["<strong>" in cells for _, _, cells in rows] == [False, True, False]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-@pytest.mark.parametrize("width", [390, 1280])
-def test_a_browser_shows_the_page_without_overflow_and_sorts_it(page, width, tmp_path):
-  script = """<script>addEventListener("load", () => {
+def _in_browser(page, width, tmp_path, *, dark=False, extra=""):
+  """Opens the page in a browser, in a frame of a width, and returns what a script in it finds."""
+  script = """<script>addEventListener("load", async () => {
     const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+    document.querySelectorAll("details").forEach(details => { details.open = true; });
     const images = [...document.images].every(image => image.complete && image.naturalWidth > 0);
     const cells = () => [...document.querySelector("tbody").rows].map(row => row.cells[1].textContent);
     const button = document.querySelectorAll("table.sortable th button")[1];
     button.click(); const up = cells(); button.click(); const down = cells();
-    document.title = JSON.stringify({wide, images, up, down, sorted: button.parentElement.getAttribute("aria-sort"),
-      errors: window.errors});
+    const violations = window.axe ? (await axe.run()).violations.map(
+      found => [found.impact, found.id, found.nodes.map(node => node.html.slice(0, 200))]) : [];
+    parent.postMessage(JSON.stringify({wide, images, up, down, violations, width: innerWidth,
+      dark: matchMedia("(prefers-color-scheme: dark)").matches,
+      sorted: button.parentElement.getAttribute("aria-sort"), errors: window.errors}), "*");
   });</script>"""
-  watch = "<script>window.errors = []; addEventListener('error', e => errors.push(String(e.message)));</script>"
-  copy = tmp_path / "page.html"
-  copy.write_text(page.read_text().replace("<head>", "<head>" + watch).replace("</body>", script + "</body>"))
-  done = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},900",
-                         f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
-                         pathlib.Path(copy).as_uri()], capture_output=True, text=True, timeout=120, check=False)
-  found = json.loads(re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)[1])
+  watch = """<script>window.errors = []; addEventListener("error", e => errors.push(String(e.message)));
+    console.error = (...words) => errors.push(words.join(" "));</script>"""
+  (tmp_path / "page.html").write_text(
+    page.read_text().replace("<head>", "<head>" + watch).replace("</body>", extra + script + "</body>"))
+  # A window cannot be narrower than 500 pixels, but a frame can.
+  frame = tmp_path / "frame.html"
+  frame.write_text(f"""<!doctype html><title></title><iframe src="page.html" style="width: {width}px; height: 900px;
+    border: 0"></iframe><script>addEventListener("message", e => {{ document.title = e.data; }});</script>""")
+  done = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1000",
+                         f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+                         f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000", "--dump-dom",
+                         frame.as_uri()], capture_output=True, text=True, timeout=240, check=False)
+  found = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)[1]))
+  assert (found["width"], found["dark"]) == (width, dark)
+  return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_shows_the_page_without_overflow_and_sorts_it(page, width, tmp_path):
+  found = _in_browser(page, width, tmp_path)
   assert found["errors"] == [] and found["images"] and found["wide"] <= 0
   assert found["up"] == found["down"][::-1] and found["sorted"] == "descending"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm install axe-core, or set AXE_CORE to "
+                    "its axe.min.js")
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
+def test_axe_finds_nothing_serious(page, width, dark, tmp_path):
+  extra = f"<script>{AXE.read_text()}</script>"
+  found = _in_browser(page, width, tmp_path, dark=dark, extra=extra)
+  assert [x for x in found["violations"] if x[0] in ("serious", "critical")] == []
+  # A picture without a description is found, so that the checker is known to run.
+  broken = tmp_path / "broken.html"
+  broken.write_text(page.read_text().replace("<h1>", '<img src="data:,"><h1>'))
+  assert "image-alt" in [x[1] for x in _in_browser(broken, width, tmp_path, dark=dark, extra=extra)["violations"]]

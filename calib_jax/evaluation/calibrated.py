@@ -1,0 +1,61 @@
+"""Calibrated predictions that are computed some rows at a time, because all of them may not fit in memory."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from calib_jax import calibrators
+from calib_jax.evaluation.predictions import Predictions
+from calib_jax.files import release
+
+CHUNK = 2**20  # Numbers of the logits that are calibrated at a time.
+
+
+class Calibrated(NamedTuple):
+  """Predictions, and what calibrates them.
+
+  Attributes:
+    part: the predictions before calibration.
+    apply: a function of ``(params, logits)`` to log-probabilities.
+    params: the params; one element, or one a fold.
+    fold: int ``[N]``, the element of ``params`` for each example; None if there is one for all.
+  """
+
+  part: Predictions
+  apply: Callable[[Any, jax.Array], jax.Array]
+  params: Sequence[Any]
+  fold: np.ndarray | None = None
+
+  @classmethod
+  def of(cls, part: "Predictions | Calibrated") -> "Calibrated":
+    """Returns the argument itself, or predictions as they are before calibration."""
+    return part if isinstance(part, cls) else cls(part, _identity, ({},))
+
+  def log_probs(self, rows: slice = slice(None)) -> np.ndarray:
+    """Returns the log-probabilities of some examples, float32 ``[rows, K]``."""
+    logits = self.part.logits[rows]
+    if self.fold is None:
+      return np.asarray(self.apply(self.params[0], logits))
+    found, fold = np.empty(logits.shape, np.float32), self.fold[rows]
+    for k in np.unique(fold):  # All rows are calibrated for each fold: arrays of one shape are compiled for once.
+      found[fold == k] = np.asarray(self.apply(self.params[k], logits))[fold == k]
+    return found
+
+  def chunks(self) -> Iterator[tuple[slice, int, np.ndarray]]:
+    """Yields slices of rows with their log-probabilities ``[rows, K]``, about ``CHUNK`` numbers at a time.
+
+    All slices have the same length, so that what is done with them is compiled once. The last one may begin before the
+    end of the one before: the number that is yielded with a slice is how many of its rows were in the one before.
+    """
+    count, num_classes = self.part.logits.shape
+    step = min(max(CHUNK // num_classes, 1), count)
+    for start in range(0, count, step):
+      first = min(start, count - step)
+      rows = slice(first, first + step)
+      yield rows, start - first, self.log_probs(rows)
+      release(self.part.logits)
+
+
+_identity = jax.jit(calibrators.identity().apply)

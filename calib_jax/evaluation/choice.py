@@ -1,0 +1,48 @@
+"""The calibrator ``auto``: the one of several that cross-validation on the fitting data prefers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from calib_jax import calibrators
+
+AUTO = "auto"
+CHOSEN, SCORES = "chosen", "scores"
+
+
+def automatic() -> calibrators.Calibrator:
+  """Returns a calibrator whose fit selects by ``calibrators.select``.
+
+  Its params are ``{"chosen": {name: params}, "scores": {name: {"score", "excess", "standard_error"}}}``, where scores
+  are the mean NLL of each candidate out of fold.
+  """
+  return calibrators.Calibrator(_fit, _apply)
+
+
+def _fit(logits: jax.Array, labels: jax.Array) -> dict[str, Any]:
+  found = calibrators.select(logits, labels)
+  scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error} for s in found.scores}
+  return {CHOSEN: {found.name: found.params}, SCORES: scores}
+
+
+def _apply(params: Mapping[str, Any], logits: jax.Array) -> jax.Array:
+  calibrator, inner = chosen(params)
+  return calibrator.apply(inner, logits)
+
+
+def chosen(params: Mapping[str, Any]) -> tuple[calibrators.Calibrator, Any]:
+  """Returns the calibrator that params of ``automatic`` name, and its own params."""
+  (name, inner), = params[CHOSEN].items()
+  return calibrators.get(name), inner
+
+
+def selection(fitted: Mapping[str, tuple[calibrators.Calibrator, list]]) -> list[dict[str, Any]]:
+  """Returns what ``auto`` chose and the scores of all candidates, one element a seed; none if it was not asked for.
+
+  Args:
+    fitted: the calibrators and their params, as ``evaluation.fit`` returns them.
+  Returns: ``{"chosen": name, "scores": {name: {"score", "excess", "standard_error"}}}`` of each seed.
+  """
+  return [{CHOSEN: next(iter(params[CHOSEN])), SCORES: params[SCORES]}
+          for params in (fitted[AUTO][1] if AUTO in fitted else [])]

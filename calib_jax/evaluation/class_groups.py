@@ -1,0 +1,83 @@
+"""Accuracy, NLL and ECE of head, medium and tail classes, with intervals, where training was long-tailed."""
+
+from collections.abc import Callable, Hashable, Mapping
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import binning, metrics
+from calib_jax.evaluation.measures import Values
+
+GROUPS = ("head", "medium", "tail")
+MEASURED = ("accuracy", "nll", "ece")
+LONG_TAIL = 5  # Training is long-tailed if a class has at least so many times as many examples as another.
+
+
+def is_long_tailed(train_counts: np.ndarray | None) -> bool:
+  """Returns whether classes are so unequal in training that groups of them are reported."""
+  return train_counts is not None and len(train_counts) >= len(GROUPS) and bool(
+    train_counts.max() >= LONG_TAIL * max(train_counts.min(), 1))
+
+
+def group_of_classes(train_counts: np.ndarray) -> np.ndarray:
+  """Returns 0, 1 or 2 for each class: head, medium or tail, as ``metrics.class_group_scores`` divides them.
+
+  >>> group_of_classes(np.array([5, 500, 50, 7]))
+  array([2, 0, 0, 1])
+  """
+  rank = np.argsort(np.argsort(-train_counts, kind="stable"))
+  return np.asarray(binning.equal_mass_index(jnp.asarray(rank), len(rank), len(GROUPS))).astype(int)
+
+
+def class_groups(rows: Mapping[Hashable, Values], train_counts: np.ndarray, *, num_bins: int = 15,
+                 num_resamples: int = 1000) -> dict[Hashable, dict[str, dict[str, dict[str, float]]]]:
+  """Measures the examples whose label is a head, a medium or a tail class.
+
+  Args:
+    rows: the values of each example by row.
+    train_counts: ``[K]``, the number of training examples of each class.
+    num_bins: the number of bins of the ECE.
+    num_resamples: the number of resamples of the intervals.
+  Returns: ``{row: {group: {"accuracy" | "nll" | "ece": {"estimate", "low", "high"}}}}``, means over seeds. A group of
+    which there are no examples is left out.
+  """
+  found, of_class = {}, group_of_classes(train_counts)
+  for row, values in rows.items():
+    group = of_class[values.labels]
+    options = {"key": jax.random.key(0), "num_resamples": num_resamples, "groups": values.groups}
+    means = metrics.bootstrap(_means, values.correct, values.nll, group, **options)
+    errors = metrics.bootstrap(_errors(num_bins), values.confidence, values.correct, group, method="bias_corrected",
+                               **options)
+    cells = [np.concatenate([mean, error[None]]) for mean, error in zip(means, errors, strict=True)]
+    found[row] = {name: {metric: dict(zip(("estimate", "low", "high"), (float(x[m, g]) for x in cells), strict=True))
+                         for m, metric in enumerate(MEASURED)} for g, name in enumerate(GROUPS) if (group == g).any()}
+  return found
+
+
+def _members(group: jax.Array, where: jax.Array | None) -> jax.Array:
+  """Bools ``[groups, N, S]``."""
+  member = group[None] == jnp.arange(len(GROUPS))[:, None, None]
+  return member if where is None else member & where[None, :, None]
+
+
+def _means(correct: jax.Array, nll: jax.Array, group: jax.Array, *, where: jax.Array | None = None) -> jax.Array:
+  """Accuracy and NLL ``[2, groups]`` of ``[N, S]`` arrays."""
+  member = _members(group, where)
+  count = jnp.maximum(jnp.sum(member, axis=1), 1)
+  sums = [jnp.sum(jnp.where(member, values[None], 0), axis=1) for values in (correct.astype(jnp.float32), nll)]
+  return jnp.mean(jnp.stack(sums) / count[None].astype(jnp.float32), axis=-1)
+
+
+@functools.cache
+def _errors(num_bins: int) -> Callable[..., jax.Array]:
+  """Returns a function of ``[N, S]`` arrays to the ECE ``[groups]``. It is cached, so that it is compiled once."""
+  def errors(confidence, correct, group, *, where=None):
+    def of_seed(confidence, correct, member):
+      return metrics.calibration_error(confidence, correct, num_bins=num_bins, where=member)
+
+    over_seeds = jax.vmap(of_seed, in_axes=(1, 1, 1))
+    return jnp.mean(jax.vmap(lambda member: over_seeds(confidence, correct, member))(_members(group, where)), axis=-1)
+
+  return errors

@@ -1,0 +1,97 @@
+"""Predictions of too many rows for memory: the numbers of one pass, intervals, noise floors and a progress bar."""
+
+import io
+import json
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from calib_jax.errors import UserError
+from calib_jax.evaluation import __main__ as command
+from calib_jax.evaluation import streaming
+
+K = 3
+
+
+def _logits(n, scale, seed=7):
+  rng = np.random.default_rng(seed)
+  logits = 2 * rng.normal(size=(n, K))
+  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  labels = (p.cumsum(1) > rng.uniform(size=(n, 1))).argmax(1)
+  return (scale * logits).astype(np.float32), labels.astype(np.int32)
+
+
+def _top(logits, labels):
+  p = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
+  p /= p.sum(1, keepdims=True)
+  return p.max(1), p.argmax(1) == labels
+
+
+def _save(tmp_path, logits, labels):
+  np.save(tmp_path / "z.npy", logits)
+  np.save(tmp_path / "y.npy", labels)
+  return f"{tmp_path}/z.npy,{tmp_path}/y.npy"
+
+
+def test_streaming_equals_one_pass(tmp_path, monkeypatch, capsys):
+  logits, labels = _logits(400, 2)
+  monkeypatch.setattr(streaming, "BATCH", 64 * K)  # Seven batches, the last one not full.
+  path = _save(tmp_path, logits.astype(np.float64), labels)
+  confidence, correct = _top(logits, labels)
+  edges = np.ceil(confidence * 15)
+  error = sum(abs((confidence - correct)[edges == b].sum()) for b in range(1, 16)) / 400
+  assert not streaming.is_large(path) and not streaming.is_large(str(tmp_path / "z.npz"))
+  monkeypatch.setattr(streaming, "LARGE", 400)
+  assert streaming.is_large(path)
+  assert command.main([f"--test={path}", "--num_resamples=10", "--json=-"]) == 0
+  printed = capsys.readouterr()
+  found = json.loads(printed.out)["results"]["z"]["predictions"]["none"]
+  np.testing.assert_allclose([found["accuracy"]["value"], found["ece"]["value"], found["mean_confidence"]["value"]],
+                             [correct.mean(), error, confidence.mean()], rtol=1e-5)
+  assert "95% bootstrap intervals over its cells" in printed.err
+  assert all(cell["low"] <= cell["estimate"] <= cell["high"] for cell in found.values())
+  np.save(tmp_path / "y.npy", labels + 1)
+  with pytest.raises(UserError, match=r"row \d+ of logits is not finite .* or its label is not in \[0, 3\)"):
+    streaming.measure(path)
+
+
+def _histogram(logits, labels):
+  return metrics.CalibrationHistogram.from_model_output(logits=logits, labels=labels)
+
+
+def test_intervals_of_a_histogram_are_those_of_its_examples():
+  logits, labels = _logits(4000, 2)
+  confidence, correct = _top(logits, labels)
+  found = streaming.cells(_histogram(logits, labels), 200)
+  for name, values in (("accuracy", correct), ("mean_confidence", confidence)):
+    error = values.std() / np.sqrt(4000)
+    np.testing.assert_allclose(found[name]["high"] - found[name]["low"], 2 * 1.96 * error, rtol=0.25)
+  expected = metrics.bootstrap(metrics.calibration_error, confidence.astype(np.float32), correct,
+                               key=jax.random.key(0), method="bias_corrected")
+  cell = found["ece"]
+  np.testing.assert_allclose([cell["estimate"], cell["low"], cell["high"]], expected, atol=0.005)
+  assert cell["p_value"] < 0.01 and cell["estimate"] < cell["value"]
+
+
+def test_a_calibrated_histogram_is_at_its_noise_floor():
+  logits, labels = _logits(4000, 1)
+  found = streaming.cells(_histogram(logits, labels), 100)["ece"]
+  floor, low, high = metrics.consistency_interval(metrics.calibration_error, _top(logits, labels)[0].astype(np.float32),
+                                                  key=jax.random.key(0), num_resamples=200)
+  np.testing.assert_allclose(found["floor"], floor, rtol=0.1)
+  assert low < found["value"] < high and found["p_value"] > 0.05 and found["low"] < 0.002
+
+
+def test_a_terminal_sees_a_progress_bar(monkeypatch):
+  class Terminal(io.StringIO):
+    def isatty(self):
+      return True
+
+  monkeypatch.setattr(sys, "stderr", Terminal())
+  streaming._show(1000, 4000)
+  streaming._show(4000, 4000)
+  first, last = sys.stderr.getvalue().strip().split("\r")
+  assert first == f"[{'#' * 7}{'.' * 23}] 1,000 of 4,000 rows" and last == f"[{'#' * 30}] 4,000 of 4,000 rows"
