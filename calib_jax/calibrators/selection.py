@@ -14,10 +14,12 @@ from calib_jax.losses.proper import brier, cross_entropy
 # From the simplest to the most flexible.
 CANDIDATES = ("identity", "temperature_scaling", "ensemble_temperature_scaling", "structured_vector_scaling",
               "structured_matrix_scaling")
+MATRIX_ROWS = 50  # With fewer examples a class, structured matrix scaling is no default candidate.
 CRITERIA = ("nll", "brier")
 # With so many examples a class or fewer these had a higher NLL than temperature scaling on every network tried.
 TOO_FEW = {"vector_scaling": 50, "beta_calibration": 50, "isotonic": 200}
 SB_ECE_ROWS = 500  # With fewer examples TS-SB-ECE is known to hurt.
+BINS_A_CLASS = 1.5  # As many bins for each class's share of the rows, or fewer, are known to cost accuracy.
 
 
 class Score(NamedTuple):
@@ -73,7 +75,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
     logits: ``[N, K]`` floats, the calibration set.
     labels: ``[N]`` integers in ``[0, K)``.
     candidates: names of calibrators, or calibrators by name, from the simplest to the most flexible; None for no
-      calibration, temperature scaling, its ensemble, and structured vector and matrix scaling.
+      calibration, temperature scaling, its ensemble, structured vector scaling and, where there are at least 50
+      examples a class, structured matrix scaling.
     criterion: "nll" or "brier", the score.
     folds: the number of folds, from 2 to N.
   Returns: the choice; printed, it is a table of the scores.
@@ -89,7 +92,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   checks.rank(logits, 2, "logits", "[N, K]")
   checks.choice("criterion", criterion, CRITERIA)
   checks.number("folds", folds, low=2, high=max(len(labels), 2), integer=True)
-  candidates = CANDIDATES if candidates is None else candidates
+  if candidates is None:
+    candidates = CANDIDATES if len(labels) >= MATRIX_ROWS * logits.shape[1] else CANDIDATES[:-1]
   if not isinstance(candidates, Mapping):
     candidates = {name: get(name) for name in candidates}
   if not candidates:
@@ -112,17 +116,18 @@ def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:
     num_classes: their number of classes.
   Returns: a sentence, or "" where nothing speaks against the fit.
 
-  >>> caution(get("histogram_binning"), 5000, 10)
+  >>> caution(get("histogram_binning"), 5000, 3)
   ''
-  >>> caution(get("histogram_binning"), 5000, 100)[:63]
-  'histogram_binning: a bin of equal mass holds 333 of 5,000 rows,'
+  >>> caution(get("histogram_binning"), 5000, 10)[:59]
+  'histogram_binning: a bin of equal mass holds 333 rows, and '
   """
   name, options = getattr(calibrator, "name", ""), getattr(calibrator, "options", {})
   num_bins = options.get("num_bins", NUM_BINS)
   if (name == "histogram_binning" and options.get("binning", "equal_mass") == "equal_mass"
-      and not options.get("top_label") and num_bins < num_classes):
-    return (f"histogram_binning: a bin of equal mass holds {num_examples // num_bins:,} of {num_examples:,} rows, more "
-            f"than a class of {num_classes} has, so that high probabilities are lost; prefer top_label=True.")
+      and not options.get("top_label") and num_bins <= BINS_A_CLASS * num_classes):
+    return (f"histogram_binning: a bin of equal mass holds {num_examples // num_bins:,} rows, and a class of "
+            f"{num_classes:,} has about {num_examples // num_classes:,}, so that high probabilities share a bin with "
+            "low ones and accuracy falls; prefer top_label=True.")
   if name in TOO_FEW and not options.get("top_label") and num_examples <= TOO_FEW[name] * num_classes:
     return (f"{name}: {num_examples:,} examples of {num_classes:,} classes are few, and it overfits; prefer "
             "temperature_scaling or structured_vector_scaling.")

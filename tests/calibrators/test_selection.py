@@ -47,6 +47,12 @@ def test_scores_are_those_of_fits_without_the_fold(criterion):
   assert chosen.scores[0].excess == 0
 
 
+def test_the_default_candidates_have_matrix_scaling_from_50_examples_a_class_on(monkeypatch):
+  monkeypatch.setattr(calibrators.selection, "_out_of_fold", lambda calibrator, logits, *_: np.zeros(len(logits)))
+  for size, expected in ((100, calibrators.selection.CANDIDATES), (99, calibrators.selection.CANDIDATES[:-1])):
+    assert tuple(s.name for s in calibrators.select(*synthetic(size, 2), folds=2).scores) == expected
+
+
 def test_every_class_is_in_every_fold_also_where_rows_are_sorted_by_class():
   labels = np.sort(synthetic(500, 10)[1])
   fold = calibrators.selection._folds(labels, 5)
@@ -67,8 +73,8 @@ SB_ECE = calibrators.temperature_scaling("soft_binned_ece")
 
 
 @pytest.mark.parametrize(("calibrator", "size", "expected"), [
-  (calibrators.histogram_binning(), (5000, 16), "a bin of equal mass holds 333 of 5,000 rows"),
-  (calibrators.histogram_binning(), (5000, 15), ""), (calibrators.histogram_binning(16), (5000, 16), ""),
+  (calibrators.histogram_binning(), (5000, 10), "holds 333 rows, and a class of 10 has about 500"),
+  (calibrators.histogram_binning(), (5000, 9), ""), (calibrators.histogram_binning(16), (5000, 10), ""),
   (calibrators.histogram_binning(binning="equal_width"), (5000, 100), ""),
   (calibrators.histogram_binning(top_label=True), (5000, 100), ""),
   (calibrators.vector_scaling(), (359, 10), "vector_scaling: 359 examples of 10 classes are few"),
