@@ -113,6 +113,14 @@ def _beyond(rows: Sequence[Row]) -> list[str]:
   return lines
 
 
+def summary(rows: Sequence[Row], name: str) -> str:
+  """Returns the row of experiments/README.md; ``name`` is that of the files."""
+  methods, seeds = {row["method"] for row in rows}, {row["seed"] for row in rows}
+  return ("| every training method and calibrator, ranked, and the claims of five papers judged | `python -m "
+          f"experiments.leaderboard --data=IMAGES.npz` ([{len(methods)} of {len(METHODS) + len(COMBINED)} methods, "
+          f"{len(seeds)} seeds](results/{name}.md)) |")
+
+
 def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
   """Draws accuracy against ECE as trained, the NLL before and after TS, and mean ranks of each method, in one PNG."""
   from matplotlib.figure import Figure
