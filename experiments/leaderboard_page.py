@@ -113,8 +113,16 @@ def _beyond(rows: Sequence[Row]) -> list[str]:
   return lines
 
 
+def summary(rows: Sequence[Row], name: str) -> str:
+  """Returns the row of experiments/README.md; ``name`` is that of the files."""
+  methods, seeds = {row["method"] for row in rows}, {row["seed"] for row in rows}
+  return ("| every training method and calibrator, ranked, and the claims of five papers judged | `python -m "
+          f"experiments.leaderboard --data=IMAGES.npz` ([{len(methods)} of {len(METHODS) + len(COMBINED)} methods, "
+          f"{len(seeds)} seeds](results/{name}.md)) |")
+
+
 def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
-  """Draws accuracy against ECE as trained, and the NLL before and after TS of each method, in one PNG."""
+  """Draws accuracy against ECE as trained, the NLL before and after TS, and mean ranks of each method, in one PNG."""
   from matplotlib.figure import Figure
 
   from calib_jax import files
@@ -122,30 +130,40 @@ def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
 
   accuracy, error, before, after = (ranking.of_methods(rows, column, calibrator) for column, calibrator in (
     ("accuracy", "none"), ("ece", "none"), ("nll", "none"), ("nll", "TS")))
-  names, _ = ranking.table(before)
+  names, values = ranking.table(before)
+  ranks = ranking.ranks(names, values)
   mean = {name: [float(np.mean([*found[name].values()])) for found in (accuracy, error, before, after)]
           for name in names}
   front = ranking.pareto([mean[name][0] for name in names], [mean[name][1] for name in names])
 
   @style.styled
   def draw():
-    drawn = Figure(figsize=(9, 0.17 * len(names) + 1.2), layout="constrained")
-    left, right = drawn.subplots(1, 2, width_ratios=(1.25, 1))
+    drawn = Figure(figsize=(9.5, 0.17 * len(names) + 1.6), layout="constrained")
+    left, middle, right = drawn.subplots(1, 3, width_ratios=(1.3, 1, 0.8))
     order = sorted(names, key=lambda name: mean[name][2])
     for name, best in zip(names, front, strict=True):
+      x, y = 100 * mean[name][0], 100 * mean[name][1]
       colour = style.COLOURS[1] if name in COMBINED else style.COLOURS[0]
-      left.plot(100 * mean[name][0], 100 * mean[name][1], "o" if best else ".", color=colour, ms=5 if best else 4,
-                alpha=1 if best else 0.6)
-      left.annotate(str(order.index(name) + 1), (100 * mean[name][0], 100 * mean[name][1]), (3, 2),
-                    textcoords="offset points", fontsize=6)
+      left.plot(x, y, "o", color=colour, ms=6 if best else 3, alpha=1 if best else 0.6)
+      left.annotate(str(order.index(name) + 1), (x, y), (4, 2), textcoords="offset points", fontsize=6)
+    left.plot([], [], "o", color=style.COLOURS[0], ms=6, label="large: none is better in both")
+    left.plot([], [], "o", color=style.COLOURS[1], ms=3, label="no paper has this combination")
     left.set(xlabel="accuracy, %", ylabel="ECE as trained, %")
     for place, name in enumerate(order):
-      right.plot(mean[name][2:], [place, place], color=style.PALE, lw=1, zorder=1)
+      middle.plot(mean[name][2:], [place, place], color=style.PALE, lw=1, zorder=1)
+      rank = ranks.mean[names.index(name)]
+      right.plot([rank - ranks.critical / 2, rank + ranks.critical / 2], [place, place], color=style.PALE, lw=3)
+      right.plot(rank, place, "o", color=style.INK, ms=3.5)
     for column, colour, label in ((2, style.COLOURS[0], "as trained"), (3, style.COLOURS[2], "after TS")):
-      right.plot([mean[name][column] for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
-    right.set(yticks=range(len(order)), ylim=(len(order) - 0.5, -0.5), xlabel="NLL, nats")
-    right.set_yticklabels([f"{name}  {i}" for i, name in enumerate(order, 1)], fontsize=6)
-    right.legend(frameon=False, fontsize=7)
+      middle.plot([mean[name][column] for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
+    for axes, label in ((middle, "NLL, nats"), (right, "mean rank of NLL, as trained")):
+      axes.set(yticks=range(len(order)), ylim=(len(order) - 0.5, -0.5), xlabel=label)
+    middle.set_yticklabels([f"{name}  {i}" for i, name in enumerate(order, 1)], fontsize=6)
+    right.set_yticklabels([])
+    right.set_title("bars that overlap: no difference at 5%", fontsize=7)
+    for axes in (left, middle):
+      axes.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.3,
+                  columnspacing=1)
     files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
 
   draw()

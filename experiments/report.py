@@ -43,10 +43,12 @@ def made_by(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
   def distinct(column):
     return ", ".join(dict.fromkeys(row[column] for row in rows if row[column]))
 
+  revisions = ", ".join(dict.fromkeys(row["git"][:12] + "-dirty" * row["git"].endswith("-dirty") for row in rows))
+
   seeds = sorted({int(row["seed"]) for row in rows})
   runs = {(row["task"], row["method"], row["config"]): float(row["seconds"]) for row in rows}
   return [f"`python -m experiments.{experiment.name}` made this page from the `.csv` file beside it, whose rows have "
-          f"the hash of their config, the seconds of their run, and the revision of the code ({distinct('git')}). "
+          f"the hash of their config, the seconds of their run, and the revision of the code ({revisions}). "
           f"{len(seeds)} seed{'s' * (len(seeds) > 1)}, {len(runs)} runs, {sum(runs.values()) / 60:.0f} minutes on "
           f"{distinct('device')}, JAX {distinct('jax')}, {distinct('date')}. ± is the standard error of the mean over "
           "seeds. Bold: better than every other row of the table, by 95% intervals (Student's) of the differences of "

@@ -63,7 +63,13 @@ def jobs(methods: Sequence[Method], num_seeds: int | None = None) -> list[Job]:
 
 
 def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
-  """Runs what has no rows yet, and makes the table; returns the exit code, 1 if a run failed."""
+  """Runs what has no rows yet, and makes the table.
+
+  Args:
+    experiment: the declaration.
+    arguments: the command line without the name of the program; None for that of this process.
+  Returns: the exit code: 0; 1 if a run failed; 128 plus the number of the signal that stopped the command.
+  """
   options = parse(experiment, arguments)
   options.out.mkdir(parents=True, exist_ok=True)
   stem = options.out / (experiment.stem(options) if experiment.stem else f"{experiment.name}_{options.scale}")
@@ -73,7 +79,11 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     _join(stem)
   wanted = [m for m in experiment.methods(options) if not options.only or any(
     word in f"{m.task} {m.name}" for word in options.only)]
-  failures = run_jobs(experiment, jobs(wanted, options.seeds), stem, options)
+  try:
+    failures = run_jobs(experiment, jobs(wanted, options.seeds), stem, options)
+  except Stopped as stopped:
+    print(f"\n{stopped}", file=sys.stderr)
+    return 128 + stopped.signal
   if options.shard:
     print(f"shard {'/'.join(map(str, options.shard))} is done; the same command without --shard makes the table.")
   elif found := rows.read(path_of(stem)):

@@ -1,5 +1,7 @@
 """The tables of the papers at paper scale: every cell is a config, and every network fits its data."""
 
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import models
 from configs import variants
-from experiments import mac_cal_tables, reweighted_risk_tables, soft_calibration_tables, sweep
+from experiments import mac_cal_tables, reweighted_risk_tables, soft_calibration_tables, sweep, training_methods
 from tests.test_configs import SHAPES
 
 TABLES = {module.EXPERIMENT.name: module.EXPERIMENT
@@ -28,6 +30,16 @@ def test_the_tables_have_the_rows_and_the_columns_of_the_papers():
     mac_cal_tables.PARTS))
   for found in rows.values():
     assert len(set(found)) == len(found)
+
+
+def test_the_page_of_experiments_names_their_commands_and_how_many_cells_they_have():
+  page = (pathlib.Path(mac_cal_tables.__file__).parent / "README.md").read_text(encoding="utf-8")
+  assert all(f"`python -m experiments.{name} --scale=paper --out=DIR`" in page for name in (*TABLES, "leaderboard"))
+  assert "| 42 configurations, ten seeds |" in page and "| 7 losses, ten networks, three seeds |" in page
+  methods = {method.name for method in _methods("mac_cal_tables")} - set(mac_cal_tables.PARTS)
+  assert len(methods) == 15 and "| 15 methods and four parts of MaC-Cal, nine networks, one seed |" in page
+  number = len(training_methods.METHODS) + len(training_methods.COMBINED)
+  assert f"| {number} methods, five seeds |" in page
 
 
 @pytest.mark.parametrize(("name", "task", "method", "expected"), [

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import config as run_config
-from calib_jax import run
+from calib_jax import run, training
 from calib_jax.training import metric_log
 from experiments import comparison, rows, settings, sweep, tuning
 from experiments.declaration import Experiment, Method
@@ -113,6 +113,15 @@ def test_a_method_is_tuned_before_it_trains(tmp_path):
   gamma = best["loss.primary.gamma"]
   assert {row["config"] for row in found} == {settings.digest(_config(**{"loss.primary": {"name": "focal",
                                                                                             "gamma": gamma}}))}
+
+
+def test_a_signal_stops_the_whole_command(tmp_path, monkeypatch, capsys):
+  def stopped(*arguments, **options):
+    raise training.Stopped("SIGTERM: stopped after step 1 of 2", 15)
+
+  monkeypatch.setattr(run, "execute", stopped)
+  assert sweep.main(EXPERIMENT, [f"--out={tmp_path}", "--only", "apart"]) == 143
+  assert "stopped after step 1 of 2" in capsys.readouterr().err and not (tmp_path / "small.csv").exists()
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1"])
