@@ -20,5 +20,6 @@ def get_config():
   config.loss.secondary = dict(name="soft_avuc", threshold=0.5, temperature=0.1)
   config.loss.weight = 0.3
   config.training.num_epochs = 40
+  config.evaluation.num_resamples = 300
   config.evaluation.calibrators = {"TS": dict(name="temperature_scaling", objective="nll")}
   return config

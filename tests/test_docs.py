@@ -37,7 +37,7 @@ def test_snippets_run(page, code, tmp_path, monkeypatch):
 def test_notebooks_run(page, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setenv("XLA_FLAGS", "")  # One of them adds to it; what it asks for, the tests have anyway.
-  cells = re.findall(r"```\{code-cell\}\n(.*?)```", PAGES[page], re.DOTALL)
+  cells = re.findall(r"```\{code-cell\}\n(?::tags:.*\n)?(.*?)```", PAGES[page], re.DOTALL)
   module = types.ModuleType("__main__")
   with matplotlib.rc_context({"backend": "agg"}):
     exec(compile("\n".join(cells), page, "exec"), vars(module))
