@@ -78,7 +78,7 @@ def _pair(tmp_path, *first, second=("main.py",), options=RUN, shared=False):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("further", "parallel"), [((*TWO_STAGE, *VARIATIONAL), "pmap"), (MASKED, "shard_map")])
+@pytest.mark.parametrize(("further", "parallel"), [((*TWO_STAGE, *VARIATIONAL), "pmap"), ((), "shard_map")])
 def test_two_processes_train_as_one(further, parallel, tmp_path):
   """By the schedules two_stage and interleaved, which is that of ``RUN``."""
   options = (*RUN, *further, "--config.training.select=best", "--config.training.evaluate_every_epochs=1")
