@@ -15,6 +15,7 @@ import calib_jax
 from calib_jax import calibrators, evaluation, losses, run
 from calib_jax import config as run_config
 from calib_jax.evaluation import __main__ as command
+from calib_jax.reports import __main__ as compare
 from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -162,6 +163,7 @@ def test_every_field_of_a_run_is_explained():
 def test_the_options_of_the_evaluation_command_exist():
   named = set(re.findall(r"(--\w+)", PAGES["docs/evaluation.md"]))
   help_text = io.StringIO()
-  with contextlib.redirect_stdout(help_text), pytest.raises(SystemExit):
-    command.main(["--help"])
+  for program in (command, compare):
+    with contextlib.redirect_stdout(help_text), pytest.raises(SystemExit):
+      program.main(["--help"])
   assert named and named <= set(re.findall(r"--\w+", help_text.getvalue()))
