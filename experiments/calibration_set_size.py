@@ -124,9 +124,9 @@ def figure(rows: list[dict], path: pathlib.Path) -> None:
   shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
            "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7", "TS-SB-ECE": "#E69F00",
            "select": "#888888"}
-  columns = min(2, len(names))
+  columns = len(names) if len(names) < 4 else 2
   lines = -(-len(names) // columns)
-  fig, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 2.6 * lines + 0.7), squeeze=False)
+  fig, axes = plt.subplots(lines, columns, figsize=(3.8 * columns, 2.8 * lines + 0.7), squeeze=False)
   for axis, name in zip(axes.flat, names, strict=False):
     for method, color in shown.items():
       sizes = sorted(size for n, m, size in found if (n, m) == (name, method))

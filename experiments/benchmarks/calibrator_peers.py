@@ -101,6 +101,5 @@ PEERS: dict[str, dict[str, Peer]] = {
   "isotonic": {"probmetrics": _probmetrics("SklearnCalibrator", method="isotonic", cv="prefit"),
                "netcal": _netcal("binning", "IsotonicRegression")},
   "histogram_binning": {
-    "probmetrics": _probmetrics("BinaryHistogramBinningCalibrator", one_vs_rest=True, strategy="quantile"),
-    "netcal": _netcal("binning", "HistogramBinning", bins=15, equal_intervals=False)},
+    "probmetrics": _probmetrics("BinaryHistogramBinningCalibrator", one_vs_rest=True, strategy="quantile")},
 }
