@@ -160,7 +160,7 @@ def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
       axes.set(yticks=range(len(order)), ylim=(len(order) - 0.5, -0.5), xlabel=label)
     middle.set_yticklabels([f"{name}  {i}" for i, name in enumerate(order, 1)], fontsize=6)
     right.set_yticklabels([])
-    right.set_title("bars that overlap: no difference at 5%", fontsize=7)
+    right.set_title("overlap: equal at 5%", fontsize=7)
     for axes in (left, middle):
       axes.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.3,
                   columnspacing=1)

@@ -28,7 +28,9 @@ def page(experiment: Experiment, rows: Sequence[Row], name: str) -> str:
   lines = [f"# {experiment.title}", "", *made_by(experiment, rows), ""]
   if findings := experiment.findings(list(rows)):
     lines += [*findings, ""]
-  lines += ["## All results" if findings else "", "", comparison.markdown(_shown(experiment, rows), experiment.columns)]
+  if experiment.shown:
+    lines += ["## Results", "", f"Calibrated by {', '.join(experiment.shown)}; the `.csv` file has all.", ""]
+  lines.append(comparison.markdown(_shown(experiment, rows), experiment.columns))
   if experiment.figure:
     lines += [f"![{experiment.title}]({name}.png)", ""]
   return "\n".join(lines)
