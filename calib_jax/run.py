@@ -227,11 +227,12 @@ class Run:
     Returns: ``{set: {calibrator: {metric: {"estimate", "low", "high", …}}}}``; see ``evaluation.evaluate``.
     """
     fitted = self.calibrators() if calibrators is None else evaluation.fit(self.saved("validation"), calibrators)
-    tests = {"test": None} if tests is None else tests
-    options = self.config.evaluation
-    return {name: evaluation.evaluate(
-      evaluation.apply(fitted, self.saved(name) if given is None else self._predictions(given)),
-      num_bins=options.num_bins, num_resamples=options.num_resamples) for name, given in tests.items()}
+    options, tables = self.config.evaluation, {}
+    for name, given in ({"test": None} if tests is None else tests).items():
+      parts = self.saved(name) if given is None else self._predictions(given)
+      rows = {label: evaluation.calibrated(fitted, label, parts) for label in (evaluation.UNCALIBRATED, *fitted)}
+      tables[name] = evaluation.evaluate(rows, num_bins=options.num_bins, num_resamples=options.num_resamples)
+    return tables
 
   def model(self) -> evaluation.Model:
     """Returns the saved predictions of the test split and of the sets that ``config.evaluation`` lists."""

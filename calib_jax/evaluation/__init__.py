@@ -4,7 +4,7 @@ from calib_jax.evaluation.detection import detection
 from calib_jax.evaluation.measures import JOINT, METRICS, Metric, Values, measure, per_example
 from calib_jax.evaluation.predictions import KINDS, Predictions, load, save
 from calib_jax.evaluation.results import Model, Results, judge, markdown, note, to_csv, to_json, to_latex, to_rows
-from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, apply, calibrate, evaluate, fit
+from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, apply, calibrate, calibrated, evaluate, fit
 
 __all__ = [
   "JOINT",
@@ -19,6 +19,7 @@ __all__ = [
   "Values",
   "apply",
   "calibrate",
+  "calibrated",
   "detection",
   "evaluate",
   "fit",

@@ -14,7 +14,7 @@ import numpy as np
 
 from calib_jax import binning as bins
 from calib_jax import metrics
-from calib_jax.evaluation.calibrated import Calibrated
+from calib_jax.evaluation.rowwise import Calibrated
 
 BLOCKS = 64
 SORTED, PASSES = 2**24, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.

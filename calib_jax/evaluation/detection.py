@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import confidence, metrics
-from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.rowwise import Calibrated
 
 KEYS = ("auroc", "fpr_at_95_tpr", "auroc_outside", "fpr_at_95_tpr_outside")
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.errors import UserError
-from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.tables import UNCALIBRATED, fit
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from calib_jax import losses, metrics
 from calib_jax.evaluation import classwise
-from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.rowwise import Calibrated
 
 FEWER = 20  # How many times fewer resamples the slow metrics have.
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.evaluation import choice, class_groups
-from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.detection import detection
 from calib_jax.evaluation.measures import JOINT, METRICS, Values, measure, per_example
 from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.severity import by_severity
 from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, calibrated
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.errors import UserError
-from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.files import release
 
 # The label of predictions before calibration.
@@ -102,7 +102,7 @@ def calibrate(validation: Sequence[Predictions], test: Sequence[Predictions],
   return apply(_fit(validation, labelled), test)
 
 
-def evaluate(calibrated: Mapping[str, Sequence[Predictions]], *, num_bins: int = 15,
+def evaluate(calibrated: Mapping[str, Sequence[Predictions | Calibrated]], *, num_bins: int = 15,
              num_resamples: int = 1000) -> dict[str, dict[str, dict]]:
   """Computes every metric with a bootstrap interval.
 

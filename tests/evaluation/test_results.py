@@ -12,8 +12,8 @@ from calib_jax import calibrators, evaluation
 from calib_jax.errors import UserError
 from calib_jax.evaluation import __main__ as command
 from calib_jax.evaluation import classwise, folds, sources
-from calib_jax.evaluation.calibrated import Calibrated
 from calib_jax.evaluation.results import is_best, verdicts
+from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.verdict import class_gaps, verdict
 
 RNG = np.random.default_rng(0)
