@@ -27,10 +27,10 @@ import numpy as np
 
 from calib_jax import calibrators, metrics
 from calib_jax.errors import UserError
-from calib_jax.evaluation.__main__ import calibrator
+from calib_jax.evaluation.sources import calibrator
 from calib_jax.training.progress import Progress
 from experiments import calarena_ranks
-from experiments.selective_risk_training import append, read
+from experiments.rows import append, read
 
 # Calibrators as on the command line of calib_jax.evaluation; two have an option without a default.
 REQUIRED = {"focal_calibration": ":gamma=1.0", "meta_calibration": ":target=0.05"}

@@ -18,7 +18,7 @@ from scipy import stats
 
 from calib_jax.errors import UserError
 from calib_jax.files import write_text
-from experiments.selective_risk_training import read
+from experiments.rows import read
 
 KEY = ("dataset", "model", "cal_size", "test_size")
 BASE, PUBLISHED_BASE = "identity", "Base-model"

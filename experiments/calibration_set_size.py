@@ -20,7 +20,7 @@ from calib_jax import calibrators, metrics
 from calib_jax.evaluation.predictions import load
 from calib_jax.files import write_text
 from calib_jax.training.progress import Progress
-from experiments.selective_risk_training import append, read
+from experiments.rows import append, read
 
 SIZES = (100, 500, 2000, 5000)
 CANDIDATES = calibrators.selection.CANDIDATES

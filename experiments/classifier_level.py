@@ -28,7 +28,7 @@ from calib_jax import config as run_config
 from calib_jax.files import write_text
 from experiments import classifier_level_table
 from experiments.memorisation import subset
-from experiments.selective_risk_training import append, read
+from experiments.rows import append, read
 
 # The networks, and whether their seeds train in the same steps.
 MODELS = {"mlp": (("model.hidden=(256,256)",), True), "resnet8": (("model.name=resnet8",), False),

@@ -3,14 +3,14 @@
 Run: python -m experiments.classifier_level_table RESULTS.csv
 """
 
+import argparse
 from collections.abc import Sequence
 import pathlib
-import sys
 
 import numpy as np
 import scipy.stats
 
-from experiments.selective_risk_training import read
+from experiments.rows import read
 
 MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2),
             "adaptive_ece": ("adaptive ECE %", 2), "mce": ("MCE %", 1),
@@ -67,5 +67,12 @@ def table(rows: list[dict]) -> str:
   return "\n".join(lines) + "\n"
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+  """Prints the table of a file of results."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("results", type=pathlib.Path, metavar="RESULTS.csv")
+  print(table(read(parser.parse_args(arguments).results)))
+
+
 if __name__ == "__main__":
-  print(table(read(pathlib.Path(sys.argv[1]))))
+  main()

@@ -71,7 +71,7 @@ def test_a_section_has_every_option_of_what_it_names():
   ("loss.primary.name=fokal", "loss.primary.name must be one of .*focal.*Did you mean 'focal'"),
   ("loss.secondary.name=soft", "loss.secondary.name must be one of .*'' for none.*soft_avuc"),
   ("model.name=resnet", "model.name must be one of .*mlp, simple_cnn"),
-  ("data.name=cifar", "data.name must be one of digits, npz, .*Did you mean 'cifar10"),
+  ("data.name=cifar", "data.name must be one of digits, fashion_mnist_small, npz, .*Did you mean 'cifar10"),
   ("data.name=npz", "data.path must name the .npz file"),
   ("augmentation.name=cutout", "augmentation.name must be one of none, crop_flip"),
   ("optimizer.name=lion", "optimizer.name must be one of sgd, adamw"),

@@ -15,7 +15,7 @@ import calib_jax
 from calib_jax import calibrators, evaluation, losses, run
 from calib_jax import config as run_config
 from calib_jax.evaluation import __main__ as command
-from calib_jax.reports import __main__ as compare
+from calib_jax.evaluation import compare
 from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -6,7 +6,7 @@ import scipy.stats
 
 from experiments import classifier_level as experiment
 from experiments import classifier_level_table
-from experiments.selective_risk_training import read
+from experiments.rows import read
 
 
 @pytest.mark.slow

@@ -8,11 +8,9 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 MODULES = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "experiments").rglob("*.py")
                  if "__main__" in path.read_text(encoding="utf-8"))
-# Their help comes with the changes to their own measurements.
-WITHOUT = ("experiments.benchmarks.calibrators", "experiments.classifier_level_table")
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in WITHOUT])
+@pytest.mark.parametrize("name", MODULES)
 def test_help_is_all_that_it_prints(name, monkeypatch, capsys):
   module = importlib.import_module(name)
   monkeypatch.setattr("sys.argv", [name, "--help"])
