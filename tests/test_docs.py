@@ -23,7 +23,8 @@ PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
          for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
                       *sorted((ROOT / "docs/gallery").glob("*.md")))}
 GALLERY = [page for page in PAGES if page.startswith("docs/gallery/") and "{code-cell}" in PAGES[page]]
-SNIPPETS = [pytest.param(page, code, id=f"{page}-{i}") for page, text in PAGES.items()
+SNIPPETS = [pytest.param(page, code, id=f"{page}-{i}", marks=() if page == "README.md" else pytest.mark.slow)
+            for page, text in PAGES.items()
             for i, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL))]
 
 

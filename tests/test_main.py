@@ -55,6 +55,7 @@ def test_what_was_compiled_is_kept_in_the_users_cache_directory(tmp_path):
   assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_only_reported_again(finished, tmp_path):
   before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("predictions/*.npz")}
   log = (finished[0] / "metrics.jsonl").read_bytes()
@@ -109,6 +110,7 @@ def test_the_table_has_both_methods_before_and_after_calibration_with_intervals(
   assert (workdir / "results.md").read_text().strip() in done.stdout
 
 
+@pytest.mark.slow
 def test_a_directory_that_holds_another_run_is_left_alone(finished, tmp_path):
   before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
   done = _digits(finished[0], "--config.loss.weight=0.25", tmp_path=tmp_path)
@@ -118,8 +120,9 @@ def test_a_directory_that_holds_another_run_is_left_alone(finished, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [
-  ["--config.training.num_step=3"], ["--config.loss.primary.name=fokal"], ["--config.training.batch_size=100"],
-  ["--config.training.num_steps=x"], ["--config=configs/absent.py"], ["stray"],
+  ["--config.training.num_step=3"], ["--config=configs/absent.py"],
+  *(pytest.param([argument], marks=pytest.mark.slow) for argument in (
+    "--config.loss.primary.name=fokal", "--config.training.batch_size=100", "--config.training.num_steps=x", "stray")),
 ])
 def test_a_mistake_ends_in_one_sentence_and_exit_code_2(arguments, tmp_path):
   done = _digits(tmp_path / "never", *arguments, tmp_path=tmp_path, num_devices=8, KUBERNETES_SERVICE_HOST="10.0.0.1")

@@ -64,7 +64,7 @@ def test_the_sentence_is_that_of_the_page(command, sentence, here, monkeypatch, 
 
 
 @pytest.mark.parametrize(("command", "sentence", "machine"), [
-  pytest.param(*pair, machine, id=words, marks=pytest.mark.slow if words == "JAX_PLATFORMS" else ())
+  pytest.param(*pair, machine, id=words, marks=pytest.mark.slow)
   for pair in MISTAKES for words, machine in APART.items() if words in pair[1]])
 def test_the_sentence_on_other_machines_is_that_of_the_page(command, sentence, machine, tmp_path):
   program, arguments = _parts(command)

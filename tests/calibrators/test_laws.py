@@ -110,6 +110,7 @@ def unchecked():
   checks.check_values(True)
 
 
+@pytest.mark.slow
 def test_at_the_edges_params_are_finite_and_output_is_normalised(variant, unchecked):
   calibrator = _made(variant)
   for edge, logits, labels, where in _edges():

@@ -66,6 +66,7 @@ def _nll(logits, labels):
   return -np.log(_probs(logits)[np.arange(N), labels]).mean()
 
 
+@pytest.mark.slow
 def test_runs_and_files_are_in_one_table(compared):
   content = json.loads((compared / "results.json").read_text())
   table = content["results"]["test"]
@@ -79,6 +80,7 @@ def test_runs_and_files_are_in_one_table(compared):
   assert "cohens_d" in effects["sharp, uncalibrated"]["nll"] and "cohens_d" not in effects["plain, uncalibrated"]["nll"]
 
 
+@pytest.mark.slow
 def test_a_run_of_two_seeds_and_a_file_of_one_are_paired(compared):
   content = json.loads((compared / "results.json").read_text())
   table = content["results"]["test"]
@@ -91,6 +93,7 @@ def test_a_run_of_two_seeds_and_a_file_of_one_are_paired(compared):
   np.testing.assert_allclose(table["other"]["none"]["nll"]["value"], _nll(*_arrays(5, 1, 1)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_page_has_all_runs_and_says_that_seeds_are_pooled(compared):
   text = (compared / "report.html").read_text()
   assert "plain against sharp against other" in text and "&#34;name&#34;: &#34;sharp&#34;" in text
@@ -102,6 +105,7 @@ def test_the_page_has_all_runs_and_says_that_seeds_are_pooled(compared):
   assert (compared / "figures" / "training.png").exists() and (compared / "figures" / "severity.png").exists()
 
 
+@pytest.mark.slow
 def test_other_examples_are_said_and_not_paired(folder, tmp_path, capsys):
   logits, labels = _arrays(5, 1, 2)
   np.savez(tmp_path / "stranger.npz", logits=logits, labels=labels)
@@ -124,6 +128,7 @@ def test_a_mistake_is_one_sentence(folder, paths, message, capsys):
   assert error.startswith("error: ") and message in error and all(line.startswith("caution: ") for line in before)
 
 
+@pytest.mark.slow
 def test_groups_of_classes_are_those_of_the_metric(compared):
   content = json.loads((compared / "results.json").read_text())
   found = content["class_groups"]["test"]["sharp, uncalibrated"]
@@ -165,6 +170,7 @@ def test_severities_are_means_over_corruptions_with_the_error_of_differences():
   assert np.isnan(found["mine", "TS"][3]["within_subject_sem"]) and found["mine", "none"][0]["mean"] == 0.01
 
 
+@pytest.mark.slow
 def test_auto_is_what_the_selection_chooses(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(choice.calibrators, "select", functools.partial(
     calibrators.select, candidates=["identity", "temperature_scaling"]))

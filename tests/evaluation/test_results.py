@@ -177,6 +177,7 @@ def _run(files, *arguments):
                        for name, value in (argument.split("=", 1) for argument in arguments)] + ["--num_resamples=40"])
 
 
+@pytest.mark.slow
 def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_bytes(files, tmp_path, capsys):
   for name, test in (("a", "test"), ("b", "test"), ("poisoned", "poisoned")):
     assert _run(files, "fit=val.npz", f"test={test}.npz", "calibrators=temperature_scaling:objective=ece",

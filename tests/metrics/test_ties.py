@@ -62,7 +62,7 @@ def _predictions(distinct, seed=0):
   return np.stack([1 - top, top], axis=1), labels
 
 
-@pytest.mark.parametrize("distinct", [1, 10, 1000])
+@pytest.mark.parametrize("distinct", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 1000))])
 def test_every_metric_is_invariant_to_permutations(distinct):
   probs, labels = _predictions(distinct)
   # One order has the wrong examples of each tie first, and one the right ones.
