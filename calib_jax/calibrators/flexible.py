@@ -56,8 +56,11 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
   def nll(steps):
     return jnp.sum(weights * cross_entropy(scaled * factors(steps)[None, :], labels))
 
-  # Class-wise loss scaling compares the class losses of one fit with those of the next, which needs this tolerance.
-  steps, status = minimize(nll, jnp.zeros(logits.shape[1], logits.dtype), tolerance=TOLERANCE / 100)
+  # Class-wise loss scaling compares the class losses of one fit with those of the next, which needs a small tolerance.
+  # Beyond 100 classes it grows with their number, because the rounding errors of all slopes add up in their norm.
+  num_classes = logits.shape[1]
+  steps, status = minimize(nll, jnp.zeros(num_classes, logits.dtype),
+                           tolerance=TOLERANCE / 100 * max(1, num_classes / 100))
   return {"temperatures": temperature / factors(steps)} | status
 
 
