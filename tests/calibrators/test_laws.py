@@ -66,7 +66,7 @@ def _looseness(variant):
 
 
 def test_every_calibrator_is_here():
-  assert CASES.keys() == calibrators.CALIBRATORS.keys()
+  assert CASES.keys() == {name for name in calibrators.CALIBRATORS if ":" not in name}
 
 
 def _edges():

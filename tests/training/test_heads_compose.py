@@ -115,7 +115,7 @@ def saved(tmp_path_factory):
 @pytest.mark.parametrize(("name", "head"), [(name, list(HEADS)[i % len(HEADS)]) for i, name in enumerate(CASES)])
 def test_every_calibrator_fits_the_saved_predictions(name, head, saved):
   """Those of MaC-Cal (Table 3's "+Ours"), and of another head in turn."""
-  assert CASES.keys() == calibrators.CALIBRATORS.keys()
+  assert CASES.keys() == {name for name in calibrators.CALIBRATORS if ":" not in name}  # Other tests add their own.
   calibrator = made(name, **CASES[name])
   for own in {"masked", head}:
     validation, test = saved[own, "validation"], saved[own, "test"]
