@@ -145,7 +145,8 @@ def test_mistakes_and_help_run_nothing(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_every_registered_calibrator_runs(tmp_path):
-  assert {name.partition(":")[0] for name in calarena.CALIBRATORS} == {name for name in calibrators.CALIBRATORS if ":" not in name}
+  ours = {name for name in calibrators.CALIBRATORS if ":" not in name}  # Other tests add their own.
+  assert {name.partition(":")[0] for name in calarena.CALIBRATORS} == ours
   _benchmark(tmp_path, "small-multiclass", datasets=("a",), models=("one",))
   calarena.main([f"--data={tmp_path}", f"--workdir={tmp_path / 'out'}"])
   losses = {name: float(_rows(tmp_path / f"out/small-multiclass/{name}.csv")[0][f"{name}_logloss"])
