@@ -52,7 +52,8 @@ def test_the_wheel_holds_every_module_and_config_and_nothing_else(installed):
     f"calib_jax/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
   names = zipfile.ZipFile(wheel).namelist()
   assert {name for name in names if name.endswith(".py")} == expected
-  embedded = {f"calib_jax/data/embedded/{name}" for name in ("fashion_mnist_small.npz", "LICENSE", "README.md")}
+  embedded = {f"calib_jax/data/embedded/{name}"
+              for name in ("fashion_mnist_small.npz", "digits.npz", "LICENSE", "README.md")}
   assert {"calib_jax/py.typed", *embedded} <= set(names) and any(name.endswith("licenses/LICENSE") for name in names)
   assert {name.split("/")[0] for name in names} == {"calib_jax", f"calib_jax-{calib_jax.__version__}.dist-info"}
   assert wheel.name == f"calib_jax-{calib_jax.__version__}-py3-none-any.whl"

@@ -32,12 +32,14 @@ TFDS_NAMES = ("cifar10", "cifar100", "fashion_mnist", "kmnist", "mnist", "svhn_c
 
 @register(SOURCES)
 def digits(seed: int) -> Pool:
-  """Loads scikit-learn's 1,797 handwritten digits, 8x8, in 10 classes; a stratified 20% is for test."""
-  from sklearn.datasets import load_digits
+  """Loads scikit-learn's 1,797 handwritten digits, 8x8, in 10 classes; a stratified 20% is for test.
 
-  raw = load_digits()
+  They come from a file of this package, because importing scikit-learn takes longer than all else at a run's start.
+  """
+  raw = _embedded("digits")
   # Scikit-learn's pixels are from 0 to 16; they are scaled to 0 to 255.
-  everything = Examples(np.round(raw.images * (255 / 16)).astype(np.uint8)[..., None], raw.target.astype(np.int32))
+  everything = Examples(np.round(raw["images"] * (255 / 16)).astype(np.uint8)[..., None],
+                        raw["labels"].astype(np.int32))
   rest, test = stratified(everything.labels, 0.2, seed, salt=1)
   return Pool(everything.take(rest), everything.take(test), 10)
 
@@ -48,10 +50,15 @@ def fashion_mnist_small() -> Pool:
 
   ``embedded/README.md`` beside this module has their origin, their licence and how they were drawn.
   """
-  path = str(pathlib.Path(__file__).parent / "embedded" / "fashion_mnist_small.npz")
-  arrays = read_npz(path)
-  train, test = (checked(arrays[f"{split}_images"], arrays[f"{split}_labels"], path) for split in ("train", "test"))
+  arrays = _embedded("fashion_mnist_small")
+  train, test = (checked(arrays[f"{split}_images"], arrays[f"{split}_labels"], "fashion_mnist_small")
+                 for split in ("train", "test"))
   return Pool(train, test, 10, tuple(map(str, arrays["class_names"])))
+
+
+def _embedded(name: str) -> dict[str, np.ndarray]:
+  """Returns the arrays of a file of this package; ``embedded/README.md`` has their origins and licences."""
+  return read_npz(str(pathlib.Path(__file__).parent / "embedded" / f"{name}.npz"))
 
 
 @register(SOURCES)
