@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
-# Importing it, for event files, takes two fifths of the time of a short run; tests of what needs it pass `blocked=()`.
-SLOW = ("tensorflow",)
+# Importing TensorFlow, for event files, takes two fifths of the time of a short run, and drawing figures another third;
+# tests of what needs them pass `blocked=()`.
+SLOW = ("tensorflow", "matplotlib")
 
 BLOCKER = """
 import sys
