@@ -9,6 +9,7 @@ from calib_jax import config as run_config
 from calib_jax.errors import UserError
 from tests.training.test_engine import ROOT, _splits
 
+pytestmark = pytest.mark.usefixtures("no_figures")
 MINE = '''
 import flax.linen as nn
 import jax
@@ -138,6 +139,7 @@ def test_a_mistake_in_an_import_path_is_one_sentence(override, message):
   assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_config_for_ones_own_images_is_sound(tmp_path):
   rng = np.random.default_rng(0)
   np.savez(tmp_path / "images.npz", images=rng.integers(0, 256, (80, 8, 8), dtype=np.uint8), labels=np.arange(80) % 4)

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import run
+from calib_jax import reports, run
 from calib_jax.errors import UserError
 
 pytestmark = pytest.mark.xdist_group("recovery")
@@ -36,10 +36,11 @@ def _ways(fast):
 
 @pytest.fixture(scope="module", autouse=True)
 def _names():
-  """A method whose name holds markup; event files are off, because TensorFlow takes seconds to import."""
+  """A method whose name holds markup; of the figures only one is saved, because they take longer than all else."""
+  drawn = reports.figures
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(run, "method_name", lambda config: METHOD)
-    patch.setattr("calib_jax.training.metric_log.EVENTS", False)
+    patch.setattr(reports, "figures", lambda *arguments: {"reliability": drawn(*arguments)["reliability"]})
     yield
 
 
@@ -120,7 +121,8 @@ def test_names_that_a_user_chose_are_text_in_latex(finished):
   assert len({len(re.findall(r"(?<!\\)&", row)) for row in lines if row.endswith(r"\\")}) == 1  # As many cells.
 
 
-@pytest.mark.parametrize("case", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(4))
 def test_what_can_be_made_again_is_byte_for_byte(case, copy, capsys):
   folder, config = copy
   draw, before = random.Random(case), _files(folder)

@@ -15,7 +15,7 @@ from calib_jax.run import Run
 from tests.programs import python
 
 OLD = pathlib.Path(__file__).parent / "old_run"  # Two seeds of AdaFocal, by a version before `Run`.
-pytestmark = pytest.mark.xdist_group("run")
+pytestmark = [pytest.mark.xdist_group("run"), pytest.mark.usefixtures("no_figures")]
 SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=6", "evaluation.num_resamples=20",
          "model.hidden=(8,)", "training.select=best")
 
@@ -129,6 +129,7 @@ def test_fitted_calibrators_are_kept(finished):
   np.testing.assert_array_equal(params["temperature"], fitted["temperature"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_runs_of_older_versions_load_and_go_on(seed, tmp_path):
   loaded = Run.load(OLD)

@@ -40,6 +40,7 @@ def finished(tmp_path_factory):
   return folder
 
 
+@pytest.mark.slow
 def test_csv_files_have_the_columns_and_values_of_calarena(finished):
   logits, labels = (part[150:] for part in synthetic(400, 4, seed=11))
   rows = _rows(finished / "out/small-multiclass/temperature_scaling.csv")
@@ -60,6 +61,7 @@ def test_csv_files_have_the_columns_and_values_of_calarena(finished):
   assert float(rows[3]["temperature_scaling_logloss"]) < expected["logloss"]
 
 
+@pytest.mark.slow
 def test_a_second_run_fits_only_what_is_missing(finished, capsys):
   path = finished / "out/small-multiclass/temperature_scaling.csv"
   before, others = path.read_text(), (finished / "out/small-multiclass/histogram_binning.csv").read_bytes()
@@ -71,6 +73,7 @@ def test_a_second_run_fits_only_what_is_missing(finished, capsys):
   assert "small-multiclass" in capsys.readouterr().err  # The progress line.
 
 
+@pytest.mark.slow
 def test_published_results_are_compared_and_those_of_other_files_refused(finished, tmp_path):
   out, published = finished / "out", tmp_path / "small-multiclass"
   published.mkdir()

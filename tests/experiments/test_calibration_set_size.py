@@ -1,11 +1,13 @@
 """The experiment on calibration-set sizes skips what is finished and rebuilds its table and figure."""
 
 import numpy as np
+import pytest
 
 from experiments import calibration_set_size as experiment
 from tests.calibrators.data import synthetic
 
 
+@pytest.mark.slow
 def test_a_finished_experiment_only_rebuilds_its_table(tmp_path, monkeypatch):
   monkeypatch.setattr(experiment, "SIZES", (40, 80))
   methods = ["identity", "temperature_scaling", "vector_scaling"]

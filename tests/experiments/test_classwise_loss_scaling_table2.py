@@ -59,6 +59,7 @@ def test_temperature_scaling_of_a_row_is_that_of_numpy():
   assert abs(100 * correct.mean() - float(row["accuracy"])) < 1e-3
 
 
+@pytest.mark.slow
 def test_a_finished_experiment_runs_only_what_is_lost(tmp_path, capsys):
   lines = PATH.read_text(encoding="utf-8").splitlines(keepends=True)
   lost = next(line for line in lines if line.startswith("densenet40,TS,base,optimum"))
@@ -78,6 +79,7 @@ def test_steps_of_fixed_length_leave_a_known_part_of_the_way():
   assert taken == most
 
 
+@pytest.mark.slow
 def test_a_fit_of_every_objective_finds_an_optimum_of_it():
   rng = np.random.default_rng(0)
   logits = rng.normal(size=(120, 3)).astype(np.float32) * 2

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 from scipy import special
 
 from experiments import coverage, estimators, posteriors
@@ -11,6 +12,7 @@ def test_the_page_has_the_table_of_the_results():
   assert coverage.table(coverage.read(coverage.RESULTS)) in coverage.PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_true_values_are_those_of_quadrature():
   found = posteriors.truth(posteriors.gaussian_mixture, (1.6, 1.6), num_points=100_000)
   x = np.linspace(-9, 9, 20_001)
@@ -28,6 +30,7 @@ def test_true_values_are_those_of_quadrature():
   np.testing.assert_allclose(found["aurc"], np.sum(both * risk), rtol=0.02)
 
 
+@pytest.mark.slow
 def test_samples_have_the_distribution_of_the_posterior_and_the_model():
   for posterior, exponents in ((posteriors.gaussian_mixture, (1.6, 0.7)), (posteriors.dirichlet, (1.6, 0.7, 0.7))):
     drawn = posteriors.sample(jax.random.key(0), (100_000,), posterior, exponents)

@@ -9,7 +9,6 @@ from scipy import stats
 from calib_jax import config as run_config
 from calib_jax import data, losses
 from calib_jax.errors import UserError
-from calib_jax.training import metric_log
 from experiments import claims, images, leaderboard, leaderboard_page, ranking, report, rows, sweep, training_methods
 
 RESULTS = pathlib.Path(__file__).parents[2] / "experiments" / "results"
@@ -23,8 +22,8 @@ def test_every_loss_that_needs_no_other_name_is_a_method():
 
 
 @pytest.mark.slow
-def test_a_tiny_leaderboard_trains_and_has_a_page(tmp_path, monkeypatch):
-  monkeypatch.setattr(metric_log, "EVENTS", False)
+@pytest.mark.usefixtures("no_figures")
+def test_a_tiny_leaderboard_trains_and_has_a_page(tmp_path):
   command = ["--scale=tiny", f"--out={tmp_path}", "--only", "cross entropy", "MbLS"]
   assert sweep.main(leaderboard.EXPERIMENT._replace(calibrators={"TS": leaderboard.CALIBRATORS["TS"]}), command) == 0
   found = rows.read(tmp_path / "leaderboard_tiny.csv")

@@ -78,8 +78,8 @@ def test_every_config_is_complete_and_every_network_fits_its_data(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(TABLES))
-def test_a_table_is_made_at_a_tiny_scale(name, tmp_path, monkeypatch):
-  monkeypatch.setattr("calib_jax.training.metric_log.EVENTS", False)
+@pytest.mark.usefixtures("no_figures")
+def test_a_table_is_made_at_a_tiny_scale(name, tmp_path):
   experiment = TABLES[name]
   last = experiment.methods(sweep.parse(experiment, ["--scale=tiny"]))[-1].name
   assert sweep.main(experiment, ["--scale=tiny", f"--out={tmp_path}", "--seeds=2", "--only", last]) == 0

@@ -1,10 +1,12 @@
 """The experiment on selective risk trains every kind of setting, goes on where it stopped, and writes a table."""
 
 import numpy as np
+import pytest
 
 from experiments import selective_risk_training as experiment
 
 
+@pytest.mark.slow
 def test_it_appends_a_row_a_seed_skips_what_is_finished_and_writes_the_table(tmp_path, capsys):
   rng, labels = np.random.default_rng(0), np.arange(60) % 3
   images = rng.integers(0, 100, (60, 4, 4, 1), dtype=np.uint8)

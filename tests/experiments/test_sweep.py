@@ -10,7 +10,6 @@ from scipy import stats
 
 from calib_jax import config as run_config
 from calib_jax import run, training
-from calib_jax.training import metric_log
 from experiments import comparison, rows, settings, sweep, tuning
 from experiments.declaration import Experiment, Method
 
@@ -33,12 +32,7 @@ EXPERIMENT = Experiment("leaderboard", "A test", _methods, {"TS": {"name": "temp
                         stem=lambda options: "small")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _no_events():
-  """Without events, which nothing here reads, TensorFlow is not imported."""
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(metric_log, "EVENTS", False)
-    yield
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 @pytest.fixture(scope="module")

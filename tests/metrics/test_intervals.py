@@ -155,9 +155,10 @@ def test_the_bias_corrected_interval_holds_the_estimate_and_is_never_below_0():
     assert np.isfinite(few).all() and 0 <= few[1] <= few[0] <= few[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "model", "size", "repeats"), [
   ("ECE, 15 equal-width bins", "overconfident", 300, 100),
-  *(pytest.param(name, model, 300, 300, marks=pytest.mark.slow)
+  *((name, model, 300, 300)
     for name in ("ECE, 15 equal-mass bins", "equal mass, norm 2, debiased", "NLL", "AURC")
     for model in ("calibrated", "by class", "by class, Dirichlet"))])
 def test_intervals_cover_the_true_value(name, model, size, repeats):

@@ -70,7 +70,8 @@ def test_a_steep_histogram_is_logarithmic():
   assert reports.confidence_histogram(_pair()[0]).get_yscale() == "linear"
 
 
-@pytest.mark.parametrize("confidence", [np.ones(5), np.array([0.5]), np.linspace(0.99, 1, 50)])
+@pytest.mark.parametrize("confidence", [np.array([0.5]), *(
+  pytest.param(x, marks=pytest.mark.slow) for x in (np.ones(5), np.linspace(0.99, 1, 50)))])
 def test_degenerate_predictions_are_drawn(confidence, tmp_path):
   correct = np.arange(len(confidence)) % 2 == 0
   for log_odds in (False, True):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import losses, report_files, run
+from calib_jax import losses, run
 from calib_jax.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("no_figures")
 OPTIONS = {"avuc": ("threshold=0.5",)}  # The only option without a default.
 SMALL = ("data.name=digits", "model.hidden=(4,)", "num_seeds=1", "compare_with_cross_entropy=false",
          "training.num_steps=3", "training.batch_size=64", "evaluation.num_resamples=2", "training.select=best")
@@ -24,16 +25,9 @@ def _config(*overrides):
 
 def _roles():
   for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH):
-    fast = name == "selective_risk"
-    yield pytest.param("primary", name, marks=() if fast else pytest.mark.slow)
+    yield pytest.param("primary", name, marks=pytest.mark.slow)
   for name in losses.PER_BATCH:
     yield pytest.param("secondary", name, marks=() if name == "aurc" else pytest.mark.slow)
-
-
-@pytest.fixture(autouse=True)
-def _no_figures(monkeypatch):
-  """The page and its figures are those of any run; drawing them takes longer than these runs train."""
-  monkeypatch.setattr(report_files, "missing_for_figures", lambda: ["matplotlib"])
 
 
 @pytest.mark.parametrize(("role", "name"), list(_roles()))

@@ -65,7 +65,8 @@ def test_before_a_group_freezes_training_is_joint():
   _same(peeled, joint, rtol=1e-5, atol=1e-6)  # (1/3)^0.01 is 0.989, and the last step begins at 8/9.
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [2, 5])
 def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, tmp_path):
   config, options = _config(), {"seeds": [0], "devices": jax.devices()[:2]}
   whole = training.train(config, [_splits()], **options)

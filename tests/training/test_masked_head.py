@@ -170,13 +170,14 @@ class Bottleneck(models.Head):
     return nn.Dense(self.num_classes, name="logits")(nn.relu(nn.Dense(6, name="hidden")(features.vector)))
 
 
-def test_with_q_1_the_masked_head_is_the_plain_bottleneck(monkeypatch):
+@pytest.mark.parametrize("options", [(), *(pytest.param((f"head.{option}",), marks=pytest.mark.slow) for option in (
+  "rescale=true", "updates=gradient", "updates=all"))], ids=str)
+def test_with_q_1_the_masked_head_is_the_plain_bottleneck(options, monkeypatch):
   monkeypatch.setitem(models.HEADS, "plain_bottleneck", Bottleneck)
   plain, (wanted,) = _train(_config(*SMALL, "training.schedule=two_stage", "training.stage2_epochs=2",
                                     "head.name=plain_bottleneck"))
-  for options in ((), ("head.rescale=true",), ("head.updates=gradient",), ("head.updates=all",)):
-    masked, (found,) = _train(_config(*MASKED, "head.keep=1.0", "head.adaptive=false", *options))
-    _same((masked.params, masked.opt_state, found), (plain.params, plain.opt_state, wanted), rtol=1e-5, atol=1e-6)
+  masked, (found,) = _train(_config(*MASKED, "head.keep=1.0", "head.adaptive=false", *options))
+  _same((masked.params, masked.opt_state, found), (plain.params, plain.opt_state, wanted), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("per_epoch", "rescale"), [(False, False), (True, True)])

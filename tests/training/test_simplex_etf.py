@@ -113,7 +113,7 @@ def test_a_step_minimises_the_weighted_sum_of_both_losses():
   model = models.get(num_classes=3, head=config.head, **config.model)
   variables = {kind: jax.tree.map(lambda x: x[0], getattr(state, kind)) for kind in ("params", "batch_stats")}
   images = (split.train.images / np.float32(255) - split.mean) / split.std
-  output, _ = model.apply(variables, images, train=True, mutable=["batch_stats"])
+  output, _ = jax.jit(lambda *x: model.apply(*x, train=True, mutable=["batch_stats"]))(variables, images)
   counts = np.bincount(split.train.labels)
   fixed = np.float64(output[:, 1]) * np.sqrt(44 / (3 * counts))
   losses = [-scipy.special.log_softmax(z, -1)[np.arange(44), split.train.labels].mean()
@@ -160,7 +160,7 @@ def test_lambda_meets_its_target_or_is_1(spread, accurate):
   assert float(state.count) == float(jnp.max(state.correct)) == float(jnp.max(state.confidence)) == 0
 
 
-@pytest.mark.parametrize("model", [MLP, CNN], ids=("mlp", "cnn"))
+@pytest.mark.parametrize("model", [MLP, pytest.param(CNN, marks=pytest.mark.slow)], ids=("mlp", "cnn"))
 def test_predictions_have_the_newest_lambda_and_the_frame_stays(model):
   config = _config(*model, "head.target=0.6")
   state, (found,) = _train(config)

@@ -127,7 +127,7 @@ def test_a_warm_start_begins_with_the_weights_of_another_run(tmp_path):
     _train(_config(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path / 'absent'}"))
 
 
-@pytest.mark.parametrize("schedule", ["warm_start", "two_stage"])
+@pytest.mark.parametrize("schedule", ["warm_start", pytest.param("two_stage", marks=pytest.mark.slow)])
 def test_a_run_begins_with_the_weights_of_a_safetensors_file(schedule, tmp_path):
   options = ("model.name=vit_small", "model.width=6", "model.depth=1", "model.heads=1", "model.patch_size=2",
              "loss.secondary.name=", "training.batch_size=16", "training.num_epochs=1", "optimizer.learning_rate=0.0",

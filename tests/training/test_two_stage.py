@@ -145,7 +145,8 @@ def test_the_head_is_three_dense_layers():
   np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-6)  # Biases are 0 at first.
 
 
-@pytest.mark.parametrize("step", [2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [2, 5])
 @pytest.mark.parametrize("head", ["two_stage"])
 def test_a_run_that_is_stopped_in_any_stage_goes_on_to_the_same_bits(step, head, tmp_path):
   config = _config(*SMALL, *TWO_STAGE, *HEADS[head])
