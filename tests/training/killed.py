@@ -1,8 +1,9 @@
-"""Runs main.py and kills its process at a step: ``python tests/training/killed.py STEP SIGNAL ARGUMENTS...``."""
+"""Runs main.py and sends its process a signal at a step: ``killed.py STEP SIGNAL ARGUMENTS...``."""
 
 import os
 import sys
 
+from calib_jax.training import processes
 import main
 
 
@@ -13,4 +14,5 @@ def kill(step, measured):
 
 
 if __name__ == "__main__":
+  processes._SILENCE = 10  # A third of what users wait until a process is taken for dead.
   sys.exit(main.main(sys.argv[3:], hooks=[kill]))

@@ -105,10 +105,12 @@ def _lose_a_process(parallel, tmp_path):
   tmp_path.mkdir()
   options = (*RUN, f"--config.training.parallel={parallel}")
   killing = ("tests/training/killed.py", 21, int(signal.SIGKILL))
-  codes, output = _pair(tmp_path, "main.py", second=killing, options=options)
+  surviving = ("tests/training/killed.py", 10**9, int(signal.SIGKILL))  # It never gets there.
+  codes, output = _pair(tmp_path, *surviving, second=killing, options=options)
   assert codes[1] == -signal.SIGKILL and codes[0] not in (0, None)
   assert "another process of this run ended" in output[0] and "start all of them again" in output[0]
-  codes, output = _pair(tmp_path, "tests/training/killed.py", 33, int(signal.SIGKILL), options=options)
+  killing = ("tests/training/killed.py", 33, int(signal.SIGKILL))
+  codes, output = _pair(tmp_path, *killing, second=surviving, options=options)
   assert codes[0] == -signal.SIGKILL and codes[1] not in (0, None)
   assert "another process of this run ended" in output[1]
   codes, output = _pair(tmp_path, "main.py", options=options)
