@@ -147,14 +147,16 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     ``evaluate``. The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.
   """
   key, table, names = jax.random.key(0), {row: {} for row in rows}, tuple(rows)
+  # All are started before the first is read, because XLA computes several programs at a time, each on one core.
+  started = {(row, slow): metrics.assess(
+    _calibration(num_bins, slow), values.confidence, values.correct, key=key, groups=values.groups,
+    num_resamples=num_resamples // FEWER if slow else num_resamples)._asdict()
+             for slow in ((False, True) if num_resamples >= 10 * FEWER else (False,)) for row, values in rows.items()}
+  for (row, slow), found in started.items():
+    errors = [name for name, metric in METRICS.items() if metric.function and metric.slow == slow]
+    table[row] |= {name: _cell({k: np.reshape(x, (-1, len(errors)))[:, i] for k, x in found.items()})
+                   for i, name in enumerate(errors)}
   for row, values in rows.items():
-    for slow in (False, True) if num_resamples >= 10 * FEWER else (False,):
-      errors = [name for name, metric in METRICS.items() if metric.function and metric.slow == slow]
-      found = metrics.assess(_calibration(num_bins, slow), values.confidence, values.correct, key=key,
-                             num_resamples=num_resamples // FEWER if slow else num_resamples,
-                             groups=values.groups)._asdict()
-      table[row] |= {name: _cell({k: np.reshape(x, (-1, len(errors)))[:, i] for k, x in found.items()})
-                     for i, name in enumerate(errors)}
     for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
       table[row][name] = classwise.classwise_cell(values.class_sums[binning], num_resamples)
   # Rows of fewer seeds are repeated, which changes no mean over seeds.

@@ -70,7 +70,7 @@ TEMPLATE = """<!doctype html>
   summary { cursor: pointer; font-weight: 600; margin: .8rem 0; }
   @media print { body { max-width: none; } .scroll { overflow: visible; border: 0; } table { font-size: .62rem; }
     th, td { white-space: normal; padding: .2rem; } th button { padding: .2rem; white-space: normal; }
-    figure, tr { break-inside: avoid; } }
+    figure, tr { break-inside: avoid; } h2, summary { break-after: avoid; } }
 </style>
 </head>
 <body>
