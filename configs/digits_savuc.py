@@ -3,7 +3,7 @@
 Run: python main.py --config=configs/digits_savuc.py --workdir=runs/digits_savuc
 
 About a minute on two CPU cores. The focal exponent, threshold, temperature and weight are ours, and a starting point:
-`python -m experiments.tune_digits` searches for better ones.
+`python -m experiments.tune --config=configs/digits_savuc.py` searches for better ones.
 """
 
 from configs import common

@@ -1,0 +1,61 @@
+"""The search of Karandikar et al. 2021, Appendix G, for the settings of a config, on its validation splits.
+
+Run: python -m experiments.tune --config=configs/fashion_mnist_small_savuc.py [--num_seeds=5]
+
+The focal exponent of the primary loss is tuned first, if it has one, and then the settings of the paper
+(experiments/tuning.py). The search begins with the middle one of each setting's values. The trials are kept in
+`tune_NAME.csv`, where NAME is that of the config's file, and those that it already holds are not trained again. The
+table of all trials is written beside it (`.md`).
+"""
+
+import argparse
+from collections.abc import Sequence
+import pathlib
+
+from calib_jax import config as run_config
+from calib_jax.errors import UserError
+from calib_jax.files import write_text
+from experiments import settings, tuning
+
+GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
+
+
+def page(tuned: tuning.Tuned, command: str, num_seeds: int) -> str:
+  """Returns the Markdown table of all trials, and the chosen settings below it."""
+  lines = [f"Validation accuracy and ECE (15 equal-mass bins, norm 2), means over {num_seeds} seeds, of every setting "
+           f"that `{command}` tried, in its order.", "", "| setting | accuracy % | ECE % |", "|---|---|---|"]
+  lines += [f"| {_text(trial.fields)} | {100 * trial.accuracy:.2f} | {100 * trial.ece:.2f} |" for trial in tuned.trials]
+  return "\n".join([*lines, "", f"Chosen: {_text(tuned.chosen)}."]) + "\n"
+
+
+def _text(fields: dict) -> str:
+  return ", ".join(f"{key.removeprefix('loss.').removeprefix('optimizer.')} {value:g}" for key, value in fields.items())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Tries what has no row yet, and writes and prints the table; returns the exit code."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--config", required=True, help="a file with get_config(); it is executed")
+  parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("experiments/results"))
+  parser.add_argument("--num_seeds", type=int, help="those of the config by default")
+  options = parser.parse_args(arguments)
+  try:
+    config = run_config.load(options.config, [])
+  except UserError as error:
+    print(f"error: {error}")
+    return 2
+  num_seeds = options.num_seeds or config.num_seeds
+  options.workdir.mkdir(parents=True, exist_ok=True)
+  path = options.workdir / f"tune_{pathlib.Path(options.config).stem}.csv"
+  search = ({"loss.primary.gamma": GAMMAS} if "gamma" in config.loss.primary else {}) | tuning.search_space(config)
+  middle = {field: values[len(values) // 2] for field, values in search.items()}
+  config = settings.changed(config, {"compare_with_cross_entropy": False, "num_seeds": num_seeds, **middle})
+  tuned = tuning.one_at_a_time(config, search, path=path)
+  text = page(tuned, f"python -m experiments.tune --config={options.config} --num_seeds={num_seeds}", num_seeds)
+  write_text(path.with_suffix(".md"), text)
+  print(text)
+  return 0
+
+
+if __name__ == "__main__":
+  raise SystemExit(main())
