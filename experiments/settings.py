@@ -33,7 +33,7 @@ def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
 def digest(config: ConfigDict) -> str:
   """Returns twelve hexadecimal digits that configs share only if they train the same models on the same data.
 
-  Of the paths of the data only the last part counts, so that files may be moved.
+  Only the last part of the data's paths counts, so that files may be moved.
   """
   fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
   fields["data"] |= {key: pathlib.PurePath(fields["data"][key]).name for key in ("dir", "path")}
