@@ -1,4 +1,4 @@
-"""Bins of confidence in [0, 1], hard and soft, for every loss and metric; and sums that keep their digits."""
+"""Bins of confidence in [0, 1], hard and soft, for every loss and metric; and sums with small rounding errors."""
 
 import operator
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
-# Rows that are added one by one: 256 additions lose at most 256 eps / 2 of their sum, which happens where values tie.
+# Rows that are added one by one: 256 additions lose at most 256 eps / 2 of their sum, as sums of equal values may.
 BLOCK = 256
 
 

@@ -57,8 +57,8 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
   """Checks the values of probabilities or logits ``[..., K]`` and of their integer labels ``[...]``.
 
   All must be finite, and labels in ``[0, K)``. Where ``name`` is ``"probs"``, they must also be at least 0, and sum to
-  1 in each row to within 1e-3, or 4 eps of their dtype. Rows whose ``where`` is False are not read. Traced arrays pass
-  unread, and so do all arrays after ``check_values(False)`` unless ``always``.
+  1 in each row to within 1e-3, or 4 eps of their dtype. Rows whose ``where`` is False are not read. Traced arrays are
+  not checked, nor are any arrays after ``check_values(False)`` unless ``always``.
 
   Raises: ValueError that says how many rows are wrong, and which is the first; TypeError or ValueError for a wrong
     dtype or shape.
@@ -83,7 +83,7 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
 
 
 def something_counts(labels, where=None) -> None:
-  """``ValueError`` if there is no example or ``where`` is False for all; traced arrays pass, as in ``class_values``."""
+  """Raises a ValueError if no example counts; traced arrays are not checked, as in ``class_values``."""
   if not _values_are_checked or is_traced(labels, where):
     return
   if not (np.size(labels) if where is None else np.any(where)):
@@ -92,9 +92,10 @@ def something_counts(labels, where=None) -> None:
 
 def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confidence", "correct"),
                 high: float = 1.0) -> None:
-  """Checks that two arrays of one shape are finite, and that the first is in ``[1 - high, high]``; else as above.
+  """Checks that two arrays of one shape are finite, and that the first is in ``[1 - high, high]``.
 
-  With the default, confidences must be in [0, 1]; ``high=math.inf`` allows scores of any range.
+  With the default, confidences must be in [0, 1]; ``high=math.inf`` allows scores of any range. Otherwise it does what
+  ``class_values`` does.
   """
   if not _values_are_checked or is_traced(scores, values, where):
     return
@@ -146,7 +147,7 @@ def arguments(prepare: Callable | None = None, values: Callable | None = None, *
 
 
 def _bound(function: Callable, signature: inspect.Signature, args: tuple, options: dict) -> inspect.BoundArguments:
-  """The arguments of a call by name. TypeError for those that the function does not have or that are missing."""
+  """The arguments of a call by name. Raises: TypeError if one is missing or the function does not have it."""
   try:
     return signature.bind(*args, **options)
   except TypeError as error:
@@ -165,7 +166,7 @@ def is_traced(*arrays) -> bool:
 
 
 def _any_wrong(rule: Callable, scores, values, where: Array | None, option) -> bool:
-  """Whether the ``rule`` finds a wrong row that counts; no where nothing can be read, because a caller is traced."""
+  """Whether the ``rule`` finds a wrong row that counts; False if nothing can be read, because a caller is traced."""
   found = _compiled_rule(rule, scores, values, where, option)
   return not is_traced(found) and bool(found)
 
@@ -197,10 +198,10 @@ def _wrong_pairs(scores: Array, values: Array, high: float) -> Array:
 
 
 def _refuse(rules: Iterable[tuple[str, str, str, np.ndarray, np.ndarray]], where: Array | None) -> None:
-  """``ValueError`` for the first rule that a row that counts breaks.
+  """Raises a ValueError for the first rule that a row that counts breaks.
 
-  Each rule is its text, the verb of "is not" or "does not", a verb for the number that breaks it, whether each row
-  does, ``[N]``, and its number, ``[N]``.
+  A rule is a tuple: its text; the verb that the message negates, "be" or "do"; the verb before the number that breaks
+  it; whether each row breaks it, ``[N]``; and the number of each row, ``[N]``.
   """
   for rule, verb, shows, wrong, numbers in rules:
     wrong = wrong if where is None else wrong & np.asarray(where).reshape(-1)

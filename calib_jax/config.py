@@ -178,7 +178,10 @@ def data_options(config: ConfigDict) -> dict:
 
 
 def _config_file(path: str) -> pathlib.Path:
-  """Returns the file of a config, here or among those that are installed. UserError with advice if there is none."""
+  """Returns the file of a config, here or among those that are installed.
+
+  Raises: UserError that says what to do if there is none.
+  """
   for file in (pathlib.Path(path), *([pathlib.Path(__file__).parent / path] if path.startswith("configs/") else [])):
     if file.is_file():
       return file

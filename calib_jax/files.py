@@ -19,7 +19,7 @@ import numpy as np
 from calib_jax.capacity import memory, size
 from calib_jax.errors import UserError
 
-MAPPED = 2**24  # Bytes of an array from which on it is mapped into memory, if it is not compressed.
+MAPPED = 2**24  # Arrays of at least so many bytes are mapped into memory, if they are not compressed.
 # What zipfile and numpy raise for damaged archives and headers.
 _DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError, OverflowError, MemoryError,
             RecursionError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error,
@@ -32,7 +32,7 @@ def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> d
   Large arrays that are not compressed are mapped into memory, read-only, as ``read_npy`` does.
 
   Args:
-    path: of the file.
+    path: the path of the file.
     names: the arrays to read, if the file holds them; None for all.
   Returns: the arrays by name.
   Raises: UserError if the file is missing, is not a regular file, is damaged, holds Python objects, or claims more than
@@ -48,7 +48,7 @@ def names_in_npz(path: str | os.PathLike) -> list[str]:
   """Returns the names of the arrays of an ``.npz`` file.
 
   Args:
-    path: of the file.
+    path: the path of the file.
   Returns: the names.
   Raises: UserError if the file is missing, is not a regular file or is damaged.
   """
@@ -60,7 +60,7 @@ def read_npy(path: str | os.PathLike) -> np.ndarray:
   """Maps the array of an ``.npy`` file into memory, without pickle and without trusting the size that it claims.
 
   Args:
-    path: of the file.
+    path: the path of the file.
   Returns: the array, read-only; its numbers are read from the disk when they are used.
   Raises: UserError if the file is missing, is not a regular file, is damaged, holds Python objects, or claims more than
     it holds.
@@ -153,7 +153,7 @@ def _check_header(file: BinaryIO, file_size: int, place: str) -> tuple[int, tupl
 
 
 def write(path: pathlib.Path, fill: Callable[[BinaryIO], object]) -> None:
-  """Writes a file by a function that fills it."""
+  """Writes a file by a function that fills it. The file appears only once it is complete."""
   partial = path.with_suffix(path.suffix + ".tmp")
   with partial.open("wb") as file:
     fill(file)

@@ -16,8 +16,8 @@ def limited(name: str, value, limit: str | type | Iterable) -> None:
   """Checks one option.
 
   Args:
-    name: of the option, for the message.
-    value: of the option. Traced values pass unread.
+    name: the name of the option, for the message.
+    value: the value of the option. Traced values are not checked.
     limit: ``bool``; the choices; or an interval as a text, of which ``"[0, 1)"`` holds 0 but not 1. After
       ``"integer "`` it holds whole numbers only, and before ``" or max"`` the text ``max`` (or another) is allowed too.
   Raises: TypeError or ValueError if the value is not within the limit.
@@ -38,7 +38,7 @@ def limited(name: str, value, limit: str | type | Iterable) -> None:
 
 
 def choice(name: str, value, known: Iterable) -> None:
-  """``ValueError`` unless ``value`` is one of ``known``; a near miss is suggested."""
+  """Raises a ValueError unless ``value`` is one of ``known``; a near miss is suggested."""
   known = list(known)
   if any(type(value) is type(k) and value == k for k in known):
     return
@@ -73,7 +73,7 @@ def _abbreviates(letters: str, words: list[str]) -> bool:
 
 def number(name: str, value, *, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
            open_high: bool = False, integer: bool = False) -> None:
-  """Checks that a Python number lies in ``[low, high]`` (open ends on request). Traced values pass unread."""
+  """Checks that a Python number lies in ``[low, high]`` (open ends on request). Traced values are not checked."""
   if isinstance(value, jax.core.Tracer):
     return
   kinds = (int,) if integer else (int, float)

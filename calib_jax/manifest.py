@@ -19,7 +19,7 @@ CONFIG = "config.json"
 # What a run writes in its directory.
 WRITTEN = (CONFIG, "environment.json", "metrics.jsonl", "results*", "report*", "checkpoints", "predictions",
            "calibrators", "figures", "events", "profile", "baseline")
-# Files on their way, and files that were put aside.
+# Files that are being written, and files that were put aside.
 PASSING = ("*.tmp", "*.partial", "*.damaged", "*orbax-checkpoint-tmp*")
 
 

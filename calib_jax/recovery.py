@@ -1,8 +1,8 @@
 """Notices files of a finished run that were changed, cut or deleted, and prepares the next command to make them again.
 
 Results and pages come from predictions, and predictions from checkpoints; a checkpoint and the log only come from
-training. After the command the files are compared with those that the run wrote before, so that other numbers are never
-reported without a word.
+training. After the command the files are compared with those that the run wrote before, so that changed numbers are
+never reported without a warning.
 """
 
 from collections.abc import Iterable

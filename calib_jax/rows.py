@@ -10,9 +10,9 @@ Array = jax.Array
 
 
 def varying_as(x: Array, like: Array) -> Array:
-  """``x``, which ``jax.shard_map`` then takes to differ between the devices on which ``like`` does.
+  """``x``, marked for ``jax.shard_map`` as different on the devices on which ``like`` is different.
 
-  It asks that what a loop carries differs between the same devices at its start as after a step.
+  It demands that what a loop carries is marked in the same way before the loop as after a step.
   """
   return jnp.where(jnp.any(like == like), x, x)
 
@@ -28,7 +28,7 @@ def pick(logits: Array, index: Array) -> Array:
 
 
 def relative_to_top(logits: Array) -> Array:
-  """Each row less its largest logit, so exactly 0 at the top."""
+  """Each row minus its largest logit, and so exactly 0 at the top class."""
   # The maximum changes no finite number. It keeps XLA from fusing the subtraction with a product that made the logits
   # into one instruction, which would skip the product's rounding, so that the top would not be exactly 0.
   finite = jnp.maximum(logits, jnp.finfo(logits.dtype).min)
@@ -37,8 +37,8 @@ def relative_to_top(logits: Array) -> Array:
 
 def predicted(scores: Array) -> Array:
   """The top class of probabilities or logits ``[..., K]``, int32 ``[...]``; the lowest index where several tie."""
-  # One reduction reads each score once. A maximum and a comparison with it would not do: XLA may compute what made the
-  # scores twice, once contracted and once rounded, and no class would then equal the maximum.
+  # One reduction reads each score once. A comparison with the maximum could fail: XLA may compute what made the scores
+  # twice, once with a fused multiply-add and once rounded, and no class would then equal the maximum.
   return jnp.argmax(jax.lax.stop_gradient(scores), axis=-1).astype(jnp.int32)
 
 
@@ -62,7 +62,7 @@ def log_one_minus(log_p: Array, is_top: Array) -> Array:
 def label_odds(logits: Array, labels: Array) -> Array:
   """d = log((1 - p_y) / p_y) ``[...]``, for which -log p_y = softplus(d) and -log(1 - p_y) = softplus(-d)."""
   is_label = one_hot(labels, logits)
-  # The odds do not depend on the shift, which keeps the digits of a difference of large logits.
+  # The log-odds do not depend on the shift, which keeps the digits of a difference of large logits.
   shifted = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
   return jax.nn.logsumexp(shifted, axis=-1, where=~is_label) - jnp.sum(shifted, axis=-1, where=is_label)
 

@@ -16,7 +16,7 @@ EVALUATION_ONLY = ("num_seeds", "compare_with_cross_entropy", "evaluation", "che
 
 
 def create(folder: pathlib.Path) -> None:
-  """Creates a run's directory if it does not exist. UserError if it cannot be created."""
+  """Creates a run's directory if it does not exist. Raises: UserError if it cannot be created."""
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:
@@ -68,7 +68,7 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
 
 
 def read_config(folder: pathlib.Path) -> ConfigDict:
-  """Reads the config of the run in ``folder``. UserError if there is none."""
+  """Reads the config of the run in ``folder``. Raises: UserError if there is none."""
   path = folder / "config.json"
   try:
     return run_config.from_json(path.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ Array = jax.Array
 
 
 def floating(x, name: str) -> Array:
-  """``x`` as an array of float32 or wider; ``TypeError`` unless it is floating point."""
+  """``x`` as an array of float32 or wider. Raises: TypeError unless it is floating point."""
   x = jnp.asarray(x)
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")
@@ -21,7 +21,7 @@ def floating(x, name: str) -> Array:
 
 
 def over_classes(x, name: str) -> Array:
-  """``x`` ``[..., K]`` as by ``floating``; ``ValueError`` unless K is at least 2."""
+  """``x`` ``[..., K]`` as ``floating`` returns it. Raises: ValueError unless K is at least 2."""
   x = floating(x, name)
   if x.ndim < 1 or x.shape[-1] < 2:
     raise ValueError(f"{name} must have at least 2 classes on the last axis: got shape {x.shape}.")
@@ -42,7 +42,7 @@ def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = Fals
 
 
 def rank(x: Array, ndim: int, name: str, layout: str) -> None:
-  """``ValueError`` unless ``x`` has ``ndim`` axes; ``layout`` says which, as in ``"[N, K]"``."""
+  """Raises a ValueError unless ``x`` has ``ndim`` axes; ``layout`` says which, as in ``"[N, K]"``."""
   if x.ndim != ndim:
     raise ValueError(f"{name} must have shape {layout}: got shape {x.shape}.")
 
@@ -81,7 +81,7 @@ def paired(scores, values, where, *, names: tuple[str, str] = ("confidence", "co
 
 
 def same_shape(a: Array, b: Array, names: tuple[str, str]) -> None:
-  """``ValueError`` unless ``b`` has the shape of ``a``; ``names`` are the arguments' names in the message."""
+  """Raises a ValueError unless ``b`` has the shape of ``a``; the message names the arguments by ``names``."""
   if b.shape != a.shape:
     raise ValueError(f"{names[1]} must have the shape of {names[0]}: got {names[0]} {a.shape} and {names[1]} "
                      f"{b.shape}.")
@@ -108,7 +108,7 @@ def gathered(x: Array) -> Array:
 
 
 def one_value_each(name: str, values: Array, count: int) -> Array:
-  """The ``values`` that a function returned; ``ValueError`` unless they are one per example, ``[N]``."""
+  """The ``values`` that a function returned. Raises: ValueError unless they are one per example, ``[N]``."""
   if values.shape != (count,):
     raise ValueError(f"{name} must return one value per example, shape ({count},): it returned shape {values.shape}.")
   return values

@@ -2,15 +2,15 @@
 
 Run: python main.py --config=configs/digits_savuc.py --workdir=runs/digits_savuc
 
-About a minute on two CPU cores. The focal exponent, threshold, temperature and weight are ours, and a starting point:
-`python -m experiments.tune --config=configs/digits_savuc.py` searches for better ones.
+It takes about a minute on two CPU cores. The focal exponent, threshold, temperature and weight are ours, and a
+starting point: `python -m experiments.tune --config=configs/digits_savuc.py` searches for better ones.
 """
 
 from configs import common
 
 
 def get_config():
-  """The demo: a small network on scikit-learn's embedded digits."""
+  """A small network on scikit-learn's embedded digits."""
   config = common.get_config()
   config.num_seeds = 5
   config.compare_with_cross_entropy = True

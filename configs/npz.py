@@ -14,7 +14,7 @@ def get_config():
   """A first run; docs/losses.md says which loss to try next, and docs/calibrators.md which calibrator."""
   config = common.get_config()
   config.data = dict(name="npz", path="", dir="", validation_fraction=0.1)
-  config.augmentation = dict(name="crop_flip", padding=2, flip=False)  # Mirrored digits or letters would be others.
+  config.augmentation = dict(name="crop_flip", padding=2, flip=False)  # A mirrored digit is another one.
   config.model = dict(name="simple_cnn", channels=(32, 64, 128), dtype="float32")
   config.optimizer.coupled_weight_decay = 5e-4
   config.training.batch_size = 64

@@ -2,7 +2,8 @@
 
 ``config`` chooses the paper and the loss by the text after the colon of ``--config=configs/FILE.py:VARIANT``: a loss
 (``selective_risk``), a paper (``mac_cal``) or both (``mac_cal.dual_focal``). docs/data_and_models.md has a table that
-names the page of the paper for every value, and says which values are ours.
+names the page of the paper for every value, and says which values are ours. In comments, "not printed" says that the
+paper does not print a value, and what follows says where the value comes from.
 """
 
 from ml_collections import ConfigDict

@@ -1,4 +1,4 @@
-"""What only a GPU or a TPU can show, in order of worth, in the minutes that there are.
+"""Measures what only a GPU or a TPU can show, the most important first, for as many minutes as are given.
 
 Run: python -m experiments.accelerator [--data=cifar10.npz] [--minutes=9] [--out=DIR]
 
@@ -180,7 +180,7 @@ def _step_seconds(config, splits: data.Splits) -> float:
 
 
 def parts(session: Session) -> dict[str, Callable[[Session], dict]]:
-  """Returns what is measured, in order of worth, by name."""
+  """Returns what is measured by name, the most important first."""
   named: dict[str, Callable] = {"step": plain_step}
   named |= {f"secondary {name}": functools.partial(secondary_step, name=name) for name in session.size.secondary}
   named |= {"repeated": repeated, "parallel": parallel}
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       print(f"  {_line(results['results'][name])}", flush=True)
     except training.Stopped as stopped:
       print(stopped, flush=True)
-    except Exception as error:  # What one measurement lacks, the others may not.
+    except Exception as error:  # The other measurements may still succeed.
       failed = True
       kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
       print(f"failed: {name}: {kind}{next(iter(str(error).splitlines()), '')}", file=sys.stderr, flush=True)

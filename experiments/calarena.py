@@ -4,8 +4,8 @@ Run: python -m experiments.calarena --data=calibration_benchmarks [--published=r
 
 `--data` is a folder with CalArena's HDF5 files, one a benchmark, such as `cv-multiclass.h5`, in which every group
 `{dataset}/{model}` holds `probas_cal`, `labels_cal`, `probas_test` and `labels_test` (https://huggingface.co/datasets/
-probkit/CalArena). Of each benchmark every registered calibrator, with its defaults, is fitted to the calibration
-examples of every experiment and scored on the test examples. The results are written as CalArena writes them,
+probkit/CalArena). Every registered calibrator, with its defaults, is fitted to the calibration examples of every
+experiment of a benchmark and scored on its test examples. The results are written as CalArena writes them,
 `{workdir}/{benchmark}/{calibrator}.csv`: `dataset`, `model`, `cal_size`, `test_size`, for more than two classes
 `n_classes`, and then, each after the calibrator's name and `_`, `brier`, `logloss`, for binary benchmarks `kuiper`,
 `ece-15`, `accuracy`, and `time`, the seconds of fitting and applying, which include compilation. What these files hold

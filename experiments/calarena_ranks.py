@@ -2,7 +2,7 @@
 
 - The win rate of a calibrator is the share of the other calibrators that it beats, averaged over experiments. Its 95%
   interval is from resampled datasets, or, where a benchmark has fewer than 20 datasets, from resampled experiments.
-- The post-hoc improvement (PHI) in a score is the score before calibration less that after it (for the accuracy the
+- The post-hoc improvement (PHI) in a score is the score before calibration minus that after it (for the accuracy the
   reverse), averaged over experiments; the relative one is divided by the score before calibration.
 - Mean ranks, the Friedman test and Nemenyi's critical difference follow Demšar 2006: two calibrators whose mean ranks
   differ by less than the critical difference are not told apart. The blocks are datasets or experiments, as above.
@@ -97,7 +97,7 @@ def mean_ranks(values: np.ndarray, block: np.ndarray) -> tuple[np.ndarray, float
 
   Args:
     values: ``[experiments, calibrators]``, the excess over the value before calibration.
-    block: of each experiment; the values of a block are averaged.
+    block: the block of each experiment; the values of a block are averaged.
   """
   counts = np.bincount(block)
   averaged = np.stack([np.bincount(block, column) for column in values.T], axis=1) / counts[:, None]

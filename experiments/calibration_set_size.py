@@ -52,7 +52,7 @@ def fitted(method: str, logits, labels, size: int) -> tuple[calibrators.Calibrat
 
 
 def means(rows: list[dict], key: str) -> dict[tuple[str, str, int], tuple[float, float]]:
-  """Returns ``(mean, standard error)`` over seeds of ``key`` less that of temperature scaling on the same rows.
+  """Returns ``(mean, standard error)`` over seeds of ``key`` minus that of temperature scaling on the same rows.
 
   The standard error of a single seed is NaN.
   """

@@ -12,7 +12,7 @@ Pair = tuple[str, str]  # A method and a calibrator.
 
 
 class Claim(NamedTuple):
-  """A claim that a row has another value than an earlier one.
+  """A claim that one row has a lower or a higher value than another.
 
   Attributes:
     paper: who says it, and where.

@@ -34,7 +34,7 @@ SLOWEST = "smooth (smECE)"  # It is simulated last and less often.
 
 
 class Metric(NamedTuple):
-  """A metric, the values an example that it takes, the method of its interval, and its key in ``posteriors.truth``."""
+  """A metric, which values of examples it takes, the method of its interval, and its key in ``posteriors.truth``."""
 
   function: Callable
   inputs: tuple[str, ...]

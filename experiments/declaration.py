@@ -32,11 +32,11 @@ class Experiment(NamedTuple):
   """A declaration of an experiment.
 
   Attributes:
-    name: of its module and of its files.
-    title: of its page.
+    name: the name of its module, with which the names of its files begin.
+    title: the title of its page.
     methods: maps the options of the command to the methods of its scale.
     calibrators: the sections of the calibrators by label.
-    columns: of the table, among ``scores.COLUMNS``.
+    columns: the columns of the table, among ``scores.COLUMNS``.
     shown: the calibrators in the table; None for all.
     arguments: adds options of its own to the command.
     stem: maps the options to the name of its files.

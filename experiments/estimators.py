@@ -2,9 +2,9 @@
 
 Run: python -m experiments.estimators   (writes docs/figures/estimators.png and prints the table)
 
-Data: two classes, x from N(-1, 1) or N(1, 1) with equal chance, whose posterior is sigmoid(2x). The model says
-sigmoid(2ax): calibrated for a = 1, overconfident for a = 1.6. Each estimator is held against what it tends to, by
-quadrature.
+The data have two classes: x is from N(-1, 1) or N(1, 1) with equal chance, and the posterior is sigmoid(2x). The model
+predicts sigmoid(2ax), which is calibrated for a = 1 and overconfident for a = 1.6. Each estimator is compared with its
+limit for infinitely many examples, which is computed by quadrature.
 """
 
 import argparse

@@ -20,7 +20,7 @@ def few(path: str, seed: int, *, num_examples: int = 6000, num_test: int = 10_00
   """Draws some of the images of a file, which ``data.SOURCES["npz"]`` reads.
 
   Args:
-    path: of the file.
+    path: the path of the file.
     seed: draws the examples to train and validate on, stratified by class. Those to test on are the same for all seeds.
     num_examples: the number of examples to train and validate on.
     num_test: the number of examples to test on.

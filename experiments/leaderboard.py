@@ -2,10 +2,11 @@
 
 Run: python -m experiments.leaderboard --data=IMAGES.npz [--network=mlp] [--out=DIR] [--processes=2]
 
-Each method trains on 4,000 images, of which every seed draws its own, after one setting is chosen among three by the
-rule of experiments/tuning.py, on two seeds of their own; 2,000 more images validate and calibrate. `--network=mlp` is
-a network that learns its training images by heart, ten seeds; `resnet8` is a convolutional one, five seeds.
-`--scale=paper` trains ResNet-50 on CIFAR-10 from TensorFlow Datasets as Zhou et al. 2025 do.
+For each method one of three settings is chosen first, by the rule of experiments/tuning.py, with two seeds that are
+used for nothing else. Then each seed draws its own 4,000 images to train on, and 2,000 to validate and to fit
+calibrators. `--network=mlp` learns its training images by heart and has ten seeds; `resnet8` is convolutional and has
+five; `--seeds` changes the number. `--scale=paper` trains ResNet-50 on CIFAR-10 from TensorFlow Datasets as Zhou et al.
+2025 do. The command for the leaderboard that README.md shows also writes its top there.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from ml_collections import ConfigDict
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
 from configs import common, recipes
-from experiments import leaderboard_page, settings, sweep
+from experiments import leaderboard_page, rows, settings, sweep
 from experiments.declaration import Experiment, Method
 from experiments.training_methods import COMBINED, METHODS, Recipe
 
@@ -44,10 +45,10 @@ NETWORKS = {
   "resnet8": {"model": {"name": "resnet8"}, "training.num_epochs": 20, "num_seeds": 5,
               "training.seeds_together": False, "data.shrink": 2},
 }
-TRIALS = {"seed": 100, "num_seeds": 2}  # Of tuning.
+TRIALS = {"seed": 100, "num_seeds": 2}  # The seeds that choose a setting.
 TINY = {"data": {"name": "digits", "path": "", "validation_fraction": 0.25}, "num_seeds": 2, "training.num_steps": 12,
         "model": {"name": "mlp", "hidden": (8,)}, "training.batch_size": 512, "training.stage2_epochs": 2}
-# What methods set in another way at a scale.
+# Values that replace those of the methods at a scale.
 SCALED = {"tiny": {"training.stage2_epochs": 2}, "laptop": {},
           "paper": {"training.stage2_epochs": 40, "augmentation": {"padding": 4, "flip": True}}}
 
@@ -102,8 +103,12 @@ EXPERIMENT = Experiment("leaderboard", "Every training method and every calibrat
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """Runs what is missing, and makes the page."""
-  return sweep.main(EXPERIMENT, arguments)
+  """Runs what is missing, and makes the page and, if the rows are those of README.md, the table there."""
+  code, options = sweep.main(EXPERIMENT, arguments), sweep.parse(EXPERIMENT, arguments)
+  path = sweep.path_of(options.out / stem(options))
+  if path.resolve() == leaderboard_page.ROWS and not options.shard:
+    leaderboard_page.write_top(rows.read(path))
+  return code
 
 
 if __name__ == "__main__":

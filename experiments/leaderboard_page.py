@@ -3,15 +3,21 @@
 from collections.abc import Mapping, Sequence
 import json
 import pathlib
+import re
+import textwrap
 
 import numpy as np
 
+from calib_jax import evaluation, files
 from experiments import claims, comparison, ranking
 from experiments.rows import Row
 from experiments.training_methods import COMBINED, METHODS
 
 BASELINE = "cross entropy"
 MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to be called the best of calibration.
+ROOT = pathlib.Path(__file__).parents[1]
+README, ROWS = ROOT / "README.md", ROOT / "experiments/results/leaderboard_fashion_mnist_mlp.csv"
+PLACE = re.compile(r"(<!-- The top of the leaderboard\. -->\n).*?(<!-- Its end\. -->)", re.DOTALL)
 
 
 def findings(rows: Sequence[Row]) -> list[str]:
@@ -121,11 +127,49 @@ def summary(rows: Sequence[Row], name: str) -> str:
           f"{len(seeds)} seeds](results/{name}.md)) |")
 
 
+def top(rows: Sequence[Row], most: int = 5) -> str:
+  """Returns the table of README.md and a sentence on it: the methods of the lowest NLL, and cross entropy as the last.
+
+  Args:
+    rows: the rows of the leaderboard.
+    most: the number of rows of the table, that of cross entropy included.
+  Returns: Markdown. Brackets hold the 95% intervals of the means over seeds (Student's).
+  """
+  accuracy, floor = (ranking.of_methods(rows, column, "none") for column in ("accuracy", "floor"))
+  nll, nll_after = (ranking.of_methods(rows, "nll", calibrator) for calibrator in ("none", "TS"))
+  ece, ece_after = (ranking.of_methods(rows, "ece", calibrator) for calibrator in ("none", "TS"))
+
+  def mean(values: Mapping[str, Mapping[str, float]], name: str) -> float:
+    return float(np.mean([*values[name].values()]))
+
+  def with_interval(values: Mapping[str, float]) -> str:
+    found = comparison.paired(values, dict.fromkeys(values, 0.0))
+    return f"{100 * found.mean:.2f} [{100 * found.low:.2f}, {100 * found.high:.2f}]"
+
+  ranked = sorted(ranking.table(nll)[0], key=lambda name: mean(nll, name))  # Those that trained on every seed.
+  shown = [*[name for name in ranked if name != BASELINE][:most - 1], BASELINE]
+  table = [["trained with", "accuracy %", "NLL", "ECE % [95%]", "NLL after TS", "ECE % after TS [95%]"],
+           *([name, f"{100 * mean(accuracy, name):.2f}", f"{mean(nll, name):.4f}", with_interval(ece[name]),
+              f"{mean(nll_after, name):.4f}", with_interval(ece_after[name])] for name in shown)]
+  floors = [100 * mean(floor, name) for name in shown]
+  seeds = sorted({int(row["seed"]) for row in rows})
+  words = (f"{len(nll)} of {len(METHODS) + len(COMBINED)} methods have run, with seeds {seeds[0]} to {seeds[-1]}. "
+           f"Before calibration, models with these confidences would show an ECE of {min(floors):.1f} to "
+           f"{max(floors):.1f}% if they were perfectly calibrated. After temperature scaling, the lowest NLL of these "
+           f"rows is that of {min(shown, key=lambda name: mean(nll_after, name))}.")
+  return f"{evaluation.markdown(table)}\n{textwrap.fill(words, 120)}\n"
+
+
+def write_top(rows: Sequence[Row], readme: pathlib.Path = README) -> None:
+  """Writes ``top`` into README.md, between its two comments."""
+  text = readme.read_text(encoding="utf-8")
+  files.write_text(readme, PLACE.sub(lambda place: f"{place[1]}\n{top(rows)}\n{place[2]}", text))
+
+
 def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
   """Draws accuracy against ECE as trained, the NLL before and after TS, and mean ranks of each method, in one PNG."""
   from matplotlib.figure import Figure
 
-  from calib_jax import files
   from calib_jax.reports import style
 
   accuracy, error, before, after = (ranking.of_methods(rows, column, calibrator) for column, calibrator in (

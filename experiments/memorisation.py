@@ -2,12 +2,12 @@
 
 Run: python -m experiments.memorisation --workdir=out [--images=IMAGES.npz] [--num_examples=5000] [--num_epochs=60]
 
-An over-parameterised network (784-512-512-10 on Fashion-MNIST) trains on few examples until it knows them by heart: its
-calibration error on them tends to 0, and a soft calibration loss of the same examples has nothing left to say; of
-examples held out of the likelihood it has. Joint and interleaved training run beside plain cross entropy, five seeds
-each. The weight of a secondary loss (joint), or the rate of the second phase (interleaved), is the one of the lowest
-validation ECE among those that give up less than a point of validation accuracy to plain cross entropy, as in Appendix
-G, on seeds of its own. Writes `results.csv` and `results.md`.
+An over-parameterised network (784-512-512-10 on Fashion-MNIST) trains on few examples until it knows them by heart. Its
+calibration error on them then tends to 0, so a soft calibration loss on the same examples has no effect; on examples
+that the primary loss does not train on it can have one. Joint and interleaved training are compared with plain cross
+entropy, five seeds each. The weight of a secondary loss (joint), or the rate of the second phase (interleaved), is the
+one of the lowest validation ECE among those that give up less than a point of validation accuracy to plain cross
+entropy, as in Appendix G; other seeds choose it. The results are written to `results.csv` and `results.md`.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--workdir", required=True, type=pathlib.Path, help="where the results go")
   parser.add_argument("--images", help="an .npz of images and labels; scikit-learn's digits by default")
-  parser.add_argument("--num_examples", type=int, default=5000, help="to train on")
+  parser.add_argument("--num_examples", type=int, default=5000, help="the number of training examples")
   parser.add_argument("--num_epochs", type=int, default=60)
   parser.add_argument("--num_seeds", type=int, default=5)
   options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What calibration errors say of a perfectly calibrated model, by the number of examples.
+"""The calibration errors of a perfectly calibrated model, by the number of examples.
 
 Run: python -m experiments.noise_floor   (writes docs/figures/noise_floor.png and prints the table; two minutes on CPU)
 

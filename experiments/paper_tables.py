@@ -28,7 +28,7 @@ def methods(paper: str, cells: Cells, rows: Sequence[str], extra: Mapping[str, M
     cells: its data sets and networks.
     rows: the variants of the paper in the table; empty for all.
     extra: fields of more rows by name.
-    options: those of the command.
+    options: the options of the command.
   Returns: the methods, cross entropy first.
   """
   found = []

@@ -1,8 +1,8 @@
 """Data whose posterior is known exactly, models that distort it, and the true values of metrics.
 
-A model says ``softmax(a log p)`` where the posterior is p and the exponent a depends on the class that is most likely:
-it is calibrated if all exponents are 1, overconfident if they are above 1, underconfident if they are below, and
-miscalibrated by class if they differ.
+A model predicts ``softmax(a log p)`` where the posterior is p and the exponent a depends on the class that is most
+likely: it is calibrated if all exponents are 1, overconfident if they are above 1, underconfident if they are below,
+and miscalibrated by class if they differ.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def sample(key: Array, shape: tuple[int, ...], posterior: Callable, exponents: t
   """Confidence, correctness (0 or 1), NLL and Brier score of each example, ``shape`` each."""
   of_posterior, of_labels = jax.random.split(key)
   log_p = posterior(of_posterior, shape)
-  log_q = said(log_p, exponents)
+  log_q = model_log_probs(log_p, exponents)
   is_label = jax.nn.one_hot(jax.random.categorical(of_labels, log_p), log_p.shape[-1])
   q = jnp.exp(log_q)
   is_top = jax.nn.one_hot(jnp.argmax(log_q, axis=-1), log_p.shape[-1])
@@ -46,7 +46,7 @@ def sample(key: Array, shape: tuple[int, ...], posterior: Callable, exponents: t
           "nll": -jnp.sum(log_q * is_label, axis=-1), "brier": jnp.sum((q - is_label) ** 2, axis=-1)}
 
 
-def said(log_p: Array, exponents: tuple[float, ...]) -> Array:
+def model_log_probs(log_p: Array, exponents: tuple[float, ...]) -> Array:
   """The model's log-probabilities ``[..., K]``."""
   return jax.nn.log_softmax(jnp.asarray(exponents)[jnp.argmax(log_p, axis=-1)][..., None] * log_p)
 
@@ -59,12 +59,12 @@ def truth(posterior: Callable, exponents: tuple[float, ...], num_points: int = 1
   there are, and neighbouring confidences, whose accuracies are averaged, have thousands of them.
   """
   log_p = posterior(jax.random.key(1), (num_points,))
-  p, log_q = (np.asarray(x, np.float64) for x in (jnp.exp(log_p), said(log_p, exponents)))
+  p, log_q = (np.asarray(x, np.float64) for x in (jnp.exp(log_p), model_log_probs(log_p, exponents)))
   q = np.exp(log_q)
   confidence, accuracy = q.max(1), p[np.arange(num_points), q.argmax(1)]
   order = np.argsort(confidence)
   cells = [x[order].reshape(CELLS, -1).mean(1) for x in (confidence, accuracy)]
-  risk = np.cumsum(1 - accuracy[order[::-1]]) / np.arange(1, num_points + 1)  # Of the most confident ones.
+  risk = np.cumsum(1 - accuracy[order[::-1]]) / np.arange(1, num_points + 1)  # That of the most confident.
   errors = estimators.true_errors(*cells, np.full(CELLS, 1 / CELLS))
   if set(exponents) == {1.0}:
     errors = dict.fromkeys(errors, 0.0)

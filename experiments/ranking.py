@@ -18,7 +18,7 @@ class Ranks(NamedTuple):
     mean: ``[M]``, the mean rank over seeds; 1 is the best.
     wins: ``[M]``, the share of pairs of another method and a seed in which the method is better; a tie counts half.
     critical: the difference of mean ranks from which two methods differ (Nemenyi's test at 5%; Demsar 2006).
-    p_value: of Friedman's test that all methods are equal.
+    p_value: the p-value of Friedman's test that all methods are equal.
   """
 
   names: tuple[str, ...]
@@ -44,7 +44,7 @@ def ranks(names: Sequence[str], values: np.ndarray) -> Ranks:
   """Ranks methods by values ``[S, M]``, of which lower is better."""
   by_seed = stats.rankdata(values, axis=1)
   num_seeds, number = values.shape
-  wins = ((number - by_seed) / max(number - 1, 1)).mean(0)  # Of M - 1 others, so many have a higher value.
+  wins = ((number - by_seed) / max(number - 1, 1)).mean(0)  # The share of the M - 1 others that have a higher value.
   spread = stats.studentized_range.ppf(comparison.LEVEL, number, np.inf) / np.sqrt(2) if number > 1 else np.nan
   critical = spread * np.sqrt(number * (number + 1) / (6 * num_seeds))
   p_value = stats.friedmanchisquare(*values.T).pvalue if number > 2 and num_seeds > 1 else np.nan

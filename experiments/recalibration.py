@@ -3,8 +3,8 @@
 Run: python -m experiments.recalibration --workdir=out PREDICTIONS.npz RUN …
 
 Each file holds `labels` and `logits` or `probs`: for each seed half of the rows, drawn anew, fit and the other half
-test. Of the directory of a run by main.py, for each of its seeds the validation split fits and the test split tests.
-Writes `results.csv` and `results.md`: accuracy, NLL and ECE (15 equal-mass bins, norm 1), mean ± standard error over
+test. In the directory of a run by main.py, the validation split of each seed fits and its test split tests. The files
+`results.csv` and `results.md` then hold accuracy, NLL and ECE (15 equal-mass bins, norm 1), mean ± standard error over
 seeds, and how nearly linear the best temperature is in γ (Komisarenko & Kull 2024, Figure 8).
 """
 

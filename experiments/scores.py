@@ -9,9 +9,9 @@ from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.tables import UNCALIBRATED
 
-RESAMPLES = 100  # Of the correction, the noise floor and the p-value of the ECE.
+RESAMPLES = 100  # Resamples for the correction, the noise floor and the p-value of the ECE.
 CALIBRATION = ("ece", "ece_equal_mass_l2", "adaptive", "mce", "ks")
-# The columns of a row. ``ece_corrected`` is the ECE less its bias; ``floor`` is the ECE that a perfectly calibrated
+# The columns of a row. ``ece_corrected`` is the ECE minus its bias; ``floor`` is the ECE that a perfectly calibrated
 # model with these confidences would have, and ``p_value`` the probability of such an ECE if the model is calibrated.
 COLUMNS = ("accuracy", "nll", "brier", *CALIBRATION, "classwise", "aurc", "ece_corrected", "floor", "p_value")
 

@@ -2,11 +2,11 @@
 
 Run: python -m experiments.selective_risk_training --data=IMAGES.npz [--model=mlp] [--workdir=out]
 
-The loss of Zhou et al. 2025 has a confidence score, a smoothing ν, a coverage κ, numbers of scores of the batch alone
-or of the whole epoch so far, and weights with or without a gradient. Every combination trains a network from scratch,
-three seeds side by side, beside cross entropy and AURC. `--data` is an `.npz` file with images and labels of a training
-and a test split (see docs/data_and_models.md), such as Fashion-MNIST (`--model=mlp`) or CIFAR-10 (`--model=resnet8`).
-Each seed draws its own training images; the learning rate falls to 0 by a cosine.
+The loss of Zhou et al. 2025 has a confidence score, a smoothing ν, a coverage κ, counts of the scores of the batch
+alone or of the whole epoch so far, and weights with or without a gradient. Every combination trains a network from
+scratch, three seeds side by side, beside cross entropy and AURC. `--data` is an `.npz` file with images and labels of
+a training and a test split (see docs/data_and_models.md), such as Fashion-MNIST (`--model=mlp`) or CIFAR-10
+(`--model=resnet8`). Each seed draws its own training images; the learning rate falls to 0 by a cosine.
 
 `--starts` compares training from scratch with a warm start (cross entropy in the first quarter of the epochs) and with
 a ramp of ν (from ten times ν down to ν over the first half). The results are appended to a `.csv` file, one row for

@@ -13,6 +13,10 @@ from calib_jax.run_directory import EVALUATION_ONLY
 from configs import variants
 
 
+# Fields that configs have had only since some results were made: at these values they change nothing.
+ADDED = {"training": {"cache_features": False}}
+
+
 def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
   """Returns a checked copy of a config with some fields set.
 
@@ -33,9 +37,12 @@ def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
 def digest(config: ConfigDict) -> str:
   """Returns twelve hexadecimal digits that configs share only if they train the same models on the same data.
 
-  Of the paths of the data only the last part counts, so that files may be moved.
+  Only the last part of the data's paths counts, so that files may be moved. Fields of ``ADDED`` do not count at the
+  values there, so that older results stay those of their configs.
   """
   fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
+  for section, added in ADDED.items():
+    fields[section] = {key: value for key, value in fields[section].items() if (key, value) not in added.items()}
   fields["data"] |= {key: pathlib.PurePath(fields["data"][key]).name for key in ("dir", "path")}
   return hashed(fields)
 

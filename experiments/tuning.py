@@ -1,9 +1,9 @@
-"""Chooses the settings of a run on its validation split, as Karandikar et al. 2021, Appendix G.
+"""Chooses the settings of a run on its validation split, as Karandikar et al. 2021 do in Appendix G.
 
 ``one_at_a_time`` tunes one setting after another, in the order of the paper: the threshold κ and the temperature T of
-the secondary loss, its weight β, and the coefficient λ of the L2 term. Of the values of a setting the best is that of
-the lowest validation ECE (15 equal-mass bins, norm 2; mean over seeds) among those that give up less than one point of
-validation accuracy to the most accurate of them. It is kept while the next setting is tuned. ``grid`` tries all
+the secondary loss, its weight β, and the coefficient λ of the L2 term. The best value of a setting is the one with the
+lowest validation ECE (15 equal-mass bins, norm 2; mean over seeds) among those that give up less than one point of
+validation accuracy to the most accurate one. It is kept while the next setting is tuned. ``grid`` tries all
 combinations at once, as Zhou et al. 2025 tune κ, ν and γ, and chooses by the same rule. Test splits are not looked at.
 
 For example::
@@ -34,10 +34,10 @@ from calib_jax import metrics, run, training
 from calib_jax.errors import UserError
 from experiments import rows, settings
 
-# Of the paper's settings, in its order. It prints no values; these are ours.
+# The values to try of the paper's settings, in its order. The paper prints no values; these are ours.
 THRESHOLDS, WEIGHTS, L2 = (0.1, 0.3, 0.5, 0.7, 0.9), (0.1, 0.3, 1.0, 3.0), (0.0, 1e-4, 5e-4, 2e-3)
 TEMPERATURES = {"soft_avuc": (0.1, 0.3, 1.0, 3.0), "soft_binned_ece": (0.001, 0.003, 0.01, 0.03)}
-MOST_LOST = 0.01  # Of accuracy, by a setting that is chosen for its ECE.
+MOST_LOST = 0.01  # The accuracy that a setting may give up if it is chosen for its ECE.
 
 
 class Trial(NamedTuple):

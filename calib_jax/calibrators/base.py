@@ -23,7 +23,7 @@ class Calibrator(NamedTuple):
   fits say how they ended: ``converged``, whether the objective is at its optimum within tolerance, and ``iterations``.
 
   A fit raises ValueError if a logit that counts is not finite, a label is out of range, or nothing counts. Within
-  ``jit`` and ``vmap`` it cannot; ``converged`` is then False.
+  ``jit`` and ``vmap`` it cannot raise; ``converged`` is then False.
   """
 
   fit: Callable[..., Any]
@@ -34,7 +34,7 @@ class Named(Calibrator):
   """A calibrator that knows the factory and the options that made it, so that it can be pickled and saved.
 
   Attributes:
-    name: of the factory.
+    name: the name of the factory.
     options: the factory's arguments.
   """
 
@@ -105,7 +105,7 @@ def get(name: str, **options) -> Calibrator:
   """The calibrator called ``name``.
 
   Args:
-    name: of a function of this package, as ``CALIBRATORS`` lists them.
+    name: the name of a function of this package, as ``CALIBRATORS`` lists them.
     **options: that function's arguments.
   Returns: the calibrator.
   Raises: ValueError for an unknown name; TypeError for an option that the calibrator does not have.
@@ -121,11 +121,11 @@ def get(name: str, **options) -> Calibrator:
 class WeightedFit:
   """A ``fit`` whose objective is a weighted sum over examples; ``classwise_loss_scaling`` gives it other weights."""
 
-  solve: Callable[[Array, Array, Array], dict]  # Of logits, labels and weights ``[N]``.
-  start: Callable[[Array], dict] | None = None  # The parameters, of logits, before anything is fitted.
+  solve: Callable[[Array, Array, Array], dict]  # Maps logits, labels and weights ``[N]`` to params.
+  start: Callable[[Array], dict] | None = None  # Maps logits to the parameters before anything is fitted.
 
   def __call__(self, logits, labels, *, where=None) -> dict:
-    """The params, each example that counts weighing the same."""
+    """The params of a fit in which all examples that count have the same weight."""
     return _checked(self._fit)(logits, labels, where=where)
 
   def _fit(self, logits: Array, labels: Array, *, where: Array) -> dict:
@@ -138,12 +138,12 @@ def _solve(solve, logits: Array, labels: Array, weights: Array) -> dict:
 
 
 def even_weights(where: Array, dtype) -> Array:
-  """One share of 1 for each example that counts, ``[N]``."""
+  """The same weight for each example that counts, ``[N]``, so that the sum is 1."""
   return where.astype(dtype) / jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(dtype)
 
 
 def keep_top(log_probs: Array, logits: Array) -> Array:
-  """``log_probs`` whose top class is that of ``logits``, where rounding made another of lower index its equal."""
+  """``log_probs`` with the top class of ``logits``, raised where rounding made a class of lower index its equal."""
   top, held = predicted(logits), jax.lax.stop_gradient(log_probs)
   above = jnp.nextafter(jnp.max(held, axis=-1), jnp.asarray(jnp.inf, held.dtype))
   lacks = jnp.where(predicted(held) == top, 0, above - pick(held, top))

@@ -128,17 +128,17 @@ def _normalized(losses: Array, occurs: Array, normalization: str) -> Array:
     unit = jnp.sqrt(jnp.sum((losses - mean) ** 2, where=occurs) / jnp.maximum(count - 1, 1))
   else:
     unit = spread
-  # Differences that are rounding are none.
+  # Differences as small as rounding errors count as none.
   differ = occurs & (spread > 8 * jnp.finfo(losses.dtype).eps * jnp.abs(mean))
   origin = least if normalization == "minmax" else mean
   return jnp.where(differ, losses - origin, 0) / jnp.where(jnp.any(differ), unit, 1)
 
 
 def scaling_parameters(before: Array, after: Array, occurs: Array, normalization: str) -> tuple[Array, Array]:
-  """``(α, β)`` that minimise Eq. 6 in their box, of the class losses before and after the first step.
+  """``(α, β)`` that minimise Eq. 6 in their box, from the class losses before and after the first step.
 
-  The objective is quadratic in β, whose best value for any α is known; α is found on a grid, ever finer. (The paper
-  names SLSQP, which finds the same to 1e-4 in the objective, or a worse local optimum.)
+  The objective is quadratic in β, whose best value for any α is known; α is found on grids, each finer than the one
+  before. (The paper names SLSQP, which finds the same to 1e-4 in the objective, or a worse local optimum.)
   """
   mean = jnp.sum(after, where=occurs) / jnp.maximum(jnp.sum(occurs), 1).astype(after.dtype)
   normalized = _normalized(after, occurs, normalization)

@@ -23,8 +23,8 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   r"""Ensemble temperature scaling (ETS): :math:`w_1\,\mathrm{softmax}(z/T) + w_2\,\mathrm{softmax}(z) + w_3/K`.
 
   The mean NLL gives first T, then the weights on the simplex. Accuracy is unchanged. The problem of the weights is
-  convex and is solved by Newton steps, each to the exact minimum of the quadratic model over the simplex; it reads the
-  logits once, because three numbers an example are enough.
+  convex and is solved by Newton steps, each to the exact minimum of the quadratic model over the simplex. The logits
+  are read once, because the steps need only three numbers of each example.
 
   Args:
     space: ``"probs"`` for the mixture of probabilities, or ``"logits"`` for
@@ -135,7 +135,7 @@ def _quadratic_minimum(w: Array, gradient: Array, hessian: Array) -> Array:
   linear = gradient - jnp.dot(hessian, w, precision="highest")
 
   def on_face(free):
-    # Minimum of linear·x + x H x / 2 where the sum is 1 and the others are 0, by its Lagrange conditions.
+    # The Lagrange conditions give the minimum of linear·x + x H x / 2 where the free x sum to 1 and the others are 0.
     both = free[:, None] & free[None, :]
     system = jnp.zeros((4, 4), w.dtype).at[:3, :3].set(jnp.where(both, hessian, jnp.diag((~free).astype(w.dtype))))
     system = system.at[:3, 3].set(free.astype(w.dtype)).at[3, :3].set(free.astype(w.dtype))

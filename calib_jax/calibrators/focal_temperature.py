@@ -106,7 +106,7 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
     return of_function
   relative, top = relative_to_top(logits), predicted(logits)
   of_label, correct = pick(relative, labels), top == labels
-  # The top class, whose 1 - q may round to 0, is treated apart from the others, for which q <= 1/2.
+  # The top class, whose 1 - q may round to 0, is treated separately from the others, for which q <= 1/2.
   others = jnp.where(one_hot(top, logits), -1e30, relative)
   weights, tiny = even_weights(where, logits.dtype), jnp.finfo(logits.dtype).tiny
 

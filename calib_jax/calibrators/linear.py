@@ -151,7 +151,7 @@ def _matrix(features: Callable[[Array], Array], l2: float, off_diagonal: float) 
 def _solve_matrix(x: Array, labels: Array, weights: Array, l2: float, off_diagonal: float) -> dict:
   """Minimises the penalised NLL of ``softmax(W x + b)`` in rounds, each with ``Directions`` measured where it starts.
 
-  One set of directions would not do, because the curvatures change on the way from temperature scaling's optimum.
+  One set of directions is not enough, because the curvatures change on the way from temperature scaling's optimum.
   """
   num_classes = x.shape[1]
   pairs = num_classes * (num_classes - 1)
@@ -168,7 +168,7 @@ def _solve_matrix(x: Array, labels: Array, weights: Array, l2: float, off_diagon
       slope, change = directions.change(steps)
       matrix = params["weights"] + change[:, :-1] + jnp.where(own, slope[:, None], 0)
       bias = params["bias"] + constant * change[:, -1]
-      # Adding the same to every class changes no prediction: of all such shifts, the one of the smallest penalties.
+      # Adding the same to every class changes no prediction, so the shift with the smallest penalties is chosen.
       shift = jnp.sum(matrix, axis=0, where=~own) / (num_classes - 1)
       return {"weights": matrix - shift[None, :], "bias": bias - jnp.mean(bias)}
 
@@ -201,19 +201,19 @@ class Directions(NamedTuple):
     average; this is one step of Gram-Schmidt, and subtracts s_kj Σ q_k r_j r_last from the squares above.
 
   The diagonal of W carries no penalty, so that it has steps of its own beside the rotated ones, with the same remedies.
-  Measured: Dirichlet fits of real logits of 10 classes and of synthetic logits of 100, with ``off_diagonal`` 1 and 100,
-  take 21 to 216 iterations. With one unit a weight instead, or with rotated centred features instead of the shares,
-  none of the four converges within 2,000.
+  Dirichlet fits of real logits of 10 classes and of synthetic logits of 100, with ``off_diagonal`` 1 and 100, took 21
+  to 216 iterations. With one unit a weight instead, or with rotated centred features instead of the shares, none of the
+  four converged within 2,000.
   """
 
   features: Array  # x, [N, K].
   rotated: Array  # [N, K + 1].
   axes: Array  # The eigenvectors u, in columns, [K + 1, K + 1].
-  unit: Array  # Of the steps along all axes but the last, [K, K].
-  share: Array  # Of the last axis in each of those, [K, K].
-  last_unit: Array  # [K, 1].
-  scale_unit: Array  # Of the steps of the diagonal of W, [K, 1].
-  scale_share: Array  # [K, 1].
+  unit: Array  # The units of the steps along all axes but the last, [K, K].
+  share: Array  # The shares s of those steps, [K, K].
+  last_unit: Array  # The units of the steps along the last axis, [K, 1].
+  scale_unit: Array  # The units of the steps of the diagonal of W, [K, 1].
+  scale_share: Array  # The shares of those steps, [K, 1].
 
   def zero(self) -> dict[str, Array]:
     """No step at all: the solver's starting point."""

@@ -11,7 +11,7 @@ from calib_jax.rows import relative_to_top
 
 Array = jax.Array
 SHARE, MOST = 10, 500  # One example in 10, and at most 500, serve to find the threshold.
-BINS = 20  # Of the curve of accuracy against entropy.
+BINS = 20  # The number of bins of the curve of accuracy against entropy.
 
 
 @register
@@ -77,7 +77,7 @@ def _entropy(logits: Array) -> Array:
 
 def _accuracy_threshold(entropy: np.ndarray, correct: np.ndarray, target: float) -> float:
   """The entropy below which predictions have accuracy ``target``."""
-  from scipy import optimize  # Here, because the import takes 0.4 s and only isotonic regression needs it.
+  from scipy import optimize  # Imported here, because the import takes 0.4 s and only isotonic regression needs it.
 
   edges = np.quantile(entropy, np.linspace(0, 1, BINS + 1))
   place = np.clip(np.searchsorted(edges, entropy, side="left") - 1, 0, BINS - 1)

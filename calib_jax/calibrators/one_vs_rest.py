@@ -14,7 +14,7 @@ from calib_jax.rows import log_one_minus, log_softmax, predicted
 Array = jax.Array
 LEAST = 1e-6  # The smallest calibrated probability, before rows are renormalised.
 MAX_ITERATIONS, TOLERANCE = 50, 1e-6
-NUM_BINS = 15  # Of histogram binning.
+NUM_BINS = 15  # The default number of bins of histogram binning.
 
 
 @register
@@ -55,7 +55,7 @@ def _isotonic_corners(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndar
   """The ends of the isotonic regression's constant pieces; the identity if there are no examples."""
   if not x.size:
     return np.array([0, 1], x.dtype), np.array([0, 1], x.dtype)
-  from scipy import optimize  # Here, because the import takes 0.4 s and only isotonic regression needs it.
+  from scipy import optimize  # Imported here, because the import takes 0.4 s and only isotonic regression needs it.
 
   values, group, counts = np.unique(x, return_inverse=True, return_counts=True)
   fitted = optimize.isotonic_regression(np.bincount(group, y) / counts, weights=counts)

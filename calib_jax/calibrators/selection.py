@@ -16,21 +16,22 @@ CANDIDATES = ("identity", "temperature_scaling", "ensemble_temperature_scaling",
               "structured_matrix_scaling")
 MATRIX_ROWS = 50  # With fewer examples a class, structured matrix scaling is no default candidate.
 CRITERIA = ("nll", "brier")
-# With so many examples of each of 10 classes these had a higher NLL than temperature scaling on every network tried.
+# With so many examples a class, or fewer, these had a higher NLL than temperature scaling on every network that was
+# tried; all of these have 10 classes.
 TOO_FEW = {"vector_scaling": 50, "beta_calibration": 50, "isotonic": 200}
 SB_ECE_ROWS = 500  # With fewer examples TS-SB-ECE is known to hurt.
-BINS_A_CLASS = 1.5  # As many bins for each class's share of the rows, or fewer, are known to cost accuracy.
+BINS_A_CLASS = 1.5  # With so many equal-mass bins for each class, or fewer, accuracy is known to fall.
 
 
 class Score(NamedTuple):
   """What a candidate scored out of fold.
 
   Attributes:
-    name: of the candidate.
+    name: the name of the candidate.
     score: the mean NLL in nats, or the mean Brier score, over the examples; each is predicted by a fit without its
       fold.
     excess: by how much ``score`` is above the lowest of all candidates.
-    standard_error: that of ``excess``, from the examples' differences.
+    standard_error: the standard error of ``excess``, from the differences of the examples.
   """
 
   name: str
@@ -43,7 +44,7 @@ class Selection(NamedTuple):
   """A candidate, fitted on all examples, and what all candidates scored.
 
   Attributes:
-    name: of the chosen candidate.
+    name: the name of the chosen candidate.
     calibrator: the chosen candidate.
     params: its params, fitted on all examples.
     scores: one for each candidate, in their order.
@@ -68,8 +69,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
 
   The folds are stratified by class and the same in every call. The chosen calibrator is the first candidate whose
   score exceeds the lowest by at most one standard error of that difference. Folds are masks of one shape, so a fit is
-  compiled once; they are fitted one after another, because folds that are mapped together all take the iterations of
-  the slowest (2 to 6 times the time for matrix scaling).
+  compiled once. They are fitted one after another, because under ``jax.vmap`` all of them would take as many iterations
+  as the slowest (2 to 6 times the time for matrix scaling).
 
   Args:
     logits: ``[N, K]`` floats, the calibration set.
@@ -114,7 +115,7 @@ def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:
     calibrator: what is to be fitted, as the functions of this package make it.
     num_examples: the number of examples to fit to.
     num_classes: their number of classes.
-  Returns: a sentence, or "" where nothing speaks against the fit.
+  Returns: a sentence, or "" if the fit is not known to hurt.
 
   >>> caution(get("histogram_binning"), 5000, 3)
   ''

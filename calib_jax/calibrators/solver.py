@@ -17,13 +17,13 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
              max_iterations: int | None = None) -> tuple[object, dict[str, Array]]:
   """Minimises ``value`` by L-BFGS with a zoom line search.
 
-  Where curvatures are 1, half the squared norm of the gradient is what the value can still fall. The fit has converged
-  when that is at most ``tolerance`` times the value (or times ``FLOOR``, for values below it).
+  Where curvatures are 1, the value can still fall by half the squared norm of the gradient. The fit has converged when
+  that is at most ``tolerance`` times the value (or times ``FLOOR``, for values below it).
 
   Args:
     value: a differentiable function of a pytree, whose units should give it curvatures near 1.
     start: the pytree to start from.
-    tolerance: relative to the value.
+    tolerance: the tolerance relative to the value.
     max_iterations: None for ``MAX_ITERATIONS``.
   Returns: the best pytree seen, and a dict with ``converged``, ``iterations`` and ``gradient_norm``.
   """
@@ -64,7 +64,7 @@ def minimize_in_rounds(round_from: Callable, start, *, tolerance: float, per_rou
     round_from: given the parameters that a round starts from, it returns ``(value, parameters, zero)``: the objective
       as a function of the steps from there, the parameters that steps lead to, and the steps that change nothing.
     start: the parameters to start from.
-    tolerance: as for ``minimize``.
+    tolerance: the tolerance of ``minimize``.
     per_round: the most iterations of a round.
   Returns: the parameters, and the status of the last round with the iterations of all.
   """

@@ -16,7 +16,7 @@ def save(path: str | os.PathLike, params: dict, calibrator: Calibrator | None = 
   """Writes a calibrator's params to an ``.npz`` file, atomically.
 
   Args:
-    path: of the file.
+    path: the path of the file.
     params: arrays, or dictionaries of arrays, by name.
     calibrator: what was fitted, as a function of this package made it; its name and options are written too. None to
       write the params alone.
@@ -40,7 +40,7 @@ def load(path: str | os.PathLike) -> Fitted | dict:
   """Reads what ``save`` wrote.
 
   Args:
-    path: of the file.
+    path: the path of the file.
   Returns: the calibrator with its params, whose ``apply`` takes logits; or the params alone, arrays or dictionaries of
     arrays by name, if the file holds no calibrator.
   Raises: ValueError if the file is missing, damaged, or holds anything but arrays of numbers and a calibrator's name

@@ -11,7 +11,10 @@ from calib_jax.errors import UserError
 
 
 def picture(record: bytes, number: int, source: str):
-  """Returns the Pillow image of a JPEG record, in RGB. UserError that names the ``number`` if the bytes are damaged."""
+  """Returns the Pillow image of a JPEG record, in RGB.
+
+  Raises: UserError that names the ``number`` of the record if the bytes are damaged.
+  """
   from PIL import Image
 
   try:
@@ -36,7 +39,10 @@ def decode(records: Sequence[bytes], source: str) -> np.ndarray:
 
 
 def slices(stream: np.ndarray, offsets: np.ndarray, source: str) -> list[bytes]:
-  """Cuts a byte stream into records ``stream[offsets[i]:offsets[i + 1]]``. UserError if the offsets do not fit it."""
+  """Cuts a byte stream into records ``stream[offsets[i]:offsets[i + 1]]``.
+
+  Raises: UserError if the offsets do not fit the stream.
+  """
   if stream.dtype != np.uint8 or stream.ndim != 1 or offsets.ndim != 1 or not np.issubdtype(offsets.dtype, np.integer):
     raise UserError(f"{source}: a stream of JPEG bytes must be uint8 [bytes] with integer offsets [N + 1]: got "
                     f"{stream.dtype} of shape {stream.shape} and {offsets.dtype} of shape {offsets.shape}.")

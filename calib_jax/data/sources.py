@@ -95,7 +95,7 @@ def npz(path: str, seed: int) -> Pool:
 
 
 def _num_classes(train: np.ndarray, test: np.ndarray, path: str) -> int:
-  """Returns the number of classes. UserError if it is 1, or if no training example belongs to one of them."""
+  """Returns the number of classes. Raises: UserError if it is 1, or if a class has no training example."""
   num_classes = int(max(train.max(), test.max())) + 1
   if num_classes < 2:
     raise UserError(f"{path}: every label is 0; a classifier needs at least two classes.")
@@ -132,7 +132,7 @@ def cifar10_corrupted(dir: str, corruption: str, severity: int) -> Pool:
 
 
 def _tfds_builder(name: str, folder: str, **options):
-  """Returns the module ``tensorflow_datasets`` and its builder of a data set. UserError if there is no such thing."""
+  """Returns the module ``tensorflow_datasets`` and its builder of a data set. Raises: UserError if there is none."""
   try:
     import tensorflow_datasets
   except ImportError as error:

@@ -154,7 +154,10 @@ def with_validation(pool: Pool, fraction: float, seed: int) -> Splits:
 
 
 def checked(images: np.ndarray, labels: np.ndarray, source: str) -> Examples:
-  """Returns ``Examples`` of arrays. UserError that names their ``source`` if a shape, dtype or label is wrong."""
+  """Returns ``Examples`` of arrays.
+
+  Raises: UserError that names their ``source`` if a shape, dtype or label is wrong.
+  """
   if images.ndim == 3:
     images = images[..., None]
   if images.ndim != 4 or images.dtype != np.uint8 or 0 in images.shape[1:]:

@@ -80,7 +80,7 @@ def _lens(drops: np.ndarray) -> np.ndarray:
   far = np.maximum(np.floor(ndimage.uniform_filter(np.minimum(far, 20), 3, mode="mirror") + 1e-9), 0)
   counts = np.cumsum(np.bincount(far.astype(int).ravel(), minlength=21))
   lowest = counts[counts > 0][0]
-  # Histogram equalisation.
+  # This equalises the histogram of the distances.
   far = np.round(255 * (counts - lowest) / max(counts[-1] - lowest, 1))[far.astype(int)]
   relief = ndimage.correlate(far, np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]), mode="mirror")
   bright = drops * ndimage.uniform_filter(np.clip(relief, 0, 255), 3, mode="mirror")

@@ -57,7 +57,7 @@ def class_groups(rows: Mapping[Hashable, Values], train_counts: np.ndarray, *, n
 
 
 def _members(group: jax.Array, where: jax.Array | None) -> jax.Array:
-  """Bools ``[groups, N, S]``."""
+  """Whether each example belongs to each group, bools ``[groups, N, S]``."""
   member = group[None] == jnp.arange(len(GROUPS))[:, None, None]
   return member if where is None else member & where[None, :, None]
 

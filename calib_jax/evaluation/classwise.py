@@ -60,10 +60,10 @@ class Summing:
     """Adds examples.
 
     Args:
-      rows: which.
+      rows: the positions of the examples among all of them.
       first: how many of them are left out, because they were added before.
-      log_probs: ``[rows, K]``.
-      labels: ``[rows]``.
+      log_probs: ``[rows, K]``, their log-probabilities.
+      labels: ``[rows]``, their labels.
     """
     probs = _exp(log_probs)
     uniform = self.rng.uniform(size=(len(labels), len(self.redrawn["equal_mass"]))).astype(np.float32)
@@ -132,7 +132,7 @@ def classwise_cell(sums: Sequence[ClassSums], num_resamples: int) -> dict[str, f
   """Returns the cell of a classwise error, the mean over seeds.
 
   Args:
-    sums: those of each seed.
+    sums: the sums of each seed.
     num_resamples: the number of resamples of the interval.
   Returns: ``{"estimate", "low", "high", "value", "floor", "p_value", "per_seed"}``.
   """

@@ -61,7 +61,7 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, titl
   """Prints the table or the JSON, and writes files.
 
   Args:
-    options: of the command.
+    options: the options of the command.
     results: what the evaluation found.
     fitted: the calibrators to write.
     title: the title of the page.

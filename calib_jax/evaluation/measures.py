@@ -14,7 +14,7 @@ from calib_jax.evaluation import classwise
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
 
-FEWER = 20  # How many times fewer resamples the slow metrics have.
+FEWER = 20  # Slow metrics have the number of resamples divided by this.
 
 
 class Metric(NamedTuple):
@@ -23,11 +23,11 @@ class Metric(NamedTuple):
   Attributes:
     heading: the heading of the column.
     scale: the factor that numbers are multiplied by in the tables, 100 for percent.
-    lower_is_better: None if neither is.
+    lower_is_better: whether a lower value is better; None if neither is.
     is_main: whether the short table has it.
-    function: computes a calibration error, maps ``(confidence, correct, *, num_bins, where)`` to a number; None for the
-      others, which ``measure`` computes together.
-    slow: whether it has ``FEWER`` resamples.
+    function: maps ``(confidence, correct, *, num_bins, where)`` to a calibration error; None for the other metrics,
+      which ``measure`` computes together.
+    slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
   """
 
   heading: str
@@ -84,7 +84,7 @@ class Values(NamedTuple):
     brier: float32 ``[N, S]``.
     entropy: float32 ``[N, S]``.
     predicted: int32 ``[N, S]``.
-    class_sums: by binning, those of each class.
+    class_sums: the sums of each class, one element a seed, by the kind of the bins.
     groups: int32 ``[N]``, equal for examples that belong together, or None.
     labels: int32 ``[N, S]``.
   """
@@ -140,8 +140,8 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   Args:
     rows: the values of the same examples by row; their numbers of seeds may differ.
     num_bins: the number of bins of calibration errors.
-    num_resamples: the number of resamples of the intervals. Sweep and smooth errors have a twentieth of it, and are
-      left out if those are fewer than ten, too few for an interval.
+    num_resamples: the number of resamples of the intervals. Sweep and smooth errors have a twentieth of it. They are
+      left out if that is below ten, too few for an interval.
   Returns: ``({row: {metric: cell}}, {(row, earlier row): {metric: {"difference", "low", "high"}}})``. A cell has
     ``estimate``, ``low``, ``high``, ``value``, ``per_seed`` and, for calibration errors, ``floor`` and ``p_value``: see
     ``evaluate``. The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.

@@ -224,7 +224,7 @@ def verdicts(results: Results, set_name: str, metric: str, row: tuple[str, str])
 
 
 def row_name(results: Results, row: tuple[str, str]) -> str:
-  """Returns the name of a row, in which the model stands only if there are several."""
+  """Returns the name of a row, which names the model only if there are several."""
   several = len({model for rows in results.values.values() for model, _ in rows}) > 1
   calibrator = {UNCALIBRATED: "uncalibrated"}.get(row[1], row[1])
   return f"{row[0]}, {calibrator}" if several else calibrator
@@ -245,10 +245,11 @@ def note(results: Results) -> str:
   sizes = ", ".join(f"{name}: N = {found['num_examples']:,}, K = {found['num_classes']:,}"
                     for name, found in settings["sets"].items())
   return (f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over examples "
-          f"({settings['num_resamples']:,} resamples). ECE with {settings['num_bins']} bins; calibration errors and "
-          "their intervals are less the bias that the size of the set causes (results.json also has the errors as "
-          "computed, \"value\"). The noise floor is the ECE as computed that a perfectly calibrated model with these "
-          "confidences would have; p is the probability of an ECE as large as this if the model is calibrated.")
+          f"({settings['num_resamples']:,} resamples). ECE with {settings['num_bins']} bins. The bias that the "
+          "size of the set causes is subtracted from calibration errors and their intervals (results.json also has the "
+          "errors before that, \"value\"), but not from the noise floor, which is the ECE that a perfectly calibrated "
+          "model with these confidences would have; p is the probability of an ECE as large as this if the model is "
+          "calibrated.")
 
 
 def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:

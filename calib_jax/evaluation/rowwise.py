@@ -39,7 +39,7 @@ class Calibrated(NamedTuple):
     if self.fold is None:
       return np.asarray(self.apply(self.params[0], logits))
     found, fold = np.empty(logits.shape, np.float32), self.fold[rows]
-    for k in np.unique(fold):  # All rows are calibrated for each fold: arrays of one shape are compiled for once.
+    for k in np.unique(fold):  # All rows are calibrated for each fold, so that one shape is compiled once.
       found[fold == k] = np.asarray(self.apply(self.params[k], logits))[fold == k]
     return found
 

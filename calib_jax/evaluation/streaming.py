@@ -1,8 +1,8 @@
 """Metrics of predictions with too many rows for memory: a pair of .npy is read in batches of constant size.
 
 What is kept of the predictions is a ``metrics.CalibrationHistogram``, whose cells are so narrow that all examples of a
-cell have the same confidence for any practical purpose. A bootstrap resample of N examples therefore is one of the
-cells' counts of right and wrong predictions, which are Poisson variables if N is one too.
+cell have the same confidence for any practical purpose. A bootstrap resample is therefore drawn as a number of right
+and of wrong predictions for each cell, which are independent Poisson variables if the size of the resample is one too.
 """
 
 from collections.abc import Iterator
@@ -76,7 +76,8 @@ def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
     if wrong.any():
       raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, does not sum "
                       f"to 1, or its label is not in [0, {scores.shape[1]}).")
-    state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))  # Else batches queue in memory.
+    # Without waiting, batches would queue in memory.
+    state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))
     _show(min(start + len(where), len(labels)), len(labels))
   return state, scores.shape[1]
 

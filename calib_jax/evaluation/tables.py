@@ -56,7 +56,7 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
 
   Args:
     fitted: the calibrators and their params, as ``fit`` returns them.
-    label: of a calibrator, or "none".
+    label: the label of a calibrator, or "none".
     test: the predictions, one element a seed.
   Returns: one element a seed.
   """
@@ -111,11 +111,12 @@ def evaluate(calibrated: Mapping[str, Sequence[Predictions | Calibrated]], *, nu
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the bootstrap.
   Returns: ``{calibrator: {metric: {"estimate", "low", "high", "value", "per_seed"}}}``, in fractions and nats.
-    ``value`` is the mean of the metric over seeds, whose own are ``per_seed``. ``estimate`` is the same for means, and
-    for calibration errors it is less the bias of the sample. The interval is 95%, by ``metrics.bootstrap`` over test
-    examples, which are drawn jointly for all seeds. It covers the randomness of the test set and not that of training.
-    Calibration errors also have ``floor``, their mean for a perfectly calibrated model with these confidences, and
-    ``p_value``, the probability of such an error if the model is calibrated.
+    ``value`` is the mean of the metric over seeds, and ``per_seed`` has its value for each. ``estimate`` is the same as
+    ``value`` for means; for calibration errors the bias of the sample is subtracted. ``low`` and ``high`` are a 95%
+    interval, by ``metrics.bootstrap`` over test examples, which are drawn jointly for all seeds. It covers the
+    randomness of the test set and not that of training. Calibration errors also have ``floor``, their mean for a
+    perfectly calibrated model with these confidences, and ``p_value``, the probability of an error as large as this if
+    the model is calibrated.
   """
   rows = {label: per_example(parts, num_bins=num_bins) for label, parts in calibrated.items()}
   return measure(rows, num_bins=num_bins, num_resamples=num_resamples)[0]

@@ -1,4 +1,4 @@
-"""Says in plain words what an evaluation found. A clause stands only where an interval or a p-value supports it."""
+"""Says in plain words what an evaluation found, and only what an interval or a p-value supports."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

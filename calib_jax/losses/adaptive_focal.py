@@ -50,7 +50,7 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
   p = jax.lax.stop_gradient(jax.nn.sigmoid(-odds))
   index = jnp.searchsorted(edges[1:-1].astype(p.dtype), p, side="right", method="compare_all")
   gamma = jnp.dot(jax.nn.one_hot(index, len(gammas), dtype=odds.dtype), gammas.astype(odds.dtype), precision="highest")
-  # Each branch gets an exponent that is not below 0: what is not chosen must be finite, or its gradient would be NaN.
+  # Each branch gets an exponent of at least 0: also the one that is not chosen must be finite, or the gradient is NaN.
   return jnp.where(gamma >= 0, focal_of_odds(odds, jnp.maximum(gamma, 0)),
                    inverse_focal_of_odds(odds, jnp.maximum(-gamma, 0)))
 
@@ -88,10 +88,10 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
   otherwise. It is clipped to ``[gamma_min, gamma_max]``. A bin without examples keeps its exponent.
 
   Args:
-    state: of the epoch before.
+    state: the state after the epoch before.
     confidence: ``[N]`` floats, probabilities of the top class.
     correct: ``[N]`` bools or numbers, whether the top class was the label.
-    rate: of the change, at least 0.
+    rate: how fast exponents change, at least 0.
     switch: the size below which an exponent changes its sign, at least 0.
     gamma_min: the smallest exponent.
     gamma_max: the largest exponent.

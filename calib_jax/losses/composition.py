@@ -24,8 +24,8 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
       ``"selective_risk"``.
     secondary: optional loss per batch, by name or as a function ``(logits, labels, *, where, axis_name) -> scalar``.
     weight: β, the factor of the secondary loss.
-    reduction: ``"mean"`` over the rows of the global batch that count, or ``"sum"``, which is their number times as
-      large. It applies to the primary alone; a loss per batch is itself its mean.
+    reduction: ``"mean"`` over the rows of the global batch that count, or ``"sum"``, which is the mean times the number
+      of these rows. It applies to the primary loss alone; the value of a loss per batch is taken as the mean.
   Returns: a function ``(logits, labels, *, where=None, axis_name=None)`` to the loss and a dict of its two parts,
     ``primary`` (reduced) and ``secondary``, unweighted.
   Raises: ValueError for an unknown name or reduction, for a secondary loss without ``where`` and ``axis_name``, and,

@@ -1,7 +1,7 @@
 """The focal family: cross entropy times a power of a quantity that grows or falls with the label's probability.
 
-All are computed from the odds d = log((1 - p_y) / p_y) of ``rows.label_odds``, for which -log p_y = softplus(d),
--log(1 - p_y) = softplus(-d) and p_y = σ(-d): finite, with finite gradients, also where p_y rounds to 0 or 1.
+All are computed from the log-odds d = log((1 - p_y) / p_y) of ``rows.label_odds``. Then -log p_y = softplus(d),
+-log(1 - p_y) = softplus(-d) and p_y = σ(-d) are finite, with finite gradients, also where p_y rounds to 0 or 1.
 """
 
 from collections.abc import Sequence
@@ -152,12 +152,12 @@ def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0
 
 
 def focal_of_odds(odds: Array, gamma, stop_gradient: bool = False) -> Array:
-  """-(1 - p)^γ log p from the odds log((1 - p) / p)."""
+  """-(1 - p)^γ log p from the log-odds log((1 - p) / p)."""
   return _held(jnp.exp(-gamma * jax.nn.softplus(-odds)), stop_gradient) * jax.nn.softplus(odds)
 
 
 def inverse_focal_of_odds(odds: Array, gamma, stop_gradient: bool = False) -> Array:
-  """-(1 + p)^γ log p from the odds log((1 - p) / p)."""
+  """-(1 + p)^γ log p from the log-odds log((1 - p) / p)."""
   return _held((1 + jax.nn.sigmoid(-odds)) ** gamma, stop_gradient) * jax.nn.softplus(odds)
 
 

@@ -33,7 +33,7 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, wei
     logits: ``[N, K]`` floats.
     labels: ``[N]`` integers in ``[0, K)``.
     kernel_width: w > 0.
-    weighted: whether correct and wrong examples weigh the same together.
+    weighted: whether all correct examples together weigh as much as all wrong ones.
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
   Returns: a scalar; 0 if nothing counts. O(NK + N log N); devices exchange the N confidences.

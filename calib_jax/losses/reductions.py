@@ -18,8 +18,8 @@ def gather(x: Array, axis_name: str | None) -> Array:
     return x
   if x.dtype == jnp.bool_:
     return gather(x.astype(jnp.int32), axis_name) > 0
-  # A sum of arrays that are 0 but for each device's own examples. ``all_gather`` would not do under ``jax.shard_map``,
-  # which does not know that its result is the same on all devices, and would add up the gradients of equal losses.
+  # Each device's array is 0 except at its own examples, and the arrays are summed. Under ``jax.shard_map``, which does
+  # not know that the result of ``all_gather`` is the same on all devices, that would add up gradients of equal losses.
   everywhere = jnp.zeros((jax.lax.axis_size(axis_name), *x.shape), x.dtype).at[jax.lax.axis_index(axis_name)].set(x)
   return jax.lax.psum(everywhere, axis_name).reshape(-1, *x.shape[1:])
 

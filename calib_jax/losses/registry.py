@@ -33,10 +33,10 @@ def per_batch(**limits) -> Callable[[Callable[..., Array]], Callable[..., Array]
 
 
 def options(name: str) -> dict[str, object]:
-  """The options of the loss called ``name`` and their defaults: its keyword-only arguments without the data's own.
+  """The options of the loss called ``name`` and their defaults: its keyword-only arguments.
 
   Args:
-    name: of a loss per example or per batch.
+    name: the name of a loss per example or per batch.
   Returns: a dict from each option to its default, ``inspect.Parameter.empty`` where it has none. ``where`` and
     ``axis_name``, which belong to a batch, are not options.
   Raises: ValueError for an unknown name.
@@ -52,7 +52,7 @@ def get(name: str, **options) -> Callable[..., Array]:
   """The loss called ``name`` with ``options`` bound.
 
   Args:
-    name: of a loss per example or per batch.
+    name: the name of a loss per example or per batch.
     **options: any of that loss's keyword arguments; ``losses.options(name)`` lists them.
   Returns: a function of logits and labels (and of ``where`` and ``axis_name``, for a loss per batch).
   Raises: ValueError for an unknown name, TypeError for an unknown option.

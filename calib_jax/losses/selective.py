@@ -46,7 +46,7 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
   """
   score, losses = _scores(logits, confidence), _losses(logits, labels, loss)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
-  # The place in the order of the order itself is the rank. Rows that do not count come last.
+  # Sorting the order again gives each row its rank. Rows that do not count come last.
   order = jnp.argsort(jnp.where(valid, every, jnp.inf), stable=True)
   rank = own(jnp.argsort(order).astype(jnp.int32) + 1, len(labels), axis_name)
   count = jnp.sum(valid, dtype=jnp.int32)
@@ -104,9 +104,9 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
     axis_name: optional mapped axis, for the value of the global batch across it.
   Returns: a scalar; 0 if nothing counts. O(NK + NM + N log N) with M bins; devices exchange the N scores.
   Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Zhou et al. 2025, Eqs. 13-17, Appendix E.2. Where the paper is silent (unit scores, 64 bins, the clamp,
-    numbers of scores kept over an epoch) the code released with it is followed; that code carries gradients through
-    the weights.
+  References: Zhou et al. 2025, Eqs. 13-17, Appendix E.2. What the paper does not say (unit scores, 64 bins, the clamp,
+    numbers of scores kept over an epoch) follows the code released with it; that code carries gradients through the
+    weights.
 
   >>> selective_risk(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.34, dtype=float32)

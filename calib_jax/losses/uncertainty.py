@@ -18,8 +18,8 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
          where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Accuracy-versus-uncertainty calibration loss (AvUC), and AvUC-GS with ``stop_gradient``.
 
-  With confidence :math:`c_i` and entropy :math:`h_i` in nats; an example is certain (C) where :math:`h_i` <
-  ``threshold``, and uncertain (U) otherwise; accurate (A) where the top class is the label, and inaccurate (I)
+  An example has the confidence :math:`c_i` and the entropy :math:`h_i` in nats. It is certain (C) where :math:`h_i` <
+  ``threshold``, and uncertain (U) otherwise; it is accurate (A) where the top class is the label, and inaccurate (I)
   otherwise:
 
   .. math::
@@ -32,7 +32,7 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
   Args:
     logits: ``[N, K]`` floats.
     labels: ``[N]`` integers in ``[0, K)``.
-    threshold: κ, an entropy in nats, at least 0. The κ of ``soft_avuc`` is another number: a fraction of log K.
+    threshold: κ, an entropy in nats, at least 0. The κ of ``soft_avuc`` is a fraction of log K instead.
     stop_gradient: whether the factors :math:`c_i` and :math:`1 - c_i` carry no gradient (AvUC-GS, Appendix F).
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
@@ -71,7 +71,7 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
   Args:
     logits: ``[N, K]`` floats.
     labels: ``[N]`` integers in ``[0, K)``.
-    threshold: κ, a fraction of the largest entropy log K, in (0, 1). The κ of ``avuc`` is another number: in nats.
+    threshold: κ, a fraction of the largest entropy log K, in (0, 1). The κ of ``avuc`` is in nats instead.
     temperature: T > 0; as it tends to 0, t becomes 0 or 1.
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.

@@ -66,7 +66,7 @@ class Cells(NamedTuple):
     """The largest absolute sum of correct - confidence over all examples up to some place of their order (KS)."""
     high, low = exact_cumsum(self.correct.astype(jnp.float32) - self.sums())
     # KS also looks between two examples of one cell. Where one of the two is correct, the sum up to the first of them
-    # is the sum up to both less the gap of the second, correct - confidence.
+    # is the sum up to both minus the gap of the second, correct - confidence.
     depth = self.depth()
     second = lowest() + jnp.where(depth > 0, self.excess - self.correct_excess, self.correct_excess)
     between = (high + low)[1:] + second - (depth < 0).astype(jnp.float32)

@@ -16,7 +16,7 @@ Array = jax.Array
 Metric = Callable[..., Array]
 METHODS = ("percentile", "bias_corrected")
 BATCH = 400_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
-_SAMPLE, _HALF, _REST, _FIFTH, _REDRAWN = range(5)  # What ``assess`` computes a metric of.
+_SAMPLE, _HALF, _REST, _FIFTH, _REDRAWN = range(5)  # The kinds of samples that ``assess`` computes a metric of.
 FIFTH = 5  # The smaller subsamples of ``method="bias_corrected"`` hold one of so many examples.
 
 
@@ -44,10 +44,10 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   interval of a model that seems better calibrated than chance allows does not shrink to nothing.
 
   95% intervals of binned errors covered the true error in 93% or more of simulated samples of 300 and 1,000 examples,
-  for calibrated, overconfident, underconfident and class-dependently miscalibrated models, with these exceptions: of
-  the norm-1 error with equal-mass bins of a model that errs in one direction for N = 1,000 (90%), of the debiased error
-  of one model for N = 300 and of another for N = 1,000 (90%), and of KS for N = 300 (87%) and of one model for
-  N = 1,000 (85%). There the intervals are too short, more often below the true error than above it. Percentile
+  for calibrated, overconfident, underconfident and class-dependently miscalibrated models, with these exceptions:
+  the norm-1 error with equal-mass bins of a model that errs in one direction for N = 1,000 (90%), the debiased error of
+  one model for N = 300 and of another for N = 1,000 (90%), and KS for N = 300 (87%), and of one model for N = 1,000
+  (85%). There the intervals are too short, more often below the true error than above it. Percentile
   intervals of AURC covered it in 91 to 92% for N = 300, and those of NLL and the Brier score in 91 to 96%.
   docs/metrics.md has the table.
 
@@ -84,11 +84,11 @@ class Assessment(NamedTuple):
 
   Attributes:
     value: the metric.
-    estimate: the metric less its bias, as by ``bootstrap``.
+    estimate: the metric minus its bias, as ``bootstrap`` estimates it.
     low: the lower end of the interval of the true error.
     high: the upper end.
-    floor: the mean metric of a perfectly calibrated model with these confidences, as by ``consistency_interval``.
-    p_value: the probability of such a value if the model is calibrated, as by ``calibration_test``.
+    floor: the mean metric of a perfectly calibrated model with these confidences; see ``consistency_interval``.
+    p_value: the probability of a value as large as this if the model is calibrated; see ``calibration_test``.
   """
 
   value: Array

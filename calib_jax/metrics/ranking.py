@@ -162,8 +162,8 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
   _, last = tie_bounds(key)
   caught, alarms = jnp.cumsum(is_positive, dtype=jnp.int32), jnp.cumsum(is_negative, dtype=jnp.int32)
   positives, negatives = jnp.sum(is_positive, dtype=jnp.int32), jnp.sum(is_negative, dtype=jnp.int32)
-  # The fewest positives whose rate reaches tpr. The product may round to the wrong side of an integer, so the rates of
-  # that integer and its neighbour are compared with tpr themselves.
+  # ``needed`` is the fewest positives whose rate reaches tpr. The product may round to the wrong side of an integer, so
+  # the rates of that integer and its neighbour are compared with tpr themselves.
   total, tpr = jnp.maximum(positives, 1).astype(jnp.float32), jnp.asarray(tpr, jnp.float32)
   needed = jnp.ceil(tpr * total)
   needed = jnp.where((needed - 1) / total >= tpr, needed - 1, jnp.where(needed / total >= tpr, needed, needed + 1))

@@ -34,8 +34,8 @@ class Classifier(nn.Module):
       images: ``[N, H, W, C]`` floats; or features ``[N, D]`` that the backbone computed before, for the head alone.
       train: whether to use and update batch statistics, and to draw random numbers from the key ``dropout``.
       mask: ``[N]``, False for examples that batch statistics leave out.
-      freeze_batch_stats: whether the backbone is as in predictions also if ``train`` is true, which then concerns the
-        head alone.
+      freeze_batch_stats: whether the backbone computes what it computes in predictions even if ``train`` is true, so
+        that ``train`` concerns the head alone.
       return_features: whether to return the features too.
     Returns: float32 logits ``[N, num_classes]``, or ``(logits, features)`` with features ``[N, D]``.
     """

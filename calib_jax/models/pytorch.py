@@ -59,7 +59,7 @@ def from_torch(name: str, state_dict: Mapping | str | os.PathLike, *, image_size
   if isinstance(state_dict, str | os.PathLike):
     state_dict = _read(state_dict)
   if name == "swin_tiny":
-    state_dict = _today(state_dict)
+    state_dict = _current_names(state_dict)
   weights = {key: np.asarray(value, np.float32) for key, value in state_dict.items() if not _BUFFERS.search(key)}
   if name.startswith(("resnet", "densenet")):
     options = {"stem": "imagenet", **options}
@@ -100,7 +100,7 @@ def _torch_name(name: str, path: tuple[str, ...]) -> str:
   return key
 
 
-def _today(weights: Mapping) -> dict:
+def _current_names(weights: Mapping) -> dict:
   """Returns weights of Swin under the names that timm has given them since 2023; its hub stores the earlier ones."""
   if "head.fc.weight" in weights or "head.weight" not in weights:
     return dict(weights)

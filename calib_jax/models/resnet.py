@@ -132,6 +132,7 @@ class ResNet(Backbone):
 for _depth in (8, 20, 56, 110):
   register(MODELS, f"resnet{_depth}")(functools.partial(CifarResNet, depth=_depth))
 register(MODELS, "resnet110_stochastic_depth")(functools.partial(CifarResNet, depth=110, last_survival=0.5))
-# ResNet-110 of the code of Mukhoti et al. 2020 and of those who build on it: bottlenecks, 27 times as large as He's.
+# The ResNet-110 of the code of Mukhoti et al. 2020 and of those who build on it has bottlenecks, and 27 times as many
+# parameters as that of He et al. 2016.
 register(MODELS, "resnet110_bottleneck")(functools.partial(ResNet, blocks=(3, 4, 26, 3)))
 register(MODELS, "resnet152")(functools.partial(ResNet, blocks=(3, 8, 36, 3)))

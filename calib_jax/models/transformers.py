@@ -50,7 +50,10 @@ class FeedForward(nn.Module):
 
 
 def patches(x: Array, width: int, side: int, dtype: Any) -> Array:
-  """Maps images ``[N, H, W, C]`` to a vector a patch, ``[N, H / side, W / side, width]``. ValueError if it cannot."""
+  """Maps images ``[N, H, W, C]`` to a vector a patch, ``[N, H / side, W / side, width]``.
+
+  Raises: ValueError if ``side`` does not divide the sides of the images.
+  """
   if x.shape[1] % side or x.shape[2] % side:
     raise ValueError(f"patch_size must divide the image's sides, {x.shape[1]} and {x.shape[2]}: got {side}.")
   return nn.Conv(width, (side, side), (side, side), padding="VALID", dtype=dtype, name="stem_patch")(x)
@@ -151,7 +154,10 @@ def from_windows(x: Array, sides: tuple[int, int]) -> Array:
 
 
 def relative_positions(height: int, width: int) -> np.ndarray:
-  """Returns ``[T, T]``: each pair of a window's pixels' row in the table of (2 height - 1) (2 width - 1) offsets."""
+  """Returns for each two of a window's T pixels the row of their offset in the table of all offsets, ``[T, T]``.
+
+  The table has (2 height - 1) (2 width - 1) rows.
+  """
   places = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1).reshape(-1, 2)
   offsets = places[:, None] - places[None] + [height - 1, width - 1]
   return offsets[..., 0] * (2 * width - 1) + offsets[..., 1]

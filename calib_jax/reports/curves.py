@@ -74,8 +74,8 @@ def class_gaps_plot(gaps: Mapping[str, ClassGaps], names: Sequence[str], *, most
   """Draws the confidence minus the accuracy of each predicted class with 95% intervals, the worst class first.
 
   Args:
-    gaps: those of each row by label; the first decides which classes are worst.
-    names: of the K classes.
+    gaps: the gaps of each row by label; the first row decides which classes are worst.
+    names: the names of the K classes.
     most: the number of classes that are drawn.
     axes: where to draw; None for a new figure.
   Returns: the axes.

@@ -14,7 +14,7 @@ from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, legend_below, new
 
 FEW = 5  # Bins with fewer examples are hollow, because their accuracy says little.
 TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
-NEAR_TICKS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # Of axes that hold few of the others.
+NEAR_TICKS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # For axes that hold few of TICKS.
 CELLS = 1000  # Equal cells of [0, 1] whose sums the smooth curve is made of.
 
 
@@ -191,6 +191,6 @@ def _smooth(confidence, correct) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   kernel = np.exp(-(((x[:, None] - place) / width) ** 2) / 2) * cells
   weight = kernel.sum(1)
   y = (kernel * (num_correct / cells)).sum(1) / weight
-  # The variance of a weighted mean of coins: the sum of the squared weights of examples times y (1 - y).
+  # An outcome of probability y has the variance y (1 - y); that of their weighted mean is this times Σ weight².
   squares = (kernel**2 / cells).sum(1) / weight**2
   return x, y, 1.96 * np.sqrt(np.maximum(y * (1 - y), 1e-4) * squares)

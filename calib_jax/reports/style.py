@@ -1,4 +1,4 @@
-"""The style of the figures: one column wide, colours for the colour-blind, fonts that survive in PDF and print."""
+"""The style of the figures: one column wide, with colours for the colour-blind, and text that stays text in PDF."""
 
 from collections.abc import Callable
 import functools

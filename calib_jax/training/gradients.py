@@ -17,7 +17,7 @@ Array = jax.Array
 
 
 class Objective(NamedTuple):
-  """What a step minimises, ``loss_fn + l2 * ||params||^2`` on the global batch, from stored images on.
+  """What a step minimises: ``loss_fn + l2 * ||params||^2`` on the global batch, as a function of the stored images.
 
   Attributes:
     model: the model of the stage.

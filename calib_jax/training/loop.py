@@ -259,7 +259,7 @@ class Loop:
         for i in range(len(self.seeds))])
       if self.log:
         self.log.reliability(step, logits[0], labels[0], seed=self.seeds[0])
-      # The last step always counts, so that a stage shorter than the warm-up has a best model too.
+      # The last step always counts, so that a stage of at most select_after_epochs has a best model too.
       if "best" in tree and (step == stage.last_step or epoch > training.select_after_epochs):
         tree["best"] = selection.update(tree["best"], state, measured.get("refined_nll", loss), self.patience)
     if stage.update_methods and epoch is not None:

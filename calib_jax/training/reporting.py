@@ -44,7 +44,10 @@ class Reporter:
     return self.pending[-2:][0].measured
 
   def report(self, state: steps.TrainState) -> None:
-    """Writes the means since the last report by phase and seed. UserError if too many steps were not finite."""
+    """Writes the means since the last report by phase and seed.
+
+    Raises: UserError if too many steps were not finite.
+    """
     pending, self.pending = jax.device_get(self.pending), []
     for i, seed in enumerate(self.seeds):
       for phase in dict.fromkeys(step.phase for step in pending):

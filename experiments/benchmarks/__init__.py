@@ -1,1 +1,1 @@
-"""Timings, as ratios against a floor in the same run."""
+"""Timings, as ratios to the time of a reference in the same run."""

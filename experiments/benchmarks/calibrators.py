@@ -2,12 +2,11 @@
 
 Run: python -m experiments.benchmarks.calibrators PREDICTIONS.npz … --synthetic 50000x1000
 
-Of each file (`labels` and `logits` or `probs`) one half fits and the other half tests; `--synthetic NxK` makes N logits
-of K classes to fit, and 10,000 to test, whose labels are drawn at a temperature of 1.70. The fit alone is timed: the
-least of three calls, with compilation apart, or the only call of a fit that takes more than a minute. Beside the
-seconds stand processor seconds, those of all threads, which other work on the machine hardly changes; ratios and passes
-are of these. A pass is one log-softmax, by JAX, of the logits that are fitted to. Packages that are not installed are
-left out.
+One half of each file (`labels` and `logits` or `probs`) fits, and the other half tests. `--synthetic NxK` makes N
+logits of K classes to fit, and 10,000 to test, whose labels are drawn at a temperature of 1.70. The fit alone is timed:
+the shortest of three calls, without compilation, or the only call of a fit that takes more than a minute. Processor
+seconds are those of all threads, which other work on the machine hardly changes; ratios and passes are computed from
+them. A pass is one log-softmax, by JAX, of the logits that are fitted to. Packages that are not installed are left out.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Examples a second of the in-memory data path, beside those that a step of WRN-28-10 takes on the same device.
+"""Examples a second of the in-memory data path, and of a step of WRN-28-10 on the same device.
 
 Run: python -m experiments.benchmarks.data
 
-Batches of 512 of 50,000 uint8 images of 32x32x3, random, in the shapes of CIFAR: the host alone (which examples, and
-their copy), then also the transfer, normalisation and augmentation on the device. The step is one of cross entropy in
-the dtype given, its gradient but no optimizer, on batches of --step-batch. Then the streaming path: decode, random
-resized crop and flip of JPEGs of ImageNet's usual 500x375, made for the purpose, on all cores.
+The data path makes batches of 512 out of 50,000 random uint8 images of 32x32x3, as CIFAR has them: first on the host
+alone (choosing the examples and copying them), then also with transfer, normalisation and augmentation on the device.
+The step computes the gradient of cross entropy in the given dtype, without an optimizer, on batches of --step-batch.
+The streaming path decodes, crops, resizes and mirrors random JPEGs of 500x375, ImageNet's usual size, on all cores.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def rate(function, examples: int, *, budget: float = 5.0) -> float:
 
 
 def feeds() -> dict:
-  """The ways to a batch, by name: functions of the step's number."""
+  """The ways to make a batch, by name: functions of the number of the step."""
   rng = np.random.default_rng(0)
   examples = data.Examples(rng.integers(0, 256, (50_000, 32, 32, 3), dtype=np.uint8),
                            rng.integers(0, 10, 50_000).astype(np.int32))

@@ -1,4 +1,4 @@
-"""Time of each metric, as a ratio to one pass over its data in the same run; other libraries beside, where installed.
+"""Time of each metric, as a ratio to one pass over its data in the same run, and the times of other libraries.
 
 Run: python -m experiments.benchmarks.metrics [WORD ...]   (words choose rows by name; all by default)
 
@@ -25,7 +25,7 @@ def read(x):
 
 
 def ready(function, *arrays):
-  """A compiled function of nothing."""
+  """A function without arguments that calls ``function``, compiled, on ``arrays``."""
   compiled = jax.jit(function)
   jax.block_until_ready(compiled(*arrays))
   return lambda: jax.block_until_ready(compiled(*arrays))
@@ -39,7 +39,7 @@ def predictions(n: int, k: int):
 
 
 def rows():
-  """``(name, function of nothing, floor)`` of each row, its data made when it is reached."""
+  """``(name, function without arguments, floor)`` of each row, whose data are made when it is reached."""
   def top_label():
     probs, labels = predictions(1_000_000, 100)
     floor = ready(read, probs)
@@ -66,7 +66,7 @@ def rows():
 
 
 def others():
-  """``(name, function of nothing)`` of the same metrics elsewhere, and of what has no floor."""
+  """``(name, function without arguments)`` of the same metrics in other libraries, and of what has no floor."""
   probs, labels = predictions(50_000, 10)
   confidence, correct = jax.block_until_ready(metrics.top_label(probs, labels))
 

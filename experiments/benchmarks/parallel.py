@@ -2,9 +2,9 @@
 
 Run: python -m experiments.benchmarks.parallel [--num_processes=2] [--num_devices=4] [--rounds=3] [--config.FIELD=…]
 
-Each round trains the digits demo once in each way, with a fresh directory; the processes share a coordinator on this
-machine, and each has so many virtual CPU devices. The median of the logged seconds a step, without the first steps,
-which compile, is that of a run; the table has the median of the rounds and the ratio within each round.
+Each round trains configs/digits_savuc.py once in each way, with a fresh directory; the processes share a coordinator on
+this machine, and each has `--num_devices` virtual CPU devices. The time of a run is the median of the logged seconds a
+step, without the first steps, which compile. The table has the median over the rounds and the ratio within each round.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""What methods of the classifier cost, as a share of plain training (Ni et al., Table 4).
+"""What methods that change only the classifier cost, as a share of plain training (Ni et al., Table 4).
 
 Run: python -m experiments.benchmarks.second_stage [--model=resnet8] [--budget SECONDS] [--workdir=out]
 
 The engine's steps at a batch of 128 images of 32x32 are timed in pairs with the plain step, in turn; the table has the
-median ratio. A second stage of 40 epochs after 350 costs 40 / 350 times the ratio of its step. Its network is used
+median ratio. A second stage of 40 epochs after 350 costs 40 / 350 times the ratio of its step. It uses the network
 forwards only: in each step, or with `training.cache_features` once for each image, which costs 1 / 350 times the ratio
-of a prediction. BalCAL and MIT-L have no second stage: they cost what their step takes more. Writes
-`second_stage_cost_MODEL.md`.
+of a prediction. BalCAL and MIT-L have no second stage: they cost the additional time of their step. The table is
+written to `second_stage_cost_MODEL.md`.
 """
 
 import argparse

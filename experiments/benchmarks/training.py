@@ -2,12 +2,13 @@
 
 Run: python -m experiments.benchmarks.training [--budget SECONDS] [NAME ...]
 
-On a CPU WRN-16-4 at batch 128, on an accelerator WRN-28-10 at batch 512 in bfloat16, on 32x32 images of one device.
-Steps are timed in pairs, in turn; the median ratio is printed. The hand-written step is the least that trains the same
-model: no mask, no measurements, no guard. Utilisation is the model's operations (as the compiler counts the
-hand-written step) over time and over what a large matrix product reaches here. The last line trains by the whole engine
-and says how long the device waited for input. With PyTorch and a CUDA device, also its WRN-28-10 (channels last,
-bfloat16, compiled).
+It trains WRN-16-4 at batch 128 on a CPU, and WRN-28-10 at batch 512 in bfloat16 on an accelerator, with 32x32 images on
+one device. Steps are timed in pairs, in turn; the median ratio is printed. The hand-written step is the least code that
+trains the same model: it has no mask, takes no measurements and does not check for losses that are not finite.
+Utilisation is the number of operations a second (as the compiler counts those of the hand-written step), divided by
+that of a large matrix product on this device. The last line is of a run of the whole engine, and says how long the
+device waited for input. With PyTorch and a CUDA device it also times WRN-28-10 in PyTorch (channels last, bfloat16,
+compiled).
 """
 
 import argparse
@@ -47,7 +48,7 @@ def configured(model: dict, batch_size: int, secondary: str = "", *overrides: st
 
 
 def engine(config, splits):
-  """A function of nothing that takes one step of the engine and waits for it."""
+  """A function without arguments that takes one step of the engine and waits for it."""
   device = jax.devices()[:1]
   stage, = program.build(config, [splits], [0], device).stages
   keys = jax.random.key(0)[None]
@@ -138,7 +139,7 @@ def waits(config, splits) -> str:
 
 
 def pytorch(size: int) -> float:
-  """Seconds of a step of WRN-28-10 in PyTorch on CUDA; None where it is not there."""
+  """Seconds of a step of WRN-28-10 in PyTorch on CUDA; None where PyTorch or CUDA is missing."""
   try:
     import torch
   except ImportError:

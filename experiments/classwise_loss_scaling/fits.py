@@ -24,10 +24,11 @@ BASES = {
 SCALED = {name: calibrators.get("classwise_loss_scaling", base=base) for name, base in BASES.items()}
 OBJECTIVES = ("base", "LS", "FL", "CLS", "balanced")
 SMOOTHING, GAMMA = 0.05, 3.0  # Section 5.3.
-WEIGHT_DECAY = 0.002  # Of PTS.
+WEIGHT_DECAY = 0.002  # That of PTS.
 MAX_ITERATIONS = 500
 
-# The paper's fits start at T = 1 and take L-BFGS steps of fixed length: rates and most steps, Section 5.3.
+# The paper's fits start at T = 1 and take L-BFGS steps of fixed length. Each pair is a rate and the largest number of
+# steps at that rate (Section 5.3).
 STEPS = {"base": ((0.02, 1000),), "CLS": ((0.02, 1000),)}
 STEPS["LS"] = STEPS["FL"] = ((0.005, 200), (0.003, 400), (0.001, 400))
 FIRST_STEP, GRADIENT_TOLERANCE, CHANGE_TOLERANCE = 0.02, 1e-7, 1e-9

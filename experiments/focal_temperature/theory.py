@@ -26,7 +26,7 @@ GAMMAS = tuple(i / 4 for i in range(41))
 RANGES = (5, 7, 10)  # Lines are fitted to γ from 0 to these: the paper does not say which γ its lines are fitted to.
 PUBLISHED = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}  # Slope and intercept, pages 3 to 5.
 PUBLISHED_ERROR = {2: 0.001, 3: 0.08, 4: 0.08}  # The largest difference of a probability, as it is described there.
-SPACING = {2: 0.01, 3: 0.1, 4: 0.25}  # Of the logits.
+SPACING = {2: 0.01, 3: 0.1, 4: 0.25}  # The spacing of the grid of logits.
 WIDTH = {2: 20.0, 3: 10.0, 4: 10.0}  # Largest difference of two logits: from -10 to 10 for two classes, else -5 to 5.
 CAPTIONS = (("2", 2, 0.5, 0.76), ("2", 2, 3.0, 0.36), ("5", 3, 1.0, 0.81), ("5", 3, 3.0, 0.46), ("7", 3, 0.5, 0.8),
             ("7", 3, 2.0, 0.46))

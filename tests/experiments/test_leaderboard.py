@@ -113,3 +113,30 @@ def test_the_committed_page_is_made_from_the_committed_rows(path):
   assert text == path.with_suffix(".md").read_text(encoding="utf-8")
   readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
   assert leaderboard_page.summary(found, path.stem) in readme
+
+
+def test_the_top_in_the_readme_is_made_from_the_committed_rows(tmp_path):
+  text, found = leaderboard_page.README.read_text(encoding="utf-8"), rows.read(leaderboard_page.ROWS)
+  stale = tmp_path / "README.md"
+  stale.write_text(text.replace(leaderboard_page.top(found), "| an older table |\n"), encoding="utf-8")
+  assert stale.read_text(encoding="utf-8") != text
+  leaderboard_page.write_top(found, stale)
+  assert stale.read_text(encoding="utf-8") == text
+
+
+def test_the_top_is_that_of_the_lowest_nll_with_intervals_over_seeds():
+  found = rows.read(leaderboard_page.ROWS)
+  table = [[cell.strip() for cell in line.strip("|").split("|")]
+           for line in leaderboard_page.top(found, most=3).splitlines() if line.startswith("|")]
+  def values(method, calibrator, column):
+    return np.array([float(row[column]) for row in found if (row["method"], row["calibrator"]) == (method, calibrator)])
+
+  lowest = sorted({row["method"] for row in found}, key=lambda name: values(name, "none", "nll").mean())[:2]
+  assert [row[0] for row in table[2:]] == [*lowest, "cross entropy"]
+  for name, accuracy, nll, ece, nll_after, ece_after in table[2:]:
+    for text, calibrator in ((ece, "none"), (ece_after, "TS")):
+      x = 100 * values(name, calibrator, "ece")
+      low, high = stats.t.interval(0.95, len(x) - 1, x.mean(), stats.sem(x))
+      assert text == f"{x.mean():.2f} [{low:.2f}, {high:.2f}]"
+    assert (nll, nll_after) == tuple(f"{values(name, c, 'nll').mean():.4f}" for c in ("none", "TS"))
+    assert accuracy == f"{100 * values(name, 'none', 'accuracy').mean():.2f}"
