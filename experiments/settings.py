@@ -12,7 +12,6 @@ from calib_jax import config as run_config
 from calib_jax.run_directory import EVALUATION_ONLY
 from configs import variants
 
-
 # Fields that configs have had only since some results were made: at these values they change nothing.
 ADDED = {"training": {"cache_features": False}}
 

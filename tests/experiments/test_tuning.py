@@ -1,10 +1,13 @@
 """The search of Appendix G: its order, its rule, what it keeps, and the rows that stop it from training again."""
 
+import pathlib
+import shutil
+
 import pytest
 
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
-from experiments import rows, settings, tuning
+from experiments import rows, settings, tune, tuning
 
 CONFIG = settings.changed(run_config.load("configs/digits_savuc.py", []), {
   "loss.primary": {"name": "cross_entropy"}, "loss.secondary": {"name": "soft_avuc", "threshold": 0.5},
@@ -79,3 +82,19 @@ def test_rows_outlive_a_killed_command(tmp_path):
     rows.append(path, [{"a": 5, "c": 6}])
   rows.drop(path, lambda row: row["a"] == "2")
   assert [row["a"] for row in rows.read(path)] == ["1", "4"]
+
+
+def test_a_committed_page_is_made_from_its_trials(tmp_path, monkeypatch):
+  monkeypatch.setattr(tuning, "validation_scores", None)  # Nothing is trained.
+  committed = list((pathlib.Path(__file__).parents[2] / "experiments" / "results").glob("tune_*.csv"))
+  assert committed
+  for path in committed:
+    shutil.copy(path, tmp_path)
+    assert tune.main([f"--config=configs/{path.stem.removeprefix('tune_')}.py", f"--workdir={tmp_path}"]) == 0
+    page = path.with_suffix(".md")
+    assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+
+
+def test_a_config_that_is_not_there_is_one_sentence(tmp_path, capsys):
+  assert tune.main(["--config=configs/absent.py", f"--workdir={tmp_path}"]) == 2
+  assert capsys.readouterr().out.startswith("error: ") and not list(tmp_path.iterdir())
