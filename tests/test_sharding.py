@@ -47,7 +47,7 @@ def _quick(names):
 def _loss(name):
   options = {"avuc": {"threshold": 0.5}, "adaptive_focal": losses.init_adaptive_focal()._asdict()}.get(name, {})
   loss = losses.get(name, **options)
-  return jax.value_and_grad(lambda logits, labels: jnp.sum(loss(logits, labels)))
+  return jax.jit(jax.value_and_grad(lambda logits, labels: jnp.sum(loss(logits, labels))))
 
 
 def _agree(function, scores):
@@ -63,7 +63,8 @@ def _agree(function, scores):
 
 @pytest.mark.parametrize("name", _quick(METRICS))
 def test_metrics(name):
-  _agree(METRICS[name], jax.nn.softmax(LOGITS))
+  # What bootstrap makes of arrays outside jit is tested too; each operation of the others would be compiled by itself.
+  _agree(METRICS[name] if name == "bootstrap" else jax.jit(METRICS[name]), jax.nn.softmax(LOGITS))
 
 
 @pytest.mark.parametrize("name", _quick(["cross_entropy", "adaptive_focal", "pairwise_constraints", "properized_focal",
