@@ -150,7 +150,9 @@ def trainer(task: Task, loss: str, confidence: str, weights: str):
 
 
 def measured(logits, labels) -> dict[str, float]:
-  """Returns accuracy and ECE in percent, and the NLL."""
+  """Returns accuracy and ECE in percent, and the NLL; the last two are NaN if logits are not finite."""
+  if not np.isfinite(logits).all():
+    return {"accuracy": 100 * float(np.mean(np.argmax(logits, -1) == labels)), "nll": np.nan, "ece": np.nan}
   probs = jax.nn.softmax(logits)
   return {"accuracy": 100 * float(metrics.accuracy(probs, labels)), "nll": float(metrics.nll(probs, labels)),
           "ece": 100 * float(metrics.expected_calibration_error(probs, labels))}
