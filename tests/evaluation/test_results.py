@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation
+from calib_jax import calibrators, evaluation, metrics
 from calib_jax.errors import UserError
 from calib_jax.evaluation import __main__ as command
 from calib_jax.evaluation import classwise, folds, sources
@@ -85,6 +85,24 @@ def test_the_sentences_have_the_numbers(results):
   excess = (values.confidence - values.correct)[chosen, 0].astype(np.float64)
   expected = [excess.mean(), excess.std(ddof=1) / len(excess) ** 0.5]
   np.testing.assert_allclose([gaps.gap[1], gaps.error[1]], expected, rtol=1e-3)
+
+
+def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
+  found = results.stability["test"]
+  assert found.keys() == metrics.CONVENTIONS.keys()
+  for label, name in (("none", "uncalibrated"), ("TS", "TS")):
+    values = results.values["test"]["mine", label]
+    confidence, correct = values.confidence[:, 0].astype(np.float64), values.correct[:, 0]
+    for convention, bins in (("guo", np.ceil(confidence * 15)), ("netcal", np.ceil(confidence * 10))):
+      expected = sum(abs((confidence - correct)[bins == j].sum()) for j in np.unique(bins)) / N
+      np.testing.assert_allclose(found[convention][name], expected, rtol=1e-4)
+    groups = np.array_split(np.argsort(confidence, kind="stable"), 15)
+    expected = sum(len(g) / N * (confidence[g] - correct[g]).mean() ** 2 for g in groups) ** 0.5
+    np.testing.assert_allclose(found["soft_calibration"][name], expected, rtol=1e-4)
+  assert verdict(results)[-1] == f"TS has the lowest calibration error by each of {len(found)} tools' conventions."
+  swapped = {"a": {"A": 0.1, "B": 0.2}, "b": {"A": 0.1, "B": 0.05}, "c": {"A": 0.1, "B": 0.3}}
+  assert verdict(results._replace(stability={"test": swapped}))[-1] == (
+    "Which row has the lowest calibration error depends on the convention of 3 tools: A (2); B (1).")
 
 
 def test_a_calibrated_model_is_not_accused():
