@@ -12,6 +12,7 @@ from calib_jax.evaluation import __main__ as command
 from calib_jax.evaluation import choice, class_groups, compare
 from calib_jax.evaluation.severity import by_severity
 
+pytestmark = pytest.mark.xdist_group("compare")  # One worker makes what most of these tests share.
 N, K = 200, 3
 OPTIONS = ("--num_resamples=20", "--calibrators", "temperature_scaling")
 

@@ -16,6 +16,7 @@ from calib_jax.evaluation.results import is_best, verdicts
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.verdict import class_gaps, verdict
 
+pytestmark = pytest.mark.xdist_group("results")  # One worker makes what most of these tests share.
 RNG = np.random.default_rng(0)
 N, K = 400, 3
 

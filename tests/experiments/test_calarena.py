@@ -11,6 +11,7 @@ from calib_jax import calibrators
 from experiments import calarena, calarena_ranks
 from tests.calibrators.data import synthetic
 
+pytestmark = pytest.mark.xdist_group("calarena")  # One worker makes what most of these tests share.
 NAMES = ["identity", "temperature_scaling", "histogram_binning"]
 
 

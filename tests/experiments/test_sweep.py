@@ -32,7 +32,7 @@ EXPERIMENT = Experiment("leaderboard", "A test", _methods, {"TS": {"name": "temp
                         stem=lambda options: "small")
 
 
-pytestmark = pytest.mark.usefixtures("no_figures")
+pytestmark = [pytest.mark.usefixtures("no_figures"), pytest.mark.xdist_group("sweep")]
 
 
 @pytest.fixture(scope="module")

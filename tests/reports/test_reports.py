@@ -17,6 +17,7 @@ import pytest
 from calib_jax import evaluation, metrics, reports
 from calib_jax.evaluation.measures import METRICS
 
+pytestmark = pytest.mark.xdist_group("reports")  # One worker makes what most of these tests share.
 RNG = np.random.default_rng(0)
 # The accessibility checker is not part of the project: the test is skipped where it is not installed.
 AXE = pathlib.Path(os.environ.get("AXE_CORE") or pathlib.Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js")

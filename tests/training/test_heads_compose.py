@@ -112,6 +112,7 @@ def saved(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("saved predictions")
 @pytest.mark.parametrize(("name", "head"), [(name, list(HEADS)[i % len(HEADS)]) for i, name in enumerate(CASES)])
 def test_every_calibrator_fits_the_saved_predictions(name, head, saved):
   """Those of MaC-Cal (Table 3's "+Ours"), and of another head in turn."""

@@ -14,6 +14,7 @@ from calib_jax.errors import UserError
 from calib_jax.training import program, stages, stopping
 from tests.training.test_engine import ROOT, _same, _splits
 
+pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01",
          "augmentation.name=mixup", "augmentation.padding=1", "loss.primary.name=cross_entropy")
