@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from calib_jax import evaluation
+from calib_jax import evaluation, report_files
 from calib_jax.errors import UserError
 from calib_jax.evaluation import command, folds, sources, streaming
 from calib_jax.evaluation.results import NAMELESS
@@ -101,14 +101,20 @@ def _named(paths: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
 def _streamed(options: argparse.Namespace) -> None:
   """Measures a pair of .npy that is too large for memory."""
   command.note(streaming.NOTE)
-  found = streaming.measure(options.test[0], num_resamples=options.num_resamples)
-  text, table = streaming.to_json(found), evaluation.markdown(streaming.to_rows(found))
+  results, histogram = streaming.measure(options.test[0], num_resamples=options.num_resamples)
+  text, table = evaluation.to_json(results), evaluation.markdown(streaming.to_rows(results))
   if options.json and options.json != "-":
     write_text(pathlib.Path(options.json), text)
   if options.out:
-    pathlib.Path(options.out).mkdir(parents=True, exist_ok=True)
-    write_text(pathlib.Path(options.out) / "results.json", text)
-    write_text(pathlib.Path(options.out) / "results.md", table)
+    out = pathlib.Path(options.out)
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    for name, content in (("json", text), ("csv", evaluation.to_csv(results)), ("md", table)):
+      write_text(out / f"results.{name}", content)
+    if not report_files.missing_for_figures():
+      from calib_jax import reports
+
+      (name,) = results.tables
+      reports.save(reports.reliability_grid({name: (histogram, None)}), out / "figures" / "reliability")
   print(text if options.json == "-" else table, end="")
 
 

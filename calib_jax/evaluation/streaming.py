@@ -6,7 +6,6 @@ and of wrong predictions for each cell, which are independent Poisson variables 
 """
 
 from collections.abc import Iterator
-import json
 import pathlib
 import sys
 
@@ -17,6 +16,8 @@ import numpy as np
 from calib_jax import binning, metrics
 from calib_jax.errors import UserError
 from calib_jax.evaluation import reading
+from calib_jax.evaluation.results import NAMELESS, Results
+from calib_jax.evaluation.tables import UNCALIBRATED
 from calib_jax.files import read_npy
 
 LARGE = 2_000_000  # Rows of a file that is streamed.
@@ -38,13 +39,13 @@ def is_large(path: str) -> bool:
   return bool(pair) and len(np.atleast_1d(read_npy(pair[1]))) >= LARGE
 
 
-def measure(path: str, *, num_resamples: int | None = None) -> dict:
+def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, metrics.CalibrationHistogram]:
   """Measures a pair of .npy in constant memory.
 
   Args:
     path: ``LOGITS.npy,LABELS.npy``; the scores are logits unless the name of their file says probs.
     num_resamples: the number of resamples of the intervals; None for 200.
-  Returns: ``{"settings", "results"}`` as ``evaluation.to_json`` has them, with the metrics of ``NAMES``.
+  Returns: ``(results, histogram)``; the tables of the results have the metrics of ``NAMES``.
   Raises: UserError if the arrays do not fit together, or a row is not finite or a label out of range.
   """
   state, num_classes = _state(path)
@@ -53,7 +54,8 @@ def measure(path: str, *, num_resamples: int | None = None) -> dict:
   settings = {"num_bins": len(state.bin_counts), "num_resamples": num_resamples, "level": LEVEL, "sets": {
     name: {"num_examples": int(state.bin_counts.sum()), "num_classes": num_classes, "num_seeds": 1,
            "kind": "in_distribution"}}}
-  return {"settings": settings, "results": {name: {"predictions": {"none": cells(state, num_resamples)}}}}
+  tables = {name: {NAMELESS: {UNCALIBRATED: cells(state, num_resamples)}}}
+  return Results(settings, tables, {}, {}, {}, {}, {}, {}), state
 
 
 def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
@@ -173,14 +175,9 @@ def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarr
            np.pad(labels.astype(np.int32), (0, fill)), where)
 
 
-def to_json(found: dict) -> str:
-  """Returns the metrics as JSON."""
-  return json.dumps(found, indent=2) + "\n"
-
-
-def to_rows(found: dict) -> list[list[str]]:
+def to_rows(results: Results) -> list[list[str]]:
   """Formats the metrics as rows of text, in percent, the heading first."""
-  (table,) = (model["none"] for models in found["results"].values() for model in models.values())
+  (table,) = (model[UNCALIBRATED] for models in results.tables.values() for model in models.values())
   rows = [["metric", "% [95% interval]", "noise floor %", "p"]]
   for name, cell in table.items():
     estimate, low, high = (f"{100 * cell[key]:.3f}" for key in ("estimate", "low", "high"))

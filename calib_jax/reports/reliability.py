@@ -1,5 +1,6 @@
 """Reliability diagrams: accuracy against confidence by bin, with intervals, a smooth curve and a histogram."""
 
+from collections.abc import Mapping
 import io
 
 import jax
@@ -99,12 +100,12 @@ def confidence_histogram(confidence: np.ndarray | metrics.CalibrationHistogram, 
 
 
 @styled
-def reliability_grid(panels: dict[str, tuple[np.ndarray, np.ndarray]], *, num_bins: int = 15, log_odds: bool = False
+def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odds: bool = False
                      ) -> Figure:
   """Draws several reliability diagrams side by side, at most three in a row, each above its histogram.
 
   Args:
-    panels: ``(confidence [N], correct [N])`` by title.
+    panels: ``(confidence [N], correct [N])`` or ``(CalibrationHistogram, None)`` by title.
     num_bins: the number of bins.
     log_odds: whether to draw on axes of log-odds, without histograms.
   Returns: the figure.

@@ -46,13 +46,16 @@ def test_streaming_equals_one_pass(tmp_path, monkeypatch, capsys):
   assert not streaming.is_large(path) and not streaming.is_large(str(tmp_path / "z.npz"))
   monkeypatch.setattr(streaming, "LARGE", 400)
   assert streaming.is_large(path)
-  assert command.main([f"--test={path}", "--num_resamples=10", "--json=-"]) == 0
+  assert command.main([f"--test={path}", "--num_resamples=10", "--json=-", f"--out={tmp_path / 'out'}"]) == 0
   printed = capsys.readouterr()
   found = json.loads(printed.out)["results"]["z"]["predictions"]["none"]
   np.testing.assert_allclose([found["accuracy"]["value"], found["ece"]["value"], found["mean_confidence"]["value"]],
                              [correct.mean(), error, confidence.mean()], rtol=1e-5)
   assert "95% bootstrap intervals over its cells" in printed.err
   assert all(cell["low"] <= cell["estimate"] <= cell["high"] for cell in found.values())
+  (line,) = [line for line in (tmp_path / "out/results.csv").read_text().splitlines() if ",ece," in line]
+  assert line.startswith(f"z,predictions,none,ece,{found['ece']['estimate']:.9g},")
+  assert sorted(path.suffix for path in (tmp_path / "out/figures").iterdir()) == [".pdf", ".png", ".svg"]
   np.save(tmp_path / "y.npy", labels + 1)
   with pytest.raises(UserError, match=r"row \d+ of logits is not finite .* or its label is not in \[0, 3\)"):
     streaming.measure(path)
