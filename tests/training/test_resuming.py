@@ -1,6 +1,7 @@
 """Runs that are killed, in processes of their own: going on gives the same bytes, alone and in company."""
 
 import concurrent.futures
+import functools
 import signal
 import socket
 
@@ -14,6 +15,7 @@ RUN = ("--config=configs/digits_savuc.py", "--config.num_seeds=1", "--config.com
        "--config.training.schedule=interleaved", "--config.data.held_out_fraction=0.3",
        "--config.training.num_steps=44", "--config.checkpoint.every_steps=4",
        "--config.evaluation.num_resamples=2", "--config.model.hidden=(16,)", "--config.evaluation.calibrators={}")
+SELECTED = (*RUN, "--config.training.select=best", "--config.training.evaluate_every_epochs=1")
 # An epoch is 6 steps on the majority and 3 on the held-out part.
 KILLED = tuple(int(step) for step in np.sort(np.random.default_rng(7).choice(np.arange(2, 44), 10, replace=False)))
 
@@ -77,33 +79,52 @@ def _pair(tmp_path, *first, second=("main.py",), options=RUN, shared=False):
   return [process.returncode for process in started], output
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("further", "parallel"), [((*TWO_STAGE, *VARIATIONAL), "pmap"), ((), "shard_map")])
-def test_two_processes_train_as_one(further, parallel, tmp_path):
-  """By the schedules two_stage and interleaved, which is that of ``RUN``."""
-  options = (*RUN, *further, "--config.training.select=best", "--config.training.evaluate_every_epochs=1")
-  alone = python("main.py", *options, f"--workdir={tmp_path / 'alone'}", tmp_path=tmp_path, num_devices=8)
-  assert alone.returncode == 0, alone.stderr
-  codes, output = _pair(tmp_path, "main.py", options=(*options, f"--config.training.parallel={parallel}"),
-                        shared=parallel == "shard_map")
-  assert codes == [0, 0], output
-  assert not (tmp_path / "process1").exists()  # The first process writes, and holds the lock for both.
+def _as_one(folder, alone):
+  """Checks that the first process of two in ``folder`` predicted what one process did in ``alone``."""
   for name in ("validation", "test"):
-    one, two = (evaluation.load(tmp_path / run / f"predictions/{name}_seed0.npz") for run in ("alone", "process0"))
+    one, two = (evaluation.load(run / f"predictions/{name}_seed0.npz") for run in (alone, folder / "process0"))
     np.testing.assert_array_equal(one.labels, two.labels)
     np.testing.assert_allclose(two.logits, one.logits, rtol=1e-4, atol=1e-4)
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+  """A function of further options to the directory of a run in one process with eight devices, which is made once."""
+  @functools.cache
+  def run(further):
+    folder = tmp_path_factory.mktemp("alone")
+    done = python("main.py", *SELECTED, *further, f"--workdir={folder / 'run'}", tmp_path=folder, num_devices=8)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+  return run
+
+
 @pytest.mark.slow
-def test_a_lost_process_ends_the_other_and_both_go_on(tmp_path):
+@pytest.mark.xdist_group("alone")
+@pytest.mark.parametrize(("further", "parallel"), [((*TWO_STAGE, *VARIATIONAL), "pmap"), ((), "shard_map")])
+def test_two_processes_train_as_one(further, parallel, alone, tmp_path):
+  """By the schedules two_stage and interleaved, which is that of ``RUN``."""
+  codes, output = _pair(tmp_path, "main.py", options=(*SELECTED, *further, f"--config.training.parallel={parallel}"),
+                        shared=parallel == "shard_map")
+  assert codes == [0, 0], output
+  assert not (tmp_path / "process1").exists()  # The first process writes, and holds the lock for both.
+  _as_one(tmp_path, alone(further))
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("alone")
+def test_a_lost_process_ends_the_other_and_both_go_on(alone, tmp_path):
   # Both at once, because most of the time a process waits until it takes the other for dead.
   with concurrent.futures.ThreadPoolExecutor() as pool:
     list(pool.map(lambda parallel: _lose_a_process(parallel, tmp_path / parallel), ("pmap", "shard_map")))
+  for parallel in ("pmap", "shard_map"):
+    _as_one(tmp_path / parallel, alone(()))
 
 
 def _lose_a_process(parallel, tmp_path):
   tmp_path.mkdir()
-  options = (*RUN, f"--config.training.parallel={parallel}")
+  options = (*SELECTED, f"--config.training.parallel={parallel}")
   killing = ("tests/training/killed.py", 21, int(signal.SIGKILL))
   surviving = ("tests/training/killed.py", 10**9, int(signal.SIGKILL))  # It never gets there.
   codes, output = _pair(tmp_path, *surviving, second=killing, options=options)
@@ -115,10 +136,6 @@ def _lose_a_process(parallel, tmp_path):
   assert "another process of this run ended" in output[1]
   codes, output = _pair(tmp_path, "main.py", options=options)
   assert codes == [0, 0], output
-  alone = python("main.py", *options, f"--workdir={tmp_path / 'alone'}", tmp_path=tmp_path, num_devices=8)
-  assert alone.returncode == 0, alone.stderr
-  one, two = (evaluation.load(tmp_path / run / "predictions/test_seed0.npz") for run in ("alone", "process0"))
-  np.testing.assert_allclose(two.logits, one.logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
