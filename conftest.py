@@ -32,22 +32,6 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 os.makedirs(os.environ["JAX_COMPILATION_CACHE_DIR"], mode=0o700, exist_ok=True)  # Runs refuse one others can write.
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _no_events():
-  """Runs in this process write no event files, because TensorFlow takes seconds to import."""
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr("calib_jax.training.metric_log.EVENTS", False)
-    yield
-
-
-@pytest.fixture(scope="module")
-def no_figures():
-  """Runs in this process write no figures and no page: these are those of any run, and take longer than short runs."""
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr("calib_jax.report_files.missing_for_figures", lambda: ["matplotlib"])
-    yield
-
-
 @pytest.fixture(autouse=True)
 def _few_executables():
   """Lets compiled code go when memory maps run short: a process on Linux may have some 65,000, a program a few."""

@@ -11,6 +11,9 @@ from calib_jax import evaluation
 from calib_jax.environment import environment
 from calib_jax.files import write_text
 
+NO_FIGURES = ("The figures and the page are not written, because {} cannot be imported "
+              "(pip install 'calib-jax[report]').")
+
 
 def missing_for_figures() -> list[str]:
   """Returns the packages that figures need and that are not installed."""
@@ -49,8 +52,7 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
   write_text(folder / "results.tex", evaluation.to_latex(results))
   say(f"\n{note}\n\n{table}")
   if missing := missing_for_figures():
-    say(f"The figures and the page are not written, because {' and '.join(missing)} cannot be imported "
-        "(pip install 'calib-jax[report]').")
+    say(NO_FIGURES.format(" and ".join(missing)))
     return
   from calib_jax import reports
 

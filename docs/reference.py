@@ -59,7 +59,7 @@ def _entry(value: object, name: str, place: str) -> Iterator[str]:
     for method_name, method in vars(value).items():
       function = getattr(method, "__func__", getattr(method, "fget", method))
       is_ours = str(getattr(function, "__module__", "")).startswith("calib_jax")
-      if not method_name.startswith("_") and inspect.isfunction(function) and is_ours:
+      if not method_name.startswith("_") and inspect.isfunction(inspect.unwrap(function)) and is_ours:
         kind = ("classmethod" if isinstance(method, classmethod) else "staticmethod" if isinstance(method, staticmethod)
                 else "property" if isinstance(method, property) else "method")
         heading = f"py:property:: {method_name}" if kind == "property" else (

@@ -72,7 +72,7 @@ MODELS = {
 
 def repeats(name: str, size: int) -> int:
   """The number of simulations."""
-  return ({300: 100, 1000: 100, 10_000: 50} if name == SLOWEST else {300: 500, 1000: 400, 10_000: 200})[size]
+  return 100 if name == SLOWEST else {300: 500, 1000: 400, 10_000: 200}[size]
 
 
 def resamples(name: str, size: int) -> int:

@@ -4,8 +4,8 @@ Run: python -m experiments.tune --config=configs/fashion_mnist_small_savuc.py [-
 
 The focal exponent of the primary loss is tuned first, if it has one, and then the settings of the paper
 (experiments/tuning.py). The search begins with the middle one of each setting's values. The trials are kept in
-`tune_NAME.csv`, where NAME is that of the config's file, and those that it already holds are not trained again. The
-table of all trials is written beside it (`.md`).
+`tune_NAME.csv`, where NAME is that of the config's file and variant, and those that it already holds are not trained
+again. The table of all trials is written beside it (`.md`).
 """
 
 import argparse
@@ -40,13 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--num_seeds", type=int, help="those of the config by default")
   options = parser.parse_args(arguments)
   try:
-    config = run_config.load(options.config, [])
+    _tune(options)
   except UserError as error:
     print(f"error: {error}")
     return 2
+  return 0
+
+
+def _tune(options: argparse.Namespace) -> None:
+  config = run_config.load(options.config, [])
   num_seeds = options.num_seeds or config.num_seeds
   options.workdir.mkdir(parents=True, exist_ok=True)
-  path = options.workdir / f"tune_{pathlib.Path(options.config).stem}.csv"
+  file, _, variant = options.config.partition(":")
+  path = options.workdir / f"tune_{'_'.join(filter(None, (pathlib.Path(file).stem, variant)))}.csv"
   search = ({"loss.primary.gamma": GAMMAS} if "gamma" in config.loss.primary else {}) | tuning.search_space(config)
   middle = {field: values[len(values) // 2] for field, values in search.items()}
   config = settings.changed(config, {"compare_with_cross_entropy": False, "num_seeds": num_seeds, **middle})
@@ -54,7 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
   text = page(tuned, f"python -m experiments.tune --config={options.config} --num_seeds={num_seeds}", num_seeds)
   write_text(path.with_suffix(".md"), text)
   print(text)
-  return 0
 
 
 if __name__ == "__main__":

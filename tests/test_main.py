@@ -146,7 +146,7 @@ def test_other_devices_are_said(tmp_path):
 def test_digits_and_npz_train_without_tensorflow_and_without_figures(tmp_path):
   images = np.random.default_rng(0).integers(0, 256, (90, 8, 8, 3), dtype=np.uint8)
   np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(90) % 3)
-  blocked = ("tensorflow", "tensorflow_datasets", "tensorboard", "matplotlib")
+  blocked = ("tensorflow", "tensorflow_datasets", "tensorboard", "matplotlib", "sklearn")
   for name in ("digits", "npz"):
     done = _digits(tmp_path / name, f"--config.data.name={name}", f"--config.data.path={tmp_path / 'mine.npz'}",
                    "--config.num_seeds=1", "--config.training.num_steps=13", "--config.profile=2",

@@ -107,12 +107,15 @@ def _streamed(options: argparse.Namespace) -> None:
     write_text(pathlib.Path(options.json), text)
   if options.out:
     out = pathlib.Path(options.out)
-    (out / "figures").mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     for name, content in (("json", text), ("csv", evaluation.to_csv(results)), ("md", table)):
       write_text(out / f"results.{name}", content)
-    if not report_files.missing_for_figures():
+    if missing := report_files.missing_for_figures():
+      command.note(report_files.NO_FIGURES.format(" and ".join(missing)))
+    else:
       from calib_jax import reports
 
+      (out / "figures").mkdir(exist_ok=True)
       (name,) = results.tables
       reports.save(reports.reliability_grid({name: (histogram, None)}), out / "figures" / "reliability")
   print(text if options.json == "-" else table, end="")

@@ -45,7 +45,8 @@ def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, me
   Args:
     path: ``LOGITS.npy,LABELS.npy``; the scores are logits unless the name of their file says probs.
     num_resamples: the number of resamples of the intervals; None for 200.
-  Returns: ``(results, histogram)``; the tables of the results have the metrics of ``NAMES``.
+  Returns: ``(results, histogram)``; the tables of the results have the metrics of ``NAMES`` alone, which ``to_rows`` of
+    this module formats.
   Raises: UserError if the arrays do not fit together, or a row is not finite or a label out of range.
   """
   state, num_classes = _state(path)

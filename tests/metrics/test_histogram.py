@@ -20,7 +20,7 @@ def of(probs, labels, where=None):
   return State.from_model_output(probs=probs, labels=labels, where=where)
 
 
-merge, compute = State.merge, State.compute
+merge, compute = jax.jit(State.merge), State.compute
 
 
 def _padded(probs, labels):
