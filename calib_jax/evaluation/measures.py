@@ -28,6 +28,7 @@ class Metric(NamedTuple):
     function: maps ``(confidence, correct, *, num_bins, where)`` to a calibration error; None for the other metrics,
       which ``measure`` computes together.
     slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
+    bias_rate: that of ``metrics.bootstrap``.
   """
 
   heading: str
@@ -36,6 +37,7 @@ class Metric(NamedTuple):
   is_main: bool = False
   function: Callable | None = None
   slow: bool = False
+  bias_rate: float = 1.0
 
 
 def _error(**options) -> Callable:
@@ -60,7 +62,8 @@ METRICS: dict[str, Metric] = {
                      function=_error(binning="equal_mass", norm=2, debias=True)),
   "ks": Metric("KS %", 100, function=_without_bins(metrics.ks_calibration_error)),
   "sweep": Metric("sweep %", 100, function=_without_bins(metrics.sweep_calibration_error), slow=True),
-  "smooth": Metric("smooth ECE %", 100, function=_without_bins(metrics.smooth_calibration_error), slow=True),
+  "smooth": Metric("smooth ECE %", 100, function=_without_bins(metrics.smooth_calibration_error), slow=True,
+                   bias_rate=2 / 3),
   "classwise": Metric("classwise ECE %, equal width", 100),
   "classwise_equal_mass": Metric("classwise ECE %, equal mass", 100),
   "aurc": Metric("AURC %", 100),
@@ -150,7 +153,7 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   # All are started before the first is read, because XLA computes several programs at a time, each on one core.
   started = {(row, slow): metrics.assess(
     _calibration(num_bins, slow), values.confidence, values.correct, key=key, groups=values.groups,
-    num_resamples=num_resamples // FEWER if slow else num_resamples)._asdict()
+    num_resamples=num_resamples // FEWER if slow else num_resamples, bias_rate=_bias_rates(slow, values))._asdict()
              for slow in ((False, True) if num_resamples >= 10 * FEWER else (False,)) for row, values in rows.items()}
   for (row, slow), found in started.items():
     errors = [name for name, metric in METRICS.items() if metric.function and metric.slow == slow]
@@ -178,6 +181,12 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     name: dict(zip(("difference", "low", "high"), (float(x[m, i, j]) for x in apart), strict=True))
     for m, name in enumerate(JOINT)} for i, row in enumerate(names) for j in range(i)}
   return table, differences
+
+
+def _bias_rates(slow: bool, values: Values) -> np.ndarray:
+  """Returns the rates of what ``_calibration`` returns."""
+  rates = [metric.bias_rate for metric in METRICS.values() if metric.function and metric.slow == slow]
+  return np.tile(rates, 1 + values.confidence.shape[1])
 
 
 def _cell(found: Mapping[str, np.ndarray]) -> dict[str, float | list[float]]:

@@ -102,25 +102,28 @@ def test_metrics_may_return_arrays():
 
 
 @pytest.mark.parametrize("value", [0.063, 0.02])  # The square of the latter is below half the bias.
-def test_the_bias_corrected_interval_solves_its_equations(value):
+@pytest.mark.parametrize("rate", [1.0, 2 / 3])
+def test_the_bias_corrected_interval_solves_its_equations(value, rate):
   """The moments from the subsamples, and the ends by a fine grid of the truth, in float64."""
   rng = np.random.default_rng(0)
   left, right, fifths = (np.sqrt(rng.gamma(4.0, mean / 4, 4000)) for mean in (0.005, 0.005, 0.01))
-  found = intervals._bias_corrected(*(jnp.asarray(x, jnp.float32) for x in (value, np.stack([left, right], 1), fifths)),
-                                    0.9)
+  found = intervals._bias_corrected(*(jnp.asarray(x, jnp.float32) for x in (
+    value, np.stack([left, right], 1), fifths, 5**rate - 1)), 0.9)
   square = value**2
-  bias = ((fifths**2).mean() - square) / 4
   at_zero = ((left**2 + right**2) / 2).var()
   slope = ((left**2 - right**2)**2).mean() / 4 / max(square, at_zero**0.5)
   truth = np.linspace(0, 0.3, 300_001)
-  mean, variance = truth**2 + bias, at_zero + truth**2 * slope
+  far, near = (((fifths**2).mean() - square) / factor for factor in (4, 5**rate - 1))
+  mean, variance = truth**2 + far + (near - far) * np.exp(-truth**2 / near), at_zero + truth**2 * slope
+  assert (np.diff(mean) >= 0).all()
   ninth = variance / (9 * mean**2)
   ends = []
-  for observed, pick in ((square, 0), (max(square, bias / 2), -1)):
+  for observed, quantile in ((square, 1.6448536), (max(square, near / 2), -1.6448536)):
     score = (np.cbrt(observed / mean) - (1 - ninth)) / np.sqrt(ninth)
-    ends.append(truth[np.abs(score) <= 1.6448536][pick])
-  assert (square < bias / 2) == (value == 0.02)
-  np.testing.assert_allclose(found, [np.sqrt(max(square - bias, 0)), *ends], atol=3e-6)
+    ends.append(truth[score > quantile].max(initial=0))
+  assert (square < near / 2) == (value == 0.02)
+  estimate = truth[mean < square][-1] if mean[0] < square else 0
+  np.testing.assert_allclose(found, [estimate, *ends], atol=3e-6)
 
 
 def test_halves_and_fifths_of_a_squared_mean_have_the_moments_that_are_assumed():
@@ -155,12 +158,31 @@ def test_the_bias_corrected_interval_holds_the_estimate_and_is_never_below_0():
     assert np.isfinite(few).all() and 0 <= few[1] <= few[0] <= few[2]
 
 
+def _power(x, *, where=None):
+  """A metric whose square is N^(-2/3), as that of the smooth error of a calibrated model is."""
+  return (jnp.sum(jnp.ones(len(x)), where=where)) ** (-1 / 3)
+
+
+def test_a_bias_of_a_known_rate_is_subtracted_whole():
+  for rate, left in ((2 / 3, 0), (1.0, 1 - (5 ** (2 / 3) - 1) / 4)):
+    estimate, low, _ = metrics.bootstrap(_power, jnp.ones(1000), key=KEY, num_resamples=20, method="bias_corrected",
+                                         bias_rate=rate)
+    np.testing.assert_allclose(estimate, np.sqrt(left) / 10, rtol=1e-3, atol=1e-3)
+    assert low <= estimate
+  estimate, *_ = metrics.bootstrap(lambda x: _power(x) * jnp.ones(2), jnp.ones(1000), key=KEY, num_resamples=20,
+                                   method="bias_corrected", bias_rate=[2 / 3, 1.0])
+  assert estimate[0] < 1e-3 < estimate[1]
+  with pytest.raises(ValueError, match=r"bias_rate must be in \(0, 1\]: got 0"):
+    metrics.bootstrap(_power, jnp.ones(10), key=KEY, method="bias_corrected", bias_rate=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "model", "size", "repeats"), [
   ("ECE, 15 equal-width bins", "overconfident", 300, 100),
   *((name, model, 300, 300)
     for name in ("ECE, 15 equal-mass bins", "equal mass, norm 2, debiased", "NLL", "AURC")
-    for model in ("calibrated", "by class", "by class, Dirichlet"))])
+    for model in ("calibrated", "by class", "by class, Dirichlet")),
+  (coverage.SLOWEST, "calibrated, Dirichlet", 1000, 60)])
 def test_intervals_cover_the_true_value(name, model, size, repeats):
   found = coverage.coverage(name, size, model, num_repeats=repeats, num_resamples=300)
   # 93 to 97% of intervals should, for calibrated models up to 97.5% because 0 is below none; three standard errors.
