@@ -12,7 +12,7 @@ from calib_jax import config as run_config
 from calib_jax import reports, run
 from calib_jax.errors import UserError
 
-pytestmark = pytest.mark.xdist_group("recovery")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("recovery")]
 DATA, METHOD = "<img src=x onerror=alert(2)>.npz", "<u>focal</u>$_{$"
 LABEL = "<script>alert(1)</script>|$\\frac{$ & % _ # ~ ^"
 # The programs are those of tests/test_run.py, so that they are compiled once for both; digits do not read data.path.
@@ -27,11 +27,6 @@ def _config(*overrides, label=LABEL):
   with config.unlocked():
     config.evaluation.calibrators = ConfigDict({label: dict(name="temperature_scaling")})
     return run_config.complete(config)
-
-
-def _ways(fast):
-  """Every way to damage a file as a parameter; all but ``fast`` are in the slow tier."""
-  return [pytest.param(way, marks=() if way == fast else pytest.mark.slow) for way in WAYS]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -122,7 +117,6 @@ def test_names_that_a_user_chose_are_text_in_latex(finished):
   assert len({len(re.findall(r"(?<!\\)&", row)) for row in lines if row.endswith(r"\\")}) == 1  # As many cells.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", range(4))
 def test_what_can_be_made_again_is_byte_for_byte(case, copy, capsys):
   folder, config = copy
@@ -146,7 +140,6 @@ def test_what_can_be_made_again_is_byte_for_byte(case, copy, capsys):
   assert _files(folder) == {**before, "notes.txt": b"mine"} and capsys.readouterr().err == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["cut"])
 def test_a_damaged_log_is_said_and_said_again(way, copy, capsys):
   folder, config = copy
@@ -170,7 +163,7 @@ def _newest(folder, draw):
   return draw.choice(files)
 
 
-@pytest.mark.parametrize("way", _ways("bit"))
+@pytest.mark.parametrize("way", WAYS)
 def test_a_damaged_checkpoint_is_said_and_leaves_the_results(way, copy, capsys):
   folder, config = copy
   draw, before = random.Random(2), _files(folder)
@@ -183,7 +176,6 @@ def test_a_damaged_checkpoint_is_said_and_leaves_the_results(way, copy, capsys):
   assert _numbers(_files(folder)) == _numbers(before)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["bit", "deleted", "all"])
 def test_a_model_without_checkpoint_and_predictions_is_trained_again_to_the_same_predictions(way, copy, capsys):
   folder, config = copy
@@ -205,7 +197,6 @@ def test_a_model_without_checkpoint_and_predictions_is_trained_again_to_the_same
   assert "predictions" not in err and "checkpoints/seeds0-1/6" not in err
 
 
-@pytest.mark.slow
 def test_other_numbers_are_never_reported_without_a_word(copy, capsys):
   """The predictions are gone and the checkpoint is another whole one: only the manifest can tell."""
   folder, config = copy
@@ -223,7 +214,7 @@ def test_other_numbers_are_never_reported_without_a_word(copy, capsys):
   assert tables[0]["test"] == tables[1]["test"] and tables[0]["fog_2"] != tables[1]["fog_2"]
 
 
-@pytest.mark.parametrize("way", _ways("bit"))
+@pytest.mark.parametrize("way", WAYS)
 def test_another_config_is_refused_also_if_config_json_was_damaged(way, copy):
   folder, _ = copy
   before = _files(folder)
@@ -233,7 +224,6 @@ def test_another_config_is_refused_also_if_config_json_was_damaged(way, copy):
   assert _files(folder) == before  # Its config.json is the run's own again.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["bit", "deleted"])
 def test_a_damaged_manifest_is_said(way, copy, capsys):
   folder, config = copy
@@ -245,7 +235,6 @@ def test_a_damaged_manifest_is_said(way, copy, capsys):
   assert said == "" if way == "deleted" else "manifest.json is damaged" in said and said.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_a_command_that_is_killed_while_it_reports_accuses_nothing(copy, capsys, monkeypatch):
   folder, other = copy[0], _config(label="TS")
   with monkeypatch.context() as patch:

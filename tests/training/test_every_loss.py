@@ -23,14 +23,10 @@ def _config(*overrides):
   return config
 
 
-def _roles():
-  for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH):
-    yield pytest.param("primary", name, marks=pytest.mark.slow)
-  for name in losses.PER_BATCH:
-    yield pytest.param("secondary", name, marks=() if name == "aurc" else pytest.mark.slow)
-
-
-@pytest.mark.parametrize(("role", "name"), list(_roles()))
+@pytest.mark.slow
+@pytest.mark.parametrize(("role", "name"), [
+  *(("primary", name) for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH)),
+  *(("secondary", name) for name in losses.PER_BATCH)])
 def test_it_trains_for_a_few_steps(role, name, tmp_path, capsys):
   primary = () if role == "primary" else ("loss.primary.name=cross_entropy",)
   secondary = ("loss.secondary.name=",) if role == "primary" else ()
