@@ -66,9 +66,9 @@ class Task(NamedTuple):
   side_by_side: bool
 
 
-def settings(starts: list[str], weights: list[str]) -> list[Setting]:
+def settings(starts: list[str], weights: list[str], scores: list[str]) -> list[Setting]:
   """Returns all settings, those that are compared with first."""
-  grid = itertools.product(SCORES, weights, ("epoch", "batch"), SMOOTHINGS, COVERAGES, starts)
+  grid = itertools.product(scores, weights, ("epoch", "batch"), SMOOTHINGS, COVERAGES, starts)
   return [Setting("cross_entropy"), Setting("aurc"),
           *(Setting("selective_risk", score, str(smoothing), str(coverage), counts, weights, start)
             for score, weights, counts, smoothing, coverage, start in grid)]
@@ -220,6 +220,7 @@ def parse(arguments=None):
   parser.add_argument("--model", choices=list(MODELS), default="mlp")
   parser.add_argument("--starts", nargs="+", choices=STARTS, default=["scratch"])
   parser.add_argument("--weights", nargs="+", choices=WEIGHTS, default=list(WEIGHTS))
+  parser.add_argument("--scores", nargs="+", choices=SCORES, default=list(SCORES))
   parser.add_argument("--num_train", type=int, default=4000)
   parser.add_argument("--num_test", type=int, default=10_000)
   parser.add_argument("--shrink", type=int, default=1, help="average blocks of so many by so many pixels")
@@ -239,7 +240,7 @@ def main(arguments=None) -> None:
   path.parent.mkdir(parents=True, exist_ok=True)
   task, seeds = load_task(options), list(range(options.num_seeds))
   done = {tuple(row[name] for name in (*Setting._fields, "seed")) for row in read(path)}
-  grid = settings(options.starts, options.weights)
+  grid = settings(options.starts, options.weights, options.scores)
   # Seeds that do not train side by side are the outer loop, so that a part of the run holds the whole grid.
   jobs = [(s, seeds) for s in grid] if task.side_by_side else [(s, [seed]) for seed in seeds for s in grid]
   missing = [(s, seeds) for s, seeds in jobs if not all((*s, str(seed)) in done for seed in seeds)][:options.limit]

@@ -18,8 +18,8 @@ def gather(x: Array, axis_name: str | None) -> Array:
     return x
   if x.dtype == jnp.bool_:
     return gather(x.astype(jnp.int32), axis_name) > 0
-  # Each device's array is 0 except at its own examples, and the arrays are summed. Under ``jax.shard_map``, which does
-  # not know that the result of ``all_gather`` is the same on all devices, that would add up gradients of equal losses.
+  # Each device's array is 0 except at its own examples, and the arrays are summed. With ``all_gather``, whose result
+  # ``jax.shard_map`` does not know to be the same on all devices, it would add up the gradients of their equal losses.
   everywhere = jnp.zeros((jax.lax.axis_size(axis_name), *x.shape), x.dtype).at[jax.lax.axis_index(axis_name)].set(x)
   return jax.lax.psum(everywhere, axis_name).reshape(-1, *x.shape[1:])
 

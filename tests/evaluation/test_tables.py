@@ -2,11 +2,12 @@
 
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation
+from calib_jax import calibrators, evaluation, metrics
 from calib_jax.errors import UserError
 
 RNG = np.random.default_rng(1)
@@ -84,6 +85,21 @@ def test_intervals_narrow_with_the_test_set_and_cover_sampling():
     cell = evaluation.evaluate({"none": [_predictions(n)]}, num_resamples=150)["none"]["nll"]
     widths.append(cell["high"] - cell["low"])
   assert 2.5 < widths[0] / widths[1] < 6.5  # About sqrt(16) = 4.
+
+
+@pytest.mark.slow
+def test_slow_errors_have_fewer_resamples_and_biases_of_their_own_rates():
+  parts = [_predictions(150, 2.0), _predictions(150, 0.5)]
+  row = evaluation.evaluate({"none": parts}, num_resamples=240)["none"]
+  pairs = [metrics.top_label(jnp.exp(calibrators.identity().apply({}, part.logits)), part.labels) for part in parts]
+  confidence, correct = (jnp.stack(x, axis=1) for x in zip(*pairs, strict=True))
+  for name, error, rate in (("smooth", metrics.smooth_calibration_error, 2 / 3),
+                            ("sweep", metrics.calibration_error_sweep, 1.0)):
+    found = metrics.assess(lambda c, r, *, where, error=error: jnp.mean(jnp.stack(
+      [error(c[:, i], r[:, i], where=where) for i in (0, 1)])), confidence, correct, key=jax.random.key(0),
+                           num_resamples=12, bias_rate=rate)
+    for key in ("estimate", "low", "high", "floor", "p_value"):
+      np.testing.assert_allclose(row[name][key], getattr(found, key), rtol=1e-3, atol=1e-5, err_msg=f"{name} {key}")
 
 
 def test_markdown_lines_up_and_shows_percent():

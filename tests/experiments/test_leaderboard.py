@@ -115,6 +115,15 @@ def test_the_committed_page_is_made_from_the_committed_rows(path):
   assert leaderboard_page.summary(found, path.stem) in readme
 
 
+@pytest.mark.slow
+def test_the_committed_rows_are_still_those_of_their_configs():
+  """Otherwise the command of the page would train them again."""
+  found = {row["method"]: row["declared"] for row in rows.read(leaderboard_page.ROWS)}
+  options = sweep.parse(leaderboard.EXPERIMENT, ["--data=fashion_mnist.npz", "--network=mlp"])
+  wanted = [method for method in leaderboard.methods(options) if method.name in found]
+  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == found
+
+
 def test_the_top_in_the_readme_is_made_from_the_committed_rows(tmp_path):
   text, found = leaderboard_page.README.read_text(encoding="utf-8"), rows.read(leaderboard_page.ROWS)
   stale = tmp_path / "README.md"

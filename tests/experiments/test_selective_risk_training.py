@@ -31,3 +31,11 @@ def test_the_table_says_how_many_seeds_diverged():
   row = {**experiment.Setting("cross_entropy")._asdict(), "accuracy": "50", "nll": "2", "ece": "3"}
   table = experiment.table([{**row, "seed": "0"}, {**row, "seed": "1", "accuracy": "10", "ece": "nan", "nll": "87"}])
   assert "| 30.0 ± 20.0 | 2.000 (1 of 2 diverged) | 3.0 (1 of 2 diverged) |" in table
+
+
+def test_logits_that_are_not_finite_have_an_accuracy_alone():
+  logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0], [np.inf, 0.0]], np.float32)
+  found = experiment.measured(logits, np.array([0, 0, 0, 0]))
+  assert found["accuracy"] == 75 and np.isnan([found["nll"], found["ece"]]).all()
+  found = experiment.measured(logits[:3], np.array([0, 0, 0]))
+  assert found["nll"] == pytest.approx(np.mean(np.log1p(np.exp([-2.0, 1.0, -3.0]))), rel=1e-5)
