@@ -3,10 +3,28 @@
 The probability of a class is never subtracted from 1: 1 - p is the sum of the other classes' probabilities.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
 Array = jax.Array
+
+
+def map_chunks(function: Callable, rows, at_most: int):
+  """``function`` of each row of the arrays in ``rows``, for up to ``at_most`` rows at a time.
+
+  ``jax.lax.map`` with a ``batch_size`` traces and compiles the function a second time for the rows that are left over,
+  which may take longer than to run it. Here chunks have one size, and the last one is filled up with the last row.
+  """
+  count = len(jax.tree.leaves(rows)[0])
+  number = -(-count // at_most)
+  size = -(-count // number)
+  extra = number * size - count
+  if extra:
+    rows = jax.tree.map(lambda x: jnp.concatenate([x, jnp.broadcast_to(x[-1:], (extra, *x.shape[1:]))]), rows)
+  values = jax.lax.map(function, rows, batch_size=size)
+  return jax.tree.map(lambda x: x[:count], values) if extra else values
 
 
 def varying_as(x: Array, like: Array) -> Array:

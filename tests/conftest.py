@@ -4,6 +4,9 @@ import importlib.util
 
 import pytest
 
+# A program of its own, which would be looked through for doctests: that imports TensorFlow, four seconds a worker.
+collect_ignore = ["write_tfds.py"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_events():

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calib_jax.losses.reductions import gather, global_sum, root
 from calib_jax.losses.registry import per_batch
-from calib_jax.rows import label_odds, log_one_minus, log_softmax, predicted
+from calib_jax.rows import label_odds, log_one_minus, log_softmax, map_chunks, predicted
 
 Array = jax.Array
 FORMS = ("top_label", "canonical", "marginal")
@@ -200,4 +200,4 @@ def _over_rows(function: Callable, rows: tuple[Array, ...], size: int) -> Array:
   at_once = max(1, CHUNK // max(size, 1))
   if len(rows[0]) <= at_once:
     return jax.vmap(function)(*rows)
-  return jax.lax.map(jax.checkpoint(lambda row: function(*row)), rows, batch_size=at_once)
+  return map_chunks(jax.checkpoint(lambda row: function(*row)), rows, at_once)

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import checks
+from calib_jax.rows import map_chunks
 
 Array = jax.Array
 Metric = Callable[..., Array]
@@ -255,15 +256,20 @@ def _growth(bias_rate: ArrayLike) -> np.ndarray:
 @functools.partial(jax.jit, static_argnums=(0, 5, 6, 7))
 def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, growth: Array,
                num_resamples: int, level: float, method: str) -> tuple[Array, Array, Array]:
-  value = metric(*arrays)
   if method == "bias_corrected":
-    return _bias_corrected(value, *_subsampled(metric, arrays, members, key, num_resamples), growth, level)
+    return _bias_corrected(metric(*arrays), *_subsampled(metric, arrays, members, key, num_resamples), growth, level)
   count = len(arrays[0] if members is None else members)
 
-  def resampled(key):
-    return _of_resample(metric, arrays, members, _draw(key, count, count))
+  def value(draw):
+    is_sample, key = draw
+    every = jnp.arange(count, dtype=jnp.int32)
+    return _of_resample(metric, arrays, members, jnp.where(is_sample, every, _draw(key, count, count)))
 
-  return value, *_quantiles(_over_keys(resampled, key, num_resamples, sum(x.size for x in arrays)), level)
+  # The sample itself comes first, among its resamples, so that the metric is compiled only once.
+  keys = jax.random.split(key, num_resamples)
+  draws = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([keys[:1], keys])
+  values = map_chunks(value, draws, _at_once(arrays))
+  return values[0], *_quantiles(values[1:], level)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 6, 7))
@@ -290,8 +296,7 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
   halves, fifths, outcomes = (jax.random.split(k, num_resamples) for k in (of_halves, of_fifths, of_outcomes))
   kinds = jnp.repeat(jnp.arange(1, 5), num_resamples)
   kinds, keys = jnp.append(_SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
-  batch = max(1, min(num_resamples, BATCH // (2 * confidence.size)))
-  values = jax.lax.map(value, (kinds, keys), batch_size=batch)
+  values = map_chunks(value, (kinds, keys), _at_once([confidence, correct]))
   observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
   interval = _bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, growth, level)
   p_value = (1 + jnp.sum(redrawn >= observed[None], axis=0)).astype(jnp.float32) / (1 + num_resamples)
@@ -319,8 +324,13 @@ def _subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None
     first, drawn = blocks(min(FIFTH, count), key)
     return _of_resample(metric, arrays, members, order[first + drawn])
 
-  size = sum(x.size for x in arrays)
-  return _over_keys(half_and_rest, of_halves, num_resamples, size), _over_keys(fifth, of_fifths, num_resamples, size)
+  return tuple(map_chunks(function, jax.random.split(key, num_resamples), _at_once(arrays))
+               for function, key in ((half_and_rest, of_halves), (fifth, of_fifths)))
+
+
+def _at_once(arrays: Sequence[Array]) -> int:
+  """The number of resamples of ``arrays`` that keep ``BATCH`` numbers."""
+  return max(1, BATCH // sum(x.size for x in arrays))
 
 
 def _draw(key: Array, count: int, below: int | Array) -> Array:
@@ -335,11 +345,6 @@ def _draw(key: Array, count: int, below: int | Array) -> Array:
   x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B) ^ second
   x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
   return ((x ^ (x >> 16)) % jnp.asarray(below, jnp.uint32)).astype(jnp.int32)
-
-
-def _over_keys(function: Callable[[Array], Array], key: Array, count: int, size: int) -> Array:
-  """``function`` of ``count`` keys, for so many at a time as keep ``BATCH`` numbers if each needs ``size`` of them."""
-  return jax.lax.map(function, jax.random.split(key, count), batch_size=max(1, min(count, BATCH // max(size, 1))))
 
 
 def _of_resample(metric: Metric, arrays: tuple[Array, ...], members: Array | None, index: Array) -> Array:
@@ -405,7 +410,7 @@ def _redrawn(metric: Metric, confidence: Array, key: Array, num_resamples: int) 
   def value(key):
     return metric(confidence, jax.random.uniform(key, confidence.shape, confidence.dtype) < confidence)
 
-  return _over_keys(value, key, num_resamples, confidence.size)
+  return map_chunks(value, jax.random.split(key, num_resamples), _at_once([confidence]))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))

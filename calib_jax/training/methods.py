@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import losses, models
 from calib_jax.registry import register
+from calib_jax.rows import map_chunks
 
 
 class Method(NamedTuple):
@@ -198,7 +199,7 @@ def balance(head: models.Head, num_epochs: float) -> Method:
       correct = (jnp.argmax(logits, -1) == labels) & where
       return jnp.sum(jnp.where(where, jnp.max(jax.nn.softmax(logits), -1), 0)), jnp.sum(correct, dtype=jnp.float32)
 
-    confidence, correct = jax.lax.map(measured, shares, batch_size=16)
+    confidence, correct = map_chunks(measured, shares, 16)
     sums = jax.lax.psum((confidence, correct, jnp.sum(where, dtype=jnp.float32)), axis_name)
     return BalanceState(state.share, *(old + new for old, new in zip(state[1:], sums, strict=True)))
 
