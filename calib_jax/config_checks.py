@@ -1,6 +1,7 @@
 """Refuses a config that cannot work, before any data is read."""
 
 from collections.abc import Callable, Iterable
+import functools
 import math
 
 import jax
@@ -134,8 +135,14 @@ def _check_by_building(config: ConfigDict) -> None:
   _attempt("augmentation", lambda: data.build_augmentation(num_classes=3, **config.augmentation))
   capacity.check_batch(config.training.batch_size)
   model = _attempt("model", lambda: models.get(num_classes=3, head=config.head, **config.model))
-  shapes = _attempt("model", lambda: jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3))))
-  capacity.check_model(shapes, config.num_seeds if config.training.seeds_together else 1)
+  num_models = config.num_seeds if config.training.seeds_together else 1
+  capacity.check_model(_attempt("model", lambda: _shapes(model)), num_models)
+
+
+@functools.lru_cache(maxsize=64)
+def _shapes(model: models.Classifier):
+  """Returns the shapes of a model's variables. An experiment checks many configs of one model, half a second each."""
+  return jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
 
 
 def _attempt(key: str, build: Callable):

@@ -181,7 +181,7 @@ def test_a_bias_of_a_known_rate_is_subtracted_whole():
   ("ECE, 15 equal-width bins", "overconfident", 300, 100),
   *((name, model, 300, 300)
     for name in ("ECE, 15 equal-mass bins", "equal mass, norm 2, debiased", "NLL", "AURC")
-    for model in ("calibrated", "by class", "by class, Dirichlet"))])
+    for model in ("calibrated", "by class, Dirichlet"))])
 def test_intervals_cover_the_true_value(name, model, size, repeats):
   found = coverage.coverage(name, size, model, num_repeats=repeats, num_resamples=300)
   # 93 to 97% of intervals should, for calibrated models up to 97.5% because 0 is below none; three standard errors.

@@ -62,12 +62,13 @@ NAMES = {"ks": "KS", "smooth": "smooth (smECE)", "debiased": "equal mass, norm 2
 
 
 @pytest.mark.parametrize(("name", "repeats"), [
-  ("equal width", 60), *(pytest.param(name, 100, marks=pytest.mark.slow) for name in NAMES)])
+  ("equal width", 60), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    ("ks", 100), ("debiased", 100), ("smooth", 40)))])
 def test_the_bootstrap_interval_covers_the_true_error(name, repeats):
   metric, target = estimators.ESTIMATORS[NAMES[name]]
   _, low, high = _intervals(metric, repeats, 3000, 1.6, 60, 1)
   truth = estimators.truth(1.6)[target]
-  # 95% are expected, with a standard error of 2.2% for 100 repeats and of 2.8% for 60.
+  # 95% are expected, with a standard error of 2.2% for 100 repeats, 2.8% for 60 and 3.4% for 40.
   assert np.mean((low <= truth) & (truth <= high)) >= (0.85 if repeats < 100 else 0.88)
 
 

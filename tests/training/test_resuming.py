@@ -102,9 +102,10 @@ def alone(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("alone")
-@pytest.mark.parametrize(("further", "parallel"), [((*TWO_STAGE, *VARIATIONAL), "pmap"), ((), "shard_map")])
+@pytest.mark.parametrize(("further", "parallel"), [
+  ((*TWO_STAGE, *VARIATIONAL), "pmap"), ((*TWO_STAGE, *MASKED), "shard_map")])
 def test_two_processes_train_as_one(further, parallel, alone, tmp_path):
-  """By the schedules two_stage and interleaved, which is that of ``RUN``."""
+  """By the schedule two_stage; those of the next test train by that of ``RUN``, interleaved."""
   codes, output = _pair(tmp_path, "main.py", options=(*SELECTED, *further, f"--config.training.parallel={parallel}"),
                         shared=parallel == "shard_map")
   assert codes == [0, 0], output
