@@ -41,8 +41,9 @@ def equal_mass_means(confidence: Array, correct: Array, where: Array, num_bins: 
 
   # The distinct edges divide [0, 1] into cells: one for each edge's own value, and those between.
   def cell(values):
-    below, up_to = (jnp.searchsorted(edges, values, side=side, method="compare_all") for side in ("left", "right"))
-    return (below + up_to).astype(jnp.int32)
+    # Edge by edge, which XLA's CPU code computes for several values at a time: jnp.searchsorted, which compares a value
+    # with all edges, made the whole equal-mass error of a random half of 25,000 examples take 2.8 ms instead of 0.8 ms.
+    return sum((edge < values).astype(jnp.int32) + (edge <= values).astype(jnp.int32) for edge in edges)
 
   num_cells = 2 * num_bins - 1
   index = jnp.where(where, cell(confidence), num_cells)
@@ -86,7 +87,7 @@ def select(bits: Array, ranks: Array) -> tuple[Array, Array]:
     for rank in range(num_ranks if shift < 2 * DIGIT else 1):
       owner = jnp.where((leading == prefix[rank]) & is_new[rank], rank, owner)
     place = jnp.where((owner >= 0) & (bits >= 0), owner * RADIX + ((bits >> shift) & (RADIX - 1)), num_ranks * RADIX)
-    histogram = jnp.zeros(num_ranks * RADIX, jnp.int32).at[place].add(1, mode="drop").reshape(num_ranks, RADIX)
+    histogram = bins.add_at(place, jnp.ones_like(place), num_ranks * RADIX).reshape(num_ranks, RADIX)
     up_to = jnp.cumsum(histogram, axis=1)[first]
     digit = jnp.sum(up_to <= (ranks - num_below)[:, None], axis=1, dtype=jnp.int32)
     num_below += jnp.sum(jnp.where(jnp.arange(RADIX)[None] == digit[:, None] - 1, up_to, 0), axis=1, dtype=jnp.int32)

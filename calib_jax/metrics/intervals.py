@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -279,6 +280,8 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
   count = len(members)
   of_order, of_halves, of_fifths, of_outcomes = jax.random.split(key, 4)
   place = jnp.argsort(jax.random.permutation(of_order, count))  # The place of each group in a random order.
+  counts, index = members >= 0, jnp.maximum(members, 0).reshape(-1)
+  chance, happened = confidence[index], correct[index]
 
   def value(draw):
     kind, key = draw
@@ -287,11 +290,10 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
     drawn = _draw(key, count, size)[block]
     number = jnp.where(kind == _REST, size - 1 - number, number)
     taken = (kind == _SAMPLE) | (kind == _REDRAWN) | ((number == drawn) & (block < count // size))
-    where = ((members >= 0) & taken[:, None]).reshape(-1)
-    index = jnp.maximum(members, 0).reshape(-1)
-    chance = confidence[index]
-    outcome = jax.random.uniform(key, chance.shape, chance.dtype) < chance
-    return metric(chance, jnp.where(kind == _REDRAWN, outcome, correct[index]), where=where)
+    outcome = jnp.where(kind == _REDRAWN, _uniform(key, chance.shape) < chance.astype(jnp.float32), happened)
+    # Behind the barrier XLA does not compute the draws anew for each bin sum and sort that reads them.
+    outcome, where = jax.lax.optimization_barrier((outcome, (counts & taken[:, None]).reshape(-1)))
+    return metric(chance, outcome, where=where)
 
   halves, fifths, outcomes = (jax.random.split(k, num_resamples) for k in (of_halves, of_fifths, of_outcomes))
   kinds = jnp.repeat(jnp.arange(1, 5), num_resamples)
@@ -334,9 +336,19 @@ def _at_once(arrays: Sequence[Array]) -> int:
 
 
 def _draw(key: Array, count: int, below: int | Array) -> Array:
-  """``count`` random int32 below ``below``, whose chances differ by at most ``below / 2^32`` of themselves.
+  """``count`` random int32 below ``below``, whose chances differ by at most ``below / 2^32`` of themselves."""
+  return (_hash(key, count) % jnp.asarray(below, jnp.uint32)).astype(jnp.int32)
 
-  The numbers are a hash of a counter: the finaliser of MurmurHash3 (two multiplications between shifts), with one word
+
+def _uniform(key: Array, shape: tuple[int, ...]) -> Array:
+  """Random multiples of 2^-24 in [0, 1), as float32."""
+  return (_hash(key, math.prod(shape)) >> 8).astype(jnp.float32).reshape(shape) * 2**-24
+
+
+def _hash(key: Array, count: int) -> Array:
+  """``count`` random uint32.
+
+  They are a hash of a counter: the finaliser of MurmurHash3 (two multiplications between shifts), with one word
   of the key added before it and another in its middle. ``jax.random.bits`` computes twenty rounds for them, which is
   a third of the time of 1,000 resamples of ECE.
   """
@@ -344,7 +356,7 @@ def _draw(key: Array, count: int, below: int | Array) -> Array:
   x = first + jnp.arange(count, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
   x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B) ^ second
   x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
-  return ((x ^ (x >> 16)) % jnp.asarray(below, jnp.uint32)).astype(jnp.int32)
+  return x ^ (x >> 16)
 
 
 def _of_resample(metric: Metric, arrays: tuple[Array, ...], members: Array | None, index: Array) -> Array:
