@@ -32,6 +32,7 @@ docs: .venv-docs/ready
 	@test -n "$(PYTHON)" || { echo "calib_jax needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(addprefix -r ,$^)
+	$(@D)/bin/python -m compileall -q -j 0 -x tensorflow $(@D)/lib || true  # On all cores; pip compiles on one.
 	touch $@
 
 clean:

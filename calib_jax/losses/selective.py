@@ -85,7 +85,9 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   By default the weights :math:`\hat\beta_i` carry no gradient either, and :math:`\hat G_\nu` is clamped to
   [1/(N + 1), N/(N + 1)]. With ``stop_gradient=False`` it is not clamped, and gradients flow through
   :math:`\hat\beta_i` where :math:`g_i < \tau`, as Eq. 17 is printed. Training from scratch may then collapse, because
-  every example gains by being less confident than the numbers of scores say; see docs/losses.md.
+  every example gains by being less confident than the numbers of scores say; see docs/losses.md. The defaults of κ and
+  ν lie in the range that the paper prints for CIFAR, as its results need; from scratch, κ = 0.25 and ν = 0.1 had a
+  lower NLL and ECE on both image sets there.
 
   Args:
     logits: ``[N, K]`` floats.
