@@ -139,9 +139,17 @@ def _check_by_building(config: ConfigDict) -> None:
   capacity.check_model(_attempt("model", lambda: _shapes(model)), num_models)
 
 
-@functools.lru_cache(maxsize=64)
 def _shapes(model: models.Classifier):
-  """Returns the shapes of a model's variables. An experiment checks many configs of one model, half a second each."""
+  """Returns the shapes of a model's variables, which are traced once for the many configs of an experiment."""
+  try:
+    hash(model)
+  except TypeError:  # A model of one's own may have an array as a field.
+    return _traced_shapes.__wrapped__(model)
+  return _traced_shapes(model)
+
+
+@functools.lru_cache(maxsize=64)
+def _traced_shapes(model: models.Classifier):
   return jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
 
 

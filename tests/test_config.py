@@ -2,9 +2,13 @@
 
 import pathlib
 
+import flax.linen as nn
+import jax
+import numpy as np
 import pytest
 
 from calib_jax import config as run_config
+from calib_jax import config_checks
 from calib_jax.errors import UserError
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -141,3 +145,19 @@ def test_long_tailed_data_are_not_replaced_by_balanced_data_without_a_word():
 def test_an_argument_that_is_no_override_is_refused():
   with pytest.raises(UserError, match="overrides look like --config.training.num_steps=20"):
     run_config.load(DIGITS, ["--steps=3"])
+
+
+class _Scaled(nn.Module):
+  """A model of one's own whose field is an array, and cannot be hashed."""
+
+  scale: np.ndarray
+
+  @nn.compact
+  def __call__(self, images):
+    return nn.Dense(2)(images.mean((1, 2)) * self.scale[None])
+
+
+def test_shapes_are_those_of_the_model_also_where_it_has_an_array_as_a_field():
+  for model, width in ((_Scaled(np.ones(3, np.float32)), 2), (nn.Dense(5), 5)):
+    for _ in range(2):
+      assert [x.shape for x in jax.tree.leaves(config_checks._shapes(model))] == [(width,), (3, width)]

@@ -26,6 +26,13 @@ def _digits(workdir, *overrides, tmp_path, **options):
 pytestmark = pytest.mark.xdist_group("main")  # One worker makes the run that most tests look at.
 
 
+@pytest.fixture
+def here(monkeypatch):
+  """``main`` in this process, in which JAX is in use, so that it cannot look for other processes."""
+  monkeypatch.setattr("calib_jax.training.processes._connected", (None, None, None))
+  return main.main
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
   folder = tmp_path_factory.mktemp("digits")
@@ -58,10 +65,10 @@ def test_what_was_compiled_is_kept_in_the_users_cache_directory(tmp_path):
   assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
 
 
-def test_a_finished_run_is_only_reported_again(finished, no_figures, capsys):
+def test_a_finished_run_is_only_reported_again(finished, here, no_figures, capsys):
   before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("predictions/*.npz")}
   log = (finished[0] / "metrics.jsonl").read_bytes()
-  assert main.main(_arguments(finished[0])) == 0
+  assert here(_arguments(finished[0])) == 0
   printed = capsys.readouterr()
   assert "step" not in printed.err
   assert before == {path: path.stat().st_mtime_ns for path in finished[0].rglob("predictions/*.npz")}
@@ -113,9 +120,9 @@ def test_the_table_has_both_methods_before_and_after_calibration_with_intervals(
   assert (workdir / "results.md").read_text().strip() in done.stdout
 
 
-def test_a_directory_that_holds_another_run_is_left_alone(finished, capsys):
+def test_a_directory_that_holds_another_run_is_left_alone(finished, here, capsys):
   before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
-  assert main.main([*_arguments(finished[0]), "--config.loss.weight=0.25"]) == 2
+  assert here([*_arguments(finished[0]), "--config.loss.weight=0.25"]) == 2
   assert "holds a run of another config (loss.weight differ" in capsys.readouterr().err
   assert before == {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.rows import entropy_and_divergence, label_odds, predicted, relative_to_top
+from calib_jax.rows import entropy_and_divergence, label_odds, map_chunks, predicted, relative_to_top
 
 
 def _reference(logits):
@@ -82,3 +82,22 @@ def test_ties_go_to_the_lowest_index_also_in_a_batch_of_batches():
   for found in jax.jit(lambda z: (predicted(z), jax.vmap(predicted)(z)))(tied):
     np.testing.assert_array_equal(found, [[0, 1], [0, 1]])
     assert found.dtype == jnp.int32
+
+
+@pytest.mark.parametrize(("count", "at_most"), [(7, 3), (6, 3), (1, 5), (5, 1), (5, 8)])
+def test_chunks_give_what_single_rows_give_and_trace_the_function_once(count, at_most):
+  rows = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32), jax.random.split(jax.random.key(0), count)
+  traced = []
+
+  def function(row):
+    traced.append(row)
+    return {"sum": jnp.sum(row[0]), "draw": row[0][:2] + jax.random.uniform(row[1])}
+
+  found = jax.jit(lambda rows: map_chunks(function, rows, at_most))(rows)
+  assert len(traced) == 1 and found["draw"].shape == (count, 2)
+  np.testing.assert_allclose(found["sum"], rows[0].astype(np.float64).sum(1), rtol=1e-5, atol=1e-6)
+  expected = [row[:2] + jax.random.uniform(key) for row, key in zip(*rows, strict=True)]
+  np.testing.assert_allclose(found["draw"], expected, rtol=1e-6)
+  # The copies that fill up the last chunk add nothing to a gradient.
+  slope = jax.grad(lambda x: jnp.sum(map_chunks(lambda row: jnp.sum(row ** 2), x, at_most)))(rows[0])
+  np.testing.assert_allclose(slope, 2 * rows[0], rtol=1e-6)

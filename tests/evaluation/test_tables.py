@@ -94,7 +94,7 @@ def test_slow_errors_have_fewer_resamples_and_biases_of_their_own_rates():
   pairs = [metrics.top_label(jnp.exp(calibrators.identity().apply({}, part.logits)), part.labels) for part in parts]
   confidence, correct = (jnp.stack(x, axis=1) for x in zip(*pairs, strict=True))
   for name, error, rate in (("smooth", metrics.smooth_calibration_error, 2 / 3),
-                            ("sweep", metrics.calibration_error_sweep, 1.0)):
+                            ("sweep", metrics.sweep_calibration_error, 1.0)):
     found = metrics.assess(lambda c, r, *, where, error=error: jnp.mean(jnp.stack(
       [error(c[:, i], r[:, i], where=where) for i in (0, 1)])), confidence, correct, key=jax.random.key(0),
                            num_resamples=12, bias_rate=rate)

@@ -89,6 +89,33 @@ def test_resamples_draw_each_example_equally_often_and_independently(below):
     assert abs(np.mean(a * b)) < 5 / np.sqrt(a.size)
 
 
+def test_redraws_are_uniform_and_independent():
+  x = np.asarray(jax.vmap(lambda key: intervals._uniform(key, (20_000,)))(jax.random.split(KEY, 50)), np.float64)
+  assert x.min() >= 0 and x.max() < 1
+  counts = np.stack([np.bincount((row * 16).astype(int), minlength=16) for row in x])
+  for observed in (counts, counts.sum(0, keepdims=True)):
+    expected = observed.sum(1, keepdims=True) / 16
+    statistic = ((observed - expected) ** 2 / expected).sum(1)
+    assert abs(statistic.mean() - 15) < 5 * np.sqrt(2 * 15 / len(statistic))
+  centred = (x - 0.5) * np.sqrt(12)
+  for a, b in ((centred[:, :-1], centred[:, 1:]), (centred[:-1], centred[1:])):
+    assert abs(np.mean(a * b)) < 5 / np.sqrt(a.size)
+
+
+def test_a_metric_is_traced_once_for_the_sample_and_its_resamples():
+  traced = []
+
+  def metric(confidence, correct, *, where=None):
+    traced.append(where)
+    return metrics.calibration_error(confidence, correct, where=where)
+
+  pair = _calibrated(50)
+  for call in (metrics.bootstrap, metrics.assess):
+    traced.clear()
+    call(metric, *pair, key=KEY, num_resamples=7)
+    assert len(traced) == 1
+
+
 def test_metrics_may_return_arrays():
   confidence, correct = _calibrated(100)
 
