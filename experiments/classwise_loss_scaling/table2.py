@@ -145,11 +145,13 @@ def _agreement(cells: dict) -> list[str]:
     lines.append(f"| {calibrator} | " + " | ".join(f"{max(x):.2f}" if x else "" for x in differences) + " |")
   close = {fit: {key[:3] for key, row in cells.items() if key[3] == fit and key[1] != "none" and row["published_ece"]
                  and difference(row) <= CLOSE} for fit in ("steps", "two rates", "optimum")}
-  number = sum(key[1] != "none" and key[3] == "steps" for key in cells)
+  number = len({key[:3] for key, row in cells.items() if key[1] != "none" and row["published_ece"]})
+  stepped = (f"by the paper's steps, {len(close['two rates'] - close['steps'])} more without the last rate, and "
+             f"{len(close['optimum'])} ")
+  is_stepped = any(key[3] == "steps" for key in cells)
   return [*lines, "", *findings.wrapped(
-    f"Of the {number} published cells, {len(close['steps'])} are within {CLOSE} points by the paper's steps, "
-    f"{len(close['two rates'] - close['steps'])} more without the last rate, and {len(close['optimum'])} at the "
-    "optimum.")]
+    f"Of the {number} published cells, {len(close['steps' if is_stepped else 'optimum'])} are within {CLOSE} points "
+    f"{stepped if is_stepped else ''}at the optimum.")]
 
 
 def summary(rows: list[dict]) -> str:
