@@ -3,6 +3,7 @@
 import json
 import signal
 
+import jax
 import numpy as np
 import pytest
 
@@ -138,6 +139,13 @@ def test_a_mistake_ends_in_one_sentence_and_exit_code_2(arguments, tmp_path):
   assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ")
   assert "Traceback" not in done.stderr + done.stdout
   assert not (tmp_path / "never").exists()
+
+
+def test_where_jax_is_in_use_the_program_says_what_to_call(tmp_path, monkeypatch, capsys):
+  assert jax.devices()
+  monkeypatch.setattr("calib_jax.training.processes._connected", None)
+  assert main.main(_arguments(tmp_path / "never")) == 2
+  assert "JAX is in use in this process already" in capsys.readouterr().err and not (tmp_path / "never").exists()
 
 
 def test_other_devices_are_said(tmp_path):

@@ -28,8 +28,8 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
     coordinator: ``host:port`` of the first process.
     num_processes: the number of processes of the run.
     process_id: the index of this process, from 0.
-  Raises: UserError if the arguments do not fit together, a process cannot be reached, or the processes have different
-    numbers of devices.
+  Raises: UserError if the arguments do not fit together, JAX is in use already, a process cannot be reached, or the
+    processes have different numbers of devices.
   """
   global _connected
   given = (coordinator, num_processes, process_id)
@@ -49,6 +49,10 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
     if coordinator is not None:
       raise
   except RuntimeError as error:
+    if "before any JAX" in str(error):  # A notebook, for example.
+      raise UserError("JAX is in use in this process already, so that it cannot look for other processes of the run: "
+                      "start main.py as a program, or call calib_jax.run.execute(config, workdir), which looks for "
+                      "none.") from error
     raise UserError(f"the processes of this run did not find each other ({str(error).splitlines()[0]}): --coordinator "
                     "must be an address of process 0 that every process can reach, and all must start within five "
                     "minutes.") from error
