@@ -42,7 +42,7 @@ def equal_mass_means(confidence: Array, correct: Array, where: Array, num_bins: 
   # The distinct edges divide [0, 1] into cells: one for each edge's own value, and those between.
   def cell(values):
     # Edge by edge, which XLA's CPU code computes for several values at a time: jnp.searchsorted, which compares a value
-    # with all edges, made the whole equal-mass error of a random half of 25,000 examples take 2.8 ms instead of 0.8 ms.
+    # with all edges, made the mean confidences for a random half of 25,000 examples take 2.8 ms instead of 0.8 ms.
     return sum((edge < values).astype(jnp.int32) + (edge <= values).astype(jnp.int32) for edge in edges)
 
   num_cells = 2 * num_bins - 1

@@ -332,7 +332,7 @@ def _subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None
 
 def _at_once(arrays: Sequence[Array]) -> int:
   """The number of resamples of ``arrays`` that keep ``BATCH`` numbers."""
-  return max(1, BATCH // sum(x.size for x in arrays))
+  return max(1, BATCH // max(1, sum(x.size for x in arrays)))
 
 
 def _draw(key: Array, count: int, below: int | Array) -> Array:

@@ -116,6 +116,11 @@ def test_a_metric_is_traced_once_for_the_sample_and_its_resamples():
     assert len(traced) == 1
 
 
+def test_no_examples_have_no_error():
+  found = metrics.consistency_interval(metrics.calibration_error, np.zeros(0, np.float32), key=KEY, num_resamples=5)
+  np.testing.assert_array_equal(found, 0)
+
+
 def test_metrics_may_return_arrays():
   confidence, correct = _calibrated(100)
 
