@@ -13,7 +13,6 @@ from tests.programs import python, start
 from tests.training.test_resuming import RUN
 
 OPTIONS = (*RUN, "--config.checkpoint.every_steps=20")
-BLOCKED = ("tensorflow", "tensorboard", "matplotlib")  # Importing them takes longer than these runs.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("twins")]
 
 
@@ -22,7 +21,7 @@ def alone(tmp_path_factory):
   """A run that nobody disturbs, and how many seconds it took."""
   folder = tmp_path_factory.mktemp("alone")
   began = time.monotonic()
-  done = python("main.py", *OPTIONS, f"--workdir={folder / 'run'}", tmp_path=folder, blocked=BLOCKED)
+  done = python("main.py", *OPTIONS, f"--workdir={folder / 'run'}", tmp_path=folder)
   assert done.returncode == 0, done.stderr
   return folder / "run", time.monotonic() - began
 
@@ -46,9 +45,9 @@ def _same(folder, other):
 @pytest.mark.parametrize("part", [random.Random(0).uniform(0, 0.5)])
 def test_the_one_that_runs_is_undisturbed(part, alone, tmp_path):
   arguments = ("main.py", *OPTIONS, f"--workdir={tmp_path / 'run'}")
-  first = start(*arguments, tmp_path=tmp_path, blocked=BLOCKED)
+  first = start(*arguments, tmp_path=tmp_path)
   time.sleep(part * alone[1])
-  second = start(*arguments, tmp_path=tmp_path, blocked=BLOCKED)
+  second = start(*arguments, tmp_path=tmp_path)
   output = {process: process.communicate(timeout=300)[0] for process in (first, second)}
   codes = {process.returncode for process in output}
   assert 0 in codes and codes <= {0, 2}, output
@@ -61,12 +60,12 @@ def test_the_one_that_runs_is_undisturbed(part, alone, tmp_path):
 
 def test_the_second_of_two_is_refused_while_the_first_lives(alone, tmp_path):
   arguments = (*OPTIONS, f"--workdir={tmp_path / 'run'}")
-  first = start("tests/training/killed.py", 21, int(signal.SIGSTOP), *arguments, tmp_path=tmp_path, blocked=BLOCKED)
+  first = start("tests/training/killed.py", 21, int(signal.SIGSTOP), *arguments, tmp_path=tmp_path)
   try:
     while pathlib.Path(f"/proc/{first.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
       assert first.poll() is None
       time.sleep(0.05)
-    second = python("main.py", *arguments, tmp_path=tmp_path, blocked=BLOCKED)
+    second = python("main.py", *arguments, tmp_path=tmp_path)
     assert second.returncode == 2
     assert f"run is in use by process {first.pid} on " in second.stderr.splitlines()[-1]
     assert "Traceback" not in second.stderr
