@@ -12,12 +12,17 @@ test: .venv/ready lint
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
 
 # The slow tests, and the laws of the losses once more with all of XLA's optimisations, as users compile.
+FULL := CALIB_JAX_FULL_OPTIMIZATION=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" \
+  tests/losses/test_laws.py tests/test_rows.py
+
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow tests
-	CALIB_JAX_FULL_OPTIMIZATION=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" \
-	  tests/losses/test_laws.py tests/test_rows.py
+	$(FULL)
 
-test-all: test test-slow
+# All tests, which share here what both kinds compile and train.
+test-all: .venv/ready lint
+	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(FULL)
 
 lint: .venv/ready
 	$(BIN)/ruff check .

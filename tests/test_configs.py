@@ -34,8 +34,7 @@ def test_the_config_is_sound_and_its_model_fits_its_data(path):
     config.model.name.removesuffix("_bottleneck"))
   shape, num_classes = SHAPES[config.data.name.removesuffix("_lt")]
   model = models.get(num_classes=num_classes, **config.model)
-  variables = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *shape)))
-  logits = jax.eval_shape(model.apply, variables, jnp.zeros((2, *shape)))
+  logits, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), jnp.zeros((2, *shape)))
   assert logits.shape == (2, num_classes) and logits.dtype == jnp.float32
   assert f"configs/{path.name}" in path.read_text() and len(path.read_text().splitlines()) < 40
 

@@ -159,20 +159,20 @@ def test_other_devices_are_said(tmp_path):
 
 
 @pytest.mark.slow
-def test_digits_and_npz_train_without_tensorflow_and_without_figures(tmp_path):
+def test_npz_trains_without_tensorflow_scikit_learn_and_figures(tmp_path):
+  """Most runs of these tests are on digits and without TensorFlow and Matplotlib."""
   images = np.random.default_rng(0).integers(0, 256, (90, 8, 8, 3), dtype=np.uint8)
   np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(90) % 3)
   blocked = ("tensorflow", "tensorflow_datasets", "tensorboard", "matplotlib", "sklearn")
-  for name in ("digits", "npz"):
-    done = _digits(tmp_path / name, f"--config.data.name={name}", f"--config.data.path={tmp_path / 'mine.npz'}",
-                   "--config.num_seeds=1", "--config.training.num_steps=13", "--config.profile=2",
-                   "--config.compare_with_cross_entropy=False", "--config.evaluation.calibrators={}",
-                   tmp_path=tmp_path, blocked=blocked)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("TensorBoard events are off") == 1
-    assert "figures and the page are not written, because matplotlib cannot be imported" in done.stdout
-    assert (tmp_path / name / "results.json").exists() and not (tmp_path / name / "events").exists()
-    assert len(list((tmp_path / name / "profile").rglob("*.xplane.pb"))) == 1
+  done = _digits(tmp_path / "run", "--config.data.name=npz", f"--config.data.path={tmp_path / 'mine.npz'}",
+                 "--config.num_seeds=1", "--config.training.num_steps=13", "--config.profile=2",
+                 "--config.compare_with_cross_entropy=False", "--config.evaluation.calibrators={}",
+                 tmp_path=tmp_path, blocked=blocked)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.count("TensorBoard events are off") == 1
+  assert "figures and the page are not written, because matplotlib cannot be imported" in done.stdout
+  assert (tmp_path / "run" / "results.json").exists() and not (tmp_path / "run" / "events").exists()
+  assert len(list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))) == 1
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def properized_focal(z, t, gamma=2.0):
     return log_q - gamma * log_not - np.log1p(gamma * ratio)
 
   def root(increasing, low, high):
-    for _ in range(70):
+    for _ in range(54):
       middle = (low + high) / 2
       above = increasing(middle) > 0
       low, high = np.where(above, low, middle), np.where(above, middle, high)

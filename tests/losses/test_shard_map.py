@@ -19,8 +19,7 @@ FAST = ("selective_risk", "mmce", "properized_focal", "pairwise_constraints")
   pytest.param((name, options), id=f"{name}-{i}",
                marks=() if i == 0 and name in FAST else pytest.mark.slow)
   for name in NAMES for i, options in enumerate({**cases.PER_EXAMPLE, **cases.PER_BATCH}[name])])
-@pytest.mark.parametrize("check_vma", [True, False])
-def test_two_devices_equal_one(options, check_vma):
+def test_two_devices_equal_one(options):
   name, options = options
   logits, labels = cases.data(16, 3)
   where, scale = np.arange(16) < 13, np.array([1.0, 0.9, 1.2], np.float32)
@@ -30,18 +29,19 @@ def test_two_devices_equal_one(options, check_vma):
   def value(scale, logits, labels, where, axis_name=None):
     return loss(scale[None, :] * logits, labels, where=where, axis_name=axis_name)[0]
 
-  def step(scale, *batch):
-    found, gradient = jax.value_and_grad(value)(scale, *batch, AXIS)
-    return found, gradient if check_vma else jax.lax.pmean(gradient, AXIS)
-
   shares = PartitionSpec(AXIS)
-  sharded = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(PartitionSpec(), shares, shares, shares),
-                                  out_specs=PartitionSpec(), check_vma=check_vma))
   batch = jax.device_put((logits, labels, where), NamedSharding(mesh, shares))
-  found = sharded(jax.device_put(scale, NamedSharding(mesh, PartitionSpec())), *batch)
   expected = jax.jit(jax.value_and_grad(value))(scale, logits, labels, where)
-  np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-7)
-  np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-6)
+  for check_vma in (True, False):
+    def step(scale, *batch, check_vma=check_vma):
+      found, gradient = jax.value_and_grad(value)(scale, *batch, AXIS)
+      return found, gradient if check_vma else jax.lax.pmean(gradient, AXIS)
+
+    sharded = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(PartitionSpec(), shares, shares, shares),
+                                    out_specs=PartitionSpec(), check_vma=check_vma))
+    found = sharded(jax.device_put(scale, NamedSharding(mesh, PartitionSpec())), *batch)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("check_vma", [True, False])

@@ -211,7 +211,7 @@ def test_a_bias_of_a_known_rate_is_subtracted_whole():
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "model", "size", "repeats"), [
   ("ECE, 15 equal-width bins", "overconfident", 300, 100),
-  *((name, model, 300, 300)
+  *(pytest.param(name, model, 300, 300, marks=pytest.mark.xdist_group(f"coverage {name}"))  # They share a program.
     for name in ("ECE, 15 equal-mass bins", "equal mass, norm 2, debiased", "NLL", "AURC")
     for model in ("calibrated", "by class, Dirichlet"))])
 def test_intervals_cover_the_true_value(name, model, size, repeats):
