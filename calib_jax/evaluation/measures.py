@@ -13,6 +13,7 @@ from calib_jax import losses, metrics
 from calib_jax.evaluation import classwise
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.metrics.binned import errors_of_shared_bins
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
 
@@ -201,10 +202,13 @@ def _cell(found: Mapping[str, np.ndarray]) -> dict[str, float | list[float]]:
 def _calibration(num_bins: int, slow: bool) -> Callable:
   """Returns a function of ``[N, S]`` arrays to the calibration errors: their means over seeds, then those of each."""
   functions = [metric.function for metric in METRICS.values() if metric.function and metric.slow == slow]
+  binned = [function.keywords for function in functions if isinstance(function, functools.partial)]
 
   def errors(confidence, correct, *, where):
     def of_seed(confidence, correct):
-      return jnp.stack([function(confidence, correct, num_bins=num_bins, where=where) for function in functions])
+      found = iter(errors_of_shared_bins(confidence, correct, binned, num_bins=num_bins, where=where) if binned else ())
+      return jnp.stack([next(found) if isinstance(function, functools.partial) else
+                        function(confidence, correct, num_bins=num_bins, where=where) for function in functions])
 
     return _mean_first(jax.vmap(of_seed, in_axes=1)(confidence, correct)).reshape(-1)
 
