@@ -95,9 +95,9 @@ def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diago
            off_diagonal: float | None) -> dict:
   """Minimises the penalised NLL by steps of the weights for which its curvature at temperature scaling is near 1.
 
-  With q = p (1 - p) the curvature of the NLL in a score, the weight of feature j in the score of class k is measured
-  about the q_k-weighted mean of x_j, so that it has no product with the bias, and in units of the inverse root of its
-  own curvature, which includes the penalty's.
+  With q = p (1 - p) the curvature of the NLL in a score, the weight of feature j in the score of class k moves the bias
+  of that class by -Σ q_k x_j / (Σ q_k + 2 λ_b K/n), so that their curvature has no product, and is in units of the
+  inverse root of its own curvature, which includes the penalty's.
   """
   num_classes = logits.shape[1]
   count = jnp.maximum(jnp.sum(weights > 0), 1).astype(logits.dtype)
@@ -108,7 +108,7 @@ def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diago
     penalty["weights"] = off_diagonal * num_classes * (num_classes - 1) / count
   p = jnp.exp(x)
   curvature = weights[:, None] * p * (1 - p)
-  mass = jnp.sum(curvature, axis=0) + 1e-3 / num_classes
+  mass = jnp.sum(curvature, axis=0) + 1e-3 / num_classes + 2 * penalty["bias"]
   own = jnp.eye(num_classes, dtype=bool)
   if off_diagonal is None:
     centre = {"scale": jnp.sum(curvature * x, axis=0) / mass}
@@ -120,7 +120,7 @@ def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diago
   masses = {"scale": mass, "weights": mass[:, None]}
   unit = {name: jax.lax.rsqrt(jnp.maximum(square[name] - masses[name] * centre[name] ** 2, 1e-6 * square[name])
                               + 2 * penalty[name] + 1e-6) for name in square}
-  unit["bias"] = jax.lax.rsqrt(mass + 2 * penalty["bias"])
+  unit["bias"] = jax.lax.rsqrt(mass)
 
   def parameters(steps):
     params = {name: step * unit[name] for name, step in steps.items()}
