@@ -67,7 +67,7 @@ class SelectiveRiskState(NamedTuple):
 
 @per_batch(low_confidence_coverage="[0, 1]", smoothing="(0, inf)", num_bins="integer [1, inf)", stop_gradient=bool)
 def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float = 0.9,
-                   smoothing: float = 0.05, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
+                   smoothing: float = 0.1, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
                    score_range: tuple[float, float] | None = None, loss: Loss = "cross_entropy",
                    stop_gradient: bool = True, counts: ArrayLike | None = None, where: ArrayLike | None = None,
                    axis_name: str | None = None) -> Array:
@@ -86,8 +86,8 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   [1/(N + 1), N/(N + 1)]. With ``stop_gradient=False`` it is not clamped, and gradients flow through
   :math:`\hat\beta_i` where :math:`g_i < \tau`, as Eq. 17 is printed. Training from scratch may then collapse, because
   every example gains by being less confident than the numbers of scores say; see docs/losses.md. The defaults of κ and
-  ν lie in the range that the paper prints for CIFAR, as its results need; from scratch, κ = 0.25 and ν = 0.1 had a
-  lower NLL and ECE on both image sets there.
+  ν, which the paper prints for CIFAR-10, are those that stayed nearest to cross entropy's accuracy there, where
+  ν = 0.05 lost up to 1.5 points more. Where a network memorises, κ = 0.25 has a lower NLL and ECE.
 
   Args:
     logits: ``[N, K]`` floats.

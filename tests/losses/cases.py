@@ -164,7 +164,7 @@ def check_batch(name, options, step, logits, labels, where=None):
   value, gradient = step(np.where(keep[:, None], logits, np.nan), np.where(keep, labels, 255), keep)
   logits, labels = logits[keep], labels[keep]
   # Selective risk divides the rounding of its scores, of up to log K, by ν.
-  rounding = 8 * 2**-24 * np.log(logits.shape[1]) / options.get("smoothing", 0.05) if name == "selective_risk" else 0
+  rounding = 8 * 2**-24 * np.log(logits.shape[1]) / options.get("smoothing", 0.1) if name == "selective_risk" else 0
   np.testing.assert_allclose(value, batch_reference(name, logits, labels, options), rtol=2e-5 + rounding, atol=1e-6)
   direction = np.random.default_rng(len(labels)).normal(size=logits.shape)
   expected = slope(lambda z: batch_reference(name, z, labels, options, logits), logits, direction)

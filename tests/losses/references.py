@@ -289,7 +289,7 @@ def score_counts(scores, num_bins):
   return np.bincount(np.clip(np.searchsorted(edges, scores, side="right") - 1, 0, num_bins - 1), minlength=num_bins)
 
 
-def selective_risk(z, labels, frozen=None, low_confidence_coverage=0.9, smoothing=0.05, num_bins=64,
+def selective_risk(z, labels, frozen=None, low_confidence_coverage=0.9, smoothing=0.1, num_bins=64,
                    confidence="negative_entropy", loss="cross_entropy", stop_gradient=True, counts=None):
   """Eqs. 13-17 of Zhou et al. 2025; the clamp, and the numbers of scores seen before, as the released code has them."""
   n = len(z)

@@ -57,7 +57,7 @@ def test_options_of_selective_risk_are_set_from_the_command_line():
   config = _config("loss.primary.name=selective_risk", "loss.primary.accumulate_counts=false",
                    "loss.primary.confidence=msp", "loss.primary.score_range=(0.1, 1.0)", "loss.primary.loss=focal")
   section = config.loss.primary.to_dict()
-  assert section == {"name": "selective_risk", "low_confidence_coverage": 0.9, "smoothing": 0.05, "num_bins": 64,
+  assert section == {"name": "selective_risk", "low_confidence_coverage": 0.9, "smoothing": 0.1, "num_bins": 64,
                      "confidence": "msp", "score_range": (0.1, 1.0), "loss": "focal", "stop_gradient": True,
                      "accumulate_counts": False}
 
