@@ -8,9 +8,8 @@ import jax.numpy as jnp
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, register
-from calib_jax.calibrators.solver import TOLERANCE, minimize, minimize_in_rounds
+from calib_jax.calibrators.solver import TOLERANCE, minimize, minimize_in_rounds, weighted_nll
 from calib_jax.calibrators.temperature import solve_nll
-from calib_jax.losses.proper import cross_entropy
 
 Array = jax.Array
 
@@ -68,7 +67,7 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
     return {"scale": inverse + slope, "bias": steps[1] * bias_unit - slope * centre}
 
   def nll(steps):
-    return jnp.sum(weights * cross_entropy(_scaled(parameters(steps), logits), labels))
+    return weighted_nll(_scaled(parameters(steps), logits), labels, weights)
 
   steps, status = minimize(nll, jnp.zeros((2, num_classes), logits.dtype))
   return parameters(steps) | status
@@ -173,7 +172,7 @@ def _solve_matrix(x: Array, labels: Array, weights: Array, l2: float, off_diagon
       return {"weights": matrix - shift[None, :], "bias": bias - jnp.mean(bias)}
 
     def objective(steps):
-      nll = jnp.sum(weights * cross_entropy(base + directions.score_change(steps), labels))
+      nll = weighted_nll(base + directions.score_change(steps), labels, weights)
       new = parameters(steps)
       return nll + off_diagonal / pairs * jnp.sum(new["weights"] ** 2, where=~own) + l2 * jnp.mean(new["bias"] ** 2)
 

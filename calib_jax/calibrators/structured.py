@@ -5,9 +5,8 @@ import jax.numpy as jnp
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, register
-from calib_jax.calibrators.solver import minimize
+from calib_jax.calibrators.solver import minimize, weighted_nll
 from calib_jax.calibrators.temperature import solve_nll
-from calib_jax.losses.proper import cross_entropy
 
 Array = jax.Array
 
@@ -132,7 +131,7 @@ def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diago
 
   def objective(steps):
     params = parameters(steps)
-    nll = jnp.sum(weights * cross_entropy(_scores(params, x), labels))
+    nll = weighted_nll(_scores(params, x), labels, weights)
     return nll + sum(penalty[name] * jnp.sum(value**2) for name, value in params.items())
 
   steps, status = minimize(objective, jax.tree.map(jnp.zeros_like, unit))
