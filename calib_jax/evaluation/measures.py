@@ -210,7 +210,7 @@ def _calibration(num_bins: int, slow: bool) -> Callable:
       return jnp.stack([next(found) if isinstance(function, functools.partial) else
                         function(confidence, correct, num_bins=num_bins, where=where) for function in functions])
 
-    return _mean_first(jax.vmap(of_seed, in_axes=1)(confidence, correct)).reshape(-1)
+    return _mean_first(_mapped(of_seed, 1)(confidence, correct)).reshape(-1)
 
   return errors
 
@@ -235,12 +235,22 @@ def _joint(num_bins: int) -> Callable:
                       aurc, excess, *coverage])
 
   def joint(*arrays, where=None):
-    over_seeds = jax.vmap(lambda *x: of_seed(*x, where), in_axes=1)
-    values = jax.vmap(lambda *x: _mean_first(over_seeds(*x)), in_axes=2, out_axes=2)(*arrays)
+    over_seeds = _mapped(lambda *x: of_seed(*x, where), 1)
+    values = jnp.moveaxis(_mapped(lambda *x: _mean_first(over_seeds(*x)), 2)(*arrays), 0, 2)
     differences = values[0][:, :, None] - values[0][:, None, :]
     return jnp.concatenate([values.reshape(-1), differences.reshape(-1)])
 
   return joint
+
+
+def _mapped(function: Callable, axis: int) -> Callable:
+  """``jax.vmap(function, in_axes=axis)``, without a map where there is one seed or row, which halves the tracing."""
+  def mapped(*arrays):
+    if arrays[0].shape[axis] == 1:
+      return function(*(jnp.squeeze(x, axis) for x in arrays))[None]
+    return jax.vmap(function, in_axes=axis)(*arrays)
+
+  return mapped
 
 
 def _mean_first(values: jax.Array) -> jax.Array:
