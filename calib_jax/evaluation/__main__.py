@@ -13,9 +13,10 @@ import sys
 import numpy as np
 
 from calib_jax import evaluation, report_files
+from calib_jax.environment import environment
 from calib_jax.errors import UserError
 from calib_jax.evaluation import command, folds, sources, streaming
-from calib_jax.evaluation.results import NAMELESS
+from calib_jax.evaluation.results import NAMELESS, booktabs
 from calib_jax.files import write_text
 
 
@@ -102,13 +103,15 @@ def _streamed(options: argparse.Namespace) -> None:
   """Measures a pair of .npy that is too large for memory."""
   command.note(streaming.NOTE)
   results, histogram = streaming.measure(options.test[0], num_resamples=options.num_resamples)
-  text, table = evaluation.to_json(results), evaluation.markdown(streaming.to_rows(results))
+  rows = streaming.to_rows(results)
+  text, table = evaluation.to_json(results), evaluation.markdown(rows)
   if options.json and options.json != "-":
     write_text(pathlib.Path(options.json), text)
   if options.out:
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    for name, content in (("json", text), ("csv", evaluation.to_csv(results)), ("md", table)):
+    for name, content in (("json", text), ("csv", evaluation.to_csv(results)), ("md", table),
+                          ("tex", booktabs(rows, 1))):
       write_text(out / f"results.{name}", content)
     if missing := report_files.missing_for_figures():
       command.note(report_files.NO_FIGURES.format(" and ".join(missing)))
@@ -117,7 +120,10 @@ def _streamed(options: argparse.Namespace) -> None:
 
       (out / "figures").mkdir(exist_ok=True)
       (name,) = results.tables
-      reports.save(reports.reliability_grid({name: (histogram, None)}), out / "figures" / "reliability")
+      picture = reports.save(reports.reliability_grid({name: (histogram, None)}), out / "figures" / "reliability")
+      reports.write_streamed(out / "report.html", rows, streaming.verdict(results, histogram), title=name,
+                             note=f"{results.settings['sets'][name]['num_examples']:,} rows. {streaming.NOTE}",
+                             reliability=picture, environment=environment(), command=report_files.command())
   print(text if options.json == "-" else table, end="")
 
 

@@ -326,14 +326,28 @@ def to_latex(results: Results) -> str:
   places = [(set_name, (model, label)) for set_name, models in results.tables.items()
             for model, table in models.items() for label in table]
   mains = {metric.heading: key for key, metric in METRICS.items()}
-  lines = [r"\begin{tabular}{" + "".join("r" if name in mains or name in ("noise floor %", "p") else "l"
-                                         for name in head) + "}", r"\toprule",
-           " & ".join(map(_escaped, head)) + r" \\", r"\midrule"]
-  for (set_name, row), cells in zip(places, body, strict=True):
-    shown = [rf"\textbf{{{_escaped(cell)}}}" if name in mains and is_best(results, set_name, mains[name], row)
-             else _escaped(cell) for name, cell in zip(head, cells, strict=True)]
-    lines.append(" & ".join(shown) + r" \\")
-  return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+  best = [[name in mains and is_best(results, set_name, mains[name], row) for name in head] for set_name, row in places]
+  return booktabs([head, *body], sum(name not in (*mains, "noise floor %", "p") for name in head), best)
+
+
+def booktabs(rows: Sequence[Sequence[str]], num_texts: int, best: Sequence[Sequence[bool]] | None = None) -> str:
+  r"""Formats rows of text as a booktabs table.
+
+  Args:
+    rows: the rows, the heading first.
+    num_texts: the number of columns of text, which come first; the others are numbers.
+    best: which cells of the rows after the heading are bold; None for none.
+  Returns: the table.
+  """
+  def line(cells, bold):
+    return " & ".join(rf"\textbf{{{_escaped(cell)}}}" if b else _escaped(cell)
+                      for cell, b in zip(cells, bold, strict=True)) + r" \\"
+
+  plain, (head, *body) = [False] * len(rows[0]), rows
+  return "\n".join([r"\begin{tabular}{" + "l" * num_texts + "r" * (len(head) - num_texts) + "}", r"\toprule",
+                    line(head, plain), r"\midrule",
+                    *(line(*pair) for pair in zip(body, best or [plain] * len(body), strict=True)),
+                    r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def _escaped(text: str) -> str:

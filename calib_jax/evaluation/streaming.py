@@ -18,6 +18,7 @@ from calib_jax.errors import UserError
 from calib_jax.evaluation import reading
 from calib_jax.evaluation.results import NAMELESS, Results
 from calib_jax.evaluation.tables import UNCALIBRATED
+from calib_jax.evaluation.verdict import confidence_sentence
 from calib_jax.files import read_npy
 
 LARGE = 2_000_000  # Rows of a file that is streamed.
@@ -136,6 +137,17 @@ def cells(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, 
       found[name] |= {"floor": float(floor.mean()),
                       "p_value": float((1 + np.sum(floor >= value)) / (1 + num_resamples))}
   return found
+
+
+def verdict(results: Results, state: metrics.CalibrationHistogram) -> str:
+  """Says whether confidences are too high or too low; the arguments are what ``measure`` returns."""
+  (row,) = (model[UNCALIBRATED] for models in results.tables.values() for model in models.values())
+  count, correct, confidence = (np.asarray(x, np.float64) for x in (state.counts, state.correct,
+                                                                    state.mean_confidences()))
+  gap = row["mean_confidence"]["value"] - row["accuracy"]["value"]
+  # The mean square of confidence minus correctness, (c - 1)^2 for right predictions and c^2 for others.
+  square = np.sum(correct * (confidence - 1) ** 2 + (count - correct) * confidence**2) / count.sum()
+  return confidence_sentence(row, gap, 1.96 * np.sqrt(max(square - gap**2, 0) / count.sum()))
 
 
 def _of_cells(count: np.ndarray, correct: np.ndarray, confidence: np.ndarray, bin_of_cell: np.ndarray, num_bins: int

@@ -104,7 +104,18 @@ def _models(results: Results, set_name: str, first: str, others: Sequence[str]) 
 
 def _confidence(row: dict, values: Values) -> str:
   excess = (values.confidence - values.correct).mean(axis=1)
-  gap, margin = float(excess.mean()), 1.96 * float(excess.std()) / np.sqrt(len(excess))
+  return confidence_sentence(row, float(excess.mean()), 1.96 * float(excess.std()) / np.sqrt(len(excess)))
+
+
+def confidence_sentence(row: dict, gap: float, margin: float) -> str:
+  """Says whether confidences are too high or too low.
+
+  Args:
+    row: the cells of a row of a table, of which that of the ECE is used.
+    gap: the mean confidence minus the accuracy.
+    margin: half the width of the 95% interval of the gap.
+  Returns: the sentence.
+  """
   floor, value, p = row["ece"]["floor"], row["ece"]["value"], row["ece"]["p_value"]
   measured = (f"its ECE is {100 * value:.1f}%, and a perfectly calibrated model of this size would show "
               f"{100 * floor:.1f}% (p = {p:.3f})")

@@ -13,7 +13,7 @@ from calib_jax.reports.curves import (
 )
 from calib_jax.reports.features import angle_matrix, class_angles, keep_over_epochs, logit_map
 from calib_jax.reports.figures import figures
-from calib_jax.reports.page import write
+from calib_jax.reports.page import write, write_streamed
 from calib_jax.reports.reliability import confidence_histogram, picture, reliability_diagram, reliability_grid
 from calib_jax.reports.style import legend_below, save
 
@@ -36,4 +36,5 @@ __all__ = [
   "severity_plot",
   "training_plot",
   "write",
+  "write_streamed",
 ]

@@ -1,7 +1,7 @@
 """Writes a self-contained HTML page of an evaluation: verdict, tables, figures, config and environment."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import html
 import json
 import pathlib
@@ -33,6 +33,9 @@ CAPTIONS = {
   "training": "What training logged, means over seeds.",
   "pareto": "ECE against accuracy with 95% intervals. Lower right is better.",
 }
+
+MARKS = ("The best is bold where it is better than every other row by an interval of paired differences that excludes "
+         "zero. Rows in grey italics lose more than a point of accuracy.")
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -79,8 +82,7 @@ TEMPLATE = """<!doctype html>
 <section class="verdict" aria-label="Verdict">{% for sentence in sentences %}<p>{{ sentence }}</p>{% endfor %}</section>
 {% for table in tables %}
 <h2 id="table{{ loop.index }}">{{ table.title }}</h2>
-{% if loop.first %}<p class="note">{{ note }} The best is bold where it is better than every other row by an interval of
-paired differences that excludes zero. Rows in grey italics lose more than a point of accuracy.</p>{% endif %}
+{% if loop.first %}<p class="note">{{ note }}</p>{% endif %}
 <div class="scroll" tabindex="0" role="region" aria-labelledby="table{{ loop.index }}"><table class="sortable">
 <thead><tr>{% for cell in table.head %}<th scope="col"><button type="button">{{ cell }}</button></th>{% endfor %}</tr>
 </thead>
@@ -102,7 +104,9 @@ paired differences that excludes zero. Rows in grey italics lose more than a poi
 <pre class="command">{{ command }}</pre>
 {% if config %}<details><summary>Config</summary><pre tabindex="0">{{ config }}</pre></details>{% endif %}
 <details><summary>Environment</summary><pre tabindex="0">{{ environment }}</pre></details>
+{% if parameters %}
 <details><summary>Fitted parameters</summary><pre tabindex="0">{{ parameters }}</pre></details>
+{% endif %}
 </main>
 <script>
   for (const table of document.querySelectorAll("table.sortable")) {
@@ -144,14 +148,42 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
     page_tables.selection(results), page_tables.seeds(results), page_tables.severity(results),
     page_tables.class_groups(results), page_tables.conventions(results), page_tables.detection(results))
     if table["rows"]]
-  shown = [{"name": name.replace("_", " "), "caption": _caption(results, name), "wide": name.startswith("reliability"),
-            "folded": not is_steep(results) if name == "reliability_log_odds" else None,
-            "data": base64.b64encode(picture.read_bytes()).decode()} for name, picture in figures.items()]
-  template = jinja2.Environment(autoescape=True).from_string(TEMPLATE)
-  write_text(path, template.render(
-    title=title, sentences=verdict(results), note=evaluation.note(results), tables=tables, figures=shown,
-    command=command, config=json.dumps(config, indent=2) if config else "",
-    environment=json.dumps(environment, indent=2), parameters=json.dumps(results.parameters, indent=2)))
+  shown = [_figure(name, picture, _caption(results, name), name.startswith("reliability"),
+                   not is_steep(results) if name == "reliability_log_odds" else None)
+           for name, picture in figures.items()]
+  _render(path, title=title, sentences=verdict(results), note=f"{evaluation.note(results)} {MARKS}", tables=tables,
+          figures=shown, command=command, config=json.dumps(config, indent=2) if config else "",
+          environment=json.dumps(environment, indent=2), parameters=json.dumps(results.parameters, indent=2))
+
+
+def write_streamed(path: pathlib.Path, rows: Sequence[Sequence[str]], sentence: str, *, title: str, note: str,
+                   reliability: pathlib.Path, environment: Mapping[str, Any], command: str) -> None:
+  """Writes the page of predictions that were streamed.
+
+  Args:
+    path: the file to write.
+    rows: the table, the heading first.
+    sentence: the verdict.
+    title: the title of the page.
+    note: what the intervals mean.
+    reliability: the SVG file of the reliability diagram.
+    environment: the environment to print.
+    command: the command that repeats the evaluation.
+  """
+  head, *body = rows
+  _render(path, title=title, sentences=[sentence], note=note, command=command,
+          tables=[{"title": "Results", "head": head, "rows": [{"cells": cells} for cells in body]}],
+          figures=[_figure("reliability", reliability, CAPTIONS["reliability"], True)],
+          environment=json.dumps(environment, indent=2))
+
+
+def _figure(name: str, picture: pathlib.Path, caption: str, wide: bool, folded: bool | None = None) -> dict[str, Any]:
+  return {"name": name.replace("_", " "), "caption": caption, "wide": wide, "folded": folded,
+          "data": base64.b64encode(picture.read_bytes()).decode()}
+
+
+def _render(path: pathlib.Path, **content) -> None:
+  write_text(path, jinja2.Environment(autoescape=True).from_string(TEMPLATE).render(**content))
 
 
 def _table(results: evaluation.Results, title: str, *, every: bool = False) -> dict[str, Any]:

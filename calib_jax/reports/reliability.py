@@ -174,14 +174,12 @@ def _grid() -> np.ndarray:
 
 def _smooth(confidence, correct) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns a kernel mean of ``correct`` where there are confidences: places, values and half-widths of a 95% band."""
-  if _is_histogram(confidence):
-    counts, means, accuracy = _bins(confidence, None, 15, False)
-    cells, num_correct, place = counts, counts * accuracy, means
-  else:
-    index = np.minimum((np.asarray(confidence) * CELLS).astype(int), CELLS - 1)
-    cells = np.bincount(index, minlength=CELLS).astype(float)
-    num_correct = np.bincount(index, np.asarray(correct, float), CELLS)
-    place = (np.arange(CELLS) + 0.5) / CELLS
+  counts = np.ones(len(confidence)) if correct is not None else np.asarray(confidence.counts, float)
+  if _is_histogram(confidence):  # Its cells are narrower than those here.
+    confidence, correct = confidence.mean_confidences(), confidence.correct
+  index = np.minimum((np.asarray(confidence) * CELLS).astype(int), CELLS - 1)
+  cells, num_correct = (np.bincount(index, np.asarray(x, float), CELLS) for x in (counts, correct))
+  place = (np.arange(CELLS) + 0.5) / CELLS
   used = cells > 0
   cells, num_correct, place = cells[used], num_correct[used], place[used]
   total = cells.sum()

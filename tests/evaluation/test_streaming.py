@@ -46,7 +46,7 @@ def test_streaming_equals_one_pass(tmp_path, monkeypatch, capsys):
   assert not streaming.is_large(path) and not streaming.is_large(str(tmp_path / "z.npz"))
   monkeypatch.setattr(streaming, "LARGE", 400)
   assert streaming.is_large(path)
-  assert command.main([f"--test={path}", "--num_resamples=10", "--json=-", f"--out={tmp_path / 'out'}"]) == 0
+  assert command.main([f"--test={path}", "--num_resamples=40", "--json=-", f"--out={tmp_path / 'out'}"]) == 0
   printed = capsys.readouterr()
   found = json.loads(printed.out)["results"]["z"]["predictions"]["none"]
   np.testing.assert_allclose([found["accuracy"]["value"], found["ece"]["value"], found["mean_confidence"]["value"]],
@@ -56,6 +56,11 @@ def test_streaming_equals_one_pass(tmp_path, monkeypatch, capsys):
   (line,) = [line for line in (tmp_path / "out/results.csv").read_text().splitlines() if ",ece," in line]
   assert line.startswith(f"z,predictions,none,ece,{found['ece']['estimate']:.9g},")
   assert sorted(path.suffix for path in (tmp_path / "out/figures").iterdir()) == [".pdf", ".png", ".svg"]
+  assert (tmp_path / "out/results.tex").read_text().startswith("\\begin{tabular}{lrrr}\n\\toprule\nmetric & ")
+  page = (tmp_path / "out/report.html").read_text()
+  gap, excess = 100 * (confidence.mean() - correct.mean()), confidence - correct
+  assert f"Overconfident by {gap:.1f} ± {196 * excess.std() / 20:.1f} points: its ECE is" in page
+  assert "400 rows. The predictions are streamed" in page and page.count("<img") == 1 and "bold" not in page
   np.save(tmp_path / "y.npy", labels + 1)
   with pytest.raises(UserError, match=r"row \d+ of logits is not finite .* or its label is not in \[0, 3\)"):
     streaming.measure(path)
