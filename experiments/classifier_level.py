@@ -235,6 +235,10 @@ def rows(setting: Setting, found: Trained, others: list[str]) -> list[dict]:
   return result
 
 
+NUMBERS = ("model", "num_train", "num_validation", "num_epochs", "stage2_epochs", "num_seeds", "batch_size",
+           "learning_rate", "weight_decay")  # The options that change results.
+
+
 def parser() -> argparse.ArgumentParser:
   """Returns the parser of the command's options."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -256,6 +260,15 @@ def parser() -> argparse.ArgumentParser:
   return parser
 
 
+def command(options) -> str:
+  """Returns the command of the table: the files by their names, and the options that are not the defaults."""
+  defaults = vars(parser().parse_args(["--data="]))
+  words = [f"--{name}={value}" for name, value in vars(options).items()
+           if name in NUMBERS and value != defaults[name]]
+  ood = ["--ood", *(pathlib.Path(path).name for path in options.ood)] if options.ood else []
+  return " ".join(["python -m experiments.classifier_level", f"--data={pathlib.Path(options.data).name}", *ood, *words])
+
+
 def main(arguments=None) -> None:
   """Trains every setting that has no rows yet."""
   options = parser().parse_args(arguments)
@@ -265,6 +278,10 @@ def main(arguments=None) -> None:
   missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)
              and (not s.second or s.second in (options.heads or HEADS))][:options.limit]
   splits, (network, together) = load(options), MODELS[options.model]
+
+  def show():
+    write_text(path.with_suffix(".md"), classifier_level_table.table(read(path), command(options)))
+
   cached, started = {}, time.monotonic()
   for number, setting in enumerate(missing, 1):
     first = configured(options, *network, *FIRST[setting.first])
@@ -285,7 +302,8 @@ def main(arguments=None) -> None:
                       for name in ("accuracy", "nll", "ece", "overconfidence", "train_accuracy"))
     print(f"{number}/{len(missing)} {' '.join(filter(None, setting))}: {means}, {found.seconds:.0f} s; "
           f"{left / 60:.0f} min left", flush=True)
-    write_text(path.with_suffix(".md"), classifier_level_table.table(read(path)))
+    show()
+  show()
   print(f"{path.with_suffix('.md')} holds the table.")
 
 

@@ -49,8 +49,8 @@ def _line(label: str, rows: list[dict], plain: dict[str, dict]) -> str:
   return "| " + " | ".join([label, *cells, f"{np.mean(q):.2f}" if q else "", f"{temperature:.2f}"]) + " |"
 
 
-def table(rows: list[dict]) -> str:
-  """Returns the Markdown tables of rows of the CSV file, without and with temperature scaling."""
+def table(rows: list[dict], command: str = "") -> str:
+  """Returns the Markdown tables of rows of the CSV file, without and with temperature scaling, and what made them."""
   groups: dict[tuple[str, str, str], list[dict]] = {}
   for row in rows:
     groups.setdefault((row["calibrated"], row["first"], row["second"]), []).append(row)
@@ -58,6 +58,7 @@ def table(rows: list[dict]) -> str:
   lines = [f"Means over {seeds} seeds. In brackets: the difference to the same network with its own head, or of "
            "networks without a second stage to vanilla, paired by seed, with its 95% t interval. q is that after the "
            "last epoch, T the temperature that validation images give."]
+  lines += ["", f"Made by `{command}`."] if command else []
   for calibrated, title in (("none", "As trained"), ("temperature", "After temperature scaling")):
     lines += ["", f"{title}:", "", "| method | " + " | ".join(name for name, _ in MEASURED.values()) + " | q | T |",
               "|" + "---|" * (len(MEASURED) + 3)]

@@ -30,7 +30,14 @@ def test_it_appends_rows_skips_what_is_finished_and_keeps_q(tmp_path, capsys):
   assert [(row["second"], row["epoch"], row["seed"]) for row in kept] == [
     ("MaC-Cal", epoch, seed) for epoch in "012" for seed in "01"]  # Where q is fixed there are no rows.
   assert {row["q"] for row in kept if row["epoch"] == "0"} == {"0.5000"} and len({row["q"] for row in kept}) > 2
-  assert "| MaC-Cal | " in (tmp_path / "classifier_level_tiny_mlp.md").read_text(encoding="utf-8")
+  page = tmp_path / "classifier_level_tiny_mlp.md"
+  text = page.read_text(encoding="utf-8")
+  assert "| MaC-Cal | " in text and ("Made by `python -m experiments.classifier_level --data=tiny.npz --num_train=32 "
+                                     "--num_validation=15 --num_epochs=2 --stage2_epochs=2 --num_seeds=2 "
+                                     "--batch_size=16`.") in text
+  page.unlink()
+  experiment.main(command)
+  assert page.read_text(encoding="utf-8") == text
   assert "1/2 vanilla: accuracy" in capsys.readouterr().out
 
 
