@@ -16,13 +16,17 @@ import numpy as np
 from calib_jax import reports
 from experiments import classifier_level as experiment
 
+# More curves of q than these lie on each other.
+SHOWN = ("MaC-Cal", "+ static adaptive sparsity", "gamma 0.5", "gamma 0.9", "gamma 1", "measured on validation images",
+         "width 512")
+
 
 def curves(path: str, first: str = "vanilla") -> dict[str, np.ndarray]:
-  """Returns q ``[S, T + 1]`` by the name of the second stage, for those in which it changes."""
+  """Returns q ``[S, T + 1]`` by the name of the second stage, for those of ``SHOWN`` in which it changes."""
   found: dict[str, dict[str, list[float]]] = {}
   with pathlib.Path(path).open(encoding="utf-8", newline="") as file:
     for row in csv.DictReader(file):
-      if row["first"] == first:
+      if row["first"] == first and row["second"] in SHOWN:
         found.setdefault(row["second"], {}).setdefault(row["seed"], []).append(float(row["q"]))
   values = {name: np.array(list(seeds.values())) for name, seeds in found.items()}
   return {name: x for name, x in values.items() if np.ptp(x) > 0}
