@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from calib_jax.rows import one_hot
+
 Array = jax.Array
 
 TOLERANCE, FLOOR = 1e-7, 1e-3
@@ -16,11 +18,14 @@ MEMORY = 20
 def weighted_nll(scores: Array, labels: Array, weights: Array) -> Array:
   """The sum of the ``weights`` ``[N]`` times -log p of the labels, by ``scores`` ``[N, K]``: what fits minimise.
 
-  Its value and slopes take half as long as those of ``losses.cross_entropy``, which also has the digits of -log p where
-  p is within 1e-7 of 1. No optimum depends on them.
+  With d the scores minus that of the label, and m their maximum, -log p = m + log(exp(-m) + Σ_{k≠y} exp(d_k - m)),
+  which keeps its digits where p is near 1. Value and slopes take two thirds of the time of ``losses.cross_entropy``,
+  whose logarithm of the others' sum is finite at any scores: that sum may be 0 here.
   """
-  own = jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-  return jnp.sum(weights * (jax.nn.logsumexp(scores, axis=1) - own))
+  excess = scores - jnp.take_along_axis(scores, labels[:, None], axis=1)
+  top = jax.lax.stop_gradient(jnp.max(excess, axis=1))
+  others = jnp.sum(jnp.exp(excess - top[:, None]), axis=1, where=~one_hot(labels, scores))
+  return jnp.sum(weights * (top + jnp.log1p(others + jnp.expm1(-top))))
 
 
 def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
