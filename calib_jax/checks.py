@@ -67,7 +67,8 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
     return
   scores_and_labels(scores, labels, name=name)
   where = mask(where, np.shape(labels))
-  if not _any_wrong(_wrong_classes, scores, labels, where, name == "probs"):
+  tolerance = _sum_tolerance(scores) if name == "probs" else None
+  if not _any_wrong(_wrong_classes, floating(scores, name), labels, where, tolerance):
     return
   num_classes = np.shape(scores)[-1]
   rows, labels = np.asarray(scores).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
@@ -177,14 +178,16 @@ def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | 
   return jnp.any(wrong if where is None else wrong & where)
 
 
-def _wrong_classes(scores: Array, labels: Array, are_probs: bool) -> Array:
-  """Which rows break a rule of ``class_values``: one pass over the scores, whose sum is not finite if one is not."""
-  rows = floating(scores, "scores")
-  if are_probs:
+def _wrong_classes(scores: Array, labels: Array, tolerance: float | None) -> Array:
+  """Which rows break a rule of ``class_values``: one pass over the scores, whose sum is not finite if one is not.
+
+  Rows of probabilities must sum to 1 within the ``tolerance``, which is None for logits.
+  """
+  if tolerance is not None:
     # A row with a negative number sums to infinity, and one with a NaN to NaN, so that one sum tells all.
-    wrong = ~(jnp.abs(jnp.sum(jnp.where(rows < 0, jnp.inf, rows), axis=-1) - 1) <= _sum_tolerance(scores))
+    wrong = ~(jnp.abs(jnp.sum(jnp.where(scores < 0, jnp.inf, scores), axis=-1) - 1) <= tolerance)
   else:
-    wrong = ~jnp.all(jnp.isfinite(rows), axis=-1)
+    wrong = ~jnp.all(jnp.isfinite(scores), axis=-1)
   return wrong | (labels < 0) | (labels >= scores.shape[-1])
 
 

@@ -8,12 +8,15 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 
 
 def floating(x, name: str) -> Array:
   """``x`` as an array of float32 or wider. Raises: TypeError unless it is floating point."""
+  if isinstance(x, np.ndarray) and x.dtype == np.float16:
+    x = x.astype(np.float32)  # XLA cannot do it on processors without an instruction for it, such as those of SSE4.2.
   x = jnp.asarray(x)
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")
