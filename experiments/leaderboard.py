@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
 from configs import common, recipes
-from experiments import leaderboard_page, rows, settings, sweep
+from experiments import leaderboard_figure, leaderboard_page, rows, settings, sweep
 from experiments.declaration import Experiment, Method
 from experiments.training_methods import COMBINED, METHODS, Recipe
 
@@ -40,6 +40,11 @@ CALIBRATORS = {
   "isotonic": {"name": "isotonic"},
   "histogram": {"name": "histogram_binning"},
 }
+# The same calibrators fitted to fewer examples; the labels end in the number.
+SIZES = (100, 300, 1000)
+OF_SIZES = ("TS", "structured vector", "structured matrix")
+FITTED_TO_FEWER = {f"{label}, n = {n}": {**CALIBRATORS[label], "num_examples": n} for label in OF_SIZES for n in SIZES}
+SHIFTS = ("shot_noise", "gaussian_blur", "contrast")  # Corruptions of the test images, at severity 5.
 NETWORKS = {
   "mlp": {"model": {"name": "mlp", "hidden": (128, 128)}, "training.num_epochs": 20, "num_seeds": 10},
   "resnet8": {"model": {"name": "resnet8"}, "training.num_epochs": 20, "num_seeds": 5,
@@ -65,6 +70,7 @@ def base(options: argparse.Namespace) -> ConfigDict:
   config.optimizer.learning_rate = 0.05
   config.training.evaluate_every_epochs = config.training.log_every_steps = 1000
   config.evaluation.calibrators = {}
+  config.evaluation.corruptions, config.evaluation.severities = SHIFTS, (5,)
   return settings.changed(config.lock(), TINY if options.scale == "tiny" else {
     "data": {"name": "experiments.images:few", "path": options.data, "num_examples": 6000,
              "validation_fraction": 1 / 3}, **NETWORKS[options.network]})
@@ -98,8 +104,8 @@ def stem(options: argparse.Namespace) -> str:
 
 
 EXPERIMENT = Experiment("leaderboard", "Every training method and every calibrator, under one budget", methods,
-                        CALIBRATORS, arguments=arguments, stem=stem, findings=leaderboard_page.findings,
-                        figure=leaderboard_page.figure, shown=("none", "TS"))
+                        CALIBRATORS | FITTED_TO_FEWER, arguments=arguments, stem=stem,
+                        findings=leaderboard_page.findings, figure=leaderboard_figure.figure, shown=("none", "TS"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What the leaderboard says: the ranking of methods and of calibrators, the claims of the papers, and the figure."""
+"""What the leaderboard says: the ranking of methods and of calibrators, and the claims of the papers."""
 
 from collections.abc import Mapping, Sequence
 import json
@@ -10,6 +10,7 @@ import numpy as np
 
 from calib_jax import evaluation, files
 from experiments import claims, comparison, ranking
+from experiments import leaderboard_conditions as conditions
 from experiments.rows import Row
 from experiments.training_methods import COMBINED, METHODS
 
@@ -22,7 +23,12 @@ PLACE = re.compile(r"(<!-- The top of the leaderboard\. -->\n).*?(<!-- Its end\.
 
 def findings(rows: Sequence[Row]) -> list[str]:
   """Returns the lines of Markdown before the table of all results."""
-  return [*_methods(rows), "", *_calibrators(rows), "", *_beyond(rows), "", "## What the papers claim", "",
+  if not any(row["method"] == BASELINE for row in rows):
+    return [f"The rankings need the rows of {BASELINE}, from which differences are counted."]
+  fewer = conditions.sizes(rows)
+  whole = [row for row in rows if row["calibrator"] not in fewer]
+  return [*_methods(rows), "", *_calibrators(whole), "", *conditions.findings(rows), *_beyond(rows), "",
+          "## What the papers claim", "",
           "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
           "Cohen's d is the difference in units of its deviation over seeds.", "", *claims.table(rows)]
 
@@ -164,50 +170,3 @@ def write_top(rows: Sequence[Row], readme: pathlib.Path = README) -> None:
   """Writes ``top`` into README.md, between its two comments."""
   text = readme.read_text(encoding="utf-8")
   files.write_text(readme, PLACE.sub(lambda place: f"{place[1]}\n{top(rows)}\n{place[2]}", text))
-
-
-def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
-  """Draws accuracy against ECE as trained, the NLL before and after TS, and mean ranks of each method, in one PNG."""
-  from matplotlib.figure import Figure
-
-  from calib_jax.reports import style
-
-  accuracy, error, before, after = (ranking.of_methods(rows, column, calibrator) for column, calibrator in (
-    ("accuracy", "none"), ("ece", "none"), ("nll", "none"), ("nll", "TS")))
-  names, values = ranking.table(before)
-  ranks = ranking.ranks(names, values)
-  mean = {name: [float(np.mean([*found[name].values()])) for found in (accuracy, error, before, after)]
-          for name in names}
-  front = ranking.pareto([mean[name][0] for name in names], [mean[name][1] for name in names])
-
-  @style.styled
-  def draw():
-    drawn = Figure(figsize=(9.5, 0.17 * len(names) + 1.6), layout="constrained")
-    left, middle, right = drawn.subplots(1, 3, width_ratios=(1.3, 1, 0.8))
-    order = sorted(names, key=lambda name: mean[name][2])
-    for name, best in zip(names, front, strict=True):
-      x, y = 100 * mean[name][0], 100 * mean[name][1]
-      colour = style.COLOURS[1] if name in COMBINED else style.COLOURS[0]
-      left.plot(x, y, "o", color=colour, ms=6 if best else 3, alpha=1 if best else 0.6)
-      left.annotate(str(order.index(name) + 1), (x, y), (4, 2), textcoords="offset points", fontsize=6)
-    left.plot([], [], "o", color=style.COLOURS[0], ms=6, label="large: none is better in both")
-    left.plot([], [], "o", color=style.COLOURS[1], ms=3, label="no paper has this combination")
-    left.set(xlabel="accuracy, %", ylabel="ECE as trained, %")
-    for place, name in enumerate(order):
-      middle.plot(mean[name][2:], [place, place], color=style.PALE, lw=1, zorder=1)
-      rank = ranks.mean[names.index(name)]
-      right.plot([rank - ranks.critical / 2, rank + ranks.critical / 2], [place, place], color=style.PALE, lw=3)
-      right.plot(rank, place, "o", color=style.INK, ms=3.5)
-    for column, colour, label in ((2, style.COLOURS[0], "as trained"), (3, style.COLOURS[2], "after TS")):
-      middle.plot([mean[name][column] for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
-    for axes, label in ((middle, "NLL, nats"), (right, "mean rank of NLL, as trained")):
-      axes.set(yticks=range(len(order)), ylim=(len(order) - 0.5, -0.5), xlabel=label)
-    middle.set_yticklabels([f"{name}  {i}" for i, name in enumerate(order, 1)], fontsize=6)
-    right.set_yticklabels([])
-    right.set_title("overlap: equal at 5%", fontsize=7)
-    for axes in (left, middle):
-      axes.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.3,
-                  columnspacing=1)
-    files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
-
-  draw()

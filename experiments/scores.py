@@ -1,9 +1,12 @@
 """The scores of saved predictions: a row for each calibrator and seed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+import functools
+import json
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation.measures import METRICS
@@ -11,9 +14,14 @@ from calib_jax.evaluation.tables import UNCALIBRATED
 
 RESAMPLES = 100  # Resamples for the correction, the noise floor and the p-value of the ECE.
 CALIBRATION = ("ece", "ece_equal_mass_l2", "adaptive", "mce", "ks")
+# The ECE as other tools compute it, by the name of its column: ``metrics.CONVENTIONS``.
+CONVENTIONS = {f"ece_{name}": name for name in metrics.CONVENTIONS if name not in ("guo", "soft_calibration")}
 # The columns of a row. ``ece_corrected`` is the ECE minus its bias; ``floor`` is the ECE that a perfectly calibrated
 # model with these confidences would have, and ``p_value`` the probability of such an ECE if the model is calibrated.
-COLUMNS = ("accuracy", "nll", "brier", *CALIBRATION, "classwise", "aurc", "ece_corrected", "floor", "p_value")
+COLUMNS = ("accuracy", "nll", "brier", *CALIBRATION, "classwise", "aurc", "ece_corrected", "floor", "p_value",
+           *CONVENTIONS)
+# The columns of means over shifted test sets, for experiments that have such sets.
+SHIFTED = ("accuracy_shifted", "nll_shifted", "ece_shifted")
 
 
 def _ece(confidence: jax.Array, correct: jax.Array, *, where: jax.Array | None = None) -> jax.Array:
@@ -25,6 +33,7 @@ def _plain(logits: jax.Array, labels: jax.Array) -> tuple[dict[str, jax.Array], 
   probs = jax.nn.softmax(logits)
   confidence, correct = metrics.top_label(probs, labels)
   errors = {name: METRICS[name].function(confidence, correct, num_bins=15, where=None) for name in CALIBRATION}
+  errors |= {column: metrics.CONVENTIONS[name](confidence, correct) for column, name in CONVENTIONS.items()}
   risk = (~correct).astype(jnp.float32)
   values = {"accuracy": jnp.mean(correct, dtype=jnp.float32), "nll": metrics.nll(probs, labels),
             "brier": metrics.brier_score(probs, labels), **errors, "aurc": metrics.aurc(confidence, risk),
@@ -42,20 +51,45 @@ def scored(logits: jax.Array, labels: jax.Array) -> dict[str, float]:
   return {name: float(values[name]) for name in COLUMNS}
 
 
+@jax.jit
+def _shifted(logits: jax.Array, labels: jax.Array) -> jax.Array:
+  """The values of ``SHIFTED`` for one set."""
+  probs = jax.nn.softmax(logits)
+  confidence, correct = metrics.top_label(probs, labels)
+  return jnp.stack([jnp.mean(correct, dtype=jnp.float32), metrics.nll(probs, labels), _ece(confidence, correct)])
+
+
+@functools.cache
+def _calibrator(section: str) -> tuple[Callable, Callable]:
+  """``fit`` and a compiled ``apply`` of a section in JSON: the same functions each time, which compile once."""
+  calibrator = calibrators.get(**json.loads(section))
+  return calibrator.fit, jax.jit(calibrator.apply)
+
+
 def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[evaluation.Predictions],
-               sections: Mapping[str, Mapping]) -> list[tuple[str, int, dict[str, float]]]:
+               sections: Mapping[str, Mapping], shifted: Sequence[Sequence[evaluation.Predictions]] = ()
+               ) -> list[tuple[str, int, dict[str, float]]]:
   """Scores models before and after each calibrator.
 
   Args:
     validation: the predictions to fit to, one element a seed.
     test: the predictions to score, one element a seed.
-    sections: the calibrators by label, each a dict of its ``name`` and options.
-  Returns: ``(label, index of the seed, scores)``; those without a calibrator have the label "none".
+    sections: the calibrators by label, each a dict of its ``name`` and options; with ``num_examples``, it is fitted to
+      so many of the examples, drawn at random.
+    shifted: predictions of shifted test sets, each one element a seed.
+  Returns: ``(label, index of the seed, scores)``; those without a calibrator have the label "none". Scores have
+    ``COLUMNS`` and, if there are shifted sets, ``SHIFTED``.
   """
   found = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
-    calibrator = calibrators.get(**section)
+    number = section.get("num_examples")
+    fit, apply = _calibrator(json.dumps({key: value for key, value in section.items() if key != "num_examples"}))
     for i, (held_out, part) in enumerate(zip(validation, test, strict=True)):
-      params = calibrator.fit(held_out.logits, held_out.labels)
-      found.append((label, i, scored(calibrator.apply(params, part.logits), part.labels)))
+      kept = np.random.default_rng(i).permutation(len(held_out.labels))[:number] if number else slice(None)
+      params = fit(held_out.logits[kept], held_out.labels[kept])
+      row = scored(apply(params, part.logits), part.labels)
+      if shifted:
+        values = [_shifted(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in shifted]
+        row |= dict(zip(SHIFTED, np.mean(values, axis=0).tolist(), strict=True))
+      found.append((label, i, row))
   return found

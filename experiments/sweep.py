@@ -27,6 +27,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import environment, run
 from calib_jax.evaluation.tables import UNCALIBRATED
+from calib_jax.run_data import additional_sets
 from calib_jax.training import Stopped
 from experiments import report, rows, scores, settings, tuning
 from experiments.declaration import Experiment, Method
@@ -196,7 +197,9 @@ def run_job(job: Job, calibrators: Mapping[str, Mapping], stem: pathlib.Path, sh
   folder = stem.parent / "runs" / stem.name / f"{name}_{settings.digest(config)}"
   run.execute(config, folder, reports=False)
   finished, now = run.Run(config, folder), environment.environment()
-  found = scores.calibrated(finished.saved("validation"), finished.saved("test"), calibrators)
+  finished.predict_sets()
+  shifted = [finished.saved(name) for name, _ in additional_sets(config, job.seeds[0])]
+  found = scores.calibrated(finished.saved("validation"), finished.saved("test"), calibrators, shifted)
   shared = {"chosen": json.dumps(chosen), "declared": job.declared, "config": settings.digest(config),
             "seconds": f"{time.monotonic() - started:.1f}", "date": str(datetime.date.today()),
             "jax": now["packages"]["jax"], "device": f"{len(now['devices'])} x {now['devices'][0]}",
