@@ -175,24 +175,6 @@ def test_npz_trains_without_tensorflow_scikit_learn_and_figures(tmp_path):
   assert len(list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))) == 1
 
 
-@pytest.mark.slow
-def test_the_cifar100_config_runs_on_a_tiny_data_set_in_tfds_format(tmp_path):
-  written = python("tests/write_tfds.py", tmp_path, "cifar100", tmp_path=tmp_path, blocked=())
-  assert written.returncode == 0, written.stderr
-  done = python("main.py", "--config=configs/cifar100_savuc.py", f"--workdir={tmp_path / 'run'}",
-                f"--config.data.dir={tmp_path}", "--config.training.num_steps=3", "--config.training.batch_size=16",
-                "--config.training.log_every_steps=1", "--config.model.depth=10", "--config.model.width=1",
-                "--config.evaluation.num_resamples=20", "--config.evaluation.calibrators={}", tmp_path=tmp_path,
-                blocked=("matplotlib",), num_devices=2)
-  assert done.returncode == 0, done.stderr
-  test = evaluation.load(tmp_path / "run/predictions/test_seed0.npz")
-  validation = evaluation.load(tmp_path / "run/predictions/validation_seed0.npz")
-  assert test.logits.shape == (50, 100) and validation.logits.shape == (20, 100)
-  np.testing.assert_array_equal(np.sort(test.labels), np.arange(50))
-  losses = [json.loads(line).get("train/loss") for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-  assert sum(loss is not None for loss in losses) == 3
-
-
 @pytest.mark.parametrize("program", [main.main, data_command.main])
 def test_help_says_that_a_config_is_executed(program, capsys):
   with pytest.raises(SystemExit):

@@ -1,7 +1,6 @@
 """A user's own arrays, TensorFlow Datasets on disk, and one sentence where either is wrong."""
 
 import io
-import json
 
 import numpy as np
 from PIL import Image
@@ -9,7 +8,6 @@ import pytest
 
 from calib_jax import data
 from calib_jax.errors import UserError
-from tests.programs import python
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 6, 5, 3), dtype=np.uint8)
@@ -189,33 +187,6 @@ def test_other_data_serve_as_out_of_distribution_where_shapes_agree(tmp_path):
     data.out_of_distribution("npz", digits, path=str(tmp_path / "grey.npz"))
   with pytest.raises(UserError, match="must be one of digits, .*got 'svhn'"):
     data.out_of_distribution("svhn", digits)
-
-
-READ = """
-import json, sys
-from calib_jax import data
-for name, options in json.loads(sys.argv[2]):
-  splits = data.load(name, seed=0, validation_fraction=0.1, dir=sys.argv[1], **options)
-  print(json.dumps([splits.num_classes, [part.images.shape for part in splits[:3]],
-                    float(splits.test.images.mean()), splits.test.labels.tolist()]))
-"""
-
-
-@pytest.mark.slow
-def test_named_sets_are_read_from_the_format_of_tensorflow_datasets(tmp_path):
-  names = ["cifar10", "cifar100", "svhn_cropped", "fashion_mnist", "cifar10_corrupted/frosted_glass_blur_2"]
-  written = python("tests/write_tfds.py", tmp_path, *names, tmp_path=tmp_path, blocked=("matplotlib",))
-  assert written.returncode == 0, written.stderr
-  asked = [(name, {}) for name in names[:4]] + [("cifar10_corrupted", {"corruption": "glass_blur", "severity": 2}),
-                                               ("cifar10", {"corruption": "brightness", "severity": 5})]
-  done = python("-c", READ, tmp_path, json.dumps(asked), tmp_path=tmp_path, blocked=("matplotlib",))
-  assert done.returncode == 0, done.stderr
-  found = [json.loads(line) for line in done.stdout.splitlines()]
-  assert [row[0] for row in found] == [10, 100, 10, 10, 10, 10]
-  for row, channels, side in zip(found, (3, 3, 3, 1, 3, 3), (32, 32, 32, 28, 32, 32), strict=True):
-    assert row[1] == [[180, side, side, channels], [20, side, side, channels], [50, side, side, channels]]
-    assert sorted(row[3]) == sorted(i % row[0] for i in range(50))
-  assert found[5][2] > found[0][2] + 50
 
 
 def test_the_published_corruptions_must_be_named():

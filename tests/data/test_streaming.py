@@ -1,7 +1,6 @@
 """Streams: the same examples at step k wherever a run starts, whoever decodes; the standard recipe's crops."""
 
 import io
-import json
 
 import numpy as np
 from PIL import Image
@@ -10,7 +9,6 @@ import pytest
 from calib_jax import data
 from calib_jax.data import streaming
 from calib_jax.errors import UserError
-from tests.programs import python
 
 
 def _jpeg(image):
@@ -142,49 +140,3 @@ def test_a_damaged_picture_is_named():
   stream.records[3]["image"] = stream.records[3]["image"][:200]
   with pytest.raises(UserError, match="here: record 3 is not a whole picture"):
     list(data.in_order(stream, 4, 1))
-
-
-WORKERS = """
-import sys
-from calib_jax import data, errors
-if __name__ == "__main__":
-  for workers in (0, 2):
-    splits = data.load("imagenet2012", seed=0, validation_fraction=0.1, dir=sys.argv[1], image_size=16,
-                       num_workers=workers)
-    batches = data.training_batches(splits.train, 2, batch_size=8, num_devices=1, seed=0)
-    print(sum(int(next(batches)["image"].astype(int).sum()) for _ in range(3)))
-    batches.close()
-  try:
-    data.load("imagenet2012_lt", seed=0, validation_fraction=0.1, dir=sys.argv[1])
-  except errors.UserError as error:
-    print(error)
-"""
-
-
-@pytest.mark.slow
-def test_imagenet_is_read_from_array_records_by_threads_and_processes_and_trains(tmp_path):
-  absent = python("main.py", "--config=configs/imagenet2012_resnet50.py", f"--workdir={tmp_path / 'run'}",
-                  f"--config.data.dir={tmp_path}", tmp_path=tmp_path, blocked=("matplotlib",))
-  assert absent.returncode == 2 and absent.stderr.strip().count("\n") == 0
-  assert "is not prepared in" in absent.stderr and "tfds build imagenet2012 --file_format=array_record" in absent.stderr
-  written = python("tests/write_tfds.py", tmp_path, "imagenet2012", tmp_path=tmp_path, blocked=("matplotlib",))
-  assert written.returncode == 0, written.stderr
-  (tmp_path / "workers.py").write_text(WORKERS)
-  done = python(tmp_path / "workers.py", tmp_path, tmp_path=tmp_path, blocked=("matplotlib",))
-  assert done.returncode == 0, done.stderr
-  threads, processes, thinned = done.stdout.splitlines()
-  assert threads == processes and int(threads) > 0
-  # The labels were read: one of each of 200 of the 1,000 classes, where the long tail asks for a tenth and more of one.
-  assert thinned == (
-      "data.imbalance_ratio 0.1 would take 0 of the 1 examples of class 1: "
-      "choose a ratio that takes at least one and at most all of them.")
-  run = python("main.py", "--config=configs/imagenet2012_resnet50.py", f"--workdir={tmp_path / 'run'}",
-               f"--config.data.dir={tmp_path}", "--config.data.image_size=32", "--config.model.blocks=(1, 1)",
-               "--config.training.num_steps=2", "--config.training.batch_size=8", "--config.num_seeds=1",
-               "--config.data.validation_fraction=0.1", "--config.evaluation.num_resamples=10",
-               "--config.evaluation.calibrators={}", tmp_path=tmp_path, blocked=("matplotlib",))
-  assert run.returncode == 0, run.stderr
-  config = json.loads((tmp_path / "run" / "config.json").read_text())
-  assert config["data"]["image_size"] == 32
-  arrays = np.load(tmp_path / "run" / "predictions" / "test_seed0.npz")
-  assert arrays["logits"].shape == (50, 1000) and sorted(arrays["labels"]) == list(range(50))

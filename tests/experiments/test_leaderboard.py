@@ -10,6 +10,7 @@ from calib_jax import config as run_config
 from calib_jax import data, losses
 from calib_jax.errors import UserError
 from experiments import claims, images, leaderboard, leaderboard_page, ranking, report, rows, sweep, training_methods
+from experiments import leaderboard_conditions as conditions
 
 RESULTS = pathlib.Path(__file__).parents[2] / "experiments" / "results"
 
@@ -76,6 +77,51 @@ def test_claims_are_judged_by_paired_intervals():
   every = claims.difference([*found, *made("a", "TS", (0.0, 0.1, 0.2)), *made("b", "TS", (0.0, 0.1, 0.2))],
                             claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
   assert every.mean == pytest.approx(np.mean([0.0, 0.1, 0.2]) - np.mean([0.19 / 3, 0.69 / 3, 0.888 / 3]))
+
+
+def _rows(**values):
+  """Rows of two seeds: ``method_calibrator`` to the values of a column by its name."""
+  return [{"task": "", "method": name.partition("__")[0], "calibrator": name.partition("__")[2].replace("_", ", n = "),
+           "seed": str(i), **{column: str(x[i]) for column, x in columns.items()}}
+          for name, columns in values.items() for i in range(2)]
+
+
+def test_sizes_of_calibration_sets_are_means_over_the_methods_that_did_not_diverge():
+  found = _rows(a__TS_100={"nll": (3, 5)}, b__TS_100={"nll": (1, 1)}, c__TS_100={"nll": (np.nan, 2)},
+                a__TS_30={"nll": (4, 6)}, b__TS_30={"nll": (2, 2)}, c__TS_30={"nll": (np.nan, 2)},
+                a__TS={"nll": (2, 4)}, b__TS={"nll": (0, 2)}, c__TS={"nll": (np.nan, 2)}, a__none={"nll": (9, 9)})
+  assert conditions.sizes(found) == {"TS, n = 100": ("TS", 100), "TS, n = 30": ("TS", 30)}
+  by_number = conditions.by_size(found)["TS"]
+  assert list(by_number) == ["30", "100", "all"]  # Ascending, whatever the order of the rows.
+  assert list(by_number.values()) == [{"0": 3, "1": 4}, {"0": 2, "1": 3}, {"0": 1, "1": 3}]
+  lines = conditions._sizes(_rows(a__TS_9={"nll": (1, 2)}, a__ETS_9={"nll": (2, 1)}, a__TS={"nll": (1, 1)},
+                                  a__ETS={"nll": (2, 2)}))
+  assert lines[-2:] == ["| TS | 1.5000 ± 0.5000 | **1.0000 ± 0.0000** |", "| ETS | 1.5000 ± 0.5000 | 2.0000 ± 0.0000 |"]
+
+
+def test_rankings_by_other_tools_are_compared_with_that_of_guo():
+  # Three methods: the second tool turns the ranking as trained around, and changes one of three pairs after TS.
+  values = {"a": (1, 3, 1, 2), "b": (2, 2, 2, 1), "c": (3, 1, 3, 3)}
+  found = _rows(**{f"{name}__{calibrator}": {"ece": (x[2 * i] / 100,) * 2, "ece_netcal": (x[2 * i + 1] / 100,) * 2}
+                   for name, x in values.items() for i, calibrator in enumerate(("none", "TS"))})
+  assert conditions.by_convention(found, "none")["netcal"] == pytest.approx({"a": 0.03, "b": 0.02, "c": 0.01})
+  assert conditions._conventions(found)[-2:] == ["| guo | a | 1.00 | 1.00 | a | 1.00 | 1.00 |",
+                                                 "| netcal | c | 1.00 | -1.00 | b | 1.00 | 0.33 |"]
+
+
+def test_corrupted_images_have_a_table_in_the_order_of_their_nll():
+  found = _rows(**{f"{name}__{calibrator}": {
+    "ece": (x, x), "accuracy_shifted": (0.5, 0.7), "nll_shifted": (y, y), "ece_shifted": (y / 10, y / 10)}
+    for name, x, y in (("a", 0.1, 2), ("b", 0.2, 1)) for calibrator in ("none", "TS")})
+  *_, first, second = conditions._shifts(found)
+  assert first == ("| b | 60.00 ± 10.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 |")
+  assert second.startswith("| a | 60.00 ± 10.00 | 2.0000") and "τ = -1.00" in conditions._shifts(found)[2]
+  assert conditions._shifts(_rows(a__none={"ece": (1, 1)})) == []
+
+
+def test_rows_without_cross_entropy_say_what_is_missing():
+  assert leaderboard_page.findings(_rows(MbLS__none={"nll": (1, 1)})) == [
+    "The rankings need the rows of cross entropy, from which differences are counted."]
 
 
 def test_every_claim_is_about_methods_and_calibrators_that_there_are():

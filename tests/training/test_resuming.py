@@ -118,23 +118,20 @@ def test_two_processes_train_as_one(further, parallel, alone, tmp_path):
 def test_a_lost_process_ends_the_other_and_both_go_on(alone, tmp_path):
   # Both at once, because most of the time a process waits until it takes the other for dead.
   with concurrent.futures.ThreadPoolExecutor() as pool:
-    list(pool.map(lambda parallel: _lose_a_process(parallel, tmp_path / parallel), ("pmap", "shard_map")))
+    list(pool.map(lambda case: _lose_a_process(*case, tmp_path / case[0]), (("pmap", 1), ("shard_map", 0))))
   for parallel in ("pmap", "shard_map"):
     _as_one(tmp_path / parallel, alone(()))
 
 
-def _lose_a_process(parallel, tmp_path):
+def _lose_a_process(parallel, lost, tmp_path):
+  """Kills one of two processes; 0 is the one that both find each other by."""
   tmp_path.mkdir()
   options = (*SELECTED, f"--config.training.parallel={parallel}")
-  killing = ("tests/training/killed.py", 21, int(signal.SIGKILL))
-  surviving = ("tests/training/killed.py", 10**9, int(signal.SIGKILL))  # It never gets there.
-  codes, output = _pair(tmp_path, *surviving, second=killing, options=options)
-  assert codes[1] == -signal.SIGKILL and codes[0] not in (0, None)
-  assert "another process of this run ended" in output[0] and "start all of them again" in output[0]
-  killing = ("tests/training/killed.py", 33, int(signal.SIGKILL))
-  codes, output = _pair(tmp_path, *killing, second=surviving, options=options)
-  assert codes[0] == -signal.SIGKILL and codes[1] not in (0, None)
-  assert "another process of this run ended" in output[1]
+  programs = [("tests/training/killed.py", 10**9, int(signal.SIGKILL))] * 2  # One that never gets there survives.
+  programs[lost] = ("tests/training/killed.py", 21, int(signal.SIGKILL))
+  codes, output = _pair(tmp_path, *programs[0], second=programs[1], options=options)
+  assert codes[lost] == -signal.SIGKILL and codes[1 - lost] not in (0, None)
+  assert "another process of this run ended" in output[1 - lost] and "start all of them again" in output[1 - lost]
   codes, output = _pair(tmp_path, "main.py", options=options)
   assert codes == [0, 0], output
 
