@@ -80,7 +80,7 @@ def test_imagenet_is_read_from_array_records_by_threads_and_processes_and_trains
                f"--config.data.dir={prepared}", "--config.data.image_size=32", "--config.model.blocks=(1, 1)",
                "--config.training.num_steps=2", "--config.training.batch_size=8", "--config.num_seeds=1",
                "--config.data.validation_fraction=0.1", "--config.evaluation.num_resamples=10",
-               "--config.evaluation.calibrators={}", tmp_path=tmp_path, blocked=("matplotlib",))
+               "--config.evaluation.calibrators={}", tmp_path=tmp_path, blocked=("matplotlib", "tensorboard"))
   assert run.returncode == 0, run.stderr
   config = json.loads((tmp_path / "run" / "config.json").read_text())
   assert config["data"]["image_size"] == 32
@@ -93,7 +93,7 @@ def test_the_cifar100_config_runs(prepared, tmp_path):
                 f"--config.data.dir={prepared}", "--config.training.num_steps=3", "--config.training.batch_size=16",
                 "--config.training.log_every_steps=1", "--config.model.depth=10", "--config.model.width=1",
                 "--config.evaluation.num_resamples=20", "--config.evaluation.calibrators={}", tmp_path=tmp_path,
-                blocked=("matplotlib",), num_devices=2)
+                blocked=("matplotlib", "tensorboard"), num_devices=2)
   assert done.returncode == 0, done.stderr
   test = evaluation.load(tmp_path / "run/predictions/test_seed0.npz")
   validation = evaluation.load(tmp_path / "run/predictions/validation_seed0.npz")
