@@ -100,10 +100,10 @@ def verdict(apart: comparison.Difference, lower: bool) -> str:
   return "agrees" if (apart.high < 0) == lower else "disagrees"
 
 
-def table(rows: Sequence[Row]) -> list[str]:
-  """Returns the lines of the Markdown table of all claims whose rows are there."""
+def table(rows: Sequence[Row], claims: Sequence[Claim] = CLAIMS) -> list[str]:
+  """Returns the lines of the Markdown table of those claims whose rows are there."""
   lines = ["| claim | of | column | difference [95%] | Cohen's d | verdict |", "|---" * 6 + "|"]
-  for claim in CLAIMS:
+  for claim in claims:
     apart = difference(rows, claim)
     if apart is None:
       continue

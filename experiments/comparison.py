@@ -11,7 +11,9 @@ from experiments.rows import Row
 
 LEVEL = 0.95
 Key = tuple[str, str, str]  # Task, method and calibrator.
-HEADINGS = {"ece_corrected": "ECE % less its bias", "floor": "noise floor %", "p_value": "p"}
+OTHER_ERRORS = ("ece_corrected", "marginal")  # Columns that evaluations do not have, of which lower is better.
+HEADINGS = {"ece_corrected": "ECE % less its bias", "floor": "noise floor %", "p_value": "p",
+            "marginal": "marginal ECE %, equal mass, norm 2"}
 DIGITS = {"nll": 4, "brier": 4, "p_value": 3}
 
 
@@ -50,7 +52,7 @@ def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
 
 def lower_is_better(column: str) -> bool | None:
   """Returns whether a lower value of a column is better; None if neither is."""
-  return METRICS[column].lower_is_better if column in METRICS else True if column == "ece_corrected" else None
+  return METRICS[column].lower_is_better if column in METRICS else True if column in OTHER_ERRORS else None
 
 
 def best(found: Mapping[Key, Mapping[str, float]], column: str) -> set[Key]:

@@ -36,7 +36,7 @@ class Experiment(NamedTuple):
     title: the title of its page.
     methods: maps the options of the command to the methods of its scale.
     calibrators: the sections of the calibrators by label.
-    columns: the columns of the table, among ``scores.COLUMNS``.
+    columns: the columns of the table, among ``scores.COLUMNS`` and ``scores.MORE``.
     shown: the calibrators in the table; None for all.
     arguments: adds options of its own to the command.
     stem: maps the options to the name of its files.

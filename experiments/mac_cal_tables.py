@@ -7,10 +7,12 @@ made by experiments/classifier_level.py, which has the sets of other images.
 """
 
 from collections.abc import Sequence
+import itertools
 import sys
 
 from configs import variants
 from experiments import paper_tables, sweep
+from experiments.claims import MC, Claim
 
 
 def _part(**options) -> dict[str, object]:
@@ -25,9 +27,22 @@ PARTS = {  # Each adds one part to the one before; the last is the row "masked".
 }
 CELLS = (*((data, model) for data in ("cifar10", "cifar100")
            for model in ("resnet50", "resnet110", "wide_resnet26_10", "densenet121")), ("tiny_imagenet", "resnet50"))
+CLAIMS = (
+  *(Claim(f"{MC}, Table 1", f"MaC-Cal has a lower ECE than {name}", ("masked", "none"), (other, "none"), "ece")
+    for name, other in (("cross entropy", "cross_entropy"), ("label smoothing", "label_smoothing"),
+                        ("MbLS", "margin_label_smoothing"), ("ACLS", "adaptive_conditional_label_smoothing"),
+                        ("mixup", "mixup"), ("MIT", "mixup_inference"), ("focal", "focal"),
+                        ("FLSD", "sample_dependent_focal"), ("dual focal", "dual_focal"), ("MMCE", "mmce"),
+                        ("CPC", "pairwise_constraints"), ("TST", "two_stage"), ("V-TST", "variational"),
+                        ("BalCAL", "simplex_etf"))),
+  *(Claim(f"{MC}, Table 5", f"{part[6:]} lowers the ECE of the part before", (part, "none"), (before, "none"), "ece")
+    for before, part in itertools.pairwise(PARTS)),
+  Claim(f"{MC}, Table 5", "the decaying bound lowers the ECE of the static one", ("masked", "none"),
+        ("part: static adaptive sparsity", "none"), "ece"),
+)
 EXPERIMENT = paper_tables.declared(
   "mac_cal_tables", "Ni et al., Tables 1 and 5", "mac_cal", CELLS, ("accuracy", "ece", "adaptive", "mce"),
-  {"TS": {"name": "temperature_scaling"}}, extra=PARTS)
+  {"TS": {"name": "temperature_scaling"}}, extra=PARTS, judged=CLAIMS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,15 +5,17 @@ the network of the leaderboard on the images of `--data`, one task.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
+import pathlib
 
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
 from configs import recipes, variants
-from experiments import leaderboard, settings
+from experiments import claims, leaderboard, settings
 from experiments.declaration import Experiment, Method
+from experiments.rows import Row
 
 Cells = Sequence[tuple[str, str]]  # Data sets and networks.
 AT_LAPTOP = ("cifar10", {"training.stage2_epochs": 10, "augmentation": {"padding": 0, "flip": False}})
@@ -53,7 +55,23 @@ def _config(paper: str, data: str, model: str, fields: Mapping[str, object], opt
 
 def declared(name: str, title: str, paper: str, cells: Cells, columns: tuple[str, ...],
              calibrators: Mapping[str, Mapping[str, object]], rows: Sequence[str] = (),
-             extra: Mapping[str, Mapping[str, object]] | None = None) -> Experiment:
-  """Returns the declaration of a table; see ``methods`` and ``Experiment``."""
+             extra: Mapping[str, Mapping[str, object]] | None = None, judged: Sequence[claims.Claim] = (),
+             figure: Callable[[list[Row], pathlib.Path], object] | None = None) -> Experiment:
+  """Returns the declaration of a table; ``judged`` are the paper's claims. See ``methods`` and ``Experiment``."""
   return Experiment(name, title, functools.partial(methods, paper, cells, rows, extra or {}), calibrators, columns,
-                    arguments=leaderboard.arguments)
+                    arguments=leaderboard.arguments, stem=functools.partial(_stem, name), figure=figure,
+                    findings=functools.partial(_findings, judged))
+
+
+def _stem(name: str, options: argparse.Namespace) -> str:
+  """The name of the files, which at laptop scale holds that of the images and of the network."""
+  return leaderboard.stem(options).replace("leaderboard", name, 1)
+
+
+def _findings(judged: Sequence[claims.Claim], rows: Sequence[Row]) -> list[str]:
+  """What the paper claims, judged by the rows."""
+  table = claims.table(rows, judged)
+  return ["## What the paper claims", "",
+          "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
+          "Cohen's d is the difference in units of its deviation over seeds.", "", *table, "", "## All rows"
+          ] if len(table) > 2 else []

@@ -20,6 +20,10 @@ CONVENTIONS = {f"ece_{name}": name for name in metrics.CONVENTIONS if name not i
 # model with these confidences would have, and ``p_value`` the probability of such an ECE if the model is calibrated.
 COLUMNS = ("accuracy", "nll", "brier", *CALIBRATION, "classwise", "aurc", "ece_corrected", "floor", "p_value",
            *CONVENTIONS)
+# Columns that only the experiments have that ask for them, because they take longer.
+MORE = {"sweep": lambda confidence, correct, probs, labels: metrics.sweep_calibration_error(confidence, correct),
+        "marginal": lambda confidence, correct, probs, labels: metrics.classwise_calibration_error(
+          probs, labels, binning="equal_mass", norm=2)}
 # The columns of means over shifted test sets, for experiments that have such sets.
 SHIFTED = ("accuracy_shifted", "nll_shifted", "ece_shifted")
 
@@ -28,11 +32,13 @@ def _ece(confidence: jax.Array, correct: jax.Array, *, where: jax.Array | None =
   return metrics.calibration_error(confidence, correct, where=where)
 
 
-@jax.jit
-def _plain(logits: jax.Array, labels: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+@functools.partial(jax.jit, static_argnums=2)
+def _plain(logits: jax.Array, labels: jax.Array, more: tuple[str, ...]
+           ) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
   probs = jax.nn.softmax(logits)
   confidence, correct = metrics.top_label(probs, labels)
   errors = {name: METRICS[name].function(confidence, correct, num_bins=15, where=None) for name in CALIBRATION}
+  errors |= {name: MORE[name](confidence, correct, probs, labels) for name in more}
   errors |= {column: metrics.CONVENTIONS[name](confidence, correct) for column, name in CONVENTIONS.items()}
   risk = (~correct).astype(jnp.float32)
   values = {"accuracy": jnp.mean(correct, dtype=jnp.float32), "nll": metrics.nll(probs, labels),
@@ -41,14 +47,17 @@ def _plain(logits: jax.Array, labels: jax.Array) -> tuple[dict[str, jax.Array], 
   return values, confidence, correct
 
 
-def scored(logits: jax.Array, labels: jax.Array) -> dict[str, float]:
-  """Returns the values of ``COLUMNS`` for one model, as fractions and nats; nan where its logits are not finite."""
+def scored(logits: jax.Array, labels: jax.Array, more: tuple[str, ...] = ()) -> dict[str, float]:
+  """Returns the values of ``COLUMNS`` and of ``more`` for one model, as fractions and nats.
+
+  They are nan where its logits are not finite.
+  """
   if not bool(jnp.all(jnp.isfinite(logits))):
-    return dict.fromkeys(COLUMNS, float("nan"))
-  values, confidence, correct = _plain(logits, labels)
+    return dict.fromkeys((*COLUMNS, *more), float("nan"))
+  values, confidence, correct = _plain(logits, labels, more)
   found = metrics.assess(_ece, confidence, correct, key=jax.random.key(0), num_resamples=RESAMPLES)
   values |= {"ece_corrected": found.estimate, "floor": found.floor, "p_value": found.p_value}
-  return {name: float(values[name]) for name in COLUMNS}
+  return {name: float(values[name]) for name in (*COLUMNS, *more)}
 
 
 @jax.jit
@@ -67,8 +76,8 @@ def _calibrator(section: str) -> tuple[Callable, Callable]:
 
 
 def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[evaluation.Predictions],
-               sections: Mapping[str, Mapping], shifted: Sequence[Sequence[evaluation.Predictions]] = ()
-               ) -> list[tuple[str, int, dict[str, float]]]:
+               sections: Mapping[str, Mapping], shifted: Sequence[Sequence[evaluation.Predictions]] = (),
+               more: tuple[str, ...] = ()) -> list[tuple[str, int, dict[str, float]]]:
   """Scores models before and after each calibrator.
 
   Args:
@@ -77,8 +86,9 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
     sections: the calibrators by label, each a dict of its ``name`` and options; with ``num_examples``, it is fitted to
       so many of the examples, drawn at random.
     shifted: predictions of shifted test sets, each one element a seed.
+    more: columns of ``MORE``.
   Returns: ``(label, index of the seed, scores)``; those without a calibrator have the label "none". Scores have
-    ``COLUMNS`` and, if there are shifted sets, ``SHIFTED``.
+    ``COLUMNS``, those of ``more`` and, if there are shifted sets, ``SHIFTED``.
   """
   found = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
@@ -87,7 +97,7 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
     for i, (held_out, part) in enumerate(zip(validation, test, strict=True)):
       kept = np.random.default_rng(i).permutation(len(held_out.labels))[:number] if number else slice(None)
       params = fit(held_out.logits[kept], held_out.labels[kept])
-      row = scored(apply(params, part.logits), part.labels)
+      row = scored(apply(params, part.logits), part.labels, more)
       if shifted:
         values = [_shifted(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in shifted]
         row |= dict(zip(SHIFTED, np.mean(values, axis=0).tolist(), strict=True))

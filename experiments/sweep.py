@@ -160,7 +160,7 @@ def run_jobs(experiment: Experiment, wanted: Sequence[Job], stem: pathlib.Path, 
   for i, job in enumerate(missing, 1):
     print(f"[{i}/{len(missing)}] {job.label()}", flush=True)
     try:
-      new = run_job(job, experiment.calibrators, stem, options.shard)
+      new = run_job(job, experiment, stem, options.shard)
     except (Stopped, KeyboardInterrupt):
       raise
     except Exception as error:  # Whatever stops one run, the others go on.
@@ -184,7 +184,7 @@ def _rows_of(job: Job, labels: Sequence[str]) -> list[tuple[str, ...]]:
   return [(job.method.task, job.method.name, label, str(seed)) for label in labels for seed in job.seeds]
 
 
-def run_job(job: Job, calibrators: Mapping[str, Mapping], stem: pathlib.Path, shard: tuple[int, int] | None = None
+def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[int, int] | None = None
             ) -> list[dict[str, str]]:
   """Tunes, trains, calibrates and scores; returns the rows."""
   started, config, chosen = time.monotonic(), job.config, {}
@@ -199,7 +199,8 @@ def run_job(job: Job, calibrators: Mapping[str, Mapping], stem: pathlib.Path, sh
   finished, now = run.Run(config, folder), environment.environment()
   finished.predict_sets()
   shifted = [finished.saved(name) for name, _ in additional_sets(config, job.seeds[0])]
-  found = scores.calibrated(finished.saved("validation"), finished.saved("test"), calibrators, shifted)
+  found = scores.calibrated(finished.saved("validation"), finished.saved("test"), experiment.calibrators, shifted,
+                            tuple(name for name in experiment.columns if name in scores.MORE))
   shared = {"chosen": json.dumps(chosen), "declared": job.declared, "config": settings.digest(config),
             "seconds": f"{time.monotonic() - started:.1f}", "date": str(datetime.date.today()),
             "jax": now["packages"]["jax"], "device": f"{len(now['devices'])} x {now['devices'][0]}",

@@ -4,16 +4,26 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from calib_jax import config as run_config
 from calib_jax import models
 from configs import variants
-from experiments import mac_cal_tables, reweighted_risk_tables, soft_calibration_tables, sweep, training_methods
+from experiments import (
+  focal_temperature_table,
+  mac_cal_tables,
+  reweighted_risk_tables,
+  rows,
+  soft_calibration_figure,
+  soft_calibration_tables,
+  sweep,
+  training_methods,
+)
 from tests.test_configs import SHAPES
 
 TABLES = {module.EXPERIMENT.name: module.EXPERIMENT
-          for module in (mac_cal_tables, reweighted_risk_tables, soft_calibration_tables)}
+          for module in (focal_temperature_table, mac_cal_tables, reweighted_risk_tables, soft_calibration_tables)}
 
 
 def _methods(name, *arguments):
@@ -22,19 +32,21 @@ def _methods(name, *arguments):
 
 
 def test_the_tables_have_the_rows_and_the_columns_of_the_papers():
-  rows = {name: [(method.task, method.name) for method in _methods(name)] for name in TABLES}
+  cells = {name: [(method.task, method.name) for method in _methods(name)] for name in TABLES}
   # Karandikar et al.: 18 configurations for each CIFAR, and 6 for ImageNet.
-  assert len(rows["soft_calibration_tables"]) == 42
-  assert len(rows["reweighted_risk_tables"]) == 10 * 7  # Zhou et al.: XE and six other losses.
-  assert len(rows["mac_cal_tables"]) == 9 * (len(variants.mac_cal("cifar10", "resnet50")) + 1 + len(
+  assert len(cells["soft_calibration_tables"]) == 42
+  assert len(cells["reweighted_risk_tables"]) == 10 * 7  # Zhou et al.: XE and six other losses.
+  assert len(cells["focal_temperature_table"]) == 3 * 6  # Komisarenko & Kull: three data sets.
+  assert len(cells["mac_cal_tables"]) == 9 * (len(variants.mac_cal("cifar10", "resnet50")) + 1 + len(
     mac_cal_tables.PARTS))
-  for found in rows.values():
+  for found in cells.values():
     assert len(set(found)) == len(found)
 
 
 def test_the_page_of_experiments_names_their_commands_and_how_many_cells_they_have():
   page = (pathlib.Path(mac_cal_tables.__file__).parent / "README.md").read_text(encoding="utf-8")
   assert all(f"`python -m experiments.{name} --scale=paper --out=DIR`" in page for name in (*TABLES, "leaderboard"))
+  assert "| 6 losses, three data sets, five seeds |" in page
   assert "| 42 configurations, ten seeds |" in page and "| 7 losses, ten networks, three seeds |" in page
   methods = {method.name for method in _methods("mac_cal_tables")} - set(mac_cal_tables.PARTS)
   assert len(methods) == 15 and "| 15 methods and four parts of MaC-Cal, nine networks, one seed |" in page
@@ -42,7 +54,32 @@ def test_the_page_of_experiments_names_their_commands_and_how_many_cells_they_ha
   assert f"| {number} methods, five seeds |" in page
 
 
+@pytest.mark.parametrize("module", [focal_temperature_table, mac_cal_tables, reweighted_risk_tables,
+                                    soft_calibration_tables])
+def test_every_claim_is_about_rows_and_columns_that_the_table_has(module):
+  options = sweep.parse(module.EXPERIMENT, ["--scale=tiny"])
+  names = {method.name for method in module.EXPERIMENT.methods(options)}
+  for claim in module.CLAIMS:
+    for method, calibrator in (claim.row, claim.other):
+      assert method in ("", *names) and calibrator in ("none", *module.EXPERIMENT.calibrators)
+    assert claim.column in module.EXPERIMENT.columns
+
+
+def test_effect_sizes_are_those_of_pooled_deviations():
+  def made(method, calibrator, values):
+    return [{"task": "t", "method": method, "calibrator": calibrator, "seed": str(i), "ece_equal_mass_l2": str(x)}
+            for i, x in enumerate(values)]
+
+  found = soft_calibration_figure.effects([
+    *made("focal", "none", (0.05, 0.06, 0.07)), *made("focal+mmce", "none", (0.02, 0.04)),
+    *made("focal", "TS", (0.01,)), *made("focal+mmce", "TS", (0.02, 0.03))])
+  # Means 0.06 and 0.03, sums of squares 0.0002 and 0.0002 with 3 degrees of freedom; one seed after TS is too few.
+  assert found == {("t", "focal"): {"mmce": {"none": pytest.approx(0.03 / (0.0004 / 3)**0.5, rel=1e-5)}}}
+
+
 @pytest.mark.parametrize(("name", "task", "method", "expected"), [
+  ("focal_temperature_table", "cifar10, resnet50", "focal_7",
+   {"num_seeds": 5, "loss.primary.gamma": 7.0, "loss.reduction": "sum"}),
   ("soft_calibration_tables", "cifar100, wide_resnet28_10", "focal+soft_avuc",
    {"num_seeds": 10, "loss.secondary.name": "soft_avuc", "training.batch_size": 512}),
   ("reweighted_risk_tables", "cifar100, preresnet56", "selective_risk",
@@ -83,4 +120,7 @@ def test_a_table_is_made_at_a_tiny_scale(name, tmp_path):
   experiment = TABLES[name]
   last = experiment.methods(sweep.parse(experiment, ["--scale=tiny"]))[-1].name
   assert sweep.main(experiment, ["--scale=tiny", f"--out={tmp_path}", "--seeds=2", "--only", last]) == 0
-  assert f"| {last} | TS |" in (tmp_path / f"{name}_tiny.md").read_text(encoding="utf-8")
+  text = (tmp_path / f"{name}_tiny.md").read_text(encoding="utf-8")
+  assert all(f"| {last} | {calibrator} |" in text for calibrator in experiment.calibrators)
+  assert all(np.isfinite(float(row[column])) for row in rows.read(tmp_path / f"{name}_tiny.csv")
+             for column in experiment.columns)
