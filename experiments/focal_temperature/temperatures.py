@@ -52,8 +52,8 @@ def page(found: Sequence[rows.Row]) -> str:
   """Returns the page in Markdown."""
   lines = ["# The best temperature for each gamma", "",
            "`python -m experiments.focal_temperature.temperatures` wrote this page, after Figure 8 of Komisarenko & "
-           "Kull 2024: the T of the lowest ECE (15 equal-mass bins) on validation images, for each gamma of "
-           f"the paper's grid from {GAMMAS[0]:g} to {GAMMAS[-1]:g}. The paper says that T is close to linear in gamma.", "",
+           "Kull 2024: the T of the lowest ECE (15 equal-mass bins) on validation images, for each gamma of the "
+           f"paper's grid from {GAMMAS[0]:g} to {GAMMAS[-1]:g}. The paper says that T is close to linear in gamma.", "",
            "| network | line of T on gamma | R² | lowest ECE % | at gamma | and T |", "|---" * 6 + "|"]
   for name, part in by_name(found).items():
     slope, intercept, fit = line(part)
