@@ -1,16 +1,22 @@
 """The scores of saved predictions: a row for each calibrator and seed."""
 
 from collections.abc import Mapping, Sequence
+import functools
 
 import jax
 import jax.numpy as jnp
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.tables import UNCALIBRATED
 
 RESAMPLES = 100  # Resamples for the correction, the noise floor and the p-value of the ECE.
-CALIBRATION = ("ece", "ece_equal_mass_l2", "adaptive", "mce", "ks")
+CALIBRATION = {
+  "ece": metrics.calibration_error,
+  "ece_equal_mass_l2": functools.partial(metrics.calibration_error, binning="equal_mass", norm=2),
+  "adaptive": functools.partial(metrics.calibration_error, binning="equal_mass"),
+  "mce": functools.partial(metrics.calibration_error, norm="max"),
+  "ks": metrics.ks_calibration_error,
+}
 # The columns of a row. ``ece_corrected`` is the ECE minus its bias; ``floor`` is the ECE that a perfectly calibrated
 # model with these confidences would have, and ``p_value`` the probability of such an ECE if the model is calibrated.
 COLUMNS = ("accuracy", "nll", "brier", *CALIBRATION, "classwise", "aurc", "ece_corrected", "floor", "p_value")
@@ -24,7 +30,7 @@ def _ece(confidence: jax.Array, correct: jax.Array, *, where: jax.Array | None =
 def _plain(logits: jax.Array, labels: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
   probs = jax.nn.softmax(logits)
   confidence, correct = metrics.top_label(probs, labels)
-  errors = {name: METRICS[name].function(confidence, correct, num_bins=15, where=None) for name in CALIBRATION}
+  errors = {name: error(confidence, correct) for name, error in CALIBRATION.items()}
   risk = (~correct).astype(jnp.float32)
   values = {"accuracy": jnp.mean(correct, dtype=jnp.float32), "nll": metrics.nll(probs, labels),
             "brier": metrics.brier_score(probs, labels), **errors, "aurc": metrics.aurc(confidence, risk),
