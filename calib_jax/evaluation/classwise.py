@@ -18,7 +18,7 @@ from calib_jax.evaluation.rowwise import Calibrated
 
 BLOCKS = 64
 AT_ONCE = 2**20  # Sums of resampled gaps that are in memory at a time.
-SORTED, PASSES = 2**24, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.
+SORTED, PASSES = 2**23, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.
 
 
 class ClassSums(NamedTuple):
@@ -67,7 +67,8 @@ class Summing:
       labels: ``[rows]``, their labels.
     """
     probs = _exp(log_probs)
-    uniform = self.rng.uniform(size=(len(labels), len(self.redrawn["equal_mass"]))).astype(np.float32)
+    uniform = np.zeros((len(labels), len(self.redrawn["equal_mass"])), np.float32)
+    uniform[first:] = self.rng.uniform(size=uniform[first:].shape)  # The same for any size of chunks.
     drawn = np.asarray(_drawn(probs, uniform))[first:].T
     cells = {name: np.asarray(x)[first:] for name, x in _cells(probs, self.edges, self.shape[1]).items()}
     probs, labels, block = np.asarray(probs)[first:].ravel(), labels[first:], self.block[rows][first:]
