@@ -45,7 +45,8 @@ def sum_chunks(function: Callable, rows, weights: Array, at_most: int):
     is_new = start + jnp.arange(size, dtype=jnp.int32) >= i * size
     return function(chunk, jnp.where(is_new, chunk_weights, 0))
 
-  return jax.lax.fori_loop(1, number, lambda i, total: jax.tree.map(jnp.add, total, of_chunk(i)), of_chunk(0))
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_chunk, 0))
+  return jax.lax.fori_loop(0, number, lambda i, total: jax.tree.map(jnp.add, total, of_chunk(i)), zeros)
 
 
 def varying_as(x: Array, like: Array) -> Array:
