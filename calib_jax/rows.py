@@ -27,6 +27,28 @@ def map_chunks(function: Callable, rows, at_most: int):
   return jax.tree.map(lambda x: x[:count], values) if extra else values
 
 
+def sum_chunks(function: Callable, rows, weights: Array, at_most: int):
+  """``function(rows, weights)``, a sum over rows that count by their weights, as a sum over chunks of rows.
+
+  Of arrays as large as ``rows`` that the function makes on its way, only ``at_most`` rows are in memory at a time. The
+  last chunk may begin within the one before: rows that were added before have weight 0 there.
+  """
+  count = len(weights)
+  if count <= at_most:
+    return function(rows, weights)
+  number = -(-count // at_most)
+  size = -(-count // number)
+
+  def of_chunk(i):
+    start = jnp.minimum(i * size, count - size)
+    chunk, chunk_weights = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, size), (rows, weights))
+    is_new = start + jnp.arange(size, dtype=jnp.int32) >= i * size
+    return function(chunk, jnp.where(is_new, chunk_weights, 0))
+
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_chunk, 0))
+  return jax.lax.fori_loop(0, number, lambda i, total: jax.tree.map(jnp.add, total, of_chunk(i)), zeros)
+
+
 def varying_as(x: Array, like: Array) -> Array:
   """``x``, marked for ``jax.shard_map`` as different on the devices on which ``like`` is different.
 

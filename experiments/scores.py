@@ -9,11 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.tables import UNCALIBRATED
 
 RESAMPLES = 100  # Resamples for the correction, the noise floor and the p-value of the ECE.
-CALIBRATION = ("ece", "ece_equal_mass_l2", "adaptive", "mce", "ks")
+CALIBRATION = {
+  "ece": metrics.calibration_error,
+  "ece_equal_mass_l2": functools.partial(metrics.calibration_error, binning="equal_mass", norm=2),
+  "adaptive": functools.partial(metrics.calibration_error, binning="equal_mass"),
+  "mce": functools.partial(metrics.calibration_error, norm="max"),
+  "ks": metrics.ks_calibration_error,
+}
 # The ECE as other tools compute it, by the name of its column: ``metrics.CONVENTIONS``.
 CONVENTIONS = {f"ece_{name}": name for name in metrics.CONVENTIONS if name not in ("guo", "soft_calibration")}
 # The columns of a row. ``ece_corrected`` is the ECE minus its bias; ``floor`` is the ECE that a perfectly calibrated
@@ -37,7 +42,7 @@ def _plain(logits: jax.Array, labels: jax.Array, more: tuple[str, ...]
            ) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
   probs = jax.nn.softmax(logits)
   confidence, correct = metrics.top_label(probs, labels)
-  errors = {name: METRICS[name].function(confidence, correct, num_bins=15, where=None) for name in CALIBRATION}
+  errors = {name: error(confidence, correct) for name, error in CALIBRATION.items()}
   errors |= {name: MORE[name](confidence, correct, probs, labels) for name in more}
   errors |= {column: metrics.CONVENTIONS[name](confidence, correct) for column, name in CONVENTIONS.items()}
   risk = (~correct).astype(jnp.float32)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.rows import entropy_and_divergence, label_odds, map_chunks, predicted, relative_to_top
+from calib_jax.rows import entropy_and_divergence, label_odds, map_chunks, predicted, relative_to_top, sum_chunks
 
 
 def _reference(logits):
@@ -101,3 +101,19 @@ def test_chunks_give_what_single_rows_give_and_trace_the_function_once(count, at
   # The copies that fill up the last chunk add nothing to a gradient.
   slope = jax.grad(lambda x: jnp.sum(map_chunks(lambda row: jnp.sum(row ** 2), x, at_most)))(rows[0])
   np.testing.assert_allclose(slope, 2 * rows[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("at_most", [1, 4, 7, 23, 24])
+def test_a_sum_in_chunks_adds_each_row_once(at_most):
+  rng = np.random.default_rng(0)
+  x, labels, weights = rng.normal(size=(23, 3)), rng.integers(3, size=23), rng.uniform(size=23)
+
+  def sums(rows, weights):
+    x, labels = rows
+    assert len(x) <= at_most
+    picked = jnp.take_along_axis(x, labels[:, None], axis=1)[:, 0]
+    return jnp.sum(weights * picked), jnp.sum(weights[:, None] * x, axis=0)
+
+  found = jax.jit(lambda *arrays: sum_chunks(sums, arrays[:2], arrays[2], at_most))(x, labels, weights)
+  for part, expected in zip(found, (weights @ x[np.arange(23), labels], weights @ x), strict=True):
+    np.testing.assert_allclose(part, expected, rtol=1e-5)

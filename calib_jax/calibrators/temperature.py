@@ -9,13 +9,14 @@ import jax.numpy as jnp
 
 from calib_jax import checks, losses, metrics
 from calib_jax.calibrators.base import Calibrator, WeightedFit, even_weights, keep_top, register
-from calib_jax.rows import pick, relative_to_top
+from calib_jax.rows import pick, relative_to_top, sum_chunks
 
 Array = jax.Array
 ArrayLike = jax.typing.ArrayLike
 
 RANGE = 1e4  # Temperatures are sought within this factor of the scale of the logits, either way.
 MAX_ITERATIONS = 60
+AT_ONCE = 2**20  # Logits whose softmax is in memory at a time.
 # The optima of calibration errors may be far from any sensible temperature: they are sought around that of the NLL.
 SEARCH_RANGE = 10.0
 SEARCH_POINTS, SEARCH_LEVELS = 33, 4
@@ -122,20 +123,31 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     weights: ``[N]`` floats, at least 0.
   Returns: the scalars ``temperature``, ``converged`` and ``iterations``.
   """
-  centred = relative_to_top(logits)
-  total = jnp.sum(weights)
-  spread = -jnp.sum(weights * jnp.mean(centred, axis=-1)) / jnp.where(total > 0, total, 1)
+  def summed(function):
+    """The sum of a function of logits, labels and weights, in chunks: the whole array would be in memory thrice."""
+    return sum_chunks(lambda rows, weights: function(*rows, weights), (logits, labels), weights,
+                      max(1, AT_ONCE // logits.shape[1]))
+
+  def means(logits, labels, weights):
+    centred = relative_to_top(logits)
+    return jnp.sum(weights * jnp.mean(centred, axis=-1)), jnp.sum(weights * pick(centred, labels))
+
+  total, (mean_sum, label_sum) = jnp.sum(weights), summed(means)
+  spread = -mean_sum / jnp.where(total > 0, total, 1)
   unit = jnp.where(spread > 0, spread, 1)
-  scaled = centred / unit
-  label_logit = pick(scaled, labels)
-  label_sum, mean_sum = jnp.sum(weights * label_logit), jnp.sum(weights * jnp.mean(scaled, axis=-1))
+  mean_sum, label_sum = mean_sum / unit, label_sum / unit
 
   def moments(log_b):
     """The slope in b, E[z] - z_y; E[z]; and Var[z]; each weighted and summed over examples."""
-    p = jax.nn.softmax(jnp.exp(log_b) * scaled)
-    expected = jnp.sum(p * scaled, axis=-1)
-    variance = jnp.sum(p * (scaled - expected[:, None]) ** 2, axis=-1)
-    return jnp.sum(weights * (expected - label_logit)), jnp.sum(weights * expected), jnp.sum(weights * variance)
+    def of_rows(logits, labels, weights):
+      scaled = relative_to_top(logits) / unit
+      p = jax.nn.softmax(jnp.exp(log_b) * scaled)
+      expected = jnp.sum(p * scaled, axis=-1)
+      variance = jnp.sum(p * (scaled - expected[:, None]) ** 2, axis=-1)
+      slope = expected - pick(scaled, labels)
+      return jnp.sum(weights * slope), jnp.sum(weights * expected), jnp.sum(weights * variance)
+
+    return summed(of_rows)
 
   bound = jnp.log(jnp.asarray(RANGE, logits.dtype))
   # Newton's steps square the error: after a step shorter than this, the next one would change nothing.
@@ -145,10 +157,12 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     log_b, low, high, _, iterations = carry
     slope, expected, variance = moments(log_b)
     low, high = jnp.where(slope < 0, log_b, low), jnp.where(slope > 0, log_b, high)
-    usable = (variance > 0) & (expected < 0) & (label_sum < 0)
-    log_ratio = jnp.log(jnp.where(usable, expected / jnp.where(usable, label_sum, 1), 1))
+    ratio = slope / jnp.where(expected < 0, expected, -1)
+    usable = (variance > 0) & (expected < 0) & (ratio < 1)
+    # log(E[z] / z_y) from the slope, so that its sign, and the side of the bracket it leads to, are those of the slope.
+    log_ratio = -jnp.log1p(-jnp.where(usable, ratio, 0))
     proposal = log_b - log_ratio * expected / jnp.where(usable, jnp.exp(log_b) * variance, 1)
-    inside = usable & (proposal > low) & (proposal < high)
+    inside = usable & (proposal >= low) & (proposal <= high)  # It is one of them after the shortest of steps.
     new = jnp.where(slope == 0, log_b, jnp.where(inside, proposal, (low + high) / 2))
     done = jnp.abs(new - log_b) <= jnp.where(inside, short, tolerance * jnp.maximum(jnp.abs(new), 1))
     return new, low, high, done, iterations + 1

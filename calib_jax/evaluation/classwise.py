@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import binning as bins
-from calib_jax import metrics
+from calib_jax.evaluation.resamples import Resampled, bias_corrected
 from calib_jax.evaluation.rowwise import Calibrated
 
 BLOCKS = 64
-SORTED, PASSES = 2**24, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.
+AT_ONCE = 2**20  # Sums of resampled gaps that are in memory at a time.
+SORTED, PASSES = 2**23, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.
 
 
 class ClassSums(NamedTuple):
@@ -66,7 +67,8 @@ class Summing:
       labels: ``[rows]``, their labels.
     """
     probs = _exp(log_probs)
-    uniform = self.rng.uniform(size=(len(labels), len(self.redrawn["equal_mass"]))).astype(np.float32)
+    uniform = np.zeros((len(labels), len(self.redrawn["equal_mass"])), np.float32)
+    uniform[first:] = self.rng.uniform(size=uniform[first:].shape)  # The same for any size of chunks.
     drawn = np.asarray(_drawn(probs, uniform))[first:].T
     cells = {name: np.asarray(x)[first:] for name, x in _cells(probs, self.edges, self.shape[1]).items()}
     probs, labels, block = np.asarray(probs)[first:].ravel(), labels[first:], self.block[rows][first:]
@@ -128,24 +130,27 @@ def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
   return edges
 
 
-def classwise_cell(sums: Sequence[ClassSums], num_resamples: int) -> dict[str, float | list[float]]:
-  """Returns the cell of a classwise error, the mean over seeds.
+def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
+  """Resamples the blocks of a classwise error, the mean over seeds.
 
   Args:
     sums: the sums of each seed.
     num_resamples: the number of resamples of the interval.
-  Returns: ``{"estimate", "low", "high", "value", "floor", "p_value", "per_seed"}``.
+  Returns: the error with what its interval needs, scalars.
   """
-  gaps = np.stack([part.gaps for part in sums], axis=1)
-  estimate, low, high = metrics.bootstrap(_mean_error, gaps, key=jax.random.key(0), num_resamples=num_resamples,
-                                          method="bias_corrected")
-  per_seed = [float(np.abs(part.gaps.mean(0)).sum(-1).mean()) for part in sums]
-  value, redrawn = float(np.mean(per_seed)), np.mean([part.redrawn for part in sums], axis=0)
-  return {"value": value, "estimate": float(estimate), "low": float(low), "high": float(high),
-          "floor": float(redrawn.mean()), "p_value": float((1 + np.sum(redrawn >= value)) / (1 + len(redrawn))),
-          "per_seed": per_seed}
+  gaps = np.concatenate([part.gaps.reshape(len(part.gaps), -1) for part in sums], axis=1)
+  num_errors = len(sums) * sums[0].gaps.shape[1]
+
+  def errors(counts):
+    """The mean error of the classes, where the blocks count as often as ``counts`` ``[R, blocks]`` says."""
+    pieces = np.array_split(counts, max(1, len(counts) * gaps.shape[1] // AT_ONCE))
+    return np.concatenate([np.abs(x.astype(np.float32) @ gaps).sum(1) / (x.sum(1) * num_errors) for x in pieces])
+
+  redrawn = np.mean([part.redrawn for part in sums], axis=0)
+  found = bias_corrected(errors, len(gaps), key=jax.random.key(0), num_resamples=num_resamples)
+  return found._replace(floor=redrawn.mean(), p_value=(1 + np.sum(redrawn >= found.value)) / (1 + len(redrawn)))
 
 
-def _mean_error(gaps: jax.Array) -> jax.Array:
-  """The classwise error of blocks ``[blocks, S, K, B]``."""
-  return jnp.mean(jnp.sum(jnp.abs(jnp.mean(gaps, axis=0)), axis=-1))
+def per_seed(sums: Sequence[ClassSums]) -> list[float]:
+  """Returns the classwise error of each seed."""
+  return [float(np.abs(part.gaps.mean(0)).sum(-1).mean()) for part in sums]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 import functools
-import math
 from typing import NamedTuple
 
 import jax
@@ -10,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import losses, metrics
-from calib_jax.evaluation import classwise
+from calib_jax.evaluation import classwise, ordered, resamples
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
-from calib_jax.metrics.binned import errors_of_shared_bins
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
 
@@ -26,8 +24,8 @@ class Metric(NamedTuple):
     scale: the factor that numbers are multiplied by in the tables, 100 for percent.
     lower_is_better: whether a lower value is better; None if neither is.
     is_main: whether the short table has it.
-    function: maps ``(confidence, correct, *, num_bins, where)`` to a calibration error; None for the other metrics,
-      which ``measure`` computes together.
+    function: maps the ``ordered.Sums`` of R resamples to a calibration error ``[R]``; None for the other metrics, which
+      ``measure`` computes together.
     slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
     bias_rate: that of ``metrics.bootstrap``.
   """
@@ -42,11 +40,7 @@ class Metric(NamedTuple):
 
 
 def _error(**options) -> Callable:
-  return functools.partial(metrics.calibration_error, **options)
-
-
-def _without_bins(function: Callable) -> Callable:
-  return lambda confidence, correct, *, num_bins, where: function(confidence, correct, where=where)
+  return functools.partial(ordered.calibration_error, **options)
 
 
 # The metrics of an evaluation by name, in the order of its tables.
@@ -61,10 +55,9 @@ METRICS: dict[str, Metric] = {
   "mce": Metric("MCE %", 100, function=_error(norm="max")),
   "debiased": Metric("ECE %, equal mass, norm 2, debiased", 100,
                      function=_error(binning="equal_mass", norm=2, debias=True)),
-  "ks": Metric("KS %", 100, function=_without_bins(metrics.ks_calibration_error)),
-  "sweep": Metric("sweep %", 100, function=_without_bins(metrics.sweep_calibration_error), slow=True),
-  "smooth": Metric("smooth ECE %", 100, function=_without_bins(metrics.smooth_calibration_error), slow=True,
-                   bias_rate=2 / 3),
+  "ks": Metric("KS %", 100, function=ordered.ks),
+  "sweep": Metric("sweep %", 100, function=ordered.sweep, slow=True),
+  "smooth": Metric("smooth ECE %", 100, function=ordered.smooth, slow=True, bias_rate=2 / 3),
   "classwise": Metric("classwise ECE %, equal width", 100),
   "classwise_equal_mass": Metric("classwise ECE %, equal mass", 100),
   "aurc": Metric("AURC %", 100),
@@ -75,7 +68,6 @@ METRICS: dict[str, Metric] = {
 # The values that are bootstrapped jointly for all rows of a table, so that the differences of rows are paired.
 JOINT = ("accuracy", "nll", "brier", "entropy", "ece", "ece_equal_mass_l2", "aurc", "excess_aurc", "coverage_at_1",
          "coverage_at_5")
-PERCENTILE = tuple(name for name in JOINT if METRICS[name].function is None)
 
 
 class Values(NamedTuple):
@@ -150,109 +142,78 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     ``estimate``, ``low``, ``high``, ``value``, ``per_seed`` and, for calibration errors, ``floor`` and ``p_value``: see
     ``evaluate``. The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.
   """
-  key, table, names = jax.random.key(0), {row: {} for row in rows}, tuple(rows)
-  # All are started before the first is read, because XLA computes several programs at a time, each on one core.
-  started = {(row, slow): metrics.assess(
-    _calibration(num_bins, slow), values.confidence, values.correct, key=key, groups=values.groups,
-    num_resamples=num_resamples // FEWER if slow else num_resamples, bias_rate=_bias_rates(slow, values))._asdict()
-             for slow in ((False, True) if num_resamples >= 10 * FEWER else (False,)) for row, values in rows.items()}
-  for (row, slow), found in started.items():
-    errors = [name for name, metric in METRICS.items() if metric.function and metric.slow == slow]
-    table[row] |= {name: _cell({k: np.reshape(x, (-1, len(errors)))[:, i] for k, x in found.items()})
-                   for i, name in enumerate(errors)}
+  key, table = jax.random.key(0), {row: {} for row in rows}
+  errors = {name: (metric.function, num_resamples // FEWER if metric.slow else num_resamples)
+            for name, metric in METRICS.items() if metric.function and (not metric.slow or num_resamples >= 10 * FEWER)}
+  resampled, per_seed = {}, {}
   for row, values in rows.items():
+    found = resamples.assess(errors, values.confidence, values.correct, num_bins=num_bins, key=key,
+                             groups=values.groups)
+    resampled |= {(row, name): part for name, part in found.items()}
+    per_seed |= {(row, name): part.value[1:].tolist() for name, part in found.items()}
     for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
-      table[row][name] = classwise.classwise_cell(values.class_sums[binning], num_resamples)
-  # Rows of fewer seeds are repeated, which changes no mean over seeds.
-  seeds = {row: values.confidence.shape[1] for row, values in rows.items()}
-  repeats = {row: math.lcm(*seeds.values()) // number for row, number in seeds.items()}
-  arrays = [np.stack([np.tile(getattr(values, name), repeats[row]) for row, values in rows.items()], axis=2)
-            for name in ("confidence", "correct", "nll", "brier", "entropy")]
-  joint = metrics.bootstrap(_joint(num_bins), *arrays, key=key, num_resamples=num_resamples,
-                            groups=rows[names[0]].groups)
-  num_values = (1 + arrays[0].shape[1]) * len(JOINT) * len(names)
-  levels = [np.reshape(x[:num_values], (-1, len(JOINT), len(names))) for x in joint]
-  apart = [np.reshape(x[num_values:], (len(JOINT), len(names), len(names))) for x in joint]
-  for i, row in enumerate(names):
-    for name in PERCENTILE:
-      own = [x[:1 + seeds[row], JOINT.index(name), i] for x in levels]
-      table[row][name] = _cell({"value": own[0], **dict(zip(("estimate", "low", "high"), own, strict=True))})
+      resampled[row, name] = classwise.resampled(values.class_sums[binning], num_resamples)
+      per_seed[row, name] = classwise.per_seed(values.class_sums[binning])
+  bias_rates = {(row, name): METRICS[name].bias_rate for row, name in resampled}
+  for (row, name), ends in resamples.intervals(resampled, bias_rates).items():
+    found = resampled[row, name]
+    table[row][name] = _cell(found.value, *ends, per_seed[row, name], floor=found.floor, p_value=found.p_value)
+  joint, differences = _joint(rows, num_bins, key, num_resamples)
+  for row, cells in joint.items():
+    table[row] |= {name: cells[name] for name in JOINT if METRICS[name].function is None}
     table[row] = {name: table[row][name] for name in METRICS if name in table[row]}
-  differences = {(row, names[j]): {
-    name: dict(zip(("difference", "low", "high"), (float(x[m, i, j]) for x in apart), strict=True))
-    for m, name in enumerate(JOINT)} for i, row in enumerate(names) for j in range(i)}
   return table, differences
 
 
-def _bias_rates(slow: bool, values: Values) -> np.ndarray:
-  """Returns the rates of what ``_calibration`` returns."""
-  rates = [metric.bias_rate for metric in METRICS.values() if metric.function and metric.slow == slow]
-  return np.tile(rates, 1 + values.confidence.shape[1])
+def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
+           ) -> tuple[dict[Hashable, dict[str, dict]], dict[tuple, dict[str, dict]]]:
+  """Bootstraps ``JOINT`` by the same resamples for all rows.
 
-
-def _cell(found: Mapping[str, np.ndarray]) -> dict[str, float | list[float]]:
-  """Returns the cell of one metric, of arrays ``[1 + S]`` that begin with the mean over seeds."""
-  cell = {key: float(x[0]) for key, x in found.items()} | {"per_seed": [float(x) for x in found["value"][1:]]}
-  # A percentile interval of a handful of resamples may miss its estimate.
-  return cell | {"low": min(cell["low"], cell["estimate"]), "high": max(cell["high"], cell["estimate"])}
-
-
-# The caches return the same function object for the same options, so that its resamples are compiled only once.
-@functools.cache
-def _calibration(num_bins: int, slow: bool) -> Callable:
-  """Returns a function of ``[N, S]`` arrays to the calibration errors: their means over seeds, then those of each."""
-  functions = [metric.function for metric in METRICS.values() if metric.function and metric.slow == slow]
-  binned = [function.keywords for function in functions if isinstance(function, functools.partial)]
-
-  def errors(confidence, correct, *, where):
-    def of_seed(confidence, correct):
-      found = iter(errors_of_shared_bins(confidence, correct, binned, num_bins=num_bins, where=where) if binned else ())
-      return jnp.stack([next(found) if isinstance(function, functools.partial) else
-                        function(confidence, correct, num_bins=num_bins, where=where) for function in functions])
-
-    return _mean_first(_mapped(of_seed, 1)(confidence, correct)).reshape(-1)
-
-  return errors
-
-
-@functools.cache
-def _joint(num_bins: int) -> Callable:
-  """Returns a function of ``[N, S, L]`` arrays to one vector.
-
-  It begins with ``[1 + S, JOINT, L]``, the means over seeds and the values of each seed for L rows, and ends with
-  ``[JOINT, L, L]``, the differences of the means between every two rows.
+  Returns: the cells of each row and the differences of every two rows, as ``measure`` returns them.
   """
-  def of_seed(confidence, correct, nll, brier, entropy, where):
-    mean = functools.partial(jnp.mean, where=where)
-    error = functools.partial(METRICS["ece"].function, confidence, correct, num_bins=num_bins, where=where)
-    curve = metrics.risk_coverage_curve(confidence, ~correct, where=where)
-    coverage = [jnp.max(jnp.where(curve.risk <= risk, curve.coverage, 0)) for risk in (0.01, 0.05)]
-    # The areas are metrics.aurc and metrics.excess_aurc, without further sorts: the best order has the errors last.
-    accuracy, counted = mean(correct.astype(jnp.float32)), ~jnp.isnan(curve.coverage)
-    best_risk = jnp.maximum(1 - accuracy / curve.coverage, 0)
-    aurc, excess = (jnp.mean(x, where=counted) for x in (curve.risk, curve.risk - best_risk))
-    return jnp.stack([accuracy, mean(nll), mean(brier), mean(entropy), error(), error(binning="equal_mass", norm=2),
-                      aurc, excess, *coverage])
+  numbers = {row: [_joint_of(values, s, num_bins) for s in range(values.confidence.shape[1])]
+             for row, values in rows.items()}
+  names = tuple(rows)
+  pairs = [(row, names[j]) for i, row in enumerate(names) for j in range(i)]
 
-  def joint(*arrays, where=None):
-    over_seeds = _mapped(lambda *x: of_seed(*x, where), 1)
-    values = jnp.moveaxis(_mapped(lambda *x: _mean_first(over_seeds(*x)), 2)(*arrays), 0, 2)
-    differences = values[0][:, :, None] - values[0][:, None, :]
-    return jnp.concatenate([values.reshape(-1), differences.reshape(-1)])
+  def every_number(counts):
+    """The numbers of every row ``[R, 1 + S, JOINT]``, then the differences of every pair ``[R, JOINT]``, in a row."""
+    found = {row: resamples.mean_first(np.stack([of_seed(counts) for of_seed in seeds], axis=1))
+             for row, seeds in numbers.items()}
+    apart = [found[a][:, 0] - found[b][:, 0] for a, b in pairs]
+    return np.concatenate([x.reshape(len(counts), -1) for x in (*found.values(), *apart)], axis=1)
+
+  some = next(iter(rows.values()))
+  ends = resamples.percentile(every_number, len(some.confidence), key=key, num_resamples=num_resamples,
+                              groups=some.groups)
+  places = np.cumsum([len(JOINT) * (1 + len(seeds)) for seeds in numbers.values()] + [len(JOINT)] * len(pairs))[:-1]
+  parts = [[x.reshape(-1, len(JOINT)) for x in part] for part in zip(*(np.split(x, places) for x in ends), strict=True)]
+  cells = {row: {name: _cell(value[:, m], value[:, m], low[:, m], high[:, m], value[1:, m].tolist())
+                 for m, name in enumerate(JOINT)} for row, (value, low, high) in zip(rows, parts, strict=False)}
+  differences = {pair: {name: dict(zip(("difference", "low", "high"), (float(x[0, m]) for x in part), strict=True))
+                        for m, name in enumerate(JOINT)} for pair, part in zip(pairs, parts[len(rows):], strict=True)}
+  return cells, differences
+
+
+def _joint_of(values: Values, seed: int, num_bins: int) -> Callable[[np.ndarray], np.ndarray]:
+  """Returns a function of how often each example counts, ``[R, N]``, to the numbers ``[R, JOINT]`` of one seed."""
+  examples, correct = ordered.Ordered(values.confidence[:, seed], num_bins), values.correct[:, seed]
+  scores = np.stack([x[:, seed] for x in (values.nll, values.brier, values.entropy)], axis=1).astype(np.float64)
+
+  def joint(counts):
+    sums = examples.sums(counts, correct)
+    size = sums.size[:, -1:]
+    errors = np.stack([METRICS[name].function(sums) for name in ("ece", "ece_equal_mass_l2")], axis=1)
+    return np.concatenate([sums.correct[:, -1:] / size, counts @ scores / size, errors,
+                           ordered.risk_coverage(sums, (0.01, 0.05))], axis=1)
 
   return joint
 
 
-def _mapped(function: Callable, axis: int) -> Callable:
-  """``jax.vmap(function, in_axes=axis)``, without a map where there is one seed or row, which halves the tracing."""
-  def mapped(*arrays):
-    if arrays[0].shape[axis] == 1:
-      return function(*(jnp.squeeze(x, axis) for x in arrays))[None]
-    return jax.vmap(function, in_axes=axis)(*arrays)
-
-  return mapped
-
-
-def _mean_first(values: jax.Array) -> jax.Array:
-  """``[S, M]`` to ``[1 + S, M]``: the means over seeds, followed by the values of each seed."""
-  return jnp.concatenate([jnp.mean(values, axis=0, keepdims=True), values])
+def _cell(value: np.ndarray, estimate: np.ndarray, low: np.ndarray, high: np.ndarray, per_seed: list[float],
+          **other: np.ndarray) -> dict[str, float | list[float]]:
+  """Returns the cell of one metric, of scalars or of arrays that begin with the mean over seeds."""
+  numbers = {"value": value, "estimate": estimate, "low": low, "high": high, **other}
+  cell = {name: float(np.ravel(x)[0]) for name, x in numbers.items()} | {"per_seed": per_seed}
+  # A percentile interval of a handful of resamples may miss its estimate.
+  return cell | {"low": min(cell["low"], cell["estimate"]), "high": max(cell["high"], cell["estimate"])}

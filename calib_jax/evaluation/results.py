@@ -20,6 +20,7 @@ from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.severity import by_severity
 from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, calibrated
+from calib_jax.files import release_freed
 
 NAMELESS = "predictions"  # The name of a model of which only predictions are given.
 FLOORED = "ece"  # The metric whose noise floor and p-value the short table has.
@@ -105,9 +106,10 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
         label: detection(_calibrated(model, test_set, label), _calibrated(model, set_name, label),
                          num_resamples=num_resamples) for label in _labels(model)} for name, model in having.items()}
       continue
-    _add_tables(results, set_name, {
-      (name, label): per_example(_calibrated(model, set_name, label), num_bins=num_bins)
-      for name, model in having.items() for label in _labels(model)})
+    rows = {(name, label): per_example(_calibrated(model, set_name, label), num_bins=num_bins)
+            for name, model in having.items() for label in _labels(model)}
+    release_freed()
+    _add_tables(results, set_name, rows)
     _add_class_groups(results, set_name, next(
       (part.train_counts for part in (parts[0], first.sets[test_set][0]) if part.train_counts is not None), None))
   _add_summaries(results, test_set)

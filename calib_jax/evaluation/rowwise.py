@@ -10,7 +10,7 @@ from calib_jax import calibrators
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.files import release
 
-CHUNK = 2**20  # Numbers of the logits that are calibrated at a time.
+CHUNK = 2**18  # Numbers of the logits that are calibrated at a time.
 
 
 class Calibrated(NamedTuple):

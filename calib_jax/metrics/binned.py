@@ -1,6 +1,5 @@
 """Binned calibration errors of any binary pair, and reliability diagrams."""
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -147,28 +146,6 @@ def _error_of_means(b: _Binned, norm: float | str = 1, debias: bool = False, sig
   if norm == "max":
     return jnp.max(gap, where=b.counts > 0, initial=0)
   return jnp.sum(share * gap**norm) ** (1 / norm)
-
-
-def errors_of_shared_bins(confidence: Array, correct: Array, variants: Sequence[Mapping], *, num_bins: int,
-                          where: Array) -> Array:
-  """Several ``calibration_error`` of the same examples, ``[V]``; those of one ``binning`` share its bins.
-
-  XLA does not see by itself that bins are selected several times: a third less time for each resample of 25,000
-  examples, with five errors in two kinds of bins and the KS error.
-
-  Args:
-    confidence: ``[N]`` floats in [0, 1].
-    correct: ``[N]`` bools.
-    variants: V mappings with some of the options ``binning``, ``norm``, ``debias`` and ``sign``.
-    num_bins: the number of bins.
-    where: ``[N]`` bools.
-  """
-  correct = correct.astype(confidence.dtype)
-  kinds = sorted({variant.get("binning", "equal_width") for variant in variants})
-  means = {kind: _bin(confidence, correct, where, num_bins, kind, "right", "share", means_only=True) for kind in kinds}
-  return jnp.stack([_error_of_means(means[kind], **options) for kind, options in (
-    (variant.get("binning", "equal_width"), {name: x for name, x in variant.items() if name != "binning"})
-    for variant in variants)])
 
 
 def _signed_size(excess: Array, sign: str) -> Array:

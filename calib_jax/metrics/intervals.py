@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 import functools
-import math
 from typing import NamedTuple
 
 import jax
@@ -12,14 +11,14 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import checks
+from calib_jax.metrics import draws
+from calib_jax.metrics.draws import FIFTH
 from calib_jax.rows import map_chunks
 
 Array = jax.Array
 Metric = Callable[..., Array]
 METHODS = ("percentile", "bias_corrected")
 BATCH = 400_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
-_SAMPLE, _HALF, _REST, _FIFTH, _REDRAWN = range(5)  # The kinds of samples that ``assess`` computes a metric of.
-FIFTH = 5  # The smaller subsamples of ``method="bias_corrected"`` hold one of so many examples.
 
 
 def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int = 1000, level: float = 0.95,
@@ -85,8 +84,8 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   if not arrays or any(x.ndim == 0 or len(x) != len(arrays[0]) or len(x) == 0 for x in arrays):
     raise ValueError("arrays must share their first axis, of at least one example: got shapes "
                      f"{[x.shape for x in arrays]}.")
-  members = None if groups is None else _members(groups, len(arrays[0]))
-  return _bootstrap(metric, arrays, members, key, _growth(bias_rate), num_resamples, level, method)
+  members = None if groups is None else draws.members(groups, len(arrays[0]))
+  return _bootstrap(metric, arrays, members, key, growth_of(bias_rate), num_resamples, level, method)
 
 
 class Assessment(NamedTuple):
@@ -138,8 +137,8 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   checks.number("level", level, low=0, high=1, open_low=True, open_high=True)
   confidence, correct = checks.floating(confidence, "confidence"), jnp.asarray(correct)
   checks.same_shape(confidence, correct, ("confidence", "correct"))
-  members = np.arange(len(confidence))[:, None] if groups is None else _members(groups, len(confidence))
-  return _assess(metric, confidence, correct.astype(bool), members, key, _growth(bias_rate), num_resamples, level)
+  members = draws.members(groups, len(confidence))
+  return _assess(metric, confidence, correct.astype(bool), members, key, growth_of(bias_rate), num_resamples, level)
 
 
 def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, key: Array,
@@ -233,20 +232,7 @@ def _difference(metric: Metric, num_arrays: int) -> Metric:
   return lambda *arrays, **where: metric(*arrays[:num_arrays], **where) - metric(*arrays[num_arrays:], **where)
 
 
-def _members(groups: ArrayLike, count: int) -> np.ndarray:
-  """The examples of each group, ``[groups, size of the largest]``, padded with -1."""
-  groups = np.asarray(groups)
-  if groups.shape != (count,) or not np.issubdtype(groups.dtype, np.integer):
-    raise ValueError(f"groups must be integers of shape ({count},): got dtype {groups.dtype} and shape {groups.shape}.")
-  order = np.argsort(groups, kind="stable")
-  sizes = np.unique(groups, return_counts=True)[1]
-  place = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-  members = np.full((len(sizes), sizes.max()), -1, np.int32)
-  members[np.repeat(np.arange(len(sizes)), sizes), place] = order
-  return members
-
-
-def _growth(bias_rate: ArrayLike) -> np.ndarray:
+def growth_of(bias_rate: ArrayLike) -> np.ndarray:
   """By how many times its own size the bias of a squared metric grows from the sample to a fifth of it."""
   rate = np.asarray(bias_rate, np.float64)
   if not np.all((rate > 0) & (rate <= 1)):
@@ -261,15 +247,15 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
     return _bias_corrected(metric(*arrays), *_subsampled(metric, arrays, members, key, num_resamples), growth, level)
   count = len(arrays[0] if members is None else members)
 
-  def value(draw):
-    is_sample, key = draw
+  def value(sample):
+    is_sample, key = sample
     every = jnp.arange(count, dtype=jnp.int32)
-    return _of_resample(metric, arrays, members, jnp.where(is_sample, every, _draw(key, count, count)))
+    return _of_resample(metric, arrays, members, jnp.where(is_sample, every, draws.draw(key, count, count)))
 
   # The sample itself comes first, among its resamples, so that the metric is compiled only once.
   keys = jax.random.split(key, num_resamples)
-  draws = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([keys[:1], keys])
-  values = map_chunks(value, draws, _at_once(arrays))
+  samples = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([keys[:1], keys])
+  values = map_chunks(value, samples, _at_once(arrays))
   return values[0], *_quantiles(values[1:], level)
 
 
@@ -277,27 +263,17 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
 def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, growth: Array,
             num_resamples: int, level: float) -> Assessment:
   """``assess``; subsamples are masks here, so that the metric has one shape and is compiled once."""
-  count = len(members)
-  of_order, of_halves, of_fifths, of_outcomes = jax.random.split(key, 4)
-  place = jnp.argsort(jax.random.permutation(of_order, count))  # The place of each group in a random order.
-  counts, index = members >= 0, jnp.maximum(members, 0).reshape(-1)
+  place, halves, fifths, outcomes = draws.assess_keys(len(members), key, num_resamples)
+  index = jnp.maximum(members, 0).reshape(-1)
   chance, happened = confidence[index], correct[index]
 
-  def value(draw):
-    kind, key = draw
-    size = jnp.minimum(jnp.where(kind == _FIFTH, FIFTH, 2), count)
-    block, number = place // size, place % size
-    drawn = _draw(key, count, size)[block]
-    number = jnp.where(kind == _REST, size - 1 - number, number)
-    taken = (kind == _SAMPLE) | (kind == _REDRAWN) | ((number == drawn) & (block < count // size))
-    outcome = jnp.where(kind == _REDRAWN, _uniform(key, chance.shape) < chance.astype(jnp.float32), happened)
+  def value(sample):
     # Behind the barrier XLA does not compute the draws anew for each bin sum and sort that reads them.
-    outcome, where = jax.lax.optimization_barrier((outcome, (counts & taken[:, None]).reshape(-1)))
+    outcome, where = jax.lax.optimization_barrier(draws.assess_sample(*sample, place, members, chance, happened))
     return metric(chance, outcome, where=where)
 
-  halves, fifths, outcomes = (jax.random.split(k, num_resamples) for k in (of_halves, of_fifths, of_outcomes))
   kinds = jnp.repeat(jnp.arange(1, 5), num_resamples)
-  kinds, keys = jnp.append(_SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
+  kinds, keys = jnp.append(draws.SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
   values = map_chunks(value, (kinds, keys), _at_once([confidence, correct]))
   observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
   interval = _bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, growth, level)
@@ -309,54 +285,21 @@ def _subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None
                 num_resamples: int) -> tuple[Array, Array]:
   """The metric of random halves and of what they leave out, ``[R, 2, ...]``, and of random fifths, ``[R, ...]``."""
   count = len(arrays[0] if members is None else members)
-  of_order, of_halves, of_fifths = jax.random.split(key, 3)
-  order = jax.random.permutation(of_order, count)
-
-  def blocks(size, key):
-    """The first of each ``size`` examples or groups in a row, and a random number below ``size`` for each."""
-    first = jnp.arange(count // size, dtype=jnp.int32) * size
-    return first, _draw(key, count // size, size)
+  order, keys_of_halves, keys_of_fifths = draws.subsample_keys(count, key, num_resamples)
 
   def half_and_rest(key):
-    first, drawn = blocks(min(2, count), key)
-    rest = min(2, count) - 1 - drawn
-    return jnp.stack([_of_resample(metric, arrays, members, order[first + i]) for i in (drawn, rest)])
+    return jnp.stack([_of_resample(metric, arrays, members, index) for index in draws.half_and_rest(key, order)])
 
   def fifth(key):
-    first, drawn = blocks(min(FIFTH, count), key)
-    return _of_resample(metric, arrays, members, order[first + drawn])
+    return _of_resample(metric, arrays, members, draws.fifth(key, order))
 
-  return tuple(map_chunks(function, jax.random.split(key, num_resamples), _at_once(arrays))
-               for function, key in ((half_and_rest, of_halves), (fifth, of_fifths)))
+  return tuple(map_chunks(function, keys, _at_once(arrays))
+               for function, keys in ((half_and_rest, keys_of_halves), (fifth, keys_of_fifths)))
 
 
 def _at_once(arrays: Sequence[Array]) -> int:
   """The number of resamples of ``arrays`` that keep ``BATCH`` numbers."""
   return max(1, BATCH // max(1, sum(x.size for x in arrays)))
-
-
-def _draw(key: Array, count: int, below: int | Array) -> Array:
-  """``count`` random int32 below ``below``, whose chances differ by at most ``below / 2^32`` of themselves."""
-  return (_hash(key, count) % jnp.asarray(below, jnp.uint32)).astype(jnp.int32)
-
-
-def _uniform(key: Array, shape: tuple[int, ...]) -> Array:
-  """Random multiples of 2^-24 in [0, 1), as float32."""
-  return (_hash(key, math.prod(shape)) >> 8).astype(jnp.float32).reshape(shape) * 2**-24
-
-
-def _hash(key: Array, count: int) -> Array:
-  """``count`` random uint32.
-
-  They are a hash of a counter: the finaliser of MurmurHash3 (two multiplications between shifts), with one word
-  of the key added before it and another in its middle. ``jax.random.bits`` computes twenty rounds for them, which is
-  a third of the time of 1,000 resamples of ECE.
-  """
-  first, second = jax.random.bits(key, (2,), jnp.uint32)
-  x = first + jnp.arange(count, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
-  x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B) ^ second
-  x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
-  return x ^ (x >> 16)
 
 
 def _of_resample(metric: Metric, arrays: tuple[Array, ...], members: Array | None, index: Array) -> Array:
@@ -377,12 +320,26 @@ def _quantiles(values: Array, level: float) -> tuple[Array, Array]:
 def _bias_corrected(value: Array, halves: Array, fifths: Array, growth: Array, level: float
                     ) -> tuple[Array, Array, Array]:
   """The estimate and interval of ``bootstrap`` from the value, halves ``[R, 2, ...]`` and fifths ``[R, ...]``."""
+  return interval_of_moments(value, *moments(halves[:, 0], halves[:, 1], fifths), growth, level)
+
+
+def moments(half, rest, fifths):
+  """What ``interval_of_moments`` needs of resamples ``[R, ...]``, as JAX or NumPy arrays of their elements' shape.
+
+  Returns: the mean square of half the difference of a half's Q and its rest's, the variance of the mean of the two, and
+    the mean Q of fifths; Q is the metric's square.
+  """
+  half, rest = half**2, rest**2
+  return (((half - rest) / 2) ** 2).mean(0), ((half + rest) / 2).var(0), (fifths**2).mean(0)
+
+
+def interval_of_moments(value: Array, linear: Array, at_zero: Array, fifth: Array, growth: Array, level: float
+                        ) -> tuple[Array, Array, Array]:
+  """The estimate and interval of ``bootstrap`` from the value and ``moments``, arrays of one shape."""
   square, tiny = value**2, jnp.finfo(value.dtype).tiny
-  half, rest = halves[:, 0] ** 2, halves[:, 1] ** 2
-  linear = jnp.mean(((half - rest) / 2) ** 2, axis=0)
-  at_zero = jnp.maximum(jnp.var((half + rest) / 2, axis=0), 0.02 * linear)
+  at_zero = jnp.maximum(at_zero, 0.02 * linear)
   slope = linear / jnp.maximum(jnp.maximum(square, jnp.sqrt(at_zero)), tiny)  # A debiased error may be 0.
-  grown = jnp.maximum(jnp.mean(fifths**2, axis=0) - square, 0)
+  grown = jnp.maximum(fifth - square, 0)
   far, near = grown / (FIFTH - 1), grown / growth.astype(square.dtype)  # The bias far from 0, and at 0.
 
   def bias(true_square):

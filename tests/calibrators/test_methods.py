@@ -12,6 +12,7 @@ from sklearn import isotonic, linear_model
 
 from calib_jax import calibrators, losses
 from calib_jax.calibrators import classwise, focal_temperature
+from calib_jax.calibrators.temperature import solve_nll
 from calib_jax.rows import log_softmax
 from tests.calibrators.data import SHAPE, made, padded, real, synthetic
 
@@ -270,3 +271,20 @@ def test_weighted_fits_know_the_weights():
   model = linear_model.LogisticRegression(C=1e8, fit_intercept=False, tol=1e-8)
   model.fit(logits[:, 1:] - logits[:, :1], labels, sample_weight=weights * 300)
   np.testing.assert_allclose(1 / params["temperature"], model.coef_[0, 0], rtol=1e-3)
+
+
+def test_the_temperature_of_logits_in_chunks_is_the_root_of_the_slope(monkeypatch):
+  logits, labels = synthetic(307, 5)
+  weights = np.random.default_rng(1).uniform(0, 2, 307) / 307
+  z = logits.astype(np.float64) - logits.max(1, keepdims=True)
+
+  def slope(log_b):
+    p = np.exp(np.exp(log_b) * z)
+    return weights @ ((p * z).sum(1) / p.sum(1) - z[np.arange(307), labels])
+
+  expected = np.exp(-optimize.brentq(slope, -3, 3, xtol=1e-12))
+  for at_once in (5 * 307, 5 * 100, 5):
+    monkeypatch.setattr("calib_jax.calibrators.temperature.AT_ONCE", at_once)
+    found = jax.jit(lambda *arrays: solve_nll(*arrays))(logits, labels, weights.astype(np.float32))
+    assert found["converged"] and found["iterations"] < 10
+    np.testing.assert_allclose(found["temperature"], expected, rtol=5e-6)

@@ -142,7 +142,7 @@ def test_the_noise_floor_of_a_class_is_that_of_the_binomial():
   gap = np.abs(k / n - p)  # Both classes have this gap.
   spread = np.sqrt(np.sum(chance * gap**2) - np.sum(chance * gap) ** 2)
   np.testing.assert_allclose(sums.redrawn.mean(), np.sum(chance * gap), atol=5 * spread / np.sqrt(4000))
-  np.testing.assert_allclose(classwise.classwise_cell([sums], 20)["value"], 1 - p, rtol=1e-5)
+  np.testing.assert_allclose(classwise.resampled([sums], 20).value, 1 - p, rtol=1e-5)
 
 
 def test_folds_have_their_share_of_each_class_and_keep_groups():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from calib_jax import binning, metrics
-from calib_jax.metrics import binned
 from tests.metrics import references
 from tests.metrics.data import KINDS, batch, every_kind, pairs, predictions
 
@@ -45,17 +44,6 @@ BY_HAND = {
   "right and sure of the opposite": ([0.0, 0.0], [1, 1], 1.0), "one example": ([0.25], [1], 0.75),
   "no example": ([], [], 0.0),
 }
-
-
-@pytest.mark.parametrize("size", [100, 9000])  # The larger is selected, not sorted.
-def test_errors_of_shared_bins_are_those_of_each_by_itself(size):
-  confidence, correct = pairs(size, "ties")
-  variants = [options for options in OPTIONS
-              if options.keys() <= {"binning", "norm", "debias", "sign"}]
-  where = np.arange(size) % 3 > 0
-  found = jax.jit(lambda *x: binned.errors_of_shared_bins(*x, variants, num_bins=15, where=where))(confidence, correct)
-  expected = [metrics.calibration_error(confidence, correct, where=where, **options) for options in variants]
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_by_hand_and_the_order_of_examples_does_not_matter():

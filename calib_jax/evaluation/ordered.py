@@ -1,0 +1,190 @@
+"""Calibration errors and risk-coverage curves of many resamples of the same examples, in NumPy.
+
+A resample is how often each example counts. The examples are sorted by confidence once, so that every resample is in
+order, and prefix sums over it give all bins, of equal width and of equal mass, the sums of KS and the risks of all
+coverages: O(N) a resample, without a sort. The definitions are those of ``metrics.calibration_error``,
+``ks_calibration_error``, ``sweep_calibration_error``, ``smooth_calibration_error`` and ``risk_coverage_curve``.
+
+In place of these functions of JAX, compiled for resamples, an evaluation of [25,000 x 1,000] logits takes half the
+processor seconds and 350 MB less memory, most of which were XLA's compiler.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import scipy.fft
+
+from calib_jax.metrics.sweep import TOLERANCE
+from calib_jax.metrics.unbinned import GRID
+
+UNIT = 2**32  # Confidences are counted in this part of 1: prefix sums of integers are exact, and faster than of floats.
+HALVINGS = 30  # Steps of the bisection of the smooth error.
+
+
+class Ordered:
+  """The examples of one model in the order of their confidences; equal confidences are one step of the order."""
+
+  def __init__(self, confidence: np.ndarray, num_bins: int):
+    """Sorts ``confidence``, float32 ``[N]`` in [0, 1]."""
+    self.order = np.argsort(confidence, kind="stable")
+    self.num_bins = num_bins
+    confidence = confidence[self.order]
+    self.fixed = np.rint(confidence.astype(np.float64) * UNIT).astype(np.int64)
+    self.ends = np.flatnonzero(np.append(confidence[1:] != confidence[:-1], True))
+    self.values = confidence[self.ends]  # Those that differ.
+    edges = (np.arange(1, num_bins) / num_bins).astype(confidence.dtype)
+    self.edges = np.concatenate([[0], self.values.searchsorted(edges, side="right"), [len(self.values)]])
+
+  def sums(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
+    """Returns the prefix sums of resamples.
+
+    Args:
+      counts: ``[R, N]`` bools or integers, how often each example counts in each resample.
+      correct: ``[R, N]`` or ``[N]`` bools.
+    """
+    counts, correct = counts.take(self.order, axis=1), correct.take(self.order, axis=-1)
+    gap = (correct.astype(np.int64) * UNIT - self.fixed) * counts
+    return Sums(self, *(self._prefix_sums(x) for x in (counts, counts * correct, gap)))
+
+  def _prefix_sums(self, x: np.ndarray) -> np.ndarray:
+    sums = np.zeros((len(x), 1 + len(self.ends)), np.int64)
+    if len(self.ends) == len(self.order):
+      np.cumsum(x, axis=1, out=sums[:, 1:])
+    else:
+      sums[:, 1:] = np.cumsum(x, axis=1, dtype=np.int64)[:, self.ends]
+    return sums
+
+
+class Bins(NamedTuple):
+  """Bins of R resamples, ``[R, M]`` floats: how many examples they hold, how many correct ones, and the sum of
+  correct - confidence.
+  """
+
+  size: np.ndarray
+  correct: np.ndarray
+  gap: np.ndarray
+
+
+class Sums:
+  """Sums over the examples of R resamples whose confidence is at most each of the G that differ, ``[R, 1 + G]``.
+
+  Attributes:
+    ordered: the examples.
+    size: how many examples.
+    correct: how many correct ones.
+    gap: the sum of correct - confidence, in units of ``1 / UNIT``.
+  """
+
+  def __init__(self, ordered: Ordered, size: np.ndarray, correct: np.ndarray, gap: np.ndarray):
+    self.ordered, self.size, self.correct, self.gap = ordered, size, correct, gap
+
+  @property
+  def count(self) -> np.ndarray:
+    """The number of examples of each resample ``[R]``; 1 where there is none."""
+    return np.maximum(self.size[:, -1], 1)
+
+  @functools.cached_property
+  def equal_width(self) -> Bins:
+    """Bins (lo, hi], the first closed at 0."""
+    size, correct, gap = (np.diff(x[:, self.ordered.edges]).astype(np.float64)
+                          for x in (self.size, self.correct, self.gap))
+    return Bins(size, correct, gap / UNIT)
+
+  @functools.cached_property
+  def equal_mass(self) -> Bins:
+    """Bins whose sizes differ by at most one, larger ones first; an edge divides equal confidences in proportion."""
+    return Bins(*map(np.stack, zip(*(self.equal_mass_of(i, self.ordered.num_bins) for i in range(len(self.size))),
+                                   strict=True)))
+
+  def equal_mass_of(self, resample: int, num_bins: int) -> Bins:
+    """The bins ``[M]`` of one resample."""
+    size = self.size[resample]
+    each, larger = divmod(int(size[-1]), num_bins)
+    ranks = np.arange(num_bins + 1)
+    ranks = ranks * each + np.minimum(ranks, larger)
+    place = size.searchsorted(ranks)  # The first sums over at least so many examples, of which a part is too many.
+    surplus = (size[place] - ranks) / np.maximum(size[place] - size[place - 1], 1)
+    sums = self.correct[resample], self.gap[resample]
+    correct, gap = (np.diff(x[place] - surplus * (x[place] - x[place - 1])) for x in sums)
+    return Bins(np.diff(ranks).astype(np.float64), correct, gap / UNIT)
+
+
+def calibration_error(sums: Sums, *, binning: str = "equal_width", norm: float | str = 1, debias: bool = False
+                      ) -> np.ndarray:
+  """``metrics.calibration_error`` of each resample, ``[R]``."""
+  found = sums.equal_width if binning == "equal_width" else sums.equal_mass
+  filled = np.maximum(found.size, 1)
+  gap, share = np.abs(found.gap) / filled, found.size / sums.count[:, None]
+  if norm == "max":
+    return gap.max(1)
+  if not debias:
+    return (share * gap**norm).sum(1) ** (1 / norm)
+  accuracy = found.correct / filled
+  variance = accuracy * (1 - accuracy) / np.maximum(found.size - 1, 1)
+  return np.sqrt(np.maximum(np.where(found.size > 1, share * (gap**2 - variance), 0).sum(1), 0))
+
+
+def ks(sums: Sums) -> np.ndarray:
+  """``metrics.ks_calibration_error`` of each resample, ``[R]``."""
+  return np.maximum(sums.gap.max(1), -sums.gap.min(1)) / (UNIT * sums.count)
+
+
+def sweep(sums: Sums) -> np.ndarray:
+  """``metrics.sweep_calibration_error`` of each resample, ``[R]``."""
+  return np.array([_sweep(sums, i) for i in range(len(sums.size))])
+
+
+def _sweep(sums: Sums, resample: int) -> float:
+  count = int(sums.count[resample])
+
+  def is_in_order(found: Bins) -> bool:
+    accuracy = found.correct / np.maximum(found.size, 1)
+    return bool(np.all(accuracy[1:] >= np.maximum.accumulate(accuracy)[:-1] - TOLERANCE))
+
+  last = sums.equal_mass_of(resample, count)
+  # Where the accuracies of single examples are in order, those of any groups of neighbours are.
+  if not is_in_order(last):
+    last = sums.equal_mass_of(resample, 1)
+    for num_bins in range(2, count):
+      found = sums.equal_mass_of(resample, num_bins)
+      if not is_in_order(found):
+        break
+      last = found
+  return float(np.sqrt((last.gap**2 / np.maximum(last.size, 1)).sum() / count))
+
+
+def smooth(sums: Sums) -> np.ndarray:
+  """``metrics.smooth_calibration_error`` of each resample, ``[R]``."""
+  residual = np.diff(sums.gap) / (UNIT * sums.count[:, None])
+  position = np.clip(sums.ordered.values.astype(np.float64), 0, 1) * GRID - 0.5
+  left = np.floor(position)
+  right_share, left = position - left, left.astype(int)
+  mass = sum(np.stack([np.bincount(np.clip(cell, 0, GRID - 1), x * share, GRID) for x in residual])
+             for cell, share in ((left, 1 - right_share), (left + 1, right_share)))
+  # The grid followed by its mirror image is one period, whose Fourier coefficients are those of the cosine transform.
+  coefficients, frequency = scipy.fft.dct(mass, axis=1), np.pi * np.arange(GRID)
+  low, high = np.zeros(len(mass)), np.ones(len(mass))
+  for _ in range(HALVINGS):
+    middle = (low + high) / 2
+    smoothed = scipy.fft.idct(coefficients * np.exp(-((frequency * middle[:, None]) ** 2) / 2), axis=1)
+    is_below_root = np.abs(smoothed).sum(1) > middle
+    low, high = np.where(is_below_root, middle, low), np.where(is_below_root, high, middle)
+  return (low + high) / 2 * (sums.size[:, -1] > 0)
+
+
+def risk_coverage(sums: Sums, risks: tuple[float, ...]) -> np.ndarray:
+  """The area under the risk-coverage curve, its excess over the best order's, and the coverage at each of ``risks``.
+
+  Returns: ``[R, 2 + risks]``, of the curve of ``metrics.risk_coverage_curve`` where the risk is to be wrong.
+  """
+  found = []
+  for size, correct in zip(sums.size, sums.correct, strict=True):
+    # From the most confident example down. The number of errors rises linearly through a tie.
+    taken = np.arange(1, 1 + size[-1])
+    wrong = size - correct
+    risk = np.interp(taken, (size[-1] - size)[::-1], (wrong[-1] - wrong)[::-1]) / taken
+    best = np.maximum(1 - correct[-1] / taken, 0)  # The best order has the errors last.
+    found.append([risk.mean(), (risk - best).mean(),
+                  *(taken[risk <= most].max(initial=0) / len(taken) for most in risks)])
+  return np.array(found)

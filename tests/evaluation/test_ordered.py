@@ -1,0 +1,118 @@
+"""Errors of resamples in NumPy: the references' values for every resample's examples, and the draws of ``metrics``."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from calib_jax.evaluation import ordered, resamples
+from tests.metrics import references
+from tests.metrics.data import KINDS, pairs
+
+NUM_BINS = 7
+ERRORS = {
+  "equal width": (ordered.calibration_error, references.calibration_error, {}),
+  "max": (ordered.calibration_error, references.calibration_error, {"norm": "max"}),
+  "equal mass": (ordered.calibration_error, references.calibration_error, {"binning": "equal_mass"}),
+  "norm 2": (ordered.calibration_error, references.calibration_error, {"binning": "equal_mass", "norm": 2}),
+  "debiased": (ordered.calibration_error, references.calibration_error,
+               {"binning": "equal_mass", "norm": 2, "debias": True}),
+  "ks": (ordered.ks, references.ks_calibration_error, None),
+  "sweep": (ordered.sweep, references.sweep_calibration_error, None),
+}
+
+
+def _resamples(kind, size=40):
+  """Examples, and masks and counts of several resamples: all, a random half, one example, and two with repeats."""
+  rng = np.random.default_rng(3)
+  counts = [np.ones(size, int), rng.uniform(size=size) < 0.5, np.arange(size) == 5,
+            rng.multinomial(size, np.full(size, 1 / size)), 2 * (np.arange(size) % 3 == 0)]
+  return *pairs(size, kind), np.stack(counts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_errors_of_resamples_are_those_of_their_examples(kind):
+  confidence, correct, counts = _resamples(kind)
+  sums = ordered.Ordered(confidence, NUM_BINS).sums(counts, correct)
+  for name, (error, reference, options) in ERRORS.items():
+    bins = {} if options is None else {"num_bins": NUM_BINS}
+    expected = [reference(*(np.repeat(x, row) for x in (confidence, correct)), **(options or {}), **bins)
+                for row in counts]
+    np.testing.assert_allclose(error(sums, **(options or {})), expected, rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+def test_the_smooth_error_is_that_of_the_kernel():
+  confidence, correct, counts = _resamples("ties", 60)
+  found = ordered.smooth(ordered.Ordered(confidence, NUM_BINS).sums(counts[:2], correct))
+  expected = [references.smooth_calibration_error(*(np.repeat(x, row) for x in (confidence, correct)))
+              for row in counts[:2]]
+  np.testing.assert_allclose(found, expected, rtol=2e-3)
+  found = ordered.smooth(ordered.Ordered(confidence, NUM_BINS).sums(counts, correct))
+  expected = [metrics.smooth_calibration_error(*(np.repeat(x, row) for x in (confidence, correct))) for row in counts]
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_sweep_through_examples_in_order_takes_each_as_a_bin():
+  confidence = np.linspace(0.1, 0.9, 30, dtype=np.float32)
+  for correct in (np.arange(30) >= 11, np.zeros(30, bool)):
+    found = ordered.sweep(ordered.Ordered(confidence, NUM_BINS).sums(np.ones((1, 30), int), correct))
+    np.testing.assert_allclose(found, np.sqrt(np.mean((correct - confidence.astype(np.float64))**2)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
+  confidence, correct, counts = _resamples(kind)
+  risks = (0.2, 0.4)
+  found = ordered.risk_coverage(ordered.Ordered(confidence, NUM_BINS).sums(counts, correct), risks)
+  for row, values in zip(counts, found, strict=True):
+    c, wrong = np.repeat(confidence, row), ~np.repeat(correct, row)
+    size, share = np.arange(1, len(c) + 1), references.shared(c, wrong).astype(np.float64)
+    curve, best = np.cumsum(share[np.argsort(-c, kind="stable")]) / size, np.cumsum(np.sort(wrong)) / size
+    np.testing.assert_allclose(values[:2], [curve.mean(), (curve - best).mean()], rtol=1e-9, atol=1e-12)
+    for risk, coverage in zip(risks, values[2:], strict=True):
+      np.testing.assert_allclose(coverage, max(size[curve <= risk + 1e-12], default=0) / len(c), rtol=1e-12)
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(203) // 3])
+def test_assess_draws_and_computes_what_metrics_does(groups, monkeypatch):
+  monkeypatch.setattr(resamples, "BATCH", 4 * 203 * 2 * 7)  # Seven resamples at a time, which 40 is no multiple of.
+  samples = [pairs(203, "ties", seed) for seed in range(2)]
+  confidence, correct = (np.stack(x, axis=1) for x in zip(*samples, strict=True))
+  key = jax.random.key(5)
+  errors = {"ece": (ordered.calibration_error, 40), "ks": (ordered.ks, 12)}
+  found = resamples.assess(errors, confidence, correct, num_bins=15, key=key, groups=groups)
+  ends = resamples.intervals(found, {"ece": 1.0, "ks": 2 / 3})
+  for name, function, number, rate in (("ece", metrics.calibration_error, 40, 1.0),
+                                       ("ks", metrics.ks_calibration_error, 12, 2 / 3)):
+    def error(c, a, *, where, function=function):
+      seeds = [function(c[:, i], a[:, i], where=where) for i in (0, 1)]
+      return jnp.stack([sum(seeds) / 2, *seeds])
+
+    expected = metrics.assess(error, confidence, correct, key=key, num_resamples=number, groups=groups, bias_rate=rate)
+    numbers = [found[name].value, *ends[name], found[name].floor, found[name].p_value]
+    np.testing.assert_allclose(numbers, np.stack(expected), rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(101) % 40])
+def test_percentiles_are_those_of_the_bootstrap(groups, monkeypatch):
+  monkeypatch.setattr(resamples, "BATCH", 101 * 9)
+  x = np.random.default_rng(0).normal(size=101)
+  key = jax.random.key(2)
+
+  def mean(x, *, where=None):
+    return jnp.mean(x, where=where)
+
+  found = resamples.percentile(lambda counts: counts @ x / counts.sum(1), 101, key=key, num_resamples=50, groups=groups)
+  np.testing.assert_allclose(found, metrics.bootstrap(mean, x, key=key, num_resamples=50, groups=groups), atol=1e-6)
+
+
+def test_subsamples_are_those_of_the_bias_corrected_bootstrap():
+  x = np.random.default_rng(0).normal(0.1, size=(64, 3))
+  key = jax.random.key(1)
+  found = resamples.bias_corrected(lambda counts: np.abs(counts @ x / counts.sum(1, keepdims=True)), 64, key=key,
+                                   num_resamples=30)
+  expected = metrics.bootstrap(lambda x: jnp.abs(jnp.mean(x, axis=0)), x, key=key, num_resamples=30,
+                               method="bias_corrected")
+  ends = resamples.intervals({"mean": found}, {"mean": 1.0})["mean"]
+  np.testing.assert_allclose(ends, expected, rtol=1e-4, atol=1e-6)
