@@ -80,14 +80,15 @@ def _structured(intercept: float, diagonal: float, off_diagonal: float | None) -
 
 def _smoothed(logits: Array, temperature: Array, share: Array) -> Array:
   """The logarithm of (1 - share) softmax(z / T) + share / K."""
-  log_p = jax.nn.log_softmax(logits / temperature)
-  return jnp.logaddexp(log_p + jnp.log1p(-share), jnp.log(share / logits.shape[-1]))
+  return jnp.log((1 - share) * jax.nn.softmax(logits / temperature) + share / logits.shape[-1])
 
 
 def _scores(params: dict, x: Array) -> Array:
   """``x + v ⊙ x + M x + b``; without ``weights`` M is 0."""
-  scores = x + params["scale"][None, :] * x + params["bias"][None, :]
-  return scores + jnp.dot(x, params["weights"].T, precision="highest") if "weights" in params else scores
+  if "weights" not in params:
+    return x + params["scale"][None, :] * x + params["bias"][None, :]
+  matrix = params["weights"] + jnp.diag(params["scale"])
+  return x + jnp.dot(x, matrix.T, precision="highest") + params["bias"][None, :]
 
 
 def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diagonal: float,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import functools
 import inspect
+import math
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ ArrayLike = jax.typing.ArrayLike
 
 RANGE = 1e4  # Temperatures are sought within this factor of the scale of the logits, either way.
 MAX_ITERATIONS = 60
+MANY_ROWS = 1000
 # The optima of calibration errors may be far from any sensible temperature: they are sought around that of the NLL.
 SEARCH_RANGE = 10.0
 SEARCH_POINTS, SEARCH_LEVELS = 33, 4
@@ -127,19 +129,32 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
   spread = -jnp.sum(weights * jnp.mean(centred, axis=-1)) / jnp.where(total > 0, total, 1)
   unit = jnp.where(spread > 0, spread, 1)
   scaled = centred / unit
+  start = jnp.zeros((), logits.dtype)
+  if len(labels) >= MANY_ROWS:
+    # The optimum of one row in 16 is a start from which 3 steps over all rows suffice in place of 5.
+    sample, _, _ = _log_inverse(scaled[::16], labels[::16], weights[::16], start)
+    start = jnp.where(jnp.abs(sample) < math.log(RANGE), sample, start)
+  log_b, converged, iterations = _log_inverse(scaled, labels, weights, start)
+  return {"temperature": jnp.where(spread > 0, unit * jnp.exp(-log_b), 1),
+          "converged": converged, "iterations": iterations}
+
+
+def _log_inverse(scaled: Array, labels: Array, weights: Array, start: Array) -> tuple[Array, Array, Array]:
+  """log b as ``solve_nll`` defines it, from logits whose top is 0; whether it is known; and the number of steps."""
   label_logit = pick(scaled, labels)
   label_sum, mean_sum = jnp.sum(weights * label_logit), jnp.sum(weights * jnp.mean(scaled, axis=-1))
 
   def moments(log_b):
     """The slope in b, E[z] - z_y; E[z]; and Var[z]; each weighted and summed over examples."""
-    p = jax.nn.softmax(jnp.exp(log_b) * scaled)
+    e = jnp.exp(jnp.exp(log_b) * scaled)  # At most 1: a softmax would look for the largest logit again.
+    p = e / jnp.sum(e, axis=-1, keepdims=True)
     expected = jnp.sum(p * scaled, axis=-1)
     variance = jnp.sum(p * (scaled - expected[:, None]) ** 2, axis=-1)
     return jnp.sum(weights * (expected - label_logit)), jnp.sum(weights * expected), jnp.sum(weights * variance)
 
-  bound = jnp.log(jnp.asarray(RANGE, logits.dtype))
+  bound = jnp.log(jnp.asarray(RANGE, scaled.dtype))
   # Newton's steps square the error: after a step shorter than this, the next one would change nothing.
-  short, tolerance = jnp.sqrt(jnp.finfo(logits.dtype).eps) / 4, 4 * jnp.finfo(logits.dtype).eps
+  short, tolerance = jnp.sqrt(jnp.finfo(scaled.dtype).eps) / 4, 4 * jnp.finfo(scaled.dtype).eps
 
   def step(carry):
     log_b, low, high, _, iterations = carry
@@ -148,23 +163,22 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     usable = (variance > 0) & (expected < 0) & (label_sum < 0)
     log_ratio = jnp.log(jnp.where(usable, expected / jnp.where(usable, label_sum, 1), 1))
     proposal = log_b - log_ratio * expected / jnp.where(usable, jnp.exp(log_b) * variance, 1)
+    # A short step may leave the bracket, because rounding decides the slope's sign at the optimum.
+    last = usable & (jnp.abs(proposal - log_b) <= short)
     inside = usable & (proposal > low) & (proposal < high)
-    new = jnp.where(slope == 0, log_b, jnp.where(inside, proposal, (low + high) / 2))
-    done = jnp.abs(new - log_b) <= jnp.where(inside, short, tolerance * jnp.maximum(jnp.abs(new), 1))
+    new = jnp.where(slope == 0, log_b, jnp.where(last | inside, proposal, (low + high) / 2))
+    done = last | (jnp.abs(new - log_b) <= tolerance * jnp.maximum(jnp.abs(new), 1))
     return new, low, high, done, iterations + 1
 
   def unfinished(carry):
     *_, done, iterations = carry
     return ~done & (iterations < MAX_ITERATIONS)
 
-  zero = jnp.zeros((), logits.dtype)
-  start = (zero, -bound, bound, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
-  log_b, _, _, done, iterations = jax.lax.while_loop(unfinished, step, start)
   # As the slope increases with b, its limits at 0 and at infinity tell whether an optimum lies between.
   at_zero, at_infinity = mean_sum >= label_sum, label_sum >= 0
-  log_b = jnp.where(at_infinity, bound, jnp.where(at_zero, -bound, log_b))
-  return {"temperature": jnp.where(spread > 0, unit * jnp.exp(-log_b), 1),
-          "converged": done | at_zero | at_infinity, "iterations": iterations}
+  carry = (start, -bound, bound, at_zero | at_infinity, jnp.zeros((), jnp.int32))
+  log_b, _, _, done, iterations = jax.lax.while_loop(unfinished, step, carry)
+  return jnp.where(at_infinity, bound, jnp.where(at_zero, -bound, log_b)), done, iterations
 
 
 def _search(objective: Callable[[Array], Array], centre: Array) -> tuple[Array, Array]:
