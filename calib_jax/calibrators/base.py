@@ -129,12 +129,12 @@ class WeightedFit:
     return _checked(self._fit)(logits, labels, where=where)
 
   def _fit(self, logits: Array, labels: Array, *, where: Array) -> dict:
-    return _solve(self.solve, logits, labels, even_weights(where, logits.dtype))
+    return _solve(self.solve, logits, labels, where)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _solve(solve, logits: Array, labels: Array, weights: Array) -> dict:
-  return solve(logits, labels, weights)
+def _solve(solve, logits: Array, labels: Array, where: Array) -> dict:
+  return solve(logits, labels, even_weights(where, logits.dtype))
 
 
 def even_weights(where: Array, dtype) -> Array:

@@ -153,8 +153,8 @@ def _log_inverse(scaled: Array, labels: Array, weights: Array, start: Array) -> 
     return jnp.sum(weights * (expected - label_logit)), jnp.sum(weights * expected), jnp.sum(weights * variance)
 
   bound = jnp.log(jnp.asarray(RANGE, scaled.dtype))
-  # Newton's steps square the error: after a step shorter than this, the next one would change nothing.
-  short, tolerance = jnp.sqrt(jnp.finfo(scaled.dtype).eps) / 4, 4 * jnp.finfo(scaled.dtype).eps
+  # A Newton step leaves a share of its square as the error, a fifth on real logits: after one this short, an eps.
+  short, tolerance = 2 * jnp.sqrt(jnp.finfo(scaled.dtype).eps), 4 * jnp.finfo(scaled.dtype).eps
 
   def step(carry):
     log_b, low, high, _, iterations = carry
