@@ -6,7 +6,8 @@ Each file holds `labels` and `logits` or `probs`. For every seed the rows are di
 first n rows of the other half fit each calibrator, for n = 100, 500, 2,000, 5,000. `select` is the choice of
 `calibrators.select` among its default candidates. The results are appended to `calibration_set_size.csv`, and what it
 already holds is skipped; tables of means (`.md`) and a figure (`.png`) are written beside it: the NLL above that of
-temperature scaling, with standard errors over seeds, and how far `select` is from the best of its candidates.
+temperature scaling, with standard errors over seeds, and how far `select` is from the best of its candidates. Ten seeds
+of four networks, three of 10 classes and one of 100, take six minutes of a processor core.
 """
 
 import argparse
@@ -93,9 +94,9 @@ def choices(rows: list[dict]) -> str:
   """Returns the Markdown table of what ``select`` chose, and of its NLL above that of the best of its candidates."""
   values = {(r["predictions"], r["method"], int(r["size"]), r["seed"]): float(r["nll"]) for r in rows}
   lines = ["What `select` chose over the seeds, and its NLL on the test half above that of the candidate that is best "
-           "there, in thousandths of a nat; in brackets that of always taking temperature scaling, and of always "
-           "taking structured matrix scaling.", "", "| predictions | n | chosen | above the best |",
-           "|---|---|---|---|"]
+           "there, in thousandths of a nat, mean ± standard error over seeds; in brackets the mean of always taking "
+           "temperature scaling, and of always taking structured matrix scaling.", "",
+           "| predictions | n | chosen | above the best |", "|---|---|---|---|"]
   groups: dict = {}
   for row in rows:
     if row["method"] == "select":
@@ -108,43 +109,57 @@ def choices(rows: list[dict]) -> str:
       regrets.append([values.get((name, m, size, row["seed"]), np.nan) - best
                       for m in ("select", "temperature_scaling", "structured_matrix_scaling")])
     own, temperature, matrix = np.round(1000 * np.mean(regrets, axis=0), 1) + 0.0  # No "-0.0".
+    error = f" ± {1000 * np.std(np.array(regrets)[:, 0], ddof=1) / np.sqrt(len(found)):.1f}" if len(found) > 1 else ""
     counts = {c: sum(row["chosen"] == c for row in found) for c in CANDIDATES}
     chosen = ", ".join(f"{c} {count}" for c, count in counts.items() if count)
-    lines.append(f"| {name} | {size:,} | {chosen} | {own:.1f} ({temperature:.1f}, {matrix:.1f}) |")
+    lines.append(f"| {name} | {size:,} | {chosen} | {own:.1f}{error} ({temperature:.1f}, {matrix:.1f}) |")
   return "\n".join(lines) + "\n"
 
 
 def figure(rows: list[dict], path: pathlib.Path) -> None:
-  """Draws the NLL above that of temperature scaling against the number of calibration examples, a panel a file."""
+  """Draws the NLL above that of temperature scaling against the number of calibration examples, a panel a file.
+
+  Bars are standard errors over seeds. Lines that lose more than two nats leave the panel at the top.
+  """
   import matplotlib
   matplotlib.use("Agg")
   from matplotlib import pyplot as plt
 
   found, names = means(rows, "nll"), list(dict.fromkeys(row["predictions"] for row in rows))
+  sizes = sorted({int(row["size"]) for row in rows})
   shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
-           "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7", "TS-SB-ECE": "#E69F00",
-           "select": "#888888"}
-  columns = len(names) if len(names) < 4 else 2
+           "select": "#777777", "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7",
+           "TS-SB-ECE": "#E69F00"}
+  strong = ("structured_vector_scaling", "structured_matrix_scaling", "select")
+  columns = min(len(names), 2)
   lines = -(-len(names) // columns)
-  fig, axes = plt.subplots(lines, columns, figsize=(3.8 * columns, 2.8 * lines + 0.7), squeeze=False)
+  fig, axes = plt.subplots(lines, columns, figsize=(4.6 * columns, 3.2 * lines + 0.7), squeeze=False, sharey=True)
   for axis, name in zip(axes.flat, names, strict=False):
-    for method, color in shown.items():
-      sizes = sorted(size for n, m, size in found if (n, m) == (name, method))
-      mean, error = np.array([found[name, method, size] for size in sizes]).reshape(-1, 2).T
-      axis.errorbar(sizes, mean, np.nan_to_num(error), color=color, lw=1.5, marker="o", ms=3,
-                    label=method.replace("_", " "), ls=(0, (4, 2)) if method == "select" else "-",
-                    zorder=3 if method == "select" else 2)
-    axis.axhline(0, color="0.6", lw=0.8)
+    axis.axhline(0, color="0.4", lw=1, ls=":", label="temperature scaling")
+    for i, (method, color) in enumerate(shown.items()):
+      own = [size for size in sizes if (name, method, size) in found]
+      mean, error = np.array([found[name, method, size] for size in own]).reshape(-1, 2).T
+      # Methods stand beside each other, so that their error bars can be told apart.
+      axis.errorbar(np.array(own) * 1.04 ** (i - len(shown) / 2), mean, np.nan_to_num(error), color=color,
+                    lw=1.8 if method in strong else 0.9, marker="o", ms=3.5 if method in strong else 2.5, capsize=2,
+                    label=method.replace("_", " "), ls="--" if method == "select" else "-",
+                    zorder=3 if method in strong else 2)
     axis.set_xscale("log")
-    axis.set_yscale("symlog", linthresh=0.01)
+    axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axis.minorticks_off()
+    axis.set_yscale("symlog", linthresh=0.01, linscale=1.5)
+    axis.set_ylim(-0.06, 2)
+    ticks = (-0.05, -0.02, -0.01, -0.005, 0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.grid(axis="y", color="0.92", lw=0.6)
     axis.set_title(name.replace("_", " "), fontsize=9)
-    axis.tick_params(labelsize=7)
+    axis.tick_params(labelsize=7, labelleft=True)
   for axis in axes.flat[len(names):]:
     axis.set_visible(False)
   fig.supxlabel("calibration examples", fontsize=9)
   fig.supylabel("NLL above temperature scaling's (nats)", fontsize=9)
   handles, labels = axes[0, 0].get_legend_handles_labels()
-  fig.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=7, frameon=False)
+  fig.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
   fig.set_layout_engine("constrained")
   fig.savefig(path, dpi=150)
   plt.close(fig)

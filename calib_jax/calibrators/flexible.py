@@ -59,7 +59,7 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
   # Beyond 100 classes it grows with their number, because the rounding errors of all slopes add up in their norm.
   num_classes = logits.shape[1]
   steps, status = minimize(nll, jnp.zeros(num_classes, logits.dtype),
-                           tolerance=TOLERANCE / 100 * max(1, num_classes / 100))
+                           tolerance=TOLERANCE / 1000 * max(1, num_classes / 100))
   return {"temperatures": temperature / factors(steps)} | status
 
 
@@ -114,7 +114,7 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
 
     # The weight decay leaves directions of little curvature, along which a small gradient may be far from the optimum:
     # with ten times this tolerance, one fit of ten ended 1% above it.
-    trained, status = minimize(objective, network(x), tolerance=TOLERANCE / 100)
+    trained, status = minimize(objective, network(x), tolerance=TOLERANCE / 1000)
     return fixed | trained | status
 
   def apply(params, logits):

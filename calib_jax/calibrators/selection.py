@@ -1,6 +1,7 @@
 """The choice of a calibrator by cross-validation on the calibration set."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -151,14 +152,14 @@ def _out_of_fold(calibrator: Calibrator, logits: jax.Array, labels: jax.Array, f
                  criterion: str) -> np.ndarray:
   """The score of every example ``[N]``, by a calibrator that was fitted without the example's fold."""
   score = cross_entropy if criterion == "nll" else brier
-
-  @jax.jit
-  def scores(params, logits, labels):
-    return score(calibrator.apply(params, logits), labels)
-
   values = np.empty(len(fold))
   for held_out in range(fold.max() + 1):
     # All rows are scored, and those of the fold are kept: one shape for all folds, and so one compilation.
     params = calibrator.fit(logits, labels, where=fold != held_out)
-    values[fold == held_out] = np.asarray(scores(params, logits, labels))[fold == held_out]
+    values[fold == held_out] = np.asarray(_scores(calibrator.apply, score, params, logits, labels))[fold == held_out]
   return values
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _scores(apply: Callable, score: Callable, params: Any, logits: jax.Array, labels: jax.Array) -> jax.Array:
+  return score(apply(params, logits), labels)

@@ -1,18 +1,22 @@
 """L-BFGS to a certified optimum, under jit and vmap."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
+from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
-import optax
 
 from calib_jax.rows import one_hot
 
 Array = jax.Array
 
-TOLERANCE, FLOOR = 1e-7, 1e-3
+TOLERANCE, FLOOR = 1e-6, 1e-3
 MAX_ITERATIONS = 2000
-MEMORY = 20
+MEMORY = 20  # Pairs of steps and changes of the gradient.
+TRIALS = 20  # Lengths of a step, at most.
+# A step is long enough if it takes the slope along it to FLATTER times what it was, and has taken SHARE of its promise.
+SHARE, FLATTER = 1e-4, 0.9
 
 
 def weighted_nll(scores: Array, labels: Array, weights: Array) -> Array:
@@ -28,48 +32,132 @@ def weighted_nll(scores: Array, labels: Array, weights: Array) -> Array:
   return jnp.sum(weights * (top + jnp.log1p(others + jnp.expm1(-top))))
 
 
+class Point(NamedTuple):
+  """Parameters as a vector ``[D]``, the objective there, and its gradient ``[D]``."""
+
+  x: Array
+  value: Array
+  gradient: Array
+
+
+class Memory(NamedTuple):
+  """The last steps s and changes y of the gradient, ``[MEMORY, D]``; 1 / s·y ``[MEMORY]``; how many there have been."""
+
+  steps: Array
+  changes: Array
+  inverse: Array
+  count: Array
+
+  def plus(self, step: Array, change: Array, fits: Array) -> "Memory":
+    """The memory with one more pair, if it ``fits`` and curvature along it is above 0, in the place of the oldest."""
+    product = jnp.dot(step, change)
+    fits &= product > jnp.finfo(step.dtype).eps * jnp.dot(change, change)
+    i = self.count % MEMORY
+    # One row is chosen and written in place: to choose between two memories would copy them.
+    rows = [row.at[i].set(jnp.where(fits, new, row[i])) for row, new in zip(self[:3], (step, change, 1 / product),
+                                                                            strict=True)]
+    return Memory(*rows, self.count + fits.astype(jnp.int32))
+
+  def direction(self, gradient: Array) -> Array:
+    """The quasi-Newton step from a point with this gradient; the first is downhill, and no longer than 1."""
+    known, newest = jnp.minimum(self.count, MEMORY), (self.count - 1) % MEMORY
+
+    def newest_first(i, carry):
+      rest, shares = carry
+      j = (self.count - 1 - i) % MEMORY
+      share = self.inverse[j] * jnp.dot(self.steps[j], rest)
+      return rest - share * self.changes[j], shares.at[j].set(share)
+
+    def oldest_first(i, step):
+      j = (self.count - known + i) % MEMORY
+      return step + (shares[j] - self.inverse[j] * jnp.dot(self.changes[j], step)) * self.steps[j]
+
+    # Loops over the pairs that there are, not over MEMORY: most fits end before the memory is full.
+    rest, shares = jax.lax.fori_loop(0, known, newest_first, (gradient, jnp.zeros_like(self.inverse)))
+    square = jnp.dot(self.changes[newest], self.changes[newest])
+    unit = jnp.where(known > 0, 1 / (self.inverse[newest] * square), 1 / jnp.maximum(jnp.linalg.norm(gradient), 1))
+    return -jax.lax.fori_loop(0, known, oldest_first, unit * rest)
+
+
 def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
              max_iterations: int | None = None) -> tuple[object, dict[str, Array]]:
-  """Minimises ``value`` by L-BFGS with a zoom line search.
+  """Minimises ``value`` by L-BFGS, whose steps are tried at full length first.
 
-  Where curvatures are 1, the value can still fall by half the squared norm of the gradient. The fit has converged when
-  that is at most ``tolerance`` times the value (or times ``FLOOR``, for values below it).
+  Where curvatures are 1, the value can still fall by half the squared norm of the gradient; where they are those that
+  L-BFGS has seen, by half the slope along its next step. The fit has converged when both are at most ``tolerance``
+  times the value (or times ``FLOOR``, for values below it). Most iterations evaluate the value and its gradient once:
+  with optax's L-BFGS and zoom line search, structured matrix scaling of 10 classes took 1.5 times as long.
 
   Args:
     value: a differentiable function of a pytree, whose units should give it curvatures near 1.
     start: the pytree to start from.
     tolerance: the tolerance relative to the value.
     max_iterations: None for ``MAX_ITERATIONS``.
-  Returns: the best pytree seen, and a dict with ``converged``, ``iterations`` and ``gradient_norm``.
+  Returns: the last pytree, which is the best but for rounding, and a dict with ``converged``, ``iterations`` and
+    ``gradient_norm``.
   """
   max_iterations = MAX_ITERATIONS if max_iterations is None else max_iterations
-  optimizer = optax.lbfgs(memory_size=MEMORY, linesearch=optax.scale_by_zoom_linesearch(max_linesearch_steps=20))
-  value_and_grad = optax.value_and_grad_from_state(value)
+  x, unravel = ravel_pytree(start)
+  value_and_grad = jax.value_and_grad(lambda x: value(unravel(x)))
 
-  def excess(current, gradient):
-    return optax.tree.norm(gradient, squared=True) / 2 / jnp.maximum(current, FLOOR)
+  def has_converged(point, direction):
+    square, slope = jnp.dot(point.gradient, point.gradient), -jnp.dot(point.gradient, direction)
+    return jnp.maximum(square, slope) / 2 <= tolerance * jnp.maximum(point.value, FLOOR)
 
   def unfinished(carry):
-    _, _, current, gradient, best, iterations = carry
-    # In single precision the last steps may move away from the optimum; the fit ends when they are far above the best.
-    lost = current > best[1] + 0.1 * jnp.abs(best[1]) + FLOOR
-    return (excess(current, gradient) > tolerance) & jnp.isfinite(current) & ~lost & (iterations < max_iterations)
+    point, direction, *_, failed, iterations = carry
+    return ~has_converged(point, direction) & jnp.isfinite(point.value) & ~failed & (iterations < max_iterations)
 
   def step(carry):
-    params, state, current, gradient, best, iterations = carry
-    updates, state = optimizer.update(gradient, state, params, value=current, grad=gradient, value_fn=value)
-    params = optax.apply_updates(params, updates)
-    current, gradient = value_and_grad(params, state=state)
-    better = (current < best[1]) | (excess(current, gradient) <= tolerance)
-    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), (params, current, gradient), best)
-    return params, state, current, gradient, best, iterations + 1
+    point, direction, memory, lowest, _, iterations = carry
+    new, done = _line_search(value_and_grad, point, direction, lowest)
+    # A step that cannot be made may be due to what the memory holds; one that is downhill, to rounding errors alone.
+    failed = ~done & (memory.count == 0)
+    memory = memory.plus(new.x - point.x, new.gradient - point.gradient, done)
+    memory = memory._replace(count=jnp.where(done, memory.count, 0))
+    point = jax.tree.map(lambda new, old: jnp.where(done, new, old), new, point)
+    return (point, memory.direction(point.gradient), memory, jnp.minimum(lowest, point.value), failed, iterations + 1)
 
-  state = optimizer.init(start)
-  current, gradient = jax.value_and_grad(value)(start)
-  carry = (start, state, current, gradient, (start, current, gradient), jnp.zeros((), jnp.int32))
-  *_, (params, current, gradient), iterations = jax.lax.while_loop(unfinished, step, carry)
-  return params, {"converged": excess(current, gradient) <= tolerance, "iterations": iterations,
-                  "gradient_norm": optax.tree.norm(gradient)}
+  pairs, count = jnp.zeros((MEMORY, x.size), x.dtype), jnp.zeros((), jnp.int32)
+  point, memory = Point(x, *value_and_grad(x)), Memory(pairs, pairs, pairs[:, 0], count)
+  carry = point, memory.direction(point.gradient), memory, point.value, jnp.zeros((), bool), count
+  point, direction, *_, iterations = jax.lax.while_loop(unfinished, step, carry)
+  return unravel(point.x), {"converged": has_converged(point, direction), "iterations": iterations,
+                            "gradient_norm": jnp.linalg.norm(point.gradient)}
+
+
+def _line_search(value_and_grad: Callable, point: Point, direction: Array, lowest: Array) -> tuple[Point, Array]:
+  """A point along ``direction`` that fulfils the weak Wolfe conditions, and whether one was found.
+
+  The length 1 is tried first. Lengths that are too short or too long bracket the next ones, which come from the slopes.
+  Where the change of the value is lost in its rounding, the slopes alone decide (Hager and Zhang 2005).
+  """
+  slope = jnp.dot(point.gradient, direction)
+  rounding = 8 * jnp.finfo(slope.dtype).eps * jnp.abs(lowest)
+
+  def unfinished(carry):
+    *_, done, trials = carry
+    return ~done & (trials < TRIALS)
+
+  def attempt(carry):
+    short, short_slope, long, length, _, _, trials = carry
+    x = point.x + length * direction
+    new = Point(x, *value_and_grad(x))
+    new_slope = jnp.dot(new.gradient, direction)
+    fell = ((new.value <= point.value + SHARE * length * slope)
+            | (new.value <= lowest + rounding) & (new_slope <= (2 * SHARE - 1) * slope))
+    is_short = fell & (new_slope < FLATTER * slope)
+    short, short_slope = jnp.where(is_short, length, short), jnp.where(is_short, new_slope, short_slope)
+    long = jnp.where(fell, long, length)
+    # Where a line through the two slopes crosses 0: of a length that is too long by far, a tenth.
+    share = jnp.where(fell, 0.5, jnp.nan_to_num(short_slope / (short_slope - new_slope)).clip(0.1, 0.5))
+    length = jnp.where(jnp.isinf(long), 4 * length, short + share * (long - short))
+    return short, short_slope, long, length, new, fell & ~is_short, trials + 1
+
+  zero = jnp.zeros_like(slope)
+  carry = zero, slope, zero + jnp.inf, zero + 1, point, jnp.zeros((), bool), jnp.zeros((), jnp.int32)
+  *_, new, done, _ = jax.lax.while_loop(unfinished, attempt, carry)
+  return new, done
 
 
 def minimize_in_rounds(round_from: Callable, start, *, tolerance: float, per_round: int = 100):

@@ -80,14 +80,27 @@ def _structured(intercept: float, diagonal: float, off_diagonal: float | None) -
 
 def _smoothed(logits: Array, temperature: Array, share: Array) -> Array:
   """The logarithm of (1 - share) softmax(z / T) + share / K."""
-  log_p = jax.nn.log_softmax(logits / temperature)
-  return jnp.logaddexp(log_p + jnp.log1p(-share), jnp.log(share / logits.shape[-1]))
+  return jnp.log((1 - share) * jax.nn.softmax(logits / temperature) + share / logits.shape[-1])
 
 
 def _scores(params: dict, x: Array) -> Array:
   """``x + v ⊙ x + M x + b``; without ``weights`` M is 0."""
-  scores = x + params["scale"][None, :] * x + params["bias"][None, :]
-  return scores + jnp.dot(x, params["weights"].T, precision="highest") if "weights" in params else scores
+  if "weights" not in params:
+    return x + params["scale"][None, :] * x + params["bias"][None, :]
+  matrix = params["weights"] + jnp.diag(params["scale"])
+  return x + jnp.dot(x, matrix.T, precision="highest") + params["bias"][None, :]
+
+
+def _mirror(x: Array) -> Array:
+  """The vector m ``[K]`` for which the reflection of ``x``, which is x - (x·m) m, lies on the first axis."""
+  sign = jnp.where(x[0] < 0, -1, 1).astype(x.dtype)
+  m = x.at[0].add(sign * jnp.linalg.norm(x))
+  return m * jnp.sqrt(2 / jnp.maximum(jnp.dot(m, m), jnp.finfo(x.dtype).tiny))
+
+
+def _reflected(x: Array, mirror: Array) -> Array:
+  """The rows of ``x`` ``[..., K]``, reflected; the reflection of a reflection is what it was."""
+  return x - jnp.dot(x, mirror, precision="highest")[:, None] * mirror[None, :]
 
 
 def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diagonal: float,
@@ -114,9 +127,8 @@ def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diago
   centre = {"scale": jnp.sum(curvature * x, axis=0) / mass}
   square = {"scale": jnp.sum(curvature * x**2, axis=0)}
   if off_diagonal is not None:
-    moments = jnp.dot((jnp.sum(curvature, axis=1)[:, None] * x).T, x, precision="highest")
-    axes = jnp.linalg.eigh(moments)[1]
-    rotated = jnp.dot(x, axes, precision="highest")
+    mirror = _mirror(jnp.dot(jnp.sum(curvature, axis=1), x))
+    rotated = _reflected(x, mirror)
     centre["weights"] = jnp.dot(curvature.T, rotated, precision="highest") / mass[:, None]
     square["weights"] = jnp.dot(curvature.T, rotated**2, precision="highest")
   masses = {"scale": mass, "weights": mass[:, None]}
@@ -129,7 +141,7 @@ def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diago
     params["bias"] -= params["scale"] * centre["scale"]
     if off_diagonal is not None:
       params["bias"] -= jnp.sum(params["weights"] * centre["weights"], axis=1)
-      change = jnp.dot(params["weights"], axes.T, precision="highest")
+      change = _reflected(params["weights"], mirror)
       params["weights"], params["scale"] = jnp.where(own, 0, change), params["scale"] + jnp.diagonal(change)
     return params
 

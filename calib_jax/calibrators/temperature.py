@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import functools
 import inspect
+import math
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ ArrayLike = jax.typing.ArrayLike
 RANGE = 1e4  # Temperatures are sought within this factor of the scale of the logits, either way.
 MAX_ITERATIONS = 60
 AT_ONCE = 2**20  # Logits whose softmax is in memory at a time.
+MANY_ROWS = 1000
 # The optima of calibration errors may be far from any sensible temperature: they are sought around that of the NLL.
 SEARCH_RANGE = 10.0
 SEARCH_POINTS, SEARCH_LEVELS = 33, 4
@@ -123,35 +125,54 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     weights: ``[N]`` floats, at least 0.
   Returns: the scalars ``temperature``, ``converged`` and ``iterations``.
   """
-  def summed(function):
-    """The sum of a function of logits, labels and weights, in chunks: the whole array would be in memory thrice."""
-    return sum_chunks(lambda rows, weights: function(*rows, weights), (logits, labels), weights,
-                      max(1, AT_ONCE // logits.shape[1]))
-
-  def means(logits, labels, weights):
-    centred = relative_to_top(logits)
-    return jnp.sum(weights * jnp.mean(centred, axis=-1)), jnp.sum(weights * pick(centred, labels))
-
-  total, (mean_sum, label_sum) = jnp.sum(weights), summed(means)
-  spread = -mean_sum / jnp.where(total > 0, total, 1)
+  total, sums = jnp.sum(weights), _summed(_sums, logits, labels, weights)
+  spread = -sums[0] / jnp.where(total > 0, total, 1)
   unit = jnp.where(spread > 0, spread, 1)
-  mean_sum, label_sum = mean_sum / unit, label_sum / unit
+  start = jnp.zeros((), logits.dtype)
+  if len(labels) >= MANY_ROWS:
+    # The optimum of one row in 16 is a start from which 3 steps over all rows suffice in place of 5.
+    sample = logits[::16], labels[::16], weights[::16]
+    near, _, _ = _log_inverse(*sample, unit, _summed(_sums, *sample), start)
+    start = jnp.where(jnp.abs(near) < math.log(RANGE), near, start)
+  log_b, converged, iterations = _log_inverse(logits, labels, weights, unit, sums, start)
+  return {"temperature": jnp.where(spread > 0, unit * jnp.exp(-log_b), 1),
+          "converged": converged, "iterations": iterations}
 
+
+def _summed(function: Callable, logits: Array, labels: Array, weights: Array) -> tuple[Array, ...]:
+  """The sums of a function of logits, labels and weights, in chunks: the whole array would be in memory thrice."""
+  return sum_chunks(lambda rows, weights: function(*rows, weights), (logits, labels), weights,
+                    max(1, AT_ONCE // logits.shape[1]))
+
+
+def _sums(logits: Array, labels: Array, weights: Array) -> tuple[Array, Array]:
+  """The weighted sums of the mean logit and of the label's logit, both relative to the top."""
+  centred = relative_to_top(logits)
+  return jnp.sum(weights * jnp.mean(centred, axis=-1)), jnp.sum(weights * pick(centred, labels))
+
+
+def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums: tuple[Array, Array], start: Array
+                 ) -> tuple[Array, Array, Array]:
+  """log b as ``solve_nll`` defines it, in units of 1 / ``unit``; whether it is known; and the number of steps.
+
+  ``sums`` are those of ``_sums``, and ``start`` is log b where the steps begin.
+  """
   def moments(log_b):
     """The slope in b, E[z] - z_y; E[z]; and Var[z]; each weighted and summed over examples."""
     def of_rows(logits, labels, weights):
       scaled = relative_to_top(logits) / unit
-      p = jax.nn.softmax(jnp.exp(log_b) * scaled)
+      e = jnp.exp(jnp.exp(log_b) * scaled)  # At most 1: a softmax would look for the largest logit again.
+      p = e / jnp.sum(e, axis=-1, keepdims=True)
       expected = jnp.sum(p * scaled, axis=-1)
       variance = jnp.sum(p * (scaled - expected[:, None]) ** 2, axis=-1)
       slope = expected - pick(scaled, labels)
       return jnp.sum(weights * slope), jnp.sum(weights * expected), jnp.sum(weights * variance)
 
-    return summed(of_rows)
+    return _summed(of_rows, logits, labels, weights)
 
   bound = jnp.log(jnp.asarray(RANGE, logits.dtype))
-  # Newton's steps square the error: after a step shorter than this, the next one would change nothing.
-  short, tolerance = jnp.sqrt(jnp.finfo(logits.dtype).eps) / 4, 4 * jnp.finfo(logits.dtype).eps
+  # A Newton step leaves a share of its square as the error, a fifth on real logits: after one this short, an eps.
+  short, tolerance = 2 * jnp.sqrt(jnp.finfo(logits.dtype).eps), 4 * jnp.finfo(logits.dtype).eps
 
   def step(carry):
     log_b, low, high, _, iterations = carry
@@ -162,23 +183,23 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     # log(E[z] / z_y) from the slope, so that its sign, and the side of the bracket it leads to, are those of the slope.
     log_ratio = -jnp.log1p(-jnp.where(usable, ratio, 0))
     proposal = log_b - log_ratio * expected / jnp.where(usable, jnp.exp(log_b) * variance, 1)
-    inside = usable & (proposal >= low) & (proposal <= high)  # It is one of them after the shortest of steps.
-    new = jnp.where(slope == 0, log_b, jnp.where(inside, proposal, (low + high) / 2))
-    done = jnp.abs(new - log_b) <= jnp.where(inside, short, tolerance * jnp.maximum(jnp.abs(new), 1))
+    # A short step may leave the bracket, because rounding decides the slope's sign at the optimum.
+    last = usable & (jnp.abs(proposal - log_b) <= short)
+    inside = usable & (proposal >= low) & (proposal <= high)
+    new = jnp.where(slope == 0, log_b, jnp.where(last | inside, proposal, (low + high) / 2))
+    done = last | (jnp.abs(new - log_b) <= tolerance * jnp.maximum(jnp.abs(new), 1))
     return new, low, high, done, iterations + 1
 
   def unfinished(carry):
     *_, done, iterations = carry
     return ~done & (iterations < MAX_ITERATIONS)
 
-  zero = jnp.zeros((), logits.dtype)
-  start = (zero, -bound, bound, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
-  log_b, _, _, done, iterations = jax.lax.while_loop(unfinished, step, start)
   # As the slope increases with b, its limits at 0 and at infinity tell whether an optimum lies between.
+  mean_sum, label_sum = sums
   at_zero, at_infinity = mean_sum >= label_sum, label_sum >= 0
-  log_b = jnp.where(at_infinity, bound, jnp.where(at_zero, -bound, log_b))
-  return {"temperature": jnp.where(spread > 0, unit * jnp.exp(-log_b), 1),
-          "converged": done | at_zero | at_infinity, "iterations": iterations}
+  carry = (start, -bound, bound, at_zero | at_infinity, jnp.zeros((), jnp.int32))
+  log_b, _, _, done, iterations = jax.lax.while_loop(unfinished, step, carry)
+  return jnp.where(at_infinity, bound, jnp.where(at_zero, -bound, log_b)), done, iterations
 
 
 def _search(objective: Callable[[Array], Array], centre: Array) -> tuple[Array, Array]:

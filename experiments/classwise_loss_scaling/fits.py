@@ -78,7 +78,7 @@ def _minimized(calibrator: str, objective: str, logits: Array, labels: Array) ->
     mean = jnp.mean(_losses(objective, base.apply(params(trained), logits), labels))
     return mean + (WEIGHT_DECAY / 2 * optax.tree.norm(trained, squared=True) if calibrator == "PTS" else 0)
 
-  tolerance = TOLERANCE if calibrator == "PTS" else TOLERANCE / 100
+  tolerance = TOLERANCE / 10 if calibrator == "PTS" else TOLERANCE / 1000
   trained, status = minimize(value, start, tolerance=tolerance, max_iterations=MAX_ITERATIONS)
   return params(trained) | status
 

@@ -11,7 +11,7 @@ from scipy import optimize, special
 from sklearn import isotonic, linear_model
 
 from calib_jax import calibrators, losses
-from calib_jax.calibrators import classwise, focal_temperature
+from calib_jax.calibrators import base, classwise, focal_temperature
 from calib_jax.calibrators.temperature import solve_nll
 from calib_jax.rows import log_softmax
 from tests.calibrators.data import SHAPE, made, padded, real, synthetic
@@ -288,3 +288,18 @@ def test_the_temperature_of_logits_in_chunks_is_the_root_of_the_slope(monkeypatc
     found = jax.jit(lambda *arrays: solve_nll(*arrays))(logits, labels, weights.astype(np.float32))
     assert found["converged"] and found["iterations"] < 10
     np.testing.assert_allclose(found["temperature"], expected, rtol=5e-6)
+
+
+def test_calibrators_with_equal_options_share_what_is_compiled():
+  """So that a second ``select``, or a loop over seeds, compiles nothing."""
+  first, second, other = (calibrators.structured_vector_scaling(diagonal=d) for d in (7.0, 7.0, 8.0))
+  assert first is not second and first.fit == second.fit != other.fit
+  logits, labels = synthetic(41, 3)  # A shape that no other test has compiled.
+  params = first.fit(logits, labels)
+  compiled = base._solve._cache_size()
+  np.testing.assert_array_equal(second.fit(logits, labels)["scale"], params["scale"])
+  assert base._solve._cache_size() == compiled
+  with pytest.raises(TypeError, match="diagonal must be"):  # True is not taken for a 1.0 that was asked for before.
+    calibrators.structured_vector_scaling(diagonal=1.0), calibrators.structured_vector_scaling(diagonal=True)
+  with pytest.raises(TypeError, match="diagonal must be"):
+    calibrators.structured_vector_scaling(diagonal=[1.0])

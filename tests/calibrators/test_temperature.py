@@ -82,6 +82,24 @@ def test_calibration_objectives_are_no_worse_than_a_dense_grid(case):
   assert np.isfinite(params["temperature"]) and params["iterations"] > 100
 
 
+@pytest.mark.parametrize("rows", ["alike", "the sample is all right", "the sample is all wrong",
+                                  "the sample is masked"])
+def test_many_rows_are_fitted_from_the_optimum_of_a_sample(rows):
+  """Of 1,000 rows or more, every 16th gives the start; wherever that is, the optimum is that of all rows."""
+  logits, labels = _data(100, 3)
+  logits, labels = np.repeat(logits, 16, axis=0), np.repeat(labels, 16)
+  where, sample = np.ones(1600, bool), slice(None, None, 16)
+  if rows == "the sample is masked":
+    where[sample] = False
+  elif rows != "alike":
+    labels[sample] = (logits.argmax(1) if rows == "the sample is all right" else logits.argmin(1))[sample]
+  params = made("temperature_scaling").fit(logits, labels, where=where)
+  best = optimize.minimize_scalar(_nll, bounds=(-3, 4), args=(logits[where], labels[where]), method="bounded",
+                                  options={"xatol": 1e-10})
+  assert params["converged"] and params["iterations"] <= (2 if rows == "alike" else 12)
+  np.testing.assert_allclose(params["temperature"], np.exp(best.x), rtol=1e-5)
+
+
 @pytest.mark.xdist_group("fit temperature_scaling")
 @pytest.mark.parametrize(("edge", "expected"), [("all right", 1e-4), ("all wrong", 1e4), ("constant", None)])
 def test_without_an_optimum_the_temperature_is_the_documented_bound(edge, expected):
