@@ -145,6 +145,17 @@ def test_the_noise_floor_of_a_class_is_that_of_the_binomial():
   np.testing.assert_allclose(classwise.resampled([sums], 20).value, 1 - p, rtol=1e-5)
 
 
+def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatch):
+  part, found = _predictions(2), []
+  for chunk in (K * N, K * 64, K * 7):
+    monkeypatch.setattr("calib_jax.evaluation.rowwise.CHUNK", chunk)
+    found.append(evaluation.per_example([part]).class_sums)
+  for name, (sums,) in found[0].items():
+    for (other,) in (sizes[name] for sizes in found[1:]):
+      np.testing.assert_allclose(other.gaps, sums.gaps, rtol=1e-5, atol=1e-9)
+      np.testing.assert_allclose(other.redrawn, sums.redrawn, rtol=1e-5)
+
+
 def test_folds_have_their_share_of_each_class_and_keep_groups():
   labels = np.repeat([0, 1, 2], [50, 30, 7])
   fold = folds.stratified_folds(labels, 5)
