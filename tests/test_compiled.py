@@ -90,3 +90,16 @@ def test_what_cannot_be_made_is_said_and_stops_nothing(asked, tmp_path, monkeypa
 def test_a_bucket_is_left_to_its_own_permissions(asked):
   asked("gs://bucket/programs")
   assert compiled.keep() is None and jax.config.jax_compilation_cache_dir == "gs://bucket/programs"
+
+
+def test_a_program_that_runs_once_gives_what_jit_gives_and_takes_its_options():
+  traced = []
+
+  def power(x, exponent):
+    """The power of x."""
+    traced.append(exponent)
+    return x**exponent
+
+  function = compiled.once(power, static_argnums=1)
+  assert [float(function(3.0, 2)), float(function(4.0, 2)), float(function(2.0, 3))] == [9, 16, 8]
+  assert traced == [2, 3] and function.__doc__ == "The power of x."

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from calib_jax import calibrators, report_files
+from calib_jax import calibrators, capacity, report_files
 from calib_jax.errors import UserError
 from calib_jax.evaluation import choice
 from calib_jax.evaluation.results import Results, markdown, to_json, to_rows
@@ -33,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, evaluate: Callable[[argparse.Namespace], None]) -> int:
   """Calls ``evaluate``; a mistake of the user becomes one sentence. Returns the exit code, 0 or 2."""
   options.started = time.monotonic()
+  capacity.share_freed()
   try:
     check_range("num_bins", options.num_bins, 1)
     check_range("num_resamples", options.num_resamples, 2)

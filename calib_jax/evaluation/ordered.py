@@ -5,8 +5,9 @@ order, and prefix sums over it give all bins, of equal width and of equal mass, 
 coverages: O(N) a resample, without a sort. The definitions are those of ``metrics.calibration_error``,
 ``ks_calibration_error``, ``sweep_calibration_error``, ``smooth_calibration_error`` and ``risk_coverage_curve``.
 
-In place of these functions of JAX, compiled for resamples, an evaluation of [25,000 x 1,000] logits takes half the
-processor seconds and 350 MB less memory, most of which were XLA's compiler.
+In place of these functions of JAX, compiled for resamples, the evaluation command takes 22 s in place of 53 s of
+processor time for 25,000 x 1,000 logits to fit and as many to test, nothing cached, and has 300 MB less in memory at
+its peak, most of which XLA's compiler took (two CPU cores, JAX 0.10.2).
 """
 
 import functools

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax import compiled
 from calib_jax.evaluation.ordered import Ordered, Sums
 from calib_jax.metrics import draws
 from calib_jax.metrics.intervals import growth_of, interval_of_moments, moments
@@ -150,8 +151,8 @@ def _counts(index: np.ndarray, count: int) -> np.ndarray:
   return np.stack([np.bincount(row, minlength=count) for row in index])
 
 
-_keys = jax.jit(draws.assess_keys, static_argnums=(0, 2))
-_intervals = jax.jit(interval_of_moments, static_argnums=5)
+_keys = compiled.once(draws.assess_keys, static_argnums=(0, 2))
+_intervals = compiled.once(interval_of_moments, static_argnums=5)
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -169,7 +170,7 @@ def _indices(first, size, count, key, num_resamples):
   return jax.vmap(lambda key: draws.draw(key, count, count))(keys)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2))
+@functools.partial(compiled.once, static_argnums=(0, 2))
 def _subsamples(count, key, num_resamples):
   order, keys_of_halves, keys_of_fifths = draws.subsample_keys(count, key, num_resamples)
   return (*jax.vmap(lambda key: draws.half_and_rest(key, order))(keys_of_halves),

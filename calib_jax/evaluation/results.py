@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax import metrics
+from calib_jax import compiled, metrics
 from calib_jax.evaluation import choice, class_groups
 from calib_jax.evaluation.detection import detection
 from calib_jax.evaluation.measures import JOINT, METRICS, Values, measure, per_example
@@ -20,7 +20,6 @@ from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.severity import by_severity
 from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, calibrated
-from calib_jax.files import release_freed
 
 NAMELESS = "predictions"  # The name of a model of which only predictions are given.
 FLOORED = "ece"  # The metric whose noise floor and p-value the short table has.
@@ -108,7 +107,6 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
       continue
     rows = {(name, label): per_example(_calibrated(model, set_name, label), num_bins=num_bins)
             for name, model in having.items() for label in _labels(model)}
-    release_freed()
     _add_tables(results, set_name, rows)
     _add_class_groups(results, set_name, next(
       (part.train_counts for part in (parts[0], first.sets[test_set][0]) if part.train_counts is not None), None))
@@ -182,7 +180,7 @@ def _effect(own: Sequence[float], baseline: Sequence[float], is_baseline: bool) 
   return {"cohens_d": float(metrics.cohens_d(*(np.array(x, np.float32) for x in (own, baseline))))}
 
 
-@jax.jit
+@compiled.once
 def _every_convention(confidence: jax.Array, correct: jax.Array) -> dict[str, jax.Array]:
   return {name: metrics.calibration_error(confidence, correct, **rule) if isinstance(rule, Mapping)
           else rule(confidence, correct) for name, rule in metrics.CONVENTIONS.items()}

@@ -145,6 +145,25 @@ def test_the_noise_floor_of_a_class_is_that_of_the_binomial():
   np.testing.assert_allclose(classwise.resampled([sums], 20).value, 1 - p, rtol=1e-5)
 
 
+def test_redraws_that_equal_the_labels_count_for_the_p_value():
+  probs = np.array([[0.7, 0.3, 1e-30], [0.6, 0.4, 1e-30]], np.float32)
+  sums = evaluation.per_example([evaluation.Predictions(np.log(probs), np.array([0, 0], np.int32))]).class_sums
+  # Both labels are drawn again with the probability 0.42, and every other draw has a larger error.
+  for (part,) in sums.values():
+    assert classwise.resampled([part], 20).p_value == 1
+
+
+def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatch):
+  part, found = _predictions(2), []
+  for chunk in (K * N, K * 64, K * 7):
+    monkeypatch.setattr("calib_jax.evaluation.rowwise.CHUNK", chunk)
+    found.append(evaluation.per_example([part]).class_sums)
+  for name, (sums,) in found[0].items():
+    for (other,) in (sizes[name] for sizes in found[1:]):
+      np.testing.assert_allclose(other.gaps, sums.gaps, rtol=1e-5, atol=1e-9)
+      np.testing.assert_allclose(other.redrawn, sums.redrawn, rtol=1e-5)
+
+
 def test_folds_have_their_share_of_each_class_and_keep_groups():
   labels = np.repeat([0, 1, 2], [50, 30, 7])
   fold = folds.stratified_folds(labels, 5)
