@@ -1,8 +1,7 @@
 """The scores of saved predictions: a row for each calibrator and seed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import functools
-import json
 
 import jax
 import jax.numpy as jnp
@@ -73,13 +72,6 @@ def _shifted(logits: jax.Array, labels: jax.Array) -> jax.Array:
   return jnp.stack([jnp.mean(correct, dtype=jnp.float32), metrics.nll(probs, labels), _ece(confidence, correct)])
 
 
-@functools.cache
-def _calibrator(section: str) -> tuple[Callable, Callable]:
-  """``fit`` and a compiled ``apply`` of a section in JSON: the same functions each time, which compile once."""
-  calibrator = calibrators.get(**json.loads(section))
-  return calibrator.fit, jax.jit(calibrator.apply)
-
-
 def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[evaluation.Predictions],
                sections: Mapping[str, Mapping], shifted: Sequence[Sequence[evaluation.Predictions]] = (),
                more: tuple[str, ...] = ()) -> list[tuple[str, int, dict[str, float]]]:
@@ -98,7 +90,8 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
   found = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
     number = section.get("num_examples")
-    fit, apply = _calibrator(json.dumps({key: value for key, value in section.items() if key != "num_examples"}))
+    fit, apply = calibrators.get(**{key: value for key, value in section.items() if key != "num_examples"})
+    apply = jax.jit(apply)
     for i, (held_out, part) in enumerate(zip(validation, test, strict=True)):
       kept = np.random.default_rng(i).permutation(len(held_out.labels))[:number] if number else slice(None)
       params = fit(held_out.logits[kept], held_out.labels[kept])

@@ -51,8 +51,3 @@ def test_a_calibrator_may_see_a_part_of_the_examples():
   whole = calibrators.temperature_scaling().fit(*part[0][:2])
   assert abs(float(whole["temperature"] / params["temperature"]) - 1) > 0.01
   assert not set(few) & set(scores.SHIFTED)
-
-
-def test_a_calibrator_is_the_same_functions_each_time():
-  """Otherwise each method of an experiment would compile its fit anew."""
-  assert scores._calibrator('{"name": "vector_scaling"}') is scores._calibrator('{"name": "vector_scaling"}')
