@@ -26,7 +26,7 @@ from experiments.rows import append, read
 SIZES = (100, 500, 2000, 5000)
 CANDIDATES = calibrators.selection.CANDIDATES
 # The names and options of calibrators, by the method's name; those of the candidates, and None for their selection.
-METHODS = {**{name: (name, {}) for name in CANDIDATES}, "select": None,
+METHODS = {**{name: (name, {}) for name in ("identity", *CANDIDATES)}, "select": None,
            "TS-SB-ECE": ("temperature_scaling", {"objective": "soft_binned_ece"}),
            **{name: (name, {}) for name in ("vector_scaling", "beta_calibration", "isotonic", "histogram_binning")}}
 FIELDS = ("predictions", "method", "size", "seed", "nll", "brier", "ece", "accuracy", "chosen")
@@ -110,7 +110,7 @@ def choices(rows: list[dict]) -> str:
                       for m in ("select", "temperature_scaling", "structured_matrix_scaling")])
     own, temperature, matrix = np.round(1000 * np.mean(regrets, axis=0), 1) + 0.0  # No "-0.0".
     error = f" ± {1000 * np.std(np.array(regrets)[:, 0], ddof=1) / np.sqrt(len(found)):.1f}" if len(found) > 1 else ""
-    counts = {c: sum(row["chosen"] == c for row in found) for c in CANDIDATES}
+    counts = {c: sum(row["chosen"] == c for row in found) for c in METHODS}
     chosen = ", ".join(f"{c} {count}" for c, count in counts.items() if count)
     lines.append(f"| {name} | {size:,} | {chosen} | {own:.1f}{error} ({temperature:.1f}, {matrix:.1f}) |")
   return "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
 """L-BFGS to a certified optimum, under jit and vmap."""
 
 from collections.abc import Callable
+import functools
 from typing import NamedTuple
 
 import jax
@@ -15,8 +16,10 @@ TOLERANCE, FLOOR = 1e-6, 1e-3
 MAX_ITERATIONS = 2000
 MEMORY = 20  # Pairs of steps and changes of the gradient.
 TRIALS = 20  # Lengths of a step, at most.
-# A step is long enough if it takes the slope along it to FLATTER times what it was, and has taken SHARE of its promise.
+# A step is short enough if the value falls by SHARE of what the slope along it promised, and long enough if at most
+# FLATTER of that slope is left.
 SHARE, FLATTER = 1e-4, 0.9
+_dot = functools.partial(jnp.dot, precision="highest")
 
 
 def weighted_nll(scores: Array, labels: Array, weights: Array) -> Array:
@@ -50,8 +53,8 @@ class Memory(NamedTuple):
 
   def plus(self, step: Array, change: Array, fits: Array) -> "Memory":
     """The memory with one more pair, if it ``fits`` and curvature along it is above 0, in the place of the oldest."""
-    product = jnp.dot(step, change)
-    fits &= product > jnp.finfo(step.dtype).eps * jnp.dot(change, change)
+    product = _dot(step, change)
+    fits &= product > jnp.finfo(step.dtype).eps * _dot(change, change)
     i = self.count % MEMORY
     # One row is chosen and written in place: to choose between two memories would copy them.
     rows = [row.at[i].set(jnp.where(fits, new, row[i])) for row, new in zip(self[:3], (step, change, 1 / product),
@@ -65,16 +68,16 @@ class Memory(NamedTuple):
     def newest_first(i, carry):
       rest, shares = carry
       j = (self.count - 1 - i) % MEMORY
-      share = self.inverse[j] * jnp.dot(self.steps[j], rest)
+      share = self.inverse[j] * _dot(self.steps[j], rest)
       return rest - share * self.changes[j], shares.at[j].set(share)
 
     def oldest_first(i, step):
       j = (self.count - known + i) % MEMORY
-      return step + (shares[j] - self.inverse[j] * jnp.dot(self.changes[j], step)) * self.steps[j]
+      return step + (shares[j] - self.inverse[j] * _dot(self.changes[j], step)) * self.steps[j]
 
     # Loops over the pairs that there are, not over MEMORY: most fits end before the memory is full.
     rest, shares = jax.lax.fori_loop(0, known, newest_first, (gradient, jnp.zeros_like(self.inverse)))
-    square = jnp.dot(self.changes[newest], self.changes[newest])
+    square = _dot(self.changes[newest], self.changes[newest])
     unit = jnp.where(known > 0, 1 / (self.inverse[newest] * square), 1 / jnp.maximum(jnp.linalg.norm(gradient), 1))
     return -jax.lax.fori_loop(0, known, oldest_first, unit * rest)
 
@@ -101,7 +104,7 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
   value_and_grad = jax.value_and_grad(lambda x: value(unravel(x)))
 
   def has_converged(point, direction):
-    square, slope = jnp.dot(point.gradient, point.gradient), -jnp.dot(point.gradient, direction)
+    square, slope = _dot(point.gradient, point.gradient), -_dot(point.gradient, direction)
     return jnp.maximum(square, slope) / 2 <= tolerance * jnp.maximum(point.value, FLOOR)
 
   def unfinished(carry):
@@ -132,18 +135,18 @@ def _line_search(value_and_grad: Callable, point: Point, direction: Array, lowes
   The length 1 is tried first. Lengths that are too short or too long bracket the next ones, which come from the slopes.
   Where the change of the value is lost in its rounding, the slopes alone decide (Hager and Zhang 2005).
   """
-  slope = jnp.dot(point.gradient, direction)
+  slope = _dot(point.gradient, direction)
   rounding = 8 * jnp.finfo(slope.dtype).eps * jnp.abs(lowest)
 
   def unfinished(carry):
     *_, done, trials = carry
-    return ~done & (trials < TRIALS)
+    return ~done & (slope < 0) & (trials < TRIALS)
 
   def attempt(carry):
     short, short_slope, long, length, _, _, trials = carry
     x = point.x + length * direction
     new = Point(x, *value_and_grad(x))
-    new_slope = jnp.dot(new.gradient, direction)
+    new_slope = _dot(new.gradient, direction)
     fell = ((new.value <= point.value + SHARE * length * slope)
             | (new.value <= lowest + rounding) & (new_slope <= (2 * SHARE - 1) * slope))
     is_short = fell & (new_slope < FLATTER * slope)

@@ -109,9 +109,11 @@ def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diago
 
   With q = p (1 - p) the curvature of the NLL in a score, the weight of feature j in the score of class k moves the bias
   of that class by -Σ q_k x_j / (Σ q_k + 2 λ_b K/n), so that their curvature has no product, and is in units of the
-  inverse root of its own curvature, which includes the penalty's. Log-probabilities are correlated, so that the steps
-  of M are along the eigenvectors of Σ q x xᵀ; what they change on the diagonal goes to v. With 5,000 rows, three
-  networks of 10 classes take 72 iterations in all this way in place of 100, and one of 100 classes 11 in place of 33.
+  inverse root of its own curvature, which includes the penalty's. Log-probabilities are correlated, above all because
+  their mean is far from 0, so that the steps of M are along the axes of the features reflected until Σ q x lies on the
+  first; what they change on the diagonal goes to v. With 5,000 rows, three networks of 10 classes take 43 iterations in
+  all this way in place of 56, and one of 100 classes 8 in place of 10. The eigenvectors of Σ q x xᵀ take as many, and
+  LAPACK's threads wait actively after a decomposition, which cost a fit of 100 classes 25 ms or more on two cores.
   """
   num_classes = logits.shape[1]
   count = jnp.maximum(jnp.sum(weights > 0), 1).astype(logits.dtype)
@@ -128,9 +130,9 @@ def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diago
   square = {"scale": jnp.sum(curvature * x**2, axis=0)}
   if off_diagonal is not None:
     mirror = _mirror(jnp.dot(jnp.sum(curvature, axis=1), x))
-    rotated = _reflected(x, mirror)
-    centre["weights"] = jnp.dot(curvature.T, rotated, precision="highest") / mass[:, None]
-    square["weights"] = jnp.dot(curvature.T, rotated**2, precision="highest")
+    reflected = _reflected(x, mirror)
+    centre["weights"] = jnp.dot(curvature.T, reflected, precision="highest") / mass[:, None]
+    square["weights"] = jnp.dot(curvature.T, reflected**2, precision="highest")
   masses = {"scale": mass, "weights": mass[:, None]}
   unit = {name: jax.lax.rsqrt(jnp.maximum(square[name] - masses[name] * centre[name] ** 2, 1e-6 * square[name])
                               + 2 * penalty[name] + 1e-6) for name in square}

@@ -45,8 +45,8 @@ def test_a_pytree_comes_back_and_several_starts_are_mapped():
   np.testing.assert_allclose(tree["b"], -2, atol=2e-3)
 
 
-@pytest.mark.parametrize("value", [lambda x: jnp.nan * jnp.sum(x), lambda x: -jnp.sum(x),
-                                   lambda x: jnp.sum(jnp.abs(x))])
+@pytest.mark.parametrize("value", [
+  lambda x: jnp.nan * jnp.sum(x), lambda x: -jnp.sum(x), lambda x: jnp.sum(jnp.abs(x))])
 def test_without_an_optimum_that_can_be_certified_a_fit_ends_and_says_so(value):
   _, status = jax.jit(lambda start: solver.minimize(value, start, max_iterations=50))(jnp.full(2, 0.3))
   assert not status["converged"] and status["iterations"] <= 50

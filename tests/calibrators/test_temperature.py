@@ -82,8 +82,8 @@ def test_calibration_objectives_are_no_worse_than_a_dense_grid(case):
   assert np.isfinite(params["temperature"]) and params["iterations"] > 100
 
 
-@pytest.mark.parametrize("rows", ["alike", "the sample is all right", "the sample is all wrong",
-                                  "the sample is masked"])
+@pytest.mark.parametrize("rows", [
+  "alike", "the sample is all right", "the sample is all wrong", "the sample is masked"])
 def test_many_rows_are_fitted_from_the_optimum_of_a_sample(rows):
   """Of 1,000 rows or more, every 16th gives the start; wherever that is, the optimum is that of all rows."""
   logits, labels = _data(100, 3)

@@ -1,5 +1,7 @@
 """The experiment on calibration-set sizes skips what is finished and rebuilds its table and figure."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -37,4 +39,19 @@ def test_choices_are_judged_by_the_best_candidate_of_the_test_half():
            "chosen": "temperature_scaling"} for seed in "01" for method, value in nll.items()]
   rows[-1] |= {"chosen": "identity", "nll": "0.51"}
   # Above the best: 0.1 and 0.2 for the choices, 0.1 and 0.1 for temperature scaling.
-  assert "| net | 40 | identity 1, temperature_scaling 1 | 150.0 (100.0, 0.0) |" in experiment.choices(rows)
+  assert "| net | 40 | identity 1, temperature_scaling 1 | 150.0 ± 50.0 (100.0, 0.0) |" in experiment.choices(rows)
+  alone = [row for row in rows if row["seed"] == "0"]  # One seed has no standard error.
+  assert "| net | 40 | temperature_scaling 1 | 100.0 (100.0, 0.0) |" in experiment.choices(alone)
+
+
+def test_the_committed_page_is_what_its_rows_say():
+  results = pathlib.Path(experiment.__file__).parent / "results"
+  rows = experiment.read(results / "calibration_set_size.csv")
+  page = (results / "calibration_set_size.md").read_text(encoding="utf-8")
+  assert page == experiment.table(rows) + "\n" + experiment.choices(rows)
+  # Every network has every method at every size, with the same ten seeds.
+  cells = {(row["predictions"], row["method"], int(row["size"]), int(row["seed"])) for row in rows}
+  names = {row["predictions"] for row in rows}
+  assert len(names) == 4 and cells == {(name, method, size, seed) for name in names for method in experiment.METHODS
+                                       for size in experiment.SIZES for seed in range(10)}
+  assert len(rows) == len(cells)
