@@ -109,7 +109,7 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
 
   def unfinished(carry):
     point, direction, *_, failed, iterations = carry
-    return ~has_converged(point, direction) & jnp.isfinite(point.value) & ~failed & (iterations < max_iterations)
+    return ~has_converged(point, direction) & ~failed & (iterations < max_iterations)
 
   def step(carry):
     point, direction, memory, lowest, _, iterations = carry

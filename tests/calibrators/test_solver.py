@@ -21,13 +21,20 @@ def _rosenbrock(x):
   return 1 + jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
 
 
+def _flat(x):
+  """Least at 3, where curvatures are 1e-3 to 1: a small gradient may be far from there."""
+  curvatures = jnp.asarray(np.logspace(-3, 0, 12), x.dtype)
+  return 1 + jnp.sum(curvatures * (jnp.sqrt(1 + (x - 3) ** 2) - 1))
+
+
 def _walled(x):
   """Not finite beyond 1, where the first step ends; least at 0.9."""
   return jnp.where(x[0] < 1, 1 + 50 * (x[0] - 0.9) ** 2, jnp.nan)
 
 
 @pytest.mark.parametrize(("value", "start", "least"), [
-  (_quadratic, np.zeros(7), 3), (_rosenbrock, np.full(4, -1.5), 1), (_walled, np.zeros(1), 1)])
+  (_quadratic, np.zeros(7), 3), (_rosenbrock, np.full(4, -1.5), 1), (_flat, np.zeros(12), 1),
+  (_walled, np.zeros(1), 1)])
 def test_the_optimum_of_functions_with_poor_units_is_found(value, start, least):
   x, status = jax.jit(lambda start: solver.minimize(value, start))(jnp.asarray(start, jnp.float32))
   assert status["converged"] and value(x) - least <= 1e-5 * least
