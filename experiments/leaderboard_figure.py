@@ -56,13 +56,17 @@ def _ranks(panels, rows: Sequence[Row], order: Sequence[str]) -> None:
   names, values = ranking.table(ranking.of_methods(rows, "nll", "none"))
   ranks = ranking.ranks(names, values)
   left, middle, right = panels
+  low, high = np.quantile([before[name] for name in order], (0.25, 0.75))
+  most = high + 3 * (high - low)  # What lies beyond is drawn at the edge, with its number.
   for place, name in enumerate(order):
-    left.plot([before[name], after[name]], [place, place], color=style.PALE, lw=1, zorder=1)
+    left.plot([min(before[name], most), after[name]], [place, place], color=style.PALE, lw=1, zorder=1)
+    if before[name] > most:
+      left.annotate(f"{before[name]:.2f} →", (most, place), (4, 0), textcoords="offset points", fontsize=6, va="center")
     rank = ranks.mean[names.index(name)]
     middle.plot([rank - ranks.critical / 2, rank + ranks.critical / 2], [place, place], color=style.PALE, lw=3)
     middle.plot(rank, place, "o", color=style.INK, ms=3.5)
   for found, colour, label in ((before, style.COLOURS[0], "as trained"), (after, style.COLOURS[2], "after TS")):
-    left.plot([found[name] for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
+    left.plot([min(found[name], most) for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
   errors = conditions.by_convention(rows, "none")
   table = np.array([stats.rankdata([by_method[name] for name in order]) for by_method in errors.values()]).T
   right.imshow(table, aspect="auto", cmap="cividis")
@@ -83,16 +87,16 @@ def _trade(axes, rows: Sequence[Row], order: Sequence[str]) -> None:
   """Accuracy against ECE. The names of cross entropy and of methods that no other beats in both stand beside them."""
   accuracy, error = (_means(rows, column, "none") for column in ("accuracy", "ece"))
   front = ranking.pareto([accuracy[name] for name in order], [error[name] for name in order])
-  for name, best in zip(order, front, strict=True):
+  above = True
+  for name, best in sorted(zip(order, front, strict=True), key=lambda pair: accuracy[pair[0]]):
     x, y = 100 * accuracy[name], 100 * error[name]
     axes.plot(x, y, "o", color=_colour(name), ms=6 if best else 3, alpha=1 if best else 0.6)
     if best or name == leaderboard_page.BASELINE:
-      right = x > 100 * np.median([*accuracy.values()])
-      axes.annotate(name, (x, y), (-4 if right else 4, 4), textcoords="offset points", fontsize=6,
-                    ha="right" if right else "left")
+      axes.annotate(name, (x, y), (0, 5 if above else -10), textcoords="offset points", fontsize=6, ha="center")
+      above = not above  # Neighbours have their names on different sides.
   axes.plot([], [], "o", color=style.COLOURS[0], ms=6, label="no other is better in both")
   axes.plot([], [], "o", color=style.COLOURS[1], ms=3, label="a combination of no paper")
-  axes.set(xlabel="accuracy, %", ylabel="ECE as trained, %")
+  axes.set(xlabel="accuracy, %", ylabel="ECE as trained, %", ylim=(0, None))
   axes.legend(frameon=False, fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.3)
 
 

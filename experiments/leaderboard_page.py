@@ -30,7 +30,9 @@ def findings(rows: Sequence[Row]) -> list[str]:
   return [*_methods(rows), "", *_calibrators(whole), "", *conditions.findings(rows), *_beyond(rows), "",
           "## What the papers claim", "",
           "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
-          "Cohen's d is the difference in units of its deviation over seeds.", "", *claims.table(rows)]
+          "Cohen's d is the difference in units of its deviation over seeds. With a secondary loss the focal loss has "
+          "gamma 1, and alone the gamma of the first table: claims about the two compare both differences.", "",
+          *claims.table(rows)]
 
 
 def _methods(rows: Sequence[Row]) -> list[str]:

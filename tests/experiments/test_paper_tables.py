@@ -13,6 +13,7 @@ from configs import variants
 from experiments import (
   focal_temperature_table,
   mac_cal_tables,
+  report,
   reweighted_risk_tables,
   rows,
   soft_calibration_figure,
@@ -22,6 +23,7 @@ from experiments import (
 )
 from tests.test_configs import SHAPES
 
+RESULTS = pathlib.Path(mac_cal_tables.__file__).parent / "results"
 TABLES = {module.EXPERIMENT.name: module.EXPERIMENT
           for module in (focal_temperature_table, mac_cal_tables, reweighted_risk_tables, soft_calibration_tables)}
 
@@ -63,6 +65,15 @@ def test_every_claim_is_about_rows_and_columns_that_the_table_has(module):
     for method, calibrator in (claim.row, claim.other):
       assert method in ("", *names) and calibrator in ("none", *module.EXPERIMENT.calibrators)
     assert claim.column in module.EXPERIMENT.columns
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_committed_pages_are_made_from_the_committed_rows(name):
+  readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+  for path in RESULTS.glob(f"{name}_*.csv"):
+    text = report.page(TABLES[name], rows.read(path), path.stem)
+    assert text == path.with_suffix(".md").read_text(encoding="utf-8")
+    assert f"(results/{path.stem}.md)" in readme
 
 
 def test_effect_sizes_are_those_of_pooled_deviations():
