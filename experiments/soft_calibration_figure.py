@@ -11,6 +11,7 @@ from experiments import comparison
 from experiments.rows import Row
 
 COLUMN = "ece_equal_mass_l2"
+MOST = 12  # Bars end there; longer ones have their number.
 
 
 def effects(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
@@ -45,11 +46,16 @@ def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
     places = np.arange(len(by_secondary))
     for i, (calibrator, label) in enumerate((("none", "as trained"), ("TS", "after TS"))):
       heights = [by_calibrator.get(calibrator, np.nan) for by_calibrator in by_secondary.values()]
-      axes.bar(places + 0.4 * i - 0.2, heights, 0.38, color=style.COLOURS[(0, 2)[i]], label=label)
+      axes.bar(places + 0.4 * i - 0.2, np.clip(heights, -MOST, MOST), 0.38, color=style.COLOURS[(0, 2)[i]], label=label)
+      for place, d in zip(places + 0.4 * i - 0.2, heights, strict=True):
+        if abs(d) > MOST:
+          axes.annotate(f"{d:.0f}", (place, np.clip(d, -MOST, MOST)), (0, 2), textcoords="offset points", fontsize=6,
+                        ha="center", color="white" if d < 0 else style.INK)
     axes.axhline(0, color=style.INK, lw=0.6)
     axes.set_xticks(places, [name.replace("_", " ") for name in by_secondary], rotation=60, ha="right",
                     rotation_mode="anchor", fontsize=7)
     axes.set_title(", ".join(filter(None, (task, primary.replace("_", " ")))), fontsize=8)
+  panels[0].set_ylim(-MOST - 1, MOST + 1)
   panels[0].set_ylabel("Cohen's d of the ECE\n(above 0: the ECE falls)")
   panels[0].legend(frameon=False, fontsize=7)
   files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
