@@ -74,6 +74,6 @@ def _findings(judged: Sequence[claims.Claim], rows: Sequence[Row]) -> list[str]:
   return ["## What the paper claims", "",
           "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
           "Cohen's d is the difference in units of its deviation over seeds. The losses have the values of "
-          "configs/variants.py, those of the paper where it prints them; nothing is tuned for this network and data.", "",
+          "configs/variants.py, those of the paper where it prints them; nothing is tuned for this network.", "",
           *table, "", "## All rows"
           ] if len(table) > 2 else []
