@@ -59,12 +59,13 @@ def seconds(function, calls: int = 3, enough: float = SHORT) -> tuple[float, flo
 
   There are at least so many ``calls``, and so many that they take ``enough`` processor seconds.
   """
-  wall, processor = [], []
-  while (len(wall) < calls or sum(processor) < enough) and sum(processor) < LONG:
+  wall, processor, total = [], [], 0.0
+  while (len(wall) < calls or total < enough) and total < LONG:
     start, used = time.perf_counter(), time.process_time()
     result = function()
     wall.append(time.perf_counter() - start)
     processor.append(time.process_time() - used)
+    total += max(processor[-1], 1e-4)  # A call that takes no time is repeated, too, but not for ever.
   return min(wall), min(processor), result
 
 
