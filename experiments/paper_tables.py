@@ -46,6 +46,9 @@ def methods(paper: str, cells: Cells, rows: Sequence[str], extra: Mapping[str, M
 def _config(paper: str, data: str, model: str, fields: Mapping[str, object], options: argparse.Namespace) -> ConfigDict:
   if options.scale != "paper":
     scaled = leaderboard.SCALED["tiny"] if options.scale == "tiny" else AT_LAPTOP[1]
+    printed = recipes.PAPERS[paper](data, model)
+    if "loss.weight" in fields and printed.loss.reduction == "sum":  # Here the mean is minimised.
+      fields = {**fields, "loss.weight": fields["loss.weight"] / printed.training.batch_size}
     return settings.changed(leaderboard.base(options), {
       **{key: {**value, **AT_LAPTOP[1]["augmentation"]} if key == "augmentation" else scaled.get(key, value)
          for key, value in fields.items()}, "loss.reduction": "mean"})

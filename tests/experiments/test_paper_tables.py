@@ -107,6 +107,15 @@ def test_a_cell_is_the_config_of_its_paper(name, task, method, expected):
     assert section == value
 
 
+def test_weights_beside_a_summed_loss_become_those_beside_its_mean():
+  experiment, found = TABLES["mac_cal_tables"], {}
+  for scale in ("paper", "tiny"):
+    methods = experiment.methods(sweep.parse(experiment, [f"--scale={scale}"]))
+    found[scale] = next(method.config() for method in methods if method.name == "mmce").loss
+  assert (found["paper"].reduction, found["paper"].weight) == ("sum", 256.0)
+  assert (found["tiny"].reduction, found["tiny"].weight) == ("mean", 2.0)
+
+
 @pytest.mark.slow
 def test_every_config_is_complete_and_every_network_fits_its_data(monkeypatch):
   # The check builds the network of every config; here those of 283 configs are built once each, on their true shapes.
