@@ -137,6 +137,8 @@ class WeightedFit:
 
   solve: Callable[[Array, Array, Array], dict]  # Maps logits, labels and weights ``[N]`` to params.
   start: Callable[[Array], dict] | None = None  # Maps logits to the parameters before anything is fitted.
+  # Where there may be several optima: maps logits, labels, weights and params to the params of the optimum near these.
+  solve_from: Callable[[Array, Array, Array, dict], dict] | None = None
 
   def __call__(self, logits, labels, *, where=None) -> dict:
     """The params of a fit in which all examples that count have the same weight."""

@@ -79,20 +79,27 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     after = class_losses(_first_step(lambda params: jnp.sum(scale * class_losses(params)), start))
     alpha, beta = scaling_parameters(before, after, occurs, normalization)
 
+    def solve(w, params):
+      weights = (1 + w)[labels] * shares / number
+      # From the last round's params: a fit that began anew might end in another optimum, and the weights not settle.
+      if base.fit.solve_from is not None:
+        return base.fit.solve_from(logits, labels, weights, params)
+      return base.fit.solve(logits, labels, weights)
+
     def unfinished(carry):
       _, _, moved, rounds = carry
       return (moved > TOLERANCE) & (rounds < MAX_ROUNDS)
 
     def step(carry):
-      w, _, _, rounds = carry
-      params = base.fit.solve(logits, labels, (1 + w)[labels] * shares / number)
+      w, params, _, rounds = carry
+      params = solve(w, params)
       moved = weights_of(class_losses(params), alpha, beta) - w
       # Steps are a quarter of the way: as a class's weight rises its loss falls, so that whole steps would oscillate.
       return w + moved / 4, params, jnp.max(jnp.abs(moved)), rounds + 1
 
     w = weights_of(before, alpha, beta)
     shapes = jax.eval_shape(base.fit.solve, logits, labels, shares)
-    params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes) | start
     w, params, moved, rounds = jax.lax.while_loop(
       unfinished, step, (w, params, jnp.asarray(jnp.inf, w.dtype), jnp.zeros((), jnp.int32)))
     return params | {"alpha": alpha, "beta": beta, "class_weights": w, "rounds": rounds,

@@ -104,7 +104,11 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
     return _standard(x, jnp.full(len(x), 1 / len(x), x.dtype), jnp.ones((), x.dtype)) | network(x)
 
   def solve(logits, labels, weights):
+    return solve_from(logits, labels, weights, network(inputs(logits)))
+
+  def solve_from(logits, labels, weights, params):
     x = inputs(logits)
+    layers = {name: layer for name, layer in params.items() if name.startswith("layer_")}
     fixed = _standard(x, weights, solve_nll(logits, labels, weights)["temperature"])
 
     def objective(trained):
@@ -114,14 +118,14 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
 
     # The weight decay leaves directions of little curvature, along which a small gradient may be far from the optimum:
     # with ten times this tolerance, one fit of ten ended 1% above it.
-    trained, status = minimize(objective, network(x), tolerance=TOLERANCE / 1000)
+    trained, status = minimize(objective, layers, tolerance=TOLERANCE / 1000)
     return fixed | trained | status
 
   def apply(params, logits):
     temperature = _temperatures(params, inputs(logits))[..., None]
     return keep_top(jax.nn.log_softmax(relative_to_top(logits) / temperature), logits)
 
-  return Calibrator(WeightedFit(solve, start), apply)
+  return Calibrator(WeightedFit(solve, start, solve_from), apply)
 
 
 def _network(sizes: tuple[int, ...], key: Array, dtype) -> dict[str, dict[str, Array]]:

@@ -336,6 +336,11 @@ def moments(half, rest, fifths):
 def interval_of_moments(value: Array, linear: Array, at_zero: Array, fifth: Array, growth: Array, level: float
                         ) -> tuple[Array, Array, Array]:
   """The estimate and interval of ``bootstrap`` from the value and ``moments``, arrays of one shape."""
+  # In units of the value or of its noise nothing below overflows, also for a metric in percent whose bias is 0.
+  unit = jnp.maximum(jnp.abs(value), at_zero**0.25)
+  unit = jnp.where(unit > 0, unit, 1)
+  value, fifth = value / unit, fifth / unit**2
+  linear, at_zero = linear / unit**2 / unit**2, at_zero / unit**2 / unit**2
   square, tiny = value**2, jnp.finfo(value.dtype).tiny
   at_zero = jnp.maximum(at_zero, 0.02 * linear)
   slope = linear / jnp.maximum(jnp.maximum(square, jnp.sqrt(at_zero)), tiny)  # A debiased error may be 0.
@@ -370,7 +375,7 @@ def interval_of_moments(value: Array, linear: Array, at_zero: Array, fifth: Arra
   low = jnp.sqrt(largest(lambda truth: score(square, truth) > z))
   high = jnp.sqrt(largest(lambda truth: score(at_least, truth) > -z))
   estimate = jnp.where(near == far, square - far, largest(lambda truth: truth + bias(truth) < square))
-  return jnp.clip(jnp.sqrt(jnp.maximum(estimate, 0)), low, high), low, high
+  return unit * jnp.clip(jnp.sqrt(jnp.maximum(estimate, 0)), low, high), unit * low, unit * high
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))

@@ -8,6 +8,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from calib_jax import calibrators, losses
@@ -28,11 +29,11 @@ WEIGHT_DECAY = 0.002  # That of PTS.
 MAX_ITERATIONS = 500
 
 # The paper's fits start at T = 1 and take L-BFGS steps of fixed length. Each pair is a rate and the largest number of
-# steps at that rate (Section 5.3).
-STEPS = {"base": ((0.02, 1000),), "CLS": ((0.02, 1000),)}
+# steps at that rate (Section 5.3). All have three pairs, so that the fits of an objective share a compiled program.
+STEPS = {"base": ((0.02, 1000), (0, 0), (0, 0)), "CLS": ((0.02, 1000), (0, 0), (0, 0))}
 STEPS["LS"] = STEPS["FL"] = ((0.005, 200), (0.003, 400), (0.001, 400))
 FIRST_STEP, GRADIENT_TOLERANCE, CHANGE_TOLERANCE = 0.02, 1e-7, 1e-9
-TO_THE_OPTIMUM = ((0.5, 200),)
+TO_THE_OPTIMUM = ((0.5, 200), (0, 0), (0, 0))
 MEMORY = 100
 # Eq. 13, the ensemble of logits; its temperature is fitted before its weights.
 # The paper's PTS has the numbers of one temperature at its optimum, and stands here for that: a network of two ReLUs a
@@ -47,17 +48,17 @@ def converged(calibrator: str, objective: str, logits: Array, labels: Array) -> 
   base = BASES[calibrator]
   if objective == "CLS":
     return SCALED[calibrator], SCALED[calibrator].fit(logits, labels)
-  if objective == "base":
-    return base, base.fit(logits, labels)
-  if objective == "balanced":
-    return base, _balanced(calibrator, logits, labels)
+  if objective in ("base", "balanced"):
+    weights = np.full(len(labels), 1 / len(labels))
+    if objective == "balanced":
+      weights = 1 / (np.bincount(labels, minlength=logits.shape[1])[labels] * logits.shape[1])
+    return base, _weighted(calibrator, logits, labels, weights.astype(logits.dtype))
   return base, _minimized(calibrator, objective, logits, labels)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _balanced(calibrator: str, logits: Array, labels: Array) -> dict:
-  counts = jnp.bincount(labels, length=logits.shape[1])
-  return BASES[calibrator].fit.solve(logits, labels, 1 / (counts[labels] * logits.shape[1]).astype(logits.dtype))
+def _weighted(calibrator: str, logits: Array, labels: Array, weights: Array) -> dict:
+  return BASES[calibrator].fit.solve(logits, labels, weights)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -90,10 +91,17 @@ def _losses(objective: str, log_probs: Array, labels: Array, *, stop_gradient: b
   return losses.cross_entropy(log_probs, labels, label_smoothing=SMOOTHING if objective == "LS" else 0.0)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 4))
-def stepped(calibrator: str, objective: str, logits: Array, labels: Array, num_rates: int | None = None) -> dict:
+def stepped(calibrator: str, objective: str, logits: Array, labels: Array, num_rates: int = 3) -> dict:
   """The params after the paper's steps, of all rates or of the first few, and how many were taken (``iterations``)."""
-  base, names = STEPPED[calibrator]
+  steps = TO_THE_OPTIMUM if calibrator == "PTS" else STEPS[objective][:num_rates] + ((0, 0),) * (3 - num_rates)
+  rates, most = zip(*steps, strict=True)
+  return _stepped(*STEPPED[calibrator], objective, logits, labels, np.array(rates, logits.dtype), np.array(most))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: str, logits: Array, labels: Array,
+             rates: Array, most: Array) -> dict:
+  """The params after steps at each of the ``rates``, and at most so many of each; one of ``names`` after the other."""
   counts = jnp.bincount(labels, length=logits.shape[1]).astype(logits.dtype)
 
   def class_losses(params):
@@ -118,10 +126,9 @@ def stepped(calibrator: str, objective: str, logits: Array, labels: Array, num_r
     alpha, beta = scaling_parameters(class_losses(params), class_losses(after), counts > 0, "standard")
   iterations = 0
   for name in names:
-    for rate, most in TO_THE_OPTIMUM if calibrator == "PTS" else STEPS[objective][:num_rates]:
-      fixed = params
-      x, taken = _steps(lambda x: value(fixed | {name: x}, alpha, beta), params[name], rate, most)  # noqa: B023
-      params, iterations = params | {name: x}, iterations + taken
+    fixed = params
+    x, taken = _steps(lambda x: value(fixed | {name: x}, alpha, beta), params[name], rates, most)  # noqa: B023
+    params, iterations = params | {name: x}, iterations + taken
   return params | {"iterations": iterations}
 
 
@@ -130,23 +137,30 @@ def _shortened(gradient: Array) -> Array:
   return jnp.minimum(1, 1 / jnp.sum(jnp.abs(gradient)))
 
 
-def _steps(value, start: Array, rate: float, most: int) -> tuple[Array, Array]:
-  """At most ``most`` L-BFGS steps of length ``rate``, without a line search; stops where value or x hardly change."""
-  lbfgs = optax.scale_by_lbfgs(memory_size=MEMORY, scale_init_precond=False)
+def _steps(value, start: Array, rates: Array, most: Array) -> tuple[Array, Array]:
+  """L-BFGS steps of fixed lengths, without a line search; those of a rate end where value or x hardly change."""
+  # Of one parameter L-BFGS uses the last pair only: what is left of the gradient for those before is 0.
+  lbfgs = optax.scale_by_lbfgs(memory_size=MEMORY if start.size > 1 else 1, scale_init_precond=False)
 
-  def unfinished(carry):
-    *_, i, stopped = carry
-    return (i < most) & ~stopped
+  def at_rate(x, steps):
+    rate, most = steps
 
-  def step(carry):
-    x, state, before, gradient, i, _ = carry
-    direction, state = lbfgs.update(gradient, state, x)
-    change = rate * jnp.where(i == 0, _shortened(gradient), 1) * direction
-    x = x - change
-    now, gradient = jax.value_and_grad(value)(x)
-    still = (jnp.abs(now - before) < CHANGE_TOLERANCE) | (jnp.max(jnp.abs(change)) <= CHANGE_TOLERANCE)
-    return x, state, now, gradient, i + 1, still | (jnp.max(jnp.abs(gradient)) <= GRADIENT_TOLERANCE)
+    def unfinished(carry):
+      *_, i, stopped = carry
+      return (i < most) & ~stopped
 
-  carry = (start, lbfgs.init(start), *jax.value_and_grad(value)(start), 0, False)
-  x, *_, taken, _ = jax.lax.while_loop(unfinished, step, carry)
-  return x, taken
+    def step(carry):
+      x, state, before, gradient, i, _ = carry
+      direction, state = lbfgs.update(gradient, state, x)
+      change = rate * jnp.where(i == 0, _shortened(gradient), 1) * direction
+      x = x - change
+      now, gradient = jax.value_and_grad(value)(x)
+      still = (jnp.abs(now - before) < CHANGE_TOLERANCE) | (jnp.max(jnp.abs(change)) <= CHANGE_TOLERANCE)
+      return x, state, now, gradient, i + 1, still | (jnp.max(jnp.abs(gradient)) <= GRADIENT_TOLERANCE)
+
+    carry = (x, lbfgs.init(x), *jax.value_and_grad(value)(x), 0, False)
+    x, *_, taken, _ = jax.lax.while_loop(unfinished, step, carry)
+    return x, taken
+
+  x, taken = jax.lax.scan(at_rate, start, (rates, most))
+  return x, jnp.sum(taken)

@@ -225,8 +225,10 @@ def test_classwise_loss_scaling_wraps_networks_too():
   calibrator = calibrators.classwise_loss_scaling("parameterized_temperature_scaling", hidden=3)
   params = calibrator.fit(logits, labels)
   log_probs = np.asarray(calibrator.apply(params, logits))
-  assert np.isfinite(log_probs).all() and params["layer_0"]["kernel"].shape == (4, 3)
+  assert params["converged"] and params["layer_0"]["kernel"].shape == (4, 3)
   np.testing.assert_array_equal(log_probs.argmax(1), logits.argmax(1))
+  w = _weights(_class_losses(log_probs, labels, 4), "standard", float(params["alpha"]), float(params["beta"]))
+  np.testing.assert_allclose(params["class_weights"], w, atol=1e-2)
 
 
 @functools.cache

@@ -79,7 +79,8 @@ def test_a_finished_experiment_runs_only_what_is_lost(tmp_path, capsys):
 
 def test_steps_of_fixed_length_leave_a_known_part_of_the_way():
   rate, curvature, most = 0.02, 0.5, 50
-  x, taken = fits._steps(lambda x: curvature / 2 * (x - 1) ** 2, jnp.zeros(()), rate, most)
+  x, taken = fits._steps(lambda x: curvature / 2 * (x - 1) ** 2, jnp.zeros(()), jnp.array([rate, 1.0]),
+                         jnp.array([most, 0]))
   # The first step is along the gradient; on a parabola, the others are the part ``rate`` of Newton's.
   np.testing.assert_allclose(1 - x, (1 - rate * curvature) * (1 - rate) ** (most - 1), rtol=1e-3)
   assert taken == most

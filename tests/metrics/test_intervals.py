@@ -158,6 +158,20 @@ def test_the_bias_corrected_interval_solves_its_equations(value, rate):
   np.testing.assert_allclose(found, [estimate, *ends], atol=3e-6)
 
 
+@pytest.mark.parametrize("growth", [4.0, 5 ** (2 / 3) - 1])
+@pytest.mark.parametrize("fifth", [0.19, 0.2])  # No bias, and some.
+def test_the_bias_corrected_interval_does_not_depend_on_the_unit_of_the_metric(growth, fifth):
+  def ends(unit):
+    half, rest, value = (np.float32(x) * unit for x in ([0.18, 0.2, 0.19], [0.2, 0.18, 0.19], 0.191))
+    halves, fifths = jnp.stack([half, rest], axis=1), np.full(3, fifth, np.float32) * unit
+    return np.array(intervals._bias_corrected(value, halves, fifths, jnp.float32(growth), 0.95))
+
+  fractions = ends(np.float32(1))
+  assert 0.1 < fractions[1] <= fractions[0] <= fractions[2] < 0.3
+  for unit in (100, 1e5, 1e-5):
+    np.testing.assert_allclose(ends(np.float32(unit)) / unit, fractions, rtol=1e-5)
+
+
 def test_halves_and_fifths_of_a_squared_mean_have_the_moments_that_are_assumed():
   """The square of the mean of normal noise around τ: bias σ²/N, V_0 = 2 σ⁴/N² and V_1 = 4 σ²/N."""
   rng = np.random.default_rng(0)
