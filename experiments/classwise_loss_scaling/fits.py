@@ -34,7 +34,7 @@ STEPS = {"base": ((0.02, 1000), (0, 0), (0, 0)), "CLS": ((0.02, 1000), (0, 0), (
 STEPS["LS"] = STEPS["FL"] = ((0.005, 200), (0.003, 400), (0.001, 400))
 FIRST_STEP, GRADIENT_TOLERANCE, CHANGE_TOLERANCE = 0.02, 1e-7, 1e-9
 TO_THE_OPTIMUM = ((0.5, 200), (0, 0), (0, 0))
-MEMORY = 100
+MEMORY, MOST_STEPS = 100, 1000
 # Eq. 13, the ensemble of logits; its temperature is fitted before its weights.
 # The paper's PTS has the numbers of one temperature at its optimum, and stands here for that: a network of two ReLUs a
 # layer from PyTorch's random initialisation, fitted by Adam, cannot be repeated without its random numbers.
@@ -92,7 +92,7 @@ def _losses(objective: str, log_probs: Array, labels: Array, *, stop_gradient: b
 
 
 def stepped(calibrator: str, objective: str, logits: Array, labels: Array, num_rates: int = 3) -> dict:
-  """The params after the paper's steps, of all rates or of the first few, and how many were taken (``iterations``)."""
+  """The params after the paper's steps, of all rates or of the first few, and what ``_stepped`` says of the steps."""
   steps = TO_THE_OPTIMUM if calibrator == "PTS" else STEPS[objective][:num_rates] + ((0, 0),) * (3 - num_rates)
   rates, most = zip(*steps, strict=True)
   return _stepped(*STEPPED[calibrator], objective, logits, labels, np.array(rates, logits.dtype), np.array(most))
@@ -101,7 +101,11 @@ def stepped(calibrator: str, objective: str, logits: Array, labels: Array, num_r
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: str, logits: Array, labels: Array,
              rates: Array, most: Array) -> dict:
-  """The params after steps at each of the ``rates``, and at most so many of each; one of ``names`` after the other."""
+  """The params after steps at each of the ``rates``, and at most so many of each; one of ``names`` after the other.
+
+  ``iterations`` says how many steps were taken, ``steps`` ``[3]`` how many at each rate of the last name, and ``path``
+  ``[3, MOST_STEPS, D]`` its values after each.
+  """
   counts = jnp.bincount(labels, length=logits.shape[1]).astype(logits.dtype)
 
   def class_losses(params):
@@ -127,9 +131,9 @@ def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: st
   iterations = 0
   for name in names:
     fixed = params
-    x, taken = _steps(lambda x: value(fixed | {name: x}, alpha, beta), params[name], rates, most)  # noqa: B023
-    params, iterations = params | {name: x}, iterations + taken
-  return params | {"iterations": iterations}
+    x, taken, path = _steps(lambda x: value(fixed | {name: x}, alpha, beta), params[name], rates, most)  # noqa: B023
+    params, iterations = params | {name: x}, iterations + jnp.sum(taken)
+  return params | {"iterations": iterations, "steps": taken, "path": path}
 
 
 def _shortened(gradient: Array) -> Array:
@@ -137,8 +141,11 @@ def _shortened(gradient: Array) -> Array:
   return jnp.minimum(1, 1 / jnp.sum(jnp.abs(gradient)))
 
 
-def _steps(value, start: Array, rates: Array, most: Array) -> tuple[Array, Array]:
-  """L-BFGS steps of fixed lengths, without a line search; those of a rate end where value or x hardly change."""
+def _steps(value, start: Array, rates: Array, most: Array) -> tuple[Array, Array, Array]:
+  """L-BFGS steps of fixed lengths, without a line search; those of a rate end where value or x hardly change.
+
+  Returns: where they end; how many were taken at each rate, ``[R]``; x after each of them, ``[R, MOST_STEPS, …]``.
+  """
   # Of one parameter L-BFGS uses the last pair only: what is left of the gradient for those before is 0.
   lbfgs = optax.scale_by_lbfgs(memory_size=MEMORY if start.size > 1 else 1, scale_init_precond=False)
 
@@ -146,21 +153,23 @@ def _steps(value, start: Array, rates: Array, most: Array) -> tuple[Array, Array
     rate, most = steps
 
     def unfinished(carry):
-      *_, i, stopped = carry
+      *_, i, stopped, _ = carry
       return (i < most) & ~stopped
 
     def step(carry):
-      x, state, before, gradient, i, _ = carry
+      x, state, before, gradient, i, _, path = carry
       direction, state = lbfgs.update(gradient, state, x)
       change = rate * jnp.where(i == 0, _shortened(gradient), 1) * direction
       x = x - change
       now, gradient = jax.value_and_grad(value)(x)
       still = (jnp.abs(now - before) < CHANGE_TOLERANCE) | (jnp.max(jnp.abs(change)) <= CHANGE_TOLERANCE)
-      return x, state, now, gradient, i + 1, still | (jnp.max(jnp.abs(gradient)) <= GRADIENT_TOLERANCE)
+      stopped = still | (jnp.max(jnp.abs(gradient)) <= GRADIENT_TOLERANCE)
+      return x, state, now, gradient, i + 1, stopped, path.at[i].set(x)
 
-    carry = (x, lbfgs.init(x), *jax.value_and_grad(value)(x), 0, False)
-    x, *_, taken, _ = jax.lax.while_loop(unfinished, step, carry)
-    return x, taken
+    path = jnp.zeros((MOST_STEPS, *x.shape), x.dtype)
+    carry = (x, lbfgs.init(x), *jax.value_and_grad(value)(x), 0, False, path)
+    x, *_, taken, _, path = jax.lax.while_loop(unfinished, step, carry)
+    return x, (taken, path)
 
-  x, taken = jax.lax.scan(at_rate, start, (rates, most))
-  return x, jnp.sum(taken)
+  x, (taken, path) = jax.lax.scan(at_rate, start, (rates, most))
+  return x, taken, path

@@ -39,13 +39,14 @@ def ece(confidence, correct):
 
 
 @jax.jit
-def _top(log_probs, labels):
-  return metrics.top_label(jnp.exp(log_probs), labels)
+def top_of(log_probs, labels):
+  """Returns the confidences, at most 1, and whether the top class is the label."""
+  return metrics.top_label(jnp.minimum(jnp.exp(log_probs), 1), labels)
 
 
 def measured(log_probs, labels) -> dict[str, float]:
   """Returns ECE and accuracy in percent, the ECE less its bias with its 95% interval, and the noise floor."""
-  confidence, correct = _top(log_probs, labels)
+  confidence, correct = top_of(log_probs, labels)
   key = jax.random.key(0)
   corrected, low, high = metrics.bootstrap(ece, confidence, correct, key=key, num_resamples=RESAMPLES,
                                            method="bias_corrected")
@@ -64,14 +65,15 @@ def jobs(networks=NETWORKS) -> list[tuple[str, str, str, str]]:
 
 
 @functools.cache
-def _split(network: str, split: str) -> tuple[np.ndarray, np.ndarray]:
-  arrays = read_npz(DATA / f"cifar10_lt_{network}_{split}.npz")
+def split(network: str, part: str) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the logits and labels of a network's ``part``, "validation" or "test"."""
+  arrays = read_npz(DATA / f"cifar10_lt_{network}_{part}.npz")
   return arrays["logits"], arrays["labels"].astype(np.int32)
 
 
 def run(network: str, calibrator: str, objective: str, fit: str) -> dict[str, str]:
   """Fits on the validation split and returns the row of the test split."""
-  logits, labels = _split(network, "validation")
+  logits, labels = split(network, "validation")
   if calibrator == "none":
     used, params = calibrators.get("identity"), {}
   elif fit == "optimum":
@@ -79,7 +81,7 @@ def run(network: str, calibrator: str, objective: str, fit: str) -> dict[str, st
   else:
     num_rates = 2 if fit == "two rates" else 3
     used, params = fits.STEPPED[calibrator][0], fits.stepped(calibrator, objective, logits, labels, num_rates)
-  test_logits, test_labels = _split(network, "test")
+  test_logits, test_labels = split(network, "test")
   values = measured(used.apply(params, test_logits), test_labels)
   said = published(network, calibrator, objective) or ("", "")
   return dict(zip(NAMED, (network, calibrator, objective, fit), strict=True)) | {

@@ -51,11 +51,11 @@ def test_the_cells_that_are_known_to_agree_do():
 
 
 def test_temperature_scaling_of_a_row_is_that_of_numpy():
-  logits, labels = (x.astype(kind) for x, kind in zip(table2._split("densenet40", "validation"), (float, int),
+  logits, labels = (x.astype(kind) for x, kind in zip(table2.split("densenet40", "validation"), (float, int),
                                                       strict=True))
   best = minimize_scalar(lambda t: -log_softmax(logits / t, axis=1)[np.arange(len(labels)), labels].mean(),
                          bounds=(1, 10), method="bounded", options={"xatol": 1e-7}).x
-  logits, labels = table2._split("densenet40", "test")
+  logits, labels = table2.split("densenet40", "test")
   probs = np.exp(log_softmax(logits.astype(float) / best, axis=1))
   confidence, correct = probs.max(1), probs.argmax(1) == labels
   bins = np.ceil(confidence * 15).astype(int)
@@ -79,11 +79,12 @@ def test_a_finished_experiment_runs_only_what_is_lost(tmp_path, capsys):
 
 def test_steps_of_fixed_length_leave_a_known_part_of_the_way():
   rate, curvature, most = 0.02, 0.5, 50
-  x, taken = fits._steps(lambda x: curvature / 2 * (x - 1) ** 2, jnp.zeros(()), jnp.array([rate, 1.0]),
-                         jnp.array([most, 0]))
+  x, taken, path = fits._steps(lambda x: curvature / 2 * (x - 1) ** 2, jnp.zeros(()), jnp.array([rate, 1.0]),
+                               jnp.array([most, 0]))
   # The first step is along the gradient; on a parabola, the others are the part ``rate`` of Newton's.
   np.testing.assert_allclose(1 - x, (1 - rate * curvature) * (1 - rate) ** (most - 1), rtol=1e-3)
-  assert taken == most
+  np.testing.assert_allclose(1 - path[0, :most], (1 - rate * curvature) * (1 - rate) ** np.arange(most), rtol=1e-3)
+  assert taken.tolist() == [most, 0] and path[0, most - 1] == x
 
 
 @pytest.mark.slow
