@@ -13,7 +13,7 @@ LEVEL = 0.95
 Key = tuple[str, str, str]  # Task, method and calibrator.
 OTHER_ERRORS = ("ece_corrected", "marginal")  # Columns that evaluations do not have, of which lower is better.
 HEADINGS = {"ece_corrected": "ECE % less its bias", "floor": "noise floor %", "p_value": "p",
-            "marginal": "marginal ECE %, equal mass, norm 2"}
+            "marginal": "marginal ECE %, equal mass, norm 2", "ece_shifted": "ECE % on corrupted images"}
 DIGITS = {"nll": 4, "brier": 4, "p_value": 3}
 
 

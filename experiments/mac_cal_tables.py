@@ -1,9 +1,10 @@
-"""Tables 1 and 5 of Ni et al.: calibration losses, heads of a second stage, and the parts of MaC-Cal.
+"""Tables 1 and 5 and Figure 5 of Ni et al.: calibration losses, heads of a second stage, and the parts of MaC-Cal.
 
 Run: python -m experiments.mac_cal_tables --scale=paper --out=DIR, or --scale=laptop --data=IMAGES.npz
 
 The rows of Table 5 begin with "part: "; the paper has them for DenseNet-121 on CIFAR-10 and CIFAR-100. Its Table 2 is
-made by experiments/classifier_level.py, which has the sets of other images.
+made by experiments/classifier_level.py, which has the sets of other images. experiments/mac_cal_figures.py draws
+Figures 5 and 6 from the rows of both.
 """
 
 from collections.abc import Sequence
@@ -27,14 +28,14 @@ PARTS = {  # Each adds one part to the one before; the last is the row "masked".
 }
 CELLS = (*((data, model) for data in ("cifar10", "cifar100")
            for model in ("resnet50", "resnet110", "wide_resnet26_10", "densenet121")), ("tiny_imagenet", "resnet50"))
+OTHERS = {"cross_entropy": "cross entropy", "label_smoothing": "label smoothing", "margin_label_smoothing": "MbLS",
+          "adaptive_conditional_label_smoothing": "ACLS", "mixup": "mixup", "mixup_inference": "MIT", "focal": "focal",
+          "sample_dependent_focal": "FLSD", "dual_focal": "dual focal", "mmce": "MMCE", "pairwise_constraints": "CPC",
+          "two_stage": "TST", "variational": "V-TST", "simplex_etf": "BalCAL"}
 CLAIMS = (
-  *(Claim(f"{MC}, Table 1", f"MaC-Cal has a lower ECE than {name}", ("masked", "none"), (other, "none"), "ece")
-    for name, other in (("cross entropy", "cross_entropy"), ("label smoothing", "label_smoothing"),
-                        ("MbLS", "margin_label_smoothing"), ("ACLS", "adaptive_conditional_label_smoothing"),
-                        ("mixup", "mixup"), ("MIT", "mixup_inference"), ("focal", "focal"),
-                        ("FLSD", "sample_dependent_focal"), ("dual focal", "dual_focal"), ("MMCE", "mmce"),
-                        ("CPC", "pairwise_constraints"), ("TST", "two_stage"), ("V-TST", "variational"),
-                        ("BalCAL", "simplex_etf"))),
+  *(Claim(f"{MC}, {place}", f"MaC-Cal has a lower ECE{where} than {name}", ("masked", "none"), (other, "none"), column)
+    for place, where, column in (("Table 1", "", "ece"), ("Figure 5", " on corrupted images", "ece_shifted"))
+    for other, name in OTHERS.items()),
   *(Claim(f"{MC}, Table 5", f"{part[6:]} lowers the ECE of the part before", (part, "none"), (before, "none"), "ece")
     for before, part in itertools.pairwise(PARTS)),
   Claim(f"{MC}, Table 5", "the decaying bound lowers the ECE of the static one", ("masked", "none"),

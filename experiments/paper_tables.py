@@ -18,6 +18,8 @@ from experiments.declaration import Experiment, Method
 from experiments.rows import Row
 
 Cells = Sequence[tuple[str, str]]  # Data sets and networks.
+# The corruptions of blur, noise, compression and lighting in Figure 5 of Ni et al., at all severities.
+CORRUPTED = {"mac_cal": {"evaluation.corruptions": ("gaussian_blur", "shot_noise", "jpeg_compression", "brightness")}}
 AT_LAPTOP = ("cifar10", {"training.stage2_epochs": 10, "augmentation": {"padding": 0, "flip": False}})
 
 
@@ -53,7 +55,8 @@ def _config(paper: str, data: str, model: str, fields: Mapping[str, object], opt
       **{key: {**value, **AT_LAPTOP[1]["augmentation"]} if key == "augmentation" else scaled.get(key, value)
          for key, value in fields.items()}, "loss.reduction": "mean"})
   config = recipes.config(data, model, "", paper).unlock()
-  return settings.changed(run_config.complete(config).lock(), {**fields, "compare_with_cross_entropy": False})
+  fields = {**fields, **CORRUPTED.get(paper, {}), "compare_with_cross_entropy": False}
+  return settings.changed(run_config.complete(config).lock(), fields)
 
 
 def declared(name: str, title: str, paper: str, cells: Cells, columns: tuple[str, ...],
@@ -73,7 +76,7 @@ def _stem(name: str, options: argparse.Namespace) -> str:
 
 def _findings(judged: Sequence[claims.Claim], rows: Sequence[Row]) -> list[str]:
   """What the paper claims, judged by the rows."""
-  table = claims.table(rows, judged)
+  table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]])
   return ["## What the paper claims", "",
           "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
           "Cohen's d is the difference in units of its deviation over seeds. The losses have the values of "

@@ -115,8 +115,9 @@ def page(found: Sequence[rows.Row]) -> str:
   lines += [f"| {point} | {layer['step'][i]:.0f} | {layer['total'][i]:.3f} | {layer['deviation'][i]:.3f} | "
             f"{layer['ece'][i]:.2f} |" for point, i in points]
   deviation, total = (_correlation(layer, key) for key in ("deviation", "total"))
-  text = f"""Over all steps the correlation of the ECE with the deviation is {deviation}, and with the total loss {total}. The paper says that the total does not decide the ECE, and that the
-    deviation is highly correlated with it."""
+  text = f"""Over all steps the correlation of the ECE with the deviation is {deviation}, and with the total loss
+    {total}. The paper says that the total does not decide the ECE, and that the deviation is highly correlated with
+    it."""
   lines += ["", *findings.wrapped(text), "", "Figure 4, TS of ResNet-110 by the paper's steps:", "",
             "| objective | steps | total: start, lowest, end | deviation: start, lowest, end | "
             "ECE: start, lowest, end | correlation of ECE with deviation | with total |", "|---" * 7 + "|"]
