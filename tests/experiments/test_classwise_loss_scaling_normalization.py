@@ -1,4 +1,4 @@
-"""Table 3 and Figures 3 and 4 of Jung et al. 2023: by NumPy in float64, and the pages made from the committed rows."""
+"""Tables 1 and 3, Figures 3 and 4 of Jung et al. 2023: by NumPy in float64, and pages made from the committed rows."""
 
 import pathlib
 
@@ -8,7 +8,7 @@ import pytest
 from scipy.special import log_softmax
 
 from experiments import rows
-from experiments.classwise_loss_scaling import class_losses, table3
+from experiments.classwise_loss_scaling import class_losses, tables_1_and_3
 
 RESULTS = pathlib.Path(__file__).parents[2] / "experiments" / "results"
 
@@ -19,7 +19,7 @@ def _data(n=60, k=4):
   return logits, np.concatenate([np.arange(k), rng.integers(0, k, n - k)]).astype(np.int32)
 
 
-@pytest.mark.parametrize("made", [table3, class_losses])
+@pytest.mark.parametrize("made", [tables_1_and_3, class_losses])
 def test_the_committed_pages_are_made_from_the_rows(made):
   found = rows.read(RESULTS / f"{made.NAME}.csv")
   assert made.page(found) == (RESULTS / f"{made.NAME}.md").read_text(encoding="utf-8")
@@ -27,12 +27,12 @@ def test_the_committed_pages_are_made_from_the_rows(made):
 
 def test_a_cell_is_bold_where_its_interval_excludes_0():
   def cell(**values):
-    return table3._cell({"normalization": "MM", "converged": "True", "ece": "2", **values})
+    return tables_1_and_3._cell({"method": "MM", "converged": "True", "ece": "2", **values})
 
   assert cell(difference="0.5", low="0.1", high="0.9") == "2.00 (**+0.50 [+0.10, +0.90]**)"
   assert cell(difference="0.5", low="-0.1", high="0.9") == "2.00 (+0.50 [-0.10, +0.90])"
   assert cell(difference="-0.5", low="-0.9", high="-0.1", converged="False") == "2.00† (**-0.50 [-0.90, -0.10]**)"
-  assert table3._cell({"normalization": "ND", "converged": "True", "ece": "2"}) == "2.00"
+  assert tables_1_and_3._cell({"method": "ND", "converged": "True", "ece": "2"}) == "2.00"
 
 
 def test_a_layer_learns_the_classes_of_the_largest_losses():
@@ -56,13 +56,13 @@ def test_a_layer_learns_the_classes_of_the_largest_losses():
 def test_a_file_is_halved_and_every_normalisation_compared(tmp_path, capsys):
   logits, labels = _data(400, 3)
   np.savez(tmp_path / "net.npz", logits=logits, labels=labels)
-  fit, test = table3.halves(tmp_path / "net.npz")
+  fit, test = tables_1_and_3.halves(tmp_path / "net.npz")
   np.testing.assert_array_equal(np.sort(np.concatenate([fit[0], test[0]]), axis=0), np.sort(logits, axis=0))
-  assert table3.main(["--networks", "--workdir", str(tmp_path), "--", f"a net={tmp_path / 'net.npz'}"]) == 0
-  found = rows.read(tmp_path / f"{table3.NAME}.csv")
-  assert len(found) == 16 and "a net, TS, base: ECE" in capsys.readouterr().out
+  assert tables_1_and_3.main(["--networks", "--workdir", str(tmp_path), "--", f"a net={tmp_path / 'net.npz'}"]) == 0
+  found = rows.read(tmp_path / f"{tables_1_and_3.NAME}.csv")
+  assert len(found) == 28 and "a net, TS, base: ECE" in capsys.readouterr().out
   for row in found:
     assert float(row["low"]) <= float(row["high"])
-    if row["normalization"] == "ND":
+    if row["method"] == "ND":
       assert float(row["difference"]) == float(row["low"]) == float(row["high"]) == 0
-  assert "## a net" in (tmp_path / f"{table3.NAME}.md").read_text(encoding="utf-8")
+  assert "## a net" in (tmp_path / f"{tables_1_and_3.NAME}.md").read_text(encoding="utf-8")
