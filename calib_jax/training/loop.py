@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 import numpy as np
 
-from calib_jax import data, metrics
+from calib_jax import capacity, data, metrics
 from calib_jax.training import program as programs
 from calib_jax.training import selection, stages, steps
 from calib_jax.training.checkpoints import Checkpoints
@@ -50,6 +50,7 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
     of ``logits`` ``[N, K]`` and ``labels`` ``[N]``.
   Raises: Stopped after a signal; UserError if the run cannot continue. Both messages name the last checkpoint.
   """
+  capacity.forget_programs()
   devices = list(devices or jax.devices())
   layout = Layout.of(devices, config.training.parallel)
   program = programs.build(config, splits, seeds, devices)
