@@ -97,8 +97,10 @@ class Summing:
 def _cells(probs: jax.Array, edges: jax.Array, num_bins: int) -> dict[str, jax.Array]:
   """The bin of each probability plus ``num_bins`` times its class, by the kind of the bins."""
   first = num_bins * jnp.arange(probs.shape[1], dtype=jnp.int32)[None]
-  above = jax.lax.fori_loop(0, len(edges), lambda j, count: count + (probs > edges[j][None]).astype(jnp.int32),
-                            jnp.zeros(probs.shape, jnp.int32), unroll=min(len(edges), 16) or None)
+  above = jnp.zeros(probs.shape, jnp.int32)
+  if len(edges):  # One bin has no inner edge.
+    above = jax.lax.fori_loop(0, len(edges), lambda j, count: count + (probs > edges[j][None]).astype(jnp.int32),
+                              above, unroll=min(len(edges), 16))
   return {"equal_width": first + bins.equal_width_index(probs, num_bins), "equal_mass": first + above}
 
 

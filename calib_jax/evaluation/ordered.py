@@ -88,7 +88,8 @@ class Sums:
   @functools.cached_property
   def equal_width(self) -> Bins:
     """Bins (lo, hi], the first closed at 0."""
-    size, correct, gap = (np.diff(x[:, self.ordered.edges]).astype(np.float64)
+    # In the order of rows, so that a resample's sums are added alike however many resamples there are.
+    size, correct, gap = (np.ascontiguousarray(np.diff(x[:, self.ordered.edges]), np.float64)
                           for x in (self.size, self.correct, self.gap))
     return Bins(size, correct, gap / UNIT)
 

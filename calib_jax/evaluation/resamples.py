@@ -14,7 +14,7 @@ import numpy as np
 from calib_jax import compiled
 from calib_jax.evaluation.ordered import Ordered, Sums
 from calib_jax.metrics import draws
-from calib_jax.metrics.intervals import growth_of, interval_of_moments, moments
+from calib_jax.metrics.intervals import growth_of, interval_of_moments, moments, p_value_of
 
 LEVEL = 0.95
 BATCH = 100_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
@@ -74,8 +74,7 @@ def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]], confi
   for name, (_, number) in errors.items():
     half, rest, fifth, redrawn = np.concatenate(values[name], axis=1)[:, :number]
     (value,) = observed[name]
-    resampled[name] = Resampled(value, moments(half, rest, fifth), redrawn.mean(0),
-                                (1 + (redrawn >= value).sum(0)) / (1 + number))
+    resampled[name] = Resampled(value, moments(half, rest, fifth), redrawn.mean(0), p_value_of(value, redrawn))
   return resampled
 
 

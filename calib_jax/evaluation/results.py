@@ -175,9 +175,10 @@ def _add_tables(results: Results, set_name: str, rows: Mapping[tuple[str, str], 
 
 def _effect(own: Sequence[float], baseline: Sequence[float], is_baseline: bool) -> dict[str, float]:
   """Returns Cohen's d, if there is a baseline with several seeds of which some differ."""
-  if is_baseline or len(baseline) < 2 or np.std(own) + np.std(baseline) == 0:
+  own, baseline = np.array(own, np.float32), np.array(baseline, np.float32)
+  if is_baseline or len(baseline) < 2 or np.ptp(own) == np.ptp(baseline) == 0:
     return {}
-  return {"cohens_d": float(metrics.cohens_d(*(np.array(x, np.float32) for x in (own, baseline))))}
+  return {"cohens_d": float(metrics.cohens_d(own, baseline))}
 
 
 @compiled.once

@@ -20,6 +20,7 @@ from calib_jax.evaluation.results import NAMELESS, Results
 from calib_jax.evaluation.tables import UNCALIBRATED
 from calib_jax.evaluation.verdict import confidence_sentence
 from calib_jax.files import read_npy
+from calib_jax.metrics.intervals import p_value_of
 
 LARGE = 2_000_000  # Rows of a file that is streamed.
 BATCH = 2**20  # Numbers of a batch.
@@ -135,7 +136,7 @@ def cells(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, 
     if is_error:
       floor = np.array([x[name] for x in redrawn])
       found[name] |= {"floor": float(floor.mean()),
-                      "p_value": float((1 + np.sum(floor >= value)) / (1 + num_resamples))}
+                      "p_value": float(p_value_of(np.float64(value), floor))}
   return found
 
 
@@ -173,6 +174,7 @@ def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarr
   for start in range(0, total, size):
     rows = slice(start, start + size)
     scores, labels = (np.array(read_npy(path)[rows]) for path in (scores_path, labels_path))
+    labels = np.clip(labels, -1, num_classes)  # A label that is out of range stays so as int32.
     where = np.arange(size) < len(labels)
     fill = size - len(labels)
     yield (start, np.pad(scores.astype(np.float32), ((0, fill), (0, 0)), constant_values=1 / num_classes),

@@ -18,6 +18,7 @@ from calib_jax.rows import map_chunks
 Array = jax.Array
 Metric = Callable[..., Array]
 METHODS = ("percentile", "bias_corrected")
+SAME = 1e-5  # Values that differ by less than this part are equal: the order of their sums differs.
 BATCH = 400_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
 
 
@@ -221,9 +222,14 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
   checks.number("num_resamples", num_resamples, low=1, integer=True)
   confidence, correct = checks.floating(confidence, "confidence"), jnp.asarray(correct)
   checks.same_shape(confidence, correct, ("confidence", "correct"))
-  # The observed value is computed in the same program as the redrawn ones, so that equal outcomes give equal values.
-  observed, values = _redrawn_and_observed(metric, confidence, correct.astype(bool), key, num_resamples)
-  return (1 + jnp.sum(values >= observed[None], axis=0)).astype(jnp.float32) / (1 + num_resamples)
+  values = _observed_and_redrawn(metric, confidence, correct.astype(bool), key, num_resamples)
+  return p_value_of(values[0], values[1:])
+
+
+def p_value_of(observed, redrawn):
+  """(1 + the number of redraws ``[R, ...]`` that are at least the observed value) / (1 + R), of JAX or NumPy arrays."""
+  at_least = redrawn >= observed[None] - SAME * abs(observed[None])
+  return (1 + at_least.sum(0)) / (1 + len(redrawn))
 
 
 @functools.cache
@@ -277,8 +283,7 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
   values = map_chunks(value, (kinds, keys), _at_once([confidence, correct]))
   observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
   interval = _bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, growth, level)
-  p_value = (1 + jnp.sum(redrawn >= observed[None], axis=0)).astype(jnp.float32) / (1 + num_resamples)
-  return Assessment(observed, *interval, jnp.mean(redrawn, axis=0), p_value)
+  return Assessment(observed, *interval, jnp.mean(redrawn, axis=0), p_value_of(observed, redrawn))
 
 
 def _subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array,
@@ -388,6 +393,13 @@ def _redrawn(metric: Metric, confidence: Array, key: Array, num_resamples: int) 
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
-def _redrawn_and_observed(metric: Metric, confidence: Array, correct: Array, key: Array,
-                          num_resamples: int) -> tuple[Array, Array]:
-  return metric(confidence, correct), _redrawn(metric, confidence, key, num_resamples)
+def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, key: Array, num_resamples: int) -> Array:
+  """The metric of the outcomes and of ``num_resamples`` redraws, which are computed alike: equal ones are equal."""
+  def value(sample):
+    is_observed, key = sample
+    redrawn = jax.random.uniform(key, confidence.shape, confidence.dtype) < confidence
+    return metric(confidence, jnp.where(is_observed, correct, redrawn))
+
+  keys = jax.random.split(key, num_resamples)
+  samples = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([keys[:1], keys])
+  return map_chunks(value, samples, _at_once([confidence]))

@@ -94,6 +94,15 @@ def test_assess_draws_and_computes_what_metrics_does(groups, monkeypatch):
     np.testing.assert_allclose(numbers, np.stack(expected), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+def test_redraws_that_equal_the_outcomes_count_for_the_p_value():
+  """Where all are right, every other outcome has a larger error."""
+  for seed in range(10):
+    confidence = 1 - np.random.default_rng(seed).uniform(0, 0.03, (15, 1)).astype(np.float32)
+    found = resamples.assess({"ece": (ordered.calibration_error, 400)}, confidence, np.ones((15, 1), bool),
+                             num_bins=200, key=jax.random.key(0))
+    np.testing.assert_allclose(found["ece"].p_value, 1)
+
+
 @pytest.mark.parametrize("groups", [None, np.arange(101) % 40])
 def test_percentiles_are_those_of_the_bootstrap(groups, monkeypatch):
   monkeypatch.setattr(resamples, "BATCH", 101 * 9)

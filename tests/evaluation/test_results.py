@@ -12,7 +12,7 @@ from calib_jax import calibrators, evaluation, metrics
 from calib_jax.errors import UserError
 from calib_jax.evaluation import __main__ as command
 from calib_jax.evaluation import classwise, folds, sources
-from calib_jax.evaluation.results import is_best, verdicts
+from calib_jax.evaluation.results import _effect, is_best, verdicts
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.verdict import class_gaps, verdict
 
@@ -151,6 +151,22 @@ def test_redraws_that_equal_the_labels_count_for_the_p_value():
   # Both labels are drawn again with the probability 0.42, and every other draw has a larger error.
   for (part,) in sums.values():
     assert classwise.resampled([part], 20).p_value == 1
+
+
+def test_equal_seeds_have_no_effect_size():
+  assert _effect([0.1] * 3, [0.2] * 3, False) == {}
+  assert _effect([0.9, 0.9 + 1e-12], [0.8, 0.8], False) == {}
+  assert _effect([0.1, 0.2], [0.3, 0.4], False)["cohens_d"] == pytest.approx(-2.828, abs=0.01)
+
+
+def test_one_bin_is_enough():
+  rng = np.random.default_rng(0)
+  part = evaluation.Predictions(rng.normal(size=(30, 3)).astype(np.float32), rng.integers(0, 3, 30).astype(np.int32))
+  probs = np.exp(part.logits) / np.exp(part.logits).sum(1, keepdims=True)
+  sums = evaluation.per_example([part], num_bins=1).class_sums
+  expected = np.abs(probs.mean(0) - np.bincount(part.labels, minlength=3) / 30).mean()
+  for (found,) in sums.values():
+    np.testing.assert_allclose(classwise.resampled([found], 20).value, expected, rtol=1e-5)
 
 
 def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatch):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from calib_jax import metrics
 from calib_jax.metrics import draws, intervals
@@ -46,7 +47,7 @@ def test_the_consistency_interval_of_one_bin_is_that_of_the_binomial():
 
 def test_the_p_value_counts_redraws_and_itself():
   confidence, correct = _calibrated(200)
-  observed, values = intervals._redrawn_and_observed(metrics.calibration_error, confidence, correct, KEY, 99)
+  observed, *values = intervals._observed_and_redrawn(metrics.calibration_error, confidence, correct, KEY, 99)
   expected = (1 + np.sum(np.asarray(values) >= float(observed))) / 100
   found = metrics.calibration_test(metrics.calibration_error, confidence, correct, key=KEY, num_resamples=99)
   np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -156,6 +157,25 @@ def test_the_bias_corrected_interval_solves_its_equations(value, rate):
   assert (square < near / 2) == (value == 0.02)
   estimate = truth[mean < square][-1] if mean[0] < square else 0
   np.testing.assert_allclose(found, [estimate, *ends], atol=3e-6)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_redraws_that_equal_the_outcomes_count_for_the_p_value(norm):
+  rng = np.random.default_rng(0)
+  certain = 1 - rng.uniform(0, 1e-6, 100).astype(np.float32)  # Nearly every redraw is that all are right.
+  metric = functools.partial(metrics.calibration_error, binning="equal_mass", norm=norm)
+  for resamples in (200, 1000):
+    assert metrics.calibration_test(metric, certain, np.ones(100, bool), key=KEY, num_resamples=resamples) == 1
+
+
+def test_outcomes_that_mirror_each_other_have_one_p_value():
+  half = np.full(20, 0.5, np.float32)
+  exact = stats.binom.cdf(7, 20, 0.5) * 2  # As far from 10 as 7 is, or farther.
+  for right in (7, 13):
+    correct = np.arange(20) < right
+    for p in (metrics.calibration_test(metrics.calibration_error, half, correct, key=KEY, num_resamples=4000),
+              metrics.assess(metrics.calibration_error, half, correct, key=KEY, num_resamples=4000).p_value):
+      assert abs(p - exact) < 5 * np.sqrt(exact * (1 - exact) / 4000)
 
 
 @pytest.mark.parametrize("growth", [4.0, 5 ** (2 / 3) - 1])
