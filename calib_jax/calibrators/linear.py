@@ -251,7 +251,9 @@ def _directions(x: Array, constant: Array, scores: Array, weights: Array, penalt
 
   def unit_and_share(squares, products):
     share = products / last_squares
-    return jax.lax.rsqrt(jnp.maximum(squares - share * products, 1e-6 * squares) + _least(squares)), share
+    # A feature that is 0 in every row has no curvature: any unit will do.
+    own = jnp.where(squares > 0, jnp.maximum(squares - share * products, 1e-6 * squares), 1)
+    return jax.lax.rsqrt(own), share
 
   unit, share = unit_and_share(squares[:, :-1], jnp.dot(curvature.T, rotated[:, :-1] * last, precision="highest"))
   scale_unit, scale_share = unit_and_share(jnp.sum(curvature * x**2, axis=0)[:, None],

@@ -305,3 +305,17 @@ def test_calibrators_with_equal_options_share_what_is_compiled():
     calibrators.structured_vector_scaling(diagonal=1.0), calibrators.structured_vector_scaling(diagonal=True)
   with pytest.raises(TypeError, match="diagonal must be"):
     calibrators.structured_vector_scaling(diagonal=[1.0])
+
+
+@pytest.mark.parametrize("name", ["matrix_scaling", "dirichlet"])
+def test_a_feature_that_is_0_in_every_row_has_no_weight_in_the_fit(name):
+  """Binary scores ``[0, s]`` have one; log-probabilities have one where a class is certain."""
+  second = np.array([2.0, -1, 3, -2, 1, -3, 0.5, -0.5], np.float32)
+  logits, labels = np.stack([np.zeros(8, np.float32), second], axis=1), np.array([1, 0, 1, 1, 0, 0, 1, 0])
+  if name == "dirichlet":
+    logits = logits - np.array([0, 100], np.float32)  # log p of the first class rounds to 0.
+  calibrator = made(name)
+  params = calibrator.fit(logits, labels)
+  log_probs = np.asarray(calibrator.apply(params, logits))
+  assert params["converged"] and np.isfinite(log_probs).all()
+  assert -log_probs[np.arange(8), labels].mean() < np.log(2)
