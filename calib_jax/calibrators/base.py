@@ -19,8 +19,9 @@ class Calibrator(NamedTuple):
   """A pair of functions.
 
   ``fit(logits, labels, *, where=None)`` learns from held-out ``logits`` ``[N, K]`` and ``labels`` ``[N]`` and returns
-  params, a pytree of arrays; ``apply(params, logits)``, pure, returns log-probabilities ``[N, K]``. Params of iterative
-  fits say how they ended: ``converged``, whether the objective is at its optimum within tolerance, and ``iterations``.
+  params, a pytree of arrays; ``apply(params, logits)``, pure, returns the log-probabilities of logits ``[..., K]``.
+  Params of iterative fits say how they ended: ``converged``, whether the objective is at its optimum within tolerance,
+  and ``iterations``.
 
   A fit raises ValueError if a logit that counts is not finite, a label is out of range, or nothing counts. Within
   ``jit`` and ``vmap`` it cannot raise; ``converged`` is then False.
@@ -53,7 +54,7 @@ class Fitted(NamedTuple):
   params: Any
 
   def apply(self, logits: Array) -> Array:
-    """Returns the calibrated log-probabilities of logits ``[N, K]``."""
+    """Returns the calibrated log-probabilities of logits ``[..., K]``."""
     return self.calibrator.apply(self.params, logits)
 
 
@@ -92,8 +93,12 @@ def _is_hashable(options: tuple) -> bool:
 
 @functools.lru_cache(maxsize=32)  # jax.jit compiles an equal function once.
 def _of_floats(apply: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Array]:
-  """``apply``, given logits of float32 or wider."""
-  return lambda params, logits: apply(params, checks.floating(logits, "logits"))
+  """``apply`` for logits ``[..., K]``, which it gets as ``[N, K]`` of float32 or wider."""
+  def applied(params, logits):
+    logits = checks.floating(logits, "logits")
+    return apply(params, logits.reshape(-1, logits.shape[-1])).reshape(logits.shape)
+
+  return applied
 
 
 def _checked(fit: Callable[..., Any]) -> Callable[..., Any]:

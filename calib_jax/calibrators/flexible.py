@@ -8,7 +8,7 @@ import optax
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top, register
-from calib_jax.calibrators.solver import TOLERANCE, minimize, weighted_nll
+from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize, minimize_in_rounds, weighted_nll
 from calib_jax.calibrators.temperature import RANGE, solve_nll
 from calib_jax.rows import relative_to_top
 
@@ -42,25 +42,42 @@ def class_temperature_scaling() -> Calibrator:
 
 
 def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
-  temperature = solve_nll(logits, labels, weights)["temperature"]
-  scaled = logits / temperature
-  p = jax.nn.softmax(scaled)
-  curvature = jnp.sum(weights[:, None] * p * (1 - p) * scaled**2, axis=0)
-  unit = jax.lax.rsqrt(curvature + 0.01 / logits.shape[1])
+  """Minimises the weighted NLL by steps of each log(1 / T_k), in rounds, because their curvatures change on the way.
 
-  def factors(steps):
-    """T / T_k."""
-    return jnp.exp(jnp.clip(unit * steps, -math.log(RANGE), math.log(RANGE)))
+  With q = p (1 - p) the curvature of the NLL in a score s, that in log(1 / T_k) is near Σ q s_k² at the optimum. Where
+  all q are near 0, ``least_squares`` bound the unit.
+  """
+  num_classes = logits.shape[1]
+  start = jnp.minimum(solve_nll(logits, labels, weights)["temperature"], 10 * _spread(logits, weights))
 
-  def nll(steps):
-    return weighted_nll(scaled * factors(steps)[None, :], labels, weights)
+  def round_from(params):
+    factors = params["factors"]  # start / T_k.
+    scaled = logits / start * factors[None, :]
+    p = jax.nn.softmax(scaled)
+    squares = jnp.sum(weights[:, None] * p * (1 - p) * scaled**2, axis=0) + least_squares(scaled, weights)
+    unit = jax.lax.rsqrt(jnp.where(squares > 0, squares, 1))
+
+    def parameters(steps):
+      bound = jnp.log(jnp.asarray(RANGE, logits.dtype))
+      return {"factors": jnp.exp(jnp.clip(jnp.log(factors) + unit * steps, -bound, bound))}
+
+    def nll(steps):
+      return weighted_nll(logits / start * parameters(steps)["factors"][None, :], labels, weights)
+
+    return nll, parameters, jnp.zeros_like(factors)
 
   # Class-wise loss scaling compares the class losses of one fit with those of the next, which needs a small tolerance.
   # Beyond 100 classes it grows with their number, because the rounding errors of all slopes add up in their norm.
-  num_classes = logits.shape[1]
-  steps, status = minimize(nll, jnp.zeros(num_classes, logits.dtype),
-                           tolerance=TOLERANCE / 1000 * max(1, num_classes / 100))
-  return {"temperatures": temperature / factors(steps)} | status
+  params, status = minimize_in_rounds(round_from, {"factors": jnp.ones(num_classes, logits.dtype)},
+                                      tolerance=TOLERANCE / 1000 * max(1, num_classes / 100))
+  return {"temperatures": start / params["factors"]} | status
+
+
+def _spread(logits: Array, weights: Array) -> Array:
+  """How far logits lie below the top one, in the mean."""
+  total = jnp.sum(weights)
+  spread = -jnp.sum(weights * jnp.mean(relative_to_top(logits), axis=1)) / jnp.where(total > 0, total, 1)
+  return jnp.where(spread > 0, spread, 1)
 
 
 @register

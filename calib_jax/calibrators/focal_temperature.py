@@ -70,7 +70,8 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
       with 0.1 <= γ + 1 <= 10 and T within a factor of 100 of that temperature; for ``"ece"`` it minimises
       ``losses.soft_binned_ece(form="bin")``, which is differentiable.
   Returns: a calibrator whose params are the scalars ``temperature``, ``gamma``, ``value`` of the objective,
-    ``converged`` and ``iterations``, the number of evaluations.
+    ``converged``, False where the grid's best T is the grid's first or last, and ``iterations``, the number of
+    evaluations.
   Raises: ValueError for an unknown objective or search.
   References: Komisarenko & Kull 2024, Sections 4.2 and 5.
 
@@ -140,7 +141,8 @@ def _grid(objective, logits, labels, where, start):
   found = jax.lax.map(lambda t: value(t, gammas), temperatures)
   best = jnp.argmin(found)
   at = best // len(GAMMAS), best % len(GAMMAS)
-  return (temperatures[at[0]], gammas[at[1]], found[at]), _ended(found.size)
+  inside = (at[0] > 0) & (at[0] < len(TEMPERATURES) - 1)
+  return (temperatures[at[0]], gammas[at[1]], found[at]), _ended(found.size) | {"converged": inside}
 
 
 def _line(objective, logits, labels, where, start):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, register
-from calib_jax.calibrators.solver import TOLERANCE, minimize, minimize_in_rounds, weighted_nll
+from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize, minimize_in_rounds, weighted_nll
 from calib_jax.calibrators.temperature import solve_nll
 
 Array = jax.Array
@@ -38,13 +38,9 @@ def vector_scaling() -> Calibrator:
     return {"scale": jnp.ones(num_classes, logits.dtype), "bias": jnp.zeros(num_classes, logits.dtype)}
 
   def apply(params, logits):
-    return jax.nn.log_softmax(_scaled(params, logits))
+    return jax.nn.log_softmax(params["scale"][None, :] * logits + params["bias"][None, :])
 
   return Calibrator(WeightedFit(_solve_vector, start), apply)
-
-
-def _scaled(params: dict, logits: Array) -> Array:
-  return params["scale"][None, :] * logits + params["bias"][None, :]
 
 
 def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
@@ -52,14 +48,18 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
 
   With q = p (1 - p) the curvature of the NLL in a logit at the best temperature, class k's slope is measured about the
   q-weighted mean of z_k, so that it has no product with the bias, and in units of (Σ q (z_k - mean)²)^(-1/2); its bias
-  in units of (Σ q)^(-1/2).
+  in units of (Σ q)^(-1/2). Where all q are near 0, ``least_squares`` bound the unit.
   """
   num_classes = logits.shape[1]
   inverse = 1 / solve_nll(logits, labels, weights)["temperature"]
   curvature, mass = _curvatures(inverse * logits, weights)
-  centre = jnp.sum(curvature * logits, axis=0) / mass
-  spread = jnp.sum(curvature * (logits - centre[None, :]) ** 2, axis=0)
-  scale_unit = jax.lax.rsqrt(spread + 0.01 * jnp.mean(spread) + _least(spread))
+  # Logits are measured from their tops' mean, because their own means lose the digits where all are far from 0.
+  top = jnp.sum(weights * jnp.max(logits, axis=1)) / jnp.maximum(jnp.sum(weights), jnp.finfo(logits.dtype).tiny)
+  held = jnp.sum(curvature, axis=0)
+  centre = top + jnp.sum(curvature * (logits - top), axis=0) / jnp.where(held > 0, held, 1)
+  scores = inverse * (logits - centre[None, :])
+  squares = jnp.sum(curvature * scores**2, axis=0) + least_squares(scores, weights)
+  scale_unit = inverse * jax.lax.rsqrt(jnp.where(squares > 0, squares, 1))
   bias_unit = jax.lax.rsqrt(mass)
 
   def parameters(steps):
@@ -67,7 +67,10 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
     return {"scale": inverse + slope, "bias": steps[1] * bias_unit - slope * centre}
 
   def nll(steps):
-    return weighted_nll(_scaled(parameters(steps), logits), labels, weights)
+    # The scores of the parameters, from centred logits, which keep their digits where all logits are far from 0.
+    slopes = inverse + steps[0] * scale_unit
+    constants = steps[1] * bias_unit + inverse * (centre - jnp.mean(centre))
+    return weighted_nll(slopes[None, :] * (logits - centre[None, :]) + constants[None, :], labels, weights)
 
   steps, status = minimize(nll, jnp.zeros((2, num_classes), logits.dtype))
   return parameters(steps) | status
@@ -78,11 +81,6 @@ def _curvatures(scores: Array, weights: Array) -> tuple[Array, Array]:
   p = jax.nn.softmax(scores)
   curvature = weights[:, None] * p * (1 - p)
   return curvature, jnp.sum(curvature, axis=0) + 0.01 / scores.shape[1]
-
-
-def _least(x: Array) -> Array:
-  """1 if ``x`` is 0 everywhere, else 0: added to ``x``, it keeps a division by ``x`` finite."""
-  return jnp.where(jnp.any(x > 0), 0, 1).astype(x.dtype)
 
 
 @register
@@ -245,7 +243,7 @@ def _directions(x: Array, constant: Array, scores: Array, weights: Array, penalt
   axes = jnp.linalg.eigh(moments / jnp.sum(mass))[1]
   rotated = jnp.dot(features, axes, precision="highest")
   last = rotated[:, -1:]
-  curvature = curvature + 0.001 * jnp.mean(curvature)
+  curvature = curvature + 1e-9 * jnp.mean(curvature)
   squares = jnp.dot(curvature.T, rotated**2, precision="highest") + penalty
   last_squares = squares[:, -1:]
 

@@ -13,6 +13,7 @@ from calib_jax.rows import log_one_minus, log_softmax, predicted
 
 Array = jax.Array
 LEAST = 1e-6  # The smallest calibrated probability, before rows are renormalised.
+MOST_ODDS = 1e5  # Log-odds beyond, as of a class masked by a logit of -1e30, count as these.
 MAX_ITERATIONS, TOLERANCE = 50, 1e-6
 NUM_BINS = 15  # The default number of bins of histogram binning.
 
@@ -141,7 +142,7 @@ def platt(*, top_label: bool = False) -> Calibrator:
     weights = even_weights(where, odds.dtype)
     def class_fit(column):
       s, y = column
-      return _logistic(jnp.stack([s, jnp.ones_like(s)], axis=-1), y, weights, jnp.array([1, 0], s.dtype))
+      return _logistic(s[:, None], y, weights)
 
     coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
     return {"scale": coefficients[:, 0], "bias": coefficients[:, 1], "converged": jnp.all(left <= TOLERANCE),
@@ -174,21 +175,22 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
   Array([[0.5, 0.5]], dtype=float32)
   """
   def features(odds):
-    return jnp.stack([jax.nn.log_sigmoid(odds), jax.nn.softplus(odds), jnp.ones_like(odds)], axis=-1)
+    return jnp.stack([jax.nn.log_sigmoid(odds), jax.nn.softplus(odds)], axis=-1)
 
   def solve(odds, happened, where):
     weights = even_weights(where, odds.dtype)
-    free = jnp.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, 1]], odds.dtype)
+    free = jnp.array([[1, 1], [0, 1], [1, 0], [0, 0]], odds.dtype)
 
     def class_fit(column):
       s, y = column
-      start = jnp.array([1, 1, 0], s.dtype)
       # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
-      fits = jax.lax.map(lambda face: _logistic(features(s) * face[None, :], y, weights, start * face), free)
-      coefficients, _, _ = fits
+      coefficients, left, iterations = jax.lax.map(
+        lambda face: _logistic(features(s) * face[None, :], y, weights), free)
       values = jax.lax.map(lambda at: _binary_nll(features(s), y, weights, at), coefficients)
       allowed = jnp.all(coefficients[:, :2] >= 0, axis=1)
-      return jax.tree.map(lambda x: x[jnp.argmin(jnp.where(allowed, values, jnp.inf))], fits)
+      best = jnp.argmin(jnp.where(allowed, values, jnp.inf))
+      gain = _gain_of_rising(features(s), y, weights, coefficients[best])
+      return coefficients[best], jnp.maximum(left[best], gain), iterations[best]
 
     coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
     return {**dict(zip("abc", coefficients.T, strict=True)), "converged": jnp.all(left <= TOLERANCE),
@@ -196,29 +198,57 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
 
   def value(params, odds):
     coefficients = jnp.stack([params[name] for name in "abc"], axis=-1)
-    return jax.nn.sigmoid(jnp.sum(features(odds) * coefficients[:, None, :], axis=-1))
+    return jax.nn.sigmoid(jnp.sum(features(odds) * coefficients[:, None, :2], axis=-1) + coefficients[:, 2:])
 
   return _by_class(solve, value, top_label, of_odds=True)
 
 
 def _binary_nll(features: Array, y: Array, weights: Array, at: Array) -> Array:
-  """The weighted NLL of the logistic regression of ``y`` on ``features`` ``[N, D]`` with coefficients ``at``."""
-  scores = jnp.dot(features, at, precision="highest")
+  """The weighted NLL of the logistic regression of ``y`` on ``features`` ``[N, D]``; ``at``'s last is the constant."""
+  scores = jnp.dot(features, at[:-1], precision="highest") + at[-1]
   return jnp.sum(weights * (jax.nn.softplus(scores) - y * scores))
 
 
-def _logistic(features: Array, y: Array, weights: Array, start: Array) -> tuple[Array, Array, Array]:
-  """``(coefficients [D], what is left to gain, iterations)`` of the logistic regression of ``y`` on ``features``."""
+def _gain_of_rising(features: Array, y: Array, weights: Array, at: Array) -> Array:
+  """How far the NLL could fall, to second order, if one coefficient of a feature rose and the constant followed.
+
+  Where a coefficient is bound to be 0, the bounds hold the optimum only if this is nothing.
+  """
+  p = jax.nn.sigmoid(jnp.dot(features, at[:-1], precision="highest") + at[-1])
+  curvature = weights * p * (1 - p)
+  tiny = jnp.finfo(y.dtype).tiny
+  centre = jnp.dot(curvature, features, precision="highest") / jnp.maximum(jnp.sum(curvature), tiny)
+  centred = features - centre[None, :]
+  slopes = jnp.dot(weights * (p - y), centred, precision="highest")
+  gains = jnp.minimum(slopes, 0) ** 2 / (2 * jnp.maximum(jnp.dot(curvature, centred**2, precision="highest"), tiny))
+  return jnp.max(gains)
+
+
+def _logistic(features: Array, y: Array, weights: Array) -> tuple[Array, Array, Array]:
+  """``(coefficients [D + 1], what is left to gain, iterations)`` of the logistic regression of ``y`` on ``features``.
+
+  The features are centred and scaled to unit variance first. Coefficients begin at 1 for the features as they were,
+  which is no calibration at all. Newton's steps from there may fail where the sigmoids are saturated, as those of an
+  overconfident model are; the fit then begins at 1 for the scaled features.
+  """
+  centre = jnp.dot(weights, features, precision="highest")
+  variance = jnp.dot(weights, (features - centre[None, :]) ** 2, precision="highest")
+  constant = variance <= (jnp.finfo(y.dtype).eps * jnp.maximum(jnp.abs(centre), 1)) ** 2
+  unit = jnp.where(constant, 1, jnp.sqrt(variance))
+  features = jnp.where(constant[None, :], 0, (features - centre[None, :]) / unit[None, :])
+
   def nll(at):
     return _binary_nll(features, y, weights, at)
 
   def newton(at):
-    p = jax.nn.sigmoid(jnp.dot(features, at, precision="highest"))
-    gradient = jnp.dot(weights * (p - y), features, precision="highest")
-    hessian = jnp.dot((features * (weights * p * (1 - p))[:, None]).T, features, precision="highest")
-    ridge = 1e-7 * jnp.diag(hessian) + jnp.finfo(y.dtype).tiny
+    p = jax.nn.sigmoid(jnp.dot(features, at[:-1], precision="highest") + at[-1])
+    rows = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
+    gradient = jnp.dot(weights * (p - y), rows, precision="highest")
+    hessian = jnp.dot((rows * (weights * p * (1 - p))[:, None]).T, rows, precision="highest")
+    ridge = 4e-7 * jnp.diag(hessian) + jnp.finfo(y.dtype).tiny
     step = -jnp.linalg.solve(hessian + jnp.diag(ridge), gradient)
-    return step, -jnp.dot(gradient, step) / 2
+    # The NLL is at least 0; where it nearly is, the Hessian may be singular and the step not a number.
+    return step, jnp.fmin(-jnp.dot(gradient, step) / 2, nll(at))
 
   def unfinished(carry):
     _, _, left, moved, iterations = carry
@@ -233,9 +263,16 @@ def _logistic(features: Array, y: Array, weights: Array, start: Array) -> tuple[
     new = jnp.where(moved, candidates[best], at)
     return new, *newton(new), moved, iterations + 1
 
-  at, _, left, _, iterations = jax.lax.while_loop(
-    unfinished, advance, (start, *newton(start), jnp.ones((), bool), jnp.zeros((), jnp.int32)))
-  return at, left, iterations
+  def fit(start):
+    at, _, left, _, iterations = jax.lax.while_loop(
+      unfinished, advance, (start, *newton(start), jnp.ones((), bool), jnp.zeros((), jnp.int32)))
+    return at, left, iterations
+
+  ones = jnp.where(constant, 0, 1).astype(y.dtype)
+  at, left, iterations = fit(jnp.append(ones * unit, jnp.sum(ones * centre)))
+  at, left, more = fit(jnp.where(left <= TOLERANCE, at, jnp.append(ones, 0)))
+  slopes = at[:-1] / unit
+  return jnp.append(slopes, at[-1] - jnp.dot(slopes, centre, precision="highest")), left, iterations + more
 
 
 def _by_class(solve: Callable, value: Callable, top_label: bool, *, of_odds: bool = False,
@@ -253,7 +290,7 @@ def _by_class(solve: Callable, value: Callable, top_label: bool, *, of_odds: boo
 
   def columns(logits):
     log_p, is_top = log_softmax(logits)
-    values = log_p - log_one_minus(log_p, is_top) if of_odds else jnp.exp(log_p)
+    values = jnp.clip(log_p - log_one_minus(log_p, is_top), -MOST_ODDS, MOST_ODDS) if of_odds else jnp.exp(log_p)
     return (jnp.sum(values, axis=-1, where=is_top, keepdims=True) if top_label else values).T
 
   def fit(logits, labels, *, where=None):
@@ -265,14 +302,12 @@ def _by_class(solve: Callable, value: Callable, top_label: bool, *, of_odds: boo
     return solve(columns(logits), happened.astype(logits.dtype), where)
 
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
-    flat = logits.reshape(-1, logits.shape[-1])
-    values = jnp.clip(value(params, columns(flat)), LEAST, 1 - LEAST * top_label).T
+    values = jnp.clip(value(params, columns(logits)), LEAST, 1 - LEAST * top_label).T
     if not top_label:
-      return jax.nn.log_softmax(jnp.log(values)).reshape(logits.shape)
-    log_p, is_top = log_softmax(flat)
+      return jax.nn.log_softmax(jnp.log(values))
+    log_p, is_top = log_softmax(logits)
     log_others = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
     others = log_p - log_others + jnp.log1p(-values)
-    return jax.nn.log_softmax(jnp.where(is_top, jnp.log(values), others)).reshape(logits.shape)
+    return jax.nn.log_softmax(jnp.where(is_top, jnp.log(values), others))
 
   return Calibrator(fit if on_host else jax.jit(fit), apply)

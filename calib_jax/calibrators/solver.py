@@ -35,6 +35,15 @@ def weighted_nll(scores: Array, labels: Array, weights: Array) -> Array:
   return jnp.sum(weights * (top + jnp.log1p(others + jnp.expm1(-top))))
 
 
+def least_squares(scores: Array, weights: Array) -> Array:
+  """A ten-thousandth of the mean square of each class's ``scores`` ``[N, K]``, those beyond 30 nats counting as 30.
+
+  Units of slopes are measured by curvatures, which may all be near 0 for a class: these squares keep the unit in
+  proportion to the class's own scores, and a masked class's -1e9 keeps it no smaller than other scores do.
+  """
+  return 1e-4 * jnp.sum(weights[:, None] * jnp.clip(scores, -30, 30) ** 2, axis=0)
+
+
 class Point(NamedTuple):
   """Parameters as a vector ``[D]``, the objective there, and its gradient ``[D]``."""
 
@@ -166,6 +175,8 @@ def _line_search(value_and_grad: Callable, point: Point, direction: Array, lowes
 def minimize_in_rounds(round_from: Callable, start, *, tolerance: float, per_round: int = 100):
   """Runs ``minimize`` in rounds, because curvatures change on the way: each round measures its units anew.
 
+  Only a round that has nothing to do ends the fit well: one that took steps is certified in the units of its start.
+
   Args:
     round_from: given the parameters that a round starts from, it returns ``(value, parameters, zero)``: the objective
       as a function of the steps from there, the parameters that steps lead to, and the steps that change nothing.
@@ -177,17 +188,18 @@ def minimize_in_rounds(round_from: Callable, start, *, tolerance: float, per_rou
   per_round = min(per_round, MAX_ITERATIONS)
 
   def unfinished(carry):
-    _, status, rounds = carry
-    return ~status["converged"] & (rounds < MAX_ITERATIONS // per_round)
+    *_, ended, rounds = carry
+    return ~ended & (rounds < MAX_ITERATIONS // per_round)
 
   def advance(carry):
-    params, before, rounds = carry
+    params, before, _, rounds = carry
     value, parameters, zero = round_from(params)
     steps, status = minimize(value, zero, tolerance=tolerance, max_iterations=per_round)
-    return parameters(steps), status | {"iterations": before["iterations"] + status["iterations"]}, rounds + 1
+    ended = status["converged"] & (status["iterations"] == 0)
+    status["iterations"] += before["iterations"]
+    return parameters(steps), status, ended, rounds + 1
 
-  dtype = jax.tree.leaves(start)[0].dtype
-  status = {"converged": jnp.zeros((), bool), "iterations": jnp.zeros((), jnp.int32),
-            "gradient_norm": jnp.zeros((), dtype)}
-  params, status, _ = jax.lax.while_loop(unfinished, advance, (start, status, jnp.zeros((), jnp.int32)))
+  dtype, no = jax.tree.leaves(start)[0].dtype, jnp.zeros((), bool)
+  status = {"converged": no, "iterations": jnp.zeros((), jnp.int32), "gradient_norm": jnp.zeros((), dtype)}
+  params, status, *_ = jax.lax.while_loop(unfinished, advance, (start, status, no, jnp.zeros((), jnp.int32)))
   return params, status

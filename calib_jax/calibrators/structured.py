@@ -71,7 +71,6 @@ def _structured(intercept: float, diagonal: float, off_diagonal: float | None) -
     return _solve(logits, labels, weights, intercept, diagonal, off_diagonal)
 
   def apply(params, logits):
-    logits = checks.floating(logits, "logits")
     x = _smoothed(logits, params["temperature"], params["uniform_share"])
     return jax.nn.log_softmax(_scores(params, x))
 
