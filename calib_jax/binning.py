@@ -118,6 +118,13 @@ def masked_mean(values: Array, where: Array) -> Array:
   return pairwise_sum(jnp.where(where, values, 0)) / count
 
 
+def in_units_of_largest(gaps: Array, where: Array | None = None) -> tuple[Array, Array]:
+  """``gaps`` divided by the largest that counts, and that divisor: a high power of small gaps would underflow."""
+  largest = jax.lax.stop_gradient(jnp.max(gaps, where=where, initial=0))
+  unit = jnp.where(largest > 0, largest, 1)
+  return gaps / unit, unit
+
+
 def bin_sums(values: Array, index: Array, num_bins: int) -> Array:
   """Sums of ``values`` ``[N, ...]`` by bin, ``[num_bins, ...]``, in O(N).
 

@@ -63,9 +63,9 @@ def _members(group: jax.Array, where: jax.Array | None) -> jax.Array:
 
 
 def _means(correct: jax.Array, nll: jax.Array, group: jax.Array, *, where: jax.Array | None = None) -> jax.Array:
-  """Accuracy and NLL ``[2, groups]`` of ``[N, S]`` arrays."""
+  """Accuracy and NLL ``[2, groups]`` of ``[N, S]`` arrays, nan of a group without members."""
   member = _members(group, where)
-  count = jnp.maximum(jnp.sum(member, axis=1), 1)
+  count = jnp.sum(member, axis=1)
   sums = [jnp.sum(jnp.where(member, values[None], 0), axis=1) for values in (correct.astype(jnp.float32), nll)]
   return jnp.mean(jnp.stack(sums) / count[None].astype(jnp.float32), axis=-1)
 

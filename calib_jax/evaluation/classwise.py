@@ -57,21 +57,20 @@ class Summing:
     self.observed = {name: np.zeros(num_cells) for name in self.gaps}
     self.redrawn = {name: np.zeros((num_redraws, num_cells), np.float32) for name in self.gaps}
 
-  def add(self, rows: slice, first: int, log_probs: np.ndarray, labels: np.ndarray) -> None:
+  def add(self, rows: slice, first: int, probs: np.ndarray, labels: np.ndarray) -> None:
     """Adds examples.
 
     Args:
       rows: the positions of the examples among all of them.
       first: how many of them are left out, because they were added before.
-      log_probs: ``[rows, K]``, their log-probabilities.
+      probs: ``[rows, K]``, their probabilities.
       labels: ``[rows]``, their labels.
     """
-    probs = _exp(log_probs)
     uniform = np.zeros((len(labels), len(self.redrawn["equal_mass"])), np.float32)
     uniform[first:] = self.rng.uniform(size=uniform[first:].shape)  # The same for any size of chunks.
     drawn = np.asarray(_drawn(probs, uniform))[first:].T
     cells = {name: np.asarray(x)[first:] for name, x in _cells(probs, self.edges, self.shape[1]).items()}
-    probs, labels, block = np.asarray(probs)[first:].ravel(), labels[first:], self.block[rows][first:]
+    probs, labels, block = probs[first:].ravel(), labels[first:], self.block[rows][first:]
     row, num_cells = np.arange(len(labels)), self.shape[0] * self.shape[1]
     for name, cell in cells.items():
       gaps, true = self.gaps[name], cell[row, labels]
@@ -112,9 +111,6 @@ def _drawn(probs: jax.Array, uniform: jax.Array) -> jax.Array:
   return jnp.minimum(place, probs.shape[1] - 1).astype(jnp.int32)
 
 
-_exp = jax.jit(jnp.exp)
-
-
 def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
   """Returns the inner edges of the bins of each class, ``[B - 1, K]``; a bin includes its upper edge."""
   count, num_classes = source.part.logits.shape
@@ -126,7 +122,7 @@ def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
     columns = slice(start, min(start + step, num_classes))
     by_class = np.empty((columns.stop - start, count), np.float32)
     for rows, _, log_probs in source.chunks():
-      by_class[:, rows] = np.asarray(_exp(log_probs))[:, columns].T
+      by_class[:, rows] = source.probs(rows, log_probs)[:, columns].T
     by_class.sort(axis=1)
     edges[:, columns] = by_class[:, last].T
   return edges

@@ -38,13 +38,12 @@ def _scores(source: Calibrated) -> np.ndarray:
   """Every confidence score, ``[N, scores]``."""
   found = np.empty((len(source.part.labels), len(confidence.SCORES)), np.float32)
   for rows, _, log_probs in source.chunks():
-    found[rows] = _of_chunk(log_probs)
+    found[rows] = _of_chunk(source.probs(rows, log_probs))
   return found
 
 
 @jax.jit
-def _of_chunk(log_probs: jax.Array) -> jax.Array:
-  probs = jnp.exp(log_probs)
+def _of_chunk(probs: jax.Array) -> jax.Array:
   return jnp.stack([score(probs) for score in confidence.SCORES.values()], axis=1)
 
 

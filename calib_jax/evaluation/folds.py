@@ -54,7 +54,7 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
   fold = stratified_folds(part.labels, num_folds, part.groups)
   params = {label: [] for label in labelled}
   for k in range(num_folds):
-    others = part._replace(logits=part.logits[fold != k], labels=part.labels[fold != k])
+    others = part._replace(logits=part.logits[fold != k], labels=part.labels[fold != k], probs=None)
     for label, (_, found) in fit([others], labelled, lambda caution: None).items():
       params[label] += found
   return {UNCALIBRATED: [Calibrated.of(part)]} | {

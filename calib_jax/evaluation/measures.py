@@ -97,8 +97,7 @@ class Values(NamedTuple):
 
 
 @jax.jit
-def _per_example(log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
-  probs = jnp.exp(log_probs)
+def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
   confidence, correct = metrics.top_label(probs, labels)
   entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
   return (confidence, correct, losses.cross_entropy(log_probs, labels), losses.brier(log_probs, labels), entropy,
@@ -119,9 +118,10 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     labels, summing = source.part.labels, classwise.Summing(source, num_bins, num_redraws)
     found = [np.empty(len(labels), dtype) for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32)]
     for rows, first, log_probs in source.chunks():
-      for column, values in zip(found, _per_example(log_probs, labels[rows]), strict=True):
+      probs = source.probs(rows, log_probs)
+      for column, values in zip(found, _per_example(probs, log_probs, labels[rows]), strict=True):
         column[rows] = values
-      summing.add(rows, first, log_probs, labels[rows])
+      summing.add(rows, first, probs, labels[rows])
     columns.append([*found, labels])
     sums.append(summing.sums())
   *values, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))

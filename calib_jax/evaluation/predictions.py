@@ -29,6 +29,7 @@ class Predictions(NamedTuple):
     classes: the names of the K classes; None if the file does not name them.
     groups: int32 ``[N]``, equal for examples that belong together; None if every example is on its own.
     train_counts: int64 ``[K]``, the number of training examples of each class; None if it is not known.
+    probs: floats ``[N, K]``, the probabilities as they were given, from which the logits come; None if logits were.
   """
 
   logits: np.ndarray
@@ -38,6 +39,7 @@ class Predictions(NamedTuple):
   classes: tuple[str, ...] | None = None
   groups: np.ndarray | None = None
   train_counts: np.ndarray | None = None
+  probs: np.ndarray | None = None
 
 
 def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str = "in_distribution",
@@ -79,7 +81,8 @@ def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None
   others = [other for other in arrays if other != name and other in (*reading.LOGITS, *reading.PROBS, *reading.EITHER)]
   if others:
     say(f"{path} holds {name} and {', '.join(others)}: {name} are used.")
-  logits, num_classes = _logits(path, name, arrays[name], say)
+  logits, probs = _logits(path, name, arrays[name], say)
+  num_classes = logits.shape[1]
   names = reading.one_of(arrays, reading.CLASSES)
   classes = tuple(map(str, np.ravel(arrays[names]))) if names else None
   if classes and (len(classes) != num_classes or len(set(classes)) != num_classes):
@@ -89,12 +92,15 @@ def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None
   if kind not in KINDS:
     raise UserError(f"{path}: kind must be one of {', '.join(KINDS)}: got {short(kind)}.")
   return Predictions(logits, labels, kind, arrays.get("features"), classes, _groups(path, arrays, groups, len(logits)),
-                     _train_counts(path, arrays.get("train_counts"), num_classes))
+                     _train_counts(path, arrays.get("train_counts"), num_classes), probs)
 
 
 def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callable[[str], None]
-            ) -> tuple[np.ndarray, int]:
-  """Returns float32 logits ``[N, K]`` of scores, and K. All that is large is done with some rows at a time."""
+            ) -> tuple[np.ndarray, np.ndarray | None]:
+  """Returns float32 logits ``[N, K]`` of scores, and the scores ``[N, K]`` if they are probabilities.
+
+  All that is large is done with some rows at a time.
+  """
   if scores.ndim not in (1, 2) or scores.dtype not in FLOATS or scores.size == 0:
     raise UserError(f"{path}: logits must be floats of shape [N, K], not {scores.dtype} of shape {scores.shape}.")
   binary = scores.ndim == 1 or scores.shape[1] == 1
@@ -112,8 +118,7 @@ def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callabl
     say(f"{path}: its {name} are probabilities (each row sums to 1), so their logarithms are used.")
   if not are_probs:
     logits = scores.astype(np.float32, copy=False)
-    logits = np.stack([np.zeros_like(logits.ravel()), logits.ravel()], axis=1) if binary else logits
-    return logits, logits.shape[1]
+    return np.stack([np.zeros_like(logits.ravel()), logits.ravel()], axis=1) if binary else logits, None
   if binary and not in_range:
     raise UserError(f"{path}: {name} of one column must be in [0, 1]: they go from {low:g} to {high:g}. Save them as "
                     "logits if they are log-odds.")
@@ -128,7 +133,7 @@ def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callabl
   logits = np.empty(scores.shape, np.float32)
   for chunk, rows in zip(_chunks(scores), _chunks(logits), strict=True):
     np.log(np.maximum(chunk, np.finfo(np.float32).tiny, dtype=np.float32), out=rows)
-  return logits, scores.shape[1]
+  return logits, scores
 
 
 def _are_valid(probs: np.ndarray) -> bool:

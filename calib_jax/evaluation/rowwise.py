@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators
@@ -43,6 +44,16 @@ class Calibrated(NamedTuple):
       found[fold == k] = np.asarray(self.apply(self.params[k], logits))[fold == k]
     return found
 
+  def probs(self, rows: slice, log_probs: np.ndarray) -> np.ndarray:
+    """Returns the probabilities of examples whose ``log_probs`` are given, float32 ``[rows, K]``.
+
+    Those of a file of probabilities are what the file has: exp(log p) may lie on the other side of a bin's edge, and
+    equal ones may differ.
+    """
+    if self.part.probs is not None and self.apply is _identity:
+      return self.part.probs[rows].astype(np.float32)
+    return np.asarray(_exp(log_probs))
+
   def chunks(self) -> Iterator[tuple[slice, int, np.ndarray]]:
     """Yields slices of rows with their log-probabilities ``[rows, K]``, about ``CHUNK`` numbers at a time.
 
@@ -59,3 +70,4 @@ class Calibrated(NamedTuple):
 
 
 _identity = jax.jit(calibrators.identity().apply)
+_exp = jax.jit(jnp.exp)

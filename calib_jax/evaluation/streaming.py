@@ -45,7 +45,8 @@ def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, me
   """Measures a pair of .npy in constant memory.
 
   Args:
-    path: ``LOGITS.npy,LABELS.npy``; the scores are logits unless the name of their file says probs.
+    path: ``LOGITS.npy,LABELS.npy``; the scores are probabilities if the name of their file says so, or if all rows of
+      the first batch are probabilities, and else logits.
     num_resamples: the number of resamples of the intervals; None for 200.
   Returns: ``(results, histogram)``; the tables of the results have the metrics of ``NAMES`` alone, which ``to_rows`` of
     this module formats.
@@ -68,7 +69,9 @@ def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
   if scores.ndim != 2 or scores.dtype.kind != "f" or labels.shape != scores.shape[:1] or labels.dtype.kind not in "iu":
     raise UserError(f"{path}: scores must be floats [N, K] and labels integers [N]: got {scores.dtype} of shape "
                     f"{scores.shape} and {labels.dtype} of shape {labels.shape}.")
-  name = "probs" if any(alias in pathlib.Path(scores_path).stem.lower() for alias in reading.PROBS) else "logits"
+  first = np.asarray(scores[:max(BATCH // scores.shape[1], 1)], np.float32)
+  says_probs = any(alias in pathlib.Path(scores_path).stem.lower() for alias in reading.PROBS)
+  name = "probs" if says_probs or not _are_not_probs(first).any() else "logits"
   update = jax.jit(lambda state, scores, labels, where: state.merge(
     metrics.CalibrationHistogram.from_model_output(labels=labels, where=where, **{name: scores})), donate_argnums=0,
     compiler_options=compiled.frugal())
@@ -77,14 +80,19 @@ def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
   for start, batch_scores, batch_labels, where in _batches(scores_path, labels_path):
     wrong = ~np.isfinite(batch_scores).all(1) | (batch_labels < 0) | (batch_labels >= scores.shape[1])
     if name == "probs":
-      wrong |= np.abs(batch_scores.sum(1) - 1) > 2e-3
+      wrong |= _are_not_probs(batch_scores)
     if wrong.any():
-      raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, does not sum "
-                      f"to 1, or its label is not in [0, {scores.shape[1]}).")
+      raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, not in [0, 1] "
+                      f"or without the sum 1, or its label is not in [0, {scores.shape[1]}).")
     # Without waiting, batches would queue in memory.
     state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))
     _show(min(start + len(where), len(labels)), len(labels))
   return state, scores.shape[1]
+
+
+def _are_not_probs(scores: np.ndarray) -> np.ndarray:
+  """Returns which rows of ``[rows, K]`` are no probabilities."""
+  return ~((scores >= 0).all(1) & (scores <= 1).all(1) & (np.abs(scores.sum(1) - 1) <= 2e-3))
 
 
 def _show(done: int, total: int) -> None:

@@ -133,7 +133,8 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
   gap = _signed_size(b.confidence - b.accuracy[jnp.minimum(b.index, num_bins - 1)], sign)
   if norm == "max":
     return jnp.max(gap, where=b.index < num_bins, initial=0)
-  return masked_mean(gap**norm, b.index < num_bins) ** (1 / norm)
+  gap, unit = bins.in_units_of_largest(gap, b.index < num_bins)
+  return unit * masked_mean(gap**norm, b.index < num_bins) ** (1 / norm)
 
 
 def _error_of_means(b: _Binned, norm: float | str = 1, debias: bool = False, sign: str = "both") -> Array:
@@ -145,7 +146,8 @@ def _error_of_means(b: _Binned, norm: float | str = 1, debias: bool = False, sig
     return jnp.sqrt(jnp.maximum(jnp.sum(share * (gap**2 - variance), where=b.counts > 1), 0))
   if norm == "max":
     return jnp.max(gap, where=b.counts > 0, initial=0)
-  return jnp.sum(share * gap**norm) ** (1 / norm)
+  gap, unit = bins.in_units_of_largest(gap, b.counts > 0)
+  return unit * jnp.sum(share * gap**norm) ** (1 / norm)
 
 
 def _signed_size(excess: Array, sign: str) -> Array:
@@ -188,7 +190,10 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
                                where=where)
 
     errors = jax.lax.map(class_error, (probs.T, jnp.arange(num_classes, dtype=jnp.int32)))
-    return jnp.max(errors) if norm == "max" else jnp.mean(errors**norm) ** (1 / norm)
+    if norm == "max":
+      return jnp.max(errors)
+    errors, unit = bins.in_units_of_largest(errors)
+    return unit * jnp.mean(errors**norm) ** (1 / norm)
   index = jnp.where(where[:, None], bins.equal_width_index(probs, num_bins), num_bins)
   counts, confidence = _sums_by_class(probs, index, num_bins)
   label_bin = jnp.take_along_axis(index, labels[:, None], axis=1)[:, 0]
@@ -198,10 +203,12 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
   gap = jnp.abs(num_labels.astype(probs.dtype) - confidence)
   if norm == "max":
     return jnp.max(gap / jnp.maximum(counts, 1).astype(probs.dtype))
+  unit = 1
   if norm != 1:
-    gap *= (gap / jnp.maximum(counts, 1).astype(probs.dtype)) ** (norm - 1)
+    relative, unit = bins.in_units_of_largest(gap / jnp.maximum(counts, 1).astype(probs.dtype))
+    gap = gap / unit * relative ** (norm - 1)
   size = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(probs.dtype)
-  return jnp.mean(jnp.sum(gap, axis=1) / size) ** (1 / norm)
+  return unit * jnp.mean(jnp.sum(gap, axis=1) / size) ** (1 / norm)
 
 
 def _sums_by_class(probs: Array, index: Array, num_bins: int) -> tuple[Array, Array]:

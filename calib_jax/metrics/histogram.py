@@ -177,7 +177,8 @@ class CalibrationHistogram(NamedTuple):
     num_bins = jax.lax.while_loop(lambda m: (m < top) & in_order(m + 1), lambda m: m + 1, jnp.int32(1))
     accuracy, size, confidence = self._groups(num_bins, count)
     share = size / jnp.maximum(count, 1).astype(jnp.float32)
-    return jnp.sum(share * jnp.abs(accuracy - confidence) ** norm) ** (1 / norm)
+    gap, unit = bins.in_units_of_largest(jnp.abs(accuracy - confidence))
+    return unit * jnp.sum(share * gap**norm) ** (1 / norm)
 
   def _groups(self, num_bins: Array, count: Array) -> tuple[Array, Array, Array]:
     """Accuracy, size and mean confidence of ``num_bins`` equal-mass bins: ``[_MOST]``, 0 beyond the last bin."""

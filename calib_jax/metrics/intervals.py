@@ -60,7 +60,7 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
 
   Args:
     metric: a function of ``arrays`` to a scalar or an array, traceable by ``jit``; it is compiled once for each
-      function object.
+      function object. Percentiles leave out resamples for which it is nan, such as those that lack a class.
     *arrays: ``[N, ...]`` arrays of N examples, which are resampled together with replacement.
     key: PRNG key; the same key gives the same interval.
     num_resamples: number of resamples, of each size for ``method="bias_corrected"``.
@@ -117,8 +117,8 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   resamples of its own. The metric is traced only once, which matters for metrics that take long to compile.
 
   Args:
-    metric: a function of ``(confidence, correct, *, where)`` to a scalar or an array, traceable by ``jit``; it is
-      compiled once for each function object.
+    metric: a function of ``(confidence, correct, *, where)``, three arrays of one shape, to a scalar or an array,
+      traceable by ``jit``; it is compiled once for each function object.
     confidence: ``[N, ...]`` floats in [0, 1].
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     key: PRNG key; the same key gives the same result.
@@ -276,6 +276,7 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
   def value(sample):
     # Behind the barrier XLA does not compute the draws anew for each bin sum and sort that reads them.
     outcome, where = jax.lax.optimization_barrier(draws.assess_sample(*sample, place, members, chance, happened))
+    where = jnp.broadcast_to(jnp.expand_dims(where, tuple(range(1, chance.ndim))), chance.shape)
     return metric(chance, outcome, where=where)
 
   kinds = jnp.repeat(jnp.arange(1, 5), num_resamples)
@@ -317,9 +318,9 @@ def _of_resample(metric: Metric, arrays: tuple[Array, ...], members: Array | Non
 
 
 def _quantiles(values: Array, level: float) -> tuple[Array, Array]:
-  """The ends of the interval that holds the middle ``level`` of ``values`` on the first axis."""
+  """The ends of the interval that holds the middle ``level`` of ``values`` on the first axis, without nan."""
   tail = (1 - level) / 2
-  return tuple(jnp.quantile(values, q, axis=0) for q in (tail, 1 - tail))
+  return tuple(jnp.nanquantile(values, q, axis=0) for q in (tail, 1 - tail))
 
 
 def _bias_corrected(value: Array, halves: Array, fifths: Array, growth: Array, level: float

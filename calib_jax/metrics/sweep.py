@@ -56,14 +56,16 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
   num_bins = jnp.where(last_in_order < most, last_in_order, jnp.maximum(count, 1))
 
   def add_block(state):
-    block, total = state
+    block, unit, total = state
     size, num_correct, confidence_sum = _block(data, block, num_bins, binning)
     gap = jnp.abs(num_correct - confidence_sum) / jnp.maximum(size, 1)
-    return block + 1, total + jnp.sum(size * gap**norm)
+    # As ``in_units_of_largest``, of the blocks so far.
+    larger = jnp.maximum(unit, jnp.max(gap))
+    return block + 1, larger, total * (unit / larger) ** norm + jnp.sum(size * (gap / larger) ** norm)
 
-  start = (jnp.int32(0), jnp.zeros((), confidence.dtype))
-  _, total = jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, start)
-  return (total / jnp.maximum(count, 1).astype(total.dtype)) ** (1 / norm)
+  start = (jnp.int32(0), jnp.finfo(confidence.dtype).tiny, jnp.zeros((), confidence.dtype))
+  _, unit, total = jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, start)
+  return unit * (total / jnp.maximum(count, 1).astype(total.dtype)) ** (1 / norm)
 
 
 class _PrefixSums(NamedTuple):

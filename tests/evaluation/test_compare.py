@@ -158,6 +158,14 @@ def test_a_group_has_the_error_of_its_members():
   np.testing.assert_allclose(found["head"]["ece"]["estimate"], expected[0], atol=0.02)
 
 
+def test_the_interval_of_a_group_of_one_is_of_the_resamples_that_have_it():
+  logits, labels = _arrays(0, 1)
+  labels = np.where(np.arange(len(labels)) == 0, 2, labels % 2)
+  values = evaluation.per_example([evaluation.Predictions(logits, labels)], num_redraws=2)
+  (found,) = class_groups.class_groups({"a": values}, np.array([100, 10, 1]), num_resamples=100).values()
+  np.testing.assert_allclose([found["tail"]["nll"][end] for end in ("low", "high")], values.nll[0, 0], rtol=1e-5)
+
+
 def test_severities_are_means_over_corruptions_with_the_error_of_differences():
   ece = {"test": (0.01, 0.02), "fog_1": (0.1, 0.2), "snow_1": (0.3, 0.6), "fog_3": (0.5, 0.5), "other": (9, 9)}
   tables = {name: {"mine": {label: {"ece": {"estimate": x}} for label, x in zip(("none", "TS"), errors, strict=True)}}

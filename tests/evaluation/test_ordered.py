@@ -86,7 +86,7 @@ def test_assess_draws_and_computes_what_metrics_does(groups, monkeypatch):
   for name, function, number, rate in (("ece", metrics.calibration_error, 40, 1.0),
                                        ("ks", metrics.ks_calibration_error, 12, 2 / 3)):
     def error(c, a, *, where, function=function):
-      seeds = [function(c[:, i], a[:, i], where=where) for i in (0, 1)]
+      seeds = [function(c[:, i], a[:, i], where=where[:, i]) for i in (0, 1)]
       return jnp.stack([sum(seeds) / 2, *seeds])
 
     expected = metrics.assess(error, confidence, correct, key=key, num_resamples=number, groups=groups, bias_rate=rate)

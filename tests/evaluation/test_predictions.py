@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from calib_jax import evaluation
+from calib_jax import evaluation, metrics
 from calib_jax.errors import UserError
+from calib_jax.evaluation import classwise
 from tests.programs import python
 
 RNG = np.random.default_rng(0)
@@ -27,6 +28,31 @@ def test_probabilities_become_logits_with_zeros_finite(tmp_path):
   logits = evaluation.load(tmp_path / "p.npz").logits
   assert np.isfinite(logits).all() and logits[0, 0] < -87
   np.testing.assert_allclose(np.exp(logits), probs, atol=1e-7)
+
+
+def test_probabilities_are_measured_as_they_are_given(tmp_path):
+  """Shares of fifteen votes lie on the edges of fifteen bins, which log and exp miss at times."""
+  votes = RNG.multinomial(15, [0.5, 0.3, 0.2], 300)
+  probs, labels = (votes / 15).astype(np.float32), RNG.integers(0, 3, 300)
+  np.savez(tmp_path / "p.npz", probs=probs, labels=labels)
+  found = evaluation.per_example([evaluation.load(tmp_path / "p.npz")], num_redraws=2)
+  np.testing.assert_array_equal(found.confidence[:, 0], probs.max(1))
+  np.testing.assert_array_equal(found.predicted[:, 0], probs.argmax(1))
+  for binning in ("equal_width", "equal_mass"):
+    np.testing.assert_allclose(classwise.per_seed(found.class_sums[binning])[0],
+                               metrics.classwise_calibration_error(probs, labels) if binning == "equal_width" else
+                               _by_equal_values(probs, labels), rtol=1e-4)
+
+
+def _by_equal_values(probs, labels):
+  """The classwise error in equal-mass bins in which equal probabilities share the bin of the last of them."""
+  errors = []
+  for c in range(probs.shape[1]):
+    p = probs[:, c]
+    edges = np.sort(p)[np.arange(1, 15) * 20 - 1]
+    place = np.searchsorted(edges, p)
+    errors.append(sum(abs(np.sum((p - (labels == c))[place == b])) for b in range(15)) / len(p))
+  return np.mean(errors)
 
 
 @pytest.mark.parametrize(("arrays", "message"), [

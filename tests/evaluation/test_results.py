@@ -134,7 +134,7 @@ def test_the_noise_floor_of_a_class_is_that_of_the_binomial():
   part = evaluation.Predictions(logits, np.zeros(n, np.int32))
   summing = classwise.Summing(Calibrated.of(part), 15, 4000)
   for rows, first, log_probs in Calibrated.of(part).chunks():
-    summing.add(rows, first, log_probs, part.labels[rows])
+    summing.add(rows, first, np.exp(log_probs), part.labels[rows])
   sums = summing.sums()["equal_width"]
   k = np.arange(n + 1)
   log_choose = np.concatenate([[0], np.cumsum(np.log(n - k[:-1]) - np.log(k[:-1] + 1))])

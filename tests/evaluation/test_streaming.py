@@ -66,6 +66,18 @@ def test_streaming_equals_one_pass(tmp_path, monkeypatch, capsys):
     streaming.measure(path)
 
 
+def test_rows_that_sum_to_1_are_probabilities_and_what_is_none_is_said(tmp_path, monkeypatch):
+  logits, labels = _logits(400, 2)
+  monkeypatch.setattr(streaming, "BATCH", 64 * K)
+  probs = np.exp(logits - logits.max(1, keepdims=True))
+  probs /= probs.sum(1, keepdims=True)
+  found = [streaming.measure(_save(tmp_path, scores, labels), num_resamples=5)[1] for scores in (logits, probs)]
+  np.testing.assert_array_equal(found[0].bin_counts, found[1].bin_counts)
+  probs[300] = [1.5, -0.5, 0]
+  with pytest.raises(UserError, match=r"row 300 of probs is .* not in \[0, 1\]"):
+    streaming.measure(_save(tmp_path, probs, labels))
+
+
 def _histogram(logits, labels):
   return metrics.CalibrationHistogram.from_model_output(logits=logits, labels=labels)
 

@@ -96,7 +96,7 @@ def test_slow_errors_have_fewer_resamples_and_biases_of_their_own_rates():
   for name, error, rate in (("smooth", metrics.smooth_calibration_error, 2 / 3),
                             ("sweep", metrics.sweep_calibration_error, 1.0)):
     found = metrics.assess(lambda c, r, *, where, error=error: jnp.mean(jnp.stack(
-      [error(c[:, i], r[:, i], where=where) for i in (0, 1)])), confidence, correct, key=jax.random.key(0),
+      [error(c[:, i], r[:, i], where=where[:, i]) for i in (0, 1)])), confidence, correct, key=jax.random.key(0),
                            num_resamples=12, bias_rate=rate)
     for key in ("estimate", "low", "high", "floor", "p_value"):
       np.testing.assert_allclose(row[name][key], getattr(found, key), rtol=1e-3, atol=1e-5, err_msg=f"{name} {key}")

@@ -312,6 +312,25 @@ def _one_bin_where(confidence, correct, *, where):
   return jnp.abs(jnp.mean(correct.astype(jnp.float32), where=where) - jnp.mean(confidence, where=where))
 
 
+def test_assess_takes_pairs_of_any_shape():
+  confidence, correct = _calibrated(60)
+  options = {"key": KEY, "num_resamples": 20}
+  found = metrics.assess(metrics.calibration_error, confidence.reshape(20, 3), correct.reshape(20, 3), **options)
+  np.testing.assert_allclose(found.value, metrics.calibration_error(confidence, correct), rtol=1e-6)
+  expected = metrics.assess(metrics.calibration_error, confidence, correct, groups=np.arange(60) // 3, **options)
+  np.testing.assert_allclose(found.estimate, expected.estimate, atol=1e-6)
+
+
+def test_resamples_without_a_value_are_left_out():
+  """A tenth of the examples belong to a group of mean 1: resamples that lack it know nothing of its mean."""
+  member = np.arange(10) == 3
+
+  def mean_of_members(member):
+    return jnp.sum(member) / jnp.sum(member)
+
+  np.testing.assert_array_equal(metrics.bootstrap(mean_of_members, member, key=KEY, num_resamples=50), 1)
+
+
 @pytest.mark.parametrize("groups", [None, np.arange(200) // 2])
 def test_assess_agrees_with_the_functions_that_it_joins(groups):
   confidence, correct = _calibrated(200)
