@@ -4,6 +4,7 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import inspect
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -96,7 +97,10 @@ def _of_floats(apply: Callable[[Any, Array], Array]) -> Callable[[Any, Array], A
   """``apply`` for logits ``[..., K]``, which it gets as ``[N, K]`` of float32 or wider."""
   def applied(params, logits):
     logits = checks.floating(logits, "logits")
-    return apply(params, logits.reshape(-1, logits.shape[-1])).reshape(logits.shape)
+    if not logits.ndim or not logits.shape[-1]:
+      raise ValueError(f"logits must have the shape [..., K] of at least one class: got {logits.shape}.")
+    rows = logits.reshape(math.prod(logits.shape[:-1]), logits.shape[-1])
+    return apply(params, rows).reshape(logits.shape)
 
   return applied
 

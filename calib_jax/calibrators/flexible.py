@@ -9,7 +9,7 @@ import optax
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top, register
 from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize, minimize_in_rounds, weighted_nll
-from calib_jax.calibrators.temperature import RANGE, solve_nll
+from calib_jax.calibrators.temperature import RANGE, solve_nll, spread
 from calib_jax.rows import relative_to_top
 
 Array = jax.Array
@@ -20,8 +20,9 @@ LOG_RANGE = 3.0  # The temperatures of examples stay within a factor of e³ of t
 def class_temperature_scaling() -> Calibrator:
   r"""Class-based temperature scaling (CTS): :math:`\mathrm{softmax}(z_k / T_k)`, by NLL.
 
-  Every T_k is positive and within a factor of 1e4 of temperature scaling's T, where the fit begins. The problem is
-  convex in 1/T_k. It may change accuracy.
+  Every T_k is positive and within a factor of 1e4 of where the fit begins: at temperature scaling's T, or at ten times
+  the mean of how far logits lie below the top one, if that is less. The problem is convex in 1/T_k. It may change
+  accuracy.
 
   Returns: a calibrator whose params are ``temperatures`` ``[K]``, ``converged``, ``iterations`` and ``gradient_norm``,
     in the solver's units.
@@ -48,7 +49,7 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
   all q are near 0, ``least_squares`` bound the unit.
   """
   num_classes = logits.shape[1]
-  start = jnp.minimum(solve_nll(logits, labels, weights)["temperature"], 10 * _spread(logits, weights))
+  start = jnp.minimum(solve_nll(logits, labels, weights)["temperature"], 10 * spread(logits, weights))
 
   def round_from(params):
     factors = params["factors"]  # start / T_k.
@@ -71,13 +72,6 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
   params, status = minimize_in_rounds(round_from, {"factors": jnp.ones(num_classes, logits.dtype)},
                                       tolerance=TOLERANCE / 1000 * max(1, num_classes / 100))
   return {"temperatures": start / params["factors"]} | status
-
-
-def _spread(logits: Array, weights: Array) -> Array:
-  """How far logits lie below the top one, in the mean."""
-  total = jnp.sum(weights)
-  spread = -jnp.sum(weights * jnp.mean(relative_to_top(logits), axis=1)) / jnp.where(total > 0, total, 1)
-  return jnp.where(spread > 0, spread, 1)
 
 
 @register

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from calib_jax import checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, register
-from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize, minimize_in_rounds, weighted_nll
+from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize_in_rounds, weighted_nll
 from calib_jax.calibrators.temperature import solve_nll
 
 Array = jax.Array
@@ -44,36 +44,46 @@ def vector_scaling() -> Calibrator:
 
 
 def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
-  """Minimises the weighted NLL by steps of each class's slope and bias for which its curvature is near 1.
+  """Minimises the weighted NLL by steps of each class's slope and bias for which its curvature is near 1, in rounds.
 
-  With q = p (1 - p) the curvature of the NLL in a logit at the best temperature, class k's slope is measured about the
+  With q = p (1 - p) the curvature of the NLL in a score where a round begins, class k's slope is measured about the
   q-weighted mean of z_k, so that it has no product with the bias, and in units of (Σ q (z_k - mean)²)^(-1/2); its bias
   in units of (Σ q)^(-1/2). Where all q are near 0, ``least_squares`` bound the unit.
   """
-  num_classes = logits.shape[1]
   inverse = 1 / solve_nll(logits, labels, weights)["temperature"]
-  curvature, mass = _curvatures(inverse * logits, weights)
-  # Logits are measured from their tops' mean, because their own means lose the digits where all are far from 0.
-  top = jnp.sum(weights * jnp.max(logits, axis=1)) / jnp.maximum(jnp.sum(weights), jnp.finfo(logits.dtype).tiny)
-  held = jnp.sum(curvature, axis=0)
-  centre = top + jnp.sum(curvature * (logits - top), axis=0) / jnp.where(held > 0, held, 1)
-  scores = inverse * (logits - centre[None, :])
-  squares = jnp.sum(curvature * scores**2, axis=0) + least_squares(scores, weights)
-  scale_unit = inverse * jax.lax.rsqrt(jnp.where(squares > 0, squares, 1))
-  bias_unit = jax.lax.rsqrt(mass)
+  # Columns are measured from their means, because scores lose their digits where logits are far from 0. A logit whose
+  # score is more than 30 nats below the top one, as of a masked class, does not move them any further.
+  total = jnp.maximum(jnp.sum(weights), jnp.finfo(logits.dtype).tiny)
+  near = jnp.maximum(logits, jnp.max(logits, axis=1, keepdims=True) - 30 / inverse)
+  origin = jnp.sum(weights[:, None] / total * near, axis=0)
+  relative = logits - origin[None, :]
 
-  def parameters(steps):
-    slope = steps[0] * scale_unit
-    return {"scale": inverse + slope, "bias": steps[1] * bias_unit - slope * centre}
+  def scores(params):
+    return params["scale"][None, :] * relative + params["bias"][None, :]
 
-  def nll(steps):
-    # The scores of the parameters, from centred logits, which keep their digits where all logits are far from 0.
-    slopes = inverse + steps[0] * scale_unit
-    constants = steps[1] * bias_unit + inverse * (centre - jnp.mean(centre))
-    return weighted_nll(slopes[None, :] * (logits - centre[None, :]) + constants[None, :], labels, weights)
+  def round_from(params):
+    curvature, mass = _curvatures(scores(params), weights)
+    held = jnp.sum(curvature, axis=0)
+    centre = jnp.sum(curvature * relative, axis=0) / jnp.where(held > 0, held, 1)
+    centred = relative - centre[None, :]
+    squares = jnp.sum(curvature * centred**2, axis=0) + least_squares(inverse * centred, weights) / inverse**2
+    scale_unit, bias_unit = jax.lax.rsqrt(jnp.where(squares > 0, squares, 1)), jax.lax.rsqrt(mass)
 
-  steps, status = minimize(nll, jnp.zeros((2, num_classes), logits.dtype))
-  return parameters(steps) | status
+    def parameters(steps):
+      slope = steps[0] * scale_unit
+      return {"scale": params["scale"] + slope, "bias": params["bias"] + steps[1] * bias_unit - slope * centre}
+
+    def nll(steps):
+      new = params["scale"] + steps[0] * scale_unit
+      constant = params["bias"] + params["scale"] * centre + steps[1] * bias_unit
+      return weighted_nll(new[None, :] * (relative - centre[None, :]) + constant[None, :], labels, weights)
+
+    return nll, parameters, jnp.zeros((2, logits.shape[1]), logits.dtype)
+
+  start = {"scale": jnp.full(logits.shape[1], inverse), "bias": jnp.zeros(logits.shape[1], logits.dtype)}
+  params, status = minimize_in_rounds(round_from, start, tolerance=TOLERANCE)
+  bias = params["bias"] - params["scale"] * origin
+  return {"scale": params["scale"], "bias": bias - jnp.mean(bias)} | status
 
 
 def _curvatures(scores: Array, weights: Array) -> tuple[Array, Array]:

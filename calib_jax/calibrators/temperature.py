@@ -17,6 +17,7 @@ ArrayLike = jax.typing.ArrayLike
 
 RANGE = 1e4  # Temperatures are sought within this factor of the scale of the logits, either way.
 MAX_ITERATIONS = 60
+LOWEST = -1e5  # The lowest logit below the top one; those of -1e4 to 1e4 are at least a fifth of it.
 AT_ONCE = 2**20  # Logits whose softmax is in memory at a time.
 MANY_ROWS = 1000
 # The optima of calibration errors may be far from any sensible temperature: they are sought around that of the NLL.
@@ -125,9 +126,8 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     weights: ``[N]`` floats, at least 0.
   Returns: the scalars ``temperature``, ``converged`` and ``iterations``.
   """
-  total, sums = jnp.sum(weights), _summed(_sums, logits, labels, weights)
-  spread = -sums[0] / jnp.where(total > 0, total, 1)
-  unit = jnp.where(spread > 0, spread, 1)
+  sums = _summed(_sums, logits, labels, weights)
+  unit, is_constant = _unit(sums[0], weights), sums[0] >= 0
   start = jnp.zeros((), logits.dtype)
   if len(labels) >= MANY_ROWS:
     # The optimum of one row in 16 is a start from which 3 steps over all rows suffice in place of 5.
@@ -135,8 +135,24 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     near, _, _ = _log_inverse(*sample, unit, _summed(_sums, *sample), start)
     start = jnp.where(jnp.abs(near) < math.log(RANGE), near, start)
   log_b, converged, iterations = _log_inverse(logits, labels, weights, unit, sums, start)
-  return {"temperature": jnp.where(spread > 0, unit * jnp.exp(-log_b), 1),
+  return {"temperature": jnp.where(is_constant, 1, unit * jnp.exp(-log_b)),
           "converged": converged, "iterations": iterations}
+
+
+def spread(logits: Array, weights: Array) -> Array:
+  """How far logits lie below the top one, in the weighted mean; 1 if they do not."""
+  return _unit(jnp.sum(weights * jnp.mean(_below_top(logits), axis=-1)), weights)
+
+
+def _unit(mean_sum: Array, weights: Array) -> Array:
+  total = jnp.sum(weights)
+  mean = -mean_sum / jnp.where(total > 0, total, 1)
+  return jnp.where(mean > 0, mean, 1)
+
+
+def _below_top(logits: Array) -> Array:
+  """``relative_to_top``, where a masked class of -1e9 counts as ``LOWEST``: one of them would decide the spread."""
+  return jnp.maximum(relative_to_top(logits), LOWEST)
 
 
 def _summed(function: Callable, logits: Array, labels: Array, weights: Array) -> tuple[Array, ...]:
@@ -147,7 +163,7 @@ def _summed(function: Callable, logits: Array, labels: Array, weights: Array) ->
 
 def _sums(logits: Array, labels: Array, weights: Array) -> tuple[Array, Array]:
   """The weighted sums of the mean logit and of the label's logit, both relative to the top."""
-  centred = relative_to_top(logits)
+  centred = _below_top(logits)
   return jnp.sum(weights * jnp.mean(centred, axis=-1)), jnp.sum(weights * pick(centred, labels))
 
 
@@ -160,7 +176,7 @@ def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums
   def moments(log_b):
     """The slope in b, E[z] - z_y; E[z]; and Var[z]; each weighted and summed over examples."""
     def of_rows(logits, labels, weights):
-      scaled = relative_to_top(logits) / unit
+      scaled = _below_top(logits) / unit
       e = jnp.exp(jnp.exp(log_b) * scaled)  # At most 1: a softmax would look for the largest logit again.
       p = e / jnp.sum(e, axis=-1, keepdims=True)
       expected = jnp.sum(p * scaled, axis=-1)

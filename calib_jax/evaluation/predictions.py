@@ -29,7 +29,8 @@ class Predictions(NamedTuple):
     classes: the names of the K classes; None if the file does not name them.
     groups: int32 ``[N]``, equal for examples that belong together; None if every example is on its own.
     train_counts: int64 ``[K]``, the number of training examples of each class; None if it is not known.
-    probs: floats ``[N, K]``, the probabilities as they were given, from which the logits come; None if logits were.
+    probs: floats ``[N, K]``, the probabilities as they were given, from which the logits come; None if logits were. Who
+      replaces the logits must replace them too.
   """
 
   logits: np.ndarray

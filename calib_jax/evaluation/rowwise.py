@@ -50,9 +50,12 @@ class Calibrated(NamedTuple):
     Those of a file of probabilities are what the file has: exp(log p) may lie on the other side of a bin's edge, and
     equal ones may differ.
     """
-    if self.part.probs is not None and self.apply is _identity:
-      return self.part.probs[rows].astype(np.float32)
-    return np.asarray(_exp(log_probs))
+    return np.asarray(_exp(log_probs)) if self.given is None else self.given[rows].astype(np.float32)
+
+  @property
+  def given(self) -> np.ndarray | None:
+    """The probabilities that the file has, if nothing calibrates them."""
+    return self.part.probs if self.apply is _identity else None
 
   def chunks(self) -> Iterator[tuple[slice, int, np.ndarray]]:
     """Yields slices of rows with their log-probabilities ``[rows, K]``, about ``CHUNK`` numbers at a time.
@@ -67,6 +70,8 @@ class Calibrated(NamedTuple):
       rows = slice(first, first + step)
       yield rows, start - first, self.log_probs(rows)
       release(self.part.logits)
+      if self.given is not None:
+        release(self.given)
 
 
 _identity = jax.jit(calibrators.identity().apply)

@@ -72,6 +72,7 @@ def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
   first = np.asarray(scores[:max(BATCH // scores.shape[1], 1)], np.float32)
   says_probs = any(alias in pathlib.Path(scores_path).stem.lower() for alias in reading.PROBS)
   name = "probs" if says_probs or not _are_not_probs(first).any() else "logits"
+  why = "" if says_probs or name == "logits" else " The first rows are probabilities, so that all must be."
   update = jax.jit(lambda state, scores, labels, where: state.merge(
     metrics.CalibrationHistogram.from_model_output(labels=labels, where=where, **{name: scores})), donate_argnums=0,
     compiler_options=compiled.frugal())
@@ -83,7 +84,7 @@ def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
       wrong |= _are_not_probs(batch_scores)
     if wrong.any():
       raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, not in [0, 1] "
-                      f"or without the sum 1, or its label is not in [0, {scores.shape[1]}).")
+                      f"or without the sum 1, or its label is not in [0, {scores.shape[1]}).{why}")
     # Without waiting, batches would queue in memory.
     state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))
     _show(min(start + len(where), len(labels)), len(labels))

@@ -82,7 +82,7 @@ def _whole(source: Calibrated) -> Predictions:
   logits = np.empty(source.part.logits.shape, np.float32)
   for rows, _, log_probs in source.chunks():
     logits[rows] = log_probs
-  return source.part._replace(logits=logits, probs=None)
+  return source.part._replace(logits=logits, probs=source.given)
 
 
 def calibrate(validation: Sequence[Predictions], test: Sequence[Predictions],

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from calib_jax import binning as bins
 from calib_jax import selection
 from calib_jax.binning import masked_mean
+from calib_jax.losses.reductions import root
 from calib_jax.metrics.definition import of_classes, of_pairs
 from calib_jax.ordering import correct_before, sorted_pairs
 
@@ -134,7 +135,7 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
   if norm == "max":
     return jnp.max(gap, where=b.index < num_bins, initial=0)
   gap, unit = bins.in_units_of_largest(gap, b.index < num_bins)
-  return unit * masked_mean(gap**norm, b.index < num_bins) ** (1 / norm)
+  return unit * root(masked_mean(gap**norm, b.index < num_bins), norm)
 
 
 def _error_of_means(b: _Binned, norm: float | str = 1, debias: bool = False, sign: str = "both") -> Array:
@@ -147,7 +148,7 @@ def _error_of_means(b: _Binned, norm: float | str = 1, debias: bool = False, sig
   if norm == "max":
     return jnp.max(gap, where=b.counts > 0, initial=0)
   gap, unit = bins.in_units_of_largest(gap, b.counts > 0)
-  return unit * jnp.sum(share * gap**norm) ** (1 / norm)
+  return unit * root(jnp.sum(share * gap**norm), norm)
 
 
 def _signed_size(excess: Array, sign: str) -> Array:
@@ -193,7 +194,7 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
     if norm == "max":
       return jnp.max(errors)
     errors, unit = bins.in_units_of_largest(errors)
-    return unit * jnp.mean(errors**norm) ** (1 / norm)
+    return unit * root(jnp.mean(errors**norm), norm)
   index = jnp.where(where[:, None], bins.equal_width_index(probs, num_bins), num_bins)
   counts, confidence = _sums_by_class(probs, index, num_bins)
   label_bin = jnp.take_along_axis(index, labels[:, None], axis=1)[:, 0]
@@ -208,7 +209,7 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
     relative, unit = bins.in_units_of_largest(gap / jnp.maximum(counts, 1).astype(probs.dtype))
     gap = gap / unit * relative ** (norm - 1)
   size = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(probs.dtype)
-  return unit * jnp.mean(jnp.sum(gap, axis=1) / size) ** (1 / norm)
+  return unit * root(jnp.mean(jnp.sum(gap, axis=1) / size), norm)
 
 
 def _sums_by_class(probs: Array, index: Array, num_bins: int) -> tuple[Array, Array]:

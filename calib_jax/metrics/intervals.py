@@ -162,8 +162,8 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
 
   >>> a, b = jnp.arange(100.0), jnp.arange(100.0) - 1
   >>> difference, low, high = paired_difference(jnp.mean, [a], [b], key=jax.random.key(0))
-  >>> float(difference), float(low), float(high)
-  (1.0, 1.0, 1.0)
+  >>> [round(float(x), 4) for x in (difference, low, high)]
+  [1.0, 1.0, 1.0]
   """
   if len(a) != len(b):
     raise ValueError(f"a and b must have the same number of arrays: got {len(a)} and {len(b)}.")

@@ -106,7 +106,7 @@ def test_fits_of_a_factor_for_each_class(name, extreme):
 
   ours = np.append(scale / unit, params["bias"] + scale * centre if offsets else np.zeros(CLASSES))
   bounds = [(None, None)] * 2 * CLASSES
-  if not offsets:  # As documented, T_k is within a factor of 1e4 of T.
+  if not offsets:  # As documented, T_k is within a factor of 1e4 of where the fit begins, which is T here.
     bounds = [(1e-4 / temperature / u, 1e4 / temperature / u) for u in unit] + [(0, 0)] * CLASSES
   start = np.append(1 / temperature / unit, np.zeros(CLASSES))
   best = _lowest(value, [ours, start, np.append(np.ones(CLASSES), np.zeros(CLASSES))], bounds)
@@ -115,6 +115,19 @@ def test_fits_of_a_factor_for_each_class(name, extreme):
 
 NEEDED = {"focal_calibration": {"gamma": 2.0}, "meta_calibration": {"target": 0.1},
           "classwise_loss_scaling": {"base": "temperature_scaling"}}
+
+
+@pytest.mark.parametrize("mask", [-1e9, -1e30])
+@pytest.mark.parametrize("name", ["temperature_scaling", "class_temperature_scaling", "vector_scaling",
+                                  "ensemble_temperature_scaling", "structured_vector_scaling", "platt"])
+def test_a_masked_class_changes_no_other_row(name, mask):
+  logits, labels = _usual()
+  logits[5, (labels[5] + 1) % CLASSES] = -1e4
+  logits, labels = logits.astype(np.float32), labels.astype(np.int32)
+  fit, apply = made(name)
+  masked = np.where(logits == -1e4, np.float32(mask), logits)
+  found, expected = (apply(fit(x, labels), logits) for x in (masked, logits))
+  np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("name", calibrators.CALIBRATORS)
@@ -129,6 +142,12 @@ def test_one_row_is_calibrated_as_one_of_many(name):
   np.testing.assert_allclose(one, many[3], rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(calibrator.apply(params, logits.reshape(2, 32, CLASSES)), many.reshape(2, 32, CLASSES),
                              rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(), (3, 0)])
+def test_logits_without_classes_are_refused(shape):
+  with pytest.raises(ValueError, match=r"logits must have the shape \[..., K\] of at least one class"):
+    calibrators.identity().apply({}, np.zeros(shape, np.float32))
 
 
 def test_focal_temperature_says_where_its_grid_ends():

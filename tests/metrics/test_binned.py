@@ -99,6 +99,18 @@ def test_a_high_norm_is_nearly_the_largest_gap(metric):
   np.testing.assert_allclose([metric(confidence, correct, norm=p) for p in (2, 30, 300)], 0.01, rtol=1e-4)
 
 
+@pytest.mark.parametrize("metric", [
+  lambda c, a, **o: metrics.calibration_error(c, a, **o),
+  lambda c, a, **o: metrics.calibration_error(c, a, form="label", **o),
+  lambda c, a, **o: metrics.classwise_calibration_error(jnp.stack([c, 1 - c], axis=1), 1 - a, **o),
+])
+def test_the_gradient_of_no_error_is_0(metric):
+  confidence = jnp.array([0.0, 0.0, 1.0, 1.0])
+  for norm in (1, 2, 3):
+    found = jax.grad(lambda c, norm=norm: metric(c, jnp.array([0, 0, 1, 1]), norm=norm))(confidence)
+    np.testing.assert_array_equal(found, 0)
+
+
 def test_a_high_norm_of_the_sweep_is_nearly_the_largest_gap():
   confidence = jnp.repeat(jnp.array([0.26, 0.76]), 100)
   correct = (jnp.arange(200) % 100 < jnp.repeat(jnp.array([25, 75]), 100)).astype(jnp.int32)
