@@ -1,10 +1,12 @@
 """Fits of logits of any scale reach the optimum that scipy finds in float64, and say so."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize, special
 
 from calib_jax import calibrators
+from calib_jax.calibrators import one_vs_rest
 from tests.calibrators.data import made
 
 ROWS, CLASSES = 64, 4
@@ -155,3 +157,18 @@ def test_focal_temperature_says_where_its_grid_ends():
   fit = made("focal_temperature_scaling", objective="nll").fit
   assert fit(logits.astype(np.float32), labels)["converged"]
   assert not fit((300 * logits).astype(np.float32), labels)["converged"]
+
+
+def test_beta_calibration_knows_that_a_bound_does_not_hold_the_optimum(monkeypatch):
+  """Where the fit without bounds fails, the best on the bounds is no optimum: there, a coefficient should rise."""
+  fit = one_vs_rest._logistic
+
+  def failing(features, y, weights):
+    both = (features != 0).any(axis=0).all()
+    return tuple(jnp.where(both, jnp.nan, x) if x.dtype == jnp.float32 else x for x in fit(features, y, weights))
+
+  logits, labels = (x[1:] for x in _extreme("1"))  # Of a shape that no other test has compiled.
+  monkeypatch.setattr(one_vs_rest, "_logistic", failing)
+  assert not calibrators.beta_calibration().fit(logits, labels)["converged"]
+  monkeypatch.undo()
+  assert calibrators.beta_calibration().fit(logits[1:], labels[1:])["converged"]

@@ -109,3 +109,18 @@ def test_a_reflection_brings_a_vector_to_the_first_axis_and_back():
     np.testing.assert_allclose(structured._reflected(structured._reflected(rows, mirror), mirror), rows, atol=1e-5)
   # No direction at all: nothing is reflected.
   np.testing.assert_array_equal(structured._reflected(rows, structured._mirror(jnp.zeros(4))), rows)
+
+
+def test_a_round_that_took_steps_certifies_nothing():
+  """Where x has not yet fallen, a unit of y is so small that its slope seems to be nothing."""
+  def round_from(at):
+    unit = jnp.where(jnp.abs(at[0]) > 0.5, jnp.array([1.0, 1e-5]), 1)
+
+    def parameters(steps):
+      return at + unit * steps
+
+    return lambda steps: 1 + jnp.sum((parameters(steps) - jnp.array([0.0, 3.0])) ** 2) / 2, parameters, jnp.zeros(2)
+
+  found, status = solver.minimize_in_rounds(round_from, jnp.array([1.0, 0.0]), tolerance=1e-6)
+  assert status["converged"]
+  np.testing.assert_allclose(found, [0, 3], atol=1e-2)
