@@ -175,7 +175,9 @@ def _line_search(value_and_grad: Callable, point: Point, direction: Array, lowes
 def minimize_in_rounds(round_from: Callable, start, *, tolerance: float, per_round: int = 100):
   """Runs ``minimize`` in rounds, because curvatures change on the way: each round measures its units anew.
 
-  Only a round that has nothing to do ends the fit well: one that took steps is certified in the units of its start.
+  Only a round that has nothing to do ends the fit: one that took steps is certified in the units of its start. Where
+  rounding keeps every round stepping, as it may with a tolerance of 1e-9, they run out, and ``converged`` is what the
+  last one says.
 
   Args:
     round_from: given the parameters that a round starts from, it returns ``(value, parameters, zero)``: the objective
