@@ -41,8 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.error(f"--only: the kinds are {', '.join(counts)}: got {wrong[0]!r}.")
   shared = pathlib.Path("/dev/shm")
   folder = pathlib.Path(tempfile.mkdtemp(prefix="adversary", dir=shared if os.access(shared, os.W_OK) else None))
-  os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
-  (folder / "compiled").mkdir(mode=0o700)
   began = time.monotonic()
   try:
     if only:

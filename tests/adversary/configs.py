@@ -51,7 +51,7 @@ def _overrides(draw: random.Random, sound: dict, folder: pathlib.Path) -> tuple[
     key = draw.choice(sound[path])
     value = draw.choice(_names(key)) if key.endswith(".name") and draw.random() < 0.7 else draw.choice(mutations.WORDS)
     arguments.append(f"--config.{key}={value}" if draw.random() > 0.02 else draw.choice(("--x", "y", "--config.", key)))
-  return path, arguments, draw.random() < 0.5
+  return path, arguments, draw.random() < 0.2
 
 
 def _load(case: tuple[str, list[str], bool]) -> ConfigDict:
@@ -134,6 +134,9 @@ def _silent_json(sound: Any, folder: pathlib.Path, config: ConfigDict, said: str
   content = json.loads((folder / "config.json").read_text(encoding="utf-8-sig"), object_pairs_hook=pairs)
   if twice:
     return "" if said.strip() else f"the key {twice[0][:50]!r} stands twice"
+  for key in (*run_config.SECTIONS, *(f"{run_config.CALIBRATORS}.{label}" for label in config.evaluation.calibrators)):
+    if ":" in str(run_config.get(config, f"{key}.name")):
+      return f"the import path {run_config.get(config, f'{key}.name')!r} of {key} was taken"
   return _differs(content, config, "")
 
 
@@ -143,8 +146,6 @@ def _differs(node: Any, config: Any, key: str) -> str:
       return f"{key} is no section"
     return next(filter(None, (f"{key}.{name} is left out" if name not in config else _differs(
       child, config[name], f"{key}.{name}") for name, child in node.items())), "")
-  if key.endswith(".name") and isinstance(node, str) and ":" in node:
-    return f"the import path {node!r} of {key} was taken"
   plain = json.loads(json.dumps(config))
   same = node == plain or (node != node and plain != plain)  # Two NaN.
   return "" if same else f"{key} is {node!r:.60} in the file and {config!r:.60} in the config"

@@ -264,7 +264,7 @@ def _weights(draw: random.Random, sound: dict[str, np.ndarray], folder: pathlib.
   if draw.random() < 0.5:
     name = draw.choice(list(weights))
     x = weights[name]
-    weights[name] = draw.choice((x[..., :0], np.float32(1).reshape(()), x.T.copy(), x.astype(np.float16), x.astype(
+    weights[name] = draw.choice((x[..., :0], np.array(1, np.float32), x.T.copy(), x.astype(np.float16), x.astype(
       np.float64) * 1e300, x.astype(np.int64), x.ravel(), x[None], x > 0, x.astype(np.uint64), x * np.nan))
     if draw.random() < 0.3:
       weights[draw.choice(("x", "head.weight ", "", "num_batches_tracked", "\x1b[2J", "head.bias"))] = weights.pop(name)

@@ -43,6 +43,8 @@ def kill(number: int, seed: int, scratch: pathlib.Path) -> Outcome:
   folder = scratch / f"killed{number}"
   shutil.rmtree(folder, ignore_errors=True)
   folder.mkdir(parents=True)
+  (scratch / "compiled").mkdir(mode=0o700, exist_ok=True)
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = str(scratch / "compiled")  # Of the programs that are started here.
 
   def outcome(fault="", detail=""):
     return Outcome(number, not fault, fault, f"{schedule}: {detail}" if detail else schedule, time.monotonic() - began)

@@ -118,9 +118,8 @@ def _silent_formats(sound: Mapping[str, Any], case: tuple, printed: str, said: s
   for where, text in texts.items():
     if found := CONTROL.search(text):
       return f"{where} holds the control character {found[0]!r}"
-  for where in ("md", "terminal"):
-    if found := re.search(r"<[A-Za-z/!?][^\n]{0,20}", texts[where]):
-      return f"{where} holds {found[0]!r}"
+  if found := re.search(r"<[A-Za-z/!?][^\n]{0,20}", texts["md"]):
+    return f"md holds {found[0]!r}"
   rows = [line for line in texts["md"].splitlines() if line.startswith("|")]
   if {len(re.findall(r"(?<!\\)\|", row)) for row in rows} != {sound["columns"] + 1} or len(rows) != 5 + 2:
     return f"the table of md has other cells: {len(rows)} rows"
@@ -181,10 +180,8 @@ def _command(case: tuple[str, list[str]]) -> str:
 
 
 def _silent_command(sound: Any, case: tuple[str, list[str]], printed: str, said: str) -> str:
-  if found := CONTROL.search(printed):
-    return f"the terminal gets {found[0]!r}"
-  found = re.search(r"<[A-Za-z/!?][^\n]{0,20}", printed)
-  return f"Markdown holds {found[0]!r}" if found else ""
+  found = CONTROL.search(printed)
+  return f"the terminal gets {found[0]!r}" if found else ""
 
 
 KINDS: dict[str, Kind] = {

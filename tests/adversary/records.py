@@ -16,9 +16,8 @@ from calib_jax.errors import UserError
 from calib_jax.evaluation import sources
 from calib_jax.files import write_text
 from calib_jax.reports import __main__ as reports_command
-from calib_jax.reports import figures
-from calib_jax.training import groups
-from calib_jax.training.metric_log import MetricLog
+from calib_jax.reports.figures import _logged
+from calib_jax.training import groups, metric_log
 from tests.adversary import mutations, predictions
 from tests.adversary.judge import CONTROL, Kind
 
@@ -116,6 +115,10 @@ ENTRIES = [{"seed": seed, "step": step, "train/loss": 1.0 / step, "validation/nl
            for seed in range(2)]
 
 
+def _prepare_log(folder: pathlib.Path) -> None:
+  metric_log.EVENTS = False  # TensorFlow takes seconds to import.
+
+
 def _log(draw: random.Random, sound: Any, folder: pathlib.Path) -> pathlib.Path:
   lines = [json.dumps(entry).encode() for entry in ENTRIES]
   for _ in range(draw.randint(1, 3)):
@@ -130,8 +133,8 @@ def _log(draw: random.Random, sound: Any, folder: pathlib.Path) -> pathlib.Path:
 
 
 def _read_log(folder: pathlib.Path) -> tuple[dict, list[str]]:
-  curves = figures._logged(folder / "metrics.jsonl")
-  with contextlib.closing(MetricLog(folder)) as log:
+  curves = _logged(folder / "metrics.jsonl")
+  with contextlib.closing(metric_log.MetricLog(folder)) as log:
     log.resume([0], 4)
     log.write(5, {"train/loss": 0.2}, seed=0)
   return curves, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -221,6 +224,6 @@ KINDS: dict[str, Kind] = {
   "manifest.json": Kind(_prepare_manifest, _file("manifest.json", lambda sound: sound), manifest.read, _silent_manifest),
   "lock": Kind(lambda folder: None, _file("lock", lambda sound: _holder()), _hold, _silent_lock),
   "shape in checkpoints": Kind(lambda folder: None, _file("checkpoints/seed0.json", SHAPE), _read_shape, _silent_shape),
-  "metrics.jsonl": Kind(lambda folder: None, _log, _read_log, _silent_log),
+  "metrics.jsonl": Kind(_prepare_log, _log, _read_log, _silent_log),
   "runs to compare": Kind(_prepare_runs, _runs, _compare, _silent_runs),
 }
