@@ -104,7 +104,7 @@ def check_regular(path: str | os.PathLike) -> None:
       raise UserError(f"there is no file {str(path)!r}.") from error
     raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', error)}).") from error
   if not stat.S_ISREG(mode):
-    raise UserError(f"{path} is {'a directory' if stat.S_ISDIR(mode) else 'a pipe or a device'}, not a regular file.")
+    raise UserError(f"{path} is {'a directory' if stat.S_ISDIR(mode) else 'a pipe or a device'}, not a file.")
 
 
 def read_bytes(path: str | os.PathLike, most: float = SMALL) -> bytes:
