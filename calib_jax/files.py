@@ -169,9 +169,10 @@ def parse_json(text: str, place: str) -> dict:
       raise RecursionError
     return found
   except RecursionError:
-    raise UserError(f"{place} is damaged: it is nested more than {DEEPEST} levels deep.") from None
+    raise UserError(f"{place} cannot be read as JSON (it is nested more than {DEEPEST} levels deep).") from None
   except (ValueError, MemoryError) as error:
-    raise UserError(f"{place} is damaged: {next(iter(str(error).splitlines()), 'it is too large')}.") from error
+    reason = next(iter(str(error).splitlines()), "it is too large")
+    raise UserError(f"{place} cannot be read as JSON ({reason}).") from error
 
 
 @contextlib.contextmanager
