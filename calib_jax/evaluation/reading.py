@@ -98,7 +98,7 @@ def _say_others(path: str | os.PathLike, name: str, others: Collection[str], say
 def _drop_all_but_one(found: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str],
                       path: str | os.PathLike) -> None:
   """Deletes all of ``names`` in ``found`` but the first of ``aliases``. Raises: UserError unless they are equal."""
-  for name in names:
+  for name in names[1:]:
     if not np.array_equal(found[name], found[names[0]]):
       raise UserError(f"{path} holds {' and '.join(names)}, which differ, and only one of them can be the "
                       f"{aliases[0]}: give the others another name.")
@@ -235,7 +235,7 @@ def _lines(path: str | os.PathLike, num_fields: int, row_bytes: int) -> Iterator
   The bytes that the rows take in memory are checked before as many are read.
   """
   with open(path, encoding="utf-8-sig", newline="") as file:
-    number, used = 1, 0
+    number, rows = 1, 0
     file.readline(LINE)
     while line := file.readline(LINE):
       number += 1
@@ -246,11 +246,10 @@ def _lines(path: str | os.PathLike, num_fields: int, row_bytes: int) -> Iterator
       fields = len(next(csv.reader([line]))) if '"' in line else line.count(",") + 1
       if fields != num_fields:
         raise ValueError(f"line {number:,} has {fields} fields and the header has {num_fields}")
-      used += row_bytes
-      if used % 2**20 < row_bytes:
-        capacity.check_read(str(path), used)
+      rows += 1
+      capacity.check_read(f"{path}: {rows:,} of its rows", rows * row_bytes)
       yield line
-    if not used:
+    if not rows:
       raise ValueError("it has no rows")
 
 
