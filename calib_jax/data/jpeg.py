@@ -16,7 +16,7 @@ FORMATS = ("JPEG", "PNG")
 LARGEST = 2**27  # Pixels of a picture.
 
 
-def picture(record: bytes, number: int, source: str, size: tuple[int, int] | None = None):
+def picture(record: bytes, number: int, source: str, size: tuple[int, int] | None = None, count: int = 1):
   """Returns the Pillow image of a JPEG or PNG record, in RGB.
 
   Args:
@@ -24,8 +24,10 @@ def picture(record: bytes, number: int, source: str, size: tuple[int, int] | Non
     number: the number of the record, for the message.
     source: the data set, for the message.
     size: the width and height that the picture must have; None for any.
+    count: the number of pictures of this size that are to be in memory.
   Raises: UserError that names the record if the bytes are damaged, are of another format, or are a picture of another
-    size or of more than 8 bits a channel. The size is checked before pixels are decoded.
+    size or of more than 8 bits a channel, or if so many take more memory than may be read. All of this but damage is
+    checked before pixels are decoded.
   """
   from PIL import Image
 
@@ -38,6 +40,7 @@ def picture(record: bytes, number: int, source: str, size: tuple[int, int] | Non
       if width * height > LARGEST or mode.startswith(("I", "F")):
         raise UserError(f"{source}: record {number:,} has {width:,} x {height:,} pixels of mode {mode}: pictures must "
                         f"have at most {LARGEST:,} pixels, and 8 bits a channel.")
+      capacity.check_read(f"{source}: {count:,} pictures of {height}x{width}", count * height * width * 3)
       return opened.convert("RGB")
   except UserError:
     raise
@@ -58,13 +61,11 @@ def decode(records: Sequence[bytes], source: str) -> np.ndarray:
     raise UserError(f"{source} holds no pictures.")
   # What Pillow warns of, a picture of very many pixels, is refused by its size or because all of them are too large.
   with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
-    first = picture(records[0], 0, source)
-    width, height = first.size
-    capacity.check_read(f"{source}: {len(records):,} pictures of {height}x{width}", len(records) * height * width * 3)
-    images = np.empty((len(records), height, width, 3), np.uint8)
+    size = picture(records[0], 0, source, count=len(records)).size
+    images = np.empty((len(records), *size[::-1], 3), np.uint8)
 
     def decoded(number):
-      images[number] = picture(records[number], number, source, first.size)
+      images[number] = picture(records[number], number, source, size)
 
     with ThreadPoolExecutor() as pool:
       for _ in pool.map(decoded, range(len(records))):
