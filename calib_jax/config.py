@@ -5,16 +5,16 @@ from collections.abc import Callable, Mapping
 import difflib
 import importlib.util
 import inspect
-import json
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict, config_dict
 
 from calib_jax import calibrators, data, losses, models, overrides, own_code, training
-from calib_jax.config_checks import check, get, one_of
+from calib_jax.config_checks import check, check_seeds, get, one_of
 from calib_jax.errors import UserError
+from calib_jax.files import parse_json
 from calib_jax.registry import options as registry_options
 
 __all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "load"]
@@ -151,7 +151,7 @@ def from_json(text: str) -> ConfigDict:
   Raises: UserError if the text is not a config.
   """
   try:
-    config = ConfigDict(json.loads(text, object_hook=_tuples), convert_dict=True)
+    config = ConfigDict(_tuples(parse_json(text, "a config.json")), convert_dict=True)
     if "stage2" not in config:
       config.stage2 = ConfigDict({"optimizer": config.optimizer.to_dict()})
     for key, default in ADDED.items():
@@ -159,17 +159,18 @@ def from_json(text: str) -> ConfigDict:
       section = get(config, parent) if parent else config
       if field not in section:
         section[field] = ConfigDict(default) if isinstance(default, dict) else default
-    return complete(config).lock()
+    config = complete(config).lock()
+    check_seeds(config)
+    return config
   except (ValueError, KeyError, AttributeError, TypeError) as error:
     raise UserError(f"a config.json cannot be read ({type(error).__name__}: {error}).") from error
 
 
-def _tuples(section: dict) -> dict:
+def _tuples(value: Any) -> Any:
   """Turns lists into tuples, because JSON has no tuples."""
-  def fixed(value):
-    return tuple(map(fixed, value)) if isinstance(value, list) else value
-
-  return {key: fixed(value) for key, value in section.items()}
+  if isinstance(value, dict):
+    return {key: _tuples(child) for key, child in value.items()}
+  return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def data_options(config: ConfigDict) -> dict:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 import fnmatch
 import hashlib
 import json
+import os
 import pathlib
 import re
 import sys
 from typing import NamedTuple
 
-from calib_jax.files import write_text
+from calib_jax.errors import UserError
+from calib_jax.files import read_json, write_text
 
 NAME = "manifest.json"
 CONFIG = "config.json"
@@ -58,15 +60,15 @@ def _sha256(path: pathlib.Path) -> str:
 def read(workdir: pathlib.Path) -> Manifest | None:
   """Returns the manifest in ``workdir``; None if there is none, or, with a warning, if it is damaged itself."""
   path = workdir / NAME
+  if not os.path.lexists(path):
+    return None
   try:
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields = read_json(path)
     manifest = Manifest(str(fields["config"]), {str(name): str(value) for name, value in fields["files"].items()})
     if fields["sha256"] != _of(manifest):
       raise ValueError("its own checksum is another one")
     return manifest
-  except FileNotFoundError:
-    return None
-  except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+  except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
     print(f"warning: {path} is damaged ({type(error).__name__}: {error}), so it is not known whether the files of this "
           "run are those that it wrote; it is written anew for the files as they are.", file=sys.stderr, flush=True)
     return None

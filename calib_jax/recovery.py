@@ -13,7 +13,7 @@ import sys
 from typing import NamedTuple
 
 from calib_jax import manifest
-from calib_jax.files import write_text
+from calib_jax.files import read_text, write_text
 from calib_jax.manifest import Manifest, listed
 
 LOG = "metrics.jsonl"
@@ -71,8 +71,8 @@ def prepare(workdir: pathlib.Path, damage: Damage, seeds: Iterable[int], splits:
       _put_aside(workdir / name)
   kept = {name for name in damage.before.files if LASTING.fullmatch(name)}
   for group, steps in _checkpoints(damage.before.files).items():
-    first, last = re.search(r"seeds?(\d+)(?:-(\d+))?$", group).groups()
-    names = [f"{split}_seed{seed}.npz" for seed in set(range(int(first), int(last or first) + 1)) & set(seeds)
+    first, last = re.search(r"seeds?(\d{1,12})(?:-(\d{1,12}))?$", group).groups()
+    names = [f"{split}_seed{seed}.npz" for seed in seeds if int(first) <= seed <= int(last or first)
              for split in splits]
     complete = all((workdir / group).parent.with_name("predictions").joinpath(name).exists() for name in names)
     if complete or not changed & set(steps[max(steps)]):
@@ -85,7 +85,7 @@ def prepare(workdir: pathlib.Path, damage: Damage, seeds: Iterable[int], splits:
       kept -= set(files)
       if changed & set(files) and (workdir / group / str(step)).exists():
         _put_aside(workdir / group / str(step))
-  config = (workdir / manifest.CONFIG).read_text(encoding="utf-8")
+  config = read_text(workdir / manifest.CONFIG)
   manifest.write(workdir, Manifest(config, {name: damage.before.files[name] for name in kept}))
   return damage._replace(kept=frozenset(kept))
 
@@ -105,7 +105,7 @@ def finish(workdir: pathlib.Path, damage: Damage) -> None:
     else:
       lost.append(name)
       files[name] = before  # The next command says it again.
-  manifest.write(workdir, Manifest((workdir / manifest.CONFIG).read_text(encoding="utf-8"), files))
+  manifest.write(workdir, Manifest(read_text(workdir / manifest.CONFIG), files))
   if same:
     print(f"made again, byte for byte: {listed(same)}.", flush=True)
   if other:
@@ -120,7 +120,7 @@ def _checkpoints(names: Iterable[str]) -> dict[str, dict[int, list[str]]]:
   """Returns the files of each checkpoint: ``{folder of its group: {step: paths}}``."""
   groups: dict[str, dict[int, list[str]]] = {}
   for name in names:
-    if match := re.fullmatch(r"((?:baseline/)?checkpoints/seeds?\d+(?:-\d+)?)/(\d+)/.*", name):
+    if match := re.fullmatch(r"((?:baseline/)?checkpoints/seeds?\d{1,12}(?:-\d{1,12})?)/(\d{1,12})/.*", name):
       groups.setdefault(match[1], {}).setdefault(int(match[2]), []).append(name)
   return groups
 

@@ -73,7 +73,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   """
   if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
     return Model({test_set: [load(path, say=say)]}, {})
-  sets = {name: [load(file) for file in files] for name, files in _files_of_run(path).items()}
+  sets = {name: [load(file, say=say) for file in files] for name, files in _files_of_run(path).items()}
   sizes = {len(parts) for parts in sets.values()}
   if TEST not in sets or VALIDATION not in sets or len(sizes) != 1:
     raise UserError(f"{pathlib.Path(path) / 'predictions'} must hold predictions of the validation and the test split, "
