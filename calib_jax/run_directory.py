@@ -59,7 +59,8 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
     return {key: value for key, value in flat(config.to_dict()).items() if key.split(".")[0] not in EVALUATION_ONLY}
 
   try:
-    before = training_fields(read_config(path.parent))
+    # What the present command's config names is imported already, and nothing else needs to be.
+    before = training_fields(read_config(path.parent, own_code=None))
   except UserError:
     return "its config.json is damaged"
   now = training_fields(config)
@@ -67,10 +68,17 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
   return ", ".join(keys) + " differ" if keys else ""
 
 
-def read_config(folder: pathlib.Path) -> ConfigDict:
-  """Reads the config of the run in ``folder``. Raises: UserError if there is none."""
+def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> ConfigDict:
+  """Reads the config of the run in ``folder``.
+
+  Args:
+    folder: the run's directory.
+    own_code: whether import paths in it are imported; see ``config.from_json``.
+  Returns: the config.
+  Raises: UserError if there is none, or it names import paths and ``own_code`` is false.
+  """
   path = folder / "config.json"
   try:
-    return run_config.from_json(path.read_text(encoding="utf-8"))
+    return run_config.from_json(path.read_text(encoding="utf-8"), own_code=own_code)
   except (OSError, UnicodeDecodeError) as error:
     raise UserError(f"{folder} holds no run: {path} cannot be read ({error}).") from error
