@@ -13,12 +13,13 @@ from typing import NamedTuple
 from ml_collections import ConfigDict, config_dict
 
 from calib_jax import calibrators, data, losses, models, overrides, own_code, training
-from calib_jax.config_checks import check, get, one_of
+from calib_jax.config_checks import check, get, is_file, one_of, ood_name
 from calib_jax.errors import UserError, short
 from calib_jax.own_code import import_paths, is_import_path
 from calib_jax.registry import options as registry_options
 
-__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "load"]
+__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "is_file", "load",
+           "ood_name"]
 
 
 class Family(NamedTuple):

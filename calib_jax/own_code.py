@@ -4,8 +4,8 @@ A name such as ``my_package.losses:mine`` is the path of a module, a colon, and 
 It is registered under this name, so that everything that finds a loss, model, head, data source or calibrator by name
 finds it too. The module may lie in the directory in which the command runs, or anywhere where Python imports from.
 
-Import paths are code that is run, so only a config file, which is Python itself, and the command line may name them. The
-JSON of a run's directory may not, unless the caller says so.
+Import paths are code that is run, so only a config file, which is Python itself, and the command line may name them.
+The JSON of a run's directory may not, unless the caller says so.
 """
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
