@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from ml_collections import ConfigDict
 
-from calib_jax import data, losses, training
+from calib_jax import losses, training
+from calib_jax.data.augmentation import PAIRED
 from calib_jax.registry import options as registry_options
 
 CROSS_ENTROPY = "cross_entropy"
@@ -28,7 +29,7 @@ def method_name(config: ConfigDict) -> str:
   parts = [f"{loss} + {secondary}" if secondary else loss]
   parts += [f"{config.head.name} head"] if config.head.name != "linear" else []
   parts += [config.training.schedule] if config.training.schedule != "joint" else []
-  parts += [config.augmentation.name] if config.augmentation.name in data.PAIRED else []
+  parts += [config.augmentation.name] if config.augmentation.name in PAIRED else []
   return ", ".join(parts)
 
 
@@ -56,7 +57,7 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   baseline.training.schedule = "joint"
   baseline.training.cache_features = False  # It is for stages that train the head alone.
   baseline.stage1 = ConfigDict({"workdir": "", "weights": ""})
-  if (mixed := config.augmentation).name in data.PAIRED:
+  if (mixed := config.augmentation).name in PAIRED:
     moves = mixed.padding or mixed.flip
     baseline.augmentation = ConfigDict({"name": "crop_flip", "padding": mixed.padding, "flip": mixed.flip} if moves
                                        else {"name": "none"})
