@@ -4,6 +4,7 @@ Compiled programs are code that is run, so their directory must be private.
 """
 
 from collections.abc import Callable
+import contextlib
 import functools
 import os
 import pathlib
@@ -102,9 +103,15 @@ def _refused(folder: pathlib.Path) -> str | None:
       reason = objection(found)
       if reason and not (found.st_mode & stat.S_ISVTX and found.st_uid in (os.getuid(), 0)):
         return f"lies in {parent}, which {reason}"
-  for entry in os.scandir(folder):
-    if reason := objection(entry.stat(follow_symlinks=False)):
-      return f"holds {entry.name}, which {reason}"
+  searchable = folder.stat().st_mode & 0o011  # Nobody else can open a file in a directory that only the user can search.
+  with os.scandir(folder) as entries:
+    for entry in entries:
+      if entry.is_symlink():
+        return f"holds {entry.name}, which is a symbolic link: delete it"
+      with contextlib.suppress(FileNotFoundError):  # Another run has just deleted it.
+        found = entry.stat()
+        if reason := objection(found) if searchable else _of_another(found):
+          return f"holds {entry.name}, which {reason}"
   return None
 
 
@@ -116,13 +123,18 @@ def objection(found: os.stat_result) -> str | None:
   """
   if not hasattr(os, "getuid") or pwd is None:
     return None
-  if found.st_uid not in (os.getuid(), 0):
-    return f"belongs to user {found.st_uid}, not to you: delete it"
+  if reason := _of_another(found):
+    return reason
   if found.st_mode & stat.S_IWOTH:
     return "can be written by everyone: empty it and take that permission away (chmod go-w)"
   if found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
     return f"can be written by group {found.st_gid}: empty it and take that permission away (chmod go-w)"
   return None
+
+
+def _of_another(found: os.stat_result) -> str | None:
+  other = hasattr(os, "getuid") and found.st_uid not in (os.getuid(), 0)
+  return f"belongs to user {found.st_uid}, not to you: delete it" if other else None
 
 
 def _is_own_group(number: int) -> bool:

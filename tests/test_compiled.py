@@ -95,6 +95,22 @@ def test_what_belongs_to_another_user_is_refused(which, asked, tmp_path, monkeyp
   assert jax.config.jax_compilation_cache_dir is None
 
 
+def test_files_that_others_cannot_reach_may_have_any_mode_and_links_are_refused(asked, tmp_path):
+  folder = tmp_path / "programs"
+  folder.mkdir(mode=0o700)
+  (folder / "jit_f-cache").write_text("")
+  (folder / "jit_f-cache").chmod(0o666)  # As JAX writes it if the user's umask is 0.
+  asked(folder)
+  assert compiled.keep() is None
+  folder.chmod(0o755)
+  with pytest.raises(UserError, match="holds jit_f-cache, which can be written by everyone"):
+    compiled.keep()
+  (folder / "jit_f-cache").chmod(0o644)
+  (folder / "link").symlink_to("jit_f-cache")
+  with pytest.raises(UserError, match="holds link, which is a symbolic link: delete it"):
+    compiled.keep()
+
+
 def _stat(mode, owner, group):
   return os.stat_result((mode, 0, 0, 1, owner, group, 0, 0, 0, 0))
 
