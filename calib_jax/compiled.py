@@ -4,6 +4,7 @@ Compiled programs are code that is run, so their directory must be private.
 """
 
 from collections.abc import Callable
+import contextlib
 import functools
 import os
 import pathlib
@@ -11,7 +12,10 @@ import stat
 
 import jax
 
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, short
+
+# The addresses that JAX's cache knows besides paths.
+BUCKETS = ("gs://", "s3://", "az://", "hf://")
 
 try:
   import grp
@@ -26,20 +30,28 @@ def keep() -> str | None:
   It is the one that ``JAX_COMPILATION_CACHE_DIR`` names, and else ``calib_jax`` in the user's cache directory
   (``$XDG_CACHE_HOME`` or ``~/.cache``).
 
-  Returns: a sentence for the user if there is no such directory and none can be created, else None.
-  Raises: UserError if others can write in it, or it belongs to someone else.
+  Returns: a sentence for the user if nothing is kept because there is no such directory, none can be created, or that
+    of the user's cache is not private; else None.
+  Raises: UserError if others can write in the directory that the variable names or replace it, it or a file in it
+    belongs to someone else, or the variable names a kind of address that JAX does not know.
   """
   asked = jax.config.jax_compilation_cache_dir
   if asked and "://" in asked:
+    if not asked.startswith(BUCKETS):
+      raise UserError(f"JAX_COMPILATION_CACHE_DIR must be the path of a directory, or begin with one of "
+                      f"{', '.join(BUCKETS)}: got {short(asked)}.")
     return None  # A bucket, whose permissions are not those of a file system.
   try:
     folder = pathlib.Path(asked) if asked else default_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
+    for path in (*reversed(folder.parents), folder):  # By itself, ``parents=True`` makes them with other permissions.
+      path.mkdir(mode=0o700, exist_ok=True)
+    reason = _refused(folder)
   except (OSError, RuntimeError) as error:  # A RuntimeError says that the user has no home directory.
     jax.config.update("jax_compilation_cache_dir", None)
     return f"compiled programs are not kept for the next run, because their directory cannot be made ({error})."
-  if reason := objection(found):
+  if reason and not asked:
+    return f"compiled programs are not kept for the next run, because their directory {folder} {reason}."
+  if reason:
     raise UserError(f"compiled programs are code that is run, and their directory {folder} {reason}, or set "
                     "JAX_COMPILATION_CACHE_DIR to another directory.")
   if not asked:
@@ -76,6 +88,33 @@ def default_folder() -> pathlib.Path:
   return (pathlib.Path(base) if os.path.isabs(base) else pathlib.Path("~/.cache").expanduser()) / "calib_jax"
 
 
+def _refused(folder: pathlib.Path) -> str | None:
+  """Returns why a directory, one above it or a file in it is not private, or None.
+
+  Who can write in a directory can replace the next one of the path. In one with the sticky bit, such as ``/tmp``, only
+  the owner of the next one and its own owner can. The directories on the way to a symbolic link matter as well as those
+  on the way to its target.
+  """
+  if reason := objection(folder.stat()):
+    return reason
+  for path in dict.fromkeys((pathlib.Path(os.path.abspath(folder)), folder.resolve())):
+    for parent in path.parents:
+      found = parent.stat()
+      reason = objection(found)
+      if reason and not (found.st_mode & stat.S_ISVTX and found.st_uid in (os.getuid(), 0)):
+        return f"lies in {parent}, which {reason}"
+  searchable = folder.stat().st_mode & 0o011  # Nobody else can open a file in a directory that only the user can search.
+  with os.scandir(folder) as entries:
+    for entry in entries:
+      if entry.is_symlink():
+        return f"holds {entry.name}, which is a symbolic link: delete it"
+      with contextlib.suppress(FileNotFoundError):  # Another run has just deleted it.
+        found = entry.stat()
+        if reason := objection(found) if searchable else _of_another(found):
+          return f"holds {entry.name}, which {reason}"
+  return None
+
+
 def objection(found: os.stat_result) -> str | None:
   """Returns why a directory is not private and what to do about it, or None if it is private.
 
@@ -84,13 +123,18 @@ def objection(found: os.stat_result) -> str | None:
   """
   if not hasattr(os, "getuid") or pwd is None:
     return None
-  if found.st_uid not in (os.getuid(), 0):
-    return f"belongs to user {found.st_uid}, not to you: delete it"
+  if reason := _of_another(found):
+    return reason
   if found.st_mode & stat.S_IWOTH:
     return "can be written by everyone: empty it and take that permission away (chmod go-w)"
   if found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
     return f"can be written by group {found.st_gid}: empty it and take that permission away (chmod go-w)"
   return None
+
+
+def _of_another(found: os.stat_result) -> str | None:
+  other = hasattr(os, "getuid") and found.st_uid not in (os.getuid(), 0)
+  return f"belongs to user {found.st_uid}, not to you: delete it" if other else None
 
 
 def _is_own_group(number: int) -> bool:

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict, config_dict
 
 from calib_jax import calibrators, data, losses, models, overrides, own_code, training
-from calib_jax.config_checks import check, check_seeds, get, one_of
-from calib_jax.errors import UserError
+from calib_jax.config_checks import check, check_seeds, get, is_file, one_of, ood_name
+from calib_jax.errors import UserError, short
 from calib_jax.files import parse_json
+from calib_jax.own_code import import_paths, is_import_path
 from calib_jax.registry import options as registry_options
 
-__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "load"]
+__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "is_file", "load",
+           "ood_name"]
 
 
 class Family(NamedTuple):
@@ -95,7 +97,7 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
   return config.lock()
 
 
-def complete(config: ConfigDict, named: Mapping[str, str] = {}) -> ConfigDict:
+def complete(config: ConfigDict, named: Mapping[str, str] = {}, *, imports: bool = True) -> ConfigDict:
   """Adds every option of the functions that the sections name to an unlocked config.
 
   Names that are import paths, such as ``my_package.losses:mine``, are imported and registered (see ``own_code``).
@@ -103,14 +105,15 @@ def complete(config: ConfigDict, named: Mapping[str, str] = {}) -> ConfigDict:
   Args:
     config: the config.
     named: texts of overrides by key; names of functions among them replace those of the config.
+    imports: whether to import; if not, sections that name what is not registered stay as they are.
   Returns: the same config.
   """
   for key, family in SECTIONS.items():
-    _complete(config, key, family, named.get(f"{key}.name"))
+    _complete(config, key, family, named.get(f"{key}.name"), imports)
   for label in get(config, CALIBRATORS):
     key = f"{CALIBRATORS}.{label}"
     _complete(config, key, Family(calibrators.CALIBRATORS, _calibrator_options(config, key, named)),
-              named.get(f"{key}.name"))
+              named.get(f"{key}.name"), imports)
   return config
 
 
@@ -145,10 +148,13 @@ def _calibrator_options(config: ConfigDict, key: str, named: Mapping[str, str]) 
   return found
 
 
-def from_json(text: str) -> ConfigDict:
+def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
   """Returns the config that a run wrote as ``config.json``; missing fields get their defaults.
 
-  Raises: UserError if the text is not a config.
+  Args:
+    text: the text of the file.
+    own_code: whether import paths in it are imported; None to leave sections that name them as they are.
+  Raises: UserError if the text is not a config, or names import paths and ``own_code`` is false.
   """
   try:
     config = ConfigDict(_tuples(parse_json(text, "a config.json")), convert_dict=True)
@@ -159,7 +165,11 @@ def from_json(text: str) -> ConfigDict:
       section = get(config, parent) if parent else config
       if field not in section:
         section[field] = ConfigDict(default) if isinstance(default, dict) else default
-    config = complete(config).lock()
+    if own_code is False:
+      for key, name in import_paths(config.to_dict()):
+        raise UserError(f"{key} is the import path {short(name)}, whose code would be run: if you trust the directory, "
+                        "load it with own_code=True.")
+    config = complete(config, imports=bool(own_code)).lock()
     check_seeds(config)
     return config
   except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -216,18 +226,19 @@ def _from_file(argument: str) -> ConfigDict:
   return config.unlock()
 
 
-def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None) -> None:
+def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None, imports: bool) -> None:
   """Adds every option of the function that a section names, or of ``renamed``, with the types of its defaults."""
   section = get(config, key)
   if not isinstance(section, ConfigDict):
     raise UserError(f"config key {key} must be one section with a name and options, such as dict(name='soft_avuc'): "
                     f"got {section!r}.")
   name = section.get("name", "") if renamed is None else renamed
+  if not imports and is_import_path(name) and name not in family.known:
+    return
   own_code.register(CALIBRATORS if key.startswith(CALIBRATORS) else key, name)
   if key == "loss.secondary":
     _check_secondary(name)
-  if ":" not in str(name):
-    one_of(f"{key}.name", name, family.known)
+  one_of(f"{key}.name", name, family.known)
   defaults = {option: _typed(default) for option, default in family.options(name).items()} | family.common
   valid = family.common if name != section.get("name", "") else section
   given = {option: value for option, value in section.items() if option in valid and option != "name"}

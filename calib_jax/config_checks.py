@@ -2,14 +2,19 @@
 
 from collections.abc import Callable, Iterable
 import functools
+import inspect
 import math
+import os
+import pathlib
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from calib_jax import calibrators, capacity, checks, data, models, training
+from calib_jax.data.sources import LONG_TAIL
 from calib_jax.errors import LONGEST, UserError, short
+from calib_jax.own_code import is_import_path
 
 CHOICES = {
   "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.SCHEDULES,
@@ -56,6 +61,7 @@ def check(config: ConfigDict, num_devices: int) -> None:
     raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
                     "evaluations: --config.training.select=best.")
   _check_evaluation(config.evaluation)
+  _check_ood(config)
   _check_by_building(config)
 
 
@@ -123,10 +129,45 @@ def _check_batch_size(config: ConfigDict, num_devices: int) -> None:
 def _check_evaluation(section: ConfigDict) -> None:
   """Builds the calibrators, and checks the names of the evaluation sets."""
   for label, options in section.calibrators.items():
-    _attempt(f"evaluation.calibrators.{label}", lambda options=options: calibrators.get(**options))
-  for key, known in (("corruptions", data.CORRUPTIONS), ("severities", (1, 2, 3, 4, 5)), ("ood", data.SOURCES)):
+    key = f"evaluation.calibrators.{label}"
+    if not isinstance(_attempt(key, lambda options=options: calibrators.get(**options)), calibrators.Calibrator):
+      raise UserError(f"config key {key}: {options.name} must return a calib_jax.calibrators.Calibrator.")
+  for key, known in (("corruptions", data.CORRUPTIONS), ("severities", (1, 2, 3, 4, 5))):
     for value in section[key]:
       one_of(f"evaluation.{key}", value, known)
+
+
+def is_file(entry: str) -> bool:
+  """Returns whether an entry of ``evaluation.ood`` is the path of a file rather than the name of a data set."""
+  return entry.endswith(".npz")
+
+
+def ood_name(entry: str) -> str:
+  """Returns the name in tables of an entry of ``evaluation.ood``."""
+  return pathlib.PurePath(entry).stem if is_file(entry) else entry
+
+
+def _check_ood(config: ConfigDict) -> None:
+  """Checks that every entry of ``evaluation.ood`` has a name of its own and is not the run's own data."""
+  key, taken = "config key evaluation.ood", {"test", "validation", "train"}
+  taken |= {f"{corruption}_{level}" for corruption in data.CORRUPTIONS for level in config.evaluation.severities}
+  for entry in config.evaluation.ood:
+    if isinstance(entry, str) and is_file(entry):
+      own = config.data.path if config.data.name.startswith("npz") else ""
+      is_own = entry == own or (os.path.exists(entry) and os.path.exists(own) and os.path.samefile(entry, own))
+    else:
+      one_of("evaluation.ood", entry, data.SOURCES)
+      if "path" in inspect.signature(data.SOURCES[entry]).parameters:
+        raise UserError(f"{key}: {entry} needs a file, and data.path is that of the run's own data: give the path of "
+                        "another file, which ends in .npz, such as --config.evaluation.ood=('other.npz',).")
+      is_own = entry.removesuffix(LONG_TAIL) == config.data.name.removesuffix(LONG_TAIL)
+    if is_own:
+      raise UserError(f"{key}: {short(entry)} is the run's own data, which is not out of distribution: name another "
+                      "data set or file.")
+    if (name := ood_name(entry)) in taken:
+      raise UserError(f"{key}: {short(entry)} would be called {short(name)} in tables, which is the name of another "
+                      "set: rename the file, or leave one of them out.")
+    taken.add(name)
 
 
 def _check_by_building(config: ConfigDict) -> None:
@@ -140,12 +181,14 @@ def _check_by_building(config: ConfigDict) -> None:
   states = _attempt("loss", lambda: {name: method.init() for name, method in training.of_loss(config.loss).items()})
   _attempt("augmentation.name mixup, whose labels are mixed" if soft else "loss",
            lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, method_state=states),
-                                  jnp.zeros((2, 3))))
+                                  jnp.zeros((2, 3))),
+           own=is_import_path(config.loss.primary.name) or is_import_path(config.loss.secondary.name))
   _attempt("augmentation", lambda: data.build_augmentation(num_classes=3, **config.augmentation))
   capacity.check_batch(config.training.batch_size)
-  model = _attempt("model", lambda: models.get(num_classes=3, head=config.head, **config.model))
+  own = is_import_path(config.model.name) or is_import_path(config.head.name)
+  model = _attempt("model", lambda: models.get(num_classes=3, head=config.head, **config.model), own=own)
   num_models = config.num_seeds if config.training.seeds_together else 1
-  capacity.check_model(_attempt("model", lambda: _shapes(model)), num_models)
+  capacity.check_model(_attempt("model", lambda: _shapes(model), own=own), num_models)
 
 
 def _shapes(model: models.Classifier):
@@ -162,10 +205,15 @@ def _traced_shapes(model: models.Classifier):
   return jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
 
 
-def _attempt(key: str, build: Callable):
-  """Returns what ``build`` returns. An error of a function about its options becomes a UserError about ``key``."""
+def _attempt(key: str, build: Callable, own: bool = False):
+  """Returns what ``build`` returns. An error of a function about its options becomes a UserError about ``key``.
+
+  So does any error if ``own`` says that the function is one of the user's own.
+  """
   try:
     return build()
-  except (ValueError, TypeError, ArithmeticError, MemoryError) as error:
+  except Exception as error:
+    if not own and not isinstance(error, ValueError | TypeError | ArithmeticError | MemoryError):
+      raise
     reason = next(iter(str(error).splitlines()), type(error).__name__)
     raise UserError(f"config key {key}: {reason[:500]}") from error

@@ -17,6 +17,7 @@ from calib_jax.files import read_text, write_text
 from calib_jax.manifest import Manifest, listed
 
 LOG = "metrics.jsonl"
+PREDICTIONS = re.compile(r"(?:baseline/)?predictions/.*")
 LASTING = re.compile(r"(?:baseline/)?(?:predictions|checkpoints)/.*")  # What no later command writes again.
 
 
@@ -40,14 +41,16 @@ class Damage(NamedTuple):
 
 def examine(workdir: pathlib.Path) -> Damage:
   """Compares the files of a run with its manifest, says what differs, and restores ``config.json`` from it."""
-  before = manifest.read(workdir)
+  before, reason = manifest.read(workdir)
+  if reason:
+    _warn(f"{reason}; it is written anew for the files as they are.")
   damage = Damage(before, manifest.digests(workdir) if before else {})
   changed = damage.paths()
   if changed:
     deleted = [name for name in changed if name not in damage.found]
     phrases = [f"{listed(names)} ({what})" for what, names in (
       ("changed", [name for name in changed if name in damage.found]), ("deleted", deleted)) if names]
-    _warn(f"files of this finished run in {workdir} are not as it left them: {'; '.join(phrases)}.")
+    _warn(f"files of this run in {workdir} are not as it left them: {'; '.join(phrases)}.")
   if manifest.CONFIG in changed:
     write_text(workdir / manifest.CONFIG, before.config)
   return damage
@@ -61,16 +64,20 @@ def prepare(workdir: pathlib.Path, damage: Damage, seeds: Iterable[int], splits:
     damage: what ``examine`` returned.
     seeds: the seeds of the present command.
     splits: the names of the splits whose predictions training writes.
-  Returns: the same with ``kept``. The manifest on disk then lists only these files, until ``finish`` lists all.
+  Returns: the same with ``kept``. The manifest on disk then lists only these files, or the predictions if there was no
+    manifest, and those that are written later, until ``finish`` lists all.
   """
+  config = read_text(workdir / manifest.CONFIG)
   if not damage.before:
+    predictions = {name: value for name, value in manifest.digests(workdir).items() if PREDICTIONS.fullmatch(name)}
+    manifest.write(workdir, Manifest(config, predictions))
     return damage
   changed = set(damage.paths())
   for name in changed:
-    if re.fullmatch(r"(baseline/)?predictions/.*", name) and (workdir / name).exists():
+    if PREDICTIONS.fullmatch(name) and (workdir / name).exists():
       _put_aside(workdir / name)
   kept = {name for name in damage.before.files if LASTING.fullmatch(name)}
-  for group, steps in _checkpoints(damage.before.files).items():
+  for group, steps in manifest.checkpoints(damage.before.files).items():
     first, last = re.search(r"seeds?(\d{1,12})(?:-(\d{1,12}))?$", group).groups()
     names = [f"{split}_seed{seed}.npz" for seed in seeds if int(first) <= seed <= int(last or first)
              for split in splits]
@@ -85,7 +92,6 @@ def prepare(workdir: pathlib.Path, damage: Damage, seeds: Iterable[int], splits:
       kept -= set(files)
       if changed & set(files) and (workdir / group / str(step)).exists():
         _put_aside(workdir / group / str(step))
-  config = read_text(workdir / manifest.CONFIG)
   manifest.write(workdir, Manifest(config, {name: damage.before.files[name] for name in kept}))
   return damage._replace(kept=frozenset(kept))
 
@@ -114,15 +120,6 @@ def finish(workdir: pathlib.Path, damage: Damage) -> None:
   if lost:
     _warn(f"{listed(lost)} cannot be made again from what is left: delete {workdir} to train from the beginning, or "
           f"delete {workdir / manifest.NAME} to accept the files as they are.")
-
-
-def _checkpoints(names: Iterable[str]) -> dict[str, dict[int, list[str]]]:
-  """Returns the files of each checkpoint: ``{folder of its group: {step: paths}}``."""
-  groups: dict[str, dict[int, list[str]]] = {}
-  for name in names:
-    if match := re.fullmatch(r"((?:baseline/)?checkpoints/seeds?\d{1,12}(?:-\d{1,12})?)/(\d{1,12})/.*", name):
-      groups.setdefault(match[1], {}).setdefault(int(match[2]), []).append(name)
-  return groups
 
 
 def _put_aside(path: pathlib.Path) -> None:

@@ -10,6 +10,7 @@ For example::
 from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import pathlib
+import sys
 import time
 from typing import Any, NamedTuple
 
@@ -18,10 +19,10 @@ from jax.typing import ArrayLike
 from ml_collections import ConfigDict
 import numpy as np
 
-from calib_jax import calibrators, compiled, data, evaluation, lock, recovery, report_files, training
+from calib_jax import calibrators, compiled, data, evaluation, lock, manifest, recovery, report_files, training
 from calib_jax.errors import UserError
-from calib_jax.run_data import additional_sets, load_splits
-from calib_jax.run_directory import create, read_config, write_config
+from calib_jax.run_data import additional_sets, foreign_sets, load_splits
+from calib_jax.run_directory import check_workdir, create, read_config, write_config
 from calib_jax.run_methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks
 from calib_jax.training import processes
 
@@ -39,17 +40,23 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
   Raises: UserError for a mistake of the user, or if another run holds ``workdir``; training.Stopped after a signal.
   """
   started = time.monotonic()
+  check_workdir(workdir)
   methods = {method_name(config): (config, workdir)}
-  if config.compare_with_cross_entropy:
+  if config.compare_with_cross_entropy and CROSS_ENTROPY not in methods:
     methods = {CROSS_ENTROPY: (plain_cross_entropy(config), workdir / "baseline"), **methods}
   training.check_weights(config)
   splits = load_splits(config, config.seed)  # Raises an error about the data before anything is written.
-  training.check_phases(config, splits)
+  for method_config, _ in methods.values():
+    training.check_phases(method_config, splits)
   not_kept = compiled.keep()
   if not processes.is_first():  # The first process holds the directory for all of them.
     for method, (method_config, folder) in methods.items():
       train_seeds(method_config, folder, method, hooks)
     return
+  for name, load in foreign_sets(config, config.seed):
+    if not all(prediction_file(folder, name, seed).exists() for _, folder in methods.values()
+               for seed in _seeds(config)):
+      load()  # Raises an error about these files too.
   create(workdir)
   with lock.held(workdir):
     damage = recovery.examine(workdir)
@@ -114,6 +121,7 @@ def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Se
         for split, arrays in by_split.items() if processes.is_first() else ():
           if not (path := prediction_file(folder, split, seed)).exists():
             evaluation.save(path, **arrays, classes=splits[0].classes, train_counts=counts)
+            manifest.add(folder, [path])
 
 
 def write_shapes(config: ConfigDict, folder: pathlib.Path, damaged: Sequence[str]) -> None:
@@ -152,23 +160,31 @@ class Run:
     self.seeds = tuple(_seeds(config))
     self.devices = jax.local_devices()
     self._models: dict[tuple[int, ...], _Models] = {}
+    self._loaded = False  # Whether the files may be others than those that the run wrote.
 
   @classmethod
-  def load(cls, workdir: str | pathlib.Path, which: str = "") -> "Run":
+  def load(cls, workdir: str | pathlib.Path, which: str = "", *, own_code: bool = False) -> "Run":
     """Loads the finished run in a directory.
+
+    A warning names the files that are used and are not those that the run wrote, by its manifest.
 
     Args:
       workdir: a run's ``--workdir``, or its subdirectory ``baseline``.
       which: ``"best"`` for each seed's model of the lowest validation loss, which only runs with
         ``training.select="best"`` or ``"refined"`` keep; ``"last"`` for that of the last step; "" for the best if it
         was kept and else the last.
+      own_code: whether import paths in the run's ``config.json`` are imported, which runs their code.
     Returns: the run.
-    Raises: UserError if the directory holds no run.
+    Raises: UserError if the directory holds no run, or its config names import paths and ``own_code`` is false.
     """
     folder = pathlib.Path(workdir)
-    if not (folder / "config.json").exists() and (folder.parent / "config.json").exists():
-      return cls(plain_cross_entropy(read_config(folder.parent)), folder, which)
-    return cls(read_config(folder), folder, which)
+    root = manifest.root(folder)
+    config = read_config(root, own_code=own_code)
+    run = cls(config if root == folder else plain_cross_entropy(config), folder, which)
+    if doubt := manifest.doubt(root, [manifest.CONFIG]):
+      warn(doubt)
+    run._loaded = manifest.read(root)[0] is not None
+    return run
 
   def predict(self, images: ArrayLike, *, seed: int | None = None) -> np.ndarray:
     """Returns the logits of images. For the run's own test images, on the same devices, they equal the saved ones.
@@ -250,10 +266,18 @@ class Run:
           extra = {"features": self.features(examples.images, seed=seed)} if options.save_features else {}
           evaluation.save(path, logits=self.predict(examples.images, seed=seed), labels=examples.labels, kind=kind,
                           **extra)
+          manifest.add(self.folder, [path])
 
   def saved(self, name: str) -> list[evaluation.Predictions]:
     """Returns the saved predictions of a set, one element a seed."""
-    return [evaluation.load(prediction_file(self.folder, name, seed)) for seed in self.seeds]
+    files = [prediction_file(self.folder, name, seed) for seed in self.seeds]
+    self._compare(manifest.names(manifest.root(self.folder), files))
+    return [evaluation.load(file) for file in files]
+
+  def _compare(self, names: Sequence[str]) -> None:
+    """Warns if files that are about to be read are not those that a loaded run wrote."""
+    if self._loaded and (doubt := manifest.doubt(manifest.root(self.folder), names)):
+      warn(doubt)
 
   def _predictions(self, given: Any) -> list[evaluation.Predictions]:
     """Predicts ``(images, labels)``, or the test split of a section like ``config.data``, with every seed's model."""
@@ -293,12 +317,18 @@ class Run:
 
   def _restored(self, group: training.Group) -> _Models:
     shape = group.read_shape() or training.shape_of(load_splits(self.config, group.seeds[0]))
+    self._compare(manifest.newest(manifest.root(self.folder), group.folder))
     head = training.plan(self.config)[-1].head or self.config.head
     model = training.classifier(self.config, head, shape.num_classes)
     variables = training.Layout.of(self.devices).everywhere(group.variables(self.which))
     return _Models(group.seeds, variables, shape, *(
       training.predictor(model, shape, len(group.seeds), self.devices, features=wanted,
                          parallel=self.config.training.parallel) for wanted in (False, True)))
+
+
+def warn(text: str) -> None:
+  """Prints a warning."""
+  print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def say(text: str) -> None:

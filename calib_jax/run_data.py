@@ -26,10 +26,15 @@ def additional_sets(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callab
   for corruption in options.corruptions:
     for severity in options.severities:
       yield f"{corruption}_{severity}", functools.partial(_corrupted, config, seed, corruption, severity)
-  for name in options.ood:
-    yield name, functools.partial(_foreign, config, seed, name)
+  yield from foreign_sets(config, seed)
   if options.predict_train:
     yield "train", lambda: data.EvaluationSet(load_splits(config, seed).train)
+
+
+def foreign_sets(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
+  """Yields those of ``additional_sets`` that are out of distribution."""
+  for entry in config.evaluation.ood:
+    yield run_config.ood_name(entry), functools.partial(_foreign, config, seed, entry)
 
 
 def _corrupted(config: ConfigDict, seed: int, corruption: str, severity: int) -> data.EvaluationSet:
@@ -38,7 +43,7 @@ def _corrupted(config: ConfigDict, seed: int, corruption: str, severity: int) ->
   return data.EvaluationSet(test._replace(images=images), "shifted")
 
 
-def _foreign(config: ConfigDict, seed: int, name: str) -> data.EvaluationSet:
-  splits, options = load_splits(config, seed), config.data
-  images = data.out_of_distribution(name, splits, seed=seed, dir=options.dir, path=options.path)
+def _foreign(config: ConfigDict, seed: int, entry: str) -> data.EvaluationSet:
+  name, path = ("npz", entry) if run_config.is_file(entry) else (entry, "")
+  images = data.out_of_distribution(name, load_splits(config, seed), seed=seed, dir=config.data.dir, path=path)
   return data.EvaluationSet(data.Examples(images, np.zeros(len(images), np.int32)), "out_of_distribution")

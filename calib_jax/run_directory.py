@@ -4,16 +4,43 @@ import contextlib
 import json
 import os
 import pathlib
+import sys
 
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
 from calib_jax.environment import environment
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, short
 from calib_jax.files import read_json, read_text, write_text
 
 # Fields that may change between two commands on the same directory, because trained models do not depend on them.
 EVALUATION_ONLY = ("num_seeds", "compare_with_cross_entropy", "evaluation", "checkpoint", "profile")
+# Bytes of the absolute path of a run's directory, and between two slashes of it. Linux allows 4,096 and 255 for every
+# path in it too, and macOS 1,024 and 255.
+LONGEST_PATH, LONGEST_PART = (3000, 255) if sys.platform == "linux" else (700, 255)
+
+
+def check_workdir(folder: str | os.PathLike) -> None:
+  """Raises a UserError if ``folder`` cannot be a run's directory, before a run spends time on it."""
+  text = os.fspath(folder)
+  if not text.strip():
+    raise UserError("--workdir is empty, perhaps because a variable of the shell is not set: give a directory, such as "
+                    "--workdir=runs/mine.")
+  try:
+    size = len(os.path.abspath(text).encode("utf-8"))
+  except UnicodeEncodeError as error:
+    raise UserError(f"--workdir: {text!a} is not UTF-8, in which checkpoints write their paths: give another "
+                    "--workdir.") from error
+  longest = max(map(len, os.path.abspath(text).encode("utf-8").split(b"/")))
+  if "\0" in text or size > LONGEST_PATH or longest > LONGEST_PART:
+    raise UserError(f"--workdir: {short(text)} must have at most {LONGEST_PATH:,} bytes, with at most {LONGEST_PART} "
+                    "between two slashes, and no zero byte, to leave room for the paths of checkpoints: it has "
+                    f"{size:,} and {longest}.")
+  if os.path.islink(text) and not os.path.exists(text):
+    raise UserError(f"--workdir: {text} is a link to {os.readlink(text)}, which does not exist: create that directory, "
+                    "or give another --workdir.")
+  if os.path.exists(text) and not os.path.isdir(text):
+    raise UserError(f"--workdir: {text} is a file, not a directory: give another --workdir.")
 
 
 # The directories and files that a run reads again or writes whole.
@@ -77,20 +104,33 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
     return {key: value for key, value in flat(config.to_dict()).items() if key.split(".")[0] not in EVALUATION_ONLY}
 
   try:
-    before = training_fields(read_config(path.parent))
+    # What the present command's config names is imported already, and nothing else needs to be.
+    stored = read_config(path.parent, own_code=None)
+    before = training_fields(stored)
   except UserError:
     return "its config.json is damaged"
   now = training_fields(config)
   keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+  # Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
+  files = {run_config.ood_name(entry): entry for entry in stored.evaluation.get("ood", ())}
+  keys += [f"the files named {name} in evaluation.ood" for entry in config.evaluation.ood
+           if files.get(name := run_config.ood_name(entry), entry) != entry]
   return ", ".join(keys) + " differ" if keys else ""
 
 
-def read_config(folder: pathlib.Path) -> ConfigDict:
-  """Reads the config of the run in ``folder``. Raises: UserError if there is none."""
+def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> ConfigDict:
+  """Reads the config of the run in ``folder``.
+
+  Args:
+    folder: the run's directory.
+    own_code: whether import paths in it are imported; see ``config.from_json``.
+  Returns: the config.
+  Raises: UserError if there is none, or it names import paths and ``own_code`` is false.
+  """
   path = folder / "config.json"
   check_entries(folder)
   try:
     text = read_text(path)
   except UserError as error:
     raise UserError(f"{folder} holds no run: {error}") from error
-  return run_config.from_json(text)
+  return run_config.from_json(text, own_code=own_code)

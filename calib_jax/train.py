@@ -10,7 +10,7 @@ import sys
 import jax
 
 from calib_jax import config as run_config
-from calib_jax import run, training
+from calib_jax import run, run_directory, training
 from calib_jax.errors import UserError
 from calib_jax.training import processes
 
@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> 
   parser.add_argument("--process_id", type=int, help="the index of this process, from 0")
   options, overrides = parser.parse_known_args(arguments)
   try:
+    run_directory.check_workdir(options.workdir)
     processes.connect(options.coordinator, options.num_processes, options.process_id)
     config = run_config.load(options.config, overrides)
     run_config.check(config, jax.device_count())

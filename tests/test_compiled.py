@@ -53,6 +53,64 @@ def test_a_directory_that_others_can_write_is_refused(mode, reason, asked, tmp_p
   assert compiled.keep() is None
 
 
+def test_a_directory_below_one_that_others_can_write_is_refused(asked, tmp_path, monkeypatch):
+  monkeypatch.setattr(compiled, "_is_own_group", lambda number: False)
+  open_ = tmp_path / "open"
+  folder = open_ / "mine"
+  folder.mkdir(parents=True, mode=0o700)
+  (tmp_path / "link").symlink_to(folder)
+  open_.chmod(0o777)
+  for path in (folder, tmp_path / "link"):
+    asked(path)
+    with pytest.raises(UserError, match=f"directory {path} lies in {open_}, which can be written by everyone"):
+      compiled.keep()
+  open_.chmod(0o1777)  # Only the owner can rename what is in it.
+  assert compiled.keep() is None
+  # Who can write beside a link can replace it, although its target is private.
+  open_.chmod(0o777)
+  (open_ / "link").symlink_to(tmp_path)
+  tmp_path.chmod(0o700)
+  asked(open_ / "link")
+  with pytest.raises(UserError, match=f"lies in {open_}, which can be written"):
+    compiled.keep()
+
+
+@pytest.mark.parametrize("which", ["parent", "entry"])
+def test_what_belongs_to_another_user_is_refused(which, asked, tmp_path, monkeypatch):
+  folder = tmp_path / "programs"
+  folder.mkdir(mode=0o700)
+  (folder / "jit_f-cache").write_text("")
+  other = os.stat(tmp_path if which == "parent" else folder / "jit_f-cache").st_ino
+  objection = compiled.objection
+  monkeypatch.setattr(compiled, "objection", lambda found: objection(
+    found if found.st_ino != other else _stat(0o40700 if which == "parent" else 0o100600, os.getuid() + 1, 0)))
+  asked(folder)
+  place = f"lies in {tmp_path}" if which == "parent" else "holds jit_f-cache"
+  with pytest.raises(UserError, match=f"{place}, which belongs to user {os.getuid() + 1}, not to you"):
+    compiled.keep()
+  # The user's own cache directory is not used then, and the run goes on.
+  asked(None)
+  monkeypatch.setattr(compiled, "default_folder", lambda: folder)
+  assert f"compiled programs are not kept for the next run, because their directory {folder} {place}" in compiled.keep()
+  assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_files_that_others_cannot_reach_may_have_any_mode_and_links_are_refused(asked, tmp_path):
+  folder = tmp_path / "programs"
+  folder.mkdir(mode=0o700)
+  (folder / "jit_f-cache").write_text("")
+  (folder / "jit_f-cache").chmod(0o666)  # As JAX writes it if the user's umask is 0.
+  asked(folder)
+  assert compiled.keep() is None
+  folder.chmod(0o755)
+  with pytest.raises(UserError, match="holds jit_f-cache, which can be written by everyone"):
+    compiled.keep()
+  (folder / "jit_f-cache").chmod(0o644)
+  (folder / "link").symlink_to("jit_f-cache")
+  with pytest.raises(UserError, match="holds link, which is a symbolic link: delete it"):
+    compiled.keep()
+
+
 def _stat(mode, owner, group):
   return os.stat_result((mode, 0, 0, 1, owner, group, 0, 0, 0, 0))
 
@@ -90,6 +148,13 @@ def test_what_cannot_be_made_is_said_and_stops_nothing(asked, tmp_path, monkeypa
 def test_a_bucket_is_left_to_its_own_permissions(asked):
   asked("gs://bucket/programs")
   assert compiled.keep() is None and jax.config.jax_compilation_cache_dir == "gs://bucket/programs"
+
+
+@pytest.mark.parametrize("address", ["file:///x", "https://x/y", "/a://b"])
+def test_an_address_that_the_cache_does_not_know_is_one_sentence(address, asked):
+  asked(address)
+  with pytest.raises(UserError, match=f"must be the path of a directory, or begin with one of gs://.*got '{address}'"):
+    compiled.keep()
 
 
 def test_a_program_that_runs_once_gives_what_jit_gives_and_takes_its_options():

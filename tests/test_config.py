@@ -101,6 +101,13 @@ def test_a_section_has_every_option_of_what_it_names():
   ("loss.secondary.temperature=0.0", "loss: temperature must be in"),
   ("evaluation.calibrators.TS.name=scaling", "evaluation.calibrators.TS.name must be one of .*temperature_scaling"),
   ("evaluation.calibrators.TS.objective=nlll", "evaluation.calibrators.TS: objective must be one of .*Did you mean"),
+  ("evaluation.ood=('npz',)", "npz needs a file, and data.path is that of the run's own data: give the path"),
+  ("evaluation.ood=('digits_lt',)", "'digits_lt' is the run's own data, which is not out of distribution"),
+  ("evaluation.ood=('svhn_croped',)", "evaluation.ood must be one of digits, .*Did you mean 'svhn_cropped'"),
+  ("evaluation.ood=('a/other.npz', 'b/other.npz')", "'b/other.npz' would be called 'other' in tables, which is "),
+  ("evaluation.ood=test.npz", "'test.npz' would be called 'test' in tables, which is the name of another set"),
+  ("evaluation.ood=(3,)", "evaluation.ood must be one of .*got 3"),
+  ("augmentation.name=a:b", "augmentation.name must be one of none, crop_flip.*got 'a:b'"),
   ("training.batch_size=100", "batch_size must be divisible by the 8 devices .* got 100; use 96, for example"),
 ])
 def test_a_mistake_is_one_sentence_that_names_the_key(override, message):
@@ -132,6 +139,16 @@ def test_a_config_file_that_cannot_be_used_is_said(tmp_path, monkeypatch, text, 
   with pytest.raises(UserError, match=message) as error:
     _load(path=str(path))
   assert "\n" not in str(error.value)
+
+
+def test_the_runs_own_file_is_not_out_of_distribution(tmp_path):
+  (tmp_path / "mine.npz").write_text("")
+  (tmp_path / "link.npz").symlink_to(tmp_path / "mine.npz")
+  own = ("data.name=npz", f"data.path={tmp_path / 'mine.npz'}")
+  for path in ("mine.npz", "link.npz"):
+    with pytest.raises(UserError, match=f"{path}' is the run's own data, which is not out of distribution"):
+      _load(*own, f"evaluation.ood=('{tmp_path / path}',)")
+  assert _load(*own, "evaluation.ood=other.npz,svhn_cropped").evaluation.ood == ("other.npz", "svhn_cropped")
 
 
 def test_long_tailed_data_are_not_replaced_by_balanced_data_without_a_word():

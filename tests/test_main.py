@@ -141,6 +141,22 @@ def test_a_mistake_ends_in_one_sentence_and_exit_code_2(arguments, tmp_path):
   assert not (tmp_path / "never").exists()
 
 
+@pytest.mark.parametrize(("workdir", "reason"), [
+  ("", "--workdir is empty, perhaps because a variable of the shell is not set"), (" ", "--workdir is empty"),
+  ("x/" * 2000, "must have at most"), ("x" * 300, "must have at most"), ("a\udcffb", "is not UTF-8"),
+  ("file", "is a file, not a directory"), ("dangling", "is a link to nowhere, which does not exist"),
+])
+def test_a_directory_that_cannot_be_a_runs_is_refused_before_anything_else(workdir, reason, here, tmp_path, monkeypatch,
+                                                                         capsys):
+  (tmp_path / "file").write_text("")
+  (tmp_path / "dangling").symlink_to("nowhere")
+  monkeypatch.setattr("calib_jax.config.load", lambda *_: pytest.fail("nothing is read before this is checked"))
+  monkeypatch.chdir(tmp_path)
+  assert here(_arguments(workdir)) == 2
+  said = capsys.readouterr().err
+  assert reason in said and said.count("\n") == 1 and len(list(tmp_path.iterdir())) == 2
+
+
 def test_where_jax_is_in_use_the_program_says_what_to_call(tmp_path, monkeypatch, capsys):
   assert jax.devices()
   monkeypatch.setattr("calib_jax.training.processes._connected", None)

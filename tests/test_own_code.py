@@ -1,10 +1,13 @@
 """A user's own losses, calibrators, heads, models and data sources, by import path in a config."""
 
+import functools
+import json
+
 import jax
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, run, training
+from calib_jax import calibrators, own_code, run, run_directory, training
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
 from tests.training.test_engine import ROOT, _splits
@@ -58,6 +61,10 @@ def stripes(seed, *, number=60):
   return data.Pool(part, part.take(np.arange(30)), 3)
 
 
+def number(*, dtype=None, num_classes=3):
+  return 3
+
+
 def wrong(seed, folder):
   return None
 
@@ -98,7 +105,7 @@ def test_a_function_of_ones_own_trains_with_its_options_typed(overrides, key, op
   splits = run.load_splits(config, 0) if key == "data" else _splits()
   state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
-  again = run_config.from_json(config.to_json())
+  again = run_config.from_json(config.to_json(), own_code=True)
   assert run_config.get(again, key).to_dict() == section.to_dict()
   with pytest.raises(UserError, match=f"config key {key}.{option} must be of type"):
     _config(overrides[0], f"{key}.{option}=x")
@@ -118,7 +125,10 @@ def get_config():
   config = run_config.load(str(tmp_path / "mine.py"), [f"--config.{o}" for o in QUICK])
   run_config.check(config, 8)
   run.execute(config, tmp_path / "run")
-  loaded = run.Run.load(tmp_path / "run")
+  assert run_directory.write_config(config, tmp_path / "run") is None  # The same command continues it without a flag.
+  with pytest.raises(UserError, match=r"is the import path 'my_calibration:.*load it with own_code=True\.$"):
+    run.Run.load(tmp_path / "run")
+  loaded = run.Run.load(tmp_path / "run", own_code=True)
   (calibrator, _), = loaded.calibrators().values()
   logits = np.array([[3.0, 0.0, 0.0]])
   np.testing.assert_allclose(calibrator.apply({}, logits), jax.nn.log_softmax(logits / 3), rtol=1e-6)
@@ -131,12 +141,38 @@ def get_config():
   ("loss.primary.name=my_calibration:absent", "the module my_calibration has no function or class 'absent'"),
   ("loss.primary.name=my_calibration:NUMBER", "has no function or class 'NUMBER'"),
   ("loss.secondary.name=my_calibration:sharp", "my_calibration:sharp must take the keywords where and axis_name"),
+  ("head.name=builtins:dict", "the arguments of builtins:dict cannot be listed .*written in Python"),
+  ("data.name=builtins:dict", "the arguments of builtins:dict cannot be listed"),
+  ("model.name=my_calibration:number", "config key model: "),
+  ("loss.primary.name=builtins:print", "config key loss: "),
+  ("evaluation.calibrators.TS.name=os:getcwd", "os:getcwd must return a calib_jax.calibrators.Calibrator"),
   ("data.name=my_calibration:wrong", "can only take the arguments seed, dir, path, .*: got folder"),
 ])
 def test_a_mistake_in_an_import_path_is_one_sentence(override, message):
   with pytest.raises(UserError, match=message) as error:
     _config(override)
   assert "\n" not in str(error.value)
+
+
+def test_a_data_source_that_returns_no_pool_is_one_sentence():
+  with pytest.raises(UserError, match=r"os:getcwd must return a calib_jax.data.Pool, not str\.$"):
+    run.load_splits(_config("data.name=os:getcwd"), 0)
+
+
+@pytest.mark.parametrize(("section", "field"), [
+  ("evaluation.calibrators.TS", "name"), ("evaluation.calibrators.TS", "base"), ("loss.primary", "name"),
+  ("loss.secondary", "name"), ("model", "name"), ("head", "name"), ("data", "name"), ("augmentation", "name")])
+def test_the_json_of_a_run_imports_nothing(section, field, tmp_path, monkeypatch):
+  monkeypatch.setattr(own_code, "_imported", lambda *_: pytest.fail("this must not be imported"))
+  config = run_config.load(str(ROOT / "configs/digits_savuc.py"), []).to_dict()
+  node = functools.reduce(lambda node, part: node[part], section.split("."), config)
+  node[field] = "subprocess:getoutput"
+  (tmp_path / "config.json").write_text(json.dumps(config))
+  with pytest.raises(UserError, match=f"{section}.{field} is the import path 'subprocess:getoutput', whose code would"):
+    run.Run.load(tmp_path)
+  # A command on the directory compares its own config with this one, without importing.
+  assert (f"{section}.{field}" in run_directory.differences(tmp_path / "config.json", _config())) == (
+    not section.startswith("evaluation"))
 
 
 @pytest.mark.slow

@@ -152,6 +152,8 @@ def test_a_damaged_log_is_said_and_said_again(way, copy, capsys):
   assert _numbers(_files(folder)) == _numbers(before)
   (folder / "manifest.json").unlink()  # As the message says, this accepts the files as they are.
   run.execute(config, folder, hooks=[_never])
+  assert capsys.readouterr().err.count("\n") == 1
+  run.execute(config, folder, hooks=[_never])
   assert capsys.readouterr().err == ""
 
 
@@ -231,7 +233,8 @@ def test_a_damaged_manifest_is_said(way, copy, capsys):
   run.execute(config, folder, hooks=[_never])
   assert _files(folder) == before
   said = capsys.readouterr().err
-  assert said == "" if way == "deleted" else "manifest.json is damaged" in said and said.count("\n") == 1
+  phrase = "there is no" if way == "deleted" else "manifest.json is damaged"
+  assert phrase in said and "it is written anew" in said and said.count("\n") == 1
 
 
 def test_a_command_that_is_killed_while_it_reports_accuses_nothing(copy, capsys, monkeypatch):

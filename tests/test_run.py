@@ -11,7 +11,9 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import data, evaluation, run, training
 from calib_jax.errors import UserError
+from calib_jax.evaluation import sources
 from calib_jax.run import Run
+from calib_jax.run_methods import method_name, plain_cross_entropy, remarks
 from tests.programs import python
 
 OLD = pathlib.Path(__file__).parent / "old_run"  # Two seeds of AdaFocal, by a version before `Run`.
@@ -52,6 +54,110 @@ def test_it_predicts_to_the_bit_what_it_saved_also_in_a_fresh_process(finished, 
   np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), saved)
 
 
+def _swap(path):
+  """Replaces predictions by other ones in a file that is as valid."""
+  found = evaluation.load(path)
+  evaluation.save(path, -found.logits, found.labels)
+
+
+def test_files_that_are_not_those_of_the_run_are_said(finished, tmp_path, capsys):
+  folder = shutil.copytree(finished, tmp_path / "run")
+  loaded = Run.load(folder)
+  images = loaded.splits(0).test.images[:4]
+  loaded.saved("test"), loaded.predict(images)
+  assert capsys.readouterr().err == ""
+  _swap(folder / "predictions/test_seed0.npz")
+  loaded.saved("validation")
+  assert capsys.readouterr().err == ""  # Only what is used is compared.
+  loaded.saved("test")
+  assert capsys.readouterr().err == (f"warning: predictions/test_seed0.npz in {folder} is not as the run left it, so "
+                                     "the numbers may not be those of this run.\n")
+  (folder / "checkpoints/seeds0-1/6/added").write_text("")
+  (folder / "config.json").write_text((folder / "config.json").read_text().replace('"seed": 0', '"seed":  0'))
+  loaded = Run.load(folder)
+  assert "config.json in" in capsys.readouterr().err
+  loaded.predict(images)
+  assert "checkpoints/seeds0-1/6 in" in capsys.readouterr().err
+  # Without the manifest nothing can be compared, which is said once.
+  (folder / "manifest.json").unlink()
+  loaded = Run.load(folder)
+  loaded.saved("test"), loaded.predict(images)
+  assert capsys.readouterr().err == (f"warning: there is no {folder / 'manifest.json'}, so it is not known whether the "
+                                     "files of this run are those that it wrote.\n")
+
+
+def test_commands_that_compare_runs_say_it_too(finished, tmp_path):
+  folder, said = shutil.copytree(finished, tmp_path / "run"), []
+  sources.model(str(folder), "test", {}, said.append)
+  assert said == []
+  _swap(folder / "predictions/test_seed1.npz")
+  sources.model(str(folder), "test", {}, said.append)
+  (folder / "manifest.json").unlink()
+  sources.model(str(folder), "test", {}, said.append)
+  assert "predictions/test_seed1.npz in" in said[0] and "there is no" in said[1] and len(said) == 2
+  run.execute(_config(), folder, hooks=[_never])
+
+
+def test_the_next_command_says_that_the_manifest_is_gone(finished, tmp_path, capsys):
+  folder = shutil.copytree(finished, tmp_path / "run")
+  before = (folder / "manifest.json").read_bytes()
+  (folder / "manifest.json").unlink()
+  run.execute(_config(), folder, hooks=[_never])
+  said = capsys.readouterr().err
+  assert said.startswith(f"warning: there is no {folder / 'manifest.json'}, so it is not known whether") and (
+    said.endswith("it is written anew for the files as they are.\n"))
+  assert (folder / "manifest.json").read_bytes() == before
+
+
+def test_a_run_that_never_finished_is_not_accused_and_its_predictions_are_compared(tmp_path, capsys):
+  folder = tmp_path / "run"
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(run.Run, "predict_sets", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+      run.execute(_config(), folder)
+  capsys.readouterr()
+  Run.load(folder).saved("test")
+  assert capsys.readouterr().err == ""
+  _swap(folder / "predictions/test_seed0.npz")
+  Run.load(folder).saved("test")
+  assert "predictions/test_seed0.npz in" in capsys.readouterr().err
+  run.execute(_config(), folder, hooks=[_never])
+  said = capsys.readouterr()
+  assert "predictions/test_seed0.npz (changed)." in said.err and "made again, byte for byte: predic" in said.out
+
+
+@pytest.mark.parametrize(("overrides", "name"), [
+  ((), "focal + soft_avuc"), (("augmentation.name=crop_flip",), "focal + soft_avuc"),
+  (("loss.primary.name=cross_entropy", "loss.secondary.name="), "cross_entropy"),
+  (("loss.primary={'name': 'cross_entropy', 'label_smoothing': 0.1}", "loss.secondary.name="),
+   "cross_entropy (label_smoothing 0.1)"),
+  (("loss.primary.name=cross_entropy", "loss.secondary.name=", "head.name=masked", "training.schedule=two_stage",
+    "training.cache_features=True"), "cross_entropy, masked head, two_stage"),
+  (("loss.primary.name=cross_entropy", "loss.secondary.name=", "augmentation.name=mixup"), "cross_entropy, mixup"),
+])
+def test_a_methods_name_holds_what_differs_from_plain_training(overrides, name):
+  config = _config(*overrides)
+  plain = plain_cross_entropy(config)
+  assert method_name(config) == name and method_name(plain) == "cross_entropy"
+  assert plain.head.name == "linear" and plain.training.schedule == "joint" and training.plan(plain)
+  assert plain.augmentation.name == ("crop_flip" if config.augmentation.name != "none" else "none")
+  with config.unlocked():
+    config.compare_with_cross_entropy = True
+  said = [sentence for sentence in remarks(config) if "compare_with_cross_entropy" in sentence]
+  assert len(said) == (name == "cross_entropy")
+
+
+@pytest.mark.parametrize(("arrays", "message"), [
+  (None, "there is no file"), ({"images": np.zeros((30, 4, 4), np.uint8)}, r"images of .*other.npz have the shape"),
+])
+def test_files_out_of_distribution_are_read_before_anything_is_trained(arrays, message, tmp_path):
+  if arrays:
+    np.savez(tmp_path / "other.npz", **arrays, labels=np.arange(30) % 3)
+  with pytest.raises(UserError, match=message):
+    run.execute(_config(f"evaluation.ood=('{tmp_path / 'other.npz'}',)"), tmp_path / "run", hooks=[_never])
+  assert not (tmp_path / "run").exists()
+
+
 def test_features_and_variables_are_those_of_the_model(finished):
   loaded = Run.load(finished)
   images = loaded.splits(0).test.images[:9]
@@ -74,24 +180,27 @@ def test_a_shifted_set_is_evaluated_without_training(finished):
 
 
 @pytest.mark.slow
-def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_another_run(finished):
+def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_another_run(finished, tmp_path):
   before = {path: path.read_bytes() for path in finished.glob("predictions/*_seed?.npz")}
+  images = np.random.default_rng(0).integers(0, 256, (100, 8, 8), dtype=np.uint8)
+  np.savez(tmp_path / "noise.npz", images=images, labels=np.arange(100) % 10)
   run.execute(_config("evaluation.num_bins=7", "evaluation.corruptions=('fog',)", "evaluation.severities=(2, 4)",
-                      "evaluation.ood=('digits_lt',)", "evaluation.save_features=True",
+                      f"evaluation.ood=('{tmp_path / 'noise.npz'}',)", "evaluation.save_features=True",
                       "evaluation.predict_train=True"), finished, hooks=[_never])
   found = json.loads((finished / "results.json").read_text())
   assert {name: size["kind"] for name, size in found["settings"]["sets"].items()} == {
-    "test": "in_distribution", "fog_2": "shifted", "fog_4": "shifted", "digits_lt": "out_of_distribution",
+    "test": "in_distribution", "fog_2": "shifted", "fog_4": "shifted", "noise": "out_of_distribution",
     "train": "in_distribution"}
   assert list(found["results"]["fog_4"]["focal + soft_avuc"]) == ["none", "TS"]
-  score = found["detection"]["digits_lt"]["focal + soft_avuc"]["none"]["msp"]
-  np.testing.assert_allclose(score["auroc"]["estimate"], 0.5, atol=1e-6)  # The very same images.
+  assert "auroc" in found["detection"]["noise"]["focal + soft_avuc"]["none"]["msp"]
   fog = evaluation.load(finished / "predictions/fog_4_seed0.npz")
   assert fog.kind == "shifted" and fog.features.shape == (359, 8)
   assert all(path.read_bytes() == content for path, content in before.items())
   assert json.loads((finished / "config.json").read_text())["evaluation"]["num_bins"] == 7
   with pytest.raises(UserError, match=r"holds a run of another config \(loss.weight differ\)"):
     run.execute(_config("loss.weight=0.25"), finished)
+  with pytest.raises(UserError, match=r"another config \(the files named noise in evaluation.ood differ\)"):
+    run.execute(_config("evaluation.ood=('elsewhere/noise.npz',)"), finished)
 
 
 @pytest.mark.slow

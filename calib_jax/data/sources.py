@@ -244,6 +244,8 @@ def _pool(name: str, request: dict[str, object], *, imbalance_ratio: float | Non
   """Loads a data set; for a long-tailed version it drops training examples (see ``long_tailed``)."""
   wanted = [p.name for p in inspect.signature(SOURCES[name]).parameters.values() if p.kind != p.KEYWORD_ONLY]
   pool = SOURCES[name](**{key: request[key] for key in wanted}, **chosen)
+  if not isinstance(pool, Pool | streaming.StreamPool):  # A source of one's own may return anything.
+    raise UserError(f"config key data.name: {name} must return a calib_jax.data.Pool, not {type(pool).__name__}.")
   if not name.endswith(LONG_TAIL):
     return pool
   labels = streaming.labels(pool.train) if isinstance(pool, streaming.StreamPool) else pool.train.labels
@@ -296,7 +298,7 @@ def out_of_distribution(name: str, like: Splits, *, seed: int = 0, dir: str = "~
     path: the file of the data set ``npz``.
     **options: the data set's own options.
   Returns: images uint8 ``[N, H, W, C]``.
-  Raises: UserError if the images have another shape or the data set is streamed.
+  Raises: UserError if the images have another shape or are those of ``like``, or the data set is streamed.
   """
   if name not in SOURCES:
     raise UserError(f"an out-of-distribution set must be one of {', '.join(SOURCES)}: got {name!r}.")
@@ -308,5 +310,9 @@ def out_of_distribution(name: str, like: Splits, *, seed: int = 0, dir: str = "~
   if images.shape[-1] == 1 and wanted[-1] == 3:
     images = images.repeat(3, axis=-1)
   if images.shape[1:] != wanted:
-    raise UserError(f"images of {name} have the shape {images.shape[1:]}, those of the model's own data {wanted}.")
+    raise UserError(f"images of {path or name} have the shape {images.shape[1:]}, those of the model's own data "
+                    f"{wanted}.")
+  if isinstance(like.test, Examples) and np.array_equal(images, like.test.images):
+    raise UserError(f"the images of {path or name} are the model's own test images, which are not out of "
+                    "distribution: name another data set or file.")
   return images

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from calib_jax import calibrators, checks
+from calib_jax import calibrators, checks, manifest
 from calib_jax.errors import UserError, short
 from calib_jax.evaluation import choice
 from calib_jax.evaluation.predictions import Predictions, load
@@ -73,7 +73,11 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   """
   if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
     return Model({test_set: [load(path, say=say)]}, {})
-  sets = {name: [load(file, say=say) for file in files] for name, files in _files_of_run(path).items()}
+  files, root = _files_of_run(path), manifest.root(pathlib.Path(path))
+  used = manifest.names(root, (file for by_seed in files.values() for file in by_seed))
+  if doubt := manifest.doubt(root, [*([manifest.CONFIG] if (root / manifest.CONFIG).exists() else []), *used]):
+    say(f"warning: {doubt}")
+  sets = {name: [load(file, say=say) for file in by_seed] for name, by_seed in files.items()}
   sizes = {len(parts) for parts in sets.values()}
   if TEST not in sets or VALIDATION not in sets or len(sizes) != 1:
     raise UserError(f"{pathlib.Path(path) / 'predictions'} must hold predictions of the validation and the test split, "

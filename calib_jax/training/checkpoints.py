@@ -5,6 +5,7 @@ is read.
 """
 
 from collections.abc import Callable
+import json
 import logging
 import pathlib
 import shutil
@@ -34,8 +35,12 @@ class Checkpoints:
       self.folder.mkdir(parents=True, exist_ok=True)
       _quiet()
       alone = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0}, barrier_sync_key_prefix="first")
-      self.manager = ocp.CheckpointManager(self.folder, options=ocp.CheckpointManagerOptions(
-        max_to_keep=keep, create=False, cleanup_tmp_directories=True, multiprocessing_options=alone))
+      try:
+        self.manager = ocp.CheckpointManager(self.folder, options=ocp.CheckpointManagerOptions(
+          max_to_keep=keep, create=False, cleanup_tmp_directories=True, multiprocessing_options=alone))
+      except Exception as error:  # Orbax raises many types for damaged files.
+        raise UserError(f"the checkpoints in {self.folder} cannot be opened ({reason(error)}): delete the damaged one."
+                        ) from error
       self.last = self.manager.latest_step()
 
   def save(self, step: int, tree: Any) -> None:
@@ -98,12 +103,20 @@ class Checkpoints:
       except Exception as error:  # Orbax raises many types for damaged files; the previous checkpoint may be whole.
         path = self.folder / str(step)
         aside = path.with_name(f"{step}.damaged")
-        print(f"warning: the checkpoint {path} cannot be read whole ({str(error).splitlines()[0][:200]}): it is "
+        print(f"warning: the checkpoint {path} cannot be read whole ({reason(error)}): it is "
               f"renamed to {aside.name}, and the previous checkpoint is used.", file=sys.stderr, flush=True)
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
     self.manager.reload()
     return None
+
+
+def reason(error: Exception) -> str:
+  """Returns why a checkpoint cannot be read, for a message: Orbax's errors about damaged metadata are a bare key."""
+  text = next(iter(str(error).splitlines()), "")[:200]
+  if isinstance(error, KeyError | AttributeError | TypeError | json.JSONDecodeError):
+    return f"its metadata is damaged: {type(error).__name__}: {text}"
+  return text or type(error).__name__
 
 
 def _quiet() -> None:
@@ -123,6 +136,8 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
   """
   restored = manager.restore(step, args=ocp.args.StandardRestore())
   tree = restored["tree"] if like is None else _as(like, restored["tree"])
+  if not {"checksum", "digest"} & restored.keys():
+    raise ValueError("it has no checksum")
   if "checksum" in restored:
     whole = int(restored["checksum"]) == checksum(restored["tree"])
   else:  # Older checkpoints have a checksum in the order of the fields, not of their names.
@@ -141,15 +156,16 @@ def newest(folder: pathlib.Path) -> tuple[int, Any] | None:
     return None
   _quiet()
   options = ocp.CheckpointManagerOptions(create=False, read_only=True)
-  with ocp.CheckpointManager(folder.resolve(), options=options) as manager:
-    step = manager.latest_step()
-    if step is None:
-      return None
-    try:
+  path = folder
+  try:
+    with ocp.CheckpointManager(folder.resolve(), options=options) as manager:
+      step = manager.latest_step()
+      if step is None:
+        return None
+      path = folder / str(step)
       return step, read(manager, step)
-    except Exception as error:
-      raise UserError(f"the checkpoint {folder / str(step)} cannot be read whole ({str(error).splitlines()[0][:200]})."
-                      ) from error
+  except Exception as error:
+    raise UserError(f"the checkpoint {path} cannot be read whole ({reason(error)}).") from error
 
 
 def _as(like: Any, restored: Any) -> Any:
@@ -163,7 +179,10 @@ def _as(like: Any, restored: Any) -> Any:
   def leaf(path, expected):
     node = restored
     for part in path:
-      node = node[getattr(part, "key", getattr(part, "name", getattr(part, "idx", None)))]
+      try:
+        node = node[getattr(part, "key", getattr(part, "name", getattr(part, "idx", None)))]
+      except (KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"it has no {jax.tree_util.keystr(path)}") from error
     if node.shape != expected.shape or node.dtype != expected.dtype:
       raise ValueError(f"{jax.tree_util.keystr(path)} is {node.dtype}{list(node.shape)} where "
                        f"{expected.dtype}{list(expected.shape)} is expected")

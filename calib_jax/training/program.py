@@ -105,20 +105,23 @@ def plan(config: ConfigDict) -> list[stages.Stage]:
 
 
 def check_phases(config: ConfigDict, splits: data.Splits) -> None:
-  """Checks that every phase of every stage is reached, which ``training.num_steps`` may prevent.
+  """Checks that every phase of every stage fills a batch, and is reached, which ``training.num_steps`` may prevent.
 
   Args:
     config: a complete config.
     splits: the data set of one of its seeds.
-  Raises: UserError that names the phase and the number of steps that reaches it.
+  Raises: UserError that names the phase, and its number of examples or the number of steps that reaches it.
   """
-  if config.training.num_steps is None:
-    return
   size = config.training.batch_size
   for stage in SCHEDULES[config.training.schedule](config, [splits.train], [config.seed]):
     steps_before, total = 0, stage.total_steps(size)
     for phase in stage.phases:
-      if steps_before >= total:
+      if (number := data.num_examples(phase.examples[0])) < size:
+        raise UserError(f"config key training.batch_size: a batch of {size:,} is larger than the {number:,} examples "
+                        f"of the phase {phase.name!r} of training.schedule {config.training.schedule!r}, which would "
+                        f"take one step in each epoch: set it to {number:,} or less"
+                        + (", or raise data.held_out_fraction." if phase.name == "held_out" else "."))
+      if config.training.num_steps is not None and steps_before >= total:
         raise UserError(f"config key training.num_steps: {total:,} steps never reach the phase {phase.name!r} of "
                         f"training.schedule {config.training.schedule!r}, which begins after {steps_before:,} steps "
                         f"of an epoch: set it to {stage.steps_per_epoch(size):,} or more, or leave it to "

@@ -251,8 +251,10 @@ def test_other_data_serve_as_out_of_distribution_where_shapes_agree(tmp_path):
   assert found.shape == (12, 5, 5, 3) and (found[..., 0] == found[..., 2]).all()
   own = {bytes(image) for image in IMAGES[:, :5, :5, 0]}
   assert all(bytes(np.ascontiguousarray(image[..., 0])) in own for image in found)
-  with pytest.raises(UserError, match=r"images of npz have the shape \(5, 5, 1\), those of .* \(8, 8, 1\)"):
+  with pytest.raises(UserError, match=r"images of .*grey.npz have the shape \(5, 5, 1\), those of .* \(8, 8, 1\)"):
     data.out_of_distribution("npz", digits, path=str(tmp_path / "grey.npz"))
+  with pytest.raises(UserError, match="the images of digits_lt are the model's own test images"):
+    data.out_of_distribution("digits_lt", digits)
   with pytest.raises(UserError, match="must be one of digits, .*got 'svhn'"):
     data.out_of_distribution("svhn", digits)
 

@@ -12,7 +12,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
 from calib_jax.errors import UserError
-from calib_jax.training import selection, stages, stopping
+from calib_jax.training import checkpoints, selection, stages, stopping
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1",
@@ -109,6 +109,17 @@ def test_a_run_too_short_for_its_second_phase_is_refused():
       training.check_phases(_config(*options, f"training.num_steps={steps}"), _splits())
   training.check_phases(_config(*options, "training.num_steps=5"), _splits())
   training.check_phases(_config(*options), _splits())
+
+
+@pytest.mark.parametrize(("options", "reason"), [
+  (("training.batch_size=64",), r"a batch of 64 is larger than the \d\d examples of the phase 'train' of .* 'joint', .*"
+   r"set it to \d\d or less\.$"),
+  (("training.schedule=interleaved", "data.held_out_fraction=0.1", "training.batch_size=16"),
+   r"larger than the \d examples of the phase 'held_out' .*set it to \d or less, or raise data.held_out_fraction\.$"),
+])
+def test_a_batch_that_no_phase_can_fill_is_refused(options, reason):
+  with pytest.raises(UserError, match=reason):
+    training.check_phases(_config(*options), _splits())
 
 
 @pytest.mark.slow
@@ -343,6 +354,25 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path, capsys):
   assert told.count("cannot be read whole") == 2 and f"{tmp_path / '9'} cannot" in told and "9.damaged" in told
   _same((whole, found), (again, same))
   assert (tmp_path / "9").exists()
+
+
+@pytest.mark.parametrize(("name", "old", "new", "reason"), [
+  ("default/_METADATA", b"skip_deserialize", b"skip_deserialise", "its metadata is damaged: KeyError: 'skip_deser"),
+  ("default/_METADATA", b"{", b"[", "its metadata is damaged: JSONDecodeError"),
+  ("_CHECKPOINT_METADATA", None, b"[]", "Metadata dict must be a dictionary"),
+])
+def test_a_refused_checkpoint_says_why(name, old, new, reason, tmp_path):
+  keeper = checkpoints.Checkpoints(tmp_path)
+  keeper.save(1, {"w": np.ones(3, np.float32)})
+  keeper.close()
+  path = tmp_path / "1" / name
+  path.write_bytes(path.read_bytes().replace(old, new) if old else new)
+  with pytest.raises(UserError, match=f"cannot be read whole.*{reason}") as error:
+    checkpoints.newest(tmp_path)
+  assert "\n" not in str(error.value)
+  if old is None:
+    with pytest.raises(UserError, match=f"cannot be opened .*{reason}"):
+      checkpoints.Checkpoints(tmp_path)
 
 
 def test_a_changed_bit_of_a_weight_is_found(tmp_path, capsys):
