@@ -4,6 +4,7 @@ Orbax writes them in the background. A checkpoint appears only when it is comple
 is read.
 """
 
+import asyncio
 from collections.abc import Callable
 import json
 import logging
@@ -119,9 +120,31 @@ def reason(error: Exception) -> str:
   return text or type(error).__name__
 
 
+class _Loop(asyncio.SelectorEventLoop):
+  """An event loop that ignores what storage reports after the loop was closed.
+
+  After a full disk or a damaged file Orbax closes its loop while threads of the storage are still at work, and each of
+  them would print a traceback.
+  """
+
+  def call_soon_threadsafe(self, *arguments, **options):
+    try:
+      return super().call_soon_threadsafe(*arguments, **options)
+    except RuntimeError:
+      if not self.is_closed():
+        raise
+
+
+class _Loops(asyncio.DefaultEventLoopPolicy):
+  def new_event_loop(self):
+    return _Loop()
+
+
 def _quiet() -> None:
   """Silences the log of Orbax, which lists every file that it touches; its exceptions are reported here instead."""
-  logging.getLogger("absl").setLevel(logging.CRITICAL)
+  for name in ("absl", "asyncio"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
+  asyncio.set_event_loop_policy(_Loops())
 
 
 def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:

@@ -19,7 +19,7 @@ from calib_jax.reports import __main__ as reports_command
 from calib_jax.reports.figures import _logged
 from calib_jax.training import groups, metric_log
 from tests.adversary import mutations, predictions
-from tests.adversary.judge import CONTROL, Kind
+from tests.adversary.judge import CONTROL, Kind, message_fault
 
 ENVIRONMENT = {"python": "3.13", "packages": {"jax": "0.10.2"}, "git": None, "devices": ["cpu"], "system": "Linux"}
 
@@ -66,9 +66,12 @@ def _prepare_manifest(folder: pathlib.Path) -> dict:
 
 def _silent_manifest(sound, folder, value, said) -> str:
   path = folder / "manifest.json"
-  if value is None:
-    return "" if said.strip() or not path.is_file() else "a damaged manifest was taken for none in silence"
-  same = value.files == sound["files"] and value.config == sound["config"]
+  found, reason = value
+  if found is None:
+    if fault := message_fault(reason):
+      return fault
+    return "" if reason or not path.is_file() else "a damaged manifest was taken for none in silence"
+  same = found.files == sound["files"] and found.config == sound["config"]
   return "" if same else "a changed manifest was taken for whole"
 
 
