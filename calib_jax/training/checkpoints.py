@@ -53,7 +53,7 @@ class Checkpoints:
       return
     # The tree is copied because the next step reuses the memory that holds the state now.
     tree = jax.tree.map(lambda x: np.array(x), tree)
-    written = {"tree": tree, "checksum": checksum(tree)}
+    written = {"tree": tree, "checksum": checksum(tree), "step": np.array(step, np.int64)}
     self._guarded(lambda: self.manager.save(step, args=ocp.args.StandardSave(written)))
     self.last = step
 
@@ -167,6 +167,8 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
     whole = like is None or int(restored["digest"]) == _crc(jax.tree.leaves(tree))
   if not whole:
     raise ValueError("its numbers are not those that were written")
+  if "step" in restored and int(restored["step"]) != step:  # Earlier versions did not write it.
+    raise ValueError(f"it is that of step {int(restored['step']):,}")
   return tree
 
 
