@@ -182,6 +182,7 @@ def test_npz_trains_without_tensorflow_scikit_learn_and_figures(tmp_path):
   blocked = ("tensorflow", "tensorflow_datasets", "tensorboard", "matplotlib", "sklearn")
   done = _digits(tmp_path / "run", "--config.data.name=npz", f"--config.data.path={tmp_path / 'mine.npz'}",
                  "--config.num_seeds=1", "--config.training.num_steps=13", "--config.profile=2",
+                 "--config.training.batch_size=32",
                  "--config.compare_with_cross_entropy=False", "--config.evaluation.calibrators={}",
                  tmp_path=tmp_path, blocked=blocked)
   assert done.returncode == 0, done.stderr
