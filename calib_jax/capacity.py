@@ -13,6 +13,7 @@ from calib_jax.errors import UserError
 
 # Training holds at least the parameters, their gradients and the new parameters, in float32.
 COPIES, ITEM = 3, 4
+READABLE = 0.5  # The share of the memory that what is read from one file may take, decoded.
 _ARENA_MAX = -8  # M_ARENA_MAX of malloc.h.
 SMALLEST_IMAGE = 8 * 8  # Bytes of an image of the smallest data set.
 
@@ -32,6 +33,20 @@ def size(num_bytes: float) -> str:
       return f"{num_bytes:.3g} {unit}"
     num_bytes /= 1000
   return f"{num_bytes:.3g} PB"
+
+
+def check_read(place: str, num_bytes: float) -> None:
+  """Raises a UserError if what is read from one file would take more than ``READABLE`` of the memory.
+
+  Arrays that are mapped into memory do not count, because their pages are read when they are used.
+
+  Args:
+    place: the file, for the message.
+    num_bytes: the size of its arrays once they are decompressed and decoded.
+  """
+  if num_bytes > READABLE * memory():
+    raise UserError(f"{place} would take {size(num_bytes)} of memory, and what is read from one file may take "
+                    f"{size(READABLE * memory())}, {READABLE:.0%} of what this machine has.")
 
 
 def check_batch(batch_size: int) -> None:

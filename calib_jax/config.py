@@ -5,16 +5,16 @@ from collections.abc import Callable, Mapping
 import difflib
 import importlib.util
 import inspect
-import json
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict, config_dict
 
 from calib_jax import calibrators, data, losses, models, overrides, own_code, training
-from calib_jax.config_checks import check, get, is_file, one_of, ood_name
+from calib_jax.config_checks import check, check_seeds, get, is_file, one_of, ood_name
 from calib_jax.errors import UserError, short
+from calib_jax.files import parse_json
 from calib_jax.own_code import import_paths, is_import_path
 from calib_jax.registry import options as registry_options
 
@@ -157,7 +157,7 @@ def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
   Raises: UserError if the text is not a config, or names import paths and ``own_code`` is false.
   """
   try:
-    config = ConfigDict(json.loads(text, object_hook=_tuples), convert_dict=True)
+    config = ConfigDict(_tuples(parse_json(text, "a config.json")), convert_dict=True)
     if "stage2" not in config:
       config.stage2 = ConfigDict({"optimizer": config.optimizer.to_dict()})
     for key, default in ADDED.items():
@@ -169,17 +169,18 @@ def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
       for key, name in import_paths(config.to_dict()):
         raise UserError(f"{key} is the import path {short(name)}, whose code would be run: if you trust the directory, "
                         "load it with own_code=True.")
-    return complete(config, imports=bool(own_code)).lock()
+    config = complete(config, imports=bool(own_code)).lock()
+    check_seeds(config)
+    return config
   except (ValueError, KeyError, AttributeError, TypeError) as error:
     raise UserError(f"a config.json cannot be read ({type(error).__name__}: {error}).") from error
 
 
-def _tuples(section: dict) -> dict:
+def _tuples(value: Any) -> Any:
   """Turns lists into tuples, because JSON has no tuples."""
-  def fixed(value):
-    return tuple(map(fixed, value)) if isinstance(value, list) else value
-
-  return {key: fixed(value) for key, value in section.items()}
+  if isinstance(value, dict):
+    return {key: _tuples(child) for key, child in value.items()}
+  return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def data_options(config: ConfigDict) -> dict:

@@ -65,6 +65,15 @@ def check(config: ConfigDict, num_devices: int) -> None:
   _check_by_building(config)
 
 
+def check_seeds(config: ConfigDict) -> None:
+  """Raises a UserError unless ``seed`` and ``num_seeds`` are integers in their ranges, so that seeds can be listed."""
+  for key in ("seed", "num_seeds"):
+    value = get(config, key)
+    if isinstance(value, bool) or not isinstance(value, int):
+      raise UserError(f"config key {key} must be an integer: got {short(value)}.")
+    _in_range(key, value, *RANGES[key])
+
+
 def get(config: ConfigDict, key: str):
   """Returns the value of a dotted key. Raises: UserError if there is none."""
   for part in key.split("."):

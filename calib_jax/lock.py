@@ -12,11 +12,13 @@ import json
 import os
 import pathlib
 import platform
+import stat
 import sys
 import time
 from typing import NamedTuple
 
 from calib_jax.errors import UserError
+from calib_jax.files import read_json
 
 try:
   import fcntl
@@ -98,6 +100,8 @@ def _acquired(path: pathlib.Path) -> int:
     except OSError as error:
       raise UserError(f"--workdir: {path} cannot be written ({error.strerror}).") from error
     try:
+      if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise UserError(f"--workdir: {path} is a pipe or a device, not a file: move it away.")
       locked = _flock(descriptor)
       if locked is not False and not _is_still(path, descriptor):
         continue  # The last holder deleted the file after it was opened here.
@@ -142,11 +146,11 @@ def _read(path: pathlib.Path, wait: bool) -> Holder | None:
   """Returns the holder that the file names, or None; ``wait`` gives a new holder a second to write its name."""
   for _ in range(20 if wait else 1):
     try:
-      fields = json.loads(path.read_text(encoding="utf-8"))
+      fields = read_json(path)
       return Holder(**{name: kind(fields[name]) for name, kind in Holder.__annotations__.items()})
-    except FileNotFoundError:
-      return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (UserError, ValueError, KeyError, TypeError):
+      if not path.exists():
+        return None
       time.sleep(0.05 if wait else 0)
   return None
 

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import fnmatch
 import hashlib
 import json
+import os
 import pathlib
 import re
 from typing import NamedTuple
 
-from calib_jax.files import write_text
+from calib_jax.errors import UserError
+from calib_jax.files import read_json, write_text
 
 NAME = "manifest.json"
 CONFIG = "config.json"
@@ -70,15 +72,15 @@ def read(workdir: pathlib.Path) -> tuple[Manifest | None, str]:
   writes these, so a directory that holds them has lost its own, or is of an earlier version.
   """
   path, unknown = workdir / NAME, "so it is not known whether the files of this run are those that it wrote"
+  if not os.path.lexists(path):
+    return None, f"there is no {path}, {unknown}" if _has_results(workdir) else ""
   try:
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields = read_json(path)
     manifest = Manifest(str(fields["config"]), {str(name): str(value) for name, value in fields["files"].items()})
     if fields["sha256"] != _of(manifest):
       raise ValueError("its own checksum is another one")
     return manifest, ""
-  except FileNotFoundError:
-    return None, f"there is no {path}, {unknown}" if _has_results(workdir) else ""
-  except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+  except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
     return None, f"{path} is damaged ({type(error).__name__}: {error}), {unknown}"
 
 
@@ -132,7 +134,7 @@ def checkpoints(names: Iterable[str]) -> dict[str, dict[int, list[str]]]:
   """Returns the files of each checkpoint: ``{folder of its group: {step: paths}}``."""
   groups: dict[str, dict[int, list[str]]] = {}
   for name in names:
-    if match := re.fullmatch(r"((?:baseline/)?checkpoints/seeds?\d+(?:-\d+)?)/(\d+)/.*", name):
+    if match := re.fullmatch(r"((?:baseline/)?checkpoints/seeds?\d{1,12}(?:-\d{1,12})?)/(\d{1,12})/.*", name):
       groups.setdefault(match[1], {}).setdefault(int(match[2]), []).append(name)
   return groups
 

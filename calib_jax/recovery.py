@@ -13,7 +13,7 @@ import sys
 from typing import NamedTuple
 
 from calib_jax import manifest
-from calib_jax.files import write_text
+from calib_jax.files import read_text, write_text
 from calib_jax.manifest import Manifest, listed
 
 LOG = "metrics.jsonl"
@@ -67,7 +67,7 @@ def prepare(workdir: pathlib.Path, damage: Damage, seeds: Iterable[int], splits:
   Returns: the same with ``kept``. The manifest on disk then lists only these files, or the predictions if there was no
     manifest, and those that are written later, until ``finish`` lists all.
   """
-  config = (workdir / manifest.CONFIG).read_text(encoding="utf-8")
+  config = read_text(workdir / manifest.CONFIG)
   if not damage.before:
     predictions = {name: value for name, value in manifest.digests(workdir).items() if PREDICTIONS.fullmatch(name)}
     manifest.write(workdir, Manifest(config, predictions))
@@ -78,8 +78,8 @@ def prepare(workdir: pathlib.Path, damage: Damage, seeds: Iterable[int], splits:
       _put_aside(workdir / name)
   kept = {name for name in damage.before.files if LASTING.fullmatch(name)}
   for group, steps in manifest.checkpoints(damage.before.files).items():
-    first, last = re.search(r"seeds?(\d+)(?:-(\d+))?$", group).groups()
-    names = [f"{split}_seed{seed}.npz" for seed in set(range(int(first), int(last or first) + 1)) & set(seeds)
+    first, last = re.search(r"seeds?(\d{1,12})(?:-(\d{1,12}))?$", group).groups()
+    names = [f"{split}_seed{seed}.npz" for seed in seeds if int(first) <= seed <= int(last or first)
              for split in splits]
     complete = all((workdir / group).parent.with_name("predictions").joinpath(name).exists() for name in names)
     if complete or not changed & set(steps[max(steps)]):
@@ -111,7 +111,7 @@ def finish(workdir: pathlib.Path, damage: Damage) -> None:
     else:
       lost.append(name)
       files[name] = before  # The next command says it again.
-  manifest.write(workdir, Manifest((workdir / manifest.CONFIG).read_text(encoding="utf-8"), files))
+  manifest.write(workdir, Manifest(read_text(workdir / manifest.CONFIG), files))
   if same:
     print(f"made again, byte for byte: {listed(same)}.", flush=True)
   if other:

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from calib_jax import config as run_config
 from calib_jax.environment import environment
 from calib_jax.errors import UserError, short
-from calib_jax.files import write_text
+from calib_jax.files import read_json, read_text, write_text
 
 # Fields that may change between two commands on the same directory, because trained models do not depend on them.
 EVALUATION_ONLY = ("num_seeds", "compare_with_cross_entropy", "evaluation", "checkpoint", "profile")
@@ -43,12 +43,29 @@ def check_workdir(folder: str | os.PathLike) -> None:
     raise UserError(f"--workdir: {text} is a file, not a directory: give another --workdir.")
 
 
+# The directories and files that a run reads again or writes whole.
+FOLDERS = ("baseline", "calibrators", "checkpoints", "events", "figures", "predictions", "profile")
+FILES = ("config.json", "environment.json", "manifest.json", "metrics.jsonl", "report.html", "results.csv",
+         "results.json", "results.md", "results.tex")
+
+
 def create(folder: pathlib.Path) -> None:
-  """Creates a run's directory if it does not exist. Raises: UserError if it cannot be created."""
+  """Creates a run's directory if it does not exist. Raises: UserError if it cannot be created or be that of a run."""
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:
     raise UserError(f"--workdir: {folder} cannot be created ({error.strerror}): give another --workdir.") from error
+  check_entries(folder)
+
+
+def check_entries(folder: pathlib.Path) -> None:
+  """Raises a UserError for a file, pipe or device in place of a run's directory, or a directory in place of a file."""
+  for part in (folder, folder / "baseline"):
+    for name in (*FOLDERS, *FILES):
+      path = part / name
+      if os.path.lexists(path) and not (path.is_dir() if name in FOLDERS else path.is_file()):
+        raise UserError(f"{path} must be a {'directory' if name in FOLDERS else 'regular file'} and is none, so that "
+                        f"{folder} cannot be the directory of a run: move it away.")
 
 
 def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
@@ -67,8 +84,8 @@ def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
   write_text(path, json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
   path, now = folder / "environment.json", environment()
   changed = None
-  with contextlib.suppress(OSError, ValueError, KeyError):
-    before = json.loads(path.read_text(encoding="utf-8"))["devices"]
+  with contextlib.suppress(UserError, ValueError, KeyError, TypeError):
+    before = read_json(path)["devices"]
     if before != now["devices"]:
       then, here = (f"{len(devices)} x {devices[0]}" for devices in (before, now["devices"]))
       changed = f"this run began on {then} and continues on {here}: its numbers may differ by rounding."
@@ -111,7 +128,9 @@ def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> Confi
   Raises: UserError if there is none, or it names import paths and ``own_code`` is false.
   """
   path = folder / "config.json"
+  check_entries(folder)
   try:
-    return run_config.from_json(path.read_text(encoding="utf-8"), own_code=own_code)
-  except (OSError, UnicodeDecodeError) as error:
-    raise UserError(f"{folder} holds no run: {path} cannot be read ({error}).") from error
+    text = read_text(path)
+  except UserError as error:
+    raise UserError(f"{folder} holds no run: {error}") from error
+  return run_config.from_json(text, own_code=own_code)

@@ -9,6 +9,7 @@ import numpy as np
 from calib_jax import errors, files
 from calib_jax.calibrators.base import Calibrator, Fitted, Named, get
 
+DEEPEST = 8  # Levels of dictionaries of arrays.
 _MADE = "calibrator.json"  # The bytes of {"name": …, "options": …}.
 
 
@@ -53,15 +54,19 @@ def load(path: str | os.PathLike) -> Fitted | dict:
     raise ValueError(str(error)) from error
   made = arrays.pop(_MADE, None)
   for name, value in arrays.items():
-    if value.dtype.kind not in "biuf":
-      raise ValueError(f"{path}: {name} must hold numbers: got dtype {value.dtype}.")
+    if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
+      raise ValueError(f"{path}: {name} must hold numbers of at most 64 bits: got dtype {value.dtype}.")
     *parents, leaf = name.split("/")
+    if len(parents) > DEEPEST:
+      raise ValueError(f"{path}: a name has more than {DEEPEST} levels.")
     place = params
     for parent in parents:
       place = place.setdefault(parent, {})
       if not isinstance(place, dict):
         raise ValueError(f"{path}: {parent} is both an array and a dictionary of arrays.")
-    place[leaf] = jnp.asarray(value)
+    if leaf in place:
+      raise ValueError(f"{path}: {leaf} is both an array and a dictionary of arrays.")
+    place[leaf] = jnp.asarray(value.astype(value.dtype.newbyteorder("="), copy=False))
   return params if made is None else Fitted(_remade(path, made), params)
 
 
@@ -78,9 +83,9 @@ def _described(calibrator: Calibrator) -> str:
 
 def _remade(path: str | os.PathLike, made: np.ndarray) -> Calibrator:
   try:
-    described = json.loads(made.tobytes())
+    described = files.parse_json(made.tobytes().decode(), _MADE)
     return get(described["name"], **described["options"])
-  except (ValueError, KeyError, TypeError) as error:
+  except (errors.UserError, ValueError, KeyError, TypeError) as error:
     raise ValueError(f"{path}: {_MADE} does not describe a calibrator ({type(error).__name__}: {error}).") from error
 
 

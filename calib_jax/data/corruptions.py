@@ -144,7 +144,7 @@ def _jpeg_compression(x: Image, _, quality):
   def through_a_file(picture):
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=int(quality))
-    return pillow.open(file)
+    return pillow.open(file, formats=("JPEG",))
 
   return _by_pillow(x, through_a_file)
 

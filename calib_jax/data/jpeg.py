@@ -1,41 +1,76 @@
-"""Decodes JPEG bytes into arrays."""
+"""Decodes the bytes of JPEG and PNG pictures into arrays."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 import io
 import itertools
+import warnings
 
 import numpy as np
 
+from calib_jax import capacity
 from calib_jax.errors import UserError
 
+# Pillow's decoders of other formats are not for bytes of anyone: that of EPS runs Ghostscript.
+FORMATS = ("JPEG", "PNG")
+LARGEST = 2**27  # Pixels of a picture.
 
-def picture(record: bytes, number: int, source: str):
-  """Returns the Pillow image of a JPEG record, in RGB.
 
-  Raises: UserError that names the ``number`` of the record if the bytes are damaged.
+def picture(record: bytes, number: int, source: str, size: tuple[int, int] | None = None, count: int = 1):
+  """Returns the Pillow image of a JPEG or PNG record, in RGB.
+
+  Args:
+    record: the bytes.
+    number: the number of the record, for the message.
+    source: the data set, for the message.
+    size: the width and height that the picture must have; None for any.
+    count: the number of pictures of this size that are to be in memory.
+  Raises: UserError that names the record if the bytes are damaged, are of another format, or are a picture of another
+    size or of more than 8 bits a channel, or if so many take more memory than may be read. All of this but damage is
+    checked before pixels are decoded.
   """
   from PIL import Image
 
   try:
-    with Image.open(io.BytesIO(record)) as opened:
+    with Image.open(io.BytesIO(record), formats=FORMATS) as opened:
+      (width, height), mode = opened.size, opened.mode
+      if size is not None and size != (width, height):
+        raise UserError(f"{source}: record {number:,} is {height}x{width} where the first is {size[1]}x{size[0]}: all "
+                        "pictures must have one size.")
+      if width * height > LARGEST or mode.startswith(("I", "F")):
+        raise UserError(f"{source}: record {number:,} has {width:,} x {height:,} pixels of mode {mode}: pictures must "
+                        f"have at most {LARGEST:,} pixels, and 8 bits a channel.")
+      capacity.check_read(f"{source}: {count:,} pictures of {height}x{width}", count * height * width * 3)
       return opened.convert("RGB")
+  except UserError:
+    raise
   except Exception as error:  # Pillow raises exceptions of many types for damaged bytes.
-    raise UserError(f"{source}: record {number:,} is not a whole picture ({error}).") from error
+    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    raise UserError(f"{source}: record {number:,} is not a whole picture in JPEG or PNG ({reason}).") from error
 
 
 def decode(records: Sequence[bytes], source: str) -> np.ndarray:
   """Decodes ``records``, pictures of one size, into uint8 ``[N, H, W, 3]``; grey pictures become RGB.
 
-  Raises: UserError that names ``source`` and the record, if one cannot be decoded or differs in size.
+  Raises: UserError that names ``source`` and the record, if one cannot be decoded or differs in size; or if all of them
+    take more memory than may be read.
   """
-  with ThreadPoolExecutor() as pool:
-    images = list(pool.map(lambda i, record: np.asarray(picture(record, i, source)), range(len(records)), records))
-  for number, image in enumerate(images):
-    if image.shape != images[0].shape:
-      raise UserError(f"{source}: record {number:,} is {image.shape[0]}x{image.shape[1]} where the first is "
-                      f"{images[0].shape[0]}x{images[0].shape[1]}: all pictures must have one size.")
-  return np.stack(images)
+  from PIL import Image
+
+  if not records:
+    raise UserError(f"{source} holds no pictures.")
+  # What Pillow warns of, a picture of very many pixels, is refused by its size or because all of them are too large.
+  with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
+    size = picture(records[0], 0, source, count=len(records)).size
+    images = np.empty((len(records), *size[::-1], 3), np.uint8)
+
+    def decoded(number):
+      images[number] = picture(records[number], number, source, size)
+
+    with ThreadPoolExecutor() as pool:
+      for _ in pool.map(decoded, range(len(records))):
+        pass
+  return images
 
 
 def slices(stream: np.ndarray, offsets: np.ndarray, source: str) -> list[bytes]:
@@ -46,6 +81,7 @@ def slices(stream: np.ndarray, offsets: np.ndarray, source: str) -> list[bytes]:
   if stream.dtype != np.uint8 or stream.ndim != 1 or offsets.ndim != 1 or not np.issubdtype(offsets.dtype, np.integer):
     raise UserError(f"{source}: a stream of JPEG bytes must be uint8 [bytes] with integer offsets [N + 1]: got "
                     f"{stream.dtype} of shape {stream.shape} and {offsets.dtype} of shape {offsets.shape}.")
+  offsets = offsets.astype(np.int64)  # Differences of unsigned integers would never be negative.
   if len(offsets) < 2 or offsets[0] < 0 or (np.diff(offsets) <= 0).any() or offsets[-1] > len(stream):
     raise UserError(f"{source}: offsets must rise from 0 to at most the {len(stream):,} bytes of the stream.")
   return [stream[a:b].tobytes() for a, b in itertools.pairwise(offsets)]

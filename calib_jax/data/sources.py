@@ -18,7 +18,7 @@ from calib_jax.data.corruptions import corrupt
 from calib_jax.data.mixture import gaussian_mixture
 from calib_jax.data.splits import Examples, Pool, Splits, checked, long_tailed, stratified, with_validation
 from calib_jax.errors import UserError, short
-from calib_jax.files import read_npz
+from calib_jax.files import read_bytes, read_npz, read_text
 from calib_jax.registry import options, register
 
 # Data sets by name. Their positional parameters are among REQUEST; the keyword-only ones are options in a config.
@@ -77,13 +77,11 @@ def npz(path: str, seed: int) -> Pool:
   names = ("images", "labels", "offsets")
   forms = [("{}",), ("{}_train", "{}_test"), ("train_{}", "test_{}")]
   arrays = read_npz(path, tuple(split.format(name) for form in forms for split in form for name in names))
-  for form in forms:
-    if all(split.format(name) in arrays for split in form for name in names[:2]):
-      parts = [_part(path, *(arrays.get(split.format(name)) for name in names)) for split in form]
-      break
-  else:
-    raise UserError(f"{path} must hold images and labels, or images_train, labels_train, images_test, labels_test; "
-                    f"it holds {', '.join(arrays) or 'none'} of these.")
+  complete = [form for form in forms if all(split.format(name) in arrays for split in form for name in names[:2])]
+  if len(complete) != 1:
+    raise UserError(f"{path} must hold images and labels, or images_train, labels_train, images_test, labels_test, and "
+                    f"not both; it holds {', '.join(arrays) or 'none'} of these.")
+  parts = [_part(path, *(arrays.get(split.format(name)) for name in names)) for split in complete[0]]
   if len(parts) == 1:
     rest, part = stratified(parts[0].labels, 0.2, seed, salt=1)
     parts = [parts[0].take(rest), parts[0].take(part)]
@@ -210,17 +208,19 @@ def tiny_imagenet(dir: str) -> Pool:
   if not (folder / "wnids.txt").is_file():
     folder = folder / "tiny-imagenet-200"
   try:
-    classes = {wnid: i for i, wnid in enumerate((folder / "wnids.txt").read_text().split())}
+    classes = {wnid: i for i, wnid in enumerate(read_text(folder / "wnids.txt").split())}
     train = [(path, i) for wnid, i in classes.items()
              for path in sorted((folder / "train" / wnid / "images").glob("*.JPEG"))]
-    lines = (folder / "val" / "val_annotations.txt").read_text().splitlines()
+    lines = read_text(folder / "val" / "val_annotations.txt").splitlines()
     test = [(folder / "val" / "images" / name, classes[wnid]) for name, wnid in (line.split()[:2] for line in lines)]
-    parts = [checked(jpeg.decode([path.read_bytes() for path, _ in part], str(folder)), np.array([i for _, i in part]),
-                     str(folder)) for part in (train, test)]
-  except (OSError, KeyError, ValueError, IndexError) as error:
+    if not train or not test:
+      raise ValueError("it has no pictures")
+  except (UserError, OSError, KeyError, ValueError, IndexError) as error:
     raise UserError(f"tiny_imagenet needs the unpacked tiny-imagenet-200 (wnids.txt, train, val), which {folder} is "
                     f"not ({type(error).__name__}: {error}): unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip "
                     "and point --config.data.dir at it.") from error
+  parts = [checked(jpeg.decode([read_bytes(path) for path, _ in part], str(folder)), np.array([i for _, i in part]),
+                   str(folder)) for part in (train, test)]
   return Pool(*parts, len(classes))
 
 

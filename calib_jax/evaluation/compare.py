@@ -5,12 +5,12 @@ each run's validation predictions; files are compared as they are.
 """
 
 import argparse
-import json
 import pathlib
 
 from calib_jax.errors import UserError
 from calib_jax.evaluation import command, sources
 from calib_jax.evaluation.results import Model, judge
+from calib_jax.files import read_json
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,8 +39,8 @@ def _compare(options: argparse.Namespace) -> None:
   _check(models)
   results = judge(models, num_bins=options.num_bins,
                   num_resamples=sources.resamples(options.num_resamples, models))
-  configs = {name: json.loads((folder / "config.json").read_text(encoding="utf-8"))
-             for name, folder in folders.items() if (folder / "config.json").is_file()}
+  configs = {name: read_json(folder / "config.json") for name, folder in folders.items()
+             if (folder / "config.json").exists()}
   logs = {name: folders[name] / "metrics.jsonl" for name in models}
   command.write(options, results, {}, title=" against ".join(models), config=configs, logs=logs)
 

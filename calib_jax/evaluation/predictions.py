@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calib_jax import metrics
+from calib_jax import capacity, metrics
 from calib_jax.errors import UserError, short
 from calib_jax.evaluation import reading
 from calib_jax.files import release, write_npz
@@ -77,23 +77,32 @@ def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None
   Returns: the predictions.
   Raises: UserError if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
-  arrays = reading.arrays(path, [groups] if groups else [])
-  name = reading.one_of(arrays, (*reading.LOGITS, *reading.PROBS, *reading.EITHER))
-  others = [other for other in arrays if other != name and other in (*reading.LOGITS, *reading.PROBS, *reading.EITHER)]
-  if others:
-    say(f"{path} holds {name} and {', '.join(others)}: {name} are used.")
+  arrays = reading.arrays(path, [groups] if groups else [], say)
+  name = reading.one_of(arrays, reading.SCORES)
   logits, probs = _logits(path, name, arrays[name], say)
   num_classes = logits.shape[1]
-  names = reading.one_of(arrays, reading.CLASSES)
-  classes = tuple(map(str, np.ravel(arrays[names]))) if names else None
-  if classes and (len(classes) != num_classes or len(set(classes)) != num_classes):
-    raise UserError(f"{path}: {names} must be {num_classes} different names, one a class: got {len(classes)}.")
-  labels = _labels(path, arrays[reading.one_of(arrays, reading.LABELS)], len(logits), num_classes, classes)
+  names, labels = reading.one_of(arrays, reading.CLASSES), arrays[reading.one_of(arrays, reading.LABELS)]
+  classes = _classes(path, names, arrays[names], num_classes, labels) if names else None
+  labels = _labels(path, labels, len(logits), num_classes, classes)
   kind = str(arrays.get("kind", "in_distribution"))
   if kind not in KINDS:
     raise UserError(f"{path}: kind must be one of {', '.join(KINDS)}: got {short(kind)}.")
-  return Predictions(logits, labels, kind, arrays.get("features"), classes, _groups(path, arrays, groups, len(logits)),
+  return Predictions(logits, labels, kind, _features(path, arrays.get("features"), len(logits)), classes,
+                     _groups(path, arrays, groups, len(logits)),
                      _train_counts(path, arrays.get("train_counts"), num_classes), probs)
+
+
+def is_float(dtype: np.dtype) -> bool:
+  """Returns whether numbers are float16 to float64, of either byte order."""
+  return dtype.newbyteorder("=") in FLOATS
+
+
+def _native(path: str | os.PathLike, name: str, array: np.ndarray) -> np.ndarray:
+  """Returns an array in this machine's byte order, which JAX needs."""
+  if array.dtype.isnative:
+    return array
+  capacity.check_read(f"{path}: {name}", array.nbytes)
+  return array.astype(array.dtype.newbyteorder("="))
 
 
 def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callable[[str], None]
@@ -102,8 +111,10 @@ def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callabl
 
   All that is large is done with some rows at a time.
   """
-  if scores.ndim not in (1, 2) or scores.dtype not in FLOATS or scores.size == 0:
-    raise UserError(f"{path}: logits must be floats of shape [N, K], not {scores.dtype} of shape {scores.shape}.")
+  if scores.ndim not in (1, 2) or not is_float(scores.dtype) or scores.size == 0:
+    raise UserError(f"{path}: {name} must be floats (float16 to float64) of shape [N, K], not {scores.dtype} of shape "
+                    f"{scores.shape}.")
+  scores = _native(path, name, scores)
   binary = scores.ndim == 1 or scores.shape[1] == 1
   found = [_found(chunk, binary) for chunk in _chunks(scores)]
   if num_bad := sum(bad for bad, *_ in found):
@@ -117,6 +128,8 @@ def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callabl
         + (("they are in [0, 1]." if binary else "each row sums to 1.") if are_probs else "they are no probabilities."))
   elif are_probs and name not in reading.PROBS:
     say(f"{path}: its {name} are probabilities (each row sums to 1), so their logarithms are used.")
+  if are_probs or binary or scores.dtype != np.float32:
+    capacity.check_read(f"{path}: {name}", (2 if binary else 1) * 4 * scores.size)
   if not are_probs:
     logits = scores.astype(np.float32, copy=False)
     return np.stack([np.zeros_like(logits.ravel()), logits.ravel()], axis=1) if binary else logits, None
@@ -162,6 +175,28 @@ def _found(scores: np.ndarray, binary: bool) -> tuple[int, float, float, bool]:
   return int((~finite).sum()), float(scores.min()), float(scores.max()), sums
 
 
+def _classes(path: str | os.PathLike, name: str, classes: np.ndarray, num_classes: int, labels: np.ndarray
+             ) -> tuple[str, ...]:
+  """Returns the names of the classes. Raises: UserError if labels may be meant as names or as places in the names."""
+  if classes.size != num_classes or len(names := tuple(map(str, np.ravel(classes)))) != len(set(names)):
+    raise UserError(f"{path}: {name} must be {num_classes} different names, one a class: got {classes.size}.")
+  if classes.dtype.kind in "iuf" and labels.dtype.kind in "iu" and not np.array_equal(
+      classes.ravel(), np.arange(num_classes)):
+    raise UserError(f"{path}: its {name} are the numbers {short(', '.join(names))}, so its labels may be these numbers "
+                    f"or places from 0: save labels as places from 0, and {name} as texts.")
+  return names
+
+
+def _features(path: str | os.PathLike, features: np.ndarray | None, count: int) -> np.ndarray | None:
+  """Returns features ``[N, D]``, or None without any."""
+  if features is None:
+    return None
+  if features.ndim != 2 or len(features) != count or not is_float(features.dtype):
+    raise UserError(f"{path}: features must be floats of shape [{count}, D], not {features.dtype} of shape "
+                    f"{features.shape}.")
+  return _native(path, "features", features)
+
+
 def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes: int, classes: tuple[str, ...] | None
             ) -> np.ndarray:
   """Returns int32 labels ``[N]`` in [0, K) of integers, bools, one-hot rows or names of classes."""
@@ -177,7 +212,8 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
                     f"not {labels.dtype} of shape {labels.shape}.")
   if labels.dtype.kind == "U":
     if classes is None:
-      raise UserError(f"{path}: its labels are text, such as {short(str(labels[0]))}: also save classes, the names of "
+      example = next((label for label in labels.tolist() if not label.strip().isdigit()), str(labels[0]))
+      raise UserError(f"{path}: its labels are text, such as {short(example)}: also save classes, the names of "
                       f"the {num_classes} classes in the order of the logits.")
     places = {name: i for i, name in enumerate(classes)}
     unknown = [label for label in dict.fromkeys(labels.tolist()) if label not in places]
@@ -193,7 +229,8 @@ def _train_counts(path: str | os.PathLike, counts: np.ndarray | None, num_classe
   """Returns the numbers of training examples of the classes as int64 ``[K]``, or None without any."""
   if counts is None:
     return None
-  if counts.shape != (num_classes,) or counts.dtype.kind not in "iu" or counts.min() < 0:
+  if counts.shape != (num_classes,) or counts.dtype.kind not in "iu" or (
+      counts.min() < 0 or counts.max() >= 2**63):
     raise UserError(f"{path}: train_counts must be {num_classes} integers of at least 0, the number of training "
                     f"examples of each class: got {counts.dtype} of shape {counts.shape}.")
   return counts.astype(np.int64)

@@ -1,39 +1,48 @@
 """Reads the arrays of prediction files: ``.npz``, a pair of ``.npy``, CSV and Parquet."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import csv
 import importlib.util
+import math
 import os
 import pathlib
 import re
+from typing import NamedTuple
 
 import numpy as np
 
 from calib_jax import capacity
 from calib_jax.errors import UserError, short
-from calib_jax.files import check_regular, conversion, names_in_npz, read_npy, read_npz
+from calib_jax.files import check_regular, conversion, names_in_npz, read_npy, read_npz, shapes_in_npz
 
 # What arrays and columns may be called. Those of EITHER are probabilities if each row sums to 1, and else logits.
 LOGITS = ("logits", "logit", "log_probs", "log_probabilities")
 PROBS = ("probs", "probabilities", "probability", "y_prob", "y_proba", "prob", "softmax")
 EITHER = ("predictions", "scores", "outputs", "y_score", "preds")
+SCORES = (*LOGITS, *PROBS, *EITHER)
 LABELS = ("labels", "label", "targets", "target", "y_true", "y")
 CLASSES = ("classes", "class_names")
 PAIR = re.compile(r"(.+\.npy),(.+\.npy)")
+NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+LINE = 2**24  # Characters of a line of CSV.
+TEXT = 100  # Bytes that a short text takes in memory.
+WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
+SAFE_PYARROW = (14, 0, 1)
 
 
-def arrays(path: str | os.PathLike, extra: Collection[str] = ()) -> dict[str, np.ndarray]:
+def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None
+           ) -> dict[str, np.ndarray]:
   """Reads the arrays of one file of predictions.
 
   Args:
     path: an ``.npz``; ``LOGITS.npy,LABELS.npy``, which are mapped into memory; a ``.csv`` or ``.parquet`` whose columns
       are called like ``label``, ``logit_cat`` and ``logit_dog``; or ``.npz`` by any other name.
     extra: names to read in addition to those of scores, labels and classes.
-  Returns: arrays by name. Columns such as ``logit_cat`` are joined into one array ``logit`` ``[N, K]``, and the ends of
-    their names are ``classes``.
-  Raises: UserError if the file cannot be read.
+    say: is called with a sentence for each choice between readings of the file.
+  Returns: arrays by name, of which one holds scores and one labels. Columns such as ``logit_cat`` are joined into one
+    array ``logit`` ``[N, K]``, and the ends of their names are ``classes``.
+  Raises: UserError if the file cannot be read, or if it can be read in several ways.
   """
-  known = {*LOGITS, *PROBS, *EITHER, *LABELS, *CLASSES, *extra}
   if pair := PAIR.fullmatch(str(path)):
     scores, labels = map(read_npy, pair.groups())
     name = next((alias for alias in (*PROBS, *LOGITS) if alias in pathlib.Path(pair[1]).stem.lower()), "scores")
@@ -43,18 +52,59 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = ()) -> dict[str, np
   if suffix == ".npy":
     raise UserError(f"{path} holds one array: give two files as LOGITS.npy,LABELS.npy, with a comma and no space.")
   if suffix == ".csv":
-    return _joined(_csv(path, extra), path, extra)
+    return _csv(path, extra, say)
   if suffix in (".parquet", ".pq"):
-    return _joined(_parquet(path, known), path, extra)
+    return _parquet(path, extra, say)
+  return _npz(path, extra, say)
+
+
+def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
+  """Reads the arrays of an ``.npz`` that are used, once their shapes fit together."""
   names = names_in_npz(path)
   if any(name.endswith("/data.pkl") for name in names):
     raise UserError(f"{path} is a pickle of PyTorch, which is not read because it could run code. "
                     + conversion(path, "torch", "torch.load({!r})"))
-  found = read_npz(path, {*known, "kind", "features", "train_counts"})
-  if not found.keys() & {*LOGITS, *PROBS, *EITHER} or not found.keys() & {*LABELS}:
+  scores = [name for name in SCORES if name in names]
+  if not scores or not set(LABELS) & set(names):
     raise UserError(f"{path} must hold labels, and logits or probs; it holds {_listed(names)}: name them so, as in "
                     "numpy.savez(path, logits=logits, labels=labels).")
+  for name in names:
+    if name not in SCORES and name.lower() in scores:
+      raise UserError(f"{path} holds {name.lower()} and {name}, and only one of them can be meant: delete the other.")
+  _say_others(path, scores[0], scores[1:], say)
+  labels = [name for name in names if name.lower() in LABELS and name not in extra]
+  classes = [name for name in names if name in CLASSES and name not in extra]
+  wanted = [scores[0], *labels, *classes, "kind", "features", "train_counts", *extra]
+  shapes = shapes_in_npz(path, wanted)
+  rows, *width = shapes.get(scores[0]) or (1,)
+  num_classes = max(width[0] if width else 2, 2)
+  most = {**dict.fromkeys(labels, rows * num_classes), **dict.fromkeys(classes, num_classes), "kind": 1,
+          "train_counts": num_classes, **dict.fromkeys(extra, rows)}
+  for name, shape in shapes.items():
+    if math.prod(shape) > most.get(name, math.inf):
+      raise UserError(f"{path}: {name} of shape {short(shape)} does not fit {scores[0]} of shape "
+                      f"{short(shapes[scores[0]])}.")
+  found = read_npz(path, wanted)
+  for several, aliases in ((labels, LABELS), (classes, CLASSES)):
+    _drop_all_but_one(found, several, aliases, path)
   return found
+
+
+def _say_others(path: str | os.PathLike, name: str, others: Collection[str], say: Callable[[str], None]) -> None:
+  if others:
+    say(f"{path} holds {name} and {', '.join(others)}: {name} are used.")
+
+
+def _drop_all_but_one(found: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str],
+                      path: str | os.PathLike) -> None:
+  """Deletes all of ``names`` in ``found`` but the first of ``aliases``. Raises: UserError unless they are equal."""
+  for name in names[1:]:
+    if not np.array_equal(found[name], found[names[0]]):
+      raise UserError(f"{path} holds {' and '.join(names)}, which differ, and only one of them can be the "
+                      f"{aliases[0]}: give the others another name.")
+  if names:
+    values = [found.pop(name) for name in names]
+    found[next(alias for alias in aliases if alias in map(str.lower, names))] = values[0]
 
 
 def one_of(found: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | None:
@@ -67,90 +117,220 @@ def _listed(names: Collection[str]) -> str:
   return ", ".join(names) or "no arrays"
 
 
-def _csv(path: str | os.PathLike, extra: Collection[str]) -> dict[str, np.ndarray]:
-  """Reads the columns of a CSV file with a header. Columns of labels, and those of ``extra``, are text or integers."""
+class _Columns(NamedTuple):
+  """What the columns of a table are.
+
+  Attributes:
+    kind: what the scores are called, one of ``SCORES``.
+    scores: the columns of scores, in the order of the classes.
+    labels: the columns of labels.
+    classes: the names of the classes; None if the columns are numbered from 0, or are one.
+    from_1: whether the columns are numbered from 1.
+  """
+
+  kind: str
+  scores: list[str]
+  labels: list[str]
+  classes: list[str] | None = None
+  from_1: bool = False
+
+
+def _columns(header: Sequence[str], lists: Collection[str], path: str | os.PathLike, extra: Collection[str],
+             say: Callable[[str], None]) -> _Columns:
+  """Finds the columns of scores and labels.
+
+  Args:
+    header: the names of all columns.
+    lists: those of them that hold a list in each row.
+    path: the file, for messages.
+    extra: columns that are neither scores nor labels.
+    say: is called with a sentence for each choice.
+  Returns: the columns.
+  Raises: UserError if there are none, or if they can be read in several ways.
+  """
+  by_kind: dict[str, dict[str, str]] = {}
+  labels = [name for name in header if name.lower() in LABELS and name not in extra]
+  for name in header:
+    place = _score_column(name) if name not in (*labels, *extra) else None
+    if place:
+      kind, end = place[0], "" if name in lists else place[1]
+      end = str(int(end)) if NUMBER.fullmatch(end) else end
+      before = by_kind.setdefault(kind, {}).setdefault(end, name)
+      if before is not name:
+        raise UserError(f"{path} has the columns {short(before)} and {short(name)} for one class: delete one of them.")
+  if not labels or not by_kind:
+    raise UserError(f"{path} must have a header with a column label, and columns such as logit_0 or prob_cat, one a "
+                    f"class; its columns are {_listed(header)}.")
+  for name in (*labels, *extra):
+    if header.count(name) > 1:
+      raise UserError(f"{path} has {header.count(name)} columns called {short(name)}: delete all but one.")
+  kind, *others = (name for name in SCORES if name in by_kind)
+  _say_others(path, kind, others, say)
+  columns = by_kind[kind]
+  if list(columns) == [""]:
+    return _Columns(kind, list(columns.values()), labels)
+  if len(columns) == 1 and "0" in columns:
+    raise UserError(f"{path} has one column of scores, {columns['0']}: one column is of class 1, such as {kind}_1.")
+  numbered = [name for name in columns if NUMBER.fullmatch(name)]
+  if "" in columns or 0 < len(numbered) < len(columns):
+    raise UserError(f"{path} has columns of {kind} that are not of one kind, such as {_listed(_ends(columns))}: name "
+                    "all of them by a class, or number all of them, and give other columns another name.")
+  if not numbered:
+    return _Columns(kind, list(columns.values()), labels, list(columns))
+  numbers = sorted(columns, key=int)
+  in_order, first = [columns[number] for number in numbers], int(numbers[0])
+  if first > 1 or int(numbers[-1]) - first != len(numbers) - 1:
+    raise UserError(f"{path} must have columns of {kind} that are numbered from 0 without gaps; they are "
+                    f"{_listed(in_order)}. Names of classes may have no number alone.")
+  if len(numbers) == 1 or first == 0:
+    return _Columns(kind, in_order, labels)
+  return _Columns(kind, in_order, labels, numbers, from_1=True)
+
+
+def _ends(columns: Mapping[str, str]) -> list[str]:
+  """Returns two columns of which one is numbered and the other is not."""
+  return [next(name for end, name in columns.items() if bool(NUMBER.fullmatch(end)) == wanted)
+          for wanted in sorted({bool(NUMBER.fullmatch(end)) for end in columns})]
+
+
+def _table(columns: _Columns, scores: np.ndarray, labels: dict[str, np.ndarray], path: str | os.PathLike,
+           say: Callable[[str], None]) -> dict[str, np.ndarray]:
+  """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
+  _drop_all_but_one(labels, list(labels), LABELS, path)
+  ((name, values),) = labels.items()
+  found = {columns.kind: scores}
+  if columns.classes:
+    found["classes"] = np.array(columns.classes)
+  if columns.from_1 and values.ndim == 1 and values.dtype.kind in "iu" and len(values):
+    first, last = columns.scores[0], columns.scores[-1]
+    if values.min() < 1 or values.max() > len(columns.scores):
+      raise UserError(f"{path}: its columns are numbered from 1 ({short(first)} to {short(last)}), and its labels go "
+                      f"from {values.min()} to {values.max()}: number both from 0, or both from 1.")
+    say(f"{path}: its columns are numbered from 1, so its labels are too: label 1 is {first}.")
+    values = values - values.dtype.type(1)
+  return found | {name: values}
+
+
+def _csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
+  """Reads the columns of a CSV file with a header. Columns of labels are text or integers, those of ``extra`` text."""
   try:
     with open(path, encoding="utf-8-sig", newline="") as file:
-      header = [name.strip() for name in next(csv.reader(file), [])]
-    texts = [i for i, name in enumerate(header) if name.lower() in LABELS or name in extra]
-    numbers = [i for i, name in enumerate(header) if i not in texts and _score_column(name)]
-    if not texts or not numbers:
-      raise UserError(f"{path} must have a header with a column label, and columns such as logit_0 or prob_cat, one a "
-                      f"class; its first line is {_listed(header)}.")
-    options = {"delimiter": ",", "skiprows": 1, "quotechar": '"', "encoding": "utf-8-sig", "comments": None, "ndmin": 2}
-    if os.path.getsize(path) > capacity.memory():
-      raise UserError(f"{path} takes {capacity.size(os.path.getsize(path))}, more than this machine's memory.")
-    values = np.loadtxt(path, usecols=numbers, dtype=np.float32, **options)
-    text = np.loadtxt(path, usecols=texts, dtype=str, **options)
+      header = [name.strip() for name in next(csv.reader([file.readline(LINE)]), [])]
+    columns = _columns(header, (), path, extra, say)
+    numbers = [header.index(name) for name in columns.scores]
+    texts = [i for i, name in enumerate(header) if name in columns.labels or name in extra]
+    options = {"delimiter": ",", "quotechar": '"', "comments": None, "ndmin": 2}
+    values = np.loadtxt(_lines(path, len(header), 4 * len(numbers)), usecols=numbers, dtype=np.float32, **options)
+    text = np.loadtxt(_lines(path, len(header), TEXT * len(texts)), usecols=texts, dtype=object, **options)
   except (ValueError, IndexError, csv.Error, OSError) as error:
-    raise UserError(f"{path} cannot be read as CSV ({str(error).splitlines()[0][:200]}).") from error
-  return {header[i]: values[:, j] for j, i in enumerate(numbers)} | {
-    header[i]: _integers(text[:, j]) for j, i in enumerate(texts)}
+    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    raise UserError(f"{path} cannot be read as CSV ({reason}).") from error
+  read = {header[i]: _text(text[:, j], path, header[i] in columns.labels) for j, i in enumerate(texts)}
+  return _table(columns, values, {name: read.pop(name) for name in columns.labels}, path, say) | read
 
 
-def _integers(text: np.ndarray) -> np.ndarray:
-  """Returns text as integers if all of it is integers."""
-  try:
-    return text.astype(np.int64)
-  except (ValueError, OverflowError):
-    return np.char.strip(text)
+def _lines(path: str | os.PathLike, num_fields: int, row_bytes: int) -> Iterator[str]:
+  """Yields the lines of a CSV file after its header, each of which must have ``num_fields`` fields.
+
+  The bytes that the rows take in memory are checked before as many are read.
+  """
+  with open(path, encoding="utf-8-sig", newline="") as file:
+    number, rows = 1, 0
+    file.readline(LINE)
+    while line := file.readline(LINE):
+      number += 1
+      if len(line) == LINE or line.count('"') % 2:
+        raise ValueError(f"line {number:,} is longer than {LINE:,} characters, or a quotation mark is not closed in it")
+      if not line.strip():
+        continue
+      fields = len(next(csv.reader([line]))) if '"' in line else line.count(",") + 1
+      if fields != num_fields:
+        raise ValueError(f"line {number:,} has {fields} fields and the header has {num_fields}")
+      rows += 1
+      capacity.check_read(f"{path}: {rows:,} of its rows", rows * row_bytes)
+      yield line
+    if not rows:
+      raise ValueError("it has no rows")
 
 
-def _parquet(path: str | os.PathLike, known: Collection[str]) -> dict[str, np.ndarray]:
+def _text(text: np.ndarray, path: str | os.PathLike, may_be_integers: bool) -> np.ndarray:
+  """Returns texts without spaces around them, as integers if all of them are and may be."""
+  values = {value: value.strip() for value in set(text)}
+  if may_be_integers and all(re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII) for value in values.values()):
+    return np.array([int(values[value]) for value in text], np.int64)
+  capacity.check_read(str(path), 4 * len(text) * max(map(len, values.values())))
+  return np.array([values[value] for value in text])
+
+
+def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
   """Reads the columns of a Parquet file that predictions may have. A column of lists becomes ``[N, K]``."""
   if not importlib.util.find_spec("pyarrow"):
     raise UserError(f"{path}: to read Parquet, pyarrow must be installed (pip install pyarrow); CSV works without.")
   import pyarrow
   from pyarrow import parquet
 
+  if tuple(map(int, re.findall(r"\d+", pyarrow.__version__)[:3])) < SAFE_PYARROW:
+    raise UserError(f"{path}: Parquet is not read with pyarrow {pyarrow.__version__}, because a file could run code in "
+                    "it (CVE-2023-47248): pip install -U pyarrow.")
   try:
-    file = parquet.ParquetFile(path)
-    names = file.schema_arrow.names
-    wanted = [name for name in names if name in known or name.lower() in LABELS or _score_column(name)]
-    claimed = sum(group.total_byte_size for group in map(file.metadata.row_group, range(file.num_row_groups)))
-    if not wanted or claimed > capacity.memory():
-      raise UserError(f"{path} must have columns label and logits, and fit in memory; it has {_listed(names)}.")
+    schema = parquet.read_schema(path)
+    lists = [field.name for field in schema if pyarrow.types.is_nested(field.type)]
+    texts = [field.name for field in schema if not (pyarrow.types.is_primitive(field.type) or field.name in lists)]
+    columns = _columns(schema.names, lists, path, extra, say)
+    wanted = [*columns.scores, *columns.labels, *(name for name in extra if name in schema.names)]
+    # Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
+    file = parquet.ParquetFile(path, read_dictionary=texts)
+    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+    capacity.check_read(str(path), WIDEST * sum(
+      chunk.num_values for chunk in chunks if chunk.path_in_schema.split(".")[0] in wanted))
     table = file.read(columns=wanted)
-    columns = {}
-    for name in wanted:
-      column = table[name].combine_chunks()
-      lists = pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type)
-      columns[name] = np.array(column.to_pylist()) if lists else column.to_numpy(zero_copy_only=False)
-    return {name: x.astype(str) if x.dtype == object else x for name, x in columns.items()}
-  except (pyarrow.ArrowException, ValueError, TypeError, OSError, MemoryError) as error:
+    found = {name: _values(table[name].combine_chunks(), name, path) for name in wanted}
+  except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
     raise UserError(f"{path} cannot be read as Parquet ({reason}).") from error
+  scores = [found.pop(name) for name in columns.scores]
+  if len(scores) > 1 and any(score.ndim > 1 for score in scores):
+    raise UserError(f"{path}: columns such as {columns.scores[0]}, one a class, must hold one number in each row.")
+  scores = scores[0] if len(scores) == 1 else np.stack(scores, axis=1)
+  return _table(columns, scores, {name: found.pop(name) for name in columns.labels}, path, say) | found
+
+
+def _values(column, name: str, path: str | os.PathLike) -> np.ndarray:
+  """Returns a column of pyarrow as an array, ``[N, K]`` if it holds lists of K numbers."""
+  import pyarrow
+
+  types, rows, nulls = pyarrow.types, len(column), column.null_count
+  is_list = types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
+  if is_list:
+    sizes = column.value_lengths().unique().to_pylist() if not nulls else []
+    column = column.flatten()
+    nulls += column.null_count
+  if nulls:
+    raise UserError(f"{path}: the column {short(name)} has {nulls} missing values (nulls): leave these rows out.")
+  if types.is_dictionary(column.type):
+    texts, places = column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False)
+    if not all(isinstance(text, str) for text in texts):
+      raise UserError(f"{path}: the column {short(name)} must hold numbers or texts.")
+    capacity.check_read(f"{path}: {name}", 4 * len(places) * max(map(len, texts), default=0))
+    values = np.array(texts, str)[places] if texts else np.empty(0, str)
+  elif types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
+    values = column.to_numpy(zero_copy_only=False)
+  else:
+    raise UserError(f"{path}: the column {short(name)} must hold numbers or texts, not {column.type}.")
+  if not is_list:
+    return values
+  if len(sizes) != 1:
+    raise UserError(f"{path}: the lists of the column {short(name)} must all have one length.")
+  return values.reshape(rows, sizes[0])
 
 
 def _score_column(name: str) -> tuple[str, str] | None:
-  """Returns the kind of scores and the class of a column such as ``logit_cat``, or None."""
-  aliases = "|".join(sorted((*LOGITS, *PROBS, *EITHER), key=len, reverse=True))
-  match = re.fullmatch(rf"({aliases})(?:[_ .:\[-]?(.*?)\]?)", name.strip(), re.IGNORECASE)
-  return (match[1].lower(), match[2]) if match else None
+  """Returns the kind of scores and the class of a column such as ``logit_cat``, or None.
 
-
-def _joined(columns: Mapping[str, np.ndarray], path: str | os.PathLike, extra: Collection[str]
-            ) -> dict[str, np.ndarray]:
-  """Joins the columns of each kind of scores, in the order of the classes if they are numbers and else of the file."""
-  found: dict[str, np.ndarray] = {}
-  by_kind: dict[str, dict[str, np.ndarray]] = {}
-  for name, column in columns.items():
-    place = _score_column(name)
-    if name in extra:
-      found[name] = column
-    elif name.lower() in LABELS:
-      found[name.lower()] = column
-    elif place and (column.ndim == 2 or not place[1]):
-      found[place[0]] = column
-    elif place:
-      by_kind.setdefault(place[0], {})[place[1]] = column
-  for kind, classes in by_kind.items():
-    numbered = all(re.fullmatch(r"\d+", name, re.ASCII) for name in classes)
-    names = sorted(classes, key=int) if numbered else list(classes)
-    found[kind] = np.stack([classes[name] for name in names], axis=1)
-    if not numbered:
-      found["classes"] = np.array(names)
-  if not found.keys() & {*LABELS} or not found.keys() & {*LOGITS, *PROBS, *EITHER}:
-    raise UserError(f"{path} must have a column label, and columns such as logit_0 or prob_cat, one a class; "
-                    f"it has {_listed(columns)}.")
-  return found
+  >>> [_score_column(name) for name in ("logit_cat", "Prob[1]", "prob1", "scores", "problem")]
+  [('logit', 'cat'), ('prob', '1'), ('prob', '1'), ('scores', ''), None]
+  """
+  aliases = "|".join(sorted(SCORES, key=len, reverse=True))
+  match = re.fullmatch(rf"({aliases})(?:|[_ .:\[-](.*?)\]?|(\d+))", name.strip(), re.IGNORECASE | re.ASCII)
+  return (match[1].lower(), match[2] or match[3] or "") if match else None

@@ -77,7 +77,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   used = manifest.names(root, (file for by_seed in files.values() for file in by_seed))
   if doubt := manifest.doubt(root, [*([manifest.CONFIG] if (root / manifest.CONFIG).exists() else []), *used]):
     say(f"warning: {doubt}")
-  sets = {name: [load(file) for file in by_seed] for name, by_seed in files.items()}
+  sets = {name: [load(file, say=say) for file in by_seed] for name, by_seed in files.items()}
   sizes = {len(parts) for parts in sets.values()}
   if TEST not in sets or VALIDATION not in sets or len(sizes) != 1:
     raise UserError(f"{pathlib.Path(path) / 'predictions'} must hold predictions of the validation and the test split, "

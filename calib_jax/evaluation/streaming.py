@@ -16,6 +16,7 @@ import numpy as np
 from calib_jax import binning, compiled, metrics
 from calib_jax.errors import UserError
 from calib_jax.evaluation import reading
+from calib_jax.evaluation.predictions import is_float
 from calib_jax.evaluation.results import NAMELESS, Results
 from calib_jax.evaluation.tables import UNCALIBRATED
 from calib_jax.evaluation.verdict import confidence_sentence
@@ -66,9 +67,10 @@ def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
   """Returns the histogram of a pair of .npy, and the number of classes."""
   scores_path, labels_path = reading.PAIR.fullmatch(str(path)).groups()
   scores, labels = read_npy(scores_path), read_npy(labels_path)
-  if scores.ndim != 2 or scores.dtype.kind != "f" or labels.shape != scores.shape[:1] or labels.dtype.kind not in "iu":
-    raise UserError(f"{path}: scores must be floats [N, K] and labels integers [N]: got {scores.dtype} of shape "
-                    f"{scores.shape} and {labels.dtype} of shape {labels.shape}.")
+  fits = scores.ndim == 2 and scores.shape[1] > 1 and is_float(scores.dtype)
+  if not fits or labels.shape != scores.shape[:1] or labels.dtype.kind not in "iu":
+    raise UserError(f"{path}: scores must be floats (float16 to float64) [N, K] and labels integers [N]: got "
+                    f"{scores.dtype} of shape {scores.shape} and {labels.dtype} of shape {labels.shape}.")
   first = np.asarray(scores[:max(BATCH // scores.shape[1], 1)], np.float32)
   says_probs = any(alias in pathlib.Path(scores_path).stem.lower() for alias in reading.PROBS)
   name = "probs" if says_probs or not _are_not_probs(first).any() else "logits"
@@ -183,11 +185,12 @@ def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarr
   for start in range(0, total, size):
     rows = slice(start, start + size)
     scores, labels = (np.array(read_npy(path)[rows]) for path in (scores_path, labels_path))
-    labels = np.clip(labels, -1, num_classes)  # A label that is out of range stays so as int32.
+    # A label that is out of range stays so as int32, whatever integers the file has.
+    labels = np.where((labels >= 0) & (labels < num_classes), labels.astype(np.int32), -1)
     where = np.arange(size) < len(labels)
     fill = size - len(labels)
     yield (start, np.pad(scores.astype(np.float32), ((0, fill), (0, 0)), constant_values=1 / num_classes),
-           np.pad(labels.astype(np.int32), (0, fill)), where)
+           np.pad(labels, (0, fill)), where)
 
 
 def to_rows(results: Results) -> list[list[str]]:

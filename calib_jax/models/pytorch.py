@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import checks
-from calib_jax.errors import UserError
+from calib_jax import capacity, checks, files
+from calib_jax.errors import UserError, short
 
 # Patterns that turn our path of a parameter into PyTorch's name, applied in order. _LAST replaces the path's last name.
 _RESNET = (
@@ -58,19 +58,26 @@ def from_torch(name: str, state_dict: Mapping | str | os.PathLike, *, image_size
   checks.choice("model name", name, _NAMES)
   if isinstance(state_dict, str | os.PathLike):
     state_dict = _read(state_dict)
+  if not isinstance(state_dict, Mapping) or not all(isinstance(key, str) for key in state_dict):
+    raise UserError(f"weights of {name}: give a mapping of names to arrays, such as model.state_dict(), or the path of "
+                    "a .safetensors file.")
   if name == "swin_tiny":
     state_dict = _current_names(state_dict)
-  weights = {key: np.asarray(value, np.float32) for key, value in state_dict.items() if not _BUFFERS.search(key)}
+  weights = {key: _floats(name, key, value) for key, value in state_dict.items() if not _BUFFERS.search(key)}
   if name.startswith(("resnet", "densenet")):
     options = {"stem": "imagenet", **options}
   head = _torch_name(name, ("head", "kernel"))
   if head not in weights:
     raise UserError(f"weights of {name}: {head!r} is missing, so they are of another model.")
+  for key, ndim in ((head, 2), *((("pos_embed", 3),) if "pos_embed" in weights else ())):
+    if weights[key].ndim != ndim:
+      raise UserError(f"weights of {name}: {key!r} must have {ndim} axes: got the shape {weights[key].shape}.")
   model = models.get(name, num_classes=len(weights[head]), **options)
   if image_size is None:
     tokens = weights["pos_embed"].shape[1] - 1 if name == "vit_small" and "pos_embed" in weights else 0
     image_size = math.isqrt(tokens) * model.backbone.patch_size if tokens else 224
-  shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, image_size, image_size, 3)))
+  images = jax.ShapeDtypeStruct((1, image_size, image_size, 3), np.float32)
+  shapes = jax.eval_shape(model.init, jax.random.key(0), images)
 
   def converted(path, expected):
     path = tuple(part.key for part in path[1:])  # Drops the collection, params or batch_stats.
@@ -79,7 +86,7 @@ def from_torch(name: str, state_dict: Mapping | str | os.PathLike, *, image_size
       raise UserError(f"weights of {name}: {key!r} is missing.")
     array = weights.pop(key)
     # Flax kernels are [height, width, in, out] and [in, out], PyTorch's [out, in, height, width] and [out, in].
-    if path[-1] == "kernel":
+    if path[-1] == "kernel" and array.ndim in (2, 4):
       array = array.transpose((2, 3, 1, 0) if array.ndim == 4 else (1, 0))
     if array.shape != expected.shape:
       raise UserError(f"weights of {name}: {key!r} has the shape {array.shape} (in Flax's order) but must have "
@@ -91,6 +98,18 @@ def from_torch(name: str, state_dict: Mapping | str | os.PathLike, *, image_size
     raise UserError(f"weights of {name}: the model does not have {', '.join(sorted(weights)[:3])}"
                     f"{' …' if len(weights) > 3 else ''}.")
   return variables
+
+
+def _floats(name: str, key: str, value) -> np.ndarray:
+  """Returns a weight as float32."""
+  try:
+    array = np.asarray(value)
+  except Exception as error:  # Tensors of PyTorch raise exceptions of many types.
+    raise UserError(f"weights of {name}: {short(key)} is no array ({type(error).__name__}: {error}).") from error
+  if not jnp.issubdtype(array.dtype, jnp.floating) or array.size == 0:
+    raise UserError(f"weights of {name}: {short(key)} must be floats and not empty: got {array.dtype} of shape "
+                    f"{array.shape}.")
+  return array.astype(np.float32, copy=False)
 
 
 def _torch_name(name: str, path: tuple[str, ...]) -> str:
@@ -117,6 +136,8 @@ def _read(path) -> dict:
     from safetensors.numpy import load_file
   except ImportError as error:
     raise UserError("reading a .safetensors file needs the package safetensors: pip install safetensors.") from error
+  files.check_regular(path)
+  capacity.check_read(str(path), os.path.getsize(path))
   try:
     return load_file(path)
   except Exception as error:  # Safetensors raises exceptions of many types.

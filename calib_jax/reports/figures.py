@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Mapping
 import contextlib
-import json
 import pathlib
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import numpy as np
 
+from calib_jax.errors import UserError
 from calib_jax.evaluation import Results
 from calib_jax.evaluation import results as names
 from calib_jax.evaluation.verdict import class_gaps, class_name
+from calib_jax.files import parse_json
 from calib_jax.reports import curves
 from calib_jax.reports.reliability import reliability_grid
 from calib_jax.reports.style import legend_below, styled
@@ -85,11 +86,11 @@ def _of_runs(log: pathlib.Path | Mapping[str, pathlib.Path] | None) -> dict[str,
 def _logged(log: pathlib.Path | None) -> dict[str, tuple[list[float], list[float]]]:
   """Returns the mean over seeds of what a run logged, by the name of the value."""
   found: dict[str, dict[int, list[float]]] = {name: {} for name in LOGGED}
-  if log is None or not log.exists():
+  if log is None or not log.is_file():
     return {}
   for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-    with contextlib.suppress(ValueError, TypeError, KeyError):  # A damaged line must not stop the page.
-      entry = json.loads(line)
+    with contextlib.suppress(UserError, ValueError, TypeError, KeyError):  # A damaged line must not stop the page.
+      entry = parse_json(line, "a line")
       for name in LOGGED:
         if name in entry:
           found[name].setdefault(entry["step"], []).append(float(entry[name]))

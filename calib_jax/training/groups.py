@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 import json
+import math
+import os
 import pathlib
 import re
 from typing import NamedTuple
@@ -9,11 +11,13 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from calib_jax import data
+from calib_jax import capacity, data
 from calib_jax.errors import UserError
-from calib_jax.files import write_text
+from calib_jax.files import read_json, write_text
 from calib_jax.training import processes
 from calib_jax.training.checkpoints import newest
+
+MOST_SEEDS = 10_000  # As in ``config_checks``.
 
 
 class Shape(NamedTuple):
@@ -50,14 +54,21 @@ class Group(NamedTuple):
 
   def read_shape(self) -> Shape | None:
     """Returns what ``write_shape`` wrote, or None if the file does not exist, as in runs of earlier versions."""
-    try:
-      fields = json.loads(self.folder.with_suffix(".json").read_text(encoding="utf-8"))
-      return Shape(tuple(fields["image_shape"]), fields["num_classes"], np.array(fields["mean"], np.float32),
-                   np.array(fields["std"], np.float32))
-    except FileNotFoundError:
+    path = self.folder.with_suffix(".json")
+    if not os.path.lexists(path):
       return None
+    fields = read_json(path)
+    try:
+      shape = Shape(tuple(fields["image_shape"]), fields["num_classes"], np.array(fields["mean"], np.float32),
+                    np.array(fields["std"], np.float32))
+      counts = (*shape.image_shape, shape.num_classes)
+      if not all(type(count) is int and 0 < count < 2**31 for count in counts) or len(counts) != 4 or not (
+          shape.mean.shape == shape.std.shape == shape.image_shape[-1:]):
+        raise ValueError("its sizes do not fit together")
     except (ValueError, KeyError, TypeError) as error:
-      raise UserError(f"{self.folder.with_suffix('.json')} is damaged ({error}).") from error
+      raise UserError(f"{path} is damaged ({error}).") from error
+    capacity.check_read(str(path), math.prod(shape.image_shape))
+    return shape
 
   def variables(self, which: str = "") -> dict:
     """Returns ``params`` and ``batch_stats`` of the newest checkpoint, nested dicts of arrays ``[seeds, ...]``.
@@ -97,9 +108,12 @@ def groups_on_disk(folder: pathlib.Path) -> list[Group]:
   """
   groups = []
   for path in sorted((folder / "checkpoints").glob("seed*")):
-    if path.is_dir() and (match := re.fullmatch(r"seeds?(\d+)(?:-(\d+))?", path.name)):
-      first_seed = int(match[1])
-      groups.append(Group(tuple(range(first_seed, int(match[2] or first_seed) + 1)), path))
+    if path.is_dir() and (match := re.fullmatch(r"seeds?(\d{1,12})(?:-(\d{1,12}))?", path.name)):
+      first_seed, last_seed = int(match[1]), int(match[2] or match[1])
+      if last_seed - first_seed >= MOST_SEEDS:
+        raise UserError(f"{path} is named as the models of {last_seed - first_seed + 1:,} seeds, more than a run may "
+                        "have: it was not written by a run; move it away.")
+      groups.append(Group(tuple(range(first_seed, last_seed + 1)), path))
   return groups
 
 

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 import importlib.util
 import json
+import os
 import pathlib
 
 import numpy as np
 
-from calib_jax.files import write_text
+from calib_jax.errors import UserError
+from calib_jax.files import check_regular, parse_json, write_text
 
 # Whether TensorBoard events can be written.
 EVENTS = all(importlib.util.find_spec(name) for name in ("tensorflow", "tensorboard"))
@@ -24,6 +26,8 @@ class MetricLog:
     ``picture(logits, labels)`` draws an image ``[H, W, C]`` for the event files; None to draw none.
     """
     self.folder, self.path, self.picture = folder, folder / "metrics.jsonl", picture
+    if os.path.lexists(self.path):
+      check_regular(self.path)  # To open a pipe would wait for a reader.
     self.file = self.path.open("a", encoding="utf-8")
     self.writers = {}
 
@@ -31,9 +35,9 @@ class MetricLog:
     """Removes what was logged for ``seeds`` after ``step``, because those steps are taken again."""
     def stays(line):
       try:
-        entry = json.loads(line)
+        entry = parse_json(line, "a line")
         return entry["seed"] not in seeds or entry["step"] <= step
-      except (ValueError, KeyError, TypeError):
+      except (UserError, KeyError, TypeError):
         return False  # A process that was killed may leave an incomplete line.
 
     self.file.close()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import functools
 import pathlib
+import shlex
 from typing import Any
 
 import jax
@@ -29,9 +30,10 @@ def check_file(config: ConfigDict) -> None:
     raise UserError(f"config key model.weights needs a model that timm or torchvision has, one of "
                     f"{', '.join(models.FROM_TORCH)}: got model.name {config.model.name!r}.")
   if path and not pathlib.Path(path).expanduser().is_file():
-    raise UserError(f"config key model.weights: there is no file {path}. Write it with python -c \"import timm, "
-                    f"safetensors.torch as s; s.save_file(timm.create_model('{models.FROM_TORCH[config.model.name]}', "
-                    f"pretrained=True).state_dict(), '{path}')\", or name another file.")
+    raise UserError(f"config key model.weights: there is no file {path}. Write it with python -c "
+                    + shlex.quote("import timm, safetensors.torch as s; s.save_file(timm.create_model("
+                                  f"{models.FROM_TORCH[config.model.name]!r}, pretrained=True).state_dict(), {path!r})")
+                    + ", or name another file.")
 
 
 def from_file(config: ConfigDict, path: str, seeds: Sequence[int]) -> Any:

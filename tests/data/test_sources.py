@@ -1,12 +1,15 @@
 """A user's own arrays, TensorFlow Datasets on disk, and one sentence where either is wrong."""
 
 import io
+import os
+import warnings
+import zlib
 
 import numpy as np
-from PIL import Image
+from PIL import EpsImagePlugin, Image, ImageFile
 import pytest
 
-from calib_jax import data
+from calib_jax import capacity, data
 from calib_jax.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -104,6 +107,60 @@ def test_pictures_of_two_sizes_are_refused(tmp_path):
          labels=np.append(LABELS, 0))
 
 
+def _stream(*records):
+  return {"images": np.frombuffer(b"".join(records), np.uint8), "offsets": np.cumsum([0, *map(len, records)]),
+          "labels": np.arange(len(records)) % 2}
+
+
+def _saved(image, kind):
+  file = io.BytesIO()
+  Image.fromarray(image).save(file, kind)
+  return file.getvalue()
+
+
+def _claims(width, height):
+  """The beginning of a PNG of so many pixels, which a decoder would have to make room for."""
+  header = b"IHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big") + b"\x08\x02\0\0\0"
+  return b"\x89PNG\r\n\x1a\n\0\0\0\r" + header + zlib.crc32(header).to_bytes(4, "big") + b"\0\0\0\0IDAT\0\0\0\0"
+
+
+def test_pictures_are_jpeg_or_png_and_no_other_decoder_sees_them(tmp_path, monkeypatch):
+  monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was called"))
+  png = [_saved(image, "PNG") for image in IMAGES[:10]]
+  splits = _npz(tmp_path, **_stream(*png))
+  assert {*map(bytes, np.concatenate([part.images for part in splits[:3]]))} == {*map(bytes, IMAGES[:10])}
+  for kind in ("EPS", "GIF", "TIFF", "BMP"):
+    with pytest.raises(UserError, match="record 0 is not a whole picture in JPEG or PNG"):
+      _npz(tmp_path, **_stream(*[_saved(IMAGES[0], kind)] * 10))
+  with pytest.raises(UserError, match="record 0 has 5 x 6 pixels of mode I.*8 bits a channel"):
+    _npz(tmp_path, **_stream(*[_saved(IMAGES[0, ..., 0].astype(np.uint16), "PNG")] * 10))
+
+
+@pytest.mark.parametrize(("records", "message"), [
+  ([_claims(12_000, 12_000)] * 2, "record 0 has 12,000 x 12,000 pixels"),
+  ([_claims(60_000, 60_000)] * 2, "record 0 is not a whole picture"),
+  ([_claims(10_000, 10_000)] * 99, r"99 pictures of 10000x10000 would take 29.7 GB of memory"),
+  ([_saved(IMAGES[0], "PNG"), _claims(11_000, 11_000)], "record 1 is 11000x11000 where the first is 6x5"),
+], ids=["12,000", "60,000", "many", "second"])
+def test_the_size_of_pictures_is_checked_before_they_are_decoded(records, message, tmp_path, monkeypatch):
+  monkeypatch.setattr(capacity, "memory", lambda: 2 * 10**10)
+  load = ImageFile.ImageFile.load
+  monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: load(image) if image.size == (5, 6) else pytest.fail(
+    "a picture was decoded"))
+  with pytest.raises(UserError, match=message), warnings.catch_warnings(action="error"):
+    _npz(tmp_path, **_stream(*records))
+
+
+def test_two_forms_of_one_file_and_offsets_that_wrap_are_refused(tmp_path):
+  with pytest.raises(UserError, match="images_test, labels_test, and not both"):
+    _npz(tmp_path, images=IMAGES, labels=LABELS, images_train=IMAGES, labels_train=LABELS, images_test=IMAGES,
+         labels_test=LABELS)
+  offsets = OFFSETS.astype(np.uint64)
+  offsets[[5, 6]] = offsets[[6, 5]]
+  with pytest.raises(UserError, match="offsets must rise"):
+    _npz(tmp_path, images=STREAM, labels=LABELS, offsets=offsets)
+
+
 @pytest.mark.parametrize(("num_classes", "each", "expected"), [(10, 5000, 20_431), (100, 500, 19_573)])
 def test_long_tails_have_the_published_sizes(num_classes, each, expected):
   labels = np.repeat(np.arange(num_classes, dtype=np.int32), each)
@@ -166,6 +223,17 @@ def test_tiny_imagenet_is_read_from_its_folders(tmp_path):
     assert splits.test.labels.tolist() == [1] and abs(splits.test.images.mean() - 250) < 2
   (tmp_path / "tiny-imagenet-200" / "train" / "n1" / "images" / "n1_2.JPEG").write_bytes(b"oh")
   with pytest.raises(UserError, match="record 7 is not a whole picture"):
+    data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "message"), [
+  ("wnids.txt", "needs the unpacked tiny-imagenet-200"), ("val/val_annotations.txt", "needs the unpacked"),
+  ("train/n1/images/n1_2.JPEG", r"n1_2\.JPEG is a pipe or a device"), ("val/images/val_0.JPEG", "is a pipe")])
+def test_pipes_in_tiny_imagenet_are_not_waited_for(name, message, tmp_path):
+  _tiny_imagenet(tmp_path)
+  (tmp_path / name).unlink()
+  os.mkfifo(tmp_path / name)
+  with pytest.raises(UserError, match=message):
     data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(tmp_path))
 
 

@@ -59,6 +59,7 @@ def _by_equal_values(probs, labels):
   ({"logits": LOGITS}, "must hold labels, and logits or probs; it holds logits: name them so, as in numpy.savez"),
   ({"other": LOGITS, "mine": LABELS}, "it holds other, mine: name them so"),
   ({"logits": LOGITS.astype(int), "labels": LABELS}, "logits must be floats"),
+  ({"logits": LOGITS.astype(np.longdouble), "labels": LABELS}, r"logits must be floats \(float16 to float64\)"),
   ({"logits": LOGITS[None], "labels": LABELS}, r"of shape \[N, K\], not float32 of shape \(1, 40, 4\)"),
   ({"logits": LOGITS[:, 0], "labels": LABELS}, r"labels must be in \[0, 2\): they go from 0 to 3"),
   ({"probs": LOGITS[:, 0], "labels": LABELS % 2}, r"must be in \[0, 1\]: .* Save them as logits if they are log-odds"),

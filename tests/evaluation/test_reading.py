@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from calib_jax import evaluation, files
+from calib_jax import capacity, evaluation, files
 from calib_jax.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -74,6 +74,9 @@ def test_groups_are_kept_by_name(tmp_path):
   np.savez(tmp_path / "p.npz", logits=LOGITS, labels=LABELS, patient=patients)
   groups = evaluation.load(tmp_path / "p.npz", groups="patient").groups
   assert len(set(groups[:6])) == len(set(groups[6:])) == 1 and groups[0] != groups[6]
+  path = tmp_path / "p.csv"
+  path.write_text("label,logit_0,logit_1,patient\n" + "0,1,2,01\n0,1,2,1\n")  # Texts, though both are integers.
+  assert len(set(evaluation.load(path, groups="patient").groups)) == 2
   with pytest.raises(UserError, match="the groups 'clinic' must be 12 integers or texts: it holds nothing"):
     evaluation.load(tmp_path / "p.npz", groups="clinic")
 
@@ -118,6 +121,158 @@ def test_parquet_has_columns_or_lists(tmp_path):
   assert loaded.classes == tuple(NAMES)
   parquet.write_table(pyarrow.table({"logits": list(LOGITS), "labels": LABELS}), tmp_path / "p.parquet")
   np.testing.assert_array_equal(evaluation.load(tmp_path / "p.parquet").logits, LOGITS)
+
+
+def _written(path, columns):
+  """Writes columns, given as pairs because names may repeat, as CSV or Parquet."""
+  names, values = zip(*columns, strict=True)
+  if path.suffix == ".csv":
+    lines = [",".join(names), *(",".join(map(str, row)) for row in zip(*values, strict=True))]
+    path.write_text("\n".join(lines), encoding="utf-8")
+  else:
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow, which is optional.")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_arrays(list(map(pyarrow.array, values)), list(names)), path)
+  return path
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(("scores", "labels", "message"), [
+  ("logit_0 logit_1 logit_1", "label", "columns 'logit_1' and 'logit_1' for one class"),
+  ("logit_0 logit_1 logit_01", "label", "columns 'logit_1' and 'logit_01' for one class"),
+  ("logit_0 logit_1 Logit_0", "label", "columns 'logit_0' and 'Logit_0' for one class"),
+  ("logit_a logit_b logit.a", "label", "columns 'logit_a' and 'logit.a' for one class"),
+  ("logit_0 logit_2 logit_5", "label", "numbered from 0 without gaps; they are logit_0, logit_2, logit_5"),
+  ("logit_2 logit_3 logit_4", "label", "numbered from 0 without gaps; they are logit_2"),
+  ("logit_0 logit_1 logit", "label", "not of one kind, such as logit, logit_0"),
+  ("logit_0 logit_1 logit_max", "label", "not of one kind, such as logit_max, logit_0"),
+  ("prob_0", "label", "has one column of scores, prob_0: one column is of class 1, such as prob_1"),
+  ("logit_0 logit_1 logit_2", "label Label", "holds label and Label, which differ"),
+  ("logit_0 logit_1 logit_2", "label target", "holds label and target, which differ"),
+  ("logit_0 logit_1 logit_2", "label label", "has 2 columns called 'label'"),
+  ("logit_1 logit_2 logit_3", "label", r"numbered from 1 \('logit_1' to 'logit_3'\), and its labels go from 0 to 2"),
+])
+def test_ambiguous_columns_are_refused(suffix, scores, labels, message, tmp_path):
+  columns = [*zip(scores.split(), LOGITS.T, strict=False),
+             *((name, (LABELS + i) % 3) for i, name in enumerate(labels.split()))]
+  with pytest.raises(UserError, match=message):
+    evaluation.load(_written(tmp_path / f"p.{suffix}", columns))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_columns_numbered_from_1_have_labels_from_1_and_it_is_said(suffix, tmp_path):
+  columns = [("problem", LABELS), ("y", LABELS + 1), ("label", LABELS + 1), *(
+    (f"logit_{k + 1}", LOGITS[:, k]) for k in (2, 0, 1))]
+  notes = []
+  loaded = evaluation.load(_written(tmp_path / f"p.{suffix}", columns), say=notes.append)
+  np.testing.assert_allclose(loaded.logits, LOGITS, rtol=1e-6)
+  np.testing.assert_array_equal(loaded.labels, LABELS)  # Two columns of labels that are equal are one.
+  assert loaded.classes == ("1", "2", "3")
+  assert len(notes) == 1 and "numbered from 1, so its labels are too: label 1 is logit_1" in notes[0]
+
+
+def test_classes_are_those_of_the_scores_that_are_used(tmp_path):
+  columns = [("label", NAMES[LABELS]), *((f"logit_{name}", x) for name, x in zip(NAMES, LOGITS.T, strict=True)), *(
+    (f"prob_{name}", x) for name, x in zip(NAMES[::-1], PROBS.T[::-1], strict=True))]
+  loaded = evaluation.load(_written(tmp_path / "p.csv", columns))
+  assert loaded.classes == tuple(NAMES)
+  np.testing.assert_array_equal(loaded.labels, LABELS)
+
+
+@pytest.mark.parametrize(("arrays", "message"), [
+  ({"labels": LABELS, "y": LABELS[::-1]}, "holds labels and y, which differ, and only one of them can be the labels"),
+  ({"labels": LABELS, "Labels": LABELS[::-1]}, "holds labels and Labels, which differ"),
+  ({"labels": LABELS, "Logits": LOGITS}, "holds logits and Logits, and only one"),
+  ({"labels": LABELS, "classes": NAMES, "class_names": NAMES[::-1]}, "holds classes and class_names, which differ"),
+  ({"labels": LABELS, "classes": np.arange(1, 4)}, "classes are the numbers '1, 2, 3', so its labels may be these"),
+  ({"labels": np.full(12, 2**64 - 1, np.uint64)}, "labels must be in .* from 18446744073709551615 to"),
+  ({"labels": np.where(LABELS, LABELS, np.nan)}, "labels must be integers"),
+  ({"labels": LABELS, "train_counts": np.full(3, 2**63, np.uint64)}, "train_counts must be 3 integers of at least 0"),
+  ({"labels": LABELS, "features": np.zeros((5, 2))}, r"features must be floats of shape \[12, D\]"),
+  ({"labels": LABELS, "features": NAMES[LABELS]}, r"features must be floats of shape \[12, D\]"),
+  ({"labels": LABELS, "classes": np.zeros(10**6, "U9")}, r"classes of shape \(1000000,\) does not fit logits of shape"),
+  ({"labels": np.zeros(10**6, int)}, r"labels of shape \(1000000,\) does not fit logits of shape"),
+], ids=lambda value: " ".join(value) if isinstance(value, dict) else "")
+def test_ambiguous_arrays_and_what_does_not_fit_are_refused(arrays, message, tmp_path, monkeypatch):
+  if "does not fit" in message:
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("an array was read"))
+  with pytest.raises(UserError, match=message):
+    _loaded(tmp_path, logits=LOGITS, **arrays)
+
+
+def test_equal_labels_under_two_names_are_one(tmp_path):
+  loaded, notes = _loaded(tmp_path, logits=LOGITS, labels=LABELS, y=LABELS.astype(np.uint8), probs=PROBS)
+  np.testing.assert_array_equal(loaded.labels, LABELS)
+  assert "holds logits and probs: logits are used" in notes
+
+
+@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8"])
+def test_numbers_of_the_other_byte_order_are_read(dtype, tmp_path):
+  for name, scores in (("logits", LOGITS), ("probs", PROBS)):
+    arrays = {name: scores.astype(dtype), "labels": LABELS.astype(">i4"), "features": LOGITS.astype(dtype)}
+    expected, _ = _loaded(tmp_path, **{key: x.astype(x.dtype.newbyteorder("=")) for key, x in arrays.items()})
+    loaded, _ = _loaded(tmp_path, **arrays)
+    for found, wanted in zip(loaded, expected, strict=True):
+      np.testing.assert_array_equal(found, wanted)
+      assert not isinstance(found, np.ndarray) or found.dtype.isnative
+  for name, x in (("z", LOGITS.astype(dtype)), ("y", LABELS.astype(">u2"))):
+    np.save(tmp_path / f"{name}.npy", x)
+  np.testing.assert_array_equal(evaluation.load(f"{tmp_path}/z.npy,{tmp_path}/y.npy").logits,
+                                LOGITS.astype(dtype).astype(np.float32))
+
+
+def test_parquet_is_decoded_only_if_it_is_small_and_whole(tmp_path, monkeypatch):
+  pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow, which is optional.")
+  from pyarrow import parquet
+
+  def write(**columns):
+    parquet.write_table(pyarrow.table(columns), tmp_path / "p.parquet")
+    return tmp_path / "p.parquet"
+
+  def refused(message, **columns):
+    with pytest.raises(UserError, match=message):
+      evaluation.load(write(**columns))
+
+  labels = pyarrow.array(LABELS)
+  refused("column 'label' has 1 missing values", label=pyarrow.array([None, *LABELS[1:]]), logits=list(LOGITS))
+  refused("column 'label' has 1 missing values", label=pyarrow.array([None, *NAMES[LABELS[1:]]]), logits=list(LOGITS))
+  refused("column 'logits' has 1 missing values", label=labels, logits=[None, *LOGITS[1:]])
+  refused("column 'logits' has 1 missing values", label=labels, logits=[[None, 1.0, 2.0], *map(list, LOGITS[1:])])
+  refused("lists of the column 'logits' must all have one length", label=labels, logits=[[1.0], *map(list, LOGITS[1:])])
+  refused("column 'logits' must hold numbers or texts", label=labels, logits=[{"a": 1.0}] * 12)
+  refused("labels must be in .* 18446744073709551615", logits=list(LOGITS),
+          label=pyarrow.array([2**64 - 1] * 12, pyarrow.uint64()))
+  half = evaluation.load(write(label=labels.cast("uint8"), logits=list(LOGITS.astype(np.float16))))
+  np.testing.assert_array_equal(half.logits, LOGITS.astype(np.float16))
+  many, texts = np.zeros(10**5), ["x" * 500] * 10**5  # A few bytes in the file, and 0.8 to 200 MB decoded.
+  monkeypatch.setattr(capacity, "memory", lambda: 9 * 10**6)
+  for columns, message in (({"label": many.astype(int), "logit_0": many, "logit_1": many}, "would take 4.8 MB"),
+                           ({"label": texts, "logit": many}, "label would take 200 MB")):
+    refused(message, **columns)
+    assert (tmp_path / "p.parquet").stat().st_size < 20_000
+  monkeypatch.setattr(pyarrow, "__version__", "14.0.0")
+  refused("not read with pyarrow 14.0.0, because a file could run code", label=labels, logits=list(LOGITS))
+
+
+def test_csv_is_read_only_if_it_is_small_and_every_row_is_whole(tmp_path, monkeypatch):
+  path = tmp_path / "p.csv"
+
+  def refused(content, message):
+    path.write_text(f"label,logit_0,logit_1\n{content}")
+    with pytest.raises(UserError, match=message):
+      evaluation.load(path)
+
+  refused("", "it has no rows")
+  refused("0,1,2\n1,0,5,1\n", "line 3 has 4 fields and the header has 3")  # Such as a comma within a number.
+  refused('0,1,2\n"1\n1",1,2\n', "a quotation mark is not closed")
+  refused("0,1,2\n0,1,2\nnan,1,2\n", "its labels are text, such as 'nan'")
+  monkeypatch.setattr("calib_jax.evaluation.reading.LINE", 100)
+  refused("0,1,2\n0,1," + " " * 100 + "2\n", "line 3 is longer than 100 characters")
+  monkeypatch.undo()
+  monkeypatch.setattr(capacity, "memory", lambda: 10**6)
+  refused("0,1,2\n" * 6000, "p.csv: 5,001 of its rows would take 500 KB of memory")
+  refused("0,1,2\n" * 4000 + "x" * 100 + ",1,2\n", "p.csv would take 1.6 MB")
 
 
 def test_parquet_without_pyarrow_is_one_sentence(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from calib_jax.evaluation import __main__ as command
 from calib_jax.evaluation import streaming
 
 K = 3
+RNG = np.random.default_rng(0)
 
 
 def _logits(n, scale, seed=7):
@@ -76,6 +77,28 @@ def test_rows_that_sum_to_1_are_probabilities_and_what_is_none_is_said(tmp_path,
   probs[300] = [1.5, -0.5, 0]
   with pytest.raises(UserError, match=r"row 300 of probs is .* not in \[0, 1\]"):
     streaming.measure(_save(tmp_path, probs, labels))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint64, ">i8"])
+def test_labels_of_every_integer_are_streamed_and_never_wrap(dtype, tmp_path, monkeypatch):
+  monkeypatch.setattr(streaming, "BATCH", 64 * 300)
+  logits, labels = RNG.normal(size=(100, 300)), np.arange(100)  # 300 classes are more than 8 bits can number.
+  expected = streaming.measure(_save(tmp_path, logits, labels), num_resamples=5)[1]
+  found = streaming.measure(_save(tmp_path, logits.astype(">f8"), labels.astype(dtype)), num_resamples=5)[1]
+  np.testing.assert_array_equal(found.correct, expected.correct)
+  labels = labels.astype(dtype)
+  labels[70] = np.iinfo(dtype).max if np.iinfo(dtype).max > 300 else 0
+  labels[71] = 2**32 + 5 if np.iinfo(dtype).max > 2**32 else labels[71]
+  if labels[70]:
+    with pytest.raises(UserError, match=r"row 70 of logits .* or its label is not in \[0, 300\)"):
+      streaming.measure(_save(tmp_path, logits, labels))
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((10, 0), "f4"), ((10, 1), "f4"), ((10,), "f4"), ((10, 3), "g"),
+                                              ((10, 3), "i4"), ((10, 3), "V2")])
+def test_scores_that_are_no_rows_of_floats_are_not_streamed(shape, dtype, tmp_path):
+  with pytest.raises(UserError, match=r"scores must be floats \(float16 to float64\) \[N, K\] and labels integers"):
+    streaming.measure(_save(tmp_path, np.zeros(shape, dtype), np.arange(10)))
 
 
 def _histogram(logits, labels):
