@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import os
 import pathlib
 import re
 
@@ -73,7 +74,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   """
   if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
     return Model({test_set: [load(path, say=say)]}, {})
-  sets = {name: [load(file) for file in files] for name, files in _files_of_run(path).items()}
+  sets = {name: [load(file) for file in files] for name, files in files_of_run(path).items()}
   sizes = {len(parts) for parts in sets.values()}
   if TEST not in sets or VALIDATION not in sets or len(sizes) != 1:
     raise UserError(f"{pathlib.Path(path) / 'predictions'} must hold predictions of the validation and the test split, "
@@ -82,7 +83,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   return Model({test_set: sets.pop(TEST), **sets}, fitted)
 
 
-def _files_of_run(path: str) -> dict[str, list[pathlib.Path]]:
+def files_of_run(path: str | os.PathLike) -> dict[str, list[pathlib.Path]]:
   """Returns the files of predictions of a run by set, in the order of the seeds; training examples are left out."""
   found: dict[str, dict[int, pathlib.Path]] = {}
   for file in sorted((pathlib.Path(path) / "predictions").glob("*.npz")):
