@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 import contextlib
+import hashlib
 import math
 import mmap
 import os
@@ -17,7 +18,7 @@ import zlib
 import numpy as np
 
 from calib_jax.capacity import memory, size
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
 
 MAPPED = 2**24  # Arrays of at least so many bytes are mapped into memory, if they are not compressed.
 # What zipfile and numpy raise for damaged archives and headers.
@@ -168,5 +169,11 @@ def write_npz(path: pathlib.Path, **arrays: np.ndarray) -> None:
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-  """Writes ``text`` as UTF-8."""
-  write(path, lambda file: file.write(text.encode("utf-8")))
+  """Writes ``text`` as UTF-8; a lone surrogate, which UTF-8 does not have, as its escape."""
+  write(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")))
+
+
+def stem(label: str) -> str:
+  """Returns a name for the file of what a user labelled, which any file system holds."""
+  name = printable(label).replace("/", "_")
+  return name if len(name.encode()) <= 200 else f"{name[:40]}_{hashlib.sha256(name.encode()).hexdigest()[:9]}"

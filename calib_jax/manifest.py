@@ -12,6 +12,7 @@ import re
 import sys
 from typing import NamedTuple
 
+from calib_jax.errors import printable
 from calib_jax.files import write_text
 
 NAME = "manifest.json"
@@ -67,8 +68,9 @@ def read(workdir: pathlib.Path) -> Manifest | None:
   except FileNotFoundError:
     return None
   except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-    print(f"warning: {path} is damaged ({type(error).__name__}: {error}), so it is not known whether the files of this "
-          "run are those that it wrote; it is written anew for the files as they are.", file=sys.stderr, flush=True)
+    print(f"warning: {printable(path)} is damaged ({type(error).__name__}: {printable(error)}), so it is not known "
+          "whether the files of this run are those that it wrote; it is written anew for the files as they are.",
+          file=sys.stderr, flush=True)
     return None
 
 
@@ -90,4 +92,4 @@ def listed(names: Mapping[str, str] | list[str]) -> str:
   'results.json, checkpoints/seed0/9'
   """
   short = list(dict.fromkeys(re.sub(r"(checkpoints/[^/]+/\d+)/.*", r"\1", name) for name in names))
-  return ", ".join(short[:6]) + (f" and {len(short) - 6} more" if len(short) > 6 else "")
+  return ", ".join(map(printable, short[:6])) + (f" and {len(short) - 6} more" if len(short) > 6 else "")

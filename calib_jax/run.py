@@ -19,7 +19,8 @@ from ml_collections import ConfigDict
 import numpy as np
 
 from calib_jax import calibrators, compiled, data, evaluation, lock, recovery, report_files, training
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
+from calib_jax.files import stem
 from calib_jax.run_data import additional_sets, load_splits
 from calib_jax.run_directory import create, read_config, write_config
 from calib_jax.run_methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks
@@ -66,7 +67,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
   if reports:
     say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
     for path in sorted(workdir.iterdir()):
-      say(f"  {path}{'/' if path.is_dir() else ''}")
+      say(f"  {printable(path)}{'/' if path.is_dir() else ''}")
 
 
 def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:
@@ -211,7 +212,7 @@ class Run:
     fitted = evaluation.fit(self.saved("validation"), labelled)
     for label, (_, params) in fitted.items():
       for seed, seed_params in zip(self.seeds, params, strict=True):
-        path = self.folder / "calibrators" / f"{label.replace('/', '_')}_seed{seed}.npz"
+        path = self.folder / "calibrators" / f"{stem(label)}_seed{seed}.npz"
         path.parent.mkdir(exist_ok=True)
         calibrators.save(path, seed_params)
     return fitted
@@ -303,4 +304,4 @@ class Run:
 
 def say(text: str) -> None:
   """Prints a line and flushes it."""
-  print(text, flush=True)
+  print(printable(text, lines=True), flush=True)
