@@ -10,8 +10,11 @@ what it was and what was expected.
 from collections.abc import Callable, Iterable
 import functools
 import inspect
+import math
 import os
+import sys
 from typing import TypeVar
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -34,10 +37,11 @@ from calib_jax.shapes import (
 
 __all__ = ["arguments", "batch", "check_values", "choice", "class_values", "classified", "floating",
            "gathered", "is_traced", "mask", "number", "one_value_each", "over_classes", "pair_values", "paired", "rank",
-           "same_shape", "scores_and_labels", "something_counts", "suggestion"]
+           "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs"]
 
 Array = jax.Array
 Function = TypeVar("Function", bound=Callable)
+LOOKED_AT = 2**16  # Numbers of logits that are looked at for probabilities.
 _values_are_checked = os.environ.get("CALIB_JAX_CHECK_VALUES", "1") != "0"
 
 
@@ -89,6 +93,42 @@ def something_counts(labels, where=None) -> None:
     return
   if not (np.size(labels) if where is None else np.any(where)):
     raise ValueError("there must be at least one example to fit: no row counts.")
+
+
+def warn_of_probs(logits: Array, where: Array | None = None) -> None:
+  """Warns if the logits ``[..., K]`` look like probabilities: rows in [0, 1] whose sum is within 1e-3 of 1.
+
+  Of most logits the first row is read, and of others at most the first ``LOOKED_AT`` numbers. Rows whose ``where`` is
+  False are not read, nor are traced arrays, arrays of which another process holds a part, or any after
+  ``check_values(False)``. Python shows a warning once for each line of the program outside this package.
+  """
+  arrays = [logits] if where is None else [logits, where]
+  if not _values_are_checked or is_traced(*arrays) or not all(x.is_fully_addressable for x in arrays):
+    return
+  shard = logits.addressable_shards[0]  # What one device holds is read without a copy from the others.
+  most = max(LOOKED_AT // max(math.prod(shard.data.shape[1:]), 1), 1)
+  rows = np.asarray(shard.data[:most] if len(shard.data) > most else shard.data)
+  if where is not None:
+    rows = rows[np.asarray(where)[shard.index[:-1]][:most]]
+  rows = rows.reshape(-1, logits.shape[-1])
+  if len(rows) and _are_probs(rows[:1]) and _are_probs(rows):
+    warnings.warn("logits look like probabilities (rows in [0, 1] that sum to 1), and calibrators take logits: pass "
+                  "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0.", UserWarning,
+                  stacklevel=_level_outside())
+
+
+def _are_probs(rows: np.ndarray) -> bool:
+  if not ((rows >= 0) & (rows <= 1)).all():
+    return False
+  return bool((np.abs(rows.astype(np.float64).sum(-1) - 1) <= _sum_tolerance(rows)).all())
+
+
+def _level_outside() -> int:
+  """The ``stacklevel`` for which a warning of the calling function names a line outside this package."""
+  level, frame = 0, sys._getframe()
+  while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
+    level, frame = level + 1, frame.f_back
+  return level
 
 
 def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confidence", "correct"),

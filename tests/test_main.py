@@ -34,6 +34,17 @@ def here(monkeypatch):
   return main.main
 
 
+def test_what_a_user_gives_is_repeated_printably(here, tmp_path, capsys):
+  (tmp_path / "taken").touch()
+  config = "--config=configs/digits_savuc.py"
+  for arguments in (["--config=no\x1b[31m\udcff.py", f"--workdir={tmp_path}"],
+                    [config, f"--workdir={tmp_path}", "--config.da\x1b[31mta=1"],
+                    [config, f"--workdir={tmp_path / 'taken' / (chr(27) + '[31m')}"]):
+    assert here(arguments) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and error.isprintable() and r"\x1b[31m" in error
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
   folder = tmp_path_factory.mktemp("digits")

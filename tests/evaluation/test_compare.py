@@ -192,6 +192,7 @@ def test_auto_is_what_the_selection_chooses(tmp_path, monkeypatch, capsys):
   (found,) = json.loads((tmp_path / "out/results.json").read_text())["selection"]["predictions"]
   assert found["chosen"] == expected.name == "temperature_scaling"
   assert found["scores"]["identity"]["excess"] == pytest.approx(expected.scores[0].excess, rel=1e-5)
+  assert "auto chose temperature_scaling." in capsys.readouterr().out
   assert "What auto chose" in (tmp_path / "out/report.html").read_text()
   fitted = calibrators.load(tmp_path / "out/calibrator.npz")
   assert fitted.calibrator.name == "temperature_scaling"
