@@ -11,7 +11,7 @@ from calib_jax.rows import one_hot, pick, predicted, varying_as
 Array = jax.Array
 
 
-@per_example(true_class_weight="[0, inf)", true_class_target="(-inf, inf)")
+@per_example(every_class=True, true_class_weight="[0, inf)", true_class_target="(-inf, inf)")
 def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1.0,
            true_class_target: float = 1.0) -> Array:
   r"""Square loss on raw logits.
@@ -34,7 +34,7 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
   return jnp.mean(jnp.where(one_hot(labels, logits), true_class, logits**2), axis=-1)
 
 
-@per_example(margin="[0, inf)", weight="[0, inf)")
+@per_example(every_class=True, margin="[0, inf)", weight="[0, inf)")
 def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0, weight: float = 0.1) -> Array:
   r"""Margin-based label smoothing (MbLS): cross entropy in nats, and a penalty in units of logits.
 
@@ -57,7 +57,8 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
   return cross_entropy(logits, labels) + weight * jnp.mean(excess, axis=-1)
 
 
-@per_example(margin="[0, inf)", weight="[0, inf)", positive_weight="[0, inf)", negative_weight="[0, inf)")
+@per_example(every_class=True, margin="[0, inf)", weight="[0, inf)", positive_weight="[0, inf)",
+             negative_weight="[0, inf)")
 def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0,
                                          weight: float = 0.1, positive_weight: float = 1.0,
                                          negative_weight: float = 0.1) -> Array:
@@ -91,7 +92,7 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   return cross_entropy(logits, labels) + weight * penalty
 
 
-@per_example(discrimination_weight="[0, inf)", exclusion_weight="[0, inf)")
+@per_example(every_class=True, discrimination_weight="[0, inf)", exclusion_weight="[0, inf)")
 def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination_weight: float = 1.0,
                          exclusion_weight: float = 1.0) -> Array:
   r"""Calibration by pairwise constraints (CPC), in nats.
