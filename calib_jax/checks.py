@@ -19,6 +19,7 @@ import numpy as np
 
 from calib_jax.limits import choice, limited, number, suggestion
 from calib_jax.shapes import (
+  aligned,
   batch,
   classified,
   floating,
@@ -32,7 +33,7 @@ from calib_jax.shapes import (
   scores_and_labels,
 )
 
-__all__ = ["arguments", "batch", "check_values", "choice", "class_values", "classified", "floating",
+__all__ = ["aligned", "arguments", "batch", "check_values", "choice", "class_values", "classified", "floating",
            "gathered", "is_traced", "mask", "number", "one_value_each", "over_classes", "pair_values", "paired", "rank",
            "same_shape", "scores_and_labels", "something_counts", "suggestion"]
 
