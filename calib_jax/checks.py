@@ -27,6 +27,7 @@ import numpy as np
 
 from calib_jax.limits import choice, limited, number, suggestion
 from calib_jax.shapes import (
+  aligned,
   batch,
   classified,
   floating,
@@ -42,8 +43,8 @@ from calib_jax.shapes import (
   scores_and_labels,
 )
 
-__all__ = ["arguments", "batch", "check_values", "choice", "class_values", "classified", "floating", "gathered",
-           "is_readable", "is_traced", "label_values", "mask", "masked_class", "number", "one_value_each",
+__all__ = ["aligned", "arguments", "batch", "check_values", "choice", "class_values", "classified", "floating",
+           "gathered", "is_readable", "is_traced", "label_values", "mask", "masked_class", "number", "one_value_each",
            "out_of_range", "over_classes", "pair_values", "paired", "rank", "same_shape", "scores_and_labels",
            "something_counts", "suggestion", "warn_of_probs"]
 

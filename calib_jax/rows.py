@@ -12,6 +12,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from calib_jax.shapes import aligned
+
 Array = jax.Array
 LOWEST = -1e20  # Logits this low count as -inf. Finite masks, such as -1e9, are far above it.
 
@@ -85,7 +87,7 @@ def varying_as(x: Array, like: Array) -> Array:
 
 def one_hot(index: Array, like: Array) -> Array:
   """Bools of the shape of ``like`` ``[..., K]``, True at the class ``index`` ``[...]`` of each row."""
-  return jax.nn.one_hot(index, like.shape[-1], dtype=jnp.bool_)
+  return aligned(jax.nn.one_hot(index, like.shape[-1], dtype=jnp.bool_), like)
 
 
 def pick(logits: Array, index: Array) -> Array:

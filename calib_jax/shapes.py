@@ -41,7 +41,7 @@ def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = Fals
     kind, axes = ("float labels", "") if soft else ("labels", " without its last axis")
     raise ValueError(f"{kind} must have the shape of {name}{axes}: "
                      f"got {name} {scores.shape} and labels {labels.shape}.")
-  return scores, labels.astype(scores.dtype if soft else jnp.int32)
+  return scores, aligned(labels, scores).astype(scores.dtype if soft else jnp.int32)
 
 
 def _narrowed(labels) -> Array:
@@ -133,14 +133,31 @@ def _masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, .
   return *(jnp.where(jnp.expand_dims(where, range(1, x.ndim)), x, blank) for x, blank in flat), where
 
 
-def gathered(x: Array) -> Array:
-  """``x``, copied to all devices of its mesh if it is sharded over axes of the type Explicit.
+def gathered(x: Array, first: int = 0) -> Array:
+  """``x``, whose axes from ``first`` on are copied to all devices if they are sharded over axes of the type Explicit.
 
   Sorts and bins need all rows, and with Explicit axes JAX does not gather them by itself.
   """
-  if any(jax.typeof(x).sharding.spec):
-    return jax.sharding.reshard(x, jax.sharding.PartitionSpec(*[None] * x.ndim))
-  return x
+  sharding = jax.typeof(x).sharding
+  return _resharded(x, sharding.mesh, sharding.spec[:first]) if any(sharding.spec[first:]) else x
+
+
+def aligned(x: Array, like: Array) -> Array:
+  """``x`` ``[...]``, sharded as ``like`` ``[..., K]`` is, which has as many axes or more.
+
+  With Explicit axes JAX selects only among arrays that are sharded alike. Outside ``jax.set_mesh``, an array that is on
+  no mesh suits any other, and cannot be moved.
+  """
+  found, wanted = jax.typeof(x).sharding, jax.typeof(like).sharding
+  spec = tuple(wanted.spec)[:x.ndim]
+  if tuple(found.spec) == spec or (found.mesh.empty and jax.sharding.get_abstract_mesh().empty):
+    return x
+  return _resharded(x, found.mesh if wanted.mesh.empty else wanted.mesh, spec)
+
+
+def _resharded(x: Array, mesh, spec) -> Array:
+  # The array's own mesh is named, because a PartitionSpec alone belongs to no mesh outside ``jax.set_mesh``.
+  return jax.sharding.reshard(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec)))
 
 
 def one_value_each(name: str, values: Array, count: int) -> Array:

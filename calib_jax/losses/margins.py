@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calib_jax import checks
 from calib_jax.losses.proper import cross_entropy
 from calib_jax.losses.registry import per_example
 from calib_jax.rows import one_hot, pick, predicted, varying_as
@@ -113,6 +114,7 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   >>> pairwise_constraints(jnp.array([[0.0, 0.0, 0.0]]), jnp.array([0])).round(3)
   Array([2.138], dtype=float32)
   """
+  logits = checks.gathered(logits, -1)
   num_classes, other = logits.shape[-1], ~one_hot(labels, logits)
   label_logit = pick(logits, labels)[..., None]
   discrimination = jnp.sum(jax.nn.softplus(logits - label_logit), axis=-1, where=other) / (num_classes - 1)

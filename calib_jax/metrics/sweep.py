@@ -10,6 +10,7 @@ from calib_jax import binning as bins
 from calib_jax.metrics.binned import BINNINGS, TIES
 from calib_jax.metrics.definition import of_pairs
 from calib_jax.ordering import exact_cumsum, shared_count, sorted_pairs, tie_bounds
+from calib_jax.rows import varying_as
 
 Array = jax.Array
 _BLOCK = 1024  # Bins that are computed together.
@@ -125,7 +126,8 @@ def _is_in_order(data: _PrefixSums, num_bins: Array, binning: str) -> Array:
     rises = (size == 0) | (accuracy >= highest_before[:-1] - TOLERANCE)
     return block + 1, highest_before[-1], jnp.all(rises)
 
-  start = (jnp.int32(0), jnp.zeros((), data.confidence.dtype), jnp.bool_(True))
+  none, yes = jnp.zeros((), data.confidence.dtype), jnp.ones((), bool)
+  start = (jnp.int32(0), varying_as(none, data.confidence), varying_as(yes, data.confidence))
   return jax.lax.while_loop(lambda s: (s[0] * _BLOCK < num_bins) & s[2], step, start)[2]
 
 
