@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation, metrics
+from calib_jax import calibrators, evaluation, manifest, metrics
 from calib_jax.evaluation import __main__ as command
 from calib_jax.evaluation import choice, class_groups, compare
 from calib_jax.evaluation.severity import by_severity
@@ -37,6 +37,7 @@ def _write_run(folder, seeds, scale, sets=("validation", "test", "fog_1", "snow_
   (folder / "config.json").write_text(json.dumps({"name": folder.name}))
   lines = [json.dumps({"seed": seed, "step": step, "train/loss": step + seed}) for step in (1, 2) for seed in seeds]
   (folder / "metrics.jsonl").write_text("\n".join(lines))
+  manifest.write(folder, manifest.Manifest((folder / "config.json").read_text(), manifest.digests(folder)))
 
 
 @pytest.fixture(scope="module")
