@@ -64,7 +64,8 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     larger = jnp.maximum(unit, jnp.max(gap))
     return block + 1, larger, total * (unit / larger) ** norm + jnp.sum(size * (gap / larger) ** norm)
 
-  start = (jnp.int32(0), jnp.finfo(confidence.dtype).tiny, jnp.zeros((), confidence.dtype))
+  tiny, none = jnp.asarray(jnp.finfo(confidence.dtype).tiny), jnp.zeros((), confidence.dtype)
+  start = (jnp.int32(0), varying_as(tiny, confidence), varying_as(none, confidence))
   _, unit, total = jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, start)
   return unit * (total / jnp.maximum(count, 1).astype(total.dtype)) ** (1 / norm)
 
