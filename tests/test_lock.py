@@ -187,6 +187,12 @@ def test_without_locks_the_last_of_two_that_write_at_once_holds(tmp_path, monkey
     pass
 
 
+def test_a_pipe_in_place_of_the_lock_is_not_waited_for(tmp_path):
+  os.mkfifo(tmp_path / "lock")
+  with pytest.raises(UserError, match="lock is a pipe or a device, not a file: move it away"), lock.held(tmp_path):
+    pass
+
+
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path):
   (tmp_path / "lock").mkdir()
   with pytest.raises(UserError, match="lock cannot be written"), lock.held(tmp_path):

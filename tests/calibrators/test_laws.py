@@ -326,6 +326,22 @@ def test_a_file_that_describes_no_calibrator_is_refused(described, match, tmp_pa
     calibrators.load(tmp_path / "bad.npz")
 
 
+def test_numbers_of_params_are_of_either_byte_order_and_at_most_64_bits(tmp_path):
+  np.savez(tmp_path / "x.npz", **{"a/b": np.array([1.5, 2], ">f8"), "c": np.array(3, ">i4")})
+  found = calibrators.load(tmp_path / "x.npz")
+  assert found["a"]["b"].tolist() == [1.5, 2] and found["c"].tolist() == 3
+  for name, value, match in (("x", np.ones(2, np.longdouble), "numbers of at most 64 bits"),
+                             ("a/" * 20 + "b", np.ones(2), "more than 8 levels"), ("a/b/c", np.ones(2), "both an"),
+                             ("a", np.ones(2), "both an array")):
+    np.savez(tmp_path / "x.npz", **{"a/b": np.ones(2), name: value})
+    with pytest.raises(ValueError, match=match):
+      calibrators.load(tmp_path / "x.npz")
+  for described in (b"[" * 100_000, b'{"name": "temperature_scaling", "name": "identity", "options": {}}', b"\xff"):
+    np.savez(tmp_path / "x.npz", temperature=np.ones(()), **{"calibrator.json": np.frombuffer(described, np.uint8)})
+    with pytest.raises(ValueError, match="does not describe a calibrator"):
+      calibrators.load(tmp_path / "x.npz")
+
+
 def test_calibrators_that_a_file_cannot_hold_are_refused(tmp_path):
   for calibrator in (calibrators.temperature_scaling(lambda logits, labels, **_: 0.0),
                      calibrators.Calibrator(*calibrators.temperature_scaling())):
