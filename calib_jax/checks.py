@@ -1,17 +1,25 @@
 """Argument checks, shared by losses, metrics and calibrators.
 
-``shapes`` checks dtypes and shapes, and ``limits`` the options: they cost nothing under ``jit``. ``class_values`` and
-``pair_values`` read the values of arrays that are not traced, in one pass; ``check_values(False)`` or the environment
-variable ``CALIB_JAX_CHECK_VALUES=0`` turns them off. ``arguments`` is the decorator that calls all of them. Each check
-raises ``TypeError`` for a wrong kind and ``ValueError`` for a wrong shape or value, and the message names the argument,
-what it was and what was expected.
+``shapes`` checks dtypes and shapes, and ``limits`` the options: they cost nothing under ``jit``. ``class_values``,
+``label_values``, ``masked_class`` and ``pair_values`` read the values of arrays that are not traced, in one pass;
+``check_values(False)`` or the environment variable ``CALIB_JAX_CHECK_VALUES=0`` turns them off. ``arguments`` is the
+decorator that calls all of them. Each check raises ``TypeError`` for a wrong kind and ``ValueError`` for a wrong shape
+or value, and the message names the argument, what it was and what was expected.
+
+Where labels cannot be read, because they are traced or the checks are off, losses and metrics are NaN if a label that
+counts is not in ``[0, K)``, as optax's losses are. What is no float cannot say it: ``correct`` of ``metrics.top_label``
+is False there, and counts, as of ``CalibrationHistogram``, include the row. The ``fit`` of a calibrator then says
+``converged`` False. Labels that are not traced are read in O(N); if an accelerator holds them, the call waits for it.
 """
 
 from collections.abc import Callable, Iterable
 import functools
 import inspect
+import math
 import os
+import sys
 from typing import TypeVar
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +27,15 @@ import numpy as np
 
 from calib_jax.limits import choice, limited, number, suggestion
 from calib_jax.shapes import (
+  aligned,
   batch,
   classified,
   floating,
   gathered,
+  is_readable,
   mask,
   one_value_each,
+  out_of_range,
   over_classes,
   paired,
   rank,
@@ -32,12 +43,14 @@ from calib_jax.shapes import (
   scores_and_labels,
 )
 
-__all__ = ["arguments", "batch", "check_values", "choice", "class_values", "classified", "floating",
-           "gathered", "is_traced", "mask", "number", "one_value_each", "over_classes", "pair_values", "paired", "rank",
-           "same_shape", "scores_and_labels", "something_counts", "suggestion"]
+__all__ = ["aligned", "arguments", "batch", "check_values", "choice", "class_values", "classified", "floating",
+           "gathered", "is_readable", "is_traced", "label_values", "mask", "masked_class", "number", "one_value_each",
+           "out_of_range", "over_classes", "pair_values", "paired", "rank", "same_shape", "scores_and_labels",
+           "something_counts", "suggestion", "warn_of_probs"]
 
 Array = jax.Array
 Function = TypeVar("Function", bound=Callable)
+LOOKED_AT = 2**16  # Numbers of logits that are looked at for probabilities.
 _values_are_checked = os.environ.get("CALIB_JAX_CHECK_VALUES", "1") != "0"
 
 
@@ -65,10 +78,10 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
   """
   if not (_values_are_checked or always) or is_traced(scores, labels, where):
     return
-  scores_and_labels(scores, labels, name=name)
+  checked_scores, checked_labels = scores_and_labels(scores, labels, name=name)
   where = mask(where, np.shape(labels))
   tolerance = _sum_tolerance(scores) if name == "probs" else None
-  if not _any_wrong(_wrong_classes, floating(scores, name), labels, where, tolerance):
+  if not _any_wrong(_wrong_classes, checked_scores, checked_labels, where, tolerance):
     return
   num_classes = np.shape(scores)[-1]
   rows, labels = np.asarray(scores).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
@@ -76,11 +89,38 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
     rows = rows.astype(np.float64)
     finite, sums = np.isfinite(rows), rows.sum(-1)
   rules = [(f"{name} must be finite", "be", "holds", ~finite.all(-1), rows[np.arange(len(rows)), finite.argmin(-1)]),
-           (f"labels must be in [0, {num_classes})", "be", "holds", (labels < 0) | (labels >= num_classes), labels)]
+           _label_rule(labels, num_classes)]
   if name == "probs":
     rules[1:1] = [("probs must be at least 0", "be", "holds", (rows < 0).any(-1), rows.min(-1)),
                   ("probs must sum to 1 in each row", "do", "sums to", np.abs(sums - 1) > _sum_tolerance(scores), sums)]
   _refuse(rules, where)
+
+
+def label_values(labels, num_classes: int, where=None) -> None:
+  """Checks that integer ``labels`` ``[...]`` are in ``[0, num_classes)``, as ``class_values`` does.
+
+  It reads the labels alone, in O(N). Float labels, which are distributions, are not read.
+
+  Raises: ValueError that says how many rows are wrong, and which is the first.
+  """
+  if not _values_are_checked or not is_readable(labels, where) or not np.size(labels):
+    return
+  labels = np.asarray(labels).reshape(-1)
+  if labels.dtype.kind in "iu" and (labels.min() < 0 or labels.max() >= num_classes):
+    _refuse([_label_rule(labels, num_classes)], where)
+
+
+def masked_class(logits, why: str) -> None:
+  """Raises a ValueError if a logit is -inf, for losses to which that means nothing; ``why`` opens the sentence.
+
+  Traced logits are not checked, as in ``class_values``.
+  """
+  if not _values_are_checked or not is_readable(logits):
+    return
+  rows = np.asarray(jnp.any(logits == -jnp.inf, axis=-1)).reshape(-1)
+  if rows.any():
+    raise ValueError(f"{why}, so that a masked class, a logit of -inf, has no meaning: {rows.sum()} of {len(rows)} "
+                     f"rows hold one; the first is row {np.argmax(rows)}.")
 
 
 def something_counts(labels, where=None) -> None:
@@ -89,6 +129,41 @@ def something_counts(labels, where=None) -> None:
     return
   if not (np.size(labels) if where is None else np.any(where)):
     raise ValueError("there must be at least one example to fit: no row counts.")
+
+
+def warn_of_probs(logits: Array, where: Array | None = None) -> None:
+  """Warns if the logits ``[..., K]`` look like probabilities: rows in [0, 1] whose sum is within 1e-3 of 1.
+
+  Of most logits the first row is read, and of others at most the first ``LOOKED_AT`` numbers. Rows whose ``where`` is
+  False are not read, nor are traced arrays, arrays of which another process holds a part, or any after
+  ``check_values(False)``. Python shows a warning once for each line of the program outside this package.
+  """
+  if not _values_are_checked or not is_readable(logits, where):
+    return
+  shard = logits.addressable_shards[0]  # What one device holds is read without a copy from the others.
+  most = max(LOOKED_AT // max(math.prod(shard.data.shape[1:]), 1), 1)
+  rows = np.asarray(shard.data[:most] if len(shard.data) > most else shard.data)
+  if where is not None:
+    rows = rows[np.asarray(where)[shard.index[:-1]][:most]]
+  rows = rows.reshape(-1, logits.shape[-1])
+  if len(rows) and _are_probs(rows[:1]) and _are_probs(rows):
+    warnings.warn("logits look like probabilities (rows in [0, 1] that sum to 1), and calibrators take logits: pass "
+                  "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0.", UserWarning,
+                  stacklevel=_level_outside())
+
+
+def _are_probs(rows: np.ndarray) -> bool:
+  if not ((rows >= 0) & (rows <= 1)).all():
+    return False
+  return bool((np.abs(rows.astype(np.float64).sum(-1) - 1) <= _sum_tolerance(rows)).all())
+
+
+def _level_outside() -> int:
+  """The ``stacklevel`` for which a warning of the calling function names a line outside this package."""
+  level, frame = 0, sys._getframe()
+  while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
+    level, frame = level + 1, frame.f_back
+  return level
 
 
 def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confidence", "correct"),
@@ -188,7 +263,12 @@ def _wrong_classes(scores: Array, labels: Array, tolerance: float | None) -> Arr
     wrong = ~(jnp.abs(jnp.sum(jnp.where(scores < 0, jnp.inf, scores), axis=-1) - 1) <= tolerance)
   else:
     wrong = ~jnp.all(jnp.isfinite(scores), axis=-1)
-  return wrong | (labels < 0) | (labels >= scores.shape[-1])
+  return wrong | out_of_range(labels, scores.shape[-1])
+
+
+def _label_rule(labels: np.ndarray, num_classes: int) -> tuple[str, str, str, np.ndarray, np.ndarray]:
+  """The rule of ``_refuse`` for labels ``[N]``."""
+  return (f"labels must be in [0, {num_classes})", "be", "holds", out_of_range(labels, num_classes), labels)
 
 
 def _sum_tolerance(probs) -> float:
@@ -212,4 +292,8 @@ def _refuse(rules: Iterable[tuple[str, str, str, np.ndarray, np.ndarray]], where
       first, count = int(np.argmax(wrong)), int(wrong.sum())
       verb = {"be": ("is", "are"), "do": ("does", "do")}[verb][count > 1]
       number = f"{numbers[first]:.6g}" if numbers.dtype.kind == "f" else numbers[first]
-      raise ValueError(f"{rule}: {count} of {len(wrong)} rows {verb} not; the first, row {first}, {shows} {number}.")
+      # PyTorch's losses leave out rows whose label is -100.
+      padding = (f" (rows to ignore are left out by where=labels != {number}, which composite, losses per batch, "
+                 "metrics and fits take)") if numbers.dtype.kind == "i" and numbers[first] < 0 else ""
+      raise ValueError(f"{rule}: {count} of {len(wrong)} rows {verb} not; the first, row {first}, {shows} {number}"
+                       f"{padding}.")

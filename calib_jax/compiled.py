@@ -103,7 +103,7 @@ def _refused(folder: pathlib.Path) -> str | None:
       reason = objection(found)
       if reason and not (found.st_mode & stat.S_ISVTX and found.st_uid in (os.getuid(), 0)):
         return f"lies in {parent}, which {reason}"
-  searchable = folder.stat().st_mode & 0o011  # Nobody else can open a file in a directory that only the user can search.
+  searchable = folder.stat().st_mode & 0o011  # If only the user can search it, nobody else can open a file in it.
   with os.scandir(folder) as entries:
     for entry in entries:
       if entry.is_symlink():

@@ -1,14 +1,42 @@
-"""The error that reports a user's mistake in one sentence, and what such sentences are made of."""
+"""The error that reports a user's mistake in one sentence, and what such sentences and other outputs are made of."""
 
-LONGEST = 200  # Characters of a user's value that a message repeats.
+LONGEST = 200  # Characters of a user's value that a message or a table repeats.
 
 
 class UserError(Exception):
   """A mistake in a config, a path or a file. ``main.py`` prints the message without a traceback and exits with 2."""
 
+  def __init__(self, message: object = ""):
+    """Takes the sentence, in which names and paths need not be ``printable`` yet."""
+    super().__init__(printable(message))
+
 
 def short(value: object) -> str:
   """Returns ``repr(value)``, cut if it is long."""
   text = repr(value)
-  return text if len(text) <= LONGEST else f"{text[:LONGEST // 2]}…{text[-LONGEST // 4:]} ({len(text):,} characters)"
+  return text if len(text) <= LONGEST else f"{cut(text)} ({len(text):,} characters)"
 
+
+def cut(text: str, longest: int = LONGEST) -> str:
+  """Returns a text, without its middle if it has more than ``longest`` characters."""
+  return text if len(text) <= longest else f"{text[:longest * 2 // 3]}…{text[1 - longest // 3:]}"
+
+
+def printable(text: object, *, lines: bool = False) -> str:
+  r"""Returns a text as any terminal, table or page may show it: escapes stand for characters that are not printable.
+
+  These are control characters, by which a file's name could move a terminal's cursor or begin a new line, characters
+  that turn the direction of text, and the lone surrogates of a name that is not UTF-8, which no file can hold.
+
+  Args:
+    text: what to show, of which parts may be names that somebody else chose.
+    lines: whether line ends stay.
+  Returns: the text.
+
+  >>> printable("red: \x1b[31m, not UTF-8: \udcff, café")
+  'red: \\x1b[31m, not UTF-8: \\udcff, café'
+  """
+  text = str(text)
+  if lines:
+    return "\n".join(map(printable, text.split("\n")))
+  return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -5,6 +5,7 @@ What is read may come from anyone: nothing is run or waited for, and sizes are c
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 import contextlib
+import hashlib
 import json
 import math
 import mmap
@@ -21,7 +22,7 @@ import zlib
 import numpy as np
 
 from calib_jax import capacity
-from calib_jax.errors import UserError, short
+from calib_jax.errors import UserError, printable, short
 
 MAPPED = 2**24  # Arrays of at least so many bytes are mapped into memory, if they are not compressed.
 SMALL = 2**26  # Bytes of the largest text that is read whole.
@@ -287,5 +288,11 @@ def write_npz(path: pathlib.Path, **arrays: np.ndarray) -> None:
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-  """Writes ``text`` as UTF-8."""
-  write(path, lambda file: file.write(text.encode("utf-8")))
+  """Writes ``text`` as UTF-8; a lone surrogate, which UTF-8 does not have, as its escape."""
+  write(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")))
+
+
+def stem(label: str) -> str:
+  """Returns a name for the file of what a user labelled, which any file system holds."""
+  name = printable(label).replace("/", "_")
+  return name if len(name.encode()) <= 200 else f"{name[:40]}_{hashlib.sha256(name.encode()).hexdigest()[:9]}"

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, cut, printable
 from calib_jax.files import read_json
 
 try:
@@ -60,7 +60,7 @@ class Holder(NamedTuple):
 
   def __str__(self) -> str:
     """Returns the words that name it in messages."""
-    return f"process {self.process} on {self.host} since {self.since}"
+    return f"process {self.process} on {cut(printable(self.host))} since {cut(printable(self.since))}"
 
 
 def this_process() -> Holder:
@@ -112,7 +112,7 @@ def _acquired(path: pathlib.Path) -> int:
         raise UserError(_in_use(path, holder))
       if holder:
         _check_left(path, holder, locked)
-        print(f"{path.parent}: taking over from {holder}, which ended without releasing it.", flush=True)
+        print(f"{printable(path.parent)}: taking over from {holder}, which ended without releasing it.", flush=True)
       _write(path, descriptor, locked)
       taken, descriptor = descriptor, -1
       return taken
@@ -161,8 +161,8 @@ def _write(path: pathlib.Path, descriptor: int, locked: bool | None) -> None:
   os.ftruncate(descriptor, 0)
   os.pwrite(descriptor, text.encode(), 0)
   if locked is None:
-    print(f"warning: the file system of {path.parent} has no locks, so two runs that start there within the same "
-          "second may not notice each other.", file=sys.stderr, flush=True)
+    print(f"warning: the file system of {printable(path.parent)} has no locks, so two runs that start there within "
+          "the same second may not notice each other.", file=sys.stderr, flush=True)
     time.sleep(SETTLED)
     if path.read_text(encoding="utf-8") != text:
       raise UserError(_in_use(path, _read(path, wait=True)))

@@ -13,7 +13,7 @@ import pathlib
 import re
 from typing import NamedTuple
 
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
 from calib_jax.files import read_json, write_text
 
 NAME = "manifest.json"
@@ -151,10 +151,12 @@ def _of(manifest: Manifest) -> str:
 
 
 def listed(names: Mapping[str, str] | list[str]) -> str:
-  """Returns paths as a phrase for a message; the files of one checkpoint are named as one.
+  r"""Returns paths as a phrase for a message; the files of one checkpoint are named as one.
 
   >>> listed(["results.json", "checkpoints/seed0/9/a", "checkpoints/seed0/9/b"])
   'results.json, checkpoints/seed0/9'
+  >>> listed(["predictions/\x1b[31m"])
+  'predictions/\\x1b[31m'
   """
   short = list(dict.fromkeys(re.sub(r"(checkpoints/[^/]+/\d+)/.*", r"\1", name) for name in names))
-  return ", ".join(short[:6]) + (f" and {len(short) - 6} more" if len(short) > 6 else "")
+  return ", ".join(map(printable, short[:6])) + (f" and {len(short) - 6} more" if len(short) > 6 else "")

@@ -13,6 +13,7 @@ import sys
 from typing import NamedTuple
 
 from calib_jax import manifest
+from calib_jax.errors import printable
 from calib_jax.files import read_text, write_text
 from calib_jax.manifest import Manifest, listed
 
@@ -130,4 +131,4 @@ def _put_aside(path: pathlib.Path) -> None:
 
 
 def _warn(text: str) -> None:
-  print(f"warning: {text}", file=sys.stderr, flush=True)
+  print(f"warning: {printable(text)}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from calib_jax import evaluation
 from calib_jax.environment import environment
+from calib_jax.evaluation.results import markdown_text
 from calib_jax.files import write_text
 
 NO_FIGURES = ("The figures and the page are not written, because {} cannot be imported "
@@ -48,7 +49,7 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
   table, note = evaluation.markdown(evaluation.to_rows(results)), evaluation.note(results)
   write_text(folder / "results.json", evaluation.to_json(results))
   write_text(folder / "results.csv", evaluation.to_csv(results))
-  write_text(folder / "results.md", f"{note}\n\n{table}")
+  write_text(folder / "results.md", f"{markdown_text(note)}\n\n{table}")
   write_text(folder / "results.tex", evaluation.to_latex(results))
   say(f"\n{note}\n\n{table}")
   if missing := missing_for_figures():

@@ -1,6 +1,10 @@
 """Formulas for each row of logits or probabilities ``[..., K]`` that keep their digits where p is close to 0 or 1.
 
 The probability of a class is never subtracted from 1: 1 - p is the sum of the other classes' probabilities.
+
+A class that is masked by a logit of -inf has probability 0. Losses compute with ``LOWEST`` in its place, which every
+formula takes: the exponential of it is 0, 0 times it is 0, and differences of it are finite, whereas 0 * inf and
+inf - inf are NaN. No number that is not ``LOWEST`` is changed, nor is its gradient.
 """
 
 from collections.abc import Callable
@@ -8,7 +12,31 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from calib_jax.shapes import aligned
+
 Array = jax.Array
+LOWEST = -1e20  # Logits this low count as -inf. Finite masks, such as -1e9, are far above it.
+
+
+def with_lowest(logits: Array) -> Array:
+  """The logits with ``LOWEST`` in place of -inf, and no gradient there."""
+  return jnp.where(logits <= LOWEST, LOWEST, logits)
+
+
+def without_lowest(logits: Array) -> Array:
+  """The logits that ``with_lowest`` was given."""
+  return jnp.where(logits <= LOWEST, -jnp.inf, logits)
+
+
+def infinite(values: Array) -> Array:
+  """Losses per example, which are inf, with gradient 0, where they grew from the ``LOWEST`` logit of the label."""
+  return jnp.where(values >= -LOWEST / 10, jnp.inf, values)
+
+
+def expectation(targets: Array, surprise: Array) -> Array:
+  """The sum over classes of targets times -log p, ``[...]``; of a masked class, 0 if its target is 0, and else inf."""
+  masked = jnp.where(targets > 0, jnp.inf, 0)
+  return jnp.sum(jnp.where(surprise >= -LOWEST / 10, masked, targets * surprise), axis=-1)
 
 
 def map_chunks(function: Callable, rows, at_most: int):
@@ -59,7 +87,7 @@ def varying_as(x: Array, like: Array) -> Array:
 
 def one_hot(index: Array, like: Array) -> Array:
   """Bools of the shape of ``like`` ``[..., K]``, True at the class ``index`` ``[...]`` of each row."""
-  return jax.nn.one_hot(index, like.shape[-1], dtype=jnp.bool_)
+  return aligned(jax.nn.one_hot(index, like.shape[-1], dtype=jnp.bool_), like)
 
 
 def pick(logits: Array, index: Array) -> Array:
@@ -82,13 +110,18 @@ def predicted(scores: Array) -> Array:
   return jnp.argmax(jax.lax.stop_gradient(scores), axis=-1).astype(jnp.int32)
 
 
+def _possible(top: Array) -> Array:
+  """The top logit of each row, NaN if all its classes are masked."""
+  return jnp.where(top <= LOWEST, jnp.nan, top)
+
+
 def log_softmax(logits: Array) -> tuple[Array, Array]:
   """``(log p [..., K], is_top [..., K])``; log p of the top class keeps its digits however close to 0 it is.
 
   ``is_top`` marks one class of each row, the lowest index where several tie.
   """
   is_top = one_hot(predicted(logits), logits)
-  shifted = logits - jnp.sum(logits, axis=-1, where=is_top, keepdims=True)
+  shifted = logits - _possible(jnp.sum(logits, axis=-1, where=is_top, keepdims=True))
   # Σ exp(shifted) is 1 for the top class plus the other classes: log1p keeps the digits that adding 1 would round away.
   return shifted - jnp.log1p(jnp.sum(jnp.exp(shifted), axis=-1, where=~is_top, keepdims=True)), is_top
 
@@ -103,7 +136,7 @@ def label_odds(logits: Array, labels: Array) -> Array:
   """d = log((1 - p_y) / p_y) ``[...]``, for which -log p_y = softplus(d) and -log(1 - p_y) = softplus(-d)."""
   is_label = one_hot(labels, logits)
   # The log-odds do not depend on the shift, which keeps the digits of a difference of large logits.
-  shifted = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+  shifted = logits - _possible(jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True)))
   return jax.nn.logsumexp(shifted, axis=-1, where=~is_label) - jnp.sum(shifted, axis=-1, where=is_label)
 
 

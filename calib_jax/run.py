@@ -20,7 +20,8 @@ from ml_collections import ConfigDict
 import numpy as np
 
 from calib_jax import calibrators, compiled, data, evaluation, lock, manifest, recovery, report_files, training
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
+from calib_jax.files import stem
 from calib_jax.run_data import additional_sets, foreign_sets, load_splits
 from calib_jax.run_directory import check_workdir, create, read_config, write_config
 from calib_jax.run_methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks
@@ -73,7 +74,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
   if reports:
     say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
     for path in sorted(workdir.iterdir()):
-      say(f"  {path}{'/' if path.is_dir() else ''}")
+      say(f"  {printable(path)}{'/' if path.is_dir() else ''}")
 
 
 def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:
@@ -227,7 +228,7 @@ class Run:
     fitted = evaluation.fit(self.saved("validation"), labelled)
     for label, (_, params) in fitted.items():
       for seed, seed_params in zip(self.seeds, params, strict=True):
-        path = self.folder / "calibrators" / f"{label.replace('/', '_')}_seed{seed}.npz"
+        path = self.folder / "calibrators" / f"{stem(label)}_seed{seed}.npz"
         path.parent.mkdir(exist_ok=True)
         calibrators.save(path, seed_params)
     return fitted
@@ -328,9 +329,9 @@ class Run:
 
 def warn(text: str) -> None:
   """Prints a warning."""
-  print(f"warning: {text}", file=sys.stderr, flush=True)
+  print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def say(text: str) -> None:
   """Prints a line and flushes it."""
-  print(text, flush=True)
+  print(printable(text, lines=True), flush=True)

@@ -33,7 +33,7 @@ def over_classes(x, name: str) -> Array:
 
 def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = False) -> tuple[Array, Array]:
   """``scores`` ``[..., K]`` and their ``labels``: ints ``[...]`` or, where ``soft``, also floats ``[..., K]``."""
-  scores, labels = over_classes(scores, name), jnp.asarray(labels)
+  scores, labels = over_classes(scores, name), _narrowed(labels)
   soft = soft and jnp.issubdtype(labels.dtype, jnp.floating)
   if not soft and not jnp.issubdtype(labels.dtype, jnp.integer):
     raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}): got dtype {labels.dtype}.")
@@ -41,7 +41,34 @@ def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = Fals
     kind, axes = ("float labels", "") if soft else ("labels", " without its last axis")
     raise ValueError(f"{kind} must have the shape of {name}{axes}: "
                      f"got {name} {scores.shape} and labels {labels.shape}.")
-  return scores, labels.astype(scores.dtype if soft else jnp.int32)
+  return scores, aligned(labels, scores).astype(scores.dtype if soft else jnp.int32)
+
+
+def _narrowed(labels) -> Array:
+  """``labels`` as an array; integers that int32 does not hold become -1, whose lowest 32 bits might be a class."""
+  labels = labels if isinstance(labels, jax.Array) else np.asarray(labels)
+  if labels.dtype.kind in "iu" and not np.can_cast(labels.dtype, np.int32):
+    bounds = jnp.iinfo(jnp.int32)
+    low, high = (0 if labels.dtype.kind == "u" else bounds.min), bounds.max
+    where = jnp.where if isinstance(labels, jax.Array) else np.where
+    labels = where((labels < low) | (labels > high), low - 1, labels).astype(np.int32)
+  return jnp.asarray(labels)
+
+
+def out_of_range(labels: Array, num_classes: int) -> Array:
+  """Which of the integer ``labels`` are no class: bools ``[...]``."""
+  return (labels < 0) | (labels >= num_classes)
+
+
+def _are_classes(labels: Array, num_classes: int) -> bool:
+  """Whether all labels are known to be classes; False if they are traced, or if this process does not hold all."""
+  return is_readable(labels) and not np.any(out_of_range(np.asarray(labels), num_classes))
+
+
+def is_readable(*arrays) -> bool:
+  """Whether the values of all arrays can be read: none is traced, nor spread over several processes."""
+  return not any(isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array) and not x.is_fully_addressable)
+                 for x in arrays)
 
 
 def rank(x: Array, ndim: int, name: str, layout: str) -> None:
@@ -63,10 +90,16 @@ def mask(where, shape: tuple[int, ...]) -> Array | None:
 
 
 def batch(logits, labels, where, *, soft: bool = False) -> tuple[Array, Array, Array]:
-  """``(logits [N, K], labels, where [N])``; labels ``[N]``, or ``[N, K]`` where ``soft``. Blank rows are zeros."""
+  """``(logits [N, K], labels, where [N])``; labels ``[N]``, or ``[N, K]`` where ``soft``. Blank rows are zeros.
+
+  The logits of a row that counts are NaN if its label is out of range, so that whatever is made of them is NaN too.
+  """
   logits, labels = scores_and_labels(logits, labels, soft=soft)
   rank(logits, 2, "logits", "[N, K]")
-  return _masked(where, logits.shape[:1], (logits, 0), (labels, 0))
+  logits, labels, where = _masked(where, logits.shape[:1], (logits, 0), (labels, 0))
+  if labels.ndim == 1 and not _are_classes(labels, logits.shape[1]):
+    logits = jnp.where(out_of_range(labels, logits.shape[1])[:, None], jnp.nan, logits)
+  return logits, labels, where
 
 
 def classified(probs, labels, where) -> tuple[Array, Array, Array]:
@@ -100,14 +133,31 @@ def _masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, .
   return *(jnp.where(jnp.expand_dims(where, range(1, x.ndim)), x, blank) for x, blank in flat), where
 
 
-def gathered(x: Array) -> Array:
-  """``x``, copied to all devices of its mesh if it is sharded over axes of the type Explicit.
+def gathered(x: Array, first: int = 0) -> Array:
+  """``x``, whose axes from ``first`` on are copied to all devices if they are sharded over axes of the type Explicit.
 
   Sorts and bins need all rows, and with Explicit axes JAX does not gather them by itself.
   """
-  if any(jax.typeof(x).sharding.spec):
-    return jax.sharding.reshard(x, jax.sharding.PartitionSpec(*[None] * x.ndim))
-  return x
+  sharding = jax.typeof(x).sharding
+  return _resharded(x, sharding.mesh, sharding.spec[:first]) if any(sharding.spec[first:]) else x
+
+
+def aligned(x: Array, like: Array) -> Array:
+  """``x`` ``[...]``, sharded as ``like`` ``[..., K]`` is, which has as many axes or more.
+
+  With Explicit axes JAX selects only among arrays that are sharded alike. Outside ``jax.set_mesh``, an array that is on
+  no mesh suits any other, and cannot be moved.
+  """
+  found, wanted = jax.typeof(x).sharding, jax.typeof(like).sharding
+  spec = tuple(wanted.spec)[:x.ndim]
+  if tuple(found.spec) == spec or (found.mesh.empty and jax.sharding.get_abstract_mesh().empty):
+    return x
+  return _resharded(x, found.mesh if wanted.mesh.empty else wanted.mesh, spec)
+
+
+def _resharded(x: Array, mesh, spec) -> Array:
+  # The array's own mesh is named, because a PartitionSpec alone belongs to no mesh outside ``jax.set_mesh``.
+  return jax.sharding.reshard(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec)))
 
 
 def one_value_each(name: str, values: Array, count: int) -> Array:

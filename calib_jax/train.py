@@ -11,7 +11,7 @@ import jax
 
 from calib_jax import config as run_config
 from calib_jax import run, run_directory, training
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
 from calib_jax.training import processes
 
 # TensorFlow only reads data and writes events here, so its start-up messages are hidden.
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> 
     if jax.process_count() == 1:
       raise
     code, message = 3, f"error: {processes.LOST} ({str(error).splitlines()[0]})"
-  print(message, file=sys.stderr, flush=True)
+  print(printable(message, lines=True), file=sys.stderr, flush=True)
   if code in (2, 3):
     processes.leave(code)
   return code

@@ -83,7 +83,7 @@ def get_config() -> ConfigDict:
   config.evaluation.num_resamples = 1000  # Resamples of the bootstrap intervals.
   config.evaluation.corruptions = ()  # Corruptions of the test images, each at all evaluation.severities.
   config.evaluation.severities = (1, 2, 3, 4, 5)
-  config.evaluation.ood = ()  # Data sets whose test images are out of distribution.
+  config.evaluation.ood = ()  # Data sets, or .npz files, whose test images are out of distribution.
   config.evaluation.save_features = False  # Whether to save the features of these sets with their predictions.
   config.evaluation.predict_train = False  # Whether to predict the training split too.
   config.evaluation.calibrators = ConfigDict({

@@ -18,7 +18,10 @@ import numpy as np
 
 from calib_jax import calibrators, metrics
 from calib_jax.calibrators import focal_temperature
+from calib_jax.errors import UserError
+from calib_jax.evaluation import sources
 from calib_jax.evaluation.predictions import load
+from calib_jax.evaluation.results import csv_text, markdown_text
 from calib_jax.training.progress import Progress
 
 BASES = ("temperature_scaling", "ensemble_temperature_scaling", "parameterized_temperature_scaling",
@@ -35,7 +38,7 @@ METHODS = {
   **{f"{base} + CLS": ("classwise_loss_scaling", {"base": base}) for base in BASES},
   **{name: (name, {}) for name in ("vector_scaling", "matrix_scaling", "dirichlet", "platt", "isotonic")},
 }
-COLUMNS = ("accuracy %", "NLL", "ECE %")
+COLUMNS, DIGITS = ("accuracy %", "NLL", "ECE %"), (2, 4, 2)
 
 
 @jax.jit
@@ -46,13 +49,18 @@ def scores(log_probs, labels):
                     100 * metrics.adaptive_calibration_error(probs, labels)])
 
 
-def halves(path: pathlib.Path, seed: int):
-  """``((logits, labels) to fit, (logits, labels) to test)`` of a file of predictions or of a run's directory."""
+def samples_of(path: pathlib.Path, num_seeds: int):
+  """``((logits, labels) to fit, (logits, labels) to test)`` by seed, of a file of predictions or a run's directory."""
   if path.is_dir():
-    return [tuple(load(path / "predictions" / f"{part}_seed{seed}.npz")) for part in ("validation", "test")]
+    files = sources.files_of_run(path)
+    if not files.get("validation") or len(files["validation"]) != len(files.get("test", ())):
+      raise UserError(f"{path} must be the directory of a run, with predictions of its validation and test splits.")
+    pairs = [[load(file) for file in pair] for pair in zip(files["validation"], files["test"], strict=True)]
+    return [[(part.logits, part.labels) for part in pair] for pair in pairs]
   predictions = load(path)
-  order = np.random.default_rng(seed).permutation(len(predictions.labels))
-  return [(predictions.logits[part], predictions.labels[part]) for part in np.array_split(order, 2)]
+  orders = [np.random.default_rng(seed).permutation(len(predictions.labels)) for seed in range(num_seeds)]
+  return [[(predictions.logits[part], predictions.labels[part]) for part in np.array_split(order, 2)]
+          for order in orders]
 
 
 def linearity(logits, labels) -> tuple[np.ndarray, float]:
@@ -69,25 +77,30 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("predictions", nargs="+", type=pathlib.Path)
   parser.add_argument("--workdir", type=pathlib.Path, required=True)
-  parser.add_argument("--seeds", type=int, default=5)
+  parser.add_argument("--seeds", type=int, default=5, help="divisions of each file; a run has its own seeds")
   args = parser.parse_args()
   args.workdir.mkdir(parents=True, exist_ok=True)
   fitters = {name: calibrators.get(kind, **options) for name, (kind, options) in METHODS.items()}
   rows, lines = [], []
   for file in args.predictions:
-    samples = [halves(file, seed) for seed in range(args.seeds)]
-    progress = Progress(file.stem, len(METHODS))
-    lines += [f"\n{file.stem}, {args.seeds} seeds\n", f"| method | {' | '.join(COLUMNS)} | converged |"]
-    lines.append("|---" * 5 + "|")
+    try:
+      samples, name_of_file = samples_of(file, args.seeds), file.resolve().stem
+    except UserError as error:
+      parser.error(str(error))
+    progress = Progress(name_of_file, len(METHODS))
+    lines += [f"\n{markdown_text(name_of_file)}, {len(samples)} seed{'s' * (len(samples) > 1)}\n",
+              f"| method | {' | '.join(COLUMNS)} | converged |", "|---" * 5 + "|"]
     for step, (name, calibrator) in enumerate(fitters.items(), start=1):
       found, ended = [], []
       for seed, (fit, test) in enumerate(samples):
         params = calibrator.fit(*fit)
         found.append(np.asarray(scores(calibrator.apply(params, test[0]), test[1])))
         ended.append(bool(params.get("converged", True)))
-        rows.append([file.stem, name, seed, *map(float, found[-1]), ended[-1]])
-      mean, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
-      cells = [f"{m:.{d}f} ± {e:.{d}f}" for m, e, d in zip(mean, error, (2, 4, 2), strict=True)]
+        rows.append([csv_text(name_of_file), name, seed, *map(float, found[-1]), ended[-1]])
+      mean = np.mean(found, axis=0)
+      errors = [f" ± {e:.{d}f}" for e, d in zip(metrics.sem(np.stack(found)), DIGITS, strict=True)] if (
+        len(found) > 1) else [""] * len(COLUMNS)
+      cells = [f"{m:.{d}f}{error}" for m, error, d in zip(mean, errors, DIGITS, strict=True)]
       lines.append(f"| {name} | {' | '.join(cells)} | {sum(ended)}/{len(ended)} |")
       progress.update(step, 0, float(mean[1]))
     fits = [linearity(*fit) for fit, _ in samples]

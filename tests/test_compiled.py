@@ -81,9 +81,9 @@ def test_what_belongs_to_another_user_is_refused(which, asked, tmp_path, monkeyp
   folder.mkdir(mode=0o700)
   (folder / "jit_f-cache").write_text("")
   other = os.stat(tmp_path if which == "parent" else folder / "jit_f-cache").st_ino
-  objection = compiled.objection
-  monkeypatch.setattr(compiled, "objection", lambda found: objection(
-    found if found.st_ino != other else _stat(0o40700 if which == "parent" else 0o100600, os.getuid() + 1, 0)))
+  of_another = compiled._of_another
+  monkeypatch.setattr(compiled, "_of_another", lambda found: of_another(
+    found if found.st_ino != other else _stat(found.st_mode, os.getuid() + 1, 0)))
   asked(folder)
   place = f"lies in {tmp_path}" if which == "parent" else "holds jit_f-cache"
   with pytest.raises(UserError, match=f"{place}, which belongs to user {os.getuid() + 1}, not to you"):

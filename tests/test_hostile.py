@@ -1,16 +1,23 @@
 """Mutated configs and files: each is accepted or refused in one sentence, without a traceback and without waiting."""
 
 import io
+import json
 import os
+import pathlib
 import random
+import shutil
 import zipfile
 
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, data, evaluation
+from calib_jax import calibrators, data, evaluation, manifest, run_directory
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
+from calib_jax.evaluation import compare
+from calib_jax.reports.figures import _logged
+from calib_jax.run import Run
+from calib_jax.training import MetricLog, groups
 
 VALUES = ("", "0", "-1", "1", "3", "0.5", "1e30", "nan", "inf", "-inf", "None", "True", "false", "''", "()", "(1,)",
           "(0.5, 0.2)", "('a',)", "(None,)", "{}", "{'name': 'focal'}", "{'a': 1}", "{1: 2}", "[]", "((", "1" * 30,
@@ -183,3 +190,87 @@ def test_files_that_lie_are_refused_in_a_sentence(kind, tmp_path):
   assert not _read(kind, "/dev/zero")
   os.mkfifo(tmp_path / "pipe.npz")  # Reading it would wait for a writer.
   assert not _read(kind, tmp_path / "pipe.npz")
+
+
+OLD = pathlib.Path(__file__).parent / "old_run"
+
+
+def _in_place_of(path, what):
+  """Puts something else where a file or a directory of a run was."""
+  if path.is_dir():
+    shutil.rmtree(path)
+  path.unlink(missing_ok=True)
+  if what == "directory":
+    path.mkdir()
+  elif what == "pipe":
+    os.mkfifo(path)  # Reading it would wait for a writer, and writing for a reader.
+  elif what == "device":
+    path.symlink_to("/dev/zero")
+  else:
+    path.write_text(what)
+
+
+@pytest.mark.parametrize("what", ["directory", "pipe", "device", "[" * 100_000, "[1]", "{", '{"seed": 1, "seed": 2}'],
+                         ids=lambda what: what[:12])
+def test_what_stands_in_place_of_a_part_of_a_run_is_one_sentence(what, tmp_path, capsys):
+  names = ["config.json", "checkpoints", "predictions", "manifest.json", "metrics.jsonl", "results.json"]
+  for name in names if what in ("pipe", "device") else names[:1 if what == "directory" else 3]:
+    folder = tmp_path / name / "run"
+    shutil.copytree(OLD, folder)
+    _in_place_of(folder / name, what)
+    with pytest.raises(UserError) as raised:
+      Run.load(folder)
+    _refused(str(raised.value))
+    if name != "config.json" or what in ("directory", "pipe", "device"):
+      with pytest.raises(UserError, match=f"{name} must be a .* move it away"):
+        run_directory.create(folder)  # Before anything is trained.
+  if what != "directory":
+    folder = tmp_path / "shape"
+    shutil.copytree(OLD, folder)
+    group = groups.groups_on_disk(folder)[0]
+    _in_place_of(group.folder.with_suffix(".json"), what)
+    with pytest.raises(UserError, match=r"seeds?[\d-]+\.json (is a pipe|cannot be read as JSON)"):
+      group.read_shape()
+    _in_place_of(folder / "manifest.json", what)
+    assert manifest.read(folder) is None
+    assert "manifest.json is damaged" in capsys.readouterr().err
+    _in_place_of(folder / "metrics.jsonl", what)
+    assert _logged(folder / "metrics.jsonl") == {}
+    _in_place_of(folder / "config.json", what)
+    assert compare.main([str(folder), str(OLD)]) == 2
+    error = capsys.readouterr().err
+    assert "config.json" in error and "Traceback" not in error
+  if what == "pipe":
+    with pytest.raises(UserError, match="metrics.jsonl is a pipe"):
+      MetricLog(folder)
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+  ({"num_seeds": 10**12}, "num_seeds must be less than 2"),
+  ({"num_seeds": 10**9}, r"num_seeds must be in \[1, 10000\]"),
+  ({"num_seeds": 2.5}, "num_seeds must be an integer"), ({"num_seeds": None}, "num_seeds must be an integer"),
+  ({"num_seeds": "1"}, "num_seeds must be an integer"), ({"seed": -1}, r"seed must be in"),
+])
+def test_the_seeds_of_a_config_are_few(fields, message, tmp_path):
+  shutil.copytree(OLD, tmp_path / "run")
+  path = tmp_path / "run" / "config.json"
+  path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+  with pytest.raises(UserError, match=message):
+    Run.load(tmp_path / "run")
+
+
+def test_the_seeds_in_names_of_checkpoints_are_few(tmp_path):
+  (tmp_path / "checkpoints" / "seeds0-999999999999").mkdir(parents=True)
+  with pytest.raises(UserError, match="is named as the models of 1,000,000,000,000 seeds"):
+    groups.groups_on_disk(tmp_path)
+
+
+@pytest.mark.parametrize("fields", [{"num_classes": 1.5}, {"num_classes": 0}, {"image_shape": [8, 8]}, {"mean": [[1]]},
+                                    {"image_shape": [-8, -8, 1]}, {"image_shape": 3}, {"std": "x"}, {"mean": None}])
+def test_shapes_that_do_not_fit_together_are_one_sentence(fields, tmp_path):
+  group = groups.Group((0,), tmp_path / "seed0")
+  group.write_shape(groups.Shape((8, 8, 1), 3, np.zeros(1), np.ones(1)))
+  path = group.folder.with_suffix(".json")
+  path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+  with pytest.raises(UserError, match=r"seed0\.json is damaged"):
+    group.read_shape()

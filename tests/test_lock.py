@@ -1,5 +1,6 @@
 """Two runs never hold the same directory, and a lock that a killed run left stops nobody."""
 
+import contextlib
 import json
 import os
 import signal
@@ -186,7 +187,23 @@ def test_without_locks_the_last_of_two_that_write_at_once_holds(tmp_path, monkey
     pass
 
 
+def test_a_pipe_in_place_of_the_lock_is_not_waited_for(tmp_path):
+  os.mkfifo(tmp_path / "lock")
+  with pytest.raises(UserError, match="lock is a pipe or a device, not a file: move it away"), lock.held(tmp_path):
+    pass
+
+
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path):
   (tmp_path / "lock").mkdir()
   with pytest.raises(UserError, match="lock cannot be written"), lock.held(tmp_path):
     pass
+
+
+def test_a_holder_that_names_itself_badly_is_printable(tmp_path, capsys):
+  fields = {**lock.this_process()._asdict(), "process": 1, "since": "\x1b[2J" + "now " * 1000}
+  for host, end in (("other\x1b[31m\n\u202e\udcff", pytest.raises(UserError)), (lock.this_process().host, None)):
+    (tmp_path / "lock").write_text(json.dumps(fields | {"host": host}))
+    with end or contextlib.nullcontext() as raised, lock.held(tmp_path):
+      pass
+    said = str(raised.value) if end else capsys.readouterr().out.removesuffix("\n")
+    assert said.isprintable() and r"\x1b[2J" in said and len(said) < 800

@@ -34,6 +34,17 @@ def here(monkeypatch):
   return main.main
 
 
+def test_what_a_user_gives_is_repeated_printably(here, tmp_path, capsys):
+  (tmp_path / "taken").touch()
+  config = "--config=configs/digits_savuc.py"
+  for arguments in (["--config=no\x1b[31m\udcff.py", f"--workdir={tmp_path}"],
+                    [config, f"--workdir={tmp_path}", "--config.da\x1b[31mta=1"],
+                    [config, f"--workdir={tmp_path / 'taken' / (chr(27) + '[31m')}"]):
+    assert here(arguments) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and error.isprintable() and r"\x1b[31m" in error
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
   folder = tmp_path_factory.mktemp("digits")
@@ -182,6 +193,7 @@ def test_npz_trains_without_tensorflow_scikit_learn_and_figures(tmp_path):
   blocked = ("tensorflow", "tensorflow_datasets", "tensorboard", "matplotlib", "sklearn")
   done = _digits(tmp_path / "run", "--config.data.name=npz", f"--config.data.path={tmp_path / 'mine.npz'}",
                  "--config.num_seeds=1", "--config.training.num_steps=13", "--config.profile=2",
+                 "--config.training.batch_size=32",
                  "--config.compare_with_cross_entropy=False", "--config.evaluation.calibrators={}",
                  tmp_path=tmp_path, blocked=blocked)
   assert done.returncode == 0, done.stderr

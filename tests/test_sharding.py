@@ -1,5 +1,9 @@
-"""Arrays sharded over a mesh with Explicit axes give what the same arrays give on one device."""
+"""Arrays sharded over a mesh give what the same arrays give on one device: auto, explicit and manual axes.
 
+``jax.make_mesh`` makes explicit axes by default, and a user may call ``jax.set_mesh`` or not.
+"""
+
+import contextlib
 import functools
 
 import jax
@@ -12,12 +16,16 @@ from calib_jax import calibrators, losses, metrics
 from tests.calibrators.data import synthetic
 
 pytestmark = pytest.mark.xdist_group("sharding")
-LOGITS, LABELS = synthetic(64, 5)
-ROWS = np.arange(64)
+LOGITS, LABELS = synthetic(64, 6)
+TO_FIT = synthetic(64, 5)  # On these, parameterized temperature scaling does not end in another optimum by rounding.
+PROBS, WHERE = np.asarray(jax.nn.softmax(LOGITS)), np.arange(64) % 5 > 0
+ROUNDING = 64 * np.finfo(np.float32).eps  # Sums of 64 terms in another order.
+ROWS = PartitionSpec("batch")
+KEY = jax.random.key(0)
 
 
-def _top(metric):
-  return lambda probs, labels: metric(*metrics.top_label(probs, labels))
+def _top(metric, **options):
+  return lambda probs, labels: metric(*metrics.top_label(probs, labels), **options)
 
 
 def _histogram(probs, labels):
@@ -26,18 +34,30 @@ def _histogram(probs, labels):
 
 METRICS = {
   **{name: getattr(metrics, name) for name in ("expected_calibration_error", "adaptive_calibration_error", "nll",
-                                               "classwise_losses", "kde_calibration_error")},
+                                               "top_label", "classwise_losses", "kde_calibration_error")},
   **{f"classwise {binning}": functools.partial(metrics.classwise_calibration_error, binning=binning)
      for binning in ("equal_width", "equal_mass")},
   **{name: _top(getattr(metrics, name)) for name in ("ks_calibration_error", "sweep_calibration_error",
-                                                     "smooth_calibration_error", "aurc", "auroc")},
+                                                     "smooth_calibration_error", "excess_aurc", "auroc",
+                                                     "reliability")},
+  "class_groups": lambda p, y: metrics.class_group_scores(p, y, jnp.arange(6)),
   "histogram": _histogram,
-  "bootstrap": lambda p, y: metrics.bootstrap(metrics.accuracy, p, y, key=jax.random.key(0), num_resamples=10),
+  "bootstrap": lambda p, y: metrics.bootstrap(metrics.accuracy, p, y, key=KEY, num_resamples=10),
+  **{name: _top(functools.partial(getattr(metrics, name), metrics.calibration_error), key=KEY, num_resamples=10)
+     for name in ("assess", "calibration_test")},
+  "consistency_interval": lambda p, y: metrics.consistency_interval(
+    metrics.calibration_error, metrics.top_label(p, y)[0], key=KEY, num_resamples=10),
 }
+OPTIONS = {"avuc": {"threshold": 0.5}, "adaptive_focal": losses.init_adaptive_focal()._asdict(),
+           "focal_calibration": {"gamma": 2.0}, "meta_calibration": {"target": 0.5}}
+LOSSES = ["composite", *losses.PER_EXAMPLE, *losses.PER_BATCH]
 # Fits by sums, products of matrices, sorts, gathers, and on the host.
 FITS = ["temperature_scaling", "matrix_scaling", "ensemble_temperature_scaling", "parameterized_temperature_scaling",
         "histogram_binning", "classwise_loss_scaling", "isotonic"]
-QUICK = ("expected_calibration_error", "temperature_scaling")
+APPLIED = {"temperature_scaling": {"temperature": jnp.float32(2)},
+           **{name: calibrators.get(name).fit(LOGITS, LABELS) for name in ("histogram_binning", "isotonic")}}
+QUICK = ("expected_calibration_error", "adaptive_calibration_error", "temperature_scaling", "soft_avuc", "aurc",
+         "calibration_test")
 
 
 def _quick(names):
@@ -45,43 +65,131 @@ def _quick(names):
 
 
 def _loss(name):
-  options = {"avuc": {"threshold": 0.5}, "adaptive_focal": losses.init_adaptive_focal()._asdict()}.get(name, {})
-  loss = losses.get(name, **options)
-  step = jax.value_and_grad(lambda logits, labels: jnp.sum(loss(logits, labels)))
-  return step if name == "cross_entropy" else jax.jit(step)
+  loss = (lambda *args: losses.composite("focal", "mmce")(*args)[0]) if name == "composite" else losses.get(
+    name, **OPTIONS.get(name, {}))
+  return jax.jit(jax.value_and_grad(lambda logits, labels: jnp.sum(loss(logits, labels))))
 
 
-def _agree(function, scores):
-  mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
-  plain = function(jnp.asarray(scores), jnp.asarray(LABELS))
-  with jax.set_mesh(mesh):
-    sharding = NamedSharding(mesh, PartitionSpec("data"))
-    found = function(jax.device_put(scores, sharding), jax.device_put(LABELS, sharding))
+def _case(name):
+  """The function of a metric or a loss, and its first argument."""
+  return (jax.jit(METRICS[name]), PROBS) if name in METRICS else (_loss(name), LOGITS)
+
+
+def _entered(mesh, is_set):
+  return jax.set_mesh(mesh) if is_set else contextlib.nullcontext()
+
+
+def _mesh(axes="Explicit", shape=(8,)):
+  return jax.make_mesh(shape, ("batch", "model")[:len(shape)], axis_types=(getattr(AxisType, axes),) * len(shape))
+
+
+def _agree(function, *arrays, mesh=None, is_set=False, specs=None):
+  """Arrays on a mesh give what they give without one; an array whose entry in ``specs`` is None is on no mesh."""
+  mesh, specs = mesh or _mesh(), specs or [ROWS] * len(arrays)
+  plain = function(*map(jnp.asarray, arrays))
+  with _entered(mesh, is_set):
+    found = function(*(jnp.asarray(x) if spec is None else jax.device_put(x, NamedSharding(mesh, spec))
+                       for x, spec in zip(arrays, specs, strict=True)))
   for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(found), strict=True):
-    # Sums of 64 terms in another order.
-    np.testing.assert_allclose(other, one, rtol=64 * np.finfo(np.float32).eps, atol=64 * np.finfo(np.float32).eps)
+    np.testing.assert_allclose(other, one, rtol=ROUNDING, atol=ROUNDING)
+  return found
 
 
-@pytest.mark.parametrize("name", _quick(METRICS))
-def test_metrics(name):
-  # Outside jit, where values are checked, each operation is compiled by itself: only a few are called there.
-  is_eager = name in ("bootstrap", "expected_calibration_error")
-  _agree(METRICS[name] if is_eager else jax.jit(METRICS[name]), jax.nn.softmax(LOGITS))
+def test_the_axes_of_a_default_mesh_are_explicit():
+  assert jax.make_mesh((8,), ("batch",)).axis_types == (AxisType.Explicit,)
 
 
-@pytest.mark.parametrize("name", _quick(["cross_entropy", "adaptive_focal", "pairwise_constraints", "properized_focal",
-                                         *losses.PER_BATCH]))
-def test_losses(name):
-  _agree(_loss(name), LOGITS)
+@pytest.mark.parametrize("name", _quick([*METRICS, *LOSSES]))
+def test_default_mesh(name):
+  function, scores = _case(name)
+  _agree(function, scores, LABELS)
 
 
+@pytest.mark.parametrize("name", ["expected_calibration_error",
+                                  pytest.param("bootstrap", marks=pytest.mark.slow)])
+def test_outside_jit(name):
+  # There, values are checked. Each operation is compiled by itself: only a few functions are called.
+  _agree(METRICS[name], PROBS, LABELS)
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+@pytest.mark.parametrize("axes", ["Explicit", "Auto"])
+@pytest.mark.parametrize("name", ["cross_entropy", "soft_avuc",
+                                  *(pytest.param(name, marks=pytest.mark.slow) for name in (
+                                    "properized_focal", "square", "kde_ece", "selective_risk",
+                                    "adaptive_calibration_error", "assess"))])
+def test_axes(name, axes, is_set):
+  function, scores = _case(name)
+  _agree(function, scores, LABELS, mesh=_mesh(axes), is_set=is_set)
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+@pytest.mark.parametrize("sharded", [0, 1, 2])
+def test_only_one_array_is_sharded(sharded, is_set):
+  def values(logits, labels, where):
+    square = jnp.where(where, losses.square(logits, labels), 0)
+    return square, metrics.top_label(jax.nn.softmax(logits), labels), losses.avuc(
+      logits, labels, threshold=0.5, where=where)
+
+  specs = [ROWS if i == sharded else None for i in range(3)]
+  if is_set and sharded == 2:  # JAX itself refuses ``jnp.where`` of a sharded mask.
+    values = functools.partial(lambda values, *args: values(*args)[2], values)
+  elif is_set:
+    specs[2] = specs[0]
+  _agree(jax.jit(values), LOGITS, LABELS, WHERE, is_set=is_set, specs=specs)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "square")) for name in (
+  "cross_entropy", "square", "pairwise_constraints", "soft_avuc", "top_label")])
+def test_sharded_classes(name):
+  function, scores = _case(name)
+  _agree(function, scores, LABELS, mesh=_mesh(shape=(4, 2)), specs=[PartitionSpec("batch", "model"), ROWS])
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+@pytest.mark.parametrize("name", ["avuc", *(pytest.param(name, marks=pytest.mark.slow) for name in (
+  "aurc", "properized_focal", "sweep_calibration_error", "adaptive_calibration_error"))])
+def test_manual_axes(name, check_vma):
+  """Each device of ``jax.shard_map`` has rows of its own, and computes what they give."""
+  function, scores = _case(name)
+  mesh = jax.make_mesh((2,), ("batch",), devices=jax.devices()[:2])
+  stacked = jax.jit(jax.shard_map(lambda *arrays: jax.tree.map(lambda x: x[None], function(*arrays)), mesh=mesh,
+                                  in_specs=ROWS, out_specs=ROWS, check_vma=check_vma))
+  found = stacked(*(jax.device_put(np.concatenate([x, x]), NamedSharding(mesh, ROWS)) for x in (scores, LABELS)))
+  for one, other in zip(jax.tree.leaves(function(scores, LABELS)), jax.tree.leaves(found), strict=True):
+    np.testing.assert_allclose(other, np.stack([one, one]), rtol=ROUNDING, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("is_set", [True, False])
 @pytest.mark.parametrize("name", _quick(FITS))
-def test_fits(name):
-  calibrator = calibrators.get(name)
-  with jax.set_mesh(mesh := jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))):
-    sharding = NamedSharding(mesh, PartitionSpec("data"))
-    params = calibrator.fit(jax.device_put(LOGITS, sharding), jax.device_put(LABELS, sharding))
-  expected = calibrator.fit(LOGITS, LABELS)
-  nll, expected_nll = (-np.mean(np.asarray(calibrator.apply(jax.tree.map(np.asarray, found), LOGITS))[ROWS, LABELS])
-                       for found in (params, expected))
+def test_fits(name, is_set):
+  calibrator, mesh = calibrators.get(name), _mesh()
+  with _entered(mesh, is_set):
+    logits, labels = (jax.device_put(x, NamedSharding(mesh, ROWS)) for x in TO_FIT)
+    params = calibrator.fit(logits, labels)
+  expected = calibrator.fit(*TO_FIT)
+  nll, expected_nll = (-np.mean(np.asarray(calibrator.apply(jax.tree.map(np.asarray, found), TO_FIT[0]))[
+    np.arange(64), TO_FIT[1]]) for found in (params, expected))
   np.testing.assert_allclose(nll, expected_nll, rtol=1e-3)  # The fits end within tolerance of an optimum.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(calibrators.CALIBRATORS) - set(FITS) - {"identity"}))
+def test_other_fits(name):
+  calibrator = calibrators.get(name, **OPTIONS.get(name, {}))
+
+  def nll(logits, labels):
+    return losses.cross_entropy(calibrator.apply(calibrator.fit(logits, labels), logits), labels).mean()
+
+  found = nll(*(jax.device_put(x, NamedSharding(_mesh(), ROWS)) for x in (LOGITS, LABELS)))
+  np.testing.assert_allclose(found, nll(LOGITS, LABELS), rtol=1e-3)
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+@pytest.mark.parametrize("name", APPLIED)
+def test_apply(name, is_set):
+  for spec in (ROWS, PartitionSpec("batch", "model")):
+    found = _agree(jax.jit(functools.partial(calibrators.get(name).apply, APPLIED[name])), LOGITS,
+                   mesh=_mesh(shape=(4, 2)), is_set=is_set, specs=[spec])
+    # Outside ``jax.set_mesh``, what is looked up in histogram binning's table is on no mesh.
+    assert jax.typeof(found).sharding.spec[0] == ("batch" if is_set or name != "histogram_binning" else None)

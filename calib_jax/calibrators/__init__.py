@@ -3,7 +3,7 @@
 >>> calibrator = temperature_scaling()
 >>> held_out, labels = jnp.array([[3.0, 0.0], [0.0, 3.0], [3.0, 0.0]]), jnp.array([0, 1, 1])
 >>> params = calibrator.fit(held_out, labels)
->>> log_probs = calibrator.apply(params, jnp.array([[1.0, 0.0]]))
+>>> log_probs = calibrator.apply(params, jnp.array([[2.0, 0.0]]))
 >>> masked = calibrator.fit(held_out, labels, where=jnp.array([True, True, False]))
 """
 

@@ -64,7 +64,9 @@ CALIBRATORS: dict[str, Callable[..., Calibrator]] = {}
 
 
 def register(factory: Callable[..., Calibrator]) -> Callable[..., Calibrator]:
-  """Enters a factory in ``CALIBRATORS``; its calibrators know their name, and their fits check arguments first.
+  """Enters a factory in ``CALIBRATORS``; its calibrators know their name, and their functions check arguments first.
+
+  Both ``fit`` and ``apply`` warn where logits look like probabilities.
 
   The functions that it makes are kept for the next call with the same options, because ``jax.jit`` compiles a function
   once and an equal copy of it again: the second ``select`` on 300 rows of 5 classes takes 0.02 s in place of 12.
@@ -78,10 +80,19 @@ def register(factory: Callable[..., Calibrator]) -> Callable[..., Calibrator]:
       fit = _checked(fit)
     calibrator = Named(fit, _of_floats(apply))
     calibrator.name = factory.__name__
-    calibrator.options = dict(inspect.signature(factory).bind(*args, **options).arguments)
+    calibrator.options = _by_name(inspect.signature(factory), args, options)
     return calibrator
 
   return registry.register(CALIBRATORS)(named)
+
+
+def _by_name(signature: inspect.Signature, args: tuple, options: dict[str, Any]) -> dict[str, Any]:
+  """The arguments of a call by name, in the order of the signature; those of ``**options`` stand beside the others."""
+  named = dict(signature.bind(*args, **options).arguments)
+  for parameter in signature.parameters.values():
+    if parameter.kind is parameter.VAR_KEYWORD:
+      named |= named.pop(parameter.name, {})
+  return named
 
 
 def _is_hashable(options: tuple) -> bool:
@@ -95,13 +106,18 @@ def _is_hashable(options: tuple) -> bool:
 @functools.lru_cache(maxsize=32)  # jax.jit compiles an equal function once.
 def _of_floats(apply: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Array]:
   """``apply`` for logits ``[..., K]``, which it gets as ``[N, K]`` of float32 or wider."""
+  if getattr(apply, "is_checked", False):  # It is that of a base, which was registered itself.
+    return apply
+
   def applied(params, logits):
     logits = checks.floating(logits, "logits")
     if not logits.ndim or not logits.shape[-1]:
       raise ValueError(f"logits must have the shape [..., K] of at least one class: got {logits.shape}.")
     rows = logits.reshape(math.prod(logits.shape[:-1]), logits.shape[-1])
+    checks.warn_of_probs(logits)
     return apply(params, rows).reshape(logits.shape)
 
+  applied.is_checked = True
   return applied
 
 
@@ -115,6 +131,7 @@ def _checked(fit: Callable[..., Any]) -> Callable[..., Any]:
     checks.class_values(logits, labels, where, name="logits")
     checks.something_counts(labels, where)
     logits, labels, where = checks.batch(logits, labels, where)
+    checks.warn_of_probs(logits, where)
     params = fit(logits, labels, where=where)
     if "converged" not in params or not checks.is_traced(logits, labels, where):
       return params
@@ -180,7 +197,7 @@ def identity() -> Calibrator:
   """No calibration: ``log softmax(z)``; nothing to fit.
 
   >>> calibrator = identity()
-  >>> params = calibrator.fit(jnp.array([[1.0, 0.0]]), jnp.array([0]))
+  >>> params = calibrator.fit(jnp.array([[2.0, 0.0]]), jnp.array([0]))
   >>> jnp.exp(calibrator.apply(params, jnp.array([[0.0, 0.0]])))
   Array([[0.5, 0.5]], dtype=float32)
   """
@@ -194,5 +211,5 @@ def identity() -> Calibrator:
 def nothing_to_fit(logits, labels, *, where=None) -> dict:
   """The ``fit`` of a calibrator without parameters: it only checks its arguments."""
   logits, labels = checks.scores_and_labels(logits, labels)
-  checks.mask(where, labels.shape)
+  checks.warn_of_probs(logits, checks.mask(where, labels.shape))
   return {}

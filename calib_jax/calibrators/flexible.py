@@ -105,7 +105,7 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
   True
   """
   def inputs(logits):
-    return jax.lax.top_k(logits, min(top_k, logits.shape[-1]))[0]
+    return jax.lax.top_k(checks.gathered(logits, -1), min(top_k, logits.shape[-1]))[0]
 
   def network(x):
     return _network((x.shape[1], *[hidden] * layers), jax.random.key(seed), x.dtype)

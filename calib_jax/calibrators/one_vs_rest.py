@@ -47,7 +47,7 @@ def isotonic(*, top_label: bool = False) -> Calibrator:
     return {"x": x, "y": y}
 
   def value(params, p):
-    return jax.vmap(jnp.interp)(p, params["x"], params["y"])
+    return jax.vmap(jnp.interp)(checks.gathered(p), params["x"], params["y"])
 
   return _by_class(solve, value, top_label, on_host=True)
 
@@ -109,7 +109,8 @@ def histogram_binning(num_bins: int = NUM_BINS, *, binning: str = "equal_mass", 
     return {"edges": edges, "values": values}
 
   def value(params, p):
-    return jax.vmap(lambda edges, values, x: values[_bin(edges, x)])(params["edges"], params["values"], p)
+    return jax.vmap(lambda edges, values, x: values[_bin(edges, x)])(params["edges"], params["values"],
+                                                                         checks.gathered(p))
 
   return _by_class(solve, value, top_label)
 
@@ -303,6 +304,7 @@ def _by_class(solve: Callable, value: Callable, top_label: bool, *, of_odds: boo
 
   def apply(params, logits):
     values = jnp.clip(value(params, columns(logits)), LEAST, 1 - LEAST * top_label).T
+    values = checks.aligned(values, logits)  # Those of tables are on all devices.
     if not top_label:
       return jax.nn.log_softmax(jnp.log(values))
     log_p, is_top = log_softmax(logits)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +23,7 @@ def save(path: str | os.PathLike, params: dict, calibrator: Calibrator | None = 
     calibrator: what was fitted, as a function of this package made it; its name and options are written too. None to
       write the params alone.
   Raises: ValueError for a name that is not a string or that holds "/"; or for a calibrator that no function of this
-    package made, or that has an option which is not a number, a string, a bool or None.
+    package made, or that has an option which is not a number, a string, a bool, None or such a calibrator.
 
   >>> import tempfile
   >>> path = tempfile.mkdtemp() + "/temperature.npz"
@@ -30,7 +31,7 @@ def save(path: str | os.PathLike, params: dict, calibrator: Calibrator | None = 
   >>> load(path).apply(jnp.array([[2.0, 0.0]])).round(2)
   Array([[-0.31, -1.31]], dtype=float32)
   """
-  made = {} if calibrator is None else {_MADE: np.frombuffer(_described(calibrator).encode(), np.uint8)}
+  made = {} if calibrator is None else {_MADE: np.frombuffer(json.dumps(_described(calibrator)).encode(), np.uint8)}
   partial = f"{os.fspath(path)}.partial"
   with open(partial, "wb") as file:
     np.savez(file, **_flat(params), **made)
@@ -70,23 +71,32 @@ def load(path: str | os.PathLike) -> Fitted | dict:
   return params if made is None else Fitted(_remade(path, made), params)
 
 
-def _described(calibrator: Calibrator) -> str:
+def _described(calibrator: Calibrator) -> dict[str, Any]:
   if not isinstance(calibrator, Named):
     raise ValueError("calibrator must be made by a function of calib_jax.calibrators: save the params alone, and keep "
                      "the code that made the calibrator.")
+  options = {}
   for option, value in calibrator.options.items():
-    if not isinstance(value, int | float | str | None):
+    if isinstance(value, Calibrator):  # The base of another one.
+      options[option] = _described(value)
+    elif isinstance(value, int | float | str | None):
+      options[option] = value
+    else:
       raise ValueError(f"option {option} of {calibrator.name} is {value!r}, which a file cannot hold: save the params "
                        "alone, and make the calibrator anew.")
-  return json.dumps({"name": calibrator.name, "options": calibrator.options})
+  return {"name": calibrator.name, "options": options}
 
 
 def _remade(path: str | os.PathLike, made: np.ndarray) -> Calibrator:
   try:
-    described = files.parse_json(made.tobytes().decode(), _MADE)
-    return get(described["name"], **described["options"])
-  except (errors.UserError, ValueError, KeyError, TypeError) as error:
+    return _get(files.parse_json(made.tobytes().decode(), _MADE))
+  except (errors.UserError, ValueError, KeyError, TypeError, AttributeError) as error:
     raise ValueError(f"{path}: {_MADE} does not describe a calibrator ({type(error).__name__}: {error}).") from error
+
+
+def _get(described: dict[str, Any]) -> Calibrator:
+  return get(described["name"], **{option: _get(value) if isinstance(value, dict) else value
+                                   for option, value in described["options"].items()})
 
 
 def _flat(params: dict, prefix: str = "") -> dict[str, np.ndarray]:

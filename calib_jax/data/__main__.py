@@ -13,7 +13,7 @@ import numpy as np
 
 from calib_jax import config as run_config
 from calib_jax import data
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
 
 
 def main(arguments: list[str]) -> int:
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
-  print(f"\n{options.picture} shows 64 training images after {config.augmentation.name}")
+  print(f"\n{printable(options.picture)} shows 64 training images after {config.augmentation.name}")
   return 0
 
 

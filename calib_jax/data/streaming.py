@@ -14,7 +14,7 @@ import numpy as np
 
 from calib_jax.data import jpeg
 from calib_jax.data.corruptions import corrupt
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
 
 # The usual means and standard deviations of ImageNet's training images.
 MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
@@ -66,7 +66,8 @@ def split(train: Stream, fraction: float, seed: int, *, salt: int = 0) -> tuple[
 
 def labels(stream: Stream) -> np.ndarray:
   """Returns the labels ``[N]`` of a split. It reads every record, which takes minutes for ImageNet, and says so."""
-  print(f"reading {len(stream.index):,} records of {stream.source} for their labels", file=sys.stderr, flush=True)
+  print(f"reading {len(stream.index):,} records of {printable(stream.source)} for their labels",
+        file=sys.stderr, flush=True)
   with ThreadPoolExecutor() as pool:
     return np.fromiter(pool.map(lambda number: stream.records[int(number)]["label"], stream.index), np.int32)
 

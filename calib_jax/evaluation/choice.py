@@ -1,6 +1,7 @@
 """The calibrator ``auto``: the one of several that cross-validation on the fitting data prefers."""
 
-from collections.abc import Mapping
+import collections
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -35,6 +36,29 @@ def chosen(params: Mapping[str, Any]) -> tuple[calibrators.Calibrator, Any]:
   """Returns the calibrator that params of ``automatic`` name, and its own params."""
   (name, inner), = params[CHOSEN].items()
   return calibrators.get(name), inner
+
+
+def names(calibrator: calibrators.Calibrator, params: Sequence[Any]) -> list[str]:
+  """Returns the name of the calibrator of each seed, which for ``auto`` is the chosen one; "" for one without a name.
+
+  Args:
+    calibrator: the calibrator.
+    params: its params, one element a seed.
+  Returns: the names.
+  """
+  return [next(iter(p[CHOSEN])) if CHOSEN in p else getattr(calibrator, "name", "") for p in params]
+
+
+def phrase(names: Sequence[str]) -> str:
+  """Returns what was chosen for the seeds in words.
+
+  >>> phrase(["vector_scaling"] * 2), phrase(["temperature_scaling", "vector_scaling"])
+  ('vector_scaling', 'temperature_scaling for 1 of 2 seeds, vector_scaling for 1 of 2 seeds')
+  """
+  counts = collections.Counter(names)
+  if len(counts) == 1:
+    return names[0]
+  return ", ".join(f"{name} for {count} of {len(names)} seeds" for name, count in counts.items())
 
 
 def selection(fitted: Mapping[str, tuple[calibrators.Calibrator, list]]) -> list[dict[str, Any]]:

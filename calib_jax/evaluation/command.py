@@ -8,18 +8,19 @@ import time
 from typing import Any
 
 from calib_jax import calibrators, capacity, report_files
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
 from calib_jax.evaluation import choice
 from calib_jax.evaluation.results import Results, markdown, to_json, to_rows
 from calib_jax.evaluation.results import note as described
 from calib_jax.evaluation.tables import Fitted
-from calib_jax.files import write_text
+from calib_jax.files import stem, write_text
 
 FITTED = "calibrator.npz"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-  """Adds the options that the commands share."""
+  """Adds the options that the commands share, and makes messages about wrong ones printable."""
+  parser.error = lambda message: argparse.ArgumentParser.error(parser, printable(message))
   parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=[],
                       help="by default temperature scaling for the NLL and for SB-ECE; auto selects one by "
                       "cross-validation on what it is fitted to")
@@ -40,9 +41,9 @@ def run(options: argparse.Namespace, evaluate: Callable[[argparse.Namespace], No
     evaluate(options)
     return 0
   except (UserError, TypeError, ValueError) as error:
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {printable(error)}", file=sys.stderr)
   except OSError as error:
-    print(f"error: {error.filename or options.out}: {error.strerror}.", file=sys.stderr)
+    print(f"error: {printable(error.filename or options.out)}: {error.strerror}.", file=sys.stderr)
   return 2
 
 
@@ -54,7 +55,7 @@ def check_range(name: str, value: int | None, low: int) -> None:
 
 def note(text: str) -> None:
   """Prints a sentence that is not part of the output."""
-  print(text, file=sys.stderr)
+  print(printable(text), file=sys.stderr)
 
 
 def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, title: str,
@@ -71,7 +72,7 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, titl
   """
   def say(text: str) -> None:
     if options.json != "-":
-      print(text, flush=True)
+      print(printable(text, lines=True), flush=True)
 
   if options.json == "-":
     print(to_json(results), end="")
@@ -87,7 +88,7 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, titl
   for label, (fitted_calibrator, (params,)) in fitted.items():
     if label == choice.AUTO:
       fitted_calibrator, params = choice.chosen(params)
-    calibrators.save(out / "calibrators" / f"{label.replace('/', '_')}.npz", params, fitted_calibrator)
+    calibrators.save(out / "calibrators" / f"{stem(label)}.npz", params, fitted_calibrator)
     if label == next(iter(fitted)):
       calibrators.save(out / FITTED, params, fitted_calibrator)
   report_files.write(results, out, title=title, config=config, log=logs, say=say,

@@ -27,11 +27,13 @@ def _compare(options: argparse.Namespace) -> None:
   """Reads everything, evaluates, and then writes everything."""
   if len(options.paths) < 2:
     raise UserError("name at least two runs or files to compare.")
-  labelled, models, folders = sources.labelled(options.calibrators), {}, {}
+  labelled, models, folders, configs = sources.labelled(options.calibrators), {}, {}, {}
   for path in options.paths:
     name = sources.fresh(str(pathlib.Path(path).resolve()) if pathlib.Path(path).is_dir() else path, models)
-    models[name] = sources.model(path, sources.TEST, labelled, command.note)
     folders[name] = pathlib.Path(path)
+    if (folders[name] / "config.json").exists():
+      configs[name] = read_json(folders[name] / "config.json")
+    models[name] = sources.model(path, sources.TEST, labelled, command.note)
   if options.baseline and options.baseline not in models:
     raise UserError(f"--baseline must be one of {', '.join(models)}: got {options.baseline!r}.")
   names = sorted(models, key=lambda name: name != (options.baseline or next(iter(models))))
@@ -39,8 +41,6 @@ def _compare(options: argparse.Namespace) -> None:
   _check(models)
   results = judge(models, num_bins=options.num_bins,
                   num_resamples=sources.resamples(options.num_resamples, models))
-  configs = {name: read_json(folder / "config.json") for name, folder in folders.items()
-             if (folder / "config.json").exists()}
   logs = {name: folders[name] / "metrics.jsonl" for name in models}
   command.write(options, results, {}, title=" against ".join(models), config=configs, logs=logs)
 

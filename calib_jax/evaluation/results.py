@@ -1,18 +1,22 @@
 """The results of an evaluation: judged from predictions, and shown as a table, JSON, CSV, Markdown, LaTeX and HTML."""
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import csv
 import html
 import io
 import json
 import math
+import re
 import types
 from typing import Any, NamedTuple
+import unicodedata
 
 import jax
 import numpy as np
 
 from calib_jax import compiled, metrics
+from calib_jax.errors import cut, printable
 from calib_jax.evaluation import choice, class_groups
 from calib_jax.evaluation.detection import detection
 from calib_jax.evaluation.measures import JOINT, METRICS, Values, measure, per_example
@@ -57,6 +61,8 @@ class Results(NamedTuple):
     severity: ``{row: {severity: …}}`` of corrupted sets, as ``by_severity`` returns it.
     class_groups: ``{set: {row: {group: …}}}``, as ``class_groups`` returns it, where training was long-tailed.
     selection: ``{model: [what auto chose, one element a seed]}``, as ``choice.selection`` returns it.
+    factories: ``{model: {calibrator: [name of the function that made it, one element a seed]}}``, as ``choice.names``
+      returns it.
   """
 
   settings: dict
@@ -71,13 +77,14 @@ class Results(NamedTuple):
   severity: Mapping = types.MappingProxyType({})
   class_groups: Mapping = types.MappingProxyType({})
   selection: Mapping = types.MappingProxyType({})
+  factories: Mapping = types.MappingProxyType({})
 
   def _repr_html_(self) -> str:
     """Returns the table as a notebook shows it."""
     head, *body = to_rows(self)
     rows = [f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
             for tag, cells in [("th", head), *(("td", cells) for cells in body)]]
-    return f"<p>{html.escape(note(self))}</p><table>{''.join(rows)}</table>"
+    return printable(f"<p>{html.escape(note(self))}</p><table>{''.join(rows)}</table>")
 
 
 def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000) -> Results:
@@ -93,7 +100,8 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   first = next(iter(models.values()))
   test_set = next(iter(first.sets))
   results = Results({"num_bins": num_bins, "num_resamples": num_resamples, "level": 0.95, "sets": {}}, {}, {}, {}, {},
-                    {}, {}, {}, first.sets[test_set][0].classes, severity={}, class_groups={}, selection={})
+                    {}, {}, {}, first.sets[test_set][0].classes, severity={}, class_groups={}, selection={},
+                    factories={})
   for set_name in dict.fromkeys(name for model in models.values() for name in model.sets):
     having = {name: model for name, model in models.items() if set_name in model.sets}
     parts = next(iter(having.values())).sets[set_name]
@@ -112,7 +120,8 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
       (part.train_counts for part in (parts[0], first.sets[test_set][0]) if part.train_counts is not None), None))
   _add_summaries(results, test_set)
   for name, model in models.items():
-    results.parameters[name] = {label: [_printable(p) for p in params] for label, (_, params) in model.fitted.items()}
+    results.parameters[name] = {label: [_small(p) for p in params] for label, (_, params) in model.fitted.items()}
+    results.factories[name] = {label: choice.names(*fitted) for label, fitted in model.fitted.items()}
     if found := choice.selection(model.fitted):
       results.selection[name] = found
   return results
@@ -195,10 +204,11 @@ def _conventions(rows: Mapping[str, Values]) -> dict[str, dict[str, float]]:
                  for row, seeds in found.items()} for name in metrics.CONVENTIONS}
 
 
-def _printable(params: Any) -> dict[str, Any]:
+def _small(params: Any) -> dict[str, Any]:
+  """Returns the params that the results repeat: those with few numbers."""
   if choice.CHOSEN in params:
     (name, params), = params[choice.CHOSEN].items()
-    return {choice.CHOSEN: name, **_printable(params)}
+    return {choice.CHOSEN: name, **_small(params)}
   return {name: np.asarray(value).tolist() for name, value in params.items()
           if not isinstance(value, dict) and np.size(value) <= LARGEST_SHOWN}
 
@@ -245,12 +255,16 @@ def note(results: Results) -> str:
   seeds = max(found["num_seeds"] for found in settings["sets"].values())
   sizes = ", ".join(f"{name}: N = {found['num_examples']:,}, K = {found['num_classes']:,}"
                     for name, found in settings["sets"].items())
-  return (f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over examples "
-          f"({settings['num_resamples']:,} resamples). ECE with {settings['num_bins']} bins. The bias that the "
-          "size of the set causes is subtracted from calibration errors and their intervals (results.json also has the "
-          "errors before that, \"value\"), but not from the noise floor, which is the ECE that a perfectly calibrated "
-          "model with these confidences would have; p is the probability of an ECE as large as this if the model is "
-          "calibrated.")
+  chosen = "".join(f" {choice.AUTO} chose {choice.phrase([found[choice.CHOSEN] for found in of_seeds])}"
+                   f"{f' for {model}' if len(results.selection) > 1 else ''}."
+                   for model, of_seeds in results.selection.items())
+  return printable(
+    f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over examples "
+    f"({settings['num_resamples']:,} resamples). ECE with {settings['num_bins']} bins. The bias that the "
+    "size of the set causes is subtracted from calibration errors and their intervals (results.json also has the "
+    "errors before that, \"value\"), but not from the noise floor, which is the ECE that a perfectly calibrated "
+    "model with these confidences would have; p is the probability of an ECE as large as this if the model is "
+    f"calibrated.{chosen}")
 
 
 def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
@@ -296,7 +310,7 @@ def to_json(results: Results) -> str:
              "detection": results.detection, "conventions": results.stability, "seeds": results.effects,
              "severity": results.severity, "class_groups": results.class_groups, "selection": results.selection,
              "parameters": results.parameters}
-  return json.dumps(_finite(content), indent=2) + "\n"
+  return json.dumps(_finite(content), indent=2).replace("\x7f", r"\u007f") + "\n"  # json lets this one through.
 
 
 def _finite(value: Any) -> Any:
@@ -308,7 +322,10 @@ def _finite(value: Any) -> Any:
 
 
 def to_csv(results: Results) -> str:
-  """Returns one line for each number: set, model, calibrator, metric, estimate, low, high, value, floor, p-value."""
+  """Returns one line for each number: set, model, calibrator, metric, estimate, low, high, value, floor, p-value.
+
+  A name that a spreadsheet would compute as a formula, such as ``=1+1``, begins with an apostrophe.
+  """
   numbers = ("estimate", "low", "high", "value", "floor", "p_value")
   text = io.StringIO()
   writer = csv.writer(text, lineterminator="\n")
@@ -316,9 +333,20 @@ def to_csv(results: Results) -> str:
   for set_name, models in results.tables.items():
     for model, table in models.items():
       for label, row in table.items():
-        writer.writerows([set_name, model, label, key, *(f"{cell[k]:.9g}" if k in cell else "" for k in numbers)]
-                         for key, cell in row.items())
+        writer.writerows([*map(csv_text, (set_name, model, label, key)),
+                          *(f"{cell[k]:.9g}" if k in cell else "" for k in numbers)] for key, cell in row.items())
   return text.getvalue()
+
+
+def csv_text(name: str) -> str:
+  """Returns a name as text of one line that no spreadsheet takes for a formula; a number such as -0.5 is none."""
+  name = printable(name)
+  with contextlib.suppress(ValueError):
+    float(name)
+    return name
+  # Wide characters, which a Japanese spreadsheet also reads as these four, are normalised.
+  is_formula = unicodedata.normalize("NFKC", name).lstrip().startswith(("=", "+", "-", "@"))
+  return f"'{name}" if is_formula else name
 
 
 def to_latex(results: Results) -> str:
@@ -354,20 +382,28 @@ def booktabs(rows: Sequence[Sequence[str]], num_texts: int, best: Sequence[Seque
 def _escaped(text: str) -> str:
   """Returns ``text`` as LaTeX that prints it: a backslash in a user's label is no command."""
   names = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
-  return "".join(rf"\text{names[c]}{{}}" if c in names else f"\\{c}" if c in "%_&#${}" else c
-                 for c in " ".join(text.splitlines()))
+  text = "".join(rf"\text{names[c]}{{}}" if c in names else f"\\{c}" if c in "%_&#${}" else c
+                 for c in printable(text))
+  # At the beginning of a row these would be options of the end of the row above.
+  return f"{{{text[0]}}}{text[1:]}" if text.startswith(("[", "*")) else text
+
+
+def markdown_text(text: str) -> str:
+  """Returns a text of one line as Markdown that shows it: names in it are neither HTML nor links."""
+  return html.escape(printable(text), quote=False).replace("](", "]\\(")
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
   """Formats rows of text as a Markdown table whose columns are also aligned in a terminal.
 
-  Markup in a cell is escaped, because Markdown may hold HTML.
+  Markup in a cell is escaped, because Markdown may hold HTML, and a long cell is cut.
 
   Args:
     rows: the rows, the heading first.
   Returns: the table.
   """
-  rows = [[html.escape(" ".join(cell.splitlines()), quote=False).replace("|", "\\|") for cell in row] for row in rows]
+  # Backslashes before a bar are doubled, because an even number of them would leave it bare.
+  rows = [[re.sub(r"(\\*)\|", r"\1\1\\|", markdown_text(cut(printable(cell)))) for cell in row] for row in rows]
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
   return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]) + "\n"

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import os
 import pathlib
 import re
 
@@ -73,7 +74,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   """
   if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
     return Model({test_set: [load(path, say=say)]}, {})
-  files, root = _files_of_run(path), manifest.root(pathlib.Path(path))
+  files, root = files_of_run(path), manifest.root(pathlib.Path(path))
   used = manifest.names(root, (file for by_seed in files.values() for file in by_seed))
   if doubt := manifest.doubt(root, [*([manifest.CONFIG] if (root / manifest.CONFIG).exists() else []), *used]):
     say(f"warning: {doubt}")
@@ -86,7 +87,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   return Model({test_set: sets.pop(TEST), **sets}, fitted)
 
 
-def _files_of_run(path: str) -> dict[str, list[pathlib.Path]]:
+def files_of_run(path: str | os.PathLike) -> dict[str, list[pathlib.Path]]:
   """Returns the files of predictions of a run by set, in the order of the seeds; training examples are left out."""
   found: dict[str, dict[int, pathlib.Path]] = {}
   for file in sorted((pathlib.Path(path) / "predictions").glob("*.npz")):

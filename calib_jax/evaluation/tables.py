@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
 from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
@@ -34,7 +34,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   """
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
-      say(f"caution: {label}: {sentence}")
+      say(printable(f"caution: {label}: {sentence}"))
   return _fit(validation, labelled)
 
 
@@ -46,7 +46,7 @@ def _fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.C
     params = [calibrator.fit(logits, part.labels) for logits, part in zip(on_device, validation, strict=True)]
     unfinished = sum(not p.get("converged", True) for p in params)
     if unfinished:
-      print(f"{label}: {unfinished} of {len(params)} fits stopped before their optimum.", file=sys.stderr)
+      print(f"{printable(label)}: {unfinished} of {len(params)} fits stopped before their optimum.", file=sys.stderr)
     fitted[label] = (calibrator, params)
   return fitted
 

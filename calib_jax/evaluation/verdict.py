@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from calib_jax.evaluation import choice
 from calib_jax.evaluation.measures import Values
 from calib_jax.evaluation.results import Results, verdicts
 from calib_jax.evaluation.tables import UNCALIBRATED
@@ -131,9 +132,12 @@ def _calibrated(results: Results, set_name: str, model: str, label: str) -> str:
   """Returns the sentence about the first calibrator."""
   table = results.tables[set_name][model]
   before, after = table[UNCALIBRATED]["ece"], table[label]["ece"]
-  params = results.parameters[model].get(label, [{}])
-  temperatures = [p["temperature"] for p in params if isinstance(p.get("temperature"), float)]
-  name = f"A temperature of {np.mean(temperatures):.2f} ({label})" if temperatures else label
+  factories, name = results.factories.get(model, {}).get(label, []), label
+  if set(factories) == {"temperature_scaling"}:  # Others may have a temperature too, beside what else they learn.
+    mean = np.mean([p["temperature"] for p in results.parameters[model][label]])
+    name = f"A temperature of {mean:.2f} ({label})"
+  elif label == choice.AUTO:
+    name = f"{label} chose {choice.phrase(factories)}, which"
   change = verdicts(results, set_name, "ece", (model, label)).get((model, UNCALIBRATED))
   if change == "worse":
     return f"{name} makes the ECE worse: {100 * after['value']:.1f}%."

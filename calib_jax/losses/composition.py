@@ -44,7 +44,8 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
 
   def loss(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
            axis_name: str | None = None) -> tuple[Array, dict[str, Array]]:
-    logits, labels, where = checks.batch(logits, labels, where, soft=True)
+    given, (logits, labels, where) = (labels, where), checks.batch(logits, labels, where, soft=True)
+    checks.label_values(given[0], logits.shape[1], given[1])
     counts = where.astype(logits.dtype)
     if whole_batch:
       mean = _scalar("primary", primary(logits, labels, where=where, axis_name=axis_name))

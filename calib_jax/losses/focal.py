@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from calib_jax import checks, focal_map
 from calib_jax.losses.registry import per_example
-from calib_jax.rows import label_odds, log_one_minus, log_softmax, one_hot, pick, predicted
+from calib_jax.rows import expectation, label_odds, log_one_minus, log_softmax, one_hot, pick, predicted
 
 Array = jax.Array
 
@@ -40,7 +40,7 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_grad
     return focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
   log_p, is_top = log_softmax(logits)
   factor = _held(jnp.exp(gamma * log_one_minus(log_p, is_top)), stop_gradient)
-  return jnp.sum(-labels * factor * log_p, axis=-1)
+  return expectation(labels * factor, -log_p)
 
 
 @per_example()

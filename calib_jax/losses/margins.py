@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calib_jax import checks
 from calib_jax.losses.proper import cross_entropy
 from calib_jax.losses.registry import per_example
 from calib_jax.rows import one_hot, pick, predicted, varying_as
@@ -11,7 +12,7 @@ from calib_jax.rows import one_hot, pick, predicted, varying_as
 Array = jax.Array
 
 
-@per_example(true_class_weight="[0, inf)", true_class_target="(-inf, inf)")
+@per_example(every_class=True, true_class_weight="[0, inf)", true_class_target="(-inf, inf)")
 def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1.0,
            true_class_target: float = 1.0) -> Array:
   r"""Square loss on raw logits.
@@ -34,7 +35,7 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
   return jnp.mean(jnp.where(one_hot(labels, logits), true_class, logits**2), axis=-1)
 
 
-@per_example(margin="[0, inf)", weight="[0, inf)")
+@per_example(every_class=True, margin="[0, inf)", weight="[0, inf)")
 def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0, weight: float = 0.1) -> Array:
   r"""Margin-based label smoothing (MbLS): cross entropy in nats, and a penalty in units of logits.
 
@@ -57,7 +58,8 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
   return cross_entropy(logits, labels) + weight * jnp.mean(excess, axis=-1)
 
 
-@per_example(margin="[0, inf)", weight="[0, inf)", positive_weight="[0, inf)", negative_weight="[0, inf)")
+@per_example(every_class=True, margin="[0, inf)", weight="[0, inf)", positive_weight="[0, inf)",
+             negative_weight="[0, inf)")
 def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0,
                                          weight: float = 0.1, positive_weight: float = 1.0,
                                          negative_weight: float = 0.1) -> Array:
@@ -91,7 +93,7 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   return cross_entropy(logits, labels) + weight * penalty
 
 
-@per_example(discrimination_weight="[0, inf)", exclusion_weight="[0, inf)")
+@per_example(every_class=True, discrimination_weight="[0, inf)", exclusion_weight="[0, inf)")
 def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination_weight: float = 1.0,
                          exclusion_weight: float = 1.0) -> Array:
   r"""Calibration by pairwise constraints (CPC), in nats.
@@ -112,6 +114,7 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   >>> pairwise_constraints(jnp.array([[0.0, 0.0, 0.0]]), jnp.array([0])).round(3)
   Array([2.138], dtype=float32)
   """
+  logits = checks.gathered(logits, -1)
   num_classes, other = logits.shape[-1], ~one_hot(labels, logits)
   label_logit = pick(logits, labels)[..., None]
   discrimination = jnp.sum(jax.nn.softplus(logits - label_logit), axis=-1, where=other) / (num_classes - 1)

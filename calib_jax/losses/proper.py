@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calib_jax import checks
 from calib_jax.losses.registry import per_example
-from calib_jax.rows import label_odds, log_softmax, one_hot, pick
+from calib_jax.rows import LOWEST, expectation, label_odds, log_softmax, one_hot, pick, without_lowest
 
 Array = jax.Array
 
@@ -28,12 +29,16 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
   >>> cross_entropy(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
   Array([0.1698], dtype=float32)
   """
+  if checks.is_readable(label_smoothing) and label_smoothing > 0:
+    checks.masked_class(without_lowest(logits), "label_smoothing gives every class a part of the label")
   if labels.shape == logits.shape:
     targets = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
-    return -jnp.sum(targets * log_softmax(logits)[0], axis=-1)
+    return expectation(targets, -log_softmax(logits)[0])
   # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
   smoothed = jnp.mean(pick(logits, labels)[..., None] - logits, axis=-1)
-  return jax.nn.softplus(label_odds(logits, labels)) + label_smoothing * smoothed
+  smoothed = jnp.where(smoothed > -LOWEST / (2 * logits.shape[-1]), jnp.inf, smoothed)  # A class is masked.
+  smoothed = jnp.where(label_smoothing > 0, label_smoothing * smoothed, 0)
+  return jax.nn.softplus(label_odds(logits, labels)) + smoothed
 
 
 @per_example(gamma="[0, inf)", norm="[1, inf)")

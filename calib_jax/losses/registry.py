@@ -4,8 +4,10 @@ from collections.abc import Callable
 import functools
 
 import jax
+import jax.numpy as jnp
 
 from calib_jax import checks, registry
+from calib_jax.rows import infinite, with_lowest
 
 Array = jax.Array
 
@@ -15,21 +17,48 @@ PER_EXAMPLE: dict[str, Callable[..., Array]] = {}
 PER_BATCH: dict[str, Callable[..., Array]] = {}
 
 
-def per_example(*, soft: bool = False, **limits) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+def per_example(*, soft: bool = False, every_class: bool = False,
+                **limits) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
   """A decorator that registers a loss per example and checks its arguments first, as ``checks.arguments`` does.
+
+  The value is NaN where a label is out of range, and inf where -log p of a masked class is part of it.
 
   Args:
     soft: whether labels may also be floats ``[..., K]``.
+    every_class: whether a masked class has no meaning: then logits of -inf are refused where they can be read, and the
+      loss gets them as they are where they are traced. Any other loss gets ``rows.LOWEST`` in their place.
     **limits: what each option may be.
   Returns: the decorator. The loss gets logits ``[..., K]`` of float32 or wider, and labels in int32 or that dtype.
   """
-  check = checks.arguments(functools.partial(checks.scores_and_labels, soft=soft), **limits)
-  return lambda loss: registry.register(PER_EXAMPLE)(check(loss))
+  def decorate(loss):
+    def prepare(logits, labels):
+      prepared = checks.scores_and_labels(logits, labels, soft=soft)
+      checks.label_values(labels, prepared[0].shape[-1])
+      if every_class:
+        checks.masked_class(prepared[0], f"{loss.__name__} depends on the logit of every class")
+      return prepared
+
+    @functools.wraps(loss)
+    def with_limits(logits, labels, **options):
+      values = loss(logits if every_class else with_lowest(logits), labels, **options)
+      values = values if every_class else infinite(values)
+      if labels.shape == logits.shape:
+        return values
+      return jnp.where(checks.out_of_range(labels, logits.shape[-1]), jnp.nan, values)
+
+    return registry.register(PER_EXAMPLE)(checks.arguments(prepare, **limits)(with_limits))
+
+  return decorate
 
 
 def per_batch(**limits) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
   """As ``per_example``, for a loss per batch, which gets what ``checks.batch`` returns: ``where`` is never None."""
-  return lambda loss: registry.register(PER_BATCH)(checks.arguments(checks.batch, **limits)(loss))
+  def prepare(logits, labels, where):
+    prepared = checks.batch(logits, labels, where)
+    checks.label_values(labels, prepared[0].shape[-1], where)
+    return with_lowest(prepared[0]), *prepared[1:]
+
+  return lambda loss: registry.register(PER_BATCH)(checks.arguments(prepare, **limits)(loss))
 
 
 def options(name: str) -> dict[str, object]:

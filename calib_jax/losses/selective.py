@@ -13,6 +13,7 @@ from calib_jax import confidence as scores
 from calib_jax.losses.reductions import gather, global_sum, own
 from calib_jax.losses.registry import PER_EXAMPLE, per_batch
 from calib_jax.registry import find
+from calib_jax.rows import without_lowest
 
 Array = jax.Array
 Loss = str | Callable[[Array, Array], Array]  # A loss per example, by name or as a function of logits and labels.
@@ -129,6 +130,8 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   log_rest = jax.nn.logsumexp(tails, b=share[None, :], axis=1)
   if stop_gradient:
     log_rest = jnp.clip(jax.lax.stop_gradient(log_rest), -jnp.log1p(size), -jnp.log1p(1 / size))
+  else:  # A loss that is infinite, of a masked label, would make its weight's gradient NaN.
+    log_rest = jnp.where(losses < jnp.inf, log_rest, jax.lax.stop_gradient(log_rest))
   return global_sum(jnp.where(where, -log_rest * losses, 0), axis_name) / size
 
 
@@ -206,7 +209,8 @@ def _scores(logits: Array, confidence) -> Array:
 
 def _losses(logits: Array, labels: Array, loss) -> Array:
   """The loss of each example, by name or as a function."""
-  return checks.one_value_each("loss", find("loss", loss, PER_EXAMPLE)(logits, labels), len(logits))
+  # A loss of one's own gets the logits of -inf that the caller passed.
+  return checks.one_value_each("loss", find("loss", loss, PER_EXAMPLE)(without_lowest(logits), labels), len(logits))
 
 
 def _quantile(ordered: Array, count: Array, q) -> Array:

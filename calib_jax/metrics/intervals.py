@@ -136,10 +136,9 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   """
   checks.number("num_resamples", num_resamples, low=1, integer=True)
   checks.number("level", level, low=0, high=1, open_low=True, open_high=True)
-  confidence, correct = checks.floating(confidence, "confidence"), jnp.asarray(correct)
-  checks.same_shape(confidence, correct, ("confidence", "correct"))
+  confidence, correct = _gathered_pair(confidence, correct)
   members = draws.members(groups, len(confidence))
-  return _assess(metric, confidence, correct.astype(bool), members, key, growth_of(bias_rate), num_resamples, level)
+  return _assess(metric, confidence, correct, members, key, growth_of(bias_rate), num_resamples, level)
 
 
 def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, key: Array,
@@ -195,7 +194,7 @@ def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, n
   """
   checks.number("num_resamples", num_resamples, low=1, integer=True)
   checks.number("level", level, low=0, high=1, open_low=True, open_high=True)
-  values = _redrawn(metric, checks.floating(confidence, "confidence"), key, num_resamples)
+  values = _redrawn(metric, checks.gathered(checks.floating(confidence, "confidence")), key, num_resamples)
   return jnp.mean(values, axis=0), *_quantiles(values, level)
 
 
@@ -220,10 +219,16 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
   Array(0.001, dtype=float32)
   """
   checks.number("num_resamples", num_resamples, low=1, integer=True)
+  confidence, correct = _gathered_pair(confidence, correct)
+  values = _observed_and_redrawn(metric, confidence, correct, key, num_resamples)
+  return p_value_of(values[0], values[1:])
+
+
+def _gathered_pair(confidence: ArrayLike, correct: ArrayLike) -> tuple[Array, Array]:
+  """Confidences as floats and outcomes as bools, of all rows."""
   confidence, correct = checks.floating(confidence, "confidence"), jnp.asarray(correct)
   checks.same_shape(confidence, correct, ("confidence", "correct"))
-  values = _observed_and_redrawn(metric, confidence, correct.astype(bool), key, num_resamples)
-  return p_value_of(values[0], values[1:])
+  return checks.gathered(confidence), checks.gathered(correct).astype(bool)
 
 
 def p_value_of(observed, redrawn):

@@ -28,7 +28,7 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   >>> top_label(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   (Array([0.5, 0.9], dtype=float32), Array([False,  True], dtype=bool))
   """
-  return _top_label(probs, labels)
+  return _top_label(checks.gathered(probs, -1), labels)
 
 
 @jax.custom_jvp

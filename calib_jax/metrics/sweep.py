@@ -10,6 +10,7 @@ from calib_jax import binning as bins
 from calib_jax.metrics.binned import BINNINGS, TIES
 from calib_jax.metrics.definition import of_pairs
 from calib_jax.ordering import exact_cumsum, shared_count, sorted_pairs, tie_bounds
+from calib_jax.rows import varying_as
 
 Array = jax.Array
 _BLOCK = 1024  # Bins that are computed together.
@@ -63,7 +64,8 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     larger = jnp.maximum(unit, jnp.max(gap))
     return block + 1, larger, total * (unit / larger) ** norm + jnp.sum(size * (gap / larger) ** norm)
 
-  start = (jnp.int32(0), jnp.finfo(confidence.dtype).tiny, jnp.zeros((), confidence.dtype))
+  tiny, none = jnp.asarray(jnp.finfo(confidence.dtype).tiny), jnp.zeros((), confidence.dtype)
+  start = (jnp.int32(0), varying_as(tiny, confidence), varying_as(none, confidence))
   _, unit, total = jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, start)
   return unit * (total / jnp.maximum(count, 1).astype(total.dtype)) ** (1 / norm)
 
@@ -125,7 +127,8 @@ def _is_in_order(data: _PrefixSums, num_bins: Array, binning: str) -> Array:
     rises = (size == 0) | (accuracy >= highest_before[:-1] - TOLERANCE)
     return block + 1, highest_before[-1], jnp.all(rises)
 
-  start = (jnp.int32(0), jnp.zeros((), data.confidence.dtype), jnp.bool_(True))
+  none, yes = jnp.zeros((), data.confidence.dtype), jnp.ones((), bool)
+  start = (jnp.int32(0), varying_as(none, data.confidence), varying_as(yes, data.confidence))
   return jax.lax.while_loop(lambda s: (s[0] * _BLOCK < num_bins) & s[2], step, start)[2]
 
 

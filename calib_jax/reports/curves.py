@@ -39,7 +39,7 @@ def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, a
     margin = 1.96 * np.sqrt(risk * (1 - risk) / count)
     axes.fill_between(coverage, 100 * np.maximum(risk - margin, 0), 100 * (risk + margin), linewidth=0, alpha=0.12,
                       color=_line(i)["color"])
-    axes.plot(coverage, 100 * risk, linewidth=1.2, label=label, **_line(i))
+    axes.plot(coverage, 100 * risk, linewidth=1.2, label=plain(label), **_line(i))
   axes.set(xlim=(0, 1), xlabel="coverage: share of predictions kept", ylabel="errors among them, %")
   axes.set_ylim(bottom=0)
   return axes
@@ -63,7 +63,7 @@ def accuracy_confidence_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]
     threshold = np.linspace(0, 1, MOST_POINTS)
     place = np.searchsorted(ordered, threshold)
     kept = place <= len(ordered) - min(5, len(ordered))  # The accuracy of fewer than five examples says little.
-    axes.plot(threshold[kept], 100 * above[place[kept]], linewidth=1.2, label=label, **_line(i))
+    axes.plot(threshold[kept], 100 * above[place[kept]], linewidth=1.2, label=plain(label), **_line(i))
   axes.set(xlim=(0, 1), ylim=(0, 101), xlabel="threshold on confidence", ylabel="accuracy above it, %")
   return axes
 
@@ -88,8 +88,8 @@ def class_gaps_plot(gaps: Mapping[str, ClassGaps], names: Sequence[str], *, most
   for i, (label, found) in enumerate(gaps.items()):
     place = np.arange(len(order)) + 0.25 * (i - (len(gaps) - 1) / 2)
     axes.errorbar(100 * found.gap[order], place, xerr=196 * found.error[order], fmt=MARKERS[i % len(MARKERS)],
-                  color=COLOURS[i % len(COLOURS)], markersize=3.5, elinewidth=0.9, label=label)
-  axes.set_yticks(np.arange(len(order)), [plain(names[k]) for k in order])
+                  color=COLOURS[i % len(COLOURS)], markersize=3.5, elinewidth=0.9, label=plain(label))
+  axes.set_yticks(np.arange(len(order)), [plain(names[k], longest=30) for k in order])
   axes.set_ylim(len(order) - 0.5, -0.5)
   axes.set(xlabel="confidence minus accuracy, points", ylabel="predicted class")
   return axes
@@ -110,7 +110,7 @@ def pareto_plot(points: Mapping[str, tuple[Mapping[str, float], Mapping[str, flo
     spread = [[[100 * (cell["estimate"] - cell["low"])], [100 * (cell["high"] - cell["estimate"])]]
               for cell in (accuracy, error)]
     axes.errorbar(100 * accuracy["estimate"], 100 * error["estimate"], xerr=spread[0], yerr=spread[1], markersize=5,
-                  fmt=MARKERS[i % len(MARKERS)], color=COLOURS[i % len(COLOURS)], elinewidth=0.8, label=label)
+                  fmt=MARKERS[i % len(MARKERS)], color=COLOURS[i % len(COLOURS)], elinewidth=0.8, label=plain(label))
   axes.set(xlabel="accuracy, %", ylabel="ECE, %")
   _from_zero(axes)
   return axes
@@ -130,7 +130,7 @@ def severity_plot(errors: Mapping[str, Mapping[int, tuple[float, float]]], *, ax
   for i, (label, found) in enumerate(errors.items()):
     severity, (mean, error) = list(found), 100 * np.nan_to_num(np.array(list(found.values()))).T
     axes.errorbar(severity, mean, error, fmt=MARKERS[i % len(MARKERS)] + "-", markersize=3.5, linewidth=1.2,
-                  color=COLOURS[i % len(COLOURS)], label=label)
+                  color=COLOURS[i % len(COLOURS)], label=plain(label))
   axes.set(xlabel="severity (0: test set)", ylabel="ECE, %", xticks=sorted(set().union(*errors.values())))
   _from_zero(axes)
   return axes
@@ -147,7 +147,7 @@ def training_plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, (steps, values)) in enumerate(curves.items()):
-    axes.plot(steps, values, linewidth=1.2, label=label, **_line(i))
+    axes.plot(steps, values, linewidth=1.2, label=plain(label), **_line(i))
   axes.set(xlabel="step", ylabel="value")
   axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
   return axes

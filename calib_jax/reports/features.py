@@ -18,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import numpy as np
 
+from calib_jax.reports.style import plain
+
 __all__ = ["Figure", "angle_matrix", "class_angles", "keep_over_epochs", "logit_map"]
 
 
@@ -51,7 +53,7 @@ def logit_map(axes: Axes, logits: np.ndarray, labels: np.ndarray, *, class_names
   intensity = 1 - 0.85 * np.clip(entropy, 0, 1)[:, None]
   axes.scatter(*places.T, s=7, c=intensity * colours[labels] + (1 - intensity), linewidths=0)
   for name, colour in zip(class_names, colours, strict=False):
-    axes.scatter([], [], s=14, color=colour, label=name)
+    axes.scatter([], [], s=14, color=colour, label=plain(name))
   if class_names:
     axes.legend(frameon=False, fontsize=7, markerscale=1.2, handletextpad=0.2, loc="upper left",
                 bbox_to_anchor=(1, 1))
@@ -115,7 +117,7 @@ def keep_over_epochs(axes: Axes, curves: Mapping[str, np.ndarray]) -> Axes:
     values = np.atleast_2d(values)
     epochs = np.arange(values.shape[1])
     axes.fill_between(epochs, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
-    axes.plot(epochs, values.mean(0), color=colour, label=name)
+    axes.plot(epochs, values.mean(0), color=colour, label=plain(name))
   axes.set(xlabel="epoch", ylabel="q", ylim=(0, 1.02))
   axes.legend(frameon=False, fontsize=7)
   return axes

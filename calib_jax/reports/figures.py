@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import numpy as np
 
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
 from calib_jax.evaluation import Results
 from calib_jax.evaluation import results as names
 from calib_jax.evaluation.verdict import class_gaps, class_name
@@ -36,7 +36,8 @@ def figures(results: Results, log: pathlib.Path | Mapping[str, pathlib.Path] | N
   cells = {label: results.tables[set_name][row[0]][row[1]]
            for label, row in zip(rows, results.values[set_name], strict=True)}
   num_bins = results.settings["num_bins"]
-  panels = {f"{label}\nECE {_percent(cells[label]['ece'])}\nnoise floor {100 * cells[label]['ece']['floor']:.1f}%": pair
+  panels = {f"{printable(label)}\nECE {_percent(cells[label]['ece'])}\n"
+            f"noise floor {100 * cells[label]['ece']['floor']:.1f}%": pair
             for label, pair in list(pairs.items())[:MOST_PANELS]}
   drawn = {"reliability": reliability_grid(panels, num_bins=num_bins),
            "reliability_log_odds": reliability_grid(panels, num_bins=num_bins, log_odds=True)}

@@ -11,6 +11,7 @@ import jinja2
 import markupsafe
 
 from calib_jax import evaluation
+from calib_jax.errors import printable
 from calib_jax.evaluation.results import is_best
 from calib_jax.evaluation.verdict import POINT, verdict
 from calib_jax.files import write_text
@@ -183,7 +184,8 @@ def _figure(name: str, picture: pathlib.Path, caption: str, wide: bool, folded: 
 
 
 def _render(path: pathlib.Path, **content) -> None:
-  write_text(path, jinja2.Environment(autoescape=True).from_string(TEMPLATE).render(**content))
+  page = jinja2.Environment(autoescape=True).from_string(TEMPLATE).render(**content)
+  write_text(path, printable(page, lines=True))
 
 
 def _table(results: evaluation.Results, title: str, *, every: bool = False) -> dict[str, Any]:

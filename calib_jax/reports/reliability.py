@@ -118,7 +118,7 @@ def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odd
   for i, (title, (confidence, correct)) in enumerate(panels.items()):
     axes = grid[each * (i // columns), i % columns]
     reliability_diagram(confidence, correct, num_bins=num_bins, log_odds=log_odds, axes=axes)
-    axes.set_title(plain(title))
+    axes.set_title(plain(title, lines=True))
     if not log_odds:
       axes.set_xlabel("")
       confidence_histogram(confidence, num_bins=num_bins, axes=grid[2 * (i // columns) + 1, i % columns])

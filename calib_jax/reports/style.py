@@ -3,12 +3,14 @@
 from collections.abc import Callable
 import functools
 import pathlib
+import re
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calib_jax import files
+from calib_jax.errors import cut, printable
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -35,9 +37,18 @@ def new_axes(width: float = WIDTH, height: float = WIDTH) -> Axes:
   return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
-def plain(text: str) -> str:
-  """Returns a text of the user's in which Matplotlib sees no formula."""
-  return text.replace("$", r"\$")
+def plain(text: str, *, lines: bool = False, longest: int = 60) -> str:
+  """Returns a text of the user's as Matplotlib draws it: without formulas, and as short as a figure can hold.
+
+  Args:
+    text: the text.
+    lines: whether line ends stay.
+    longest: the number of characters of a line from which on it is cut.
+  Returns: the text, which this function leaves as it is. It does not begin with an underscore, because Matplotlib's
+    legends leave out such labels.
+  """
+  shown = "\n".join(cut(printable(line), longest) for line in (text.split("\n") if lines else [text]))
+  return re.sub(r"(?<!\\)\$", r"\\$", f"{' ' * shown.startswith('_')}{shown}")
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:

@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 import numpy as np
 import orbax.checkpoint as ocp
 
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, printable
 
 
 class Checkpoints:
@@ -104,7 +104,7 @@ class Checkpoints:
       except Exception as error:  # Orbax raises many types for damaged files; the previous checkpoint may be whole.
         path = self.folder / str(step)
         aside = path.with_name(f"{step}.damaged")
-        print(f"warning: the checkpoint {path} cannot be read whole ({reason(error)}): it is "
+        print(f"warning: the checkpoint {printable(path)} cannot be read whole ({printable(reason(error))}): it is "
               f"renamed to {aside.name}, and the previous checkpoint is used.", file=sys.stderr, flush=True)
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)

@@ -3,6 +3,8 @@
 import sys
 import time
 
+from calib_jax.errors import printable
+
 
 class Progress:
   """Prints step, examples/s, loss and time left.
@@ -13,7 +15,7 @@ class Progress:
 
   def __init__(self, label: str, num_steps: int, stream=None):
     """Prepares a line that starts with ``label``; ``stream`` defaults to standard error."""
-    self.label, self.num_steps, self.stream = label, num_steps, stream or sys.stderr
+    self.label, self.num_steps, self.stream = printable(label), num_steps, stream or sys.stderr
     self.live = self.stream.isatty()
     self.started = self.shown = None
     self.examples = 0

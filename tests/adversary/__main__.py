@@ -14,6 +14,7 @@ os.environ.setdefault("XLA_FLAGS", "")
 from tests.adversary.judge import FAULTS
 from tests.adversary.pool import KILLS, KINDS, Tally, attack, blocks
 
+
 def table(tallies: dict[str, Tally]) -> str:
   """Returns the Markdown table of what became of the cases."""
   head = ["kind", "cases", "accepted", "refused", "executed", "silent", "tracebacks", "hangs", "too large", "slowest"]

@@ -184,6 +184,58 @@ def test_params_come_back_from_disk(variant, tmp_path):
       assert a.dtype == b.dtype
 
 
+@pytest.mark.parametrize("make", [
+  lambda: calibrators.classwise_loss_scaling("parameterized_temperature_scaling", hidden=3),
+  lambda: calibrators.classwise_loss_scaling(calibrators.parameterized_temperature_scaling(hidden=3),
+                                             normalization="minmax")])
+def test_calibrators_around_a_base_with_options_come_back_from_disk(make, tmp_path):
+  calibrator, params = make(), {"temperature": jnp.ones(())}
+  calibrators.save(tmp_path / "calibrator.npz", params, calibrator)
+  restored = calibrators.load(tmp_path / "calibrator.npz").calibrator
+  logits = jnp.zeros((5, 4))
+  labels = jnp.zeros(5, jnp.int32)
+  expected = jax.eval_shape(calibrator.fit, logits, labels)
+  assert expected["layer_0"]["kernel"].shape == (4, 3)  # The base's option counts.
+  for found in (restored, pickle.loads(pickle.dumps(calibrator))):
+    assert found.name == calibrator.name and found.options.keys() == calibrator.options.keys()
+    assert jax.eval_shape(found.fit, logits, labels) == expected
+    assert found.options.get("normalization") == calibrator.options.get("normalization")
+
+
+def test_probabilities_in_place_of_logits_are_warned_of_once_a_call(variant):
+  """``fit`` and ``apply`` of every calibrator say what to write instead, and are silent about logarithms."""
+  logits, labels = synthetic(*SHAPE)
+  log_probs = np.asarray(jax.nn.log_softmax(logits))
+  calibrator, every = _made_by_name(variant), np.ones(len(labels), bool)
+  params = calibrator.fit(log_probs, labels, where=every)  # A warning would be an error.
+  with pytest.warns(UserWarning, match=r"logits look like probabilities .* pass jnp\.log\(probs\) instead") as said:
+    calibrator.fit(np.exp(log_probs), labels, where=every)
+  assert len(said) == 1 and said[0].filename == __file__
+  with pytest.warns(UserWarning, match="logits look like probabilities") as said:
+    calibrator.apply(params, np.exp(log_probs))
+  assert len(said) == 1 and said[0].filename == __file__
+
+
+def test_only_rows_that_count_and_are_not_traced_are_taken_for_probabilities():
+  logits, labels = synthetic(100, 3)
+  probs, where = np.asarray(jax.nn.softmax(logits)), np.arange(100) >= 50
+  calibrator = calibrators.identity()
+  calibrator.fit(np.where(where[:, None], logits, probs), labels, where=where)
+  with pytest.warns(UserWarning, match="look like probabilities"):
+    calibrator.fit(np.where(where[:, None], probs, logits), labels, where=where)
+  with pytest.warns(UserWarning, match="look like probabilities"):
+    calibrator.apply({}, jnp.asarray(probs).reshape(2, 5, 10, 3))
+  calibrator.apply({}, np.where(np.arange(100)[:, None] < 99, probs, 2 * probs))  # The last row has another sum.
+  jax.jit(lambda z: calibrator.apply(calibrator.fit(z, labels), z))(probs)
+  large = np.full((checks.LOOKED_AT, 3), 1 / 3, np.float32)
+  with pytest.warns(UserWarning, match="look like probabilities"):
+    calibrator.apply({}, large)
+  mesh = jax.sharding.Mesh(jax.devices()[:4], "batch")
+  placed = jax.device_put(probs, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch")))
+  with pytest.warns(UserWarning, match="look like probabilities"):
+    calibrator.apply({}, placed)
+
+
 @pytest.mark.slow
 def test_a_fitted_calibrator_is_exported_for_any_number_of_rows(variant):
   logits, labels = synthetic(*SHAPE)
@@ -272,6 +324,22 @@ def test_a_file_that_describes_no_calibrator_is_refused(described, match, tmp_pa
   np.savez(tmp_path / "bad.npz", temperature=np.ones(()), **{"calibrator.json": made})
   with pytest.raises(ValueError, match=match):
     calibrators.load(tmp_path / "bad.npz")
+
+
+def test_numbers_of_params_are_of_either_byte_order_and_at_most_64_bits(tmp_path):
+  np.savez(tmp_path / "x.npz", **{"a/b": np.array([1.5, 2], ">f8"), "c": np.array(3, ">i4")})
+  found = calibrators.load(tmp_path / "x.npz")
+  assert found["a"]["b"].tolist() == [1.5, 2] and found["c"].tolist() == 3
+  for name, value, match in (("x", np.ones(2, np.longdouble), "numbers of at most 64 bits"),
+                             ("a/" * 20 + "b", np.ones(2), "more than 8 levels"), ("a/b/c", np.ones(2), "both an"),
+                             ("a", np.ones(2), "both an array")):
+    np.savez(tmp_path / "x.npz", **{"a/b": np.ones(2), name: value})
+    with pytest.raises(ValueError, match=match):
+      calibrators.load(tmp_path / "x.npz")
+  for described in (b"[" * 100_000, b'{"name": "temperature_scaling", "name": "identity", "options": {}}', b"\xff"):
+    np.savez(tmp_path / "x.npz", temperature=np.ones(()), **{"calibrator.json": np.frombuffer(described, np.uint8)})
+    with pytest.raises(ValueError, match="does not describe a calibrator"):
+      calibrators.load(tmp_path / "x.npz")
 
 
 def test_calibrators_that_a_file_cannot_hold_are_refused(tmp_path):

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation, metrics
+from calib_jax import calibrators, evaluation, manifest, metrics
 from calib_jax.evaluation import __main__ as command
 from calib_jax.evaluation import choice, class_groups, compare
 from calib_jax.evaluation.severity import by_severity
@@ -37,6 +37,7 @@ def _write_run(folder, seeds, scale, sets=("validation", "test", "fog_1", "snow_
   (folder / "config.json").write_text(json.dumps({"name": folder.name}))
   lines = [json.dumps({"seed": seed, "step": step, "train/loss": step + seed}) for step in (1, 2) for seed in seeds]
   (folder / "metrics.jsonl").write_text("\n".join(lines))
+  manifest.write(folder, manifest.Manifest((folder / "config.json").read_text(), manifest.digests(folder)))
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +193,7 @@ def test_auto_is_what_the_selection_chooses(tmp_path, monkeypatch, capsys):
   (found,) = json.loads((tmp_path / "out/results.json").read_text())["selection"]["predictions"]
   assert found["chosen"] == expected.name == "temperature_scaling"
   assert found["scores"]["identity"]["excess"] == pytest.approx(expected.scores[0].excess, rel=1e-5)
+  assert "auto chose temperature_scaling." in capsys.readouterr().out
   assert "What auto chose" in (tmp_path / "out/report.html").read_text()
   fitted = calibrators.load(tmp_path / "out/calibrator.npz")
   assert fitted.calibrator.name == "temperature_scaling"

@@ -1,5 +1,6 @@
 """The whole evaluation: its numbers against their definitions, its verdicts, folds, and the command with its files."""
 
+import argparse
 import csv
 import io
 import json
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation, metrics
+from calib_jax import files as files_of
 from calib_jax.errors import UserError
 from calib_jax.evaluation import __main__ as command
-from calib_jax.evaluation import classwise, folds, sources
+from calib_jax.evaluation import choice, classwise, folds, sources
+from calib_jax.evaluation import command as shared
 from calib_jax.evaluation.results import _effect, is_best, verdicts
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.verdict import class_gaps, verdict
@@ -86,6 +89,31 @@ def test_the_sentences_have_the_numbers(results):
   excess = (values.confidence - values.correct)[chosen, 0].astype(np.float64)
   expected = [excess.mean(), excess.std(ddof=1) / len(excess) ** 0.5]
   np.testing.assert_allclose([gaps.gap[1], gaps.error[1]], expected, rtol=1e-3)
+
+
+def test_only_temperature_scaling_is_called_a_temperature(results):
+  """Meta-Cal, ensembles and others also have a param ``temperature``."""
+  for factory in ("ensemble_temperature_scaling", "structured_matrix_scaling", ""):
+    other = results._replace(factories={"mine": {"TS": [factory]}})
+    text = " ".join(verdict(other))
+    assert "TS removes" in text and "temperature of" not in text
+
+
+def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys):
+  fit, test = _predictions(3, rng=np.random.default_rng(1)), _predictions(3)
+  names = ["temperature_scaling", "ensemble_temperature_scaling"]
+  params = [{choice.CHOSEN: {name: calibrators.get(name).fit(fit.logits, fit.labels)}, choice.SCORES: {}}
+            for name in names]
+  model = evaluation.Model({"test": [test, test]}, {choice.AUTO: (choice.automatic(), params)})
+  results = evaluation.judge({"mine": model}, num_resamples=40)
+  chose = "auto chose temperature_scaling for 1 of 2 seeds, ensemble_temperature_scaling for 1 of 2 seeds"
+  assert f"{chose}, which removes" in " ".join(verdict(results)) and evaluation.note(results).endswith(f" {chose}.")
+  shared.write(argparse.Namespace(json=None, out=None), results, {}, title="")
+  assert f"{chose}." in capsys.readouterr().out
+  alike = results._replace(factories={"mine": {choice.AUTO: names[1:] * 2}})
+  assert "auto chose ensemble_temperature_scaling, which removes" in " ".join(verdict(alike))
+  alike = results._replace(factories={"mine": {choice.AUTO: names[:1] * 2}})
+  assert "A temperature of " in " ".join(verdict(alike)) and "(auto) removes" in " ".join(verdict(alike))
 
 
 def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
@@ -288,3 +316,37 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(files, arguments, message,
   error = capsys.readouterr().err
   assert error.startswith("error: ") and message in error and error.count("\n") == 1
   assert not (tmp_path / "out").exists()
+
+
+# Names of files that a terminal, a page or a spreadsheet would obey, and one that is not UTF-8.
+HOSTILE = ("<img src=x onerror=alert(1)>", "=cmd|'", "\x1b[31m\nred\u202e", "\udcff")
+
+
+def test_names_of_files_and_classes_are_printable_in_every_output(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr("calib_jax.report_files.missing_for_figures", lambda: ["matplotlib"])
+  for number, name in enumerate(HOSTILE):
+    part = _predictions(3, rng=np.random.default_rng(number))
+    np.savez(tmp_path / f"{name}.npz", logits=part.logits, labels=part.labels, classes=["\x1b[31ma", "<b>", "=1+1"])
+  arguments = [f"--test={tmp_path / name}.npz" for name in HOSTILE]
+  for extra in (f"--out={tmp_path / 'out'}", "--json=-", f"--compare={tmp_path / HOSTILE[2]}.npz"):
+    assert command.main([*arguments, extra, "--num_resamples=20"]) == 0
+  for bad in (f"--test={tmp_path}/absent\x1b[31m\udcff.npz", f"--compare={tmp_path / HOSTILE[3]}",
+              f"--calibrators=\x1b[31m{HOSTILE[3]}", f"--out={tmp_path / HOSTILE[2]}.npz"):
+    assert command.main([*arguments[:1], f"--fit={tmp_path / HOSTILE[3]}.npz", bad, "--num_resamples=20"]) == 2
+  with pytest.raises(SystemExit):
+    command.main(["\x1b[31m", "\udcff"])
+  printed = capsys.readouterr()
+  written = [path.read_bytes().decode() for path in (tmp_path / "out").iterdir() if path.is_file()]
+  assert len(written) == 4
+  for text in (*printed, *written):
+    assert all(line.isprintable() for line in text.encode().decode().split("\n"))
+    assert "1b[31m" in text  # As it is written: \x1b, \u001b or, in LaTeX, \textbackslash{}x1b.
+  assert "<img" not in (tmp_path / "out/results.md").read_text()
+  assert "\n'=cmd" in (tmp_path / "out/results.csv").read_text()
+
+
+def test_the_file_of_a_calibrator_can_be_written_whatever_its_label(tmp_path):
+  names = {files_of.stem(label) for label in ("a/b", "\x1b[31m\udcff", "x" * 5000, "x" * 5001, "é" * 5000, "TS", "\0")}
+  assert {"a_b", "TS", r"\x1b[31m\udcff", r"\x00"} < names and len(names) == 7
+  for name in names:
+    evaluation.save(tmp_path / f"{name}_seed10.npz", np.zeros((1, 2), np.float32), np.zeros(1, np.int32))

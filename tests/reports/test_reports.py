@@ -1,8 +1,10 @@
 """Figures and the page: drawn from what they say they are, with legends off the data, and readable in a browser."""
 
 import base64
+import csv
 import functools
 import html
+import io
 import json
 import os
 import pathlib
@@ -11,10 +13,11 @@ import shutil
 import struct
 import subprocess
 
+import matplotlib.text
 import numpy as np
 import pytest
 
-from calib_jax import evaluation, metrics, reports
+from calib_jax import evaluation, metrics, report_files, reports
 from calib_jax.evaluation.measures import METRICS
 
 pytestmark = pytest.mark.xdist_group("reports")  # One worker makes what most of these tests share.
@@ -117,28 +120,27 @@ def test_a_picture_for_event_files_is_an_image():
 
 
 @functools.cache
-def _results():
+def _results(labels=("none", "TS", "<worse>"), set_name="test", model="mine"):
   """Made-up numbers, of which one row loses accuracy and one is the best."""
   rng = np.random.default_rng(0)
-  labels = ("none", "TS", "<worse>")
   tables, values = {}, {}
   for i, label in enumerate(labels):
     confidence = rng.uniform(0.5, 1, (200, 1)).astype(np.float32)
-    values["mine", label] = evaluation.Values(
+    values[model, label] = evaluation.Values(
       confidence, rng.uniform(size=(200, 1)) < confidence - 0.1, *[confidence] * 3,
       rng.integers(0, 3, (200, 1)), {}, None)
     cell = {"estimate": 0.9 - 0.2 * (i == 2), "low": 0.6, "high": 0.95, "value": 0.9 - 0.2 * (i == 2), "floor": 0.02,
             "p_value": 0.01, "per_seed": [0.9]}
     tables[label] = dict.fromkeys(METRICS, cell)
-  apart = {(later, earlier): {name: {"difference": -1.0, "low": -2.0, "high": -1.0 if later[1] == "TS" else 1.0}
-                              for name in evaluation.JOINT}
-           for later, earlier in ((("mine", "TS"), ("mine", "none")), (("mine", "<worse>"), ("mine", "none")))}
-  apart[("mine", "<worse>"), ("mine", "TS")] = {name: {"difference": 1.0, "low": 0.5, "high": 2.0}
-                                                for name in evaluation.JOINT}
+  none, good, bad = ((model, label) for label in labels[:3])
+  apart = {(later, none): {name: {"difference": -1.0, "low": -2.0, "high": -1.0 if later == good else 1.0}
+                           for name in evaluation.JOINT} for later in (good, bad)}
+  apart[bad, good] = {name: {"difference": 1.0, "low": 0.5, "high": 2.0} for name in evaluation.JOINT}
   settings = {"num_bins": 15, "num_resamples": 10, "level": 0.95,
-              "sets": {"test": {"num_examples": 200, "num_classes": 3, "num_seeds": 1, "kind": "in_distribution"}}}
-  return evaluation.Results(settings, {"test": {"mine": tables}}, {"test": apart}, {}, {}, {},
-                            {"mine": {"TS": [{"temperature": 2.0}]}}, {"test": values})
+              "sets": {set_name: {"num_examples": 200, "num_classes": 3, "num_seeds": 1, "kind": "in_distribution"}}}
+  return evaluation.Results(settings, {set_name: {model: tables}}, {set_name: apart}, {}, {}, {},
+                            {model: {labels[1]: [{"temperature": 2.0}]}}, {set_name: values},
+                            factories={model: {labels[1]: ["temperature_scaling"]}})
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +161,98 @@ def test_the_page_is_one_file_and_escapes_what_it_is_given(page):
   rows = re.findall(r"<tr( class=\"loses\")?><td>mine</td><td>(.*?)</td>(.*?)</tr>", text, re.DOTALL)[:3]
   assert [(name, bool(loses)) for loses, name, _ in rows] == [("none", False), ("TS", False), ("&lt;worse&gt;", True)]
   assert ["<strong>" in cells for _, _, cells in rows] == [False, True, False]
+
+
+# Names that a page or a spreadsheet would run, a terminal obey, a table take for its own, or a file not hold.
+HOSTILE = ("<img src=x onerror=alert(1)>", "=cmd|'/c calc'!A0", "@SUM(A1)", "+1+cmd", "\t=1", "\uff1d1", "-0.5",
+           "\x1b[31mred\x1b]0;title\x07", "two\nlines\r\x85\u2028", r"a\|b|c", r"\input{/etc/passwd}",
+           "$\\frac{$ & % _ # ~ ^", "\u202egnp.exe", "\udcff", "x" * 5000, "\n" * 5000,
+           "[1](javascript:alert(1))", "_", "*", "\x7f", "")
+
+
+@pytest.fixture(scope="module")
+def hostile():
+  """Results in which every name is one of ``HOSTILE``."""
+  found = _results(("none", *HOSTILE), HOSTILE[7] + HOSTILE[0], HOSTILE[8] + "\udcff")
+  rows = list(HOSTILE[:3])
+  return found._replace(
+    classes=HOSTILE[7:10], severity={row: {level: {"mean": 0.1, "within_subject_sem": 0.1} for level in (0, 1)}
+                                     for row in rows},
+    selection={row: [{"chosen": HOSTILE[7], "scores": {HOSTILE[7]: dict.fromkeys(("score", "excess", "standard_error"),
+                                                                             0.1)}}] for row in rows},
+    stability={"test": {"mine": dict.fromkeys(rows, 0.1)}})
+
+
+def _is_safe(text):
+  """Whether a text of lines holds nothing that a terminal obeys, and UTF-8 can hold it."""
+  return all(line.isprintable() for line in text.encode().decode().split("\n"))
+
+
+def test_names_are_shown_and_never_obeyed_in_tables(hostile, tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(report_files, "missing_for_figures", lambda: ["matplotlib"])
+  report_files.write(hostile, tmp_path, title="")
+  texts = {kind: (tmp_path / f"results.{kind}").read_bytes().decode() for kind in ("md", "csv", "json", "tex")}
+  texts["terminal"] = capsys.readouterr().out
+  texts["notebook"] = hostile._repr_html_()
+  assert [kind for kind, text in texts.items() if not _is_safe(text)] == []
+  for kind in ("md", "terminal", "notebook"):
+    assert r"\x1b[31mred" in texts[kind] and r"\udcff" in texts[kind] and r"\u202egnp" in texts[kind]
+  for kind in ("md", "notebook"):
+    assert "<img" not in texts[kind] and "&lt;img src=x" in texts[kind]
+  rows = [line for line in texts["md"].splitlines() if line.startswith("|")]
+  assert len(rows) == 2 + 1 + len(HOSTILE) and "](" not in texts["md"]
+  cells = {re.sub(r"\\[\\|]", "", line).count("|") for line in rows}  # Without what is escaped, from the left.
+  assert len(cells) == 1 and max(map(len, rows)) < 1000
+  # JSON keeps the names as they are.
+  (models,) = json.loads(texts["json"])["results"].values()
+  assert list(next(iter(models.values()))) == ["none", *HOSTILE]
+
+
+def test_names_are_no_formulas_in_csv_and_numbers_stay_numbers(hostile):
+  head, *rows = csv.reader(io.StringIO(evaluation.to_csv(hostile)))
+  assert len(rows) == len(METRICS) * (1 + len(HOSTILE)) and {len(row) for row in rows} == {len(head)}
+  labels = list(dict.fromkeys(row[2] for row in rows))
+  assert labels[2:8] == ["'=cmd|'/c calc'!A0", "'@SUM(A1)", "'+1+cmd", r"\t=1", "'\uff1d1", "-0.5"]
+  assert not any(re.match(r"\s*[=@+\t\r]", cell) for row in rows for cell in row)
+  assert {tuple(row[4:7]) for row in rows} == {("0.9", "0.6", "0.95"), ("0.7", "0.6", "0.95")}
+
+
+def test_names_are_text_in_latex(hostile):
+  table = evaluation.to_latex(hostile).splitlines()
+  commands = {command for line in table for command in re.findall(r"\\([A-Za-z]+)", line)}
+  assert commands <= {"begin", "end", "toprule", "midrule", "bottomrule", "textbf", *(
+    f"text{name}" for name in ("backslash", "asciitilde", "asciicircum", "less", "greater", "bar"))}
+  rows = [line for line in table if line.endswith(r"\\")]
+  assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1
+  # A row that begins with a bracket or a star would be an option of the row above.
+  lines = evaluation.results.booktabs([["head"], ["[1cm]"], ["*"]], 1).splitlines()
+  assert lines[4:6] == [r"{[}1cm] \\", r"{*} \\"]
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")  # The font lacks the wide equals sign.
+def test_names_are_shown_and_never_obeyed_on_the_page_and_in_figures(hostile, tmp_path):
+  log = tmp_path / "metrics.jsonl"
+  log.write_text("".join(f'{{"seed": 0, "step": {step}, "train/loss": 1.0}}\n' for step in (1, 2)))
+  figures = reports.figures(hostile, {name: log for name in HOSTILE[:3]})  # A warning of Matplotlib would be an error.
+  for figure in figures.values():
+    figure.savefig(io.BytesIO(), dpi=20)
+    texts = [text.get_text() for text in figure.findobj(matplotlib.text.Text)]
+    assert _is_safe("\n".join(texts)) and max(len(text.split("\n")) for text in texts) <= 3
+    assert max(len(line) for text in texts for line in text.split("\n")) < 100
+  assert figures.keys() >= {"reliability", "classes", "severity", "training", "pareto"}
+  reports.write(tmp_path / "report.html", hostile, title=HOSTILE[0] + HOSTILE[7], figures={},
+                config={"name": HOSTILE[7] + "\udcff"}, environment={}, command="\udcff\u202e")
+  page = (tmp_path / "report.html").read_bytes().decode()
+  assert _is_safe(page) and "<img src=x" not in page and "&lt;img src=x" in page
+  assert r"\x1b[31mred" in page and r"\udcff" in page and r"\u202egnp" in page
+
+
+def test_a_legend_names_every_line():
+  """Matplotlib leaves out labels that begin with an underscore."""
+  axes = reports.risk_coverage_plot({"_a": _pair(), "b$\\frac{$": _pair()})
+  reports.legend_below(axes.figure, axes)
+  (legend,) = axes.figure.legends
+  assert [text.get_text() for text in legend.get_texts()] == [" _a", r"b\$\frac{\$"]
 
 
 def _in_browser(page, width, tmp_path, *, dark=False, extra=""):

@@ -1,5 +1,9 @@
 """A run that starts from published weights, on images that the model resizes."""
 
+import ast
+import re
+import shlex
+
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
@@ -87,6 +91,11 @@ def test_swin_weights_under_the_names_of_the_hub_are_read(tmp_path):
 def test_mistakes_about_weights_are_one_sentence(tmp_path):
   with pytest.raises(UserError, match="there is no file absent.safetensors. Write it.*vit_small_patch16_224"):
     training.check_weights(_config("absent.safetensors"))
+  with pytest.raises(UserError) as raised:
+    training.check_weights(_config("it's $(touch pwned).safetensors"))
+  command = shlex.split(re.search(r"Write it with (.*), or name", str(raised.value))[1])
+  assert command[:2] == ["python", "-c"]
+  assert ast.literal_eval(command[2].rpartition("state_dict(), ")[2][:-1]) == "it's $(touch pwned).safetensors"
   config = run_config.load(str(ROOT / "configs/digits_savuc.py"), ["--config.model.weights=w.safetensors"])
   with pytest.raises(UserError, match="model.weights needs a model that timm or torchvision has.*got model.name 'mlp'"):
     training.check_weights(config)

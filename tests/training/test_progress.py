@@ -56,3 +56,9 @@ def test_lines_are_due_first_at_the_end_and_now_and_then(monkeypatch):
 
 def test_hours_are_shown_only_when_there_are_any():
   assert progress._clock(59.6) == "1:00" and progress._clock(3725) == "1:02:05"
+
+
+def test_the_name_of_a_run_moves_no_cursor():
+  stream = io.StringIO()
+  progress.Progress("a\x1b[2J\n\udcff", 1, stream).update(1, 1, 0.5)
+  assert stream.getvalue() == r"a\x1b[2J\n\udcff" + "  step 1/1  loss 0.5000\n"
