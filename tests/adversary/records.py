@@ -1,11 +1,13 @@
 """Mutated records of a run's directory: the JSON files beside ``config.json``, the log, the lock, and runs to compare."""
 
 import contextlib
+import io
 import json
 import math
 import pathlib
 import random
 import shutil
+import sys
 from typing import Any
 
 import numpy as np
@@ -168,6 +170,7 @@ def _prepare_runs(folder: pathlib.Path) -> pathlib.Path:
   manifest.write(run, manifest.Manifest((run / "config.json").read_text(), manifest.digests(run)))
   evaluation.save(folder / "other.npz", predictions.LOGITS * 2, predictions.LABELS)
   evaluation.save(folder / "swapped.npz", predictions.LOGITS[::-1], predictions.LABELS)
+  _quietly(["compare", str(run), str(folder / "other.npz"), "--num_resamples=2"])  # Compiles, which takes seconds.
   return folder
 
 
@@ -201,13 +204,10 @@ def _compare(folder: pathlib.Path) -> dict:
 
 def _quietly(arguments: list[str]) -> str:
   """Runs the command of reports; returns what it says of an error, or "". What else it says, it says here too."""
-  import io
-  import sys
-
   text = io.StringIO()
   with contextlib.redirect_stderr(text):
     code = reports_command.main(arguments)
-  print(text.getvalue(), file=sys.stderr)
+  print(text.getvalue(), file=sys.stderr, end="")
   return text.getvalue().strip().splitlines()[-1] if code else ""
 
 
