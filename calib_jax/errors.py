@@ -1,6 +1,7 @@
 """The error that reports a user's mistake in one sentence, and what such sentences and other outputs are made of."""
 
 LONGEST = 200  # Characters of a user's value that a message or a table repeats.
+MESSAGE = 2500  # Characters of a message.
 
 
 class UserError(Exception):
@@ -8,7 +9,7 @@ class UserError(Exception):
 
   def __init__(self, message: object = ""):
     """Takes the sentence, in which names and paths need not be ``printable`` yet."""
-    super().__init__(printable(message))
+    super().__init__(cut(printable(message), MESSAGE))
 
 
 def short(value: object) -> str:

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
 from calib_jax.environment import environment
-from calib_jax.errors import UserError, short
+from calib_jax.errors import UserError, cut, printable, short
 from calib_jax.files import read_json, read_text, write_text
 
 # Fields that may change between two commands on the same directory, because trained models do not depend on them.
@@ -84,11 +84,11 @@ def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
   write_text(path, json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
   path, now = folder / "environment.json", environment()
   changed = None
-  with contextlib.suppress(UserError, ValueError, KeyError, TypeError):
+  with contextlib.suppress(UserError, ValueError, KeyError, TypeError, IndexError):
     before = read_json(path)["devices"]
-    if before != now["devices"]:
+    if isinstance(before, list) and before != now["devices"]:
       then, here = (f"{len(devices)} x {devices[0]}" for devices in (before, now["devices"]))
-      changed = f"this run began on {then} and continues on {here}: its numbers may differ by rounding."
+      changed = printable(f"this run began on {cut(then)} and continues on {here}: its numbers may differ by rounding.")
   write_text(path, json.dumps(now, indent=2) + "\n")
   return changed
 

@@ -68,6 +68,8 @@ def load(path: str | os.PathLike) -> Fitted | dict:
     if leaf in place:
       raise ValueError(f"{path}: {leaf} is both an array and a dictionary of arrays.")
     place[leaf] = jnp.asarray(value.astype(value.dtype.newbyteorder("="), copy=False))
+    if value.dtype.kind in "iu" and not np.array_equal(place[leaf], value):
+      raise ValueError(f"{path}: {name} holds integers that do not fit in {place[leaf].dtype}.")
   return params if made is None else Fitted(_remade(path, made), params)
 
 

@@ -208,7 +208,10 @@ def tiny_imagenet(dir: str) -> Pool:
   if not (folder / "wnids.txt").is_file():
     folder = folder / "tiny-imagenet-200"
   try:
-    classes = {wnid: i for i, wnid in enumerate(read_text(folder / "wnids.txt").split())}
+    wnids = read_text(folder / "wnids.txt").split()
+    classes = {wnid: i for i, wnid in enumerate(wnids)}
+    if len(classes) < len(wnids):
+      raise ValueError("wnids.txt has a class twice")
     train = [(path, i) for wnid, i in classes.items()
              for path in sorted((folder / "train" / wnid / "images").glob("*.JPEG"))]
     lines = read_text(folder / "val" / "val_annotations.txt").splitlines()

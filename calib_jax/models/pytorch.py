@@ -109,7 +109,11 @@ def _floats(name: str, key: str, value) -> np.ndarray:
   if not jnp.issubdtype(array.dtype, jnp.floating) or array.size == 0:
     raise UserError(f"weights of {name}: {short(key)} must be floats and not empty: got {array.dtype} of shape "
                     f"{array.shape}.")
-  return array.astype(np.float32, copy=False)
+  with np.errstate(over="ignore"):  # What is beyond float32 becomes infinite, which is reported.
+    array = array.astype(np.float32, copy=False)
+  if not np.isfinite(array).all():
+    raise UserError(f"weights of {name}: {short(key)} holds numbers that are not finite in float32.")
+  return array
 
 
 def _torch_name(name: str, path: tuple[str, ...]) -> str:

@@ -157,6 +157,9 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
   Raises: ValueError if the checksum is wrong or an array does not have the shape and dtype of the one in ``like``, and
     any exception that Orbax raises for damaged files.
   """
+  for path in (pathlib.Path(manager.directory) / str(step)).rglob("*"):
+    if not (path.is_file() or path.is_dir()):  # The storage would wait for a pipe for ever.
+      raise ValueError(f"{path.name} is a pipe, a device or a broken link")
   restored = manager.restore(step, args=ocp.args.StandardRestore())
   tree = restored["tree"] if like is None else _as(like, restored["tree"])
   if not {"checksum", "digest"} & restored.keys():

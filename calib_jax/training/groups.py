@@ -65,6 +65,9 @@ class Group(NamedTuple):
       if not all(type(count) is int and 0 < count < 2**31 for count in counts) or len(counts) != 4 or not (
           shape.mean.shape == shape.std.shape == shape.image_shape[-1:]):
         raise ValueError("its sizes do not fit together")
+      if shape.num_classes < 2 or not (np.isfinite(shape.mean).all() and np.isfinite(shape.std).all() and (
+          shape.std > 0).all()):
+        raise ValueError("it has one class, or means and deviations that no images have")
     except (ValueError, KeyError, TypeError) as error:
       raise UserError(f"{path} is damaged ({error}).") from error
     capacity.check_read(str(path), math.prod(shape.image_shape))

@@ -41,8 +41,9 @@ class MetricLog:
         return False  # A process that was killed may leave an incomplete line.
 
     self.file.close()
-    lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-    write_text(self.path, "".join(line for line in lines if stays(line)))
+    # Bytes that are not UTF-8 make a damaged line, and a line that was cut at its end still ends before the next one.
+    lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+    write_text(self.path, "".join(f"{line}\n" for line in lines if stays(line)))
     self.file = self.path.open("a", encoding="utf-8")
 
   def write(self, step: int, scalars: Mapping[str, float], *, seed: int) -> None:

@@ -231,7 +231,7 @@ def _pair(draw, sound, folder, *, scores=LOGITS, labels=LABELS):
 def _silent_pair(sound, case, value, said):
   scores, labels = case.split(",")
   name = next((alias for alias in (*reading.PROBS, *reading.LOGITS) if alias in pathlib.Path(scores).stem), "scores")
-  return silent([(name, np.load(scores)), ("labels", np.load(labels))], value, said)
+  return silent([(name, np.load(scores, mmap_mode="r")), ("labels", np.load(labels, mmap_mode="r"))], value, said)
 
 
 def _prepare_streamed(folder):
@@ -246,7 +246,7 @@ def _streamed_pair(draw, sound, folder):
 
 def _silent_stream(sound, case, value, said):
   """The histogram must have as many examples, and as many right ones, as the arrays have."""
-  scores, labels = (np.load(path) for path in case.split(","))
+  scores, labels = (np.load(path, mmap_mode="r") for path in case.split(","))
   state, num_classes = value
   right = int((scores.astype(np.float32).argmax(1) == labels).sum())
   if num_classes != scores.shape[1] or int(np.sum(state.counts)) != len(labels) or len(labels) != len(scores):

@@ -48,6 +48,7 @@ def _environment(draw, sound, folder):
 
 
 def _write_config(case: tuple[pathlib.Path, Any]) -> str | None:
+  run_directory.create(case[0])
   return run_directory.write_config(case[1], case[0])
 
 
