@@ -11,6 +11,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import reports, run
 from calib_jax.errors import UserError
+from calib_jax.training import checkpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("recovery")]
 DATA, METHOD = "<img src=x onerror=alert(2)>.npz", "<u>focal</u>$_{$"
@@ -203,7 +204,10 @@ def test_other_numbers_are_never_reported_without_a_word(copy, capsys):
   folder, config = copy
   before = _files(folder)
   shutil.rmtree(folder / "checkpoints/seeds0-1/6")
-  shutil.copytree(folder / "checkpoints/seeds0-1/3", folder / "checkpoints/seeds0-1/6")
+  earlier = checkpoints.newest(folder / "checkpoints/seeds0-1")
+  writer = checkpoints.Checkpoints(folder / "checkpoints/seeds0-1")
+  writer.save(6, earlier[1])
+  writer.close()
   (folder / "predictions/fog_2_seed0.npz").unlink()
   run.execute(config, folder, hooks=[_never])
   said = capsys.readouterr().err

@@ -5,7 +5,8 @@ cell have the same confidence for any practical purpose. A bootstrap resample is
 and of wrong predictions for each cell, which are independent Poisson variables if the size of the resample is one too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+import functools
 import pathlib
 import sys
 
@@ -75,9 +76,7 @@ def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
   says_probs = any(alias in pathlib.Path(scores_path).stem.lower() for alias in reading.PROBS)
   name = "probs" if says_probs or not _are_not_probs(first).any() else "logits"
   why = "" if says_probs or name == "logits" else " The first rows are probabilities, so that all must be."
-  update = jax.jit(lambda state, scores, labels, where: state.merge(
-    metrics.CalibrationHistogram.from_model_output(labels=labels, where=where, **{name: scores})), donate_argnums=0,
-    compiler_options=compiled.frugal())
+  update = _update(name)
   state = metrics.CalibrationHistogram.empty()
   state = jax.tree.map(lambda x: x.copy(), state)  # Its arrays share memory, which cannot be donated twice.
   for start, batch_scores, batch_labels, where in _batches(scores_path, labels_path):
@@ -91,6 +90,14 @@ def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
     state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))
     _show(min(start + len(where), len(labels)), len(labels))
   return state, scores.shape[1]
+
+
+@functools.cache
+def _update(name: str) -> Callable:
+  """Returns the compiled function that adds a batch of scores, ``logits`` or ``probs``, to a histogram."""
+  return jax.jit(lambda state, scores, labels, where: state.merge(
+    metrics.CalibrationHistogram.from_model_output(labels=labels, where=where, **{name: scores})), donate_argnums=0,
+    compiler_options=compiled.frugal())
 
 
 def _are_not_probs(scores: np.ndarray) -> np.ndarray:

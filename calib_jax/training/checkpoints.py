@@ -35,6 +35,7 @@ class Checkpoints:
     if jax.process_index() == 0:
       self.folder.mkdir(parents=True, exist_ok=True)
       _quiet()
+      _check_regular(self.folder)
       alone = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0}, barrier_sync_key_prefix="first")
       try:
         self.manager = ocp.CheckpointManager(self.folder, options=ocp.CheckpointManagerOptions(
@@ -147,6 +148,13 @@ def _quiet() -> None:
   asyncio.set_event_loop_policy(_Loops())
 
 
+def _check_regular(folder: pathlib.Path) -> None:
+  """Raises a UserError for a pipe or a device in the place of a checkpoint's file: to read it could wait for ever."""
+  for path in folder.rglob("*"):
+    if not (path.is_file() or path.is_dir()):
+      raise UserError(f"{path} is a pipe, a device or a broken link, not a file of a checkpoint: delete its checkpoint.")
+
+
 def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
   """Reads the tree of one checkpoint into host memory.
 
@@ -157,9 +165,6 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
   Raises: ValueError if the checksum is wrong or an array does not have the shape and dtype of the one in ``like``, and
     any exception that Orbax raises for damaged files.
   """
-  for path in (pathlib.Path(manager.directory) / str(step)).rglob("*"):
-    if not (path.is_file() or path.is_dir()):  # The storage would wait for a pipe for ever.
-      raise ValueError(f"{path.name} is a pipe, a device or a broken link")
   restored = manager.restore(step, args=ocp.args.StandardRestore())
   tree = restored["tree"] if like is None else _as(like, restored["tree"])
   if not {"checksum", "digest"} & restored.keys():
@@ -183,6 +188,7 @@ def newest(folder: pathlib.Path) -> tuple[int, Any] | None:
   if not folder.is_dir():
     return None
   _quiet()
+  _check_regular(folder)
   options = ocp.CheckpointManagerOptions(create=False, read_only=True)
   path = folder
   try:

@@ -1,4 +1,4 @@
-"""Attacks the project: python -m tests.adversary --minutes=10. It prints a table, and exits with 1 if anything gave way."""
+"""Attacks the project: python -m tests.adversary --minutes=10. The exit code is 1 if anything gave way."""
 
 import argparse
 import os

@@ -122,8 +122,8 @@ def _picture(draw: random.Random, pixels: np.ndarray, sound: dict) -> bytes:
 def _prepare_pictures(folder: pathlib.Path) -> dict:
   from PIL import Image
 
-  file = io.BytesIO()  # A picture of one colour: 192 MB of pixels in 0.2 MB.
-  Image.new("RGB", (8000, 8000)).save(file, "PNG", compress_level=9)
+  file, side = io.BytesIO(), int((mutations.FLOOD / 6) ** 0.5)  # A picture of one colour: 200 MB of pixels in 0.2 MB.
+  Image.new("RGB", (side, side)).save(file, "PNG")
   rng = np.random.default_rng(0)
   pixels = rng.integers(0, 256, (12, 8, 8, 3), np.uint8)
   records = []

@@ -12,6 +12,7 @@ import zipfile
 
 import numpy as np
 
+FLOOD = 400 * 2**20  # Bytes of what is large when it is decompressed.
 WORDS = ("", "0", "-1", "1", "3", "0.5", "1e30", "nan", "inf", "-inf", "None", "True", "false", "''", "()", "(1,)",
          "(0.5, 0.2)", "('a',)", "(None,)", "{}", "{'name': 'focal'}", "{'a': 1}", "{1: 2}", "[]", "((", "1" * 30,
          "99999999999", "(99999999999,)", "x" * 5000, "(" * 500, "é", "a.b", "name", "focal", "mlp", "best",
@@ -117,14 +118,14 @@ def archive(draw: random.Random, arrays: dict[str, np.ndarray], floods: Sequence
 
 
 def bombs(arrays: dict[str, np.ndarray], names: Sequence[str]) -> list[bytes]:
-  """Returns archives of ``arrays``, each with one of ``names`` that is 400 MiB of zeros when it is decompressed."""
-  size, found = 400 * 2**20, []
+  """Returns archives of ``arrays``, each with one of ``names`` that is ``FLOOD`` zeros when it is decompressed."""
+  found = []
   for large in names:
     file = io.BytesIO(zipped([(f"{name}.npy", npy(x)) for name, x in arrays.items() if name != large]))
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive_, archive_.open(f"{large}.npy", "w") as member:
-      member.write(with_header(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({size},), }}", b""))
-      for _ in range(0, size, 2**22):
-        member.write(b"\0" * 2**22)
+      member.write(with_header(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({FLOOD},), }}", b""))
+      for _ in range(0, FLOOD, 2**22):
+        member.write(b"\0" * min(FLOOD, 2**22))
     found.append(file.getvalue())
   return found
 

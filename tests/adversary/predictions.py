@@ -94,7 +94,8 @@ def silent(columns: Columns, value: evaluation.Predictions, said: str) -> str:
   scores = [(name, x) for name, x in columns if name in SCORES]
   labels = [(name, x) for name, x in columns if name in reading.LABELS]
   classes = next((tuple(map(str, np.ravel(x))) for name, x in columns if name in reading.CLASSES), None)
-  twice = len(names) != len(set(names)) or len(labels) > 1 or len(scores) > 1
+  different = len({np.asarray(x).tobytes() for _, x in labels})  # Labels that stand there twice are of no account.
+  twice = len(names) != len(set(names)) or different > 1 or len(scores) > 1
   for name, x in scores:
     for logits, must_say in _as_logits(name, x):
       for _, y in labels:
