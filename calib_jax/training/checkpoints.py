@@ -4,6 +4,7 @@ Orbax writes them in the background. A checkpoint appears only when it is comple
 is read.
 """
 
+import asyncio
 from collections.abc import Callable
 import json
 import logging
@@ -52,7 +53,7 @@ class Checkpoints:
       return
     # The tree is copied because the next step reuses the memory that holds the state now.
     tree = jax.tree.map(lambda x: np.array(x), tree)
-    written = {"tree": tree, "checksum": checksum(tree)}
+    written = {"tree": tree, "checksum": checksum(tree), "step": np.array(step, np.int64)}
     self._guarded(lambda: self.manager.save(step, args=ocp.args.StandardSave(written)))
     self.last = step
 
@@ -119,9 +120,31 @@ def reason(error: Exception) -> str:
   return text or type(error).__name__
 
 
+class _Loop(asyncio.SelectorEventLoop):
+  """An event loop that ignores what storage reports after the loop was closed.
+
+  After a full disk or a damaged file Orbax closes its loop while threads of the storage are still at work, and each of
+  them would print a traceback.
+  """
+
+  def call_soon_threadsafe(self, *arguments, **options):
+    try:
+      return super().call_soon_threadsafe(*arguments, **options)
+    except RuntimeError:
+      if not self.is_closed():
+        raise
+
+
+class _Loops(asyncio.DefaultEventLoopPolicy):
+  def new_event_loop(self):
+    return _Loop()
+
+
 def _quiet() -> None:
   """Silences the log of Orbax, which lists every file that it touches; its exceptions are reported here instead."""
-  logging.getLogger("absl").setLevel(logging.CRITICAL)
+  for name in ("absl", "asyncio"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
+  asyncio.set_event_loop_policy(_Loops())
 
 
 def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
@@ -144,6 +167,8 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
     whole = like is None or int(restored["digest"]) == _crc(jax.tree.leaves(tree))
   if not whole:
     raise ValueError("its numbers are not those that were written")
+  if "step" in restored and int(restored["step"]) != step:  # Earlier versions did not write it.
+    raise ValueError(f"it is that of step {int(restored['step']):,}")
   return tree
 
 

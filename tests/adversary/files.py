@@ -247,11 +247,11 @@ OPTIONS = {"depth": 1, "width": 8, "heads": 1}
 
 def _prepare_weights(folder: pathlib.Path) -> dict[str, np.ndarray]:
   model = models.get("vit_small", num_classes=3, **OPTIONS)
-  variables = model.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
-  weights = {}
-  for path, x in jax.tree_util.tree_leaves_with_path(variables):
+  shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+  weights, rng = {}, np.random.default_rng(0)
+  for path, shape in jax.tree_util.tree_leaves_with_path(shapes):
     names = tuple(part.key for part in path[1:])
-    x = np.asarray(x)
+    x = rng.normal(size=shape.shape).astype(np.float32)
     weights[pytorch._torch_name("vit_small", names)] = np.ascontiguousarray(
       x.transpose((3, 2, 0, 1) if x.ndim == 4 else (1, 0)) if names[-1] == "kernel" else x)
   return weights

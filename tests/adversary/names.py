@@ -16,7 +16,6 @@ import numpy as np
 from calib_jax import calibrators, evaluation, report_files
 from calib_jax.errors import UserError
 from calib_jax.evaluation import __main__ as evaluation_command
-from calib_jax.evaluation import verdict
 from calib_jax.reports import __main__ as reports_command
 from calib_jax.reports import page
 from tests.adversary import mutations, predictions
@@ -102,11 +101,12 @@ def _formats(draw: random.Random, sound: Mapping[str, Any], folder: pathlib.Path
 def _write(case: tuple) -> str:
   """Writes every format, as the commands do; returns what they print."""
   results, names, folder = case
-  printed: list[str] = []
-  report_files.write(results, folder, title="x", say=printed.append)
+  printed = io.StringIO()
+  with contextlib.redirect_stdout(printed):
+    report_files.write(results, folder, title="x")
   _page(results, folder / "report.html", {"title": next(iter(names.values())), **names})
   (folder / "notebook.html").write_text(results._repr_html_(), encoding="utf-8")
-  return "\n".join([*printed, *verdict.verdict(results)])
+  return printed.getvalue()
 
 
 def _silent_formats(sound: Mapping[str, Any], case: tuple, printed: str, said: str) -> str:

@@ -33,7 +33,7 @@ class Worker:
     self.process = multiprocessing.get_context("spawn").Process(target=work, args=(other, seed, str(folder)), daemon=False)
     self.process.start()
     other.close()
-    self.name, self.cases, self.heard = "", [], time.monotonic()
+    self.name, self.cases, self.heard, self.ready = "", [], time.monotonic(), set()
 
   def give(self, name: str, cases: list[int]) -> None:
     """Gives the worker cases of one kind."""
@@ -42,7 +42,7 @@ class Worker:
 
   def is_lost(self) -> bool:
     """Returns whether the process ended, or has said nothing for longer than a case may take."""
-    patience = PATIENCE if self.name == KILLS else judge.SLOWEST + SILENCE
+    patience = judge.SLOWEST + SILENCE if self.name in self.ready else PATIENCE
     return bool(self.cases) and (not self.process.is_alive() or time.monotonic() - self.heard > patience)
 
   def end(self) -> None:
@@ -73,6 +73,7 @@ def work(pipe, seed: int, folder: str) -> None:
         sound = own / f"sound{len(prepared)}"
         sound.mkdir()
         prepared[name] = KINDS[name].prepare(sound)
+        pipe.send(name)
       pipe.send(judge.judged(name, KINDS[name], prepared[name], number, seed, own / "case"))
 
 
@@ -151,7 +152,12 @@ def attack(todo: Iterator[tuple[str, list[int]]], counts: dict[str, int], seed: 
         worker = next(worker for worker in busy if worker.pipe is pipe)
         try:
           while worker.cases and pipe.poll():
-            note(worker, pipe.recv())
+            found = pipe.recv()
+            if isinstance(found, Outcome):
+              note(worker, found)
+            else:  # A kind is prepared.
+              worker.ready.add(found)
+              worker.heard = time.monotonic()
         except (EOFError, ConnectionResetError):
           worker.process.join(5)
       if time.monotonic() - said > 30:

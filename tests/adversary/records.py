@@ -1,11 +1,13 @@
 """Mutated records of a run's directory: the JSON files beside ``config.json``, the log, the lock, and runs to compare."""
 
 import contextlib
+import io
 import json
 import math
 import pathlib
 import random
 import shutil
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from calib_jax.reports import __main__ as reports_command
 from calib_jax.reports.figures import _logged
 from calib_jax.training import groups, metric_log
 from tests.adversary import mutations, predictions
-from tests.adversary.judge import CONTROL, Kind
+from tests.adversary.judge import CONTROL, Kind, message_fault
 
 ENVIRONMENT = {"python": "3.13", "packages": {"jax": "0.10.2"}, "git": None, "devices": ["cpu"], "system": "Linux"}
 
@@ -66,9 +68,12 @@ def _prepare_manifest(folder: pathlib.Path) -> dict:
 
 def _silent_manifest(sound, folder, value, said) -> str:
   path = folder / "manifest.json"
-  if value is None:
-    return "" if said.strip() or not path.is_file() else "a damaged manifest was taken for none in silence"
-  same = value.files == sound["files"] and value.config == sound["config"]
+  found, reason = value
+  if found is None:
+    if fault := message_fault(reason):
+      return fault
+    return "" if reason or not path.is_file() else "a damaged manifest was taken for none in silence"
+  same = found.files == sound["files"] and found.config == sound["config"]
   return "" if same else "a changed manifest was taken for whole"
 
 
@@ -165,6 +170,7 @@ def _prepare_runs(folder: pathlib.Path) -> pathlib.Path:
   manifest.write(run, manifest.Manifest((run / "config.json").read_text(), manifest.digests(run)))
   evaluation.save(folder / "other.npz", predictions.LOGITS * 2, predictions.LABELS)
   evaluation.save(folder / "swapped.npz", predictions.LOGITS[::-1], predictions.LABELS)
+  _quietly(["compare", str(run), str(folder / "other.npz"), "--num_resamples=2"])  # Compiles, which takes seconds.
   return folder
 
 
@@ -198,13 +204,10 @@ def _compare(folder: pathlib.Path) -> dict:
 
 def _quietly(arguments: list[str]) -> str:
   """Runs the command of reports; returns what it says of an error, or "". What else it says, it says here too."""
-  import io
-  import sys
-
   text = io.StringIO()
   with contextlib.redirect_stderr(text):
     code = reports_command.main(arguments)
-  print(text.getvalue(), file=sys.stderr)
+  print(text.getvalue(), file=sys.stderr, end="")
   return text.getvalue().strip().splitlines()[-1] if code else ""
 
 

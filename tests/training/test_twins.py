@@ -75,3 +75,34 @@ def test_the_second_of_two_is_refused_while_the_first_lives(alone, tmp_path):
   finally:
     first.kill()
   _same(tmp_path / "run", alone[0])
+
+
+def test_two_that_meet_in_the_evaluation(alone, tmp_path):
+  """The first run has its predictions and evaluates them; runs of the same and of another config, and a comparison, come.
+
+  It is stopped meanwhile, so that they meet it in this phase, and then ends as if it had been alone.
+  """
+  folder, arguments = tmp_path / "run", (*OPTIONS, f"--workdir={tmp_path / 'run'}")
+  first = start("main.py", *arguments, tmp_path=tmp_path)
+  try:
+    while not (folder / "predictions" / "test_seed0.npz").exists():
+      assert first.poll() is None, first.communicate()
+      time.sleep(0.005)
+    first.send_signal(signal.SIGSTOP)
+    assert not (folder / "results.json").exists()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for further in ((), ("--config.optimizer.learning_rate=0.01",), ("--config.evaluation.num_bins=7",)):
+      second = python("main.py", *arguments, *further, tmp_path=tmp_path)
+      assert second.returncode == 2 and "Traceback" not in second.stderr
+      assert f"run is in use by process {first.pid} on " in second.stderr.splitlines()[-1]
+    compared = python("-m", "calib_jax.reports", "compare", folder, alone[0], "--num_resamples=2", tmp_path=tmp_path,
+                      blocked=("tensorflow", "tensorboard"))
+    assert compared.returncode in (0, 2) and "Traceback" not in compared.stderr
+    assert compared.returncode == 0 or compared.stderr.splitlines()[-1].startswith("error: ")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    first.send_signal(signal.SIGCONT)
+    output = first.communicate(timeout=300)[0]
+    assert first.returncode == 0, output
+  finally:
+    first.kill()
+  _same(folder, alone[0])
