@@ -1,7 +1,7 @@
 """Reads a run's config from a file and the command line; ``config_checks`` then refuses what cannot work."""
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 import difflib
 import importlib.util
 import inspect
@@ -13,11 +13,12 @@ from typing import NamedTuple
 from ml_collections import ConfigDict, config_dict
 
 from calib_jax import calibrators, data, losses, models, overrides, own_code, training
+from calib_jax.checks import suggestion
 from calib_jax.config_checks import check, get, one_of
-from calib_jax.errors import UserError
+from calib_jax.errors import UserError, short
 from calib_jax.registry import options as registry_options
 
-__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "load"]
+__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "load", "of_cell"]
 
 
 class Family(NamedTuple):
@@ -79,11 +80,11 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
   the file does not set. If an override names another function, the section starts from that function's defaults.
 
   Args:
-    path: a Python file that defines ``get_config()``, or ``get_config(variant)`` after whose path a colon and the name
-      of a variant may stand, as in ``configs/cifar100_preresnet56.py:selective_risk``.
+    path: a Python file that defines ``get_config()``, or ``get_config(argument)`` for what stands after a colon, as in
+      ``configs/reweighted_risk.py:cifar100.preresnet56.selective_risk`` (see ``of_cell``).
     arguments: overrides like ``--config.key=value``.
   Returns: the config, complete and locked.
-  Raises: UserError for a file without ``get_config``, an unknown variant or key, or a value of the wrong type.
+  Raises: UserError for a file without ``get_config``, an unknown cell or key, or a value of the wrong type.
   """
   config = _from_file(path)
   pairs = overrides.pairs(arguments, config, [CALIBRATORS])
@@ -93,6 +94,40 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
   for key, text in kept:
     overrides.apply(config, key, text)
   return config.lock()
+
+
+def of_cell(cell: str, networks: Mapping[str, Collection[str]], recipe: Callable[[str, str], ConfigDict],
+            losses_of: Callable[[str, str], Mapping[str, dict[str, object]]]) -> ConfigDict:
+  """Returns the config of one cell of a paper's tables, which the text after the colon of ``--config`` names.
+
+  Args:
+    cell: ``DATA.NETWORK.LOSS``, or ``DATA.NETWORK`` for cross entropy.
+    networks: the names of the networks that the paper trains on each data set.
+    recipe: maps the names of a data set and a network to the config that trains cross entropy.
+    losses_of: maps them to the losses by name: the fields that differ from cross entropy, by their full names.
+  Returns: the config.
+  Raises: UserError for a wrong cell; the message lists what there is.
+  """
+  if not cell:
+    listed = "; ".join(f"{data} with {', '.join(models)}" for data, models in networks.items())
+    raise UserError(f"a cell must follow after a colon, as DATA.NETWORK.LOSS, or DATA.NETWORK for cross entropy: there "
+                    f"are {listed}.")
+  data, _, rest = cell.partition(".")
+  _check_part(cell, "DATA", data, networks)
+  model, has_loss, loss = rest.partition(".")
+  _check_part(cell, "NETWORK", model, networks[data])
+  fields = losses_of(data, model)
+  loss = loss if has_loss else "cross_entropy"
+  _check_part(cell, "LOSS", loss, fields)
+  config = recipe(data, model)
+  config.update_from_flattened_dict(fields[loss])
+  return config
+
+
+def _check_part(cell: str, part: str, name: str, known: Collection[str]) -> None:
+  if name not in known:
+    raise UserError(f"the cell {short(cell)} must be DATA.NETWORK or DATA.NETWORK.LOSS, with {part} one of "
+                    f"{', '.join(known)}: got {short(name)}.{suggestion(name, known)}")
 
 
 def complete(config: ConfigDict, named: Mapping[str, str] = {}) -> ConfigDict:
@@ -185,7 +220,8 @@ def _config_file(path: str) -> pathlib.Path:
   for file in (pathlib.Path(path), *([pathlib.Path(__file__).parent / path] if path.startswith("configs/") else [])):
     if file.is_file():
       return file
-  known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in ("__init__", "common"))
+  shared = ("__init__", "common", "recipes")
+  known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in shared)
   near = difflib.get_close_matches(path, known, n=1)
   advice = (f"did you mean --config={near[0]}?" if near else f"`ls configs` shows {len(known)}." if known else
             "there is no directory configs here: run the command in the one that holds it.")
@@ -193,17 +229,17 @@ def _config_file(path: str) -> pathlib.Path:
 
 
 def _from_file(argument: str) -> ConfigDict:
-  with_variant = re.fullmatch(r"(.*\.py):(.*)", argument)
-  path, *variant = with_variant.groups() if with_variant else (argument,)
+  with_colon = re.fullmatch(r"(.*\.py):(.*)", argument)
+  path, *after_colon = with_colon.groups() if with_colon else (argument,)
   file = _config_file(path)
   spec = importlib.util.spec_from_file_location("run_config", file)
   module = importlib.util.module_from_spec(spec)
   own_code.search_here()
   try:
     spec.loader.exec_module(module)
-    if variant and not inspect.signature(module.get_config).parameters:
-      raise UserError(f"it has no variants: leave out {':' + variant[0]!r}.")
-    config = module.get_config(*variant)
+    if after_colon and not inspect.signature(module.get_config).parameters:
+      raise UserError(f"it has no cells: leave out {':' + after_colon[0]!r}.")
+    config = module.get_config(*after_colon)
   except UserError as error:
     raise UserError(f"--config: {path}: {error}") from error
   except Exception as error:  # The user's own file may raise any exception.
