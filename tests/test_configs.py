@@ -49,7 +49,8 @@ def test_the_config_is_sound_and_its_model_fits_its_data(path):
   model = models.get(num_classes=num_classes, **config.model)
   logits, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), jnp.zeros((2, *shape)))
   assert logits.shape == (2, num_classes) and logits.dtype == jnp.float32
-  assert f"--config={file}" in pathlib.Path(file).read_text(encoding="utf-8")
+  commands = re.findall(r"--config=([\w/.:+]*\w)", pathlib.Path(file).read_text(encoding="utf-8"))
+  assert commands and all(command.partition(":")[0] == file and run_config.load(command, []) for command in commands)
 
 
 def test_boundaries_are_at_the_printed_epochs():
