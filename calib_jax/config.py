@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict, config_dict
 
 from calib_jax import calibrators, data, losses, models, overrides, own_code, training
+from calib_jax.config_cells import of_cell
 from calib_jax.config_checks import check, check_seeds, get, is_file, one_of, ood_name
 from calib_jax.errors import UserError, short
 from calib_jax.files import parse_json
@@ -19,7 +20,7 @@ from calib_jax.own_code import import_paths, is_import_path
 from calib_jax.registry import options as registry_options
 
 __all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "is_file", "load",
-           "ood_name"]
+           "of_cell", "ood_name"]
 
 
 class Family(NamedTuple):
@@ -81,11 +82,11 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
   the file does not set. If an override names another function, the section starts from that function's defaults.
 
   Args:
-    path: a Python file that defines ``get_config()``, or ``get_config(variant)`` after whose path a colon and the name
-      of a variant may stand, as in ``configs/cifar100_preresnet56.py:selective_risk``.
+    path: a Python file that defines ``get_config()``, or ``get_config(argument)`` for what stands after a colon, as in
+      ``configs/reweighted_risk.py:cifar100.preresnet56.selective_risk`` (see ``of_cell``).
     arguments: overrides like ``--config.key=value``.
   Returns: the config, complete and locked.
-  Raises: UserError for a file without ``get_config``, an unknown variant or key, or a value of the wrong type.
+  Raises: UserError for a file without ``get_config``, an unknown cell or key, or a value of the wrong type.
   """
   config = _from_file(path)
   pairs = overrides.pairs(arguments, config, [CALIBRATORS])
@@ -196,7 +197,8 @@ def _config_file(path: str) -> pathlib.Path:
   for file in (pathlib.Path(path), *([pathlib.Path(__file__).parent / path] if path.startswith("configs/") else [])):
     if file.is_file():
       return file
-  known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in ("__init__", "common"))
+  shared = ("__init__", "common", "recipes")
+  known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in shared)
   near = difflib.get_close_matches(path, known, n=1)
   advice = (f"did you mean --config={near[0]}?" if near else f"`ls configs` shows {len(known)}." if known else
             "there is no directory configs here: run the command in the one that holds it.")
@@ -204,17 +206,17 @@ def _config_file(path: str) -> pathlib.Path:
 
 
 def _from_file(argument: str) -> ConfigDict:
-  with_variant = re.fullmatch(r"(.*\.py):(.*)", argument)
-  path, *variant = with_variant.groups() if with_variant else (argument,)
+  with_colon = re.fullmatch(r"(.*\.py):(.*)", argument)
+  path, *after_colon = with_colon.groups() if with_colon else (argument,)
   file = _config_file(path)
   spec = importlib.util.spec_from_file_location("run_config", file)
   module = importlib.util.module_from_spec(spec)
   own_code.search_here()
   try:
     spec.loader.exec_module(module)
-    if variant and not inspect.signature(module.get_config).parameters:
-      raise UserError(f"it has no variants: leave out {':' + variant[0]!r}.")
-    config = module.get_config(*variant)
+    if after_colon and not inspect.signature(module.get_config).parameters:
+      raise UserError(f"it has no cells: leave out {':' + after_colon[0]!r}.")
+    config = module.get_config(*after_colon)
   except UserError as error:
     raise UserError(f"--config: {path}: {error}") from error
   except Exception as error:  # The user's own file may raise any exception.

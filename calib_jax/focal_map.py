@@ -13,7 +13,16 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import checks
-from calib_jax.rows import log_one_minus, log_softmax, one_hot, pick, predicted, varying_as
+from calib_jax.rows import (
+  log_one_minus,
+  log_softmax,
+  one_hot,
+  pick,
+  predicted,
+  varying_as,
+  with_lowest,
+  without_lowest,
+)
 
 Array = jax.Array
 MAX_ITERATIONS = 60
@@ -86,8 +95,8 @@ def _logarithm(probs: ArrayLike) -> Array:
 
 def log_focal_map(log_q: Array, gamma) -> Array:
   """The focal calibration map from log-probabilities, or logits, to log-probabilities."""
-  log_q, is_top = log_softmax(log_q)
-  return log_softmax(log_weight(log_q, log_one_minus(log_q, is_top), gamma))[0]
+  log_q, is_top = log_softmax(with_lowest(log_q))
+  return without_lowest(log_softmax(log_weight(log_q, log_one_minus(log_q, is_top), gamma))[0])
 
 
 def log_weight(log_q: Array, log_not: Array, gamma) -> Array:

@@ -11,12 +11,12 @@ points for that search. The paper reports accuracy 78.1% and ECE (15 equal-mass 
 runs; this config trains one, and --config.num_seeds=10 the rest.
 """
 
-from configs import recipes
+from configs import soft_calibration
 
 
 def get_config():
-  """The cell ``focal+soft_avuc`` of configs/cifar100_wide_resnet28_10.py, with one seed."""
-  config = recipes.config("cifar100", "wide_resnet28_10", "focal+soft_avuc", "soft_calibration")
+  """The cell cifar100.wide_resnet28_10.focal+soft_avuc of configs/soft_calibration.py, with one seed."""
+  config = soft_calibration.get_config("cifar100.wide_resnet28_10.focal+soft_avuc")
   config.model = dict(name="wide_resnet", depth=28, width=10, dtype="float32")
   config.num_seeds = 1
   return config

@@ -35,13 +35,13 @@ from calib_jax import compiled, data, environment, evaluation, training
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
 from calib_jax.files import write_text
-from configs import recipes
+from configs import reweighted_risk
 from experiments import scores, settings
 from experiments.benchmarks import training as steps
 
 SECONDARY = ("soft_avuc", "soft_binned_ece", "mmce", "avuc", "kde_ece", "aurc", "selective_risk",
              "soft_binned_marginal_ece")
-RUNS = {  # The variant of a config of configs/recipes.py, and the fields that it sets.
+RUNS = {  # The network of configs/reweighted_risk.py, and the fields that are set.
   "ResNet-50, cross entropy": ("resnet50", {}),
   "ResNet-50, focal": ("resnet50", {"loss.primary": {"name": "focal", "gamma": 1.0}}),
   "ResNet-50, focal + S-AvUC": ("resnet50", {
@@ -147,7 +147,7 @@ def parallel(session: Session) -> dict[str, float]:
 def run(session: Session, name: str) -> dict[str, Any]:
   """Trains, or goes on training, one run until it is finished or the time is over; scores it if it is finished."""
   model, fields = RUNS[name]
-  config = recipes.config("cifar10", model, "", "reweighted_risk").unlock()
+  config = reweighted_risk.get_config(f"cifar10.{model}").unlock()
   config.data = {"name": "npz", "path": session.options.data, "validation_fraction": 0.1}
   config = settings.changed(run_config.complete(config).lock(), {
     **session.size.fields, **fields, "training.evaluate_every_epochs": 1000, "checkpoint.keep": 1})

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
 from calib_jax.errors import UserError
-from configs import common, recipes
+from configs import common, reweighted_risk
 from experiments import leaderboard_figure, leaderboard_page, rows, settings, sweep
 from experiments.declaration import Experiment, Method
 from experiments.training_methods import COMBINED, METHODS, Recipe
@@ -61,7 +61,7 @@ SCALED = {"tiny": {"training.stage2_epochs": 2, "data.held_out_fraction": 0.5}, 
 def base(options: argparse.Namespace) -> ConfigDict:
   """Returns the config of plain cross entropy."""
   if options.scale == "paper":
-    config = recipes.config("cifar10", "resnet50", "", "reweighted_risk").unlock()
+    config = reweighted_risk.get_config("cifar10.resnet50").unlock()
     config.num_seeds = 5
     return run_config.complete(config).lock()
   if options.scale == "laptop" and not options.data:

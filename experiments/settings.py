@@ -10,7 +10,6 @@ from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
 from calib_jax.run_directory import EVALUATION_ONLY
-from configs import variants
 
 # Fields that configs have had only since some results were made: at these values they change nothing.
 ADDED = {"training": {"cache_features": False}}
@@ -27,7 +26,7 @@ def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
   Raises: UserError if the config cannot work.
   """
   copy = config.copy_and_resolve_references().unlock()
-  variants.apply(copy, fields)
+  copy.update_from_flattened_dict(fields)
   run_config.complete(copy)
   run_config.check(copy.lock(), jax.device_count())
   return copy

@@ -4,12 +4,13 @@ Run: python -m experiments.soft_calibration_tables --scale=paper --out=DIR, or -
 
 Tables 4 to 6 are other columns and calibrators of the same networks: KS and sweep errors, Dirichlet calibration, and
 the marginal ECE, which is that of all classes. The paper tunes κ, T, β and λ for every cell and does not
-print them; these are the starting points of configs/variants.py, from which experiments/tuning.py searches.
+print them; these are the starting points of configs/soft_calibration.py, from which experiments/tuning.py searches.
 """
 
 from collections.abc import Sequence
 import sys
 
+from configs import soft_calibration
 from experiments import paper_tables, soft_calibration_figure, sweep
 from experiments.claims import SC, Claim
 
@@ -35,8 +36,7 @@ CLAIMS = (
     for short, secondary in (("S-AvUC", "soft_avuc"), ("SB-ECE", "soft_binned_ece"))),
 )
 EXPERIMENT = paper_tables.declared(
-  "soft_calibration_tables", "Karandikar et al. 2021, Tables 1, 2, 4, 5 and 6", "soft_calibration",
-  (("cifar100", "wide_resnet28_10"), ("cifar10", "wide_resnet28_10"), ("imagenet2012", "resnet50")),
+  "soft_calibration_tables", "Karandikar et al. 2021, Tables 1, 2, 4, 5 and 6", soft_calibration,
   ("accuracy", "nll", _MASS, "ks", "sweep", "marginal"),
   {"TS": {"name": "temperature_scaling"},
    "TS-SB-ECE": {"name": "temperature_scaling", "objective": "soft_binned_ece", "form": "bin"},

@@ -1,6 +1,7 @@
-"""Fixtures of tests that train: runs write neither event files nor, on request, figures."""
+"""Fixtures: runs write neither event files nor, on request, figures, and what a module registers ends with it."""
 
 import importlib.util
+import sys
 
 import pytest
 
@@ -23,3 +24,17 @@ def no_figures():
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr("calib_jax.report_files.missing_for_figures", lambda: ["matplotlib"])
     yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_registries():
+  """Functions that a test registers under an import path are not there for the tests of other modules."""
+  yield
+  registries = []
+  if losses := sys.modules.get("calib_jax.losses"):
+    registries += [losses.PER_EXAMPLE, losses.PER_BATCH]
+  if own_code := sys.modules.get("calib_jax.own_code"):
+    registries += own_code.REGISTRIES.values()
+  for registry in registries:
+    for name in [name for name in registry if ":" in name]:
+      del registry[name]

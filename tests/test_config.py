@@ -152,7 +152,7 @@ def test_the_runs_own_file_is_not_out_of_distribution(tmp_path):
 
 
 def test_long_tailed_data_are_not_replaced_by_balanced_data_without_a_word():
-  path = str(ROOT / "configs/cifar10_lt_densenet40.py")
+  path = str(ROOT / "configs/classwise_loss_scaling.py:cifar10_lt.densenet40")
   with pytest.raises(UserError, match="is for long-tailed data, and 'cifar100' is not: use 'cifar100_lt', which is "
                                       "balanced with --config.data.imbalance_ratio=1"):
     _load("data.name=cifar100", path=path)

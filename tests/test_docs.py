@@ -95,8 +95,9 @@ def test_the_commands_of_the_first_screen_are_targets():
 def test_files_it_names_exist(page):
   links = [(ROOT / page).parent / name for name in re.findall(r"\]\(([\w/.]+)\)", PAGES[page])]
   modules = re.findall(r"python -m (experiments[\w.]+)", PAGES[page])
-  named = [ROOT / name for name in re.findall(r"configs/\w+\.py", PAGES[page])]
-  for path in (*links, *named, *(ROOT / (m.replace(".", "/") + ".py") for m in modules)):
+  for name in re.findall(r"\bconfigs/\w+\.py(?::[\w.+]*\w)?", PAGES[page]):
+    assert (ROOT / name.partition(":")[0]).is_file() and (":" not in name or run_config.load(name, []))
+  for path in (*links, *(ROOT / (m.replace(".", "/") + ".py") for m in modules)):
     assert path.is_file(), path
 
 

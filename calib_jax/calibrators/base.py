@@ -210,6 +210,7 @@ def identity() -> Calibrator:
 
 def nothing_to_fit(logits, labels, *, where=None) -> dict:
   """The ``fit`` of a calibrator without parameters: it only checks its arguments."""
-  logits, labels = checks.scores_and_labels(logits, labels)
-  checks.warn_of_probs(logits, checks.mask(where, labels.shape))
+  prepared, _ = checks.scores_and_labels(logits, labels)
+  checks.label_values(labels, prepared.shape[-1], where)
+  checks.warn_of_probs(prepared, checks.mask(where, prepared.shape[:-1]))
   return {}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from calib_jax import checks, losses, metrics
 from calib_jax.calibrators.base import Calibrator, WeightedFit, even_weights, keep_top, register
-from calib_jax.rows import pick, relative_to_top, sum_chunks
+from calib_jax.rows import pick, relative_to_top, sum_chunks, without_lowest
 
 Array = jax.Array
 ArrayLike = jax.typing.ArrayLike
@@ -110,7 +110,8 @@ def _objective(objective: str | Callable[..., Array], options: dict) -> Callable
 
 
 def _apply(params: dict, logits: Array) -> Array:
-  return keep_top(jax.nn.log_softmax(relative_to_top(logits) / params["temperature"]), logits)
+  scaled = without_lowest(relative_to_top(logits)) / params["temperature"]
+  return keep_top(jax.nn.log_softmax(scaled), logits)
 
 
 def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:

@@ -5,6 +5,7 @@ import functools
 import inspect
 
 import jax
+import jax.numpy as jnp
 
 from calib_jax import checks
 
@@ -29,6 +30,24 @@ def metric(prepare: Callable, values: Callable, *, traced: Collection[str] = ("w
   return decorate
 
 
-# Metrics of ``probs`` and ``labels``, and of a binary pair such as ``confidence`` and ``correct``.
-of_classes = functools.partial(metric, checks.classified, checks.class_values)
+def of_classes(**limits) -> Callable[[checks.Function], checks.Function]:
+  """``metric`` of ``probs`` and ``labels``; its floats are NaN where a label that counts is out of range.
+
+  Args:
+    **limits: what each option may be.
+  Returns: the decorator.
+  """
+  def decorate(function):
+    @functools.wraps(function)
+    def with_nan(probs, labels, *args, **options):
+      outside = jnp.any(checks.out_of_range(labels, probs.shape[1]))
+      return jax.tree.map(lambda x: jnp.where(outside, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+                          function(probs, labels, *args, **options))
+
+    return metric(checks.classified, checks.class_values, **limits)(with_nan)
+
+  return decorate
+
+
+# Metrics of a binary pair such as ``confidence`` and ``correct``.
 of_pairs = functools.partial(metric, checks.paired, checks.pair_values)

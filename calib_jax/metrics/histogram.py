@@ -145,15 +145,17 @@ class CalibrationHistogram(NamedTuple):
     sums = self.bin_confidence + self.bin_remainder
     gaps = jnp.abs(self.bin_correct.astype(jnp.float32) - sums)
     num_correct, confidence = self._cells.between(bins.equal_mass_starts(count, NUM_BINS))
-    return {
+    found = {
       "accuracy": jnp.sum(self.bin_correct).astype(jnp.float32) / total,
       "mean_confidence": jnp.sum(sums) / total,
       "expected_calibration_error": jnp.sum(gaps) / total,
       "adaptive_calibration_error": jnp.sum(jnp.abs(num_correct - confidence)) / total,
       "maximum_calibration_error": jnp.max(gaps / jnp.maximum(self.bin_counts, 1).astype(jnp.float32)),
       "ks_calibration_error": self._cells.largest_gap() / total,
-      "count": count,
     }
+    # The confidence of a label out of range is NaN, and so is then the mean.
+    unknown = jnp.isnan(found["mean_confidence"])
+    return {name: jnp.where(unknown, jnp.nan, value) for name, value in found.items()} | {"count": count}
 
   def mean_confidences(self) -> Array:
     """The mean confidence of each cell's examples, ``[cells]``; the confidence nearest to 0 or 1 if there are none."""

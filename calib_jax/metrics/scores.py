@@ -22,13 +22,16 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
-  Returns: ``(confidence, correct)``, ``[...]`` floats and bools.
+  Returns: ``(confidence, correct)``, ``[...]`` floats and bools; where a label that is traced is out of range, NaN and
+    False.
   Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
 
   >>> top_label(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   (Array([0.5, 0.9], dtype=float32), Array([False,  True], dtype=bool))
   """
-  return _top_label(checks.gathered(probs, -1), labels)
+  confidence, correct = _top_label(checks.gathered(probs, -1), labels)
+  outside = checks.out_of_range(labels, probs.shape[-1])
+  return jnp.where(outside, jnp.nan, confidence), correct & ~outside
 
 
 @jax.custom_jvp

@@ -48,3 +48,25 @@ def test_bad_values_within_jit_do_not_converge(name):
   # Values of rows that do not count may be anything.
   logits, labels, _ = BAD["nan"]
   assert fit(logits.astype(np.float32), labels, where=~np.isnan(logits).any(1))["converged"]
+
+
+@pytest.mark.parametrize("name", ["identity", "focal_calibration"])
+def test_fits_without_parameters_refuse_labels_out_of_range(name):
+  calibrator = calibrators.get(name, **({"gamma": 1.0} if name == "focal_calibration" else {}))
+  labels = np.where(np.arange(40) == 7, -100, LABELS)
+  with pytest.raises(ValueError, match="labels must be in .*the first, row 7, holds -100"):
+    calibrator.fit(LOGITS, labels)
+  assert calibrator.fit(LOGITS, labels, where=labels >= 0) == {}
+
+
+@pytest.mark.parametrize(("name", "params"), [
+  ("identity", {}), ("temperature_scaling", {"temperature": np.float32(2.0)}), ("focal_calibration", {}),
+  ("vector_scaling", {"scale": np.full(5, 0.5, np.float32), "bias": np.zeros(5, np.float32)}),
+  ("focal_temperature_scaling", {"temperature": np.float32(2.0), "gamma": np.float32(1.0)})])
+def test_a_masked_class_keeps_probability_0(name, params):
+  calibrator = calibrators.get(name, **({"gamma": 1.0} if name == "focal_calibration" else {}))
+  masked = np.insert(LOGITS[:, :4], 4, -np.inf, axis=1).astype(np.float32)
+  found = np.asarray(jax.jit(calibrator.apply)(params, masked))
+  four = {key: value[:4] if np.ndim(value) else value for key, value in params.items()}
+  assert (found[:, 4] == -np.inf).all()
+  np.testing.assert_allclose(found[:, :4], jax.jit(calibrator.apply)(four, masked[:, :4]), rtol=1e-5, atol=1e-6)

@@ -63,7 +63,8 @@ if __name__ == "__main__":
 
 
 def test_imagenet_is_read_from_array_records_by_threads_and_processes_and_trains(prepared, tmp_path):
-  absent = python("main.py", "--config=configs/imagenet2012_resnet50.py", f"--workdir={tmp_path / 'run'}",
+  config = "--config=configs/soft_calibration.py:imagenet2012.resnet50"
+  absent = python("main.py", config, f"--workdir={tmp_path / 'run'}",
                   f"--config.data.dir={tmp_path}", tmp_path=tmp_path, blocked=("matplotlib",))
   assert absent.returncode == 2 and absent.stderr.strip().count("\n") == 0
   assert "is not prepared in" in absent.stderr and "tfds build imagenet2012 --file_format=array_record" in absent.stderr
@@ -76,14 +77,14 @@ def test_imagenet_is_read_from_array_records_by_threads_and_processes_and_trains
   assert thinned == (
       "data.imbalance_ratio 0.1 would take 0 of the 1 examples of class 1: "
       "choose a ratio that takes at least one and at most all of them.")
-  run = python("main.py", "--config=configs/imagenet2012_resnet50.py", f"--workdir={tmp_path / 'run'}",
+  run = python("main.py", config, f"--workdir={tmp_path / 'run'}",
                f"--config.data.dir={prepared}", "--config.data.image_size=32", "--config.model.blocks=(1, 1)",
                "--config.training.num_steps=2", "--config.training.batch_size=8", "--config.num_seeds=1",
                "--config.data.validation_fraction=0.1", "--config.evaluation.num_resamples=10",
                "--config.evaluation.calibrators={}", tmp_path=tmp_path, blocked=("matplotlib", "tensorboard"))
   assert run.returncode == 0, run.stderr
-  config = json.loads((tmp_path / "run" / "config.json").read_text())
-  assert config["data"]["image_size"] == 32
+  saved = json.loads((tmp_path / "run" / "config.json").read_text())
+  assert saved["data"]["image_size"] == 32
   arrays = np.load(tmp_path / "run" / "predictions" / "test_seed0.npz")
   assert arrays["logits"].shape == (50, 1000) and sorted(arrays["labels"]) == list(range(50))
 

@@ -9,7 +9,7 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import models
-from configs import variants
+from configs import mac_cal
 from experiments import (
   focal_temperature_table,
   mac_cal_tables,
@@ -40,7 +40,7 @@ def test_the_tables_have_the_rows_and_the_columns_of_the_papers():
   assert len(cells["soft_calibration_tables"]) == 42
   assert len(cells["reweighted_risk_tables"]) == 10 * 7  # Zhou et al.: XE and six other losses.
   assert len(cells["focal_temperature_table"]) == 3 * 6  # Komisarenko & Kull: three data sets.
-  assert len(cells["mac_cal_tables"]) == 9 * (len(variants.mac_cal("cifar10", "resnet50")) + 1 + len(
+  assert len(cells["mac_cal_tables"]) == 9 * (len(mac_cal.losses("cifar10", "resnet50")) + len(
     mac_cal_tables.PARTS))
   for found in cells.values():
     assert len(set(found)) == len(found)

@@ -42,6 +42,9 @@ PER_BATCH = {
                      {"low_confidence_coverage": 1.0, "num_bins": 5, "counts": np.array([0, 9, 3, 30, 8], np.float32)}],
 }
 SOFT = ("cross_entropy", "brier", "focal")  # Losses whose labels may be distributions.
+# Losses to which a masked class, a logit of -inf, means nothing; nor to cross entropy with label smoothing.
+EVERY_CLASS = ("square", "margin_label_smoothing", "adaptive_conditional_label_smoothing", "pairwise_constraints")
+BOUNDED = ("brier",)  # Losses per example that stay finite where the label's class is masked.
 FIRST = {name: options[0] for name, options in {**PER_EXAMPLE, **PER_BATCH}.items()}
 SIZES = (1, 2, 7, 64, 512)
 ROWS = SIZES[-1]
@@ -76,6 +79,17 @@ def data(n, k, scale=2.0, seed=0):
   logits = (scale * rng.normal(size=(n, k))).astype(np.float32)
   labels = np.where(rng.uniform(size=n) < 0.6, logits.argmax(1), rng.integers(0, k, n)).astype(np.int32)
   return logits, labels
+
+
+def masked(logits, mask, by=-np.inf):
+  """The logits with ``by`` where ``mask``; float64 references take -1e4, whose exponential is 0."""
+  return np.where(mask, np.asarray(by, logits.dtype), logits)
+
+
+def other_class(labels, k, seed=5):
+  """Bools ``[N, K]``, True at one class of each row that is not the label."""
+  other = (labels + np.random.default_rng(seed).integers(1, k, len(labels))) % k
+  return np.arange(k) == other[:, None]
 
 
 _STEPS = {}

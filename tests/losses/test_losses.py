@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import binning, losses
+from calib_jax import binning, checks, losses
 from tests.losses import cases, references
 
 EXTREMES = {
@@ -59,6 +59,48 @@ class TestLossesPerExample:
         np.testing.assert_allclose(np.delete(values, 2), np.delete(expected, 2), rtol=1e-6)
 
 
+  def test_a_traced_label_out_of_range_is_nan_in_its_row(self, step, name, options):
+    logits, labels = cases.data(4, 3)
+    expected = step(logits, labels)[0]
+    for bad in (-100, -1, 3):
+      values, gradients = step(logits, np.where(np.arange(4) == 2, bad, labels))
+      assert np.isnan(values[2]) and np.isfinite(gradients).all()
+      np.testing.assert_allclose(np.delete(values, 2), np.delete(expected, 2), rtol=1e-6)
+
+  def test_a_masked_class_has_probability_0(self, step, name, options):
+    logits, labels = cases.data(12, 3)
+    mask = cases.other_class(labels, 3)
+    mask[5] = np.arange(3) != labels[5]  # The label alone is left.
+    values, gradients = step(cases.masked(logits, mask), labels)
+    if name in cases.EVERY_CLASS or options.get("label_smoothing"):
+      if name != "pairwise_constraints":  # The pair of the two masked classes is NaN, any other inf.
+        assert (values == np.inf).all()
+      assert not np.isfinite(values).any()
+      return
+
+    held = cases.masked(logits.astype(np.float64), mask, -1e4)
+    np.testing.assert_allclose(values, cases.example_reference(name, held, labels, options), rtol=2e-5, atol=1e-7)
+    assert np.isfinite(gradients).all() and not gradients[mask].any()
+    direction = np.random.default_rng(0).normal(size=logits.shape) * ~mask
+    expected = cases.slope(lambda z: cases.example_reference(name, z, labels, options, held), held, direction)
+    np.testing.assert_allclose(np.sum(gradients * direction, axis=1), expected, rtol=2e-3, atol=2e-5)
+
+  def test_a_masked_label_is_infinite_and_moves_nothing(self, step, name, options):
+    logits, labels = cases.data(12, 3)
+    at_label = np.arange(3) == labels[:, None]
+    at_label[7] = True  # Nothing is left to predict.
+    values, gradients = step(cases.masked(logits, at_label), labels)
+    if name in cases.EVERY_CLASS:
+      assert not np.isfinite(values).any()
+    elif name in cases.BOUNDED:
+      expected = cases.example_reference(name, cases.masked(logits, at_label, -1e4), labels, options)
+      np.testing.assert_allclose(np.delete(values, 7), np.delete(expected, 7), rtol=2e-5)
+      assert np.isnan(values[7]) and np.isfinite(np.delete(gradients, 7, axis=0)).all()
+    else:
+      assert (np.delete(values, 7) == np.inf).all() and np.isnan(values[7])
+      assert not np.delete(gradients, 7, axis=0).any()
+
+
 @pytest.mark.parametrize(("name", "options"), cases.cases(cases.PER_BATCH), scope="class")
 class TestLossesPerBatch:
   def test_values_and_gradients_equal_the_reference(self, step, name, options):
@@ -102,6 +144,41 @@ class TestLossesPerBatch:
       spoilt = logits.copy()
       spoilt[2, 1] = bad
       assert not np.isfinite(step(spoilt, labels)[0])
+
+  def test_a_traced_label_out_of_range_is_nan(self, step, name, options):
+    logits, labels = cases.data(4, 3)
+    for bad in (-100, -1, 3):
+      assert np.isnan(step(logits, np.where(np.arange(4) == 2, bad, labels))[0])
+
+  def test_a_masked_class_has_probability_0(self, step, name, options):
+    logits, drawn = cases.data(30, 3)
+    last = np.broadcast_to(np.arange(3) == 2, logits.shape)
+    for mask, labels in ((cases.other_class(drawn, 3), drawn), (last, drawn % 2)):
+      held = cases.masked(logits.astype(np.float64), mask, -1e4)
+      keep = references.away_from_jumps(name, held, options)
+      value, gradient = step(np.where(mask, -np.inf, logits), labels, keep)
+      expected = cases.batch_reference(name, held[keep], labels[keep], options)
+      # Rounding weighs up to ten times as much as elsewhere: selective risk divides that of its scores by ν.
+      np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
+      assert np.isfinite(gradient).all() and not gradient[mask].any()
+      direction = np.random.default_rng(0).normal(size=logits.shape) * ~mask * keep[:, None]
+      slope = cases.slope(lambda z, y=labels[keep], keep=keep, held=held: cases.batch_reference(
+        name, z[keep], y, options, held[keep]), held, direction)
+      np.testing.assert_allclose(np.sum(gradient * direction, dtype=np.float64), slope, rtol=2e-3, atol=2e-4)
+
+  def test_a_masked_label_is_infinite_or_as_in_the_limit(self, step, name, options):
+    logits, labels = cases.data(30, 3)
+    mask = (np.arange(3) == labels[:, None]) & (np.arange(30) % 4 == 0)[:, None]
+    held = cases.masked(logits.astype(np.float64), mask, -1e4)
+    keep = references.away_from_jumps(name, held, options)
+    value, gradient = step(cases.masked(logits, mask), labels, keep)
+    assert np.isfinite(gradient).all() and not gradient[mask].any()
+    if name in ("aurc", "selective_risk") and options.get("loss") != "brier":
+      assert value == np.inf
+    else:
+      expected = cases.batch_reference(name, held[keep], labels[keep], options)
+      np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
+    assert np.isnan(step(np.where(np.arange(30)[:, None] == 3, -np.inf, logits), labels)[0])  # All classes masked.
 
 
 def test_soft_bins_of_almost_no_width_are_finite_and_right_at_extremes():
@@ -380,6 +457,84 @@ def test_every_loss_is_registered_under_its_name_and_lists_its_options():
 
 FLOATS = np.zeros((4, 3), np.float32)
 INTS = np.zeros(4, np.int32)
+
+
+@pytest.mark.parametrize("name", [*cases.FIRST, "composite"])
+def test_labels_out_of_range_are_refused_where_they_can_be_read(name):
+  loss = losses.composite("focal", "mmce") if name == "composite" else losses.get(name, **cases.FIRST[name])
+  padded = np.array([0, -100, 2, 3])
+  message = (r"labels must be in \[0, 3\): 2 of 4 rows are not; the first, row 1, holds -100 \(rows to ignore are left "
+             r"out by where=labels != -100, which composite, losses per batch, metrics and fits take\)\.")
+  for labels in (padded, jnp.asarray(padded, jnp.int32)):  # Also within jit, where the logits alone are traced.
+    with pytest.raises(ValueError, match=message):
+      jax.eval_shape(lambda z, y=labels: loss(z, y), FLOATS)
+  with pytest.raises(ValueError, match="1 of 4 rows is not; the first, row 3, holds 4294967297"):
+    jax.eval_shape(lambda z: loss(z, np.array([0, 1, 2, 2**32 + 1])), FLOATS)  # Its lowest 32 bits are 1.
+  if name not in cases.PER_EXAMPLE:
+    counts = np.array([True, False, True, False])
+    jax.eval_shape(lambda z: loss(z, padded, where=counts), FLOATS)
+    with pytest.raises(ValueError, match="1 of 4 rows is not; the first, row 3, holds 3"):
+      jax.eval_shape(lambda z: loss(z, padded, where=padded != -100), FLOATS)
+
+
+def test_labels_that_are_not_checked_are_nan():
+  checks.check_values(False)
+  try:
+    for labels in (np.array([0, -100, 2, 1]), np.array([0, 2**32 + 1, 2, 1])):
+      np.testing.assert_array_equal(np.isnan(losses.brier(FLOATS, labels)), [False, True, False, False])
+  finally:
+    checks.check_values(True)
+
+
+def test_composite_ignores_rows_whatever_they_hold():
+  logits, labels = cases.data(12, 3)
+  where = np.arange(12) % 3 != 1
+  both = jax.jit(jax.value_and_grad(lambda z, y, w: losses.composite("focal", "soft_avuc")(z, y, where=w)[0]))
+  value, gradient = both(logits, labels, where)
+  sliced = [cases.step(name, {})(logits[where], labels[where]) for name in ("focal", "soft_avuc")]
+  np.testing.assert_allclose(value, np.mean(sliced[0][0]) + sliced[1][0], rtol=1e-5)
+  for held in (np.nan, -np.inf, np.inf):
+    found = both(np.where(where[:, None], logits, held), np.where(where, labels, -100), where)
+    np.testing.assert_array_equal(found[0], value)
+    np.testing.assert_array_equal(found[1], gradient)
+  assert np.isnan(both(logits, np.where(where, labels, -100), np.ones(12, bool))[0])
+
+
+MASKED = np.array([[1.0, 2.0, 0.5], [1.0, -np.inf, 0.0], [-np.inf, 1.0, 0.0], [0.5, 0.0, 0.0]], np.float32)
+
+
+@pytest.mark.parametrize(("name", "options"), [
+  *((name, {}) for name in cases.EVERY_CLASS), ("cross_entropy", {"label_smoothing": 0.1})])
+def test_a_masked_class_that_means_nothing_is_refused(name, options):
+  reason = "label_smoothing gives every class a part" if options else f"{name} depends on the logit of every class"
+  with pytest.raises(ValueError, match=f"{reason}.*a logit of -inf, has no meaning: 2 of 4 rows hold one; .* is row 1"):
+    losses.get(name, **options)(MASKED, INTS)
+
+
+def test_masked_classes_of_distributions():
+  soft = np.array([[0.5, 0.5, 0], [0.5, 0, 0.5], [1e-30, 0.5, 0.5], [0.2, 0.2, 0.6]], np.float32)
+  plain = cases.masked(MASKED.astype(np.float64), np.isinf(MASKED), -1e4)
+  for name in cases.SOFT:
+    loss = losses.get(name)
+    values, gradients = jax.jit(lambda z, loss=loss: (loss(z, soft), jax.grad(lambda z: jnp.sum(loss(z, soft)))(z)))(
+      MASKED)
+    expected = cases.example_reference(name, plain, soft.astype(np.float64), {})
+    expected[2] = expected[2] if name == "brier" else np.inf
+    np.testing.assert_allclose(values, expected, rtol=2e-5)
+    assert np.isfinite(gradients).all() and not gradients[np.isinf(MASKED)].any()
+
+
+def test_masked_classes_in_calls_that_are_not_compiled():
+  labels = np.array([1, 0, 1, 2])
+  for name in ("cross_entropy", "soft_avuc"):
+    plain = cases.masked(MASKED.astype(np.float64), np.isinf(MASKED), -1e4)
+    kind = cases.example_reference if name in cases.PER_EXAMPLE else cases.batch_reference
+    np.testing.assert_allclose(losses.get(name)(MASKED, labels), kind(name, plain, labels, {}), rtol=2e-5)
+
+
+def test_a_loss_of_ones_own_gets_logits_of_minus_infinity():
+  seen = jax.jit(lambda z: losses.aurc(z, INTS, loss=lambda z, y: jnp.sum(z == -jnp.inf, axis=1).astype(z.dtype)))
+  assert seen(np.where(np.isinf(MASKED), -np.inf, 0).astype(np.float32)) > 0
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [

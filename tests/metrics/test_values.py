@@ -86,6 +86,27 @@ def test_traced_arrays_pass_unread_and_constants_too():
   assert jax.jit(lambda: metrics.accuracy(jnp.asarray(bad), LABELS))() < 1
 
 
+@pytest.mark.parametrize("name", [*OF_CLASSES, "kde_calibration_error", "class_group_scores", "histogram"])
+def test_traced_labels_out_of_range_are_nan(name):
+  metric = getattr(metrics, name, None)
+  if name == "class_group_scores":
+    metric = functools.partial(metric, train_counts=np.array([2, 1]))
+  elif name == "histogram":
+    metric = lambda p, y: metrics.CalibrationHistogram.from_model_output(probs=p, labels=y).compute()  # noqa: E731
+  for bad in (-100, 2):
+    found = jax.tree.leaves(jax.jit(metric)(PROBS, _with(LABELS, 3, bad)))
+    floats = [x for x in found if jnp.issubdtype(x.dtype, jnp.floating)]
+    if name == "top_label":
+      np.testing.assert_array_equal(np.isnan(found[0]), np.arange(6) == 3)
+      assert not found[1][3]
+    else:
+      assert np.isnan(jnp.hstack(floats)).all()
+    with pytest.raises(ValueError, match=f"labels must be in .*the first, row 3, holds {bad}"):
+      metric(PROBS, _with(LABELS, 3, bad))
+  with pytest.raises(ValueError, match="row 3, holds 4294967297"):
+    metric(PROBS, _with(LABELS.astype(np.int64), 3, 2**32 + 1))
+
+
 def test_the_switch(unchecked):
   bad = _with(PROBS, 2, (0.5, 0.75))
   assert metrics.accuracy(bad, LABELS) < 1

@@ -1,0 +1,36 @@
+"""Komisarenko & Kull 2024, the focal family and focal temperature scaling: ResNet-50 on the data sets of Table 1.
+
+Run: python main.py --config=configs/focal_temperature.py:cifar10.resnet50.focal_3 --workdir=runs/cell
+
+The text after the colon is DATA.NETWORK.LOSS; without a loss it trains cross entropy, and a wrong one lists what there
+is.
+"""
+
+from calib_jax import config as run_config
+from configs import recipes
+from configs.recipes import primary
+
+NETWORKS = {"cifar100": ("resnet50",), "cifar10": ("resnet50",), "tiny_imagenet": ("resnet50",)}
+
+
+def get_config(cell: str = ""):
+  """Returns the config of a cell."""
+  return run_config.of_cell(cell, NETWORKS, recipe, losses)
+
+
+def recipe(data: str, model: str):
+  """The settings of Section 5.1, with the five seeds of Table 1."""
+  config = recipes.mukhoti(data, model, tiny_batch_size=64)
+  config.num_seeds = 5
+  return config
+
+
+def losses(data: str, model: str):
+  """The losses of Section 5.1 and Table 1."""
+  del data, model
+  return {
+    "cross_entropy": {},
+    **{f"focal_{gamma}": primary("focal", gamma=float(gamma)) for gamma in (1, 2, 3, 5, 7)},
+    "sample_dependent_focal": primary("sample_dependent_focal", thresholds=(0.2,), gammas=(5.0, 3.0)),  # FLSD-53.
+    "adaptive_focal": primary("adaptive_focal"),  # AdaFocal with its default parameters (Table 1).
+  }
