@@ -32,13 +32,14 @@ def _unchanged():
 def test_what_is_mutated_is_read_as_it_is_or_refused_in_a_sentence(name, tmp_path):
   (tmp_path / "sound").mkdir()
   sound = KINDS[name].prepare(tmp_path / "sound")
-  outcomes = [judge.judged(name, KINDS[name], sound, number, 1, tmp_path / "case") for number in range(FEW.get(name, 50))]
+  outcomes = [judge.judged(name, KINDS[name], sound, number, 1, tmp_path / "case")
+              for number in range(FEW.get(name, 50))]
   assert not [outcome for outcome in outcomes if outcome.fault]
   assert any(outcome.accepted for outcome in outcomes)
 
 
 @pytest.mark.parametrize(("text", "message"), [
-  ("x" * 4000, "a message of 4000 characters"), ("two\nlines", "not one printable line"), ("\x1b[2J", "not one printable"),
+  ("x" * 4000, "a message of 4000 characters"), ("two\nlines", "not one printable"), ("\x1b[2J", "not one printable"),
   ("see allow_pickle", "allow_pickle"), ("one sentence.", "")])
 def test_the_judge_finds_messages_that_are_no_sentence(text, message):
   found = judge.message_fault(text)

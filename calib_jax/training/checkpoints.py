@@ -152,7 +152,7 @@ def _check_regular(folder: pathlib.Path) -> None:
   """Raises a UserError for a pipe or a device in the place of a checkpoint's file: to read it could wait for ever."""
   for path in folder.rglob("*"):
     if not (path.is_file() or path.is_dir()):
-      raise UserError(f"{path} is a pipe, a device or a broken link, not a file of a checkpoint: delete its checkpoint.")
+      raise UserError(f"{path} is a pipe, a device or a broken link, not a file: delete its checkpoint.")
 
 
 def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:

@@ -1,6 +1,7 @@
 """Mutated overrides on the command line, and mutated ``config.json`` of run directories."""
 
 import ast
+import contextlib
 import json
 import pathlib
 import random
@@ -15,8 +16,8 @@ from calib_jax.errors import UserError
 from tests.adversary import mutations
 from tests.adversary.judge import CANARY, Kind
 
-PATHS = ("configs/digits_savuc.py", "configs/cifar100_preresnet56.py:selective_risk", "configs/tiny_imagenet_vit_small.py",
-         "configs/cifar10_lt_resnet110.py", "configs/npz.py", "configs/fashion_mnist_small_savuc.py")
+PATHS = ("configs/digits_savuc.py", "configs/cifar100_savuc.py", "configs/fashion_mnist_small_savuc.py",
+         "configs/npz.py", "configs/mac_cal.py:cifar10.resnet50", "configs/mac_cal.py:tiny_imagenet.resnet50")
 # Import paths of a user's own code that are harmless: the command line may name them, and must say what is wrong.
 OWN = ("builtins:dict", "math:pi", "json:loads", ":", "a:", ":b", "os:getcwd", "builtins:object", "builtins:int",
        "collections:OrderedDict", "no_such_module:x", "jax.numpy:zeros", "a b:c", "1:2", "..x:y", "calib_jax:losses")
@@ -36,7 +37,8 @@ def keys(config: ConfigDict, prefix: str = "") -> list[str]:
 
 def _names(key: str) -> tuple[str, ...]:
   family = run_config.SECTIONS.get(key.removesuffix(".name"))
-  return (*family.known, *OWN) if family else ("temperature_scaling", "classwise_loss_scaling", "meta_calibration", *OWN)
+  known = family.known if family else ("temperature_scaling", "classwise_loss_scaling", "meta_calibration")
+  return (*known, *OWN)
 
 
 def _prepare(folder: pathlib.Path) -> dict[str, list[str]]:
@@ -74,10 +76,8 @@ def _silent_override(sound: Any, case: Any, config: ConfigDict, said: str) -> st
       continue
     readings = [text, text.lower()]
     for reader in (ast.literal_eval, float, lambda text: int(text, 0)):
-      try:
+      with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError, OverflowError):
         readings.append(reader(text))
-      except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, OverflowError):
-        pass
     readings += [(), None] if text in ("", "None", "none") else []
     readings += [bool(int(text))] if text in ("0", "1") else [text.lower() == "true"] if text.lower() in (
       "true", "false") else []

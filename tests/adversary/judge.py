@@ -164,7 +164,7 @@ def _outside(path: Any) -> bool:
 
 
 def watch() -> None:
-  """Makes this process a worker: it notes what cases execute, and takes the machine for a small one, as long as it lives.
+  """Makes this process a worker, for as long as it lives: it notes what cases execute, and takes its machine for small.
 
   Without this ``judged`` notes nothing that is executed.
   """
@@ -187,14 +187,10 @@ def _watched(folder: pathlib.Path) -> Iterator[list[str]]:
 @contextlib.contextmanager
 def _captured() -> Iterator[Callable[[], str]]:
   """Takes what is printed and warned; yields a function that returns it."""
-  out, caught = io.StringIO(), []
-
-  def said():
-    return out.getvalue() + "".join(str(warning.message) for warning in caught)
-
+  out = io.StringIO()
   with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
     warnings.simplefilter("always")
-    yield said
+    yield lambda: out.getvalue() + "".join(str(warning.message) for warning in caught)
 
 
 @contextlib.contextmanager

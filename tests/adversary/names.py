@@ -22,10 +22,11 @@ from tests.adversary import mutations, predictions
 from tests.adversary.judge import CONTROL, Kind
 
 PIECES = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>", "</td></table>", "<!--", "]]>", "&lt;", "=1+1",
-          "=cmd|' /C calc'!A0", "@SUM(1)", "+1+1", "-1+1", "\t=1", "\x1b[2J", "\x1b]0;x\x07", "\n", "\r\n", "|", "\\|", "$$",
-          "\\input{/etc/passwd}", "\\write18{id}", "%", "&", "_", "#", "^", "~", "{", "}", "\u202egpj.exe", "\u2066",
-          "\ud800", "\udc1b", "x" * 5000, "é", "日本", "\u200b", "`", "[a](javascript:alert(1))", "![a](http://x)", "**",
-          "'", '"', "{{ 7 * 7 }}", "{% raw %}", "\x00", "\x9b2J", "\u2028", "..", "none", "", " ", "🙂", "-", "0")
+          "=cmd|' /C calc'!A0", "@SUM(1)", "+1+1", "-1+1", "\t=1", "\x1b[2J", "\x1b]0;x\x07", "\n", "\r\n", "|", "\\|",
+          "$$", "\\input{/etc/passwd}", "\\write18{id}", "%", "&", "_", "#", "^", "~", "{", "}", "\u202egpj.exe",
+          "\u2066",
+          "\ud800", "\udc1b", "x" * 5000, "é", "日本", "\u200b", "`", "[a](javascript:alert(1))", "![a](http://x)",
+          "**", "'", '"', "{{ 7 * 7 }}", "{% raw %}", "\x00", "\x9b2J", "\u2028", "..", "none", "", " ", "🙂", "-", "0")
 SET, MODEL, OTHER, LABEL, CLASS = "SetName", "ModelName", "OtherName", "LabelName", "ClassName"
 
 

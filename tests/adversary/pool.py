@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from tests.adversary import configs, files, judge, kills, names, predictions, records
+from tests.adversary import configs, images, judge, kills, names, predictions, records, weights
 from tests.adversary.judge import Outcome
 
 KILLS = "kills"
@@ -21,7 +21,8 @@ PATIENCE = 600  # Seconds that a killed run and those it is compared with may ta
 
 
 # Every kind of attack on files, configs and names.
-KINDS = {**configs.KINDS, **predictions.KINDS, **files.KINDS, **records.KINDS, **names.KINDS}
+KINDS = {**configs.KINDS, **predictions.KINDS, **images.KINDS, **weights.KINDS, **records.KINDS,
+         **names.KINDS}
 
 
 class Worker:
@@ -30,7 +31,7 @@ class Worker:
   def __init__(self, seed: int, folder: pathlib.Path):
     """Starts a process that works in a subfolder of ``folder``."""
     self.pipe, other = multiprocessing.Pipe()
-    self.process = multiprocessing.get_context("spawn").Process(target=work, args=(other, seed, str(folder)), daemon=False)
+    self.process = multiprocessing.get_context("spawn").Process(target=work, args=(other, seed, str(folder)))
     self.process.start()
     other.close()
     self.name, self.cases, self.heard, self.ready = "", [], time.monotonic(), set()
@@ -82,7 +83,7 @@ def blocks(counts: dict[str, int]) -> Iterator[tuple[str, list[int]]]:
   places = dict.fromkeys(counts, 0)
   total = max([count for name, count in counts.items() if name != KILLS], default=0)
   while any(places[name] < counts[name] for name in counts):
-    part = max([places[name] / counts[name] for name in counts if name != KILLS and counts[name]], default=1) if total else 1
+    part = max([places[name] / counts[name] for name in counts if name != KILLS], default=1) if total else 1
     for name in counts:
       size = 1 if name == KILLS else BLOCK
       first = places[name]
@@ -123,8 +124,8 @@ def attack(todo: Iterator[tuple[str, list[int]]], counts: dict[str, int], seed: 
     if outcome.fault:
       tally.faults[outcome.fault] += 1
       if tally.faults[outcome.fault] <= 5:
-        print(f"{outcome.fault}: --seed={seed} --only={worker.name!r}:{outcome.number}: {outcome.detail}".replace("\n", " "),
-              flush=True)
+        line = f"{outcome.fault}: --seed={seed} --only={worker.name!r}:{outcome.number}: {outcome.detail}"
+        print(line.replace("\n", " "), flush=True)
 
   def next_block():
     if time.monotonic() - began > 60 * minutes:
@@ -136,8 +137,9 @@ def attack(todo: Iterator[tuple[str, list[int]]], counts: dict[str, int], seed: 
       for place, worker in enumerate(running):
         if worker.is_lost():
           number, alive = worker.cases[0], worker.process.is_alive()
-          note(worker, Outcome(number, False, "hang" if alive else "traceback", "the worker says nothing" if alive else
-                               f"the process ended with {worker.process.exitcode}", time.monotonic() - worker.heard))
+          detail = "the worker says nothing" if alive else f"the process ended with {worker.process.exitcode}"
+          fault, seconds = "hang" if alive else "traceback", time.monotonic() - worker.heard
+          note(worker, Outcome(number, False, fault, detail, seconds))
           name, rest = worker.name, worker.cases
           worker.end()
           running[place] = worker = Worker(seed, folder)
@@ -162,8 +164,9 @@ def attack(todo: Iterator[tuple[str, list[int]]], counts: dict[str, int], seed: 
           worker.process.join(5)
       if time.monotonic() - said > 30:
         said = time.monotonic()
-        done = sum(len(tally.outcomes) for tally in tallies.values())
-        print(f"{done:,} of {sum(counts.values()):,} cases, {sum(t.faults.total() for t in tallies.values()):,} faults, "
+        done, faults = (sum(numbers) for numbers in zip(*(
+          (len(tally.outcomes), tally.faults.total()) for tally in tallies.values()), strict=True))
+        print(f"{done:,} of {sum(counts.values()):,} cases, {faults:,} faults, "
               f"{max(60 * minutes - said + began, 0):.0f} s left", file=sys.stderr, flush=True)
   finally:
     for worker in running:

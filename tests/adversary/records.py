@@ -1,4 +1,4 @@
-"""Mutated records of a run's directory: the JSON files beside ``config.json``, the log, the lock, and runs to compare."""
+"""Mutated records of a run's directory: the JSON files beside ``config.json``, the log, the lock; runs to compare."""
 
 import contextlib
 import io
@@ -225,7 +225,8 @@ def _silent_runs(sound, folder, value, said) -> str:
 
 KINDS: dict[str, Kind] = {
   "environment.json": Kind(_prepare_environment, _environment, _write_config, _silent_environment),
-  "manifest.json": Kind(_prepare_manifest, _file("manifest.json", lambda sound: sound), manifest.read, _silent_manifest),
+  "manifest.json": Kind(_prepare_manifest, _file("manifest.json", lambda sound: sound), manifest.read,
+                        _silent_manifest),
   "lock": Kind(lambda folder: None, _file("lock", lambda sound: _holder()), _hold, _silent_lock),
   "shape in checkpoints": Kind(lambda folder: None, _file("checkpoints/seed0.json", SHAPE), _read_shape, _silent_shape),
   "metrics.jsonl": Kind(_prepare_log, _log, _read_log, _silent_log),

@@ -78,7 +78,7 @@ def test_the_second_of_two_is_refused_while_the_first_lives(alone, tmp_path):
 
 
 def test_two_that_meet_in_the_evaluation(alone, tmp_path):
-  """The first run has its predictions and evaluates them; runs of the same and of another config, and a comparison, come.
+  """The first run evaluates its predictions; runs of the same and of other configs, and a comparison, come to it.
 
   It is stopped meanwhile, so that they meet it in this phase, and then ends as if it had been alone.
   """
