@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from calib_jax import binning as bins
 from calib_jax import selection
 from calib_jax.binning import masked_mean
-from calib_jax.losses.reductions import root
+from calib_jax.metrics import formulas
 from calib_jax.metrics.definition import of_classes, of_pairs
 from calib_jax.ordering import correct_before, sorted_pairs
 
@@ -37,37 +37,42 @@ class Reliability(NamedTuple):
 
 
 class _Binned(NamedTuple):
-  """Examples with their bins, and the means of each bin.
+  """Examples with their bins, and the sums of each bin.
 
   Attributes:
     confidence: ``[N]`` floats, in the order of the examples for bins of equal width, ascending for equal mass.
     index: ``[N]`` integers, the bin of each ``confidence``; M where the example does not count.
-    counts: ``[M]`` integers, the number of examples in each bin.
-    mean_confidence: ``[M]`` floats, 0 where a bin is empty.
-    accuracy: ``[M]`` floats, 0 where a bin is empty.
+    size: ``[M]`` integers, the number of examples in each bin.
+    correct: ``[M]`` floats, the number of correct examples.
+    total: ``[M]`` floats, the sum of the confidences.
     edges: ``[M + 1]`` floats.
   """
 
   confidence: Array | None
   index: Array | None
-  counts: Array
-  mean_confidence: Array
-  accuracy: Array
+  size: Array
+  correct: Array
+  total: Array
   edges: Array | None
+
+  @property
+  def divisor(self) -> Array:
+    """The number of examples in each bin as a float, and 1 where a bin is empty."""
+    return jnp.maximum(self.size, 1).astype(self.total.dtype)
 
 
 def _bin(confidence: Array, correct: Array, where: Array, num_bins: int, binning: str, closed: str, ties: str, *,
-         means_only: bool = False) -> _Binned:
-  """The bins of all examples; with ``means_only``, fields other than counts and means may be None."""
+         sums_only: bool = False) -> _Binned:
+  """The bins of all examples; with ``sums_only``, fields other than the sums of the bins may be None."""
   if binning == "equal_mass" and closed == "left":
     raise ValueError("closed='left' is for binning='equal_width': equal-mass bins are groups of sorted values.")
   is_selectable = len(confidence) >= selection.SMALLEST and 1 < num_bins <= selection.MOST_BINS
-  if binning == "equal_mass" and means_only and ties == "share" and is_selectable and confidence.dtype == jnp.float32:
-    return _Binned(None, None, *selection.equal_mass_means(confidence, correct, where, num_bins), None)
+  if binning == "equal_mass" and sums_only and ties == "share" and is_selectable and confidence.dtype == jnp.float32:
+    return _Binned(None, None, *selection.equal_mass_sums(confidence, correct, where, num_bins), None)
   if binning == "equal_width":
     index = jnp.where(where, bins.equal_width_index(confidence, num_bins, closed), num_bins)
     flags = jnp.stack([where, correct > 0], axis=-1).astype(jnp.int32)
-    counts, num_correct = bins.bin_sums(flags, index, num_bins).T
+    size, num_correct = bins.bin_sums(flags, index, num_bins).T
     edges = bins.equal_width_edges(num_bins, confidence.dtype)
   else:
     count = jnp.sum(where, dtype=jnp.int32)
@@ -76,11 +81,10 @@ def _bin(confidence: Array, correct: Array, where: Array, num_bins: int, binning
     whole, fraction = correct_before(confidence, correct, starts, ties)
     rank = jnp.arange(len(confidence), dtype=jnp.int32)
     index = jnp.where(rank < count, bins.equal_mass_index(rank, count, num_bins), num_bins)
-    counts, num_correct = jnp.diff(starts), jnp.diff(whole).astype(fraction.dtype) + jnp.diff(fraction)
+    size, num_correct = jnp.diff(starts), jnp.diff(whole).astype(fraction.dtype) + jnp.diff(fraction)
     edges = bins.equal_mass_edges(confidence, count, num_bins)
-  divisor = jnp.maximum(counts, 1).astype(confidence.dtype)
-  mean_confidence = bins.bin_sums(confidence, index, num_bins) / divisor
-  return _Binned(confidence, index, counts, mean_confidence, num_correct.astype(confidence.dtype) / divisor, edges)
+  total = bins.bin_sums(confidence, index, num_bins)
+  return _Binned(confidence, index, size, num_correct.astype(confidence.dtype), total, edges)
 
 
 @of_pairs(**BINS, norm=NORM, form=("bin", "label"), closed=("right", "left"), sign=("both", "over", "under"))
@@ -128,34 +132,13 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     raise ValueError(f"debias=True needs norm=2 and form='bin': got norm={norm!r} and form={form!r}.")
   if debias and sign != "both":
     raise ValueError(f"debias=True needs sign='both': got sign={sign!r}.")
-  b = _bin(confidence, correct, where, num_bins, binning, closed, ties, means_only=form == "bin")
+  b = _bin(confidence, correct, where, num_bins, binning, closed, ties, sums_only=form == "bin")
   if form == "bin":
-    return _error_of_means(b, norm, debias, sign)
-  gap = _signed_size(b.confidence - b.accuracy[jnp.minimum(b.index, num_bins - 1)], sign)
-  if norm == "max":
-    return jnp.max(gap, where=b.index < num_bins, initial=0)
-  gap, unit = bins.in_units_of_largest(gap, b.index < num_bins)
-  return unit * root(masked_mean(gap**norm, b.index < num_bins), norm)
-
-
-def _error_of_means(b: _Binned, norm: float | str = 1, debias: bool = False, sign: str = "both") -> Array:
-  """``calibration_error`` with ``form="bin"``."""
-  gap = _signed_size(b.mean_confidence - b.accuracy, sign)
-  share = b.counts.astype(gap.dtype) / jnp.maximum(jnp.sum(b.counts), 1).astype(gap.dtype)
-  if debias:
-    variance = b.accuracy * (1 - b.accuracy) / jnp.maximum(b.counts - 1, 1).astype(gap.dtype)
-    return jnp.sqrt(jnp.maximum(jnp.sum(share * (gap**2 - variance), where=b.counts > 1), 0))
-  if norm == "max":
-    return jnp.max(gap, where=b.counts > 0, initial=0)
-  gap, unit = bins.in_units_of_largest(gap, b.counts > 0)
-  return unit * root(jnp.sum(share * gap**norm), norm)
-
-
-def _signed_size(excess: Array, sign: str) -> Array:
-  """The size of confidence - accuracy where it has the ``sign``, and 0 where it has the other one."""
-  if sign == "both":
-    return jnp.abs(excess)
-  return jnp.maximum(excess if sign == "over" else -excess, 0)
+    return formulas.binned_error(b.size, b.correct, b.total - b.correct, norm=norm, debias=debias, sign=sign)
+  counted = b.index < num_bins
+  gap = b.confidence - (b.correct / b.divisor)[jnp.minimum(b.index, num_bins - 1)]
+  gap = jnp.where(counted, formulas.signed_size(gap, sign), 0)
+  return formulas.power_mean(gap, lambda x: masked_mean(x, counted), norm)
 
 
 @of_classes(**BINS, norm=NORM)
@@ -191,25 +174,16 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
                                where=where)
 
     errors = jax.lax.map(class_error, (probs.T, jnp.arange(num_classes, dtype=jnp.int32)))
-    if norm == "max":
-      return jnp.max(errors)
-    errors, unit = bins.in_units_of_largest(errors)
-    return unit * root(jnp.mean(errors**norm), norm)
-  index = jnp.where(where[:, None], bins.equal_width_index(probs, num_bins), num_bins)
-  counts, confidence = _sums_by_class(probs, index, num_bins)
-  label_bin = jnp.take_along_axis(index, labels[:, None], axis=1)[:, 0]
-  place = jnp.where(where, labels * num_bins + label_bin, num_classes * num_bins)
-  num_labels = bins.bin_sums(jnp.ones_like(place), place, num_classes * num_bins).reshape(num_classes, num_bins)
-  # n_b |A_b - C_b|^p from the sums n_b A_b and n_b C_b. For norm 1 the counts cancel, and XLA never computes them.
-  gap = jnp.abs(num_labels.astype(probs.dtype) - confidence)
-  if norm == "max":
-    return jnp.max(gap / jnp.maximum(counts, 1).astype(probs.dtype))
-  unit = 1
-  if norm != 1:
-    relative, unit = bins.in_units_of_largest(gap / jnp.maximum(counts, 1).astype(probs.dtype))
-    gap = gap / unit * relative ** (norm - 1)
-  size = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(probs.dtype)
-  return unit * root(jnp.mean(jnp.sum(gap, axis=1) / size), norm)
+  else:
+    index = jnp.where(where[:, None], bins.equal_width_index(probs, num_bins), num_bins)
+    size, total = _sums_by_class(probs, index, num_bins)
+    label_bin = jnp.take_along_axis(index, labels[:, None], axis=1)[:, 0]
+    place = jnp.where(where, labels * num_bins + label_bin, num_classes * num_bins)
+    num_labels = bins.bin_sums(jnp.ones_like(place), place, num_classes * num_bins).reshape(num_classes, num_bins)
+    gap, count = total - num_labels.astype(probs.dtype), jnp.sum(where, dtype=jnp.int32)
+    # For norm 1 the sizes of the bins are not needed, so that XLA does not compute them.
+    errors = formulas.binned_error(size, None, gap, count=count, norm=norm)
+  return formulas.power_mean(errors, jnp.mean, norm)
 
 
 def _sums_by_class(probs: Array, index: Array, num_bins: int) -> tuple[Array, Array]:
@@ -250,5 +224,4 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
   Array([0. , 0.5], dtype=float32)
   """
   b = _bin(confidence, correct, where, num_bins, binning, "right", ties)
-  filled = b.counts > 0
-  return Reliability(b.edges, b.counts, *(jnp.where(filled, x, jnp.nan) for x in (b.mean_confidence, b.accuracy)))
+  return Reliability(b.edges, b.size, *(jnp.where(b.size > 0, x / b.divisor, jnp.nan) for x in (b.total, b.correct)))

@@ -39,8 +39,8 @@ class Cells(NamedTuple):
   excess: Array
   correct_excess: Array
 
-  def between(self, ranks: Array) -> tuple[Array, Array]:
-    """The number of correct examples and the sum of confidences between each of ``ranks`` and the next."""
+  def between(self, ranks: Array) -> tuple[Array, Array, Array]:
+    """The examples, the correct ones, and the sum of confidence - correct between each of ``ranks`` and the next."""
     cumulated = jnp.cumsum(self.counts)
     cell = jnp.minimum(jnp.searchsorted(cumulated, ranks, side="right").astype(jnp.int32), len(cumulated) - 1)
     first = ranks - (cumulated[cell] - self.counts[cell])
@@ -49,7 +49,7 @@ class Cells(NamedTuple):
     high, low = exact_cumsum(self.sums())
     num_correct = jnp.diff(correct_before[cell]).astype(jnp.float32) + jnp.diff(self._correct_among(first, cell))
     confidence = jnp.diff(high[cell]) + (jnp.diff(low[cell]) + jnp.diff(part * self.sums()[cell]))
-    return num_correct, confidence
+    return jnp.diff(ranks).astype(jnp.float32), num_correct, confidence - num_correct
 
   def _correct_among(self, first: Array, cell: Array) -> Array:
     """The number of correct examples among the ``first`` of each ``cell``, by the density of the module's docstring."""
@@ -62,16 +62,16 @@ class Cells(NamedTuple):
     return jnp.clip(correct * part * (1 + tilt * (1 - part)), jnp.maximum(first - (inside - correct), 0),
                     jnp.minimum(first, correct))
 
-  def largest_gap(self) -> Array:
-    """The largest absolute sum of correct - confidence over all examples up to some place of their order (KS)."""
+  def prefix_sums(self) -> Array:
+    """The sums of correct - confidence over all examples up to the places of their order that are known."""
     high, low = exact_cumsum(self.correct.astype(jnp.float32) - self.sums())
-    # KS also looks between two examples of one cell. Where one of the two is correct, the sum up to the first of them
-    # is the sum up to both minus the gap of the second, correct - confidence.
+    # One is between two examples of one cell. Where one of the two is correct, the sum up to the first of them is the
+    # sum up to both minus the gap of the second, correct - confidence.
     depth = self.depth()
     second = lowest() + jnp.where(depth > 0, self.excess - self.correct_excess, self.correct_excess)
     between = (high + low)[1:] + second - (depth < 0).astype(jnp.float32)
     pair = (self.counts == 2) & (self.correct == 1) & (depth != 0)
-    return jnp.maximum(jnp.max(jnp.abs(high + low)), jnp.max(jnp.abs(between), where=pair, initial=0))
+    return jnp.concatenate([high + low, jnp.where(pair, between, 0)])
 
   def depth(self) -> Array:
     """The mean confidence of each cell's examples minus that of its correct examples; 0 if none is correct."""

@@ -19,9 +19,9 @@ from jax.typing import ArrayLike
 from calib_jax import binning as bins
 from calib_jax import checks
 from calib_jax.checks import classified
+from calib_jax.metrics import formulas, sweep
 from calib_jax.metrics.cells import HALF, Cells, cell_of, lowest
 from calib_jax.metrics.scores import top_label
-from calib_jax.metrics.sweep import TOLERANCE
 from calib_jax.ordering import exact_sum
 
 Array = jax.Array
@@ -143,15 +143,15 @@ class CalibrationHistogram(NamedTuple):
     count = jnp.sum(self.bin_counts)
     total = jnp.maximum(count, 1).astype(jnp.float32)
     sums = self.bin_confidence + self.bin_remainder
-    gaps = jnp.abs(self.bin_correct.astype(jnp.float32) - sums)
-    num_correct, confidence = self._cells.between(bins.equal_mass_starts(count, NUM_BINS))
+    equal_width = self.bin_counts, self.bin_correct, sums - self.bin_correct.astype(jnp.float32)
+    equal_mass = self._cells.between(bins.equal_mass_starts(count, NUM_BINS))
     return {
       "accuracy": jnp.sum(self.bin_correct).astype(jnp.float32) / total,
       "mean_confidence": jnp.sum(sums) / total,
-      "expected_calibration_error": jnp.sum(gaps) / total,
-      "adaptive_calibration_error": jnp.sum(jnp.abs(num_correct - confidence)) / total,
-      "maximum_calibration_error": jnp.max(gaps / jnp.maximum(self.bin_counts, 1).astype(jnp.float32)),
-      "ks_calibration_error": self._cells.largest_gap() / total,
+      "expected_calibration_error": formulas.binned_error(*equal_width),
+      "adaptive_calibration_error": formulas.binned_error(*equal_mass, count=count),
+      "maximum_calibration_error": formulas.binned_error(*equal_width, norm="max"),
+      "ks_calibration_error": formulas.ks_error(self._cells.prefix_sums(), count),
       "count": count,
     }
 
@@ -168,25 +168,10 @@ class CalibrationHistogram(NamedTuple):
     """
     count = jnp.sum(self.bin_counts)
 
-    def in_order(num_bins):
-      accuracy, size = self._groups(num_bins, count)[:2]
-      filled = size > 0
-      return jnp.all(jnp.where(filled[1:], accuracy[1:] >= accuracy[:-1] - TOLERANCE, True))
+    def bins_of(num_bins, block):
+      return self._cells.between(bins.equal_mass_start(sweep.numbers(num_bins, block), count, num_bins))
 
-    top = jnp.minimum(count, _MOST)
-    num_bins = jax.lax.while_loop(lambda m: (m < top) & in_order(m + 1), lambda m: m + 1, jnp.int32(1))
-    accuracy, size, confidence = self._groups(num_bins, count)
-    share = size / jnp.maximum(count, 1).astype(jnp.float32)
-    gap, unit = bins.in_units_of_largest(jnp.abs(accuracy - confidence))
-    return unit * jnp.sum(share * gap**norm) ** (1 / norm)
-
-  def _groups(self, num_bins: Array, count: Array) -> tuple[Array, Array, Array]:
-    """Accuracy, size and mean confidence of ``num_bins`` equal-mass bins: ``[_MOST]``, 0 beyond the last bin."""
-    group = jnp.minimum(jnp.arange(_MOST + 1, dtype=jnp.int32), num_bins)
-    starts = bins.equal_mass_start(group, count, num_bins)
-    sizes = jnp.diff(starts).astype(jnp.float32)
-    accuracy, confidence = (x / jnp.maximum(sizes, 1) for x in self._cells.between(starts))
-    return accuracy, sizes, confidence
+    return sweep.error_of(bins_of, sweep.last_in_order(bins_of, jnp.minimum(count, _MOST)), norm)
 
 
 def collection() -> type:

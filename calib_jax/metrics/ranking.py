@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import binning, checks
+from calib_jax.metrics import formulas
 from calib_jax.metrics.definition import metric
 from calib_jax.ordering import ordered_key, tie_bounds
 
@@ -68,11 +69,10 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
   first, last = tie_bounds(key)
   total = jnp.cumsum(jnp.where(counted, risk, 0))
   before = jnp.where(first > 0, total[first - 1], 0)
-  place = jnp.arange(len(key), dtype=jnp.int32)
-  tie_share = (total[last] - before) * ((place - first + 1) / (last - first + 1)).astype(total.dtype)
-  size = (place + 1).astype(total.dtype)
-  return RiskCoverage(*(jnp.where(counted, x, jnp.nan)
-                        for x in (size / jnp.maximum(count, 1).astype(size.dtype), (before + tie_share) / size)))
+  taken = jnp.arange(1, len(key) + 1, dtype=jnp.int32)
+  risk = formulas.risk_of_most_confident(taken, first, last + 1, before, total[last])
+  coverage = taken.astype(risk.dtype) / jnp.maximum(count, 1).astype(risk.dtype)
+  return RiskCoverage(*(jnp.where(counted, x, jnp.nan) for x in (coverage, risk)))
 
 
 @_of_risk
@@ -98,7 +98,7 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
   """
   curve = risk_coverage_curve(confidence, risk, where=where).risk
   counted = ~jnp.isnan(curve)
-  return binning.pairwise_sum(jnp.where(counted, curve, 0)) / jnp.maximum(jnp.sum(counted), 1).astype(curve.dtype)
+  return binning.masked_mean(curve, counted)
 
 
 @_of_risk

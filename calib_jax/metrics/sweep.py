@@ -1,5 +1,7 @@
 """The calibration error at the largest number of bins whose accuracies are in order (Roelofs et al. 2020)."""
 
+from collections.abc import Callable
+import functools
 from typing import NamedTuple
 
 import jax
@@ -7,15 +9,16 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import binning as bins
+from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import BINNINGS, TIES
 from calib_jax.metrics.definition import of_pairs
 from calib_jax.ordering import exact_cumsum, shared_count, sorted_pairs, tie_bounds
 
 Array = jax.Array
-_BLOCK = 1024  # Bins that are computed together.
-# A fall of an accuracy by less than this is taken for rounding. Two different accuracies of bins of up to 1,000
-# examples differ by at least this.
-TOLERANCE = 1e-6
+BLOCK = 1024  # Bins that are computed together.
+# A function of a number of bins M and of a number i to the sizes, the numbers of correct examples and the sums of
+# confidence - correct, ``[BLOCK]`` floats, of the bins from i BLOCK on. Those beyond the last of the M bins are empty.
+Bins = Callable[[Array, Array], tuple[Array, Array, Array]]
 
 
 @of_pairs(binning=BINNINGS, norm="[1, inf)", ties=TIES)
@@ -48,24 +51,37 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     return jnp.zeros((), confidence.dtype)
   count = jnp.sum(where, dtype=jnp.int32)
   data = _prefix_sums(*sorted_pairs(confidence, correct, where, ties), count, ties)
+  bins_of = functools.partial(_bins, data, binning)
   # Equal-width bins that are narrower than any difference separate all values, and more bins change nothing.
   most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(data.confidence))
   # Where the accuracies of single examples are in order, those of any groups of neighbours are, and all M succeed.
-  start = jnp.where(_is_in_order(data, count, binning) if ties == "share" else False, most, 1)
-  last_in_order = jax.lax.while_loop(lambda m: (m < most) & _is_in_order(data, m + 1, binning), lambda m: m + 1, start)
-  num_bins = jnp.where(last_in_order < most, last_in_order, jnp.maximum(count, 1))
+  start = jnp.where(_is_in_order(bins_of, count) if ties == "share" else False, most, 1)
+  num_bins = last_in_order(bins_of, most, start)
+  return error_of(bins_of, jnp.where(num_bins < most, num_bins, jnp.maximum(count, 1)), norm)
 
+
+def last_in_order(bins_of: Bins, most: Array, start: Array | int = 1) -> Array:
+  """The largest number of bins, up to ``most``, before the first above ``start`` whose accuracies fall somewhere."""
+  return jax.lax.while_loop(lambda m: (m < most) & _is_in_order(bins_of, m + 1), lambda m: m + 1,
+                            jnp.asarray(start, jnp.int32))
+
+
+def error_of(bins_of: Bins, num_bins: Array, norm: float) -> Array:
+  """The error of ``num_bins`` bins, whose blocks are added one by one."""
   def add_block(state):
-    block, unit, total = state
-    size, num_correct, confidence_sum = _block(data, block, num_bins, binning)
-    gap = jnp.abs(num_correct - confidence_sum) / jnp.maximum(size, 1)
-    # As ``in_units_of_largest``, of the blocks so far.
-    larger = jnp.maximum(unit, jnp.max(gap))
-    return block + 1, larger, total * (unit / larger) ** norm + jnp.sum(size * (gap / larger) ** norm)
+    block, size, error = state
+    sizes, _, gaps = bins_of(num_bins, block)
+    # The bins of all blocks before are one bin, whose gap is their error.
+    sizes, gaps = jnp.append(sizes, size), jnp.append(gaps, size * error)
+    return block + 1, jnp.sum(sizes), formulas.binned_error(sizes, None, gaps, norm=norm)
 
-  start = (jnp.int32(0), jnp.finfo(confidence.dtype).tiny, jnp.zeros((), confidence.dtype))
-  _, unit, total = jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, start)
-  return unit * (total / jnp.maximum(count, 1).astype(total.dtype)) ** (1 / norm)
+  start = (jnp.int32(0), _zero(bins_of), _zero(bins_of))
+  return jax.lax.while_loop(lambda s: s[0] * BLOCK < num_bins, add_block, start)[2]
+
+
+def _zero(bins_of: Bins) -> Array:
+  """A 0 of the type of the bins' sums."""
+  return jnp.zeros((), jax.eval_shape(bins_of, jnp.int32(1), jnp.int32(0))[0].dtype)
 
 
 class _PrefixSums(NamedTuple):
@@ -101,32 +117,35 @@ def _prefix_sums(confidence: Array, correct: Array, count: Array, ties: str) -> 
   return _PrefixSums(jnp.where(place < count, confidence, jnp.inf), count, whole, fraction, *sums)
 
 
-def _block(data: _PrefixSums, block: Array, num_bins: Array, binning: str) -> tuple[Array, Array, Array]:
-  """For each bin of a block: its size, its number of correct examples and the sum of its confidences, as floats."""
-  dtype = data.confidence.dtype
-  j = jnp.minimum(block * _BLOCK + jnp.arange(_BLOCK + 1, dtype=jnp.int32), num_bins)
+def numbers(num_bins: Array, block: Array) -> Array:
+  """The numbers of the bins of a block and of the bin after them, ``[BLOCK + 1]``, none above ``num_bins``."""
+  return jnp.minimum(block * BLOCK + jnp.arange(BLOCK + 1, dtype=jnp.int32), num_bins)
+
+
+def _bins(data: _PrefixSums, binning: str, num_bins: Array, block: Array) -> tuple[Array, Array, Array]:
+  """The ``Bins`` of sorted examples."""
+  j, dtype = numbers(num_bins, block), data.confidence.dtype
   if binning == "equal_mass":
     ranks = bins.equal_mass_start(j, data.count, num_bins)
   else:
     inner = jnp.searchsorted(data.confidence, j.astype(dtype) / num_bins.astype(dtype), side="right").astype(jnp.int32)
     ranks = jnp.where(j == 0, 0, jnp.where(j == num_bins, data.count, inner))
   size, num_correct = (jnp.diff(x).astype(dtype) for x in (ranks, data.whole[ranks]))
-  return size, num_correct + jnp.diff(data.fraction[ranks]), jnp.diff(data.high[ranks]) + jnp.diff(data.low[ranks])
+  num_correct += jnp.diff(data.fraction[ranks])
+  return size, num_correct, jnp.diff(data.high[ranks]) + jnp.diff(data.low[ranks]) - num_correct
 
 
-def _is_in_order(data: _PrefixSums, num_bins: Array, binning: str) -> Array:
+def _is_in_order(bins_of: Bins, num_bins: Array) -> Array:
   """Whether no accuracy of ``num_bins`` bins is below that of a bin before it; empty bins are skipped."""
   # The loop counts blocks, not bins, because XLA miscounts the steps of a loop whose counter grows by more than 1.
   def step(state):
     block, highest, _ = state
-    size, num_correct, _ = _block(data, block, num_bins, binning)
-    accuracy = num_correct / jnp.maximum(size, 1)  # 0 where a bin is empty, which no bin falls below.
-    highest_before = jax.lax.cummax(jnp.concatenate([highest[None], accuracy]))
-    rises = (size == 0) | (accuracy >= highest_before[:-1] - TOLERANCE)
-    return block + 1, highest_before[-1], jnp.all(rises)
+    size, num_correct, _ = bins_of(num_bins, block)
+    rise, highest = formulas.accuracies_rise(size, num_correct, highest)
+    return block + 1, highest, rise
 
-  start = (jnp.int32(0), jnp.zeros((), data.confidence.dtype), jnp.bool_(True))
-  return jax.lax.while_loop(lambda s: (s[0] * _BLOCK < num_bins) & s[2], step, start)[2]
+  start = (jnp.int32(0), _zero(bins_of), jnp.bool_(True))
+  return jax.lax.while_loop(lambda s: (s[0] * BLOCK < num_bins) & s[2], step, start)[2]
 
 
 def _enough_to_separate(confidence: Array) -> Array:

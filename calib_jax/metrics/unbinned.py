@@ -7,13 +7,13 @@ import numpy as np
 
 from calib_jax.binning import masked_mean
 from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities
+from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import TIES
 from calib_jax.metrics.definition import of_classes, of_pairs
 from calib_jax.metrics.scores import top_label
 from calib_jax.ordering import exact_cumsum, sorted_pairs
 
 Array = jax.Array
-GRID = 8192  # Cells of [0, 1] in which the smooth error is computed.
 BANDWIDTHS = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])
 
 
@@ -41,12 +41,12 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
   """
   count = jnp.sum(where, dtype=jnp.int32)
   confidence, correct = sorted_pairs(confidence, correct, where, ties)
-  gap = correct.astype(confidence.dtype) - confidence
+  gap = confidence - correct.astype(confidence.dtype)
   high, low = exact_cumsum(jnp.where(jnp.arange(len(gap), dtype=jnp.int32) < count, gap, 0))
-  gap = jnp.abs((high + low)[1:])
+  sums = (high + low)[1:]
   if ties == "share":  # The sums rise or fall linearly through a tie, so that the largest is at an end of one.
-    gap = jnp.where(jnp.append(confidence[1:] != confidence[:-1], True), gap, 0)
-  return jnp.max(gap, initial=0) / jnp.maximum(count, 1).astype(gap.dtype)
+    sums = jnp.where(jnp.append(confidence[1:] != confidence[:-1], True), sums, 0)
+  return formulas.ks_error(sums, count)
 
 
 @of_pairs()
@@ -75,31 +75,14 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
   Array(0.172, dtype=float32)
   """
   count = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(confidence.dtype)
-  # Each residual is shared between the two nearest middles of cells, in proportion to its distance from the other. What
-  # belongs to the cells beyond 0 and 1 is reflected into the first and the last cell.
-  position = jnp.clip(confidence, 0, 1) * GRID - 0.5
-  left = jnp.floor(position)
-  right_share, left = position - left, left.astype(jnp.int32)
   residual = (correct - confidence) / count
-  mass = jnp.zeros(GRID, confidence.dtype)
-  for cell, share in ((left, 1 - right_share), (left + 1, right_share)):
-    mass = mass.at[jnp.clip(cell, 0, GRID - 1)].add(residual * share)
+  mass = jnp.zeros(formulas.GRID, confidence.dtype)
+  for cell, share in formulas.grid_shares(confidence):
+    mass = mass.at[cell].add(residual * share)
   # The grid followed by its mirror image is one period of the reflected residual.
-  spectrum = jnp.fft.rfft(jnp.concatenate([mass, mass[::-1]]))
-  frequency = jnp.pi * jnp.arange(GRID + 1, dtype=confidence.dtype)
-
-  def error(sigma):
-    damping = jnp.exp(-((frequency * sigma) ** 2) / 2).astype(spectrum.dtype)
-    return jnp.sum(jnp.abs(jnp.fft.irfft(spectrum * damping, 2 * GRID)[:GRID]))
-
-  def halve(_, bounds):
-    low, high = bounds
-    middle = (low + high) / 2
-    is_below_root = error(middle) > middle
-    return jnp.where(is_below_root, middle, low), jnp.where(is_below_root, high, middle)
-
-  low, high = jax.lax.fori_loop(0, 30, halve, (jnp.zeros_like(count), jnp.ones_like(count)))
-  return (low + high) / 2 * (jnp.any(where)).astype(count.dtype)
+  coefficients = jnp.fft.rfft(jnp.concatenate([mass, mass[::-1]]))
+  error = formulas.smooth_error(coefficients, lambda x: jnp.fft.irfft(x, 2 * formulas.GRID)[:formulas.GRID])
+  return error * jnp.any(where).astype(count.dtype)
 
 
 @of_classes(bandwidth="(0, inf) or None", norm="[1, inf)", form=FORMS)
