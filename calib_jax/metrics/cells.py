@@ -9,6 +9,7 @@ density, x (1 + t (1 - x)), correct ones. ``_correct_among`` computes this, with
 is not negative, and the result limited to what is possible.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -39,22 +40,30 @@ class Cells(NamedTuple):
   excess: Array
   correct_excess: Array
 
-  def between(self, ranks: Array) -> tuple[Array, Array, Array]:
-    """The examples, the correct ones, and the sum of confidence - correct between each of ``ranks`` and the next."""
-    cumulated = jnp.cumsum(self.counts)
-    cell = jnp.minimum(jnp.searchsorted(cumulated, ranks, side="right").astype(jnp.int32), len(cumulated) - 1)
-    first = ranks - (cumulated[cell] - self.counts[cell])
-    part = first.astype(jnp.float32) / jnp.maximum(self.counts[cell], 1).astype(jnp.float32)
-    correct_before = jnp.cumsum(self.correct) - self.correct
-    high, low = exact_cumsum(self.sums())
-    num_correct = jnp.diff(correct_before[cell]).astype(jnp.float32) + jnp.diff(self._correct_among(first, cell))
-    confidence = jnp.diff(high[cell]) + (jnp.diff(low[cell]) + jnp.diff(part * self.sums()[cell]))
-    return jnp.diff(ranks).astype(jnp.float32), num_correct, confidence - num_correct
+  def between(self) -> Callable[[Array], tuple[Array, Array, Array]]:
+    """A function of ranks to the examples, the correct ones, and the sum of confidence - correct from each to the next.
 
-  def _correct_among(self, first: Array, cell: Array) -> Array:
+    All that does not depend on the ranks is computed here, once, also if the function is called in a loop.
+    """
+    cumulated, correct_before = jnp.cumsum(self.counts), jnp.cumsum(self.correct) - self.correct
+    sums, depth = self.sums(), self.depth()
+    high, low = exact_cumsum(sums)
+
+    def between(ranks):
+      cell = jnp.minimum(jnp.searchsorted(cumulated, ranks, side="right").astype(jnp.int32), len(cumulated) - 1)
+      first = ranks - (cumulated[cell] - self.counts[cell])
+      part = first.astype(jnp.float32) / jnp.maximum(self.counts[cell], 1).astype(jnp.float32)
+      num_correct = jnp.diff(self._correct_among(first, cell, depth[cell]))
+      num_correct += jnp.diff(correct_before[cell]).astype(jnp.float32)
+      confidence = jnp.diff(high[cell]) + (jnp.diff(low[cell]) + jnp.diff(part * sums[cell]))
+      return jnp.diff(ranks).astype(jnp.float32), num_correct, confidence - num_correct
+
+    return between
+
+  def _correct_among(self, first: Array, cell: Array, depth: Array) -> Array:
     """The number of correct examples among the ``first`` of each ``cell``, by the density of the module's docstring."""
     first, inside, correct = (x.astype(jnp.float32) for x in (first, self.counts[cell], self.correct[cell]))
-    depth, edges = self.depth()[cell], lowest()
+    edges = lowest()
     width = jnp.abs(edges[jnp.minimum(cell + 1, len(edges) - 1)] - edges[cell]) + jnp.finfo(jnp.float32).tiny
     # Of two examples the correct one comes first if its depth is above 0: a tilt of 2 gives exactly 1 at part = 1/2.
     tilt = jnp.where(inside == 2, 2 * jnp.sign(depth), jnp.clip(6 * depth / width, -1, 1))

@@ -136,19 +136,3 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
   else:
     bounds = jax.lax.fori_loop(0, HALVINGS, halve, bounds)
   return (bounds[0] + bounds[1]) / 2
-
-
-def risk_of_most_confident(taken: Array, first: Array, last: Array, before: Array, through: Array) -> Array:
-  """The mean risk of the ``taken`` most confident examples, of which the last lies in a tie: all are ``[N]``.
-
-  Tied examples that are taken add the mean risk of the tie, so that the sum of risks rises linearly through it.
-
-  Args:
-    taken: how many examples are taken.
-    first: the number of examples before the tie.
-    last: the number of examples up to the end of the tie.
-    before: the sum of the risks over the examples before the tie.
-    through: the sum of the risks over the examples up to the end of the tie.
-  """
-  dtype = before.dtype
-  return (before + (through - before) * ((taken - first) / (last - first)).astype(dtype)) / taken.astype(dtype)

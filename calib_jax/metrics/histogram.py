@@ -144,7 +144,7 @@ class CalibrationHistogram(NamedTuple):
     total = jnp.maximum(count, 1).astype(jnp.float32)
     sums = self.bin_confidence + self.bin_remainder
     equal_width = self.bin_counts, self.bin_correct, sums - self.bin_correct.astype(jnp.float32)
-    equal_mass = self._cells.between(bins.equal_mass_starts(count, NUM_BINS))
+    equal_mass = self._cells.between()(bins.equal_mass_starts(count, NUM_BINS))
     return {
       "accuracy": jnp.sum(self.bin_correct).astype(jnp.float32) / total,
       "mean_confidence": jnp.sum(sums) / total,
@@ -166,10 +166,10 @@ class CalibrationHistogram(NamedTuple):
       norm: p, at least 1.
     Returns: a scalar; 0 without examples.
     """
-    count = jnp.sum(self.bin_counts)
+    count, between = jnp.sum(self.bin_counts), self._cells.between()
 
-    def bins_of(num_bins, block):
-      return self._cells.between(bins.equal_mass_start(sweep.numbers(num_bins, block), count, num_bins))
+    def bins_of(j, num_bins):
+      return between(bins.equal_mass_start(j, count, num_bins))
 
     return sweep.error_of(bins_of, sweep.last_in_order(bins_of, jnp.minimum(count, _MOST)), norm)
 

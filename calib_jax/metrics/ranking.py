@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import binning, checks
-from calib_jax.metrics import formulas
 from calib_jax.metrics.definition import metric
 from calib_jax.ordering import ordered_key, tie_bounds
 
@@ -69,10 +68,11 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
   first, last = tie_bounds(key)
   total = jnp.cumsum(jnp.where(counted, risk, 0))
   before = jnp.where(first > 0, total[first - 1], 0)
-  taken = jnp.arange(1, len(key) + 1, dtype=jnp.int32)
-  risk = formulas.risk_of_most_confident(taken, first, last + 1, before, total[last])
-  coverage = taken.astype(risk.dtype) / jnp.maximum(count, 1).astype(risk.dtype)
-  return RiskCoverage(*(jnp.where(counted, x, jnp.nan) for x in (coverage, risk)))
+  place = jnp.arange(len(key), dtype=jnp.int32)
+  tie_share = (total[last] - before) * ((place - first + 1) / (last - first + 1)).astype(total.dtype)
+  size = (place + 1).astype(total.dtype)
+  return RiskCoverage(*(jnp.where(counted, x, jnp.nan)
+                        for x in (size / jnp.maximum(count, 1).astype(size.dtype), (before + tie_share) / size)))
 
 
 @_of_risk

@@ -129,25 +129,17 @@ def ks(sums: Sums) -> np.ndarray:
 
 def sweep(sums: Sums) -> np.ndarray:
   """``metrics.sweep_calibration_error`` of each resample, ``[R]``."""
-  return np.array([_sweep(sums, i) for i in range(len(sums.size))])
+  return np.array([_sweep(sums, i, int(count)) for i, count in enumerate(sums.count)])
 
 
-def _sweep(sums: Sums, resample: int) -> float:
-  count = int(sums.count[resample])
-  last = sums.equal_mass_of(resample, count)
+def _sweep(sums: Sums, resample: int, count: int) -> float:
+  def is_in_order(num_bins):
+    bins = sums.equal_mass_of(resample, num_bins)
+    return formulas.accuracies_rise(bins.size, bins.correct, np.float64(0))[0]
+
   # Where the accuracies of single examples are in order, those of any groups of neighbours are.
-  if not _is_in_order(last):
-    last = sums.equal_mass_of(resample, 1)
-    for num_bins in range(2, count):
-      bins = sums.equal_mass_of(resample, num_bins)
-      if not _is_in_order(bins):
-        break
-      last = bins
-  return formulas.binned_error(*last, norm=2)
-
-
-def _is_in_order(bins: Bins) -> bool:
-  return formulas.accuracies_rise(bins.size, bins.correct, np.float64(0))[0]
+  last = count if is_in_order(count) else next(m for m in range(1, count) if not is_in_order(m + 1))
+  return formulas.binned_error(*sums.equal_mass_of(resample, last), norm=2)
 
 
 def smooth(sums: Sums) -> np.ndarray:
@@ -181,9 +173,6 @@ def risk_curve(size: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.nd
   Returns:
     The numbers k from 1 to N, and the share of errors among the k most confident examples.
   """
-  # How many examples and errors are before each tie, from the most confident one down, and up to its end.
-  steps, right = (size[-1] - size)[::-1], (correct[-1] - correct)[::-1]
-  wrong = (steps - right).astype(np.float64)
-  ends = [np.repeat(x, np.diff(steps)) for x in (steps[:-1], steps[1:], wrong[:-1], wrong[1:])]
-  taken = np.arange(1, 1 + size[-1])
-  return taken, formulas.risk_of_most_confident(taken, *ends)
+  # From the most confident example down. The number of errors rises linearly through a tie.
+  taken, wrong = np.arange(1, 1 + size[-1]), size - correct
+  return taken, np.interp(taken, (size[-1] - size)[::-1], (wrong[-1] - wrong)[::-1]) / taken

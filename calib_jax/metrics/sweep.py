@@ -1,7 +1,6 @@
 """The calibration error at the largest number of bins whose accuracies are in order (Roelofs et al. 2020)."""
 
 from collections.abc import Callable
-import functools
 from typing import NamedTuple
 
 import jax
@@ -15,9 +14,9 @@ from calib_jax.metrics.definition import of_pairs
 from calib_jax.ordering import exact_cumsum, shared_count, sorted_pairs, tie_bounds
 
 Array = jax.Array
-BLOCK = 1024  # Bins that are computed together.
-# A function of a number of bins M and of a number i to the sizes, the numbers of correct examples and the sums of
-# confidence - correct, ``[BLOCK]`` floats, of the bins from i BLOCK on. Those beyond the last of the M bins are empty.
+_BLOCK = 1024  # Bins that are computed together.
+# A function of the numbers ``[B + 1]`` of some of M bins, and of M: to the sizes, the numbers of correct examples and
+# the sums of confidence - correct, ``[B]`` floats, of the bins from each number to the next.
 Bins = Callable[[Array, Array], tuple[Array, Array, Array]]
 
 
@@ -51,7 +50,10 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     return jnp.zeros((), confidence.dtype)
   count = jnp.sum(where, dtype=jnp.int32)
   data = _prefix_sums(*sorted_pairs(confidence, correct, where, ties), count, ties)
-  bins_of = functools.partial(_bins, data, binning)
+
+  def bins_of(j, num_bins):
+    return _bins(data, j, num_bins, binning)
+
   # Equal-width bins that are narrower than any difference separate all values, and more bins change nothing.
   most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(data.confidence))
   # Where the accuracies of single examples are in order, those of any groups of neighbours are, and all M succeed.
@@ -70,18 +72,12 @@ def error_of(bins_of: Bins, num_bins: Array, norm: float) -> Array:
   """The error of ``num_bins`` bins, whose blocks are added one by one."""
   def add_block(state):
     block, size, error = state
-    sizes, _, gaps = bins_of(num_bins, block)
+    sizes, _, gaps = bins_of(_numbers(block, num_bins), num_bins)
     # The bins of all blocks before are one bin, whose gap is their error.
     sizes, gaps = jnp.append(sizes, size), jnp.append(gaps, size * error)
     return block + 1, jnp.sum(sizes), formulas.binned_error(sizes, None, gaps, norm=norm)
 
-  start = (jnp.int32(0), _zero(bins_of), _zero(bins_of))
-  return jax.lax.while_loop(lambda s: s[0] * BLOCK < num_bins, add_block, start)[2]
-
-
-def _zero(bins_of: Bins) -> Array:
-  """A 0 of the type of the bins' sums."""
-  return jnp.zeros((), jax.eval_shape(bins_of, jnp.int32(1), jnp.int32(0))[0].dtype)
+  return jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, (jnp.int32(0), 0.0, 0.0))[2]
 
 
 class _PrefixSums(NamedTuple):
@@ -117,14 +113,14 @@ def _prefix_sums(confidence: Array, correct: Array, count: Array, ties: str) -> 
   return _PrefixSums(jnp.where(place < count, confidence, jnp.inf), count, whole, fraction, *sums)
 
 
-def numbers(num_bins: Array, block: Array) -> Array:
-  """The numbers of the bins of a block and of the bin after them, ``[BLOCK + 1]``, none above ``num_bins``."""
-  return jnp.minimum(block * BLOCK + jnp.arange(BLOCK + 1, dtype=jnp.int32), num_bins)
+def _numbers(block: Array, num_bins: Array) -> Array:
+  """The numbers of the bins of a block and of the bin after them, none above ``num_bins``: bins beyond it are empty."""
+  return jnp.minimum(block * _BLOCK + jnp.arange(_BLOCK + 1, dtype=jnp.int32), num_bins)
 
 
-def _bins(data: _PrefixSums, binning: str, num_bins: Array, block: Array) -> tuple[Array, Array, Array]:
-  """The ``Bins`` of sorted examples."""
-  j, dtype = numbers(num_bins, block), data.confidence.dtype
+def _bins(data: _PrefixSums, j: Array, num_bins: Array, binning: str) -> tuple[Array, Array, Array]:
+  """The sums of bins of sorted examples, as ``Bins`` returns them."""
+  dtype = data.confidence.dtype
   if binning == "equal_mass":
     ranks = bins.equal_mass_start(j, data.count, num_bins)
   else:
@@ -140,12 +136,11 @@ def _is_in_order(bins_of: Bins, num_bins: Array) -> Array:
   # The loop counts blocks, not bins, because XLA miscounts the steps of a loop whose counter grows by more than 1.
   def step(state):
     block, highest, _ = state
-    size, num_correct, _ = bins_of(num_bins, block)
+    size, num_correct, _ = bins_of(_numbers(block, num_bins), num_bins)
     rise, highest = formulas.accuracies_rise(size, num_correct, highest)
     return block + 1, highest, rise
 
-  start = (jnp.int32(0), _zero(bins_of), jnp.bool_(True))
-  return jax.lax.while_loop(lambda s: (s[0] * BLOCK < num_bins) & s[2], step, start)[2]
+  return jax.lax.while_loop(lambda s: (s[0] * _BLOCK < num_bins) & s[2], step, (jnp.int32(0), 0.0, True))[2]
 
 
 def _enough_to_separate(confidence: Array) -> Array:
