@@ -128,7 +128,7 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
     is_below_root = abs(inverse(coefficients * damping)).sum(-1) > middle
     return xp.where(is_below_root, middle, low), xp.where(is_below_root, high, middle)
 
-  low = xp.zeros(coefficients.shape[:-1], frequency.dtype)
+  low = xp.zeros_like(coefficients[..., 0].real)
   bounds = low, low + 1
   if xp is np:
     for i in range(HALVINGS):

@@ -171,7 +171,9 @@ class CalibrationHistogram(NamedTuple):
     def bins_of(j, num_bins):
       return between(bins.equal_mass_start(j, count, num_bins))
 
-    return sweep.error_of(bins_of, sweep.last_in_order(bins_of, jnp.minimum(count, _MOST)), norm)
+    zero = jnp.zeros_like(self.bin_confidence[0])
+    num_bins = sweep.last_in_order(bins_of, jnp.ones_like(count), jnp.minimum(count, _MOST), zero)
+    return sweep.error_of(bins_of, num_bins, norm, zero)
 
 
 def collection() -> type:

@@ -57,18 +57,21 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
   # Equal-width bins that are narrower than any difference separate all values, and more bins change nothing.
   most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(data.confidence))
   # Where the accuracies of single examples are in order, those of any groups of neighbours are, and all M succeed.
-  start = jnp.where(_is_in_order(bins_of, count) if ties == "share" else False, most, 1)
-  num_bins = last_in_order(bins_of, most, start)
-  return error_of(bins_of, jnp.where(num_bins < most, num_bins, jnp.maximum(count, 1)), norm)
+  zero = jnp.zeros_like(data.high[0])
+  start = jnp.where(_is_in_order(bins_of, count, zero) if ties == "share" else False, most, jnp.ones_like(most))
+  num_bins = last_in_order(bins_of, start, most, zero)
+  return error_of(bins_of, jnp.where(num_bins < most, num_bins, jnp.maximum(count, 1)), norm, zero)
 
 
-def last_in_order(bins_of: Bins, most: Array, start: Array | int = 1) -> Array:
-  """The largest number of bins, up to ``most``, before the first above ``start`` whose accuracies fall somewhere."""
-  return jax.lax.while_loop(lambda m: (m < most) & _is_in_order(bins_of, m + 1), lambda m: m + 1,
-                            jnp.asarray(start, jnp.int32))
+def last_in_order(bins_of: Bins, start: Array, most: Array, zero: Array) -> Array:
+  """The largest number of bins, up to ``most``, before the first above ``start`` whose accuracies fall somewhere.
+
+  Here and below, ``zero`` is a 0 that has the type of the sums of ``bins_of``.
+  """
+  return jax.lax.while_loop(lambda m: (m < most) & _is_in_order(bins_of, m + 1, zero), lambda m: m + 1, start)
 
 
-def error_of(bins_of: Bins, num_bins: Array, norm: float) -> Array:
+def error_of(bins_of: Bins, num_bins: Array, norm: float, zero: Array) -> Array:
   """The error of ``num_bins`` bins, whose blocks are added one by one."""
   def add_block(state):
     block, size, error = state
@@ -77,7 +80,7 @@ def error_of(bins_of: Bins, num_bins: Array, norm: float) -> Array:
     sizes, gaps = jnp.append(sizes, size), jnp.append(gaps, size * error)
     return block + 1, jnp.sum(sizes), formulas.binned_error(sizes, None, gaps, norm=norm)
 
-  return jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, (jnp.int32(0), 0.0, 0.0))[2]
+  return jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, (jnp.int32(0), zero, zero))[2]
 
 
 class _PrefixSums(NamedTuple):
@@ -131,7 +134,7 @@ def _bins(data: _PrefixSums, j: Array, num_bins: Array, binning: str) -> tuple[A
   return size, num_correct, jnp.diff(data.high[ranks]) + jnp.diff(data.low[ranks]) - num_correct
 
 
-def _is_in_order(bins_of: Bins, num_bins: Array) -> Array:
+def _is_in_order(bins_of: Bins, num_bins: Array, zero: Array) -> Array:
   """Whether no accuracy of ``num_bins`` bins is below that of a bin before it; empty bins are skipped."""
   # The loop counts blocks, not bins, because XLA miscounts the steps of a loop whose counter grows by more than 1.
   def step(state):
@@ -140,7 +143,7 @@ def _is_in_order(bins_of: Bins, num_bins: Array) -> Array:
     rise, highest = formulas.accuracies_rise(size, num_correct, highest)
     return block + 1, highest, rise
 
-  return jax.lax.while_loop(lambda s: (s[0] * _BLOCK < num_bins) & s[2], step, (jnp.int32(0), 0.0, True))[2]
+  return jax.lax.while_loop(lambda s: (s[0] * _BLOCK < num_bins) & s[2], step, (jnp.int32(0), zero, zero == 0))[2]
 
 
 def _enough_to_separate(confidence: Array) -> Array:
