@@ -176,33 +176,30 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
     errors = jax.lax.map(class_error, (probs.T, jnp.arange(num_classes, dtype=jnp.int32)))
   else:
     index = jnp.where(where[:, None], bins.equal_width_index(probs, num_bins), num_bins)
-    size, total = _sums_by_class(probs, index, num_bins)
-    label_bin = jnp.take_along_axis(index, labels[:, None], axis=1)[:, 0]
-    place = jnp.where(where, labels * num_bins + label_bin, num_classes * num_bins)
-    num_labels = bins.bin_sums(jnp.ones_like(place), place, num_classes * num_bins).reshape(num_classes, num_bins)
-    gap, count = total - num_labels.astype(probs.dtype), jnp.sum(where, dtype=jnp.int32)
+    is_label = labels[:, None] == jnp.arange(num_classes, dtype=jnp.int32)[None]
+    size, gap = _sums_by_class(probs - is_label.astype(probs.dtype), index, num_bins)
     # For norm 1 the sizes of the bins are not needed, so that XLA does not compute them.
-    errors = formulas.binned_error(size, None, gap, count=count, norm=norm)
+    errors = formulas.binned_error(size, None, gap, count=jnp.sum(where, dtype=jnp.int32), norm=norm)
   return formulas.power_mean(errors, jnp.mean, norm)
 
 
-def _sums_by_class(probs: Array, index: Array, num_bins: int) -> tuple[Array, Array]:
-  """The number and the sum of each class's ``probs`` ``[N, K]`` in each bin, two arrays ``[K, num_bins]``.
+def _sums_by_class(values: Array, index: Array, num_bins: int) -> tuple[Array, Array]:
+  """The number and the sum of each class's ``values`` ``[N, K]`` in each bin, two arrays ``[K, num_bins]``.
 
-  ``index`` ``[N, K]`` is the bin of each of ``probs``. As in ``bins.bin_sums``, rows are added one by one within
+  ``index`` ``[N, K]`` is the bin of each of ``values``. As in ``bins.bin_sums``, rows are added one by one within
   blocks, and the sums of blocks pairwise.
   """
-  num_classes = probs.shape[1]
-  block = jnp.arange(len(probs), dtype=jnp.int32)[:, None] // bins.BLOCK
-  blocks = max(-(-len(probs) // bins.BLOCK), 1)
+  num_classes = values.shape[1]
+  block = jnp.arange(len(values), dtype=jnp.int32)[:, None] // bins.BLOCK
+  blocks = max(-(-len(values) // bins.BLOCK), 1)
   place = (block * num_classes + jnp.arange(num_classes, dtype=jnp.int32)[None, :]) * num_bins + index
   place = jnp.where(index < num_bins, place, blocks * num_classes * num_bins)
 
-  def sums(values):
-    total = jnp.zeros(blocks * num_classes * num_bins, values.dtype).at[place].add(values, mode="drop")
+  def sums(x):
+    total = jnp.zeros(blocks * num_classes * num_bins, x.dtype).at[place].add(x, mode="drop")
     return bins.pairwise_sum(total.reshape(blocks, num_classes, num_bins))
 
-  return sums(jnp.ones_like(index)), sums(probs)
+  return sums(jnp.ones_like(index)), sums(values)
 
 
 @of_pairs(**BINS)

@@ -71,16 +71,16 @@ class Cells(NamedTuple):
     return jnp.clip(correct * part * (1 + tilt * (1 - part)), jnp.maximum(first - (inside - correct), 0),
                     jnp.minimum(first, correct))
 
-  def prefix_sums(self) -> Array:
-    """The sums of correct - confidence over all examples up to the places of their order that are known."""
+  def prefix_sums(self) -> tuple[Array, Array]:
+    """The sums of correct - confidence over all examples up to the end of each cell, and up to places within cells."""
     high, low = exact_cumsum(self.correct.astype(jnp.float32) - self.sums())
-    # One is between two examples of one cell. Where one of the two is correct, the sum up to the first of them is the
+    # Of two examples of one cell, one of which is correct, the order is known. The sum up to the first of them is the
     # sum up to both minus the gap of the second, correct - confidence.
     depth = self.depth()
     second = lowest() + jnp.where(depth > 0, self.excess - self.correct_excess, self.correct_excess)
     between = (high + low)[1:] + second - (depth < 0).astype(jnp.float32)
     pair = (self.counts == 2) & (self.correct == 1) & (depth != 0)
-    return jnp.concatenate([high + low, jnp.where(pair, between, 0)])
+    return high + low, jnp.where(pair, between, 0)
 
   def depth(self) -> Array:
     """The mean confidence of each cell's examples minus that of its correct examples; 0 if none is correct."""

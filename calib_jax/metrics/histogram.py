@@ -151,7 +151,7 @@ class CalibrationHistogram(NamedTuple):
       "expected_calibration_error": formulas.binned_error(*equal_width),
       "adaptive_calibration_error": formulas.binned_error(*equal_mass, count=count),
       "maximum_calibration_error": formulas.binned_error(*equal_width, norm="max"),
-      "ks_calibration_error": formulas.ks_error(self._cells.prefix_sums(), count),
+      "ks_calibration_error": jnp.maximum(*(formulas.ks_error(x, count) for x in self._cells.prefix_sums())),
       "count": count,
     }
 

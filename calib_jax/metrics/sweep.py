@@ -1,7 +1,6 @@
 """The calibration error at the largest number of bins whose accuracies are in order (Roelofs et al. 2020)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,15 +48,12 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
   if not len(confidence):
     return jnp.zeros((), confidence.dtype)
   count = jnp.sum(where, dtype=jnp.int32)
-  data = _prefix_sums(*sorted_pairs(confidence, correct, where, ties), count, ties)
-
-  def bins_of(j, num_bins):
-    return _bins(data, j, num_bins, binning)
-
+  confidence, correct = sorted_pairs(confidence, correct, where, ties)  # Those that do not count are above 1.
+  bins_of = _sorted_bins(confidence, correct, count, binning, ties)
   # Equal-width bins that are narrower than any difference separate all values, and more bins change nothing.
-  most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(data.confidence))
+  most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(confidence, count))
   # Where the accuracies of single examples are in order, those of any groups of neighbours are, and all M succeed.
-  zero = jnp.zeros_like(data.high[0])
+  zero = jnp.zeros_like(confidence[0])
   start = jnp.where(_is_in_order(bins_of, count, zero) if ties == "share" else False, most, jnp.ones_like(most))
   num_bins = last_in_order(bins_of, start, most, zero)
   return error_of(bins_of, jnp.where(num_bins < most, num_bins, jnp.maximum(count, 1)), norm, zero)
@@ -83,55 +79,37 @@ def error_of(bins_of: Bins, num_bins: Array, norm: float, zero: Array) -> Array:
   return jax.lax.while_loop(lambda s: s[0] * _BLOCK < num_bins, add_block, (jnp.int32(0), zero, zero))[2]
 
 
-class _PrefixSums(NamedTuple):
-  """Sorted examples, and sums over those before each rank from 0 to N, each in two parts that are to be added.
-
-  Attributes:
-    confidence: ``[N]`` floats, ascending; infinite for the examples that do not count.
-    count: the number of examples that count.
-    whole: ``[N + 1]`` integers, the number of correct examples.
-    fraction: ``[N + 1]`` floats, what ties add to ``whole``.
-    high: ``[N + 1]`` floats, the sum of the confidences.
-    low: ``[N + 1]`` floats, what rounding took from ``high``.
-  """
-
-  confidence: Array
-  count: Array
-  whole: Array
-  fraction: Array
-  high: Array
-  low: Array
-
-
-def _prefix_sums(confidence: Array, correct: Array, count: Array, ties: str) -> _PrefixSums:
-  """The prefix sums of sorted examples, of which the first ``count`` count."""
-  place = jnp.arange(len(confidence), dtype=jnp.int32)
-  whole = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(correct, dtype=jnp.int32)])
-  fraction = jnp.zeros(whole.shape, confidence.dtype)
-  if ties == "share":
-    first, last = tie_bounds(confidence)
-    extra, part = shared_count(place - first, whole[last + 1] - whole[first], last + 1 - first, confidence.dtype)
-    whole, fraction = whole.at[:-1].set(whole[first] + extra), fraction.at[:-1].set(part)
-  sums = exact_cumsum(jnp.where(place < count, confidence, 0))
-  return _PrefixSums(jnp.where(place < count, confidence, jnp.inf), count, whole, fraction, *sums)
-
-
 def _numbers(block: Array, num_bins: Array) -> Array:
   """The numbers of the bins of a block and of the bin after them, none above ``num_bins``: bins beyond it are empty."""
   return jnp.minimum(block * _BLOCK + jnp.arange(_BLOCK + 1, dtype=jnp.int32), num_bins)
 
 
-def _bins(data: _PrefixSums, j: Array, num_bins: Array, binning: str) -> tuple[Array, Array, Array]:
-  """The sums of bins of sorted examples, as ``Bins`` returns them."""
-  dtype = data.confidence.dtype
-  if binning == "equal_mass":
-    ranks = bins.equal_mass_start(j, data.count, num_bins)
-  else:
-    inner = jnp.searchsorted(data.confidence, j.astype(dtype) / num_bins.astype(dtype), side="right").astype(jnp.int32)
-    ranks = jnp.where(j == 0, 0, jnp.where(j == num_bins, data.count, inner))
-  size, num_correct = (jnp.diff(x).astype(dtype) for x in (ranks, data.whole[ranks]))
-  num_correct += jnp.diff(data.fraction[ranks])
-  return size, num_correct, jnp.diff(data.high[ranks]) + jnp.diff(data.low[ranks]) - num_correct
+def _sorted_bins(confidence: Array, correct: Array, count: Array, binning: str, ties: str) -> Bins:
+  """The ``Bins`` of examples in the order of ``confidence`` ``[N]``, of which the first ``count`` count.
+
+  The numbers of correct examples and the sums of confidences before each rank from 0 to N are computed here, each in
+  two parts that are to be added, so that a bin costs the difference of two of them.
+  """
+  place, dtype = jnp.arange(len(confidence), dtype=jnp.int32), confidence.dtype
+  whole = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(correct, dtype=jnp.int32)])
+  fraction = jnp.zeros(whole.shape, dtype)  # What ties add to ``whole``.
+  if ties == "share":
+    first, last = tie_bounds(confidence)
+    extra, part = shared_count(place - first, whole[last + 1] - whole[first], last + 1 - first, dtype)
+    whole, fraction = whole.at[:-1].set(whole[first] + extra), fraction.at[:-1].set(part)
+  high, low = exact_cumsum(jnp.where(place < count, confidence, 0))
+
+  def bins_of(j, num_bins):
+    if binning == "equal_mass":
+      ranks = bins.equal_mass_start(j, count, num_bins)
+    else:
+      inner = jnp.searchsorted(confidence, j.astype(dtype) / num_bins.astype(dtype), side="right").astype(jnp.int32)
+      ranks = jnp.where(j == 0, 0, jnp.where(j == num_bins, count, inner))
+    size, num_correct = (jnp.diff(x).astype(dtype) for x in (ranks, whole[ranks]))
+    num_correct += jnp.diff(fraction[ranks])
+    return size, num_correct, jnp.diff(high[ranks]) + jnp.diff(low[ranks]) - num_correct
+
+  return bins_of
 
 
 def _is_in_order(bins_of: Bins, num_bins: Array, zero: Array) -> Array:
@@ -146,8 +124,8 @@ def _is_in_order(bins_of: Bins, num_bins: Array, zero: Array) -> Array:
   return jax.lax.while_loop(lambda s: (s[0] * _BLOCK < num_bins) & s[2], step, (jnp.int32(0), zero, zero == 0))[2]
 
 
-def _enough_to_separate(confidence: Array) -> Array:
-  """A number of equal-width bins of which none holds two different values of ``confidence`` ``[N]``; at most 2^30."""
-  steps = jnp.diff(confidence)
-  smallest = jnp.min(jnp.where((steps > 0) & jnp.isfinite(steps), steps, 1), initial=1)
+def _enough_to_separate(confidence: Array, count: Array) -> Array:
+  """A number of equal-width bins, at most 2^30, that separates the first ``count`` values of ``confidence`` ``[N]``."""
+  steps, is_between = jnp.diff(confidence), jnp.arange(1, len(confidence), dtype=jnp.int32) < count
+  smallest = jnp.min(jnp.where((steps > 0) & is_between, steps, 1), initial=1)
   return jnp.minimum(1 / smallest + 2, 2.0**30).astype(jnp.int32)
