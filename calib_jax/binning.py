@@ -28,8 +28,12 @@ def soft_membership(confidence: Array, num_bins: int, temperature: float, low: f
     num_bins: M.
     temperature: T > 0.
     low: a, the lower end of the bins; their upper end is 1.
-  Returns: ``[..., M]`` memberships.
-  References: Karandikar et al. 2021, Section 4.1.
+
+  Returns:
+    ``[..., M]`` memberships.
+
+  References:
+    Karandikar et al. 2021, Section 4.1.
 
   >>> soft_membership(jnp.array([0.25]), 2, 0.01).round(3)
   Array([[1., 0.]], dtype=float32)

@@ -73,7 +73,9 @@ def select(bits: Array, ranks: Array) -> tuple[Array, Array]:
   Args:
     bits: ``[N]`` int32 in [0, 2^30); negative numbers do not count.
     ranks: ``[E]`` int32, from 0, below the number of ``bits`` that count.
-  Returns: two ``[E]`` int32 arrays.
+
+  Returns:
+    two ``[E]`` int32 arrays.
   """
   num_ranks = len(ranks)
   prefix, num_below = jnp.zeros_like(ranks), jnp.zeros_like(ranks)  # The leading digits of each value.

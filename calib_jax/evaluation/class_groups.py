@@ -31,8 +31,10 @@ def class_groups(rows: Mapping[Hashable, Values], train_counts: np.ndarray, *, n
     train_counts: ``[K]``, the number of training examples of each class.
     num_bins: the number of bins of the ECE.
     num_resamples: the number of resamples of the intervals.
-  Returns: ``{row: {group: {"accuracy" | "nll" | "ece": {"estimate", "low", "high"}}}}``, means over seeds. A group of
-    which there are no examples is left out.
+
+  Returns:
+    ``{row: {group: {"accuracy" | "nll" | "ece": {"estimate", "low", "high"}}}}``, means over seeds. A group of which
+    there are no examples is left out.
   """
   found, of_class = {}, np.asarray(group_of_classes(jnp.asarray(train_counts)))
   for row, values in rows.items():

@@ -135,7 +135,9 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
   Args:
     sums: the sums of each seed.
     num_resamples: the number of resamples of the interval.
-  Returns: the error with what its interval needs, scalars.
+
+  Returns:
+    the error with what its interval needs, scalars.
   """
   gaps = np.concatenate([part.gaps.reshape(len(part.gaps), -1) for part in sums], axis=1)
   num_errors = len(sums) * sums[0].gaps.shape[1]

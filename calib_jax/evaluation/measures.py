@@ -112,7 +112,9 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     parts: the predictions, one element a seed, all of the same size.
     num_bins: the number of bins of each class.
     num_redraws: the number of redraws of the labels for the noise floor of the classwise errors.
-  Returns: the values.
+
+  Returns:
+    the values.
   """
   columns, sums = [], []
   for source in map(Calibrated.of, parts):
@@ -139,9 +141,11 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the intervals. Sweep and smooth errors have a twentieth of it. They are
       left out if that is below ten, too few for an interval.
-  Returns: ``({row: {metric: cell}}, {(row, earlier row): {metric: {"difference", "low", "high"}}})``. A cell has
-    ``estimate``, ``low``, ``high``, ``value``, ``per_seed`` and, for calibration errors, ``floor`` and ``p_value``: see
-    ``evaluate``. The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.
+
+  Returns:
+    ``({row: {metric: cell}}, {(row, earlier row): {metric: {"difference", "low", "high"}}})``. A cell has ``estimate``,
+    ``low``, ``high``, ``value``, ``per_seed`` and, for calibration errors, ``floor`` and ``p_value``: see ``evaluate``.
+    The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.
   """
   key, table = jax.random.key(0), {row: {} for row in rows}
   errors = {name: (metric.function, num_resamples // FEWER if metric.slow else num_resamples)
@@ -170,7 +174,8 @@ def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_r
            ) -> tuple[dict[Hashable, dict[str, dict]], dict[tuple, dict[str, dict]]]:
   """Bootstraps ``JOINT`` by the same resamples for all rows.
 
-  Returns: the cells of each row and the differences of every two rows, as ``measure`` returns them.
+  Returns:
+    the cells of each row and the differences of every two rows, as ``measure`` returns them.
   """
   numbers = {row: [_joint_of(values, s, num_bins) for s in range(values.confidence.shape[1])]
              for row, values in rows.items()}

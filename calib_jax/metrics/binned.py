@@ -120,10 +120,17 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     sign: which gaps count: ``"both"``; ``"over"``, those where the confidence exceeds the accuracy; or ``"under"``, the
       reverse. For norm 1, the errors of ``"over"`` and ``"under"`` add up to that of ``"both"``.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar. Empty bins contribute 0, and the value is 0 if nothing counts. Without ``debias`` it is biased
-    upwards, and more so the fewer examples a bin has. O(NM) time for equal width, and a sort for equal mass.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Karandikar et al. 2021, Eqs. 6-7.
+
+  Returns:
+    a scalar. Empty bins contribute 0, and the value is 0 if nothing counts. Without ``debias`` it is biased upwards,
+    and more so the fewer examples a bin has. O(NM) time for equal width, and a sort for equal mass.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
+
+  References:
+    Karandikar et al. 2021, Eqs. 6-7.
 
   >>> calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False]), num_bins=2).round(3)
   Array(0.125, dtype=float32)
@@ -159,9 +166,16 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
     norm: p, at least 1, or ``"max"``, the largest gap of any bin of any class.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts. O(NKM) time, or K sorts for equal mass.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Zhou et al. 2025, Definition 3.7; Kumar et al. 2019.
+
+  Returns:
+    a scalar; 0 if nothing counts. O(NKM) time, or K sorts for equal mass.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
+
+  References:
+    Zhou et al. 2025, Definition 3.7; Kumar et al. 2019.
 
   >>> classwise_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
   Array(0.5, dtype=float32)
@@ -214,8 +228,13 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
     binning: ``"equal_width"`` or ``"equal_mass"``.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: ``Reliability``. Inner edges of equal-mass bins lie midway between neighbouring groups.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  Returns:
+    ``Reliability``. Inner edges of equal-mass bins lie midway between neighbouring groups.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
 
   >>> reliability(jnp.array([0.9, 0.7, 0.2]), jnp.array([True, False, False]), num_bins=2).accuracy
   Array([0. , 0.5], dtype=float32)

@@ -58,8 +58,13 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
     train_counts: ``[K]`` integers, the number of training examples of each class.
     num_bins: M, the number of equal-width bins of the calibration error.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: ``ClassGroupScores``.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  Returns:
+    ``ClassGroupScores``.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
 
   >>> probs = jnp.array([[0.8, 0.1, 0.1], [0.6, 0.2, 0.2], [0.6, 0.1, 0.3]])
   >>> class_group_scores(probs, jnp.array([0, 0, 2]), jnp.array([500, 50, 5])).accuracy

@@ -87,9 +87,13 @@ class CalibrationHistogram(NamedTuple):
       logits: ``[..., K]`` floats.
       where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
       **_: other outputs of a model, which clu passes to all metrics of a collection, are ignored.
-    Returns: the state.
-    Raises: TypeError unless one of probs and logits is given; TypeError or ValueError if an argument has the wrong
-      dtype or shape.
+
+    Returns:
+      the state.
+
+    Raises:
+      TypeError: unless one of probs and logits is given, or if an argument has the wrong dtype.
+      ValueError: if an argument has the wrong shape.
     """
     if (probs is None) == (logits is None):
       raise TypeError("from_model_output takes either probs or logits.")
@@ -116,7 +120,9 @@ class CalibrationHistogram(NamedTuple):
 
     Args:
       other: a state.
-    Returns: the state.
+
+    Returns:
+      the state.
     """
     total, rounding_error = exact_sum(self.bin_confidence, other.bin_confidence)
     summed = jax.tree.map(jnp.add, self, other)
@@ -129,9 +135,9 @@ class CalibrationHistogram(NamedTuple):
   def compute(self) -> dict[str, Array]:
     """The metrics of all examples.
 
-    Returns: a dict of ``accuracy``, ``mean_confidence``, ``expected_calibration_error``,
-      ``adaptive_calibration_error``, ``maximum_calibration_error``, ``ks_calibration_error`` and ``count``, each 0
-      without examples.
+    Returns:
+      a dict of ``accuracy``, ``mean_confidence``, ``expected_calibration_error``, ``adaptive_calibration_error``,
+      ``maximum_calibration_error``, ``ks_calibration_error`` and ``count``, each 0 without examples.
     """
     found = self._compute()
     names = ("accuracy", "mean_confidence", "expected_calibration_error", "adaptive_calibration_error",
@@ -164,7 +170,9 @@ class CalibrationHistogram(NamedTuple):
 
     Args:
       norm: p, at least 1.
-    Returns: a scalar; 0 without examples.
+
+    Returns:
+      a scalar; 0 without examples.
     """
     count, between = jnp.sum(self.bin_counts), self._cells.between()
 
@@ -179,8 +187,11 @@ class CalibrationHistogram(NamedTuple):
 def collection() -> type:
   """A ``clu.metrics.Collection`` of ``CalibrationHistogram`` for training loops, under the name ``calibration``.
 
-  Returns: the class.
-  Raises: ImportError unless clu is installed (``pip install 'calib-jax[train]'``).
+  Returns:
+    the class.
+
+  Raises:
+    ImportError: unless clu is installed (``pip install 'calib-jax[train]'``).
   """
   from clu import metrics as clu_metrics
 

@@ -37,10 +37,17 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     norm: p, at least 1.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie, as in ``calibration_error``.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts. O(N log N), and O(M²) for the M that is taken, which is some dozens unless the
-    data are nearly sorted by correctness.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Roelofs et al. 2020, Algorithm 1; Karandikar et al. 2021, Appendix A.
+
+  Returns:
+    a scalar; 0 if nothing counts. O(N log N), and O(M²) for the M that is taken, which is some dozens unless the data
+    are nearly sorted by correctness.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
+
+  References:
+    Roelofs et al. 2020, Algorithm 1; Karandikar et al. 2021, Appendix A.
 
   >>> sweep_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.335, dtype=float32)

@@ -32,9 +32,16 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
     ties: ``"share"``: each of several examples of equal confidence counts as the mean of ``correct`` over all of them,
       so that the value does not depend on their order; ``"order"``: they keep their order.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts. O(N log N).
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Gupta et al. 2020, Eq. 3.
+
+  Returns:
+    a scalar; 0 if nothing counts. O(N log N).
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape.
+
+  References:
+    Gupta et al. 2020, Eq. 3.
 
   >>> ks_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.2, dtype=float32)
@@ -67,9 +74,16 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
     confidence: floats of any shape, in [0, 1].
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Błasiok & Nakkiran 2023, Definitions 1-3, Algorithm 1.
+
+  Returns:
+    a scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape.
+
+  References:
+    Błasiok & Nakkiran 2023, Definitions 1-3, Algorithm 1.
 
   >>> smooth_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.172, dtype=float32)
@@ -105,10 +119,17 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
     form: ``"top_label"``: Beta kernel on the confidence; ``"canonical"``: Dirichlet kernel on the whole vector;
       ``"marginal"``: Beta kernel on each class, with one bandwidth for all classes, summed over classes.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and
-    O(N) memory.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Popordanoska et al. 2022, Section 3.
+
+  Returns:
+    a scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and O(N)
+    memory.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
+
+  References:
+    Popordanoska et al. 2022, Section 3.
 
   >>> probs, labels = jnp.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]), jnp.array([0, 1, 0])
   >>> kde_calibration_error(probs, labels, bandwidth=0.1).round(1)
