@@ -69,7 +69,7 @@ def power_mean(values: Array, mean: Callable[[Array], Array], norm: float | str)
     return root(mean(values), 1)
   largest = xp.max(values, axis=-1, initial=0)
   if norm == "max":
-    return largest
+    return root(largest, 1)
   # In units of the largest, a high power of small values does not underflow.
   unit = xp.where(largest > 0, largest, 1)
   unit = unit if xp is np else jax.lax.stop_gradient(unit)
