@@ -11,6 +11,11 @@ Array = jax.Array
 BLOCK = 256
 
 
+def array_module(x: Array | np.ndarray):
+  """NumPy for its arrays and ``jax.numpy`` for all others: functions of both libraries are written once."""
+  return np if isinstance(x, np.ndarray | np.generic) else jnp
+
+
 def soft_membership(confidence: Array, num_bins: int, temperature: float, low: float = 0.0) -> Array:
   r"""Soft membership of each confidence in equal-width bins: ``[...]`` to ``[..., num_bins]``, rows sum to 1.
 
@@ -23,8 +28,12 @@ def soft_membership(confidence: Array, num_bins: int, temperature: float, low: f
     num_bins: M.
     temperature: T > 0.
     low: a, the lower end of the bins; their upper end is 1.
-  Returns: ``[..., M]`` memberships.
-  References: Karandikar et al. 2021, Section 4.1.
+
+  Returns:
+    ``[..., M]`` memberships.
+
+  References:
+    Karandikar et al. 2021, Section 4.1.
 
   >>> soft_membership(jnp.array([0.25]), 2, 0.01).round(3)
   Array([[1., 0.]], dtype=float32)
@@ -116,13 +125,6 @@ def masked_mean(values: Array, where: Array) -> Array:
   """The mean of the ``values`` ``[N]`` that count; 0 if none does."""
   count = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(values.dtype)
   return pairwise_sum(jnp.where(where, values, 0)) / count
-
-
-def in_units_of_largest(gaps: Array, where: Array | None = None) -> tuple[Array, Array]:
-  """``gaps`` divided by the largest that counts, and that divisor: a high power of small gaps would underflow."""
-  largest = jax.lax.stop_gradient(jnp.max(gaps, where=where, initial=0))
-  unit = jnp.where(largest > 0, largest, 1)
-  return gaps / unit, unit
 
 
 def bin_sums(values: Array, index: Array, num_bins: int) -> Array:

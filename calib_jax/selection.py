@@ -1,4 +1,4 @@
-"""Means of equal-mass bins without sorting, by selecting the few values at their edges.
+"""Sums of equal-mass bins without sorting, by selecting the few values at their edges.
 
 The M - 1 inner edges of M equal-mass bins are order statistics. Each is found digit by digit: the bits of a float32 in
 [0, 1], read as an integer, are in the order of the floats and fit in three digits of ten bits. A histogram of the first
@@ -20,8 +20,8 @@ RADIX = 2**DIGIT
 SMALLEST, MOST_BINS = 8192, 32  # Sorting is as fast for fewer examples, or for more bins.
 
 
-def equal_mass_means(confidence: Array, correct: Array, where: Array, num_bins: int) -> tuple[Array, Array, Array]:
-  """Counts, mean confidence and accuracy of equal-mass bins, ``[num_bins]`` each; means are 0 where a bin is empty.
+def equal_mass_sums(confidence: Array, correct: Array, where: Array, num_bins: int) -> tuple[Array, Array, Array]:
+  """The examples, the correct examples and the sum of confidences of equal-mass bins, ``[num_bins]`` each.
 
   Where an edge divides a tie, each of the tied examples counts as the mean of ``correct`` over all of them.
 
@@ -64,9 +64,7 @@ def equal_mass_means(confidence: Array, correct: Array, where: Array, num_bins: 
   num_correct += between(fraction, jnp.zeros((), fraction.dtype))
   sums = between(sum_high[at_edge], sum_high[-1])
   sums += between(sum_low[at_edge] + taken.astype(edges.dtype) * edges, sum_low[-1])
-  sizes = jnp.diff(starts)
-  divisor = jnp.maximum(sizes, 1).astype(confidence.dtype)
-  return sizes, sums / divisor, num_correct / divisor
+  return jnp.diff(starts), num_correct, sums
 
 
 def select(bits: Array, ranks: Array) -> tuple[Array, Array]:
@@ -75,7 +73,9 @@ def select(bits: Array, ranks: Array) -> tuple[Array, Array]:
   Args:
     bits: ``[N]`` int32 in [0, 2^30); negative numbers do not count.
     ranks: ``[E]`` int32, from 0, below the number of ``bits`` that count.
-  Returns: two ``[E]`` int32 arrays.
+
+  Returns:
+    two ``[E]`` int32 arrays.
   """
   num_ranks = len(ranks)
   prefix, num_below = jnp.zeros_like(ranks), jnp.zeros_like(ranks)  # The leading digits of each value.

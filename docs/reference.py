@@ -13,7 +13,7 @@ import types
 import calib_jax
 
 SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields|References):\s*(.*)")
-FIELDS = {"Args": "param", "Attributes": "var"}
+FIELDS = {"Args": "param", "Attributes": "var", "Raises": "raises"}
 SOURCES = pathlib.Path(calib_jax.__file__).parent
 
 
@@ -115,6 +115,9 @@ def _body(value: object, place: str) -> Iterator[str]:
         yield f":{field}: {rest}"
     elif field in FIELDS and (argument := re.fullmatch(r"  ([*\w, ]+): (.*)", line)):
       yield f":{FIELDS[field]} {argument[1].replace('*', chr(92) + '*')}: {argument[2]}"
+    elif field and field not in FIELDS and not rest and line:  # The section's text begins below its title.
+      rest = line.strip()
+      yield f":{field}: {rest}"
     elif field and (line.startswith("  ") or not line):
       yield f"  {line}" if line else ""
     else:

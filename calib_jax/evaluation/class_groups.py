@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import binning, metrics
+from calib_jax import metrics
 from calib_jax.evaluation.measures import Values
+from calib_jax.metrics.class_groups import group_of_classes
 
 GROUPS = ("head", "medium", "tail")
 MEASURED = ("accuracy", "nll", "ece")
@@ -21,16 +22,6 @@ def is_long_tailed(train_counts: np.ndarray | None) -> bool:
     train_counts.max() >= LONG_TAIL * max(train_counts.min(), 1))
 
 
-def group_of_classes(train_counts: np.ndarray) -> np.ndarray:
-  """Returns 0, 1 or 2 for each class: head, medium or tail, as ``metrics.class_group_scores`` divides them.
-
-  >>> group_of_classes(np.array([5, 500, 50, 7]))
-  array([2, 0, 0, 1])
-  """
-  rank = np.argsort(np.argsort(-train_counts, kind="stable"))
-  return np.asarray(binning.equal_mass_index(jnp.asarray(rank), len(rank), len(GROUPS))).astype(int)
-
-
 def class_groups(rows: Mapping[Hashable, Values], train_counts: np.ndarray, *, num_bins: int = 15,
                  num_resamples: int = 1000) -> dict[Hashable, dict[str, dict[str, dict[str, float]]]]:
   """Measures the examples whose label is a head, a medium or a tail class.
@@ -40,10 +31,12 @@ def class_groups(rows: Mapping[Hashable, Values], train_counts: np.ndarray, *, n
     train_counts: ``[K]``, the number of training examples of each class.
     num_bins: the number of bins of the ECE.
     num_resamples: the number of resamples of the intervals.
-  Returns: ``{row: {group: {"accuracy" | "nll" | "ece": {"estimate", "low", "high"}}}}``, means over seeds. A group of
-    which there are no examples is left out.
+
+  Returns:
+    ``{row: {group: {"accuracy" | "nll" | "ece": {"estimate", "low", "high"}}}}``, means over seeds. A group of which
+    there are no examples is left out.
   """
-  found, of_class = {}, group_of_classes(train_counts)
+  found, of_class = {}, np.asarray(group_of_classes(jnp.asarray(train_counts)))
   for row, values in rows.items():
     group = of_class[values.labels]
     options = {"key": jax.random.key(0), "num_resamples": num_resamples, "groups": values.groups}

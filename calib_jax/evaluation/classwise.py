@@ -15,6 +15,7 @@ import numpy as np
 from calib_jax import binning as bins
 from calib_jax.evaluation.resamples import Resampled, bias_corrected
 from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.metrics.formulas import binned_error
 
 BLOCKS = 64
 AT_ONCE = 2**20  # Sums of resampled gaps that are in memory at a time.
@@ -86,7 +87,7 @@ class Summing:
     found = {}
     for name, gaps in self.gaps.items():
       expected = gaps.reshape(self.num_blocks, -1).sum(0) + self.observed[name]
-      errors = np.abs(expected - self.redrawn[name]).sum(1) / (count * num_classes)
+      errors = binned_error(None, None, expected - self.redrawn[name], count=count * num_classes)
       gaps = gaps.reshape(self.num_blocks, *self.shape) * (self.num_blocks / count)
       found[name] = ClassSums(gaps.astype(np.float32), errors.astype(np.float32))
     return found
@@ -134,7 +135,9 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
   Args:
     sums: the sums of each seed.
     num_resamples: the number of resamples of the interval.
-  Returns: the error with what its interval needs, scalars.
+
+  Returns:
+    the error with what its interval needs, scalars.
   """
   gaps = np.concatenate([part.gaps.reshape(len(part.gaps), -1) for part in sums], axis=1)
   num_errors = len(sums) * sums[0].gaps.shape[1]
@@ -142,7 +145,8 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
   def errors(counts):
     """The mean error of the classes, where the blocks count as often as ``counts`` ``[R, blocks]`` says."""
     pieces = np.array_split(counts, max(1, len(counts) * gaps.shape[1] // AT_ONCE))
-    return np.concatenate([np.abs(x.astype(np.float32) @ gaps).sum(1) / (x.sum(1) * num_errors) for x in pieces])
+    return np.concatenate([binned_error(None, None, x.astype(np.float32) @ gaps, count=x.sum(1) * num_errors)
+                           for x in pieces])
 
   redrawn = np.mean([part.redrawn for part in sums], axis=0)
   found = bias_corrected(errors, len(gaps), key=jax.random.key(0), num_resamples=num_resamples)
@@ -152,4 +156,4 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
 
 def per_seed(sums: Sequence[ClassSums]) -> list[float]:
   """Returns the classwise error of each seed."""
-  return [float(np.abs(part.gaps.mean(0)).sum(-1).mean()) for part in sums]
+  return [float(binned_error(None, None, part.gaps.mean(0), count=1).mean()) for part in sums]

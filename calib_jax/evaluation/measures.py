@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import losses, metrics
-from calib_jax.evaluation import classwise, ordered, resamples
+from calib_jax.evaluation import classwise, resamples
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.metrics import resampled_errors
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
 
@@ -24,8 +25,8 @@ class Metric(NamedTuple):
     scale: the factor that numbers are multiplied by in the tables, 100 for percent.
     lower_is_better: whether a lower value is better; None if neither is.
     is_main: whether the short table has it.
-    function: maps the ``ordered.Sums`` of R resamples to a calibration error ``[R]``; None for the other metrics, which
-      ``measure`` computes together.
+    function: maps the ``resampled_errors.Sums`` of R resamples to a calibration error ``[R]``; None for the other
+      metrics, which ``measure`` computes together.
     slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
     bias_rate: that of ``metrics.bootstrap``.
   """
@@ -40,7 +41,7 @@ class Metric(NamedTuple):
 
 
 def _error(**options) -> Callable:
-  return functools.partial(ordered.calibration_error, **options)
+  return functools.partial(resampled_errors.calibration_error, **options)
 
 
 # The metrics of an evaluation by name, in the order of its tables.
@@ -55,9 +56,9 @@ METRICS: dict[str, Metric] = {
   "mce": Metric("MCE %", 100, function=_error(norm="max")),
   "debiased": Metric("ECE %, equal mass, norm 2, debiased", 100,
                      function=_error(binning="equal_mass", norm=2, debias=True)),
-  "ks": Metric("KS %", 100, function=ordered.ks),
-  "sweep": Metric("sweep %", 100, function=ordered.sweep, slow=True),
-  "smooth": Metric("smooth ECE %", 100, function=ordered.smooth, slow=True, bias_rate=2 / 3),
+  "ks": Metric("KS %", 100, function=resampled_errors.ks),
+  "sweep": Metric("sweep %", 100, function=resampled_errors.sweep, slow=True),
+  "smooth": Metric("smooth ECE %", 100, function=resampled_errors.smooth, slow=True, bias_rate=2 / 3),
   "classwise": Metric("classwise ECE %, equal width", 100),
   "classwise_equal_mass": Metric("classwise ECE %, equal mass", 100),
   "aurc": Metric("AURC %", 100),
@@ -111,7 +112,9 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     parts: the predictions, one element a seed, all of the same size.
     num_bins: the number of bins of each class.
     num_redraws: the number of redraws of the labels for the noise floor of the classwise errors.
-  Returns: the values.
+
+  Returns:
+    the values.
   """
   columns, sums = [], []
   for source in map(Calibrated.of, parts):
@@ -138,9 +141,11 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the intervals. Sweep and smooth errors have a twentieth of it. They are
       left out if that is below ten, too few for an interval.
-  Returns: ``({row: {metric: cell}}, {(row, earlier row): {metric: {"difference", "low", "high"}}})``. A cell has
-    ``estimate``, ``low``, ``high``, ``value``, ``per_seed`` and, for calibration errors, ``floor`` and ``p_value``: see
-    ``evaluate``. The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.
+
+  Returns:
+    ``({row: {metric: cell}}, {(row, earlier row): {metric: {"difference", "low", "high"}}})``. A cell has ``estimate``,
+    ``low``, ``high``, ``value``, ``per_seed`` and, for calibration errors, ``floor`` and ``p_value``: see ``evaluate``.
+    The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.
   """
   key, table = jax.random.key(0), {row: {} for row in rows}
   errors = {name: (metric.function, num_resamples // FEWER if metric.slow else num_resamples)
@@ -169,7 +174,8 @@ def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_r
            ) -> tuple[dict[Hashable, dict[str, dict]], dict[tuple, dict[str, dict]]]:
   """Bootstraps ``JOINT`` by the same resamples for all rows.
 
-  Returns: the cells of each row and the differences of every two rows, as ``measure`` returns them.
+  Returns:
+    the cells of each row and the differences of every two rows, as ``measure`` returns them.
   """
   numbers = {row: [_joint_of(values, s, num_bins) for s in range(values.confidence.shape[1])]
              for row, values in rows.items()}
@@ -197,7 +203,7 @@ def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_r
 
 def _joint_of(values: Values, seed: int, num_bins: int) -> Callable[[np.ndarray], np.ndarray]:
   """Returns a function of how often each example counts, ``[R, N]``, to the numbers ``[R, JOINT]`` of one seed."""
-  examples, correct = ordered.Ordered(values.confidence[:, seed], num_bins), values.correct[:, seed]
+  examples, correct = resampled_errors.Ordered(values.confidence[:, seed], num_bins), values.correct[:, seed]
   scores = np.stack([x[:, seed] for x in (values.nll, values.brier, values.entropy)], axis=1).astype(np.float64)
 
   def joint(counts):
@@ -205,7 +211,7 @@ def _joint_of(values: Values, seed: int, num_bins: int) -> Callable[[np.ndarray]
     size = sums.size[:, -1:]
     errors = np.stack([METRICS[name].function(sums) for name in ("ece", "ece_equal_mass_l2")], axis=1)
     return np.concatenate([sums.correct[:, -1:] / size, counts @ scores / size, errors,
-                           ordered.risk_coverage(sums, (0.01, 0.05))], axis=1)
+                           resampled_errors.risk_coverage(sums, (0.01, 0.05))], axis=1)
 
   return joint
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import compiled
-from calib_jax.evaluation.ordered import Ordered, Sums
 from calib_jax.metrics import draws
 from calib_jax.metrics.intervals import growth_of, interval_of_moments, moments, p_value_of
+from calib_jax.metrics.resampled_errors import Ordered, Sums
 
 LEVEL = 0.95
 BATCH = 100_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.

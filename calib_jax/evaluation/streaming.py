@@ -11,17 +11,18 @@ import pathlib
 import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import binning, compiled, metrics
+from calib_jax import compiled, metrics
 from calib_jax.errors import UserError
 from calib_jax.evaluation import reading
+from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.predictions import is_float
 from calib_jax.evaluation.results import NAMELESS, Results
 from calib_jax.evaluation.tables import UNCALIBRATED
 from calib_jax.evaluation.verdict import confidence_sentence
 from calib_jax.files import read_npy
+from calib_jax.metrics import resampled_errors
 from calib_jax.metrics.intervals import p_value_of
 
 LARGE = 2_000_000  # Rows of a file that is streamed.
@@ -127,13 +128,14 @@ def cells(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, 
   computed = jax.jit(type(state).compute, compiler_options=compiled.frugal())(state)
   used = np.flatnonzero(np.asarray(state.counts))
   count, correct = (np.asarray(x)[used].astype(np.int64) for x in (state.counts, state.correct))
-  confidence = np.asarray(state.mean_confidences())[used]
-  num_bins = len(state.bin_counts)
-  bin_of_cell = np.asarray(binning.equal_width_index(jnp.asarray(confidence), num_bins))
-  confidence = np.clip(confidence.astype(np.float64), 0, 1)
+  confidence = np.clip(np.asarray(state.mean_confidences())[used], 0, 1)
+  ordered = resampled_errors.Ordered(confidence, len(state.bin_counts))
 
   def measured(count, correct):
-    return _of_cells(count, correct, confidence, bin_of_cell, num_bins)
+    sums = ordered.sums_of_cells(count[None], correct[None])
+    accuracy, gap = (x[0, -1] / sums.count[0] for x in (sums.correct, sums.gap))
+    errors = {name: METRICS[name].function(sums)[0] for name, (_, is_error) in NAMES.items() if is_error}
+    return {"accuracy": accuracy, "mean_confidence": accuracy + gap / resampled_errors.UNIT, **errors}
 
   rng = np.random.default_rng(0)
   resampled, redrawn = [], []
@@ -167,19 +169,6 @@ def verdict(results: Results, state: metrics.CalibrationHistogram) -> str:
   # The mean square of confidence minus correctness, (c - 1)^2 for right predictions and c^2 for others.
   square = np.sum(correct * (confidence - 1) ** 2 + (count - correct) * confidence**2) / count.sum()
   return confidence_sentence(row, gap, 1.96 * np.sqrt(max(square - gap**2, 0) / count.sum()))
-
-
-def _of_cells(count: np.ndarray, correct: np.ndarray, confidence: np.ndarray, bin_of_cell: np.ndarray, num_bins: int
-              ) -> dict[str, float]:
-  """Returns the metrics of ``NAMES``. An edge of equal mass divides the gap of its cell in proportion to the counts."""
-  total = count.sum()
-  gap = correct - count * confidence
-  in_bins, gaps = (np.bincount(bin_of_cell, x, num_bins) for x in (count, gap))
-  ranks, cumulated = np.concatenate([[0], np.cumsum(count)]), np.concatenate([[0], np.cumsum(gap)])
-  parts = np.diff(np.interp(np.linspace(0, total, num_bins + 1), ranks, cumulated))
-  return {"accuracy": correct.sum() / total, "mean_confidence": (count * confidence).sum() / total,
-          "ece": np.abs(gaps).sum() / total, "adaptive": np.abs(parts).sum() / total,
-          "mce": np.max(np.abs(gaps) / np.maximum(in_bins, 1)), "ks": np.abs(cumulated).max() / total}
 
 
 def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:

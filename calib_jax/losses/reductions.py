@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from calib_jax.binning import array_module
+
 Array = jax.Array
 
 
@@ -30,6 +32,7 @@ def own(x: Array, size: int, axis_name: str | None) -> Array:
 
 
 def root(x: Array, norm: float) -> Array:
-  """``x ** (1 / norm)`` for ``x >= 0``, with gradient 0 at 0."""
+  """``x ** (1 / norm)`` for arrays ``x >= 0`` of JAX or NumPy, with gradient 0 at 0."""
+  xp = array_module(x)
   positive = ~(x <= 0)  # A NaN is not hidden.
-  return jnp.where(positive, jnp.where(positive, x, 1) ** (1 / norm), 0)
+  return xp.where(positive, xp.where(positive, x, 1) ** (1 / norm), 0)

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from calib_jax import binning as bins
 from calib_jax import selection
 from calib_jax.binning import masked_mean
-from calib_jax.losses.reductions import root
+from calib_jax.metrics import formulas
 from calib_jax.metrics.definition import of_classes, of_pairs
 from calib_jax.ordering import correct_before, sorted_pairs
 
@@ -37,37 +37,42 @@ class Reliability(NamedTuple):
 
 
 class _Binned(NamedTuple):
-  """Examples with their bins, and the means of each bin.
+  """Examples with their bins, and the sums of each bin.
 
   Attributes:
     confidence: ``[N]`` floats, in the order of the examples for bins of equal width, ascending for equal mass.
     index: ``[N]`` integers, the bin of each ``confidence``; M where the example does not count.
-    counts: ``[M]`` integers, the number of examples in each bin.
-    mean_confidence: ``[M]`` floats, 0 where a bin is empty.
-    accuracy: ``[M]`` floats, 0 where a bin is empty.
+    size: ``[M]`` integers, the number of examples in each bin.
+    correct: ``[M]`` floats, the number of correct examples.
+    total: ``[M]`` floats, the sum of the confidences.
     edges: ``[M + 1]`` floats.
   """
 
   confidence: Array | None
   index: Array | None
-  counts: Array
-  mean_confidence: Array
-  accuracy: Array
+  size: Array
+  correct: Array
+  total: Array
   edges: Array | None
+
+  @property
+  def divisor(self) -> Array:
+    """The number of examples in each bin as a float, and 1 where a bin is empty."""
+    return jnp.maximum(self.size, 1).astype(self.total.dtype)
 
 
 def _bin(confidence: Array, correct: Array, where: Array, num_bins: int, binning: str, closed: str, ties: str, *,
-         means_only: bool = False) -> _Binned:
-  """The bins of all examples; with ``means_only``, fields other than counts and means may be None."""
+         sums_only: bool = False) -> _Binned:
+  """The bins of all examples; with ``sums_only``, fields other than the sums of the bins may be None."""
   if binning == "equal_mass" and closed == "left":
     raise ValueError("closed='left' is for binning='equal_width': equal-mass bins are groups of sorted values.")
   is_selectable = len(confidence) >= selection.SMALLEST and 1 < num_bins <= selection.MOST_BINS
-  if binning == "equal_mass" and means_only and ties == "share" and is_selectable and confidence.dtype == jnp.float32:
-    return _Binned(None, None, *selection.equal_mass_means(confidence, correct, where, num_bins), None)
+  if binning == "equal_mass" and sums_only and ties == "share" and is_selectable and confidence.dtype == jnp.float32:
+    return _Binned(None, None, *selection.equal_mass_sums(confidence, correct, where, num_bins), None)
   if binning == "equal_width":
     index = jnp.where(where, bins.equal_width_index(confidence, num_bins, closed), num_bins)
     flags = jnp.stack([where, correct > 0], axis=-1).astype(jnp.int32)
-    counts, num_correct = bins.bin_sums(flags, index, num_bins).T
+    size, num_correct = bins.bin_sums(flags, index, num_bins).T
     edges = bins.equal_width_edges(num_bins, confidence.dtype)
   else:
     count = jnp.sum(where, dtype=jnp.int32)
@@ -76,11 +81,10 @@ def _bin(confidence: Array, correct: Array, where: Array, num_bins: int, binning
     whole, fraction = correct_before(confidence, correct, starts, ties)
     rank = jnp.arange(len(confidence), dtype=jnp.int32)
     index = jnp.where(rank < count, bins.equal_mass_index(rank, count, num_bins), num_bins)
-    counts, num_correct = jnp.diff(starts), jnp.diff(whole).astype(fraction.dtype) + jnp.diff(fraction)
+    size, num_correct = jnp.diff(starts), jnp.diff(whole).astype(fraction.dtype) + jnp.diff(fraction)
     edges = bins.equal_mass_edges(confidence, count, num_bins)
-  divisor = jnp.maximum(counts, 1).astype(confidence.dtype)
-  mean_confidence = bins.bin_sums(confidence, index, num_bins) / divisor
-  return _Binned(confidence, index, counts, mean_confidence, num_correct.astype(confidence.dtype) / divisor, edges)
+  total = bins.bin_sums(confidence, index, num_bins)
+  return _Binned(confidence, index, size, num_correct.astype(confidence.dtype), total, edges)
 
 
 @of_pairs(**BINS, norm=NORM, form=("bin", "label"), closed=("right", "left"), sign=("both", "over", "under"))
@@ -116,10 +120,17 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     sign: which gaps count: ``"both"``; ``"over"``, those where the confidence exceeds the accuracy; or ``"under"``, the
       reverse. For norm 1, the errors of ``"over"`` and ``"under"`` add up to that of ``"both"``.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar. Empty bins contribute 0, and the value is 0 if nothing counts. Without ``debias`` it is biased
-    upwards, and more so the fewer examples a bin has. O(NM) time for equal width, and a sort for equal mass.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Karandikar et al. 2021, Eqs. 6-7.
+
+  Returns:
+    a scalar. Empty bins contribute 0, and the value is 0 if nothing counts. Without ``debias`` it is biased upwards,
+    and more so the fewer examples a bin has. O(NM) time for equal width, and a sort for equal mass.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
+
+  References:
+    Karandikar et al. 2021, Eqs. 6-7.
 
   >>> calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False]), num_bins=2).round(3)
   Array(0.125, dtype=float32)
@@ -128,34 +139,13 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     raise ValueError(f"debias=True needs norm=2 and form='bin': got norm={norm!r} and form={form!r}.")
   if debias and sign != "both":
     raise ValueError(f"debias=True needs sign='both': got sign={sign!r}.")
-  b = _bin(confidence, correct, where, num_bins, binning, closed, ties, means_only=form == "bin")
+  b = _bin(confidence, correct, where, num_bins, binning, closed, ties, sums_only=form == "bin")
   if form == "bin":
-    return _error_of_means(b, norm, debias, sign)
-  gap = _signed_size(b.confidence - b.accuracy[jnp.minimum(b.index, num_bins - 1)], sign)
-  if norm == "max":
-    return jnp.max(gap, where=b.index < num_bins, initial=0)
-  gap, unit = bins.in_units_of_largest(gap, b.index < num_bins)
-  return unit * root(masked_mean(gap**norm, b.index < num_bins), norm)
-
-
-def _error_of_means(b: _Binned, norm: float | str = 1, debias: bool = False, sign: str = "both") -> Array:
-  """``calibration_error`` with ``form="bin"``."""
-  gap = _signed_size(b.mean_confidence - b.accuracy, sign)
-  share = b.counts.astype(gap.dtype) / jnp.maximum(jnp.sum(b.counts), 1).astype(gap.dtype)
-  if debias:
-    variance = b.accuracy * (1 - b.accuracy) / jnp.maximum(b.counts - 1, 1).astype(gap.dtype)
-    return jnp.sqrt(jnp.maximum(jnp.sum(share * (gap**2 - variance), where=b.counts > 1), 0))
-  if norm == "max":
-    return jnp.max(gap, where=b.counts > 0, initial=0)
-  gap, unit = bins.in_units_of_largest(gap, b.counts > 0)
-  return unit * root(jnp.sum(share * gap**norm), norm)
-
-
-def _signed_size(excess: Array, sign: str) -> Array:
-  """The size of confidence - accuracy where it has the ``sign``, and 0 where it has the other one."""
-  if sign == "both":
-    return jnp.abs(excess)
-  return jnp.maximum(excess if sign == "over" else -excess, 0)
+    return formulas.binned_error(b.size, b.correct, b.total - b.correct, norm=norm, debias=debias, sign=sign)
+  counted = b.index < num_bins
+  gap = b.confidence - (b.correct / b.divisor)[jnp.minimum(b.index, num_bins - 1)]
+  gap = jnp.where(counted, formulas.signed_size(gap, sign), 0)
+  return formulas.power_mean(gap, lambda x: masked_mean(x, counted), norm)
 
 
 @of_classes(**BINS, norm=NORM)
@@ -176,9 +166,16 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
     norm: p, at least 1, or ``"max"``, the largest gap of any bin of any class.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts. O(NKM) time, or K sorts for equal mass.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Zhou et al. 2025, Definition 3.7; Kumar et al. 2019.
+
+  Returns:
+    a scalar; 0 if nothing counts. O(NKM) time, or K sorts for equal mass.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
+
+  References:
+    Zhou et al. 2025, Definition 3.7; Kumar et al. 2019.
 
   >>> classwise_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
   Array(0.5, dtype=float32)
@@ -191,44 +188,32 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
                                where=where)
 
     errors = jax.lax.map(class_error, (probs.T, jnp.arange(num_classes, dtype=jnp.int32)))
-    if norm == "max":
-      return jnp.max(errors)
-    errors, unit = bins.in_units_of_largest(errors)
-    return unit * root(jnp.mean(errors**norm), norm)
-  index = jnp.where(where[:, None], bins.equal_width_index(probs, num_bins), num_bins)
-  counts, confidence = _sums_by_class(probs, index, num_bins)
-  label_bin = jnp.take_along_axis(index, labels[:, None], axis=1)[:, 0]
-  place = jnp.where(where, labels * num_bins + label_bin, num_classes * num_bins)
-  num_labels = bins.bin_sums(jnp.ones_like(place), place, num_classes * num_bins).reshape(num_classes, num_bins)
-  # n_b |A_b - C_b|^p from the sums n_b A_b and n_b C_b. For norm 1 the counts cancel, and XLA never computes them.
-  gap = jnp.abs(num_labels.astype(probs.dtype) - confidence)
-  if norm == "max":
-    return jnp.max(gap / jnp.maximum(counts, 1).astype(probs.dtype))
-  unit = 1
-  if norm != 1:
-    relative, unit = bins.in_units_of_largest(gap / jnp.maximum(counts, 1).astype(probs.dtype))
-    gap = gap / unit * relative ** (norm - 1)
-  size = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(probs.dtype)
-  return unit * root(jnp.mean(jnp.sum(gap, axis=1) / size), norm)
+  else:
+    index = jnp.where(where[:, None], bins.equal_width_index(probs, num_bins), num_bins)
+    is_label = labels[:, None] == jnp.arange(num_classes, dtype=jnp.int32)[None]
+    size, gap = _sums_by_class(probs - is_label.astype(probs.dtype), index, num_bins)
+    # For norm 1 the sizes of the bins are not needed, so that XLA does not compute them.
+    errors = formulas.binned_error(size, None, gap, count=jnp.sum(where, dtype=jnp.int32), norm=norm)
+  return formulas.power_mean(errors, jnp.mean, norm)
 
 
-def _sums_by_class(probs: Array, index: Array, num_bins: int) -> tuple[Array, Array]:
-  """The number and the sum of each class's ``probs`` ``[N, K]`` in each bin, two arrays ``[K, num_bins]``.
+def _sums_by_class(values: Array, index: Array, num_bins: int) -> tuple[Array, Array]:
+  """The number and the sum of each class's ``values`` ``[N, K]`` in each bin, two arrays ``[K, num_bins]``.
 
-  ``index`` ``[N, K]`` is the bin of each of ``probs``. As in ``bins.bin_sums``, rows are added one by one within
+  ``index`` ``[N, K]`` is the bin of each of ``values``. As in ``bins.bin_sums``, rows are added one by one within
   blocks, and the sums of blocks pairwise.
   """
-  num_classes = probs.shape[1]
-  block = jnp.arange(len(probs), dtype=jnp.int32)[:, None] // bins.BLOCK
-  blocks = max(-(-len(probs) // bins.BLOCK), 1)
+  num_classes = values.shape[1]
+  block = jnp.arange(len(values), dtype=jnp.int32)[:, None] // bins.BLOCK
+  blocks = max(-(-len(values) // bins.BLOCK), 1)
   place = (block * num_classes + jnp.arange(num_classes, dtype=jnp.int32)[None, :]) * num_bins + index
   place = jnp.where(index < num_bins, place, blocks * num_classes * num_bins)
 
-  def sums(values):
-    total = jnp.zeros(blocks * num_classes * num_bins, values.dtype).at[place].add(values, mode="drop")
+  def sums(x):
+    total = jnp.zeros(blocks * num_classes * num_bins, x.dtype).at[place].add(x, mode="drop")
     return bins.pairwise_sum(total.reshape(blocks, num_classes, num_bins))
 
-  return sums(jnp.ones_like(index)), sums(probs)
+  return sums(jnp.ones_like(index)), sums(values)
 
 
 @of_pairs(**BINS)
@@ -243,12 +228,16 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
     binning: ``"equal_width"`` or ``"equal_mass"``.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: ``Reliability``. Inner edges of equal-mass bins lie midway between neighbouring groups.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  Returns:
+    ``Reliability``. Inner edges of equal-mass bins lie midway between neighbouring groups.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
 
   >>> reliability(jnp.array([0.9, 0.7, 0.2]), jnp.array([True, False, False]), num_bins=2).accuracy
   Array([0. , 0.5], dtype=float32)
   """
   b = _bin(confidence, correct, where, num_bins, binning, "right", ties)
-  filled = b.counts > 0
-  return Reliability(b.edges, b.counts, *(jnp.where(filled, x, jnp.nan) for x in (b.mean_confidence, b.accuracy)))
+  return Reliability(b.edges, b.size, *(jnp.where(b.size > 0, x / b.divisor, jnp.nan) for x in (b.total, b.correct)))

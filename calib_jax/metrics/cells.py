@@ -9,6 +9,7 @@ density, x (1 + t (1 - x)), correct ones. ``_correct_among`` computes this, with
 is not negative, and the result limited to what is possible.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -39,22 +40,30 @@ class Cells(NamedTuple):
   excess: Array
   correct_excess: Array
 
-  def between(self, ranks: Array) -> tuple[Array, Array]:
-    """The number of correct examples and the sum of confidences between each of ``ranks`` and the next."""
-    cumulated = jnp.cumsum(self.counts)
-    cell = jnp.minimum(jnp.searchsorted(cumulated, ranks, side="right").astype(jnp.int32), len(cumulated) - 1)
-    first = ranks - (cumulated[cell] - self.counts[cell])
-    part = first.astype(jnp.float32) / jnp.maximum(self.counts[cell], 1).astype(jnp.float32)
-    correct_before = jnp.cumsum(self.correct) - self.correct
-    high, low = exact_cumsum(self.sums())
-    num_correct = jnp.diff(correct_before[cell]).astype(jnp.float32) + jnp.diff(self._correct_among(first, cell))
-    confidence = jnp.diff(high[cell]) + (jnp.diff(low[cell]) + jnp.diff(part * self.sums()[cell]))
-    return num_correct, confidence
+  def between(self) -> Callable[[Array], tuple[Array, Array, Array]]:
+    """A function of ranks to the examples, the correct ones, and the sum of confidence - correct from each to the next.
 
-  def _correct_among(self, first: Array, cell: Array) -> Array:
+    All that does not depend on the ranks is computed here, once, also if the function is called in a loop.
+    """
+    cumulated, correct_before = jnp.cumsum(self.counts), jnp.cumsum(self.correct) - self.correct
+    sums, depth = self.sums(), self.depth()
+    high, low = exact_cumsum(sums)
+
+    def between(ranks):
+      cell = jnp.minimum(jnp.searchsorted(cumulated, ranks, side="right").astype(jnp.int32), len(cumulated) - 1)
+      first = ranks - (cumulated[cell] - self.counts[cell])
+      part = first.astype(jnp.float32) / jnp.maximum(self.counts[cell], 1).astype(jnp.float32)
+      num_correct = jnp.diff(self._correct_among(first, cell, depth[cell]))
+      num_correct += jnp.diff(correct_before[cell]).astype(jnp.float32)
+      confidence = jnp.diff(high[cell]) + (jnp.diff(low[cell]) + jnp.diff(part * sums[cell]))
+      return jnp.diff(ranks).astype(jnp.float32), num_correct, confidence - num_correct
+
+    return between
+
+  def _correct_among(self, first: Array, cell: Array, depth: Array) -> Array:
     """The number of correct examples among the ``first`` of each ``cell``, by the density of the module's docstring."""
     first, inside, correct = (x.astype(jnp.float32) for x in (first, self.counts[cell], self.correct[cell]))
-    depth, edges = self.depth()[cell], lowest()
+    edges = lowest()
     width = jnp.abs(edges[jnp.minimum(cell + 1, len(edges) - 1)] - edges[cell]) + jnp.finfo(jnp.float32).tiny
     # Of two examples the correct one comes first if its depth is above 0: a tilt of 2 gives exactly 1 at part = 1/2.
     tilt = jnp.where(inside == 2, 2 * jnp.sign(depth), jnp.clip(6 * depth / width, -1, 1))
@@ -62,16 +71,16 @@ class Cells(NamedTuple):
     return jnp.clip(correct * part * (1 + tilt * (1 - part)), jnp.maximum(first - (inside - correct), 0),
                     jnp.minimum(first, correct))
 
-  def largest_gap(self) -> Array:
-    """The largest absolute sum of correct - confidence over all examples up to some place of their order (KS)."""
+  def prefix_sums(self) -> tuple[Array, Array]:
+    """The sums of correct - confidence over all examples up to the end of each cell, and up to places within cells."""
     high, low = exact_cumsum(self.correct.astype(jnp.float32) - self.sums())
-    # KS also looks between two examples of one cell. Where one of the two is correct, the sum up to the first of them
-    # is the sum up to both minus the gap of the second, correct - confidence.
+    # Of two examples of one cell, one of which is correct, the order is known. The sum up to the first of them is the
+    # sum up to both minus the gap of the second, correct - confidence.
     depth = self.depth()
     second = lowest() + jnp.where(depth > 0, self.excess - self.correct_excess, self.correct_excess)
     between = (high + low)[1:] + second - (depth < 0).astype(jnp.float32)
     pair = (self.counts == 2) & (self.correct == 1) & (depth != 0)
-    return jnp.maximum(jnp.max(jnp.abs(high + low)), jnp.max(jnp.abs(between), where=pair, initial=0))
+    return high + low, jnp.where(pair, between, 0)
 
   def depth(self) -> Array:
     """The mean confidence of each cell's examples minus that of its correct examples; 0 if none is correct."""

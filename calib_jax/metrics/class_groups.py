@@ -31,6 +31,16 @@ class ClassGroupScores(NamedTuple):
   expected_calibration_error: Array
 
 
+def group_of_classes(train_counts: Array) -> Array:
+  """0, 1 or 2 for each class: head, medium or tail, as ``class_group_scores`` divides them.
+
+  >>> group_of_classes(jnp.array([5, 500, 50, 7]))
+  Array([2, 0, 0, 1], dtype=int32)
+  """
+  by_frequency = jnp.argsort(train_counts, descending=True, stable=True)
+  return binning.equal_mass_index(jnp.argsort(by_frequency), len(train_counts), NUM_GROUPS)
+
+
 @of_classes(num_bins="integer [1, inf)")
 def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayLike, *, num_bins: int = 15,
                        where: ArrayLike | None = None) -> ClassGroupScores:
@@ -48,8 +58,13 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
     train_counts: ``[K]`` integers, the number of training examples of each class.
     num_bins: M, the number of equal-width bins of the calibration error.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: ``ClassGroupScores``.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  Returns:
+    ``ClassGroupScores``.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
 
   >>> probs = jnp.array([[0.8, 0.1, 0.1], [0.6, 0.2, 0.2], [0.6, 0.1, 0.3]])
   >>> class_group_scores(probs, jnp.array([0, 0, 2]), jnp.array([500, 50, 5])).accuracy
@@ -61,8 +76,7 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
   if train_counts.shape != (probs.shape[1],):
     raise ValueError(f"train_counts must have one number for each of {probs.shape[1]} classes: got shape "
                      f"{train_counts.shape}.")
-  by_frequency = jnp.argsort(train_counts, descending=True, stable=True)
-  group = binning.equal_mass_index(jnp.argsort(by_frequency), probs.shape[1], NUM_GROUPS)[labels]
+  group = group_of_classes(train_counts)[labels]
 
   def scores(index: Array) -> tuple[Array, ...]:
     member = where & (group == index)

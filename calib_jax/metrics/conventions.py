@@ -23,6 +23,7 @@ import numpy as np
 
 from calib_jax import binning as bins
 from calib_jax.checks import paired
+from calib_jax.metrics import formulas
 
 Array = jax.Array
 
@@ -49,10 +50,7 @@ def _uncertainty_calibration(confidence: ArrayLike, correct: ArrayLike, *, num_b
   ordered = jnp.sort(confidence)
   edges = bins.equal_mass_edges(ordered, len(ordered), min(num_bins, len(ordered)))
   index = jnp.searchsorted(edges[1:-1], confidence, side="left").astype(jnp.int32)
-  counts, accuracy, mean_confidence = _by_bin(confidence, correct, index, num_bins)
-  variance = accuracy * (1 - accuracy) / jnp.maximum(counts - 1, 1)
-  total = jnp.sum(counts * ((accuracy - mean_confidence) ** 2 - variance), where=counts > 1)
-  return jnp.sqrt(jnp.maximum(total, 0) / len(ordered))
+  return formulas.binned_error(*_sums(confidence, correct, index, num_bins), norm=2, debias=True)
 
 
 def _scikit_learn(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 5) -> Array:
@@ -84,13 +82,12 @@ def _adafocal(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15) 
   step = ordered[np.minimum(left + 1, len(ordered) - 1)] - ordered[left]
   edges = ordered[left] + jnp.asarray(position - left, ordered.dtype) * step
   index = jnp.searchsorted(edges, confidence, side="left").astype(jnp.int32) - 1
-  counts, accuracy, mean_confidence = _by_bin(confidence, correct, index, num_bins)
-  return jnp.sum(counts * jnp.abs(accuracy - mean_confidence)) / len(ordered)
+  return formulas.binned_error(*_sums(confidence, correct, index, num_bins), count=len(ordered))
 
 
 def _weighted_gap(confidence: ArrayLike, correct: ArrayLike, edges: np.ndarray | Callable, closed: str,
                   top: int | None = None) -> Array:
-  """Σ_b n_b/N |A_b - C_b| over the bins between the inner ``edges``.
+  """The calibration error, norm 1, of the bins between the inner ``edges``.
 
   ``edges`` are numbers, or a function that maps a confidence to its bin, from 0 to ``top``.
   """
@@ -101,15 +98,14 @@ def _weighted_gap(confidence: ArrayLike, correct: ArrayLike, edges: np.ndarray |
   elif edges.dtype != dtype:
     edges = _directed(edges, dtype, closed)
   index = jnp.searchsorted(jnp.asarray(edges), confidence, side="left" if closed == "right" else "right")
-  counts, accuracy, mean_confidence = _by_bin(confidence, correct, index.astype(jnp.int32), len(edges) + 1)
-  return jnp.sum(counts * jnp.abs(accuracy - mean_confidence)) / max(len(confidence), 1)
+  return formulas.binned_error(*_sums(confidence, correct, index.astype(jnp.int32), len(edges) + 1))
 
 
-def _by_bin(confidence: Array, correct: Array, index: Array, num_bins: int) -> tuple[Array, Array, Array]:
-  """Counts, accuracy and mean confidence of each bin."""
-  counts = bins.bin_sums(jnp.ones_like(confidence), index, num_bins)
-  sums = (bins.bin_sums(x, index, num_bins) for x in (correct, confidence))
-  return counts, *(x / jnp.maximum(counts, 1) for x in sums)
+def _sums(confidence: Array, correct: Array, index: Array, num_bins: int) -> tuple[Array, Array, Array]:
+  """The examples, the correct ones, and the sum of confidence - correct of each bin."""
+  size, num_correct, total = (bins.bin_sums(x, index, num_bins)
+                              for x in (jnp.ones_like(confidence), correct, confidence))
+  return size, num_correct, total - num_correct
 
 
 def _directed(edges: np.ndarray, dtype, closed: str) -> np.ndarray:

@@ -19,9 +19,9 @@ from jax.typing import ArrayLike
 from calib_jax import binning as bins
 from calib_jax import checks
 from calib_jax.checks import classified
+from calib_jax.metrics import formulas, sweep
 from calib_jax.metrics.cells import HALF, Cells, cell_of, lowest
 from calib_jax.metrics.scores import top_label
-from calib_jax.metrics.sweep import TOLERANCE
 from calib_jax.ordering import exact_sum
 
 Array = jax.Array
@@ -87,9 +87,13 @@ class CalibrationHistogram(NamedTuple):
       logits: ``[..., K]`` floats.
       where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
       **_: other outputs of a model, which clu passes to all metrics of a collection, are ignored.
-    Returns: the state.
-    Raises: TypeError unless one of probs and logits is given; TypeError or ValueError if an argument has the wrong
-      dtype or shape.
+
+    Returns:
+      the state.
+
+    Raises:
+      TypeError: unless one of probs and logits is given, or if an argument has the wrong dtype.
+      ValueError: if an argument has the wrong shape.
     """
     if (probs is None) == (logits is None):
       raise TypeError("from_model_output takes either probs or logits.")
@@ -116,7 +120,9 @@ class CalibrationHistogram(NamedTuple):
 
     Args:
       other: a state.
-    Returns: the state.
+
+    Returns:
+      the state.
     """
     total, rounding_error = exact_sum(self.bin_confidence, other.bin_confidence)
     summed = jax.tree.map(jnp.add, self, other)
@@ -129,9 +135,9 @@ class CalibrationHistogram(NamedTuple):
   def compute(self) -> dict[str, Array]:
     """The metrics of all examples.
 
-    Returns: a dict of ``accuracy``, ``mean_confidence``, ``expected_calibration_error``,
-      ``adaptive_calibration_error``, ``maximum_calibration_error``, ``ks_calibration_error`` and ``count``, each 0
-      without examples.
+    Returns:
+      a dict of ``accuracy``, ``mean_confidence``, ``expected_calibration_error``, ``adaptive_calibration_error``,
+      ``maximum_calibration_error``, ``ks_calibration_error`` and ``count``, each 0 without examples.
     """
     found = self._compute()
     names = ("accuracy", "mean_confidence", "expected_calibration_error", "adaptive_calibration_error",
@@ -143,15 +149,15 @@ class CalibrationHistogram(NamedTuple):
     count = jnp.sum(self.bin_counts)
     total = jnp.maximum(count, 1).astype(jnp.float32)
     sums = self.bin_confidence + self.bin_remainder
-    gaps = jnp.abs(self.bin_correct.astype(jnp.float32) - sums)
-    num_correct, confidence = self._cells.between(bins.equal_mass_starts(count, NUM_BINS))
+    equal_width = self.bin_counts, self.bin_correct, sums - self.bin_correct.astype(jnp.float32)
+    equal_mass = self._cells.between()(bins.equal_mass_starts(count, NUM_BINS))
     found = {
       "accuracy": jnp.sum(self.bin_correct).astype(jnp.float32) / total,
       "mean_confidence": jnp.sum(sums) / total,
-      "expected_calibration_error": jnp.sum(gaps) / total,
-      "adaptive_calibration_error": jnp.sum(jnp.abs(num_correct - confidence)) / total,
-      "maximum_calibration_error": jnp.max(gaps / jnp.maximum(self.bin_counts, 1).astype(jnp.float32)),
-      "ks_calibration_error": self._cells.largest_gap() / total,
+      "expected_calibration_error": formulas.binned_error(*equal_width),
+      "adaptive_calibration_error": formulas.binned_error(*equal_mass, count=count),
+      "maximum_calibration_error": formulas.binned_error(*equal_width, norm="max"),
+      "ks_calibration_error": jnp.maximum(*(formulas.ks_error(x, count) for x in self._cells.prefix_sums())),
     }
     # The confidence of a label out of range is NaN, and so is then the mean.
     unknown = jnp.isnan(found["mean_confidence"])
@@ -166,36 +172,28 @@ class CalibrationHistogram(NamedTuple):
 
     Args:
       norm: p, at least 1.
-    Returns: a scalar; 0 without examples.
+
+    Returns:
+      a scalar; 0 without examples.
     """
-    count = jnp.sum(self.bin_counts)
+    count, between = jnp.sum(self.bin_counts), self._cells.between()
 
-    def in_order(num_bins):
-      accuracy, size = self._groups(num_bins, count)[:2]
-      filled = size > 0
-      return jnp.all(jnp.where(filled[1:], accuracy[1:] >= accuracy[:-1] - TOLERANCE, True))
+    def bins_of(j, num_bins):
+      return between(bins.equal_mass_start(j, count, num_bins))
 
-    top = jnp.minimum(count, _MOST)
-    num_bins = jax.lax.while_loop(lambda m: (m < top) & in_order(m + 1), lambda m: m + 1, jnp.int32(1))
-    accuracy, size, confidence = self._groups(num_bins, count)
-    share = size / jnp.maximum(count, 1).astype(jnp.float32)
-    gap, unit = bins.in_units_of_largest(jnp.abs(accuracy - confidence))
-    return unit * jnp.sum(share * gap**norm) ** (1 / norm)
-
-  def _groups(self, num_bins: Array, count: Array) -> tuple[Array, Array, Array]:
-    """Accuracy, size and mean confidence of ``num_bins`` equal-mass bins: ``[_MOST]``, 0 beyond the last bin."""
-    group = jnp.minimum(jnp.arange(_MOST + 1, dtype=jnp.int32), num_bins)
-    starts = bins.equal_mass_start(group, count, num_bins)
-    sizes = jnp.diff(starts).astype(jnp.float32)
-    accuracy, confidence = (x / jnp.maximum(sizes, 1) for x in self._cells.between(starts))
-    return accuracy, sizes, confidence
+    zero = jnp.zeros_like(self.bin_confidence[0])
+    num_bins = sweep.last_in_order(bins_of, jnp.ones_like(count), jnp.minimum(count, _MOST), zero)
+    return sweep.error_of(bins_of, num_bins, norm, zero)
 
 
 def collection() -> type:
   """A ``clu.metrics.Collection`` of ``CalibrationHistogram`` for training loops, under the name ``calibration``.
 
-  Returns: the class.
-  Raises: ImportError unless clu is installed (``pip install 'calib-jax[train]'``).
+  Returns:
+    the class.
+
+  Raises:
+    ImportError: unless clu is installed (``pip install 'calib-jax[train]'``).
   """
   from clu import metrics as clu_metrics
 

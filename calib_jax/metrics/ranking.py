@@ -54,8 +54,13 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
     confidence: scores of any shape and range; the prediction with the higher score is the more confident one.
     risk: any per-example loss of that shape, or bools that are True where the prediction is wrong (``~correct``).
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: ``RiskCoverage`` of ``[N]`` arrays. O(N log N).
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
+
+  Returns:
+    ``RiskCoverage`` of ``[N]`` arrays. O(N log N).
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape.
 
   >>> risk_coverage_curve(jnp.array([0.9, 0.6, 0.6]), jnp.array([False, True, False])).risk
   Array([0.        , 0.25      , 0.33333334], dtype=float32)
@@ -89,16 +94,23 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
     confidence: scores of any shape and range.
     risk: any per-example loss of that shape, or bools that are True where the prediction is wrong.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts. O(N log N).
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Zhou et al. 2025, Section 3.3.
+
+  Returns:
+    a scalar; 0 if nothing counts. O(N log N).
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape.
+
+  References:
+    Zhou et al. 2025, Section 3.3.
 
   >>> aurc(jnp.array([0.9, 0.6, 0.3, 0.1]), jnp.array([False, True, False, True])).round(1)
   Array(0.3, dtype=float32)
   """
   curve = risk_coverage_curve(confidence, risk, where=where).risk
   counted = ~jnp.isnan(curve)
-  return binning.pairwise_sum(jnp.where(counted, curve, 0)) / jnp.maximum(jnp.sum(counted), 1).astype(curve.dtype)
+  return binning.masked_mean(curve, counted)
 
 
 @_of_risk
@@ -109,8 +121,13 @@ def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | No
     confidence: scores of any shape and range.
     risk: any per-example loss of that shape, or bools that are True where the prediction is wrong.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar, at least 0 up to rounding; 0 if nothing counts. O(N log N).
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
+
+  Returns:
+    a scalar, at least 0 up to rounding; 0 if nothing counts. O(N log N).
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape.
 
   >>> excess_aurc(jnp.array([0.9, 0.6, 0.3]), jnp.array([False, True, True]))
   Array(0., dtype=float32)
@@ -126,8 +143,13 @@ def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = 
     scores: floats of any shape and range.
     positives: bools of that shape.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
+
+  Returns:
+    a scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape.
 
   >>> auroc(jnp.array([0.9, 0.6, 0.6, 0.1]), jnp.array([True, True, False, False]))
   Array(0.875, dtype=float32)
@@ -152,8 +174,13 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
     positives: bools of that shape.
     tpr: in (0, 1].
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  Returns:
+    a scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
 
   >>> fpr_at_tpr(jnp.array([0.9, 0.6, 0.6, 0.1]), jnp.array([True, True, False, False]))
   Array(0.5, dtype=float32)

@@ -7,13 +7,13 @@ import numpy as np
 
 from calib_jax.binning import masked_mean
 from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities
+from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import TIES
 from calib_jax.metrics.definition import of_classes, of_pairs
 from calib_jax.metrics.scores import top_label
 from calib_jax.ordering import exact_cumsum, sorted_pairs
 
 Array = jax.Array
-GRID = 8192  # Cells of [0, 1] in which the smooth error is computed.
 BANDWIDTHS = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])
 
 
@@ -32,21 +32,28 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
     ties: ``"share"``: each of several examples of equal confidence counts as the mean of ``correct`` over all of them,
       so that the value does not depend on their order; ``"order"``: they keep their order.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts. O(N log N).
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Gupta et al. 2020, Eq. 3.
+
+  Returns:
+    a scalar; 0 if nothing counts. O(N log N).
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape.
+
+  References:
+    Gupta et al. 2020, Eq. 3.
 
   >>> ks_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.2, dtype=float32)
   """
   count = jnp.sum(where, dtype=jnp.int32)
   confidence, correct = sorted_pairs(confidence, correct, where, ties)
-  gap = correct.astype(confidence.dtype) - confidence
+  gap = confidence - correct.astype(confidence.dtype)
   high, low = exact_cumsum(jnp.where(jnp.arange(len(gap), dtype=jnp.int32) < count, gap, 0))
-  gap = jnp.abs((high + low)[1:])
+  sums = (high + low)[1:]
   if ties == "share":  # The sums rise or fall linearly through a tie, so that the largest is at an end of one.
-    gap = jnp.where(jnp.append(confidence[1:] != confidence[:-1], True), gap, 0)
-  return jnp.max(gap, initial=0) / jnp.maximum(count, 1).astype(gap.dtype)
+    sums = jnp.where(jnp.append(confidence[1:] != confidence[:-1], True), sums, 0)
+  return formulas.ks_error(sums, count)
 
 
 @of_pairs()
@@ -67,39 +74,29 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
     confidence: floats of any shape, in [0, 1].
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Błasiok & Nakkiran 2023, Definitions 1-3, Algorithm 1.
+
+  Returns:
+    a scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape.
+
+  References:
+    Błasiok & Nakkiran 2023, Definitions 1-3, Algorithm 1.
 
   >>> smooth_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.172, dtype=float32)
   """
   count = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(confidence.dtype)
-  # Each residual is shared between the two nearest middles of cells, in proportion to its distance from the other. What
-  # belongs to the cells beyond 0 and 1 is reflected into the first and the last cell.
-  position = jnp.clip(confidence, 0, 1) * GRID - 0.5
-  left = jnp.floor(position)
-  right_share, left = position - left, left.astype(jnp.int32)
   residual = (correct - confidence) / count
-  mass = jnp.zeros(GRID, confidence.dtype)
-  for cell, share in ((left, 1 - right_share), (left + 1, right_share)):
-    mass = mass.at[jnp.clip(cell, 0, GRID - 1)].add(residual * share)
+  mass = jnp.zeros(formulas.GRID, confidence.dtype)
+  for cell, share in formulas.grid_shares(confidence):
+    mass = mass.at[cell].add(residual * share)
   # The grid followed by its mirror image is one period of the reflected residual.
-  spectrum = jnp.fft.rfft(jnp.concatenate([mass, mass[::-1]]))
-  frequency = jnp.pi * jnp.arange(GRID + 1, dtype=confidence.dtype)
-
-  def error(sigma):
-    damping = jnp.exp(-((frequency * sigma) ** 2) / 2).astype(spectrum.dtype)
-    return jnp.sum(jnp.abs(jnp.fft.irfft(spectrum * damping, 2 * GRID)[:GRID]))
-
-  def halve(_, bounds):
-    low, high = bounds
-    middle = (low + high) / 2
-    is_below_root = error(middle) > middle
-    return jnp.where(is_below_root, middle, low), jnp.where(is_below_root, high, middle)
-
-  low, high = jax.lax.fori_loop(0, 30, halve, (jnp.zeros_like(count), jnp.ones_like(count)))
-  return (low + high) / 2 * (jnp.any(where)).astype(count.dtype)
+  coefficients = jnp.fft.rfft(jnp.concatenate([mass, mass[::-1]]))
+  error = formulas.smooth_error(coefficients, lambda x: jnp.fft.irfft(x, 2 * formulas.GRID)[:formulas.GRID])
+  return error * jnp.any(where).astype(count.dtype)
 
 
 @of_classes(bandwidth="(0, inf) or None", norm="[1, inf)", form=FORMS)
@@ -122,10 +119,17 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
     form: ``"top_label"``: Beta kernel on the confidence; ``"canonical"``: Dirichlet kernel on the whole vector;
       ``"marginal"``: Beta kernel on each class, with one bandwidth for all classes, summed over classes.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and
-    O(N) memory.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Popordanoska et al. 2022, Section 3.
+
+  Returns:
+    a scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and O(N)
+    memory.
+
+  Raises:
+    TypeError: if an argument has the wrong dtype.
+    ValueError: if an argument has the wrong shape or value.
+
+  References:
+    Popordanoska et al. 2022, Section 3.
 
   >>> probs, labels = jnp.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]), jnp.array([0, 1, 0])
   >>> kde_calibration_error(probs, labels, bandwidth=0.1).round(1)

@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 import numpy as np
 
 from calib_jax.evaluation.verdict import ClassGaps
+from calib_jax.metrics.resampled_errors import Ordered, risk_curve
 from calib_jax.reports.style import COLOURS, INK, MARKERS, WIDTH, new_axes, plain, styled
 
 MOST_POINTS = 400  # Points of a curve.
@@ -31,11 +32,10 @@ def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, a
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, (confidence, correct)) in enumerate(panels.items()):
-    order = np.argsort(-np.asarray(confidence), kind="stable")
-    count = np.arange(1, len(order) + 1)
-    risk = np.cumsum(~np.asarray(correct)[order]) / count
-    shown = np.unique(np.linspace(min(9, len(order) - 1), len(order) - 1, MOST_POINTS).astype(int))
-    coverage, risk, count = count[shown] / len(order), risk[shown], count[shown]
+    sums = Ordered(np.asarray(confidence), 1).sums(np.ones((1, len(correct)), int), np.asarray(correct))
+    count, risk = risk_curve(sums.size[0], sums.correct[0])
+    shown = np.unique(np.linspace(min(9, len(count) - 1), len(count) - 1, MOST_POINTS).astype(int))
+    coverage, risk, count = count[shown] / len(count), risk[shown], count[shown]
     margin = 1.96 * np.sqrt(risk * (1 - risk) / count)
     axes.fill_between(coverage, 100 * np.maximum(risk - margin, 0), 100 * (risk + margin), linewidth=0, alpha=0.12,
                       color=_line(i)["color"])

@@ -106,9 +106,16 @@ def test_a_high_norm_is_nearly_the_largest_gap(metric):
 ])
 def test_the_gradient_of_no_error_is_0(metric):
   confidence = jnp.array([0.0, 0.0, 1.0, 1.0])
-  for norm in (1, 2, 3):
+  for norm in (1, 2, 3, "max"):
     found = jax.grad(lambda c, norm=norm: metric(c, jnp.array([0, 0, 1, 1]), norm=norm))(confidence)
     np.testing.assert_array_equal(found, 0)
+
+
+def test_the_gradient_of_a_debiased_error_that_is_clipped_at_0_is_0():
+  confidence, correct = jnp.array([0.4, 0.4, 0.6, 0.6]), jnp.array([0, 1, 0, 1])
+  found = jax.value_and_grad(lambda c: metrics.calibration_error(c, correct, norm=2, debias=True))(confidence)
+  for value in found:
+    np.testing.assert_array_equal(value, 0)
 
 
 def test_a_high_norm_of_the_sweep_is_nearly_the_largest_gap():

@@ -6,20 +6,21 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
-from calib_jax.evaluation import ordered, resamples
+from calib_jax.evaluation import resamples
+from calib_jax.metrics import resampled_errors
 from tests.metrics import references
 from tests.metrics.data import KINDS, pairs
 
 NUM_BINS = 7
 ERRORS = {
-  "equal width": (ordered.calibration_error, references.calibration_error, {}),
-  "max": (ordered.calibration_error, references.calibration_error, {"norm": "max"}),
-  "equal mass": (ordered.calibration_error, references.calibration_error, {"binning": "equal_mass"}),
-  "norm 2": (ordered.calibration_error, references.calibration_error, {"binning": "equal_mass", "norm": 2}),
-  "debiased": (ordered.calibration_error, references.calibration_error,
+  "equal width": (resampled_errors.calibration_error, references.calibration_error, {}),
+  "max": (resampled_errors.calibration_error, references.calibration_error, {"norm": "max"}),
+  "equal mass": (resampled_errors.calibration_error, references.calibration_error, {"binning": "equal_mass"}),
+  "norm 2": (resampled_errors.calibration_error, references.calibration_error, {"binning": "equal_mass", "norm": 2}),
+  "debiased": (resampled_errors.calibration_error, references.calibration_error,
                {"binning": "equal_mass", "norm": 2, "debias": True}),
-  "ks": (ordered.ks, references.ks_calibration_error, None),
-  "sweep": (ordered.sweep, references.sweep_calibration_error, None),
+  "ks": (resampled_errors.ks, references.ks_calibration_error, None),
+  "sweep": (resampled_errors.sweep, references.sweep_calibration_error, None),
 }
 
 
@@ -34,7 +35,7 @@ def _resamples(kind, size=40):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_errors_of_resamples_are_those_of_their_examples(kind):
   confidence, correct, counts = _resamples(kind)
-  sums = ordered.Ordered(confidence, NUM_BINS).sums(counts, correct)
+  sums = resampled_errors.Ordered(confidence, NUM_BINS).sums(counts, correct)
   for name, (error, reference, options) in ERRORS.items():
     bins = {} if options is None else {"num_bins": NUM_BINS}
     expected = [reference(*(np.repeat(x, row) for x in (confidence, correct)), **(options or {}), **bins)
@@ -42,13 +43,33 @@ def test_the_errors_of_resamples_are_those_of_their_examples(kind):
     np.testing.assert_allclose(error(sums, **(options or {})), expected, rtol=1e-6, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_errors_of_cells_are_those_of_their_examples(kind):
+  confidence, correct, counts = _resamples(kind)
+  cells, cell = np.unique(confidence, return_inverse=True)
+  sizes, num_correct = (np.stack([np.bincount(cell, row, len(cells)) for row in x]).astype(int)
+                        for x in (counts, counts * correct))
+  of_examples = resampled_errors.Ordered(confidence, NUM_BINS).sums(counts, correct)
+  of_cells = resampled_errors.Ordered(cells, NUM_BINS).sums_of_cells(sizes, num_correct)
+  for name in ("size", "correct", "gap"):
+    np.testing.assert_array_equal(getattr(of_cells, name), getattr(of_examples, name))
+
+
+def test_a_high_norm_is_nearly_the_largest_gap():
+  """The power of a gap of 0.01 underflows float64 from a norm of 162 on."""
+  sums = resampled_errors.Ordered(np.full(100, 0.76, np.float32), NUM_BINS).sums(
+    np.ones((1, 100), int), np.arange(100) < 75)
+  found = [resampled_errors.calibration_error(sums, norm=p) for p in (30, 300)]
+  np.testing.assert_allclose(found, 0.01, rtol=1e-4)
+
+
 def test_the_smooth_error_is_that_of_the_kernel():
   confidence, correct, counts = _resamples("ties", 60)
-  found = ordered.smooth(ordered.Ordered(confidence, NUM_BINS).sums(counts[:2], correct))
+  found = resampled_errors.smooth(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts[:2], correct))
   expected = [references.smooth_calibration_error(*(np.repeat(x, row) for x in (confidence, correct)))
               for row in counts[:2]]
   np.testing.assert_allclose(found, expected, rtol=2e-3)
-  found = ordered.smooth(ordered.Ordered(confidence, NUM_BINS).sums(counts, correct))
+  found = resampled_errors.smooth(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts, correct))
   expected = [metrics.smooth_calibration_error(*(np.repeat(x, row) for x in (confidence, correct))) for row in counts]
   np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -56,7 +77,7 @@ def test_the_smooth_error_is_that_of_the_kernel():
 def test_a_sweep_through_examples_in_order_takes_each_as_a_bin():
   confidence = np.linspace(0.1, 0.9, 30, dtype=np.float32)
   for correct in (np.arange(30) >= 11, np.zeros(30, bool)):
-    found = ordered.sweep(ordered.Ordered(confidence, NUM_BINS).sums(np.ones((1, 30), int), correct))
+    found = resampled_errors.sweep(resampled_errors.Ordered(confidence, NUM_BINS).sums(np.ones((1, 30), int), correct))
     np.testing.assert_allclose(found, np.sqrt(np.mean((correct - confidence.astype(np.float64))**2)), rtol=1e-6)
 
 
@@ -64,7 +85,7 @@ def test_a_sweep_through_examples_in_order_takes_each_as_a_bin():
 def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
   confidence, correct, counts = _resamples(kind)
   risks = (0.2, 0.4)
-  found = ordered.risk_coverage(ordered.Ordered(confidence, NUM_BINS).sums(counts, correct), risks)
+  found = resampled_errors.risk_coverage(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts, correct), risks)
   for row, values in zip(counts, found, strict=True):
     c, wrong = np.repeat(confidence, row), ~np.repeat(correct, row)
     size, share = np.arange(1, len(c) + 1), references.shared(c, wrong).astype(np.float64)
@@ -80,7 +101,7 @@ def test_assess_draws_and_computes_what_metrics_does(groups, monkeypatch):
   samples = [pairs(203, "ties", seed) for seed in range(2)]
   confidence, correct = (np.stack(x, axis=1) for x in zip(*samples, strict=True))
   key = jax.random.key(5)
-  errors = {"ece": (ordered.calibration_error, 40), "ks": (ordered.ks, 12)}
+  errors = {"ece": (resampled_errors.calibration_error, 40), "ks": (resampled_errors.ks, 12)}
   found = resamples.assess(errors, confidence, correct, num_bins=15, key=key, groups=groups)
   ends = resamples.intervals(found, {"ece": 1.0, "ks": 2 / 3})
   for name, function, number, rate in (("ece", metrics.calibration_error, 40, 1.0),
@@ -98,7 +119,7 @@ def test_redraws_that_equal_the_outcomes_count_for_the_p_value():
   """Where all are right, every other outcome has a larger error."""
   for seed in range(10):
     confidence = 1 - np.random.default_rng(seed).uniform(0, 0.03, (15, 1)).astype(np.float32)
-    found = resamples.assess({"ece": (ordered.calibration_error, 400)}, confidence, np.ones((15, 1), bool),
+    found = resamples.assess({"ece": (resampled_errors.calibration_error, 400)}, confidence, np.ones((15, 1), bool),
                              num_bins=200, key=jax.random.key(0))
     np.testing.assert_allclose(found["ece"].p_value, 1)
 

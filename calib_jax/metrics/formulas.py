@@ -1,0 +1,138 @@
+"""The definition of every calibration error: what turns sums over examples into an error.
+
+The metrics of this package sum over examples in JAX, ``CalibrationHistogram`` over cells of a stream, and
+``resampled_errors`` over many resamples at a time in NumPy. They differ in how they sort and add, and all of them call
+these functions, which take the arrays of either library and treat the last axis alone.
+"""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from calib_jax.binning import array_module
+from calib_jax.losses.reductions import root
+
+Array = jax.Array | np.ndarray
+# A fall of an accuracy by less than this is taken for rounding. Two different accuracies of bins of up to 1,000
+# examples differ by at least this.
+TOLERANCE = 1e-6
+GRID = 8192  # Cells of [0, 1] in which the smooth error is computed.
+HALVINGS = 30  # Steps of the bisection of the smooth error.
+
+
+def binned_error(size: Array | None, correct: Array | None, gap: Array, *, count: Array | int | None = None,
+                 norm: float | str = 1, debias: bool = False, sign: str = "both") -> Array:
+  r"""The calibration error of bins, of which bin b has :math:`n_b` of the N examples.
+
+  .. math:: \Big(\sum_b \frac{n_b}{N} |g_b / n_b|^p\Big)^{1/p}, \qquad \text{which is }
+    \frac{1}{N} \sum_b |g_b| \text{ for } p = 1.
+
+  Args:
+    size: ``[..., M]`` numbers, the examples :math:`n_b` of each bin. With norm 1 only their sum is used, and None will
+      do if ``count`` is given.
+    correct: ``[..., M]`` numbers, the correct examples of each bin; only ``debias`` uses them.
+    gap: ``[..., M]`` floats, the sum :math:`g_b` of confidence - correct over the examples of each bin.
+    count: ``[...]``, the number N of examples; None for the sum of ``size``.
+    norm: p, or ``"max"``.
+    debias: whether to subtract the bias of the squared gaps, for norm 2, as ``calibration_error`` says.
+    sign: ``"both"``, ``"over"`` or ``"under"``.
+
+  Returns:
+    ``[...]`` errors; empty bins add 0.
+  """
+  xp = array_module(gap)
+  gap = signed_size(gap, sign)
+  count = xp.maximum(size.sum(-1) if count is None else count, 1).astype(gap.dtype)
+  if norm == 1:
+    return root(gap.sum(-1) / count, 1)
+  size = size.astype(gap.dtype)
+  gap = gap / xp.maximum(size, 1)
+  if debias:
+    accuracy = correct / xp.maximum(size, 1)
+    variance = accuracy * (1 - accuracy) / xp.maximum(size - 1, 1)
+    return root(xp.maximum(xp.where(size > 1, size * (gap**2 - variance), 0).sum(-1) / count, 0), 2)
+  return power_mean(gap, lambda x: (size * x).sum(-1) / count, norm)
+
+
+def signed_size(excess: Array, sign: str) -> Array:
+  """The size of confidence - accuracy where it has the ``sign``, and 0 where it has the other one."""
+  if sign == "both":
+    return abs(excess)
+  return array_module(excess).maximum(excess if sign == "over" else -excess, 0)
+
+
+def power_mean(values: Array, mean: Callable[[Array], Array], norm: float | str) -> Array:
+  """``mean(values**norm) ** (1 / norm)`` of values ``[..., M]`` of at least 0; for ``"max"`` the largest of them."""
+  xp = array_module(values)
+  if norm == 1:
+    return root(mean(values), 1)
+  largest = xp.max(values, axis=-1, initial=0)
+  if norm == "max":
+    return root(largest, 1)
+  # In units of the largest, a high power of small values does not underflow.
+  unit = xp.where(largest > 0, largest, 1)
+  unit = unit if xp is np else jax.lax.stop_gradient(unit)
+  return unit * root(mean((values / unit[..., None]) ** norm), norm)
+
+
+def accuracies_rise(size: Array, correct: Array, highest: Array) -> tuple[Array, Array]:
+  """Whether no accuracy of the bins ``[M]`` is below ``highest`` or that of a bin before it; and the new ``highest``.
+
+  Empty bins are skipped.
+  """
+  xp = array_module(correct)
+  cumulative_maximum = np.maximum.accumulate if xp is np else jax.lax.cummax
+  accuracy = correct / xp.maximum(size, 1)  # 0 where a bin is empty, which is below no other accuracy.
+  highest_before = cumulative_maximum(xp.concatenate([highest[None], accuracy]))
+  return xp.all((size == 0) | (accuracy >= highest_before[:-1] - TOLERANCE)), highest_before[-1]
+
+
+def ks_error(prefix_sums: Array, count: Array) -> Array:
+  """The largest size of the sums ``[..., P]`` of confidence - correct up to each place, divided by ``count``."""
+  xp = array_module(prefix_sums)
+  return xp.max(abs(prefix_sums), axis=-1, initial=0) / xp.maximum(count, 1).astype(prefix_sums.dtype)
+
+
+def grid_shares(confidence: Array) -> list[tuple[Array, Array]]:
+  """The two cells of the grid of the smooth error that share each residual, and the share of each.
+
+  A residual is divided between the nearest two middles of cells, in proportion to its distance from the other. What
+  belongs to the cells beyond 0 and 1 is reflected into the first and the last cell.
+  """
+  xp = array_module(confidence)
+  position = xp.clip(confidence, 0, 1) * GRID - 0.5
+  left = xp.floor(position)
+  right_share, left = position - left, left.astype(xp.int32)
+  return [(xp.clip(cell, 0, GRID - 1), share) for cell, share in ((left, 1 - right_share), (left + 1, right_share))]
+
+
+def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Array:
+  """The σ for which the smoothed residuals have the total size σ.
+
+  Args:
+    coefficients: ``[..., F]``, the Fourier coefficients of the residuals of the grid, reflected at 0 and 1, for the
+      frequencies πk, k from 0.
+    inverse: maps coefficients to the ``[..., GRID]`` residuals.
+
+  Returns:
+    ``[...]`` errors.
+  """
+  xp = array_module(coefficients)
+  frequency = xp.pi * xp.arange(coefficients.shape[-1], dtype=coefficients.real.dtype)
+
+  def halve(_, bounds):
+    low, high = bounds
+    middle = (low + high) / 2
+    damping = xp.exp(-((frequency * middle[..., None]) ** 2) / 2).astype(coefficients.dtype)
+    is_below_root = abs(inverse(coefficients * damping)).sum(-1) > middle
+    return xp.where(is_below_root, middle, low), xp.where(is_below_root, high, middle)
+
+  low = xp.zeros_like(coefficients[..., 0].real)
+  bounds = low, low + 1
+  if xp is np:
+    for i in range(HALVINGS):
+      bounds = halve(i, bounds)
+  else:
+    bounds = jax.lax.fori_loop(0, HALVINGS, halve, bounds)
+  return (bounds[0] + bounds[1]) / 2
