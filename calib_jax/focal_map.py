@@ -95,7 +95,8 @@ def _logarithm(probs: ArrayLike) -> Array:
 
 def log_focal_map(log_q: Array, gamma) -> Array:
   """The focal calibration map from log-probabilities, or logits, to log-probabilities."""
-  log_q, is_top = log_softmax(with_lowest(log_q))
+  log_q, is_top = log_softmax(log_q)
+  log_q = with_lowest(log_q)
   return without_lowest(log_softmax(log_weight(log_q, log_one_minus(log_q, is_top), gamma))[0])
 
 
@@ -129,7 +130,7 @@ def inverse_log_odds(logits: Array, gamma) -> Array:
 def _inverse(logits: Array, gamma: Array) -> Array:
   """Newton's method, started from the map's limit for large odds: temperature scaling with T = 1 + γ."""
   log_p, is_top = log_softmax(logits)
-  top = predicted(logits)
+  log_p, top = with_lowest(log_p), predicted(logits)
   start = log_softmax(log_p / (1 + jnp.maximum(gamma, 0)))[0]
   odds = start - log_one_minus(start, is_top)
 
@@ -156,7 +157,10 @@ def _inverse_jvp(primals, tangents):
   odds = _inverse(*primals)
   # Newton's step from the solution is 0, and its derivative in the logits and γ, with the odds held, is that of the
   # solution: implicit differentiation. Second derivatives differentiate this line, in which the odds then move.
-  return odds, jax.jvp(lambda z, gamma: _newton(odds, log_softmax(z)[0], predicted(z), gamma), primals, tangents)[1]
+  def step(logits, gamma):
+    return _newton(odds, with_lowest(log_softmax(logits)[0]), predicted(logits), gamma)
+
+  return odds, jax.jvp(step, primals, tangents)[1]
 
 
 def _newton(odds: Array, log_p: Array, top: Array, gamma) -> Array:

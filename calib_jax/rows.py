@@ -2,9 +2,10 @@
 
 The probability of a class is never subtracted from 1: 1 - p is the sum of the other classes' probabilities.
 
-A class that is masked by a logit of -inf has probability 0. Losses compute with ``LOWEST`` in its place, which every
-formula takes: the exponential of it is 0, 0 times it is 0, and differences of it are finite, whereas 0 * inf and
-inf - inf are NaN. No number that is not ``LOWEST`` is changed, nor is its gradient.
+A class that is masked by a logit of -inf has probability 0 and no gradient. Where a formula multiplies or subtracts
+logarithms, ``LOWEST`` stands in place of -inf: its exponential is 0 too, but 0 * inf and inf - inf would be NaN. Of all
+logits that takes one more pass over them, which a cheap loss would notice: it is done to one value of each row where
+that is enough. All classes masked give NaN.
 """
 
 from collections.abc import Callable
@@ -15,11 +16,11 @@ import jax.numpy as jnp
 from calib_jax.shapes import aligned
 
 Array = jax.Array
-LOWEST = -1e20  # Logits this low count as -inf. Finite masks, such as -1e9, are far above it.
+LOWEST = -1e20  # Finite masks, such as -1e9, are far above it.
 
 
 def with_lowest(logits: Array) -> Array:
-  """The logits with ``LOWEST`` in place of -inf, and no gradient there."""
+  """Logits or log-probabilities with ``LOWEST`` in place of -inf, and no gradient there."""
   return jnp.where(logits <= LOWEST, LOWEST, logits)
 
 
@@ -35,8 +36,9 @@ def infinite(values: Array) -> Array:
 
 def expectation(targets: Array, surprise: Array) -> Array:
   """The sum over classes of targets times -log p, ``[...]``; of a masked class, 0 if its target is 0, and else inf."""
-  masked = jnp.where(targets > 0, jnp.inf, 0)
-  return jnp.sum(jnp.where(surprise >= -LOWEST / 10, masked, targets * surprise), axis=-1)
+  masked = surprise == jnp.inf
+  terms = targets * jnp.where(masked, 0, surprise)
+  return jnp.sum(jnp.where(masked & (targets > 0), jnp.inf, terms), axis=-1)
 
 
 def map_chunks(function: Callable, rows, at_most: int):
@@ -110,25 +112,20 @@ def predicted(scores: Array) -> Array:
   return jnp.argmax(jax.lax.stop_gradient(scores), axis=-1).astype(jnp.int32)
 
 
-def _possible(top: Array) -> Array:
-  """The top logit of each row, NaN if all its classes are masked."""
-  return jnp.where(top <= LOWEST, jnp.nan, top)
-
-
 def log_softmax(logits: Array) -> tuple[Array, Array]:
   """``(log p [..., K], is_top [..., K])``; log p of the top class keeps its digits however close to 0 it is.
 
   ``is_top`` marks one class of each row, the lowest index where several tie.
   """
   is_top = one_hot(predicted(logits), logits)
-  shifted = logits - _possible(jnp.sum(logits, axis=-1, where=is_top, keepdims=True))
+  shifted = logits - jnp.sum(logits, axis=-1, where=is_top, keepdims=True)
   # Σ exp(shifted) is 1 for the top class plus the other classes: log1p keeps the digits that adding 1 would round away.
   return shifted - jnp.log1p(jnp.sum(jnp.exp(shifted), axis=-1, where=~is_top, keepdims=True)), is_top
 
 
 def log_one_minus(log_p: Array, is_top: Array) -> Array:
   """log(1 - p) of every class, from ``log_softmax``: of the top class from the others, of those (p <= 1/2) directly."""
-  log_others = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
+  log_others = _log_sum_exp(log_p, ~is_top)[..., None]
   return jnp.where(is_top, log_others, jnp.log1p(-jnp.where(is_top, 0, jnp.exp(log_p))))
 
 
@@ -136,8 +133,17 @@ def label_odds(logits: Array, labels: Array) -> Array:
   """d = log((1 - p_y) / p_y) ``[...]``, for which -log p_y = softplus(d) and -log(1 - p_y) = softplus(-d)."""
   is_label = one_hot(labels, logits)
   # The log-odds do not depend on the shift, which keeps the digits of a difference of large logits.
-  shifted = logits - _possible(jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True)))
-  return jax.nn.logsumexp(shifted, axis=-1, where=~is_label) - jnp.sum(shifted, axis=-1, where=is_label)
+  shifted = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+  return _log_sum_exp(shifted, ~is_label) - with_lowest(jnp.sum(shifted, axis=-1, where=is_label))
+
+
+def _log_sum_exp(x: Array, where: Array) -> Array:
+  """log Σ exp(x) over the classes ``where``; ``LOWEST``, without a gradient, if all of them are masked."""
+  x = jnp.where(where, x, 0)  # Of a class that does not count, exp(x - top) may be infinite; no gradient must meet it.
+  top = jnp.max(x, axis=-1, where=where, initial=-jnp.inf, keepdims=True)
+  top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
+  total = jnp.sum(jnp.exp(x - top), axis=-1, where=where)
+  return jnp.where(total == 0, LOWEST, jnp.log(jnp.where(total == 0, 1, total)) + top[..., 0])
 
 
 def entropy_and_divergence(logits: Array) -> tuple[Array, Array]:
@@ -151,7 +157,8 @@ def entropy_and_divergence(logits: Array) -> tuple[Array, Array]:
   """
   top = predicted(logits)
   others = ~one_hot(top, logits)
-  x, log_normaliser = logits - pick(logits, top)[..., None], jax.nn.softplus(label_odds(logits, top))
+  x = with_lowest(logits - pick(logits, top)[..., None])
+  log_normaliser = jax.nn.softplus(label_odds(logits, top))
   mean = jnp.sum(jnp.exp(x - log_normaliser[..., None]) * x, axis=-1, where=others)
   # log mean exp(x) is 0 for equal logits: expm1 and log1p keep its digits near there.
   log_mean = jnp.log1p(jnp.sum(jnp.expm1(x), axis=-1, where=others) / logits.shape[-1])

@@ -3,6 +3,11 @@
 Per-example losses return ``[N]``. Per-batch losses return a scalar; they take ``where``, which is False for padding,
 and ``axis_name``, a mapped axis over whose devices the batch is spread. ``PER_EXAMPLE`` and ``PER_BATCH`` list them.
 
+A label out of range is a ValueError or, where it is traced, makes the value NaN: of its row, or of the batch. Rows
+whose ``where`` is False may hold anything. A logit of -inf masks its class, which then has probability 0 and no
+gradient; if it is the label, -log p is infinite, and the row has no gradient. Losses to which that has no meaning say
+so.
+
 >>> logits, labels = jnp.array([[2.0, 0.0, -1.0], [0.0, 0.5, 0.0]]), jnp.array([0, 2])
 >>> focal(logits, labels, gamma=1.0).shape
 (2,)

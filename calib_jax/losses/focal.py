@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from calib_jax import checks, focal_map
 from calib_jax.losses.registry import per_example
-from calib_jax.rows import expectation, label_odds, log_one_minus, log_softmax, one_hot, pick, predicted
+from calib_jax.rows import expectation, label_odds, log_one_minus, log_softmax, one_hot, pick, predicted, with_lowest
 
 Array = jax.Array
 
@@ -118,7 +118,7 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
   >>> dual_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
   Array([0.6931], dtype=float32)
   """
-  odds, label_logit = label_odds(logits, labels), pick(logits, labels)
+  odds, label_logit = label_odds(logits, labels), with_lowest(pick(logits, labels))
   is_rival = ~one_hot(labels, logits) if competitor == "strongest" else logits < label_logit[..., None]
   rivals = jnp.where(is_rival, logits, -1e30)  # Where there is no rival, p_j is 0 and has no gradient.
   log_rival = pick(rivals, predicted(rivals)) - label_logit - jax.nn.softplus(odds)

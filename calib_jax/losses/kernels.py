@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calib_jax.losses.reductions import gather, global_sum, root
 from calib_jax.losses.registry import per_batch
-from calib_jax.rows import label_odds, log_one_minus, log_softmax, map_chunks, predicted
+from calib_jax.rows import label_odds, log_one_minus, log_softmax, map_chunks, predicted, with_lowest
 
 Array = jax.Array
 FORMS = ("top_label", "canonical", "marginal")
@@ -134,7 +134,7 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
     return leave_one_out(log_f, gather(log_f, axis_name), gather(events, axis_name), valid, index, bandwidth, norm)
 
   if form == "canonical":
-    each = terms(log_softmax(logits)[0], happened)
+    each = terms(with_lowest(log_softmax(logits)[0]), happened)
   elif form == "top_label":
     top = predicted(logits)
     odds = label_odds(logits, top)
@@ -142,7 +142,7 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
     each = terms(log_f, (top == labels)[:, None].astype(logits.dtype))
   else:
     log_p, is_top = log_softmax(logits)
-    log_f = jnp.stack([log_p.T, log_one_minus(log_p, is_top).T], axis=-1)
+    log_f = jnp.stack([with_lowest(log_p).T, log_one_minus(log_p, is_top).T], axis=-1)
     one_class = jax.checkpoint(lambda x: terms(x[0], x[1][:, None]))
     each = jnp.sum(jax.lax.map(one_class, (log_f, happened.T)), axis=0)
 

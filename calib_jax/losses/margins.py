@@ -19,6 +19,9 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
 
   .. math:: \ell(z, y) = \frac{1}{K} \Big[w (z_y - M)^2 + \sum_{k \ne y} z_k^2\Big]
 
+  A masked class (a logit of -inf) has no meaning: it would be infinitely far from its target of 0. It raises a
+  ValueError, or gives inf where it is traced.
+
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -40,6 +43,9 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
   r"""Margin-based label smoothing (MbLS): cross entropy in nats, and a penalty in units of logits.
 
   .. math:: -\log p_y + \frac{w}{K} \sum_k \max(0, \max_j z_j - z_k - m)
+
+  A masked class (a logit of -inf) has no meaning, because the penalty would be infinite. It raises a ValueError, or
+  gives inf where it is traced.
 
   Args:
     logits: ``[..., K]`` floats.
@@ -71,6 +77,9 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
 
   with ŷ the top class and sg the stop-gradient.
 
+  A masked class (a logit of -inf) has no meaning, because the penalty would be infinite. It raises a ValueError, or
+  gives inf where it is traced.
+
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -101,6 +110,9 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   .. math::
     -\log p_y + w_d \operatorname{mean}_{k \ne y} -\log \sigma(z_y - z_k) +
     w_e \operatorname{mean}_{i \ne j;\; i, j \ne y} -\tfrac12 \log \sigma(z_i - z_j)
+
+  A masked class (a logit of -inf) has no meaning, because its pair with any other would be infinite. It raises a
+  ValueError, or gives inf or NaN where it is traced.
 
   Args:
     logits: ``[..., K]`` floats.

@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 
 from calib_jax import checks
 from calib_jax.losses.registry import per_example
-from calib_jax.rows import LOWEST, expectation, label_odds, log_softmax, one_hot, pick, without_lowest
+from calib_jax.rows import LOWEST, expectation, label_odds, log_softmax, one_hot, pick, with_lowest
 
 Array = jax.Array
 
@@ -21,7 +21,8 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions.
-    label_smoothing: a, in [0, 1].
+    label_smoothing: a, in [0, 1]. Above 0, every class has a part of the label, so that a masked class (a logit of
+      -inf) has no meaning: ValueError, or inf if it is traced.
   Returns: ``[...]`` values.
   Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
   References: Szegedy et al. 2016, Section 7 (label smoothing).
@@ -29,16 +30,21 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
   >>> cross_entropy(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
   Array([0.1698], dtype=float32)
   """
-  if checks.is_readable(label_smoothing) and label_smoothing > 0:
-    checks.masked_class(without_lowest(logits), "label_smoothing gives every class a part of the label")
+  is_known = checks.is_readable(label_smoothing)
+  if is_known and label_smoothing > 0:
+    checks.masked_class(logits, "label_smoothing gives every class a part of the label")
   if labels.shape == logits.shape:
     targets = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
     return expectation(targets, -log_softmax(logits)[0])
+  surprise = jax.nn.softplus(label_odds(logits, labels))
+  if is_known and label_smoothing == 0:
+    return surprise
   # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
-  smoothed = jnp.mean(pick(logits, labels)[..., None] - logits, axis=-1)
+  finite = with_lowest(logits)
+  smoothed = jnp.mean(pick(finite, labels)[..., None] - finite, axis=-1)
   smoothed = jnp.where(smoothed > -LOWEST / (2 * logits.shape[-1]), jnp.inf, smoothed)  # A class is masked.
   smoothed = jnp.where(label_smoothing > 0, label_smoothing * smoothed, 0)
-  return jax.nn.softplus(label_odds(logits, labels)) + smoothed
+  return surprise + smoothed
 
 
 @per_example(gamma="[0, inf)", norm="[1, inf)")
@@ -66,7 +72,7 @@ def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma:
   odds, others = label_odds(logits, labels), ~one_hot(labels, logits)
   # The norm is (1 - p_y) (1 + Σ_{k≠y} r_k^q)^{1/q}, where the shares r_k = p_k / (1 - p_y) of the other classes keep
   # their digits however small 1 - p_y is.
-  shares = jax.nn.softmax(logits, axis=-1, where=others)
+  shares = jax.nn.softmax(with_lowest(logits), axis=-1, where=others)
   length = jax.nn.sigmoid(odds) * (1 + jnp.sum(shares**norm, axis=-1, where=others)) ** (1 / norm)
   return jax.lax.stop_gradient(length**gamma) * jax.nn.softplus(odds)
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import checks, registry
-from calib_jax.rows import infinite, with_lowest
+from calib_jax.rows import infinite
 
 Array = jax.Array
 
@@ -25,8 +25,7 @@ def per_example(*, soft: bool = False, every_class: bool = False,
 
   Args:
     soft: whether labels may also be floats ``[..., K]``.
-    every_class: whether a masked class has no meaning: then logits of -inf are refused where they can be read, and the
-      loss gets them as they are where they are traced. Any other loss gets ``rows.LOWEST`` in their place.
+    every_class: whether a masked class has no meaning, so that logits of -inf are refused where they can be read.
     **limits: what each option may be.
   Returns: the decorator. The loss gets logits ``[..., K]`` of float32 or wider, and labels in int32 or that dtype.
   """
@@ -40,7 +39,7 @@ def per_example(*, soft: bool = False, every_class: bool = False,
 
     @functools.wraps(loss)
     def with_limits(logits, labels, **options):
-      values = loss(logits if every_class else with_lowest(logits), labels, **options)
+      values = loss(logits, labels, **options)
       values = values if every_class else infinite(values)
       if labels.shape == logits.shape:
         return values
@@ -56,7 +55,7 @@ def per_batch(**limits) -> Callable[[Callable[..., Array]], Callable[..., Array]
   def prepare(logits, labels, where):
     prepared = checks.batch(logits, labels, where)
     checks.label_values(labels, prepared[0].shape[-1], where)
-    return with_lowest(prepared[0]), *prepared[1:]
+    return prepared
 
   return lambda loss: registry.register(PER_BATCH)(checks.arguments(prepare, **limits)(loss))
 

@@ -13,7 +13,6 @@ from calib_jax import confidence as scores
 from calib_jax.losses.reductions import gather, global_sum, own
 from calib_jax.losses.registry import PER_EXAMPLE, per_batch
 from calib_jax.registry import find
-from calib_jax.rows import without_lowest
 
 Array = jax.Array
 Loss = str | Callable[[Array, Array], Array]  # A loss per example, by name or as a function of logits and labels.
@@ -209,8 +208,7 @@ def _scores(logits: Array, confidence) -> Array:
 
 def _losses(logits: Array, labels: Array, loss) -> Array:
   """The loss of each example, by name or as a function."""
-  # A loss of one's own gets the logits of -inf that the caller passed.
-  return checks.one_value_each("loss", find("loss", loss, PER_EXAMPLE)(without_lowest(logits), labels), len(logits))
+  return checks.one_value_each("loss", find("loss", loss, PER_EXAMPLE)(logits, labels), len(logits))
 
 
 def _quantile(ordered: Array, count: Array, q) -> Array:
