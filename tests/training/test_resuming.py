@@ -59,7 +59,7 @@ def test_a_stopped_run_says_how_to_go_on(tmp_path):
   done = python("tests/training/killed.py", 6, int(signal.SIGTERM), *RUN, f"--workdir={tmp_path / 'run'}",
                 tmp_path=tmp_path)
   assert done.returncode == 128 + signal.SIGTERM
-  assert "SIGTERM: focal + soft_avuc, seed0 stopped after step 6 of 44; its state is in" in done.stderr
+  assert "SIGTERM: focal + soft_avuc, interleaved, seed0 stopped after step 6 of 44; its state is in" in done.stderr
   assert "the same command continues from there" in done.stderr and "Traceback" not in done.stderr
 
 
