@@ -9,7 +9,8 @@ from tests.adversary import judge, mutations
 from tests.adversary.pool import KINDS
 
 FEW = {"predictions streamed": 10, "weights.safetensors": 8, "checkpoint": 12, "overrides": 40, "runs to compare": 5,
-       "names in formats": 10, "names of files": 5, "predictions.parquet": 15}
+       "names in formats": 10, "names of files": 5, "predictions.parquet": 15, "manifest.json": 20,
+       "metrics.jsonl": 20, "lock": 20}
 
 
 @pytest.fixture(scope="module")
