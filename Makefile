@@ -13,7 +13,7 @@ test: .venv/ready lint
 
 # The slow tests, and the laws of the losses once more with all of XLA's optimisations, as users compile.
 FULL := CALIB_JAX_FULL_OPTIMIZATION=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" \
-  tests/losses/test_laws.py tests/test_rows.py
+  tests/losses/test_laws.py tests/_numerics/test_softmax.py
 
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow tests

@@ -8,7 +8,7 @@ continues a run that was stopped.
 
 import sys
 
-from calib_jax.train import main
+from calib_jax.cli.train import main
 
 if __name__ == "__main__":
   sys.exit(main(sys.argv[1:]))

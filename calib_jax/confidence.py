@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks
-from calib_jax.registry import find, register
-from calib_jax.rows import one_hot, predicted
+from calib_jax import _checks as checks
+from calib_jax._checks.registry import find, register
+from calib_jax._numerics.softmax import one_hot, predicted
 
 Array = jax.Array
 

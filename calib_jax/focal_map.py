@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks
-from calib_jax.rows import (
+from calib_jax import _checks as checks
+from calib_jax._numerics.softmax import (
   log_one_minus,
   log_softmax,
   one_hot,

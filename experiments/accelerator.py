@@ -31,10 +31,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import compiled, data, environment, evaluation, training
 from calib_jax import config as run_config
-from calib_jax.errors import UserError
-from calib_jax.files import write_text
+from calib_jax import data, evaluation, training
+from calib_jax._system import compilation, environment
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import write_text
 from configs import reweighted_risk
 from experiments import scores, settings
 from experiments.benchmarks import training as steps
@@ -204,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   started, options = time.monotonic(), parse(arguments)
   options.scale = options.scale or ("tiny" if jax.default_backend() == "cpu" else "paper")
   options.out.mkdir(parents=True, exist_ok=True)
-  compiled.keep()  # A step that is timed before its run compiles once.
+  compilation.keep()  # A step that is timed before its run compiles once.
   path, size, failed = options.out / "accelerator.json", SIZES[options.scale], False
   results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
   results = {"environment": environment.environment(), "scale": options.scale, "results": {}, **results}

@@ -26,9 +26,9 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators, metrics
-from calib_jax.errors import UserError
-from calib_jax.evaluation.sources import calibrator
-from calib_jax.training.progress import Progress
+from calib_jax._system.errors import UserError
+from calib_jax.cli.inputs import calibrator
+from calib_jax.training.run_log.progress import Progress
 from experiments import calarena_ranks
 from experiments.rows import append, read
 

@@ -16,8 +16,8 @@ import pathlib
 import numpy as np
 from scipy import stats
 
-from calib_jax.errors import UserError
-from calib_jax.files import write_text
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import write_text
 from experiments.rows import read
 
 KEY = ("dataset", "model", "cal_size", "test_size")

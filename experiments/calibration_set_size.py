@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, metrics
+from calib_jax._system.files import write_text
 from calib_jax.evaluation.predictions import load
-from calib_jax.files import write_text
-from calib_jax.training.progress import Progress
+from calib_jax.training.run_log.progress import Progress
 from experiments.rows import append, read
 
 SIZES = (100, 500, 2000, 5000)

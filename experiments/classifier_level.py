@@ -25,7 +25,7 @@ import numpy as np
 
 from calib_jax import calibrators, data, metrics, models, training
 from calib_jax import config as run_config
-from calib_jax.files import write_text
+from calib_jax._system.files import write_text
 from experiments import classifier_level_table
 from experiments.memorisation import subset
 from experiments.rows import append, read

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.files import write_text
+from calib_jax._system.files import write_text
 from experiments import estimators, posteriors
 from experiments.rows import append, read
 

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from calib_jax import data
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 
 
 @functools.lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ import sys
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 from configs import common, reweighted_risk
 from experiments import leaderboard_figure, leaderboard_page, rows, settings, sweep
 from experiments.declaration import Experiment, Method

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 from scipy import stats
 
-from calib_jax import files
+from calib_jax._system import files
 from calib_jax.reports import style
 from experiments import leaderboard_conditions as conditions
 from experiments import leaderboard_page, ranking, scores

@@ -8,7 +8,8 @@ import textwrap
 
 import numpy as np
 
-from calib_jax import evaluation, files
+from calib_jax import evaluation
+from calib_jax._system import files
 from experiments import claims, comparison, ranking
 from experiments import leaderboard_conditions as conditions
 from experiments.rows import Row

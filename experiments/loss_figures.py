@@ -16,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from calib_jax import binning, files, losses
+from calib_jax import losses
+from calib_jax._numerics import binning
+from calib_jax._system import files
 from calib_jax.reports import style
 from experiments import rows
 

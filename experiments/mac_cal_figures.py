@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 
-from calib_jax import files
+from calib_jax._system import files
 from calib_jax.reports import style
 from experiments import comparison, rows
 from experiments.mac_cal_tables import OTHERS

@@ -19,8 +19,8 @@ import numpy as np
 
 from calib_jax import config as run_config
 from calib_jax import data, metrics, training
-from calib_jax.errors import UserError
-from calib_jax.files import write_text
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import write_text
 
 SECONDARY = {
   "soft_avuc": {"threshold": 0.5, "temperature": 0.1},

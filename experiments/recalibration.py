@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, metrics
+from calib_jax._system.errors import UserError
 from calib_jax.calibrators import focal_temperature
-from calib_jax.errors import UserError
-from calib_jax.evaluation import sources
+from calib_jax.cli import inputs
 from calib_jax.evaluation.predictions import load
 from calib_jax.evaluation.results import csv_text, markdown_text
-from calib_jax.training.progress import Progress
+from calib_jax.training.run_log.progress import Progress
 
 BASES = ("temperature_scaling", "ensemble_temperature_scaling", "parameterized_temperature_scaling",
          "class_temperature_scaling")
@@ -52,7 +52,7 @@ def scores(log_probs, labels):
 def samples_of(path: pathlib.Path, num_seeds: int):
   """``((logits, labels) to fit, (logits, labels) to test)`` by seed, of a file of predictions or a run's directory."""
   if path.is_dir():
-    files = sources.files_of_run(path)
+    files = inputs.files_of_run(path)
     if not files.get("validation") or len(files["validation"]) != len(files.get("test", ())):
       raise UserError(f"{path} must be the directory of a run, with predictions of its validation and test splits.")
     pairs = [[load(file) for file in pair] for pair in zip(files["validation"], files["test"], strict=True)]

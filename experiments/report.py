@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import pathlib
 
-from calib_jax.files import write_text
+from calib_jax._system.files import write_text
 from experiments import comparison
 from experiments.declaration import Experiment
 from experiments.rows import Row

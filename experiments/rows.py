@@ -5,7 +5,7 @@ import csv
 import io
 import pathlib
 
-from calib_jax.files import write_text
+from calib_jax._system.files import write_text
 
 Row = dict[str, str]
 

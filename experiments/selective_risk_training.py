@@ -27,7 +27,7 @@ import numpy as np
 import optax
 
 from calib_jax import data, losses, metrics, models
-from calib_jax.files import write_text
+from calib_jax._system.files import write_text
 from experiments.rows import append, read
 
 SCORES = ("msp", "margin", "negative_entropy")

@@ -9,7 +9,7 @@ import jax
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
-from calib_jax.run_directory import EVALUATION_ONLY
+from calib_jax.run.directory import EVALUATION_ONLY
 
 # Fields that configs have had only since some results were made: at these values they change nothing.
 ADDED = {"training": {"cache_features": False}}

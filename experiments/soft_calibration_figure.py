@@ -5,7 +5,8 @@ import pathlib
 
 import numpy as np
 
-from calib_jax import files, metrics
+from calib_jax import metrics
+from calib_jax._system import files
 from calib_jax.reports import style
 from experiments import comparison
 from experiments.rows import Row

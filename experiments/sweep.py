@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from calib_jax import environment, run
-from calib_jax.evaluation.tables import UNCALIBRATED
-from calib_jax.run_data import additional_sets
+from calib_jax import run
+from calib_jax._system import environment
+from calib_jax.evaluation.fitting import UNCALIBRATED
+from calib_jax.run.data import additional_sets
 from calib_jax.training import Stopped
 from experiments import report, rows, scores, settings, tuning
 from experiments.declaration import Experiment, Method

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import pathlib
 
 from calib_jax import config as run_config
-from calib_jax.errors import UserError
-from calib_jax.files import write_text
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import write_text
 from experiments import settings, tuning
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)

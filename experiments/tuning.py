@@ -31,7 +31,7 @@ import numpy as np
 
 from calib_jax import config as run_config
 from calib_jax import metrics, run, training
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 from experiments import rows, settings
 
 # The values to try of the paper's settings, in its order. The paper prints no values; these are ours.
@@ -140,7 +140,7 @@ def validation_scores(config: ConfigDict) -> tuple[float, float]:
 
 
 def _trained(config: ConfigDict, seeds: list[int]) -> list[tuple[jax.Array, jax.Array]]:
-  splits = [run.load_splits(config, seed) for seed in seeds]
+  splits = [run.data.load_splits(config, seed) for seed in seeds]
   _, predictions = training.train(config, splits, seeds=seeds, label="tuning", predicted=("validation",))
   return [_scores(**of_seed["validation"]) for of_seed in predictions]
 

@@ -14,7 +14,7 @@ def _no_events():
   """Runs in this process write no event files, because TensorFlow takes seconds to import."""
   with pytest.MonkeyPatch.context() as patch:
     if importlib.util.find_spec("flax"):
-      patch.setattr("calib_jax.training.metric_log.EVENTS", False)
+      patch.setattr("calib_jax.training.run_log.metric_log.EVENTS", False)
     yield
 
 
@@ -22,7 +22,7 @@ def _no_events():
 def no_figures():
   """Runs in this process write no figures and no page: these are those of any run, and take longer than short runs."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr("calib_jax.report_files.missing_for_figures", lambda: ["matplotlib"])
+    patch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
     yield
 
 
@@ -33,7 +33,7 @@ def _own_registries():
   registries = []
   if losses := sys.modules.get("calib_jax.losses"):
     registries += [losses.PER_EXAMPLE, losses.PER_BATCH]
-  if own_code := sys.modules.get("calib_jax.own_code"):
+  if own_code := sys.modules.get("calib_jax.config.imports"):
     registries += own_code.REGISTRIES.values()
   for registry in registries:
     for name in [name for name in registry if ":" in name]:

@@ -79,7 +79,7 @@ def _forked(arguments, environment, tmp_path, timeout):
   no threads and no devices.
   """
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(["calib_jax.train", "calib_jax.report_files", "tests.programs"])
+  context.set_forkserver_preload(["calib_jax.cli.train", "calib_jax.run.outputs", "tests.programs"])
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("PYTHONPATH", environment["PYTHONPATH"])
     multiprocessing.forkserver.ensure_running()

@@ -14,8 +14,8 @@ import pytest
 import calib_jax
 from calib_jax import calibrators, evaluation, losses, run
 from calib_jax import config as run_config
-from calib_jax.evaluation import __main__ as command
-from calib_jax.evaluation import compare
+from calib_jax.cli import compare
+from calib_jax.cli import evaluate as command
 from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -111,7 +111,7 @@ def test_the_table_of_the_demo_is_one_that_a_run_writes_now():
   assert rows[0] == ["trained with", "calibrated by", *headings]
   config = run_config.load("configs/fashion_mnist_small_savuc.py", [])
   assert [row[:2] for row in rows[1:]] == [
-    [method, label] for method in ("cross_entropy", run.method_name(config))
+    [method, label] for method in ("cross_entropy", run.methods.method_name(config))
     for label in ("none", *config.evaluation.calibrators)]
 
 

@@ -16,14 +16,15 @@ FEW = {"predictions streamed": 10, "weights.safetensors": 8, "checkpoint": 12, "
 @pytest.fixture(scope="module")
 def _unchanged():
   """Undoes what kinds change in the modules that they attack."""
-  from calib_jax import report_files, run_directory
-  from calib_jax.evaluation import sources, streaming
-  from calib_jax.training import metric_log
+  from calib_jax.cli import inputs
+  from calib_jax.evaluation import streamed
+  from calib_jax.run import directory, outputs
+  from calib_jax.training.run_log import metric_log
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(mutations, "FLOOD", 2**20)
-    for module, name in ((report_files, "missing_for_figures"), (run_directory, "environment"), (sources, "fit"),
-                         (streaming, "BATCH"), (metric_log, "EVENTS")):
+    for module, name in ((outputs, "missing_for_figures"), (directory, "environment"), (inputs, "fit"),
+                         (streamed, "BATCH"), (metric_log, "EVENTS")):
       patch.setattr(module, name, getattr(module, name))
     yield
 

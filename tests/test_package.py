@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import calib_jax
-from calib_jax import command
+from calib_jax.cli import main
 from tests.programs import BLOCKER, ROOT
 
 SOURCES = ("calib_jax", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
-def _run(*command, **options):
-  done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
+def _run(*main, **options):
+  done = subprocess.run([str(part) for part in main], capture_output=True, text=True, check=False, **options)
   assert done.returncode == 0, done.stdout + done.stderr
   return done.stdout
 
@@ -94,7 +94,7 @@ def test_what_is_installed_is_imported_evaluates_and_trains(installed, tmp_path)
   (["trian"], 2, "error: calib-jax has no command 'trian': type calib-jax with train, evaluate, compare.\n")])
 def test_the_command_says_what_it_can_do(arguments, code, said, monkeypatch, capsys):
   monkeypatch.setattr(sys, "argv", ["calib-jax", *arguments])
-  assert command.main() == code
+  assert main.main() == code
   output = capsys.readouterr()
   assert said in output.out + output.err
 
@@ -103,9 +103,9 @@ def test_a_program_whose_packages_are_missing_says_what_to_install(monkeypatch, 
   def missing(name):
     raise ModuleNotFoundError("No module named 'flax'", name="flax")
 
-  monkeypatch.setattr(command.importlib, "import_module", missing)
+  monkeypatch.setattr(main.importlib, "import_module", missing)
   monkeypatch.setattr(sys, "argv", ["calib-jax", "train"])
-  assert command.main() == 2
+  assert main.main() == 2
   assert capsys.readouterr().err == ("error: calib-jax train needs flax, which is not installed: "
                                      "pip install 'calib-jax[train,report]'.\n")
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calib_jax import checks, registry
-from calib_jax.rows import pick, predicted
+from calib_jax import _checks as checks
+from calib_jax._checks import registry
+from calib_jax._numerics.softmax import pick, predicted
 
 Array = jax.Array
 

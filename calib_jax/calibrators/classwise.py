@@ -5,9 +5,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from calib_jax import checks
+from calib_jax import _checks as checks
+from calib_jax._numerics.softmax import pick
 from calib_jax.calibrators.base import Calibrator, WeightedFit, get, register
-from calib_jax.rows import pick
 
 Array = jax.Array
 # The starting α and β of Eq. 5 and the length of the first gradient step, as in the released code.

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import checks
+from calib_jax import _checks as checks
+from calib_jax._numerics.softmax import pick, relative_to_top
 from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top, register
 from calib_jax.calibrators.temperature import solve_nll
-from calib_jax.rows import pick, relative_to_top
 
 Array = jax.Array
 MAX_ITERATIONS = 100

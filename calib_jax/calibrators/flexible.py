@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from calib_jax import checks
+from calib_jax import _checks as checks
+from calib_jax._numerics.softmax import relative_to_top
 from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top, register
 from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize, minimize_in_rounds, weighted_nll
 from calib_jax.calibrators.temperature import RANGE, solve_nll, spread
-from calib_jax.rows import relative_to_top
 
 Array = jax.Array
 LOG_RANGE = 3.0  # The temperatures of examples stay within a factor of e³ of temperature scaling's.

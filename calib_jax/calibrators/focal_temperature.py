@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import checks, losses, metrics
+from calib_jax import _checks as checks
+from calib_jax import losses, metrics
+from calib_jax._numerics.softmax import one_hot, pick, predicted, relative_to_top
 from calib_jax.calibrators.base import Calibrator, even_weights, keep_top, nothing_to_fit, register
 from calib_jax.calibrators.solver import minimize
 from calib_jax.calibrators.temperature import solve_nll
 from calib_jax.focal_map import log_focal_map, log_weight
-from calib_jax.rows import one_hot, pick, predicted, relative_to_top
 
 Array = jax.Array
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calib_jax import checks
+from calib_jax import _checks as checks
 from calib_jax.calibrators.base import Calibrator, WeightedFit, register
 from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize_in_rounds, weighted_nll
 from calib_jax.calibrators.temperature import solve_nll

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import checks, confidence
+from calib_jax import _checks as checks
+from calib_jax import confidence
+from calib_jax._numerics.softmax import relative_to_top
 from calib_jax.calibrators.base import Calibrator, even_weights, register
 from calib_jax.calibrators.temperature import solve_nll
-from calib_jax.rows import relative_to_top
 
 Array = jax.Array
 SHARE, MOST = 10, 500  # One example in 10, and at most 500, serve to find the threshold.

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import binning as bins
-from calib_jax import checks
+from calib_jax import _checks as checks
+from calib_jax._numerics import binning as bins
+from calib_jax._numerics.softmax import log_one_minus, log_softmax, predicted
 from calib_jax.calibrators.base import Calibrator, even_weights, register
-from calib_jax.rows import log_one_minus, log_softmax, predicted
 
 Array = jax.Array
 LEAST = 1e-6  # The smallest calibrated probability, before rows are renormalised.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax import checks
+from calib_jax import _checks as checks
 from calib_jax.calibrators.base import Calibrator, get
 from calib_jax.calibrators.one_vs_rest import NUM_BINS
 from calib_jax.losses.proper import brier, cross_entropy

@@ -8,7 +8,7 @@ import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 
-from calib_jax.rows import one_hot
+from calib_jax._numerics.softmax import one_hot
 
 Array = jax.Array
 

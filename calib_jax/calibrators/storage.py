@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import errors, files
+from calib_jax._system import errors, files
 from calib_jax.calibrators.base import Calibrator, Fitted, Named, get
 
 DEEPEST = 8  # Levels of dictionaries of arrays.

@@ -8,9 +8,10 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calib_jax import checks, losses, metrics
+from calib_jax import _checks as checks
+from calib_jax import losses, metrics
+from calib_jax._numerics.softmax import pick, relative_to_top, sum_chunks, without_lowest
 from calib_jax.calibrators.base import Calibrator, WeightedFit, even_weights, keep_top, register
-from calib_jax.rows import pick, relative_to_top, sum_chunks, without_lowest
 
 Array = jax.Array
 ArrayLike = jax.typing.ArrayLike

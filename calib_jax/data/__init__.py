@@ -20,9 +20,9 @@ from calib_jax.data.batches import (
 )
 from calib_jax.data.corruptions import CORRUPTIONS, corrupt
 from calib_jax.data.mixture import gaussian_mixture, mixture_posterior
+from calib_jax.data.record_streams import Stream
 from calib_jax.data.sources import SOURCES, load, out_of_distribution, source_options
 from calib_jax.data.splits import EvaluationSet, Examples, Pool, Splits, held_out, long_tailed, stratified
-from calib_jax.data.streaming import Stream
 
 __all__ = ["AUGMENTATIONS", "CORRUPTIONS", "ORDERS", "SOURCES", "EvaluationSet", "Examples", "Pool", "Splits", "Stream",
            "build_augmentation", "corrupt", "crop_flip", "gaussian_mixture", "held_out", "image_shape", "in_order",

@@ -13,7 +13,7 @@ import numpy as np
 
 from calib_jax import config as run_config
 from calib_jax import data
-from calib_jax.errors import UserError, printable
+from calib_jax._system.errors import UserError, printable
 
 
 def main(arguments: list[str]) -> int:

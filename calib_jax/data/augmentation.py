@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 
 Array = jax.Array
 # Numbers to fold into a step's key; no example folds in the same ones, because examples fold in their positions.

@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
-from calib_jax.data import streaming
+from calib_jax._checks.registry import register
+from calib_jax._system.errors import UserError
+from calib_jax.data import record_streams
+from calib_jax.data.record_streams import Stream
 from calib_jax.data.splits import Examples
-from calib_jax.data.streaming import Stream
-from calib_jax.errors import UserError
-from calib_jax.registry import register
 
 
 def num_examples(part: Examples | Stream) -> int:
@@ -130,7 +130,7 @@ def training_batches(part: Examples | Stream, first_step: int, *, seed: int, ord
       raise UserError(f"images that are read as a stream can only be shuffled: the order {order!r} needs their labels, "
                       "which are read with them.")
     options = {"host": (0, 1), "accumulation": 1, **options}
-    return streaming.training_batches(part, first_step, seed=seed + 7919 * salt, **options)
+    return record_streams.training_batches(part, first_step, seed=seed + 7919 * salt, **options)
   return (training_batch(part, step, seed=seed, order=order, salt=salt, **options)
           for step in itertools.count(first_step))
 
@@ -153,7 +153,7 @@ def in_order(part: Examples | Stream, batch_size: int, num_devices: int,
   Returns: an iterator over batches as ``training_batch`` returns them.
   """
   if isinstance(part, Stream):
-    yield from streaming.in_order(part, batch_size, num_devices, host)
+    yield from record_streams.in_order(part, batch_size, num_devices, host)
     return
   for start in range(0, len(part.labels), batch_size):
     yield sharded(part, np.arange(start, min(start + batch_size, len(part.labels))), batch_size, num_devices, host)

@@ -13,9 +13,9 @@ import io
 
 import numpy as np
 
+from calib_jax._system.errors import UserError
 from calib_jax.data.filters import blurred, moved, zoomed
 from calib_jax.data.weather import fog, frost, snow, spatter
-from calib_jax.errors import UserError
 
 Image = np.ndarray  # [N, H, W, C] float64 in [0, 1].
 _CHUNK = 500  # The number of images that are corrupted at a time; every chunk has its own random numbers.

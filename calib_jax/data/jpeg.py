@@ -8,8 +8,8 @@ import warnings
 
 import numpy as np
 
-from calib_jax import capacity
-from calib_jax.errors import UserError
+from calib_jax._system import capacity
+from calib_jax._system.errors import UserError
 
 # Pillow's decoders of other formats are not for bytes of anyone: that of EPS runs Ghostscript.
 FORMATS = ("JPEG", "PNG")

@@ -11,18 +11,18 @@ import urllib.parse
 
 import numpy as np
 
-from calib_jax import checks
-from calib_jax.data import jpeg, streaming
+from calib_jax import _checks as checks
+from calib_jax._checks.registry import options, register
+from calib_jax._system.errors import UserError, short
+from calib_jax._system.files import read_bytes, read_npz, read_text
+from calib_jax.data import jpeg, record_streams
 from calib_jax.data.batches import image_shape
 from calib_jax.data.corruptions import corrupt
 from calib_jax.data.mixture import gaussian_mixture
 from calib_jax.data.splits import Examples, Pool, Splits, checked, long_tailed, stratified, with_validation
-from calib_jax.errors import UserError, short
-from calib_jax.files import read_bytes, read_npz, read_text
-from calib_jax.registry import options, register
 
 # Data sets by name. Their positional parameters are among REQUEST; the keyword-only ones are options in a config.
-SOURCES: dict[str, Callable[..., "Pool | streaming.StreamPool"]] = {}
+SOURCES: dict[str, Callable[..., "Pool | record_streams.StreamPool"]] = {}
 REQUEST = ("seed", "dir", "path", "corruption", "severity")
 LONG_TAIL = "_lt"  # The suffix of long-tailed versions, which have the option ``imbalance_ratio``.
 
@@ -167,7 +167,7 @@ def _from_tfds(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], 
 
 @register(SOURCES)
 def imagenet2012(dir: str, corruption: str, severity: int, *, image_size: int = 224,
-                 num_workers: int = 0) -> streaming.StreamPool:
+                 num_workers: int = 0) -> record_streams.StreamPool:
   """Opens ImageNet as TensorFlow Datasets prepares it in array_record files; its validation split is the test split.
 
   Training images are random resized crops, mirrored half of the time. Test and validation images are centre crops of
@@ -194,8 +194,8 @@ def imagenet2012(dir: str, corruption: str, severity: int, *, image_size: int = 
     raise UserError(f"data set 'imagenet2012' in {builder.data_dir} cannot be read at random ({type(error).__name__}): "
                     f"{advice}") from error
   common = {"image_size": image_size, "num_workers": num_workers, "source": str(builder.data_dir)}
-  train, test = (streaming.Stream(part, np.arange(len(part)), **common) for part in (train, test))
-  return streaming.StreamPool(train, test._replace(corruption=corruption, severity=severity), 1000)
+  train, test = (record_streams.Stream(part, np.arange(len(part)), **common) for part in (train, test))
+  return record_streams.StreamPool(train, test._replace(corruption=corruption, severity=severity), 1000)
 
 
 @register(SOURCES)
@@ -247,11 +247,11 @@ def _pool(name: str, request: dict[str, object], *, imbalance_ratio: float | Non
   """Loads a data set; for a long-tailed version it drops training examples (see ``long_tailed``)."""
   wanted = [p.name for p in inspect.signature(SOURCES[name]).parameters.values() if p.kind != p.KEYWORD_ONLY]
   pool = SOURCES[name](**{key: request[key] for key in wanted}, **chosen)
-  if not isinstance(pool, Pool | streaming.StreamPool):  # A source of one's own may return anything.
+  if not isinstance(pool, Pool | record_streams.StreamPool):  # A source of one's own may return anything.
     raise UserError(f"config key data.name: {name} must return a calib_jax.data.Pool, not {type(pool).__name__}.")
   if not name.endswith(LONG_TAIL):
     return pool
-  labels = streaming.labels(pool.train) if isinstance(pool, streaming.StreamPool) else pool.train.labels
+  labels = record_streams.labels(pool.train) if isinstance(pool, record_streams.StreamPool) else pool.train.labels
   ratio = source_options(name)["imbalance_ratio"] if imbalance_ratio is None else imbalance_ratio
   return pool._replace(train=pool.train.take(long_tailed(labels, pool.num_classes, ratio, request["seed"])))
 
@@ -280,9 +280,9 @@ def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tens
     raise UserError(f"data.name must be one of {', '.join(SOURCES)}: got {name!r}.")
   request = {"seed": seed, "dir": dir, "path": path, "corruption": corruption, "severity": severity}
   pool = _pool(name, request, **options)
-  if isinstance(pool, streaming.StreamPool):
-    train, validation = streaming.split(pool.train, validation_fraction, seed)
-    return Splits(train, validation, pool.test, pool.num_classes, streaming.MEAN, streaming.STD)
+  if isinstance(pool, record_streams.StreamPool):
+    train, validation = record_streams.split(pool.train, validation_fraction, seed)
+    return Splits(train, validation, pool.test, pool.num_classes, record_streams.MEAN, record_streams.STD)
   if corruption and not name.startswith("cifar10_corrupted"):
     test = pool.test._replace(images=corrupt(pool.test.images, corruption, severity, seed=seed))
     pool = pool._replace(test=test)
@@ -307,7 +307,7 @@ def out_of_distribution(name: str, like: Splits, *, seed: int = 0, dir: str = "~
     raise UserError(f"an out-of-distribution set must be one of {', '.join(SOURCES)}: got {name!r}.")
   pool = _pool(name, {"seed": seed, "dir": dir, "path": path, "corruption": "", "severity": 1}, **options)
   wanted = image_shape(like.test)
-  if isinstance(pool, streaming.StreamPool):
+  if isinstance(pool, record_streams.StreamPool):
     raise UserError(f"{name} cannot be an out-of-distribution set, because it does not fit in memory.")
   images = pool.test.images
   if images.shape[-1] == 1 and wanted[-1] == 3:

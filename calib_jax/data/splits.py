@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calib_jax.data import streaming
-from calib_jax.data.streaming import Stream
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
+from calib_jax.data import record_streams
+from calib_jax.data.record_streams import Stream
 
 
 class Examples(NamedTuple):
@@ -76,7 +76,7 @@ def stratified(labels: np.ndarray, fraction: float, seed: int, *, salt: int = 0)
   Raises: UserError if either side would be empty.
   """
   classes, counts = np.unique(labels, return_counts=True)
-  size = streaming.part_size(len(labels), fraction)
+  size = record_streams.part_size(len(labels), fraction)
   rng = np.random.default_rng((seed, salt))
   share = fraction * counts
   take = np.floor(share).astype(int)
@@ -100,7 +100,7 @@ def held_out(examples: Examples | Stream, fraction: float, seed: int) -> tuple[E
   Raises: UserError if either side would be empty.
   """
   if not isinstance(examples, Examples):
-    return streaming.split(examples, fraction, seed, salt=4)
+    return record_streams.split(examples, fraction, seed, salt=4)
   rest, part = stratified(examples.labels, fraction, seed, salt=4)
   return examples.take(rest), examples.take(part)
 

@@ -1,10 +1,10 @@
 """Evaluates predictions before and after each calibrator, in tables of metrics with intervals."""
 
 from calib_jax.evaluation.detection import detection
+from calib_jax.evaluation.fitting import UNCALIBRATED, Fitted, apply, calibrate, calibrated, evaluate, fit
 from calib_jax.evaluation.measures import JOINT, METRICS, Metric, Values, measure, per_example
 from calib_jax.evaluation.predictions import KINDS, Predictions, load, save
 from calib_jax.evaluation.results import Model, Results, judge, markdown, note, to_csv, to_json, to_latex, to_rows
-from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, apply, calibrate, calibrated, evaluate, fit
 
 __all__ = [
   "JOINT",

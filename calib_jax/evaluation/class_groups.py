@@ -9,7 +9,7 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.evaluation.measures import Values
-from calib_jax.metrics.class_groups import group_of_classes
+from calib_jax.metrics.class_group_scores import group_of_classes
 
 GROUPS = ("head", "medium", "tail")
 MEASURED = ("accuracy", "nll", "ece")

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
+from calib_jax.evaluation.fitting import UNCALIBRATED, fit
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
-from calib_jax.evaluation.tables import UNCALIBRATED, fit
 
 
 def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | None = None) -> np.ndarray:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import losses, metrics
-from calib_jax.evaluation import classwise, resamples
+from calib_jax.evaluation import class_errors, resamples
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import resampled_errors
@@ -92,7 +92,7 @@ class Values(NamedTuple):
   brier: np.ndarray
   entropy: np.ndarray
   predicted: np.ndarray
-  class_sums: Mapping[str, Sequence[classwise.ClassSums]]
+  class_sums: Mapping[str, Sequence[class_errors.ClassSums]]
   groups: np.ndarray | None = None
   labels: np.ndarray | None = None
 
@@ -118,7 +118,7 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
   """
   columns, sums = [], []
   for source in map(Calibrated.of, parts):
-    labels, summing = source.part.labels, classwise.Summing(source, num_bins, num_redraws)
+    labels, summing = source.part.labels, class_errors.Summing(source, num_bins, num_redraws)
     found = [np.empty(len(labels), dtype) for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32)]
     for rows, first, log_probs in source.chunks():
       probs = source.probs(rows, log_probs)
@@ -157,8 +157,8 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     resampled |= {(row, name): part for name, part in found.items()}
     per_seed |= {(row, name): part.value[1:].tolist() for name, part in found.items()}
     for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
-      resampled[row, name] = classwise.resampled(values.class_sums[binning], num_resamples)
-      per_seed[row, name] = classwise.per_seed(values.class_sums[binning])
+      resampled[row, name] = class_errors.resampled(values.class_sums[binning], num_resamples)
+      per_seed[row, name] = class_errors.per_seed(values.class_sums[binning])
   bias_rates = {(row, name): METRICS[name].bias_rate for row, name in resampled}
   for (row, name), ends in resamples.intervals(resampled, bias_rates).items():
     found = resampled[row, name]

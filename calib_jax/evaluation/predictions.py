@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calib_jax import capacity, metrics
-from calib_jax.errors import UserError, short
+from calib_jax import metrics
+from calib_jax._system import capacity
+from calib_jax._system.errors import UserError, short
+from calib_jax._system.files import release, write_npz
 from calib_jax.evaluation import reading
-from calib_jax.files import release, write_npz
 
 # How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calib_jax import capacity
-from calib_jax.errors import UserError, short
-from calib_jax.files import check_regular, conversion, names_in_npz, read_npy, read_npz, shapes_in_npz
+from calib_jax._system import capacity
+from calib_jax._system.errors import UserError, short
+from calib_jax._system.files import check_regular, conversion, names_in_npz, read_npy, read_npz, shapes_in_npz
 
 # What arrays and columns may be called. Those of EITHER are probabilities if each row sums to 1, and else logits.
 LOGITS = ("logits", "logit", "log_probs", "log_probabilities")

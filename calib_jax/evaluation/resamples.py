@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import compiled
+from calib_jax._system import compilation
 from calib_jax.metrics import draws
 from calib_jax.metrics.intervals import growth_of, interval_of_moments, moments, p_value_of
 from calib_jax.metrics.resampled_errors import Ordered, Sums
@@ -150,8 +150,8 @@ def _counts(index: np.ndarray, count: int) -> np.ndarray:
   return np.stack([np.bincount(row, minlength=count) for row in index])
 
 
-_keys = compiled.once(draws.assess_keys, static_argnums=(0, 2))
-_intervals = compiled.once(interval_of_moments, static_argnums=5)
+_keys = compilation.once(draws.assess_keys, static_argnums=(0, 2))
+_intervals = compilation.once(interval_of_moments, static_argnums=5)
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -169,7 +169,7 @@ def _indices(first, size, count, key, num_resamples):
   return jax.vmap(lambda key: draws.draw(key, count, count))(keys)
 
 
-@functools.partial(compiled.once, static_argnums=(0, 2))
+@functools.partial(compilation.once, static_argnums=(0, 2))
 def _subsamples(count, key, num_resamples):
   order, keys_of_halves, keys_of_fifths = draws.subsample_keys(count, key, num_resamples)
   return (*jax.vmap(lambda key: draws.half_and_rest(key, order))(keys_of_halves),

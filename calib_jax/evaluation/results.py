@@ -15,15 +15,16 @@ import unicodedata
 import jax
 import numpy as np
 
-from calib_jax import compiled, metrics
-from calib_jax.errors import cut, printable
+from calib_jax import metrics
+from calib_jax._system import compilation
+from calib_jax._system.errors import cut, printable
 from calib_jax.evaluation import choice, class_groups
 from calib_jax.evaluation.detection import detection
+from calib_jax.evaluation.fitting import UNCALIBRATED, Fitted, calibrated
 from calib_jax.evaluation.measures import JOINT, METRICS, Values, measure, per_example
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.severity import by_severity
-from calib_jax.evaluation.tables import UNCALIBRATED, Fitted, calibrated
 
 NAMELESS = "predictions"  # The name of a model of which only predictions are given.
 FLOORED = "ece"  # The metric whose noise floor and p-value the short table has.
@@ -190,7 +191,7 @@ def _effect(own: Sequence[float], baseline: Sequence[float], is_baseline: bool) 
   return {"cohens_d": float(metrics.cohens_d(own, baseline))}
 
 
-@compiled.once
+@compilation.once
 def _every_convention(confidence: jax.Array, correct: jax.Array) -> dict[str, jax.Array]:
   return {name: metrics.calibration_error(confidence, correct, **rule) if isinstance(rule, Mapping)
           else rule(confidence, correct) for name, rule in metrics.CONVENTIONS.items()}

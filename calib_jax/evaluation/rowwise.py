@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators
+from calib_jax._system.files import release
 from calib_jax.evaluation.predictions import Predictions
-from calib_jax.files import release
 
 CHUNK = 2**18  # Numbers of the logits that are calibrated at a time.
 

@@ -7,9 +7,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from calib_jax.evaluation import choice
+from calib_jax.evaluation.fitting import UNCALIBRATED
 from calib_jax.evaluation.measures import Values
 from calib_jax.evaluation.results import Results, verdicts
-from calib_jax.evaluation.tables import UNCALIBRATED
 
 POINT = 0.01
 MOST_MODELS = 5  # Models that are compared with the first in sentences.

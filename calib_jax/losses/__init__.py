@@ -23,6 +23,7 @@ from calib_jax.losses.adaptive_focal import (
   init_adaptive_focal,
   update_adaptive_focal,
 )
+from calib_jax.losses.catalogue import PER_BATCH, PER_EXAMPLE, get, options
 from calib_jax.losses.composition import composite
 from calib_jax.losses.focal import dual_focal, focal, inverse_focal, properized_focal, sample_dependent_focal
 from calib_jax.losses.kernels import kde_ece, mmce
@@ -33,7 +34,6 @@ from calib_jax.losses.margins import (
   square,
 )
 from calib_jax.losses.proper import brier, brier_weighted_cross_entropy, cross_entropy
-from calib_jax.losses.registry import PER_BATCH, PER_EXAMPLE, get, options
 from calib_jax.losses.selective import (
   SelectiveRiskState,
   aurc,

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import binning, checks
+from calib_jax import _checks as checks
+from calib_jax._numerics import binning
+from calib_jax._numerics.softmax import label_odds
+from calib_jax.losses.catalogue import per_example
 from calib_jax.losses.focal import focal_of_odds, inverse_focal_of_odds
-from calib_jax.losses.registry import per_example
-from calib_jax.rows import label_odds
 
 Array = jax.Array
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks
+from calib_jax import _checks as checks
+from calib_jax.losses.catalogue import get
 from calib_jax.losses.reductions import global_sum
-from calib_jax.losses.registry import get
 
 Array = jax.Array
 

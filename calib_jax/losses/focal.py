@@ -10,9 +10,19 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks, focal_map
-from calib_jax.losses.registry import per_example
-from calib_jax.rows import expectation, label_odds, log_one_minus, log_softmax, one_hot, pick, predicted, with_lowest
+from calib_jax import _checks as checks
+from calib_jax import focal_map
+from calib_jax._numerics.softmax import (
+  expectation,
+  label_odds,
+  log_one_minus,
+  log_softmax,
+  one_hot,
+  pick,
+  predicted,
+  with_lowest,
+)
+from calib_jax.losses.catalogue import per_example
 
 Array = jax.Array
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 
+from calib_jax._numerics.softmax import label_odds, log_one_minus, log_softmax, map_chunks, predicted, with_lowest
+from calib_jax.losses.catalogue import per_batch
 from calib_jax.losses.reductions import gather, global_sum, root
-from calib_jax.losses.registry import per_batch
-from calib_jax.rows import label_odds, log_one_minus, log_softmax, map_chunks, predicted, with_lowest
 
 Array = jax.Array
 FORMS = ("top_label", "canonical", "marginal")

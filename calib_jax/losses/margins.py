@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks
+from calib_jax import _checks as checks
+from calib_jax._numerics.softmax import one_hot, pick, predicted, varying_as
+from calib_jax.losses.catalogue import per_example
 from calib_jax.losses.proper import cross_entropy
-from calib_jax.losses.registry import per_example
-from calib_jax.rows import one_hot, pick, predicted, varying_as
 
 Array = jax.Array
 

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks
-from calib_jax.losses.registry import per_example
-from calib_jax.rows import LOWEST, expectation, label_odds, log_softmax, one_hot, pick, with_lowest
+from calib_jax import _checks as checks
+from calib_jax._numerics.softmax import LOWEST, expectation, label_odds, log_softmax, one_hot, pick, with_lowest
+from calib_jax.losses.catalogue import per_example
 
 Array = jax.Array
 

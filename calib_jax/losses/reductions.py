@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from calib_jax.binning import array_module
+from calib_jax._numerics.binning import array_module
 
 Array = jax.Array
 

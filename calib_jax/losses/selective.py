@@ -8,11 +8,12 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 
-from calib_jax import binning, checks
+from calib_jax import _checks as checks
 from calib_jax import confidence as scores
+from calib_jax._checks.registry import find
+from calib_jax._numerics import binning
+from calib_jax.losses.catalogue import PER_EXAMPLE, per_batch
 from calib_jax.losses.reductions import gather, global_sum, own
-from calib_jax.losses.registry import PER_EXAMPLE, per_batch
-from calib_jax.registry import find
 
 Array = jax.Array
 Loss = str | Callable[[Array, Array], Array]  # A loss per example, by name or as a function of logits and labels.

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import binning
+from calib_jax._numerics import binning
+from calib_jax._numerics.softmax import label_odds, log_softmax, predicted
 from calib_jax.losses import reductions
+from calib_jax.losses.catalogue import per_batch
 from calib_jax.losses.reductions import global_sum
-from calib_jax.losses.registry import per_batch
-from calib_jax.rows import label_odds, log_softmax, predicted
 
 Array = jax.Array
 EMPTY = 1e-15  # A bin that holds less than this adds nothing; the square of its size, in the gradient, would underflow.

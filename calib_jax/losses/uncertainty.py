@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calib_jax._numerics.softmax import entropy_and_divergence, label_odds, predicted
+from calib_jax.losses.catalogue import per_batch
 from calib_jax.losses.reductions import global_sum
-from calib_jax.losses.registry import per_batch
-from calib_jax.rows import entropy_and_divergence, label_odds, predicted
 
 Array = jax.Array
 

@@ -13,7 +13,7 @@ Array(0.25, dtype=float32)
 """
 
 from calib_jax.metrics.binned import Reliability, calibration_error, classwise_calibration_error, reliability
-from calib_jax.metrics.class_groups import ClassGroupScores, class_group_scores
+from calib_jax.metrics.class_group_scores import ClassGroupScores, class_group_scores
 from calib_jax.metrics.conventions import CONVENTIONS
 from calib_jax.metrics.histogram import CalibrationHistogram, collection
 from calib_jax.metrics.intervals import (

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import binning as bins
-from calib_jax import selection
-from calib_jax.binning import masked_mean
+from calib_jax._numerics import binning as bins
+from calib_jax._numerics import radix_selection
+from calib_jax._numerics.binning import masked_mean
+from calib_jax._numerics.sorting import correct_before, sorted_pairs
 from calib_jax.metrics import formulas
 from calib_jax.metrics.definition import of_classes, of_pairs
-from calib_jax.ordering import correct_before, sorted_pairs
 
 Array = jax.Array
 BINNINGS = ("equal_width", "equal_mass")
@@ -66,9 +66,9 @@ def _bin(confidence: Array, correct: Array, where: Array, num_bins: int, binning
   """The bins of all examples; with ``sums_only``, fields other than the sums of the bins may be None."""
   if binning == "equal_mass" and closed == "left":
     raise ValueError("closed='left' is for binning='equal_width': equal-mass bins are groups of sorted values.")
-  is_selectable = len(confidence) >= selection.SMALLEST and 1 < num_bins <= selection.MOST_BINS
+  is_selectable = len(confidence) >= radix_selection.SMALLEST and 1 < num_bins <= radix_selection.MOST_BINS
   if binning == "equal_mass" and sums_only and ties == "share" and is_selectable and confidence.dtype == jnp.float32:
-    return _Binned(None, None, *selection.equal_mass_sums(confidence, correct, where, num_bins), None)
+    return _Binned(None, None, *radix_selection.equal_mass_sums(confidence, correct, where, num_bins), None)
   if binning == "equal_width":
     index = jnp.where(where, bins.equal_width_index(confidence, num_bins, closed), num_bins)
     flags = jnp.stack([where, correct > 0], axis=-1).astype(jnp.int32)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.ordering import exact_cumsum
+from calib_jax._numerics.sorting import exact_cumsum
 
 Array = jax.Array
 # The distance of a confidence to the nearer of 0 and 1 is divided into octaves, each half as wide as the one before,

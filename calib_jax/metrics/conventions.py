@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 
-from calib_jax import binning as bins
-from calib_jax.checks import paired
+from calib_jax._checks import paired
+from calib_jax._numerics import binning as bins
 from calib_jax.metrics import formulas
 
 Array = jax.Array

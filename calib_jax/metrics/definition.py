@@ -7,7 +7,7 @@ import inspect
 import jax
 import jax.numpy as jnp
 
-from calib_jax import checks
+from calib_jax import _checks as checks
 
 
 def metric(prepare: Callable, values: Callable, *, traced: Collection[str] = ("where",),

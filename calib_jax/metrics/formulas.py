@@ -10,7 +10,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from calib_jax.binning import array_module
+from calib_jax._numerics.binning import array_module
 from calib_jax.losses.reductions import root
 
 Array = jax.Array | np.ndarray

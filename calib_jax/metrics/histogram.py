@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import binning as bins
-from calib_jax import checks
-from calib_jax.checks import classified
+from calib_jax import _checks as checks
+from calib_jax._checks import classified
+from calib_jax._numerics import binning as bins
+from calib_jax._numerics.sorting import exact_sum
 from calib_jax.metrics import formulas, sweep
 from calib_jax.metrics.cells import HALF, Cells, cell_of, lowest
 from calib_jax.metrics.scores import top_label
-from calib_jax.ordering import exact_sum
 
 Array = jax.Array
 NUM_BINS = 15

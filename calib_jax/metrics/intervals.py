@@ -10,10 +10,10 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 import numpy as np
 
-from calib_jax import checks
+from calib_jax import _checks as checks
+from calib_jax._numerics.softmax import map_chunks
 from calib_jax.metrics import draws
 from calib_jax.metrics.draws import FIFTH
-from calib_jax.rows import map_chunks
 
 Array = jax.Array
 Metric = Callable[..., Array]

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import binning, checks
+from calib_jax import _checks as checks
+from calib_jax._numerics import binning
+from calib_jax._numerics.sorting import ordered_key, tie_bounds
 from calib_jax.metrics.definition import metric
-from calib_jax.ordering import ordered_key, tie_bounds
 
 Array = jax.Array
 

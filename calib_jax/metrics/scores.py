@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 
-from calib_jax import binning, checks
-from calib_jax.binning import masked_mean
+from calib_jax import _checks as checks
+from calib_jax._numerics import binning
+from calib_jax._numerics.binning import masked_mean
 from calib_jax.confidence import negative_entropy
 from calib_jax.metrics.definition import metric, of_classes
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import checks
+from calib_jax import _checks as checks
 
 Array = jax.Array
 

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax import binning as bins
+from calib_jax._numerics import binning as bins
+from calib_jax._numerics.sorting import exact_cumsum, shared_count, sorted_pairs, tie_bounds
 from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import BINNINGS, TIES
 from calib_jax.metrics.definition import of_pairs
-from calib_jax.ordering import exact_cumsum, shared_count, sorted_pairs, tie_bounds
 
 Array = jax.Array
 _BLOCK = 1024  # Bins that are computed together.

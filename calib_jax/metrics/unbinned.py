@@ -5,13 +5,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 
-from calib_jax.binning import masked_mean
+from calib_jax._numerics.binning import masked_mean
+from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs
 from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities
 from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import TIES
 from calib_jax.metrics.definition import of_classes, of_pairs
 from calib_jax.metrics.scores import top_label
-from calib_jax.ordering import exact_cumsum, sorted_pairs
 
 Array = jax.Array
 BANDWIDTHS = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])

@@ -18,12 +18,12 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from calib_jax import checks
+from calib_jax import _checks as checks
 from calib_jax.models.classifier import Classifier
 from calib_jax.models.densenet import DenseNet
-from calib_jax.models.groups import decay_mask, layer_groups
 from calib_jax.models.heads import HEADS, UPDATES, Draw, Head, MappedHead, SampledHead
 from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features
+from calib_jax.models.parameter_groups import decay_mask, layer_groups
 from calib_jax.models.pytorch import FROM_TORCH, from_torch
 from calib_jax.models.resnet import CifarResNet, ResNet
 from calib_jax.models.simplex_etf import SimplexETF, simplex_frame

@@ -8,9 +8,9 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
-from calib_jax import checks
+from calib_jax import _checks as checks
+from calib_jax._checks.registry import register
 from calib_jax.models.layers import Features
-from calib_jax.registry import register
 
 Array = jax.Array
 # Heads by name.

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from calib_jax import checks
+from calib_jax import _checks as checks
 
 Array = jax.Array
 

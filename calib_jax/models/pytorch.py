@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import capacity, checks, files
-from calib_jax.errors import UserError, short
+from calib_jax import _checks as checks
+from calib_jax._system import capacity, files
+from calib_jax._system.errors import UserError, short
 
 # Patterns that turn our path of a parameter into PyTorch's name, applied in order. _LAST replaces the path's last name.
 _RESNET = (

@@ -8,8 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from calib_jax._checks.registry import register
 from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, conv, stem_conv, stem_pool
-from calib_jax.registry import register
 
 Array = jax.Array
 

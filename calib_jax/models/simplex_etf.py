@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.errors import UserError
+from calib_jax._checks.registry import register
+from calib_jax._system.errors import UserError
 from calib_jax.models.heads import HEADS, MappedHead
 from calib_jax.models.layers import HE, BatchNorm, Features, conv
-from calib_jax.registry import register
 
 Array = jax.Array
 

@@ -6,8 +6,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from calib_jax._checks.registry import register
 from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features
-from calib_jax.registry import register
 
 Array = jax.Array
 

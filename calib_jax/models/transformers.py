@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax._checks.registry import register
 from calib_jax.models.layers import MODELS, Backbone, Features
-from calib_jax.registry import register
 
 Array = jax.Array
 TRUNCATED = nn.initializers.truncated_normal(0.02)

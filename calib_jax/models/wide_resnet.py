@@ -6,8 +6,8 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from calib_jax._checks.registry import register
 from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, conv
-from calib_jax.registry import register
 
 Array = jax.Array
 

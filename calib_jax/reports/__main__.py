@@ -2,7 +2,7 @@
 
 import sys
 
-from calib_jax.evaluation import compare
+from calib_jax.cli import compare
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import numpy as np
 
-from calib_jax.errors import UserError, printable
+from calib_jax._system.errors import UserError, printable
+from calib_jax._system.files import parse_json
 from calib_jax.evaluation import Results
 from calib_jax.evaluation import results as names
 from calib_jax.evaluation.verdict import class_gaps, class_name
-from calib_jax.files import parse_json
 from calib_jax.reports import curves
 from calib_jax.reports.reliability import reliability_grid
 from calib_jax.reports.style import legend_below, styled

@@ -11,10 +11,10 @@ import jinja2
 import markupsafe
 
 from calib_jax import evaluation
-from calib_jax.errors import printable
+from calib_jax._system.errors import printable
+from calib_jax._system.files import write_text
 from calib_jax.evaluation.results import is_best
 from calib_jax.evaluation.verdict import POINT, verdict
-from calib_jax.files import write_text
 from calib_jax.reports import page_tables
 from calib_jax.reports.figures import is_steep
 

@@ -9,8 +9,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calib_jax import files
-from calib_jax.errors import cut, printable
+from calib_jax._system import files
+from calib_jax._system.errors import cut, printable
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")

@@ -1,19 +1,19 @@
 """The training engine trains one model a seed, in stages, and saves checkpoints from which a run can continue."""
 
+from calib_jax.training.best_model import SELECTIONS
 from calib_jax.training.checkpoints import Checkpoints
-from calib_jax.training.groups import Group, Shape, groups_on_disk, groups_to_train, shape_of
-from calib_jax.training.loop import Layout, predict, train
-from calib_jax.training.methods import METHODS, Method, of_loss
-from calib_jax.training.metric_log import EVENTS, NO_EVENTS, MetricLog
-from calib_jax.training.objectives import VALIDATION_LOSSES, objective, validation_loss
-from calib_jax.training.optimizers import OPTIMIZERS, RATES
+from calib_jax.training.distributed.stopping import Stopped
+from calib_jax.training.engine.loop import Layout, predict, train
+from calib_jax.training.engine.objectives import VALIDATION_LOSSES, objective, validation_loss
+from calib_jax.training.engine.optimizers import OPTIMIZERS, RATES
+from calib_jax.training.engine.program import check_phases, classifier, decayed, plan, predictor
+from calib_jax.training.engine.stages import Phase, Stage
+from calib_jax.training.engine.steps import TrainState
+from calib_jax.training.loss_state import METHODS, Method, of_loss
 from calib_jax.training.pretrained import check_file as check_weights
-from calib_jax.training.program import check_phases, classifier, decayed, plan, predictor
+from calib_jax.training.run_log.metric_log import EVENTS, NO_EVENTS, MetricLog
 from calib_jax.training.schedules import SCHEDULES
-from calib_jax.training.selection import SELECTIONS
-from calib_jax.training.stages import Phase, Stage
-from calib_jax.training.steps import TrainState
-from calib_jax.training.stopping import Stopped
+from calib_jax.training.seed_groups import Group, Shape, groups_on_disk, groups_to_train, shape_of
 
 __all__ = ["EVENTS", "METHODS", "NO_EVENTS", "OPTIMIZERS", "RATES", "SCHEDULES", "SELECTIONS", "VALIDATION_LOSSES",
            "Checkpoints", "Group", "Layout", "Method", "MetricLog", "Phase", "Shape", "Stage", "Stopped", "TrainState",

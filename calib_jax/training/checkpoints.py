@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 import numpy as np
 import orbax.checkpoint as ocp
 
-from calib_jax.errors import UserError, printable
+from calib_jax._system.errors import UserError, printable
 
 
 class Checkpoints:

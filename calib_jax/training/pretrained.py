@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from calib_jax import models
-from calib_jax.errors import UserError
-from calib_jax.training import groups
+from calib_jax._system.errors import UserError
+from calib_jax.training import seed_groups
 
 # Fields of config.model that describe the run rather than the layers.
 _NOT_LAYERS = ("name", "dtype", "weights", "image_size")
@@ -101,7 +101,7 @@ def first_stage(config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[
   del variables
   if config.stage1.weights:
     return fitted(from_file(config, config.stage1.weights, seeds), fresh)
-  loaded = [groups.load_variables(config.stage1.workdir, seed) for seed in seeds]
+  loaded = [seed_groups.load_variables(config.stage1.workdir, seed) for seed in seeds]
   return fitted(jax.tree.map(lambda *x: jnp.stack(x), *loaded), fresh)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from calib_jax import data, losses, models
-from calib_jax.data import streaming
+from calib_jax.data import record_streams
 
 BATCH = 512
 MEAN, STD = np.full(3, 0.5, np.float32), np.full(3, 0.25, np.float32)
@@ -85,7 +85,7 @@ def streamed() -> float:
     file = io.BytesIO()
     Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
     records.append({"image": file.getvalue(), "label": i})
-  stream = streaming.Stream(records, np.arange(64), 224, 0, "made for the purpose")
+  stream = record_streams.Stream(records, np.arange(64), 224, 0, "made for the purpose")
   batches = data.training_batches(stream, 0, batch_size=64, num_devices=1, seed=0)
   found = rate(lambda _: next(batches), 64)
   batches.close()

@@ -19,8 +19,9 @@ import numpy as np
 
 from calib_jax import config as run_config
 from calib_jax import data
-from calib_jax.files import write_text
-from calib_jax.training import program, selection
+from calib_jax._system.files import write_text
+from calib_jax.training import best_model
+from calib_jax.training.engine import program
 from experiments.benchmarks.training import images, pairs
 
 HEADS = {"TST": "two_stage", "V-TST": "variational", "MaC-Cal": "masked"}
@@ -45,7 +46,7 @@ def steps(splits: data.Splits, *overrides: str, stage: int = 0):
            "mask": np.ones((1, 1, SIZE), bool)}
   compute = None
   if built[stage].feature_step is not None:
-    on_images, variables = batch, jax.tree.map(jnp.copy, selection.variables(kept["state"]))
+    on_images, variables = batch, jax.tree.map(jnp.copy, best_model.variables(kept["state"]))
     compute = functools.partial(built[stage].feature_step, variables, on_images)
     batch = batch | {"image": np.asarray(compute()["features"])[None]}
 

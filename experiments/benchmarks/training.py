@@ -25,7 +25,7 @@ import optax
 
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
-from calib_jax.training import program
+from calib_jax.training.engine import program
 
 OPTIONS = {"avuc": {"threshold": 0.5}}
 

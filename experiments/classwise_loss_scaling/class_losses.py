@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import files, losses
+from calib_jax import losses
+from calib_jax._system import files
 from calib_jax.reports import style
 from experiments import rows
 from experiments.classwise_loss_scaling import findings, fits, table2

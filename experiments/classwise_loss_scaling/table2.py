@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, metrics
-from calib_jax.files import read_npz, write_text
+from calib_jax._system.files import read_npz, write_text
 from experiments.classwise_loss_scaling import findings, fits
 from experiments.classwise_loss_scaling.published import NETWORKS, TITLES, published
 from experiments.rows import append, read

@@ -17,8 +17,8 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators, metrics
+from calib_jax._system.files import write_text
 from calib_jax.evaluation.predictions import load
-from calib_jax.files import write_text
 from experiments import rows
 from experiments.classwise_loss_scaling import findings, fits, table2
 from experiments.classwise_loss_scaling.published import NETWORKS, TITLES

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.files import write_text
+from calib_jax._system.files import write_text
 from calib_jax.focal_map import log_focal_map
 from experiments.rows import append, read
 

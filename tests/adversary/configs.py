@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import calibrators, run
 from calib_jax import config as run_config
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 from tests.adversary import mutations
 from tests.adversary.judge import CANARY, Kind
 

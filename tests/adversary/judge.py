@@ -16,7 +16,7 @@ import traceback
 from typing import Any, NamedTuple
 import warnings
 
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 
 LONGEST = 3000  # Characters of a message.
 SLOWEST = 20  # Seconds that a case may take.

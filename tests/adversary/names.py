@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import calibrators, evaluation, report_files
-from calib_jax.errors import UserError
-from calib_jax.evaluation import __main__ as evaluation_command
+from calib_jax import calibrators, evaluation
+from calib_jax._system.errors import UserError
+from calib_jax.cli import evaluate as evaluation_command
 from calib_jax.reports import __main__ as reports_command
 from calib_jax.reports import page
+from calib_jax.run import outputs
 from tests.adversary import mutations, predictions
 from tests.adversary.judge import CONTROL, Kind
 
@@ -37,7 +38,7 @@ def _prepare(folder: pathlib.Path) -> dict[str, Any]:
   other = part._replace(logits=part.logits * 2)
   results = evaluation.judge({MODEL: evaluation.Model({SET: [part], "fog_1": [other]}, fitted),
                               OTHER: evaluation.Model({SET: [other]}, {})}, num_resamples=5)
-  report_files.missing_for_figures = lambda: ["matplotlib"]  # The page is made here, without figures.
+  outputs.missing_for_figures = lambda: ["matplotlib"]  # The page is made here, without figures.
   plain = _page(results, folder / "plain.html", {"a": MODEL})
   return {"results": results, "tags": _tags(plain), "columns": _columns(results)}
 
@@ -104,7 +105,7 @@ def _write(case: tuple) -> str:
   results, names, folder = case
   printed = io.StringIO()
   with contextlib.redirect_stdout(printed):
-    report_files.write(results, folder, title="x")
+    outputs.write(results, folder, title="x")
   _page(results, folder / "report.html", {"title": next(iter(names.values())), **names})
   (folder / "notebook.html").write_text(results._repr_html_(), encoding="utf-8")
   return printed.getvalue()

@@ -11,7 +11,7 @@ import random
 import numpy as np
 
 from calib_jax import evaluation
-from calib_jax.evaluation import reading, streaming
+from calib_jax.evaluation import reading, streamed
 from tests.adversary import mutations, plain
 from tests.adversary.judge import Kind
 
@@ -114,7 +114,7 @@ def _silent_pair(sound, case, value, said):
 
 
 def _prepare_streamed(folder):
-  streaming.BATCH = 64 * 3  # Numbers of a batch.
+  streamed.BATCH = 64 * 3  # Numbers of a batch.
   rng = np.random.default_rng(1)
   return rng.normal(size=(200, 3)).astype(np.float32), rng.integers(0, 3, 200)
 
@@ -224,7 +224,7 @@ def _parquet(draw, sound, folder):
 KINDS: dict[str, Kind] = {
   "predictions.npz": Kind(_bombs, _npz, _read, _silent_file(plain.npz)),
   "predictions.npy pair": Kind(lambda folder: None, _pair, _read, _silent_pair),
-  "predictions streamed": Kind(_prepare_streamed, _streamed_pair, streaming._state, _silent_stream),
+  "predictions streamed": Kind(_prepare_streamed, _streamed_pair, streamed._state, _silent_stream),
   "predictions.csv": Kind(lambda folder: None, _csv, _read, _silent_file(plain.csv_file)),
   "predictions.parquet": Kind(lambda folder: {}, _parquet, _read, _silent_file(plain.parquet)),
 }

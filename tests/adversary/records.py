@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from calib_jax import config as run_config
-from calib_jax import evaluation, lock, manifest, run_directory
-from calib_jax.errors import UserError
-from calib_jax.evaluation import sources
-from calib_jax.files import write_text
+from calib_jax import evaluation
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import write_text
+from calib_jax.cli import inputs
 from calib_jax.reports import __main__ as reports_command
 from calib_jax.reports.figures import _logged
-from calib_jax.training import groups, metric_log
+from calib_jax.run import directory, lock, manifest
+from calib_jax.training import seed_groups
+from calib_jax.training.run_log import metric_log
 from tests.adversary import mutations, predictions
 from tests.adversary.judge import CONTROL, Kind, message_fault
 
@@ -39,7 +41,7 @@ def _file(name: str, value: Any):
 
 
 def _prepare_environment(folder: pathlib.Path) -> Any:
-  run_directory.environment = lambda: ENVIRONMENT  # It starts git.
+  directory.environment = lambda: ENVIRONMENT  # It starts git.
   return run_config.load("configs/digits_savuc.py", [])
 
 
@@ -48,8 +50,8 @@ def _environment(draw, sound, folder):
 
 
 def _write_config(case: tuple[pathlib.Path, Any]) -> str | None:
-  run_directory.create(case[0])
-  return run_directory.write_config(case[1], case[0])
+  directory.create(case[0])
+  return directory.write_config(case[1], case[0])
 
 
 def _silent_environment(sound, case, sentence, said) -> str:
@@ -95,7 +97,7 @@ SHAPE = {"image_shape": [8, 8, 1], "num_classes": 10, "mean": [0.3], "std": [0.3
 
 
 def _read_shape(folder: pathlib.Path) -> Any:
-  return groups.Group((0,), folder / "checkpoints" / "seed0").read_shape()
+  return seed_groups.Group((0,), folder / "checkpoints" / "seed0").read_shape()
 
 
 def _silent_shape(sound, folder, value, said) -> str:
@@ -161,7 +163,7 @@ def _silent_log(sound, folder, value, said) -> str:
 
 def _prepare_runs(folder: pathlib.Path) -> pathlib.Path:
   """Makes a run's directory as reports read it: config, log, predictions and manifest."""
-  sources.fit = lambda *_: {}  # The calibrators are not what is attacked, and take a second each.
+  inputs.fit = lambda *_: {}  # The calibrators are not what is attacked, and take a second each.
   run = folder / "run"
   (run / "predictions").mkdir(parents=True)
   (run / "config.json").write_text(json.dumps(run_config.load("configs/digits_savuc.py", []).to_dict(), indent=2))

@@ -11,7 +11,8 @@ import orbax.checkpoint as ocp
 import pytest
 from scipy import special
 
-from calib_jax import calibrators, checks
+from calib_jax import _checks as checks
+from calib_jax import calibrators
 from tests.calibrators.data import SHAPE, made, synthetic
 
 CASES = {

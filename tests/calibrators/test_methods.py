@@ -11,9 +11,9 @@ from scipy import optimize, special
 from sklearn import isotonic, linear_model
 
 from calib_jax import calibrators, losses
+from calib_jax._numerics.softmax import log_softmax
 from calib_jax.calibrators import base, classwise, focal_temperature
 from calib_jax.calibrators.temperature import solve_nll
-from calib_jax.rows import log_softmax
 from tests.calibrators.data import SHAPE, made, padded, real, synthetic
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import ndimage
 
 from calib_jax import data
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 
 RNG = np.random.default_rng(0)
 SMOOTH = ndimage.gaussian_filter(RNG.normal(size=(40, 32, 32, 3)), (0, 3, 3, 0), mode="wrap")

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from calib_jax import data, evaluation
-from calib_jax.files import read_npz
+from calib_jax._system.files import read_npz
 
 FOLDER = pathlib.Path(data.__file__).parent / "embedded"
 CLASSES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import data, metrics
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 
 OPTIONS = [{}, {"num_classes": 2, "dimensions": 1, "separation": 1.0}, {"num_classes": 30, "dimensions": 3},
            {"imbalance": 0.05, "label_noise": 0.2}, {"separation": 12.0, "num_classes": 3, "dimensions": 2}]

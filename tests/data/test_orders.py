@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 
 
 def _epoch(order, step=0, salt=0, seed=0, n=103):

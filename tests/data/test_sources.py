@@ -9,8 +9,9 @@ import numpy as np
 from PIL import EpsImagePlugin, Image, ImageFile
 import pytest
 
-from calib_jax import capacity, data
-from calib_jax.errors import UserError
+from calib_jax import data
+from calib_jax._system import capacity
+from calib_jax._system.errors import UserError
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 6, 5, 3), dtype=np.uint8)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5, 0.9])

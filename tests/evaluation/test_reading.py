@@ -7,8 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from calib_jax import capacity, evaluation, files
-from calib_jax.errors import UserError
+from calib_jax import evaluation
+from calib_jax._system import capacity, files
+from calib_jax._system.errors import UserError
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(12, 3)).astype(np.float32)

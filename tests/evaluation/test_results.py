@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax import files as files_of
-from calib_jax.errors import UserError
-from calib_jax.evaluation import __main__ as command
-from calib_jax.evaluation import choice, classwise, folds, sources
-from calib_jax.evaluation import command as shared
+from calib_jax._system import files as files_of
+from calib_jax._system.errors import UserError
+from calib_jax.cli import evaluate as command
+from calib_jax.cli import inputs
+from calib_jax.cli import shared as shared
+from calib_jax.evaluation import choice, class_errors, folds
 from calib_jax.evaluation.results import _effect, is_best, verdicts
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.verdict import class_gaps, verdict
@@ -160,7 +161,7 @@ def test_the_noise_floor_of_a_class_is_that_of_the_binomial():
   n, p = 60, 0.8
   logits = np.tile(np.log([p, 1 - p]), (n, 1)).astype(np.float32)
   part = evaluation.Predictions(logits, np.zeros(n, np.int32))
-  summing = classwise.Summing(Calibrated.of(part), 15, 4000)
+  summing = class_errors.Summing(Calibrated.of(part), 15, 4000)
   for rows, first, log_probs in Calibrated.of(part).chunks():
     summing.add(rows, first, np.exp(log_probs), part.labels[rows])
   sums = summing.sums()["equal_width"]
@@ -170,7 +171,7 @@ def test_the_noise_floor_of_a_class_is_that_of_the_binomial():
   gap = np.abs(k / n - p)  # Both classes have this gap.
   spread = np.sqrt(np.sum(chance * gap**2) - np.sum(chance * gap) ** 2)
   np.testing.assert_allclose(sums.redrawn.mean(), np.sum(chance * gap), atol=5 * spread / np.sqrt(4000))
-  np.testing.assert_allclose(classwise.resampled([sums], 20).value, 1 - p, rtol=1e-5)
+  np.testing.assert_allclose(class_errors.resampled([sums], 20).value, 1 - p, rtol=1e-5)
 
 
 def test_redraws_that_equal_the_labels_count_for_the_p_value():
@@ -178,7 +179,7 @@ def test_redraws_that_equal_the_labels_count_for_the_p_value():
   sums = evaluation.per_example([evaluation.Predictions(np.log(probs), np.array([0, 0], np.int32))]).class_sums
   # Both labels are drawn again with the probability 0.42, and every other draw has a larger error.
   for (part,) in sums.values():
-    assert classwise.resampled([part], 20).p_value == 1
+    assert class_errors.resampled([part], 20).p_value == 1
 
 
 def test_equal_seeds_have_no_effect_size():
@@ -194,7 +195,7 @@ def test_one_bin_is_enough():
   sums = evaluation.per_example([part], num_bins=1).class_sums
   expected = np.abs(probs.mean(0) - np.bincount(part.labels, minlength=3) / 30).mean()
   for (found,) in sums.values():
-    np.testing.assert_allclose(classwise.resampled([found], 20).value, expected, rtol=1e-5)
+    np.testing.assert_allclose(class_errors.resampled([found], 20).value, expected, rtol=1e-5)
 
 
 def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatch):
@@ -238,7 +239,7 @@ def test_every_number_is_out_of_fold():
 ])
 def test_a_wrong_calibrator_is_one_sentence(text, message):
   with pytest.raises((UserError, ValueError), match=message):
-    sources.calibrator(text)
+    inputs.calibrator(text)
 
 
 def _write(path, part):
@@ -264,7 +265,7 @@ def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_byt
                                                                                    monkeypatch):
   for name, test in (("a", "test"), ("b", "test"), ("poisoned", "poisoned")):
     if name == "b":  # Figures take most of the time, and are looked at once.
-      monkeypatch.setattr("calib_jax.report_files.missing_for_figures", lambda: ["matplotlib"])
+      monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
     assert _run(files, "fit=val.npz", f"test={test}.npz", "calibrators=temperature_scaling:objective=ece",
                 f"out={tmp_path / name}") == 0
   a, b, poisoned = (tmp_path / name for name in ("a", "b", "poisoned"))
@@ -323,7 +324,7 @@ HOSTILE = ("<img src=x onerror=alert(1)>", "=cmd|'", "\x1b[31m\nred\u202e", "\ud
 
 
 def test_names_of_files_and_classes_are_printable_in_every_output(tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr("calib_jax.report_files.missing_for_figures", lambda: ["matplotlib"])
+  monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
   for number, name in enumerate(HOSTILE):
     part = _predictions(3, rng=np.random.default_rng(number))
     np.savez(tmp_path / f"{name}.npz", logits=part.logits, labels=part.labels, classes=["\x1b[31ma", "<b>", "=1+1"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 
 RNG = np.random.default_rng(1)
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from calib_jax import config as run_config
 from calib_jax import data, losses
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 from experiments import claims, images, leaderboard, leaderboard_page, ranking, report, rows, sweep, training_methods
 from experiments import leaderboard_conditions as conditions
 

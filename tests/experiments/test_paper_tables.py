@@ -22,7 +22,7 @@ from experiments import (
   sweep,
   training_methods,
 )
-from tests.test_configs import SHAPES
+from tests.config.test_configs import SHAPES
 
 RESULTS = pathlib.Path(mac_cal_tables.__file__).parent / "results"
 TABLES = {module.EXPERIMENT.name: module.EXPERIMENT

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 from experiments import rows, settings, tune, tuning
 
 CONFIG = settings.changed(run_config.load("configs/digits_savuc.py", []), {

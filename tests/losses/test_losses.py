@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import binning, checks, losses
+from calib_jax import _checks as checks
+from calib_jax import losses
+from calib_jax._numerics import binning
 from tests.losses import cases, references
 
 EXTREMES = {

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import binning, metrics
+from calib_jax import metrics
+from calib_jax._numerics import binning
 from tests.metrics import references
 from tests.metrics.data import KINDS, batch, every_kind, pairs, predictions
 

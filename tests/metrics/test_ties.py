@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
+from calib_jax._numerics.sorting import shared_count
 from calib_jax.metrics.histogram import CalibrationHistogram
-from calib_jax.ordering import shared_count
 from tests.metrics import references
 
 N = 3000

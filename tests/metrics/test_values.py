@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import checks, metrics
+from calib_jax import _checks as checks
+from calib_jax import metrics
 
 PROBS, LABELS = np.full((6, 2), 0.5, np.float32), np.zeros(6, np.int32)
 CONFIDENCE, CORRECT = np.full(6, 0.75, np.float32), np.ones(6, bool)

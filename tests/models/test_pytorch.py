@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import capacity, models
-from calib_jax.errors import UserError
+from calib_jax import models
+from calib_jax._system import capacity
+from calib_jax._system.errors import UserError
 from calib_jax.models import pytorch
 
 RNG = np.random.default_rng(0)

@@ -17,8 +17,9 @@ import matplotlib.text
 import numpy as np
 import pytest
 
-from calib_jax import evaluation, metrics, report_files, reports
+from calib_jax import evaluation, metrics, reports
 from calib_jax.evaluation.measures import METRICS
+from calib_jax.run import outputs
 
 pytestmark = pytest.mark.xdist_group("reports")  # One worker makes what most of these tests share.
 RNG = np.random.default_rng(0)
@@ -196,8 +197,8 @@ def _is_safe(text):
 
 
 def test_names_are_shown_and_never_obeyed_in_tables(hostile, tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr(report_files, "missing_for_figures", lambda: ["matplotlib"])
-  report_files.write(hostile, tmp_path, title="")
+  monkeypatch.setattr(outputs, "missing_for_figures", lambda: ["matplotlib"])
+  outputs.write(hostile, tmp_path, title="")
   texts = {kind: (tmp_path / f"results.{kind}").read_bytes().decode() for kind in ("md", "csv", "json", "tex")}
   texts["terminal"] = capsys.readouterr().out
   texts["notebook"] = hostile._repr_html_()

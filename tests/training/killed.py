@@ -3,7 +3,7 @@
 import os
 import sys
 
-from calib_jax.training import processes
+from calib_jax.training.distributed import processes
 import main
 
 

@@ -1,4 +1,4 @@
-"""The engine's promises within one process: phases, seeds side by side, selection, checkpoints, guard rails."""
+"""The engine's promises within one process: phases, seeds side by side, best_model, checkpoints, guard rails."""
 
 import json
 import pathlib
@@ -11,8 +11,10 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
-from calib_jax.errors import UserError
-from calib_jax.training import checkpoints, selection, stages, stopping
+from calib_jax._system.errors import UserError
+from calib_jax.training import best_model, checkpoints
+from calib_jax.training.distributed import stopping
+from calib_jax.training.engine import stages
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1",
@@ -265,10 +267,10 @@ def test_refined_selection_ignores_a_temperature_that_best_minds(monkeypatch):
     return predictions | {"logits": ((centres + noise) * 3 ** len(calls)).astype(np.float32)}
 
   monkeypatch.setattr(training.loop, "predict", sharpened)
-  update = selection.update
+  update = best_model.update
   for select in ("best", "refined"):
     calls, seen = [], []
-    monkeypatch.setattr(selection, "update", lambda best, state, loss, patience, seen=seen: (
+    monkeypatch.setattr(best_model, "update", lambda best, state, loss, patience, seen=seen: (
       seen.append((int(state.step[0]), float(loss[0]))), update(best, state, loss, patience))[1])
     training.train(_config(*options, f"training.select={select}"), [_splits()], seeds=[0], devices=jax.devices()[:1],
                    predicted=())
@@ -279,16 +281,16 @@ def test_refined_selection_ignores_a_temperature_that_best_minds(monkeypatch):
 def test_each_seed_keeps_its_best_and_stops_at_its_own_patience():
   losses_of = np.array([[3, 4, 2, 5, 0], [1, 2, 2, 0.5, 0.1], [5, 4, 3, 2, 1]], np.float32)
   state = training.TrainState(jnp.zeros(3, jnp.int32), {"w": jnp.zeros((3, 2))}, {}, (), {}, jnp.zeros(3, jnp.int32))
-  best, ended = selection.start(state), []
+  best, ended = best_model.start(state), []
   for step in range(5):
     state = state._replace(step=jnp.full(3, step + 1), params={"w": jnp.full((3, 2), step + 1.0)})
-    best = selection.update(best, state, losses_of[:, step], 2)
-    ended.append(selection.stopped(best, 2))
+    best = best_model.update(best, state, losses_of[:, step], 2)
+    ended.append(best_model.stopped(best, 2))
   np.testing.assert_array_equal(best.step, [5, 1, 5])
   np.testing.assert_array_equal(best.variables["params"]["w"][:, 0], [5, 1, 5])
   np.testing.assert_array_equal(best.loss, [0, 1, 1])
   assert ended == [False] * 5
-  assert selection.stopped(best._replace(since=jnp.array([2, 2, 3])), 2)
+  assert best_model.stopped(best._replace(since=jnp.array([2, 2, 3])), 2)
 
 
 def test_a_run_stops_when_nothing_improves_and_resuming_it_does_not_go_on(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import losses, run
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 OPTIONS = {"avuc": ("threshold=0.5",)}  # The only option without a default.

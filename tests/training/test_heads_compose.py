@@ -11,7 +11,7 @@ import pytest
 
 from calib_jax import calibrators, data, evaluation, losses, metrics, training
 from calib_jax import config as run_config
-from calib_jax.training import program, stages
+from calib_jax.training.engine import program, stages
 from tests.calibrators.data import SHAPE, made
 from tests.calibrators.test_laws import CASES
 from tests.training.test_engine import ROOT, _same, _splits

@@ -10,7 +10,8 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import models, training
-from calib_jax.training import program, stages, stopping
+from calib_jax.training.distributed import stopping
+from calib_jax.training.engine import program, stages
 from tests.training.test_engine import ROOT, _same, _splits
 
 # Nine steps; the head, group 2 and group 1 are three groups, for a network that has no stem.

@@ -11,8 +11,10 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import models, training
-from calib_jax.errors import UserError
-from calib_jax.training import methods, program, stages, stopping
+from calib_jax._system.errors import UserError
+from calib_jax.training import loss_state
+from calib_jax.training.distributed import stopping
+from calib_jax.training.engine import program, stages
 from tests.training.test_engine import ROOT, _same, _splits
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
@@ -98,7 +100,7 @@ def test_decay_alone_moves_masked_weights_without_restriction():
 def test_q_follows_equations_12_and_13(decaying):
   """Against plain NumPy, over ten epochs of random logits that are too confident, right, or hardly confident."""
   head = models.get_head("masked", num_classes=4, keep=0.45, discount=0.9, decaying=decaying)
-  method = methods.of_head("masked", head, 10)["head"]
+  method = loss_state.of_head("masked", head, 10)["head"]
   rng = np.random.default_rng(0)
   state, keep, kept = method.init(), 0.45, []
   step = jax.vmap(lambda state, z, y, where: method.on_step(state, z, y, where=where, axis_name="batch"),
@@ -128,7 +130,7 @@ def test_q_follows_equations_12_and_13(decaying):
 @pytest.mark.parametrize(("right", "end"), [(True, 0.0), (False, 1.0)])
 def test_q_stays_in_the_unit_interval(right, end):
   head = models.get_head("masked", num_classes=3, decaying=False, measured="train")
-  method = methods.of_head("masked", head, 9)["head"]
+  method = loss_state.of_head("masked", head, 9)["head"]
   logits = jnp.where(right, 0.01, 20.0) * jnp.eye(3)
   labels = jnp.arange(3) if right else (jnp.arange(3) + 1) % 3
   state = method.init()
@@ -184,7 +186,7 @@ def test_with_q_1_the_masked_head_is_the_plain_bottleneck(options, monkeypatch):
 def test_masks_are_bernoulli_and_new_in_each_step_or_epoch(per_epoch, rescale):
   head = models.get_head("masked", num_classes=7, keep=0.3, adaptive=False, per_epoch=per_epoch, rescale=rescale)
   params = {"hidden": {"kernel": jnp.ones((40, 50)), "bias": jnp.ones(50)}, "logits": {"kernel": jnp.ones((50, 40))}}
-  state = methods.of_head("masked", head, 2)["head"].init()
+  state = loss_state.of_head("masked", head, 2)["head"].init()
 
   def factors(step, epoch):
     return head.draw(params, jax.random.key(1), jnp.int32(step), state._replace(epoch=jnp.int32(epoch))).factors

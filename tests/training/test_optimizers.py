@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import models
-from calib_jax.training import optimizers
+from calib_jax.training.engine import optimizers
 
 
 def _rates(name, steps, **options):

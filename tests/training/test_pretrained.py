@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from calib_jax import config as run_config
 from calib_jax import models, training
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 from calib_jax.models import pytorch
 from tests.training.test_engine import ROOT, _same, _splits
 

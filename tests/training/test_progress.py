@@ -2,7 +2,7 @@
 
 import io
 
-from calib_jax.training import progress
+from calib_jax.training.run_log import progress
 
 
 class Terminal(io.StringIO):

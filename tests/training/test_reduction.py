@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data, training
-from calib_jax.training import program, stages
+from calib_jax.training.engine import program, stages
 from tests.training.test_engine import _config, _same, _splits
 
 SUM = ("loss.reduction=sum", "loss.primary.name=cross_entropy", "loss.secondary.name=", "model.hidden=()",

@@ -12,9 +12,11 @@ from safetensors.numpy import save_file
 
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
-from calib_jax.errors import UserError
+from calib_jax._system.errors import UserError
 from calib_jax.models import pytorch
-from calib_jax.training import methods, program, stages, stopping
+from calib_jax.training import loss_state
+from calib_jax.training.distributed import stopping
+from calib_jax.training.engine import program, stages
 from tests.training.test_engine import ROOT, _same, _splits
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
@@ -172,7 +174,7 @@ def test_steps_and_epochs_change_a_method_state_and_resuming_keeps_it(monkeypatc
     return _Count(0 * state.examples, state.epochs + epoch)
 
   zero = jnp.zeros((), jnp.int32)
-  monkeypatch.setitem(methods.METHODS, "counted", lambda: methods.Method(
+  monkeypatch.setitem(loss_state.METHODS, "counted", lambda: loss_state.Method(
     lambda: _Count(zero, zero), on_step=on_step, on_epoch=on_epoch))
   monkeypatch.setitem(losses.PER_EXAMPLE, "counted",
                       lambda logits, labels, *, examples, epochs: losses.cross_entropy(logits, labels))

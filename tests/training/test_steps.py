@@ -12,8 +12,8 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import data, models, training
-from calib_jax.training import gradients, steps
-from calib_jax.training.mapping import AXIS, mapped
+from calib_jax.training.distributed.mapping import AXIS, mapped
+from calib_jax.training.engine import gradients, steps
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 

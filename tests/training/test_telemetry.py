@@ -2,8 +2,9 @@
 
 import pytest
 
-from calib_jax.errors import UserError
-from calib_jax.training import processes, telemetry
+from calib_jax._system.errors import UserError
+from calib_jax.training.distributed import processes
+from calib_jax.training.run_log import telemetry
 
 
 def test_a_meter_measures_since_it_was_read(monkeypatch):

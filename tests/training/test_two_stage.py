@@ -10,8 +10,9 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import models, training
-from calib_jax.errors import UserError
-from calib_jax.training import program, stages, stopping
+from calib_jax._system.errors import UserError
+from calib_jax.training.distributed import stopping
+from calib_jax.training.engine import program, stages
 from tests.training.test_engine import ROOT, _same, _splits
 
 pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.

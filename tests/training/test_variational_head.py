@@ -9,8 +9,8 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import models, training
-from calib_jax.errors import UserError
-from calib_jax.training import stopping
+from calib_jax._system.errors import UserError
+from calib_jax.training.distributed import stopping
 from tests.training.test_engine import ROOT, _same, _splits
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",

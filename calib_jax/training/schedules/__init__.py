@@ -7,7 +7,7 @@ each seed. Every module of this package is imported, so a new schedule is one ne
 import importlib
 import pkgutil
 
-from calib_jax.training.stages import SCHEDULES
+from calib_jax.training.engine.stages import SCHEDULES
 
 for _module in pkgutil.iter_modules(__path__):
   importlib.import_module(f"{__name__}.{_module.name}")

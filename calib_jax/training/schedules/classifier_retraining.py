@@ -2,8 +2,8 @@
 
 from ml_collections import ConfigDict
 
-from calib_jax.registry import register
-from calib_jax.training.stages import SCHEDULES, Stage, head_stage, joint_phase, main_stage, reset_head
+from calib_jax._checks.registry import register
+from calib_jax.training.engine.stages import SCHEDULES, Stage, head_stage, joint_phase, main_stage, reset_head
 
 
 @register(SCHEDULES)

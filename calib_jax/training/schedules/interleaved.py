@@ -3,10 +3,10 @@
 from ml_collections import ConfigDict
 
 from calib_jax import data
-from calib_jax.errors import UserError
-from calib_jax.registry import register
-from calib_jax.training.objectives import objective
-from calib_jax.training.stages import SCHEDULES, Phase, Stage, main_stage
+from calib_jax._checks.registry import register
+from calib_jax._system.errors import UserError
+from calib_jax.training.engine.objectives import objective
+from calib_jax.training.engine.stages import SCHEDULES, Phase, Stage, main_stage
 
 
 @register(SCHEDULES)

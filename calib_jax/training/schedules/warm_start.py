@@ -4,10 +4,10 @@ import functools
 
 from ml_collections import ConfigDict
 
-from calib_jax.errors import UserError
-from calib_jax.registry import register
+from calib_jax._checks.registry import register
+from calib_jax._system.errors import UserError
 from calib_jax.training import pretrained
-from calib_jax.training.stages import SCHEDULES, Stage, joint_phase, main_stage
+from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main_stage
 
 
 @register(SCHEDULES)

@@ -1,0 +1,58 @@
+"""Registries: dicts of functions by name, filled by a decorator where each function stands."""
+
+from collections.abc import Callable, Mapping, MutableMapping
+import dataclasses
+import functools
+import inspect
+from typing import TypeVar
+
+from calib_jax import _checks as checks
+
+Registered = TypeVar("Registered", bound=Callable)
+
+
+def register(registry: MutableMapping[str, Callable], name: str | None = None) -> Callable[[Registered], Registered]:
+  """A decorator that adds a function or class to ``registry``, under ``name`` or its own name, and returns it as it is.
+
+  >>> shapes = {}
+  >>> @register(shapes)
+  ... def square(side):
+  ...   return side**2
+  >>> shapes["square"](3)
+  9
+  """
+  def add(function: Registered) -> Registered:
+    registry[name or function.__name__] = function
+    return function
+
+  return add
+
+
+def find(argument: str, choice: str | Callable, registry: Mapping[str, Callable]) -> Callable:
+  """The function called ``choice`` in ``registry``, or ``choice`` itself if it is a function already.
+
+  Raises: ValueError if the registry has no such name; the message names ``argument`` and lists the known names.
+  """
+  if callable(choice):
+    return choice
+  checks.choice(argument, choice, registry)
+  return registry[choice]
+
+
+def options(function: Callable, *, positional: bool = False) -> dict[str, object]:
+  """What a config may set of a registered function, with its defaults: ``inspect.Parameter.empty`` where it has none.
+
+  These are a function's keyword-only parameters (and its positional ones, if ``positional``), and a dataclass's fields
+  beyond those of the class that it extends.
+
+  >>> def rectangle(position, *, width=1.0, height=2.0): ...
+  >>> options(rectangle)
+  {'width': 1.0, 'height': 2.0}
+  """
+  target = function.func if isinstance(function, functools.partial) else function
+  parameters = inspect.signature(function).parameters.values()
+  if dataclasses.is_dataclass(target):
+    inherited = {field.name for base in target.__bases__ for field in dataclasses.fields(base)}
+    return {p.name: p.default for p in parameters if p.name not in inherited}
+  kinds = {inspect.Parameter.KEYWORD_ONLY, *([inspect.Parameter.POSITIONAL_OR_KEYWORD] if positional else [])}
+  return {p.name: p.default for p in parameters if p.kind in kinds}

@@ -1,0 +1,298 @@
+"""Reads ``.npz``, ``.npy`` and small JSON files, and writes files that appear only once they are complete.
+
+What is read may come from anyone: nothing is run or waited for, and sizes are checked before anything is made.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+import contextlib
+import hashlib
+import json
+import math
+import mmap
+import os
+import pathlib
+import stat
+import struct
+import tokenize
+from typing import BinaryIO, NamedTuple
+import warnings
+import zipfile
+import zlib
+
+import numpy as np
+
+from calib_jax._system import capacity
+from calib_jax._system.errors import UserError, printable, short
+
+MAPPED = 2**24  # Arrays of at least so many bytes are mapped into memory, if they are not compressed.
+SMALL = 2**26  # Bytes of the largest text that is read whole.
+EMPTY = 2**20  # Rows or elements of an array that holds no bytes, whose number the size of the file does not limit.
+DEEPEST = 64  # Levels of JSON.
+# What zipfile and numpy raise for damaged archives and headers.
+_DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError, OverflowError, MemoryError,
+            RecursionError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error,
+            struct.error, tokenize.TokenError)
+
+
+def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+  """Reads the arrays of an ``.npz`` file, without pickle and without trusting the sizes that it claims.
+
+  Large arrays that are not compressed are mapped into memory, read-only, as ``read_npy`` does.
+
+  Args:
+    path: the path of the file.
+    names: the arrays to read, if the file holds them; None for all.
+  Returns: the arrays by name.
+  Raises: UserError if the file is missing, is not a regular file, is damaged, holds Python objects, holds two arrays of
+    one name, or claims more than it holds or, together, than ``capacity.check_read`` allows.
+  """
+  with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
+    headers = _headers(archive, path, names)
+    capacity.check_read(f"{path}: {', '.join(headers)[:200]}",
+                        sum(header.claimed for header in headers.values() if not header.is_mapped))
+    return {name: _member(archive, header, path) for name, header in headers.items()}
+
+
+def names_in_npz(path: str | os.PathLike) -> list[str]:
+  """Returns the names of the arrays of an ``.npz`` file.
+
+  Args:
+    path: the path of the file.
+  Returns: the names.
+  Raises: UserError if the file is missing, is not a regular file, is damaged or holds two arrays of one name.
+  """
+  with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
+    return list(_members(archive, path))
+
+
+def shapes_in_npz(path: str | os.PathLike, names: Collection[str]) -> dict[str, tuple[int, ...]]:
+  """Returns the shapes of those of ``names`` that an ``.npz`` file holds, of which nothing but the headers is read.
+
+  Raises: UserError as ``read_npz`` does, but not for the sizes.
+  """
+  with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
+    return {name: header.shape for name, header in _headers(archive, path, names).items()}
+
+
+def read_npy(path: str | os.PathLike) -> np.ndarray:
+  """Maps the array of an ``.npy`` file into memory, without pickle and without trusting the size that it claims.
+
+  Args:
+    path: the path of the file.
+  Returns: the array, read-only; its numbers are read from the disk when they are used.
+  Raises: UserError if the file is missing, is not a regular file, is damaged, holds Python objects, or claims more than
+    it holds.
+  """
+  with _opened(path, ".npy of numbers") as file:
+    _checked_header(file, os.path.getsize(path), str(path))
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def release(array: np.ndarray) -> None:
+  """Gives back the memory of a mapped file. What was read of it is read from the disk again if it is needed again."""
+  while isinstance(array, np.ndarray):
+    array = array.base
+  if isinstance(array, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+    array.madvise(mmap.MADV_DONTNEED)
+
+
+def check_regular(path: str | os.PathLike) -> None:
+  """Raises a UserError unless ``path`` is a regular file: reading a pipe would wait for a writer."""
+  try:
+    mode = os.stat(path).st_mode
+  except (OSError, ValueError) as error:
+    if isinstance(error, FileNotFoundError):
+      raise UserError(f"there is no file {str(path)!r}.") from error
+    raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', error)}).") from error
+  if not stat.S_ISREG(mode):
+    raise UserError(f"{path} is {'a directory' if stat.S_ISDIR(mode) else 'a pipe or a device'}, not a file.")
+
+
+def read_bytes(path: str | os.PathLike, most: float = SMALL) -> bytes:
+  """Reads a regular file of at most so many bytes. Raises: UserError if it cannot be read."""
+  check_regular(path)
+  try:
+    with open(path, "rb") as file:
+      content = file.read(int(most) + 1)
+  except OSError as error:
+    raise UserError(f"{path} cannot be read ({error.strerror}).") from error
+  if len(content) > most:
+    raise UserError(f"{path} has more than {capacity.size(most)}, the most that is read of such a file.")
+  return content
+
+
+def read_text(path: str | os.PathLike) -> str:
+  """Reads a small regular file of UTF-8. Raises: UserError if it cannot be read."""
+  try:
+    return read_bytes(path).decode("utf-8")
+  except UnicodeDecodeError as error:
+    raise UserError(f"{path} is damaged: it is not UTF-8 ({error.reason} at byte {error.start:,}).") from error
+
+
+def read_json(path: str | os.PathLike) -> dict:
+  """Reads a small JSON file that holds an object; see ``parse_json``."""
+  return parse_json(read_text(path), str(path))
+
+
+def parse_json(text: str, place: str) -> dict:
+  """Returns the object that a JSON text holds.
+
+  ``NaN`` and ``Infinity`` are read as numbers, because Python writes them so.
+
+  Args:
+    text: the text.
+    place: what is read, for the message.
+  Raises: UserError if the text is no object, is nested more than 64 levels deep, or has a key twice or an integer of
+    more than 64 bits.
+  """
+  def unique(pairs: Iterable[tuple[str, object]]) -> dict:
+    found = {}
+    for key, value in pairs:
+      if key in found:
+        raise ValueError(f"it has the key {short(key)} twice")
+      found[key] = value
+    return found
+
+  def integer(digits: str) -> int:
+    if len(digits) > 20 or not -2**63 <= int(digits) < 2**64:
+      raise ValueError(f"it has an integer of {len(digits)} digits")
+    return int(digits)
+
+  try:
+    found = json.loads(text, object_pairs_hook=unique, parse_int=integer)
+    if not isinstance(found, dict):
+      raise ValueError(f"it holds a {type(found).__name__} where an object belongs")
+    level: list[object] = [found]
+    for _ in range(DEEPEST):
+      level = [child for node in level if isinstance(node, dict | list)
+               for child in (node.values() if isinstance(node, dict) else node)]
+    if level:
+      raise RecursionError
+    return found
+  except RecursionError:
+    raise UserError(f"{place} cannot be read as JSON (it is nested more than {DEEPEST} levels deep).") from None
+  except (ValueError, MemoryError) as error:
+    reason = next(iter(str(error).splitlines()), "it is too large")
+    raise UserError(f"{place} cannot be read as JSON ({reason}).") from error
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike, kind: str) -> Iterator[BinaryIO]:
+  """Opens a regular file; an error of what reads it becomes a UserError."""
+  check_regular(path)
+  try:
+    with open(path, "rb") as file, warnings.catch_warnings(action="ignore"):  # numpy warns of unusual headers.
+      if file.read(2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        raise UserError(f"{path} is a pickle, which is not read because it could run code. {conversion(path)}")
+      file.seek(0)
+      yield file
+  except UserError:
+    raise
+  except _DAMAGED as error:
+    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    raise UserError(f"{path} cannot be read as an {kind} ({reason}).") from error
+
+
+def conversion(path: str | os.PathLike, module: str = "pickle, pathlib",
+               load: str = "pickle.loads(pathlib.Path({!r}).read_bytes())") -> str:
+  """Returns a sentence with the line of Python that converts a file of pickled arrays, if its owner trusts it."""
+  target = pathlib.Path(path).with_suffix(".npz")
+  while os.path.lexists(target):  # The line must not replace a file, least of all the pickle itself.
+    target = target.with_stem(f"{target.stem}_converted")
+  return (f"If you made it yourself, convert it: import numpy, {module}; d = {load.format(str(path))}; "
+          f"numpy.savez({str(target)!r}, logits=d['logits'], labels=d['labels'])")
+
+
+class _Header(NamedTuple):
+  """What the header of an array says, which is what the file holds, and the array's entry in its archive."""
+
+  claimed: int  # Bytes.
+  shape: tuple[int, ...]
+  in_columns: bool
+  dtype: np.dtype
+  end: int  # Where the header ends.
+  info: zipfile.ZipInfo | None = None
+
+  @property
+  def is_mapped(self) -> bool:
+    return self.info.compress_type == zipfile.ZIP_STORED and self.claimed >= MAPPED
+
+
+def _members(archive: zipfile.ZipFile, path: str | os.PathLike) -> dict[str, zipfile.ZipInfo]:
+  """Returns the entries of an archive by the names of their arrays."""
+  found: dict[str, zipfile.ZipInfo] = {}
+  for info in archive.infolist():
+    name = info.filename.removesuffix(".npy")
+    if name in found:
+      raise UserError(f"{path} holds two arrays called {short(name)}: save it again with one of them.")
+    found[name] = info
+  return found
+
+
+def _headers(archive: zipfile.ZipFile, path: str | os.PathLike, names: Collection[str] | None) -> dict[str, _Header]:
+  """Returns the headers of the arrays ``names`` of an archive, or of all."""
+  found = {}
+  for name, info in _members(archive, path).items():
+    if names is None or name in names:
+      with archive.open(info) as member:
+        found[name] = _checked_header(member, info.file_size, f"{path}: {name}")._replace(info=info)
+  return found
+
+
+def _member(archive: zipfile.ZipFile, header: _Header, path: str | os.PathLike) -> np.ndarray:
+  """Reads one array, or maps it into memory if it is large."""
+  info = header.info
+  with archive.open(info) as member:
+    if not header.is_mapped:
+      return np.lib.format.read_array(member, allow_pickle=False)
+    while member.read(2**20):  # Compares the checksum at the end.
+      pass
+  archive.fp.seek(info.header_offset)
+  name_size, extra_size = struct.unpack("<26x2H", archive.fp.read(30))
+  return np.memmap(path, header.dtype, "r", info.header_offset + 30 + name_size + extra_size + header.end, header.shape,
+                   "F" if header.in_columns else "C")
+
+
+def _checked_header(file: BinaryIO, file_size: int, place: str) -> _Header:
+  """Returns the header of an array. Raises: UserError unless it describes plain numbers or texts of the size held."""
+  version = np.lib.format.read_magic(file)
+  readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+  if version not in readers:
+    raise UserError(f"{place} has version {version} of numpy's format, which is for named fields: save plain arrays.")
+  shape, in_columns, dtype = readers[version](file)
+  if dtype.hasobject:
+    raise UserError(f"{place} holds Python objects, which are not read because they could run code: "
+                    "save arrays of numbers.")
+  claimed, held = math.prod(shape) * dtype.itemsize, file_size - file.tell()
+  if claimed != held:
+    raise UserError(f"{place} is damaged: its header claims {capacity.size(claimed)}, and the file holds "
+                    f"{capacity.size(held)}.")
+  if claimed == 0 and math.prod(filter(None, shape)) > EMPTY:
+    raise UserError(f"{place} has the shape {short(shape)} and holds no bytes: save it without empty texts and axes.")
+  return _Header(claimed, shape, in_columns, dtype, file.tell())
+
+
+def write(path: pathlib.Path, fill: Callable[[BinaryIO], object]) -> None:
+  """Writes a file by a function that fills it. The file appears only once it is complete."""
+  partial = path.with_suffix(path.suffix + ".tmp")
+  with partial.open("wb") as file:
+    fill(file)
+    file.flush()
+    os.fsync(file.fileno())  # Otherwise a power cut may leave an empty file under the final name.
+  partial.replace(path)
+
+
+def write_npz(path: pathlib.Path, **arrays: np.ndarray) -> None:
+  """Writes ``arrays`` as an ``.npz``."""
+  write(path, lambda file: np.savez(file, **arrays))
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+  """Writes ``text`` as UTF-8; a lone surrogate, which UTF-8 does not have, as its escape."""
+  write(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")))
+
+
+def stem(label: str) -> str:
+  """Returns a name for the file of what a user labelled, which any file system holds."""
+  name = printable(label).replace("/", "_")
+  return name if len(name.encode()) <= 200 else f"{name[:40]}_{hashlib.sha256(name.encode()).hexdigest()[:9]}"

@@ -1,0 +1,57 @@
+"""Compares finished runs and files of predictions on one page: python -m calib_jax.reports compare RUN RUN.
+
+Each argument is the directory of a run, or a file of predictions of the same test set. The calibrators are fitted to
+each run's validation predictions; files are compared as they are.
+"""
+
+import argparse
+import pathlib
+
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import read_json
+from calib_jax.cli import inputs, shared
+from calib_jax.evaluation.results import Model, judge
+
+
+def main(arguments: list[str] | None = None) -> int:
+  """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
+  parser = argparse.ArgumentParser(prog="calib-jax compare", description=__doc__.splitlines()[0], allow_abbrev=False)
+  parser.add_argument("paths", nargs="+", metavar="RUN_OR_FILE", help="directories of runs, or files of predictions")
+  parser.add_argument("--baseline", metavar="NAME", help="the name in the table of what the others are compared with; "
+                      "by default the first")
+  shared.add_options(parser)
+  return shared.run(parser.parse_intermixed_args(arguments), _compare)
+
+
+def _compare(options: argparse.Namespace) -> None:
+  """Reads everything, evaluates, and then writes everything."""
+  if len(options.paths) < 2:
+    raise UserError("name at least two runs or files to compare.")
+  labelled, models, folders, configs = inputs.labelled(options.calibrators), {}, {}, {}
+  for path in options.paths:
+    name = inputs.fresh(str(pathlib.Path(path).resolve()) if pathlib.Path(path).is_dir() else path, models)
+    folders[name] = pathlib.Path(path)
+    if (folders[name] / "config.json").exists():
+      configs[name] = read_json(folders[name] / "config.json")
+    models[name] = inputs.model(path, inputs.TEST, labelled, shared.note)
+  if options.baseline and options.baseline not in models:
+    raise UserError(f"--baseline must be one of {', '.join(models)}: got {options.baseline!r}.")
+  names = sorted(models, key=lambda name: name != (options.baseline or next(iter(models))))
+  models = {name: models[name] for name in names}
+  _check(models)
+  results = judge(models, num_bins=options.num_bins,
+                  num_resamples=inputs.resamples(options.num_resamples, models))
+  logs = {name: folders[name] / "metrics.jsonl" for name in models}
+  shared.write(options, results, {}, title=" against ".join(models), config=configs, logs=logs)
+
+
+def _check(models: dict[str, Model]) -> None:
+  """Raises a UserError unless all models have the same classes, and says which test sets differ."""
+  tests = {name: model.sets[inputs.TEST][0] for name, model in models.items()}
+  inputs.check_alike(tests)
+  first = next(iter(tests))
+  for name, part in tests.items():
+    if part.labels.tobytes() != tests[first].labels.tobytes():
+      shared.note(f"warning: the test labels of {name} are not those of {first}, so their difference has no interval.")
+  for name, other in inputs.same_predictions(tests):
+    shared.note(f"warning: {name} and {other} hold the same test predictions.")

@@ -1,0 +1,133 @@
+"""What the commands evaluate and compare: calibrators by text, files of predictions, and directories of runs."""
+
+import ast
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import os
+import pathlib
+import re
+
+import numpy as np
+
+from calib_jax import _checks as checks
+from calib_jax import calibrators
+from calib_jax._checks.registry import options as registry_options
+from calib_jax._system.errors import UserError, short
+from calib_jax._system.files import release
+from calib_jax.evaluation import choice
+from calib_jax.evaluation.fitting import fit
+from calib_jax.evaluation.predictions import Predictions, load
+from calib_jax.evaluation.results import Model
+from calib_jax.run import manifest
+
+TEST, VALIDATION = "test", "validation"
+ENOUGH, FEWEST = 10_000_000, 200  # Examples times resamples from which on fewer resamples are drawn, and how few.
+SEED = re.compile(r"(.+)_seed(\d+)")
+COMPARED = 2**20  # Numbers of two sets that are compared at a time.
+
+
+def calibrator(text: str) -> calibrators.Calibrator:
+  """Returns the calibrator of a text such as ``temperature_scaling:objective=ece,num_bins=10``, or ``auto``.
+
+  Raises: UserError for an unknown name or option.
+  """
+  name, _, rest = text.partition(":")
+  if text == choice.AUTO:
+    return choice.automatic()
+  checks.choice("calibrator name", name, [choice.AUTO, *calibrators.CALIBRATORS])
+  known, given = registry_options(calibrators.CALIBRATORS[name], positional=True), {}
+  for pair in filter(None, rest.split(",")):
+    option, equals, value = pair.partition("=")
+    if option == "base":
+      checks.choice("base", value, calibrators.CALIBRATORS)
+      known |= registry_options(calibrators.CALIBRATORS[value], positional=True)
+    if option not in known or not equals:
+      raise UserError(f"{name} has no option {short(option)}; options look like {name}:OPTION=VALUE, and it has "
+                      f"{', '.join(known) or 'none'}.{checks.suggestion(option, known)}")
+    try:
+      given[option] = ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+      given[option] = value
+  return calibrators.get(name, **given)
+
+
+def labelled(texts: Sequence[str]) -> dict[str, calibrators.Calibrator]:
+  """Returns the calibrators of texts, or temperature scaling for the NLL and for SB-ECE without any, by label."""
+  return {text: calibrator(text) for text in texts} or {
+    "TS": calibrators.temperature_scaling(),
+    "TS-SB-ECE": calibrators.temperature_scaling(objective="soft_binned_ece", form="bin")}
+
+
+def fresh(path: str, taken: Collection[str]) -> str:
+  """Returns a short name for a path that is not taken yet."""
+  stem = pathlib.Path(path.split(",")[0]).stem or path
+  return stem if stem not in taken else next(f"{stem} {i}" for i in range(2, 10_000) if f"{stem} {i}" not in taken)
+
+
+def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator], say: Callable[[str], None]) -> Model:
+  """Returns the model of a file of test predictions, or of a run, with calibrators fitted to its validation split.
+
+  Args:
+    path: the file, or the directory of the run.
+    test_set: the name that the test set gets.
+    wanted: the calibrators by label, which only a run can be calibrated with.
+    say: is called with a sentence for each choice between readings of a file.
+  Returns: the model with all sets of the run, of which the test set is the first.
+  Raises: UserError if the file cannot be read, or the directory does not hold predictions of every seed.
+  """
+  if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
+    return Model({test_set: [load(path, say=say)]}, {})
+  files, root = files_of_run(path), manifest.root(pathlib.Path(path))
+  used = manifest.names(root, (file for by_seed in files.values() for file in by_seed))
+  if doubt := manifest.doubt(root, [*([manifest.CONFIG] if (root / manifest.CONFIG).exists() else []), *used]):
+    say(f"warning: {doubt}")
+  sets = {name: [load(file, say=say) for file in by_seed] for name, by_seed in files.items()}
+  sizes = {len(parts) for parts in sets.values()}
+  if TEST not in sets or VALIDATION not in sets or len(sizes) != 1:
+    raise UserError(f"{pathlib.Path(path) / 'predictions'} must hold predictions of the validation and the test split, "
+                    f"one file a seed, such as test_seed0.npz; it has {', '.join(sorted(sets)) or 'none'}.")
+  fitted = fit(sets.pop(VALIDATION), wanted, say)
+  return Model({test_set: sets.pop(TEST), **sets}, fitted)
+
+
+def files_of_run(path: str | os.PathLike) -> dict[str, list[pathlib.Path]]:
+  """Returns the files of predictions of a run by set, in the order of the seeds; training examples are left out."""
+  found: dict[str, dict[int, pathlib.Path]] = {}
+  for file in sorted((pathlib.Path(path) / "predictions").glob("*.npz")):
+    match = SEED.fullmatch(file.stem)
+    if match and match[1] != "train":
+      found.setdefault(match[1], {})[int(match[2])] = file
+  return {name: [by_seed[seed] for seed in sorted(by_seed)] for name, by_seed in found.items()}
+
+
+def check_alike(sets: Mapping[str, Predictions]) -> None:
+  """Raises a UserError unless all sets have the same number of classes."""
+  names = list(sets)
+  for name in names:
+    if sets[name].logits.shape[1] != sets[names[0]].logits.shape[1]:
+      raise UserError(f"the predictions of {name} have {sets[name].logits.shape[1]} classes, those of {names[0]} "
+                      f"{sets[names[0]].logits.shape[1]}.")
+
+
+def same_predictions(sets: Mapping[str, Predictions]) -> Iterator[tuple[str, str]]:
+  """Yields the names of every two sets that hold the same scores."""
+  names = list(sets)
+  for i, name in enumerate(names):
+    for other in names[:i]:
+      if _equal(sets[name].logits, sets[other].logits):
+        yield name, other
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+  if a.shape != b.shape:
+    return False
+  step = max(COMPARED // a.shape[1], 1)
+  found = all(np.array_equal(a[i:i + step], b[i:i + step]) for i in range(0, len(a), step))
+  for array in (a, b):
+    release(array)
+  return found
+
+
+def resamples(asked: int | None, models: Mapping[str, Model]) -> int:
+  """Returns the number of resamples: what is asked for, or 1,000 and fewer for large sets."""
+  largest = max(len(parts[0].labels) for found in models.values() for parts in found.sets.values())
+  return asked or min(1000, max(FEWEST, ENOUGH // largest))

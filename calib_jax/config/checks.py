@@ -1,0 +1,221 @@
+"""Refuses a config that cannot work, before any data is read."""
+
+from collections.abc import Callable, Iterable
+import functools
+import inspect
+import math
+import os
+import pathlib
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from calib_jax import _checks as checks
+from calib_jax import calibrators, data, models, training
+from calib_jax._system import capacity
+from calib_jax._system.errors import LONGEST, UserError, short
+from calib_jax.config.imports import is_import_path
+from calib_jax.data.sources import LONG_TAIL
+
+CHOICES = {
+  "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.SCHEDULES,
+  "loss.scope": ("global", "device"), "loss.reduction": ("mean", "sum"), "training.select": training.SELECTIONS,
+  "training.parallel": ("pmap", "shard_map"), "training.validation_loss": training.VALIDATION_LOSSES,
+  **{f"{prefix}optimizer.{key}": known for prefix in ("", "stage2.")
+     for key, known in (("name", training.OPTIMIZERS), ("schedule", training.RATES))},
+  "model.dtype": ("float32", "bfloat16"),
+}
+
+RANGES = {
+  "seed": (0, 2**31 - 1), "num_seeds": (1, 10_000), "data.validation_fraction": (0.001, 0.9),
+  "data.held_out_fraction": (0.001, 0.9),
+  "data.severity": (1, 5),
+  "loss.weight": (0, math.inf), "model.image_size": (0, 4096),
+  **{f"{prefix}optimizer.{key}": limits for prefix in ("", "stage2.") for key, limits in {
+    "learning_rate": (0, math.inf), "momentum": (0, 0.9999), "l2": (0, math.inf), "weight_decay": (0, math.inf),
+    "coupled_weight_decay": (0, math.inf), "decay": (0, 1), "warmup_epochs": (0, math.inf),
+    "clip_norm": (1e-30, math.inf)}.items()},
+  "training.batch_size": (1, math.inf), "training.accumulation_steps": (1, math.inf),
+  "training.secondary_rate": (0, math.inf), "training.select_after_epochs": (0, math.inf),
+  "training.patience": (1, math.inf), "training.max_skipped_steps": (0, math.inf),
+  "checkpoint.keep": (1, math.inf), "checkpoint.every_steps": (1, math.inf),
+  "checkpoint.every_minutes": (0, math.inf), "profile": (0, math.inf),
+  "training.num_epochs": (1, math.inf), "training.num_steps": (1, math.inf), "training.stage2_epochs": (1, math.inf),
+  "training.peeling_exponent": (0.01, 100),
+  "training.log_every_steps": (1, math.inf), "training.evaluate_every_epochs": (1, math.inf),
+  "evaluation.num_bins": (1, 10_000), "evaluation.num_resamples": (2, math.inf),
+}
+
+
+def check(config: ConfigDict, num_devices: int) -> None:
+  """Raises a UserError that names the key and its valid values if ``config`` cannot work on ``num_devices``."""
+  for key, known in CHOICES.items():
+    one_of(key, get(config, key), known)
+  for key, (low, high) in RANGES.items():
+    _in_range(key, get(config, key), low, high)
+  if config.data.name == "npz" and not config.data.path:
+    raise UserError("config key data.path must name the .npz file: --config.data.path=my_images.npz.")
+  _check_optimizer(config, "optimizer", "training.num_epochs")
+  _check_optimizer(config, "stage2.optimizer", "training.stage2_epochs")
+  _check_batch_size(config, num_devices)
+  if config.training.patience and config.training.select == "last":
+    raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
+                    "evaluations: --config.training.select=best.")
+  _check_evaluation(config.evaluation)
+  _check_ood(config)
+  _check_by_building(config)
+
+
+def check_seeds(config: ConfigDict) -> None:
+  """Raises a UserError unless ``seed`` and ``num_seeds`` are integers in their ranges, so that seeds can be listed."""
+  for key in ("seed", "num_seeds"):
+    value = get(config, key)
+    if isinstance(value, bool) or not isinstance(value, int):
+      raise UserError(f"config key {key} must be an integer: got {short(value)}.")
+    _in_range(key, value, *RANGES[key])
+
+
+def get(config: ConfigDict, key: str):
+  """Returns the value of a dotted key. Raises: UserError if there is none."""
+  for part in key.split("."):
+    if not isinstance(config, ConfigDict) or part not in config:
+      raise UserError(f"config key {key} is missing: configs/common.py lists all keys.")
+    config = config[part]
+  return config
+
+
+def one_of(key: str, value, known: Iterable[str]) -> None:
+  """Raises a UserError that names the key and the known values unless ``value`` is one of them."""
+  if not any(value == name for name in known):
+    choices = ", ".join(str(k) or "'' for none" for k in known) or "nothing"
+    raise UserError(f"config key {key} must be one of {choices}: got {short(value)}."
+                    + checks.suggestion(str(value)[:LONGEST], known))
+
+
+def _in_range(key: str, value, low: float, high: float) -> None:
+  """Raises a UserError unless ``value`` is None or a number in ``[low, high]``."""
+  if value is None:
+    return
+  if isinstance(value, bool) or not isinstance(value, int | float):
+    raise UserError(f"config key {key} must be a number: got {short(value)}.")
+  if isinstance(value, int) and value >= 2**31:
+    raise UserError(f"config key {key} must be less than 2^31: got {value:g}.")
+  if not low <= value <= high:
+    bounds = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
+    raise UserError(f"config key {key} must be {bounds}: got {value:g}.")
+
+
+def _check_optimizer(config: ConfigDict, section: str, epochs_key: str) -> None:
+  """Checks the learning-rate schedule of a stage against its number of epochs."""
+  boundaries, warmup = get(config, f"{section}.boundaries"), get(config, f"{section}.warmup_epochs")
+  fractions = all(isinstance(b, int | float) and 0 < b < 1 for b in boundaries)
+  if not fractions or list(boundaries) != sorted(boundaries):
+    raise UserError(f"config key {section}.boundaries must hold fractions of the run, in (0, 1) and ascending: "
+                    f"got {short(boundaries)}.")
+  num_epochs = get(config, epochs_key)
+  if config.training.num_steps is None and warmup > max(num_epochs, 1):
+    raise UserError(f"config key {section}.warmup_epochs must be at most {epochs_key}, {num_epochs}: got {warmup}.")
+
+
+def _check_batch_size(config: ConfigDict, num_devices: int) -> None:
+  """Checks that the devices, and the parts of an accumulated batch, share a batch evenly."""
+  size, parts = config.training.batch_size, config.training.accumulation_steps
+  if size % (num_devices * parts):
+    near = max(round(size / (num_devices * parts)), 1) * num_devices * parts
+    times = f" times training.accumulation_steps ({parts})" if parts > 1 else ""
+    raise UserError(f"config key training.batch_size must be divisible by the {num_devices} devices that share a batch"
+                    f"{times}: got {size}; use {near}, for example.")
+
+
+def _check_evaluation(section: ConfigDict) -> None:
+  """Builds the calibrators, and checks the names of the evaluation sets."""
+  for label, options in section.calibrators.items():
+    key = f"evaluation.calibrators.{label}"
+    if not isinstance(_attempt(key, lambda options=options: calibrators.get(**options)), calibrators.Calibrator):
+      raise UserError(f"config key {key}: {options.name} must return a calib_jax.calibrators.Calibrator.")
+  for key, known in (("corruptions", data.CORRUPTIONS), ("severities", (1, 2, 3, 4, 5))):
+    for value in section[key]:
+      one_of(f"evaluation.{key}", value, known)
+
+
+def is_file(entry: str) -> bool:
+  """Returns whether an entry of ``evaluation.ood`` is the path of a file rather than the name of a data set."""
+  return entry.endswith(".npz")
+
+
+def ood_name(entry: str) -> str:
+  """Returns the name in tables of an entry of ``evaluation.ood``."""
+  return pathlib.PurePath(entry).stem if is_file(entry) else entry
+
+
+def _check_ood(config: ConfigDict) -> None:
+  """Checks that every entry of ``evaluation.ood`` has a name of its own and is not the run's own data."""
+  key, taken = "config key evaluation.ood", {"test", "validation", "train"}
+  taken |= {f"{corruption}_{level}" for corruption in data.CORRUPTIONS for level in config.evaluation.severities}
+  for entry in config.evaluation.ood:
+    if isinstance(entry, str) and is_file(entry):
+      own = config.data.path if config.data.name.startswith("npz") else ""
+      is_own = entry == own or (os.path.exists(entry) and os.path.exists(own) and os.path.samefile(entry, own))
+    else:
+      one_of("evaluation.ood", entry, data.SOURCES)
+      if "path" in inspect.signature(data.SOURCES[entry]).parameters:
+        raise UserError(f"{key}: {entry} needs a file, and data.path is that of the run's own data: give the path of "
+                        "another file, which ends in .npz, such as --config.evaluation.ood=('other.npz',).")
+      is_own = entry.removesuffix(LONG_TAIL) == config.data.name.removesuffix(LONG_TAIL)
+    if is_own:
+      raise UserError(f"{key}: {short(entry)} is the run's own data, which is not out of distribution: name another "
+                      "data set or file.")
+    if (name := ood_name(entry)) in taken:
+      raise UserError(f"{key}: {short(entry)} would be called {short(name)} in tables, which is the name of another "
+                      "set: rename the file, or leave one of them out.")
+    taken.add(name)
+
+
+def _check_by_building(config: ConfigDict) -> None:
+  """Builds what a config describes: losses, models and schedules check their own options, such as a depth.
+
+  They are traced on shapes, so no array is computed.
+  """
+  _attempt("training.schedule", lambda: training.plan(config))
+  soft = config.augmentation.name == "mixup"
+  labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
+  states = _attempt("loss", lambda: {name: method.init() for name, method in training.of_loss(config.loss).items()})
+  _attempt("augmentation.name mixup, whose labels are mixed" if soft else "loss",
+           lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, method_state=states),
+                                  jnp.zeros((2, 3))),
+           own=is_import_path(config.loss.primary.name) or is_import_path(config.loss.secondary.name))
+  _attempt("augmentation", lambda: data.build_augmentation(num_classes=3, **config.augmentation))
+  capacity.check_batch(config.training.batch_size)
+  own = is_import_path(config.model.name) or is_import_path(config.head.name)
+  model = _attempt("model", lambda: models.get(num_classes=3, head=config.head, **config.model), own=own)
+  num_models = config.num_seeds if config.training.seeds_together else 1
+  capacity.check_model(_attempt("model", lambda: _shapes(model), own=own), num_models)
+
+
+def _shapes(model: models.Classifier):
+  """Returns the shapes of a model's variables, which are traced once for the many configs of an experiment."""
+  try:
+    hash(model)
+  except TypeError:  # A model of one's own may have an array as a field.
+    return _traced_shapes.__wrapped__(model)
+  return _traced_shapes(model)
+
+
+@functools.lru_cache(maxsize=64)
+def _traced_shapes(model: models.Classifier):
+  return jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+
+
+def _attempt(key: str, build: Callable, own: bool = False):
+  """Returns what ``build`` returns. An error of a function about its options becomes a UserError about ``key``.
+
+  So does any error if ``own`` says that the function is one of the user's own.
+  """
+  try:
+    return build()
+  except Exception as error:
+    if not own and not isinstance(error, ValueError | TypeError | ArithmeticError | MemoryError):
+      raise
+    reason = next(iter(str(error).splitlines()), type(error).__name__)
+    raise UserError(f"config key {key}: {reason[:500]}") from error

@@ -1,0 +1,106 @@
+"""Finds functions of a user's own that a config names by their import path, and registers them under it.
+
+A name such as ``my_package.losses:mine`` is the path of a module, a colon, and the name of a function or class in it.
+It is registered under this name, so that everything that finds a loss, model, head, data source or calibrator by name
+finds it too. The module may lie in the directory in which the command runs, or anywhere where Python imports from.
+
+Import paths are code that is run, so only a config file, which is Python itself, and the command line may name them.
+The JSON of a run's directory may not, unless the caller says so.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+import contextlib
+import importlib
+import inspect
+import os
+import sys
+
+from calib_jax import calibrators, data, losses, models
+from calib_jax._checks.registry import options
+from calib_jax._system.errors import UserError
+from calib_jax.data import sources
+
+REGISTRIES: dict[str, MutableMapping[str, Callable]] = {
+  "data": data.SOURCES, "model": models.MODELS, "head": models.HEADS, "evaluation.calibrators": calibrators.CALIBRATORS}
+
+
+def register(section: str, name: str) -> None:
+  """Imports and registers what ``name`` says, if it is an import path, for a section of a config.
+
+  Args:
+    section: the section's key, such as ``loss.primary``.
+    name: a name; nothing happens if it holds no colon.
+  Raises: UserError if it cannot be imported, or is not what the section needs.
+  """
+  if not is_import_path(name) or not (section.startswith("loss.") or section in REGISTRIES):
+    return
+  key = f"config key {section}.name"
+  function = _imported(key, name)
+  if section.startswith("loss."):
+    is_batch_loss = _takes(function, ("where", "axis_name"))
+    if section == "loss.secondary" and not is_batch_loss:
+      raise UserError(f"{key}: {name} must take the keywords where and axis_name, as losses of a batch do.")
+    (losses.PER_BATCH if is_batch_loss else losses.PER_EXAMPLE)[name] = function
+    return
+  if section == "data" and (unknown := _positional(function) - set(sources.REQUEST)):
+    raise UserError(f"{key}: {name} can only take the arguments {', '.join(sources.REQUEST)} and options after a *: "
+                    f"got {', '.join(sorted(unknown))}.")
+  REGISTRIES[section][name] = function
+
+
+def is_import_path(name: object) -> bool:
+  """Returns whether what a config has as a name is an import path."""
+  return isinstance(name, str) and ":" in name
+
+
+def import_paths(section: Mapping, prefix: str = "") -> Iterator[tuple[str, str]]:
+  """Yields the keys of a config that hold import paths, and these: names, and bases of calibrators.
+
+  Args:
+    section: a config, or a section of it, as a dict.
+    prefix: the key of the section, with a dot at its end.
+  """
+  for field, value in section.items():
+    if isinstance(value, Mapping):
+      yield from import_paths(value, f"{prefix}{field}.")
+    elif field in ("name", "base") and is_import_path(value):
+      yield f"{prefix}{field}", value
+
+
+def search_here() -> None:
+  """Lets Python import what lies in the present directory, and ``configs`` from the package if it is not there."""
+  if os.getcwd() not in sys.path:  # A program has the directory of its own file there, and not the one it runs in.
+    sys.path.append(os.getcwd())
+  try:
+    importlib.import_module("configs.common")
+  except ModuleNotFoundError:
+    with contextlib.suppress(ModuleNotFoundError):  # Only an installed package holds the configs.
+      sys.modules["configs"] = importlib.import_module("calib_jax.configs")
+
+
+def _imported(key: str, name: str) -> Callable:
+  module_name, _, attribute = name.partition(":")
+  search_here()
+  try:
+    module = importlib.import_module(module_name)
+  except (Exception, SystemExit) as error:  # The user's own module may raise any exception.
+    raise UserError(f"{key}: {module_name!r} cannot be imported ({type(error).__name__}: "
+                    f"{str(error).splitlines()[0] if str(error) else ''}).") from error
+  function = getattr(module, attribute, None)
+  if not callable(function):
+    raise UserError(f"{key}: the module {module_name} has no function or class {attribute!r}.")
+  try:
+    options(function)
+  except (ValueError, TypeError, AttributeError) as error:
+    raise UserError(f"{key}: the arguments of {name} cannot be listed ({str(error).splitlines()[0]}): name a function "
+                    "or class that is written in Python.") from error
+  return function
+
+
+def _takes(function: Callable, names: tuple[str, ...]) -> bool:
+  parameters = inspect.signature(function).parameters
+  return all(name in parameters for name in names)
+
+
+def _positional(function: Callable) -> set[str]:
+  return {p.name for p in inspect.signature(function).parameters.values() if p.kind != p.KEYWORD_ONLY}

@@ -1,0 +1,280 @@
+"""Reads a run's config from a file and the command line; ``config_checks`` then refuses what cannot work."""
+
+import collections
+from collections.abc import Callable, Mapping
+import difflib
+import importlib.util
+import inspect
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict, config_dict
+
+from calib_jax import calibrators, data, losses, models, training
+from calib_jax._checks.registry import options as registry_options
+from calib_jax._system.errors import UserError, short
+from calib_jax._system.files import parse_json
+from calib_jax.config import imports, overrides
+from calib_jax.config.cells import of_cell
+from calib_jax.config.checks import check, check_seeds, get, is_file, one_of, ood_name
+from calib_jax.config.imports import import_paths, is_import_path
+
+__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "is_file", "load",
+           "of_cell", "ood_name"]
+
+
+class Family(NamedTuple):
+  """A family says what the ``name`` of a config's section may be, and which options each name has.
+
+  Attributes:
+    known: the functions or classes by name.
+    options: maps a name to its options and their defaults.
+    common: options that the section has with every name, and their defaults.
+  """
+
+  known: Mapping[str, Callable]
+  options: Callable[[str], dict[str, object]]
+  common: Mapping[str, object] = {}
+
+
+def _options_in(registry: Mapping[str, Callable]) -> Callable[[str], dict[str, object]]:
+  return lambda name: registry_options(registry[name])
+
+
+def _loss_options(name: str) -> dict[str, object]:
+  """Returns the options of a loss and of its method, without the arrays of the method's state."""
+  if name not in training.METHODS:
+    return losses.options(name) if name else {}
+  method = training.METHODS[name]
+  state = method().init()._asdict()
+  return {option: default for option, default in losses.options(name).items() if option not in state
+          } | registry_options(method)
+
+
+CALIBRATORS = "evaluation.calibrators"
+# The sections of a config that name a function or class, and what each may name.
+SECTIONS = {
+  "data": Family(data.SOURCES, data.source_options,
+                 {"dir": "~/tensorflow_datasets", "path": "", "validation_fraction": 0.1, "held_out_fraction": 0.1,
+                  "corruption": "", "severity": 1}),
+  "augmentation": Family(data.AUGMENTATIONS, _options_in(data.AUGMENTATIONS)),
+  "model": Family(models.MODELS, _options_in(models.MODELS),
+                  {"dtype": "float32", "weights": "", "image_size": 0}),
+  "head": Family(models.HEADS, _options_in(models.HEADS)),
+  # Losses that are registered later count too; a ChainMap lists the names of its last mapping first.
+  "loss.primary": Family(collections.ChainMap(losses.PER_BATCH, losses.PER_EXAMPLE), _loss_options),
+  "loss.secondary": Family(collections.ChainMap(losses.PER_BATCH, {"": None}), _loss_options),
+}
+
+# Fields that configs of earlier versions do not have, with their defaults.
+ADDED = {"head": {"name": "linear"}, "stage1": {"workdir": "", "weights": ""}, "training.stage2_epochs": 40,
+         "training.parallel": "pmap", "training.peeling_exponent": 1.0, "training.peeling_freezes_batch_stats": True,
+         "loss.reduction": "mean", "optimizer.coupled_weight_decay": 0.0, "stage2.optimizer.coupled_weight_decay": 0.0,
+         "evaluation.corruptions": (), "evaluation.severities": (1, 2, 3, 4, 5), "evaluation.ood": (),
+         "evaluation.save_features": False, "evaluation.predict_train": False,
+         "training.validation_loss": "auto", "training.cache_features": False}
+
+
+def load(path: str, arguments: list[str]) -> ConfigDict:
+  """Reads a config from a file and applies overrides from the command line.
+
+  A section that names a function (a loss, a model, …) gets all options of that function, with defaults for those that
+  the file does not set. If an override names another function, the section starts from that function's defaults.
+
+  Args:
+    path: a Python file that defines ``get_config()``, or ``get_config(argument)`` for what stands after a colon, as in
+      ``configs/reweighted_risk.py:cifar100.preresnet56.selective_risk`` (see ``of_cell``).
+    arguments: overrides like ``--config.key=value``.
+  Returns: the config, complete and locked.
+  Raises: UserError for a file without ``get_config``, an unknown cell or key, or a value of the wrong type.
+  """
+  config = _from_file(path)
+  pairs = overrides.pairs(arguments, config, [CALIBRATORS])
+  _keep_long_tail(path, get(config, "data.name"), dict(pairs).get("data.name"))
+  kept = _relabelled(config, pairs)
+  complete(config, dict(pairs))
+  for key, text in kept:
+    overrides.apply(config, key, text)
+  return config.lock()
+
+
+def complete(config: ConfigDict, named: Mapping[str, str] = {}, *, may_import: bool = True) -> ConfigDict:
+  """Adds every option of the functions that the sections name to an unlocked config.
+
+  Names that are import paths, such as ``my_package.losses:mine``, are imported and registered (see ``own_code``).
+
+  Args:
+    config: the config.
+    named: texts of overrides by key; names of functions among them replace those of the config.
+    may_import: whether to import; if not, sections that name what is not registered stay as they are.
+  Returns: the same config.
+  """
+  for key, family in SECTIONS.items():
+    _complete(config, key, family, named.get(f"{key}.name"), may_import)
+  for label in get(config, CALIBRATORS):
+    key = f"{CALIBRATORS}.{label}"
+    _complete(config, key, Family(calibrators.CALIBRATORS, _calibrator_options(config, key, named)),
+              named.get(f"{key}.name"), may_import)
+  return config
+
+
+def _relabelled(config: ConfigDict, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+  """Adds and removes calibrators as overrides ask for; returns the overrides that are left.
+
+  ``--config.evaluation.calibrators.LABEL.name=…`` adds one, ``--config.evaluation.calibrators.LABEL=`` removes one, and
+  a dict, such as ``--config.evaluation.calibrators={}``, replaces all.
+  """
+  kept, section = [], get(config, CALIBRATORS)
+  for key, text in pairs:
+    parent, _, last = key.rpartition(".")
+    if parent == CALIBRATORS and not text and last in section:
+      del section[last]
+    else:
+      kept.append((key, text))
+      label = parent.removeprefix(f"{CALIBRATORS}.")
+      if last == "name" and parent.startswith(f"{CALIBRATORS}.") and "." not in label and label not in section:
+        section[label] = ConfigDict({"name": text})
+  return kept
+
+
+def _calibrator_options(config: ConfigDict, key: str, named: Mapping[str, str]) -> Callable[[str], dict[str, object]]:
+  """Returns a function from the name of a calibrator to its options; one with a base has the options of its base."""
+  def found(name):
+    options = registry_options(calibrators.CALIBRATORS[name], positional=True)
+    base = named.get(f"{key}.base", get(config, key).get("base", options.get("base")))
+    if "base" in options and base in calibrators.CALIBRATORS:
+      options = registry_options(calibrators.CALIBRATORS[base], positional=True) | options
+    return options
+
+  return found
+
+
+def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
+  """Returns the config that a run wrote as ``config.json``; missing fields get their defaults.
+
+  Args:
+    text: the text of the file.
+    own_code: whether import paths in it are imported; None to leave sections that name them as they are.
+  Raises: UserError if the text is not a config, or names import paths and ``own_code`` is false.
+  """
+  try:
+    config = ConfigDict(_tuples(parse_json(text, "a config.json")), convert_dict=True)
+    if "stage2" not in config:
+      config.stage2 = ConfigDict({"optimizer": config.optimizer.to_dict()})
+    for key, default in ADDED.items():
+      parent, _, field = key.rpartition(".")
+      section = get(config, parent) if parent else config
+      if field not in section:
+        section[field] = ConfigDict(default) if isinstance(default, dict) else default
+    if own_code is False:
+      for key, name in import_paths(config.to_dict()):
+        raise UserError(f"{key} is the import path {short(name)}, whose code would be run: if you trust the directory, "
+                        "load it with own_code=True.")
+    config = complete(config, may_import=bool(own_code)).lock()
+    check_seeds(config)
+    return config
+  except (ValueError, KeyError, AttributeError, TypeError) as error:
+    raise UserError(f"a config.json cannot be read ({type(error).__name__}: {error}).") from error
+
+
+def _tuples(value: Any) -> Any:
+  """Turns lists into tuples, because JSON has no tuples."""
+  if isinstance(value, dict):
+    return {key: _tuples(child) for key, child in value.items()}
+  return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def data_options(config: ConfigDict) -> dict:
+  """Returns the arguments of ``data.load``: the section ``data`` without ``held_out_fraction``."""
+  return {key: value for key, value in config.data.items() if key != "held_out_fraction"}
+
+
+def _config_file(path: str) -> pathlib.Path:
+  """Returns the file of a config, here or among those that are installed.
+
+  Raises: UserError that says what to do if there is none.
+  """
+  installed = [pathlib.Path(__file__).parents[1] / path] if path.startswith("configs/") else []
+  for file in (pathlib.Path(path), *installed):
+    if file.is_file():
+      return file
+  shared = ("__init__", "common", "recipes")
+  known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in shared)
+  near = difflib.get_close_matches(path, known, n=1)
+  advice = (f"did you mean --config={near[0]}?" if near else f"`ls configs` shows {len(known)}." if known else
+            "there is no directory configs here: run the command in the one that holds it.")
+  raise UserError(f"--config: there is no file {path!r}; {advice}")
+
+
+def _from_file(argument: str) -> ConfigDict:
+  with_colon = re.fullmatch(r"(.*\.py):(.*)", argument)
+  path, *after_colon = with_colon.groups() if with_colon else (argument,)
+  file = _config_file(path)
+  spec = importlib.util.spec_from_file_location("run_config", file)
+  module = importlib.util.module_from_spec(spec)
+  imports.search_here()
+  try:
+    spec.loader.exec_module(module)
+    if after_colon and not inspect.signature(module.get_config).parameters:
+      raise UserError(f"it has no cells: leave out {':' + after_colon[0]!r}.")
+    config = module.get_config(*after_colon)
+  except UserError as error:
+    raise UserError(f"--config: {path}: {error}") from error
+  except Exception as error:  # The user's own file may raise any exception.
+    unknown = re.search(r'Key "(.*?)" does not exist', str(error))
+    reason = f"the config has no key {unknown[1]!r}; configs/common.py lists them" if unknown else error
+    raise UserError(f"--config: {path} cannot be used ({type(error).__name__}: {reason}).") from error
+  if not isinstance(config, ConfigDict):
+    raise UserError(f"--config: get_config() of {path} must return a ConfigDict, not {type(config).__name__}.")
+  return config.unlock()
+
+
+def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None, may_import: bool) -> None:
+  """Adds every option of the function that a section names, or of ``renamed``, with the types of its defaults."""
+  section = get(config, key)
+  if not isinstance(section, ConfigDict):
+    raise UserError(f"config key {key} must be one section with a name and options, such as dict(name='soft_avuc'): "
+                    f"got {section!r}.")
+  name = section.get("name", "") if renamed is None else renamed
+  if not may_import and is_import_path(name) and name not in family.known:
+    return
+  imports.register(CALIBRATORS if key.startswith(CALIBRATORS) else key, name)
+  if key == "loss.secondary":
+    _check_secondary(name)
+  one_of(f"{key}.name", name, family.known)
+  defaults = {option: _typed(default) for option, default in family.options(name).items()} | family.common
+  valid = family.common if name != section.get("name", "") else section
+  given = {option: value for option, value in section.items() if option in valid and option != "name"}
+  for option, value in given.items():
+    one_of(f"{key}: option", option, defaults)
+    if isinstance(defaults[option], float) and isinstance(value, int):
+      given[option] = float(value)
+  section = ConfigDict({"name": name, **defaults, **given}, convert_dict=False)
+  parent, _, field = key.rpartition(".")
+  (get(config, parent) if parent else config)[field] = section
+
+
+def _check_secondary(name: str) -> None:
+  """Raises a UserError for what may be the name of a primary loss, but not of a secondary one."""
+  if name in losses.PER_EXAMPLE:
+    raise UserError(f"config key loss.secondary.name must be a loss per batch, one of {', '.join(losses.PER_BATCH)}: "
+                    f"{name!r} is a loss per example, which can only be the primary.")
+  if len(re.split(r"[,+ ]+", str(name))) > 1:
+    raise UserError(f"config key loss.secondary.name must be the name of one loss: got {name!r}.")
+
+
+def _typed(default):
+  """Returns the default of an option as a value that a config can hold and that gives the field its type."""
+  # ``check`` reports an option without a default (avuc's threshold) if the user does not set it.
+  return config_dict.placeholder(float) if default is inspect.Parameter.empty else default
+
+
+def _keep_long_tail(path: str, name: str, renamed: str | None) -> None:
+  """Raises a UserError if an override replaces the long-tailed data of a config by balanced data."""
+  long_tail = data.sources.LONG_TAIL
+  balanced = renamed and not renamed.endswith(long_tail) and f"{renamed}{long_tail}" in data.SOURCES
+  if balanced and name.endswith(long_tail):
+    raise UserError(f"config key data.name: {path} is for long-tailed data, and {renamed!r} is not: use "
+                    f"'{renamed}{long_tail}', which is balanced with --config.data.imbalance_ratio=1, or a config of "
+                    "balanced data.")

@@ -1,0 +1,115 @@
+"""Overrides of a config on the command line: ``--config.key=value``."""
+
+import ast
+from collections.abc import Sequence
+import re
+
+from ml_collections import ConfigDict
+
+from calib_jax import _checks as checks
+from calib_jax._system.errors import LONGEST, UserError, short
+
+# The exceptions of ast.literal_eval for texts that are not Python literals.
+NOT_A_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
+BOOLS = {"true": True, "1": True, "false": False, "0": False}
+# Functions that read the text of a field by its type.
+READERS = {bool: lambda text: BOOLS[text.lower()], int: lambda text: int(text, 0), float: float, str: str}
+
+
+def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[str] = ()) -> list[tuple[str, str]]:
+  """Returns the overrides as ``(key, text)``.
+
+  A section may be overridden by a dict, such as ``--config.loss.primary={'name': 'focal'}``, which counts as one
+  override for each of its keys.
+
+  Args:
+    arguments: arguments like ``--config.key=value``.
+    config: the config that they override.
+    collections: keys of sections that a dict replaces as a whole; each of their old fields is overridden by "" first.
+  Raises: UserError for an argument of another form, or a section that is overridden by anything but a dict.
+  """
+  found = []
+  for argument in arguments:
+    match = re.fullmatch(r"--config\.([^=]+)=(.*)", argument, re.DOTALL)
+    if not match:
+      raise UserError(f"the argument {short(argument)} is not an override: overrides look like "
+                      "--config.training.num_steps=20.")
+    key, text = match[1], match[2]
+    if text and isinstance(_node(config, key), ConfigDict):
+      try:
+        value = ast.literal_eval(text)
+      except NOT_A_LITERAL:
+        value = None
+      if not isinstance(value, dict):
+        raise UserError(f"config key {key} is a section: set one of its fields, or give a dict of fields: got "
+                        f"{short(text)}.")
+      if key in collections:
+        found.extend((f"{key}.{label}", "") for label in _node(config, key))
+      found.extend(_flat(key, value))
+    else:
+      found.append((key, text))
+  return found
+
+
+def _flat(key: str, value) -> list[tuple[str, str]]:
+  if not isinstance(value, dict):
+    return [(key, value if isinstance(value, str) else repr(value))]
+  return [pair for name, child in value.items() for pair in _flat(f"{key}.{name}", child)]
+
+
+def _node(config: ConfigDict, key: str):
+  """Returns what ``config`` has at ``key``, or None."""
+  node = config
+  for part in key.split("."):
+    if not isinstance(node, ConfigDict) or part not in node:
+      return None
+    node = node[part]
+  return node
+
+
+def apply(config: ConfigDict, key: str, text: str) -> None:
+  """Sets one key to the value in ``text``, parsed as the type that the key already has.
+
+  Raises: UserError for a key that does not exist or a value of another type.
+  """
+  node, place = config, "the config"
+  for part in key.split("."):
+    if not isinstance(node, ConfigDict) or part not in node:
+      known = list(node) if isinstance(node, ConfigDict) else []
+      raise UserError(f"config key {key[:LONGEST]} does not exist: {place} has "
+                      f"{', '.join(known) or 'no keys of its own'}.{checks.suggestion(part, known)}")
+    parent, node, place = node, node[part], part
+  kind = parent.get_type(part)
+  try:
+    parent[part] = _value(text, kind, node)
+  except (*NOT_A_LITERAL, OverflowError, KeyError) as error:
+    raise UserError(f"config key {key} must be of type {kind.__name__}: got {short(text)}.") from error
+
+
+def _value(text: str, kind: type, default):
+  """Returns the value in ``text``. Raises one of the errors that ``apply`` expects if it is of another type."""
+  if default is None and text in ("None", "none"):
+    return None
+  if kind is tuple:
+    return _tuple(text, default)
+  if kind in READERS:
+    return READERS[kind](text)
+  try:
+    return ast.literal_eval(text)  # A field without a type, such as an optional number or name.
+  except NOT_A_LITERAL:
+    return text
+
+
+def _tuple(text: str, default: tuple | None) -> tuple:
+  try:
+    value = ast.literal_eval(text) if text else ()
+  except NOT_A_LITERAL:
+    value = tuple(part.strip() for part in text.split(","))  # Names may be given without quotes.
+  value = tuple(value) if isinstance(value, tuple | list) else (value,)
+  kinds = {type(x) for x in default or ()}
+  if len(kinds) == 1:
+    kind = kinds.pop()
+    if not all(type(x) is kind or (kind is float and type(x) is int) for x in value):
+      raise ValueError(text)
+    value = tuple(kind(x) for x in value)
+  return value

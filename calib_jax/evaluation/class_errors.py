@@ -1,0 +1,159 @@
+"""Calibration errors of every class, with intervals and noise floors, for up to thousands of classes.
+
+A resample of N examples and K classes costs O(NK), which is too much a thousand times over. The examples are therefore
+put into ``BLOCKS`` random blocks, the gaps of all bins are summed in each block once, and the blocks are resampled.
+"""
+
+from collections.abc import Sequence
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax._numerics import binning as bins
+from calib_jax.evaluation.resamples import Resampled, bias_corrected
+from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.metrics.formulas import binned_error
+
+BLOCKS = 64
+AT_ONCE = 2**20  # Sums of resampled gaps that are in memory at a time.
+SORTED, PASSES = 2**23, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.
+
+
+class ClassSums(NamedTuple):
+  """Sums over the examples of one model.
+
+  Attributes:
+    gaps: float32 ``[blocks, K, B]``, the sum of the probabilities minus the number of labels in each bin of each class,
+      over the examples of a block, times the number of blocks / N.
+    redrawn: float32 ``[R]``, the classwise errors for labels redrawn from the probabilities.
+  """
+
+  gaps: np.ndarray
+  redrawn: np.ndarray
+
+
+class Summing:
+  """Sums the gaps of every bin of every class, of bins of equal width and of equal mass, some rows at a time."""
+
+  def __init__(self, source: Calibrated, num_bins: int, num_redraws: int):
+    """Reads the probabilities for the edges of the equal-mass bins, in which equal probabilities share a bin.
+
+    Args:
+      source: the predictions.
+      num_bins: the number B of bins of each class.
+      num_redraws: how many times R the labels are redrawn.
+    """
+    part = source.part
+    self.rng = np.random.default_rng(0)
+    group = np.arange(len(part.labels)) if part.groups is None else np.unique(part.groups, return_inverse=True)[1]
+    self.num_blocks = min(BLOCKS, group.max() + 1)
+    self.block = (self.rng.permutation(group.max() + 1) % self.num_blocks)[group]
+    self.shape = part.logits.shape[1], num_bins
+    num_cells = part.logits.shape[1] * num_bins
+    self.edges = jnp.asarray(_equal_mass_edges(source, num_bins))
+    self.gaps = {name: np.zeros(self.num_blocks * num_cells) for name in ("equal_width", "equal_mass")}
+    self.observed = {name: np.zeros(num_cells) for name in self.gaps}
+    self.redrawn = {name: np.zeros((num_redraws, num_cells), np.float32) for name in self.gaps}
+
+  def add(self, rows: slice, first: int, probs: np.ndarray, labels: np.ndarray) -> None:
+    """Adds examples.
+
+    Args:
+      rows: the positions of the examples among all of them.
+      first: how many of them are left out, because they were added before.
+      probs: ``[rows, K]``, their probabilities.
+      labels: ``[rows]``, their labels.
+    """
+    uniform = np.zeros((len(labels), len(self.redrawn["equal_mass"])), np.float32)
+    uniform[first:] = self.rng.uniform(size=uniform[first:].shape)  # The same for any size of chunks.
+    drawn = np.asarray(_drawn(probs, uniform))[first:].T
+    cells = {name: np.asarray(x)[first:] for name, x in _cells(probs, self.edges, self.shape[1]).items()}
+    probs, labels, block = probs[first:].ravel(), labels[first:], self.block[rows][first:]
+    row, num_cells = np.arange(len(labels)), self.shape[0] * self.shape[1]
+    for name, cell in cells.items():
+      gaps, true = self.gaps[name], cell[row, labels]
+      gaps += np.bincount((block[:, None] * num_cells + cell).ravel(), probs, len(gaps))
+      gaps -= np.bincount(block * num_cells + true, minlength=len(gaps))
+      self.observed[name] += np.bincount(true, minlength=num_cells)
+      for redraw, label in zip(self.redrawn[name], drawn, strict=True):
+        redraw += np.bincount(cell[row, label], minlength=num_cells)
+
+  def sums(self) -> dict[str, ClassSums]:
+    """Returns the sums by the kind of the bins."""
+    count, num_classes = len(self.block), self.shape[0]
+    found = {}
+    for name, gaps in self.gaps.items():
+      expected = gaps.reshape(self.num_blocks, -1).sum(0) + self.observed[name]
+      errors = binned_error(None, None, expected - self.redrawn[name], count=count * num_classes)
+      gaps = gaps.reshape(self.num_blocks, *self.shape) * (self.num_blocks / count)
+      found[name] = ClassSums(gaps.astype(np.float32), errors.astype(np.float32))
+    return found
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _cells(probs: jax.Array, edges: jax.Array, num_bins: int) -> dict[str, jax.Array]:
+  """The bin of each probability plus ``num_bins`` times its class, by the kind of the bins."""
+  first = num_bins * jnp.arange(probs.shape[1], dtype=jnp.int32)[None]
+  above = jnp.zeros(probs.shape, jnp.int32)
+  if len(edges):  # One bin has no inner edge.
+    above = jax.lax.fori_loop(0, len(edges), lambda j, count: count + (probs > edges[j][None]).astype(jnp.int32),
+                              above, unroll=min(len(edges), 16))
+  return {"equal_width": first + bins.equal_width_index(probs, num_bins), "equal_mass": first + above}
+
+
+@jax.jit
+def _drawn(probs: jax.Array, uniform: jax.Array) -> jax.Array:
+  """Labels ``[rows, R]`` that are drawn from probabilities ``[rows, K]`` by uniform numbers ``[rows, R]``."""
+  cumulated = jnp.cumsum(probs, axis=1)
+  place = jax.vmap(lambda ends, u: jnp.searchsorted(ends, u, side="right"))(cumulated, uniform * cumulated[:, -1:])
+  return jnp.minimum(place, probs.shape[1] - 1).astype(jnp.int32)
+
+
+def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
+  """Returns the inner edges of the bins of each class, ``[B - 1, K]``; a bin includes its upper edge."""
+  count, num_classes = source.part.logits.shape
+  sizes = [len(part) for part in np.array_split(np.arange(count), num_bins)]
+  last = np.maximum(np.cumsum(sizes)[:-1] - 1, 0)
+  edges = np.empty((len(last), num_classes), np.float32)
+  step = max(SORTED // count, -(-num_classes // PASSES))
+  for start in range(0, num_classes, step):
+    columns = slice(start, min(start + step, num_classes))
+    by_class = np.empty((columns.stop - start, count), np.float32)
+    for rows, _, log_probs in source.chunks():
+      by_class[:, rows] = source.probs(rows, log_probs)[:, columns].T
+    by_class.sort(axis=1)
+    edges[:, columns] = by_class[:, last].T
+  return edges
+
+
+def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
+  """Resamples the blocks of a classwise error, the mean over seeds.
+
+  Args:
+    sums: the sums of each seed.
+    num_resamples: the number of resamples of the interval.
+
+  Returns:
+    the error with what its interval needs, scalars.
+  """
+  gaps = np.concatenate([part.gaps.reshape(len(part.gaps), -1) for part in sums], axis=1)
+  num_errors = len(sums) * sums[0].gaps.shape[1]
+
+  def errors(counts):
+    """The mean error of the classes, where the blocks count as often as ``counts`` ``[R, blocks]`` says."""
+    pieces = np.array_split(counts, max(1, len(counts) * gaps.shape[1] // AT_ONCE))
+    return np.concatenate([binned_error(None, None, x.astype(np.float32) @ gaps, count=x.sum(1) * num_errors)
+                           for x in pieces])
+
+  redrawn = np.mean([part.redrawn for part in sums], axis=0)
+  found = bias_corrected(errors, len(gaps), key=jax.random.key(0), num_resamples=num_resamples)
+  at_least = redrawn >= found.value * (1 - 1e-5)  # The same labels give the same error but for rounding.
+  return found._replace(floor=redrawn.mean(), p_value=(1 + np.sum(at_least)) / (1 + len(redrawn)))
+
+
+def per_seed(sums: Sequence[ClassSums]) -> list[float]:
+  """Returns the classwise error of each seed."""
+  return [float(binned_error(None, None, part.gaps.mean(0), count=1).mean()) for part in sums]

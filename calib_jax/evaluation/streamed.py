@@ -1,0 +1,201 @@
+"""Metrics of predictions with too many rows for memory: a pair of .npy is read in batches of constant size.
+
+What is kept of the predictions is a ``metrics.CalibrationHistogram``, whose cells are so narrow that all examples of a
+cell have the same confidence for any practical purpose. A bootstrap resample is therefore drawn as a number of right
+and of wrong predictions for each cell, which are independent Poisson variables if the size of the resample is one too.
+"""
+
+from collections.abc import Callable, Iterator
+import functools
+import pathlib
+import sys
+
+import jax
+import numpy as np
+
+from calib_jax import metrics
+from calib_jax._system import compilation
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import read_npy
+from calib_jax.evaluation import reading
+from calib_jax.evaluation.fitting import UNCALIBRATED
+from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.predictions import is_float
+from calib_jax.evaluation.results import NAMELESS, Results
+from calib_jax.evaluation.verdict import confidence_sentence
+from calib_jax.metrics import resampled_errors
+from calib_jax.metrics.intervals import p_value_of
+
+LARGE = 2_000_000  # Rows of a file that is streamed.
+BATCH = 2**20  # Numbers of a batch.
+NUM_RESAMPLES = 200
+LEVEL = 0.95
+WIDTH = 30  # Characters of the progress bar.
+# The names that evaluations give to what ``CalibrationHistogram.compute`` returns, and whether it is an error.
+NAMES = {"accuracy": ("accuracy", False), "mean_confidence": ("mean_confidence", False),
+         "ece": ("expected_calibration_error", True), "adaptive": ("adaptive_calibration_error", True),
+         "mce": ("maximum_calibration_error", True), "ks": ("ks_calibration_error", True)}
+NOTE = ("The predictions are streamed, because they have so many rows: only what CalibrationHistogram computes is "
+        "measured, with 95% bootstrap intervals over its cells.")
+
+
+def is_large(path: str) -> bool:
+  """Returns whether predictions are a pair of .npy with so many rows that they are streamed."""
+  pair = reading.PAIR.fullmatch(str(path))
+  return bool(pair) and len(np.atleast_1d(read_npy(pair[1]))) >= LARGE
+
+
+def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, metrics.CalibrationHistogram]:
+  """Measures a pair of .npy in constant memory.
+
+  Args:
+    path: ``LOGITS.npy,LABELS.npy``; the scores are probabilities if the name of their file says so, or if all rows of
+      the first batch are probabilities, and else logits.
+    num_resamples: the number of resamples of the intervals; None for 200.
+  Returns: ``(results, histogram)``; the tables of the results have the metrics of ``NAMES`` alone, which ``to_rows`` of
+    this module formats.
+  Raises: UserError if the arrays do not fit together, or a row is not finite or a label out of range.
+  """
+  state, num_classes = _state(path)
+  num_resamples = num_resamples or NUM_RESAMPLES
+  name = pathlib.Path(reading.PAIR.fullmatch(str(path))[1]).stem
+  settings = {"num_bins": len(state.bin_counts), "num_resamples": num_resamples, "level": LEVEL, "sets": {
+    name: {"num_examples": int(state.bin_counts.sum()), "num_classes": num_classes, "num_seeds": 1,
+           "kind": "in_distribution"}}}
+  tables = {name: {NAMELESS: {UNCALIBRATED: cells(state, num_resamples)}}}
+  return Results(settings, tables, {}, {}, {}, {}, {}, {}), state
+
+
+def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
+  """Returns the histogram of a pair of .npy, and the number of classes."""
+  scores_path, labels_path = reading.PAIR.fullmatch(str(path)).groups()
+  scores, labels = read_npy(scores_path), read_npy(labels_path)
+  fits = scores.ndim == 2 and scores.shape[1] > 1 and is_float(scores.dtype)
+  if not fits or labels.shape != scores.shape[:1] or labels.dtype.kind not in "iu":
+    raise UserError(f"{path}: scores must be floats (float16 to float64) [N, K] and labels integers [N]: got "
+                    f"{scores.dtype} of shape {scores.shape} and {labels.dtype} of shape {labels.shape}.")
+  first = np.asarray(scores[:max(BATCH // scores.shape[1], 1)], np.float32)
+  says_probs = any(alias in pathlib.Path(scores_path).stem.lower() for alias in reading.PROBS)
+  name = "probs" if says_probs or not _are_not_probs(first).any() else "logits"
+  why = "" if says_probs or name == "logits" else " The first rows are probabilities, so that all must be."
+  update = _update(name)
+  state = metrics.CalibrationHistogram.empty()
+  state = jax.tree.map(lambda x: x.copy(), state)  # Its arrays share memory, which cannot be donated twice.
+  for start, batch_scores, batch_labels, where in _batches(scores_path, labels_path):
+    wrong = ~np.isfinite(batch_scores).all(1) | (batch_labels < 0) | (batch_labels >= scores.shape[1])
+    if name == "probs":
+      wrong |= _are_not_probs(batch_scores)
+    if wrong.any():
+      raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, not in [0, 1] "
+                      f"or without the sum 1, or its label is not in [0, {scores.shape[1]}).{why}")
+    # Without waiting, batches would queue in memory.
+    state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))
+    _show(min(start + len(where), len(labels)), len(labels))
+  return state, scores.shape[1]
+
+
+@functools.cache
+def _update(name: str) -> Callable:
+  """Returns the compiled function that adds a batch of scores, ``logits`` or ``probs``, to a histogram."""
+  return jax.jit(lambda state, scores, labels, where: state.merge(
+    metrics.CalibrationHistogram.from_model_output(labels=labels, where=where, **{name: scores})), donate_argnums=0,
+    compiler_options=compilation.frugal())
+
+
+def _are_not_probs(scores: np.ndarray) -> np.ndarray:
+  """Returns which rows of ``[rows, K]`` are no probabilities."""
+  return ~((scores >= 0).all(1) & (scores <= 1).all(1) & (np.abs(scores.sum(1) - 1) <= 2e-3))
+
+
+def _show(done: int, total: int) -> None:
+  """Draws a progress bar on a terminal."""
+  if sys.stderr.isatty():
+    filled = WIDTH * done // total
+    print(f"\r[{'#' * filled}{'.' * (WIDTH - filled)}] {done:,} of {total:,} rows", end="" if done < total else "\n",
+          file=sys.stderr, flush=True)
+
+
+def cells(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, dict[str, float]]:
+  """Computes the metrics of a histogram with their intervals.
+
+  A resample carries the noise of the sample once more, which adds a bias B to the square of an error. B is subtracted
+  from the square of the error, for the estimate, and 2 B from those of the resamples, for the interval.
+
+  Args:
+    state: the histogram.
+    num_resamples: the number of resamples, and of redraws of which predictions are right.
+  Returns: ``{metric: {"estimate", "low", "high", "value"}}``, and for errors also ``floor`` and ``p_value``.
+  """
+  computed = jax.jit(type(state).compute, compiler_options=compilation.frugal())(state)
+  used = np.flatnonzero(np.asarray(state.counts))
+  count, correct = (np.asarray(x)[used].astype(np.int64) for x in (state.counts, state.correct))
+  confidence = np.clip(np.asarray(state.mean_confidences())[used], 0, 1)
+  ordered = resampled_errors.Ordered(confidence, len(state.bin_counts))
+
+  def measured(count, correct):
+    sums = ordered.sums_of_cells(count[None], correct[None])
+    accuracy, gap = (x[0, -1] / sums.count[0] for x in (sums.correct, sums.gap))
+    errors = {name: METRICS[name].function(sums)[0] for name, (_, is_error) in NAMES.items() if is_error}
+    return {"accuracy": accuracy, "mean_confidence": accuracy + gap / resampled_errors.UNIT, **errors}
+
+  rng = np.random.default_rng(0)
+  resampled, redrawn = [], []
+  for _ in range(num_resamples):
+    right = rng.poisson(correct)
+    resampled.append(measured(right + rng.poisson(count - correct), right))
+    redrawn.append(measured(count, rng.binomial(count, confidence)))
+  observed, found = measured(count, correct), {}
+  for name, (key, is_error) in NAMES.items():
+    value, values = observed[name], np.array([x[name] for x in resampled])
+    exact = estimate = np.asarray(computed[key]).item()
+    if is_error:
+      bias = max(float(np.mean(values**2)) - value**2, 0)
+      estimate, values = np.sqrt(max(exact**2 - bias, 0)), np.sqrt(np.maximum(values**2 - 2 * bias, 0))
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    found[name] = {"estimate": float(estimate), "low": float(min(low, estimate)), "high": float(max(high, estimate)),
+                   "value": exact}
+    if is_error:
+      floor = np.array([x[name] for x in redrawn])
+      found[name] |= {"floor": float(floor.mean()),
+                      "p_value": float(p_value_of(np.float64(value), floor))}
+  return found
+
+
+def verdict(results: Results, state: metrics.CalibrationHistogram) -> str:
+  """Says whether confidences are too high or too low; the arguments are what ``measure`` returns."""
+  (row,) = (model[UNCALIBRATED] for models in results.tables.values() for model in models.values())
+  count, correct, confidence = (np.asarray(x, np.float64) for x in (state.counts, state.correct,
+                                                                    state.mean_confidences()))
+  gap = row["mean_confidence"]["value"] - row["accuracy"]["value"]
+  # The mean square of confidence minus correctness, (c - 1)^2 for right predictions and c^2 for others.
+  square = np.sum(correct * (confidence - 1) ** 2 + (count - correct) * confidence**2) / count.sum()
+  return confidence_sentence(row, gap, 1.96 * np.sqrt(max(square - gap**2, 0) / count.sum()))
+
+
+def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+  """Yields batches of the same size, the last filled with zeros.
+
+  The files are mapped anew for each batch, because pages of a mapping stay in memory as long as it exists.
+  """
+  total, num_classes = read_npy(scores_path).shape
+  size = max(BATCH // num_classes, 1)
+  for start in range(0, total, size):
+    rows = slice(start, start + size)
+    scores, labels = (np.array(read_npy(path)[rows]) for path in (scores_path, labels_path))
+    # A label that is out of range stays so as int32, whatever integers the file has.
+    labels = np.where((labels >= 0) & (labels < num_classes), labels.astype(np.int32), -1)
+    where = np.arange(size) < len(labels)
+    fill = size - len(labels)
+    yield (start, np.pad(scores.astype(np.float32), ((0, fill), (0, 0)), constant_values=1 / num_classes),
+           np.pad(labels, (0, fill)), where)
+
+
+def to_rows(results: Results) -> list[list[str]]:
+  """Formats the metrics as rows of text, in percent, the heading first."""
+  (table,) = (model[UNCALIBRATED] for models in results.tables.values() for model in models.values())
+  rows = [["metric", "% [95% interval]", "noise floor %", "p"]]
+  for name, cell in table.items():
+    estimate, low, high = (f"{100 * cell[key]:.3f}" for key in ("estimate", "low", "high"))
+    rows.append([name, f"{estimate} [{low}, {high}]", f"{100 * cell['floor']:.3f}" if "floor" in cell else "",
+                 f"{cell['p_value']:.3f}" if "floor" in cell else ""])
+  return rows

@@ -1,0 +1,136 @@
+"""Writes and reads ``config.json`` and ``environment.json`` in a run's directory."""
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+
+from ml_collections import ConfigDict
+
+from calib_jax import config as run_config
+from calib_jax._system.environment import environment
+from calib_jax._system.errors import UserError, cut, printable, short
+from calib_jax._system.files import read_json, read_text, write_text
+
+# Fields that may change between two commands on the same directory, because trained models do not depend on them.
+EVALUATION_ONLY = ("num_seeds", "compare_with_cross_entropy", "evaluation", "checkpoint", "profile")
+# Bytes of the absolute path of a run's directory, and between two slashes of it. Linux allows 4,096 and 255 for every
+# path in it too, and macOS 1,024 and 255.
+LONGEST_PATH, LONGEST_PART = (3000, 255) if sys.platform == "linux" else (700, 255)
+
+
+def check_workdir(folder: str | os.PathLike) -> None:
+  """Raises a UserError if ``folder`` cannot be a run's directory, before a run spends time on it."""
+  text = os.fspath(folder)
+  if not text.strip():
+    raise UserError("--workdir is empty, perhaps because a variable of the shell is not set: give a directory, such as "
+                    "--workdir=runs/mine.")
+  try:
+    size = len(os.path.abspath(text).encode("utf-8"))
+  except UnicodeEncodeError as error:
+    raise UserError(f"--workdir: {text!a} is not UTF-8, in which checkpoints write their paths: give another "
+                    "--workdir.") from error
+  longest = max(map(len, os.path.abspath(text).encode("utf-8").split(b"/")))
+  if "\0" in text or size > LONGEST_PATH or longest > LONGEST_PART:
+    raise UserError(f"--workdir: {short(text)} must have at most {LONGEST_PATH:,} bytes, with at most {LONGEST_PART} "
+                    "between two slashes, and no zero byte, to leave room for the paths of checkpoints: it has "
+                    f"{size:,} and {longest}.")
+  if os.path.islink(text) and not os.path.exists(text):
+    raise UserError(f"--workdir: {text} is a link to {os.readlink(text)}, which does not exist: create that directory, "
+                    "or give another --workdir.")
+  if os.path.exists(text) and not os.path.isdir(text):
+    raise UserError(f"--workdir: {text} is a file, not a directory: give another --workdir.")
+
+
+# The directories and files that a run reads again or writes whole.
+FOLDERS = ("baseline", "calibrators", "checkpoints", "events", "figures", "predictions", "profile")
+FILES = ("config.json", "environment.json", "manifest.json", "metrics.jsonl", "report.html", "results.csv",
+         "results.json", "results.md", "results.tex")
+
+
+def create(folder: pathlib.Path) -> None:
+  """Creates a run's directory if it does not exist. Raises: UserError if it cannot be created or be that of a run."""
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UserError(f"--workdir: {folder} cannot be created ({error.strerror}): give another --workdir.") from error
+  check_entries(folder)
+
+
+def check_entries(folder: pathlib.Path) -> None:
+  """Raises a UserError for a file, pipe or device in place of a run's directory, or a directory in place of a file."""
+  for part in (folder, folder / "baseline"):
+    for name in (*FOLDERS, *FILES):
+      path = part / name
+      if os.path.lexists(path) and not (path.is_dir() if name in FOLDERS else path.is_file()):
+        raise UserError(f"{path} must be a {'directory' if name in FOLDERS else 'regular file'} and is none, so that "
+                        f"{folder} cannot be the directory of a run: move it away.")
+
+
+def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
+  """Writes ``config.json`` and ``environment.json``.
+
+  Args:
+    config: the config of the run.
+    folder: the run's directory.
+  Returns: a sentence for the user if the devices changed since the last command, else None.
+  Raises: UserError if the folder holds a run that was trained with another config.
+  """
+  path = folder / "config.json"
+  if path.exists() and (differing := differences(path, config)):
+    raise UserError(f"--workdir: {folder} holds a run of another config ({differing}): "
+                    "give another --workdir, or delete the old one.")
+  write_text(path, json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
+  path, now = folder / "environment.json", environment()
+  changed = None
+  with contextlib.suppress(UserError, ValueError, KeyError, TypeError, IndexError):
+    before = read_json(path)["devices"]
+    if isinstance(before, list) and before != now["devices"]:
+      then, here = (f"{len(devices)} x {devices[0]}" for devices in (before, now["devices"]))
+      changed = printable(f"this run began on {cut(then)} and continues on {here}: its numbers may differ by rounding.")
+  write_text(path, json.dumps(now, indent=2) + "\n")
+  return changed
+
+
+def differences(path: pathlib.Path, config: ConfigDict) -> str:
+  """Returns a phrase that lists the training fields in which the config at ``path`` differs, or "" if none do."""
+  def flat(node, prefix=""):
+    if not isinstance(node, dict):
+      return {prefix[:-1]: list(node) if isinstance(node, tuple) else node}
+    return {key: leaf for name, child in node.items() for key, leaf in flat(child, f"{prefix}{name}.").items()}
+
+  def training_fields(config):
+    return {key: value for key, value in flat(config.to_dict()).items() if key.split(".")[0] not in EVALUATION_ONLY}
+
+  try:
+    # What the present command's config names is imported already, and nothing else needs to be.
+    stored = read_config(path.parent, own_code=None)
+    before = training_fields(stored)
+  except UserError:
+    return "its config.json is damaged"
+  now = training_fields(config)
+  keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+  # Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
+  files = {run_config.ood_name(entry): entry for entry in stored.evaluation.get("ood", ())}
+  keys += [f"the files named {name} in evaluation.ood" for entry in config.evaluation.ood
+           if files.get(name := run_config.ood_name(entry), entry) != entry]
+  return ", ".join(keys) + " differ" if keys else ""
+
+
+def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> ConfigDict:
+  """Reads the config of the run in ``folder``.
+
+  Args:
+    folder: the run's directory.
+    own_code: whether import paths in it are imported; see ``config.from_json``.
+  Returns: the config.
+  Raises: UserError if there is none, or it names import paths and ``own_code`` is false.
+  """
+  path = folder / "config.json"
+  check_entries(folder)
+  try:
+    text = read_text(path)
+  except UserError as error:
+    raise UserError(f"{folder} holds no run: {error}") from error
+  return run_config.from_json(text, own_code=own_code)

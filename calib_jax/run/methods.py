@@ -1,0 +1,75 @@
+"""What a run trains: its method, plain cross entropy beside it, and what the user should know of them.
+
+The name of a method holds everything in which it differs from plain training: cross entropy, the linear head, the
+schedule "joint", and images that are cropped and mirrored at most.
+"""
+
+from collections.abc import Iterator
+
+from ml_collections import ConfigDict
+
+from calib_jax import losses, training
+from calib_jax._checks.registry import options as registry_options
+from calib_jax.data.augmentation import PAIRED
+
+CROSS_ENTROPY = "cross_entropy"
+
+
+def method_name(config: ConfigDict) -> str:
+  """Returns the name in tables of what a config trains, such as "focal + soft_avuc" or "cross_entropy, masked head".
+
+  It is "cross_entropy" only for plain training. The options of other losses are not part of it.
+  """
+  primary, secondary = config.loss.primary, config.loss.secondary.name
+  loss = primary.name
+  if loss == CROSS_ENTROPY:
+    plain = registry_options(losses.PER_EXAMPLE[loss])
+    loss += "".join(f" ({option} {value})" for option, value in primary.items()
+                    if option != "name" and value != plain.get(option))
+  parts = [f"{loss} + {secondary}" if secondary else loss]
+  parts += [f"{config.head.name} head"] if config.head.name != "linear" else []
+  parts += [config.training.schedule] if config.training.schedule != "joint" else []
+  parts += [config.augmentation.name] if config.augmentation.name in PAIRED else []
+  return ", ".join(parts)
+
+
+def followed(config: ConfigDict) -> str:
+  """Returns the sentence that says which validation loss selects the model of a run."""
+  if config.training.select == "refined":
+    return "the model is selected by the NLL of the validation split after a temperature is fitted to it."
+  if training.validation_loss(config) == "objective":
+    return "the model is selected by the validation loss, which is the loss that training minimises."
+  return ("the model is selected by the NLL of the validation split, not by the loss that training minimises; "
+          "--config.training.validation_loss=objective selects by that loss.")
+
+
+def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
+  """Returns the config that trains plainly on the same data: cross entropy, the linear head and the schedule "joint".
+
+  The model, the weights that it starts from, the optimizer and the epochs of the first stage stay as they are, and so
+  do random crops and mirrored images, which are part of the recipe and which mixup does too. Mixup itself is a method.
+  """
+  baseline = config.copy_and_resolve_references().unlock()
+  baseline.compare_with_cross_entropy = False
+  baseline.loss.primary = ConfigDict({"name": CROSS_ENTROPY})
+  baseline.loss.secondary = ConfigDict({"name": ""})
+  baseline.head = ConfigDict({"name": "linear"})
+  baseline.training.schedule = "joint"
+  baseline.training.cache_features = False  # It is for stages that train the head alone.
+  baseline.stage1 = ConfigDict({"workdir": "", "weights": ""})
+  if (mixed := config.augmentation).name in PAIRED:
+    moves = mixed.padding or mixed.flip
+    baseline.augmentation = ConfigDict({"name": "crop_flip", "padding": mixed.padding, "flip": mixed.flip} if moves
+                                       else {"name": "none"})
+  return baseline.lock()
+
+
+def remarks(config: ConfigDict) -> Iterator[str]:
+  """Yields what a user should know about a config before its run."""
+  if not training.EVENTS:
+    yield training.NO_EVENTS
+  if config.compare_with_cross_entropy and method_name(config) == CROSS_ENTROPY:
+    yield "this run trains plain cross entropy itself, so compare_with_cross_entropy adds no second row of it."
+  if config.training.select != "last":
+    yield followed(config)
+  yield from (method.caution for method in training.of_loss(config.loss).values())

@@ -1,0 +1,72 @@
+"""Writes what an evaluation found: tables for people and programs, figures and the page."""
+
+from collections.abc import Callable, Mapping
+import importlib.util
+import pathlib
+import shlex
+import sys
+from typing import Any
+
+from calib_jax import evaluation
+from calib_jax._system.environment import environment
+from calib_jax._system.files import write_text
+from calib_jax.evaluation.results import markdown_text
+
+NO_FIGURES = ("The figures and the page are not written, because {} cannot be imported "
+              "(pip install 'calib-jax[report]').")
+
+
+def missing_for_figures() -> list[str]:
+  """Returns the packages that figures need and that are not installed."""
+  return [name for name in ("matplotlib", "jinja2") if not importlib.util.find_spec(name)]
+
+
+def reliability_picture(method: str) -> Callable | None:
+  """Returns a function of logits and labels that draws a reliability diagram, or None if a package is missing."""
+  def picture(logits, labels):
+    from calib_jax import reports  # Matplotlib takes a second to import, so training starts without it.
+
+    return reports.picture(f"{method}\nvalidation", evaluation.Predictions(logits, labels))
+
+  return None if missing_for_figures() else picture
+
+
+def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, config: Mapping[str, Any] | None = None,
+          log: pathlib.Path | Mapping[str, pathlib.Path] | None = None, seconds: float | None = None,
+          say: Callable[[str], None] = print) -> None:
+  """Writes the results, and prints the table.
+
+  Args:
+    results: what an evaluation found.
+    folder: an existing directory.
+    title: the title of the page.
+    config: what the page shows as the config.
+    log: the ``metrics.jsonl`` of a run, whose curves the page shows, or those of several runs by name.
+    seconds: how long the evaluation took, which the page shows; None to leave it out, so that the same results give the
+      same page.
+    say: prints a text.
+  """
+  table, note = evaluation.markdown(evaluation.to_rows(results)), evaluation.note(results)
+  write_text(folder / "results.json", evaluation.to_json(results))
+  write_text(folder / "results.csv", evaluation.to_csv(results))
+  write_text(folder / "results.md", f"{markdown_text(note)}\n\n{table}")
+  write_text(folder / "results.tex", evaluation.to_latex(results))
+  say(f"\n{note}\n\n{table}")
+  if missing := missing_for_figures():
+    say(NO_FIGURES.format(" and ".join(missing)))
+    return
+  from calib_jax import reports
+
+  (folder / "figures").mkdir(exist_ok=True)
+  figures = {name: reports.save(figure, folder / "figures" / name)
+             for name, figure in reports.figures(results, log).items()}
+  reports.write(folder / "report.html", results, title=title, figures=figures, config=config or {},
+                environment=environment() | ({} if seconds is None else {"seconds": round(seconds, 1)}),
+                command=command())
+
+
+def command() -> str:
+  """Returns the command that started this program."""
+  spec = getattr(sys.modules["__main__"], "__spec__", None)
+  module = spec.name.removesuffix(".__main__") if spec else ""
+  return shlex.join(["python", *(["-m", module] if module else sys.argv[:1]), *sys.argv[1:]])

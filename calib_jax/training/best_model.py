@@ -1,0 +1,86 @@
+"""Selection keeps the model of each seed that has the lowest validation loss, before or after a temperature."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import losses
+from calib_jax.calibrators.temperature import solve_nll
+from calib_jax.training.engine.steps import TrainState
+
+Array = jax.Array
+
+
+# What ``training.select`` may say: the model of the last step, of the lowest validation loss, or of the lowest NLL
+# after a temperature is fitted.
+SELECTIONS = ("last", "best", "refined")
+
+
+class Best(NamedTuple):
+  """The best model of each seed so far.
+
+  Attributes:
+    loss: ``[S]``, the lowest validation loss, or refined NLL.
+    step: ``[S]``, the step of that evaluation.
+    since: ``[S]``, the number of evaluations since then.
+    variables: the model's ``params`` and ``batch_stats`` at that step.
+  """
+
+  loss: Array
+  step: Array
+  since: Array
+  variables: Any
+
+
+def variables(state: TrainState) -> dict[str, Any]:
+  """Returns the part of a state that predicts: ``params`` and ``batch_stats``."""
+  return {"params": state.params, "batch_stats": state.batch_stats}
+
+
+def start(state: TrainState) -> Best:
+  """Returns the value before the first evaluation. Its loss is infinite, so the first finite loss is the best."""
+  zero = jnp.zeros_like(state.step)
+  return Best(jnp.full(zero.shape, jnp.inf), zero, zero, jax.tree.map(jnp.copy, variables(state)))
+
+
+@jax.jit
+def update(best: Best, state: TrainState, loss: Array, patience: Array) -> Best:
+  """Updates the best models after an evaluation with validation losses ``loss`` ``[S]``.
+
+  A seed that went ``patience`` evaluations without a lower loss has stopped. It keeps its best model even if other
+  seeds train on, so that it gets the result that it would get alone.
+  """
+  running = best.since < patience
+  better = running & (loss < best.loss)
+
+  def chosen(new, old):
+    return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+  return Best(chosen(loss, best.loss), chosen(state.step, best.step),
+              jnp.where(better, 0, best.since + running.astype(jnp.int32)),
+              jax.tree.map(chosen, variables(state), best.variables))
+
+
+@jax.jit
+@jax.vmap
+def refined_nll(logits: Array, labels: Array) -> Array:
+  """Returns the NLL that is left after the best temperature for these predictions (Berta et al. 2025).
+
+  It estimates the refinement error: a network may separate classes better and better while its confidence drifts away,
+  which the NLL counts but a calibrator can undo.
+
+  Args:
+    logits: ``[S, N, K]``, the logits of each seed's model on its validation split.
+    labels: ``[S, N]`` integers.
+  Returns: ``[S]``, the mean NLL at the temperature with the lowest NLL, one temperature a seed.
+  """
+  weights = jnp.full(labels.shape, 1 / labels.shape[0], logits.dtype)
+  temperature = solve_nll(logits, labels, weights)["temperature"]
+  return jnp.mean(losses.cross_entropy(logits / temperature, labels))
+
+
+def stopped(best: Best, patience: int) -> bool:
+  """Returns whether every seed has stopped."""
+  return bool(np.all(np.asarray(best.since) >= patience))

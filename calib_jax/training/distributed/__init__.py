@@ -1,0 +1,1 @@
+"""Steps over seeds, devices and processes, and how all of them stop together."""

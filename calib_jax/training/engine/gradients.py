@@ -1,0 +1,154 @@
+"""The gradients of what a step minimises, on a batch or on its parts one after another."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+
+from calib_jax import losses
+from calib_jax.models import Draw
+from calib_jax.training.distributed.mapping import AXIS
+from calib_jax.training.engine import drawing
+
+Array = jax.Array
+
+
+class Objective(NamedTuple):
+  """What a step minimises: ``loss_fn + l2 * ||params||^2`` on the global batch, as a function of the stored images.
+
+  Attributes:
+    model: the model of the stage.
+    loss_fn: the loss, as ``objectives.objective`` returns it.
+    loss_axis: the mapped axis, to compute the loss of the global batch; None for the mean of the devices' own losses.
+    augment: the augmentation of stored images, as ``data.build_augmentation`` returns it.
+    normalize: maps augmented images to the model's input.
+    l2: the coefficient of the squared norm.
+    decays: a function from parameters to a tree of bools; the norm is over those for which it is true.
+    sums: whether ``loss_fn`` sums its primary over the examples. The step then minimises the sum over the global batch,
+      however the batch is divided over parts and devices.
+    trainable: a function from parameters to a tree of bools; those for which it is false have no gradient and no
+      penalty. None to train all parameters.
+    freeze_batch_stats: whether the backbone normalises by its running statistics and leaves them unchanged.
+    update_methods: ``(method_state, logits, labels, *, output, where, axis_name) -> method_state``, called after the
+      loss with the head's output too; or None.
+  """
+
+  model: nn.Module
+  loss_fn: Callable
+  loss_axis: str | None
+  augment: Callable
+  normalize: Callable
+  l2: float
+  decays: Callable
+  sums: bool = False
+  trainable: Callable | None = None
+  freeze_batch_stats: bool = False
+  update_methods: Callable | None = None
+
+
+class Changed(NamedTuple):
+  """What the forward pass of a step changes beside its gradients."""
+
+  batch_stats: Any
+  method_state: Any
+
+
+class Gradients(NamedTuple):
+  """The gradients of a batch or of a part of it.
+
+  Attributes:
+    grads: a tree like the parameters.
+    measured: the loss, its parts and the L2 penalty.
+    changed: the new batch statistics and method state.
+    correct: the number of this device's examples whose top class is their label.
+    count: the number of this device's examples.
+  """
+
+  grads: Any
+  measured: dict[str, Array]
+  changed: Changed
+  correct: Array
+  count: Array
+
+
+def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, batch: dict[str, Array], key: Array,
+             parts: int) -> Gradients:
+  """Returns the gradients of this device's share of a batch, which is divided into equal parts.
+
+  Each part has its own loss and batch statistics, and the gradients are averaged, weighted by each part's number of
+  examples. This needs the memory of one part and the time of all.
+
+  Args:
+    objective: what to minimise.
+    params: the model's parameters.
+    draw: what the head drew for this step.
+    changed: the batch statistics and the method state before the step.
+    batch: ``image`` uint8, ``label``, and ``mask``, which is False for padding.
+    key: the key of the step.
+    parts: the number of parts.
+  Returns: the gradients; those of several devices are to be averaged.
+  """
+  if parts == 1:
+    return of_part(objective, params, draw, changed, batch, key)
+  divided = {name: x.reshape(parts, -1, *x.shape[1:]) for name, x in batch.items()}
+  counts = jax.lax.psum(jnp.sum(divided["mask"], 1), AXIS).astype(jnp.float32)
+  shares = counts / jnp.sum(counts)
+
+  def add(total, part):
+    index, share, examples = part
+    new = of_part(objective, params, draw, total.changed, examples, jax.random.fold_in(key, index), share)
+    # A part that holds only padding on all devices has no statistics, so the old ones are kept.
+    changed = jax.tree.map(lambda new, old: jnp.where(share > 0, new, old), new.changed, total.changed)
+    grads, measured = jax.tree.map(lambda sum_, x: sum_ + share * x, total[:2], new[:2])
+    return Gradients(grads, measured, changed, total.correct + new.correct, total.count + new.count), None
+
+  first_part = {name: x[0] for name, x in divided.items()}
+  shapes = jax.eval_shape(lambda: of_part(objective, params, draw, changed, first_part, key))
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)._replace(changed=changed)
+  total, _ = jax.lax.scan(add, zeros, (jnp.arange(parts, dtype=jnp.uint32), shares, divided))
+  return total
+
+
+def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, part: dict[str, Array], key: Array,
+            share: Array | float = 1.0) -> Gradients:
+  """Returns the gradients of one part of a batch, which holds the fraction ``share`` of the examples."""
+  images, labels, mask, unmix = objective.augment(part["image"], part["label"], part["mask"], key, AXIS)
+  images = objective.normalize(images)
+  # Averages over parts, weighted by their shares, and over devices follow: this factor turns them into sums.
+  devices = 1 if objective.loss_axis else jax.lax.axis_size(AXIS)
+  scale = {"scale": devices / jnp.where(share > 0, share, 1)} if objective.sums else {}
+
+  def value(params):
+    trained = jax.tree.map(lambda _: True, params) if objective.trainable is None else objective.trainable(params)
+    params = jax.tree.map(lambda x, train: x if train else jax.lax.stop_gradient(x), params, trained)
+    output, updated = objective.model.apply(
+      {"params": drawing.used(params, draw), "batch_stats": changed.batch_stats}, images, train=True, mask=mask,
+      freeze_batch_stats=objective.freeze_batch_stats, mutable=["batch_stats", "losses"], rngs={"dropout": key})
+    output, head, head_state = unmix(output), objective.model.head, changed.method_state.get("head")
+    logits, loss, terms = head.combined(output, head_state), 0.0, {}
+    for weight, z in head.objectives(output, labels, head_state, where=mask, axis_name=AXIS):
+      part_loss, part_terms = objective.loss_fn(z, labels, method_state=changed.method_state, where=mask,
+                                                axis_name=objective.loss_axis, **scale)
+      loss += weight * part_loss
+      terms = {name: terms.get(name, 0.0) + weight * x for name, x in part_terms.items()}
+    # A head's own losses per example are reduced as the primary is.
+    for path, values in flax.traverse_util.flatten_dict(updated.get("losses", {})).items():
+      reduced = losses.composite(lambda *_, values=values: values, reduction="sum" if objective.sums else "mean")
+      own, _ = reduced(logits, labels, where=mask, axis_name=objective.loss_axis)
+      terms[path[-1]] = scale.get("scale", 1.0) * own
+      loss += terms[path[-1]]
+    squares = jax.tree.map(lambda x, decay, train: jnp.sum(x**2) if decay and train else 0.0, params,
+                           objective.decays(params), trained)
+    penalty = objective.l2 * sum(jax.tree.leaves(squares))
+    return loss + penalty, (output, logits, updated.get("batch_stats", {}), {"loss": loss, "l2": penalty, **terms})
+
+  grads, (output, logits, batch_stats, measured) = jax.grad(value, has_aux=True)(params)
+  method_state = changed.method_state
+  if objective.update_methods is not None:
+    method_state = objective.update_methods(method_state, logits, labels, output=output, where=mask, axis_name=AXIS)
+  labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels  # The accuracy counts the larger part of a mix.
+  correct = jnp.sum((jnp.argmax(logits, -1) == labels) & mask)
+  return Gradients(grads, measured, Changed(batch_stats, method_state), correct, jnp.sum(mask))

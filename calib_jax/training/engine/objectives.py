@@ -1,0 +1,83 @@
+"""The objective is the loss that a phase minimises; the ``loss`` section of its config defines it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from calib_jax import losses
+from calib_jax.training.loss_state import split_options
+
+
+def objective(loss: ConfigDict, parts: tuple[str, ...] = ("primary", "secondary")) -> Callable:
+  """Returns the objective ``primary + weight * secondary``, or only one of its two terms; see ``losses.composite``.
+
+  With ``loss.reduction`` "sum" the primary is summed over the global batch instead.
+
+  Args:
+    loss: a config's section ``loss``.
+    parts: the terms to include, "primary", "secondary" or both.
+  Returns: a function ``(logits, labels, *, method_state, where, axis_name, scale) -> (loss, dict of its parts)``, where
+    ``method_state`` maps the names of losses to the states that they read, and ``scale`` multiplies a summed primary.
+    A step that averages over parts of a batch passes it, so that the average is the sum over the whole batch.
+  """
+  primary, reduction = _loss(loss.primary), loss.get("reduction", "mean")
+  secondary = _loss(loss.secondary) if loss.secondary.name and "secondary" in parts else None
+
+  def total(logits, labels, *, method_state: Mapping[str, Any] | None = None, where=None, axis_name=None, scale=1.0):
+    states = method_state or {}
+    batch_loss = secondary and secondary(states)
+    if "primary" not in parts:
+      value = batch_loss(logits, labels, where=where, axis_name=axis_name)
+      return loss.weight * value, {"secondary": value}
+    combined = losses.composite(primary(states), batch_loss, loss.weight, reduction=reduction)
+    value, measured = combined(logits, labels, where=where, axis_name=axis_name)
+    if reduction == "mean":
+      return value, measured
+    measured |= {"primary": scale * measured["primary"]}
+    return measured["primary"] + loss.weight * measured["secondary"], measured
+
+  return total
+
+
+def per_example(loss: ConfigDict, batch_size: int) -> Callable:
+  """Returns the objective in units of one example, which does not depend on the number of examples.
+
+  A validation split is scored with it. If ``loss.reduction`` is "sum", the primary is averaged instead, and
+  ``loss.weight`` is divided by ``batch_size``, which keeps the ratio of the two terms in training.
+
+  Args:
+    loss: a config's section ``loss``.
+    batch_size: the number of examples in a training batch.
+  Returns: a function like that of ``objective``.
+  """
+  if loss.reduction == "mean":
+    return objective(loss)
+  return objective(ConfigDict({**loss.to_dict(), "reduction": "mean", "weight": loss.weight / batch_size}))
+
+
+# What may score the validation split.
+VALIDATION_LOSSES = ("auto", "objective", "nll")
+
+
+def validation_loss(config: ConfigDict) -> str:
+  """Returns which loss scores the validation split, "objective" or "nll".
+
+  By default it is the objective. A loss of a whole batch changes with the size of the batch and with what the batch
+  holds, so the NLL takes its place if the primary loss is one.
+  """
+  chosen = config.training.validation_loss
+  if chosen != "auto":
+    return chosen
+  return "nll" if config.loss.primary.name in losses.PER_BATCH else "objective"
+
+
+def _loss(section: ConfigDict) -> Callable[[Mapping[str, Any]], Callable]:
+  """Returns a function that takes the method states and binds a section's options and state to its loss."""
+  options, _ = split_options(section.name, {key: value for key, value in section.items() if key != "name"})
+
+  def bound(states):
+    state = states[section.name]._asdict() if section.name in states else {}
+    return losses.get(section.name, **options, **state)
+
+  return bound

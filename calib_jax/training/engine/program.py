@@ -1,0 +1,245 @@
+"""Builds the program of a config: the compiled steps of each stage, and the functions that make its first state."""
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+import numpy as np
+import optax
+
+from calib_jax import data, losses, models
+from calib_jax._system.errors import UserError
+from calib_jax.training import best_model, loss_state
+from calib_jax.training.distributed.mapping import AXIS, mapped
+from calib_jax.training.engine import gradients, objectives, optimizers, stages, steps
+from calib_jax.training.schedules import SCHEDULES
+from calib_jax.training.seed_groups import Shape, shape_of
+
+
+class StageProgram(NamedTuple):
+  """The program of one stage, which takes the steps ``first_step + 1`` to ``last_step`` of a run."""
+
+  stage: stages.Stage
+  number: int
+  first_step: int
+  last_step: int
+  steps_per_epoch: int
+  train_steps: Sequence[Callable]  # One element a phase.
+  predict_step: Callable
+  feature_step: Callable | None  # As ``predict_step``, with features; None unless the stage keeps them.
+  init: Callable[[jax.Array], steps.TrainState]  # Maps the seeds' keys to a new state.
+  start: Callable[[steps.TrainState | None, jax.Array], steps.TrainState]  # Maps the state so far and the seeds' keys.
+  # ``(method_state, epoch, {split: (logits, labels)}) -> (method_state, batch statistics of the head that change)``
+  # after each epoch; None if not needed.
+  update_methods: Callable | None
+  read_splits: frozenset[str]  # The splits that ``update_methods`` reads.
+
+  def ends_epoch(self, step: int) -> int | None:
+    """Returns the number, from 1, of the epoch that ``step`` ends, or None if it ends none."""
+    epoch, within = divmod(step - self.first_step, self.steps_per_epoch)
+    return None if within else epoch
+
+
+class Program(NamedTuple):
+  """The program of a whole run, which trains one model a seed."""
+
+  stages: Sequence[StageProgram]
+  validation_loss: Callable
+
+  @property
+  def num_steps(self) -> int:
+    """The number of steps of all stages."""
+    return self.stages[-1].last_step
+
+  def stage_of(self, step: int) -> StageProgram:
+    """Returns the stage that takes ``step``, counted from 1."""
+    return next(stage for stage in self.stages if step <= stage.last_step)
+
+  def like(self, step: int, keys: jax.Array, select: bool) -> dict[str, Any]:
+    """Returns the structure, shapes and dtypes of a checkpoint after ``step``."""
+    return jax.eval_shape(lambda keys: with_best(self.stage_of(step).init(keys), select), keys)
+
+
+def with_best(state: steps.TrainState, select: bool) -> dict[str, Any]:
+  """Returns the tree that a run carries from step to step and saves: the state and, if ``select``, the best model."""
+  return {"state": state, **({"best": best_model.start(state)} if select else {})}
+
+
+def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int],
+          devices: Sequence[jax.Device]) -> Program:
+  """Builds the program of a config for one model a seed, mapped over ``devices``."""
+  planned = SCHEDULES[config.training.schedule](config, [s.train for s in splits], list(seeds))
+  states = loss_state.of_loss(config.loss)
+  shape, built, first_step = shape_of(splits[0]), [], 0
+  for number, stage in enumerate(planned):
+    program = _build_stage(config, stage, number, first_step, shape, states, seeds, devices)
+    first_step = program.last_step
+    built.append(program)
+  scored_by_nll = objectives.validation_loss(config) == "nll"
+  objective = objectives.per_example(config.loss, config.training.batch_size)
+
+  def validation_loss(method_state, logits, labels):
+    if scored_by_nll:
+      return jnp.mean(losses.cross_entropy(logits, labels))
+    return objective(logits, labels, method_state=method_state)[0]
+
+  return Program(built, jax.jit(jax.vmap(validation_loss)))
+
+
+def plan(config: ConfigDict) -> list[stages.Stage]:
+  """Returns the stages of a config without reading its data: the schedule gets dummy training examples.
+
+  Args:
+    config: a complete config.
+  Returns: the stages, whose phases hold the dummy examples.
+  Raises: UserError if the schedule refuses the config, or has no use for ``training.cache_features``.
+  """
+  examples = data.Examples(np.zeros((2000, 1, 1, 1), np.uint8), np.arange(2000, dtype=np.int32) % 2)
+  planned = SCHEDULES[config.training.schedule](config, [examples], [config.seed])
+  if config.training.cache_features and not any(stage.cache_features for stage in planned):
+    raise UserError(f"config key training.cache_features: training.schedule {config.training.schedule!r} has no stage "
+                    "that trains only the head, whose features could be kept. Set it to false.")
+  return planned
+
+
+def check_phases(config: ConfigDict, splits: data.Splits) -> None:
+  """Checks that every phase of every stage fills a batch, and is reached, which ``training.num_steps`` may prevent.
+
+  Args:
+    config: a complete config.
+    splits: the data set of one of its seeds.
+  Raises: UserError that names the phase, and its number of examples or the number of steps that reaches it.
+  """
+  size = config.training.batch_size
+  for stage in SCHEDULES[config.training.schedule](config, [splits.train], [config.seed]):
+    steps_before, total = 0, stage.total_steps(size)
+    for phase in stage.phases:
+      if (number := data.num_examples(phase.examples[0])) < size:
+        raise UserError(f"config key training.batch_size: a batch of {size:,} is larger than the {number:,} examples "
+                        f"of the phase {phase.name!r} of training.schedule {config.training.schedule!r}, which would "
+                        f"take one step in each epoch: set it to {number:,} or less"
+                        + (", or raise data.held_out_fraction." if phase.name == "held_out" else "."))
+      if config.training.num_steps is not None and steps_before >= total:
+        raise UserError(f"config key training.num_steps: {total:,} steps never reach the phase {phase.name!r} of "
+                        f"training.schedule {config.training.schedule!r}, which begins after {steps_before:,} steps "
+                        f"of an epoch: set it to {stage.steps_per_epoch(size):,} or more, or leave it to "
+                        "training.num_epochs.")
+      steps_before += stages.phase_steps(phase, size)
+
+
+def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_step: int, shape: Shape,
+                 states: dict[str, loss_state.Method], seeds: Sequence[int], devices: Sequence[jax.Device]
+                 ) -> StageProgram:
+  size, per_epoch = config.training.batch_size, stage.steps_per_epoch(config.training.batch_size)
+  total = stage.total_steps(size)
+  decays = decayed(stage.optimizer.decay_norms_and_biases)
+  optimizer = optimizers.of_section(stage.optimizer, total, per_epoch, decays, stage.trainable)
+  model = classifier(config, stage.head or config.head, shape.num_classes)
+  states = states | loss_state.of_head((stage.head or config.head).name, model.head, total / per_epoch)
+  in_steps = {name: method for name, method in states.items() if method.on_step}
+  after_epochs = {name: method for name, method in states.items() if method.on_epoch}
+  reporting = {name: method for name, method in states.items() if method.report}
+
+  def after_step(method_state, logits, labels, *, output, **options):
+    return {name: in_steps[name].on_step(state, output if name == "head" else logits, labels, **options)
+            if name in in_steps else state for name, state in method_state.items()}
+
+  def after_epoch(method_state, epoch, predictions):
+    new = {name: after_epochs[name].on_epoch(state, epoch, *predictions.get(after_epochs[name].reads, (None, None)))
+           if name in after_epochs else state for name, state in method_state.items()}
+    publish = "head" in states and states["head"].published
+    return new, publish(new["head"]) if publish else {}
+
+  def report(method_state):
+    return {key: value for name in reporting for key, value in reporting[name].report(method_state[name]).items()}
+
+  objective = gradients.Objective(
+    model, loss_fn=None, loss_axis=AXIS if config.loss.scope == "global" else None,
+    augment=data.build_augmentation(num_classes=shape.num_classes, **(stage.augmentation or config.augmentation)),
+    normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
+    l2=stage.optimizer.l2, decays=decays, sums=config.loss.reduction == "sum",
+    trainable=stage.trainable, update_methods=after_step if in_steps else None)
+  peeling = stage.frozen_from and steps.Peeling(stage.frozen_from, stage.freeze_stats_too, first_step, total)
+  train_steps = [mapped(
+    steps.train_step, devices, len(seeds), parallel=config.training.parallel, donate=True, optimizer=optimizer,
+    objective=objective._replace(loss_fn=phase.loss_fn, freeze_batch_stats=phase.freeze_batch_stats), rate=phase.rate,
+    accumulation=config.training.accumulation_steps, peeling=peeling, report_methods=report if reporting else None)
+                 for phase in stage.phases]
+
+  def initial(key):
+    method_state = {name: method.init() for name, method in states.items()}
+    return steps.init_state(model, optimizer, shape.image_shape, method_state, key)
+
+  init = jax.jit(jax.vmap(initial))
+  predicts = functools.partial(predictor, model, shape, len(seeds), devices, parallel=config.training.parallel)
+  return StageProgram(stage, number, first_step, first_step + total, per_epoch, train_steps, predicts(),
+                      predicts(features=True) if stage.cache_features else None, init,
+                      _starter(stage, number, init, optimizer, seeds),
+                      jax.jit(jax.vmap(after_epoch, in_axes=(0, None, 0))) if after_epochs else None,
+                      frozenset(method.reads for method in after_epochs.values() if method.reads))
+
+
+def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.GradientTransformation,
+             seeds: Sequence[int]) -> Callable:
+  """Returns a function from the state so far (None before the first stage) and the seeds' keys to the first state."""
+  def start(state, keys):
+    fresh = init(keys if number == 0 else jax.vmap(jax.random.fold_in, (0, None))(keys, number))
+    state = fresh if state is None else state
+    variables = best_model.variables(state)
+    if stage.start is not None:
+      variables = stage.start(variables, best_model.variables(fresh), seeds)
+    elif number == 0:
+      return state
+    # The states of losses continue, but that of a head begins with the stage, as the optimizer's does.
+    method_state = fresh.method_state | {name: x for name, x in state.method_state.items() if name != "head"}
+    return state._replace(**variables, opt_state=jax.jit(jax.vmap(optimizer.init))(variables["params"]),
+                          method_state=method_state)
+
+  return start
+
+
+def classifier(config: ConfigDict, head: ConfigDict, num_classes: int) -> models.Classifier:
+  """Returns the model of a config.
+
+  Args:
+    config: a complete config; its section ``model`` describes the backbone.
+    head: a section like ``config.head``.
+    num_classes: the number of classes.
+  Returns: the model, whose batch statistics are shared over the axis of the devices.
+  """
+  return models.get(num_classes=num_classes, head=head, axis_name=AXIS, **config.model)
+
+
+def normalizer(shape: Shape) -> Callable:
+  """Returns a function that normalises stored images by the mean and deviation of each channel."""
+  return functools.partial(data.normalize, mean=jnp.asarray(shape.mean), std=jnp.asarray(shape.std))
+
+
+def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: Sequence[jax.Device],
+              features: bool = False, parallel: str = "pmap") -> Callable:
+  """Returns ``steps.predict_step`` of a model, mapped over seeds and devices.
+
+  Args:
+    model: the model.
+    shape: the shape of its data, which holds the means and deviations to normalise by.
+    num_seeds: the number of models that predict together.
+    devices: the devices to spread a batch over.
+    features: whether the step also returns the features before the head.
+    parallel: how the step is mapped over devices, as in a config.
+  Returns: the function ``(variables, batch) -> predictions`` that ``predict`` takes.
+  """
+  return mapped(steps.predict_step, devices, num_seeds, parallel=parallel, model=model,
+                normalize=normalizer(shape), features=features)
+
+
+def decayed(all_parameters: bool) -> Callable:
+  """Returns a function that says which parameters L2 and weight decay shrink.
+
+  Args:
+    all_parameters: true for every parameter; false for all but norms, biases and positions.
+  Returns: a function from a tree of parameters to a tree of bools.
+  """
+  return (lambda params: jax.tree.map(lambda _: True, params)) if all_parameters else models.decay_mask

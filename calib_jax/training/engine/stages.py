@@ -1,0 +1,186 @@
+"""A run consists of stages, one after another; every epoch of a stage consists of phases."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+import numpy as np
+
+from calib_jax import data, models
+from calib_jax._system.errors import UserError
+from calib_jax.training import pretrained
+from calib_jax.training.engine.objectives import objective
+
+
+class Phase(NamedTuple):
+  """A phase is a part of every epoch of a stage, with its own examples, their order, and its objective.
+
+  Attributes:
+    name: the prefix of this phase's metrics in the log.
+    examples: the examples to train on, one split a seed.
+    loss_fn: the objective, as ``objectives.objective`` returns it.
+    order: the name of the order of the examples in an epoch, one of ``data.ORDERS``.
+    rate: the factor that multiplies the optimizer's updates.
+    freeze_batch_stats: whether the model normalises by its running statistics and leaves them unchanged.
+  """
+
+  name: str
+  examples: list
+  loss_fn: Callable
+  order: str = "shuffled"
+  rate: float = 1.0
+  freeze_batch_stats: bool = False
+
+
+class Stage(NamedTuple):
+  """A stage is a part of a run with its own epochs, optimizer, head and trainable parameters.
+
+  Attributes:
+    name: the name of the stage in messages.
+    phases: the phases of each epoch.
+    optimizer: a section like ``config.optimizer``; its state and its learning-rate schedule begin with the stage.
+    num_epochs: the number of epochs, used if ``num_steps`` is None.
+    num_steps: the number of steps; None to count in epochs.
+    head: a section like ``config.head``; None for ``config.head`` itself.
+    augmentation: a section like ``config.augmentation``; None for ``config.augmentation`` itself.
+    trainable: a function from parameters to a tree of bools. A parameter for which it is false has no gradient,
+      momentum, decay or L2 penalty. None to train all parameters.
+    frozen_from: a function from parameters to the fractions of the stage, by top-level name, after which these are
+      frozen to the bit, with their momentum. None to freeze none. All gradients are computed nonetheless.
+    freeze_stats_too: whether the running batch statistics of what ``frozen_from`` freezes stay the same too.
+    start: ``(variables, fresh, seeds) -> variables``, called at the start of the stage. ``variables`` are the model's
+      ``params`` and ``batch_stats`` so far and ``fresh`` newly initialised ones of this stage's model, both with a
+      leading axis of seeds. None to continue with the model as it is.
+    cache_features: whether the features of all examples are computed once, when the stage starts or goes on, and its
+      steps then use the head alone. The backbone must be frozen, and images must not be augmented.
+  """
+
+  name: str
+  phases: Sequence[Phase]
+  optimizer: ConfigDict
+  num_epochs: int
+  num_steps: int | None = None
+  head: ConfigDict | None = None
+  augmentation: ConfigDict | None = None
+  trainable: Callable[[Any], Any] | None = None
+  frozen_from: Callable[[Any], dict[str, float]] | None = None
+  freeze_stats_too: bool = False
+  start: Callable[[Any, Any, Sequence[int]], Any] | None = None
+  cache_features: bool = False
+
+  def steps_per_epoch(self, batch_size: int) -> int:
+    """Returns the number of steps of all phases in one epoch."""
+    return sum(phase_steps(phase, batch_size) for phase in self.phases)
+
+  def total_steps(self, batch_size: int) -> int:
+    """Returns the number of steps of the whole stage."""
+    return self.num_epochs * self.steps_per_epoch(batch_size) if self.num_steps is None else self.num_steps
+
+
+SCHEDULES: dict[str, Callable[..., list[Stage]]] = {}  # The modules of ``training.schedules`` fill it.
+
+
+def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields) -> Stage:
+  """Returns the stage that the sections ``optimizer`` and ``training`` of a config describe.
+
+  It starts from the file ``model.weights`` if that is set, unless ``fields`` has another ``start``.
+  """
+  fields = pretrained.starter(config) | fields
+  return Stage("train", phases, config.optimizer, config.training.num_epochs, config.training.num_steps, **fields)
+
+
+def joint_phase(config: ConfigDict, examples: list, **fields) -> Phase:
+  """Returns the phase that minimises primary + ``loss.weight`` · secondary on every batch."""
+  return Phase("train", examples, objective(config.loss), **fields)
+
+
+def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", **fields) -> Stage:
+  """Returns the stage that trains only the head, with ``stage2.optimizer``, for ``training.stage2_epochs``.
+
+  Args:
+    config: a complete config.
+    examples: the training split of each seed.
+    order: the order of the examples in an epoch.
+    **fields: other fields of the stage.
+  Returns: the stage.
+  Raises: UserError if ``training.cache_features`` is set and the features that the head needs cannot be kept.
+  """
+  phase = joint_phase(config, examples, order=order, freeze_batch_stats=True)
+  stage = Stage("head", [phase], config.stage2.optimizer, config.training.stage2_epochs, trainable=only_head,
+                cache_features=config.training.cache_features, **fields)
+  if stage.cache_features:
+    _check_cache(stage, config)
+  return stage
+
+
+def _check_cache(stage: Stage, config: ConfigDict) -> None:
+  """Raises a UserError if the features of a stage's examples change, or are not all that its head reads."""
+  head, augmentation = (stage.head or config.head).name, (stage.augmentation or config.augmentation).name
+  reason = None
+  if augmentation != "none":
+    reason = f"augmentation.name {augmentation!r} gives an image other features in each step; it must be 'none'"
+  elif getattr(models.HEADS.get(head), "reads_map", False):
+    reason = f"the head {head!r} reads the map before pooling, which is not kept"
+  elif any(isinstance(part, data.Stream) for phase in stage.phases for part in phase.examples):
+    reason = "images that are read as a stream are cropped anew each time"
+  if reason:
+    raise UserError(f"config key training.cache_features: {reason}. Set it to false.")
+
+
+def only_head(params: Any) -> Any:
+  """Returns the tree of bools that freezes everything but the head, for ``Stage.trainable``."""
+  return {name: jax.tree.map(lambda _, name=name: name == "head", part) for name, part in params.items()}
+
+
+def reset_head(variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
+  """Keeps the backbone and its batch statistics, and replaces the head by a new one, for ``Stage.start``."""
+  del seeds
+  return {kind: {**{name: part for name, part in tree.items() if name != "head"},
+                 **{name: part for name, part in fresh[kind].items() if name == "head"}}
+          for kind, tree in variables.items()}
+
+
+def phase_steps(phase: Phase, batch_size: int) -> int:
+  """Returns the number of steps of a phase in each epoch."""
+  return data.steps_per_epoch(data.num_examples(phase.examples[0]), batch_size)
+
+
+def place(phases: Sequence[Phase], step: int, batch_size: int) -> tuple[int, list[int]]:
+  """Returns the index of the phase that step ``step`` of a stage belongs to, and each phase's steps before it."""
+  sizes = [phase_steps(phase, batch_size) for phase in phases]
+  epoch, within = divmod(step, sum(sizes))
+  done, current = [], len(phases) - 1
+  for i, size in enumerate(sizes):
+    taken = min(max(within, 0), size)
+    done.append(epoch * size + taken)
+    if taken < size:
+      current = min(current, i)
+    within -= size
+  return current, done
+
+
+def batches(phases: Sequence[Phase], first_step: int, seeds: Sequence[int], *, batch_size: int, salt: int = 0,
+            **options) -> Iterator[tuple[int, dict]]:
+  """Yields ``(index of the phase, batch)`` for steps ``first_step``, ``first_step + 1``, … of a stage, without end.
+
+  The arrays of a batch are ``[devices, seeds, examples, ...]``. Its examples depend on the seed, the ``salt`` (the
+  stage's number) and the step, but not on ``first_step``.
+  """
+  _, done = place(phases, first_step, batch_size)
+  sources = [[data.training_batches(part, start, seed=seed, batch_size=batch_size, order=phase.order, salt=salt,
+                                    **options)
+              for part, seed in zip(phase.examples, seeds, strict=True)]
+             for phase, start in zip(phases, done, strict=True)]
+  step = first_step
+  while True:
+    phase, _ = place(phases, step, batch_size)
+    yield phase, stacked([next(source) for source in sources[phase]])
+    step += 1
+
+
+def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+  """Stacks the batches of several seeds into one batch, with the seeds on the second axis."""
+  if len(parts) == 1:
+    return {name: x[:, None] for name, x in parts[0].items()}
+  return {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}

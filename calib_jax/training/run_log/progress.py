@@ -1,0 +1,62 @@
+"""The progress line shows the step of a run, its speed and the time left."""
+
+import sys
+import time
+
+from calib_jax._system.errors import printable
+
+
+class Progress:
+  """Prints step, examples/s, loss and time left.
+
+  On a terminal the line is updated in place; elsewhere a line is printed every ten seconds and at the end. The rate
+  counts the steps after the first shown one, because the first step also compiles.
+  """
+
+  def __init__(self, label: str, num_steps: int, stream=None):
+    """Prepares a line that starts with ``label``; ``stream`` defaults to standard error."""
+    self.label, self.num_steps, self.stream = printable(label), num_steps, stream or sys.stderr
+    self.live = self.stream.isatty()
+    self.started = self.shown = None
+    self.examples = 0
+
+  def note(self, text: str) -> None:
+    """Shows what takes time without a step, such as "compiling"."""
+    self.stream.write(f"\r\x1b[K{self.label}  {text} …" if self.live else f"{self.label}  {text} …\n")
+    self.stream.flush()
+
+  def clear(self) -> None:
+    """Clears the note of a terminal."""
+    if self.live:
+      self.stream.write("\r\x1b[K")
+      self.stream.flush()
+
+  def due(self, step: int) -> bool:
+    """Returns whether a line is due, so that the caller only then waits for the device's numbers."""
+    period = 0.2 if self.live else 10.0
+    return step >= self.num_steps or self.shown is None or time.monotonic() - self.shown >= period
+
+  def update(self, step: int, examples: int, loss: float) -> None:
+    """Shows the state after ``step`` steps, which read ``examples`` examples since the last call."""
+    now = time.monotonic()
+    if self.started is None:
+      self.started, self.first_step = now, step
+      self.examples = 0
+    else:
+      self.examples += examples
+    rate, left = "", ""
+    if now > self.started and step > self.first_step:
+      per_step = (now - self.started) / (step - self.first_step)
+      rate = f"  {self.examples / (now - self.started):,.0f} examples/s"
+      left = f"  {_clock(per_step * (self.num_steps - step))} left"
+    self.shown = now
+    line = f"{self.label}  step {step:,}/{self.num_steps:,}{rate}  loss {loss:.4f}{left}"
+    done = step >= self.num_steps
+    self.stream.write(f"\r\x1b[K{line}" + ("\n" if done else "") if self.live else line + "\n")
+    self.stream.flush()
+
+
+def _clock(seconds: float) -> str:
+  minutes, seconds = divmod(round(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

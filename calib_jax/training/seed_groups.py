@@ -1,0 +1,152 @@
+"""A group is the seeds that train together; it has checkpoints and the shape of its data on disk."""
+
+from collections.abc import Iterable
+import json
+import math
+import os
+import pathlib
+import re
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from calib_jax import data
+from calib_jax._system import capacity
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import read_json, write_text
+from calib_jax.training.checkpoints import newest
+from calib_jax.training.distributed import processes
+
+MOST_SEEDS = 10_000  # As in ``config_checks``.
+
+
+class Shape(NamedTuple):
+  """What a model depends on in its data. A finished run keeps this in place of the data."""
+
+  image_shape: tuple[int, int, int]
+  num_classes: int
+  mean: np.ndarray
+  std: np.ndarray
+
+
+def shape_of(splits: data.Splits) -> Shape:
+  """Returns the shape of a data set.
+
+  Args:
+    splits: the data set.
+  Returns: the shape of its images, its number of classes, and the mean and deviation of each channel.
+  """
+  return Shape(tuple(data.image_shape(splits.train)), splits.num_classes, splits.mean, splits.std)
+
+
+class Group(NamedTuple):
+  """A group is the seeds that train together, and the folder of their checkpoints."""
+
+  seeds: tuple[int, ...]
+  folder: pathlib.Path  # Such as ``<run>/checkpoints/seeds0-4``; ``seeds0-4.json`` beside it holds the data's shape.
+
+  def write_shape(self, shape: Shape) -> None:
+    """Writes ``shape`` to the JSON file beside the checkpoints."""
+    text = json.dumps({"image_shape": list(shape.image_shape), "num_classes": shape.num_classes,
+                       "mean": np.asarray(shape.mean).tolist(), "std": np.asarray(shape.std).tolist()}, indent=2)
+    self.folder.parent.mkdir(parents=True, exist_ok=True)
+    write_text(self.folder.with_suffix(".json"), text + "\n")
+
+  def read_shape(self) -> Shape | None:
+    """Returns what ``write_shape`` wrote, or None if the file does not exist, as in runs of earlier versions."""
+    path = self.folder.with_suffix(".json")
+    if not os.path.lexists(path):
+      return None
+    fields = read_json(path)
+    try:
+      shape = Shape(tuple(fields["image_shape"]), fields["num_classes"], np.array(fields["mean"], np.float32),
+                    np.array(fields["std"], np.float32))
+      counts = (*shape.image_shape, shape.num_classes)
+      if not all(type(count) is int and 0 < count < 2**31 for count in counts) or len(counts) != 4 or not (
+          shape.mean.shape == shape.std.shape == shape.image_shape[-1:]):
+        raise ValueError("its sizes do not fit together")
+      if shape.num_classes < 2 or not (np.isfinite(shape.mean).all() and np.isfinite(shape.std).all() and (
+          shape.std > 0).all()):
+        raise ValueError("it has one class, or means and deviations that no images have")
+    except (ValueError, KeyError, TypeError) as error:
+      raise UserError(f"{path} is damaged ({error}).") from error
+    capacity.check_read(str(path), math.prod(shape.image_shape))
+    return shape
+
+  def variables(self, which: str = "") -> dict:
+    """Returns ``params`` and ``batch_stats`` of the newest checkpoint, nested dicts of arrays ``[seeds, ...]``.
+
+    Args:
+      which: ``"best"``, ``"last"``, or "" for the best if it was kept and else the last.
+    Raises: UserError if there is no checkpoint, it is damaged, or ``which`` is "best" and the best was not kept.
+    """
+    restored = newest(self.folder)
+    if restored is None:
+      raise UserError(f"{self.folder} holds no checkpoint.")
+    tree = restored[1]
+    if which == "best" and "best" not in tree:
+      raise UserError(f"{self.folder} keeps only the last models: they were trained with training.select='last'.")
+    source = tree["state"] if which == "last" or "best" not in tree else tree["best"]["variables"]
+    return {kind: source.get(kind) or {} for kind in ("params", "batch_stats")}
+
+
+def load_variables(workdir: str | pathlib.Path, seed: int) -> dict:
+  """Returns ``params`` and ``batch_stats`` of the model of ``seed`` in a run's directory.
+
+  It is the best model of that seed if the run kept it, and else the last. Raises: UserError if there is none.
+  """
+  for group in groups_on_disk(pathlib.Path(workdir)):
+    if seed in group.seeds:
+      position = group.seeds.index(seed)
+      return jax.tree.map(lambda x, i=position: x[i], group.variables())
+  raise UserError(f"{workdir} holds no run with a model of seed {seed}.")
+
+
+def groups_on_disk(folder: pathlib.Path) -> list[Group]:
+  """Returns the groups of seeds whose checkpoints are on disk.
+
+  Args:
+    folder: the run's directory.
+  Returns: the groups, ordered by name.
+  """
+  groups = []
+  for path in sorted((folder / "checkpoints").glob("seed*")):
+    if path.is_dir() and (match := re.fullmatch(r"seeds?(\d{1,12})(?:-(\d{1,12}))?", path.name)):
+      first_seed, last_seed = int(match[1]), int(match[2] or match[1])
+      if last_seed - first_seed >= MOST_SEEDS:
+        raise UserError(f"{path} is named as the models of {last_seed - first_seed + 1:,} seeds, more than a run may "
+                        "have: it was not written by a run; move it away.")
+      groups.append(Group(tuple(range(first_seed, last_seed + 1)), path))
+  return groups
+
+
+def groups_to_train(folder: pathlib.Path, seeds: Iterable[int], missing: list[int], together: bool) -> list[Group]:
+  """Divides the seeds whose predictions are missing into groups.
+
+  Seeds that an earlier command began to train stay in the group that they began in. So do seeds that trained with
+  others whose predictions are there, because a model predicts the same bits only together with the others of its group.
+
+  Args:
+    folder: the run's directory, which only the first process reads.
+    seeds: all seeds of the run.
+    missing: those whose predictions are missing.
+    together: whether the other consecutive seeds share a group, or each seed gets its own.
+  Returns: the groups, ordered by seed; the same in every process.
+  """
+  done, bounds = set(seeds) - set(missing), {}  # The first and last seed of each seed's group.
+  for group in groups_on_disk(folder) if processes.is_first() else ():
+    began = set(group.seeds)
+    if began & set(missing) and not began & bounds.keys() and (began <= set(missing) or began & done):
+      bounds |= dict.fromkeys(group.seeds, (group.seeds[0], group.seeds[-1]))
+  runs: list[list[int]] = []
+  for seed in sorted(set(missing) - bounds.keys()):
+    if together and runs and seed == runs[-1][-1] + 1:
+      runs[-1].append(seed)
+    else:
+      runs.append([seed])
+  bounds |= {seed: (run[0], run[-1]) for run in runs for seed in run}
+  agreed = processes.of_first(np.array([bounds[seed] for seed in missing], np.int32).reshape(-1, 2))
+  return [Group(tuple(range(first, last + 1)),
+                folder / "checkpoints" / (f"seed{first}" if first == last else f"seeds{first}-{last}"))
+          for first, last in sorted({(int(first), int(last)) for first, last in agreed})]

@@ -1,0 +1,202 @@
+"""Runs and files side by side, head and tail classes, severities, and the calibrator that selects itself."""
+
+import functools
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, evaluation, metrics
+from calib_jax.cli import compare
+from calib_jax.cli import evaluate as command
+from calib_jax.evaluation import choice, class_groups
+from calib_jax.evaluation.severity import by_severity
+from calib_jax.run import manifest
+
+pytestmark = pytest.mark.xdist_group("compare")  # One worker makes what most of these tests share.
+N, K = 200, 3
+OPTIONS = ("--num_resamples=20", "--calibrators", "temperature_scaling")
+
+
+def _arrays(seed, scale, examples=0):
+  """Logits of a model on a set; ``examples`` chooses the set, and ``seed`` the errors of the model."""
+  rng = np.random.default_rng((examples, 99))
+  logits = 2 * rng.normal(size=(N, K))
+  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  labels = (p.cumsum(1) > rng.uniform(size=(N, 1))).argmax(1)
+  noise = np.random.default_rng((seed, examples)).normal(size=(N, K))
+  return (scale * (logits + 0.3 * noise)).astype(np.float32), labels.astype(np.int32)
+
+
+def _write_run(folder, seeds, scale, sets=("validation", "test", "fog_1", "snow_1")):
+  (folder / "predictions").mkdir(parents=True)
+  for number, name in enumerate(sets):
+    for seed in seeds:
+      kind = "shifted" if "_" in name else "in_distribution"
+      evaluation.save(folder / "predictions" / f"{name}_seed{seed}.npz", *_arrays(seed, scale, number), kind,
+                      train_counts=np.array([100, 10, 1]))
+  (folder / "config.json").write_text(json.dumps({"name": folder.name}))
+  lines = [json.dumps({"seed": seed, "step": step, "train/loss": step + seed}) for step in (1, 2) for seed in seeds]
+  (folder / "metrics.jsonl").write_text("\n".join(lines))
+  manifest.write(folder, manifest.Manifest((folder / "config.json").read_text(), manifest.digests(folder)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("compare")
+  _write_run(folder / "sharp", (0, 1), 3)
+  _write_run(folder / "plain", (0, 1), 1)
+  logits, labels = _arrays(5, 1, 1)
+  np.savez(folder / "other.npz", logits=logits, labels=labels)
+  _write_run(folder / "half", (0,), 1, ("test",))
+  return folder
+
+
+@pytest.fixture(scope="module")
+def compared(folder):
+  out = folder / "out"
+  paths = [str(folder / name) for name in ("sharp", "plain", "other.npz")]
+  assert compare.main([*paths, "--baseline=plain", f"--out={out}", *OPTIONS]) == 0
+  return out
+
+
+def _probs(logits):
+  p = np.exp(logits.astype(np.float64))
+  return p / p.sum(1, keepdims=True)
+
+
+def _nll(logits, labels):
+  return -np.log(_probs(logits)[np.arange(N), labels]).mean()
+
+
+@pytest.mark.slow
+def test_runs_and_files_are_in_one_table(compared):
+  content = json.loads((compared / "results.json").read_text())
+  table = content["results"]["test"]
+  assert {name: list(rows) for name, rows in table.items()} == {
+    "plain": ["none", "temperature_scaling"], "sharp": ["none", "temperature_scaling"], "other": ["none"]}
+  for name, scale in (("plain", 1), ("sharp", 3)):
+    expected = [_nll(*_arrays(seed, scale, 1)) for seed in (0, 1)]
+    np.testing.assert_allclose(table[name]["none"]["nll"]["per_seed"], expected, rtol=1e-5)
+  assert set(content["results"]) == {"test", "fog_1", "snow_1"} and "other" not in content["results"]["fog_1"]
+  effects = content["seeds"]["test"]
+  assert "cohens_d" in effects["sharp, uncalibrated"]["nll"] and "cohens_d" not in effects["plain, uncalibrated"]["nll"]
+
+
+@pytest.mark.slow
+def test_a_run_of_two_seeds_and_a_file_of_one_are_paired(compared):
+  content = json.loads((compared / "results.json").read_text())
+  table = content["results"]["test"]
+  (change,) = [x for x in content["differences"]["test"]
+               if {x["row"], x["minus"]} == {"other, uncalibrated", "sharp, uncalibrated"}]
+  sign = 1 if change["row"].startswith("other") else -1
+  expected = table["other"]["none"]["nll"]["value"] - table["sharp"]["none"]["nll"]["value"]
+  np.testing.assert_allclose(sign * change["nll"]["difference"], expected, rtol=1e-4)
+  assert len(table["other"]["none"]["nll"]["per_seed"]) == 1
+  np.testing.assert_allclose(table["other"]["none"]["nll"]["value"], _nll(*_arrays(5, 1, 1)), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_page_has_all_runs_and_says_that_seeds_are_pooled(compared):
+  text = (compared / "report.html").read_text()
+  assert "plain against sharp against other" in text and "&#34;name&#34;: &#34;sharp&#34;" in text
+  change = json.loads((compared / "results.json").read_text())["differences"]["test"]
+  (points,) = [100 * x["ece"]["difference"] for x in change
+               if (x["row"], x["minus"]) == ("sharp, uncalibrated", "plain, uncalibrated")]
+  assert f"the ECE of sharp is {points:.1f} points above that of plain (95% interval" in text
+  assert "d against plain" in text and "The predictions of all seeds are pooled" in text and "tail" in text
+  assert (compared / "figures" / "training.png").exists() and (compared / "figures" / "severity.png").exists()
+
+
+@pytest.mark.slow
+def test_other_examples_are_said_and_not_paired(folder, tmp_path, capsys):
+  logits, labels = _arrays(5, 1, 2)
+  np.savez(tmp_path / "stranger.npz", logits=logits, labels=labels)
+  paths = [str(folder / "other.npz"), str(tmp_path / "stranger.npz")]
+  assert compare.main([*paths, "--json=-", *OPTIONS]) == 0
+  output = capsys.readouterr()
+  assert "the test labels of stranger are not those of other" in output.err
+  assert json.loads(output.out)["differences"]["test"] == []
+
+
+@pytest.mark.parametrize(("paths", "message"), [
+  (["sharp"], "name at least two"), (["sharp", "half"], "must hold predictions of the validation and the test split"),
+  (["sharp", "."], "is a directory, not a file"),
+  (["sharp", "absent.npz"], "there is no file"),
+  (["sharp", "plain", "--baseline=x"], "--baseline must be one of sharp"),
+])
+def test_a_mistake_is_one_sentence(folder, paths, message, capsys):
+  assert compare.main([path if path.startswith("--") else str(folder / path) for path in paths]) == 2
+  *before, error = capsys.readouterr().err.splitlines()
+  assert error.startswith("error: ") and message in error and all(line.startswith("caution: ") for line in before)
+
+
+@pytest.mark.slow
+def test_groups_of_classes_are_those_of_the_metric(compared):
+  content = json.loads((compared / "results.json").read_text())
+  found = content["class_groups"]["test"]["sharp, uncalibrated"]
+  scores = [metrics.class_group_scores(np.float32(_probs(logits)), labels, np.array([100, 10, 1]))
+            for logits, labels in (_arrays(seed, 3, 1) for seed in (0, 1))]
+  for g, group in enumerate(class_groups.GROUPS):
+    for name in ("accuracy", "nll"):
+      cell = found[group][name]
+      np.testing.assert_allclose(cell["estimate"], np.mean([getattr(s, name)[g] for s in scores]), rtol=1e-4)
+      assert cell["low"] <= cell["estimate"] <= cell["high"]
+    # The estimate is less the bias of the sample.
+    assert 0 <= found[group]["ece"]["estimate"] <= np.mean([s.expected_calibration_error[g] for s in scores])
+  assert not class_groups.is_long_tailed(np.array([100, 40, 30])) and not class_groups.is_long_tailed(None)
+
+
+def test_a_group_has_the_error_of_its_members():
+  logits, labels = _arrays(0, 1)
+  part = evaluation.Predictions(logits, labels)
+  values = evaluation.per_example([part], num_redraws=2)
+  gone = values._replace(labels=np.where(values.labels == 2, 0, values.labels))
+  found = class_groups.class_groups({"a": gone}, np.array([100, 10, 1]), num_resamples=50)["a"]
+  assert list(found) == ["head", "medium"]
+  head = gone.labels[:, 0] == 0
+  expected = metrics.bootstrap(metrics.calibration_error, values.confidence[head, 0], values.correct[head, 0],
+                               key=jax.random.key(0), method="bias_corrected")
+  np.testing.assert_allclose(found["head"]["ece"]["estimate"], expected[0], atol=0.02)
+
+
+def test_the_interval_of_a_group_of_one_is_of_the_resamples_that_have_it():
+  logits, labels = _arrays(0, 1)
+  labels = np.where(np.arange(len(labels)) == 0, 2, labels % 2)
+  values = evaluation.per_example([evaluation.Predictions(logits, labels)], num_redraws=2)
+  (found,) = class_groups.class_groups({"a": values}, np.array([100, 10, 1]), num_resamples=100).values()
+  np.testing.assert_allclose([found["tail"]["nll"][end] for end in ("low", "high")], values.nll[0, 0], rtol=1e-5)
+
+
+def test_severities_are_means_over_corruptions_with_the_error_of_differences():
+  ece = {"test": (0.01, 0.02), "fog_1": (0.1, 0.2), "snow_1": (0.3, 0.6), "fog_3": (0.5, 0.5), "other": (9, 9)}
+  tables = {name: {"mine": {label: {"ece": {"estimate": x}} for label, x in zip(("none", "TS"), errors, strict=True)}}
+            for name, errors in ece.items()}
+  found = by_severity(tables, "test", [("mine", "none"), ("mine", "TS")])
+  assert {label: list(by_level) for (_, label), by_level in found.items()} == {"none": [0, 1, 3], "TS": [0, 1, 3]}
+  level = found["mine", "TS"][1]
+  np.testing.assert_allclose(level["mean"], 0.4)
+  # Differences 0.1 and 0.3: half of their standard error, as two rows share it.
+  np.testing.assert_allclose(level["within_subject_sem"], np.std([0.1, 0.3], ddof=1) / 2, rtol=1e-5)
+  assert np.isnan(found["mine", "TS"][3]["within_subject_sem"]) and found["mine", "none"][0]["mean"] == 0.01
+
+
+@pytest.mark.slow
+def test_auto_is_what_the_selection_chooses(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(choice.calibrators, "select", functools.partial(
+    calibrators.select, candidates=["identity", "temperature_scaling"]))
+  for number, name in enumerate(("val", "test")):
+    logits, labels = _arrays(0, 3, number)
+    np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
+  assert command.main([f"--fit={tmp_path}/val.npz", f"--test={tmp_path}/test.npz", "--calibrators", "auto",
+                       f"--out={tmp_path}/out", "--num_resamples=20"]) == 0
+  expected = calibrators.select(*_arrays(0, 3, 0))
+  (found,) = json.loads((tmp_path / "out/results.json").read_text())["selection"]["predictions"]
+  assert found["chosen"] == expected.name == "temperature_scaling"
+  assert found["scores"]["identity"]["excess"] == pytest.approx(expected.scores[0].excess, rel=1e-5)
+  assert "auto chose temperature_scaling." in capsys.readouterr().out
+  assert "What auto chose" in (tmp_path / "out/report.html").read_text()
+  fitted = calibrators.load(tmp_path / "out/calibrator.npz")
+  assert fitted.calibrator.name == "temperature_scaling"
+  np.testing.assert_allclose(fitted.params["temperature"], expected.params["temperature"], rtol=1e-6)

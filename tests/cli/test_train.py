@@ -1,0 +1,211 @@
+"""``main.py`` end to end, as a user runs it."""
+
+import json
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import evaluation
+from calib_jax.data import __main__ as data_command
+from calib_jax.run import directory
+import main
+from tests.programs import python
+
+QUICK = ("--config.num_seeds=2", "--config.training.num_steps=12", "--config.evaluation.num_resamples=50")
+
+
+def _arguments(workdir):
+  return ["--config=configs/digits_savuc.py", f"--workdir={workdir}", *QUICK]
+
+
+def _digits(workdir, *overrides, tmp_path, **options):
+  return python("main.py", *_arguments(workdir), *overrides, tmp_path=tmp_path, **options)
+
+
+pytestmark = pytest.mark.xdist_group("main")  # One worker makes the run that most tests look at.
+
+
+@pytest.fixture
+def here(monkeypatch):
+  """``main`` in this process, in which JAX is in use, so that it cannot look for other processes."""
+  monkeypatch.setattr("calib_jax.training.distributed.processes._connected", (None, None, None))
+  return main.main
+
+
+def test_what_a_user_gives_is_repeated_printably(here, tmp_path, capsys):
+  (tmp_path / "taken").touch()
+  config = "--config=configs/digits_savuc.py"
+  for arguments in (["--config=no\x1b[31m\udcff.py", f"--workdir={tmp_path}"],
+                    [config, f"--workdir={tmp_path}", "--config.da\x1b[31mta=1"],
+                    [config, f"--workdir={tmp_path / 'taken' / (chr(27) + '[31m')}"]):
+    assert here(arguments) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and error.isprintable() and r"\x1b[31m" in error
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("digits")
+  return folder / "run", _digits(folder / "run", tmp_path=folder, blocked=())
+
+
+def test_the_demo_leaves_everything_that_explains_the_run(finished):
+  workdir, done = finished
+  assert done.returncode == 0, done.stderr
+  assert "examples/s" in done.stderr and "left" in done.stderr and "loss" in done.stderr
+  names = {path.name for path in workdir.iterdir()}
+  assert {"config.json", "environment.json", "metrics.jsonl", "checkpoints", "predictions", "results.json",
+          "results.md", "figures", "report.html", "baseline", "events"} <= names
+  assert all(f"{workdir}/{name}" in done.stdout for name in names)
+  assert json.loads((workdir / "config.json").read_text())["training"]["num_steps"] == 12
+  assert json.loads((workdir / "environment.json").read_text())["packages"]["jax"]
+  assert (workdir / "figures/reliability.png").read_bytes().startswith(b"\x89PNG")
+  page = (workdir / "report.html").read_text()
+  assert "data:image/svg+xml;base64," in page and "TS-SB-ECE" in page
+  assert not list(workdir.rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_what_was_compiled_is_kept_in_the_users_cache_directory(tmp_path):
+  python("tests/training/killed.py", 2, int(signal.SIGKILL), "--config=configs/digits_savuc.py",
+         f"--workdir={tmp_path / 'runs' / 'a'}", tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR=None,
+         XDG_CACHE_HOME=tmp_path / "cache")
+  kept = tmp_path / "cache" / "calib_jax"
+  assert list(kept.glob("jit_*")) and kept.stat().st_mode & 0o777 == 0o700
+  assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
+
+
+def test_a_finished_run_is_only_reported_again(finished, here, no_figures, capsys):
+  before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("predictions/*.npz")}
+  log = (finished[0] / "metrics.jsonl").read_bytes()
+  assert here(_arguments(finished[0])) == 0
+  printed = capsys.readouterr()
+  assert "step" not in printed.err
+  assert before == {path: path.stat().st_mtime_ns for path in finished[0].rglob("predictions/*.npz")}
+  assert log == (finished[0] / "metrics.jsonl").read_bytes()
+  assert (finished[0] / "results.md").read_text().strip() in printed.out
+
+
+def test_events_hold_scalars_and_a_reliability_diagram(finished):
+  from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+  events = EventAccumulator(str(finished[0] / "events/seed0")).Reload()
+  tags = events.Tags()
+  found = set(tags["scalars"]) | set(tags["tensors"])
+  assert {"train/loss", "validation/ece", "time/examples_per_second"} <= found
+  pictures = set(tags["images"]) | found
+  assert any("reliability" in tag for tag in pictures)
+
+
+def test_the_log_has_training_and_validation_of_every_seed(finished):
+  lines = [json.loads(line) for line in (finished[0] / "metrics.jsonl").read_text().splitlines()]
+  assert {line["seed"] for line in lines} == {0, 1}
+  for seed in (0, 1):
+    last = {k: v for line in lines if line["seed"] == seed and line["step"] == 12 for k, v in line.items()}
+    assert {"train/loss", "train/primary", "train/secondary", "train/l2", "train/accuracy", "validation/accuracy",
+            "validation/nll", "validation/ece"} <= last.keys()
+    assert all(np.isfinite(v) for v in last.values())
+
+
+def test_the_table_has_both_methods_before_and_after_calibration_with_intervals(finished):
+  workdir, done = finished
+  results = json.loads((workdir / "results.json").read_text())["results"]["test"]
+  assert list(results) == ["cross_entropy", "focal + soft_avuc"]
+  for method, folder in (("cross_entropy", workdir / "baseline"), ("focal + soft_avuc", workdir)):
+    assert list(results[method]) == ["none", "TS", "TS-SB-ECE"]
+    for row in results[method].values():
+      assert set(row) == set(evaluation.METRICS) - {"sweep", "smooth"}  # Which need 200 resamples.
+      assert all(cell["low"] <= cell["high"] and len(cell["per_seed"]) == 2 for cell in row.values())
+    # The numbers are those of the predictions on disk, computed here from their definitions.
+    accuracy, nll = [], []
+    for seed in (0, 1):
+      logits, labels = evaluation.load(folder / f"predictions/test_seed{seed}.npz")[:2]
+      assert logits.shape == (359, 10)
+      log_z = np.log(np.exp(logits.astype(np.float64)).sum(1))
+      nll.append(np.mean(log_z - logits[np.arange(359), labels]))
+      accuracy.append(np.mean(logits.argmax(1) == labels))
+    np.testing.assert_allclose(results[method]["none"]["accuracy"]["per_seed"], accuracy, rtol=1e-6)
+    np.testing.assert_allclose(results[method]["none"]["nll"]["estimate"], np.mean(nll), rtol=1e-5)
+    assert results[method]["TS"]["nll"]["estimate"] <= results[method]["none"]["nll"]["estimate"] + 0.02
+  assert (workdir / "results.md").read_text().strip() in done.stdout
+
+
+def test_a_directory_that_holds_another_run_is_left_alone(finished, here, capsys):
+  before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
+  assert here([*_arguments(finished[0]), "--config.loss.weight=0.25"]) == 2
+  assert "holds a run of another config (loss.weight differ" in capsys.readouterr().err
+  assert before == {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("arguments", [
+  ["--config.training.num_step=3"], ["--config=configs/absent.py"],
+  *(pytest.param([argument], marks=pytest.mark.slow) for argument in (
+    "--config.loss.primary.name=fokal", "--config.training.batch_size=100", "--config.training.num_steps=x", "stray")),
+])
+def test_a_mistake_ends_in_one_sentence_and_exit_code_2(arguments, tmp_path):
+  done = _digits(tmp_path / "never", *arguments, tmp_path=tmp_path, num_devices=8, KUBERNETES_SERVICE_HOST="10.0.0.1")
+  assert done.returncode == 2
+  assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ")
+  assert "Traceback" not in done.stderr + done.stdout
+  assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize(("workdir", "reason"), [
+  ("", "--workdir is empty, perhaps because a variable of the shell is not set"), (" ", "--workdir is empty"),
+  ("x/" * 2000, "must have at most"), ("x" * 300, "must have at most"), ("a\udcffb", "is not UTF-8"),
+  ("file", "is a file, not a directory"), ("dangling", "is a link to nowhere, which does not exist"),
+])
+def test_a_directory_that_cannot_be_a_runs_is_refused_before_anything_else(workdir, reason, here, tmp_path, monkeypatch,
+                                                                         capsys):
+  (tmp_path / "file").write_text("")
+  (tmp_path / "dangling").symlink_to("nowhere")
+  monkeypatch.setattr("calib_jax.config.load", lambda *_: pytest.fail("nothing is read before this is checked"))
+  monkeypatch.chdir(tmp_path)
+  assert here(_arguments(workdir)) == 2
+  said = capsys.readouterr().err
+  assert reason in said and said.count("\n") == 1 and len(list(tmp_path.iterdir())) == 2
+
+
+def test_where_jax_is_in_use_the_program_says_what_to_call(tmp_path, monkeypatch, capsys):
+  assert jax.devices()
+  monkeypatch.setattr("calib_jax.training.distributed.processes._connected", None)
+  assert main.main(_arguments(tmp_path / "never")) == 2
+  assert "JAX is in use in this process already" in capsys.readouterr().err and not (tmp_path / "never").exists()
+
+
+def test_other_devices_are_said(tmp_path):
+  config = run_config.load("configs/digits_savuc.py", [])
+  assert directory.write_config(config, tmp_path) is None
+  path = tmp_path / "environment.json"
+  path.write_text(json.dumps({**json.loads(path.read_text()), "devices": ["TPU v4"] * 4}))
+  assert "this run began on 4 x TPU v4 and continues on 8 x cpu: its numbers" in directory.write_config(
+    config, tmp_path)
+  assert directory.write_config(config, tmp_path) is None
+
+
+@pytest.mark.slow
+def test_npz_trains_without_tensorflow_scikit_learn_and_figures(tmp_path):
+  """Most runs of these tests are on digits and without TensorFlow and Matplotlib."""
+  images = np.random.default_rng(0).integers(0, 256, (90, 8, 8, 3), dtype=np.uint8)
+  np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(90) % 3)
+  blocked = ("tensorflow", "tensorflow_datasets", "tensorboard", "matplotlib", "sklearn")
+  done = _digits(tmp_path / "run", "--config.data.name=npz", f"--config.data.path={tmp_path / 'mine.npz'}",
+                 "--config.num_seeds=1", "--config.training.num_steps=13", "--config.profile=2",
+                 "--config.training.batch_size=32",
+                 "--config.compare_with_cross_entropy=False", "--config.evaluation.calibrators={}",
+                 tmp_path=tmp_path, blocked=blocked)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.count("TensorBoard events are off") == 1
+  assert "figures and the page are not written, because matplotlib cannot be imported" in done.stdout
+  assert (tmp_path / "run" / "results.json").exists() and not (tmp_path / "run" / "events").exists()
+  assert len(list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))) == 1
+
+
+@pytest.mark.parametrize("program", [main.main, data_command.main])
+def test_help_says_that_a_config_is_executed(program, capsys):
+  with pytest.raises(SystemExit):
+    program(["--help"])
+  assert "is Python and is executed, so use only files that you trust" in " ".join(capsys.readouterr().out.split())

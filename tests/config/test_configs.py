@@ -1,0 +1,222 @@
+"""Every config builds its model on its data's shapes, and every cell of a paper is a config that can be trained."""
+
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import data, models
+from calib_jax._system.errors import UserError
+from configs import (
+  classwise_loss_scaling,
+  common,
+  focal_temperature,
+  mac_cal,
+  reweighted_risk,
+  soft_calibration,
+)
+
+PAPERS = {"SC": soft_calibration, "RR": reweighted_risk, "FT": focal_temperature, "CL": classwise_loss_scaling,
+          "MC": mac_cal}  # By their names in docs/data_and_models.md.
+FILES = {paper: paper.__name__.replace(".", "/") + ".py" for paper in PAPERS.values()}
+NETWORKS = [f"{FILES[paper]}:{data}.{model}" for paper in PAPERS.values() for data in paper.NETWORKS
+            for model in paper.NETWORKS[data]]
+CONFIGS = ["configs/digits_savuc.py", "configs/fashion_mnist_small_savuc.py", "configs/cifar100_savuc.py",
+           *NETWORKS]  # test_own_code has configs/npz.py.
+SHAPES = {"digits": ((8, 8, 1), 10), "fashion_mnist_small": ((28, 28, 1), 10),
+          "cifar10": ((32, 32, 3), 10), "cifar100": ((32, 32, 3), 100),
+          "tiny_imagenet": ((64, 64, 3), 200), "imagenet2012": ((224, 224, 3), 1000)}
+
+
+FAST = ("digits_savuc.py", "cifar100_savuc.py", "cifar10_lt.densenet40", "tiny_imagenet.vit_small")  # Of every family.
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, marks=() if path.endswith(FAST) else pytest.mark.slow)
+                                  for path in CONFIGS])
+def test_the_config_is_sound_and_its_model_fits_its_data(path):
+  config = run_config.load(path, [])
+  run_config.check(config, num_devices=1)
+  run_config.check(config, num_devices=8)
+  file, _, cell = path.partition(":")
+  assert config.data.name in data.SOURCES
+  if cell:
+    assert cell == f"{config.data.name}.{config.model.name.removesuffix('_bottleneck')}"
+  shape, num_classes = SHAPES[config.data.name.removesuffix("_lt")]
+  model = models.get(num_classes=num_classes, **config.model)
+  logits, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), jnp.zeros((2, *shape)))
+  assert logits.shape == (2, num_classes) and logits.dtype == jnp.float32
+  commands = re.findall(r"--config=([\w/.:+]*\w)", pathlib.Path(file).read_text(encoding="utf-8"))
+  assert commands and all(command.partition(":")[0] == file and run_config.load(command, []) for command in commands)
+
+
+def test_boundaries_are_at_the_printed_epochs():
+  def epochs(paper, data, model):
+    config = paper.recipe(data, model)
+    return [round(b * config.training.num_epochs, 6) for b in config.optimizer.boundaries], config.training.num_epochs
+
+  assert epochs(focal_temperature, "cifar10", "resnet50") == ([150, 250], 350)
+  assert epochs(mac_cal, "tiny_imagenet", "resnet50") == ([40, 60], 100)
+  assert epochs(reweighted_risk, "cifar100", "preresnet56") == ([60, 120, 160], 250)
+  assert epochs(reweighted_risk, "cifar10", "preresnet56")[1] == 200
+  assert epochs(classwise_loss_scaling, "imagenet2012", "resnet152") == ([30, 60, 80], 90)
+
+
+CELLS = [f"{FILES[paper]}:{data}.{model}.{loss}" for paper in PAPERS.values() for data in paper.NETWORKS
+         for model in paper.NETWORKS[data] for loss in paper.losses(data, model)]
+
+
+def test_every_cell_loads_and_trains_the_loss_that_it_names():
+  assert len(CELLS) == len(set(CELLS)) > 300
+  for cell in CELLS:
+    config = run_config.load(cell, [])
+    loss = cell.rpartition(".")[2]  # No name of a loss has a dot.
+    names = {config.loss.primary.name, config.loss.secondary.name, config.augmentation.name,
+             config.head.name,
+             re.sub(r"^avuc$", "avuc_gs", config.loss.secondary.name),
+             "label_smoothing" if config.loss.primary.get("label_smoothing") else ""}
+    for part in loss.split("+"):
+      assert re.sub(r"_\d+$", "", part) in names, cell
+
+
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
+def test_cells_of_a_network_differ_in_the_fields_of_their_losses_alone(paper):
+  for data_name, models_of_data in paper.NETWORKS.items():
+    for model in models_of_data:
+      cross_entropy = run_config.complete(paper.get_config(f"{data_name}.{model}").unlock())
+      assert cross_entropy.data.name == data_name
+      for loss, fields in paper.losses(data_name, model).items():
+        config = run_config.complete(paper.get_config(f"{data_name}.{model}.{loss}").unlock())
+        assert (config == cross_entropy) == (loss == "cross_entropy")
+        for field in fields:
+          section, _, last = field.rpartition(".")
+          (run_config.get(config, section) if section else config)[last] = run_config.get(cross_entropy, field)
+        assert config == cross_entropy
+
+
+@pytest.mark.parametrize("cell", [
+  "reweighted_risk.py:cifar10.preresnet56.selective_risk", "reweighted_risk.py:cifar100.wide_resnet28_10.kde_ece",
+  "mac_cal.py:cifar100.resnet110.mmce", "focal_temperature.py:cifar10.resnet50.adaptive_focal",
+  "mac_cal.py:tiny_imagenet.resnet50.mixup", "mac_cal.py:cifar10.resnet50.pairwise_constraints",
+  "soft_calibration.py:imagenet2012.resnet50.cross_entropy+avuc_gs",
+  "soft_calibration.py:cifar10.wide_resnet28_10.cross_entropy+soft_binned_ece",
+  "classwise_loss_scaling.py:cifar100.densenet40.focal_3"])
+def test_losses_of_every_paper_are_sound(cell):
+  run_config.check(run_config.load(f"configs/{cell}", []), num_devices=8)
+
+
+def _printed(cell, *keys):
+  config = run_config.load(f"configs/{cell}", [])
+  return [run_config.get(config, key) for key in keys]
+
+
+def test_cells_hold_the_printed_values():
+  assert _printed("mac_cal.py:cifar10.resnet50.dual_focal", "loss.primary.gamma", "loss.primary.competitor",
+                  "loss.reduction") == [5.0, "strongest_below", "sum"]
+  assert _printed("reweighted_risk.py:cifar10.resnet50.dual_focal", "loss.primary.gamma", "loss.reduction",
+                  "training.num_epochs", "optimizer.decay") == [5.0, "mean", 200, 0.2]
+  assert _printed("reweighted_risk.py:cifar100.resnet110.dual_focal", "loss.primary.gamma") == [6.1]
+  assert _printed("reweighted_risk.py:cifar10.resnet110.inverse_focal", "loss.primary.gamma",
+                  "training.batch_size") == [3, 128]
+  assert _printed("reweighted_risk.py:cifar100.preresnet56.kde_ece", "loss.secondary.form", "loss.weight") == [
+    "canonical", 0.5]
+  assert _printed("reweighted_risk.py:tiny_imagenet.vit_small", "optimizer.name", "optimizer.learning_rate",
+                  "optimizer.schedule", "model.image_size", "data.validation_fraction", "num_seeds") == [
+                    "sgd", 1e-4, "cosine", 224, 0.05, 3]
+  assert _printed("focal_temperature.py:cifar10.resnet50.focal_7", "loss.primary.gamma", "loss.reduction",
+                  "optimizer.clip_norm", "optimizer.coupled_weight_decay", "num_seeds") == [7.0, "sum", 2.0, 5e-4, 5]
+  assert _printed("focal_temperature.py:tiny_imagenet.resnet50", "training.batch_size", "model.pool_side") == [64, 2]
+  assert _printed("mac_cal.py:tiny_imagenet.resnet50", "training.batch_size", "seed") == [128, 1]
+  assert _printed("mac_cal.py:cifar100.resnet110", "model.name") == ["resnet110_bottleneck"]
+  assert _printed("mac_cal.py:cifar100.wide_resnet26_10", "model.post_activation") == [True]
+  assert _printed("mac_cal.py:cifar100.densenet121.mmce", "loss.weight", "loss.secondary.weighted") == [256.0, True]
+  assert _printed("soft_calibration.py:imagenet2012.resnet50", "training.batch_size", "optimizer.learning_rate",
+                  "optimizer.l2", "num_seeds") == [512, 0.2, 1e-4, 10]
+  assert _printed("cifar100_savuc.py", "training.batch_size", "optimizer.learning_rate", "num_seeds") == [512, 0.4, 1]
+  assert _printed("classwise_loss_scaling.py:cifar10_lt.resnet110_stochastic_depth", "optimizer.learning_rate",
+                  "optimizer.coupled_weight_decay") == [0.04, 1e-4]
+  assert _printed("classwise_loss_scaling.py:imagenet2012.densenet161", "training.batch_size",
+                  "optimizer.warmup_epochs", "optimizer.decay_norms_and_biases") == [256, 5, False]
+  printed = [row for networks in reweighted_risk.NETWORKS.values() for row in networks.values()]
+  smoothing, coverage = zip(*(row[3:1:-1] for row in printed), strict=True)
+  assert coverage == (0.9, 0.9, 0.8, 0.8, 0.9, 0.8, 0.8, 0.9, 0.2, 0.4)  # Table 3 of Zhou et al. 2025, in its order.
+  assert smoothing == (0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.1, 0.01, 0.05, 0.1)  # Appendix E.2.
+
+
+@pytest.mark.parametrize(("argument", "message"), [
+  ("reweighted_risk.py:cifar100.preresnet56.selective", "the cell 'cifar100.preresnet56.selective' must be "
+   "DATA.NETWORK or DATA.NETWORK.LOSS, with LOSS one of cross_entropy, sample_dependent_focal, inverse_focal, "
+   r"dual_focal, kde_ece, aurc, selective_risk: got 'selective'\. Did you mean 'selective_risk'\?$"),
+  ("mac_cal.py:cifar10.resnet5", "with NETWORK one of resnet50, resnet110, wide_resnet26_10, densenet121: got "
+   r"'resnet5'\. Did you mean 'resnet50'\?$"),
+  ("mac_cal.py:tiny_imagenet.resnet110", r"with NETWORK one of resnet50: got 'resnet110'"),
+  ("mac_cal.py:cifar1.resnet50", r"with DATA one of cifar10, cifar100, tiny_imagenet: got 'cifar1'\. Did you mean"),
+  ("mac_cal.py:cifar10", r"the cell 'cifar10' must be .*, with NETWORK one of resnet50, .*: got ''\.$"),
+  ("mac_cal.py:cifar10.resnet50.", r"with LOSS one of cross_entropy, .*: got ''\.$"),
+  ("mac_cal.py:cifar10.resnet50.mmce.focal", r"with LOSS one of cross_entropy, .*: got 'mmce\.focal'"),
+  ("soft_calibration.py:imagenet2012.resnet50.focal+mmce", r"with LOSS one of cross_entropy, .*: got 'focal\+mmce'"),
+  ("soft_calibration.py", "configs/soft_calibration.py: a cell must follow after a colon, as DATA.NETWORK.LOSS, or "
+   "DATA.NETWORK for cross entropy: there are cifar100 with wide_resnet28_10; cifar10 with wide_resnet28_10; "
+   r"imagenet2012 with resnet50\.$"),
+  ("soft_calibration.py:", "a cell must follow after a colon"),
+  ("digits_savuc.py:focal", "digits_savuc.py: it has no cells: leave out ':focal'"),
+  ("absent.py:cifar10.resnet50", "there is no file 'configs/absent.py'"),
+])
+def test_a_wrong_cell_is_one_sentence_that_lists_what_there_is(argument, message):
+  with pytest.raises(UserError, match=message) as error:
+    run_config.load(f"configs/{argument}", [])
+  assert "\n" not in str(error.value)
+
+
+def test_the_page_of_the_papers_has_every_cell():
+  page = pathlib.Path("docs/data_and_models.md").read_text(encoding="utf-8")
+  for name, paper in PAPERS.items():
+    row, = re.findall(rf"^\| {name}, .*`{FILES[paper]}`.*$", page, re.MULTILINE)
+    named = {word for quoted in re.findall(r"`(.*?)`", row) for word in re.split(r"[+]", quoted) if word}
+    losses = {part for data_name in paper.NETWORKS for model in paper.NETWORKS[data_name]
+              for loss in paper.losses(data_name, model) for part in loss.split("+")}
+    networks = {model for models_of_data in paper.NETWORKS.values() for model in models_of_data}
+    assert {*paper.NETWORKS, *networks, *losses} <= named | {"cross_entropy"}
+    assert named - {FILES[paper], "configs/cifar100_savuc.py", "FT"} <= {*paper.NETWORKS, *networks, *losses}
+
+
+def _changed(config, default, prefix=""):
+  """The fields of a paper's config that differ from the defaults; a section that names a function is one field."""
+  for name, value in config.items():
+    key = f"{prefix}{name}"
+    if key in ("evaluation", "checkpoint", "stage1", "stage2"):
+      continue
+    if name in ("primary", "secondary", "augmentation") and value != default[name]:
+      yield key
+    elif isinstance(value, ConfigDict) and name not in ("primary", "secondary", "augmentation"):
+      yield from _changed(value, default.get(name, {}), f"{key}.")
+    elif value != default.get(name):
+      yield key
+
+
+def test_the_table_of_the_papers_has_every_field_that_their_configs_change():
+  page = pathlib.Path("docs/data_and_models.md").read_text(encoding="utf-8")
+  table = page.split("| field | SC | RR | FT | CL | MC |")[1]
+  rows = {}
+  for line in table.splitlines()[2:]:
+    if not line.startswith("|"):
+      break
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    section = ""
+    for name in re.findall(r"`([\w.]+)`", cells[0]):
+      section = name.rpartition(".")[0] if "." in name else section
+      rows[name if "." in name or name in common.get_config() else f"{section}.{name}"] = cells[1:]
+  papers = {"SC": soft_calibration.recipe("cifar10", "wide_resnet28_10"),
+            "RR": reweighted_risk.recipe("tiny_imagenet", "vit_small"),
+            "FT": focal_temperature.recipe("cifar10", "resnet50"),
+            "CL": classwise_loss_scaling.recipe("cifar10_lt", "densenet40"),
+            "MC": mac_cal.recipe("tiny_imagenet", "resnet50")}
+  about_the_network = {"data.name", "model.pool_side", "model.hidden", "training.seeds_together",
+                       "training.evaluate_every_epochs"}
+  for paper, config in papers.items():
+    for field in set(_changed(config, common.get_config())) - about_the_network:
+      assert field in rows, f"{paper} sets {field}"
+      assert rows[field][list(papers).index(paper)], f"the table says nothing about {field} of {paper}"

@@ -1,0 +1,187 @@
+"""A user's own losses, calibrators, heads, models and data sources, by import path in a config."""
+
+import functools
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, run, training
+from calib_jax import config as run_config
+from calib_jax._system.errors import UserError
+from calib_jax.config import imports
+from calib_jax.run import directory
+from tests.training.test_engine import ROOT, _splits
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+MINE = '''
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import calibrators, data, losses
+from calib_jax.models import Backbone, Features, Head
+
+
+def sharp(logits, labels, *, power: float = 2.0, scale=1):
+  return scale * losses.cross_entropy(logits, labels) ** power
+
+
+def spread(logits, labels, *, strength=0.5, where=None, axis_name=None):
+  return strength * losses.soft_avuc(logits, labels, where=where, axis_name=axis_name)
+
+
+def halved(*, factor=2.0):
+  return calibrators.Calibrator(lambda logits, labels, where=None: {}, lambda p, z: jax.nn.log_softmax(z / factor))
+
+
+class Cosine(Head):
+  scale: float = 10.0
+
+  @nn.compact
+  def __call__(self, features, *, train=False, mask=None):
+    kernel = self.param("kernel", nn.initializers.normal(), (features.vector.shape[-1], self.num_classes))
+    x = features.vector / jnp.linalg.norm(features.vector, axis=-1, keepdims=True)
+    return self.scale * x @ kernel
+
+
+class Flat(Backbone):
+  width: int = 4
+
+  @nn.compact
+  def __call__(self, x, *, train=False, mask=None):
+    return Features(nn.relu(nn.Dense(self.width, name="group1_dense")(x.reshape(len(x), -1))))
+
+
+def stripes(seed, *, number=60):
+  labels = np.arange(number, dtype=np.int32) % 3
+  images = np.random.default_rng(seed).integers(0, 99, (number, 4, 4, 1), dtype=np.uint8)
+  images[np.arange(number), labels] += 100
+  part = data.Examples(images, labels)
+  return data.Pool(part, part.take(np.arange(30)), 3)
+
+
+def number(*, dtype=None, num_classes=3):
+  return 3
+
+
+def wrong(seed, folder):
+  return None
+
+
+NUMBER = 3
+'''
+QUICK = ("training.batch_size=16", "training.num_steps=3", "num_seeds=1", "compare_with_cross_entropy=false",
+         "evaluation.num_resamples=5", "loss.secondary.name=", "optimizer.learning_rate=0.001")
+
+
+@pytest.fixture(autouse=True)
+def _module(tmp_path, monkeypatch):
+  (tmp_path / "my_calibration.py").write_text(MINE)
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr("sys.path", [str(ROOT), *__import__("sys").path])
+  yield
+  __import__("sys").modules.pop("my_calibration", None)
+
+
+def _config(*overrides, path="configs/digits_savuc.py"):
+  config = run_config.load(str(ROOT / path), [f"--config.{o}" for o in (*QUICK, *overrides)])
+  run_config.check(config, 2)
+  return config
+
+
+@pytest.mark.parametrize(("overrides", "key", "option", "value"), [
+  (("loss.primary.name=my_calibration:sharp", "loss.primary.power=3", "loss.primary.scale=2"), "loss.primary", "power",
+   3.0),
+  (("loss.secondary.name=my_calibration:spread", "loss.secondary.strength=1"), "loss.secondary", "strength", 1.0),
+  (("head.name=my_calibration:Cosine", "head.scale=5"), "head", "scale", 5.0),
+  (("model.name=my_calibration:Flat", "model.width=6"), "model", "width", 6),
+  (("data.name=my_calibration:stripes", "data.number=90"), "data", "number", 90),
+], ids=lambda x: x if isinstance(x, str) else "")
+def test_a_function_of_ones_own_trains_with_its_options_typed(overrides, key, option, value):
+  config = _config(*overrides)
+  section = run_config.get(config, key)
+  assert section[option] == value and type(section[option]) is type(value)
+  splits = run.data.load_splits(config, 0) if key == "data" else _splits()
+  state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
+  again = run_config.from_json(config.to_json(), own_code=True)
+  assert run_config.get(again, key).to_dict() == section.to_dict()
+  with pytest.raises(UserError, match=f"config key {key}.{option} must be of type"):
+    _config(overrides[0], f"{key}.{option}=x")
+
+
+@pytest.mark.slow
+def test_a_run_with_a_loss_and_a_calibrator_of_ones_own_is_loaded_again(tmp_path):
+  (tmp_path / "mine.py").write_text("""
+from configs import common
+def get_config():
+  config = common.get_config()
+  config.data = dict(name="my_calibration:stripes")
+  config.loss.primary = dict(name="my_calibration:sharp", power=1.5)
+  config.evaluation.calibrators = dict(mine=dict(name="my_calibration:halved", factor=3.0))
+  return config
+""")
+  config = run_config.load(str(tmp_path / "mine.py"), [f"--config.{o}" for o in QUICK])
+  run_config.check(config, 8)
+  run.execute(config, tmp_path / "run")
+  assert directory.write_config(config, tmp_path / "run") is None  # The same command continues it without a flag.
+  with pytest.raises(UserError, match=r"is the import path 'my_calibration:.*load it with own_code=True\.$"):
+    run.Run.load(tmp_path / "run")
+  loaded = run.Run.load(tmp_path / "run", own_code=True)
+  (calibrator, _), = loaded.calibrators().values()
+  logits = np.array([[3.0, 0.0, 0.0]])
+  np.testing.assert_allclose(calibrator.apply({}, logits), jax.nn.log_softmax(logits / 3), rtol=1e-6)
+  assert "my_calibration:halved" in calibrators.CALIBRATORS
+  assert (tmp_path / "run" / "results.md").read_text().count("my_calibration:sharp") >= 1
+
+
+@pytest.mark.parametrize(("override", "message"), [
+  ("loss.primary.name=absent_module:f", "config key loss.primary.name: 'absent_module' cannot be imported"),
+  ("loss.primary.name=my_calibration:absent", "the module my_calibration has no function or class 'absent'"),
+  ("loss.primary.name=my_calibration:NUMBER", "has no function or class 'NUMBER'"),
+  ("loss.secondary.name=my_calibration:sharp", "my_calibration:sharp must take the keywords where and axis_name"),
+  ("head.name=builtins:dict", "the arguments of builtins:dict cannot be listed .*written in Python"),
+  ("data.name=builtins:dict", "the arguments of builtins:dict cannot be listed"),
+  ("model.name=my_calibration:number", "config key model: "),
+  ("loss.primary.name=builtins:print", "config key loss: "),
+  ("evaluation.calibrators.TS.name=os:getcwd", "os:getcwd must return a calib_jax.calibrators.Calibrator"),
+  ("data.name=my_calibration:wrong", "can only take the arguments seed, dir, path, .*: got folder"),
+])
+def test_a_mistake_in_an_import_path_is_one_sentence(override, message):
+  with pytest.raises(UserError, match=message) as error:
+    _config(override)
+  assert "\n" not in str(error.value)
+
+
+def test_a_data_source_that_returns_no_pool_is_one_sentence():
+  with pytest.raises(UserError, match=r"os:getcwd must return a calib_jax.data.Pool, not str\.$"):
+    run.data.load_splits(_config("data.name=os:getcwd"), 0)
+
+
+@pytest.mark.parametrize(("section", "field"), [
+  ("evaluation.calibrators.TS", "name"), ("evaluation.calibrators.TS", "base"), ("loss.primary", "name"),
+  ("loss.secondary", "name"), ("model", "name"), ("head", "name"), ("data", "name"), ("augmentation", "name")])
+def test_the_json_of_a_run_imports_nothing(section, field, tmp_path, monkeypatch):
+  monkeypatch.setattr(imports, "_imported", lambda *_: pytest.fail("this must not be imported"))
+  config = run_config.load(str(ROOT / "configs/digits_savuc.py"), []).to_dict()
+  node = functools.reduce(lambda node, part: node[part], section.split("."), config)
+  node[field] = "subprocess:getoutput"
+  (tmp_path / "config.json").write_text(json.dumps(config))
+  with pytest.raises(UserError, match=f"{section}.{field} is the import path 'subprocess:getoutput', whose code would"):
+    run.Run.load(tmp_path)
+  # A command on the directory compares its own config with this one, without importing.
+  assert (f"{section}.{field}" in directory.differences(tmp_path / "config.json", _config())) == (
+    not section.startswith("evaluation"))
+
+
+@pytest.mark.slow
+def test_the_config_for_ones_own_images_is_sound(tmp_path):
+  rng = np.random.default_rng(0)
+  np.savez(tmp_path / "images.npz", images=rng.integers(0, 256, (80, 8, 8), dtype=np.uint8), labels=np.arange(80) % 4)
+  config = _config(f"data.path={tmp_path / 'images.npz'}", path="configs/npz.py")
+  assert config.num_seeds == 1 and not config.compare_with_cross_entropy
+  state, _ = training.train(config, [run.data.load_splits(config, 0)], seeds=[0], devices=jax.devices()[:2])
+  assert int(state.step[0]) == 3

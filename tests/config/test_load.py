@@ -1,0 +1,180 @@
+"""Configs: what is read, and the one sentence for everything that cannot work."""
+
+import pathlib
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax._system.errors import UserError
+from calib_jax.config import checks
+
+ROOT = pathlib.Path(__file__).parents[2]
+DIGITS = str(ROOT / "configs/digits_savuc.py")
+
+
+def _load(*overrides, path=DIGITS, num_devices=1):
+  config = run_config.load(path, [f"--config.{o}" for o in overrides])
+  run_config.check(config, num_devices)
+  return config
+
+
+def test_overrides_take_the_type_of_the_field():
+  config = _load("training.num_steps=20", "loss.weight=2", "data.dir=/x", "compare_with_cross_entropy=false",
+                 "optimizer.boundaries=(0.5,)", "evaluation.calibrators.TS.objective=ece")
+  assert config.training.num_steps == 20
+  assert config.loss.weight == 2.0 and isinstance(config.loss.weight, float)
+  assert config.data.dir == "/x" and config.compare_with_cross_entropy is False
+  assert config.optimizer.boundaries == (0.5,)
+  assert config.evaluation.calibrators.TS.objective == "ece"
+
+
+def test_calibrators_are_changed_added_and_removed_by_their_labels():
+  key = "evaluation.calibrators"
+  config = _load(f"{key}.TS-SB-ECE.form=label", f"{key}.TS-SB-ECE.num_bins=10", f"{key}.VS.name=vector_scaling",
+  f"{key}.TS=",
+                 f"{key}.CLS.name=classwise_loss_scaling", f"{key}.CLS.base=parameterized_temperature_scaling",
+                 f"{key}.CLS.top_k=3", f"{key}.Meta.name=meta_calibration", f"{key}.Meta.target=0.1")
+  found = config.evaluation.calibrators
+  assert list(found) == ["CLS", "Meta", "TS-SB-ECE", "VS"]
+  assert found["TS-SB-ECE"].form == "label" and found["TS-SB-ECE"].num_bins == 10
+  assert found.CLS.top_k == 3 and found.CLS.normalization == "standard" and found.Meta.target == 0.1
+  assert not _load(f"{key}={{}}").evaluation.calibrators
+  assert list(_load(f"{key}={{'TS': {{'name': 'platt'}}}}").evaluation.calibrators.TS) == ["name", "top_label"]
+  with pytest.raises(UserError, match="TS.objektive does not exist: TS has .*Did you mean 'objective'"):
+    _load(f"{key}.TS.objektive=ece")
+  with pytest.raises(UserError, match="TS-SB-ECE: form must be one of"):
+    _load(f"{key}.TS-SB-ECE.form=bins")
+  with pytest.raises(UserError, match="Meta: target must be a number: got None"):
+    _load(f"{key}.Meta.name=meta_calibration")
+
+
+def test_a_dict_for_a_section_overrides_its_fields():
+  config = _load("loss.primary={'name': 'focal', 'gamma': 3}", "optimizer={'momentum': 0.5}")
+  assert config.loss.primary.gamma == 3.0 and config.optimizer.momentum == 0.5 and config.optimizer.name == "sgd"
+  with pytest.raises(UserError, match="loss is a section: set one of its fields"):
+    _load("loss=3")
+
+
+def test_a_section_has_every_option_of_what_it_names():
+  config = _load("loss.secondary.name=soft_binned_ece", "loss.secondary.num_bins=10")
+  assert config.loss.secondary.num_bins == 10
+  assert config.loss.secondary.temperature == 0.01 and "threshold" not in config.loss.secondary
+  config = _load("loss.primary.name=cross_entropy", "loss.primary.label_smoothing=0.1", "loss.secondary.name=")
+  assert config.loss.primary.to_dict() == {"name": "cross_entropy", "label_smoothing": 0.1}
+  assert config.loss.secondary.to_dict() == {"name": ""}
+  assert _load("model.name=wide_resnet", "model.depth=16", "model.width=2").model.dtype == "float32"
+
+
+@pytest.mark.parametrize(("override", "message"), [
+  ("training.num_step=3", r"training\.num_step does not exist: training has .*num_epochs.*Did you mean 'num_steps'"),
+  ("trainin.num_steps=3", "trainin.num_steps does not exist: the config has .*training.*Did you mean 'training'"),
+  ("seed.x=3", "seed.x does not exist: seed has no keys of its own"),
+  ("loss.primary.name=fokal", "loss.primary.name must be one of .*focal.*Did you mean 'focal'"),
+  ("loss.secondary.name=soft", "loss.secondary.name must be one of .*'' for none.*soft_avuc"),
+  ("model.name=resnet", "model.name must be one of .*mlp, simple_cnn"),
+  ("data.name=cifar", "data.name must be one of digits, fashion_mnist_small, npz, .*Did you mean 'cifar10"),
+  ("data.name=npz", "data.path must name the .npz file"),
+  ("augmentation.name=cutout", "augmentation.name must be one of none, crop_flip"),
+  ("optimizer.name=lion", "optimizer.name must be one of sgd, adamw"),
+  ("optimizer.schedule=linear", "optimizer.schedule must be one of constant, cosine, piecewise"),
+  ("training.schedule=both", "training.schedule must be one of classifier_retraining, interleaved, joint"),
+  ("loss.scope=local", "loss.scope must be one of global, device"),
+  ("model.dtype=float64", "model.dtype must be one of float32, bfloat16"),
+  ("optimizer.boundaries=(0.8, 0.3)", "optimizer.boundaries must hold fractions of the run, in .* and ascending"),
+  ("optimizer.warmup_epochs=1000", "optimizer.warmup_epochs must be at most training.num_epochs"),
+  ("augmentation={'name': 'crop_flip', 'padding': -1}", "augmentation: padding must be at least 0: got -1"),
+  ("training.batch_size=2000000000", "training.batch_size: 2,000,000,000 images take at least 512 GB"),
+  ("model.hidden=(999999999,)", "model: training 5 models of .* numbers each takes at least .* of memory; choose a sm"),
+  ("evaluation.num_resamples=99999999999", "evaluation.num_resamples must be less than 2.31"),
+  ("training.num_steps=many", "training.num_steps must be of type int: got 'many'"),
+  ("training.num_epochs=1.5", "training.num_epochs must be of type int: got '1.5'"),
+  ("loss.weight=heavy", "loss.weight must be of type float: got 'heavy'"),
+  ("compare_with_cross_entropy=perhaps", "compare_with_cross_entropy must be of type bool: got 'perhaps'"),
+  ("training.num_epochs=0", r"training.num_epochs must be at least 1: got 0"),
+  ("optimizer.momentum=1.5", r"optimizer.momentum must be in \[0, 0.9999\]: got 1.5"),
+  ("data.validation_fraction=0", "data.validation_fraction must be in"),
+  ("optimizer.boundaries=(1.5,)", "optimizer.boundaries must hold fractions"),
+  ("loss.primary.gamma=-1.0", r"loss: gamma must be in \[0, inf\): got -1"),
+  ("loss.secondary.temperature=0.0", "loss: temperature must be in"),
+  ("evaluation.calibrators.TS.name=scaling", "evaluation.calibrators.TS.name must be one of .*temperature_scaling"),
+  ("evaluation.calibrators.TS.objective=nlll", "evaluation.calibrators.TS: objective must be one of .*Did you mean"),
+  ("evaluation.ood=('npz',)", "npz needs a file, and data.path is that of the run's own data: give the path"),
+  ("evaluation.ood=('digits_lt',)", "'digits_lt' is the run's own data, which is not out of distribution"),
+  ("evaluation.ood=('svhn_croped',)", "evaluation.ood must be one of digits, .*Did you mean 'svhn_cropped'"),
+  ("evaluation.ood=('a/other.npz', 'b/other.npz')", "'b/other.npz' would be called 'other' in tables, which is "),
+  ("evaluation.ood=test.npz", "'test.npz' would be called 'test' in tables, which is the name of another set"),
+  ("evaluation.ood=(3,)", "evaluation.ood must be one of .*got 3"),
+  ("augmentation.name=a:b", "augmentation.name must be one of none, crop_flip.*got 'a:b'"),
+  ("training.batch_size=100", "batch_size must be divisible by the 8 devices .* got 100; use 96, for example"),
+])
+def test_a_mistake_is_one_sentence_that_names_the_key(override, message):
+  with pytest.raises(UserError, match=message) as error:
+    _load(override, num_devices=8)
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+  (None, r"there is no file .*; `ls configs` shows \d+\."),
+  ("x = 1", "cannot be used .*get_config"),
+  ("def get_config(): return 3", "must return a ConfigDict, not int"),
+  ("def get_config(): 1 / 0", "ZeroDivisionError"),
+  ("def get_config(:", "SyntaxError"),
+  ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.training.num_epoch = 3\n  return c",
+   "the config has no key 'num_epoch'; configs/common.py lists them"),
+  ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.loss.primary = dict(name='focal', "
+   "gama=2.0)\n  return c",
+   "loss.primary: option must be one of gamma, stop_gradient: got 'gama'. Did you mean 'gamma'"),
+  ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.training.num_epochs = 'x'\n"
+   "  return c",
+   "num_epochs.*type"),
+])
+def test_a_config_file_that_cannot_be_used_is_said(tmp_path, monkeypatch, text, message):
+  monkeypatch.chdir(ROOT)
+  path = tmp_path / "c.py"
+  if text is not None:
+    path.write_text(text)
+  with pytest.raises(UserError, match=message) as error:
+    _load(path=str(path))
+  assert "\n" not in str(error.value)
+
+
+def test_the_runs_own_file_is_not_out_of_distribution(tmp_path):
+  (tmp_path / "mine.npz").write_text("")
+  (tmp_path / "link.npz").symlink_to(tmp_path / "mine.npz")
+  own = ("data.name=npz", f"data.path={tmp_path / 'mine.npz'}")
+  for path in ("mine.npz", "link.npz"):
+    with pytest.raises(UserError, match=f"{path}' is the run's own data, which is not out of distribution"):
+      _load(*own, f"evaluation.ood=('{tmp_path / path}',)")
+  assert _load(*own, "evaluation.ood=other.npz,svhn_cropped").evaluation.ood == ("other.npz", "svhn_cropped")
+
+
+def test_long_tailed_data_are_not_replaced_by_balanced_data_without_a_word():
+  path = str(ROOT / "configs/classwise_loss_scaling.py:cifar10_lt.densenet40")
+  with pytest.raises(UserError, match="is for long-tailed data, and 'cifar100' is not: use 'cifar100_lt', which is "
+                                      "balanced with --config.data.imbalance_ratio=1"):
+    _load("data.name=cifar100", path=path)
+  assert _load("data.name=cifar100_lt", "data.imbalance_ratio=1", path=path).data.imbalance_ratio == 1.0
+
+
+def test_an_argument_that_is_no_override_is_refused():
+  with pytest.raises(UserError, match="overrides look like --config.training.num_steps=20"):
+    run_config.load(DIGITS, ["--steps=3"])
+
+
+class _Scaled(nn.Module):
+  """A model of one's own whose field is an array, and cannot be hashed."""
+
+  scale: np.ndarray
+
+  @nn.compact
+  def __call__(self, images):
+    return nn.Dense(2)(images.mean((1, 2)) * self.scale[None])
+
+
+def test_shapes_are_those_of_the_model_also_where_it_has_an_array_as_a_field():
+  for model, width in ((_Scaled(np.ones(3, np.float32)), 2), (nn.Dense(5), 5)):
+    for _ in range(2):
+      assert [x.shape for x in jax.tree.leaves(checks._shapes(model))] == [(width,), (3, width)]

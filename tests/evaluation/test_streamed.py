@@ -1,0 +1,140 @@
+"""Predictions of too many rows for memory: the numbers of one pass, intervals, noise floors and a progress bar."""
+
+import io
+import json
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from calib_jax._system.errors import UserError
+from calib_jax.cli import evaluate as command
+from calib_jax.evaluation import streamed
+
+K = 3
+RNG = np.random.default_rng(0)
+
+
+def _logits(n, scale, seed=7):
+  rng = np.random.default_rng(seed)
+  logits = 2 * rng.normal(size=(n, K))
+  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  labels = (p.cumsum(1) > rng.uniform(size=(n, 1))).argmax(1)
+  return (scale * logits).astype(np.float32), labels.astype(np.int32)
+
+
+def _top(logits, labels):
+  p = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
+  p /= p.sum(1, keepdims=True)
+  return p.max(1), p.argmax(1) == labels
+
+
+def _save(tmp_path, logits, labels):
+  np.save(tmp_path / "z.npy", logits)
+  np.save(tmp_path / "y.npy", labels)
+  return f"{tmp_path}/z.npy,{tmp_path}/y.npy"
+
+
+def test_streaming_equals_one_pass(tmp_path, monkeypatch, capsys):
+  logits, labels = _logits(400, 2)
+  monkeypatch.setattr(streamed, "BATCH", 64 * K)  # Seven batches, the last one not full.
+  path = _save(tmp_path, logits.astype(np.float64), labels)
+  confidence, correct = _top(logits, labels)
+  edges = np.ceil(confidence * 15)
+  error = sum(abs((confidence - correct)[edges == b].sum()) for b in range(1, 16)) / 400
+  assert not streamed.is_large(path) and not streamed.is_large(str(tmp_path / "z.npz"))
+  monkeypatch.setattr(streamed, "LARGE", 400)
+  assert streamed.is_large(path)
+  assert command.main([f"--test={path}", "--num_resamples=40", "--json=-", f"--out={tmp_path / 'out'}"]) == 0
+  printed = capsys.readouterr()
+  found = json.loads(printed.out)["results"]["z"]["predictions"]["none"]
+  np.testing.assert_allclose([found["accuracy"]["value"], found["ece"]["value"], found["mean_confidence"]["value"]],
+                             [correct.mean(), error, confidence.mean()], rtol=1e-5)
+  assert "95% bootstrap intervals over its cells" in printed.err
+  assert all(cell["low"] <= cell["estimate"] <= cell["high"] for cell in found.values())
+  (line,) = [line for line in (tmp_path / "out/results.csv").read_text().splitlines() if ",ece," in line]
+  assert line.startswith(f"z,predictions,none,ece,{found['ece']['estimate']:.9g},")
+  assert sorted(path.suffix for path in (tmp_path / "out/figures").iterdir()) == [".pdf", ".png", ".svg"]
+  assert (tmp_path / "out/results.tex").read_text().startswith("\\begin{tabular}{lrrr}\n\\toprule\nmetric & ")
+  page = (tmp_path / "out/report.html").read_text()
+  gap, excess = 100 * (confidence.mean() - correct.mean()), confidence - correct
+  assert f"Overconfident by {gap:.1f} ± {196 * excess.std() / 20:.1f} points: its ECE is" in page
+  assert "400 rows. The predictions are streamed" in page and page.count("<img") == 1 and "bold" not in page
+  np.save(tmp_path / "y.npy", labels + 1)
+  with pytest.raises(UserError, match=r"row \d+ of logits is not finite .* or its label is not in \[0, 3\)"):
+    streamed.measure(path)
+
+
+def test_rows_that_sum_to_1_are_probabilities_and_what_is_none_is_said(tmp_path, monkeypatch):
+  logits, labels = _logits(400, 2)
+  monkeypatch.setattr(streamed, "BATCH", 64 * K)
+  probs = np.exp(logits - logits.max(1, keepdims=True))
+  probs /= probs.sum(1, keepdims=True)
+  found = [streamed.measure(_save(tmp_path, scores, labels), num_resamples=5)[1] for scores in (logits, probs)]
+  np.testing.assert_array_equal(found[0].bin_counts, found[1].bin_counts)
+  probs[300] = [1.5, -0.5, 0]
+  with pytest.raises(UserError, match=r"row 300 of probs is .* not in \[0, 1\]"):
+    streamed.measure(_save(tmp_path, probs, labels))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint64, ">i8"])
+def test_labels_of_every_integer_are_streamed_and_never_wrap(dtype, tmp_path, monkeypatch):
+  monkeypatch.setattr(streamed, "BATCH", 64 * 300)
+  logits, labels = RNG.normal(size=(100, 300)), np.arange(100)  # 300 classes are more than 8 bits can number.
+  expected = streamed.measure(_save(tmp_path, logits, labels), num_resamples=5)[1]
+  found = streamed.measure(_save(tmp_path, logits.astype(">f8"), labels.astype(dtype)), num_resamples=5)[1]
+  np.testing.assert_array_equal(found.correct, expected.correct)
+  labels = labels.astype(dtype)
+  labels[70] = np.iinfo(dtype).max if np.iinfo(dtype).max > 300 else 0
+  labels[71] = 2**32 + 5 if np.iinfo(dtype).max > 2**32 else labels[71]
+  if labels[70]:
+    with pytest.raises(UserError, match=r"row 70 of logits .* or its label is not in \[0, 300\)"):
+      streamed.measure(_save(tmp_path, logits, labels))
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((10, 0), "f4"), ((10, 1), "f4"), ((10,), "f4"), ((10, 3), "g"),
+                                              ((10, 3), "i4"), ((10, 3), "V2")])
+def test_scores_that_are_no_rows_of_floats_are_not_streamed(shape, dtype, tmp_path):
+  with pytest.raises(UserError, match=r"scores must be floats \(float16 to float64\) \[N, K\] and labels integers"):
+    streamed.measure(_save(tmp_path, np.zeros(shape, dtype), np.arange(10)))
+
+
+def _histogram(logits, labels):
+  return metrics.CalibrationHistogram.from_model_output(logits=logits, labels=labels)
+
+
+def test_intervals_of_a_histogram_are_those_of_its_examples():
+  logits, labels = _logits(4000, 2)
+  confidence, correct = _top(logits, labels)
+  found = streamed.cells(_histogram(logits, labels), 200)
+  for name, values in (("accuracy", correct), ("mean_confidence", confidence)):
+    error = values.std() / np.sqrt(4000)
+    np.testing.assert_allclose(found[name]["high"] - found[name]["low"], 2 * 1.96 * error, rtol=0.25)
+  expected = metrics.bootstrap(metrics.calibration_error, confidence.astype(np.float32), correct,
+                               key=jax.random.key(0), method="bias_corrected")
+  cell = found["ece"]
+  np.testing.assert_allclose([cell["estimate"], cell["low"], cell["high"]], expected, atol=0.005)
+  assert cell["p_value"] < 0.01 and cell["estimate"] < cell["value"]
+
+
+def test_a_calibrated_histogram_is_at_its_noise_floor():
+  logits, labels = _logits(4000, 1)
+  found = streamed.cells(_histogram(logits, labels), 100)["ece"]
+  floor, low, high = metrics.consistency_interval(metrics.calibration_error, _top(logits, labels)[0].astype(np.float32),
+                                                  key=jax.random.key(0), num_resamples=200)
+  np.testing.assert_allclose(found["floor"], floor, rtol=0.1)
+  assert low < found["value"] < high and found["p_value"] > 0.05 and found["low"] < 0.002
+
+
+def test_a_terminal_sees_a_progress_bar(monkeypatch):
+  class Terminal(io.StringIO):
+    def isatty(self):
+      return True
+
+  monkeypatch.setattr(sys, "stderr", Terminal())
+  streamed._show(1000, 4000)
+  streamed._show(4000, 4000)
+  first, last = sys.stderr.getvalue().strip().split("\r")
+  assert first == f"[{'#' * 7}{'.' * 23}] 1,000 of 4,000 rows" and last == f"[{'#' * 30}] 4,000 of 4,000 rows"

@@ -1,0 +1,272 @@
+"""A finished run as an object: it predicts what it saved, on any data, and is not trained again for an evaluation."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import data, evaluation, run, training
+from calib_jax._system.errors import UserError
+from calib_jax.cli import inputs
+from calib_jax.run import Run
+from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
+from tests.programs import python
+
+OLD = pathlib.Path(__file__).parents[1] / "old_run"  # Two seeds of AdaFocal, by a version before `Run`.
+pytestmark = [pytest.mark.xdist_group("run"), pytest.mark.usefixtures("no_figures")]
+SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=6", "evaluation.num_resamples=20",
+         "model.hidden=(8,)", "training.select=best")
+
+
+def _config(*overrides):
+  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
+  with config.unlocked():
+    del config.evaluation.calibrators["TS-SB-ECE"]
+  return config
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("run") / "run"
+  run.execute(_config(), folder)
+  return folder
+
+
+def _never(step, measured):
+  """A hook for runs that must not take a step."""
+  raise AssertionError("this must not train")
+
+
+def test_it_predicts_to_the_bit_what_it_saved_also_in_a_fresh_process(finished, tmp_path):
+  loaded = Run.load(finished)
+  test = loaded.splits(1).test
+  saved = evaluation.load(finished / "predictions/test_seed1.npz").logits
+  np.testing.assert_array_equal(loaded.predict(test.images, seed=1), saved)
+  script = ("import sys, numpy as np; from calib_jax.run import Run; r = Run.load(sys.argv[1]);"
+            "np.save(sys.argv[2], r.predict(r.splits(1).test.images, seed=1))")
+  # As many virtual devices as trained the run, and the same compilation.
+  done = python("-c", script, finished, tmp_path / "logits.npy", tmp_path=tmp_path, XLA_FLAGS=os.environ["XLA_FLAGS"])
+  assert done.returncode == 0, done.stderr
+  np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), saved)
+
+
+def _swap(path):
+  """Replaces predictions by other ones in a file that is as valid."""
+  found = evaluation.load(path)
+  evaluation.save(path, -found.logits, found.labels)
+
+
+def test_files_that_are_not_those_of_the_run_are_said(finished, tmp_path, capsys):
+  folder = shutil.copytree(finished, tmp_path / "run")
+  loaded = Run.load(folder)
+  images = loaded.splits(0).test.images[:4]
+  loaded.saved("test"), loaded.predict(images)
+  assert capsys.readouterr().err == ""
+  _swap(folder / "predictions/test_seed0.npz")
+  loaded.saved("validation")
+  assert capsys.readouterr().err == ""  # Only what is used is compared.
+  loaded.saved("test")
+  assert capsys.readouterr().err == (f"warning: predictions/test_seed0.npz in {folder} is not as the run left it, so "
+                                     "the numbers may not be those of this run.\n")
+  (folder / "checkpoints/seeds0-1/6/added").write_text("")
+  (folder / "config.json").write_text((folder / "config.json").read_text().replace('"seed": 0', '"seed":  0'))
+  loaded = Run.load(folder)
+  assert "config.json in" in capsys.readouterr().err
+  loaded.predict(images)
+  assert "checkpoints/seeds0-1/6 in" in capsys.readouterr().err
+  # Without the manifest nothing can be compared, which is said once.
+  (folder / "manifest.json").unlink()
+  loaded = Run.load(folder)
+  loaded.saved("test"), loaded.predict(images)
+  assert capsys.readouterr().err == (f"warning: there is no {folder / 'manifest.json'}, so it is not known whether the "
+                                     "files of this run are those that it wrote.\n")
+
+
+def test_commands_that_compare_runs_say_it_too(finished, tmp_path):
+  folder, said = shutil.copytree(finished, tmp_path / "run"), []
+  inputs.model(str(folder), "test", {}, said.append)
+  assert said == []
+  _swap(folder / "predictions/test_seed1.npz")
+  inputs.model(str(folder), "test", {}, said.append)
+  (folder / "manifest.json").unlink()
+  inputs.model(str(folder), "test", {}, said.append)
+  assert "predictions/test_seed1.npz in" in said[0] and "there is no" in said[1] and len(said) == 2
+  run.execute(_config(), folder, hooks=[_never])
+
+
+def test_the_next_command_says_that_the_manifest_is_gone(finished, tmp_path, capsys):
+  folder = shutil.copytree(finished, tmp_path / "run")
+  before = (folder / "manifest.json").read_bytes()
+  (folder / "manifest.json").unlink()
+  run.execute(_config(), folder, hooks=[_never])
+  said = capsys.readouterr().err
+  assert said.startswith(f"warning: there is no {folder / 'manifest.json'}, so it is not known whether") and (
+    said.endswith("it is written anew for the files as they are.\n"))
+  assert (folder / "manifest.json").read_bytes() == before
+
+
+def test_a_run_that_never_finished_is_not_accused_and_its_predictions_are_compared(tmp_path, capsys):
+  folder = tmp_path / "run"
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(run.Run, "predict_sets", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+      run.execute(_config(), folder)
+  capsys.readouterr()
+  Run.load(folder).saved("test")
+  assert capsys.readouterr().err == ""
+  _swap(folder / "predictions/test_seed0.npz")
+  Run.load(folder).saved("test")
+  assert "predictions/test_seed0.npz in" in capsys.readouterr().err
+  run.execute(_config(), folder, hooks=[_never])
+  said = capsys.readouterr()
+  assert "predictions/test_seed0.npz (changed)." in said.err and "made again, byte for byte: predic" in said.out
+
+
+@pytest.mark.parametrize(("overrides", "name"), [
+  ((), "focal + soft_avuc"), (("augmentation.name=crop_flip",), "focal + soft_avuc"),
+  (("loss.primary.name=cross_entropy", "loss.secondary.name="), "cross_entropy"),
+  (("loss.primary={'name': 'cross_entropy', 'label_smoothing': 0.1}", "loss.secondary.name="),
+   "cross_entropy (label_smoothing 0.1)"),
+  (("loss.primary.name=cross_entropy", "loss.secondary.name=", "head.name=masked", "training.schedule=two_stage",
+    "training.cache_features=True"), "cross_entropy, masked head, two_stage"),
+  (("loss.primary.name=cross_entropy", "loss.secondary.name=", "augmentation.name=mixup"), "cross_entropy, mixup"),
+])
+def test_a_methods_name_holds_what_differs_from_plain_training(overrides, name):
+  config = _config(*overrides)
+  plain = plain_cross_entropy(config)
+  assert method_name(config) == name and method_name(plain) == "cross_entropy"
+  assert plain.head.name == "linear" and plain.training.schedule == "joint" and training.plan(plain)
+  assert plain.augmentation.name == ("crop_flip" if config.augmentation.name != "none" else "none")
+  with config.unlocked():
+    config.compare_with_cross_entropy = True
+  said = [sentence for sentence in remarks(config) if "compare_with_cross_entropy" in sentence]
+  assert len(said) == (name == "cross_entropy")
+
+
+@pytest.mark.parametrize(("arrays", "message"), [
+  (None, "there is no file"), ({"images": np.zeros((30, 4, 4), np.uint8)}, r"images of .*other.npz have the shape"),
+])
+def test_files_out_of_distribution_are_read_before_anything_is_trained(arrays, message, tmp_path):
+  if arrays:
+    np.savez(tmp_path / "other.npz", **arrays, labels=np.arange(30) % 3)
+  with pytest.raises(UserError, match=message):
+    run.execute(_config(f"evaluation.ood=('{tmp_path / 'other.npz'}',)"), tmp_path / "run", hooks=[_never])
+  assert not (tmp_path / "run").exists()
+
+
+def test_features_and_variables_are_those_of_the_model(finished):
+  loaded = Run.load(finished)
+  images = loaded.splits(0).test.images[:9]
+  features, variables = loaded.features(images), loaded.variables()
+  head = {name: np.asarray(x) for name, x in variables["params"]["head"].items()}
+  np.testing.assert_allclose(features @ head["kernel"] + head["bias"], loaded.predict(images), rtol=1e-4, atol=1e-4)
+  assert features.shape == (9, 8)
+
+
+def test_a_shifted_set_is_evaluated_without_training(finished):
+  loaded = Run.load(finished)
+  foggy = {"name": "digits", "corruption": "fog", "severity": 5}
+  found = loaded.evaluate({"test": None, "fog": foggy, "mine": tuple(loaded.splits(0).test)})
+  assert list(found) == ["test", "fog", "mine"] and list(found["fog"]) == ["none", "TS"]
+  assert found["test"] == json.loads((finished / "results.json").read_text())["results"]["test"]["focal + soft_avuc"]
+  images, labels = data.load("digits", seed=0, validation_fraction=0.25, corruption="fog", severity=5).test
+  accuracy = np.mean(loaded.predict(images, seed=0).argmax(1) == labels)
+  np.testing.assert_allclose(found["fog"]["none"]["accuracy"]["per_seed"][0], accuracy, rtol=1e-6)
+  assert found["mine"]["none"]["accuracy"]["per_seed"][0] == found["test"]["none"]["accuracy"]["per_seed"][0]
+
+
+@pytest.mark.slow
+def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_another_run(finished, tmp_path):
+  before = {path: path.read_bytes() for path in finished.glob("predictions/*_seed?.npz")}
+  images = np.random.default_rng(0).integers(0, 256, (100, 8, 8), dtype=np.uint8)
+  np.savez(tmp_path / "noise.npz", images=images, labels=np.arange(100) % 10)
+  run.execute(_config("evaluation.num_bins=7", "evaluation.corruptions=('fog',)", "evaluation.severities=(2, 4)",
+                      f"evaluation.ood=('{tmp_path / 'noise.npz'}',)", "evaluation.save_features=True",
+                      "evaluation.predict_train=True"), finished, hooks=[_never])
+  found = json.loads((finished / "results.json").read_text())
+  assert {name: size["kind"] for name, size in found["settings"]["sets"].items()} == {
+    "test": "in_distribution", "fog_2": "shifted", "fog_4": "shifted", "noise": "out_of_distribution",
+    "train": "in_distribution"}
+  assert list(found["results"]["fog_4"]["focal + soft_avuc"]) == ["none", "TS"]
+  assert "auroc" in found["detection"]["noise"]["focal + soft_avuc"]["none"]["msp"]
+  fog = evaluation.load(finished / "predictions/fog_4_seed0.npz")
+  assert fog.kind == "shifted" and fog.features.shape == (359, 8)
+  assert all(path.read_bytes() == content for path, content in before.items())
+  assert json.loads((finished / "config.json").read_text())["evaluation"]["num_bins"] == 7
+  with pytest.raises(UserError, match=r"holds a run of another config \(loss.weight differ\)"):
+    run.execute(_config("loss.weight=0.25"), finished)
+  with pytest.raises(UserError, match=r"another config \(the files named noise in evaluation.ood differ\)"):
+    run.execute(_config("evaluation.ood=('elsewhere/noise.npz',)"), finished)
+
+
+@pytest.mark.slow
+def test_more_seeds_train_only_those_that_are_new(finished, tmp_path):
+  folder = tmp_path / "run"
+  shutil.copytree(finished, folder)
+  models_in_step = []
+  run.execute(_config("num_seeds=3"), folder, hooks=[lambda step, found: models_in_step.append(len(found["loss"]))])
+  assert models_in_step == [1] * 6  # The third seed alone.
+  assert len(json.loads((folder / "results.json").read_text())["results"]["test"]["focal + soft_avuc"]["none"]["nll"][
+    "per_seed"]) == 3
+  again = Run.load(folder)
+  np.testing.assert_array_equal(again.predict(again.splits(2).test.images, seed=2),
+                                evaluation.load(folder / "predictions/test_seed2.npz").logits)
+
+
+def test_interrupted_seeds_go_on_together(tmp_path):
+  for name in ("seeds0-2", "seed5"):
+    (tmp_path / "checkpoints" / name).mkdir(parents=True)
+  groups = training.groups_to_train(tmp_path, range(7), [0, 1, 2, 3, 4, 6], together=True)
+  assert [(g.seeds, g.folder.name) for g in groups] == [((0, 1, 2), "seeds0-2"), ((3, 4), "seeds3-4"), ((6,), "seed6")]
+  groups = training.groups_to_train(tmp_path, [1, 2], [1, 2], together=False)
+  assert [g.seeds for g in groups] == [(1,), (2,)]
+  # The predictions of seed 0 are there, so that this group has trained, and predicts its bits only as a whole.
+  groups = training.groups_to_train(tmp_path, [0, 1, 2], [1, 2], together=False)
+  assert [g.seeds for g in groups] == [(0, 1, 2)]
+
+
+def test_fitted_calibrators_are_kept(finished):
+  from calib_jax import calibrators
+
+  params = calibrators.load(finished / "calibrators/TS_seed1.npz")
+  validation = evaluation.load(finished / "predictions/validation_seed1.npz")
+  fitted = calibrators.temperature_scaling().fit(validation.logits, validation.labels)
+  np.testing.assert_array_equal(params["temperature"], fitted["temperature"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_runs_of_older_versions_load_and_go_on(seed, tmp_path):
+  loaded = Run.load(OLD)
+  saved = evaluation.load(OLD / f"predictions/test_seed{seed}.npz").logits
+  np.testing.assert_allclose(loaded.predict(loaded.splits(seed).test.images, seed=seed), saved, rtol=1e-4, atol=1e-4)
+  if seed == 0:
+    return
+  # Its checkpoint is also one to go on from: of a run whose predictions were not written yet.
+  folder = tmp_path / "run"
+  shutil.copytree(OLD, folder)
+  shutil.rmtree(folder / "predictions")
+  config = run_config.from_json((OLD / "config.json").read_text())
+  run.execute(config, folder, hooks=[_never])  # It was at its last step.
+  found = evaluation.load(folder / "predictions/test_seed1.npz").logits
+  np.testing.assert_allclose(found, saved, rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_is_one_sentence(finished, tmp_path):
+  with pytest.raises(UserError, match="holds no run"):
+    Run.load(tmp_path)
+  loaded = Run.load(finished)
+  with pytest.raises(UserError, match=r"images must be uint8 of shape \[N, 8, 8, 1\].*got float32 of shape \(2, 8, 8"):
+    loaded.predict(np.zeros((2, 8, 8, 1), np.float32))
+  with pytest.raises(UserError, match="holds no checkpoint of seed 9; it has those of 0, 1"):
+    loaded.predict(np.zeros((2, 8, 8, 1), np.uint8), seed=9)
+  last = Run.load(finished, which="last")
+  assert np.abs(last.predict(loaded.splits(0).test.images) - loaded.predict(loaded.splits(0).test.images)).max() < 50
+  shutil.copytree(OLD, tmp_path / "damaged")
+  (tmp_path / "damaged/config.json").write_text("{")
+  with pytest.raises(UserError, match=r"a config.json cannot be read"):
+    Run.load(tmp_path / "damaged")
