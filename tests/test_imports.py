@@ -1,11 +1,13 @@
-"""The library half needs jax, optax and numpy alone."""
+"""The library half needs jax, optax and numpy alone, and imports point down."""
 
+import ast
+import re
 import sys
 
 import pytest
 
 import calib_jax
-from tests.programs import python
+from tests.programs import ROOT, python
 
 # Everything else that is installed here, but for what jax and optax themselves are made of.
 FOREIGN = ("flax", "tensorflow", "tensorflow_datasets", "clu", "orbax", "ml_collections", "sklearn", "matplotlib",
@@ -45,3 +47,20 @@ def test_a_run_on_digits_starts_without_importing_tensorflow(tmp_path):
   code = "import sys, main; print([m for m in ('tensorflow', 'matplotlib', 'tensorflow_datasets') if m in sys.modules])"
   done = python("-c", code, tmp_path=tmp_path, blocked=())
   assert done.stdout == "[]\n", done.stderr
+
+
+def test_imports_point_down_the_list_of_the_architecture():
+  table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("\n\n")[2]
+  rooms = [name for line in table.splitlines() for name in re.findall(r"`(\w+)(?:/|\.py)`", line.split("|")[1])]
+  package = ROOT / "calib_jax"
+  assert {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} == {
+    "__init__", *rooms}
+  for path in package.rglob("*.py"):
+    room = path.relative_to(package).parts[0].removesuffix(".py")
+    if room == "__init__" or path.name == "__main__.py":  # Commands begin there.
+      continue
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+      if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("calib_jax"):
+        for name in node.names:
+          imported = f"{node.module}.{name.name}".split(".")[1]
+          assert rooms.index(imported) <= rooms.index(room), f"{path} imports {imported}"

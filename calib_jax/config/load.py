@@ -1,4 +1,4 @@
-"""Reads a run's config from a file and the command line; ``config_checks`` then refuses what cannot work."""
+"""Reads a run's config from a file and the command line; ``config.checks`` then refuses what cannot work."""
 
 import collections
 from collections.abc import Callable, Mapping
@@ -102,7 +102,7 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
 def complete(config: ConfigDict, named: Mapping[str, str] = {}, *, may_import: bool = True) -> ConfigDict:
   """Adds every option of the functions that the sections name to an unlocked config.
 
-  Names that are import paths, such as ``my_package.losses:mine``, are imported and registered (see ``own_code``).
+  Names that are import paths, such as ``my_package.losses:mine``, are imported and registered (see ``config.imports``).
 
   Args:
     config: the config.

@@ -1,6 +1,6 @@
 """The focal family: cross entropy times a power of a quantity that grows or falls with the label's probability.
 
-All are computed from the log-odds d = log((1 - p_y) / p_y) of ``rows.label_odds``. Then -log p_y = softplus(d),
+All are computed from the log-odds d = log((1 - p_y) / p_y) of ``softmax.label_odds``. Then -log p_y = softplus(d),
 -log(1 - p_y) = softplus(-d) and p_y = σ(-d) are finite, with finite gradients, also where p_y rounds to 0 or 1.
 """
 

@@ -18,7 +18,7 @@ from calib_jax._system.files import read_json, write_text
 from calib_jax.training.checkpoints import newest
 from calib_jax.training.distributed import processes
 
-MOST_SEEDS = 10_000  # As in ``config_checks``.
+MOST_SEEDS = 10_000  # As in ``config.checks``.
 
 
 class Shape(NamedTuple):
