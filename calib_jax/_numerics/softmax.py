@@ -21,7 +21,7 @@ LOWEST = -1e20  # Finite masks, such as -1e9, are far above it.
 
 def with_lowest(logits: Array) -> Array:
   """Logits or log-probabilities with ``LOWEST`` in place of -inf, and no gradient there."""
-  return jnp.where(logits <= LOWEST, LOWEST, logits)
+  return jnp.maximum(logits, LOWEST)
 
 
 def without_lowest(logits: Array) -> Array:
@@ -157,9 +157,8 @@ def entropy_and_divergence(logits: Array) -> tuple[Array, Array]:
   """
   top = predicted(logits)
   others = ~one_hot(top, logits)
-  x = with_lowest(logits - pick(logits, top)[..., None])
-  log_normaliser = jax.nn.softplus(label_odds(logits, top))
-  mean = jnp.sum(jnp.exp(x - log_normaliser[..., None]) * x, axis=-1, where=others)
+  x, log_normaliser = logits - pick(logits, top)[..., None], jax.nn.softplus(label_odds(logits, top))
+  mean = jnp.sum(jnp.exp(x - log_normaliser[..., None]) * with_lowest(x), axis=-1, where=others)
   # log mean exp(x) is 0 for equal logits: expm1 and log1p keep its digits near there.
   log_mean = jnp.log1p(jnp.sum(jnp.expm1(x), axis=-1, where=others) / logits.shape[-1])
   return log_normaliser - mean, mean - log_mean
