@@ -243,7 +243,7 @@ def test_the_best_model_is_that_of_the_lowest_validation_loss_after_the_warm_up(
 def test_the_refined_nll_is_that_after_each_seeds_own_temperature():
   logits = np.random.default_rng(0).normal(size=(2, 200, 4)).astype(np.float32) * np.array([1, 5])[:, None, None]
   labels = (logits + np.random.default_rng(1).gumbel(size=logits.shape) * 2).argmax(-1).astype(np.int32)
-  refined = training.selection.refined_nll(logits.astype(np.float32), labels)
+  refined = training.best_model.refined_nll(logits.astype(np.float32), labels)
   for i in range(2):
     found = [float(jnp.mean(losses.cross_entropy(jnp.asarray(logits[i] / t, jnp.float32), labels[i])))
              for t in np.geomspace(0.1, 50, 2000)]
@@ -255,7 +255,7 @@ def test_refined_selection_ignores_a_temperature_that_best_minds(monkeypatch):
   """Later evaluations separate the classes better, but with logits that are too large for their two mistakes."""
   options = ("training.evaluate_every_epochs=1", "training.num_epochs=4", "loss.secondary.name=",
              "loss.primary.name=cross_entropy", "optimizer.learning_rate=0.0")
-  steps, original = {}, training.loop.predict
+  steps, original = {}, training.engine.loop.predict
 
   def sharpened(predict_step, variables, parts, batch_size, layout):
     predictions = original(predict_step, variables, parts, batch_size, layout)
@@ -266,7 +266,7 @@ def test_refined_selection_ignores_a_temperature_that_best_minds(monkeypatch):
     noise = rng.normal(size=predictions["logits"].shape) * 2.0 ** -len(calls)
     return predictions | {"logits": ((centres + noise) * 3 ** len(calls)).astype(np.float32)}
 
-  monkeypatch.setattr(training.loop, "predict", sharpened)
+  monkeypatch.setattr(training.engine.loop, "predict", sharpened)
   update = best_model.update
   for select in ("best", "refined"):
     calls, seen = [], []
