@@ -43,8 +43,8 @@ class EvaluationSet(NamedTuple):
 class Splits(NamedTuple):
   """A data set: disjoint splits, the number of classes, and the mean and deviation of ``train / 255`` by channel.
 
-  Splits that do not fit in memory are streams (see ``record_streams``). ``others`` has more sets to evaluate on, by name,
-  and ``classes`` the names of the classes, or None.
+  Splits that do not fit in memory are streams (see ``record_streams``). ``others`` has more sets to evaluate on, by
+  name, and ``classes`` the names of the classes, or None.
   """
 
   train: Examples | Stream
