@@ -182,6 +182,7 @@ def arguments(prepare: Callable | None = None, values: Callable | None = None, *
     **limits: what each option may be, as in ``limits.limited``.
   Returns: the decorator.
 
+  >>> from calib_jax._checks import batch
   >>> @arguments(batch, gamma="[0, inf)")
   ... def count(logits, labels, *, gamma=2.0, where=None):
   ...   return jnp.sum(where)

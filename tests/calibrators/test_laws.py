@@ -13,6 +13,7 @@ from scipy import special
 
 from calib_jax import _checks as checks
 from calib_jax import calibrators
+from calib_jax._checks.arguments import LOOKED_AT
 from tests.calibrators.data import SHAPE, made, synthetic
 
 CASES = {
@@ -228,7 +229,7 @@ def test_only_rows_that_count_and_are_not_traced_are_taken_for_probabilities():
     calibrator.apply({}, jnp.asarray(probs).reshape(2, 5, 10, 3))
   calibrator.apply({}, np.where(np.arange(100)[:, None] < 99, probs, 2 * probs))  # The last row has another sum.
   jax.jit(lambda z: calibrator.apply(calibrator.fit(z, labels), z))(probs)
-  large = np.full((checks.LOOKED_AT, 3), 1 / 3, np.float32)
+  large = np.full((LOOKED_AT, 3), 1 / 3, np.float32)
   with pytest.warns(UserWarning, match="look like probabilities"):
     calibrator.apply({}, large)
   mesh = jax.sharding.Mesh(jax.devices()[:4], "batch")

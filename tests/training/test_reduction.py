@@ -78,6 +78,6 @@ def test_a_secondary_loss_and_the_validation_loss_keep_their_units():
                            ("optimizer.learning_rate=0.001", "loss.weight=2.2", "loss.reduction=sum")))
   _same(one.params, two.params, rtol=1e-5, atol=1e-6)
   logits, labels = jax.random.normal(jax.random.key(0), (30, 3)), jnp.arange(30) % 3
-  values = [float(training.objectives.per_example(_config(*options, *more).loss, 11)(logits, labels)[0])
+  values = [float(training.engine.objectives.per_example(_config(*options, *more).loss, 11)(logits, labels)[0])
             for more in (("loss.weight=0.2",), ("loss.weight=2.2", "loss.reduction=sum"))]
   np.testing.assert_allclose(values[0], values[1], rtol=1e-6)
