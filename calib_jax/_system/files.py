@@ -13,6 +13,7 @@ import os
 import pathlib
 import stat
 import struct
+import sys
 import tokenize
 from typing import BinaryIO, NamedTuple
 import warnings
@@ -244,13 +245,23 @@ def _member(archive: zipfile.ZipFile, header: _Header, path: str | os.PathLike) 
   info = header.info
   with archive.open(info) as member:
     if not header.is_mapped:
-      return np.lib.format.read_array(member, allow_pickle=False)
+      array = np.lib.format.read_array(member, allow_pickle=False)
+      _check_text(array, f"{path}: {info.filename.removesuffix('.npy')}")
+      return array
     while member.read(2**20):  # Compares the checksum at the end.
       pass
   archive.fp.seek(info.header_offset)
   name_size, extra_size = struct.unpack("<26x2H", archive.fp.read(30))
   return np.memmap(path, header.dtype, "r", info.header_offset + 30 + name_size + extra_size + header.end, header.shape,
                    "F" if header.in_columns else "C")
+
+
+def _check_text(array: np.ndarray, place: str) -> None:
+  """Raises a UserError for texts with numbers that are no characters, of which Python cannot make a string."""
+  if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
+    codes = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    if codes.max() > sys.maxunicode:
+      raise UserError(f"{place} is damaged: it holds texts with numbers that are no characters.")
 
 
 def _checked_header(file: BinaryIO, file_size: int, place: str) -> _Header:

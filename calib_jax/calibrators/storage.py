@@ -56,7 +56,8 @@ def load(path: str | os.PathLike) -> Fitted | dict:
   made = arrays.pop(_MADE, None)
   for name, value in arrays.items():
     if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
-      raise ValueError(f"{path}: {name} must hold numbers of at most 64 bits: got dtype {value.dtype}.")
+      raise ValueError(f"{path}: {errors.printable(name)} must hold numbers of at most 64 bits: got dtype "
+                       f"{value.dtype}.")
     *parents, leaf = name.split("/")
     if len(parents) > DEEPEST:
       raise ValueError(f"{path}: a name has more than {DEEPEST} levels.")
@@ -64,12 +65,12 @@ def load(path: str | os.PathLike) -> Fitted | dict:
     for parent in parents:
       place = place.setdefault(parent, {})
       if not isinstance(place, dict):
-        raise ValueError(f"{path}: {parent} is both an array and a dictionary of arrays.")
+        raise ValueError(f"{path}: {errors.printable(parent)} is both an array and a dictionary of arrays.")
     if leaf in place:
       raise ValueError(f"{path}: {leaf} is both an array and a dictionary of arrays.")
     place[leaf] = jnp.asarray(value.astype(value.dtype.newbyteorder("="), copy=False))
     if value.dtype.kind in "iu" and not np.array_equal(place[leaf], value):
-      raise ValueError(f"{path}: {name} holds integers that do not fit in {place[leaf].dtype}.")
+      raise ValueError(f"{path}: {errors.printable(name)} holds integers that do not fit in {place[leaf].dtype}.")
   return params if made is None else Fitted(_remade(path, made), params)
 
 

@@ -148,7 +148,7 @@ def _read(path: pathlib.Path, wait: bool) -> Holder | None:
     try:
       fields = read_json(path)
       return Holder(**{name: kind(fields[name]) for name, kind in Holder.__annotations__.items()})
-    except (UserError, ValueError, KeyError, TypeError):
+    except (UserError, ValueError, KeyError, TypeError, OverflowError):
       if not path.exists():
         return None
       time.sleep(0.05 if wait else 0)

@@ -147,3 +147,11 @@ def test_the_suggested_conversion_replaces_no_file(tmp_path):
     (made,) = set(tmp_path.iterdir()) - before.keys()
     assert files.read_npz(made).keys() == {"logits", "labels"}
     assert all(path.read_bytes() == was for path, was in before.items())
+
+
+def test_texts_with_numbers_that_are_no_characters_are_refused(tmp_path):
+  for order in "<>":
+    texts = np.array([0x110000, 65], f"{order}u4").view(f"{order}U1")
+    np.savez(tmp_path / "file.npz", classes=texts)
+    with pytest.raises(UserError, match="classes is damaged: it holds texts with numbers that are no characters"):
+      files.read_npz(tmp_path / "file.npz")
