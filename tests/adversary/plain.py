@@ -1,6 +1,7 @@
 """A plain reading of predictions, by numpy, csv and pyarrow, which accepted predictions must agree with."""
 
 from collections.abc import Sequence
+import contextlib
 import csv
 import io
 import re
@@ -65,11 +66,15 @@ def silent(columns: Columns, value: evaluation.Predictions, said: str) -> str:
 
 
 def npz(content: bytes) -> Columns:
-  """Reads the arrays of an archive, with those that stand there twice."""
+  """Reads the arrays of an archive that are whole, with those that stand there twice."""
+  columns: Columns = []
   with zipfile.ZipFile(io.BytesIO(content)) as archive:
-    wanted = (*SCORES, *reading.LABELS, *reading.CLASSES)
-    return [(info.filename.removesuffix(".npy"), np.lib.format.read_array(io.BytesIO(archive.read(info))))
-            for info in archive.infolist() if info.filename.removesuffix(".npy") in wanted]
+    for info in archive.infolist():
+      if (name := info.filename.removesuffix(".npy")) in (*SCORES, *reading.LABELS, *reading.CLASSES):
+        # Scores that are not used, such as probs beside logits, are not read, so that damage to them does not matter.
+        with contextlib.suppress(ValueError, zipfile.BadZipFile):
+          columns.append((name, np.lib.format.read_array(io.BytesIO(archive.read(info)))))
+  return columns
 
 
 def _joined(columns: Columns) -> Columns:
