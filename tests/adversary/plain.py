@@ -5,6 +5,7 @@ import contextlib
 import csv
 import io
 import re
+import tokenize
 import zipfile
 
 import numpy as np
@@ -72,7 +73,7 @@ def npz(content: bytes) -> Columns:
     for info in archive.infolist():
       if (name := info.filename.removesuffix(".npy")) in (*SCORES, *reading.LABELS, *reading.CLASSES):
         # Scores that are not used, such as probs beside logits, are not read, so that damage to them does not matter.
-        with contextlib.suppress(ValueError, zipfile.BadZipFile):
+        with contextlib.suppress(ValueError, zipfile.BadZipFile, tokenize.TokenError):
           columns.append((name, np.lib.format.read_array(io.BytesIO(archive.read(info)))))
   return columns
 
