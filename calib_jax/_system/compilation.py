@@ -37,9 +37,7 @@ def keep() -> str | None:
   """
   asked = jax.config.jax_compilation_cache_dir
   if asked and "://" in asked:
-    if not asked.startswith(BUCKETS):
-      raise UserError(f"JAX_COMPILATION_CACHE_DIR must be the path of a directory, or begin with one of "
-                      f"{', '.join(BUCKETS)}: got {short(asked)}.")
+    check_address()
     return None  # A bucket, whose permissions are not those of a file system.
   try:
     folder = pathlib.Path(asked) if asked else default_folder()
@@ -57,6 +55,14 @@ def keep() -> str | None:
   if not asked:
     jax.config.update("jax_compilation_cache_dir", str(folder))
   return None
+
+
+def check_address() -> None:
+  """Raises a UserError for a kind of address that JAX's cache does not know; without it JAX's first program fails."""
+  asked = jax.config.jax_compilation_cache_dir
+  if asked and "://" in asked and not asked.startswith(BUCKETS):
+    raise UserError(f"JAX_COMPILATION_CACHE_DIR must be the path of a directory, or begin with one of "
+                    f"{', '.join(BUCKETS)}: got {short(asked)}.")
 
 
 def once(function: Callable, **options) -> Callable:

@@ -7,6 +7,7 @@ import pytest
 
 from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
+from tests.programs import python
 
 
 @pytest.fixture
@@ -169,3 +170,12 @@ def test_a_program_that_runs_once_gives_what_jit_gives_and_takes_its_options():
   function = compilation.once(power, static_argnums=1)
   assert [float(function(3.0, 2)), float(function(4.0, 2)), float(function(2.0, 3))] == [9, 16, 8]
   assert traced == [2, 3] and function.__doc__ == "The power of x."
+
+
+@pytest.mark.parametrize("command", [
+  ("main.py", "--config=configs/digits_savuc.py", "--workdir=unused"),
+  ("-m", "calib_jax.evaluation", "--test", "unused.npz")], ids=["train", "evaluate"])
+def test_the_commands_say_it_before_jax_compiles_anything(command, tmp_path):
+  done = python(*command, tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR="file:///x")
+  assert done.returncode == 2, done.stderr
+  assert done.stderr.startswith("error: JAX_COMPILATION_CACHE_DIR must be the path"), done.stderr
