@@ -120,7 +120,8 @@ def csv_file(content: bytes) -> Columns:
       whole = all(re.fullmatch(r"[+-]?\d+", cell, re.ASCII) for cell in text)
       columns.append((name, np.array([int(cell) for cell in text] if whole else text)))
     elif any(name.strip().lower().startswith(alias) for alias in SCORES):
-      columns.append((name, np.array([float(cell) for cell in text], np.float64)))
+      with contextlib.suppress(ValueError):  # Scores that are not used are not read.
+        columns.append((name, np.array([float(cell) for cell in text], np.float64)))
   return _joined(columns)
 
 

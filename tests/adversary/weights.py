@@ -1,5 +1,6 @@
 """Mutated fitted calibrators, published weights and checkpoints."""
 
+import contextlib
 import io
 import json
 import pathlib
@@ -153,7 +154,8 @@ def _checkpoint(draw: random.Random, sound: dict, folder: pathlib.Path) -> pathl
         other = draw.choice([other for other in files if other.is_file()])
         path.write_bytes(other.read_bytes())
       elif way < 0.4 and path.read_bytes()[:1] == b"{":
-        path.write_bytes(mutations.json_text(draw, json.loads(path.read_bytes())))
+        with contextlib.suppress(ValueError):  # It was changed before.
+          path.write_bytes(mutations.json_text(draw, json.loads(path.read_bytes())))
       else:
         path.write_bytes(mutations.changed(path.read_bytes(), draw))
     elif path.is_dir() and draw.random() < 0.3:
