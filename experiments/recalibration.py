@@ -20,8 +20,8 @@ from calib_jax import calibrators, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.calibrators import focal_temperature
 from calib_jax.cli import inputs
+from calib_jax.evaluation.formats import csv_text, markdown_text
 from calib_jax.evaluation.predictions import load
-from calib_jax.evaluation.results import csv_text, markdown_text
 from calib_jax.training.run_log.progress import Progress
 
 BASES = ("temperature_scaling", "ensemble_temperature_scaling", "parameterized_temperature_scaling",

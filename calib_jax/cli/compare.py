@@ -10,7 +10,7 @@ import pathlib
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json
 from calib_jax.cli import inputs, shared
-from calib_jax.evaluation.results import Model, judge
+from calib_jax.evaluation import Model, judge
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ cross-validated on --fit, and without --fit the predictions of --test are only m
 
 import argparse
 from collections.abc import Callable, Sequence
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -16,8 +17,9 @@ from calib_jax._system.environment import environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from calib_jax.cli import inputs, shared
-from calib_jax.evaluation import folds, streamed
-from calib_jax.evaluation.results import NAMELESS, booktabs
+from calib_jax.evaluation import folds, formats, streamed
+from calib_jax.evaluation.results import NAMELESS
+from calib_jax.evaluation.verdict import verdict
 from calib_jax.run import outputs
 
 
@@ -63,11 +65,11 @@ def _evaluate(options: argparse.Namespace) -> None:
   test_set = next(iter(sets))
   for path in options.compare:
     other = inputs.model(path, test_set, labelled, note)
-    models[inputs.fresh(path, models)] = other._replace(sets={name: parts for name, parts in other.sets.items()
-                                                               if name in sets})
+    models[inputs.fresh(path, models)] = dataclasses.replace(other, sets={
+      name: parts for name, parts in other.sets.items() if name in sets})
   results = evaluation.judge(models, num_bins=options.num_bins,
                              num_resamples=inputs.resamples(options.num_resamples, models))
-  shared.write(options, results, fitted, title=", ".join(results.settings["sets"]))
+  shared.write(options, results, fitted, title=", ".join(results.sets))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -104,15 +106,15 @@ def _streamed(options: argparse.Namespace) -> None:
   """Measures a pair of .npy that is too large for memory."""
   shared.note(streamed.NOTE)
   results, histogram = streamed.measure(options.test[0], num_resamples=options.num_resamples)
-  rows = streamed.to_rows(results)
-  text, table = evaluation.to_json(results), evaluation.markdown(rows)
+  rows = formats.to_lines(results)
+  text, table = formats.to_json(results), formats.markdown(rows)
   if options.json and options.json != "-":
     write_text(pathlib.Path(options.json), text)
   if options.out:
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    for name, content in (("json", text), ("csv", evaluation.to_csv(results)), ("md", table),
-                          ("tex", booktabs(rows, 1))):
+    for name, content in (("json", text), ("csv", formats.to_csv(results)), ("md", table),
+                          ("tex", formats.booktabs(rows, 1))):
       write_text(out / f"results.{name}", content)
     if missing := outputs.missing_for_figures():
       shared.note(outputs.NO_FIGURES.format(" and ".join(missing)))
@@ -120,10 +122,9 @@ def _streamed(options: argparse.Namespace) -> None:
       from calib_jax import reports
 
       (out / "figures").mkdir(exist_ok=True)
-      (name,) = results.tables
+      name, evaluated = results.first
       picture = reports.save(reports.reliability_grid({name: (histogram, None)}), out / "figures" / "reliability")
-      reports.write_streamed(out / "report.html", rows, streamed.verdict(results, histogram), title=name,
-                             note=f"{results.settings['sets'][name]['num_examples']:,} rows. {streamed.NOTE}",
+      reports.write_streamed(out / "report.html", rows, *verdict(results), title=name,
+                             note=f"{evaluated.num_examples:,} rows. {streamed.NOTE}",
                              reliability=picture, environment=environment(), command=outputs.command())
   print(text if options.json == "-" else table, end="")
-

@@ -14,9 +14,8 @@ from calib_jax._checks.registry import options as registry_options
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import release
 from calib_jax.evaluation import choice
-from calib_jax.evaluation.fitting import fit
+from calib_jax.evaluation.fitting import Model, fit
 from calib_jax.evaluation.predictions import Predictions, load
-from calib_jax.evaluation.results import Model
 from calib_jax.run import manifest
 
 TEST, VALIDATION = "test", "validation"

@@ -11,10 +11,9 @@ from calib_jax import calibrators
 from calib_jax._system import capacity, compilation
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_text
-from calib_jax.evaluation import choice
+from calib_jax.evaluation import choice, formats
 from calib_jax.evaluation.fitting import Fitted
-from calib_jax.evaluation.results import Results, markdown, to_json, to_rows
-from calib_jax.evaluation.results import note as described
+from calib_jax.evaluation.results import Results
 from calib_jax.run import outputs
 
 FITTED = "calibrator.npz"
@@ -78,11 +77,11 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, titl
       print(printable(text, lines=True), flush=True)
 
   if options.json == "-":
-    print(to_json(results), end="")
+    print(formats.to_json(results), end="")
   elif options.json:
-    write_text(pathlib.Path(options.json), to_json(results))
+    write_text(pathlib.Path(options.json), formats.to_json(results))
   if not options.out:
-    say(f"{described(results)}\n\n{markdown(to_rows(results))}")
+    say(f"{formats.note(results)}\n\n{formats.markdown(formats.to_rows(results))}")
     return
   out = pathlib.Path(options.out)
   out.mkdir(parents=True, exist_ok=True)
@@ -95,4 +94,4 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, titl
     if label == next(iter(fitted)):
       calibrators.save(out / FITTED, params, fitted_calibrator)
   outputs.write(results, out, title=title, config=config, log=logs, say=say,
-                     seconds=time.monotonic() - options.started)
+                seconds=time.monotonic() - options.started)

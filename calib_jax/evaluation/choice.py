@@ -22,20 +22,26 @@ def automatic() -> calibrators.Calibrator:
 
 
 def _fit(logits: jax.Array, labels: jax.Array) -> dict[str, Any]:
-  found = calibrators.select(logits, labels)
-  scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error} for s in found.scores}
-  return {CHOSEN: {found.name: found.params}, SCORES: scores}
+  selection = calibrators.select(logits, labels)
+  scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error}
+            for s in selection.scores}
+  return {CHOSEN: {selection.name: selection.params}, SCORES: scores}
 
 
 def _apply(params: Mapping[str, Any], logits: jax.Array) -> jax.Array:
-  calibrator, inner = chosen(params)
-  return calibrator.apply(inner, logits)
+  calibrator, own_params = chosen(params)
+  return calibrator.apply(own_params, logits)
 
 
 def chosen(params: Mapping[str, Any]) -> tuple[calibrators.Calibrator, Any]:
   """Returns the calibrator that params of ``automatic`` name, and its own params."""
-  (name, inner), = params[CHOSEN].items()
-  return calibrators.get(name), inner
+  (name, own_params), = params[CHOSEN].items()
+  return calibrators.get(name), own_params
+
+
+def own(params: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Returns the params of the chosen calibrator for those of ``auto``, and others as they are."""
+  return chosen(params)[1] if CHOSEN in params else params
 
 
 def names(calibrator: calibrators.Calibrator, params: Sequence[Any]) -> list[str]:
@@ -59,14 +65,3 @@ def phrase(names: Sequence[str]) -> str:
   if len(counts) == 1:
     return names[0]
   return ", ".join(f"{name} for {count} of {len(names)} seeds" for name, count in counts.items())
-
-
-def selection(fitted: Mapping[str, tuple[calibrators.Calibrator, list]]) -> list[dict[str, Any]]:
-  """Returns what ``auto`` chose and the scores of all candidates, one element a seed; none if it was not asked for.
-
-  Args:
-    fitted: the calibrators and their params, as ``evaluation.fit`` returns them.
-  Returns: ``{"chosen": name, "scores": {name: {"score", "excess", "standard_error"}}}`` of each seed.
-  """
-  return [{CHOSEN: next(iter(params[CHOSEN])), SCORES: params[SCORES]}
-          for params in (fitted[AUTO][1] if AUTO in fitted else [])]

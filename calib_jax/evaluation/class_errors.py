@@ -84,13 +84,13 @@ class Summing:
   def sums(self) -> dict[str, ClassSums]:
     """Returns the sums by the kind of the bins."""
     count, num_classes = len(self.block), self.shape[0]
-    found = {}
+    sums = {}
     for name, gaps in self.gaps.items():
       expected = gaps.reshape(self.num_blocks, -1).sum(0) + self.observed[name]
       errors = binned_error(None, None, expected - self.redrawn[name], count=count * num_classes)
       gaps = gaps.reshape(self.num_blocks, *self.shape) * (self.num_blocks / count)
-      found[name] = ClassSums(gaps.astype(np.float32), errors.astype(np.float32))
-    return found
+      sums[name] = ClassSums(gaps.astype(np.float32), errors.astype(np.float32))
+    return sums
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -137,7 +137,7 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
     num_resamples: the number of resamples of the interval.
 
   Returns:
-    the error with what its interval needs, scalars.
+    the error with what its interval needs. ``value`` is ``[1 + S]``, followed by the errors of the seeds.
   """
   gaps = np.concatenate([part.gaps.reshape(len(part.gaps), -1) for part in sums], axis=1)
   num_errors = len(sums) * sums[0].gaps.shape[1]
@@ -149,11 +149,8 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
                            for x in pieces])
 
   redrawn = np.mean([part.redrawn for part in sums], axis=0)
-  found = bias_corrected(errors, len(gaps), key=jax.random.key(0), num_resamples=num_resamples)
-  at_least = redrawn >= found.value * (1 - 1e-5)  # The same labels give the same error but for rounding.
-  return found._replace(floor=redrawn.mean(), p_value=(1 + np.sum(at_least)) / (1 + len(redrawn)))
-
-
-def per_seed(sums: Sequence[ClassSums]) -> list[float]:
-  """Returns the classwise error of each seed."""
-  return [float(binned_error(None, None, part.gaps.mean(0), count=1).mean()) for part in sums]
+  error = bias_corrected(errors, len(gaps), key=jax.random.key(0), num_resamples=num_resamples)
+  at_least = redrawn >= error.value * (1 - 1e-5)  # The same labels give the same error but for rounding.
+  per_seed = [float(binned_error(None, None, part.gaps.mean(0), count=1).mean()) for part in sums]
+  return error._replace(value=np.array([error.value, *per_seed]), floor=redrawn.mean(),
+                        p_value=(1 + np.sum(at_least)) / (1 + len(redrawn)))

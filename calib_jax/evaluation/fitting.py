@@ -1,6 +1,7 @@
 """Fits calibrators, applies them, and turns predictions into a table of metrics with intervals."""
 
 from collections.abc import Callable, Mapping, Sequence
+import dataclasses
 import sys
 
 import jax
@@ -12,14 +13,34 @@ from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import release
 from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.results import UNCALIBRATED, Estimate, Fitted
 from calib_jax.evaluation.rowwise import Calibrated
 
-# The label of predictions before calibration.
-UNCALIBRATED = "none"
 
+@dataclasses.dataclass(frozen=True)
+class Model:
+  """The predictions of one model.
 
-# Calibrators by label, each with a list of its params, one element a seed.
-Fitted = dict[str, tuple[calibrators.Calibrator, list]]
+  Attributes:
+    sets: predictions by the name of the set, each a list of one element a seed. The first set is the test set.
+    fitted: its calibrators, as ``fit`` returns them.
+    out_of_fold: predictions of the first set by label, if those of ``fitted`` would be of what it was fitted to.
+  """
+
+  sets: Mapping[str, Sequence[Predictions]]
+  fitted: Fitted
+  out_of_fold: Mapping[str, Sequence[Calibrated]] | None = None
+
+  @property
+  def labels(self) -> list[str]:
+    """The labels of its rows."""
+    return [UNCALIBRATED, *self.fitted]
+
+  def calibrated(self, set_name: str, label: str) -> Sequence[Calibrated]:
+    """Returns the predictions of a set with one calibrator, which is applied when they are read."""
+    if self.out_of_fold and set_name == next(iter(self.sets)):
+      return self.out_of_fold[label]
+    return calibrated(self.fitted, label, self.sets[set_name])
 
 
 def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator],
@@ -82,7 +103,7 @@ def _whole(source: Calibrated) -> Predictions:
   logits = np.empty(source.part.logits.shape, np.float32)
   for rows, _, log_probs in source.chunks():
     logits[rows] = log_probs
-  return source.part._replace(logits=logits, probs=source.given)
+  return source.part._replace(logits=logits, probs=source.file_probs)
 
 
 def calibrate(validation: Sequence[Predictions], test: Sequence[Predictions],
@@ -103,20 +124,18 @@ def calibrate(validation: Sequence[Predictions], test: Sequence[Predictions],
 
 
 def evaluate(calibrated: Mapping[str, Sequence[Predictions | Calibrated]], *, num_bins: int = 15,
-             num_resamples: int = 1000) -> dict[str, dict[str, dict]]:
+             num_resamples: int = 1000) -> dict[str, dict[str, Estimate]]:
   """Computes every metric with a bootstrap interval.
 
   Args:
     calibrated: predictions by label, as ``calibrate`` returns them; test sets of all seeds must have the same size.
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the bootstrap.
-  Returns: ``{calibrator: {metric: {"estimate", "low", "high", "value", "per_seed"}}}``, in fractions and nats.
-    ``value`` is the mean of the metric over seeds, and ``per_seed`` has its value for each. ``estimate`` is the same as
-    ``value`` for means; for calibration errors the bias of the sample is subtracted. ``low`` and ``high`` are a 95%
-    interval, by ``metrics.bootstrap`` over test examples, which are drawn jointly for all seeds. It covers the
-    randomness of the test set and not that of training. Calibration errors also have ``floor``, their mean for a
-    perfectly calibrated model with these confidences, and ``p_value``, the probability of an error as large as this if
-    the model is calibrated.
+
+  Returns:
+    ``{calibrator: {metric: estimate}}``, in fractions and nats. The interval of an estimate is by ``metrics.bootstrap``
+    over test examples, which are drawn jointly for all seeds. It covers the randomness of the test set and not that of
+    training.
   """
   rows = {label: per_example(parts, num_bins=num_bins) for label, parts in calibrated.items()}
   return measure(rows, num_bins=num_bins, num_resamples=num_resamples)[0]

@@ -55,7 +55,7 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
   params = {label: [] for label in labelled}
   for k in range(num_folds):
     others = part._replace(logits=part.logits[fold != k], labels=part.labels[fold != k], probs=None)
-    for label, (_, found) in fit([others], labelled, lambda caution: None).items():
-      params[label] += found
+    for label, (_, of_fold) in fit([others], labelled, lambda caution: None).items():
+      params[label] += of_fold
   return {UNCALIBRATED: [Calibrated.of(part)]} | {
     label: [Calibrated(part, jax.jit(calibrator.apply), params[label], fold)] for label, calibrator in labelled.items()}

@@ -11,6 +11,7 @@ import numpy as np
 from calib_jax import losses, metrics
 from calib_jax.evaluation import class_errors, resamples
 from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.results import Estimate, Interval, Values
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import resampled_errors
 
@@ -71,32 +72,6 @@ JOINT = ("accuracy", "nll", "brier", "entropy", "ece", "ece_equal_mass_l2", "aur
          "coverage_at_5")
 
 
-class Values(NamedTuple):
-  """The values of each example that metrics need; S is the number of seeds.
-
-  Attributes:
-    confidence: float32 ``[N, S]``, the probability of the predicted class.
-    correct: bool ``[N, S]``.
-    nll: float32 ``[N, S]``.
-    brier: float32 ``[N, S]``.
-    entropy: float32 ``[N, S]``.
-    predicted: int32 ``[N, S]``.
-    class_sums: the sums of each class, one element a seed, by the kind of the bins.
-    groups: int32 ``[N]``, equal for examples that belong together, or None.
-    labels: int32 ``[N, S]``.
-  """
-
-  confidence: np.ndarray
-  correct: np.ndarray
-  nll: np.ndarray
-  brier: np.ndarray
-  entropy: np.ndarray
-  predicted: np.ndarray
-  class_sums: Mapping[str, Sequence[class_errors.ClassSums]]
-  groups: np.ndarray | None = None
-  labels: np.ndarray | None = None
-
-
 @jax.jit
 def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
   confidence, correct = metrics.top_label(probs, labels)
@@ -119,21 +94,22 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
   columns, sums = [], []
   for source in map(Calibrated.of, parts):
     labels, summing = source.part.labels, class_errors.Summing(source, num_bins, num_redraws)
-    found = [np.empty(len(labels), dtype) for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32)]
+    of_seed = [np.empty(len(labels), dtype)
+               for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32)]
     for rows, first, log_probs in source.chunks():
       probs = source.probs(rows, log_probs)
-      for column, values in zip(found, _per_example(probs, log_probs, labels[rows]), strict=True):
+      for column, values in zip(of_seed, _per_example(probs, log_probs, labels[rows]), strict=True):
         column[rows] = values
       summing.add(rows, first, probs, labels[rows])
-    columns.append([*found, labels])
+    columns.append([*of_seed, labels])
     sums.append(summing.sums())
   *values, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
-  by_binning = {name: [found[name] for found in sums] for name in sums[0]}
+  by_binning = {binning: [of_seed[binning] for of_seed in sums] for binning in sums[0]}
   return Values(*values, by_binning, Calibrated.of(parts[0]).part.groups, labels)
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
-            ) -> tuple[dict[Hashable, dict[str, dict]], dict[tuple, dict[str, dict]]]:
+            ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
   """Computes every metric of each row with its interval, and the differences of every two rows.
 
   Args:
@@ -143,62 +119,62 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
       left out if that is below ten, too few for an interval.
 
   Returns:
-    ``({row: {metric: cell}}, {(row, earlier row): {metric: {"difference", "low", "high"}}})``. A cell has ``estimate``,
-    ``low``, ``high``, ``value``, ``per_seed`` and, for calibration errors, ``floor`` and ``p_value``: see ``evaluate``.
-    The differences, of ``JOINT``, are those of the row minus the earlier row, with a percentile interval.
+    ``({row: {metric: estimate}}, {(row, earlier row): {metric: difference}})``. The differences, of ``JOINT``, are
+    those of the row minus the earlier row, with a percentile interval.
   """
-  key, table = jax.random.key(0), {row: {} for row in rows}
+  key = jax.random.key(0)
+  errors = _errors(rows, num_bins, key, num_resamples)
+  means, differences = _joint(rows, num_bins, key, num_resamples)
+  tables = {row: means[row] | errors[row] for row in rows}
+  return {row: {name: table[name] for name in METRICS if name in table} for row, table in tables.items()}, differences
+
+
+def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
+            ) -> dict[Hashable, dict[str, Estimate]]:
+  """Estimates the calibration errors of each row."""
   errors = {name: (metric.function, num_resamples // FEWER if metric.slow else num_resamples)
             for name, metric in METRICS.items() if metric.function and (not metric.slow or num_resamples >= 10 * FEWER)}
-  resampled, per_seed = {}, {}
+  resampled = {}
   for row, values in rows.items():
-    found = resamples.assess(errors, values.confidence, values.correct, num_bins=num_bins, key=key,
-                             groups=values.groups)
-    resampled |= {(row, name): part for name, part in found.items()}
-    per_seed |= {(row, name): part.value[1:].tolist() for name, part in found.items()}
+    assessed = resamples.assess(errors, values.confidence, values.correct, num_bins=num_bins, key=key,
+                                groups=values.groups)
+    resampled |= {(row, name): error for name, error in assessed.items()}
     for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
       resampled[row, name] = class_errors.resampled(values.class_sums[binning], num_resamples)
-      per_seed[row, name] = class_errors.per_seed(values.class_sums[binning])
   bias_rates = {(row, name): METRICS[name].bias_rate for row, name in resampled}
+  estimates = {row: {} for row in rows}
   for (row, name), ends in resamples.intervals(resampled, bias_rates).items():
-    found = resampled[row, name]
-    table[row][name] = _cell(found.value, *ends, per_seed[row, name], floor=found.floor, p_value=found.p_value)
-  joint, differences = _joint(rows, num_bins, key, num_resamples)
-  for row, cells in joint.items():
-    table[row] |= {name: cells[name] for name in JOINT if METRICS[name].function is None}
-    table[row] = {name: table[row][name] for name in METRICS if name in table[row]}
-  return table, differences
+    error = resampled[row, name]
+    means = (np.ravel(x)[0] for x in (error.value, *ends, error.floor, error.p_value))  # The rest is of each seed.
+    estimates[row][name] = Estimate.around(*means, error.value[1:].tolist())
+  return estimates
 
 
 def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
-           ) -> tuple[dict[Hashable, dict[str, dict]], dict[tuple, dict[str, dict]]]:
-  """Bootstraps ``JOINT`` by the same resamples for all rows.
-
-  Returns:
-    the cells of each row and the differences of every two rows, as ``measure`` returns them.
-  """
+           ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
+  """Estimates ``JOINT`` of each row, and the differences of every two rows, by the same resamples for all rows."""
   numbers = {row: [_joint_of(values, s, num_bins) for s in range(values.confidence.shape[1])]
              for row, values in rows.items()}
   names = tuple(rows)
   pairs = [(row, names[j]) for i, row in enumerate(names) for j in range(i)]
 
   def every_number(counts):
-    """The numbers of every row ``[R, 1 + S, JOINT]``, then the differences of every pair ``[R, JOINT]``, in a row."""
-    found = {row: resamples.mean_first(np.stack([of_seed(counts) for of_seed in seeds], axis=1))
-             for row, seeds in numbers.items()}
-    apart = [found[a][:, 0] - found[b][:, 0] for a, b in pairs]
-    return np.concatenate([x.reshape(len(counts), -1) for x in (*found.values(), *apart)], axis=1)
+    """The mean over seeds and each seed of every row, followed by the difference of every pair, ``[R, …, JOINT]``."""
+    by_row = {row: resamples.mean_first(np.stack([of_seed(counts) for of_seed in seeds], axis=1))
+              for row, seeds in numbers.items()}
+    return np.concatenate([*by_row.values(), *(by_row[a][:, :1] - by_row[b][:, :1] for a, b in pairs)], axis=1)
 
   some = next(iter(rows.values()))
   ends = resamples.percentile(every_number, len(some.confidence), key=key, num_resamples=num_resamples,
                               groups=some.groups)
-  places = np.cumsum([len(JOINT) * (1 + len(seeds)) for seeds in numbers.values()] + [len(JOINT)] * len(pairs))[:-1]
-  parts = [[x.reshape(-1, len(JOINT)) for x in part] for part in zip(*(np.split(x, places) for x in ends), strict=True)]
-  cells = {row: {name: _cell(value[:, m], value[:, m], low[:, m], high[:, m], value[1:, m].tolist())
-                 for m, name in enumerate(JOINT)} for row, (value, low, high) in zip(rows, parts, strict=False)}
-  differences = {pair: {name: dict(zip(("difference", "low", "high"), (float(x[0, m]) for x in part), strict=True))
-                        for m, name in enumerate(JOINT)} for pair, part in zip(pairs, parts[len(rows):], strict=True)}
-  return cells, differences
+  places = np.cumsum([1 + len(seeds) for seeds in numbers.values()])
+  *by_row, apart = zip(*(np.split(x, places) for x in ends), strict=True)
+  estimates = {row: {name: Estimate.around(value[0, m], value[0, m], low[0, m], high[0, m],
+                                           per_seed=value[1:, m].tolist())
+                     for m, name in enumerate(JOINT)} for row, (value, low, high) in zip(rows, by_row, strict=True)}
+  differences = {pair: {name: Interval(*(float(x[i, m]) for x in apart)) for m, name in enumerate(JOINT)}
+                 for i, pair in enumerate(pairs)}
+  return estimates, differences
 
 
 def _joint_of(values: Values, seed: int, num_bins: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -216,10 +192,34 @@ def _joint_of(values: Values, seed: int, num_bins: int) -> Callable[[np.ndarray]
   return joint
 
 
-def _cell(value: np.ndarray, estimate: np.ndarray, low: np.ndarray, high: np.ndarray, per_seed: list[float],
-          **other: np.ndarray) -> dict[str, float | list[float]]:
-  """Returns the cell of one metric, of scalars or of arrays that begin with the mean over seeds."""
-  numbers = {"value": value, "estimate": estimate, "low": low, "high": high, **other}
-  cell = {name: float(np.ravel(x)[0]) for name, x in numbers.items()} | {"per_seed": per_seed}
-  # A percentile interval of a handful of resamples may miss its estimate.
-  return cell | {"low": min(cell["low"], cell["estimate"]), "high": max(cell["high"], cell["estimate"])}
+class ClassGaps(NamedTuple):
+  """How the confidence of each predicted class differs from its accuracy.
+
+  Attributes:
+    gap: ``[K]``, the mean confidence minus the accuracy of the examples that are predicted to be of the class; nan for
+      a class that is never predicted.
+    error: ``[K]``, the standard error of the gap.
+    count: ``[K]``, the number of examples; the seeds of an example count once.
+  """
+
+  gap: np.ndarray
+  error: np.ndarray
+  count: np.ndarray
+
+
+def class_gaps(values: Values, num_classes: int) -> ClassGaps:
+  """Computes the gap of each predicted class, over the predictions of all seeds together.
+
+  Args:
+    values: the values of each example.
+    num_classes: K.
+  Returns: the gaps.
+  """
+  excess, predicted = (values.confidence - values.correct).ravel(), values.predicted.ravel()
+  count, total, squares = (np.bincount(predicted, weights, num_classes) for weights in (None, excess, excess**2))
+  with np.errstate(invalid="ignore", divide="ignore"):
+    gap = total / count
+    # The predictions of an example by several seeds are not independent, so they count as one.
+    examples = count / values.confidence.shape[1]
+    error = np.sqrt(np.maximum(squares / count - gap**2, 0) / np.maximum(examples - 1, 1))
+  return ClassGaps(gap, np.where(examples > 1, error, np.nan), examples)

@@ -39,21 +39,21 @@ class Calibrated(NamedTuple):
     logits = self.part.logits[rows]
     if self.fold is None:
       return np.asarray(self.apply(self.params[0], logits))
-    found, fold = np.empty(logits.shape, np.float32), self.fold[rows]
+    log_probs, fold = np.empty(logits.shape, np.float32), self.fold[rows]
     for k in np.unique(fold):  # All rows are calibrated for each fold, so that one shape is compiled once.
-      found[fold == k] = np.asarray(self.apply(self.params[k], logits))[fold == k]
-    return found
+      log_probs[fold == k] = np.asarray(self.apply(self.params[k], logits))[fold == k]
+    return log_probs
 
   def probs(self, rows: slice, log_probs: np.ndarray) -> np.ndarray:
-    """Returns the probabilities of examples whose ``log_probs`` are given, float32 ``[rows, K]``.
+    """Returns the probabilities of examples from their ``log_probs``, float32 ``[rows, K]``.
 
     Those of a file of probabilities are what the file has: exp(log p) may lie on the other side of a bin's edge, and
     equal ones may differ.
     """
-    return np.asarray(_exp(log_probs)) if self.given is None else self.given[rows].astype(np.float32)
+    return np.asarray(_exp(log_probs)) if self.file_probs is None else self.file_probs[rows].astype(np.float32)
 
   @property
-  def given(self) -> np.ndarray | None:
+  def file_probs(self) -> np.ndarray | None:
     """The probabilities that the file has, if nothing calibrates them."""
     return self.part.probs if self.apply is _identity else None
 
@@ -70,8 +70,8 @@ class Calibrated(NamedTuple):
       rows = slice(first, first + step)
       yield rows, start - first, self.log_probs(rows)
       release(self.part.logits)
-      if self.given is not None:
-        release(self.given)
+      if self.file_probs is not None:
+        release(self.file_probs)
 
 
 _identity = jax.jit(calibrators.identity().apply)

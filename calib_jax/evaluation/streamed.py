@@ -5,7 +5,7 @@ cell have the same confidence for any practical purpose. A bootstrap resample is
 and of wrong predictions for each cell, which are independent Poisson variables if the size of the resample is one too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import functools
 import pathlib
 import sys
@@ -17,12 +17,10 @@ from calib_jax import metrics
 from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_npy
-from calib_jax.evaluation import reading
-from calib_jax.evaluation.fitting import UNCALIBRATED
+from calib_jax.evaluation import reading, sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.predictions import is_float
-from calib_jax.evaluation.results import NAMELESS, Results
-from calib_jax.evaluation.verdict import confidence_sentence
+from calib_jax.evaluation.results import NAMELESS, UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
 from calib_jax.metrics import resampled_errors
 from calib_jax.metrics.intervals import p_value_of
 
@@ -52,18 +50,21 @@ def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, me
     path: ``LOGITS.npy,LABELS.npy``; the scores are probabilities if the name of their file says so, or if all rows of
       the first batch are probabilities, and else logits.
     num_resamples: the number of resamples of the intervals; None for 200.
-  Returns: ``(results, histogram)``; the tables of the results have the metrics of ``NAMES`` alone, which ``to_rows`` of
-    this module formats.
-  Raises: UserError if the arrays do not fit together, or a row is not finite or a label out of range.
+
+  Returns:
+    ``(results, histogram)``. The results have the metrics of ``NAMES`` alone, in one row, which ``formats.to_lines``
+    shows.
+
+  Raises:
+    UserError: if the arrays do not fit together, or a row is not finite or a label out of range.
   """
   state, num_classes = _state(path)
   num_resamples = num_resamples or NUM_RESAMPLES
   name = pathlib.Path(reading.PAIR.fullmatch(str(path))[1]).stem
-  settings = {"num_bins": len(state.bin_counts), "num_resamples": num_resamples, "level": LEVEL, "sets": {
-    name: {"num_examples": int(state.bin_counts.sum()), "num_classes": num_classes, "num_seeds": 1,
-           "kind": "in_distribution"}}}
-  tables = {name: {NAMELESS: {UNCALIBRATED: cells(state, num_resamples)}}}
-  return Results(settings, tables, {}, {}, {}, {}, {}, {}), state
+  measured = estimates(state, num_resamples)
+  evaluated = EvaluatedSet(int(state.bin_counts.sum()), num_classes, 1,
+                           rows={(NAMELESS, UNCALIBRATED): Row(measured, _excess(state, measured))})
+  return Results(len(state.bin_counts), num_resamples, {name: evaluated}, sections=sections.empty()), state
 
 
 def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
@@ -115,7 +116,7 @@ def _show(done: int, total: int) -> None:
           file=sys.stderr, flush=True)
 
 
-def cells(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, dict[str, float]]:
+def estimates(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, Estimate]:
   """Computes the metrics of a histogram with their intervals.
 
   A resample carries the noise of the sample once more, which adds a bias B to the square of an error. B is subtracted
@@ -124,7 +125,9 @@ def cells(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, 
   Args:
     state: the histogram.
     num_resamples: the number of resamples, and of redraws of which predictions are right.
-  Returns: ``{metric: {"estimate", "low", "high", "value"}}``, and for errors also ``floor`` and ``p_value``.
+
+  Returns:
+    the metrics of ``NAMES``.
   """
   computed = jax.jit(type(state).compute, compiler_options=compilation.frugal())(state)
   used = np.flatnonzero(np.asarray(state.counts))
@@ -144,32 +147,29 @@ def cells(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, 
     right = rng.poisson(correct)
     resampled.append(measured(right + rng.poisson(count - correct), right))
     redrawn.append(measured(count, rng.binomial(count, confidence)))
-  observed, found = measured(count, correct), {}
+  observed, by_name = measured(count, correct), {}
   for name, (key, is_error) in NAMES.items():
     value, values = observed[name], np.array([x[name] for x in resampled])
     exact = estimate = np.asarray(computed[key]).item()
+    chance = ()
     if is_error:
       bias = max(float(np.mean(values**2)) - value**2, 0)
       estimate, values = np.sqrt(max(exact**2 - bias, 0)), np.sqrt(np.maximum(values**2 - 2 * bias, 0))
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    found[name] = {"estimate": float(estimate), "low": float(min(low, estimate)), "high": float(max(high, estimate)),
-                   "value": exact}
-    if is_error:
       floor = np.array([x[name] for x in redrawn])
-      found[name] |= {"floor": float(floor.mean()),
-                      "p_value": float(p_value_of(np.float64(value), floor))}
-  return found
+      chance = floor.mean(), p_value_of(np.float64(value), floor)
+    by_name[name] = Estimate.around(exact, estimate, *np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]), *chance)
+  return by_name
 
 
-def verdict(results: Results, state: metrics.CalibrationHistogram) -> str:
-  """Says whether confidences are too high or too low; the arguments are what ``measure`` returns."""
-  (row,) = (model[UNCALIBRATED] for models in results.tables.values() for model in models.values())
+def _excess(state: metrics.CalibrationHistogram, estimates: Mapping[str, Estimate]) -> Interval:
+  """The mean confidence minus the accuracy."""
   count, correct, confidence = (np.asarray(x, np.float64) for x in (state.counts, state.correct,
                                                                     state.mean_confidences()))
-  gap = row["mean_confidence"]["value"] - row["accuracy"]["value"]
+  gap = estimates["mean_confidence"].value - estimates["accuracy"].value
   # The mean square of confidence minus correctness, (c - 1)^2 for right predictions and c^2 for others.
   square = np.sum(correct * (confidence - 1) ** 2 + (count - correct) * confidence**2) / count.sum()
-  return confidence_sentence(row, gap, 1.96 * np.sqrt(max(square - gap**2, 0) / count.sum()))
+  margin = 1.96 * np.sqrt(max(square - gap**2, 0) / count.sum())
+  return Interval(gap, gap - margin, gap + margin)
 
 
 def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
@@ -188,14 +188,3 @@ def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarr
     fill = size - len(labels)
     yield (start, np.pad(scores.astype(np.float32), ((0, fill), (0, 0)), constant_values=1 / num_classes),
            np.pad(labels, (0, fill)), where)
-
-
-def to_rows(results: Results) -> list[list[str]]:
-  """Formats the metrics as rows of text, in percent, the heading first."""
-  (table,) = (model[UNCALIBRATED] for models in results.tables.values() for model in models.values())
-  rows = [["metric", "% [95% interval]", "noise floor %", "p"]]
-  for name, cell in table.items():
-    estimate, low, high = (f"{100 * cell[key]:.3f}" for key in ("estimate", "low", "high"))
-    rows.append([name, f"{estimate} [{low}, {high}]", f"{100 * cell['floor']:.3f}" if "floor" in cell else "",
-                 f"{cell['p_value']:.3f}" if "floor" in cell else ""])
-  return rows

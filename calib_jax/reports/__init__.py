@@ -17,24 +17,7 @@ from calib_jax.reports.page import write, write_streamed
 from calib_jax.reports.reliability import confidence_histogram, picture, reliability_diagram, reliability_grid
 from calib_jax.reports.style import legend_below, save
 
-__all__ = [
-  "accuracy_confidence_plot",
-  "angle_matrix",
-  "class_angles",
-  "class_gaps_plot",
-  "confidence_histogram",
-  "figures",
-  "keep_over_epochs",
-  "legend_below",
-  "logit_map",
-  "pareto_plot",
-  "picture",
-  "reliability_diagram",
-  "reliability_grid",
-  "risk_coverage_plot",
-  "save",
-  "severity_plot",
-  "training_plot",
-  "write",
-  "write_streamed",
-]
+__all__ = ["accuracy_confidence_plot", "angle_matrix", "class_angles", "class_gaps_plot", "confidence_histogram",
+           "figures", "keep_over_epochs", "legend_below", "logit_map", "pareto_plot", "picture", "reliability_diagram",
+           "reliability_grid", "risk_coverage_plot", "save", "severity_plot", "training_plot", "write",
+           "write_streamed"]

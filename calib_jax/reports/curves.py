@@ -5,8 +5,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 import numpy as np
 
-from calib_jax.evaluation.verdict import ClassGaps
+from calib_jax.evaluation import Estimate
+from calib_jax.evaluation.measures import ClassGaps, class_gaps
+from calib_jax.evaluation.verdict import class_name
 from calib_jax.metrics.resampled_errors import Ordered, risk_curve
+from calib_jax.reports.logs import logged_by_runs
+from calib_jax.reports.report_figure import FIGURES, ReportFigure, Shown, pooled_pairs
 from calib_jax.reports.style import COLOURS, INK, MARKERS, WIDTH, new_axes, plain, styled
 
 MOST_POINTS = 400  # Points of a curve.
@@ -45,6 +49,15 @@ def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, a
   return axes
 
 
+def _risk_coverage(shown: Shown) -> Axes:
+  return risk_coverage_plot(pooled_pairs(shown.lines))
+
+
+FIGURES["risk_coverage"] = ReportFigure(
+  _risk_coverage, "Share of errors among the most confident predictions, with 95% bands.", place=40,
+  pooled=" The predictions of all seeds are pooled, and their intervals take them for independent.")
+
+
 @styled
 def accuracy_confidence_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, axes: Axes | None = None) -> Axes:
   """Draws the accuracy of the predictions whose confidence is at least a threshold, against the threshold.
@@ -62,10 +75,19 @@ def accuracy_confidence_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]
     above = np.cumsum(right[::-1])[::-1] / np.arange(len(right), 0, -1)
     threshold = np.linspace(0, 1, MOST_POINTS)
     place = np.searchsorted(ordered, threshold)
-    kept = place <= len(ordered) - min(5, len(ordered))  # The accuracy of fewer than five examples says little.
-    axes.plot(threshold[kept], 100 * above[place[kept]], linewidth=1.2, label=plain(label), **_line(i))
+    enough = place <= len(ordered) - min(5, len(ordered))  # The accuracy of fewer than five examples says little.
+    axes.plot(threshold[enough], 100 * above[place[enough]], linewidth=1.2, label=plain(label), **_line(i))
   axes.set(xlim=(0, 1), ylim=(0, 101), xlabel="threshold on confidence", ylabel="accuracy above it, %")
   return axes
+
+
+def _accuracy_confidence(shown: Shown) -> Axes:
+  return accuracy_confidence_plot(pooled_pairs(shown.lines))
+
+
+FIGURES["accuracy_confidence"] = ReportFigure(
+  _accuracy_confidence, "Accuracy of the predictions whose confidence is at least a threshold.", place=30,
+  pooled=" The predictions of all seeds are pooled.")
 
 
 @styled
@@ -81,13 +103,13 @@ def class_gaps_plot(gaps: Mapping[str, ClassGaps], names: Sequence[str], *, most
   Returns: the axes.
   """
   first = next(iter(gaps.values()))
-  known = np.flatnonzero(np.isfinite(first.error))
-  order = known[np.argsort(-np.abs(first.gap[known]), kind="stable")][:most]
+  predicted = np.flatnonzero(np.isfinite(first.error))
+  order = predicted[np.argsort(-np.abs(first.gap[predicted]), kind="stable")][:most]
   axes = new_axes(height=0.9 + 0.22 * max(len(order), 3)) if axes is None else axes
   axes.axvline(0, color=INK, linewidth=0.8, linestyle="--")
-  for i, (label, found) in enumerate(gaps.items()):
+  for i, (label, of_row) in enumerate(gaps.items()):
     place = np.arange(len(order)) + 0.25 * (i - (len(gaps) - 1) / 2)
-    axes.errorbar(100 * found.gap[order], place, xerr=196 * found.error[order], fmt=MARKERS[i % len(MARKERS)],
+    axes.errorbar(100 * of_row.gap[order], place, xerr=196 * of_row.error[order], fmt=MARKERS[i % len(MARKERS)],
                   color=COLOURS[i % len(COLOURS)], markersize=3.5, elinewidth=0.9, label=plain(label))
   axes.set_yticks(np.arange(len(order)), [plain(names[k], longest=30) for k in order])
   axes.set_ylim(len(order) - 0.5, -0.5)
@@ -95,25 +117,44 @@ def class_gaps_plot(gaps: Mapping[str, ClassGaps], names: Sequence[str], *, most
   return axes
 
 
+def _classes(shown: Shown) -> Axes | None:
+  num_classes = shown.results.first[1].num_classes
+  gaps = {name: class_gaps(row.values, num_classes) for name, row in list(shown.rows.items())[:2]}
+  if not np.isfinite(next(iter(gaps.values())).error).any():
+    return None
+  return class_gaps_plot(gaps, [class_name(shown.results, k) for k in range(num_classes)])
+
+
+FIGURES["classes"] = ReportFigure(
+  _classes, "Confidence minus accuracy of each predicted class with 95% intervals, the worst class first. Right of 0, "
+  "predictions are overconfident.", place=50, pooled=" The predictions of all seeds are pooled.")
+
+
 @styled
-def pareto_plot(points: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]], *, axes: Axes | None = None
-                ) -> Axes:
+def pareto_plot(points: Mapping[str, tuple[Estimate, Estimate]], *, axes: Axes | None = None) -> Axes:
   """Draws the calibration error of rows against their accuracy, with 95% intervals of both.
 
   Args:
-    points: the cells ``(accuracy, error)`` by label, each with ``estimate``, ``low`` and ``high``.
+    points: the estimates ``(accuracy, error)`` by label.
     axes: where to draw; None for a new figure.
   Returns: the axes.
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, (accuracy, error)) in enumerate(points.items()):
-    spread = [[[100 * (cell["estimate"] - cell["low"])], [100 * (cell["high"] - cell["estimate"])]]
-              for cell in (accuracy, error)]
-    axes.errorbar(100 * accuracy["estimate"], 100 * error["estimate"], xerr=spread[0], yerr=spread[1], markersize=5,
+    spread = [[[100 * (x.estimate - x.low)], [100 * (x.high - x.estimate)]] for x in (accuracy, error)]
+    axes.errorbar(100 * accuracy.estimate, 100 * error.estimate, xerr=spread[0], yerr=spread[1], markersize=5,
                   fmt=MARKERS[i % len(MARKERS)], color=COLOURS[i % len(COLOURS)], elinewidth=0.8, label=plain(label))
   axes.set(xlabel="accuracy, %", ylabel="ECE, %")
   _from_zero(axes)
   return axes
+
+
+def _pareto(shown: Shown) -> Axes | None:
+  points = {name: (row.estimates["accuracy"], row.estimates["ece"]) for name, row in shown.lines.items()}
+  return pareto_plot(points) if len(points) > 1 else None
+
+
+FIGURES["pareto"] = ReportFigure(_pareto, "ECE against accuracy with 95% intervals. Lower right is better.", place=80)
 
 
 @styled
@@ -127,8 +168,8 @@ def severity_plot(errors: Mapping[str, Mapping[int, tuple[float, float]]], *, ax
   Returns: the axes.
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
-  for i, (label, found) in enumerate(errors.items()):
-    severity, (mean, error) = list(found), 100 * np.nan_to_num(np.array(list(found.values()))).T
+  for i, (label, by_severity) in enumerate(errors.items()):
+    severity, (mean, error) = list(by_severity), 100 * np.nan_to_num(np.array(list(by_severity.values()))).T
     axes.errorbar(severity, mean, error, fmt=MARKERS[i % len(MARKERS)] + "-", markersize=3.5, linewidth=1.2,
                   color=COLOURS[i % len(COLOURS)], label=plain(label))
   axes.set(xlabel="severity (0: test set)", ylabel="ECE, %", xticks=sorted(set().union(*errors.values())))
@@ -151,3 +192,12 @@ def training_plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
   axes.set(xlabel="step", ylabel="value")
   axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
   return axes
+
+
+def _training(shown: Shown) -> Axes | None:
+  curves = logged_by_runs(shown.logs)
+  return training_plot(curves) if curves else None
+
+
+
+FIGURES["training"] = ReportFigure(_training, "What training logged, means over seeds.", place=70)

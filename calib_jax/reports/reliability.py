@@ -10,12 +10,16 @@ import matplotlib.image
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.evaluation import Predictions
+from calib_jax._system.errors import printable
+from calib_jax.evaluation import Predictions, Results
+from calib_jax.reports.report_figure import FIGURES, MOST_PANELS, ReportFigure, Shown, pooled_pairs
 from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, legend_below, new_axes, plain, styled
 
 FEW = 5  # Bins with fewer examples are hollow, because their accuracy says little.
 TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 NEAR_TICKS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # For axes that hold few of TICKS.
+POOLED = (" The predictions of all seeds are pooled, and their intervals take them for independent; the ECE in the "
+          "titles is the mean over seeds.")
 CELLS = 1000  # Equal cells of [0, 1] whose sums the smooth curve is made of.
 
 
@@ -129,6 +133,41 @@ def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odd
   return figure
 
 
+def _panels(shown: Shown) -> dict[str, tuple]:
+  """Returns the confidences of the first rows under titles with their errors."""
+  rows = dict(list(shown.rows.items())[:MOST_PANELS])
+  titles = []
+  for name, row in rows.items():
+    error = row.estimates["ece"]
+    estimate, low, high, floor = (100 * x for x in (error.estimate, error.low, error.high, error.floor))
+    titles.append(f"{printable(name)}\nECE {estimate:.1f}% [{low:.1f}, {high:.1f}]\nnoise floor {floor:.1f}%")
+  return dict(zip(titles, pooled_pairs(rows).values(), strict=True))
+
+
+def _is_steep(results: Results) -> bool:
+  """Returns whether most confidences of the first row are above 0.99, so that axes of log-odds show more."""
+  row = next(iter(results.first[1].rows.values()))
+  return bool(np.mean(row.values.confidence > 0.99) > 0.5)
+
+
+def _report(shown: Shown) -> Figure:
+  return reliability_grid(_panels(shown), num_bins=shown.results.num_bins)
+
+
+FIGURES["reliability"] = ReportFigure(
+  _report, "Accuracy against confidence. Points are bins with 95% intervals, hollow with fewer than five examples; the "
+  "curve is a kernel mean with its 95% band. Below are the confidences.", place=10, wide=True, pooled=POOLED)
+
+
+def _report_log_odds(shown: Shown) -> Figure:
+  return reliability_grid(_panels(shown), num_bins=shown.results.num_bins, log_odds=True)
+
+
+FIGURES["reliability_log_odds"] = ReportFigure(
+  _report_log_odds, "The same on axes of log-odds, which separate confidences near 1, and with bins of equal size.",
+  place=20, wide=True, pooled=POOLED, summary="Reliability on axes of log-odds", is_open=_is_steep)
+
+
 def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.ndarray:
   """Draws the reliability diagram of ``predictions`` as an image, for event files.
 
@@ -156,9 +195,9 @@ def _bins(confidence, correct, num_bins: int, equal_mass: bool) -> tuple[np.ndar
     counts = np.asarray(confidence.bin_counts, np.float64)
     sums = np.asarray(confidence.bin_confidence, np.float64) + np.asarray(confidence.bin_remainder)
     return counts, sums / np.maximum(counts, 1), np.asarray(confidence.bin_correct) / np.maximum(counts, 1)
-  found = metrics.reliability(np.asarray(confidence, np.float32), np.asarray(correct), num_bins=num_bins,
-                              binning="equal_mass" if equal_mass else "equal_width")
-  return tuple(np.nan_to_num(np.asarray(x, np.float64)) for x in (found.counts, found.mean_confidence, found.accuracy))
+  bins = metrics.reliability(np.asarray(confidence, np.float32), np.asarray(correct), num_bins=num_bins,
+                             binning="equal_mass" if equal_mass else "equal_width")
+  return tuple(np.nan_to_num(np.asarray(x, np.float64)) for x in (bins.counts, bins.mean_confidence, bins.accuracy))
 
 
 def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:

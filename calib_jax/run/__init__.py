@@ -4,7 +4,7 @@ For example::
 
   run = Run.load("runs/digits_savuc")
   logits = run.predict(images, seed=0)
-  run.evaluate({"mine": (images, labels)})["mine"]["none"]["ece"]["estimate"]
+  run.evaluate({"mine": (images, labels)})["mine"]["none"]["ece"].estimate
 """
 
 from calib_jax.run.run import Run, execute, prediction_file

@@ -10,7 +10,7 @@ from typing import Any
 from calib_jax import evaluation
 from calib_jax._system.environment import environment
 from calib_jax._system.files import write_text
-from calib_jax.evaluation.results import markdown_text
+from calib_jax.evaluation.formats import markdown_text
 
 NO_FIGURES = ("The figures and the page are not written, because {} cannot be imported "
               "(pip install 'calib-jax[report]').")

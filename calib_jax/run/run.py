@@ -4,7 +4,7 @@ For example::
 
   run = Run.load("runs/digits_savuc")
   logits = run.predict(images, seed=0)
-  run.evaluate({"mine": (images, labels)})["mine"]["none"]["ece"]["estimate"]
+  run.evaluate({"mine": (images, labels)})["mine"]["none"]["ece"].estimate
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -236,14 +236,14 @@ class Run:
     return fitted
 
   def evaluate(self, tests: Mapping[str, Any] | None = None, calibrators: Mapping[str, Any] | None = None
-               ) -> dict[str, dict[str, dict]]:
+               ) -> dict[str, dict[str, dict[str, evaluation.Estimate]]]:
     """Evaluates the run on test sets, before and after calibration.
 
     Args:
       tests: sets by name. A set is ``(images, labels)``, or a section like ``config.data`` (a dict with ``name``), of
         which the test split is used. None for the run's own test split.
       calibrators: calibrators by label, to fit to the validation split; None for those of ``config.evaluation``.
-    Returns: ``{set: {calibrator: {metric: {"estimate", "low", "high", …}}}}``; see ``evaluation.evaluate``.
+    Returns: ``{set: {calibrator: {metric: estimate}}}``; see ``evaluation.evaluate``.
     """
     fitted = self.calibrators() if calibrators is None else evaluation.fit(self.saved("validation"), calibrators)
     options, tables = self.config.evaluation, {}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import contextlib
 import csv
+import dataclasses
 import html.parser
 import io
 import json
@@ -86,8 +87,10 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     return value
   if isinstance(value, Mapping):
     return {_renamed(key, names): _renamed(child, names) for key, child in value.items()}
-  if isinstance(value, tuple) and hasattr(value, "_replace"):
-    return value if not isinstance(value, evaluation.Results) else type(value)(*(_renamed(x, names) for x in value))
+  if isinstance(value, evaluation.Results | evaluation.EvaluatedSet):
+    return type(value)(**{field: _renamed(x, names) for field, x in vars(value).items()})
+  if dataclasses.is_dataclass(value) or hasattr(value, "_replace"):
+    return value
   if isinstance(value, list | tuple):
     return type(value)(_renamed(x, names) for x in value)
   return value

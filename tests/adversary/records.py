@@ -18,7 +18,7 @@ from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from calib_jax.cli import inputs
 from calib_jax.reports import __main__ as reports_command
-from calib_jax.reports.figures import _logged
+from calib_jax.reports.logs import logged
 from calib_jax.run import directory, lock, manifest
 from calib_jax.training import seed_groups
 from calib_jax.training.run_log import metric_log
@@ -141,7 +141,7 @@ def _log(draw: random.Random, sound: Any, folder: pathlib.Path) -> pathlib.Path:
 
 
 def _read_log(folder: pathlib.Path) -> tuple[dict, list[str]]:
-  curves = _logged(folder / "metrics.jsonl")
+  curves = logged(folder / "metrics.jsonl")
   with contextlib.closing(metric_log.MetricLog(folder)) as log:
     log.resume([0], 4)
     log.write(5, {"train/loss": 0.2}, seed=0)

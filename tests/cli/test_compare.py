@@ -1,5 +1,6 @@
 """Runs and files side by side, head and tail classes, severities, and the calibrator that selects itself."""
 
+import dataclasses
 import functools
 import json
 
@@ -10,8 +11,9 @@ import pytest
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.cli import compare
 from calib_jax.cli import evaluate as command
-from calib_jax.evaluation import choice, class_groups
-from calib_jax.evaluation.severity import by_severity
+from calib_jax.evaluation import choice
+from calib_jax.evaluation.sections import class_groups
+from calib_jax.evaluation.sections.severity import by_severity
 from calib_jax.run import manifest
 
 pytestmark = pytest.mark.xdist_group("compare")  # One worker makes what most of these tests share.
@@ -152,13 +154,13 @@ def test_a_group_has_the_error_of_its_members():
   logits, labels = _arrays(0, 1)
   part = evaluation.Predictions(logits, labels)
   values = evaluation.per_example([part], num_redraws=2)
-  gone = values._replace(labels=np.where(values.labels == 2, 0, values.labels))
+  gone = dataclasses.replace(values, labels=np.where(values.labels == 2, 0, values.labels))
   found = class_groups.class_groups({"a": gone}, np.array([100, 10, 1]), num_resamples=50)["a"]
   assert list(found) == ["head", "medium"]
   head = gone.labels[:, 0] == 0
   expected = metrics.bootstrap(metrics.calibration_error, values.confidence[head, 0], values.correct[head, 0],
                                key=jax.random.key(0), method="bias_corrected")
-  np.testing.assert_allclose(found["head"]["ece"]["estimate"], expected[0], atol=0.02)
+  np.testing.assert_allclose(found["head"]["ece"].estimate, expected[0], atol=0.02)
 
 
 def test_the_interval_of_a_group_of_one_is_of_the_resamples_that_have_it():
@@ -166,20 +168,20 @@ def test_the_interval_of_a_group_of_one_is_of_the_resamples_that_have_it():
   labels = np.where(np.arange(len(labels)) == 0, 2, labels % 2)
   values = evaluation.per_example([evaluation.Predictions(logits, labels)], num_redraws=2)
   (found,) = class_groups.class_groups({"a": values}, np.array([100, 10, 1]), num_resamples=100).values()
-  np.testing.assert_allclose([found["tail"]["nll"][end] for end in ("low", "high")], values.nll[0, 0], rtol=1e-5)
+  np.testing.assert_allclose([found["tail"]["nll"].low, found["tail"]["nll"].high], values.nll[0, 0], rtol=1e-5)
 
 
 def test_severities_are_means_over_corruptions_with_the_error_of_differences():
   ece = {"test": (0.01, 0.02), "fog_1": (0.1, 0.2), "snow_1": (0.3, 0.6), "fog_3": (0.5, 0.5), "other": (9, 9)}
-  tables = {name: {"mine": {label: {"ece": {"estimate": x}} for label, x in zip(("none", "TS"), errors, strict=True)}}
-            for name, errors in ece.items()}
-  found = by_severity(tables, "test", [("mine", "none"), ("mine", "TS")])
+  errors = {name: {("mine", label): x for label, x in zip(("none", "TS"), pair, strict=True)}
+            for name, pair in ece.items()}
+  found = by_severity(errors, "test")
   assert {label: list(by_level) for (_, label), by_level in found.items()} == {"none": [0, 1, 3], "TS": [0, 1, 3]}
   level = found["mine", "TS"][1]
-  np.testing.assert_allclose(level["mean"], 0.4)
+  np.testing.assert_allclose(level.mean, 0.4)
   # Differences 0.1 and 0.3: half of their standard error, as two rows share it.
-  np.testing.assert_allclose(level["within_subject_sem"], np.std([0.1, 0.3], ddof=1) / 2, rtol=1e-5)
-  assert np.isnan(found["mine", "TS"][3]["within_subject_sem"]) and found["mine", "none"][0]["mean"] == 0.01
+  np.testing.assert_allclose(level.within_subject_sem, np.std([0.1, 0.3], ddof=1) / 2, rtol=1e-5)
+  assert np.isnan(found["mine", "TS"][3].within_subject_sem) and found["mine", "none"][0].mean == 0.01
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import dataclasses
 import io
 import json
 
@@ -15,10 +16,11 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import evaluate as command
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
-from calib_jax.evaluation import choice, class_errors, folds
-from calib_jax.evaluation.results import _effect, is_best, verdicts
+from calib_jax.evaluation import choice, class_errors, decisions, folds
+from calib_jax.evaluation.measures import class_gaps
 from calib_jax.evaluation.rowwise import Calibrated
-from calib_jax.evaluation.verdict import class_gaps, verdict
+from calib_jax.evaluation.sections.over_seeds import effect_size
+from calib_jax.evaluation.verdict import verdict
 
 pytestmark = pytest.mark.xdist_group("results")  # One worker makes what most of these tests share.
 RNG = np.random.default_rng(0)
@@ -43,47 +45,53 @@ def results():
 
 
 def test_the_areas_and_coverages_are_those_of_sorting(results):
-  values = results.values["test"]["mine", "none"]
+  row = results.sets["test"].rows["mine", "none"]
+  values, estimates = row.values, row.estimates
   confidence, wrong = values.confidence[:, 0].astype(np.float64), ~values.correct[:, 0]
   risk = np.cumsum(wrong[np.argsort(-confidence, kind="stable")]) / np.arange(1, N + 1)
   best = np.cumsum(np.sort(wrong)) / np.arange(1, N + 1)
-  row = results.tables["test"]["mine"]["none"]
-  np.testing.assert_allclose(row["aurc"]["value"], risk.mean(), rtol=1e-4)
-  np.testing.assert_allclose(row["excess_aurc"]["value"], (risk - best).mean(), rtol=1e-4)
+  np.testing.assert_allclose(estimates["aurc"].value, risk.mean(), rtol=1e-4)
+  np.testing.assert_allclose(estimates["excess_aurc"].value, (risk - best).mean(), rtol=1e-4)
   for percent in (1, 5):
-    kept = np.flatnonzero(risk <= percent / 100)
-    coverage = (kept[-1] + 1) / N if len(kept) else 0
-    np.testing.assert_allclose(row[f"coverage_at_{percent}"]["value"], coverage, rtol=1e-5)
+    low_risk = np.flatnonzero(risk <= percent / 100)
+    coverage = (low_risk[-1] + 1) / N if len(low_risk) else 0
+    np.testing.assert_allclose(estimates[f"coverage_at_{percent}"].value, coverage, rtol=1e-5)
 
 
 def test_detection_is_the_share_of_pairs_in_order(results):
-  inside, outside = results.values["test"]["mine", "none"].confidence[:, 0], _predictions(0.2).logits.astype(np.float64)
+  inside = results.sets["test"].rows["mine", "none"].values.confidence[:, 0]
+  outside = _predictions(0.2).logits.astype(np.float64)
   top = (np.exp(outside) / np.exp(outside).sum(1, keepdims=True)).max(1)
   pairs = (inside[:, None] > top).mean() + (inside[:, None] == top).mean() / 2
-  cells = results.detection["far"]["mine"]["none"]["msp"]
+  measured = results.sections["detection"]["far"]["mine"]["none"]["msp"]
   for key in ("auroc", "auroc_outside"):
-    np.testing.assert_allclose(cells[key]["estimate"], pairs, atol=2e-5)
-  assert cells["auroc"]["low"] < pairs < cells["auroc"]["high"]
+    np.testing.assert_allclose(measured[key].estimate, pairs, atol=2e-5)
+  assert measured["auroc"].low < pairs < measured["auroc"].high
 
 
 def test_a_verdict_stands_where_the_interval_excludes_zero(results):
-  change = results.differences["test"][("mine", "TS"), ("mine", "none")]
-  table = results.tables["test"]["mine"]
-  np.testing.assert_allclose(change["nll"]["difference"], table["TS"]["nll"]["value"] - table["none"]["nll"]["value"],
-                             atol=1e-5)
-  assert change["nll"]["high"] < 0 and verdicts(results, "test", "nll", ("mine", "TS")) == {("mine", "none"): "better"}
-  assert verdicts(results, "test", "nll", ("mine", "none")) == {("mine", "TS"): "worse"}
-  assert is_best(results, "test", "nll", ("mine", "TS")) and not is_best(results, "test", "nll", ("mine", "none"))
-  assert change["accuracy"] == {"difference": 0, "low": 0, "high": 0}  # A temperature keeps every prediction.
-  assert not any(is_best(results, "test", "accuracy", ("mine", label)) for label in table)
+  evaluated, none, scaled = results.sets["test"], ("mine", "none"), ("mine", "TS")
+  change = decisions.difference(evaluated, "nll", scaled, none)
+  expected = evaluated.rows[scaled].estimates["nll"].value - evaluated.rows[none].estimates["nll"].value
+  np.testing.assert_allclose(change.estimate, expected, atol=1e-5)
+  assert change.high < 0 and decisions.side(change) == -1
+  assert decisions.difference(evaluated, "nll", none, scaled) == evaluation.Interval(
+    -change.estimate, -change.high, -change.low)
+  assert decisions.compared(evaluated, "nll", scaled, none) == "better"
+  assert decisions.compared(evaluated, "nll", none, scaled) == "worse"
+  assert decisions.is_best(evaluated, "nll", scaled) and not decisions.is_best(evaluated, "nll", none)
+  # A temperature keeps every prediction.
+  assert decisions.difference(evaluated, "accuracy", scaled, none) == evaluation.Interval(0, 0, 0)
+  assert not any(decisions.is_best(evaluated, "accuracy", row) for row in evaluated.rows)
+  assert decisions.difference(evaluated, "nll", none, ("other", "none")) is None
 
 
 def test_the_sentences_have_the_numbers(results):
   text = " ".join(verdict(results))
-  values = results.values["test"]["mine", "none"]
+  values = results.sets["test"].rows["mine", "none"].values
   gap = 100 * (values.confidence.astype(np.float64) - values.correct).mean()
   assert text.startswith(f"Overconfident by {gap:.1f} ± ")
-  temperature = results.parameters["mine"]["TS"][0]["temperature"]
+  temperature = results.fitted["mine"]["TS"][1][0]["temperature"]
   assert 2 < temperature < 4.5 and f"A temperature of {temperature:.2f} (TS) removes" in text
   gaps = class_gaps(values, K)
   chosen = values.predicted[:, 0] == 1
@@ -94,9 +102,10 @@ def test_the_sentences_have_the_numbers(results):
 
 def test_only_temperature_scaling_is_called_a_temperature(results):
   """Meta-Cal, ensembles and others also have a param ``temperature``."""
-  for factory in ("ensemble_temperature_scaling", "structured_matrix_scaling", ""):
-    other = results._replace(factories={"mine": {"TS": [factory]}})
-    text = " ".join(verdict(other))
+  _, params = results.fitted["mine"]["TS"]
+  for calibrator in (calibrators.ensemble_temperature_scaling(), calibrators.structured_matrix_scaling(),
+                     calibrators.identity()):
+    text = " ".join(verdict(dataclasses.replace(results, fitted={"mine": {"TS": (calibrator, params)}})))
     assert "TS removes" in text and "temperature of" not in text
 
 
@@ -111,17 +120,17 @@ def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys
   assert f"{chose}, which removes" in " ".join(verdict(results)) and evaluation.note(results).endswith(f" {chose}.")
   shared.write(argparse.Namespace(json=None, out=None), results, {}, title="")
   assert f"{chose}." in capsys.readouterr().out
-  alike = results._replace(factories={"mine": {choice.AUTO: names[1:] * 2}})
-  assert "auto chose ensemble_temperature_scaling, which removes" in " ".join(verdict(alike))
-  alike = results._replace(factories={"mine": {choice.AUTO: names[:1] * 2}})
-  assert "A temperature of " in " ".join(verdict(alike)) and "(auto) removes" in " ".join(verdict(alike))
+  first, second = (" ".join(verdict(dataclasses.replace(results, fitted={
+    "mine": {choice.AUTO: (choice.automatic(), [p, p])}}))) for p in params)
+  assert "auto chose ensemble_temperature_scaling, which removes" in second
+  assert "A temperature of " in first and "(auto) removes" in first
 
 
 def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
-  found = results.stability["test"]
+  found = results.sections["conventions"]["test"]
   assert found.keys() == metrics.CONVENTIONS.keys()
   for label, name in (("none", "uncalibrated"), ("TS", "TS")):
-    values = results.values["test"]["mine", label]
+    values = results.sets["test"].rows["mine", label].values
     confidence, correct = values.confidence[:, 0].astype(np.float64), values.correct[:, 0]
     for convention, bins in (("guo", np.ceil(confidence * 15)), ("netcal", np.ceil(confidence * 10))):
       expected = sum(abs((confidence - correct)[bins == j].sum()) for j in np.unique(bins)) / N
@@ -131,7 +140,7 @@ def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
     np.testing.assert_allclose(found["soft_calibration"][name], expected, rtol=1e-4)
   assert verdict(results)[-1] == f"TS has the lowest calibration error by each of {len(found)} tools' conventions."
   swapped = {"a": {"A": 0.1, "B": 0.2}, "b": {"A": 0.1, "B": 0.05}, "c": {"A": 0.1, "B": 0.3}}
-  assert verdict(results._replace(stability={"test": swapped}))[-1] == (
+  assert verdict(dataclasses.replace(results, sections={"conventions": {"test": swapped}}))[-1] == (
     "Which row has the lowest calibration error depends on the convention of 3 tools: A (2); B (1).")
 
 
@@ -183,9 +192,9 @@ def test_redraws_that_equal_the_labels_count_for_the_p_value():
 
 
 def test_equal_seeds_have_no_effect_size():
-  assert _effect([0.1] * 3, [0.2] * 3, False) == {}
-  assert _effect([0.9, 0.9 + 1e-12], [0.8, 0.8], False) == {}
-  assert _effect([0.1, 0.2], [0.3, 0.4], False)["cohens_d"] == pytest.approx(-2.828, abs=0.01)
+  assert effect_size([0.1] * 3, [0.2] * 3) is None
+  assert effect_size([0.9, 0.9 + 1e-12], [0.8, 0.8]) is None and effect_size([0.1, 0.2], [0.3]) is None
+  assert effect_size([0.1, 0.2], [0.3, 0.4]) == pytest.approx(-2.828, abs=0.01)
 
 
 def test_one_bin_is_enough():

@@ -108,24 +108,24 @@ def _histogram(logits, labels):
 def test_intervals_of_a_histogram_are_those_of_its_examples():
   logits, labels = _logits(4000, 2)
   confidence, correct = _top(logits, labels)
-  found = streamed.cells(_histogram(logits, labels), 200)
+  found = streamed.estimates(_histogram(logits, labels), 200)
   for name, values in (("accuracy", correct), ("mean_confidence", confidence)):
     error = values.std() / np.sqrt(4000)
-    np.testing.assert_allclose(found[name]["high"] - found[name]["low"], 2 * 1.96 * error, rtol=0.25)
+    np.testing.assert_allclose(found[name].high - found[name].low, 2 * 1.96 * error, rtol=0.25)
   expected = metrics.bootstrap(metrics.calibration_error, confidence.astype(np.float32), correct,
                                key=jax.random.key(0), method="bias_corrected")
   cell = found["ece"]
-  np.testing.assert_allclose([cell["estimate"], cell["low"], cell["high"]], expected, atol=0.005)
-  assert cell["p_value"] < 0.01 and cell["estimate"] < cell["value"]
+  np.testing.assert_allclose([cell.estimate, cell.low, cell.high], expected, atol=0.005)
+  assert cell.p_value < 0.01 and cell.estimate < cell.value
 
 
 def test_a_calibrated_histogram_is_at_its_noise_floor():
   logits, labels = _logits(4000, 1)
-  found = streamed.cells(_histogram(logits, labels), 100)["ece"]
+  found = streamed.estimates(_histogram(logits, labels), 100)["ece"]
   floor, low, high = metrics.consistency_interval(metrics.calibration_error, _top(logits, labels)[0].astype(np.float32),
                                                   key=jax.random.key(0), num_resamples=200)
-  np.testing.assert_allclose(found["floor"], floor, rtol=0.1)
-  assert low < found["value"] < high and found["p_value"] > 0.05 and found["low"] < 0.002
+  np.testing.assert_allclose(found.floor, floor, rtol=0.1)
+  assert low < found.value < high and found.p_value > 0.05 and found.low < 0.002
 
 
 def test_a_terminal_sees_a_progress_bar(monkeypatch):

@@ -52,13 +52,13 @@ def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
   assert list(row) == [name for name in evaluation.METRICS if name not in ("sweep", "smooth")]
   for name in by_hand[0]:
     cell, expected = row[name], [numbers[name] for numbers in by_hand]
-    np.testing.assert_allclose(cell["per_seed"], expected, rtol=1e-4)
-    np.testing.assert_allclose(cell["value"], np.mean(expected), rtol=1e-4)
-    assert cell["low"] <= cell["estimate"] <= cell["high"] and cell["low"] < cell["high"]
-    if "floor" in cell:
-      assert cell["estimate"] < cell["value"] and cell["floor"] > 0  # The bias of the sample is subtracted.
+    np.testing.assert_allclose(cell.per_seed, expected, rtol=1e-4)
+    np.testing.assert_allclose(cell.value, np.mean(expected), rtol=1e-4)
+    assert cell.low <= cell.estimate <= cell.high and cell.low < cell.high
+    if cell.floor is not None:
+      assert cell.estimate < cell.value and cell.floor > 0  # The bias of the sample is subtracted.
     else:
-      np.testing.assert_allclose(cell["estimate"], cell["value"], rtol=1e-6)
+      np.testing.assert_allclose(cell.estimate, cell.value, rtol=1e-6)
 
 
 def test_calibrators_are_fitted_on_the_fit_split_and_applied_to_test():
@@ -83,7 +83,7 @@ def test_intervals_narrow_with_the_test_set_and_cover_sampling():
   widths = []
   for n in (100, 1600):
     cell = evaluation.evaluate({"none": [_predictions(n)]}, num_resamples=150)["none"]["nll"]
-    widths.append(cell["high"] - cell["low"])
+    widths.append(cell.high - cell.low)
   assert 2.5 < widths[0] / widths[1] < 6.5  # About sqrt(16) = 4.
 
 
@@ -99,13 +99,14 @@ def test_slow_errors_have_fewer_resamples_and_biases_of_their_own_rates():
       [error(c[:, i], r[:, i], where=where[:, i]) for i in (0, 1)])), confidence, correct, key=jax.random.key(0),
                            num_resamples=12, bias_rate=rate)
     for key in ("estimate", "low", "high", "floor", "p_value"):
-      np.testing.assert_allclose(row[name][key], getattr(found, key), rtol=1e-3, atol=1e-5, err_msg=f"{name} {key}")
+      np.testing.assert_allclose(getattr(row[name], key), getattr(found, key), rtol=1e-3, atol=1e-5,
+                                 err_msg=f"{name} {key}")
 
 
 def test_markdown_lines_up_and_shows_percent():
-  cell = {"estimate": 0.125, "low": 0.1, "high": 0.1501, "per_seed": [0.125], "floor": 0.02, "p_value": 0.25}
-  table = {"none": {metric: cell for metric in evaluation.METRICS}}
-  results = evaluation.Results({}, {"test": {"focal": table}}, {}, {}, {}, {}, {}, {})
+  estimates = dict.fromkeys(evaluation.METRICS, evaluation.Estimate(0.125, 0.125, 0.1, 0.1501, 0.02, 0.25, [0.125]))
+  row = evaluation.Row(estimates, evaluation.Interval(0.0, 0.0, 0.0))
+  results = evaluation.Results(15, 10, {"test": evaluation.EvaluatedSet(100, 3, 1, rows={("focal", "none"): row})})
   text = evaluation.markdown(evaluation.to_rows(results))
   lines = text.splitlines()
   assert len({len(line) for line in lines}) == 1

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import dataclasses
 import functools
 import html
 import io
@@ -17,8 +18,11 @@ import matplotlib.text
 import numpy as np
 import pytest
 
-from calib_jax import evaluation, metrics, reports
+from calib_jax import calibrators, evaluation, metrics, reports
+from calib_jax.evaluation import formats
 from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.sections.candidates import Chosen
+from calib_jax.evaluation.sections.severity import Level
 from calib_jax.run import outputs
 
 pytestmark = pytest.mark.xdist_group("reports")  # One worker makes what most of these tests share.
@@ -131,24 +135,20 @@ def test_a_picture_for_event_files_is_an_image():
 def _results(labels=("none", "TS", "<worse>"), set_name="test", model="mine"):
   """Made-up numbers, of which one row loses accuracy and one is the best."""
   rng = np.random.default_rng(0)
-  tables, values = {}, {}
+  rows = {}
   for i, label in enumerate(labels):
     confidence = rng.uniform(0.5, 1, (200, 1)).astype(np.float32)
-    values[model, label] = evaluation.Values(
-      confidence, rng.uniform(size=(200, 1)) < confidence - 0.1, *[confidence] * 3,
-      rng.integers(0, 3, (200, 1)), {}, None)
-    cell = {"estimate": 0.9 - 0.2 * (i == 2), "low": 0.6, "high": 0.95, "value": 0.9 - 0.2 * (i == 2), "floor": 0.02,
-            "p_value": 0.01, "per_seed": [0.9]}
-    tables[label] = dict.fromkeys(METRICS, cell)
-  none, good, bad = ((model, label) for label in labels[:3])
-  apart = {(later, none): {name: {"difference": -1.0, "low": -2.0, "high": -1.0 if later == good else 1.0}
-                           for name in evaluation.JOINT} for later in (good, bad)}
-  apart[bad, good] = {name: {"difference": 1.0, "low": 0.5, "high": 2.0} for name in evaluation.JOINT}
-  settings = {"num_bins": 15, "num_resamples": 10, "level": 0.95,
-              "sets": {set_name: {"num_examples": 200, "num_classes": 3, "num_seeds": 1, "kind": "in_distribution"}}}
-  return evaluation.Results(settings, {set_name: {model: tables}}, {set_name: apart}, {}, {}, {},
-                            {model: {labels[1]: [{"temperature": 2.0}]}}, {set_name: values},
-                            factories={model: {labels[1]: ["temperature_scaling"]}})
+    values = evaluation.Values(confidence, rng.uniform(size=(200, 1)) < confidence - 0.1, *[confidence] * 3,
+                               rng.integers(0, 3, (200, 1)), {})
+    value = 0.9 - 0.2 * (i == 2)
+    estimate = evaluation.Estimate(value, value, 0.6, 0.95, 0.02, 0.01, [0.9])
+    rows[model, label] = evaluation.Row(dict.fromkeys(METRICS, estimate), values.excess(), values)
+  none, good, bad = list(rows)[:3]
+  differences = {pair: dict.fromkeys(evaluation.JOINT, evaluation.Interval(*ends)) for pair, ends in (
+    ((good, none), (-1.0, -2.0, -1.0)), ((bad, none), (-1.0, -2.0, 1.0)), ((bad, good), (1.0, 0.5, 2.0)))}
+  fitted = {model: {label: (calibrators.temperature_scaling(), [{"temperature": 2.0}]) for label in labels[1:]}}
+  return evaluation.Results(15, 10, {set_name: evaluation.EvaluatedSet(200, 3, 1, rows=rows, differences=differences)},
+                            fitted)
 
 
 @pytest.fixture(scope="module")
@@ -181,14 +181,13 @@ HOSTILE = ("<img src=x onerror=alert(1)>", "=cmd|'/c calc'!A0", "@SUM(A1)", "+1+
 @pytest.fixture(scope="module")
 def hostile():
   """Results in which every name is one of ``HOSTILE``."""
-  found = _results(("none", *HOSTILE), HOSTILE[7] + HOSTILE[0], HOSTILE[8] + "\udcff")
+  results = _results(("none", *HOSTILE), HOSTILE[7] + HOSTILE[0], HOSTILE[8] + "\udcff")
   rows = list(HOSTILE[:3])
-  return found._replace(
-    classes=HOSTILE[7:10], severity={row: {level: {"mean": 0.1, "within_subject_sem": 0.1} for level in (0, 1)}
-                                     for row in rows},
-    selection={row: [{"chosen": HOSTILE[7], "scores": {HOSTILE[7]: dict.fromkeys(("score", "excess", "standard_error"),
-                                                                             0.1)}}] for row in rows},
-    stability={"test": {"mine": dict.fromkeys(rows, 0.1)}})
+  scores = {HOSTILE[7]: dict.fromkeys(("score", "excess", "standard_error"), 0.1)}
+  return dataclasses.replace(results, classes=HOSTILE[7:10], sections={
+    "severity": {row: {level: Level(0.1, 0.1) for level in (0, 1)} for row in rows},
+    "selection": {row: [Chosen(HOSTILE[7], scores)] for row in rows},
+    "conventions": {"test": {"mine": dict.fromkeys(rows, 0.1)}}})
 
 
 def _is_safe(text):
@@ -233,7 +232,7 @@ def test_names_are_text_in_latex(hostile):
   rows = [line for line in table if line.endswith(r"\\")]
   assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1
   # A row that begins with a bracket or a star would be an option of the row above.
-  lines = evaluation.results.booktabs([["head"], ["[1cm]"], ["*"]], 1).splitlines()
+  lines = formats.booktabs([["head"], ["[1cm]"], ["*"]], 1).splitlines()
   assert lines[4:6] == [r"{[}1cm] \\", r"{*} \\"]
 
 

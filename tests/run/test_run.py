@@ -175,8 +175,8 @@ def test_a_shifted_set_is_evaluated_without_training(finished):
   assert found["test"] == json.loads((finished / "results.json").read_text())["results"]["test"]["focal + soft_avuc"]
   images, labels = data.load("digits", seed=0, validation_fraction=0.25, corruption="fog", severity=5).test
   accuracy = np.mean(loaded.predict(images, seed=0).argmax(1) == labels)
-  np.testing.assert_allclose(found["fog"]["none"]["accuracy"]["per_seed"][0], accuracy, rtol=1e-6)
-  assert found["mine"]["none"]["accuracy"]["per_seed"][0] == found["test"]["none"]["accuracy"]["per_seed"][0]
+  np.testing.assert_allclose(found["fog"]["none"]["accuracy"].per_seed[0], accuracy, rtol=1e-6)
+  assert found["mine"]["none"]["accuracy"].per_seed[0] == found["test"]["none"]["accuracy"].per_seed[0]
 
 
 @pytest.mark.slow

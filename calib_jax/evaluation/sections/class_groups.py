@@ -1,6 +1,6 @@
 """Accuracy, NLL and ECE of head, medium and tail classes, with intervals, where training was long-tailed."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 import functools
 
 import jax
@@ -8,12 +8,41 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.evaluation.measures import Values
+from calib_jax.evaluation.fitting import Model
+from calib_jax.evaluation.formats import Table, cell
+from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.results import Interval, Results, RowKey, Values
+from calib_jax.evaluation.sections import SECTIONS, Section
 from calib_jax.metrics.class_group_scores import group_of_classes
 
 GROUPS = ("head", "medium", "tail")
 MEASURED = ("accuracy", "nll", "ece")
 LONG_TAIL = 5  # Training is long-tailed if a class has at least so many times as many examples as another.
+
+Scores = dict[str, dict[str, Interval]]  # Metrics by group.
+
+
+def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, Scores]]:
+  """Measures the groups of each row, by set, where it is known that training was long-tailed."""
+  content = {}
+  for name, evaluated in results.measured.items():
+    parts = next(model.sets[name] for model in models.values() if name in model.sets)
+    test_parts = next(iter(models.values())).sets[results.first[0]]
+    train_counts = parts[0].train_counts if parts[0].train_counts is not None else test_parts[0].train_counts
+    if is_long_tailed(train_counts):
+      values = {row: measured.values for row, measured in evaluated.rows.items()}
+      content[name] = results.named(class_groups(values, train_counts, num_bins=results.num_bins,
+                                                 num_resamples=results.num_resamples))
+  return content
+
+
+def table(content: Mapping[str, Mapping[str, Scores]], results: Results) -> Table:
+  """Returns the scores of the groups."""
+  rows = [[set_name, row, group, *(cell(scores[name], METRICS[name].scale) for name in MEASURED)]
+          for set_name, by_row in content.items() for row, groups in by_row.items() for group, scores in groups.items()]
+  return Table("Head, medium and tail classes: thirds of the classes by their number of training examples. The ECE of "
+               "a group is above 0 for a calibrated model too, because groups are chosen by the label",
+               ["evaluated on", "row", "classes", "accuracy %", "NLL", "ECE %"], rows)
 
 
 def is_long_tailed(train_counts: np.ndarray | None) -> bool:
@@ -22,8 +51,8 @@ def is_long_tailed(train_counts: np.ndarray | None) -> bool:
     train_counts.max() >= LONG_TAIL * max(train_counts.min(), 1))
 
 
-def class_groups(rows: Mapping[Hashable, Values], train_counts: np.ndarray, *, num_bins: int = 15,
-                 num_resamples: int = 1000) -> dict[Hashable, dict[str, dict[str, dict[str, float]]]]:
+def class_groups(rows: Mapping[RowKey, Values], train_counts: np.ndarray, *, num_bins: int = 15,
+                 num_resamples: int = 1000) -> dict[RowKey, Scores]:
   """Measures the examples whose label is a head, a medium or a tail class.
 
   Args:
@@ -33,20 +62,20 @@ def class_groups(rows: Mapping[Hashable, Values], train_counts: np.ndarray, *, n
     num_resamples: the number of resamples of the intervals.
 
   Returns:
-    ``{row: {group: {"accuracy" | "nll" | "ece": {"estimate", "low", "high"}}}}``, means over seeds. A group of which
-    there are no examples is left out.
+    ``{row: {group: {"accuracy" | "nll" | "ece": interval}}}``, means over seeds. A group of which there are no examples
+    is left out.
   """
-  found, of_class = {}, np.asarray(group_of_classes(jnp.asarray(train_counts)))
+  scores, of_class = {}, np.asarray(group_of_classes(jnp.asarray(train_counts)))
   for row, values in rows.items():
     group = of_class[values.labels]
     options = {"key": jax.random.key(0), "num_resamples": num_resamples, "groups": values.groups}
     means = metrics.bootstrap(_means, values.correct, values.nll, group, **options)
     errors = metrics.bootstrap(_errors(num_bins), values.confidence, values.correct, group, method="bias_corrected",
                                **options)
-    cells = [np.concatenate([mean, error[None]]) for mean, error in zip(means, errors, strict=True)]
-    found[row] = {name: {metric: dict(zip(("estimate", "low", "high"), (float(x[m, g]) for x in cells), strict=True))
-                         for m, metric in enumerate(MEASURED)} for g, name in enumerate(GROUPS) if (group == g).any()}
-  return found
+    ends = [np.concatenate([mean, error[None]]) for mean, error in zip(means, errors, strict=True)]
+    scores[row] = {name: {metric: Interval(*(float(x[m, g]) for x in ends)) for m, metric in enumerate(MEASURED)}
+                   for g, name in enumerate(GROUPS) if (group == g).any()}
+  return scores
 
 
 def _members(group: jax.Array, where: jax.Array | None) -> jax.Array:
@@ -74,3 +103,6 @@ def _errors(num_bins: int) -> Callable[..., jax.Array]:
     return jnp.mean(jax.vmap(lambda member: over_seeds(confidence, correct, member))(_members(group, where)), axis=-1)
 
   return errors
+
+
+SECTIONS["class_groups"] = Section(compute, table, in_json=5, on_page=4)

@@ -1,0 +1,50 @@
+"""Evaluates models before and after calibration, on all of their sets."""
+
+from collections.abc import Mapping
+import dataclasses
+
+from calib_jax.evaluation import sections
+from calib_jax.evaluation.fitting import Model
+from calib_jax.evaluation.measures import measure, per_example
+from calib_jax.evaluation.results import EvaluatedSet, Results, Row
+
+
+def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000) -> Results:
+  """Evaluates models before and after calibration on all of their sets.
+
+  Args:
+    models: the models by name. The first set of the first one is the test set, which all have. The first model is the
+      one that others are compared with.
+    num_bins: the number of bins of calibration errors.
+    num_resamples: the number of resamples of the intervals.
+
+  Returns:
+    the results.
+  """
+  first = next(iter(models.values()))
+  sets = {name: _evaluated({model_name: model for model_name, model in models.items() if name in model.sets}, name,
+                           num_bins=num_bins, num_resamples=num_resamples)
+          for name in dict.fromkeys(name for model in models.values() for name in model.sets)}
+  fitted = {name: model.fitted for name, model in models.items()}
+  results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes)
+  return dataclasses.replace(results, sections=sections.computed(results, models))
+
+
+def _evaluated(models: Mapping[str, Model], name: str, **options) -> EvaluatedSet:
+  """Evaluates models on one set, which all of them have."""
+  by_model = {model_name: model.sets[name] for model_name, model in models.items()}
+  part = next(iter(by_model.values()))[0]
+  evaluated = EvaluatedSet(len(part.labels), part.logits.shape[1], max(map(len, by_model.values())), part.kind)
+  if part.kind == "out_of_distribution":  # Its labels have no meaning.
+    return evaluated
+  rows = {(model_name, label): per_example(model.calibrated(name, label), num_bins=options["num_bins"])
+          for model_name, model in models.items() for label in model.labels}
+  estimates, differences = {}, {}
+  # Rows are compared if they have the same labels in the same order.
+  examples = {row: values.labels[:, 0].tobytes() for row, values in rows.items()}
+  for same in dict.fromkeys(examples.values()):
+    measured = measure({row: values for row, values in rows.items() if examples[row] == same}, **options)
+    estimates |= measured[0]
+    differences |= measured[1]
+  return dataclasses.replace(evaluated, differences=differences, rows={
+    row: Row(estimates[row], values.excess(), values) for row, values in rows.items()})

@@ -1,0 +1,66 @@
+"""Sections of the report: what is computed beside the metrics of each row, and shown in a table and a figure.
+
+Every module of this package is imported, so a new section is one new file, which adds itself to ``SECTIONS``.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import importlib
+import pkgutil
+from typing import Any
+
+from calib_jax.evaluation.fitting import Model
+from calib_jax.evaluation.formats import Table
+from calib_jax.evaluation.results import Results
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+  """A section of the report.
+
+  Attributes:
+    compute: a function of the results, which have no sections yet, and of the models by name, to the content of the
+      section. It is empty where there is nothing to show. ``results.json`` has it under the section's name.
+    table: a function of content that is not empty, and of the results, to its table on the page.
+    in_json: the sections are computed and written in the order of this number.
+    on_page: the tables are in the order of this number.
+    figure: a function of content that is not empty, and of the module ``reports.curves``, to Matplotlib axes; None for
+      no figure.
+    caption: the caption of the figure.
+    figure_place: the place of the figure among those of the page, in tens.
+  """
+
+  compute: Callable[[Results, Mapping[str, Model]], Mapping]
+  table: Callable[[Mapping, Results], Table]
+  in_json: int
+  on_page: int
+  figure: Callable[[Mapping, Any], Any] | None = None
+  caption: str = ""
+  figure_place: int = 100
+
+
+SECTIONS: dict[str, Section] = {}
+
+
+def computed(results: Results, models: Mapping[str, Model]) -> dict[str, Mapping]:
+  """Returns the content of every section; ``results`` and ``models`` are what ``Section.compute`` takes."""
+  return {name: section.compute(results, models) for name, section in _sorted("in_json")}
+
+
+def empty() -> dict[str, Mapping]:
+  """Returns the sections of results that have none."""
+  return {name: {} for name, _ in _sorted("in_json")}
+
+
+def tables(results: Results) -> list[Table]:
+  """Returns the tables of the sections that have something to show, in the order of the page."""
+  return [section.table(content, results) for name, section in _sorted("on_page")
+          if (content := results.sections.get(name))]
+
+
+def _sorted(place: str) -> list[tuple[str, Section]]:
+  return sorted(SECTIONS.items(), key=lambda item: getattr(item[1], place))
+
+
+for _module in pkgutil.iter_modules(__path__):
+  importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,89 @@
+"""How well each confidence score separates a data set from an out-of-distribution one."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import confidence, metrics
+from calib_jax.evaluation.fitting import Model
+from calib_jax.evaluation.formats import Table, cell
+from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.results import Interval, Results
+from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.evaluation.sections import SECTIONS, Section
+
+# What is measured, with its heading.
+HEADINGS = {"auroc": "AUROC %", "fpr_at_95_tpr": "FPR95 %", "auroc_outside": "AUROC %, outside positive",
+            "fpr_at_95_tpr_outside": "FPR95 %, outside positive"}
+
+Detection = dict[str, dict[str, Interval]]  # Measures by confidence score.
+
+
+def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, dict[str, Detection]]]:
+  """Measures every confidence score of each row on each out-of-distribution set."""
+  test_set = results.first[0]
+  return {set_name: {
+    name: {label: detection(model.calibrated(test_set, label), model.calibrated(set_name, label),
+                            num_resamples=results.num_resamples) for label in model.labels}
+    for name, model in models.items() if set_name in model.sets}
+    for set_name, evaluated in results.sets.items() if evaluated.kind == "out_of_distribution"}
+
+
+def table(content: Mapping, results: Results) -> Table:
+  """Returns how well confidence scores detect out-of-distribution sets."""
+  rows = [[set_name, model, label, score, *(cell(measured[key], 100) for key in HEADINGS)]
+          for set_name, by_model in content.items() for model, by_label in by_model.items()
+          for label, scores in by_label.items() for score, measured in scores.items()]
+  return Table("Detection of out-of-distribution sets",
+               ["set", "trained with", "calibrated by", "score", *HEADINGS.values()], rows)
+
+
+def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Predictions | Calibrated], *,
+              num_resamples: int = 1000) -> Detection:
+  """Measures how well each confidence score separates a data set from an out-of-distribution one.
+
+  Args:
+    inside: predictions of the data set, calibrated or not, one element a seed.
+    outside: predictions of the out-of-distribution set, one element a seed.
+    num_resamples: the number of resamples of the bootstrap.
+
+  Returns:
+    ``{score: {measure: interval}}``, means over seeds with 95% bootstrap intervals. The measures are ``auroc`` and
+    ``fpr_at_95_tpr``, which count the examples of ``inside`` as positives, and ``auroc_outside`` and
+    ``fpr_at_95_tpr_outside``, which count those of ``outside``, with the negative score.
+  """
+  inside, outside = ([_scores(source) for source in map(Calibrated.of, sources)] for sources in (inside, outside))
+  scores = [np.concatenate(pair) for pair in zip(inside, outside, strict=True)]
+  is_inside = np.arange(len(scores[0])) < len(inside[0])
+  ends = metrics.bootstrap(_separation, np.stack(scores, axis=1), is_inside, key=jax.random.key(0),
+                           num_resamples=num_resamples)
+  return {name: {key: Interval(*(float(x[i, j]) for x in ends)) for j, key in enumerate(HEADINGS)}
+          for i, name in enumerate(confidence.SCORES)}
+
+
+def _scores(source: Calibrated) -> np.ndarray:
+  """Every confidence score, ``[N, scores]``."""
+  scores = np.empty((len(source.part.labels), len(confidence.SCORES)), np.float32)
+  for rows, _, log_probs in source.chunks():
+    scores[rows] = _of_chunk(source.probs(rows, log_probs))
+  return scores
+
+
+@jax.jit
+def _of_chunk(probs: jax.Array) -> jax.Array:
+  return jnp.stack([score(probs) for score in confidence.SCORES.values()], axis=1)
+
+
+def _separation(scores: jax.Array, is_inside: jax.Array) -> jax.Array:
+  """The measures ``[scores, HEADINGS]`` of ``[N, S, scores]``, means over seeds."""
+  def of_score(score):
+    return jnp.stack([measure(sign * score, positives) for sign, positives in ((1, is_inside), (-1, ~is_inside))
+                      for measure in (metrics.auroc, metrics.fpr_at_tpr)])
+
+  over_seeds = jax.vmap(of_score, in_axes=1)
+  return jax.vmap(lambda x: jnp.mean(over_seeds(x), axis=0), in_axes=2)(scores)
+
+
+SECTIONS["detection"] = Section(compute, table, in_json=1, on_page=6)

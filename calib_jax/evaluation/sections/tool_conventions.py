@@ -1,0 +1,49 @@
+"""Calibration errors of the test set as other tools compute them."""
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from calib_jax import metrics
+from calib_jax._system import compilation
+from calib_jax.evaluation.decisions import lowest
+from calib_jax.evaluation.fitting import Model
+from calib_jax.evaluation.formats import FLOORED, Table
+from calib_jax.evaluation.results import Results, Values
+from calib_jax.evaluation.sections import SECTIONS, Section
+
+
+def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, dict[str, float]]]:
+  """Computes the error of each row, the mean over seeds, by set and convention, if there are several rows."""
+  name, evaluated = results.first
+  if len(evaluated.rows) < 2:
+    return {}
+  errors = results.named({row: _errors(measured.values) for row, measured in evaluated.rows.items()})
+  return {name: {convention: {row: by_convention[convention] for row, by_convention in errors.items()}
+                 for convention in metrics.CONVENTIONS}}
+
+
+def _errors(values: Values) -> dict[str, float]:
+  by_seed = [_every_convention(values.confidence[:, s], values.correct[:, s])
+             for s in range(values.confidence.shape[1])]
+  return {name: float(np.mean([float(errors[name]) for errors in by_seed])) for name in metrics.CONVENTIONS}
+
+
+@compilation.once
+def _every_convention(confidence: jax.Array, correct: jax.Array) -> dict[str, jax.Array]:
+  return {name: metrics.calibration_error(confidence, correct, **rule) if isinstance(rule, Mapping)
+          else rule(confidence, correct) for name, rule in metrics.CONVENTIONS.items()}
+
+
+def table(content: Mapping[str, Mapping[str, Mapping[str, float]]], results: Results) -> Table:
+  """Returns the errors of each row by convention, and which row has the lowest."""
+  by_convention = next(iter(content.values()))
+  names = list(next(iter(by_convention.values())))
+  rows = [[convention, lowest(errors), *(f"{100 * errors[name]:.2f}" for name in names)]
+          for convention, errors in by_convention.items()]
+  return Table(f"Calibration error in %, by the conventions of other tools ({FLOORED.upper()} as each computes it)",
+               ["convention", "lowest", *names], rows)
+
+
+SECTIONS["conventions"] = Section(compute, table, in_json=2, on_page=5)
