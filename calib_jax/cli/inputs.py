@@ -33,20 +33,20 @@ def calibrator(text: str) -> calibrators.Calibrator:
   if text == choice.AUTO:
     return choice.automatic()
   checks.choice("calibrator name", name, [choice.AUTO, *calibrators.CALIBRATORS])
-  known, given = registry_options(calibrators.CALIBRATORS[name], positional=True), {}
+  options, values = registry_options(calibrators.CALIBRATORS[name], positional=True), {}
   for pair in filter(None, rest.split(",")):
     option, equals, value = pair.partition("=")
     if option == "base":
       checks.choice("base", value, calibrators.CALIBRATORS)
-      known |= registry_options(calibrators.CALIBRATORS[value], positional=True)
-    if option not in known or not equals:
+      options |= registry_options(calibrators.CALIBRATORS[value], positional=True)
+    if option not in options or not equals:
       raise UserError(f"{name} has no option {short(option)}; options look like {name}:OPTION=VALUE, and it has "
-                      f"{', '.join(known) or 'none'}.{checks.suggestion(option, known)}")
+                      f"{', '.join(options) or 'none'}.{checks.suggestion(option, options)}")
     try:
-      given[option] = ast.literal_eval(value)
+      values[option] = ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-      given[option] = value
-  return calibrators.get(name, **given)
+      values[option] = value
+  return calibrators.get(name, **values)
 
 
 def labelled(texts: Sequence[str]) -> dict[str, calibrators.Calibrator]:
@@ -90,12 +90,12 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
 
 def files_of_run(path: str | os.PathLike) -> dict[str, list[pathlib.Path]]:
   """Returns the files of predictions of a run by set, in the order of the seeds; training examples are left out."""
-  found: dict[str, dict[int, pathlib.Path]] = {}
+  files: dict[str, dict[int, pathlib.Path]] = {}
   for file in sorted((pathlib.Path(path) / "predictions").glob("*.npz")):
     match = SEED.fullmatch(file.stem)
     if match and match[1] != "train":
-      found.setdefault(match[1], {})[int(match[2])] = file
-  return {name: [by_seed[seed] for seed in sorted(by_seed)] for name, by_seed in found.items()}
+      files.setdefault(match[1], {})[int(match[2])] = file
+  return {name: [by_seed[seed] for seed in sorted(by_seed)] for name, by_seed in files.items()}
 
 
 def check_alike(sets: Mapping[str, Predictions]) -> None:
@@ -120,13 +120,13 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
   if a.shape != b.shape:
     return False
   step = max(COMPARED // a.shape[1], 1)
-  found = all(np.array_equal(a[i:i + step], b[i:i + step]) for i in range(0, len(a), step))
+  are_equal = all(np.array_equal(a[i:i + step], b[i:i + step]) for i in range(0, len(a), step))
   for array in (a, b):
     release(array)
-  return found
+  return are_equal
 
 
 def resamples(asked: int | None, models: Mapping[str, Model]) -> int:
   """Returns the number of resamples: what is asked for, or 1,000 and fewer for large sets."""
-  largest = max(len(parts[0].labels) for found in models.values() for parts in found.sets.values())
+  largest = max(len(parts[0].labels) for model in models.values() for parts in model.sets.values())
   return asked or min(1000, max(FEWEST, ENOUGH // largest))

@@ -1,6 +1,6 @@
 """Evaluates predictions before and after each calibrator, in tables of metrics with intervals."""
 
-from calib_jax.evaluation.fitting import Fitted, Model, apply, calibrate, calibrated, evaluate, fit
+from calib_jax.evaluation.fitting import Fitted, Model, calibrated, evaluate, fit
 from calib_jax.evaluation.formats import markdown, note, to_csv, to_json, to_latex, to_rows
 from calib_jax.evaluation.measures import JOINT, METRICS, Metric, measure, per_example
 from calib_jax.evaluation.models import judge
@@ -9,6 +9,5 @@ from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, I
 from calib_jax.evaluation.sections.detection import detection
 
 __all__ = ["JOINT", "KINDS", "METRICS", "UNCALIBRATED", "Estimate", "EvaluatedSet", "Fitted", "Interval", "Metric",
-           "Model", "Predictions", "Results", "Row", "Values", "apply", "calibrate", "calibrated", "detection",
-           "evaluate", "fit", "judge", "load", "markdown", "measure", "note", "per_example", "save", "to_csv",
-           "to_json", "to_latex", "to_rows"]
+           "Model", "Predictions", "Results", "Row", "Values", "calibrated", "detection", "evaluate", "fit", "judge",
+           "load", "markdown", "measure", "note", "per_example", "save", "to_csv", "to_json", "to_latex", "to_rows"]

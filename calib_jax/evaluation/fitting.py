@@ -6,10 +6,9 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from calib_jax import calibrators
-from calib_jax._system.errors import UserError, printable
+from calib_jax._system.errors import printable
 from calib_jax._system.files import release
 from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.predictions import Predictions
@@ -56,10 +55,6 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
       say(printable(f"caution: {label}: {sentence}"))
-  return _fit(validation, labelled)
-
-
-def _fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator]) -> Fitted:
   fitted, on_device = {}, [jnp.asarray(part.logits) for part in validation]
   for part in validation:
     release(part.logits)
@@ -88,47 +83,12 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
   return [Calibrated(part, apply_one, (p,)) for p, part in zip(params, test, strict=True)]
 
 
-def apply(fitted: Fitted, test: Sequence[Predictions]) -> dict[str, list[Predictions]]:
-  """Applies fitted calibrators to predictions.
-
-  Args:
-    fitted: the calibrators and their params, as ``fit`` returns them.
-    test: the predictions, one element a seed.
-  Returns: the predictions by label, with those before calibration under the label "none".
-  """
-  return {label: [_whole(source) for source in calibrated(fitted, label, test)] for label in (UNCALIBRATED, *fitted)}
-
-
-def _whole(source: Calibrated) -> Predictions:
-  logits = np.empty(source.part.logits.shape, np.float32)
-  for rows, _, log_probs in source.chunks():
-    logits[rows] = log_probs
-  return source.part._replace(logits=logits, probs=source.file_probs)
-
-
-def calibrate(validation: Sequence[Predictions], test: Sequence[Predictions],
-              labelled: Mapping[str, calibrators.Calibrator]) -> dict[str, list[Predictions]]:
-  """Fits calibrators to ``validation`` and applies them to ``test``.
-
-  Args:
-    validation: the predictions to fit to, one element a seed.
-    test: the predictions to calibrate, one element a seed.
-    labelled: the calibrators by label.
-  Returns: the predictions by label, with those before calibration under the label "none".
-  Raises: UserError if the two have different numbers of classes.
-  """
-  if validation[0].logits.shape[1] != test[0].logits.shape[1]:
-    raise UserError(f"predictions to fit on have {validation[0].logits.shape[1]} classes, those to test on "
-                    f"{test[0].logits.shape[1]}.")
-  return apply(_fit(validation, labelled), test)
-
-
 def evaluate(calibrated: Mapping[str, Sequence[Predictions | Calibrated]], *, num_bins: int = 15,
              num_resamples: int = 1000) -> dict[str, dict[str, Estimate]]:
   """Computes every metric with a bootstrap interval.
 
   Args:
-    calibrated: predictions by label, as ``calibrate`` returns them; test sets of all seeds must have the same size.
+    calibrated: predictions by label, as ``calibrated`` returns them; test sets of all seeds must have the same size.
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the bootstrap.
 

@@ -30,7 +30,7 @@ class Predictions(NamedTuple):
     classes: the names of the K classes; None if the file does not name them.
     groups: int32 ``[N]``, equal for examples that belong together; None if every example is on its own.
     train_counts: int64 ``[K]``, the number of training examples of each class; None if it is not known.
-    probs: floats ``[N, K]``, the probabilities as they were given, from which the logits come; None if logits were. Who
+    probs: floats ``[N, K]``, the probabilities of the file, from which the logits come; None if logits were. Who
       replaces the logits must replace them too.
   """
 
@@ -117,12 +117,12 @@ def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callabl
                     f"{scores.shape}.")
   scores = _native(path, name, scores)
   binary = scores.ndim == 1 or scores.shape[1] == 1
-  found = [_found(chunk, binary) for chunk in _chunks(scores)]
-  if num_bad := sum(bad for bad, *_ in found):
+  summaries = [_summary(chunk, binary) for chunk in _chunks(scores)]
+  if num_bad := sum(bad for bad, *_ in summaries):
     raise UserError(f"{path}: {num_bad} of the {len(scores)} rows of its {name} are not finite.")
-  low, high = min(x[1] for x in found), max(x[2] for x in found)
+  low, high = min(x[1] for x in summaries), max(x[2] for x in summaries)
   in_range = low >= 0 and high <= 1
-  distributions = in_range and all(x[3] for x in found)
+  distributions = in_range and all(x[3] for x in summaries)
   are_probs = name in reading.PROBS or (distributions and (name in reading.EITHER or not binary))
   if name in reading.EITHER:
     say(f"{path}: its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
@@ -168,7 +168,7 @@ def _chunks(scores: np.ndarray) -> Iterator[np.ndarray]:
   release(scores)
 
 
-def _found(scores: np.ndarray, binary: bool) -> tuple[int, float, float, bool]:
+def _summary(scores: np.ndarray, binary: bool) -> tuple[int, float, float, bool]:
   """Returns how many rows are not finite, the lowest and the highest score, and whether rows sum to about 1."""
   with np.errstate(all="ignore"):  # Beyond the range of float32 they become infinite, which is reported.
     finite = np.isfinite(scores.astype(np.float32, copy=False)).reshape(len(scores), -1).all(1)
@@ -242,6 +242,6 @@ def _groups(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], name: str
   if not name:
     return None
   if name not in arrays or arrays[name].shape != (count,) or arrays[name].dtype.kind not in "biuU":
-    found = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "nothing of that name"
-    raise UserError(f"{path}: the groups {short(name)} must be {count} integers or texts: it holds {found}.")
+    actual = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "nothing of that name"
+    raise UserError(f"{path}: the groups {short(name)} must be {count} integers or texts: it holds {actual}.")
   return np.unique(arrays[name], return_inverse=True)[1].astype(np.int32)

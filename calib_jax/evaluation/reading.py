@@ -84,10 +84,10 @@ def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
     if math.prod(shape) > most.get(name, math.inf):
       raise UserError(f"{path}: {name} of shape {short(shape)} does not fit {scores[0]} of shape "
                       f"{short(shapes[scores[0]])}.")
-  found = read_npz(path, wanted)
+  read = read_npz(path, wanted)
   for several, aliases in ((labels, LABELS), (classes, CLASSES)):
-    _drop_all_but_one(found, several, aliases, path)
-  return found
+    _drop_all_but_one(read, several, aliases, path)
+  return read
 
 
 def _say_others(path: str | os.PathLike, name: str, others: Collection[str], say: Callable[[str], None]) -> None:
@@ -95,21 +95,21 @@ def _say_others(path: str | os.PathLike, name: str, others: Collection[str], say
     say(f"{path} holds {name} and {', '.join(others)}: {name} are used.")
 
 
-def _drop_all_but_one(found: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str],
+def _drop_all_but_one(read: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str],
                       path: str | os.PathLike) -> None:
-  """Deletes all of ``names`` in ``found`` but the first of ``aliases``. Raises: UserError unless they are equal."""
+  """Deletes all of ``names`` in ``read`` but the first of ``aliases``. Raises: UserError unless they are equal."""
   for name in names[1:]:
-    if not np.array_equal(found[name], found[names[0]]):
+    if not np.array_equal(read[name], read[names[0]]):
       raise UserError(f"{path} holds {' and '.join(names)}, which differ, and only one of them can be the "
                       f"{aliases[0]}: give the others another name.")
   if names:
-    values = [found.pop(name) for name in names]
-    found[next(alias for alias in aliases if alias in map(str.lower, names))] = values[0]
+    values = [read.pop(name) for name in names]
+    read[next(alias for alias in aliases if alias in map(str.lower, names))] = values[0]
 
 
-def one_of(found: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | None:
-  """Returns the first of ``aliases`` that ``found`` has, or None."""
-  return next((name for name in aliases if name in found), None)
+def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | None:
+  """Returns the first of ``aliases`` that ``arrays`` has, or None."""
+  return next((name for name in aliases if name in arrays), None)
 
 
 def _listed(names: Collection[str]) -> str:
@@ -198,9 +198,9 @@ def _table(columns: _Columns, scores: np.ndarray, labels: dict[str, np.ndarray],
   """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
   _drop_all_but_one(labels, list(labels), LABELS, path)
   ((name, values),) = labels.items()
-  found = {columns.kind: scores}
+  table = {columns.kind: scores}
   if columns.classes:
-    found["classes"] = np.array(columns.classes)
+    table["classes"] = np.array(columns.classes)
   if columns.from_1 and values.ndim == 1 and values.dtype.kind in "iu" and len(values):
     first, last = columns.scores[0], columns.scores[-1]
     if values.min() < 1 or values.max() > len(columns.scores):
@@ -208,7 +208,7 @@ def _table(columns: _Columns, scores: np.ndarray, labels: dict[str, np.ndarray],
                       f"from {values.min()} to {values.max()}: number both from 0, or both from 1.")
     say(f"{path}: its columns are numbered from 1, so its labels are too: label 1 is {first}.")
     values = values - values.dtype.type(1)
-  return found | {name: values}
+  return table | {name: values}
 
 
 def _csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:

@@ -68,8 +68,8 @@ def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]], confi
   values: dict[str, list[np.ndarray]] = {name: [] for name in errors}
   for first, seen in _steps(most, size):
     outcome, where = map(np.asarray, _samples(first, size, keys, place, members, chance, happened))
-    for name, found in computed(outcome, where, first + seen).items():
-      values[name].append(found.reshape(4, size, -1)[:, seen:])
+    for name, error in computed(outcome, where, first + seen).items():
+      values[name].append(error.reshape(4, size, -1)[:, seen:])
   resampled = {}
   for name, (_, number) in errors.items():
     half, rest, fifth, redrawn = np.concatenate(values[name], axis=1)[:, :number]
@@ -124,13 +124,13 @@ def intervals(resampled: Mapping[Hashable, Resampled], bias_rates: Mapping[Hasha
     resampled: the errors.
     bias_rates: the ``bias_rate`` of ``metrics.bootstrap`` of each.
   """
-  parts = [np.broadcast_arrays(found.value, *found.moments, growth_of(bias_rates[name]))
-           for name, found in resampled.items()]
+  parts = [np.broadcast_arrays(error.value, *error.moments, growth_of(bias_rates[name]))
+           for name, error in resampled.items()]
   flat = [np.concatenate([np.ravel(x) for x in column]).astype(np.float32) for column in zip(*parts, strict=True)]
   ends = np.cumsum([part[0].size for part in parts])[:-1]
   split = [np.split(np.asarray(x), ends) for x in _intervals(*flat, LEVEL)]
-  return {name: tuple(x.reshape(found.value.shape) for x in found_intervals)
-          for (name, found), found_intervals in zip(resampled.items(), zip(*split, strict=True), strict=True)}
+  return {name: tuple(x.reshape(error.value.shape) for x in interval)
+          for (name, error), interval in zip(resampled.items(), zip(*split, strict=True), strict=True)}
 
 
 def mean_first(values: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ def test_probabilities_are_measured_as_they_are_given(tmp_path):
   np.testing.assert_array_equal(found.confidence[:, 0], probs.max(1))
   np.testing.assert_array_equal(found.predicted[:, 0], probs.argmax(1))
   for binning in ("equal_width", "equal_mass"):
-    np.testing.assert_allclose(class_errors.per_seed(found.class_sums[binning])[0],
+    np.testing.assert_allclose(class_errors.resampled(found.class_sums[binning], 20).value[1],
                                metrics.classwise_calibration_error(probs, labels) if binning == "equal_width" else
                                _by_equal_values(probs, labels), rtol=1e-4)
 

@@ -9,6 +9,7 @@ import pytest
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax._system.errors import UserError
+from calib_jax.cli import inputs
 
 RNG = np.random.default_rng(1)
 
@@ -64,18 +65,17 @@ def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
 def test_calibrators_are_fitted_on_the_fit_split_and_applied_to_test():
   # Logits are doubled for the fit split: temperature 2; the test split, sharpened four times, must not matter.
   fit, test = [_predictions(4000, 2.0)], [_predictions(200, 4.0)]
-  parts = evaluation.calibrate(fit, test, {"TS": calibrators.temperature_scaling()})
-  assert list(parts) == ["none", "TS"]
-  expected = test[0].logits / 2
-  gap = parts["TS"][0].logits - expected
+  model = evaluation.Model({"test": test}, evaluation.fit(fit, {"TS": calibrators.temperature_scaling()}))
+  assert model.labels == ["none", "TS"]
+  (none,), (scaled,) = (model.calibrated("test", label) for label in model.labels)
+  gap = scaled.log_probs() - test[0].logits / 2
   np.testing.assert_allclose(gap - gap.mean(1, keepdims=True), 0, atol=0.5)
-  np.testing.assert_allclose(np.exp(parts["none"][0].logits).sum(1), 1, rtol=1e-5)
-  np.testing.assert_array_equal(parts["TS"][0].labels, test[0].labels)
+  np.testing.assert_allclose(np.exp(none.log_probs()).sum(1), 1, rtol=1e-5)
 
 
 def test_different_numbers_of_classes_are_refused():
-  with pytest.raises(UserError, match="to fit on have 3 classes, those to test on 4"):
-    evaluation.calibrate([_predictions(9)], [_predictions(9, classes=4)], {})
+  with pytest.raises(UserError, match="predictions of b have 4 classes, those of a 3"):
+    inputs.check_alike({"a": _predictions(9), "b": _predictions(9, classes=4)})
 
 
 @pytest.mark.slow
