@@ -44,7 +44,9 @@ def names(calibrator: calibrators.Calibrator, params: Sequence[Any]) -> list[str
   Args:
     calibrator: the calibrator.
     params: its params, one element a seed.
-  Returns: the names.
+
+  Returns:
+    The names.
   """
   return [next(iter(p[CHOSEN])) if CHOSEN in p else getattr(calibrator, "name", "") for p in params]
 
@@ -66,7 +68,9 @@ def selection(fitted: Mapping[str, tuple[calibrators.Calibrator, list]]) -> list
 
   Args:
     fitted: the calibrators and their params, as ``evaluation.fit`` returns them.
-  Returns: ``{"chosen": name, "scores": {name: {"score", "excess", "standard_error"}}}`` of each seed.
+
+  Returns:
+    ``{"chosen": name, "scores": {name: {"score", "excess", "standard_error"}}}`` of each seed.
   """
   return [{CHOSEN: next(iter(params[CHOSEN])), SCORES: params[SCORES]}
           for params in (fitted[AUTO][1] if AUTO in fitted else [])]

@@ -21,9 +21,11 @@ def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Pred
     inside: predictions of the data set, calibrated or not, one element a seed.
     outside: predictions of the out-of-distribution set, one element a seed.
     num_resamples: the number of resamples of the bootstrap.
-  Returns: ``{score: {measure: {"estimate", "low", "high"}}}``, means over seeds with 95% bootstrap intervals. The
-    measures are ``auroc`` and ``fpr_at_95_tpr``, which count the examples of ``inside`` as positives, and
-    ``auroc_outside`` and ``fpr_at_95_tpr_outside``, which count those of ``outside``, with the negative score.
+
+  Returns:
+    ``{score: {measure: {"estimate", "low", "high"}}}``, means over seeds with 95% bootstrap intervals. The measures are
+    ``auroc`` and ``fpr_at_95_tpr``, which count the examples of ``inside`` as positives, and ``auroc_outside`` and
+    ``fpr_at_95_tpr_outside``, which count those of ``outside``, with the negative score.
   """
   inside, outside = ([_scores(source) for source in map(Calibrated.of, sources)] for sources in (inside, outside))
   scores = [np.concatenate(pair) for pair in zip(inside, outside, strict=True)]

@@ -30,7 +30,9 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
     validation: the predictions to fit to, one element a seed.
     labelled: the calibrators by label.
     say: is called with a sentence for each calibrator that is known to hurt on so few examples.
-  Returns: the calibrators by label, each with its fitted params of every seed.
+
+  Returns:
+    The calibrators by label, each with its fitted params of every seed.
   """
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
@@ -58,7 +60,9 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
     fitted: the calibrators and their params, as ``fit`` returns them.
     label: the label of a calibrator, or "none".
     test: the predictions, one element a seed.
-  Returns: one element a seed.
+
+  Returns:
+    One element a seed.
   """
   if label == UNCALIBRATED:
     return [Calibrated.of(part) for part in test]
@@ -73,7 +77,9 @@ def apply(fitted: Fitted, test: Sequence[Predictions]) -> dict[str, list[Predict
   Args:
     fitted: the calibrators and their params, as ``fit`` returns them.
     test: the predictions, one element a seed.
-  Returns: the predictions by label, with those before calibration under the label "none".
+
+  Returns:
+    The predictions by label, with those before calibration under the label "none".
   """
   return {label: [_whole(source) for source in calibrated(fitted, label, test)] for label in (UNCALIBRATED, *fitted)}
 
@@ -93,8 +99,12 @@ def calibrate(validation: Sequence[Predictions], test: Sequence[Predictions],
     validation: the predictions to fit to, one element a seed.
     test: the predictions to calibrate, one element a seed.
     labelled: the calibrators by label.
-  Returns: the predictions by label, with those before calibration under the label "none".
-  Raises: UserError if the two have different numbers of classes.
+
+  Returns:
+    The predictions by label, with those before calibration under the label "none".
+
+  Raises:
+    UserError: if the two have different numbers of classes.
   """
   if validation[0].logits.shape[1] != test[0].logits.shape[1]:
     raise UserError(f"predictions to fit on have {validation[0].logits.shape[1]} classes, those to test on "
@@ -110,13 +120,15 @@ def evaluate(calibrated: Mapping[str, Sequence[Predictions | Calibrated]], *, nu
     calibrated: predictions by label, as ``calibrate`` returns them; test sets of all seeds must have the same size.
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the bootstrap.
-  Returns: ``{calibrator: {metric: {"estimate", "low", "high", "value", "per_seed"}}}``, in fractions and nats.
-    ``value`` is the mean of the metric over seeds, and ``per_seed`` has its value for each. ``estimate`` is the same as
-    ``value`` for means; for calibration errors the bias of the sample is subtracted. ``low`` and ``high`` are a 95%
-    interval, by ``metrics.bootstrap`` over test examples, which are drawn jointly for all seeds. It covers the
-    randomness of the test set and not that of training. Calibration errors also have ``floor``, their mean for a
-    perfectly calibrated model with these confidences, and ``p_value``, the probability of an error as large as this if
-    the model is calibrated.
+
+  Returns:
+    ``{calibrator: {metric: {"estimate", "low", "high", "value", "per_seed"}}}``, in fractions and nats. ``value`` is
+    the mean of the metric over seeds, and ``per_seed`` has its value for each. ``estimate`` is the same as ``value``
+    for means; for calibration errors the bias of the sample is subtracted. ``low`` and ``high`` are a 95% interval, by
+    ``metrics.bootstrap`` over test examples, which are drawn jointly for all seeds. It covers the randomness of the
+    test set and not that of training. Calibration errors also have ``floor``, their mean for a perfectly calibrated
+    model with these confidences, and ``p_value``, the probability of an error as large as this if the model is
+    calibrated.
   """
   rows = {label: per_example(parts, num_bins=num_bins) for label, parts in calibrated.items()}
   return measure(rows, num_bins=num_bins, num_resamples=num_resamples)[0]

@@ -114,7 +114,7 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     num_redraws: the number of redraws of the labels for the noise floor of the classwise errors.
 
   Returns:
-    the values.
+    The values.
   """
   columns, sums = [], []
   for source in map(Calibrated.of, parts):
@@ -175,7 +175,7 @@ def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_r
   """Bootstraps ``JOINT`` by the same resamples for all rows.
 
   Returns:
-    the cells of each row and the differences of every two rows, as ``measure`` returns them.
+    The cells of each row and the differences of every two rows, as ``measure`` returns them.
   """
   numbers = {row: [_joint_of(values, s, num_bins) for s in range(values.confidence.shape[1])]
              for row, values in rows.items()}

@@ -39,9 +39,13 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
       are called like ``label``, ``logit_cat`` and ``logit_dog``; or ``.npz`` by any other name.
     extra: names to read in addition to those of scores, labels and classes.
     say: is called with a sentence for each choice between readings of the file.
-  Returns: arrays by name, of which one holds scores and one labels. Columns such as ``logit_cat`` are joined into one
-    array ``logit`` ``[N, K]``, and the ends of their names are ``classes``.
-  Raises: UserError if the file cannot be read, or if it can be read in several ways.
+
+  Returns:
+    Arrays by name, of which one holds scores and one labels. Columns such as ``logit_cat`` are joined into one array
+    ``logit`` ``[N, K]``, and the ends of their names are ``classes``.
+
+  Raises:
+    UserError: if the file cannot be read, or if it can be read in several ways.
   """
   if pair := PAIR.fullmatch(str(path)):
     scores, labels = map(read_npy, pair.groups())
@@ -97,7 +101,11 @@ def _say_others(path: str | os.PathLike, name: str, others: Collection[str], say
 
 def _drop_all_but_one(found: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str],
                       path: str | os.PathLike) -> None:
-  """Deletes all of ``names`` in ``found`` but the first of ``aliases``. Raises: UserError unless they are equal."""
+  """Deletes all of ``names`` in ``found`` but the first of ``aliases``.
+
+  Raises:
+    UserError: unless they are equal.
+  """
   for name in names[1:]:
     if not np.array_equal(found[name], found[names[0]]):
       raise UserError(f"{path} holds {' and '.join(names)}, which differ, and only one of them can be the "
@@ -145,8 +153,12 @@ def _columns(header: Sequence[str], lists: Collection[str], path: str | os.PathL
     path: the file, for messages.
     extra: columns that are neither scores nor labels.
     say: is called with a sentence for each choice.
-  Returns: the columns.
-  Raises: UserError if there are none, or if they can be read in several ways.
+
+  Returns:
+    The columns.
+
+  Raises:
+    UserError: if there are none, or if they can be read in several ways.
   """
   by_kind: dict[str, dict[str, str]] = {}
   labels = [name for name in header if name.lower() in LABELS and name not in extra]

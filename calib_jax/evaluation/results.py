@@ -96,7 +96,9 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
       one that others are compared with.
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the intervals.
-  Returns: the results.
+
+  Returns:
+    The results.
   """
   first = next(iter(models.values()))
   test_set = next(iter(first.sets))
@@ -222,7 +224,9 @@ def verdicts(results: Results, set_name: str, metric: str, row: tuple[str, str])
     set_name: the set.
     metric: one of ``JOINT``.
     row: the row.
-  Returns: ``{other row: "better" | "worse"}``.
+
+  Returns:
+    ``{other row: "better" | "worse"}``.
   """
   found = {}
   for (later, earlier), cells in results.differences[set_name].items():
@@ -274,7 +278,9 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
   Args:
     results: the results.
     every: whether to show every metric instead of the main ones.
-  Returns: rows of text, the heading first; a cell is ``estimate [low, high]``.
+
+  Returns:
+    Rows of text, the heading first; a cell is ``estimate [low, high]``.
   """
   measured = next(iter(next(iter(next(iter(results.tables.values())).values())).values()))
   shown = {key: METRICS[key] for key in measured if every or METRICS[key].is_main}
@@ -367,7 +373,9 @@ def booktabs(rows: Sequence[Sequence[str]], num_texts: int, best: Sequence[Seque
     rows: the rows, the heading first.
     num_texts: the number of columns of text, which come first; the others are numbers.
     best: which cells of the rows after the heading are bold; None for none.
-  Returns: the table.
+
+  Returns:
+    The table.
   """
   def line(cells, bold):
     return " & ".join(rf"\textbf{{{_escaped(cell)}}}" if b else _escaped(cell)
@@ -401,7 +409,9 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
   Args:
     rows: the rows, the heading first.
-  Returns: the table.
+
+  Returns:
+    The table.
   """
   # Backslashes before a bar are doubled, because an even number of them would leave it bare.
   rows = [[re.sub(r"(\\*)\|", r"\1\1\\|", markdown_text(cut(printable(cell)))) for cell in row] for row in rows]

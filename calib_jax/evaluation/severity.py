@@ -18,9 +18,11 @@ def by_severity(tables: Mapping[str, Mapping[str, Mapping[str, Mapping]]], test_
     tables: ``{set: {model: {calibrator: {metric: cell}}}}``.
     test_set: the set that is not corrupted, which is severity 0.
     rows: pairs of model and calibrator; those that lack a corrupted set are left out.
-  Returns: ``{row: {severity: {"mean", "within_subject_sem", "num_corruptions"}}}``, in which the standard error is that
-    of differences between rows (corruptions are the subjects), nan if there is one corruption or one row; empty
-    without such sets.
+
+  Returns:
+    ``{row: {severity: {"mean", "within_subject_sem", "num_corruptions"}}}``, in which the standard error is that of
+    differences between rows (corruptions are the subjects), nan if there is one corruption or one row; empty without
+    such sets.
   """
   sets: dict[int, list[str]] = {}
   for name in tables:

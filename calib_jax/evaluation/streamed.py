@@ -52,9 +52,13 @@ def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, me
     path: ``LOGITS.npy,LABELS.npy``; the scores are probabilities if the name of their file says so, or if all rows of
       the first batch are probabilities, and else logits.
     num_resamples: the number of resamples of the intervals; None for 200.
-  Returns: ``(results, histogram)``; the tables of the results have the metrics of ``NAMES`` alone, which ``to_rows`` of
-    this module formats.
-  Raises: UserError if the arrays do not fit together, or a row is not finite or a label out of range.
+
+  Returns:
+    ``(results, histogram)``; the tables of the results have the metrics of ``NAMES`` alone, which ``to_rows`` of this
+    module formats.
+
+  Raises:
+    UserError: if the arrays do not fit together, or a row is not finite or a label out of range.
   """
   state, num_classes = _state(path)
   num_resamples = num_resamples or NUM_RESAMPLES
@@ -124,7 +128,9 @@ def cells(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, 
   Args:
     state: the histogram.
     num_resamples: the number of resamples, and of redraws of which predictions are right.
-  Returns: ``{metric: {"estimate", "low", "high", "value"}}``, and for errors also ``floor`` and ``p_value``.
+
+  Returns:
+    ``{metric: {"estimate", "low", "high", "value"}}``, and for errors also ``floor`` and ``p_value``.
   """
   computed = jax.jit(type(state).compute, compiler_options=compilation.frugal())(state)
   used = np.flatnonzero(np.asarray(state.counts))

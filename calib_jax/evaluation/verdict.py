@@ -36,7 +36,9 @@ def class_gaps(values: Values, num_classes: int) -> ClassGaps:
   Args:
     values: the values of each example.
     num_classes: K.
-  Returns: the gaps.
+
+  Returns:
+    The gaps.
   """
   excess, predicted = (values.confidence - values.correct).ravel(), values.predicted.ravel()
   count, total, squares = (np.bincount(predicted, weights, num_classes) for weights in (None, excess, excess**2))
@@ -53,7 +55,9 @@ def verdict(results: Results) -> list[str]:
 
   Args:
     results: the results.
-  Returns: the sentences.
+
+  Returns:
+    The sentences.
   """
   set_name = next(iter(results.tables))
   model = next(iter(results.tables[set_name]))
@@ -115,7 +119,9 @@ def confidence_sentence(row: dict, gap: float, margin: float) -> str:
     row: the cells of a row of a table, of which that of the ECE is used.
     gap: the mean confidence minus the accuracy.
     margin: half the width of the 95% interval of the gap.
-  Returns: the sentence.
+
+  Returns:
+    The sentence.
   """
   floor, value, p = row["ece"]["floor"], row["ece"]["value"], row["ece"]["p_value"]
   measured = (f"its ECE is {100 * value:.1f}%, and a perfectly calibrated model of this size would show "

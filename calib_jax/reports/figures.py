@@ -28,7 +28,9 @@ def figures(results: Results, log: pathlib.Path | Mapping[str, pathlib.Path] | N
   Args:
     results: the results.
     log: the ``metrics.jsonl`` of a run, whose curves are drawn, or those of several runs by name.
-  Returns: the figures by name, in the order of the report.
+
+  Returns:
+    The figures by name, in the order of the report.
   """
   set_name = next(iter(results.tables))
   rows = {names.row_name(results, row): values for row, values in results.values[set_name].items()}
