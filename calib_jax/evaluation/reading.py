@@ -292,10 +292,7 @@ def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
     wanted = [*columns.scores, *columns.labels, *(name for name in extra if name in schema.names)]
     # Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
     file = parquet.ParquetFile(path, read_dictionary=texts)
-    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
-    capacity.check_read(str(path), WIDEST * sum(
-      chunk.num_values for chunk in chunks if chunk.path_in_schema.split(".")[0] in wanted))
+    capacity.check_read(str(path), WIDEST * _num_values(file, wanted, path))
     table = file.read(columns=wanted)
     found = {name: _values(table[name].combine_chunks(), name, path) for name in wanted}
   except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
@@ -306,6 +303,18 @@ def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
     raise UserError(f"{path}: columns such as {columns.scores[0]}, one a class, must hold one number in each row.")
   scores = scores[0] if len(scores) == 1 else np.stack(scores, axis=1)
   return _table(columns, scores, {name: found.pop(name) for name in columns.labels}, path, say) | found
+
+
+def _num_values(file, wanted: Collection[str], path: str | os.PathLike) -> int:
+  """Returns how many numbers and texts the columns ``wanted`` of a Parquet file hold, by what the file says."""
+  places = [i for i in range(len(file.schema)) if file.schema.column(i).path.partition(".")[0] in wanted]
+  groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+  capacity.check_read(str(path), sum(max(WIDEST * group.num_rows * len(places), group.total_byte_size)
+                                     for group in groups))
+  for i in range(len(groups)):
+    # An exception of Parquet within ``column`` below would end the process: reading a row raises the same one first.
+    next(file.iter_batches(batch_size=1, row_groups=[i], columns=wanted), None)
+  return sum(group.column(i).num_values for group in groups for i in places)
 
 
 def _values(column, name: str, path: str | os.PathLike) -> np.ndarray:
