@@ -41,4 +41,4 @@ docs: .venv-docs/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-docs runs docs/_build docs/api .pytest_cache .ruff_cache
+	rm -rf .venv .venv-docs runs docs/_build .pytest_cache .ruff_cache

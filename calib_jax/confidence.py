@@ -28,8 +28,12 @@ def msp(probs: ArrayLike) -> Array:
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
-  Returns: ``[...]`` scores.
-  Raises: TypeError if ``probs`` are not floats.
+
+  Returns:
+    ``[...]`` scores.
+
+  Raises:
+    TypeError: if ``probs`` are not floats.
   """
   probs = checks.floating(probs, "probs")
   return jnp.sum(probs, axis=-1, where=_top(probs))
@@ -41,8 +45,12 @@ def margin(probs: ArrayLike) -> Array:
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
-  Returns: ``[...]`` scores.
-  Raises: TypeError if ``probs`` are not floats.
+
+  Returns:
+    ``[...]`` scores.
+
+  Raises:
+    TypeError: if ``probs`` are not floats.
   """
   probs = checks.floating(probs, "probs")
   top = _top(probs)
@@ -56,8 +64,12 @@ def negative_entropy(probs: ArrayLike) -> Array:
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
-  Returns: ``[...]`` scores.
-  Raises: TypeError if ``probs`` are not floats.
+
+  Returns:
+    ``[...]`` scores.
+
+  Raises:
+    TypeError: if ``probs`` are not floats.
   """
   probs = checks.floating(probs, "probs")
   positive = probs > 0
@@ -71,7 +83,8 @@ def _top(probs: Array) -> Array:
 def get(score: Score) -> Callable[[ArrayLike], Array]:
   """The confidence score of a name, or the function itself.
 
-  Raises: ValueError for an unknown name.
+  Raises:
+    ValueError: for an unknown name.
   """
   return find("confidence", score, SCORES)
 
@@ -82,8 +95,12 @@ def score_range(score: Score, num_classes: int) -> tuple[float, float]:
   Args:
     score: the score, by name or as a function.
     num_classes: K, at least 2.
-  Returns: the lowest and the highest value.
-  Raises: ValueError for an unknown name or a function that is none of the scores above.
+
+  Returns:
+    The lowest and the highest value.
+
+  Raises:
+    ValueError: for an unknown name or a function that is none of the scores above.
 
   >>> score_range("msp", 4)
   (0.25, 1.0)
@@ -105,8 +122,12 @@ def unit_range(score: Score, num_classes: int) -> tuple[float, float]:
   Args:
     score: the score, by name or as a function.
     num_classes: K, at least 2.
-  Returns: the value that becomes 0 and the value that becomes 1.
-  Raises: ValueError for an unknown name or a function that is none of the scores above.
+
+  Returns:
+    The value that becomes 0 and the value that becomes 1.
+
+  Raises:
+    ValueError: for an unknown name or a function that is none of the scores above.
 
   >>> unit_range("msp", 4)
   (0.0, 1.0)

@@ -37,9 +37,15 @@ def focal_calibration_map(probs: ArrayLike, gamma: float) -> Array:
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     gamma: exponent, above -1.
-  Returns: ``[..., K]`` probabilities. O(NK).
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Komisarenko & Kull 2024, Proposition 4, Eq. 1.
+
+  Returns:
+    ``[..., K]`` probabilities. O(NK).
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Komisarenko & Kull 2024, Proposition 4, Eq. 1.
 
   >>> focal_calibration_map(jnp.array([[0.6, 0.4]]), 2.0).round(2)
   Array([[0.75, 0.25]], dtype=float32)
@@ -58,9 +64,15 @@ def inverse_focal_calibration_map(probs: ArrayLike, gamma: float) -> Array:
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     gamma: exponent, above -1.
-  Returns: ``[..., K]`` probabilities. O(NK) for each of about six iterations.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Komisarenko & Kull 2024, Propositions 2 and 4.
+
+  Returns:
+    ``[..., K]`` probabilities. O(NK) for each of about six iterations.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Komisarenko & Kull 2024, Propositions 2 and 4.
 
   >>> inverse_focal_calibration_map(jnp.array([[0.8, 0.2]]), 2.0).round(2)
   Array([[0.63, 0.37]], dtype=float32)
@@ -75,9 +87,15 @@ def binary_focal_calibration_map(q: ArrayLike, gamma: float) -> Array:
   Args:
     q: floats in [0, 1], of any shape.
     gamma: exponent, above -1.
-  Returns: probabilities of the shape of ``q``.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or range.
-  References: Komisarenko & Kull 2024, Proposition 2.
+
+  Returns:
+    Probabilities of the shape of ``q``.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or range.
+
+  References:
+    Komisarenko & Kull 2024, Proposition 2.
 
   >>> binary_focal_calibration_map(jnp.array([0.5, 0.6]), 2.0).round(2)
   Array([0.5 , 0.75], dtype=float32)
@@ -87,7 +105,7 @@ def binary_focal_calibration_map(q: ArrayLike, gamma: float) -> Array:
 
 
 def _logarithm(probs: ArrayLike) -> Array:
-  """log p; -1e5, without a gradient, where p is 0: every power of its exponential is 0."""
+  """The logarithm of p; -1e5, without a gradient, where p is 0: every power of its exponential is 0."""
   probs = checks.over_classes(probs, "probs")
   positive = probs >= jnp.finfo(probs.dtype).tiny
   return jnp.where(positive, jnp.log(jnp.where(positive, probs, 1)), -1e5)
@@ -101,7 +119,7 @@ def log_focal_map(log_q: Array, gamma) -> Array:
 
 
 def log_weight(log_q: Array, log_not: Array, gamma) -> Array:
-  """log w(q) from log q and log(1 - q)."""
+  """The logarithm of w(q), from log q and log(1 - q)."""
   return log_q - gamma * log_not - jnp.log1p(gamma * _ratio(log_q, log_not))
 
 

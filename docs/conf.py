@@ -11,18 +11,15 @@ from docutils.utils.math.mathml_elements import math as mathml
 from sphinx.util import logging
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-os.environ["PYTHONPATH"] = sys.path[1]  # The notebooks run in processes of their own.
+os.environ["PYTHONPATH"] = sys.path[0]  # The notebooks run in processes of their own.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
-import reference
 
 import calib_jax
 
 project = "calib_jax"
 version = release = calib_jax.__version__
 copyright = "the calib_jax authors"
-extensions = ["myst_nb"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 nitpicky = False
 smartquotes = False  # It would change the two dashes of an option.
@@ -32,6 +29,11 @@ html_show_sourcelink = False
 html_copy_source = False
 python_maximum_signature_line_length = 100
 add_module_names = False
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints = "none"  # Docstrings give the shapes, which say more.
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # A field is described once, in the docstring of its class.
 
 myst_heading_anchors = 3
 nb_execution_mode = "force"
@@ -61,8 +63,13 @@ def _link_files(app, docname: str, source: list[str]) -> None:
   source[0] = re.sub(rf"\[([^\]]+)\]\(({up}[^)#]+)\)", r"{download}`\1 <\2>`", source[0])
 
 
+def _skip_fields(app, what: str, name: str, member: object, skip: bool, options) -> bool | None:
+  """Leaves out the fields of a NamedTuple, which the docstring of its class describes."""
+  return True if (getattr(member, "__doc__", None) or "").startswith("Alias for field") else None
+
+
 def setup(app) -> None:
-  """Writes the API reference, and registers how formulas and links are shown."""
-  reference.write(pathlib.Path(app.srcdir) / "api")
+  """Registers how formulas, links and members are shown."""
+  app.connect("autodoc-skip-member", _skip_fields)
   app.add_html_math_renderer("mathml", (_show_math, None), (_show_math, None))
   app.connect("source-read", _link_files)

@@ -51,7 +51,8 @@ class Experiment(NamedTuple):
 def groups(path: pathlib.Path) -> list[str]:
   """Returns the names of the groups of a file that hold predictions, in the file's order.
 
-  Raises: UserError if there are none.
+  Raises:
+    UserError: if there are none.
   """
   found = []
   with h5py.File(path, "r") as file:
@@ -65,7 +66,8 @@ def groups(path: pathlib.Path) -> list[str]:
 def load(path: pathlib.Path, group: str) -> Experiment:
   """Reads one experiment.
 
-  Raises: UserError if an array is missing.
+  Raises:
+    UserError: if an array is missing.
   """
   with h5py.File(path, "r") as file:
     missing = [name for name in ARRAYS if name not in file[group]]

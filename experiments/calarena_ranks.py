@@ -48,10 +48,12 @@ def joined(ours: dict, published: dict) -> tuple[list[str], list[tuple[str, ...]
   Args:
     ours: the tables of ``load``, among them that of no calibration.
     published: the same, or empty; its own table of no calibration must agree with ours.
-  Returns: the names of the calibrators, the experiments that all have, and scores ``[experiments, calibrators]`` by
-    metric.
-  Raises: UserError if there is no such experiment, two calibrators have one name, or the scores before calibration
-    disagree.
+
+  Returns:
+    The names of the calibrators, the experiments that all have, and scores ``[experiments, calibrators]`` by metric.
+
+  Raises:
+    UserError: if there is no such experiment, two calibrators have one name, or the scores before calibration disagree.
   """
   for experiment, values in published.get(PUBLISHED_BASE, {}).items():
     mine = ours[BASE].get(experiment)
@@ -111,8 +113,10 @@ def mean_ranks(values: np.ndarray, block: np.ndarray) -> tuple[np.ndarray, float
 
 
 def comparison(ours: dict, published: dict) -> tuple[str, dict[str, tuple[float, float]], float]:
-  """Returns the Markdown page of a benchmark; each calibrator's mean rank and win rate by Brier; and the critical
-  difference of these ranks.
+  """Returns what a benchmark shows of its calibrators.
+
+  That is the Markdown page, each calibrator's mean rank and win rate by Brier, and the critical difference of these
+  ranks.
   """
   names, experiments, values = joined(ours, published)
   block, base = blocks(experiments), names.index(BASE)
@@ -167,7 +171,8 @@ def figure(ranks: dict[str, tuple[float, float]], ours: Sequence[str], differenc
 def write(folder: pathlib.Path, published: pathlib.Path | None) -> None:
   """Writes the page and the figure of a benchmark beside the folder of its CSV files.
 
-  Raises: UserError if ``published`` is no folder of CSV files, or cannot be compared.
+  Raises:
+    UserError: if ``published`` is no folder of CSV files, or cannot be compared.
   """
   ours, theirs = load(folder), load(published) if published else {}
   if published and not theirs:

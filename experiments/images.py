@@ -25,8 +25,12 @@ def few(path: str, seed: int, *, num_examples: int = 6000, num_test: int = 10_00
     num_examples: the number of examples to train and validate on.
     num_test: the number of examples to test on.
     shrink: the side of the squares of pixels that are averaged.
-  Returns: the examples.
-  Raises: UserError if the file has fewer, or its images cannot be divided into such squares.
+
+  Returns:
+    The examples.
+
+  Raises:
+    UserError: if the file has fewer, or its images cannot be divided into such squares.
   """
   pool = _file(path)
   if not 0 < num_examples <= len(pool.train.labels) or not 0 < num_test <= len(pool.test.labels):

@@ -142,7 +142,9 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
   Args:
     rows: the rows of the leaderboard.
     most: the number of rows of the table, that of cross entropy included.
-  Returns: Markdown. Brackets hold the 95% intervals of the means over seeds (Student's).
+
+  Returns:
+    Markdown. Brackets hold the 95% intervals of the means over seeds (Student's).
   """
   accuracy, floor = (ranking.of_methods(rows, column, "none") for column in ("accuracy", "floor"))
   nll, nll_after = (ranking.of_methods(rows, "nll", calibrator) for calibrator in ("none", "TS"))

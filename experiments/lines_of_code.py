@@ -20,9 +20,9 @@ ROOMS = ("calib_jax", "configs", "experiments", "tests")
 
 
 def count(text: str) -> int:
-  """Returns the number of lines of a module's source that hold code.
+  r"""Returns the number of lines of a module's source that hold code.
 
-  >>> count('"What it is for."\\n\\nx = (1,  # Why.\\n     # And why.\\n     2)\\n')
+  >>> count('"What it is for."\n\nx = (1,  # Why.\n     # And why.\n     2)\n')
   2
   """
   lines, statement = set(), []

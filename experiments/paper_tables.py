@@ -30,7 +30,9 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     extra: fields of more rows by name.
     at_paper_scale: fields that all runs have at that scale.
     options: the options of the command.
-  Returns: the methods, cross entropy first.
+
+  Returns:
+    The methods, cross entropy first.
   """
   found = []
   cells = [(data, model) for data, models in paper.NETWORKS.items() for model in models]

@@ -33,7 +33,9 @@ def table(found: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], np
 
   Args:
     found: the values by method and by seed.
-  Returns: the methods whose values are all finite, and their values.
+
+  Returns:
+    The methods whose values are all finite, and their values.
   """
   seeds = [seed for seed in next(iter(found.values())) if all(seed in by_seed for by_seed in found.values())]
   names = tuple(name for name, by_seed in found.items() if all(np.isfinite(by_seed[seed]) for seed in seeds))

@@ -27,7 +27,9 @@ def append(path: pathlib.Path, rows: Sequence[Mapping[str, object]]) -> None:
   Args:
     path: the file.
     rows: dicts with the columns of the file, or with columns of their own if it is new.
-  Raises: ValueError if the file has other columns.
+
+  Raises:
+    ValueError: if the file has other columns.
   """
   if not rows:
     return

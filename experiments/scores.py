@@ -84,8 +84,10 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
       so many of the examples, drawn at random.
     shifted: predictions of shifted test sets, each one element a seed.
     more: columns of ``MORE``.
-  Returns: ``(label, index of the seed, scores)``; those without a calibrator have the label "none". Scores have
-    ``COLUMNS``, those of ``more`` and, if there are shifted sets, ``SHIFTED``.
+
+  Returns:
+    ``(label, index of the seed, scores)``; those without a calibrator have the label "none". Scores have ``COLUMNS``,
+    those of ``more`` and, if there are shifted sets, ``SHIFTED``.
   """
   found = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():

@@ -22,8 +22,12 @@ def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
     config: a complete config.
     fields: values by full name, such as ``loss.weight``; the value of a section, such as ``loss.primary``, is a dict
       with its ``name`` and options.
-  Returns: the copy, complete and locked.
-  Raises: UserError if the config cannot work.
+
+  Returns:
+    The copy, complete and locked.
+
+  Raises:
+    UserError: if the config cannot work.
   """
   copy = config.copy_and_resolve_references().unlock()
   copy.update_from_flattened_dict(fields)

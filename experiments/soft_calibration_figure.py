@@ -20,8 +20,10 @@ def effects(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, fl
 
   Args:
     rows: the rows of soft_calibration_tables.
-  Returns: ``{(task, primary): {secondary: {calibrator: d}}}`` for "none" and "TS"; above 0 if the secondary loss
-    lowers the ECE. Rows with fewer than two seeds are left out.
+
+  Returns:
+    ``{(task, primary): {secondary: {calibrator: d}}}`` for "none" and "TS"; above 0 if the secondary loss lowers the
+    ECE. Rows with fewer than two seeds are left out.
   """
   found, values = {}, comparison.values(rows, COLUMN)
   for (task, method, calibrator), by_seed in values.items():

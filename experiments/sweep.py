@@ -70,7 +70,9 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
   Args:
     experiment: the declaration.
     arguments: the command line without the name of the program; None for that of this process.
-  Returns: the exit code: 0; 1 if a run failed; 128 plus the number of the signal that stopped the command.
+
+  Returns:
+    The exit code: 0; 1 if a run failed; 128 plus the number of the signal that stopped the command.
   """
   options = parse(experiment, arguments)
   options.out.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,8 @@ def search_space(config: ConfigDict) -> dict[str, tuple[float, ...]]:
 def best(trials: Sequence[Trial], most_lost: float = MOST_LOST) -> Trial:
   """Returns the trial of the lowest ECE that gives up less than ``most_lost`` to the highest accuracy.
 
-  Raises: UserError if every trial diverged.
+  Raises:
+    UserError: if every trial diverged.
   """
   finite = [trial for trial in trials if np.isfinite(trial.ece)]
   if not finite:
@@ -93,8 +94,12 @@ def one_at_a_time(config: ConfigDict, search: Mapping[str, Iterable], *, path: p
     validate: ``config -> (accuracy, ECE)``; None for those of the validation splits of the config's seeds.
     most_lost: the accuracy that a setting may give up to the most accurate one.
     say: is called with a line for each trial.
-  Returns: what the search found.
-  Raises: UserError if none of the values of a field trains.
+
+  Returns:
+    What the search found.
+
+  Raises:
+    UserError: if none of the values of a field trains.
   """
   chosen, trials = {}, []
   for key, values in search.items():

@@ -60,8 +60,9 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
   1 in each row to within 1e-3, or 4 eps of their dtype. Rows whose ``where`` is False are not read. Traced arrays are
   not checked, nor are any arrays after ``check_values(False)`` unless ``always``.
 
-  Raises: ValueError that says how many rows are wrong, and which is the first; TypeError or ValueError for a wrong
-    dtype or shape.
+  Raises:
+    ValueError: for a wrong dtype or shape; the message says how many rows are wrong, and which is the first; TypeError
+      or ValueError.
   """
   if not (_values_are_checked or always) or is_traced(scores, labels, where):
     return
@@ -88,7 +89,8 @@ def label_values(labels, num_classes: int, where=None) -> None:
 
   It reads the labels alone, in O(N). Float labels, which are distributions, are not read.
 
-  Raises: ValueError that says how many rows are wrong, and which is the first.
+  Raises:
+    ValueError: that says how many rows are wrong, and which is the first.
   """
   if not _values_are_checked or not is_readable(labels, where) or not np.size(labels):
     return
@@ -180,7 +182,9 @@ def arguments(prepare: Callable | None = None, values: Callable | None = None, *
       them, as ``batch`` does. None leaves them as they are.
     values: reads the same arguments and refuses wrong values, as ``class_values`` does. None reads none.
     **limits: what each option may be, as in ``limits.limited``.
-  Returns: the decorator.
+
+  Returns:
+    The decorator.
 
   >>> from calib_jax._checks import batch
   >>> @arguments(batch, gamma="[0, inf)")
@@ -211,7 +215,11 @@ def arguments(prepare: Callable | None = None, values: Callable | None = None, *
 
 
 def _bound(function: Callable, signature: inspect.Signature, args: tuple, options: dict) -> inspect.BoundArguments:
-  """The arguments of a call by name. Raises: TypeError if one is missing or the function does not have it."""
+  """The arguments of a call by name.
+
+  Raises:
+    TypeError: if one is missing or the function does not have it.
+  """
   try:
     return signature.bind(*args, **options)
   except TypeError as error:

@@ -20,7 +20,9 @@ def limited(name: str, value, limit: str | type | Iterable) -> None:
     value: the value of the option. Traced values are not checked.
     limit: ``bool``; the choices; or an interval as a text, of which ``"[0, 1)"`` holds 0 but not 1. After
       ``"integer "`` it holds whole numbers only, and before ``" or max"`` the text ``max`` (or another) is allowed too.
-  Raises: TypeError or ValueError if the value is not within the limit.
+
+  Raises:
+    TypeError, ValueError: if the value is not within the limit.
 
   >>> limited("norm", "max", "[1, inf) or max")
   >>> limited("gamma", -1, "[0, inf)")

@@ -31,7 +31,8 @@ def register(registry: MutableMapping[str, Callable], name: str | None = None) -
 def find(argument: str, choice: str | Callable, registry: Mapping[str, Callable]) -> Callable:
   """The function called ``choice`` in ``registry``, or ``choice`` itself if it is a function already.
 
-  Raises: ValueError if the registry has no such name; the message names ``argument`` and lists the known names.
+  Raises:
+    ValueError: if the registry has no such name; the message names ``argument`` and lists the known names.
   """
   if callable(choice):
     return choice

@@ -14,7 +14,11 @@ Array = jax.Array
 
 
 def floating(x, name: str) -> Array:
-  """``x`` as an array of float32 or wider. Raises: TypeError unless it is floating point."""
+  """``x`` as an array of float32 or wider.
+
+  Raises:
+    TypeError: unless it is floating point.
+  """
   if isinstance(x, np.ndarray) and x.dtype == np.float16:
     x = x.astype(np.float32)  # XLA cannot do it on processors without an instruction for it, such as those of SSE4.2.
   x = jnp.asarray(x)
@@ -24,7 +28,11 @@ def floating(x, name: str) -> Array:
 
 
 def over_classes(x, name: str) -> Array:
-  """``x`` ``[..., K]`` as ``floating`` returns it. Raises: ValueError unless K is at least 2."""
+  """``x`` ``[..., K]`` as ``floating`` returns it.
+
+  Raises:
+    ValueError: unless K is at least 2.
+  """
   x = floating(x, name)
   if x.ndim < 1 or x.shape[-1] < 2:
     raise ValueError(f"{name} must have at least 2 classes on the last axis: got shape {x.shape}.")
@@ -161,7 +169,11 @@ def _resharded(x: Array, mesh, spec) -> Array:
 
 
 def one_value_each(name: str, values: Array, count: int) -> Array:
-  """The ``values`` that a function returned. Raises: ValueError unless they are one per example, ``[N]``."""
+  """The ``values`` that a function returned.
+
+  Raises:
+    ValueError: unless they are one per example, ``[N]``.
+  """
   if values.shape != (count,):
     raise ValueError(f"{name} must return one value per example, shape ({count},): it returned shape {values.shape}.")
   return values

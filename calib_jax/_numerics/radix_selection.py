@@ -75,7 +75,7 @@ def select(bits: Array, ranks: Array) -> tuple[Array, Array]:
     ranks: ``[E]`` int32, from 0, below the number of ``bits`` that count.
 
   Returns:
-    two ``[E]`` int32 arrays.
+    Two ``[E]`` int32 arrays.
   """
   num_ranks = len(ranks)
   prefix, num_below = jnp.zeros_like(ranks), jnp.zeros_like(ranks)  # The leading digits of each value.

@@ -130,7 +130,10 @@ def log_one_minus(log_p: Array, is_top: Array) -> Array:
 
 
 def label_odds(logits: Array, labels: Array) -> Array:
-  """d = log((1 - p_y) / p_y) ``[...]``, for which -log p_y = softplus(d) and -log(1 - p_y) = softplus(-d)."""
+  """The label's log-odds d = log((1 - p_y) / p_y) ``[...]``.
+
+  They give -log p_y = softplus(d) and -log(1 - p_y) = softplus(-d).
+  """
   is_label = one_hot(labels, logits)
   # The log-odds do not depend on the shift, which keeps the digits of a difference of large logits.
   shifted = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
@@ -138,7 +141,7 @@ def label_odds(logits: Array, labels: Array) -> Array:
 
 
 def _log_sum_exp(x: Array, where: Array) -> Array:
-  """log Σ exp(x) over the classes ``where``; ``LOWEST``, without a gradient, if all of them are masked."""
+  """The logarithm of Σ exp(x) over the classes ``where``; ``LOWEST``, without a gradient, if all of them are masked."""
   x = jnp.where(where, x, 0)  # Of a class that does not count, exp(x - top) may be infinite; no gradient must meet it.
   top = jnp.max(x, axis=-1, where=where, initial=-jnp.inf, keepdims=True)
   top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))

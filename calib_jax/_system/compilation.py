@@ -30,10 +30,13 @@ def keep() -> str | None:
   It is the one that ``JAX_COMPILATION_CACHE_DIR`` names, and else ``calib_jax`` in the user's cache directory
   (``$XDG_CACHE_HOME`` or ``~/.cache``).
 
-  Returns: a sentence for the user if nothing is kept because there is no such directory, none can be created, or that
-    of the user's cache is not private; else None.
-  Raises: UserError if others can write in the directory that the variable names or replace it, it or a file in it
-    belongs to someone else, or the variable names a kind of address that JAX does not know.
+  Returns:
+    A sentence for the user if nothing is kept because there is no such directory, none can be created, or that of the
+    user's cache is not private; else None.
+
+  Raises:
+    UserError: if others can write in the directory that the variable names or replace it, it or a file in it belongs to
+      someone else, or the variable names a kind of address that JAX does not know.
   """
   asked = jax.config.jax_compilation_cache_dir
   if asked and "://" in asked:

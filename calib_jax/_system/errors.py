@@ -32,7 +32,9 @@ def printable(text: object, *, lines: bool = False) -> str:
   Args:
     text: what to show, of which parts may be names that somebody else chose.
     lines: whether line ends stay.
-  Returns: the text.
+
+  Returns:
+    The text.
 
   >>> printable("red: \x1b[31m, not UTF-8: \udcff, café")
   'red: \\x1b[31m, not UTF-8: \\udcff, café'

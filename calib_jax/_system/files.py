@@ -43,9 +43,13 @@ def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> d
   Args:
     path: the path of the file.
     names: the arrays to read, if the file holds them; None for all.
-  Returns: the arrays by name.
-  Raises: UserError if the file is missing, is not a regular file, is damaged, holds Python objects, holds two arrays of
-    one name, or claims more than it holds or, together, than ``capacity.check_read`` allows.
+
+  Returns:
+    The arrays by name.
+
+  Raises:
+    UserError: if the file is missing, is not a regular file, is damaged, holds Python objects, holds two arrays of one
+      name, or claims more than it holds or, together, than ``capacity.check_read`` allows.
   """
   with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
     headers = _headers(archive, path, names)
@@ -59,8 +63,12 @@ def names_in_npz(path: str | os.PathLike) -> list[str]:
 
   Args:
     path: the path of the file.
-  Returns: the names.
-  Raises: UserError if the file is missing, is not a regular file, is damaged or holds two arrays of one name.
+
+  Returns:
+    The names.
+
+  Raises:
+    UserError: if the file is missing, is not a regular file, is damaged or holds two arrays of one name.
   """
   with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
     return list(_members(archive, path))
@@ -69,7 +77,8 @@ def names_in_npz(path: str | os.PathLike) -> list[str]:
 def shapes_in_npz(path: str | os.PathLike, names: Collection[str]) -> dict[str, tuple[int, ...]]:
   """Returns the shapes of those of ``names`` that an ``.npz`` file holds, of which nothing but the headers is read.
 
-  Raises: UserError as ``read_npz`` does, but not for the sizes.
+  Raises:
+    UserError: as ``read_npz`` does, but not for the sizes.
   """
   with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
     return {name: header.shape for name, header in _headers(archive, path, names).items()}
@@ -80,9 +89,13 @@ def read_npy(path: str | os.PathLike) -> np.ndarray:
 
   Args:
     path: the path of the file.
-  Returns: the array, read-only; its numbers are read from the disk when they are used.
-  Raises: UserError if the file is missing, is not a regular file, is damaged, holds Python objects, or claims more than
-    it holds.
+
+  Returns:
+    The array, read-only; its numbers are read from the disk when they are used.
+
+  Raises:
+    UserError: if the file is missing, is not a regular file, is damaged, holds Python objects, or claims more than it
+      holds.
   """
   with _opened(path, ".npy of numbers") as file:
     _checked_header(file, os.path.getsize(path), str(path))
@@ -110,7 +123,11 @@ def check_regular(path: str | os.PathLike) -> None:
 
 
 def read_bytes(path: str | os.PathLike, most: float = SMALL) -> bytes:
-  """Reads a regular file of at most so many bytes. Raises: UserError if it cannot be read."""
+  """Reads a regular file of at most so many bytes.
+
+  Raises:
+    UserError: if it cannot be read.
+  """
   check_regular(path)
   try:
     with open(path, "rb") as file:
@@ -123,7 +140,11 @@ def read_bytes(path: str | os.PathLike, most: float = SMALL) -> bytes:
 
 
 def read_text(path: str | os.PathLike) -> str:
-  """Reads a small regular file of UTF-8. Raises: UserError if it cannot be read."""
+  """Reads a small regular file of UTF-8.
+
+  Raises:
+    UserError: if it cannot be read.
+  """
   try:
     return read_bytes(path).decode("utf-8")
   except UnicodeDecodeError as error:
@@ -143,8 +164,10 @@ def parse_json(text: str, place: str) -> dict:
   Args:
     text: the text.
     place: what is read, for the message.
-  Raises: UserError if the text is no object, is nested more than 64 levels deep, or has a key twice or an integer of
-    more than 64 bits.
+
+  Raises:
+    UserError: if the text is no object, is nested more than 64 levels deep, or has a key twice or an integer of more
+      than 64 bits.
   """
   def unique(pairs: Iterable[tuple[str, object]]) -> dict:
     found = {}
@@ -265,7 +288,11 @@ def _check_text(array: np.ndarray, place: str) -> None:
 
 
 def _checked_header(file: BinaryIO, file_size: int, place: str) -> _Header:
-  """Returns the header of an array. Raises: UserError unless it describes plain numbers or texts of the size held."""
+  """Returns the header of an array.
+
+  Raises:
+    UserError: unless it describes plain numbers or texts of the size held.
+  """
   version = np.lib.format.read_magic(file)
   readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
   if version not in readers:

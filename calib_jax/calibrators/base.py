@@ -148,8 +148,13 @@ def get(name: str, **options) -> Calibrator:
   Args:
     name: the name of a function of this package, as ``CALIBRATORS`` lists them.
     **options: that function's arguments.
-  Returns: the calibrator.
-  Raises: ValueError for an unknown name; TypeError for an option that the calibrator does not have.
+
+  Returns:
+    The calibrator.
+
+  Raises:
+    ValueError: for an unknown name.
+    TypeError: for an option that the calibrator does not have.
 
   >>> get("identity").apply({}, jnp.array([[0.0, 0.0]])).round(2)
   Array([[-0.69, -0.69]], dtype=float32)

@@ -38,12 +38,18 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
       ddof 1 (Eq. 9); ``"minmax"``, minus the smallest, divided by the range (Eq. 10); or ``"centered"``, minus the
       mean, divided by the range (Eq. 11). Equal losses, and classes that do not occur, have weight 0.
     **base_options: options of a base chosen by name.
-  Returns: a calibrator whose params are those of the base, ``alpha``, ``beta``, ``class_weights`` w ``[K]``,
-    ``rounds``, the number of fits of the base, and ``converged``: the weights moved by less than 2e-3 in the last
-    round, and the base converged in it.
-  Raises: ValueError for an unknown base or normalization, or a base that is not fitted by a mean NLL; TypeError for
-    options beside a base that is a calibrator already.
-  References: Jung et al. 2023, Eqs. 3-8 and 9-11.
+
+  Returns:
+    A calibrator whose params are those of the base, ``alpha``, ``beta``, ``class_weights`` w ``[K]``, ``rounds``, the
+    number of fits of the base, and ``converged``: the weights moved by less than 2e-3 in the last round, and the base
+    converged in it.
+
+  Raises:
+    ValueError: for an unknown base or normalization, or a base that is not fitted by a mean NLL.
+    TypeError: for options beside a base that is a calibrator already.
+
+  References:
+    Jung et al. 2023, Eqs. 3-8 and 9-11.
 
   >>> calibrator = classwise_loss_scaling("temperature_scaling")
   >>> logits = 3 * jax.random.normal(jax.random.key(0), (50, 4))
@@ -121,7 +127,7 @@ def _first_step(loss: Callable[[dict], Array], start: dict) -> dict:
 
 
 def class_weights(normalized: Array, occurs: Array, alpha, beta) -> Array:
-  """w of Eq. 5: between -β/2 and β/2; 0 for classes that do not occur."""
+  """The weights w of Eq. 5: between -β/2 and β/2; 0 for classes that do not occur."""
   return jnp.where(occurs, beta * (jax.nn.sigmoid(normalized / alpha) - 0.5), 0)
 
 

@@ -30,11 +30,17 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
     space: ``"probs"`` for the mixture of probabilities, or ``"logits"`` for
       :math:`\mathrm{softmax}(w_1 z/T + w_2 z + w_3/K)`, as Jung et al. print it (Eq. 13). The latter is only a
       temperature, the best of which is T itself with w = (1, 0, 0).
-  Returns: a calibrator whose params are ``temperature``, ``weights`` ``[3]``, ``gap``, ``converged`` and
-    ``iterations``. ``converged`` certifies that T converged and that the duality gap of the weights, ``gap``, is at
-    most 16 eps (2e-6 nats in float32).
-  Raises: ValueError for an unknown space.
-  References: Zhang et al. 2020.
+
+  Returns:
+    A calibrator whose params are ``temperature``, ``weights`` ``[3]``, ``gap``, ``converged`` and ``iterations``.
+    ``converged`` certifies that T converged and that the duality gap of the weights, ``gap``, is at most 16 eps (2e-6
+    nats in float32).
+
+  Raises:
+    ValueError: for an unknown space.
+
+  References:
+    Zhang et al. 2020.
 
   >>> calibrator = ensemble_temperature_scaling()
   >>> params = calibrator.fit(jnp.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), jnp.array([0, 1, 1]))

@@ -24,9 +24,12 @@ def class_temperature_scaling() -> Calibrator:
   the mean of how far logits lie below the top one, if that is less. The problem is convex in 1/T_k. It may change
   accuracy.
 
-  Returns: a calibrator whose params are ``temperatures`` ``[K]``, ``converged``, ``iterations`` and ``gradient_norm``,
-    in the solver's units.
-  References: Frenkel & Goldberger 2021; Jung et al. 2023, Eq. 15.
+  Returns:
+    A calibrator whose params are ``temperatures`` ``[K]``, ``converged``, ``iterations`` and ``gradient_norm``, in the
+    solver's units.
+
+  References:
+    Frenkel & Goldberger 2021; Jung et al. 2023, Eq. 15.
 
   >>> calibrator = class_temperature_scaling()
   >>> params = calibrator.fit(jnp.array([[4.0, 1.0], [4.0, 1.0], [1.0, 4.0]]), jnp.array([0, 1, 1]))
@@ -92,10 +95,16 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
     layers: number of hidden layers, at least 1.
     weight_decay: weight of the penalty on the network's parameters θ, at least 0; the default is that of Jung et al.
     seed: seed of the initial weights.
-  Returns: a calibrator whose params are ``temperature`` T₀, ``centre`` and ``unit`` of the inputs, ``layer_0`` … with
+
+  Returns:
+    A calibrator whose params are ``temperature`` T₀, ``centre`` and ``unit`` of the inputs, ``layer_0`` … with
     ``kernel`` and ``bias``, ``converged``, ``iterations`` and ``gradient_norm``.
-  Raises: ValueError or TypeError if an option is out of range or of another type.
-  References: Tomani et al. 2022; Jung et al. 2023, Eq. 14.
+
+  Raises:
+    ValueError, TypeError: if an option is out of range or of another type.
+
+  References:
+    Tomani et al. 2022; Jung et al. 2023, Eq. 14.
 
   >>> calibrator = parameterized_temperature_scaling()
   >>> logits = 3 * jax.random.normal(jax.random.key(0), (50, 4))

@@ -38,9 +38,15 @@ def focal_calibration(gamma: float) -> Calibrator:
 
   Args:
     gamma: γ of the focal loss that trained the model, above -1.
-  Returns: a calibrator without params.
-  Raises: ValueError or TypeError if ``gamma`` is out of range or not a number.
-  References: Komisarenko & Kull 2024, Eq. 1.
+
+  Returns:
+    A calibrator without params.
+
+  Raises:
+    ValueError, TypeError: if ``gamma`` is out of range or not a number.
+
+  References:
+    Komisarenko & Kull 2024, Eq. 1.
 
   >>> calibrator = focal_calibration(2.0)
   >>> params = calibrator.fit(jnp.zeros((1, 2)), jnp.array([0]))
@@ -70,11 +76,16 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
       both, 36 evaluations in all. ``"gradient"`` runs L-BFGS from the NLL's temperature and γ = 0 to a local optimum
       with 0.1 <= γ + 1 <= 10 and T within a factor of 100 of that temperature; for ``"ece"`` it minimises
       ``losses.soft_binned_ece(form="bin")``, which is differentiable.
-  Returns: a calibrator whose params are the scalars ``temperature``, ``gamma``, ``value`` of the objective,
-    ``converged``, False where the grid's best T is the grid's first or last, and ``iterations``, the number of
-    evaluations.
-  Raises: ValueError for an unknown objective or search.
-  References: Komisarenko & Kull 2024, Sections 4.2 and 5.
+
+  Returns:
+    A calibrator whose params are the scalars ``temperature``, ``gamma``, ``value`` of the objective, ``converged``,
+    False where the grid's best T is the grid's first or last, and ``iterations``, the number of evaluations.
+
+  Raises:
+    ValueError: for an unknown objective or search.
+
+  References:
+    Komisarenko & Kull 2024, Sections 4.2 and 5.
 
   >>> calibrator = focal_temperature_scaling(search="line")
   >>> params = calibrator.fit(jnp.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), jnp.array([0, 1, 1]))

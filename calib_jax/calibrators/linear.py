@@ -22,7 +22,8 @@ def vector_scaling() -> Calibrator:
   negative. Where the optimum is at infinity (separable data, or a class that never occurs), the fit ends, finite, where
   its gradient is within tolerance; where every example is right, that is at temperature scaling's bound.
 
-  Returns: a calibrator whose params are ``scale`` a and ``bias`` b ``[K]``, ``converged``, ``iterations`` and
+  Returns:
+    A calibrator whose params are ``scale`` a and ``bias`` b ``[K]``, ``converged``, ``iterations`` and
     ``gradient_norm``, in the solver's units.
 
   >>> calibrator = vector_scaling()
@@ -106,9 +107,13 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
   Args:
     l2: weight μ of the penalty on the bias, at least 0.
     off_diagonal: weight λ of the penalty on the off-diagonal weights, at least 0.
-  Returns: a calibrator whose params are ``weights`` W ``[K, K]``, ``bias`` b ``[K]``, ``converged``, ``iterations`` and
+
+  Returns:
+    A calibrator whose params are ``weights`` W ``[K, K]``, ``bias`` b ``[K]``, ``converged``, ``iterations`` and
     ``gradient_norm``, in the solver's units.
-  Raises: ValueError or TypeError if an option is out of range or of another type.
+
+  Raises:
+    ValueError, TypeError: if an option is out of range or of another type.
 
   >>> calibrator = matrix_scaling()
   >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), jnp.array([0, 1, 1]))
@@ -128,9 +133,15 @@ def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   Args:
     l2: weight μ of the penalty on the bias, at least 0.
     off_diagonal: weight λ of the penalty on the off-diagonal weights, at least 0.
-  Returns: a calibrator with the params of ``matrix_scaling``.
-  Raises: ValueError or TypeError if an option is out of range or of another type.
-  References: Kull et al. 2019; Karandikar et al. 2021, Appendix I.
+
+  Returns:
+    A calibrator with the params of ``matrix_scaling``.
+
+  Raises:
+    ValueError, TypeError: if an option is out of range or of another type.
+
+  References:
+    Kull et al. 2019; Karandikar et al. 2021, Appendix I.
 
   >>> calibrator = dirichlet()
   >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), jnp.array([0, 1, 1]))

@@ -31,10 +31,16 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
       even the bin of lowest entropy reaches it, only that bin is kept.
     target: the share or the accuracy, in (0, 1).
     seed: seed of the split of the examples.
-  Returns: a calibrator whose params are the scalars ``threshold``, in nats, ``temperature``, ``converged`` and
-    ``iterations``. ``fit`` splits on the host and does not run under ``jit`` or ``vmap``.
-  Raises: ValueError or TypeError for an unknown constraint, or an option out of range or of another type.
-  References: Ma & Blaschko 2021 and their released code; Zhou et al. 2025, Appendix.
+
+  Returns:
+    A calibrator whose params are the scalars ``threshold``, in nats, ``temperature``, ``converged`` and ``iterations``.
+    ``fit`` splits on the host and does not run under ``jit`` or ``vmap``.
+
+  Raises:
+    ValueError, TypeError: for an unknown constraint, or an option out of range or of another type.
+
+  References:
+    Ma & Blaschko 2021 and their released code; Zhou et al. 2025, Appendix.
 
   >>> calibrator = meta_calibration("miscoverage", target=0.05)
   >>> logits = 3 * jax.random.normal(jax.random.key(0), (100, 4))

@@ -28,9 +28,13 @@ def isotonic(*, top_label: bool = False) -> Calibrator:
   Args:
     top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
       probabilities; if False, each class has its own function.
-  Returns: a calibrator whose params are ``x`` and ``y`` ``[K, B]``, the corners of the functions. B depends on the
-    data, so that ``fit`` runs on the host and not under ``jit`` or ``vmap``.
-  References: Zadrozny & Elkan 2002.
+
+  Returns:
+    A calibrator whose params are ``x`` and ``y`` ``[K, B]``, the corners of the functions. B depends on the data, so
+    that ``fit`` runs on the host and not under ``jit`` or ``vmap``.
+
+  References:
+    Zadrozny & Elkan 2002.
 
   >>> calibrator = isotonic()
   >>> params = calibrator.fit(jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])), jnp.array([0, 1, 1]))
@@ -79,9 +83,15 @@ def histogram_binning(num_bins: int = NUM_BINS, *, binning: str = "equal_mass", 
       first.
     top_label: if True, one set of bins maps the confidence, and the other classes share the rest in proportion to their
       probabilities; if False, each class has its own bins.
-  Returns: a calibrator whose params are ``edges`` ``[K, M + 1]`` and ``values`` ``[K, M]``.
-  Raises: ValueError or TypeError if an option is out of range or of another type.
-  References: Zadrozny & Elkan 2001.
+
+  Returns:
+    A calibrator whose params are ``edges`` ``[K, M + 1]`` and ``values`` ``[K, M]``.
+
+  Raises:
+    ValueError, TypeError: if an option is out of range or of another type.
+
+  References:
+    Zadrozny & Elkan 2001.
 
   >>> calibrator = histogram_binning(2)
   >>> params = calibrator.fit(jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])), jnp.array([0, 1, 1]))
@@ -130,9 +140,13 @@ def platt(*, top_label: bool = False) -> Calibrator:
   Args:
     top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
       probabilities; if False, each class has its own function.
-  Returns: a calibrator whose params are ``scale`` and ``bias`` ``[K]``, ``converged`` and ``iterations``, the most that
-    a class took.
-  References: Platt 1999, without its smoothed targets.
+
+  Returns:
+    A calibrator whose params are ``scale`` and ``bias`` ``[K]``, ``converged`` and ``iterations``, the most that a
+    class took.
+
+  References:
+    Platt 1999, without its smoothed targets.
 
   >>> calibrator = platt()
   >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]]), jnp.array([0, 1, 1, 0]))
@@ -166,9 +180,13 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
   Args:
     top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
       probabilities; if False, each class has its own function.
-  Returns: a calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, ``converged`` and ``iterations``, the most that
-    a class took.
-  References: Kull et al. 2017.
+
+  Returns:
+    A calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, ``converged`` and ``iterations``, the most that a
+    class took.
+
+  References:
+    Kull et al. 2017.
 
   >>> calibrator = beta_calibration()
   >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]]), jnp.array([0, 1, 1, 0]))

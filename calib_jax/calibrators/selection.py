@@ -82,8 +82,12 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
       structured matrix scaling.
     criterion: "nll" or "brier", the score.
     folds: the number of folds, from 2 to N.
-  Returns: the choice; printed, it is a table of the scores.
-  Raises: ValueError for an unknown name or criterion, or folds out of range.
+
+  Returns:
+    The choice; printed, it is a table of the scores.
+
+  Raises:
+    ValueError: for an unknown name or criterion, or folds out of range.
 
   >>> rng = np.random.default_rng(0)
   >>> labels = rng.integers(0, 3, 300)
@@ -117,7 +121,9 @@ def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:
     calibrator: what is to be fitted, as the functions of this package make it.
     num_examples: the number of examples to fit to.
     num_classes: their number of classes.
-  Returns: a sentence, or "" if the fit is not known to hurt.
+
+  Returns:
+    A sentence, or "" if the fit is not known to hurt.
 
   >>> caution(get("histogram_binning"), 5000, 3)
   ''

@@ -105,7 +105,9 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
     start: the pytree to start from.
     tolerance: the tolerance relative to the value.
     max_iterations: None for ``MAX_ITERATIONS``.
-  Returns: the last pytree, which is the best but for rounding, and a dict with ``converged``, ``iterations`` and
+
+  Returns:
+    The last pytree, which is the best but for rounding, and a dict with ``converged``, ``iterations`` and
     ``gradient_norm``.
   """
   max_iterations = MAX_ITERATIONS if max_iterations is None else max_iterations
@@ -185,7 +187,9 @@ def minimize_in_rounds(round_from: Callable, start, *, tolerance: float, per_rou
     start: the parameters to start from.
     tolerance: the tolerance of ``minimize``.
     per_round: the most iterations of a round.
-  Returns: the parameters, and the status of the last round with the iterations of all.
+
+  Returns:
+    The parameters, and the status of the last round with the iterations of all.
   """
   per_round = min(per_round, MAX_ITERATIONS)
 

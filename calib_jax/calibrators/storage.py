@@ -22,8 +22,10 @@ def save(path: str | os.PathLike, params: dict, calibrator: Calibrator | None = 
     params: arrays, or dictionaries of arrays, by name.
     calibrator: what was fitted, as a function of this package made it; its name and options are written too. None to
       write the params alone.
-  Raises: ValueError for a name that is not a string or that holds "/"; or for a calibrator that no function of this
-    package made, or that has an option which is not a number, a string, a bool, None or such a calibrator.
+
+  Raises:
+    ValueError: for a name that is not a string or that holds "/"; or for a calibrator that no function of this package
+      made, or that has an option which is not a number, a string, a bool, None or such a calibrator.
 
   >>> import tempfile
   >>> path = tempfile.mkdtemp() + "/temperature.npz"
@@ -43,10 +45,14 @@ def load(path: str | os.PathLike) -> Fitted | dict:
 
   Args:
     path: the path of the file.
-  Returns: the calibrator with its params, whose ``apply`` takes logits; or the params alone, arrays or dictionaries of
-    arrays by name, if the file holds no calibrator.
-  Raises: ValueError if the file is missing, damaged, or holds anything but arrays of numbers and a calibrator's name
-    and options.
+
+  Returns:
+    The calibrator with its params, whose ``apply`` takes logits; or the params alone, arrays or dictionaries of arrays
+    by name, if the file holds no calibrator.
+
+  Raises:
+    ValueError: if the file is missing, damaged, or holds anything but arrays of numbers and a calibrator's name and
+      options.
   """
   params: dict = {}
   try:

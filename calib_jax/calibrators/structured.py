@@ -26,9 +26,13 @@ def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) 
   Args:
     intercept: λ_b, at least 0.
     diagonal: λ_v, at least 0.
-  Returns: a calibrator whose params are ``temperature`` and ``uniform_share``, ``scale`` v and ``bias`` b ``[K]``,
+
+  Returns:
+    A calibrator whose params are ``temperature`` and ``uniform_share``, ``scale`` v and ``bias`` b ``[K]``,
     ``converged``, ``iterations`` and ``gradient_norm``, in the solver's units.
-  Raises: ValueError or TypeError if an option is out of range or of another type.
+
+  Raises:
+    ValueError, TypeError: if an option is out of range or of another type.
 
   >>> calibrator = structured_vector_scaling()
   >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), jnp.array([0, 0, 1, 1]))
@@ -51,8 +55,12 @@ def structured_matrix_scaling(*, intercept: float = 1.0, diagonal: float = 1.0,
     intercept: λ_b, at least 0.
     diagonal: λ_v, at least 0.
     off_diagonal: λ_M, at least 0.
-  Returns: a calibrator with the params of ``structured_vector_scaling`` and ``weights`` M ``[K, K]``.
-  Raises: ValueError or TypeError if an option is out of range or of another type.
+
+  Returns:
+    A calibrator with the params of ``structured_vector_scaling`` and ``weights`` M ``[K, K]``.
+
+  Raises:
+    ValueError, TypeError: if an option is out of range or of another type.
 
   >>> calibrator = structured_matrix_scaling()
   >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), jnp.array([0, 0, 1, 1]))

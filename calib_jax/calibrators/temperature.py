@@ -66,10 +66,16 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
     binning: ``"equal_width"`` or ``"equal_mass"``, of ``"ece"``.
     form: ``"label"`` or ``"bin"``, of ``"soft_binned_ece"``.
     temperature: width of the soft bins of ``"soft_binned_ece"``, not of the calibrator.
-  Returns: a calibrator whose params are the scalars ``temperature``, ``converged`` and ``iterations``.
-  Raises: ValueError for an unknown objective or an option out of range; TypeError for an option that the objective does
-    not have.
-  References: Karandikar et al. 2021, Section 5.2 and Appendix C.
+
+  Returns:
+    A calibrator whose params are the scalars ``temperature``, ``converged`` and ``iterations``.
+
+  Raises:
+    ValueError: for an unknown objective or an option out of range.
+    TypeError: for an option that the objective does not have.
+
+  References:
+    Karandikar et al. 2021, Section 5.2 and Appendix C.
 
   >>> calibrator = temperature_scaling()
   >>> params = calibrator.fit(jnp.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), jnp.array([0, 1, 1]))
@@ -126,7 +132,9 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     logits: ``[N, K]`` floats.
     labels: ``[N]`` integers.
     weights: ``[N]`` floats, at least 0.
-  Returns: the scalars ``temperature``, ``converged`` and ``iterations``.
+
+  Returns:
+    The scalars ``temperature``, ``converged`` and ``iterations``.
   """
   sums = _summed(_sums, logits, labels, weights)
   unit, is_constant = _unit(sums[0], weights), sums[0] >= 0
@@ -171,7 +179,7 @@ def _sums(logits: Array, labels: Array, weights: Array) -> tuple[Array, Array]:
 
 def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums: tuple[Array, Array], start: Array
                  ) -> tuple[Array, Array, Array]:
-  """log b as ``solve_nll`` defines it, in units of 1 / ``unit``; whether it is known; and the number of steps.
+  """The log b of ``solve_nll``, in units of 1 / ``unit``; whether it is known; and the number of steps.
 
   ``sums`` are those of ``_sums``, and ``start`` is log b where the steps begin.
   """

@@ -27,7 +27,8 @@ COMPARED = 2**20  # Numbers of two sets that are compared at a time.
 def calibrator(text: str) -> calibrators.Calibrator:
   """Returns the calibrator of a text such as ``temperature_scaling:objective=ece,num_bins=10``, or ``auto``.
 
-  Raises: UserError for an unknown name or option.
+  Raises:
+    UserError: for an unknown name or option.
   """
   name, _, rest = text.partition(":")
   if text == choice.AUTO:
@@ -70,8 +71,12 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
     test_set: the name that the test set gets.
     wanted: the calibrators by label, which only a run can be calibrated with.
     say: is called with a sentence for each choice between readings of a file.
-  Returns: the model with all sets of the run, of which the test set is the first.
-  Raises: UserError if the file cannot be read, or the directory does not hold predictions of every seed.
+
+  Returns:
+    The model with all sets of the run, of which the test set is the first.
+
+  Raises:
+    UserError: if the file cannot be read, or the directory does not hold predictions of every seed.
   """
   if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
     return Model({test_set: [load(path, say=say)]}, {})

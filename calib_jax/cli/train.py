@@ -27,8 +27,10 @@ def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> 
   Args:
     arguments: the command line without the name of the program; None for that of this process.
     hooks: the hooks of ``training.train``.
-  Returns: the exit code: 0; 2 after a mistake of the user; 3 if another process was lost; 128 plus the number of the
-    signal that stopped the run.
+
+  Returns:
+    The exit code: 0; 2 after a mistake of the user; 3 if another process was lost; 128 plus the number of the signal
+    that stopped the run.
   """
   parser = argparse.ArgumentParser(
     description="Trains, recalibrates, evaluates and reports in one run directory.", allow_abbrev=False)

@@ -17,8 +17,12 @@ def of_cell(cell: str, networks: Mapping[str, Collection[str]], recipe: Callable
     networks: the names of the networks that the paper trains on each data set.
     recipe: maps the names of a data set and a network to the config that trains cross entropy.
     losses_of: maps them to the losses by name: the fields that differ from cross entropy, by their full names.
-  Returns: the config.
-  Raises: UserError for a wrong cell; the message lists what there is.
+
+  Returns:
+    The config.
+
+  Raises:
+    UserError: for a wrong cell; the message lists what there is.
   """
   if not cell:
     listed = "; ".join(f"{data} with {', '.join(models)}" for data, models in networks.items())

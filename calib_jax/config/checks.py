@@ -77,7 +77,11 @@ def check_seeds(config: ConfigDict) -> None:
 
 
 def get(config: ConfigDict, key: str):
-  """Returns the value of a dotted key. Raises: UserError if there is none."""
+  """Returns the value of a dotted key.
+
+  Raises:
+    UserError: if there is none.
+  """
   for part in key.split("."):
     if not isinstance(config, ConfigDict) or part not in config:
       raise UserError(f"config key {key} is missing: configs/common.py lists all keys.")

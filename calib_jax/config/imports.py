@@ -30,7 +30,9 @@ def register(section: str, name: str) -> None:
   Args:
     section: the section's key, such as ``loss.primary``.
     name: a name; nothing happens if it holds no colon.
-  Raises: UserError if it cannot be imported, or is not what the section needs.
+
+  Raises:
+    UserError: if it cannot be imported, or is not what the section needs.
   """
   if not is_import_path(name) or not (section.startswith("loss.") or section in REGISTRIES):
     return

@@ -86,8 +86,12 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
     path: a Python file that defines ``get_config()``, or ``get_config(argument)`` for what stands after a colon, as in
       ``configs/reweighted_risk.py:cifar100.preresnet56.selective_risk`` (see ``of_cell``).
     arguments: overrides like ``--config.key=value``.
-  Returns: the config, complete and locked.
-  Raises: UserError for a file without ``get_config``, an unknown cell or key, or a value of the wrong type.
+
+  Returns:
+    The config, complete and locked.
+
+  Raises:
+    UserError: for a file without ``get_config``, an unknown cell or key, or a value of the wrong type.
   """
   config = _from_file(path)
   pairs = overrides.pairs(arguments, config, [CALIBRATORS])
@@ -108,7 +112,9 @@ def complete(config: ConfigDict, named: Mapping[str, str] = {}, *, may_import: b
     config: the config.
     named: texts of overrides by key; names of functions among them replace those of the config.
     may_import: whether to import; if not, sections that name what is not registered stay as they are.
-  Returns: the same config.
+
+  Returns:
+    The same config.
   """
   for key, family in SECTIONS.items():
     _complete(config, key, family, named.get(f"{key}.name"), may_import)
@@ -156,7 +162,9 @@ def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
   Args:
     text: the text of the file.
     own_code: whether import paths in it are imported; None to leave sections that name them as they are.
-  Raises: UserError if the text is not a config, or names import paths and ``own_code`` is false.
+
+  Raises:
+    UserError: if the text is not a config, or names import paths and ``own_code`` is false.
   """
   try:
     config = ConfigDict(_tuples(parse_json(text, "a config.json")), convert_dict=True)
@@ -193,7 +201,8 @@ def data_options(config: ConfigDict) -> dict:
 def _config_file(path: str) -> pathlib.Path:
   """Returns the file of a config, here or among those that are installed.
 
-  Raises: UserError that says what to do if there is none.
+  Raises:
+    UserError: if there is none; the message says what to do.
   """
   installed = [pathlib.Path(__file__).parents[1] / path] if path.startswith("configs/") else []
   for file in (pathlib.Path(path), *installed):

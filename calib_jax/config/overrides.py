@@ -26,7 +26,9 @@ def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[st
     arguments: arguments like ``--config.key=value``.
     config: the config that they override.
     collections: keys of sections that a dict replaces as a whole; each of their old fields is overridden by "" first.
-  Raises: UserError for an argument of another form, or a section that is overridden by anything but a dict.
+
+  Raises:
+    UserError: for an argument of another form, or a section that is overridden by anything but a dict.
   """
   found = []
   for argument in arguments:
@@ -70,7 +72,8 @@ def _node(config: ConfigDict, key: str):
 def apply(config: ConfigDict, key: str, text: str) -> None:
   """Sets one key to the value in ``text``, parsed as the type that the key already has.
 
-  Raises: UserError for a key that does not exist or a value of another type.
+  Raises:
+    UserError: for a key that does not exist or a value of another type.
   """
   node, place = config, "the config"
   for part in key.split("."):

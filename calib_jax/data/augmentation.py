@@ -22,7 +22,9 @@ def normalize(images: Array, mean: Array, std: Array) -> Array:
     images: ``[N, H, W, C]`` grey levels from 0 to 255.
     mean: ``[C]``, the means of training images / 255.
     std: ``[C]``, the standard deviations of training images / 255.
-  Returns: ``[N, H, W, C]`` float32.
+
+  Returns:
+    ``[N, H, W, C]`` float32.
   """
   return (images.astype(jnp.float32) / 255 - mean.reshape(1, 1, 1, -1)) / std.reshape(1, 1, 1, -1)
 
@@ -35,7 +37,9 @@ def crop_flip(images: Array, keys: Array, *, padding: int = 4, flip: bool = True
     keys: ``[N]`` PRNG keys, one an image, so that the result does not depend on how a batch is spread over devices.
     padding: the number of zeros on each side.
     flip: whether to mirror each image with probability one half.
-  Returns: ``[N, H, W, C]``.
+
+  Returns:
+    ``[N, H, W, C]``.
   """
   if padding > (side := min(images.shape[1:3])):
     raise UserError(f"config key augmentation.padding must be at most the side of the images, {side}: got {padding}.")
@@ -56,7 +60,9 @@ def none(images: Array, keys: Array) -> Array:
   Args:
     images: ``[N, H, W, C]``.
     keys: ``[N]`` PRNG keys, which are not used.
-  Returns: ``images``.
+
+  Returns:
+    ``images``.
   """
   del keys
   return images
@@ -89,7 +95,9 @@ def mixup(images: Array, labels: Array, mask: Array, key: Array, axis_name: str 
     larger_share: whether λ is replaced by max(λ, 1 - λ), so that each image keeps the larger share of its mix.
     padding: the padding of ``crop_flip``.
     flip: whether ``crop_flip`` mirrors images.
-  Returns: the mixed images, labels ``[n, num_classes]``, and ``mask``.
+
+  Returns:
+    The mixed images, labels ``[n, num_classes]``, and ``mask``.
   """
   images, other, labels, other_labels = _pairs(images, labels, mask, key, axis_name, padding, flip)
   share = jax.random.beta(jax.random.fold_in(key, _SHARES), alpha, alpha)
@@ -120,8 +128,12 @@ def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_
     min_difference: the least difference of λ₁ and λ₂, at least 1/2; 0 for the distances from 1/2.
     padding: the padding of ``crop_flip``.
     flip: whether ``crop_flip`` mirrors images.
-  Returns: the ``2 n`` mixed images, the labels and mask of the ``2 n`` original ones, and the function ``unmix``.
-  Raises: ValueError if ``min_difference`` is neither 0 nor in [1/2, 1).
+
+  Returns:
+    The ``2 n`` mixed images, the labels and mask of the ``2 n`` original ones, and the function ``unmix``.
+
+  Raises:
+    ValueError: if ``min_difference`` is neither 0 nor in [1/2, 1).
   """
   if min_difference and not 0.5 <= min_difference < 1:
     raise ValueError(f"min_difference must be 0 or in [0.5, 1): got {min_difference:g}.")
@@ -190,8 +202,12 @@ def build_augmentation(name: str, *, num_classes: int, **options) -> Callable[..
     name: one of ``AUGMENTATIONS``.
     num_classes: the number of classes.
     **options: the options of the augmentation.
-  Returns: a function ``(images, labels, mask, key, axis_name) -> Augmented`` of one device's share of a batch.
-  Raises: ValueError if ``padding`` or ``alpha`` is out of range.
+
+  Returns:
+    A function ``(images, labels, mask, key, axis_name) -> Augmented`` of one device's share of a batch.
+
+  Raises:
+    ValueError: if ``padding`` or ``alpha`` is out of range.
   """
   if options.get("padding", 0) < 0:
     raise ValueError(f"padding must be at least 0: got {options['padding']}.")

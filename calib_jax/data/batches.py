@@ -19,7 +19,9 @@ def num_examples(part: Examples | Stream) -> int:
 
   Args:
     part: the examples of the split.
-  Returns: the number.
+
+  Returns:
+    The number.
   """
   return len(part.index if isinstance(part, Stream) else part.labels)
 
@@ -29,7 +31,9 @@ def image_shape(part: Examples | Stream) -> tuple[int, int, int]:
 
   Args:
     part: the examples of the split.
-  Returns: ``(height, width, channels)``.
+
+  Returns:
+    ``(height, width, channels)``.
   """
   return (part.image_size, part.image_size, 3) if isinstance(part, Stream) else part.images.shape[1:]
 
@@ -40,7 +44,9 @@ def steps_per_epoch(num_examples: int, batch_size: int) -> int:
   Args:
     num_examples: the number of examples.
     batch_size: the number of examples in a batch; the last batch may hold fewer.
-  Returns: the number of batches, rounded up.
+
+  Returns:
+    The number of batches, rounded up.
   """
   return math.ceil(num_examples / batch_size)
 
@@ -102,7 +108,9 @@ def training_batch(examples: Examples, step: int, *, batch_size: int, num_device
     accumulation: the number of parts in which a step takes its batch.
     order: the name of the order of the examples in an epoch, one of ``ORDERS``.
     salt: a number that gives another order for the same seed.
-  Returns: ``image``, ``label`` and ``mask``, each ``[num_devices, batch_size / hosts / num_devices, ...]``.
+
+  Returns:
+    ``image``, ``label`` and ``mask``, each ``[num_devices, batch_size / hosts / num_devices, ...]``.
   """
   epoch, position = divmod(step, steps_per_epoch(len(examples.labels), batch_size))
   labels, draw = examples.labels, (seed, epoch) + ((salt,) if salt else ())
@@ -122,8 +130,12 @@ def training_batches(part: Examples | Stream, first_step: int, *, seed: int, ord
     order: the name of the order of the examples in an epoch, one of ``ORDERS``.
     salt: a number that gives another order for the same seed.
     **options: the other arguments of ``training_batch``.
-  Returns: an iterator over batches as ``training_batch`` returns them.
-  Raises: UserError for a stream in another order than shuffled.
+
+  Returns:
+    An iterator over batches as ``training_batch`` returns them.
+
+  Raises:
+    UserError: for a stream in another order than shuffled.
   """
   if isinstance(part, Stream):
     if order != "shuffled":
@@ -150,7 +162,9 @@ def in_order(part: Examples | Stream, batch_size: int, num_devices: int,
     batch_size: the number of examples of all hosts together; the last batch is padded, where ``mask`` is False.
     num_devices: the number of devices of this host.
     host: the index of this host, and the number of hosts.
-  Returns: an iterator over batches as ``training_batch`` returns them.
+
+  Returns:
+    An iterator over batches as ``training_batch`` returns them.
   """
   if isinstance(part, Stream):
     yield from record_streams.in_order(part, batch_size, num_devices, host)

@@ -29,8 +29,12 @@ def corrupt(images: np.ndarray, name: str, severity: int, *, seed: int = 0) -> n
     name: one of ``CORRUPTIONS``.
     severity: a whole number from 1 to 5.
     seed: the seed of random numbers.
-  Returns: uint8 ``[N, H, W, C]``.
-  Raises: UserError for an unknown name or severity, or images of another dtype or shape.
+
+  Returns:
+    uint8 ``[N, H, W, C]``.
+
+  Raises:
+    UserError: for an unknown name or severity, or images of another dtype or shape.
 
   >>> corrupt(np.full((1, 4, 4, 3), 100, np.uint8), "brightness", 3)[0, 0, 0]
   array([138, 138, 138], dtype=uint8)

@@ -25,9 +25,11 @@ def picture(record: bytes, number: int, source: str, size: tuple[int, int] | Non
     source: the data set, for the message.
     size: the width and height that the picture must have; None for any.
     count: the number of pictures of this size that are to be in memory.
-  Raises: UserError that names the record if the bytes are damaged, are of another format, or are a picture of another
-    size or of more than 8 bits a channel, or if so many take more memory than may be read. All of this but damage is
-    checked before pixels are decoded.
+
+  Raises:
+    UserError: if the bytes are damaged, are of another format, or are a picture of another size or of more than 8 bits
+      a channel, or if so many take more memory than may be read. All of this but damage is checked before pixels are
+      decoded; the message names the record.
   """
   from PIL import Image
 
@@ -52,8 +54,9 @@ def picture(record: bytes, number: int, source: str, size: tuple[int, int] | Non
 def decode(records: Sequence[bytes], source: str) -> np.ndarray:
   """Decodes ``records``, pictures of one size, into uint8 ``[N, H, W, 3]``; grey pictures become RGB.
 
-  Raises: UserError that names ``source`` and the record, if one cannot be decoded or differs in size; or if all of them
-    take more memory than may be read.
+  Raises:
+    UserError: if one cannot be decoded or differs in size; or if all of them take more memory than may be read; the
+      message names ``source`` and the record.
   """
   from PIL import Image
 
@@ -76,7 +79,8 @@ def decode(records: Sequence[bytes], source: str) -> np.ndarray:
 def slices(stream: np.ndarray, offsets: np.ndarray, source: str) -> list[bytes]:
   """Cuts a byte stream into records ``stream[offsets[i]:offsets[i + 1]]``.
 
-  Raises: UserError if the offsets do not fit the stream.
+  Raises:
+    UserError: if the offsets do not fit the stream.
   """
   if stream.dtype != np.uint8 or stream.ndim != 1 or offsets.ndim != 1 or not np.issubdtype(offsets.dtype, np.integer):
     raise UserError(f"{source}: a stream of JPEG bytes must be uint8 [bytes] with integer offsets [N + 1]: got "

@@ -23,8 +23,12 @@ def gaussian_mixture(seed: int, *, num_examples: int = 10_000, num_classes: int 
       means are a regular simplex; else approximately its root mean square.
     imbalance: the prior of the last class divided by that of the first; priors fall geometrically between them.
     label_noise: the fraction of labels that are replaced by uniformly drawn ones.
-  Returns: the examples, with images uint8 ``[N, 1, dimensions, 1]``.
-  Raises: UserError if an argument is out of its range.
+
+  Returns:
+    The examples, with images uint8 ``[N, 1, dimensions, 1]``.
+
+  Raises:
+    UserError: if an argument is out of its range.
   """
   _check(num_examples, num_classes, dimensions, separation, imbalance, label_noise)
   rng = np.random.default_rng((seed, 2))
@@ -54,7 +58,9 @@ def mixture_posterior(images: np.ndarray, *, seed: int, num_classes: int = 10, d
     imbalance: the ratio of the last and the first prior.
     label_noise: the fraction of labels that were replaced.
     **_: other arguments of ``gaussian_mixture``, which are ignored.
-  Returns: p(y | rounded x), float64 ``[N, num_classes]``.
+
+  Returns:
+    p(y | rounded x), float64 ``[N, num_classes]``.
 
   >>> pool = gaussian_mixture(seed=0, num_examples=500, num_classes=3)
   >>> mixture_posterior(pool.test.images, seed=0, num_classes=3).sum(axis=1).round(6).max()

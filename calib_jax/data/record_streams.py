@@ -49,7 +49,8 @@ class StreamPool(NamedTuple):
 def part_size(number: int, fraction: float) -> int:
   """Returns the size of a part that is a ``fraction`` of so many examples.
 
-  Raises: UserError if the part or the rest is empty.
+  Raises:
+    UserError: if the part or the rest is empty.
   """
   size = round(fraction * number)
   if not 0 < size < number:

@@ -93,7 +93,11 @@ def npz(path: str, seed: int) -> Pool:
 
 
 def _num_classes(train: np.ndarray, test: np.ndarray, path: str) -> int:
-  """Returns the number of classes. Raises: UserError if it is 1, or if a class has no training example."""
+  """Returns the number of classes.
+
+  Raises:
+    UserError: if it is 1, or if a class has no training example.
+  """
   num_classes = int(max(train.max(), test.max())) + 1
   if num_classes < 2:
     raise UserError(f"{path}: every label is 0; a classifier needs at least two classes.")
@@ -130,7 +134,11 @@ def cifar10_corrupted(dir: str, corruption: str, severity: int) -> Pool:
 
 
 def _tfds_builder(name: str, folder: str, **options):
-  """Returns the module ``tensorflow_datasets`` and its builder of a data set. Raises: UserError if there is none."""
+  """Returns the module ``tensorflow_datasets`` and its builder of a data set.
+
+  Raises:
+    UserError: if there is none.
+  """
   try:
     import tensorflow_datasets
   except ImportError as error:
@@ -179,7 +187,9 @@ def imagenet2012(dir: str, corruption: str, severity: int, *, image_size: int = 
     severity: the severity of the corruption, from 1 to 5.
     image_size: the side of the images in pixels.
     num_workers: the number of processes that decode; 0 to decode in threads.
-  Raises: UserError if the data set is not prepared or cannot be read.
+
+  Raises:
+    UserError: if the data set is not prepared or cannot be read.
   """
   folder = os.path.expanduser(dir)
   tensorflow_datasets, builder = _tfds_builder("imagenet2012", folder, file_format="array_record")
@@ -238,7 +248,9 @@ def source_options(name: str) -> dict[str, object]:
 
   Args:
     name: one of ``SOURCES``.
-  Returns: the defaults by the names of the options.
+
+  Returns:
+    The defaults by the names of the options.
   """
   return options(SOURCES[name]) | ({"imbalance_ratio": 0.1} if name.endswith(LONG_TAIL) else {})
 
@@ -269,8 +281,12 @@ def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tens
     corruption: the corruption of the test split, one of ``CORRUPTIONS``; empty for none.
     severity: the severity of the corruption, from 1 to 5.
     **options: the data set's own options, such as ``imbalance_ratio`` of ``cifar10_lt``.
-  Returns: the splits.
-  Raises: UserError if the data set is unknown, cannot be read or cannot be split so.
+
+  Returns:
+    The splits.
+
+  Raises:
+    UserError: if the data set is unknown, cannot be read or cannot be split so.
 
   >>> splits = load("digits", seed=0, validation_fraction=0.25)
   >>> [len(part.labels) for part in (splits.train, splits.validation, splits.test)]
@@ -300,8 +316,12 @@ def out_of_distribution(name: str, like: Splits, *, seed: int = 0, dir: str = "~
     dir: the directory of TensorFlow Datasets, or of a data set's folder.
     path: the file of the data set ``npz``.
     **options: the data set's own options.
-  Returns: images uint8 ``[N, H, W, C]``.
-  Raises: UserError if the images have another shape or are those of ``like``, or the data set is streamed.
+
+  Returns:
+    Images uint8 ``[N, H, W, C]``.
+
+  Raises:
+    UserError: if the images have another shape or are those of ``like``, or the data set is streamed.
   """
   if name not in SOURCES:
     raise UserError(f"an out-of-distribution set must be one of {', '.join(SOURCES)}: got {name!r}.")

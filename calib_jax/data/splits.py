@@ -72,8 +72,12 @@ def stratified(labels: np.ndarray, fraction: float, seed: int, *, salt: int = 0)
     fraction: the fraction of the examples in ``part``.
     seed: the seed of the draw.
     salt: a number that gives another draw for the same seed.
-  Returns: ascending indices ``(rest, part)``.
-  Raises: UserError if either side would be empty.
+
+  Returns:
+    Ascending indices ``(rest, part)``.
+
+  Raises:
+    UserError: if either side would be empty.
   """
   classes, counts = np.unique(labels, return_counts=True)
   size = record_streams.part_size(len(labels), fraction)
@@ -96,8 +100,12 @@ def held_out(examples: Examples | Stream, fraction: float, seed: int) -> tuple[E
     examples: the training examples.
     fraction: the fraction that is held out.
     seed: the seed of the draw.
-  Returns: ``(majority, held-out part)``.
-  Raises: UserError if either side would be empty.
+
+  Returns:
+    ``(majority, held-out part)``.
+
+  Raises:
+    UserError: if either side would be empty.
   """
   if not isinstance(examples, Examples):
     return record_streams.split(examples, fraction, seed, salt=4)
@@ -116,8 +124,12 @@ def long_tailed(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -
     num_classes: the number of classes.
     ratio: the size of the last class divided by that of class 0.
     seed: the seed of the draw.
-  Returns: ascending indices of the subset.
-  Raises: UserError if a class has fewer examples than that, or would have none.
+
+  Returns:
+    Ascending indices of the subset.
+
+  Raises:
+    UserError: if a class has fewer examples than that, or would have none.
   """
   checked_number("data.imbalance_ratio", ratio, 1e-6, 1)
   have = np.bincount(labels, minlength=num_classes)
@@ -133,7 +145,8 @@ def long_tailed(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -
 def with_validation(pool: Pool, fraction: float, seed: int) -> Splits:
   """Splits off the validation examples, and computes the mean and deviation of the training part's channels.
 
-  Raises: UserError if a class has only one example, or no example of it is left to train on.
+  Raises:
+    UserError: if a class has only one example, or no example of it is left to train on.
   """
   rest, part = stratified(pool.train.labels, fraction, seed)
   validation, train = pool.train.take(part), pool.train.take(rest)
@@ -156,7 +169,8 @@ def with_validation(pool: Pool, fraction: float, seed: int) -> Splits:
 def checked(images: np.ndarray, labels: np.ndarray, source: str) -> Examples:
   """Returns ``Examples`` of arrays.
 
-  Raises: UserError that names their ``source`` if a shape, dtype or label is wrong.
+  Raises:
+    UserError: if a shape, dtype or label is wrong; the message names their ``source``.
   """
   if images.ndim == 3:
     images = images[..., None]

@@ -50,7 +50,9 @@ def names(calibrator: calibrators.Calibrator, params: Sequence[Any]) -> list[str
   Args:
     calibrator: the calibrator.
     params: its params, one element a seed.
-  Returns: the names.
+
+  Returns:
+    The names.
   """
   return [next(iter(p[CHOSEN])) if CHOSEN in p else getattr(calibrator, "name", "") for p in params]
 

@@ -50,7 +50,9 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
     validation: the predictions to fit to, one element a seed.
     labelled: the calibrators by label.
     say: is called with a sentence for each calibrator that is known to hurt on so few examples.
-  Returns: the calibrators by label, each with its fitted params of every seed.
+
+  Returns:
+    The calibrators by label, each with its fitted params of every seed.
   """
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
@@ -74,7 +76,9 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
     fitted: the calibrators and their params, as ``fit`` returns them.
     label: the label of a calibrator, or "none".
     test: the predictions, one element a seed.
-  Returns: one element a seed.
+
+  Returns:
+    One element a seed.
   """
   if label == UNCALIBRATED:
     return [Calibrated.of(part) for part in test]

@@ -19,8 +19,12 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
     labels: ``[N]`` integers.
     num_folds: the number of folds.
     groups: ``[N]`` integers, equal for examples that belong together; None if every example is on its own.
-  Returns: ``[N]`` integers in ``[0, num_folds)``. Groups count by their most common label.
-  Raises: UserError if there are fewer groups than folds.
+
+  Returns:
+    ``[N]`` integers in ``[0, num_folds)``. Groups count by their most common label.
+
+  Raises:
+    UserError: if there are fewer groups than folds.
 
   >>> stratified_folds(np.array([0, 0, 1, 1]), 2)[:2].sum()
   np.int64(1)
@@ -48,8 +52,12 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
     part: the predictions.
     labelled: the calibrators by label.
     num_folds: the number of folds.
-  Returns: the predictions by label, in the order of ``part``, with those before calibration under the label "none".
-  Raises: UserError if there are fewer groups than folds.
+
+  Returns:
+    The predictions by label, in the order of ``part``, with those before calibration under the label "none".
+
+  Raises:
+    UserError: if there are fewer groups than folds.
   """
   fold = stratified_folds(part.labels, num_folds, part.groups)
   params = {label: [] for label in labelled}

@@ -210,7 +210,9 @@ def booktabs(rows: Sequence[Sequence[str]], num_texts: int, best: Sequence[Seque
     rows: the rows, the heading first.
     num_texts: the number of columns of text, which come first; the others are numbers.
     best: which cells of the rows after the heading are bold; None for none.
-  Returns: the table.
+
+  Returns:
+    the table.
   """
   def line(cells, bold):
     return " & ".join(rf"\textbf{{{_escaped(cell)}}}" if b else _escaped(cell)
@@ -244,7 +246,9 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
   Args:
     rows: the rows, the heading first.
-  Returns: the table.
+
+  Returns:
+    the table.
   """
   # Backslashes before a bar are doubled, because an even number of them would leave it bare.
   rows = [[re.sub(r"(\\*)\|", r"\1\1\\|", markdown_text(cut(printable(cell)))) for cell in row] for row in rows]

@@ -89,7 +89,7 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     num_redraws: the number of redraws of the labels for the noise floor of the classwise errors.
 
   Returns:
-    the values.
+    The values.
   """
   columns, sums = [], []
   for source in map(Calibrated.of, parts):
@@ -213,7 +213,9 @@ def class_gaps(values: Values, num_classes: int) -> ClassGaps:
   Args:
     values: the values of each example.
     num_classes: K.
-  Returns: the gaps.
+
+  Returns:
+    the gaps.
   """
   excess, predicted = (values.confidence - values.correct).ravel(), values.predicted.ravel()
   count, total, squares = (np.bincount(predicted, weights, num_classes) for weights in (None, excess, excess**2))

@@ -75,8 +75,12 @@ def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None
       float32.
     groups: the name of an array ``[N]`` whose equal values mark examples that belong together; "" for none.
     say: is called with a sentence for each choice between readings of the file.
-  Returns: the predictions.
-  Raises: UserError if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
+
+  Returns:
+    The predictions.
+
+  Raises:
+    UserError: if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
   arrays = reading.arrays(path, [groups] if groups else [], say)
   name = reading.one_of(arrays, reading.SCORES)
@@ -178,7 +182,11 @@ def _summary(scores: np.ndarray, binary: bool) -> tuple[int, float, float, bool]
 
 def _classes(path: str | os.PathLike, name: str, classes: np.ndarray, num_classes: int, labels: np.ndarray
              ) -> tuple[str, ...]:
-  """Returns the names of the classes. Raises: UserError if labels may be meant as names or as places in the names."""
+  """Returns the names of the classes.
+
+  Raises:
+    UserError: if labels may be meant as names or as places in the names.
+  """
   if classes.size != num_classes or len(names := tuple(map(str, np.ravel(classes)))) != len(set(names)):
     raise UserError(f"{path}: {name} must be {num_classes} different names, one a class: got {classes.size}.")
   if classes.dtype.kind in "iuf" and labels.dtype.kind in "iu" and not np.array_equal(

@@ -39,9 +39,13 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
       are called like ``label``, ``logit_cat`` and ``logit_dog``; or ``.npz`` by any other name.
     extra: names to read in addition to those of scores, labels and classes.
     say: is called with a sentence for each choice between readings of the file.
-  Returns: arrays by name, of which one holds scores and one labels. Columns such as ``logit_cat`` are joined into one
-    array ``logit`` ``[N, K]``, and the ends of their names are ``classes``.
-  Raises: UserError if the file cannot be read, or if it can be read in several ways.
+
+  Returns:
+    Arrays by name, of which one holds scores and one labels. Columns such as ``logit_cat`` are joined into one array
+    ``logit`` ``[N, K]``, and the ends of their names are ``classes``.
+
+  Raises:
+    UserError: if the file cannot be read, or if it can be read in several ways.
   """
   if pair := PAIR.fullmatch(str(path)):
     scores, labels = map(read_npy, pair.groups())
@@ -97,7 +101,11 @@ def _say_others(path: str | os.PathLike, name: str, others: Collection[str], say
 
 def _drop_all_but_one(read: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str],
                       path: str | os.PathLike) -> None:
-  """Deletes all of ``names`` in ``read`` but the first of ``aliases``. Raises: UserError unless they are equal."""
+  """Deletes all of ``names`` in ``read`` but the first of ``aliases``.
+
+  Raises:
+    UserError: unless they are equal.
+  """
   for name in names[1:]:
     if not np.array_equal(read[name], read[names[0]]):
       raise UserError(f"{path} holds {' and '.join(names)}, which differ, and only one of them can be the "
@@ -145,8 +153,12 @@ def _columns(header: Sequence[str], lists: Collection[str], path: str | os.PathL
     path: the file, for messages.
     extra: columns that are neither scores nor labels.
     say: is called with a sentence for each choice.
-  Returns: the columns.
-  Raises: UserError if there are none, or if they can be read in several ways.
+
+  Returns:
+    The columns.
+
+  Raises:
+    UserError: if there are none, or if they can be read in several ways.
   """
   by_kind: dict[str, dict[str, str]] = {}
   labels = [name for name in header if name.lower() in LABELS and name not in extra]
@@ -280,10 +292,7 @@ def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
     wanted = [*columns.scores, *columns.labels, *(name for name in extra if name in schema.names)]
     # Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
     file = parquet.ParquetFile(path, read_dictionary=texts)
-    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
-    capacity.check_read(str(path), WIDEST * sum(
-      chunk.num_values for chunk in chunks if chunk.path_in_schema.split(".")[0] in wanted))
+    capacity.check_read(str(path), WIDEST * _num_values(file, wanted, path))
     table = file.read(columns=wanted)
     found = {name: _values(table[name].combine_chunks(), name, path) for name in wanted}
   except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
@@ -294,6 +303,18 @@ def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
     raise UserError(f"{path}: columns such as {columns.scores[0]}, one a class, must hold one number in each row.")
   scores = scores[0] if len(scores) == 1 else np.stack(scores, axis=1)
   return _table(columns, scores, {name: found.pop(name) for name in columns.labels}, path, say) | found
+
+
+def _num_values(file, wanted: Collection[str], path: str | os.PathLike) -> int:
+  """Returns how many numbers and texts the columns ``wanted`` of a Parquet file hold, by what the file says."""
+  places = [i for i in range(len(file.schema)) if file.schema.column(i).path.partition(".")[0] in wanted]
+  groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+  capacity.check_read(str(path), sum(max(WIDEST * group.num_rows * len(places), group.total_byte_size)
+                                     for group in groups))
+  for i in range(len(groups)):
+    # An exception of Parquet within ``column`` below would end the process: reading a row raises the same one first.
+    next(file.iter_batches(batch_size=1, row_groups=[i], columns=wanted), None)
+  return sum(group.column(i).num_values for group in groups for i in places)
 
 
 def _values(column, name: str, path: str | os.PathLike) -> np.ndarray:

@@ -48,7 +48,9 @@ def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]], confi
     num_bins: the number of bins.
     key: PRNG key.
     groups: optional ``[N]`` integers; examples with the same integer are drawn together.
-  Returns: for each error, the arrays ``[1 + S]`` of its mean over seeds and of each seed.
+
+  Returns:
+    For each error, the arrays ``[1 + S]`` of its mean over seeds and of each seed.
   """
   members = draws.members(groups, len(confidence))
   index = np.maximum(members, 0).reshape(-1)
@@ -87,7 +89,9 @@ def bias_corrected(error: Callable[[np.ndarray], np.ndarray], count: int, *, key
     count: the number N of examples.
     key: PRNG key.
     num_resamples: the number of resamples of each size.
-  Returns: arrays of the shape of the error.
+
+  Returns:
+    Arrays of the shape of the error.
   """
   half, rest, fifth = (error(_counts(np.asarray(index), count))
                        for index in _subsamples(count, key, num_resamples))
@@ -104,7 +108,9 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
     key: PRNG key.
     num_resamples: the number of resamples.
     groups: optional ``[N]`` integers; examples with the same integer are drawn together.
-  Returns: ``(value, low, high)``, arrays of the shape of the metric.
+
+  Returns:
+    ``(value, low, high)``, arrays of the shape of the metric.
   """
   group = np.arange(count) if groups is None else np.unique(groups, return_inverse=True)[1]
   num_groups = group.max() + 1

@@ -24,7 +24,9 @@ class AdaptiveFocalState(NamedTuple):
 
 @per_example()
 def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, bin_edges: ArrayLike) -> Array:
-  r"""AdaFocal loss, in nats. With :math:`\gamma` the exponent of the bin that holds :math:`p_y`, it is
+  r"""AdaFocal loss, in nats.
+
+  With :math:`\gamma` the exponent of the bin that holds :math:`p_y`, it is
 
   .. math::
     \ell(z, y) = -(1 - p_y)^\gamma \log p_y \;\; (\gamma \ge 0), \qquad -(1 + p_y)^{|\gamma|} \log p_y \;\; (\gamma < 0)
@@ -35,9 +37,15 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
     gammas: ``[B]`` floats, the exponents of ``AdaptiveFocalState``. They carry no gradient.
     bin_edges: ``[B + 1]`` floats, the edges of ``AdaptiveFocalState``. Bins are [lo, hi); values below the first edge
       belong to the first bin, values above the last edge to the last bin.
-  Returns: ``[...]`` values. O(NK + NB).
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Ghosh et al. 2022, AdaFocal.
+
+  Returns:
+    ``[...]`` values. O(NK + NB).
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
+
+  References:
+    Ghosh et al. 2022, AdaFocal.
 
   >>> state = init_adaptive_focal(num_bins=4, gamma=2.0)
   >>> adaptive_focal(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0]), **state._asdict()).round(4)
@@ -63,8 +71,12 @@ def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocal
   Args:
     num_bins: B, the number of bins, which are of equal width.
     gamma: the exponent of every bin.
-  Returns: the state.
-  Raises: TypeError or ValueError if an argument has the wrong kind or range.
+
+  Returns:
+    The state.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong kind or range.
 
   >>> init_adaptive_focal(num_bins=2).bin_edges
   Array([0. , 0.5, 1. ], dtype=float32)
@@ -96,9 +108,15 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
     switch: the size below which an exponent changes its sign, at least 0.
     gamma_min: the smallest exponent.
     gamma_max: the largest exponent.
-  Returns: the new state.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Ghosh et al. 2022, AdaFocal.
+
+  Returns:
+    The new state.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Ghosh et al. 2022, AdaFocal.
 
   >>> state = init_adaptive_focal(num_bins=2)
   >>> update_adaptive_focal(state, jnp.array([0.6, 0.8]), jnp.array([True, False])).gammas.round(3)

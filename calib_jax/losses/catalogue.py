@@ -28,7 +28,9 @@ def per_example(*, soft: bool = False, every_class: bool = False,
     soft: whether labels may also be floats ``[..., K]``.
     every_class: whether a masked class has no meaning, so that logits of -inf are refused where they can be read.
     **limits: what each option may be.
-  Returns: the decorator. The loss gets logits ``[..., K]`` of float32 or wider, and labels in int32 or that dtype.
+
+  Returns:
+    The decorator. The loss gets logits ``[..., K]`` of float32 or wider, and labels in int32 or that dtype.
   """
   def decorate(loss):
     def prepare(logits, labels):
@@ -66,9 +68,13 @@ def options(name: str) -> dict[str, object]:
 
   Args:
     name: the name of a loss per example or per batch.
-  Returns: a dict from each option to its default, ``inspect.Parameter.empty`` where it has none. ``where`` and
-    ``axis_name``, which belong to a batch, are not options.
-  Raises: ValueError for an unknown name.
+
+  Returns:
+    A dict from each option to its default, ``inspect.Parameter.empty`` where it has none. ``where`` and ``axis_name``,
+    which belong to a batch, are not options.
+
+  Raises:
+    ValueError: for an unknown name.
 
   >>> options("focal")
   {'gamma': 2.0, 'stop_gradient': False}
@@ -83,8 +89,13 @@ def get(name: str, **options) -> Callable[..., Array]:
   Args:
     name: the name of a loss per example or per batch.
     **options: any of that loss's keyword arguments; ``losses.options(name)`` lists them.
-  Returns: a function of logits and labels (and of ``where`` and ``axis_name``, for a loss per batch).
-  Raises: ValueError for an unknown name, TypeError for an unknown option.
+
+  Returns:
+    A function of logits and labels (and of ``where`` and ``axis_name``, for a loss per batch).
+
+  Raises:
+    ValueError: for an unknown name.
+    TypeError: for an unknown option.
 
   >>> get("focal", gamma=0.0)(jnp.array([[0.0, 0.0]]), jnp.array([0])).round(4)
   Array([0.6931], dtype=float32)

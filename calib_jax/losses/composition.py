@@ -26,11 +26,15 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
     weight: β, the factor of the secondary loss.
     reduction: ``"mean"`` over the rows of the global batch that count, or ``"sum"``, which is the mean times the number
       of these rows. It applies to the primary loss alone; the value of a loss per batch is taken as the mean.
-  Returns: a function ``(logits, labels, *, where=None, axis_name=None)`` to the loss and a dict of its two parts,
-    ``primary`` (reduced) and ``secondary``, unweighted.
-  Raises: ValueError for an unknown name or reduction, for a secondary loss without ``where`` and ``axis_name``, and,
-    when the returned function is called, for a loss whose value has the wrong shape; TypeError for a loss that is
-    neither a name nor a function.
+
+  Returns:
+    A function ``(logits, labels, *, where=None, axis_name=None)`` to the loss and a dict of its two parts, ``primary``
+    (reduced) and ``secondary``, unweighted.
+
+  Raises:
+    ValueError: for an unknown name or reduction, for a secondary loss without ``where`` and ``axis_name``, and, when
+      the returned function is called, for a loss whose value has the wrong shape.
+    TypeError: for a loss that is neither a name nor a function.
 
   >>> loss, parts = composite("cross_entropy", "soft_avuc", 0.5)(jnp.array([[1.0, 0.0]]), jnp.array([0]))
   >>> bool(loss == parts["primary"] + 0.5 * parts["secondary"])

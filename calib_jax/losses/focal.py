@@ -39,9 +39,15 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_grad
       times the loss of label k.
     gamma: exponent, at least 0; 0 gives cross entropy.
     stop_gradient: whether the factor :math:`(1 - p_y)^\gamma` carries no gradient (Lin et al. 2025).
-  Returns: ``[...]`` values. O(NK).
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Lin et al. 2017, Eq. 4; Zhou et al. 2025, Section 3.1.
+
+  Returns:
+    ``[...]`` values. O(NK).
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Lin et al. 2017, Eq. 4; Zhou et al. 2025, Section 3.1.
 
   >>> focal(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
   Array([0.0041], dtype=float32)
@@ -65,9 +71,15 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
     labels: ``[...]`` integers in ``[0, K)``.
     thresholds: ascending, in [0, 1].
     gammas: one more than thresholds, each at least 0. The choice of exponent carries no gradient.
-  Returns: ``[...]`` values. O(NK).
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Mukhoti et al. 2020 (FLSD-53); Zhou et al. 2025, Section 5.
+
+  Returns:
+    ``[...]`` values. O(NK).
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Mukhoti et al. 2020 (FLSD-53); Zhou et al. 2025, Section 5.
 
   >>> sample_dependent_focal(jnp.array([[0.0, 3.0]]), jnp.array([0])).round(3)
   Array([2.391], dtype=float32)
@@ -96,9 +108,15 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, s
     labels: ``[...]`` integers in ``[0, K)``.
     gamma: exponent, at least 0. Above 3.5 the loss may increase with p_y, so that its gradient points the wrong way.
     stop_gradient: whether the factor :math:`(1 + p_y)^\gamma` carries no gradient (Lin et al. 2025).
-  Returns: ``[...]`` values. O(NK).
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Wang et al. 2021; Zhou et al. 2025, Section 3.2.
+
+  Returns:
+    ``[...]`` values. O(NK).
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Wang et al. 2021; Zhou et al. 2025, Section 3.2.
 
   >>> inverse_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
   Array([1.0397], dtype=float32)
@@ -121,9 +139,15 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
       ``"strongest_below"``: the most probable of those with p_j < p_y, and p_j = 0 if there is none (the code released
       with Tao et al. 2023; Zhou et al. print it as Eq. 26, without saying what holds if there is none).
     stop_gradient: whether the factor :math:`(1 - p_y + p_j)^\gamma` carries no gradient (Lin et al. 2025).
-  Returns: ``[...]`` values. O(NK). Gradients flow through p_j; in a tie they go to the lowest index.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Tao et al. 2023; Zhou et al. 2025, Appendix C.3.
+
+  Returns:
+    ``[...]`` values. O(NK). Gradients flow through p_j; in a tie they go to the lowest index.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Tao et al. 2023; Zhou et al. 2025, Appendix C.3.
 
   >>> dual_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
   Array([0.6931], dtype=float32)
@@ -150,10 +174,16 @@ def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
     gamma: exponent, at least 0.
-  Returns: ``[...]`` values. O(NK) for each of about six iterations of the inverse map; the gradient is by implicit
+
+  Returns:
+    ``[...]`` values. O(NK) for each of about six iterations of the inverse map; the gradient is by implicit
     differentiation.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Komisarenko & Kull 2024, Propositions 2 and 4.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Komisarenko & Kull 2024, Propositions 2 and 4.
 
   >>> properized_focal(jnp.array([[0.0, 0.0]]), jnp.array([0])).round(4)
   Array([0.1733], dtype=float32)

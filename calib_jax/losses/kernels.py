@@ -36,9 +36,15 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, wei
     weighted: whether all correct examples together weigh as much as all wrong ones.
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
-  Returns: a scalar; 0 if nothing counts. O(NK + N log N); devices exchange the N confidences.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Kumar et al. 2018.
+
+  Returns:
+    A scalar; 0 if nothing counts. O(NK + N log N); devices exchange the N confidences.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Kumar et al. 2018.
 
   >>> mmce(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
@@ -115,11 +121,16 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
       class, summed over classes.
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
-  Returns: a scalar; 0 with fewer than two examples that count. O(N²) time (canonical and marginal O(N²K)), in chunks of
-    rows that keep memory at O(NK); devices exchange the confidences, or for canonical and marginal the
-    log-probabilities.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Popordanoska et al. 2022; Zhou et al. 2025.
+
+  Returns:
+    A scalar; 0 with fewer than two examples that count. O(N²) time (canonical and marginal O(N²K)), in chunks of rows
+    that keep memory at O(NK); devices exchange the confidences, or for canonical and marginal the log-probabilities.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Popordanoska et al. 2022; Zhou et al. 2025.
 
   >>> kde_ece(jnp.array([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]]), jnp.array([0, 1, 0])).round(2)
   Array(0.17, dtype=float32)

@@ -27,9 +27,15 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
     labels: ``[...]`` integers in ``[0, K)``.
     true_class_weight: w, at least 0.
     true_class_target: M.
-  Returns: ``[...]`` values. O(NK).
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Hui & Belkin 2021.
+
+  Returns:
+    ``[...]`` values. O(NK).
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Hui & Belkin 2021.
 
   >>> square(jnp.array([[2.0, 1.0]]), jnp.array([0]))
   Array([1.], dtype=float32)
@@ -52,9 +58,15 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
     labels: ``[...]`` integers in ``[0, K)``.
     margin: m, at least 0.
     weight: w, at least 0.
-  Returns: ``[...]`` values. O(NK).
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Liu et al. 2022 (MbLS).
+
+  Returns:
+    ``[...]`` values. O(NK).
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Liu et al. 2022 (MbLS).
 
   >>> margin_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), margin=1.0, weight=1.0).round(3)
   Array([1.049], dtype=float32)
@@ -87,9 +99,15 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
     weight: w, at least 0.
     positive_weight: λ⁺, at least 0.
     negative_weight: λ⁻, at least 0.
-  Returns: ``[...]`` values. O(NK).
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Park et al. 2023 (ACLS).
+
+  Returns:
+    ``[...]`` values. O(NK).
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Park et al. 2023 (ACLS).
 
   >>> adaptive_conditional_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), margin=1.0, weight=1.0).round(1)
   Array([4.4], dtype=float32)
@@ -119,9 +137,15 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
     labels: ``[...]`` integers in ``[0, K)``.
     discrimination_weight: w_d, at least 0.
     exclusion_weight: w_e, at least 0. For K = 2 there is no pair of other classes and the last term is 0.
-  Returns: ``[...]`` values. O(NK²) time, O(NK) memory.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Cheng & Vasconcelos 2022 (CPC).
+
+  Returns:
+    ``[...]`` values. O(NK²) time, O(NK) memory.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Cheng & Vasconcelos 2022 (CPC).
 
   >>> pairwise_constraints(jnp.array([[0.0, 0.0, 0.0]]), jnp.array([0])).round(3)
   Array([2.138], dtype=float32)

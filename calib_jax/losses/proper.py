@@ -23,9 +23,15 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
     labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions.
     label_smoothing: a, in [0, 1]. Above 0, every class has a part of the label, so that a masked class (a logit of
       -inf) has no meaning: ValueError, or inf if it is traced.
-  Returns: ``[...]`` values.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Szegedy et al. 2016, Section 7 (label smoothing).
+
+  Returns:
+    ``[...]`` values.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Szegedy et al. 2016, Section 7 (label smoothing).
 
   >>> cross_entropy(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
   Array([0.1698], dtype=float32)
@@ -62,9 +68,15 @@ def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma:
     labels: ``[...]`` integers in ``[0, K)``.
     gamma: exponent of the weight, at least 0; 0 gives cross entropy.
     norm: q, at least 1.
-  Returns: ``[...]`` values. O(NK).
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Lin et al. 2025 (BSCE-GRA).
+
+  Returns:
+    ``[...]`` values. O(NK).
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Lin et al. 2025 (BSCE-GRA).
 
   >>> brier_weighted_cross_entropy(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=2.0).round(4)
   Array([0.3466], dtype=float32)
@@ -86,9 +98,15 @@ def brier(logits: ArrayLike, labels: ArrayLike) -> Array:
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions.
-  Returns: ``[...]`` values.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Zhou et al. 2025, Appendix A.2; the "MSE" primary loss of Karandikar et al. 2021.
+
+  Returns:
+    ``[...]`` values.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
+
+  References:
+    Zhou et al. 2025, Appendix A.2; the "MSE" primary loss of Karandikar et al. 2021.
 
   >>> brier(jnp.array([[0.0, 0.0]]), jnp.array([1]))
   Array([0.5], dtype=float32)

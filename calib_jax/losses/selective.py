@@ -38,9 +38,15 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
     estimator: ``"harmonic"`` or ``"log"``.
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
-  Returns: a scalar; 0 if nothing counts. O(NK + N log N); devices exchange the N scores.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Zhou et al. 2025, Section 3.3.
+
+  Returns:
+    A scalar; 0 if nothing counts. O(NK + N log N); devices exchange the N scores.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Zhou et al. 2025, Section 3.3.
 
   >>> aurc(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.42, dtype=float32)
@@ -105,11 +111,16 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
       on all devices.
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
-  Returns: a scalar; 0 if nothing counts. O(NK + NM + N log N) with M bins; devices exchange the N scores.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Zhou et al. 2025, Eqs. 13-17, Appendix E.2. What the paper does not say (unit scores, 64 bins, the clamp,
-    numbers of scores kept over an epoch) follows the code released with it; that code carries gradients through the
-    weights.
+
+  Returns:
+    A scalar; 0 if nothing counts. O(NK + NM + N log N) with M bins; devices exchange the N scores.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Zhou et al. 2025, Eqs. 13-17, Appendix E.2. What the paper does not say (unit scores, 64 bins, the clamp, numbers of
+    scores kept over an epoch) follows the code released with it; that code carries gradients through the weights.
 
   >>> selective_risk(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.34, dtype=float32)
@@ -141,8 +152,12 @@ def init_selective_risk(num_bins: int = 64) -> SelectiveRiskState:
 
   Args:
     num_bins: the number of bins of the loss.
-  Returns: the state.
-  Raises: TypeError or ValueError if the number is not an integer of at least 1.
+
+  Returns:
+    The state.
+
+  Raises:
+    TypeError, ValueError: if the number is not an integer of at least 1.
 
   >>> init_selective_risk(num_bins=2).counts
   Array([0., 0.], dtype=float32)
@@ -164,9 +179,15 @@ def update_selective_risk(state: SelectiveRiskState, logits: ArrayLike, *,
     score_range: the ``score_range`` of the loss.
     where: optional ``[N]`` bools; rows that are False are not counted and may hold NaN.
     axis_name: optional mapped axis, over whose devices the batch is spread.
-  Returns: the new state.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: the code released with Zhou et al. 2025.
+
+  Returns:
+    The new state.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    the code released with Zhou et al. 2025.
 
   >>> update_selective_risk(init_selective_risk(num_bins=2), jnp.array([[9.0, 0.0], [0.0, 0.0]])).counts
   Array([1., 1.], dtype=float32)

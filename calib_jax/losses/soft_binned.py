@@ -41,10 +41,16 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
     low: the lower end of the bins, in [0, 1); their upper end is 1. The released code's label form has 1/K.
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
-  Returns: a scalar; 0 if nothing counts. Gradients flow through the memberships, as in the paper. O(NK + NM) time;
-    devices exchange O(M) numbers.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Karandikar et al. 2021, Eqs. 8-12.
+
+  Returns:
+    A scalar; 0 if nothing counts. Gradients flow through the memberships, as in the paper. O(NK + NM) time; devices
+    exchange O(M) numbers.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Karandikar et al. 2021, Eqs. 8-12.
 
   >>> soft_binned_ece(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
@@ -86,9 +92,15 @@ def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: 
     norm: p, at least 1.
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
-  Returns: a scalar; 0 if nothing counts. O(NKM) time, O(NK) memory; devices exchange O(KM) numbers.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Karandikar et al. 2021, Appendix J.
+
+  Returns:
+    A scalar; 0 if nothing counts. O(NKM) time, O(NK) memory; devices exchange O(KM) numbers.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Karandikar et al. 2021, Appendix J.
 
   >>> soft_binned_marginal_ece(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)

@@ -36,9 +36,15 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
     stop_gradient: whether the factors :math:`c_i` and :math:`1 - c_i` carry no gradient (AvUC-GS, Appendix F).
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
-  Returns: a scalar; 0 if nothing counts. O(NK); devices exchange two numbers.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Karandikar et al. 2021, Eqs. 13-14. The lower bound of the denominator is not in the paper.
+
+  Returns:
+    A scalar; 0 if nothing counts. O(NK); devices exchange two numbers.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Karandikar et al. 2021, Eqs. 13-14. The lower bound of the denominator is not in the paper.
 
   >>> avuc(jnp.array([[4.0, 0.0], [0.2, 0.0]]), jnp.array([0, 0]), threshold=0.5).round(2)
   Array(0.31, dtype=float32)
@@ -75,10 +81,16 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
     temperature: T > 0; as it tends to 0, t becomes 0 or 1.
     where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
-  Returns: a scalar; 0 if nothing counts. t is 0 where h* is 0 and 1 where it is 1, with gradient 0 there. O(NK);
-    devices exchange two numbers.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or range.
-  References: Karandikar et al. 2021, Eqs. 15-16. The lower bound of the denominator is not in the paper.
+
+  Returns:
+    A scalar; 0 if nothing counts. t is 0 where h* is 0 and 1 where it is 1, with gradient 0 there. O(NK); devices
+    exchange two numbers.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Karandikar et al. 2021, Eqs. 15-16. The lower bound of the denominator is not in the paper.
 
   >>> soft_avuc(jnp.array([[4.0, 0.0], [0.2, 0.0]]), jnp.array([0, 0])).round(3)
   Array(0.565, dtype=float32)

@@ -122,7 +122,7 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar. Empty bins contribute 0, and the value is 0 if nothing counts. Without ``debias`` it is biased upwards,
+    A scalar. Empty bins contribute 0, and the value is 0 if nothing counts. Without ``debias`` it is biased upwards,
     and more so the fewer examples a bin has. O(NM) time for equal width, and a sort for equal mass.
 
   Raises:
@@ -168,7 +168,7 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar; 0 if nothing counts. O(NKM) time, or K sorts for equal mass.
+    A scalar; 0 if nothing counts. O(NKM) time, or K sorts for equal mass.
 
   Raises:
     TypeError: if an argument has the wrong dtype.

@@ -29,8 +29,9 @@ Array = jax.Array
 
 
 def _torchmetrics(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15) -> Array:
-  """``multiclass_calibration_error(norm="l1")``: bins are [lo, hi), and 1.0 has a bin of its own; edges are
-  rounded as by ``torch.linspace``.
+  """``multiclass_calibration_error(norm="l1")``.
+
+  Bins are [lo, hi), and 1.0 has a bin of its own; edges are rounded as by ``torch.linspace``.
   """
   step = np.float32(1) / np.float32(num_bins)
   j = np.arange(num_bins + 1)

@@ -19,7 +19,9 @@ def metric(prepare: Callable, values: Callable, *, traced: Collection[str] = ("w
     values: refuses wrong values in the two arrays, as ``checks.pair_values`` does.
     traced: the keyword-only parameters that are arrays. For each combination of the others the metric is compiled anew.
     **limits: what each option may be, as in ``limits.limited``.
-  Returns: the decorator.
+
+  Returns:
+    The decorator.
   """
   def decorate(function):
     parameters = inspect.signature(function).parameters.values()
@@ -35,7 +37,9 @@ def of_classes(**limits) -> Callable[[checks.Function], checks.Function]:
 
   Args:
     **limits: what each option may be.
-  Returns: the decorator.
+
+  Returns:
+    The decorator.
   """
   def decorate(function):
     @functools.wraps(function)

@@ -45,7 +45,9 @@ def assess_sample(kind: Array, key: Array, place: Array, members: Array, chance:
     members: the examples of each group, as ``members`` returns them; M in all.
     chance: ``[M, ...]``, their confidences.
     happened: bools of that shape, their outcomes.
-  Returns: ``(outcome, where)``, bools of the shape of ``chance`` and ``[M]``.
+
+  Returns:
+    ``(outcome, where)``, bools of the shape of ``chance`` and ``[M]``.
   """
   count = len(members)
   size = jnp.minimum(jnp.where(kind == FIFTH_PART, FIFTH, 2), count)

@@ -89,7 +89,7 @@ class CalibrationHistogram(NamedTuple):
       **_: other outputs of a model, which clu passes to all metrics of a collection, are ignored.
 
     Returns:
-      the state.
+      The state.
 
     Raises:
       TypeError: unless one of probs and logits is given, or if an argument has the wrong dtype.
@@ -122,7 +122,7 @@ class CalibrationHistogram(NamedTuple):
       other: a state.
 
     Returns:
-      the state.
+      The state.
     """
     total, rounding_error = exact_sum(self.bin_confidence, other.bin_confidence)
     summed = jax.tree.map(jnp.add, self, other)
@@ -136,7 +136,7 @@ class CalibrationHistogram(NamedTuple):
     """The metrics of all examples.
 
     Returns:
-      a dict of ``accuracy``, ``mean_confidence``, ``expected_calibration_error``, ``adaptive_calibration_error``,
+      A dict of ``accuracy``, ``mean_confidence``, ``expected_calibration_error``, ``adaptive_calibration_error``,
       ``maximum_calibration_error``, ``ks_calibration_error`` and ``count``, each 0 without examples.
     """
     found = self._compute()
@@ -174,7 +174,7 @@ class CalibrationHistogram(NamedTuple):
       norm: p, at least 1.
 
     Returns:
-      a scalar; 0 without examples.
+      A scalar; 0 without examples.
     """
     count, between = jnp.sum(self.bin_counts), self._cells.between()
 
@@ -190,7 +190,7 @@ def collection() -> type:
   """A ``clu.metrics.Collection`` of ``CalibrationHistogram`` for training loops, under the name ``calibration``.
 
   Returns:
-    the class.
+    The class.
 
   Raises:
     ImportError: unless clu is installed (``pip install 'calib-jax[train]'``).

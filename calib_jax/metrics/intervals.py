@@ -71,8 +71,12 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
     bias_rate: for ``method="bias_corrected"``, the power of 1/N with which the bias of the squared metric of a
       calibrated model falls, not traced: 1 for errors in bins, 2/3 for ``smooth_calibration_error``; or one for each
       element of the metric.
-  Returns: ``(estimate, low, high)``.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  Returns:
+    ``(estimate, low, high)``.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   >>> estimate, low, high = bootstrap(jnp.mean, jnp.arange(100.0), key=jax.random.key(0))
   >>> bool(low < estimate < high)
@@ -126,8 +130,12 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
     level: the probability that the interval is meant to cover, in (0, 1).
     groups: optional ``[N]`` integers, as for ``bootstrap``.
     bias_rate: as for ``bootstrap``.
-  Returns: arrays of the metric's shape.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  Returns:
+    Arrays of the metric's shape.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   >>> from calib_jax.metrics import calibration_error
   >>> found = assess(calibration_error, jnp.full(100, 0.8), jnp.zeros(100, bool), key=jax.random.key(0))
@@ -156,8 +164,12 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
     num_resamples: number of resamples.
     level: the probability that the interval is meant to cover, in (0, 1).
     groups: optional ``[N]`` integers, as for ``bootstrap``.
-  Returns: ``(difference, low, high)``, where ``difference`` is the metric of ``a`` minus that of ``b``.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
+
+  Returns:
+    ``(difference, low, high)``, where ``difference`` is the metric of ``a`` minus that of ``b``.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   >>> a, b = jnp.arange(100.0), jnp.arange(100.0) - 1
   >>> difference, low, high = paired_difference(jnp.mean, [a], [b], key=jax.random.key(0))
@@ -183,9 +195,15 @@ def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, n
     key: PRNG key; the same key gives the same result.
     num_resamples: number of redraws.
     level: the share of redraws that the interval holds, in (0, 1).
-  Returns: ``(mean, low, high)`` of the metric over redraws.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Bröcker & Smith 2007; Vaicenavicius et al. 2019.
+
+  Returns:
+    ``(mean, low, high)`` of the metric over redraws.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Bröcker & Smith 2007; Vaicenavicius et al. 2019.
 
   >>> from calib_jax.metrics import calibration_error
   >>> mean, low, high = consistency_interval(calibration_error, jnp.full(100, 0.8), key=jax.random.key(0))
@@ -208,10 +226,16 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     key: PRNG key; the same key gives the same result.
     num_resamples: number R of redraws of the outcomes, as in ``consistency_interval``.
-  Returns: (1 + the number of redraws whose metric is at least the observed one) / (1 + R), of the metric's shape. The
+
+  Returns:
+    (1 + the number of redraws whose metric is at least the observed one) / (1 + R), of the metric's shape. The
     probability that it is at most α, if the model is calibrated, is at most α.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Bröcker & Smith 2007; Vaicenavicius et al. 2019.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Bröcker & Smith 2007; Vaicenavicius et al. 2019.
 
   >>> from calib_jax.metrics import calibration_error
   >>> always_wrong = jnp.zeros(100, bool)
@@ -337,8 +361,9 @@ def _bias_corrected(value: Array, halves: Array, fifths: Array, growth: Array, l
 def moments(half, rest, fifths):
   """What ``interval_of_moments`` needs of resamples ``[R, ...]``, as JAX or NumPy arrays of their elements' shape.
 
-  Returns: the mean square of half the difference of a half's Q and its rest's, the variance of the mean of the two, and
-    the mean Q of fifths; Q is the metric's square.
+  Returns:
+    The mean square of half the difference of a half's Q and its rest's, the variance of the mean of the two, and the
+    mean Q of fifths; Q is the metric's square.
   """
   half, rest = half**2, rest**2
   return (((half - rest) / 2) ** 2).mean(0), ((half + rest) / 2).var(0), (fifths**2).mean(0)

@@ -97,7 +97,7 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar; 0 if nothing counts. O(N log N).
+    A scalar; 0 if nothing counts. O(N log N).
 
   Raises:
     TypeError: if an argument has the wrong dtype.
@@ -124,7 +124,7 @@ def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | No
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar, at least 0 up to rounding; 0 if nothing counts. O(N log N).
+    A scalar, at least 0 up to rounding; 0 if nothing counts. O(N log N).
 
   Raises:
     TypeError: if an argument has the wrong dtype.
@@ -146,7 +146,7 @@ def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = 
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
+    A scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
 
   Raises:
     TypeError: if an argument has the wrong dtype.
@@ -177,7 +177,7 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
+    A scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
 
   Raises:
     TypeError: if an argument has the wrong dtype.

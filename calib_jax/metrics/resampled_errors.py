@@ -61,8 +61,9 @@ class Ordered:
 
 
 class Bins(NamedTuple):
-  """Bins of R resamples, ``[R, M]`` floats: how many examples they hold, how many correct ones, and the sum of
-  confidence - correct.
+  """Bins of R resamples, ``[R, M]`` floats.
+
+  They hold the number of examples, the number of correct ones, and the sum of confidence - correct.
   """
 
   size: np.ndarray

@@ -23,9 +23,12 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
-  Returns: ``(confidence, correct)``, ``[...]`` floats and bools; where a label that is traced is out of range, NaN and
-    False.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
+
+  Returns:
+    ``(confidence, correct)``, ``[...]`` floats and bools; where a label that is traced is out of range, NaN and False.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
 
   >>> top_label(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   (Array([0.5, 0.9], dtype=float32), Array([False,  True], dtype=bool))
@@ -70,8 +73,12 @@ def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = N
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar in [0, 1]; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
+
+  Returns:
+    A scalar in [0, 1]; 0 if nothing counts.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
 
   >>> accuracy(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   Array(0.5, dtype=float32)
@@ -93,8 +100,12 @@ def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) 
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
+
+  Returns:
+    A scalar; 0 if nothing counts.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
 
   >>> nll(jnp.array([[0.5, 0.5]]), jnp.array([1])).round(4)
   Array(0.6931, dtype=float32)
@@ -112,8 +123,12 @@ def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None 
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
+
+  Returns:
+    A scalar; 0 if nothing counts.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
 
   >>> brier_score(jnp.array([[0.5, 0.5]]), jnp.array([1]))
   Array(0.5, dtype=float32)
@@ -131,8 +146,12 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
     labels: ``[...]`` integers in ``[0, K)``. They do not change the value: they are an argument so that all scores can
       be called in the same way.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
+
+  Returns:
+    A scalar; 0 if nothing counts.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
 
   >>> mean_entropy(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([1, 0])).round(4)
   Array(0.3466, dtype=float32)
@@ -148,9 +167,15 @@ def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | 
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: ``[K]`` values, nan where no example that counts has the class.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Jung et al. 2023, Eq. 3, with the mean over a class in place of the sum.
+
+  Returns:
+    ``[K]`` values, nan where no example that counts has the class.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
+
+  References:
+    Jung et al. 2023, Eq. 3, with the mean over a class in place of the sum.
 
   >>> classwise_losses(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([0, 0])).round(4)
   Array([0.3466,    nan], dtype=float32)
@@ -171,8 +196,10 @@ def validate(probs: ArrayLike, labels: ArrayLike) -> None:
   Args:
     probs: ``[..., K]`` floats, which must be finite, at least 0, and sum to 1 in each row to within 1e-3.
     labels: ``[...]`` integers, which must be in ``[0, K)``.
-  Raises: ValueError if a value is wrong, with the first row that holds one; TypeError or ValueError if an argument has
-    the wrong dtype or shape.
+
+  Raises:
+    ValueError: if a value is wrong, with the first row that holds one; TypeError or ValueError if an argument has the
+      wrong dtype or shape.
 
   >>> validate(np.array([[0.5, 0.6]]), np.array([1]))
   Traceback (most recent call last):

@@ -28,9 +28,15 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Guo et al. 2017, Eq. 3.
+
+  Returns:
+    A scalar; 0 if nothing counts.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Guo et al. 2017, Eq. 3.
 
   >>> expected_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
   Array(0.25, dtype=float32)
@@ -55,9 +61,15 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Guo et al. 2017, Eq. 5.
+
+  Returns:
+    A scalar; 0 if nothing counts.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Guo et al. 2017, Eq. 5.
 
   >>> maximum_calibration_error(jnp.array([[0.75, 0.25], [0.1, 0.9]]), jnp.array([0, 0])).round(2)
   Array(0.9, dtype=float32)
@@ -82,9 +94,15 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
     ties: ``"share"`` or ``"order"``, for edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
-  Returns: a scalar; 0 if nothing counts.
-  Raises: TypeError or ValueError if an argument has the wrong dtype, shape or value.
-  References: Mukhoti et al. 2020.
+
+  Returns:
+    A scalar; 0 if nothing counts.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Mukhoti et al. 2020.
 
   >>> adaptive_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]), num_bins=1)
   Array(0.25, dtype=float32)

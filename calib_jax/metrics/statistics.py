@@ -17,9 +17,15 @@ def cohens_d(a: ArrayLike, b: ArrayLike) -> Array:
   Args:
     a: ``[n_a, ...]`` floats, with at least 2 rows.
     b: ``[n_b, ...]`` floats, with at least 2 rows.
-  Returns: ``[...]`` values, above 0 where the mean of ``a`` is the larger.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Cohen 1988; Karandikar et al. 2021, Figure 1.
+
+  Returns:
+    ``[...]`` values, above 0 where the mean of ``a`` is the larger.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
+
+  References:
+    Cohen 1988; Karandikar et al. 2021, Figure 1.
 
   >>> cohens_d(jnp.array([2.0, 3.0, 4.0]), jnp.array([1.0, 2.0, 3.0]))
   Array(1., dtype=float32)
@@ -34,8 +40,12 @@ def sem(x: ArrayLike) -> Array:
 
   Args:
     x: ``[n, ...]`` floats, with at least 2 rows.
-  Returns: ``[...]`` values.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
+
+  Returns:
+    ``[...]`` values.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
 
   >>> sem(jnp.array([1.0, 2.0, 3.0])).round(3)
   Array(0.577, dtype=float32)
@@ -53,9 +63,15 @@ def within_subject_sem(x: ArrayLike) -> Array:
   Args:
     x: ``[subjects, conditions]`` floats, at least 2 of each. In Karandikar et al. 2021, corruption types are the
       subjects and methods the conditions.
-  Returns: a scalar.
-  Raises: TypeError or ValueError if an argument has the wrong dtype or shape.
-  References: Masson & Loftus 2003, Eq. 2.
+
+  Returns:
+    A scalar.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
+
+  References:
+    Masson & Loftus 2003, Eq. 2.
 
   >>> within_subject_sem(jnp.array([[1.0, 2.0], [11.0, 13.0]])).round(2)
   Array(0.35, dtype=float32)
@@ -70,7 +86,11 @@ def within_subject_sem(x: ArrayLike) -> Array:
 
 
 def _sample(x: ArrayLike, name: str) -> Array:
-  """``x`` as floats. Raises: ValueError unless it has at least 2 rows."""
+  """``x`` as floats.
+
+  Raises:
+    ValueError: unless it has at least 2 rows.
+  """
   x = checks.floating(x, name)
   if x.ndim < 1 or len(x) < 2:
     raise ValueError(f"{name} must hold at least 2 values on its first axis: got shape {x.shape}.")

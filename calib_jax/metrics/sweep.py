@@ -39,7 +39,7 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar; 0 if nothing counts. O(N log N), and O(M²) for the M that is taken, which is some dozens unless the data
+    A scalar; 0 if nothing counts. O(N log N), and O(M²) for the M that is taken, which is some dozens unless the data
     are nearly sorted by correctness.
 
   Raises:

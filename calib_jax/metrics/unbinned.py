@@ -34,7 +34,7 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar; 0 if nothing counts. O(N log N).
+    A scalar; 0 if nothing counts. O(N log N).
 
   Raises:
     TypeError: if an argument has the wrong dtype.
@@ -76,7 +76,7 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
     where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
+    A scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
 
   Raises:
     TypeError: if an argument has the wrong dtype.
@@ -121,7 +121,7 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
     where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
 
   Returns:
-    a scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and O(N)
+    A scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and O(N)
     memory.
 
   Raises:

@@ -49,8 +49,12 @@ def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str 
     image_size: the side to which the model resizes images before the backbone; 0 to leave them as they are.
     weights: the file that a training run starts from; no file is read here (``from_torch`` reads one).
     **options: the options of the backbone.
-  Returns: the classifier, a Flax module.
-  Raises: ValueError for an unknown name.
+
+  Returns:
+    The classifier, a Flax module.
+
+  Raises:
+    ValueError: for an unknown name.
   """
   del weights
   section = {"name": head} if isinstance(head, str) else dict(head)
@@ -65,8 +69,12 @@ def backbone(name: str, *, dtype: DTypeLike = "float32", **options) -> nn.Module
     name: one of ``MODELS``.
     dtype: the type that it computes in.
     **options: its options.
-  Returns: a Flax module from images ``[N, H, W, C]`` to ``Features``.
-  Raises: ValueError for an unknown name.
+
+  Returns:
+    A Flax module from images ``[N, H, W, C]`` to ``Features``.
+
+  Raises:
+    ValueError: for an unknown name.
   """
   checks.choice("model name", name, MODELS)
   return MODELS[name](dtype=jnp.dtype(dtype), **options)
@@ -80,8 +88,12 @@ def get_head(name: str, *, num_classes: int, axis_name: str | None = None, **opt
     num_classes: the number of classes.
     axis_name: the mapped axis over which a batch is spread, which a ``MappedHead`` needs in training.
     **options: its options.
-  Returns: a Flax module from ``Features`` to logits ``[N, num_classes]``.
-  Raises: ValueError for an unknown name.
+
+  Returns:
+    A Flax module from ``Features`` to logits ``[N, num_classes]``.
+
+  Raises:
+    ValueError: for an unknown name.
   """
   checks.choice("head name", name, HEADS)
   if isinstance(HEADS[name], type) and issubclass(HEADS[name], MappedHead):

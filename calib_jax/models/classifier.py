@@ -37,7 +37,9 @@ class Classifier(nn.Module):
       freeze_batch_stats: whether the backbone computes what it computes in predictions even if ``train`` is true, so
         that ``train`` concerns the head alone.
       return_features: whether to return the features too.
-    Returns: float32 logits ``[N, num_classes]``, or ``(logits, features)`` with features ``[N, D]``.
+
+    Returns:
+      float32 logits ``[N, num_classes]``, or ``(logits, features)`` with features ``[N, D]``.
     """
     nn.share_scope(self, self.backbone)
     if images.ndim == 2:

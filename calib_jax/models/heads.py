@@ -55,7 +55,9 @@ class Head(nn.Module):
       key: the key of the run.
       step: the number of steps before this one.
       state: the head's method state, or None if it has none.
-    Returns: the draw, which has no factors for most heads.
+
+    Returns:
+      The draw, which has no factors for most heads.
     """
     del params, key, step, state
     return Draw({})
@@ -71,7 +73,9 @@ class Head(nn.Module):
       state: the head's method state, or None if it has none.
       where: ``[n]`` bools, False for examples that do not count.
       axis_name: the mapped axis over which the batch is spread, or None.
-    Returns: pairs of a weight and logits ``[n, num_classes]``; for most heads the output, with weight 1.
+
+    Returns:
+      Pairs of a weight and logits ``[n, num_classes]``; for most heads the output, with weight 1.
     """
     del labels, state, where, axis_name
     return ((1.0, output),)
@@ -163,7 +167,11 @@ class Masked(Head):
   rescale: bool = False
 
   def __post_init__(self):
-    """Checks the options. Raises: ValueError if one is out of range or two of them exclude each other."""
+    """Checks the options.
+
+    Raises:
+      ValueError: if one is out of range or two of them exclude each other.
+    """
     checks.choice("measured", self.measured, ("steps", "train", "validation"))
     checks.choice("updates", self.updates, UPDATES)
     if not 0 <= self.keep <= 1 or (self.rescale and self.keep == 0):
@@ -243,7 +251,11 @@ class Variational(SampledHead):
   weight: float = 1.0
 
   def __post_init__(self):
-    """Checks the options. Raises: ValueError if there are no samples."""
+    """Checks the options.
+
+    Raises:
+      ValueError: if there are no samples.
+    """
     if self.num_samples < 1:
       raise ValueError(f"num_samples must be at least 1: got {self.num_samples}.")
     super().__post_init__()

@@ -59,8 +59,12 @@ class Features(NamedTuple):
     Args:
       map_: the map.
       side: the means of ``side`` x ``side`` equal parts of the map are joined into a vector of ``side**2 * D``.
-    Returns: the features.
-    Raises: ValueError if ``side`` does not divide the sides of the map.
+
+    Returns:
+      The features.
+
+    Raises:
+      ValueError: if ``side`` does not divide the sides of the map.
     """
     n, height, width, channels = map_.shape
     if side < 1 or height % side or width % side:

@@ -11,7 +11,9 @@ def layer_groups(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
 
   Args:
     params: the parameters of a model.
-  Returns: the names of the head, the last group, …, the first group and the stem, in this order.
+
+  Returns:
+    The names of the head, the last group, …, the first group and the stem, in this order.
 
   >>> layer_groups({"head": 0, "stem_conv": 0, "stem_norm": 0, "group1_block0": 0, "group2_block0": 0})
   (('head',), ('group2_block0',), ('group1_block0',), ('stem_conv', 'stem_norm'))
@@ -30,7 +32,9 @@ def decay_mask(params: Any) -> Any:
 
   Args:
     params: the parameters of a model.
-  Returns: a tree of bools, which are false for biases, norms and positions.
+
+  Returns:
+    A tree of bools, which are false for biases, norms and positions.
 
   >>> decay_mask({"head": {"kernel": 0, "bias": 0}, "stem_norm": {"scale": 0, "bias": 0}})
   {'head': {'bias': False, 'kernel': True}, 'stem_norm': {'bias': False, 'scale': False}}

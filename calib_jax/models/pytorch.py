@@ -51,8 +51,13 @@ def from_torch(name: str, state_dict: Mapping | str | os.PathLike, *, image_size
       read without pickle.
     image_size: the side of the images that ViT's positions are for; None to derive it from the weights.
     **options: the options of ``models.get`` that differ from those published for ImageNet.
-  Returns: ``{"params": …, "batch_stats": …}``, with as many classes as the weights have.
-  Raises: ValueError for an unknown name; UserError if a weight is missing, not used or of another shape.
+
+  Returns:
+    ``{"params": …, "batch_stats": …}``, with as many classes as the weights have.
+
+  Raises:
+    ValueError: for an unknown name.
+    UserError: if a weight is missing, not used or of another shape.
   """
   from calib_jax import models
 

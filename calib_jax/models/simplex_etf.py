@@ -28,8 +28,12 @@ def simplex_frame(key: Array, dimension: int, num_classes: int) -> Array:
     key: the PRNG key.
     dimension: the dimension of the vectors.
     num_classes: K, their number, at least 2.
-  Returns: ``[dimension, K]`` floats, one vector a column.
-  Raises: ValueError if the dimension is less than K - 1, where there is no such frame.
+
+  Returns:
+    ``[dimension, K]`` floats, one vector a column.
+
+  Raises:
+    ValueError: if the dimension is less than K - 1, where there is no such frame.
 
   >>> frame = simplex_frame(jax.random.key(0), 6, 4)
   >>> bool(jnp.allclose(frame.T @ frame, 4 / 3 * jnp.eye(4) - 1 / 3, atol=1e-6))
@@ -69,7 +73,11 @@ class SimplexETF(MappedHead):
   target: float = 0.95
 
   def __post_init__(self):
-    """Checks the options. Raises: ValueError if one is out of range."""
+    """Checks the options.
+
+    Raises:
+      ValueError: if one is out of range.
+    """
     if not 0 <= self.share <= 1:
       raise ValueError(f"share must be in [0, 1]: got {self.share:g}.")
     if not 0 < self.target <= 1:
@@ -80,7 +88,8 @@ class SimplexETF(MappedHead):
   def __call__(self, features: Features, *, train: bool = False, mask: Array | None = None) -> Array:
     """Returns mixed logits ``[N, num_classes]``, or in training the linear and the fixed ones, on a second axis.
 
-    Raises: UserError if the features have fewer than K - 1 dimensions.
+    Raises:
+      UserError: if the features have fewer than K - 1 dimensions.
     """
     linear = nn.Dense(self.num_classes, name="linear")(features.vector)
     x = features.vector if features.map is None else features.map.astype(jnp.float32)
@@ -119,7 +128,9 @@ class SimplexETF(MappedHead):
       labels: ``[n]`` integers, or ``[n, num_classes]`` if they are mixed.
       where: ``[n]`` bools, False for examples that do not count.
       axis_name: the mapped axis over which the batch is spread, or None.
-    Returns: ``[n, 2, num_classes]``.
+
+    Returns:
+      ``[n, 2, num_classes]``.
     """
     shares = labels if labels.ndim > 1 else jax.nn.one_hot(labels, self.num_classes)
     counts = jnp.sum(jnp.where(where[:, None], shares, 0), 0)

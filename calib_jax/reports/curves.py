@@ -32,7 +32,9 @@ def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, a
   Args:
     panels: ``(confidence [N], correct [N])`` by label.
     axes: where to draw; None for a new figure.
-  Returns: the axes.
+
+  Returns:
+    The axes.
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, (confidence, correct)) in enumerate(panels.items()):
@@ -65,7 +67,9 @@ def accuracy_confidence_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]
   Args:
     panels: ``(confidence [N], correct [N])`` by label.
     axes: where to draw; None for a new figure.
-  Returns: the axes.
+
+  Returns:
+    The axes.
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   axes.plot([0, 1], [0, 100], "--", color=INK, linewidth=0.8, label="accuracy = threshold")
@@ -100,7 +104,9 @@ def class_gaps_plot(gaps: Mapping[str, ClassGaps], names: Sequence[str], *, most
     names: the names of the K classes.
     most: the number of classes that are drawn.
     axes: where to draw; None for a new figure.
-  Returns: the axes.
+
+  Returns:
+    The axes.
   """
   first = next(iter(gaps.values()))
   predicted = np.flatnonzero(np.isfinite(first.error))
@@ -137,7 +143,9 @@ def pareto_plot(points: Mapping[str, tuple[Estimate, Estimate]], *, axes: Axes |
   Args:
     points: the estimates ``(accuracy, error)`` by label.
     axes: where to draw; None for a new figure.
-  Returns: the axes.
+
+  Returns:
+    The axes.
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, (accuracy, error)) in enumerate(points.items()):
@@ -165,7 +173,9 @@ def severity_plot(errors: Mapping[str, Mapping[int, tuple[float, float]]], *, ax
     errors: ``{label: {severity: (mean, standard error)}}``; severity 0 is the test set. Where a standard error is nan,
       none is drawn.
     axes: where to draw; None for a new figure.
-  Returns: the axes.
+
+  Returns:
+    The axes.
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, by_severity) in enumerate(errors.items()):
@@ -184,7 +194,9 @@ def training_plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
   Args:
     curves: ``(steps, values)`` by the name of the value.
     axes: where to draw; None for a new figure.
-  Returns: the axes.
+
+  Returns:
+    The axes.
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, (steps, values)) in enumerate(curves.items()):

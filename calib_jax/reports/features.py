@@ -36,7 +36,9 @@ def logit_map(axes: Axes, logits: np.ndarray, labels: np.ndarray, *, class_names
     class_names: the names of the classes for the legend; none for no legend.
     seed: the seed of t-SNE, and of the draw of examples.
     num_points: the number of examples to draw, at most.
-  Returns: the axes.
+
+  Returns:
+    The axes.
   """
   from sklearn.manifold import TSNE
   from threadpoolctl import threadpool_limits  # Scikit-learn requires it.
@@ -67,7 +69,9 @@ def class_angles(prototypes: np.ndarray) -> np.ndarray:
   Args:
     prototypes: ``[K, D]`` floats, a vector a class: the weights of a last layer (its kernel, transposed), or the mean
       features of the classes.
-  Returns: ``[K, K]`` floats in [0, 180]; nan where a vector is 0.
+
+  Returns:
+    ``[K, K]`` floats in [0, 180]; nan where a vector is 0.
 
   >>> class_angles(np.array([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]])).round()
   array([[  0.,  90., 180.],
@@ -89,7 +93,9 @@ def angle_matrix(axes: Axes, prototypes: np.ndarray, *, class_names: Sequence[st
     axes: the axes to draw on.
     prototypes: ``[K, D]`` floats, a vector a class, as for ``class_angles``.
     class_names: the names of the classes; numbers by default.
-  Returns: the axes, whose title says the mean and the standard deviation of the angles of pairs.
+
+  Returns:
+    The axes, whose title says the mean and the standard deviation of the angles of pairs.
   """
   angles = class_angles(prototypes)
   pairs = angles[~np.eye(len(angles), dtype=bool)]
@@ -111,7 +117,9 @@ def keep_over_epochs(axes: Axes, curves: Mapping[str, np.ndarray]) -> Axes:
     axes: the axes to draw on.
     curves: ``[S, T + 1]`` floats by the name of a setting, for S seeds: the mean is a line, and the range of the seeds
       a band. A run logs q as ``train/keep``.
-  Returns: the axes.
+
+  Returns:
+    The axes.
   """
   for (name, values), colour in zip(curves.items(), _colours(len(curves)), strict=True):
     values = np.atleast_2d(values)

@@ -37,7 +37,9 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
     num_bins: the number of equal-width bins.
     log_odds: whether to draw on axes of log-odds, with equal-mass bins, for confidences of which most are near 1.
     axes: where to draw; None for a new figure.
-  Returns: the axes.
+
+  Returns:
+    The axes.
 
   >>> axes = reliability_diagram(np.array([0.6, 0.7, 0.9, 0.8]), np.array([True, False, True, True]))
   >>> axes.get_xlabel()
@@ -89,7 +91,9 @@ def confidence_histogram(confidence: np.ndarray | metrics.CalibrationHistogram, 
     confidence: floats ``[N]``, or a ``CalibrationHistogram``, which has 15 bins.
     num_bins: the number of equal-width bins.
     axes: where to draw; None for a new figure.
-  Returns: the axes.
+
+  Returns:
+    The axes.
   """
   axes = new_axes(height=WIDTH / 3) if axes is None else axes
   counts = _bins(confidence, None if _is_histogram(confidence) else np.zeros(len(confidence), bool), num_bins, False)[0]
@@ -112,7 +116,9 @@ def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odd
     panels: ``(confidence [N], correct [N])`` or ``(CalibrationHistogram, None)`` by title.
     num_bins: the number of bins.
     log_odds: whether to draw on axes of log-odds, without histograms.
-  Returns: the figure.
+
+  Returns:
+    The figure.
   """
   columns = 2 if len(panels) == 4 else min(len(panels), 3)
   rows = -(-len(panels) // columns)
@@ -175,7 +181,9 @@ def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.n
     title: the title above the diagram.
     predictions: the predictions of one model.
     num_bins: the number of bins.
-  Returns: ``[H, W, 4]`` in [0, 1].
+
+  Returns:
+    ``[H, W, 4]`` in [0, 1].
   """
   confidence, correct = metrics.top_label(jax.nn.softmax(predictions.logits), predictions.labels)
   figure = reliability_grid({title: (np.asarray(confidence), np.asarray(correct))}, num_bins=num_bins)

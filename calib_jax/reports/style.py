@@ -44,8 +44,10 @@ def plain(text: str, *, lines: bool = False, longest: int = 60) -> str:
     text: the text.
     lines: whether line ends stay.
     longest: the number of characters of a line from which on it is cut.
-  Returns: the text, which this function leaves as it is. It does not begin with an underscore, because Matplotlib's
-    legends leave out such labels.
+
+  Returns:
+    The text, which this function leaves as it is. It does not begin with an underscore, because Matplotlib's legends
+    leave out such labels.
   """
   shown = "\n".join(cut(printable(line), longest) for line in (text.split("\n") if lines else [text]))
   return re.sub(r"(?<!\\)\$", r"\\$", f"{' ' * shown.startswith('_')}{shown}")
@@ -70,7 +72,9 @@ def save(figure: Figure, stem: pathlib.Path) -> pathlib.Path:
   Args:
     figure: the figure.
     stem: the path of the files without their suffix.
-  Returns: the path of the SVG.
+
+  Returns:
+    The path of the SVG.
   """
   # Without dates, the same figure gives the same bytes.
   for suffix, metadata in (("png", None), ("pdf", {"CreationDate": None}), ("svg", {"Date": None})):

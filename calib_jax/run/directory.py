@@ -50,7 +50,11 @@ FILES = ("config.json", "environment.json", "manifest.json", "metrics.jsonl", "r
 
 
 def create(folder: pathlib.Path) -> None:
-  """Creates a run's directory if it does not exist. Raises: UserError if it cannot be created or be that of a run."""
+  """Creates a run's directory if it does not exist.
+
+  Raises:
+    UserError: if it cannot be created or be that of a run.
+  """
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:
@@ -74,8 +78,12 @@ def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
   Args:
     config: the config of the run.
     folder: the run's directory.
-  Returns: a sentence for the user if the devices changed since the last command, else None.
-  Raises: UserError if the folder holds a run that was trained with another config.
+
+  Returns:
+    A sentence for the user if the devices changed since the last command, else None.
+
+  Raises:
+    UserError: if the folder holds a run that was trained with another config.
   """
   path = folder / "config.json"
   if path.exists() and (differing := differences(path, config)):
@@ -124,8 +132,12 @@ def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> Confi
   Args:
     folder: the run's directory.
     own_code: whether import paths in it are imported; see ``config.from_json``.
-  Returns: the config.
-  Raises: UserError if there is none, or it names import paths and ``own_code`` is false.
+
+  Returns:
+    The config.
+
+  Raises:
+    UserError: if there is none, or it names import paths and ``own_code`` is false.
   """
   path = folder / "config.json"
   check_entries(folder)

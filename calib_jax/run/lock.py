@@ -78,8 +78,11 @@ def held(folder: pathlib.Path) -> Iterator[None]:
 
   Args:
     folder: an existing directory.
-  Raises: UserError that names the holder if another process holds it, or if a process of another machine left a lock,
-    about which this machine cannot say whether it still runs; UserError if the lock cannot be written.
+
+  Raises:
+    UserError: if another process holds it, or if a process of another machine left a lock, about which this machine
+      cannot say whether it still runs; the message names the holder.
+    UserError: if the lock cannot be written.
   """
   path = folder / NAME
   descriptor = _acquired(path)

@@ -96,7 +96,9 @@ def doubt(workdir: pathlib.Path, used: Iterable[str]) -> str | None:
     workdir: the run's directory.
     used: the files to compare, by their paths in the directory. One that the manifest does not list counts only if the
       run was finished, because an unfinished run may have written more than it has listed.
-  Returns: the sentence; None if nothing is wrong.
+
+  Returns:
+    The sentence; None if nothing is wrong.
   """
   manifest, reason = read(workdir)
   if manifest is None:

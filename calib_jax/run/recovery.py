@@ -65,7 +65,9 @@ def prepare(workdir: pathlib.Path, damage: Damage, seeds: Iterable[int], splits:
     damage: what ``examine`` returned.
     seeds: the seeds of the present command.
     splits: the names of the splits whose predictions training writes.
-  Returns: the same with ``kept``. The manifest on disk then lists only these files, or the predictions if there was no
+
+  Returns:
+    The same with ``kept``. The manifest on disk then lists only these files, or the predictions if there was no
     manifest, and those that are written later, until ``finish`` lists all.
   """
   config = read_text(workdir / manifest.CONFIG)

@@ -40,7 +40,10 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
     workdir: the run's directory. Models that it already holds are not trained again.
     hooks: the hooks of ``training.train``.
     reports: whether to evaluate and report; if not, the run ends with its predictions.
-  Raises: UserError for a mistake of the user, or if another run holds ``workdir``; training.Stopped after a signal.
+
+  Raises:
+    UserError: for a mistake of the user, or if another run holds ``workdir``.
+    training.Stopped: after a signal.
   """
   started = time.monotonic()
   check_workdir(workdir)
@@ -177,8 +180,12 @@ class Run:
         ``training.select="best"`` or ``"refined"`` keep; ``"last"`` for that of the last step; "" for the best if it
         was kept and else the last.
       own_code: whether import paths in the run's ``config.json`` are imported, which runs their code.
-    Returns: the run.
-    Raises: UserError if the directory holds no run, or its config names import paths and ``own_code`` is false.
+
+    Returns:
+      The run.
+
+    Raises:
+      UserError: if the directory holds no run, or its config names import paths and ``own_code`` is false.
     """
     folder = pathlib.Path(workdir)
     root = manifest.root(folder)
@@ -195,8 +202,12 @@ class Run:
     Args:
       images: uint8 ``[N, H, W, C]``.
       seed: the seed of the model; None for the first.
-    Returns: float32 ``[N, K]``.
-    Raises: UserError if the images have another dtype or shape, or there is no model of that seed.
+
+    Returns:
+      float32 ``[N, K]``.
+
+    Raises:
+      UserError: if the images have another dtype or shape, or there is no model of that seed.
     """
     return self._outputs(images, seed, "logits")
 
@@ -206,8 +217,12 @@ class Run:
     Args:
       images: uint8 ``[N, H, W, C]``.
       seed: the seed of the model; None for the first.
-    Returns: float32 ``[N, D]``.
-    Raises: UserError if the images have another dtype or shape, or there is no model of that seed.
+
+    Returns:
+      float32 ``[N, D]``.
+
+    Raises:
+      UserError: if the images have another dtype or shape, or there is no model of that seed.
     """
     return self._outputs(images, seed, "features")
 
@@ -223,8 +238,10 @@ class Run:
   def calibrators(self) -> evaluation.Fitted:
     """Fits the calibrators of ``config.evaluation`` to the validation split, and saves them in ``calibrators/``.
 
-    ``calib_jax.calibrators.load`` reads the files. Returns: the calibrators by label, each with its params of every
-    seed.
+    ``calib_jax.calibrators.load`` reads the files.
+
+    Returns:
+      The calibrators by label, each with its params of every seed.
     """
     labelled = {label: calibrators.get(**section) for label, section in self.config.evaluation.calibrators.items()}
     fitted = evaluation.fit(self.saved("validation"), labelled)
@@ -243,7 +260,9 @@ class Run:
       tests: sets by name. A set is ``(images, labels)``, or a section like ``config.data`` (a dict with ``name``), of
         which the test split is used. None for the run's own test split.
       calibrators: calibrators by label, to fit to the validation split; None for those of ``config.evaluation``.
-    Returns: ``{set: {calibrator: {metric: estimate}}}``; see ``evaluation.evaluate``.
+
+    Returns:
+      ``{set: {calibrator: {metric: estimate}}}``; see ``evaluation.evaluate``.
     """
     fitted = self.calibrators() if calibrators is None else evaluation.fit(self.saved("validation"), calibrators)
     options, tables = self.config.evaluation, {}

@@ -74,7 +74,9 @@ def refined_nll(logits: Array, labels: Array) -> Array:
   Args:
     logits: ``[S, N, K]``, the logits of each seed's model on its validation split.
     labels: ``[S, N]`` integers.
-  Returns: ``[S]``, the mean NLL at the temperature with the lowest NLL, one temperature a seed.
+
+  Returns:
+    ``[S]``, the mean NLL at the temperature with the lowest NLL, one temperature a seed.
   """
   weights = jnp.full(labels.shape, 1 / labels.shape[0], logits.dtype)
   temperature = solve_nll(logits, labels, weights)["temperature"]

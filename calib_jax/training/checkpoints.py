@@ -48,7 +48,8 @@ class Checkpoints:
   def save(self, step: int, tree: Any) -> None:
     """Starts to write ``tree``, the state after ``step`` steps, once the previous write has ended.
 
-    Raises: UserError if the checkpoint cannot be written, such as on a full disk; earlier checkpoints stay as they are.
+    Raises:
+      UserError: if the checkpoint cannot be written, such as on a full disk; earlier checkpoints stay as they are.
     """
     if jax.process_index() or step == self.last:
       return
@@ -162,8 +163,10 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
     manager: the manager of the checkpoint's folder.
     step: the step of the checkpoint.
     like: a tree whose structure the result takes; None for nested dicts and lists.
-  Raises: ValueError if the checksum is wrong or an array does not have the shape and dtype of the one in ``like``, and
-    any exception that Orbax raises for damaged files.
+
+  Raises:
+    ValueError: if the checksum is wrong or an array does not have the shape and dtype of the one in ``like``, and any
+      exception that Orbax raises for damaged files.
   """
   restored = manager.restore(step, args=ocp.args.StandardRestore())
   tree = restored["tree"] if like is None else _as(like, restored["tree"])
@@ -183,7 +186,10 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
 def newest(folder: pathlib.Path) -> tuple[int, Any] | None:
   """Returns the newest checkpoint in ``folder`` as ``(step, tree)`` with nested dicts, or None if there is none.
 
-  The folder is only read. Raises: UserError if the checkpoint is damaged.
+  The folder is only read.
+
+  Raises:
+    UserError: if the checkpoint is damaged.
   """
   if not folder.is_dir():
     return None

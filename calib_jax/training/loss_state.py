@@ -117,7 +117,9 @@ def adaptive_masks(head: models.Head, num_epochs: float) -> Method:
   Args:
     head: the head, whose fields explain the options.
     num_epochs: T, the number of epochs of the stage.
-  Returns: the method.
+
+  Returns:
+    The method.
   """
   zero = jnp.zeros(())
 
@@ -182,7 +184,9 @@ def balance(head: models.Head, num_epochs: float) -> Method:
   Args:
     head: the head, whose fields explain the options.
     num_epochs: the number of epochs of the stage, which is not used.
-  Returns: the method.
+
+  Returns:
+    The method.
   """
   del num_epochs
   shares, zero = jnp.linspace(0, 1, SHARES), jnp.zeros(())
@@ -249,8 +253,12 @@ def of_loss(section: ConfigDict) -> dict[str, Method]:
 
   Args:
     section: a config's section ``loss``.
-  Returns: the methods by the name of the loss that reads their state; empty for most losses.
-  Raises: ValueError if both losses are of one name that has a state.
+
+  Returns:
+    The methods by the name of the loss that reads their state; empty for most losses.
+
+  Raises:
+    ValueError: if both losses are of one name that has a state.
   """
   methods = {}
   if section.primary.name == section.secondary.name and section.primary.name in METHODS:

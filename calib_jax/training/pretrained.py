@@ -23,7 +23,9 @@ def check_file(config: ConfigDict) -> None:
 
   Args:
     config: a complete config.
-  Raises: UserError if it does not exist, in which case the message says how to write it, or cannot be converted.
+
+  Raises:
+    UserError: if it does not exist, in which case the message says how to write it, or cannot be converted.
   """
   path = config.model.weights
   if path and config.model.name not in models.FROM_TORCH:
@@ -43,8 +45,12 @@ def from_file(config: ConfigDict, path: str, seeds: Sequence[int]) -> Any:
     config: a complete config; its section ``model`` says which model it is.
     path: the file.
     seeds: the models' seeds.
-  Returns: ``params`` and ``batch_stats``, every array with a leading axis of seeds.
-  Raises: UserError if the file cannot be read or holds another model.
+
+  Returns:
+    ``params`` and ``batch_stats``, every array with a leading axis of seeds.
+
+  Raises:
+    UserError: if the file cannot be read or holds another model.
   """
   options = {key: value for key, value in config.model.items() if key not in _NOT_LAYERS}
   loaded = models.from_torch(config.model.name, pathlib.Path(path).expanduser(), **options)
@@ -59,8 +65,12 @@ def start(config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) 
     variables: not used.
     fresh: newly initialised variables, with a leading axis of seeds.
     seeds: the models' seeds.
-  Returns: the variables to train from.
-  Raises: UserError if the file cannot be read or is of another backbone.
+
+  Returns:
+    The variables to train from.
+
+  Raises:
+    UserError: if the file cannot be read or is of another backbone.
   """
   del variables
   return fitted(from_file(config, config.model.weights, seeds), fresh)
@@ -74,7 +84,8 @@ def starter(config: ConfigDict) -> dict[str, Any]:
 def has_first_stage(config: ConfigDict) -> bool:
   """Returns whether ``stage1.workdir`` or ``stage1.weights`` says where the weights of a first stage are.
 
-  Raises: UserError if both do, or if ``model.weights`` is set too.
+  Raises:
+    UserError: if both do, or if ``model.weights`` is set too.
   """
   schedule = config.training.schedule
   if config.stage1.workdir and config.stage1.weights:
@@ -95,8 +106,12 @@ def first_stage(config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[
     variables: not used.
     fresh: newly initialised variables, with a leading axis of seeds.
     seeds: the models' seeds; with a run, each seed gets the model of the same seed.
-  Returns: the variables to start from, with heads of ``fresh`` if theirs do not fit.
-  Raises: UserError if they cannot be read or are of another backbone.
+
+  Returns:
+    The variables to start from, with heads of ``fresh`` if theirs do not fit.
+
+  Raises:
+    UserError: if they cannot be read or are of another backbone.
   """
   del variables
   if config.stage1.weights:
@@ -111,8 +126,12 @@ def fitted(variables: Any, fresh: Any) -> Any:
   Args:
     variables: ``params`` and ``batch_stats`` of a trained model, with a leading axis of seeds.
     fresh: newly initialised ones of the model to train.
-  Returns: the variables to train from.
-  Raises: UserError if the backbones differ; the message names the first parameter that does.
+
+  Returns:
+    The variables to train from.
+
+  Raises:
+    UserError: if the backbones differ; the message names the first parameter that does.
   """
   def shapes(tree):
     return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(x.shape)[1:]

@@ -35,7 +35,9 @@ def shape_of(splits: data.Splits) -> Shape:
 
   Args:
     splits: the data set.
-  Returns: the shape of its images, its number of classes, and the mean and deviation of each channel.
+
+  Returns:
+    The shape of its images, its number of classes, and the mean and deviation of each channel.
   """
   return Shape(tuple(data.image_shape(splits.train)), splits.num_classes, splits.mean, splits.std)
 
@@ -79,7 +81,9 @@ class Group(NamedTuple):
 
     Args:
       which: ``"best"``, ``"last"``, or "" for the best if it was kept and else the last.
-    Raises: UserError if there is no checkpoint, it is damaged, or ``which`` is "best" and the best was not kept.
+
+    Raises:
+      UserError: if there is no checkpoint, it is damaged, or ``which`` is "best" and the best was not kept.
     """
     restored = newest(self.folder)
     if restored is None:
@@ -94,7 +98,10 @@ class Group(NamedTuple):
 def load_variables(workdir: str | pathlib.Path, seed: int) -> dict:
   """Returns ``params`` and ``batch_stats`` of the model of ``seed`` in a run's directory.
 
-  It is the best model of that seed if the run kept it, and else the last. Raises: UserError if there is none.
+  It is the best model of that seed if the run kept it, and else the last.
+
+  Raises:
+    UserError: if there is none.
   """
   for group in groups_on_disk(pathlib.Path(workdir)):
     if seed in group.seeds:
@@ -108,7 +115,9 @@ def groups_on_disk(folder: pathlib.Path) -> list[Group]:
 
   Args:
     folder: the run's directory.
-  Returns: the groups, ordered by name.
+
+  Returns:
+    The groups, ordered by name.
   """
   groups = []
   for path in sorted((folder / "checkpoints").glob("seed*")):
@@ -132,7 +141,9 @@ def groups_to_train(folder: pathlib.Path, seeds: Iterable[int], missing: list[in
     seeds: all seeds of the run.
     missing: those whose predictions are missing.
     together: whether the other consecutive seeds share a group, or each seed gets its own.
-  Returns: the groups, ordered by seed; the same in every process.
+
+  Returns:
+    The groups, ordered by seed; the same in every process.
   """
   done, bounds = set(seeds) - set(missing), {}  # The first and last seed of each seed's group.
   for group in groups_on_disk(folder) if processes.is_first() else ():

@@ -129,10 +129,12 @@ def parquet(content: bytes) -> Columns:
   """Reads a Parquet file, by way of Python's own numbers."""
   import pyarrow.parquet
 
-  table, columns = pyarrow.parquet.read_table(io.BytesIO(content)), []
-  for name, column in zip(table.column_names, table.columns, strict=True):
+  columns: Columns = []
+  for name in dict.fromkeys(pyarrow.parquet.read_schema(io.BytesIO(content)).names):
     if name.lower() in reading.LABELS or any(name.lower().startswith(alias) for alias in SCORES):
-      if column.null_count:
-        raise Unclear(f"{name} has nulls")
-      columns.append((name, np.array(column.to_pylist())))
+      with contextlib.suppress(OSError):  # Of a damaged file, columns that are not used are not read.
+        for column in pyarrow.parquet.ParquetFile(io.BytesIO(content)).read(columns=[name]).columns:
+          if column.null_count:
+            raise Unclear(f"{name} has nulls")
+          columns.append((name, np.array(column.to_pylist())))
   return _joined(columns)

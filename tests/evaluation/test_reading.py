@@ -256,6 +256,23 @@ def test_parquet_is_decoded_only_if_it_is_small_and_whole(tmp_path, monkeypatch)
   refused("not read with pyarrow 14.0.0, because a file could run code", label=labels, logits=list(LOGITS))
 
 
+def test_parquet_with_a_damaged_footer_does_not_end_the_process(tmp_path):
+  """Histograms of a wrong size, as in some of these files, end the process if pyarrow 26 reads them as metadata."""
+  pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow, which is optional.")
+  from pyarrow import parquet
+
+  path = tmp_path / "p.parquet"
+  parquet.write_table(pyarrow.table({"label": LABELS, "logits": list(LOGITS)}), path)
+  content, reasons = path.read_bytes(), []
+  for place in range(parquet.ParquetFile(path).metadata.row_group(0).total_byte_size, len(content)):
+    path.write_bytes(content[:place] + bytes([content[place] ^ 8]) + content[place + 1:])
+    try:
+      evaluation.load(path)
+    except UserError as error:
+      reasons.append(str(error))
+  assert len(reasons) > 100
+
+
 def test_csv_is_read_only_if_it_is_small_and_every_row_is_whole(tmp_path, monkeypatch):
   path = tmp_path / "p.csv"
 

@@ -35,8 +35,10 @@ def mapped(step: Callable, devices: Sequence[jax.Device], num_seeds: int, *, par
     parallel: ``"pmap"``, or ``"shard_map"`` for ``jax.jit(jax.shard_map(...))`` on global arrays over a mesh.
     donate: whether the memory of the state is reused.
     **options: keyword arguments of the step.
-  Returns: a function ``(state, batch, keys...)``. The batch has a leading axis of this process's devices and then one
-    of seeds; all other arguments and all results are the same on all devices.
+
+  Returns:
+    A function ``(state, batch, keys...)``. The batch has a leading axis of this process's devices and then one of
+    seeds; all other arguments and all results are the same on all devices.
   """
   function = over_seeds(functools.partial(step, **options), num_seeds)
   if parallel == "shard_map":

@@ -28,8 +28,10 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
     coordinator: ``host:port`` of the first process.
     num_processes: the number of processes of the run.
     process_id: the index of this process, from 0.
-  Raises: UserError if the arguments do not fit together, JAX is in use already, a process cannot be reached, or the
-    processes have different numbers of devices.
+
+  Raises:
+    UserError: if the arguments do not fit together, JAX is in use already, a process cannot be reached, or the
+      processes have different numbers of devices.
   """
   global _connected
   given = (coordinator, num_processes, process_id)

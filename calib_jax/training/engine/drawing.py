@@ -21,8 +21,10 @@ def used(params: Any, draw: Draw) -> Any:
   Args:
     params: the model's parameters.
     draw: what the head drew.
-  Returns: the parameters. Their gradient is that of ``params``, unless ``draw.updates`` is "all": the gradient of a
-    weight is then that of its product with the factor, as if the factor were 1.
+
+  Returns:
+    The parameters. Their gradient is that of ``params``, unless ``draw.updates`` is "all": the gradient of a weight is
+    then that of its product with the factor, as if the factor were 1.
   """
   if not draw.factors:
     return params
@@ -58,7 +60,9 @@ def kept(new: Any, old: Any, *holds: Mapping[tuple[str, ...], Array]) -> Any:
     new: gradients, parameters or the state of an optimizer; dicts in it are nested as parameters are.
     old: a tree of the same structure.
     *holds: arrays of bools by path.
-  Returns: the tree.
+
+  Returns:
+    The tree.
   """
   if not any(holds):
     return new

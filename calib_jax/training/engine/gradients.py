@@ -89,7 +89,9 @@ def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, ba
     batch: ``image`` uint8, ``label``, and ``mask``, which is False for padding.
     key: the key of the step.
     parts: the number of parts.
-  Returns: the gradients; those of several devices are to be averaged.
+
+  Returns:
+    The gradients; those of several devices are to be averaged.
   """
   if parts == 1:
     return of_part(objective, params, draw, changed, batch, key)

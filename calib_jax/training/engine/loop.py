@@ -48,9 +48,14 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
     label: the name of the run on the progress line.
     predicted: names of the splits to predict at the end (see ``data.Splits.part``).
     hooks: functions called as ``hook(step, measured)`` after every step, with the arrays that the step measured.
-  Returns: the state, every array with a leading axis of seeds; and for each seed and each split in ``predicted`` a dict
-    of ``logits`` ``[N, K]`` and ``labels`` ``[N]``.
-  Raises: Stopped after a signal; UserError if the run cannot continue. Both messages name the last checkpoint.
+
+  Returns:
+    The state, every array with a leading axis of seeds; and for each seed and each split in ``predicted`` a dict of
+    ``logits`` ``[N, K]`` and ``labels`` ``[N]``.
+
+  Raises:
+    Stopped: after a signal.
+    UserError: if the run cannot continue. Both messages name the last checkpoint.
   """
   capacity.forget_programs()
   devices = list(devices or jax.devices())
@@ -125,7 +130,9 @@ def predict(predict_step: Callable, variables: Any, parts: Sequence, batch_size:
     parts: the split's examples, one element a seed.
     batch_size: the number of examples in a global batch.
     layout: the processes and devices that a batch is spread over.
-  Returns: ``logits`` ``[S, N, K]``, ``labels`` ``[S, N]`` and, if the step returns them, ``features`` ``[S, N, D]``.
+
+  Returns:
+    ``logits`` ``[S, N, K]``, ``labels`` ``[S, N]`` and, if the step returns them, ``features`` ``[S, N, D]``.
   """
   sources = [data.in_order(part, batch_size, **layout.options()) for part in parts]
   outputs = [predict_step(variables, stages.stacked(batches)) for batches in zip(*sources, strict=True)]

@@ -17,9 +17,11 @@ def objective(loss: ConfigDict, parts: tuple[str, ...] = ("primary", "secondary"
   Args:
     loss: a config's section ``loss``.
     parts: the terms to include, "primary", "secondary" or both.
-  Returns: a function ``(logits, labels, *, method_state, where, axis_name, scale) -> (loss, dict of its parts)``, where
-    ``method_state`` maps the names of losses to the states that they read, and ``scale`` multiplies a summed primary.
-    A step that averages over parts of a batch passes it, so that the average is the sum over the whole batch.
+
+  Returns:
+    A function ``(logits, labels, *, method_state, where, axis_name, scale) -> (loss, dict of its parts)``, where
+    ``method_state`` maps the names of losses to the states that they read, and ``scale`` multiplies a summed primary. A
+    step that averages over parts of a batch passes it, so that the average is the sum over the whole batch.
   """
   primary, reduction = _loss(loss.primary), loss.get("reduction", "mean")
   secondary = _loss(loss.secondary) if loss.secondary.name and "secondary" in parts else None
@@ -49,7 +51,9 @@ def per_example(loss: ConfigDict, batch_size: int) -> Callable:
   Args:
     loss: a config's section ``loss``.
     batch_size: the number of examples in a training batch.
-  Returns: a function like that of ``objective``.
+
+  Returns:
+    A function like that of ``objective``.
   """
   if loss.reduction == "mean":
     return objective(loss)

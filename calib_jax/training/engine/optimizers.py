@@ -85,7 +85,9 @@ def build(name: str, learning_rate: optax.Schedule, *, momentum: float, weight_d
       any.
     coupled_weight_decay: this factor times the parameter is added to its gradient after clipping and before momentum,
       as by ``weight_decay`` of PyTorch's SGD.
-  Returns: the optimizer.
+
+  Returns:
+    The optimizer.
   """
   clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
   # Without coupled decay the state stays as checkpoints of earlier versions have it.

@@ -94,8 +94,12 @@ def plan(config: ConfigDict) -> list[stages.Stage]:
 
   Args:
     config: a complete config.
-  Returns: the stages, whose phases hold the dummy examples.
-  Raises: UserError if the schedule refuses the config, or has no use for ``training.cache_features``.
+
+  Returns:
+    The stages, whose phases hold the dummy examples.
+
+  Raises:
+    UserError: if the schedule refuses the config, or has no use for ``training.cache_features``.
   """
   examples = data.Examples(np.zeros((2000, 1, 1, 1), np.uint8), np.arange(2000, dtype=np.int32) % 2)
   planned = SCHEDULES[config.training.schedule](config, [examples], [config.seed])
@@ -111,7 +115,9 @@ def check_phases(config: ConfigDict, splits: data.Splits) -> None:
   Args:
     config: a complete config.
     splits: the data set of one of its seeds.
-  Raises: UserError that names the phase, and its number of examples or the number of steps that reaches it.
+
+  Raises:
+    UserError: that names the phase, and its number of examples or the number of steps that reaches it.
   """
   size = config.training.batch_size
   for stage in SCHEDULES[config.training.schedule](config, [splits.train], [config.seed]):
@@ -208,7 +214,9 @@ def classifier(config: ConfigDict, head: ConfigDict, num_classes: int) -> models
     config: a complete config; its section ``model`` describes the backbone.
     head: a section like ``config.head``.
     num_classes: the number of classes.
-  Returns: the model, whose batch statistics are shared over the axis of the devices.
+
+  Returns:
+    The model, whose batch statistics are shared over the axis of the devices.
   """
   return models.get(num_classes=num_classes, head=head, axis_name=AXIS, **config.model)
 
@@ -229,7 +237,9 @@ def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: S
     devices: the devices to spread a batch over.
     features: whether the step also returns the features before the head.
     parallel: how the step is mapped over devices, as in a config.
-  Returns: the function ``(variables, batch) -> predictions`` that ``predict`` takes.
+
+  Returns:
+    The function ``(variables, batch) -> predictions`` that ``predict`` takes.
   """
   return mapped(steps.predict_step, devices, num_seeds, parallel=parallel, model=model,
                 normalize=normalizer(shape), features=features)
@@ -240,6 +250,8 @@ def decayed(all_parameters: bool) -> Callable:
 
   Args:
     all_parameters: true for every parameter; false for all but norms, biases and positions.
-  Returns: a function from a tree of parameters to a tree of bools.
+
+  Returns:
+    A function from a tree of parameters to a tree of bools.
   """
   return (lambda params: jax.tree.map(lambda _: True, params)) if all_parameters else models.decay_mask

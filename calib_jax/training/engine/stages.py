@@ -103,8 +103,12 @@ def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", *
     examples: the training split of each seed.
     order: the order of the examples in an epoch.
     **fields: other fields of the stage.
-  Returns: the stage.
-  Raises: UserError if ``training.cache_features`` is set and the features that the head needs cannot be kept.
+
+  Returns:
+    The stage.
+
+  Raises:
+    UserError: if ``training.cache_features`` is set and the features that the head needs cannot be kept.
   """
   phase = joint_phase(config, examples, order=order, freeze_batch_stats=True)
   stage = Stage("head", [phase], config.stage2.optimizer, config.training.stage2_epochs, trainable=only_head,

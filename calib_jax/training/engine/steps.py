@@ -86,7 +86,9 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
     accumulation: the number of equal parts that the batch is divided into; see ``gradients.of_batch``.
     peeling: which parameters stop changing; None for none. All gradients are computed nonetheless.
     report_methods: a function from method states to scalars that the step measures; or None.
-  Returns: the state after the step, and what it measured: the loss, its parts, the accuracy and the gradient norm.
+
+  Returns:
+    The state after the step, and what it measured: the loss, its parts, the accuracy and the gradient norm.
   """
   # All devices and all parts of a batch use the same weights.
   draw = objective.model.head.draw(state.params.get("head", {}), jax.random.fold_in(key, _DRAWS), state.step,
@@ -135,7 +137,9 @@ def predict_step(variables: dict[str, Any], batch: dict[str, Array], *, model: n
     model: the model.
     normalize: maps stored images to the model's input.
     features: whether to return the features before the head too.
-  Returns: ``logits`` ``[n, K]``, ``label``, ``mask`` and, if asked for, ``features`` ``[n, D]`` of all devices' shares.
+
+  Returns:
+    ``logits`` ``[n, K]``, ``label``, ``mask`` and, if asked for, ``features`` ``[n, D]`` of all devices' shares.
   """
   predictions = model.apply(variables, normalize(batch["image"]), return_features=features)
   outputs = dict(zip(("logits", "features"), predictions, strict=True)) if features else {"logits": predictions}

@@ -46,7 +46,8 @@ class Reporter:
   def report(self, state: steps.TrainState) -> None:
     """Writes the means since the last report by phase and seed.
 
-    Raises: UserError if too many steps were not finite.
+    Raises:
+      UserError: if too many steps were not finite.
     """
     pending, self.pending = jax.device_get(self.pending), []
     for i, seed in enumerate(self.seeds):
