@@ -10,7 +10,8 @@ from calib_jax.reports.report_figure import FIGURES, Logs, ReportFigure, Shown
 from calib_jax.reports.style import legend_below, styled
 
 
-def _of_section(name: str, section: Section) -> ReportFigure:
+def of_section(name: str, section: Section) -> ReportFigure:
+  """Returns the figure of a section."""
   def draw(shown):
     content = shown.results.sections.get(name)
     return section.figure(content, curves) if content else None
@@ -18,7 +19,7 @@ def _of_section(name: str, section: Section) -> ReportFigure:
   return ReportFigure(draw, section.caption, section.figure_place)
 
 
-FIGURES.update({name: _of_section(name, section) for name, section in SECTIONS.items() if section.figure})
+FIGURES.update({name: of_section(name, section) for name, section in SECTIONS.items() if section.figure})
 
 
 @styled

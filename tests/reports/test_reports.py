@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation, metrics, reports
-from calib_jax.evaluation import formats
+from calib_jax.evaluation import formats, sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.sections.candidates import Chosen
 from calib_jax.evaluation.sections.severity import Level
+from calib_jax.reports.figures import FIGURES, of_section
 from calib_jax.run import outputs
 
 pytestmark = pytest.mark.xdist_group("reports")  # One worker makes what most of these tests share.
@@ -129,6 +130,30 @@ def test_training_curves_are_means_over_seeds_and_skip_damaged_lines(tmp_path):
 def test_a_picture_for_event_files_is_an_image():
   image = reports.picture("title", evaluation.Predictions(np.eye(3, dtype=np.float32), np.arange(3)))
   assert image.ndim == 3 and image.shape[2] == 4 and 0 <= image.min() < image.max() <= 1
+
+
+def test_a_section_is_one_object_with_its_content_table_and_figure(tmp_path, monkeypatch):
+  def compute(results, models):
+    return {name: list(model.sets) for name, model in models.items()}
+
+  def table(content, results):
+    return formats.Table("Sets of each model", ["model", "sets"], [[name, *sets] for name, sets in content.items()])
+
+  def figure(content, curves):
+    return curves.training_plot({name: ([0, 1], [0, len(sets)]) for name, sets in content.items()})
+
+  section = sections.Section(compute, table, in_json=7, on_page=7, figure=figure, caption="How many <sets>.")
+  monkeypatch.setitem(sections.SECTIONS, "sets", section)
+  monkeypatch.setitem(FIGURES, "sets", of_section("sets", section))
+  part = evaluation.Predictions(RNG.normal(size=(40, 3)).astype(np.float32), np.arange(40) % 3)
+  results = evaluation.judge({"<mine>": evaluation.Model({"test": [part]}, {})}, num_resamples=2)
+  assert json.loads(evaluation.to_json(results))["sets"] == {"<mine>": ["test"]}
+  picture = reports.save(reports.figures(results)["sets"], tmp_path / "sets")
+  reports.write(tmp_path / "report.html", results, title="", figures={"sets": picture}, config={}, environment={},
+                command="")
+  page = (tmp_path / "report.html").read_text()
+  assert "Sets of each model</h2>" in page and "<td>&lt;mine&gt;</td><td>test</td>" in page
+  assert "<figcaption>How many &lt;sets&gt;.</figcaption>" in page
 
 
 @functools.cache
