@@ -7,7 +7,6 @@ their ratios is printed. The last column is the ratio of the times for N = 1024 
 quadratic in N or K are not timed at the largest sizes.
 """
 
-import argparse
 import statistics
 import time
 
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import losses
+from experiments.common import commands
 
 SIZES = ((512, 100), (1024, 1000), (8192, 1000))
 OPTIONS = {
@@ -58,7 +58,7 @@ def ratio(function, floor, *, budget: float = 2.0, most: int = 51) -> float:
 
 def main() -> None:
   """Prints the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("names", nargs="*", help="losses to time; all by default")
   names = parser.parse_args().names or list(VARIANTS)
   device = jax.devices()[0]

@@ -6,7 +6,6 @@ The floor of metrics of ``[N, K]`` is one jitted pass that takes the maximum and
 metrics that must sort is one jitted sort of the same numbers.
 """
 
-import argparse
 import importlib.util
 import time
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from calib_jax import metrics
 from experiments.benchmarks.losses import ratio, seconds
+from experiments.common import commands
 
 
 @jax.jit
@@ -114,7 +114,7 @@ def others():
 
 def main() -> None:
   """Prints the tables."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("words", nargs="*", help="only rows whose names hold one of these")
   words = parser.parse_args().words
   started = time.perf_counter()

@@ -9,9 +9,7 @@ of a prediction. BalCAL and MIT-L have no second stage: they cost the additional
 written to `second_stage_cost_MODEL.md`.
 """
 
-import argparse
 import functools
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +21,7 @@ from calib_jax._system.files import write_text
 from calib_jax.training import best_model
 from calib_jax.training.engine import program
 from experiments.benchmarks.training import images, pairs
+from experiments.common import commands
 
 HEADS = {"TST": "two_stage", "V-TST": "variational", "MaC-Cal": "masked"}
 JOINT = {"BalCAL": ("head.name=simplex_etf",),
@@ -83,10 +82,9 @@ def rows(model: str, budget: float) -> list[tuple[str, float, float]]:
 
 def main() -> None:
   """Measures, prints and writes the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("--model", default="resnet8")
   parser.add_argument("--budget", type=float, default=10.0, help="seconds for each method")
-  parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("experiments/results"))
   options = parser.parse_args()
   lines = [f"{options.model}, 10 classes, batches of {SIZE}, {jax.default_backend()}: the time of a step divided by "
            f"that of a plain step, and the cost of the method as a share of {EPOCHS} plain epochs.", "",
@@ -94,7 +92,6 @@ def main() -> None:
   lines += [f"| {name} | {ratio:.3f} | {100 * share:.2f} |"
             for name, ratio, share in rows(options.model, options.budget)]
   text = "\n".join(lines) + "\n"
-  options.workdir.mkdir(parents=True, exist_ok=True)
   write_text(options.workdir / f"second_stage_cost_{options.model}.md", text)
   print(text)
 

@@ -11,7 +11,6 @@ device waited for input. With PyTorch and a CUDA device it also times WRN-28-10 
 compiled).
 """
 
-import argparse
 import json
 import pathlib
 import statistics
@@ -26,6 +25,7 @@ import optax
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
 from calib_jax.training.engine import program
+from experiments.common import commands
 
 OPTIONS = {"avuc": {"threshold": 0.5}}
 
@@ -185,7 +185,7 @@ def pytorch(size: int) -> float:
 
 def main() -> None:
   """Prints the tables."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("names", nargs="*", help="secondary losses to time; all by default")
   parser.add_argument("--budget", type=float, default=30.0, help="seconds for each comparison")
   options = parser.parse_args()
