@@ -29,7 +29,7 @@ def page(experiment: Experiment, rows: Sequence[Row], name: str) -> str:
   if findings := experiment.findings(list(rows)):
     lines += [*findings, ""]
   if experiment.shown:
-    lines += ["## Results", "", f"Calibrated by {', '.join(experiment.shown)}; the `.csv` file has all.", ""]
+    lines += ["## Results", "", f"Calibrated by {', '.join(experiment.shown)}; the rows have all.", ""]
   lines.append(comparison.markdown(_shown(experiment, rows), experiment.columns))
   if experiment.figure:
     lines += [f"![{experiment.title}]({name}.png)", ""]
@@ -49,8 +49,8 @@ def made_by(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
 
   seeds = sorted({int(row["seed"]) for row in rows})
   runs = {(row["task"], row["method"], row["config"]): float(row["seconds"]) for row in rows}
-  return [f"`python -m experiments.{experiment.name}` made this page from the `.csv` file beside it, whose rows have "
-          f"the hash of their config, the seconds of their run, and the revision of the code ({revisions}). "
+  return [f"`python -m experiments.{experiment.name}` made this page from the rows in the `.csv` or `.csv.gz` file beside "
+          f"it, which have the hash of their config, the seconds of their run, and the revision of the code ({revisions}). "
           f"{len(seeds)} seed{'s' * (len(seeds) > 1)}, {len(runs)} runs, {sum(runs.values()) / 60:.0f} minutes on "
           f"{distinct('device')}, JAX {distinct('jax')}, {distinct('date')}. ± is the standard error of the mean over "
           "seeds. Bold: better than every other row of the table, by 95% intervals (Student's) of the differences of "

@@ -9,7 +9,8 @@ fails is reported at the end, after all others. ``DIR/STEM.csv`` has a row for e
 the hash of the config that trained it, versions, device and seconds. Runs whose rows it holds are skipped, so that the
 same command on a finished experiment only makes the table (``.md``, ``.tex``) and the figure (``.png``) again. If the
 rows of a run are deleted, they are made again from its predictions in ``DIR/runs``; if those are deleted too, it trains
-again. Shards write files of their own, which the next command without ``--shard`` joins.
+again. Shards write files of their own, which the next command without ``--shard`` joins. A large ``.csv`` becomes a
+``.csv.gz`` when the command ends (``rows``).
 """
 
 import argparse
@@ -90,6 +91,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     print(f"shard {'/'.join(map(str, options.shard))} is done; the same command without --shard makes the table.")
   elif found := rows.read(path_of(stem)):
     report.write(experiment, found, stem)
+    rows.pack(path_of(stem))
     print(f"{stem}.md holds the table.")
   for job, error in failures:
     print(f"failed: {job.label()}: {error}", file=sys.stderr)

@@ -179,8 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found += curve(name)
     print(f"{title}: ECE {found[-1]['ece']}% after {found[-1]['step']} steps", flush=True)
   path = options.workdir / f"{NAME}.csv"
-  path.unlink(missing_ok=True)
-  rows.append(path, found)
+  rows.write(path, found)
   files.write_text(path.with_suffix(".md"), page(found))
   draw(found, path.with_suffix(".png"))
   return 0

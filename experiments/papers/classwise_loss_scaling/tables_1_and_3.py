@@ -126,8 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       found.append(row)
       print("{network}, {base}, {method}: ECE {ece}".format(**row), flush=True)
   path = options.workdir / f"{NAME}.csv"
-  path.unlink(missing_ok=True)
-  rows.append(path, found)
+  rows.write(path, found)
   write_text(path.with_suffix(".md"), page(found))
   return 0
 

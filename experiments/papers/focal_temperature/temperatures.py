@@ -98,8 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found += part
     print("{}: T = {:.2f} gamma + {:.2f}, R² {:.3f}".format(part[0]["name"], *line(part)), flush=True)
   stem = options.workdir / NAME
-  stem.with_suffix(".csv").unlink(missing_ok=True)
-  rows.append(stem.with_suffix(".csv"), found)
+  rows.write(stem.with_suffix(".csv"), found)
   files.write_text(stem.with_suffix(".md"), page(found))
   draw(found, stem.with_suffix(".png"))
   return 0

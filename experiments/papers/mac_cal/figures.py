@@ -89,10 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--mixup", type=pathlib.Path, default=RESULTS / "classifier_level_fashion_mnist_mlp.csv")
   parser.add_argument("--output", type=pathlib.Path, default=RESULTS / "mac_cal_figures.png")
   options = parser.parse_args(arguments)
-  for path in (options.tables, options.mixup):
-    if not path.is_file():
+  found = {path: rows.read(path) for path in (options.tables, options.mixup)}
+  for path in found:
+    if not found[path]:
       parser.error(f"{path} is not there: give the .csv of an experiment by --tables and --mixup.")
-  draw(rows.read(options.tables), rows.read(options.mixup), options.output)
+  draw(found[options.tables], found[options.mixup], options.output)
   print(f"{options.output} holds the figure.")
   return 0
 

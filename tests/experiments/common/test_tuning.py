@@ -71,20 +71,6 @@ def test_configs_share_a_name_if_they_train_the_same_models():
   assert len({settings.digest(settings.changed(CONFIG, fields)) for fields in other} | {settings.digest(CONFIG)}) == 4
 
 
-def test_rows_outlive_a_killed_command(tmp_path):
-  path = tmp_path / "rows.csv"
-  assert rows.read(path) == []
-  rows.append(path, [{"a": 1, "b": "x, y"}, {"a": 2, "b": ""}])
-  path.write_text(path.read_text() + "3,hal")  # The command was killed here.
-  assert rows.read(path) == [{"a": "1", "b": "x, y"}, {"a": "2", "b": ""}]
-  rows.append(path, [{"b": "z", "a": 4}])
-  assert [row["a"] for row in rows.read(path)] == ["1", "2", "4"] and rows.read(path)[2]["b"] == "z"
-  with pytest.raises(ValueError, match="has the columns a, b, and the new rows have a, c"):
-    rows.append(path, [{"a": 5, "c": 6}])
-  rows.drop(path, lambda row: row["a"] == "2")
-  assert [row["a"] for row in rows.read(path)] == ["1", "4"]
-
-
 def test_a_committed_page_is_made_from_its_trials(tmp_path, monkeypatch):
   monkeypatch.setattr(tuning, "validation_scores", None)  # Nothing is trained.
   committed = list(RESULTS.glob("tune_*.csv"))

@@ -152,10 +152,9 @@ def test_few_images_are_drawn_by_the_seed_and_tested_on_the_same(tmp_path):
     images.few(path, 0, num_examples=60, num_test=30, shrink=3)
 
 
-@pytest.mark.parametrize("path", sorted(path for path in RESULTS.glob("leaderboard_*.csv")
-                                        if not path.stem.endswith("_trials")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("leaderboard_*.tex")), ids=lambda path: path.stem)
 def test_the_committed_page_is_made_from_the_committed_rows(path):
-  found = rows.read(path)
+  found = rows.read(path.with_suffix(".csv"))
   text = report.page(leaderboard.EXPERIMENT, found, path.stem)
   assert text == path.with_suffix(".md").read_text(encoding="utf-8")
   readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")

@@ -64,8 +64,8 @@ def test_every_claim_is_about_rows_and_columns_that_the_table_has(module):
 @pytest.mark.parametrize("name", list(TABLES))
 def test_committed_pages_are_made_from_the_committed_rows(name):
   readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
-  for path in RESULTS.glob(f"{TABLES[name].files()}_*.csv"):
-    text = report.page(TABLES[name], rows.read(path), path.stem)
+  for path in RESULTS.glob(f"{TABLES[name].files()}_*.tex"):
+    text = report.page(TABLES[name], rows.read(path.with_suffix(".csv")), path.stem)
     assert text == path.with_suffix(".md").read_text(encoding="utf-8")
     assert f"(results/{path.stem}.md)" in readme
 
