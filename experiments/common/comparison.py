@@ -13,7 +13,8 @@ LEVEL = 0.95
 Key = tuple[str, str, str]  # Task, method and calibrator.
 OTHER_ERRORS = ("ece_corrected", "marginal")  # Columns that evaluations do not have, of which lower is better.
 HEADINGS = {"ece_corrected": "ECE % less its bias", "floor": "noise floor %", "p_value": "p",
-            "marginal": "marginal ECE %, equal mass, norm 2", "ece_shifted": "ECE % on corrupted images"}
+            "marginal": "marginal ECE %, equal mass, norm 2", "ece_shifted": "ECE % on corrupted images",
+            "converged": "converged %", "accuracy_train": "train accuracy %", "ece_train": "train ECE %"}
 DIGITS = {"nll": 4, "brier": 4, "p_value": 3}
 
 
@@ -67,6 +68,11 @@ def best(found: Mapping[Key, Mapping[str, float]], column: str) -> set[Key]:
     if apart and all(difference.high < 0 if lower else difference.low > 0 for difference in apart):
       winners.add(first)
   return winners
+
+
+def settings(chosen: Mapping[str, object]) -> str:
+  """Returns the fields of a config that were chosen for a row, as text."""
+  return ", ".join(f"{key.rpartition('.')[2].replace('_', ' ')} {value}" for key, value in chosen.items())
 
 
 def heading(column: str) -> str:

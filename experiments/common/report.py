@@ -49,9 +49,9 @@ def made_by(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
 
   seeds = sorted({int(row["seed"]) for row in rows})
   runs = {(row["task"], row["method"], row["config"]): float(row["seconds"]) for row in rows}
-  return [f"`python -m experiments.{experiment.name}` made this page from the rows in the `.csv` or `.csv.gz` file beside "
-          f"it, which have the hash of their config, the seconds of their run, and the revision of the code ({revisions}). "
-          f"{len(seeds)} seed{'s' * (len(seeds) > 1)}, {len(runs)} runs, {sum(runs.values()) / 60:.0f} minutes on "
-          f"{distinct('device')}, JAX {distinct('jax')}, {distinct('date')}. ± is the standard error of the mean over "
-          "seeds. Bold: better than every other row of the table, by 95% intervals (Student's) of the differences of "
-          "the same seeds."]
+  return [f"`python -m experiments.{experiment.name}` made this page from the rows in the `.csv` or `.csv.gz` file "
+          "beside it, which have the hash of their config, the seconds of their run, and the revision of the code "
+          f"({revisions}). {len(seeds)} seed{'s' * (len(seeds) > 1)}, {len(runs)} runs, {sum(runs.values()) / 60:.0f} "
+          f"minutes on {distinct('device')}, JAX {distinct('jax')}, {distinct('date')}. ± is the standard error of the "
+          "mean over seeds. Bold: better than every other row of the table, by 95% intervals (Student's) of the "
+          "differences of the same seeds."]

@@ -27,9 +27,11 @@ COLUMNS = ("accuracy", "nll", "brier", *CALIBRATION, "classwise", "aurc", "ece_c
 # Columns that only the experiments have that ask for them, because they take longer.
 MORE = {"sweep": lambda confidence, correct, probs, labels: metrics.sweep_calibration_error(confidence, correct),
         "marginal": lambda confidence, correct, probs, labels: metrics.classwise_calibration_error(
-          probs, labels, binning="equal_mass", norm=2)}
-# The columns of means over shifted test sets, for experiments that have such sets.
-SHIFTED = ("accuracy_shifted", "nll_shifted", "ece_shifted")
+          probs, labels, binning="equal_mass", norm=2),
+        "converged": lambda confidence, correct, probs, labels: jnp.float32(1)}  # Unless a fit says that it has not.
+# Columns of means over sets of other examples, of a kind such as "shifted" or "train", for experiments with such sets.
+OTHER = ("accuracy", "nll", "ece")
+SHIFTED = tuple(f"{name}_shifted" for name in OTHER)
 
 
 def _ece(confidence: jax.Array, correct: jax.Array, *, where: jax.Array | None = None) -> jax.Array:
@@ -65,15 +67,16 @@ def scored(logits: jax.Array, labels: jax.Array, more: tuple[str, ...] = ()) -> 
 
 
 @jax.jit
-def _shifted(logits: jax.Array, labels: jax.Array) -> jax.Array:
-  """The values of ``SHIFTED`` for one set."""
+def _other(logits: jax.Array, labels: jax.Array) -> jax.Array:
+  """The values of ``OTHER`` for one set."""
   probs = jax.nn.softmax(logits)
   confidence, correct = metrics.top_label(probs, labels)
   return jnp.stack([jnp.mean(correct, dtype=jnp.float32), metrics.nll(probs, labels), _ece(confidence, correct)])
 
 
 def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[evaluation.Predictions],
-               sections: Mapping[str, Mapping], shifted: Sequence[Sequence[evaluation.Predictions]] = (),
+               sections: Mapping[str, Mapping],
+               others: Mapping[str, Sequence[Sequence[evaluation.Predictions]]] | None = None,
                more: tuple[str, ...] = ()) -> list[tuple[str, int, dict[str, float]]]:
   """Scores models before and after each calibrator.
 
@@ -82,10 +85,10 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
     test: the predictions to score, one element a seed.
     sections: the calibrators by label, each a dict of its ``name`` and options; with ``num_examples``, it is fitted to
       so many of the examples, drawn at random.
-    shifted: predictions of shifted test sets, each one element a seed.
+    others: predictions of other sets by their kind, such as "shifted" or "train", each one element a seed.
     more: columns of ``MORE``.
   Returns: ``(label, index of the seed, scores)``; those without a calibrator have the label "none". Scores have
-    ``COLUMNS``, those of ``more`` and, if there are shifted sets, ``SHIFTED``.
+    ``COLUMNS``, those of ``more`` and, for each kind of other sets, ``OTHER`` with the kind at the end.
   """
   found = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
@@ -96,8 +99,11 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
       kept = np.random.default_rng(i).permutation(len(held_out.labels))[:number] if number else slice(None)
       params = fit(held_out.logits[kept], held_out.labels[kept])
       row = scored(apply(params, part.logits), part.labels, more)
-      if shifted:
-        values = [_shifted(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in shifted]
-        row |= dict(zip(SHIFTED, np.mean(values, axis=0).tolist(), strict=True))
+      if "converged" in more:
+        row["converged"] = float(params.get("converged", True))
+      for kind, sets in (others or {}).items():
+        if sets:
+          values = [_other(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in sets]
+          row |= dict(zip((f"{name}_{kind}" for name in OTHER), np.mean(values, axis=0).tolist(), strict=True))
       found.append((label, i, row))
   return found

@@ -28,11 +28,12 @@ from ml_collections import ConfigDict
 
 from calib_jax import run
 from calib_jax._system import environment
+from calib_jax._system.errors import UserError
 from calib_jax.evaluation.fitting import UNCALIBRATED
 from calib_jax.run.data import additional_sets
 from calib_jax.training import Stopped
 from experiments.common import report, rows, scores, settings, tuning
-from experiments.common.declaration import Experiment, Method
+from experiments.common.declaration import Experiment, Method, Saved
 
 SCALES = ("tiny", "laptop", "paper")
 
@@ -40,8 +41,8 @@ SCALES = ("tiny", "laptop", "paper")
 class Job(NamedTuple):
   """The seeds of a method that train in one run, and the name of what they train: the hash of its declaration."""
 
-  method: Method
-  config: ConfigDict
+  method: Method | Saved
+  config: ConfigDict | None  # None for predictions that are there already.
   seeds: tuple[int, ...]
   declared: str
 
@@ -51,10 +52,13 @@ class Job(NamedTuple):
     return ", ".join(filter(None, (self.method.task, self.method.name, seeds)))
 
 
-def jobs(methods: Sequence[Method], num_seeds: int | None = None) -> list[Job]:
+def jobs(methods: Sequence[Method | Saved], num_seeds: int | None = None) -> list[Job]:
   """Returns the runs of methods; seeds that train together, or with settings that are tuned, share one."""
   found = []
   for method in methods:
+    if isinstance(method, Saved):
+      found.append(Job(method, None, tuple(range(method.num_seeds)), method.digest))
+      continue
     config = method.config()
     seeds = tuple(range(config.seed, config.seed + (num_seeds or config.num_seeds)))
     declared = settings.digest(config)
@@ -71,7 +75,8 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
   Args:
     experiment: the declaration.
     arguments: the command line without the name of the program; None for that of this process.
-  Returns: the exit code: 0; 1 if a run failed; 128 plus the number of the signal that stopped the command.
+  Returns: the exit code: 0; 1 if a run failed; 2 for a
+    mistake in what the command is given; 128 plus the number of the signal that stopped it.
   """
   options = parse(experiment, arguments)
   options.out.mkdir(parents=True, exist_ok=True)
@@ -80,13 +85,16 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     return _in_processes(experiment, options, sys.argv[1:] if arguments is None else list(arguments))
   if not options.shard:
     _join(stem)
-  wanted = [m for m in experiment.methods(options) if not options.only or any(
-    word in f"{m.task} {m.name}" for word in options.only)]
   try:
+    wanted = [m for m in experiment.methods(options) if not options.only or any(
+      word in f"{m.task} {m.name}" for word in options.only)]
     failures = run_jobs(experiment, jobs(wanted, options.seeds), stem, options)
   except Stopped as stopped:
     print(f"\n{stopped}", file=sys.stderr)
     return 128 + stopped.signal
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
   if options.shard:
     print(f"shard {'/'.join(map(str, options.shard))} is done; the same command without --shard makes the table.")
   elif found := rows.read(path_of(stem)):
@@ -195,23 +203,36 @@ def _rows_of(job: Job, labels: Sequence[str]) -> list[tuple[str, ...]]:
 def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[int, int] | None = None
             ) -> list[dict[str, str]]:
   """Tunes, trains, calibrates and scores; returns the rows."""
-  started, config, chosen = time.monotonic(), job.config, {}
-  if job.method.search:
-    tuned = tuning.grid(settings.changed(config, job.method.trials), job.method.search,
-                        path=path_of(stem, shard, "_trials"))
-    chosen = tuned.chosen
-  config = settings.changed(config, {**chosen, "seed": job.seeds[0], "num_seeds": len(job.seeds)})
-  name = re.sub(r"[^a-z0-9]+", "_", f"{job.method.task} {job.method.name}".lower()).strip("_")
-  folder = stem.parent / "runs" / stem.name / f"{name}_{settings.digest(config)}"
-  run.execute(config, folder, reports=False)
-  finished, now = run.Run(config, folder), environment.environment()
-  finished.predict_sets()
-  shifted = [finished.saved(name) for name, _ in additional_sets(config, job.seeds[0])]
-  found = scores.calibrated(finished.saved("validation"), finished.saved("test"), experiment.calibrators, shifted,
+  started, now = time.monotonic(), environment.environment()
+  if isinstance(job.method, Saved):
+    chosen, trained, others, (validation, test) = {}, job.declared, {}, job.method.load()
+  else:
+    chosen, finished = _trained(job, stem, shard)
+    trained = settings.digest(finished.config)
+    validation, test = finished.saved("validation"), finished.saved("test")
+    others = {"shifted": [], "train": []}
+    for name, _ in additional_sets(finished.config, job.seeds[0]):
+      others["train" if name == "train" else "shifted"].append(finished.saved(name))
+  found = scores.calibrated(validation, test, experiment.calibrators, others,
                             tuple(name for name in experiment.columns if name in scores.MORE))
-  shared = {"chosen": json.dumps(chosen), "declared": job.declared, "config": settings.digest(config),
+  shared = {"chosen": json.dumps(chosen), "declared": job.declared, "config": trained,
             "seconds": f"{time.monotonic() - started:.1f}", "date": str(datetime.date.today()),
             "jax": now["packages"]["jax"], "device": f"{len(now['devices'])} x {now['devices'][0]}",
             "git": now["git"] or ""}
   return [{"task": job.method.task, "method": job.method.name, "calibrator": label, "seed": str(job.seeds[i]),
            **{key: f"{value:.6g}" for key, value in values.items()}, **shared} for label, i, values in found]
+
+
+def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None) -> tuple[dict[str, object], run.Run]:
+  """Tunes and trains; returns the chosen fields and the finished run."""
+  config, chosen = job.config, {}
+  if job.method.search:
+    chosen = tuning.grid(settings.changed(config, job.method.trials), job.method.search,
+                         path=path_of(stem, shard, "_trials")).chosen
+  config = settings.changed(config, {**chosen, "seed": job.seeds[0], "num_seeds": len(job.seeds)})
+  name = re.sub(r"[^a-z0-9]+", "_", f"{job.method.task} {job.method.name}".lower()).strip("_")
+  folder = stem.parent / "runs" / stem.name / f"{name}_{settings.digest(config)}"
+  run.execute(config, folder, reports=False)
+  finished = run.Run(config, folder)
+  finished.predict_sets()
+  return chosen, finished

@@ -55,7 +55,7 @@ def _methods(rows: Sequence[Row]) -> list[str]:
   for name in sorted(names, key=lambda name: np.mean([*nll[name].values()])):
     i, text = names.index(name), {c: comparison.cell(columns[c][name], c) for c in columns if c != "brier"}
     lines.append("| " + " | ".join([
-      name + ("*" if on_front[name] else ""), _settings(chosen[name]), text["accuracy"],
+      name + ("*" if on_front[name] else ""), comparison.settings(chosen[name]), text["accuracy"],
       _change(nll, name), _change(columns["brier"], name), text["ece"], text["floor"].split(" ")[0],
       _change(after, name, nll[BASELINE]), f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}"]) + " |")
   lost = [name for name in nll if name not in names]
@@ -63,10 +63,6 @@ def _methods(rows: Sequence[Row]) -> list[str]:
           f"Mean ranks differ at 5% if they are {ranks.critical:.1f} apart (Nemenyi's test over {len(values)} seeds; "
           f"Friedman's p = {ranks.p_value:.1g}). Seeds differ in training images and in initial weights, and share the "
           "test images, so that this says which method is better on this data set and network only."]
-
-
-def _settings(chosen: Mapping[str, object]) -> str:
-  return ", ".join(f"{key.rpartition('.')[2].replace('_', ' ')} {value}" for key, value in chosen.items())
 
 
 def _change(found: Mapping[str, Mapping[str, float]], name: str, reference: Mapping[str, float] | None = None) -> str:

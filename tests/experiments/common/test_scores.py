@@ -29,7 +29,7 @@ def _reference(log_probs, labels):
 
 def test_rows_have_the_scores_of_each_calibrator_on_clean_and_shifted_sets():
   validation, test, *shifted = ([_predictions(10 * s + seed, 1 + s) for seed in (0, 1)] for s in range(4))
-  found = scores.calibrated(validation, test, {"TS": TS}, shifted)
+  found = scores.calibrated(validation, test, {"TS": TS}, {"shifted": shifted})
   assert [(label, seed) for label, seed, _ in found] == [(label, seed) for label in ("none", "TS") for seed in (0, 1)]
   for label, seed, row in found:
     assert set(row) == {*scores.COLUMNS, *scores.SHIFTED}
