@@ -29,7 +29,6 @@ from calib_jax._system.files import write_text
 from experiments.common import commands
 from experiments.common.rows import append, read
 from experiments.papers.mac_cal import classifier_level_table
-from experiments.papers.soft_calibration.memorisation import subset
 
 # The networks, and whether their seeds train in the same steps.
 MODELS = {"mlp": (("model.hidden=(256,256)",), True), "resnet8": (("model.name=resnet8",), False),
@@ -134,6 +133,14 @@ def load(options) -> list[data.Splits]:
     chosen = np.random.default_rng(seed).permutation(len(splits.validation.labels))[:options.num_validation]
     loaded.append(splits._replace(validation=splits.validation.take(chosen), others=alike))
   return loaded
+
+
+def subset(splits: data.Splits, number: int, seed: int) -> data.Splits:
+  """Returns the splits with ``number`` of the training examples, drawn by seed and stratified."""
+  if number >= len(splits.train.labels):
+    return splits
+  _, kept = data.stratified(splits.train.labels, number / len(splits.train.labels), seed, salt=9)
+  return splits._replace(train=splits.train.take(kept))
 
 
 def like(images: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
