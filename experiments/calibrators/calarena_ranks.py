@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import pathlib
 
 import numpy as np
-from scipy import stats
 
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
+from experiments.common import ranking
 from experiments.common.rows import read
 
 KEY = ("dataset", "model", "cal_size", "test_size")
@@ -101,13 +101,8 @@ def mean_ranks(values: np.ndarray, block: np.ndarray) -> tuple[np.ndarray, float
   """
   counts = np.bincount(block)
   averaged = np.stack([np.bincount(block, column) for column in values.T], axis=1) / counts[:, None]
-  num_blocks, num_calibrators = averaged.shape
-  p_value = np.nan
-  if num_calibrators > 2 and num_blocks > 1:
-    p_value = float(stats.friedmanchisquare(*averaged.T).pvalue)
-  quantile = stats.studentized_range.ppf(LEVEL, num_calibrators, np.inf) / np.sqrt(2)
-  difference = quantile * np.sqrt(num_calibrators * (num_calibrators + 1) / (6 * num_blocks))
-  return stats.rankdata(averaged, axis=1).mean(0), p_value, float(difference)
+  found = ranking.ranks(averaged)
+  return found.mean, found.p_value, found.critical
 
 
 def comparison(ours: dict, published: dict) -> tuple[str, dict[str, tuple[float, float]], float]:
@@ -144,12 +139,11 @@ def comparison(ours: dict, published: dict) -> tuple[str, dict[str, tuple[float,
 
 def figure(ranks: dict[str, tuple[float, float]], ours: Sequence[str], difference: float, path: pathlib.Path) -> None:
   """Draws mean ranks, the best at the top; bars that do not overlap are more than a critical difference apart."""
-  import matplotlib
-  matplotlib.use("Agg")
-  from matplotlib import pyplot as plt
+  from matplotlib.figure import Figure
 
   names = sorted(ranks, key=lambda name: ranks[name][0])
-  fig, axis = plt.subplots(figsize=(6.4, 0.24 * len(names) + 1.1))
+  drawn = Figure(figsize=(6.4, 0.24 * len(names) + 1.1), layout="constrained")
+  axis = drawn.subplots()
   for place, name in enumerate(names):
     color = "#0072B2" if name in ours else "#888888"
     axis.errorbar(ranks[name][0], place, xerr=difference / 2, color=color, marker="o", ms=4, lw=1.5)
@@ -159,9 +153,7 @@ def figure(ranks: dict[str, tuple[float, float]], ours: Sequence[str], differenc
   axis.tick_params(axis="x", labelsize=8)
   axis.set_title("blue: calib_jax; grey: as published by CalArena", fontsize=8)
   axis.grid(axis="x", lw=0.4)
-  fig.set_layout_engine("constrained")
-  fig.savefig(path, dpi=150)
-  plt.close(fig)
+  drawn.savefig(path, dpi=150)
 
 
 def write(folder: pathlib.Path, published: pathlib.Path | None) -> None:

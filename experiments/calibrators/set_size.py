@@ -121,9 +121,7 @@ def figure(rows: list[dict], path: pathlib.Path) -> None:
 
   Bars are standard errors over seeds. Lines that lose more than two nats leave the panel at the top.
   """
-  import matplotlib
-  matplotlib.use("Agg")
-  from matplotlib import pyplot as plt
+  from matplotlib.figure import Figure
 
   found, names = means(rows, "nll"), list(dict.fromkeys(row["predictions"] for row in rows))
   sizes = sorted({int(row["size"]) for row in rows})
@@ -133,7 +131,8 @@ def figure(rows: list[dict], path: pathlib.Path) -> None:
   strong = ("structured_vector_scaling", "structured_matrix_scaling", "select")
   columns = min(len(names), 2)
   lines = -(-len(names) // columns)
-  fig, axes = plt.subplots(lines, columns, figsize=(4.6 * columns, 3.2 * lines + 0.7), squeeze=False, sharey=True)
+  drawn = Figure(figsize=(4.6 * columns, 3.2 * lines + 0.7), layout="constrained")
+  axes = drawn.subplots(lines, columns, squeeze=False, sharey=True)
   for axis, name in zip(axes.flat, names, strict=False):
     axis.axhline(0, color="0.4", lw=1, ls=":", label="temperature scaling")
     for i, (method, color) in enumerate(shown.items()):
@@ -156,13 +155,11 @@ def figure(rows: list[dict], path: pathlib.Path) -> None:
     axis.tick_params(labelsize=7, labelleft=True)
   for axis in axes.flat[len(names):]:
     axis.set_visible(False)
-  fig.supxlabel("calibration examples", fontsize=9)
-  fig.supylabel("NLL above temperature scaling's (nats)", fontsize=9)
+  drawn.supxlabel("calibration examples", fontsize=9)
+  drawn.supylabel("NLL above temperature scaling's (nats)", fontsize=9)
   handles, labels = axes[0, 0].get_legend_handles_labels()
-  fig.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
-  fig.set_layout_engine("constrained")
-  fig.savefig(path, dpi=150)
-  plt.close(fig)
+  drawn.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
+  drawn.savefig(path, dpi=150)
 
 
 def main(arguments=None) -> None:

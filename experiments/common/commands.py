@@ -1,7 +1,9 @@
 """What commands share: the parser of their options, and where their results go."""
 
 import argparse
+from collections.abc import Mapping
 import pathlib
+import time
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
@@ -20,6 +22,17 @@ def parser(module: str, text: str, *, results: bool = False) -> argparse.Argumen
   if results:
     made.add_argument("--workdir", type=_directory, default="experiments/results", help="where the results go")
   return made
+
+
+def add_numbers(parser: argparse.ArgumentParser, defaults: Mapping[str, float]) -> None:
+  """Adds options that are numbers, of the kind of their defaults."""
+  for name, default in defaults.items():
+    parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{default} by default")
+
+
+def left(started: float, done: int, number: int) -> str:
+  """Returns how long the rest of a number of jobs takes, of which some are done since the time ``started``."""
+  return f"{(time.monotonic() - started) / done * (number - done) / 60:.0f} min left"
 
 
 def _directory(text: str) -> pathlib.Path:

@@ -85,10 +85,17 @@ def cell(by_seed: Mapping[str, float], column: str) -> str:
   scale = 1 if column in DIGITS else 100
   digits, finite = DIGITS.get(column, 2), [scale * x for x in by_seed.values() if np.isfinite(x)]
   lost = len(by_seed) - len(finite)
-  text = f"{np.mean(finite):.{digits}f}" if finite else ""
-  if len(finite) > 1:
-    text += f" ± {np.std(finite, ddof=1) / len(finite) ** 0.5:.{digits}f}"
-  return (text + (f" ({lost} of {len(by_seed)} diverged)" if lost else "")).strip()
+  return (mean_text(finite, digits) + (f" ({lost} of {len(by_seed)} diverged)" if lost else "")).strip()
+
+
+def mean_text(values: Sequence[float], digits: int, sign: str = "") -> str:
+  """Returns the mean of values and, of several, its standard error; ``sign`` is "+" for a mean with its sign.
+
+  >>> mean_text([1.0, 2.0, 3.0], 2, "+")
+  '+2.00 ± 0.58'
+  """
+  text = f"{np.mean(values):{sign}.{digits}f}" if len(values) else ""
+  return text + (f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else "")
 
 
 def cells(rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[Key, list[tuple[str, bool]]]]:

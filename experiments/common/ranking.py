@@ -14,14 +14,12 @@ class Ranks(NamedTuple):
   """How methods compare on the same seeds.
 
   Attributes:
-    names: the methods.
     mean: ``[M]``, the mean rank over seeds; 1 is the best.
     wins: ``[M]``, the share of pairs of another method and a seed in which the method is better; a tie counts half.
     critical: the difference of mean ranks from which two methods differ (Nemenyi's test at 5%; Demsar 2006).
     p_value: the p-value of Friedman's test that all methods are equal.
   """
 
-  names: tuple[str, ...]
   mean: np.ndarray
   wins: np.ndarray
   critical: float
@@ -40,7 +38,7 @@ def table(found: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], np
   return names, np.array([[found[name][seed] for name in names] for seed in seeds])
 
 
-def ranks(names: Sequence[str], values: np.ndarray) -> Ranks:
+def ranks(values: np.ndarray) -> Ranks:
   """Ranks methods by values ``[S, M]``, of which lower is better."""
   by_seed = stats.rankdata(values, axis=1)
   num_seeds, number = values.shape
@@ -48,7 +46,7 @@ def ranks(names: Sequence[str], values: np.ndarray) -> Ranks:
   spread = stats.studentized_range.ppf(comparison.LEVEL, number, np.inf) / np.sqrt(2) if number > 1 else np.nan
   critical = spread * np.sqrt(number * (number + 1) / (6 * num_seeds))
   p_value = stats.friedmanchisquare(*values.T).pvalue if number > 2 and num_seeds > 1 else np.nan
-  return Ranks(tuple(names), by_seed.mean(0), wins, float(critical), float(p_value))
+  return Ranks(by_seed.mean(0), wins, float(critical), float(p_value))
 
 
 def of_methods(rows: Sequence[Row], column: str, calibrator: str) -> dict[str, dict[str, float]]:

@@ -32,7 +32,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.evaluation.fitting import UNCALIBRATED
 from calib_jax.run.data import additional_sets
 from calib_jax.training import Stopped
-from experiments.common import report, rows, scores, settings, tuning
+from experiments.common import commands, report, rows, scores, settings, tuning
 from experiments.common.declaration import Experiment, Method, Saved
 
 SCALES = ("tiny", "laptop", "paper")
@@ -186,9 +186,8 @@ def run_jobs(experiment: Experiment, wanted: Sequence[Job], stem: pathlib.Path, 
     replaced = set(_rows_of(job, labels))
     rows.drop(path, lambda row, replaced=replaced: _key(row)[:-1] in replaced)
     rows.append(path, new)
-    left = (time.monotonic() - started) / i * (len(missing) - i)
-    print(f"[{i}/{len(missing)}] {job.label()} took {float(new[0]['seconds']):.0f} s; {left / 60:.0f} min left for "
-          f"{len(missing) - i} more runs", flush=True)
+    print(f"[{i}/{len(missing)}] {job.label()} took {float(new[0]['seconds']):.0f} s; "
+          f"{commands.left(started, i, len(missing))} for {len(missing) - i} more runs", flush=True)
   return failures
 
 

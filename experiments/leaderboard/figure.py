@@ -56,7 +56,7 @@ def _colour(name: str) -> str:
 def _ranks(panels, rows: Sequence[Row], order: Sequence[str]) -> None:
   before, after = (_means(rows, "nll", calibrator) for calibrator in ("none", "TS"))
   names, values = ranking.table(ranking.of_methods(rows, "nll", "none"))
-  ranks = ranking.ranks(names, values)
+  ranks = ranking.ranks(values)
   left, middle, right = panels
   low, high = np.quantile([before[name] for name in order], (0.25, 0.75))
   most = high + 3 * (high - low)  # What lies beyond is drawn at the edge, with its number.

@@ -40,7 +40,7 @@ def findings(rows: Sequence[Row]) -> list[str]:
 def _methods(rows: Sequence[Row]) -> list[str]:
   nll = ranking.of_methods(rows, "nll", "none")
   names, values = ranking.table(nll)
-  ranks = ranking.ranks(names, values)
+  ranks = ranking.ranks(values)
   columns = {column: ranking.of_methods(rows, column, "none") for column in ("accuracy", "brier", "ece", "floor")}
   after = ranking.of_methods(rows, "nll", "TS")
   chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
@@ -71,14 +71,13 @@ def _change(found: Mapping[str, Mapping[str, float]], name: str, reference: Mapp
     return f"{np.mean([*found[name].values()]):.4f}"
   reference = reference or found[BASELINE]
   apart = np.array([value - reference[seed] for seed, value in found[name].items()])
-  error = f" ± {apart.std(ddof=1) / len(apart) ** 0.5:.4f}" if len(apart) > 1 else ""
-  return f"{apart.mean():+.4f}{error}"
+  return comparison.mean_text(apart, 4, "+")
 
 
 def _calibrators(rows: Sequence[Row]) -> list[str]:
   found = {column: ranking.of_calibrators(rows, column) for column in ("nll", "brier", "ece", "accuracy")}
   names, values = ranking.table(found["nll"])
-  ranks = ranking.ranks(names, values)
+  ranks = ranking.ranks(values)
   lines = ["## Calibrators, over all methods", "",
            "The differences are from no calibration, on the same method and seed: the mean, and the range of the means "
            "of the methods. ECE is the mean. A win is a lower NLL than another calibrator's on the same method and "

@@ -243,36 +243,27 @@ def rows(setting: Setting, found: Trained, others: list[str]) -> list[dict]:
   return result
 
 
-NUMBERS = ("model", "num_train", "num_validation", "num_epochs", "stage2_epochs", "num_seeds", "batch_size",
-           "learning_rate", "weight_decay")  # The options that change results.
+NUMBERS = {"num_train": 4000, "num_validation": 2000, "num_epochs": 80, "stage2_epochs": 40, "num_seeds": 10,
+           "batch_size": 128, "learning_rate": 0.05, "weight_decay": 0.0}
 
 
 def parser(module: str = __spec__.name, text: str = __doc__) -> argparse.ArgumentParser:
   """Returns the parser of the options of this command, or of another one that trains as it does."""
-  parser = commands.parser(module, text)
+  parser = commands.parser(module, text, results=True)
   parser.add_argument("--data", required=True, help="an .npz file of images and labels")
   parser.add_argument("--ood", nargs="*", default=[], help=".npz files of other images")
   parser.add_argument("--model", choices=list(MODELS), default="mlp")
-  parser.add_argument("--num_train", type=int, default=4000)
-  parser.add_argument("--num_validation", type=int, default=2000)
-  parser.add_argument("--num_epochs", type=int, default=80)
-  parser.add_argument("--stage2_epochs", type=int, default=40)
-  parser.add_argument("--num_seeds", type=int, default=10)
-  parser.add_argument("--batch_size", type=int, default=128)
-  parser.add_argument("--learning_rate", type=float, default=0.05)
-  parser.add_argument("--weight_decay", type=float, default=0.0)
+  commands.add_numbers(parser, NUMBERS)
   parser.add_argument("--only", nargs="*", help="names of first stages; all by default")
   parser.add_argument("--heads", nargs="*", help="names of second stages; all by default")
   parser.add_argument("--limit", type=int, help="train at most so many settings, and stop")
-  parser.add_argument("--workdir", default="experiments/results")
   return parser
 
 
 def command(options) -> str:
   """Returns the command of the table: the files by their names, and the options that are not the defaults."""
-  defaults = vars(parser().parse_args(["--data="]))
-  words = [f"--{name}={value}" for name, value in vars(options).items()
-           if name in NUMBERS and value != defaults[name]]
+  words = [f"--{name}={vars(options)[name]}" for name, default in ({"model": "mlp"} | NUMBERS).items()
+           if vars(options)[name] != default]
   ood = ["--ood", *(pathlib.Path(path).name for path in options.ood)] if options.ood else []
   data = f"--data={pathlib.Path(options.data).name}"
   return " ".join(["python -m experiments.papers.mac_cal.classifier_level", data, *ood, *words])
@@ -281,8 +272,7 @@ def command(options) -> str:
 def main(arguments=None) -> None:
   """Trains every setting that has no rows yet."""
   options = parser().parse_args(arguments)
-  path = pathlib.Path(options.workdir) / f"classifier_level_{pathlib.Path(options.data).stem}_{options.model}.csv"
-  path.parent.mkdir(parents=True, exist_ok=True)
+  path = options.workdir / f"classifier_level_{pathlib.Path(options.data).stem}_{options.model}.csv"
   done = {(row["first"], row["second"]) for row in read(path)}
   missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)
              and (not s.second or s.second in (options.heads or HEADS))][:options.limit]
@@ -306,11 +296,10 @@ def main(arguments=None) -> None:
       append(path.with_name(f"{path.stem}_q.csv"), [
         {**setting._asdict(), "seed": seed, "epoch": epoch, "q": f"{q:.4f}"}
         for epoch, of_seeds in enumerate(found.keep) for seed, q in enumerate(of_seeds)])
-    left = (time.monotonic() - started) / number * (len(missing) - number)
     means = ", ".join(f"{name} {np.mean([float(row[name]) for row in new if row['calibrated'] == 'none']):.3f}"
                       for name in ("accuracy", "nll", "ece", "overconfidence", "train_accuracy"))
     print(f"{number}/{len(missing)} {' '.join(filter(None, setting))}: {means}, {found.seconds:.0f} s; "
-          f"{left / 60:.0f} min left", flush=True)
+          f"{commands.left(started, number, len(missing))}", flush=True)
     show()
   show()
   print(f"{path.with_suffix('.md')} holds the table.")

@@ -7,27 +7,13 @@ from collections.abc import Sequence
 import pathlib
 
 import numpy as np
-import scipy.stats
 
-from experiments.common import commands
+from experiments.common import commands, comparison
 from experiments.common.rows import read
 
 MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2),
             "adaptive_ece": ("adaptive ECE %", 2), "mce": ("MCE %", 1),
             "overconfidence": ("confidence minus accuracy", 2), "auroc": ("AUROC %", 2), "fpr95": ("FPR95 %", 2)}
-
-
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-  """Returns the mean of differences, one a seed, and the half width of its 95% t interval.
-
-  >>> mean, half = interval([1.0, 2.0, 3.0])
-  >>> round(mean, 3), round(half, 3)
-  (2.0, 2.484)
-  """
-  x = np.asarray(differences, float)
-  if len(x) < 2:
-    return float(x.mean()), float("nan")
-  return float(x.mean()), float(scipy.stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)))
 
 
 def _by_seed(rows: list[dict]) -> dict[str, dict]:
@@ -39,10 +25,9 @@ def _line(label: str, rows: list[dict], plain: dict[str, dict]) -> str:
   own, cells = _by_seed(rows), []
   for name, (_, digits) in MEASURED.items():
     cell = f"{np.mean([float(row[name]) for row in rows]):.{digits}f}"
-    pairs = [float(own[seed][name]) - float(plain[seed][name]) for seed in own if seed in plain]
-    if pairs and own is not plain and any(pairs):
-      mean, half = interval(pairs)
-      cell += f" ({mean:+.{digits}f} ± {half:.{digits}f})"
+    apart = comparison.paired(*({seed: float(row[name]) for seed, row in side.items()} for side in (own, plain)))
+    if plain and (apart.mean or apart.low):  # Not of the plain network itself.
+      cell += f" ({apart.mean:+.{digits}f} ± {apart.high - apart.mean:.{digits}f})"
     cells.append(cell)
   q = [float(row["q"]) for row in rows if row["q"]]
   temperature = np.mean([float(row["temperature"]) for row in rows])

@@ -27,7 +27,7 @@ import optax
 
 from calib_jax import data, losses, metrics, models
 from calib_jax._system.files import write_text
-from experiments.common import commands
+from experiments.common import commands, comparison
 from experiments.common.rows import append, read
 
 SCORES = ("msp", "margin", "negative_entropy")
@@ -202,9 +202,7 @@ def table(rows: list[dict]) -> str:
     for name, digits in zip(MEASURED, (1, 3, 1), strict=True):
       finite = [row for row in group if name == "accuracy" or row["ece"] != "nan"]
       values, lost = np.array([float(row[name]) for row in finite]), len(group) - len(finite)
-      error = f" ± {metrics.sem(values):.{digits}f}" if len(values) > 1 else ""
-      cells.append((f"{values.mean():.{digits}f}{error}" if len(values) else "")
-                   + (f" ({lost} of {len(group)} diverged)" if lost else ""))
+      cells.append(comparison.mean_text(values, digits) + (f" ({lost} of {len(group)} diverged)" if lost else ""))
     lines.append("| " + " | ".join(cells) + " |")
   return "\n".join(lines) + "\n"
 
@@ -215,29 +213,23 @@ def _order(row: dict) -> tuple[str, ...]:
 
 def parse(arguments=None):
   """Returns the options of the command."""
-  parser = commands.parser(__spec__.name, __doc__)
+  parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("--data", required=True, help="an .npz file of images and labels")
   parser.add_argument("--model", choices=list(MODELS), default="mlp")
   parser.add_argument("--starts", nargs="+", choices=STARTS, default=["scratch"])
   parser.add_argument("--weights", nargs="+", choices=WEIGHTS, default=list(WEIGHTS))
   parser.add_argument("--scores", nargs="+", choices=SCORES, default=list(SCORES))
-  parser.add_argument("--num_train", type=int, default=4000)
-  parser.add_argument("--num_test", type=int, default=10_000)
   parser.add_argument("--shrink", type=int, default=1, help="average blocks of so many by so many pixels")
-  parser.add_argument("--num_epochs", type=int, default=20)
-  parser.add_argument("--num_seeds", type=int, default=3)
-  parser.add_argument("--batch_size", type=int, default=128)
-  parser.add_argument("--learning_rate", type=float, default=0.05)
+  commands.add_numbers(parser, {"num_train": 4000, "num_test": 10_000, "num_epochs": 20, "num_seeds": 3,
+                                "batch_size": 128, "learning_rate": 0.05})
   parser.add_argument("--limit", type=int, help="train at most so many settings, and stop")
-  parser.add_argument("--workdir", default="experiments/results")
   return parser.parse_args(arguments)
 
 
 def main(arguments=None) -> None:
   """Trains every setting that has no rows yet."""
   options = parse(arguments)
-  path = pathlib.Path(options.workdir) / f"selective_risk_{pathlib.Path(options.data).stem}_{options.model}.csv"
-  path.parent.mkdir(parents=True, exist_ok=True)
+  path = options.workdir / f"selective_risk_{pathlib.Path(options.data).stem}_{options.model}.csv"
   task, seeds = load_task(options), list(range(options.num_seeds))
   done = {tuple(row[name] for name in (*Setting._fields, "seed")) for row in read(path)}
   grid = settings(options.starts, options.weights, options.scores)
@@ -249,9 +241,9 @@ def main(arguments=None) -> None:
   for number, (setting, seeds) in enumerate(missing, 1):
     rows = run(setting, task, seeds, compiled)
     append(path, [row for row in rows if (*setting, str(row["seed"])) not in done])
-    left = (time.monotonic() - started) / number * (len(missing) - number)
     means = ", ".join(f"{name} {np.mean([float(row[name]) for row in rows]):.3f}" for name in MEASURED)
-    print(f"{number}/{len(missing)} {' '.join(filter(None, setting))}: {means}; {left / 60:.0f} min left", flush=True)
+    print(f"{number}/{len(missing)} {' '.join(filter(None, setting))}: {means}; "
+          f"{commands.left(started, number, len(missing))}", flush=True)
     write_text(path.with_suffix(".md"), table(read(path)))
   print(f"{path.with_suffix('.md')} holds the table.")
 

@@ -48,7 +48,7 @@ def test_every_method_is_a_config_of_its_own(scale):
 
 def test_ranks_and_wins_are_those_worked_out_by_hand():
   values = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [2.0, 2.0, 3.0]])
-  found = ranking.ranks(("a", "b", "c"), values)
+  found = ranking.ranks(values)
   np.testing.assert_allclose(found.mean, [(1 + 1 + 1.5) / 3, (2 + 3 + 1.5) / 3, (3 + 2 + 3) / 3])
   np.testing.assert_allclose(found.wins, [(1 + 1 + 0.75) / 3, (0.5 + 0 + 0.75) / 3, (0 + 0.5 + 0) / 3])
   # Demsar 2006, Table 5: q = 2.343 for three methods.
