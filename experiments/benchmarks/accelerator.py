@@ -37,6 +37,7 @@ from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from configs import reweighted_risk
+from experiments.benchmarks import timing
 from experiments.benchmarks import training as steps
 from experiments.common import commands, scores, settings
 
@@ -110,20 +111,13 @@ class Session(NamedTuple):
 
 def plain_step(session: Session) -> dict[str, float]:
   """Measures the step of cross entropy."""
-  config = session.config()
-  by_hand, flops = steps.by_hand(config, session.splits)
-  ratio, seconds = steps.pairs(session.plain(), by_hand, session.size.budget)
-  most = steps.ceiling(jnp.dtype(config.model.dtype), session.size.matrix)
-  found = {"seconds": seconds, "examples_per_second": session.size.batch_size / seconds,
-           "relative_to_hand_written": ratio, "tera_operations_per_second": flops / seconds / 1e12,
-           "share_of_matrix_products": flops / seconds / most}
-  theirs = steps.pytorch(session.size.batch_size) if jax.default_backend() != "cpu" else None
-  return found | ({"relative_to_pytorch": seconds / theirs} if theirs else {})
+  found, session.kept["plain"] = steps.plain(session.config(), session.splits, session.size.budget, session.size.matrix)
+  return found
 
 
 def secondary_step(session: Session, name: str) -> dict[str, float]:
   """Measures what a secondary loss adds to the step."""
-  ratio, seconds = steps.pairs(steps.engine(session.config(secondary=name), session.splits), session.plain(),
+  ratio, seconds = timing.pairs(steps.engine(session.config(secondary=name), session.splits), session.plain(),
                                session.size.budget)
   return {"seconds": seconds, "relative_to_cross_entropy": ratio}
 
@@ -141,7 +135,7 @@ def repeated(session: Session) -> dict[str, Any]:
 def parallel(session: Session) -> dict[str, float]:
   """Measures the step under shard_map relative to that under pmap."""
   config = session.config("--config.training.parallel=shard_map")
-  ratio, seconds = steps.pairs(steps.engine(config, session.splits), session.plain(), session.size.budget)
+  ratio, seconds = timing.pairs(steps.engine(config, session.splits), session.plain(), session.size.budget)
   return {"seconds": seconds, "relative_to_pmap": ratio}
 
 
@@ -177,7 +171,7 @@ def run(session: Session, name: str) -> dict[str, Any]:
 
 
 def _step_seconds(config, splits: data.Splits) -> float:
-  return steps.seconds(steps.engine(config, splits), 5)
+  return timing.seconds(steps.engine(config, splits), 5)
 
 
 def parts(session: Session) -> dict[str, Callable[[Session], dict]]:
@@ -222,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{name} …", flush=True)
     try:
       results["results"][name] = measure(session)
-      print(f"  {_line(results['results'][name])}", flush=True)
+      print(f"  {steps.line(results['results'][name])}", flush=True)
     except training.Stopped as stopped:
       print(stopped, flush=True)
     except Exception as error:  # The other measurements may still succeed.
@@ -246,7 +240,7 @@ def page(results: Mapping[str, Any]) -> str:
     if name.startswith("run "):
       runs[name.removeprefix("run ")] = found
     else:
-      lines.append(f"| {name} | {_line(found)} |")
+      lines.append(f"| {name} | {steps.line(found)} |")
   if runs:
     columns = ("accuracy", "nll", "brier", "ece", "ece_equal_mass_l2")
     lines += ["", "| run | epochs | seconds | calibrated by | " + " | ".join(columns) + " |", "|---" * 9 + "|"]
@@ -254,11 +248,6 @@ def page(results: Mapping[str, Any]) -> str:
               + " | ".join(f"{found[label][column]:.4f}" for column in columns) + " |"
               for name, found in runs.items() for label in ("none", "TS")]
   return "\n".join(lines) + "\n"
-
-
-def _line(found: Mapping[str, Any]) -> str:
-  return ", ".join(f"{key.replace('_', ' ')} {value:.4g}" if isinstance(value, float) else
-                   f"{key.replace('_', ' ')} {value}" for key, value in found.items() if not isinstance(value, dict))
 
 
 if __name__ == "__main__":
