@@ -9,7 +9,6 @@ last two are networks: `--trained` names rows of reweighted_risk/training.py.
 
 from collections.abc import Sequence
 import pathlib
-import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -148,7 +147,7 @@ def _cross_entropy(found: Sequence[rows.Row], column: str) -> float:
   return float(np.mean([float(row[column]) for row in found if row["loss"] == "cross_entropy"]))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
   """Draws the figure."""
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("--out", type=pathlib.Path, default=commands.RESULTS)
@@ -157,8 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   options.out.mkdir(parents=True, exist_ok=True)
   draw(rows.read(options.trained), options.out / f"{NAME}.png")
   print(f"{options.out / NAME}.png holds the figure.")
-  return 0
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

@@ -13,7 +13,6 @@ and a page and the figure beside it. It takes half a minute.
 from collections.abc import Sequence
 import functools
 import pathlib
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -170,7 +169,7 @@ def draw(found: Sequence[rows.Row], path: pathlib.Path) -> None:
   files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
   """Computes the curves, and writes them, the page and the figure."""
   parser = commands.parser(__spec__.name, __doc__, results=True)
   options = parser.parse_args(arguments)
@@ -182,8 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   rows.write(path, found)
   files.write_text(path.with_suffix(".md"), page(found))
   draw(found, path.with_suffix(".png"))
-  return 0
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

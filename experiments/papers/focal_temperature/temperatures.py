@@ -10,7 +10,6 @@ it.
 
 from collections.abc import Sequence
 import pathlib
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +85,7 @@ def draw(found: Sequence[rows.Row], path: pathlib.Path) -> None:
   files.write(path, lambda file: axes.figure.savefig(file, format="png", dpi=160))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
   """Finds the temperatures of each file, and writes the page and the figure."""
   parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("predictions", nargs="+", metavar="NAME=FILE", help="a name for the page, and an .npz file")
@@ -101,8 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   rows.write(stem.with_suffix(".csv"), found)
   files.write_text(stem.with_suffix(".md"), page(found))
   draw(found, stem.with_suffix(".png"))
-  return 0
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

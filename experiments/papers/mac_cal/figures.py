@@ -9,7 +9,6 @@ Corrupted images are those of severity 5 (`scales.SHIFTS`), means over corruptio
 from collections.abc import Sequence
 import pathlib
 import re
-import sys
 
 import numpy as np
 
@@ -82,7 +81,7 @@ def draw(tables: Sequence[rows.Row], mixup: Sequence[rows.Row], path: pathlib.Pa
   files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
   """Draws the figures from the rows of the two experiments."""
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("--tables", type=pathlib.Path, default=RESULTS / "mac_cal_tables_fashion_mnist_mlp.csv")
@@ -95,8 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       parser.error(f"{path} is not there: give the .csv of an experiment by --tables and --mixup.")
   draw(found[options.tables], found[options.mixup], options.output)
   print(f"{options.output} holds the figure.")
-  return 0
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

@@ -14,7 +14,6 @@ from experiments.leaderboard import methods as training_methods
 from experiments.papers.focal_temperature import table as focal_temperature_table
 from experiments.papers.mac_cal import tables as mac_cal_tables
 from experiments.papers.reweighted_risk import tables as reweighted_risk_tables
-from experiments.papers.soft_calibration import figure as soft_calibration_figure
 from experiments.papers.soft_calibration import tables as soft_calibration_tables
 from tests.config.test_configs import SHAPES
 
@@ -75,7 +74,7 @@ def test_effect_sizes_are_those_of_pooled_deviations():
     return [{"task": "t", "method": method, "calibrator": calibrator, "seed": str(i), "ece_equal_mass_l2": str(x)}
             for i, x in enumerate(values)]
 
-  found = soft_calibration_figure.effects([
+  found = soft_calibration_tables.effects([
     *made("focal", "none", (0.05, 0.06, 0.07)), *made("focal+mmce", "none", (0.02, 0.04)),
     *made("focal", "TS", (0.01,)), *made("focal+mmce", "TS", (0.02, 0.03))])
   # Means 0.06 and 0.03, sums of squares 0.0002 and 0.0002 with 3 degrees of freedom; one seed after TS is too few.

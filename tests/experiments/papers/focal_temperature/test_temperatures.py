@@ -42,8 +42,7 @@ def test_lines_are_those_of_least_squares():
 def test_files_are_named_and_drawn(tmp_path, capsys):
   rng = np.random.default_rng(1)
   np.savez(tmp_path / "val.npz", logits=rng.normal(size=(60, 3)).astype(np.float32), labels=np.arange(60) % 3)
-  assert temperatures.main([f"focal 3={tmp_path / 'val.npz'}", str(tmp_path / "val.npz"),
-                            f"--workdir={tmp_path}"]) == 0
+  temperatures.main([f"focal 3={tmp_path / 'val.npz'}", str(tmp_path / "val.npz"), f"--workdir={tmp_path}"])
   found = rows.read(tmp_path / f"{temperatures.NAME}.csv")
   assert list(temperatures.by_name(found)) == ["focal 3", "val"] and "focal 3: T = " in capsys.readouterr().out
   assert temperatures.page(found) == (tmp_path / f"{temperatures.NAME}.md").read_text(encoding="utf-8")
