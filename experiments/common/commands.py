@@ -30,6 +30,14 @@ def add_numbers(parser: argparse.ArgumentParser, defaults: Mapping[str, float]) 
     parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{default} by default")
 
 
+def save_for_docs(figure, name: str, note: str) -> None:
+  """Writes a figure of the guides to docs/figures, and says so, with a note on what is drawn."""
+  path = ROOT / "docs" / "figures" / name
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figure.savefig(path, dpi=130)
+  print(f"\nwrote docs/figures/{name}, {note}")
+
+
 def left(started: float, done: int, number: int) -> str:
   """Returns how long the rest of a number of jobs takes, of which some are done since the time ``started``."""
   return f"{(time.monotonic() - started) / done * (number - done) / 60:.0f} min left"

@@ -11,7 +11,6 @@ from experiments.common import commands
 from experiments.estimators.simulation import ESTIMATORS, REPEATS, SHARPNESS, simulate, truth
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000)
-FIGURE = commands.ROOT / "docs" / "figures" / "estimators.png"
 
 
 def main(arguments=None) -> None:
@@ -48,9 +47,7 @@ def main(arguments=None) -> None:
   panels[0, 0].set_ylabel("bias: mean estimate less truth, in %")
   panels[1, 0].set_ylabel("root mean squared error, in %")
   figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
-  FIGURE.parent.mkdir(parents=True, exist_ok=True)
-  figure.savefig(FIGURE, dpi=130)
-  print(f"\nwrote {FIGURE.relative_to(FIGURE.parent.parent.parent)}, of {REPEATS} samples of each size")
+  commands.save_for_docs(figure, "estimators.png", f"of {REPEATS} samples of each size")
 
 
 if __name__ == "__main__":

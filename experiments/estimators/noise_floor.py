@@ -21,7 +21,6 @@ from experiments.estimators.simulation import ESTIMATORS
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000)
 DISTANCES = (0.25, 0.6, 1.0, 1.6)
 RESAMPLES = 300
-FIGURE = commands.ROOT / "docs" / "figures" / "noise_floor.png"
 
 
 def confidences(size: int, distance: float) -> jax.Array:
@@ -71,9 +70,7 @@ def main(arguments=None) -> None:
   left.set_yticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
   left.set_yticks([], minor=True)
   left.set_ylabel("error of a perfectly calibrated model, in %")
-  FIGURE.parent.mkdir(parents=True, exist_ok=True)
-  figure.savefig(FIGURE, dpi=130)
-  print(f"\nwrote {FIGURE.relative_to(FIGURE.parent.parent.parent)}; {RESAMPLES} redraws of the outcomes")
+  commands.save_for_docs(figure, "noise_floor.png", f"of {RESAMPLES} redraws of the outcomes")
 
 
 if __name__ == "__main__":

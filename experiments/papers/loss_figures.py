@@ -58,7 +58,7 @@ def means(found: Sequence[rows.Row], column: str, **fields: str) -> dict[tuple[s
 
 @style.styled
 def draw(found: Sequence[rows.Row], path: pathlib.Path) -> None:
-  """Draws the six panels in one PNG; ``found`` are rows of selective_risk_training."""
+  """Draws the six panels in one PNG; ``found`` are rows of reweighted_risk/training.py."""
   from matplotlib.figure import Figure
 
   drawn = Figure(figsize=(9.5, 6.6), layout="constrained")

@@ -1,7 +1,8 @@
 """Why cells of Table 2 of Jung et al. 2023 differ: sentences whose numbers are read from the rows of the results.
 
 The sentences stand in why_cells_differ.md, a paragraph each, which begins with the fit that it is about. A field such
-as ``{TS LS steps published}`` has the published ECE of a calibrator, an objective and a fit; without the last word, ours.
+as ``{TS LS steps published}`` has the published ECE of a calibrator, an objective and a fit; without the last word,
+ours.
 """
 
 import pathlib
