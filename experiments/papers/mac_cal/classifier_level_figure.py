@@ -7,13 +7,13 @@ and the angles between the classes' weights in the last layer, before and after.
 that holds q, it also draws q over the epochs.
 """
 
-import csv
 import pathlib
 
 from matplotlib.figure import Figure
 import numpy as np
 
 from calib_jax import reports
+from experiments.common.rows import read
 from experiments.papers.mac_cal import classifier_level as experiment
 
 # More curves of q than these lie on each other.
@@ -21,13 +21,12 @@ SHOWN = ("MaC-Cal", "+ static adaptive sparsity", "gamma 0.5", "gamma 0.9", "gam
          "width 512")
 
 
-def curves(path: str, first: str = "vanilla") -> dict[str, np.ndarray]:
+def curves(path: pathlib.Path, first: str = "vanilla") -> dict[str, np.ndarray]:
   """Returns q ``[S, T + 1]`` by the name of the second stage, for those of ``SHOWN`` in which it changes."""
   found: dict[str, dict[str, list[float]]] = {}
-  with pathlib.Path(path).open(encoding="utf-8", newline="") as file:
-    for row in csv.DictReader(file):
-      if row["first"] == first and row["second"] in SHOWN:
-        found.setdefault(row["second"], {}).setdefault(row["seed"], []).append(float(row["q"]))
+  for row in read(path):
+    if row["first"] == first and row["second"] in SHOWN:
+      found.setdefault(row["second"], {}).setdefault(row["seed"], []).append(float(row["q"]))
   values = {name: np.array(list(seeds.values())) for name, seeds in found.items()}
   return {name: x for name, x in values.items() if np.ptp(x) > 0}
 
@@ -57,7 +56,7 @@ def main() -> None:
   """Trains the two stages of one seed, and draws."""
   parser = experiment.parser(__spec__.name, __doc__)
   parser.set_defaults(num_seeds=1)
-  parser.add_argument("--q", help="the file of q over epochs")
+  parser.add_argument("--q", type=pathlib.Path, help="the file of q over epochs")
   parser.add_argument("--output", default="classifier_level.png")
   options = parser.parse_args()
   splits, (network, together) = experiment.load(options), experiment.MODELS[options.model]

@@ -1,12 +1,15 @@
 """The experiment on classifier-level methods fits heads on features, goes on where it stopped, and pairs by seed."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.stats
 
+from experiments.common.commands import RESULTS
 from experiments.common.rows import read
 from experiments.papers.mac_cal import classifier_level as experiment
-from experiments.papers.mac_cal import classifier_level_table
+from experiments.papers.mac_cal import classifier_level_figure, classifier_level_table
 
 
 @pytest.mark.slow
@@ -72,3 +75,15 @@ def test_every_setting_has_a_config_that_can_work():
     experiment.configured(options, *experiment.MODELS["mlp"][0], *experiment.FIRST[first])
   for second in experiment.HEADS:
     assert experiment.second_config(options, second).head.name in ("two_stage", "variational", "masked")
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("classifier_level_*.md")), ids=lambda path: path.stem)
+def test_a_committed_page_is_made_from_its_rows(path):
+  text = path.read_text(encoding="utf-8")
+  command = re.search(r"Made by `(.*)`\.", text)[1]
+  assert classifier_level_table.table(read(path.with_suffix(".csv")), command) == text
+
+
+def test_curves_of_q_are_those_that_change():
+  curves = classifier_level_figure.curves(RESULTS / "classifier_level_fashion_mnist_mlp_q.csv")
+  assert "MaC-Cal" in curves and all(x.shape == (10, 41) and np.ptp(x) > 0 for x in curves.values())

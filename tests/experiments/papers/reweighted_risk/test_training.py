@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.common.commands import RESULTS
 from experiments.papers.reweighted_risk import training as experiment
 
 
@@ -39,3 +40,8 @@ def test_logits_that_are_not_finite_have_an_accuracy_alone():
   assert found["accuracy"] == 75 and np.isnan([found["nll"], found["ece"]]).all()
   found = experiment.measured(logits[:3], np.array([0, 0, 0]))
   assert found["nll"] == pytest.approx(np.mean(np.log1p(np.exp([-2.0, 1.0, -3.0]))), rel=1e-5)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("selective_risk_*.md")), ids=lambda path: path.stem)
+def test_a_committed_page_is_made_from_its_rows(path):
+  assert experiment.table(experiment.read(path.with_suffix(".csv"))) == path.read_text(encoding="utf-8")
