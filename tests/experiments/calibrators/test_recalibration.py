@@ -1,5 +1,7 @@
 """Calibrators on saved predictions: a run's own splits fit and test, and a file is divided anew for each seed."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -70,9 +72,9 @@ def test_runs_and_files_are_calibrated_and_not_twice(folder, capsys):
 
 
 def test_a_fit_that_ended_before_its_tolerance_is_counted(folder, monkeypatch):
-  ended = calibrators.get("identity")
-  monkeypatch.setitem(calibrators.CALIBRATORS, "ended", lambda: ended._replace(
-    fit=lambda logits, labels: {"converged": np.asarray(False)}))
+  ended = types.SimpleNamespace(fit=lambda logits, labels: {"converged": np.asarray(False)},
+                                apply=calibrators.get("identity").apply)
+  monkeypatch.setitem(calibrators.CALIBRATORS, "ended", lambda: ended)
   code, path = (sweep.main(EXPERIMENT._replace(calibrators={"ended": {"name": "ended"}}),
                            [f"--out={folder / 'out'}", str(folder / "one")]),
                 folder / "out" / "calibrators_recalibration_laptop.csv")
