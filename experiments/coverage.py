@@ -2,18 +2,16 @@
 
 Run: python -m experiments.coverage [WORD ...]   (words choose metrics by name; all by default)
 
-Each simulation draws a sample from data whose posterior is known (experiments/posteriors.py), computes the 95% interval
+Each simulation draws a sample from data whose posterior is known (estimators/posteriors.py), computes the 95% interval
 of a metric and checks whether it holds the value that the metric tends to as N grows. Results are appended to
 experiments/results/coverage.csv, one row for each metric, model and sample size. What it already holds is skipped, so
 that the command can be stopped and started again; delete the file to simulate everything anew. In the end the table of
 docs/metrics.md is written from it. Everything takes about two hours on one CPU core.
 """
 
-import argparse
 from collections.abc import Callable
 import functools
 import itertools
-import pathlib
 import time
 from typing import NamedTuple
 
@@ -23,11 +21,11 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax._system.files import write_text
-from experiments import estimators, posteriors
-from experiments.rows import append, read
+from experiments.common import commands
+from experiments.common.rows import append, read
+from experiments.estimators import posteriors, simulation
 
-ROOT = pathlib.Path(__file__).parent.parent
-RESULTS, PAGE = ROOT / "experiments" / "results" / "coverage.csv", ROOT / "docs" / "metrics.md"
+RESULTS, PAGE = commands.RESULTS / "coverage.csv", commands.ROOT / "docs" / "metrics.md"
 BEGIN, END = "<!-- Written by python -m experiments.coverage -->", "<!-- End of what is written by it -->"
 SIZES = (300, 1000, 10_000)
 SLOWEST = "smooth (smECE)"  # It is simulated last and less often.
@@ -56,7 +54,7 @@ def _aurc(confidence, correct):
 
 PAIR = ("confidence", "correct")
 METRICS = {
-  **{name: Metric(estimators.ESTIMATORS[name][0], PAIR, "bias_corrected", estimators.ESTIMATORS[name][1],
+  **{name: Metric(simulation.ESTIMATORS[name][0], PAIR, "bias_corrected", simulation.ESTIMATORS[name][1],
                   2 / 3 if name == SLOWEST else 1.0)
      for name in ("ECE, 15 equal-width bins", "ECE, 15 equal-mass bins", "equal mass, norm 2",
                   "equal mass, norm 2, debiased", "KS", SLOWEST)},
@@ -124,7 +122,7 @@ def table(rows: list[dict]) -> str:
 
 def main() -> None:
   """Simulates what has no row yet, and writes the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("words", nargs="*", help="only metrics whose names hold one of these")
   words = parser.parse_args().words
   done = {(row["metric"], row["model"], int(row["size"])) for row in read(RESULTS)}

@@ -6,7 +6,6 @@ Without --at it counts the files as they are now; with it, those of a revision o
 counts. The number of a directory holds those of the directories in it.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 import io
 import pathlib
@@ -14,6 +13,8 @@ import subprocess
 import sys
 import tarfile
 import tokenize
+
+from experiments.common import commands
 
 ROOT = pathlib.Path(__file__).parents[1]
 ROOMS = ("calib_jax", "configs", "experiments", "tests")
@@ -55,7 +56,7 @@ def sources(revision: str | None) -> Iterator[tuple[pathlib.PurePath, str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Prints the number of lines of each directory."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("--at", metavar="REVISION", help="a revision of git, such as main; if absent, the files now")
   lines: dict[str, int] = {}
   for path, text in sources(parser.parse_args(arguments).at):

@@ -3,7 +3,7 @@
 Run: python -m experiments.tune --config=configs/fashion_mnist_small_savuc.py [--num_seeds=5]
 
 The focal exponent of the primary loss is tuned first, if it has one, and then the settings of the paper
-(experiments/tuning.py). The search begins with the middle one of each setting's values. The trials are kept in
+(experiments/common/tuning.py). The search begins with the middle one of each setting's values. The trials are kept in
 `tune_NAME.csv`, where NAME is that of the config's file and variant, and those that it already holds are not trained
 again. The table of all trials is written beside it (`.md`).
 """
@@ -15,7 +15,7 @@ import pathlib
 from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
-from experiments import settings, tuning
+from experiments.common import commands, settings, tuning
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
 
@@ -34,9 +34,8 @@ def _text(fields: dict) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Tries what has no row yet, and writes and prints the table; returns the exit code."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("--config", required=True, help="a file with get_config(); it is executed")
-  parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("experiments/results"))
   parser.add_argument("--num_seeds", type=int, help="those of the config by default")
   options = parser.parse_args(arguments)
   try:
@@ -50,7 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _tune(options: argparse.Namespace) -> None:
   config = run_config.load(options.config, [])
   num_seeds = options.num_seeds or config.num_seeds
-  options.workdir.mkdir(parents=True, exist_ok=True)
   file, _, variant = options.config.partition(":")
   path = options.workdir / f"tune_{'_'.join(filter(None, (pathlib.Path(file).stem, variant)))}.csv"
   search = ({"loss.primary.gamma": GAMMAS} if "gamma" in config.loss.primary else {}) | tuning.search_space(config)

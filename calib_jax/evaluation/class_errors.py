@@ -137,7 +137,7 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
     num_resamples: the number of resamples of the interval.
 
   Returns:
-    the error with what its interval needs. ``value`` is ``[1 + S]``, followed by the errors of the seeds.
+    The error with what its interval needs. ``value`` is ``[1 + S]``, followed by the errors of the seeds.
   """
   gaps = np.concatenate([part.gaps.reshape(len(part.gaps), -1) for part in sums], axis=1)
   num_errors = len(sums) * sums[0].gaps.shape[1]

@@ -66,7 +66,7 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
     every: whether to show every metric instead of the main ones.
 
   Returns:
-    rows of text, the heading first; a cell is ``estimate [low, high]``.
+    Rows of text, the heading first; a cell is ``estimate [low, high]``.
   """
   shown = {key: METRICS[key] for key in results.rows[0][-1].estimates if every or METRICS[key].is_main}
   head = ["evaluated on", "trained with", "calibrated by"]
@@ -212,7 +212,7 @@ def booktabs(rows: Sequence[Sequence[str]], num_texts: int, best: Sequence[Seque
     best: which cells of the rows after the heading are bold; None for none.
 
   Returns:
-    the table.
+    The table.
   """
   def line(cells, bold):
     return " & ".join(rf"\textbf{{{_escaped(cell)}}}" if b else _escaped(cell)
@@ -248,7 +248,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     rows: the rows, the heading first.
 
   Returns:
-    the table.
+    The table.
   """
   # Backslashes before a bar are doubled, because an even number of them would leave it bare.
   rows = [[re.sub(r"(\\*)\|", r"\1\1\\|", markdown_text(cut(printable(cell)))) for cell in row] for row in rows]

@@ -215,7 +215,7 @@ def class_gaps(values: Values, num_classes: int) -> ClassGaps:
     num_classes: K.
 
   Returns:
-    the gaps.
+    The gaps.
   """
   excess, predicted = (values.confidence - values.correct).ravel(), values.predicted.ravel()
   count, total, squares = (np.bincount(predicted, weights, num_classes) for weights in (None, excess, excess**2))

@@ -19,7 +19,7 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
     num_resamples: the number of resamples of the intervals.
 
   Returns:
-    the results.
+    The results.
   """
   first = next(iter(models.values()))
   sets = {name: _evaluated({model_name: model for model_name, model in models.items() if name in model.sets}, name,

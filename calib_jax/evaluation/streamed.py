@@ -127,7 +127,7 @@ def estimates(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[s
     num_resamples: the number of resamples, and of redraws of which predictions are right.
 
   Returns:
-    the metrics of ``NAMES``.
+    The metrics of ``NAMES``.
   """
   computed = jax.jit(type(state).compute, compiler_options=compilation.frugal())(state)
   used = np.flatnonzero(np.asarray(state.counts))

@@ -31,7 +31,7 @@ def figures(results: Results, log: Logs = None) -> dict[str, Figure]:
     log: the ``metrics.jsonl`` of a run, whose curves are drawn, or those of several runs by name.
 
   Returns:
-    the figures by name, in the order of the report.
+    The figures by name, in the order of the report.
   """
   shown, drawn = Shown(results, log), {}
   for name, figure in sorted(FIGURES.items(), key=lambda item: item[1].place):

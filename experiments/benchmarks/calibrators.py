@@ -10,7 +10,6 @@ seconds; ratios and passes are computed from them. A pass is one log-softmax, by
 Packages that are not installed are left out.
 """
 
-import argparse
 import pathlib
 import time
 from typing import NamedTuple
@@ -22,6 +21,7 @@ import numpy as np
 from calib_jax import calibrators
 from calib_jax.evaluation.predictions import load
 from experiments.benchmarks.calibrator_peers import PEERS, prepared, versions
+from experiments.common import commands
 
 TRUE_TEMPERATURE = 1.70
 TEST_SIZE = 10_000
@@ -112,8 +112,7 @@ def _line(given: Task, name: str, package: str, durations: tuple[float, float], 
 
 def main(arguments=None) -> None:
   """Prints the table."""
-  parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks.calibrators",
-                                   description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("predictions", nargs="*", type=pathlib.Path)
   parser.add_argument("--synthetic", nargs="+", default=[], metavar="NxK", help="such as 50000x1000")
   parser.add_argument("--calibrators", nargs="+", choices=list(calibrators.CALIBRATORS), default=list(PEERS),

@@ -8,7 +8,6 @@ The step computes the gradient of cross entropy in the given dtype, without an o
 The streaming path decodes, crops, resizes and mirrors random JPEGs of 500x375, ImageNet's usual size, on all cores.
 """
 
-import argparse
 import io
 import os
 import time
@@ -20,6 +19,7 @@ from PIL import Image
 
 from calib_jax import data, losses, models
 from calib_jax.data import record_streams
+from experiments.common import commands
 
 BATCH = 512
 MEAN, STD = np.full(3, 0.5, np.float32), np.full(3, 0.25, np.float32)
@@ -94,7 +94,7 @@ def streamed() -> float:
 
 def main() -> None:
   """Prints the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("--step-batch", type=int, default=16)
   parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
   args = parser.parse_args()

@@ -7,15 +7,15 @@ their ratios is printed. The last column is the ratio of the times for N = 1024 
 quadratic in N or K are not timed at the largest sizes.
 """
 
-import argparse
-import statistics
-import time
 
 import jax
 import jax.numpy as jnp
 
 from calib_jax import losses
+from experiments.benchmarks.timing import pairs
+from experiments.common import commands
 
+BUDGET = 2.0  # Seconds of each comparison.
 SIZES = ((512, 100), (1024, 1000), (8192, 1000))
 OPTIONS = {
   "avuc": {"threshold": 0.5}, "adaptive_focal": losses.init_adaptive_focal()._asdict(),
@@ -40,25 +40,9 @@ def compiled(name: str, options: dict, n: int, k: int):
   return lambda: jax.block_until_ready(step(logits))
 
 
-def seconds(function) -> float:
-  """How long one call takes."""
-  start = time.perf_counter()
-  function()
-  return time.perf_counter() - start
-
-
-def ratio(function, floor, *, budget: float = 2.0, most: int = 51) -> float:
-  """The median ratio of the times of ``function`` and ``floor``, from as many pairs as ``budget`` seconds allow."""
-  start, ratios = time.perf_counter(), []
-  while len(ratios) < 3 or (len(ratios) < most and time.perf_counter() - start < budget):
-    floor_seconds = seconds(floor)
-    ratios.append(seconds(function) / floor_seconds)
-  return statistics.median(ratios)
-
-
 def main() -> None:
   """Prints the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("names", nargs="*", help="losses to time; all by default")
   names = parser.parse_args().names or list(VARIANTS)
   device = jax.devices()[0]
@@ -72,8 +56,8 @@ def main() -> None:
       if n * k > LARGEST.get(variant, n * k):
         cells.append("")
         continue
-      cells.append(f"{ratio(compiled(name, options, n, k), compiled('cross_entropy', {}, n, k)):.2f}")
-    growth = ratio(compiled(name, options, 1024, 100), compiled(name, options, 512, 100))
+      cells.append(f"{pairs(compiled(name, options, n, k), compiled('cross_entropy', {}, n, k), BUDGET)[0]:.2f}")
+    growth, _ = pairs(compiled(name, options, 1024, 100), compiled(name, options, 512, 100), BUDGET)
     print(f"| {variant} | " + " | ".join(cells) + f" | {growth:.2f} |", flush=True)
 
 

@@ -6,7 +6,6 @@ The floor of metrics of ``[N, K]`` is one jitted pass that takes the maximum and
 metrics that must sort is one jitted sort of the same numbers.
 """
 
-import argparse
 import importlib.util
 import time
 
@@ -15,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import metrics
-from experiments.benchmarks.losses import ratio, seconds
+from experiments.benchmarks.timing import pairs, seconds
+from experiments.common import commands
 
 
 @jax.jit
@@ -114,7 +114,7 @@ def others():
 
 def main() -> None:
   """Prints the tables."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("words", nargs="*", help="only rows whose names hold one of these")
   words = parser.parse_args().words
   started = time.perf_counter()
@@ -122,7 +122,7 @@ def main() -> None:
   print("| metric | ratio to its floor |\n|---|---|")
   for name, function, floor in rows():
     if not words or any(word in name for word in words):
-      print(f"| {name} | {ratio(function, floor, budget=4):.2f} |", flush=True)
+      print(f"| {name} | {pairs(function, floor, 4.0)[0]:.2f} |", flush=True)
   print("\n| | seconds |\n|---|---|")
   for name, function in others():
     if not words or any(word in name for word in words):

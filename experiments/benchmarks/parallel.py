@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 
+from experiments.common import commands
+
 RUN = ("--config=configs/digits_savuc.py", "--config.num_seeds=1", "--config.compare_with_cross_entropy=False",
        "--config.training.num_steps=400", "--config.training.log_every_steps=20", "--config.evaluation.num_resamples=2",
        "--config.evaluation.calibrators={}", "--config.checkpoint.every_steps=400", "--config.training.batch_size=128")
@@ -45,7 +47,7 @@ def step_seconds(parallel: str, options: argparse.Namespace, overrides: list[str
 
 def main() -> None:
   """Runs all rounds and prints the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("--num_processes", type=int, default=2)
   parser.add_argument("--num_devices", type=int, default=4, help="virtual devices of each process")
   parser.add_argument("--rounds", type=int, default=3)

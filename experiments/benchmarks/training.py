@@ -11,12 +11,12 @@ device waited for input. With PyTorch and a CUDA device it also times WRN-28-10 
 compiled).
 """
 
-import argparse
+from collections.abc import Callable, Mapping
+import functools
 import json
 import pathlib
 import statistics
 import tempfile
-import time
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,10 @@ import optax
 
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
+from calib_jax.training import best_model
 from calib_jax.training.engine import program
+from experiments.benchmarks import timing
+from experiments.common import commands
 
 OPTIONS = {"avuc": {"threshold": 0.5}}
 
@@ -47,23 +50,35 @@ def configured(model: dict, batch_size: int, secondary: str = "", *overrides: st
   return run_config.load("configs/cifar100_savuc.py", [f"--config.{k}={v}" for k, v in options.items()] + [*overrides])
 
 
-def engine(config, splits):
-  """A function without arguments that takes one step of the engine and waits for it."""
-  device = jax.devices()[:1]
-  stage, = program.build(config, [splits], [0], device).stages
-  keys = jax.random.key(0)[None]
-  kept = {"state": jax.device_put(stage.start(None, keys), device[0])}
-  batch = {"image": splits.train.images[:config.training.batch_size][None, None],
-           "label": splits.train.labels[:config.training.batch_size][None, None]}
-  batch["mask"] = np.ones(batch["label"].shape, bool)
+def engine(config, splits, stage: int = 0):
+  """A function without arguments that takes one step of a stage of the engine and waits for it."""
+  return engine_and_features(config, splits, stage)[0]
+
+
+def engine_and_features(config, splits, stage: int = 0):
+  """The same, and a function that computes the features of the step; None unless the stage keeps features."""
+  device, size, keys = jax.devices()[:1], config.training.batch_size, jax.random.key(0)[None]
+  stages = program.build(config, [splits], [0], device).stages
+  kept = {"state": None}
+  for part in stages[:stage + 1]:
+    kept["state"] = part.start(kept["state"], keys)
+  kept["state"] = jax.device_put(kept["state"], device[0])
+  batch = {"image": splits.train.images[:size][None, None], "label": splits.train.labels[:size][None, None],
+           "mask": np.ones((1, 1, size), bool)}
+  features = None
+  if stages[stage].feature_step is not None:
+    variables = jax.tree.map(jnp.copy, best_model.variables(kept["state"]))
+    compute = functools.partial(stages[stage].feature_step, variables, batch)
+    batch = batch | {"image": np.asarray(compute()["features"])[None]}
+    features = lambda: jax.block_until_ready(compute())  # noqa: E731
 
   def step():
-    kept["state"], measured = stage.train_steps[0](kept["state"], batch, keys)
+    kept["state"], measured = stages[stage].train_steps[0](kept["state"], batch, keys)
     jax.block_until_ready((kept["state"], measured))
 
   step()
   step()
-  return step
+  return step, features
 
 
 def by_hand(config, splits):
@@ -96,33 +111,38 @@ def by_hand(config, splits):
   return run, compiled.cost_analysis()["flops"]
 
 
-def seconds(function, repeats: int = 1) -> float:
-  """A call's duration."""
-  start = time.perf_counter()
-  for _ in range(repeats):
-    function()
-  return (time.perf_counter() - start) / repeats
-
-
-def pairs(function, floor, budget: float) -> tuple[float, float]:
-  """Median ratio to ``floor``, and median seconds, of calls in turn for ``budget`` seconds or so."""
-  start, ratios, times = time.perf_counter(), [], []
-  while len(ratios) < 5 or (len(ratios) < 101 and time.perf_counter() - start < budget):
-    first, second = (floor, function) if len(ratios) % 2 else (function, floor)
-    taken = {first: seconds(first)}
-    taken[second] = seconds(second)
-    ratios.append(taken[function] / taken[floor])
-    times.append(taken[function])
-  return statistics.median(ratios), statistics.median(times)
-
-
 def ceiling(dtype, n: int = 0) -> float:
   """Operations a second of a large matrix product, of side ``n`` or as large as fits the device."""
   n = n or (8192 if jax.default_backend() != "cpu" else 2048)
   a = jnp.ones((n, n), dtype)
   product = jax.jit(lambda a: a @ a)
   product(a).block_until_ready()
-  return 2 * n**3 / min(seconds(lambda: product(a).block_until_ready()) for _ in range(10))
+  return 2 * n**3 / min(timing.seconds(lambda: product(a).block_until_ready()) for _ in range(10))
+
+
+def plain(config, splits, budget: float, matrix: int = 0) -> tuple[dict[str, float], Callable[[], None]]:
+  """Measures the step of cross entropy beside a hand-written one, PyTorch's and a matrix product; also returns it.
+
+  Args:
+    config: the config of the step.
+    splits: the data.
+    budget: the seconds of the comparison.
+    matrix: the side of the matrices; 0 for the largest that fits.
+  """
+  step, size = engine(config, splits), config.training.batch_size
+  hand, flops = by_hand(config, splits)
+  ratio, taken = timing.pairs(step, hand, budget)
+  found = {"seconds": taken, "examples_per_second": size / taken, "relative_to_hand_written": ratio,
+           "tera_operations_per_second": flops / taken / 1e12,
+           "share_of_matrix_products": flops / taken / ceiling(jnp.dtype(config.model.dtype), matrix)}
+  theirs = pytorch(size) if jax.default_backend() != "cpu" else None
+  return found | ({"relative_to_pytorch": taken / theirs} if theirs else {}), step
+
+
+def line(found: Mapping[str, object]) -> str:
+  """Returns measurements as text."""
+  return ", ".join(f"{key.replace('_', ' ')} {value:.4g}" if isinstance(value, float) else
+                   f"{key.replace('_', ' ')} {value}" for key, value in found.items() if not isinstance(value, dict))
 
 
 def waits(config, splits) -> str:
@@ -180,12 +200,12 @@ def pytorch(size: int) -> float:
 
   for _ in range(10):
     step()
-  return statistics.median(seconds(step) for _ in range(30))
+  return statistics.median(timing.seconds(step) for _ in range(30))
 
 
 def main() -> None:
   """Prints the tables."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("names", nargs="*", help="secondary losses to time; all by default")
   parser.add_argument("--budget", type=float, default=30.0, help="seconds for each comparison")
   options = parser.parse_args()
@@ -197,18 +217,11 @@ def main() -> None:
   device = jax.devices()[0]
   print(f"{device.device_kind}, JAX {jax.__version__}; WRN-{model['model.depth']}-{model['model.width']}, "
         f"batch {size}, {model['model.dtype']}", flush=True)
-  plain = engine(config, splits)
-  hand, flops = by_hand(config, splits)
-  ratio, step = pairs(plain, hand, options.budget)
-  most = ceiling(jnp.dtype(model["model.dtype"]))
-  print(f"engine: {step:.4f} s a step, {size / step:,.0f} examples/s, {ratio:.3f} of the hand-written step; "
-        f"{flops / step / 1e12:.3f} of {most / 1e12:.3f} T operations/s ({flops / step / most:.0%})", flush=True)
-  theirs = pytorch(size) if accelerated else None
-  if theirs:
-    print(f"PyTorch: {theirs:.4f} s a step; the engine takes {step / theirs:.2f} of it")
+  found, step = plain(config, splits, options.budget)
+  print(line(found))
   print("\n| secondary loss | step, relative to cross entropy alone |\n|---|---|")
   for name in options.names or losses.PER_BATCH:
-    ratio, _ = pairs(engine(configured(model, size, name), splits), plain, options.budget)
+    ratio, _ = timing.pairs(engine(configured(model, size, name), splits), step, options.budget)
     print(f"| {name} | {ratio:.3f} |", flush=True)
   more = ("--config.training.num_steps=24", "--config.training.log_every_steps=8",
           "--config.training.evaluate_every_epochs=100", "--config.augmentation.name=crop_flip")

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from experiments import coverage, estimators, posteriors
+from experiments import coverage
+from experiments.estimators import posteriors
+from experiments.estimators import simulation as estimators
 
 
 def test_the_page_has_the_table_of_the_results():

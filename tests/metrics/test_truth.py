@@ -1,4 +1,4 @@
-"""Estimators against a known truth: a Gaussian mixture whose posterior is exact (experiments/estimators.py)."""
+"""Estimators against a known truth: a Gaussian mixture whose posterior is exact (experiments/estimators)."""
 
 import functools
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
-from experiments import estimators
+from experiments.estimators import simulation as estimators
 
 
 def test_the_truth_itself():

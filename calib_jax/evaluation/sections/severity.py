@@ -48,7 +48,7 @@ def by_severity(errors: Mapping[str, Mapping[RowKey, float]], test_set: str) -> 
     test_set: the set that is not corrupted, which is severity 0.
 
   Returns:
-    the levels by row and severity; empty without corrupted sets.
+    The levels by row and severity; empty without corrupted sets.
   """
   sets: dict[int, list[str]] = {}
   for name in errors:

@@ -1,0 +1,1 @@
+"""Calibrators on saved predictions."""

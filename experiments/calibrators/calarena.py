@@ -1,0 +1,194 @@
+"""Every calibrator on the files of CalArena (Berta et al. 2026), beside the results that CalArena publishes.
+
+Run: python -m experiments.calibrators.calarena --data=calibration_benchmarks [--published=results] [--workdir=out]
+
+`--data` is a folder with CalArena's HDF5 files, one a benchmark, such as `cv-multiclass.h5`, in which every group
+`{dataset}/{model}` holds `probas_cal`, `labels_cal`, `probas_test` and `labels_test` (https://huggingface.co/datasets/
+probkit/CalArena). Every registered calibrator, with its defaults, is fitted to the calibration examples of every
+experiment of a benchmark and scored on its test examples. The results are written as CalArena writes them,
+`{workdir}/{benchmark}/{calibrator}.csv`: `dataset`, `model`, `cal_size`, `test_size`, for more than two classes
+`n_classes`, and then, each after the calibrator's name and `_`, `brier`, `logloss`, for binary benchmarks `kuiper`,
+`ece-15`, `accuracy`, and `time`, the seconds of fitting and applying, which include compilation. What these files hold
+already is not run again.
+
+`{workdir}/{benchmark}.md` and `.png` compare the calibrators with each other and, with `--published`, with the CSV
+files of CalArena's repository (its folder `results`): see `calarena_ranks`.
+"""
+
+import argparse
+from collections.abc import Iterator
+import pathlib
+import time
+from typing import NamedTuple
+
+import h5py
+import jax
+import numpy as np
+
+from calib_jax import calibrators, metrics
+from calib_jax._system.errors import UserError
+from calib_jax.cli.inputs import calibrator
+from calib_jax.training.run_log.progress import Progress
+from experiments.calibrators import calarena_ranks
+from experiments.common import commands
+from experiments.common.rows import append, read
+
+# Calibrators as on the command line of calib_jax.evaluation; two have an option without a default.
+REQUIRED = {"focal_calibration": ":gamma=1.0", "meta_calibration": ":target=0.05"}
+CALIBRATORS = tuple(name + REQUIRED.get(name, "") for name in calibrators.CALIBRATORS)
+ARRAYS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
+BINS = 15
+
+
+class Experiment(NamedTuple):
+  """The predictions of one model on one dataset: log-probabilities ``[N, K]`` and labels ``[N]``."""
+
+  dataset: str
+  model: str
+  fit: tuple[np.ndarray, np.ndarray]
+  test: tuple[np.ndarray, np.ndarray]
+
+
+def groups(path: pathlib.Path) -> list[str]:
+  """Returns the names of the groups of a file that hold predictions, in the file's order.
+
+  Raises:
+    UserError: if there are none.
+  """
+  found = []
+  with h5py.File(path, "r") as file:
+    file.visititems(lambda name, node: found.append(name) if isinstance(node, h5py.Group) and "probas_cal" in node
+                    else None)
+  if not found:
+    raise UserError(f"{path} has no group DATASET/MODEL with {', '.join(ARRAYS)}.")
+  return found
+
+
+def load(path: pathlib.Path, group: str) -> Experiment:
+  """Reads one experiment.
+
+  Raises:
+    UserError: if an array is missing.
+  """
+  with h5py.File(path, "r") as file:
+    missing = [name for name in ARRAYS if name not in file[group]]
+    if missing:
+      raise UserError(f"{path}: {group} has no {', '.join(missing)}.")
+    p, y, test_p, test_y = (np.asarray(file[group][name]) for name in ARRAYS)
+  dataset, _, model = group.rpartition("/")
+  return Experiment(dataset, model, (_logarithms(p), y.ravel().astype(np.int32)),
+                    (_logarithms(test_p), test_y.ravel().astype(np.int32)))
+
+
+def _logarithms(probs: np.ndarray) -> np.ndarray:
+  """Float32 log-probabilities ``[N, K]``; a single column is the probability of class 1."""
+  probs = probs.astype(np.float32)
+  if probs.ndim == 1 or probs.shape[1] == 1:
+    probs = np.stack([1 - probs.ravel(), probs.ravel()], axis=1)
+  return np.log(np.maximum(probs, np.finfo(np.float32).tiny))
+
+
+def scores(log_probs: np.ndarray, labels: np.ndarray, binary: bool) -> dict[str, float]:
+  """Returns the metrics of CalArena: all are lower for better predictions but for the accuracy.
+
+  Its calibration error leaves out classes of which the test set has no example; of two classes it is that of the
+  second class's probability, and of more that of the top label.
+
+  Args:
+    log_probs: ``[N, K]``.
+    labels: ``[N]``.
+    binary: whether the benchmark is one of binary problems, which have the Kuiper metric too.
+  """
+  probs = np.exp(log_probs.astype(np.float32))
+  values = {"brier": float(metrics.brier_score(probs, labels)),
+            "logloss": -float(np.mean(np.take_along_axis(log_probs, labels[:, None], axis=1), dtype=np.float64))}
+  if binary:
+    order = np.argsort(probs[:, 1], kind="stable")
+    excess = np.cumsum(labels[order] - probs[order, 1].astype(np.float64)) / len(labels)
+    values["kuiper"] = float(max(excess.max(), 0) - min(excess.min(), 0))
+  present, among = np.unique(labels, return_inverse=True)
+  kept = np.clip(probs[:, present], 1e-7, 1 - 1e-7)
+  kept /= kept.sum(1, keepdims=True)
+  confidence, correct = (kept[:, 1], among) if len(present) == 2 else (kept.max(1), kept.argmax(1) == among)
+  values["ece-15"] = float(metrics.CONVENTIONS["torchmetrics"](confidence, correct.astype(bool), num_bins=BINS))
+  return values | {"accuracy": float(np.mean(probs.argmax(1) == labels))}
+
+
+def row(experiment: Experiment, name: str, binary: bool) -> dict:
+  """Fits and scores one calibrator on one experiment; returns a row of its CSV file."""
+  started = time.perf_counter()
+  chosen = calibrator(name)
+  log_probs = np.asarray(chosen.apply(chosen.fit(*experiment.fit), experiment.test[0]))
+  seconds = time.perf_counter() - started
+  return {**calarena_ranks.key(experiment.dataset, experiment.model, len(experiment.fit[1]), len(experiment.test[1])),
+          **({} if binary else {"n_classes": experiment.fit[0].shape[1]}),
+          **{f"{name}_{metric}": value for metric, value in scores(log_probs, experiment.test[1], binary).items()},
+          f"{name}_time": seconds}
+
+
+def missing(path: pathlib.Path, names: list[str], folder: pathlib.Path) -> Iterator[tuple[int, int, Experiment, str]]:
+  """Yields what has no row yet: the number of the job, the number of jobs, the experiment and the calibrator."""
+  done = {name: {(found["dataset"], found["model"]) for found in read(folder / f"{name}.csv")} for name in names}
+  found = groups(path)
+  for i, group in enumerate(found):
+    dataset, _, model = group.rpartition("/")
+    left = [name for name in names if (dataset, model) not in done[name]]
+    experiment = load(path, group) if left else None
+    for name in left:
+      yield i * len(names) + names.index(name) + 1, len(found) * len(names), experiment, name
+    if i + 1 < len(found) and found[i + 1].rpartition("/")[0] != dataset:
+      jax.clear_caches()  # Other datasets have other shapes, so that programs compiled for this one only take memory.
+
+
+def run(path: pathlib.Path, names: list[str], workdir: pathlib.Path) -> None:
+  """Runs the calibrators on all experiments of a benchmark, and appends to their CSV files."""
+  benchmark, folder = path.stem, workdir / path.stem
+  folder.mkdir(parents=True, exist_ok=True)
+  progress = None
+  for job, jobs, experiment, name in missing(path, names, folder):
+    progress = progress or Progress(benchmark, jobs)
+    try:
+      values = row(experiment, name, benchmark.endswith("-binary"))
+    except ValueError as error:
+      print(f"{benchmark}: {name} cannot be fitted to {experiment.dataset}/{experiment.model}: {error}", flush=True)
+      continue
+    append(folder / f"{name}.csv", [values])
+    if progress.due(job):
+      progress.update(job, 0, values[f"{name}_logloss"])
+
+
+def parse(arguments=None) -> argparse.Namespace:
+  """Returns the options of the command."""
+  parser = commands.parser(__spec__.name, __doc__)
+  parser.add_argument("--data", type=pathlib.Path, required=True, help="the folder with CalArena's .h5 files")
+  parser.add_argument("--published", type=pathlib.Path, help="the folder results of CalArena's repository")
+  parser.add_argument("--benchmarks", nargs="+", metavar="NAME", help="such as cv-multiclass; by default all of --data")
+  parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=CALIBRATORS,
+                      help="by default every registered calibrator")
+  parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("experiments/results/calarena"))
+  return parser.parse_args(arguments)
+
+
+def main(arguments=None) -> None:
+  """Runs what has no row yet, and writes the comparison of each benchmark."""
+  options = parse(arguments)
+  names = list(dict.fromkeys(["identity", *options.calibrators]))  # Improvements are over the identity.
+  files = {path.stem: path for path in sorted(options.data.glob("*.h5"))}
+  chosen = options.benchmarks or list(files)
+  unknown = [name for name in chosen if name not in files]
+  if unknown or not chosen:
+    raise SystemExit(f"error: {options.data} has no file {unknown[0] if unknown else '*'}.h5; it has "
+                     f"{', '.join(files) or 'none'}.")
+  try:
+    for name in names:
+      calibrator(name)  # A mistake in a name or an option stops the command before anything runs.
+    for benchmark in chosen:
+      run(files[benchmark], names, options.workdir)
+      calarena_ranks.write(options.workdir / benchmark, options.published and options.published / benchmark)
+      print(f"{options.workdir / benchmark}.md holds the comparison.", flush=True)
+  except (UserError, TypeError, ValueError) as error:
+    raise SystemExit(f"error: {error}") from None
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,198 @@
+"""Which calibrator is best for how many calibration examples, and does cross-validation find it?
+
+Run: python -m experiments.calibrators.set_size PREDICTIONS.npz … [--workdir=experiments/results]
+
+Each file holds `labels` and `logits` or `probs`. For every seed the rows are divided anew: one half tests, and the
+first n rows of the other half fit each calibrator, for n = 100, 500, 2,000, 5,000. `select` is the choice of
+`calibrators.select` among its default candidates. The results are appended to `calibration_set_size.csv`, and what it
+already holds is skipped; tables of means (`.md`) and a figure (`.png`) are written beside it: the NLL above that of
+temperature scaling, with standard errors over seeds, and how far `select` is from the best of its candidates. Ten seeds
+of four networks, three of 10 classes and one of 100, take six minutes of a processor core.
+"""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import calibrators, metrics
+from calib_jax._system.files import write_text
+from calib_jax.evaluation.predictions import load
+from calib_jax.training.run_log.progress import Progress
+from experiments.common import commands
+from experiments.common.rows import append, read
+
+SIZES = (100, 500, 2000, 5000)
+CANDIDATES = calibrators.selection.CANDIDATES
+# The names and options of calibrators, by the method's name; those of the candidates, and None for their selection.
+METHODS = {**{name: (name, {}) for name in ("identity", *CANDIDATES)}, "select": None,
+           "TS-SB-ECE": ("temperature_scaling", {"objective": "soft_binned_ece"}),
+           **{name: (name, {}) for name in ("vector_scaling", "beta_calibration", "isotonic", "histogram_binning")}}
+FIELDS = ("predictions", "method", "size", "seed", "nll", "brier", "ece", "accuracy", "chosen")
+
+
+@jax.jit
+def measured(log_probs, labels) -> dict:
+  """NLL in nats, Brier score, and ECE (15 equal-mass bins) and accuracy in percent."""
+  probs = jnp.exp(log_probs)
+  return {"nll": metrics.nll(probs, labels), "brier": metrics.brier_score(probs, labels),
+          "ece": 100 * metrics.adaptive_calibration_error(probs, labels),
+          "accuracy": 100 * metrics.accuracy(probs, labels)}
+
+
+def fitted(method: str, logits, labels, size: int) -> tuple[calibrators.Calibrator, dict, str]:
+  """Returns a calibrator, its params of the first ``size`` rows, and the name of the calibrator."""
+  if METHODS[method] is None:
+    chosen = calibrators.select(logits[:size], labels[:size])
+    return chosen.calibrator, chosen.params, chosen.name
+  name, options = METHODS[method]
+  calibrator = calibrators.get(name, **options)
+  # Rows that do not count keep the shape, so that every fit is compiled once.
+  return calibrator, calibrator.fit(logits, labels, where=np.arange(len(labels)) < size), method
+
+
+def means(rows: list[dict], key: str) -> dict[tuple[str, str, int], tuple[float, float]]:
+  """Returns ``(mean, standard error)`` over seeds of ``key`` minus that of temperature scaling on the same rows.
+
+  The standard error of a single seed is NaN.
+  """
+  values = {(r["predictions"], r["method"], int(r["size"]), r["seed"]): float(r[key]) for r in rows}
+  groups: dict = {}
+  for (name, method, size, seed), value in values.items():
+    reference = values.get((name, "temperature_scaling", size, seed))
+    if reference is not None:
+      groups.setdefault((name, method, size), []).append(value - reference)
+  return {group: (float(np.mean(x)), float(np.std(x, ddof=1) / np.sqrt(len(x))) if len(x) > 1 else np.nan)
+          for group, x in groups.items()}
+
+
+def table(rows: list[dict]) -> str:
+  """Returns the Markdown table of NLL above temperature scaling's, in thousandths of a nat, best in bold."""
+  found, sizes = means(rows, "nll"), sorted({int(row["size"]) for row in rows})
+  lines = ["NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard error "
+           "over seeds where there are several; the lowest of a column in bold.", ""]
+  for name in dict.fromkeys(row["predictions"] for row in rows):
+    lines += [f"| {name} | " + " | ".join(f"n = {size:,}" for size in sizes) + " |", "|---" * (1 + len(sizes)) + "|"]
+    methods = dict.fromkeys(row["method"] for row in rows if row["predictions"] == name)
+    for method in methods:
+      cells = []
+      for size in sizes:
+        if (name, method, size) not in found:
+          cells.append("")
+          continue
+        mean, error = found[name, method, size]
+        lowest = min(found.get((name, m, size), (np.inf, 0))[0] for m in methods if m != "select")
+        text = f"{1000 * mean:+.1f}" + ("" if np.isnan(error) else f" ± {1000 * error:.1f}")
+        cells.append(f"**{text}**" if mean == lowest else text)
+      lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    lines.append("")
+  return "\n".join(lines)
+
+
+def choices(rows: list[dict]) -> str:
+  """Returns the Markdown table of what ``select`` chose, and of its NLL above that of the best of its candidates."""
+  values = {(r["predictions"], r["method"], int(r["size"]), r["seed"]): float(r["nll"]) for r in rows}
+  lines = ["What `select` chose over the seeds, and its NLL on the test half above that of the candidate that is best "
+           "there, in thousandths of a nat, mean ± standard error over seeds; in brackets the mean of always taking "
+           "temperature scaling, and of always taking structured matrix scaling.", "",
+           "| predictions | n | chosen | above the best |", "|---|---|---|---|"]
+  groups: dict = {}
+  for row in rows:
+    if row["method"] == "select":
+      groups.setdefault((row["predictions"], int(row["size"])), []).append(row)
+  for (name, size), found in sorted(groups.items(), key=lambda group: group[0][1]):
+    regrets = []
+    for row in found:
+      best = min((values[name, m, size, row["seed"]] for m in CANDIDATES if (name, m, size, row["seed"]) in values),
+                 default=np.nan)
+      regrets.append([values.get((name, m, size, row["seed"]), np.nan) - best
+                      for m in ("select", "temperature_scaling", "structured_matrix_scaling")])
+    own, temperature, matrix = np.round(1000 * np.mean(regrets, axis=0), 1) + 0.0  # No "-0.0".
+    error = f" ± {1000 * np.std(np.array(regrets)[:, 0], ddof=1) / np.sqrt(len(found)):.1f}" if len(found) > 1 else ""
+    counts = {c: sum(row["chosen"] == c for row in found) for c in METHODS}
+    chosen = ", ".join(f"{c} {count}" for c, count in counts.items() if count)
+    lines.append(f"| {name} | {size:,} | {chosen} | {own:.1f}{error} ({temperature:.1f}, {matrix:.1f}) |")
+  return "\n".join(lines) + "\n"
+
+
+def figure(rows: list[dict], path: pathlib.Path) -> None:
+  """Draws the NLL above that of temperature scaling against the number of calibration examples, a panel a file.
+
+  Bars are standard errors over seeds. Lines that lose more than two nats leave the panel at the top.
+  """
+  from matplotlib.figure import Figure
+
+  found, names = means(rows, "nll"), list(dict.fromkeys(row["predictions"] for row in rows))
+  sizes = sorted({int(row["size"]) for row in rows})
+  shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
+           "select": "#777777", "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7",
+           "TS-SB-ECE": "#E69F00"}
+  strong = ("structured_vector_scaling", "structured_matrix_scaling", "select")
+  columns = min(len(names), 2)
+  lines = -(-len(names) // columns)
+  drawn = Figure(figsize=(4.6 * columns, 3.2 * lines + 0.7), layout="constrained")
+  axes = drawn.subplots(lines, columns, squeeze=False, sharey=True)
+  for axis, name in zip(axes.flat, names, strict=False):
+    axis.axhline(0, color="0.4", lw=1, ls=":", label="temperature scaling")
+    for i, (method, color) in enumerate(shown.items()):
+      own = [size for size in sizes if (name, method, size) in found]
+      mean, error = np.array([found[name, method, size] for size in own]).reshape(-1, 2).T
+      # Methods stand beside each other, so that their error bars can be told apart.
+      axis.errorbar(np.array(own) * 1.04 ** (i - len(shown) / 2), mean, np.nan_to_num(error), color=color,
+                    lw=1.8 if method in strong else 0.9, marker="o", ms=3.5 if method in strong else 2.5, capsize=2,
+                    label=method.replace("_", " "), ls="--" if method == "select" else "-",
+                    zorder=3 if method in strong else 2)
+    axis.set_xscale("log")
+    axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axis.minorticks_off()
+    axis.set_yscale("symlog", linthresh=0.01, linscale=1.5)
+    axis.set_ylim(-0.06, 2)
+    ticks = (-0.05, -0.02, -0.01, -0.005, 0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.grid(axis="y", color="0.92", lw=0.6)
+    axis.set_title(name.replace("_", " "), fontsize=9)
+    axis.tick_params(labelsize=7, labelleft=True)
+  for axis in axes.flat[len(names):]:
+    axis.set_visible(False)
+  drawn.supxlabel("calibration examples", fontsize=9)
+  drawn.supylabel("NLL above temperature scaling's (nats)", fontsize=9)
+  handles, labels = axes[0, 0].get_legend_handles_labels()
+  drawn.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
+  drawn.savefig(path, dpi=150)
+
+
+def main(arguments=None) -> None:
+  """Fits what has no row yet, and writes the table and the figure."""
+  parser = commands.parser(__spec__.name, __doc__, results=True)
+  parser.add_argument("predictions", nargs="+", type=pathlib.Path)
+  parser.add_argument("--num_seeds", type=int, default=5)
+  parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+  options = parser.parse_args(arguments)
+  path = options.workdir / "calibration_set_size.csv"
+  done = {tuple(row[name] for name in FIELDS[:4]) for row in read(path)}
+  for file in options.predictions:
+    predictions = load(file)
+    jobs = [(method, size, seed) for seed in range(options.num_seeds) for size in SIZES for method in options.methods
+            if size <= len(predictions.labels) // 2]
+    progress = Progress(file.stem, len(jobs))
+    for step, (method, size, seed) in enumerate(jobs, start=1):
+      if (file.stem, method, str(size), str(seed)) in done:
+        continue
+      order = np.random.default_rng(seed).permutation(len(predictions.labels))
+      fit, test = np.array_split(order, 2)[::-1]
+      logits, labels = predictions.logits[fit][:max(SIZES)], predictions.labels[fit][:max(SIZES)]
+      calibrator, params, chosen = fitted(method, logits, labels, size)
+      values = measured(calibrator.apply(params, predictions.logits[test]), predictions.labels[test])
+      append(path, [{"predictions": file.stem, "method": method, "size": size, "seed": seed,
+                     **{key: f"{float(values[key]):.6g}" for key in FIELDS[4:8]}, "chosen": chosen}])
+      if progress.due(step):
+        progress.update(step, 0, float(values["nll"]))
+  rows = read(path)
+  write_text(path.with_suffix(".md"), table(rows) + "\n" + choices(rows))
+  figure(rows, path.with_suffix(".png"))
+  print(f"{path.with_suffix('.md')} holds the table.")
+
+
+if __name__ == "__main__":
+  main()

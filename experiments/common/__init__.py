@@ -1,0 +1,1 @@
+"""What experiments share: declarations, the sweep that runs them, rows, comparisons, claims and pages."""

@@ -1,0 +1,142 @@
+"""Compares rows of an experiment seed by seed, and formats them as Markdown and LaTeX tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from calib_jax.evaluation.measures import METRICS
+from experiments.common.rows import Row
+
+LEVEL = 0.95
+Key = tuple[str, str, str]  # Task, method and calibrator.
+OTHER_ERRORS = ("ece_corrected", "marginal")  # Columns that evaluations do not have, of which lower is better.
+HEADINGS = {"ece_corrected": "ECE % less its bias", "floor": "noise floor %", "p_value": "p",
+            "marginal": "marginal ECE %, equal mass, norm 2", "ece_shifted": "ECE % on corrupted images",
+            "converged": "converged %", "accuracy_train": "train accuracy %", "ece_train": "train ECE %"}
+DIGITS = {"nll": 4, "brier": 4, "p_value": 3}
+
+
+class Difference(NamedTuple):
+  """The mean difference of two rows over their seeds, its 95% interval, and Cohen's d of the differences."""
+
+  mean: float
+  low: float
+  high: float
+  effect: float
+
+
+def values(rows: Sequence[Row], column: str) -> dict[Key, dict[str, float]]:
+  """Returns the values of a column by task, method and calibrator, and by seed."""
+  found: dict[Key, dict[str, float]] = {}
+  for row in rows:
+    found.setdefault((row["task"], row["method"], row["calibrator"]), {})[row["seed"]] = float(row[column])
+  return found
+
+
+def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
+  """Returns the difference a - b over the seeds of both, with Student's interval; nan where fewer than two are finite.
+
+  >>> [round(x, 3) for x in paired({"0": 1.0, "1": 2.0, "2": 4.0}, {"0": 0.0, "1": 1.0, "2": 2.0})]
+  [1.333, -0.101, 2.768, 2.309]
+  """
+  differences = np.array([a[seed] - b[seed] for seed in a if seed in b])
+  differences = differences[np.isfinite(differences)]
+  if len(differences) < 2:
+    mean = float(differences[0]) if len(differences) else float("nan")
+    return Difference(mean, float("nan"), float("nan"), float("nan"))
+  mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
+  half = float(stats.t.ppf((1 + LEVEL) / 2, len(differences) - 1)) * deviation / len(differences) ** 0.5
+  return Difference(mean, mean - half, mean + half, mean / deviation if deviation else float("nan"))
+
+
+def lower_is_better(column: str) -> bool | None:
+  """Returns whether a lower value of a column is better; None if neither is."""
+  return METRICS[column].lower_is_better if column in METRICS else True if column in OTHER_ERRORS else None
+
+
+def best(found: Mapping[Key, Mapping[str, float]], column: str) -> set[Key]:
+  """Returns the rows that are better than every other of their task, by paired intervals that exclude zero."""
+  lower, winners = lower_is_better(column), set()
+  tasks = dict.fromkeys(key[0] for key in found)
+  for task in tasks if lower is not None else ():
+    means = {key: float(np.mean([*by_seed.values()])) for key, by_seed in found.items() if key[0] == task}
+    means = {key: mean if lower else -mean for key, mean in means.items() if np.isfinite(mean)}
+    first = min(means, key=means.get, default=None)
+    apart = [paired(found[first], found[key]) for key in means if key != first]
+    if apart and all(difference.high < 0 if lower else difference.low > 0 for difference in apart):
+      winners.add(first)
+  return winners
+
+
+def settings(chosen: Mapping[str, object]) -> str:
+  """Returns the fields of a config that were chosen for a row, as text."""
+  return ", ".join(f"{key.rpartition('.')[2].replace('_', ' ')} {value}" for key, value in chosen.items())
+
+
+def heading(column: str) -> str:
+  """Returns the heading of a column."""
+  return METRICS[column].heading if column in METRICS else HEADINGS[column]
+
+
+def cell(by_seed: Mapping[str, float], column: str) -> str:
+  """Returns the mean of a column and its standard error, over the seeds whose values are finite."""
+  scale = 1 if column in DIGITS else 100
+  digits, finite = DIGITS.get(column, 2), [scale * x for x in by_seed.values() if np.isfinite(x)]
+  lost = len(by_seed) - len(finite)
+  return (mean_text(finite, digits) + (f" ({lost} of {len(by_seed)} diverged)" if lost else "")).strip()
+
+
+def mean_text(values: Sequence[float], digits: int, sign: str = "") -> str:
+  """Returns the mean of values and, of several, its standard error; ``sign`` is "+" for a mean with its sign.
+
+  >>> mean_text([1.0, 2.0, 3.0], 2, "+")
+  '+2.00 ± 0.58'
+  """
+  text = f"{np.mean(values):{sign}.{digits}f}" if len(values) else ""
+  return text + (f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else "")
+
+
+def cells(rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[Key, list[tuple[str, bool]]]]:
+  """Returns the table of rows as ``(key, [(text, whether it is best)])``, in the order of the rows."""
+  found = {column: values(rows, column) for column in columns}
+  winners = {column: best(by_key, column) for column, by_key in found.items()}
+  return [(key, [(cell(found[column][key], column), key in winners[column]) for column in columns])
+          for key in next(iter(found.values()), {})]
+
+
+def markdown(rows: Sequence[Row], columns: Sequence[str]) -> str:
+  """Returns the Markdown tables, one a task; bold is better than every other row of its table."""
+  lines: list[str] = []
+  task = None
+  for (of_task, method, calibrator), texts in cells(rows, columns):
+    if of_task != task:
+      task = of_task
+      lines += ["", *([f"## {task}", ""] if task else []),
+                "| trained with | calibrated by | " + " | ".join(map(heading, columns)) + " |",
+                "|---" * (2 + len(columns)) + "|"]
+    shown = [f"**{text}**" if is_best else text for text, is_best in texts]
+    lines.append(" | ".join([f"| {method}", calibrator, *shown]) + " |")
+  return "\n".join(lines[1:]) + "\n"
+
+
+def latex(rows: Sequence[Row], columns: Sequence[str]) -> str:
+  """Returns the same as LaTeX, for the package booktabs."""
+  lines = [f"\\begin{{tabular}}{{ll{'r' * len(columns)}}}", "\\toprule",
+           " & ".join(["trained with", "calibrated by", *map(heading, columns)]).replace("%", "\\%") + " \\\\"]
+  task = None
+  for (of_task, method, calibrator), texts in cells(rows, columns):
+    if of_task != task:
+      task = of_task
+      lines.append("\\midrule")
+      lines += [f"\\multicolumn{{{2 + len(columns)}}}{{l}}{{{_escaped(task)}}} \\\\"] if task else []
+    shown = [text.replace(" ± ", " \\pm ") for text, _ in texts]
+    shown = [f"$\\mathbf{{{text}}}$" if is_best else f"${text}$" if text and "diverged" not in text else text
+             for text, (_, is_best) in zip(shown, texts, strict=True)]
+    lines.append(" & ".join([_escaped(method), _escaped(calibrator), *shown]) + " \\\\")
+  return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def _escaped(text: str) -> str:
+  return text.replace("_", "\\_").replace("%", "\\%").replace("&", "\\&")

@@ -1,0 +1,79 @@
+"""What an experiment is: methods, calibrators, columns, and a figure; ``sweep`` runs it."""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+import pathlib
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from calib_jax.evaluation import Predictions
+from experiments.common.rows import Row
+
+
+class Method(NamedTuple):
+  """One way to train: a row of the table for each calibrator.
+
+  Attributes:
+    task: the table that it stands in, such as the data set and the network; "" if there is one.
+    name: its name in the table.
+    config: makes the config of all seeds.
+    search: the values to try on the validation split, in all combinations, by field; empty for none.
+    trials: the fields of the config in which tuning differs, such as the seeds.
+  """
+
+  task: str
+  name: str
+  config: Callable[[], ConfigDict]
+  search: Mapping[str, Sequence] = {}
+  trials: Mapping[str, object] = {}
+
+
+class Saved(NamedTuple):
+  """Predictions that are there already: a row of the table for each calibrator, and nothing to train.
+
+  Attributes:
+    task: the table that they stand in.
+    name: their name in the table.
+    num_seeds: the number of divisions or models.
+    digest: a name for their content; rows of another one are made again.
+    load: returns the predictions to fit to and to test on, one element a seed.
+  """
+
+  task: str
+  name: str
+  num_seeds: int
+  digest: str
+  load: Callable[[], tuple[Sequence[Predictions], Sequence[Predictions]]]
+
+
+class Experiment(NamedTuple):
+  """A declaration of an experiment.
+
+  Attributes:
+    name: the name of its module in ``experiments``: ``python -m experiments.NAME`` runs it.
+    title: the title of its page.
+    methods: maps the options of the command to the methods of its scale.
+    calibrators: the sections of the calibrators by label.
+    columns: the columns of the table, among ``scores.COLUMNS`` and ``scores.MORE``.
+    shown: the calibrators in the table; None for all.
+    arguments: adds options of its own to the command.
+    suffix: maps the options to the end of the names of its files.
+    findings: maps the rows to the lines of Markdown that follow the table.
+    figure: draws the rows in a file.
+  """
+
+  name: str
+  title: str
+  methods: Callable[[argparse.Namespace], Sequence[Method | Saved]]
+  calibrators: Mapping[str, Mapping[str, object]]
+  columns: tuple[str, ...] = ("accuracy", "nll", "brier", "ece", "ece_equal_mass_l2")
+  shown: tuple[str, ...] | None = None
+  arguments: Callable[[argparse.ArgumentParser], object] = lambda parser: None
+  suffix: Callable[[argparse.Namespace], str] = lambda options: options.scale
+  findings: Callable[[list[Row]], list[str]] = lambda rows: []
+  figure: Callable[[list[Row], pathlib.Path], object] | None = None
+
+  def files(self) -> str:
+    """Returns the beginning of the names of its files, such as ``mac_cal_tables``."""
+    return self.name.removeprefix("papers.").replace(".", "_")

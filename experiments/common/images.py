@@ -1,0 +1,54 @@
+"""A data set for configs: a part of the images of an ``.npz`` file, drawn by the seed of the run.
+
+``--config.data.name=experiments.common.images:few --config.data.path=IMAGES.npz``
+"""
+
+import functools
+
+import numpy as np
+
+from calib_jax import data
+from calib_jax._system.errors import UserError
+
+
+@functools.lru_cache(maxsize=1)
+def _file(path: str) -> data.Pool:
+  return data.SOURCES["npz"](path=path, seed=0)
+
+
+def few(path: str, seed: int, *, num_examples: int = 6000, num_test: int = 10_000, shrink: int = 1) -> data.Pool:
+  """Draws some of the images of a file, which ``data.SOURCES["npz"]`` reads.
+
+  Args:
+    path: the path of the file.
+    seed: draws the examples to train and validate on, stratified by class. Those to test on are the same for all seeds.
+    num_examples: the number of examples to train and validate on.
+    num_test: the number of examples to test on.
+    shrink: the side of the squares of pixels that are averaged.
+
+  Returns:
+    The examples.
+
+  Raises:
+    UserError: if the file has fewer, or its images cannot be divided into such squares.
+  """
+  pool = _file(path)
+  if not 0 < num_examples <= len(pool.train.labels) or not 0 < num_test <= len(pool.test.labels):
+    raise UserError(f"{path} has {len(pool.train.labels):,} images to train and {len(pool.test.labels):,} to test on: "
+                    f"data.num_examples and data.num_test must be at most that, not {num_examples:,} and {num_test:,}.")
+  kept, test = np.arange(len(pool.train.labels)), pool.test
+  if num_examples < len(kept):
+    _, kept = data.stratified(pool.train.labels, num_examples / len(kept), seed, salt=9)
+  if num_test < len(test.labels):
+    test = test.take(np.random.default_rng(0).permutation(len(test.labels))[:num_test])
+  return data.Pool(_shrunk(pool.train.take(kept), shrink), _shrunk(test, shrink), pool.num_classes)
+
+
+def _shrunk(examples: data.Examples, side: int) -> data.Examples:
+  if side == 1:
+    return examples
+  n, height, width, channels = examples.images.shape
+  if height % side or width % side:
+    raise UserError(f"data.shrink must divide {height} and {width}: got {side}.")
+  blocks = examples.images.reshape(n, height // side, side, width // side, side, channels)
+  return examples._replace(images=blocks.mean((2, 4)).round().astype(np.uint8))

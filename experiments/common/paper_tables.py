@@ -1,0 +1,83 @@
+"""Tables of the papers as declarations: the config of a paper has the networks of the tasks and the losses of the rows.
+
+At paper scale the tasks are the data sets and networks of the table. At laptop scale the same losses and heads train
+the network of the leaderboard on the images of `--data`, one task.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+import functools
+import pathlib
+from types import ModuleType
+
+from ml_collections import ConfigDict
+
+from calib_jax import config as run_config
+from experiments.common import claims, scales, settings
+from experiments.common.declaration import Experiment, Method
+from experiments.common.rows import Row
+
+AT_LAPTOP = ("cifar10", {"training.stage2_epochs": 10, "augmentation": {"padding": 0, "flip": False}})
+
+
+def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[str, object]],
+            at_paper_scale: Mapping[str, object], options: argparse.Namespace) -> list[Method]:
+  """Returns the methods of a table.
+
+  Args:
+    paper: the config of the paper, which has its networks, its training settings and its losses.
+    rows: the losses in the table; empty for all.
+    extra: fields of more rows by name.
+    at_paper_scale: fields that all runs have at that scale.
+    options: the options of the command.
+
+  Returns:
+    The methods, cross entropy first.
+  """
+  found = []
+  cells = [(data, model) for data, models in paper.NETWORKS.items() for model in models]
+  for data, model in cells if options.scale == "paper" else [(AT_LAPTOP[0], cells[0][1])]:
+    losses = paper.losses(data, model)
+    named = {name: fields for name, fields in losses.items() if not rows or name in rows} | dict(extra)
+    task = f"{data}, {model}" if options.scale == "paper" else ""
+    found += [Method(task, name, functools.partial(_config, paper, data, model, fields, at_paper_scale, options))
+              for name, fields in named.items()]
+  return found
+
+
+def _config(paper: ModuleType, data: str, model: str, fields: Mapping[str, object],
+            at_paper_scale: Mapping[str, object], options: argparse.Namespace) -> ConfigDict:
+  if options.scale != "paper":
+    scaled = scales.SCALED["tiny"] if options.scale == "tiny" else AT_LAPTOP[1]
+    printed = paper.recipe(data, model)
+    if "loss.weight" in fields and printed.loss.reduction == "sum":  # Here the mean is minimised.
+      fields = {**fields, "loss.weight": fields["loss.weight"] / printed.training.batch_size}
+    return settings.changed(scales.base(options), {
+      **{key: {**value, **AT_LAPTOP[1]["augmentation"]} if key == "augmentation" else scaled.get(key, value)
+         for key, value in fields.items()}, "loss.reduction": "mean"})
+  config = run_config.complete(paper.recipe(data, model).unlock()).lock()
+  return settings.changed(config, {**fields, **at_paper_scale, "compare_with_cross_entropy": False})
+
+
+def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
+             calibrators: Mapping[str, Mapping[str, object]], rows: Sequence[str] = (),
+             extra: Mapping[str, Mapping[str, object]] | None = None, judged: Sequence[claims.Claim] = (),
+             at_paper_scale: Mapping[str, object] | None = None,
+             figure: Callable[[list[Row], pathlib.Path], object] | None = None) -> Experiment:
+  """Returns the declaration of a table; ``judged`` are the paper's claims. See ``methods`` and ``Experiment``."""
+  of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale or {})
+  return Experiment(name, title, of_paper, calibrators, columns, arguments=scales.arguments,
+                    suffix=scales.suffix, figure=figure,
+                    findings=functools.partial(_findings, paper, judged))
+
+
+def _findings(paper: ModuleType, judged: Sequence[claims.Claim], rows: Sequence[Row]) -> list[str]:
+  """What the paper claims, judged by the rows."""
+  table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]])
+  return ["## What the paper claims", "",
+          "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
+          "Cohen's d is the difference in units of its deviation over seeds. The losses have the values of "
+          f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; nothing is tuned for this "
+          "network.", "",
+          *table, "", "## All rows"
+          ] if len(table) > 2 else []

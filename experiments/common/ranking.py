@@ -1,0 +1,75 @@
+"""Ranks the methods of an experiment: win rates, mean ranks, their critical difference, and the Pareto front."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from experiments.common import comparison
+from experiments.common.rows import Row
+
+
+class Ranks(NamedTuple):
+  """How methods compare on the same seeds.
+
+  Attributes:
+    mean: ``[M]``, the mean rank over seeds; 1 is the best.
+    wins: ``[M]``, the share of pairs of another method and a seed in which the method is better; a tie counts half.
+    critical: the difference of mean ranks from which two methods differ (Nemenyi's test at 5%; Demsar 2006).
+    p_value: the p-value of Friedman's test that all methods are equal.
+  """
+
+  mean: np.ndarray
+  wins: np.ndarray
+  critical: float
+  p_value: float
+
+
+def table(found: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], np.ndarray]:
+  """Returns the names and the values ``[S, M]`` of methods, on the seeds that all of them have.
+
+  Args:
+    found: the values by method and by seed.
+
+  Returns:
+    The methods whose values are all finite, and their values.
+  """
+  seeds = [seed for seed in next(iter(found.values())) if all(seed in by_seed for by_seed in found.values())]
+  names = tuple(name for name, by_seed in found.items() if all(np.isfinite(by_seed[seed]) for seed in seeds))
+  return names, np.array([[found[name][seed] for name in names] for seed in seeds])
+
+
+def ranks(values: np.ndarray) -> Ranks:
+  """Ranks methods by values ``[S, M]``, of which lower is better."""
+  by_seed = stats.rankdata(values, axis=1)
+  num_seeds, number = values.shape
+  wins = ((number - by_seed) / max(number - 1, 1)).mean(0)  # The share of the M - 1 others that have a higher value.
+  spread = stats.studentized_range.ppf(comparison.LEVEL, number, np.inf) / np.sqrt(2) if number > 1 else np.nan
+  critical = spread * np.sqrt(number * (number + 1) / (6 * num_seeds))
+  p_value = stats.friedmanchisquare(*values.T).pvalue if number > 2 and num_seeds > 1 else np.nan
+  return Ranks(by_seed.mean(0), wins, float(critical), float(p_value))
+
+
+def of_methods(rows: Sequence[Row], column: str, calibrator: str) -> dict[str, dict[str, float]]:
+  """Returns the values of a column by method and by seed, after one calibrator."""
+  return {key[1]: by_seed for key, by_seed in comparison.values(
+    [row for row in rows if row["calibrator"] == calibrator], column).items()}
+
+
+def of_calibrators(rows: Sequence[Row], column: str) -> dict[str, dict[str, float]]:
+  """Returns the values of a column by calibrator, and by method and seed."""
+  found: dict[str, dict[str, float]] = {}
+  for (_, method, calibrator), by_seed in comparison.values(rows, column).items():
+    found.setdefault(calibrator, {}).update({f"{method}, {seed}": value for seed, value in by_seed.items()})
+  return found
+
+
+def pareto(accuracy: Sequence[float], error: Sequence[float]) -> list[bool]:
+  """Returns whether each point has no other that is at least as accurate and has at most its error, one of them better.
+
+  >>> pareto([0.9, 0.8, 0.85], [0.05, 0.01, 0.06])
+  [True, True, False]
+  """
+  points = list(zip(accuracy, error, strict=True))
+  return [not any(a >= own[0] and e <= own[1] and (a, e) != own for a, e in points) for own in points]

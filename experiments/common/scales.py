@@ -1,0 +1,59 @@
+"""What the leaderboard and the papers' tables train at the scales tiny, laptop and paper: data, networks, sizes."""
+
+import argparse
+from collections.abc import Mapping
+import pathlib
+
+from ml_collections import ConfigDict
+
+from calib_jax import config as run_config
+from calib_jax._system.errors import UserError
+from configs import common, reweighted_risk
+from experiments.common import settings
+
+SHIFTS = ("shot_noise", "gaussian_blur", "contrast")  # Corruptions of the test images, at severity 5.
+NETWORKS = {
+  "mlp": {"model": {"name": "mlp", "hidden": (128, 128)}, "training.num_epochs": 20, "num_seeds": 10},
+  "resnet8": {"model": {"name": "resnet8"}, "training.num_epochs": 20, "num_seeds": 5,
+              "training.seeds_together": False, "data.shrink": 2},
+}
+TINY = {"data": {"name": "digits", "path": "", "validation_fraction": 0.25}, "num_seeds": 2, "training.num_steps": 12,
+        "model": {"name": "mlp", "hidden": (8,)}, "training.batch_size": 512, "training.stage2_epochs": 2}
+# Values that replace those of the methods at a scale.
+SCALED = {"tiny": {"training.stage2_epochs": 2, "data.held_out_fraction": 0.5}, "laptop": {},
+          "paper": {"training.stage2_epochs": 40, "augmentation": {"padding": 4, "flip": True}}}
+
+
+def base(options: argparse.Namespace) -> ConfigDict:
+  """Returns the config of plain cross entropy."""
+  if options.scale == "paper":
+    config = reweighted_risk.get_config("cifar10.resnet50").unlock()
+    config.num_seeds = 5
+    return run_config.complete(config).lock()
+  if options.scale == "laptop" and not options.data:
+    raise UserError("--data must name an .npz file of images, such as --data=fashion_mnist.npz.")
+  config = run_config.complete(common.get_config().unlock())
+  config.optimizer.learning_rate = 0.05
+  config.training.evaluate_every_epochs = config.training.log_every_steps = 1000
+  config.evaluation.calibrators = {}
+  config.evaluation.corruptions, config.evaluation.severities = SHIFTS, (5,)
+  return settings.changed(config.lock(), TINY if options.scale == "tiny" else {
+    "data": {"name": "experiments.common.images:few", "path": options.data, "num_examples": 6000,
+             "validation_fraction": 1 / 3}, **NETWORKS[options.network]})
+
+
+def scaled(fields: Mapping[str, object], scale: str) -> dict[str, object]:
+  """Returns the fields of a method with the values that replace them at a scale."""
+  return {key: {**value, **SCALED[scale].get(key, {})} if isinstance(value, dict) else SCALED[scale].get(key, value)
+          for key, value in fields.items()}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the options that choose the images and the network at laptop scale."""
+  parser.add_argument("--data", default="", help="an .npz file of images, as docs/data_and_models.md describes it")
+  parser.add_argument("--network", choices=list(NETWORKS), default="mlp")
+
+
+def suffix(options: argparse.Namespace) -> str:
+  """Returns the end of the names of an experiment's files: the scale, or the images and the network."""
+  return options.scale if options.scale != "laptop" else f"{pathlib.Path(options.data).stem}_{options.network}"

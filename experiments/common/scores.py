@@ -1,0 +1,111 @@
+"""The scores of saved predictions: a row for each calibrator and seed."""
+
+from collections.abc import Mapping, Sequence
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import calibrators, evaluation, metrics
+from calib_jax.evaluation.results import UNCALIBRATED
+
+RESAMPLES = 100  # Resamples for the correction, the noise floor and the p-value of the ECE.
+CALIBRATION = {
+  "ece": metrics.calibration_error,
+  "ece_equal_mass_l2": functools.partial(metrics.calibration_error, binning="equal_mass", norm=2),
+  "adaptive": functools.partial(metrics.calibration_error, binning="equal_mass"),
+  "mce": functools.partial(metrics.calibration_error, norm="max"),
+  "ks": metrics.ks_calibration_error,
+}
+# The ECE as other tools compute it, by the name of its column: ``metrics.CONVENTIONS``.
+CONVENTIONS = {f"ece_{name}": name for name in metrics.CONVENTIONS if name not in ("guo", "soft_calibration")}
+# The columns of a row. ``ece_corrected`` is the ECE minus its bias; ``floor`` is the ECE that a perfectly calibrated
+# model with these confidences would have, and ``p_value`` the probability of such an ECE if the model is calibrated.
+COLUMNS = ("accuracy", "nll", "brier", *CALIBRATION, "classwise", "aurc", "ece_corrected", "floor", "p_value",
+           *CONVENTIONS)
+# Columns that only the experiments have that ask for them, because they take longer.
+MORE = {"sweep": lambda confidence, correct, probs, labels: metrics.sweep_calibration_error(confidence, correct),
+        "marginal": lambda confidence, correct, probs, labels: metrics.classwise_calibration_error(
+          probs, labels, binning="equal_mass", norm=2),
+        "converged": lambda confidence, correct, probs, labels: jnp.float32(1)}  # Unless a fit says that it has not.
+# Columns of means over sets of other examples, of a kind such as "shifted" or "train", for experiments with such sets.
+OTHER = ("accuracy", "nll", "ece")
+SHIFTED = tuple(f"{name}_shifted" for name in OTHER)
+
+
+def _ece(confidence: jax.Array, correct: jax.Array, *, where: jax.Array | None = None) -> jax.Array:
+  return metrics.calibration_error(confidence, correct, where=where)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _plain(logits: jax.Array, labels: jax.Array, more: tuple[str, ...]
+           ) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+  probs = jax.nn.softmax(logits)
+  confidence, correct = metrics.top_label(probs, labels)
+  errors = {name: error(confidence, correct) for name, error in CALIBRATION.items()}
+  errors |= {name: MORE[name](confidence, correct, probs, labels) for name in more}
+  errors |= {column: metrics.CONVENTIONS[name](confidence, correct) for column, name in CONVENTIONS.items()}
+  risk = (~correct).astype(jnp.float32)
+  values = {"accuracy": jnp.mean(correct, dtype=jnp.float32), "nll": metrics.nll(probs, labels),
+            "brier": metrics.brier_score(probs, labels), **errors, "aurc": metrics.aurc(confidence, risk),
+            "classwise": metrics.classwise_calibration_error(probs, labels)}
+  return values, confidence, correct
+
+
+def scored(logits: jax.Array, labels: jax.Array, more: tuple[str, ...] = ()) -> dict[str, float]:
+  """Returns the values of ``COLUMNS`` and of ``more`` for one model, as fractions and nats.
+
+  They are nan where its logits are not finite.
+  """
+  if not bool(jnp.all(jnp.isfinite(logits))):
+    return dict.fromkeys((*COLUMNS, *more), float("nan"))
+  values, confidence, correct = _plain(logits, labels, more)
+  found = metrics.assess(_ece, confidence, correct, key=jax.random.key(0), num_resamples=RESAMPLES)
+  values |= {"ece_corrected": found.estimate, "floor": found.floor, "p_value": found.p_value}
+  return {name: float(values[name]) for name in (*COLUMNS, *more)}
+
+
+@jax.jit
+def _other(logits: jax.Array, labels: jax.Array) -> jax.Array:
+  """The values of ``OTHER`` for one set."""
+  probs = jax.nn.softmax(logits)
+  confidence, correct = metrics.top_label(probs, labels)
+  return jnp.stack([jnp.mean(correct, dtype=jnp.float32), metrics.nll(probs, labels), _ece(confidence, correct)])
+
+
+def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[evaluation.Predictions],
+               sections: Mapping[str, Mapping],
+               others: Mapping[str, Sequence[Sequence[evaluation.Predictions]]] | None = None,
+               more: tuple[str, ...] = ()) -> list[tuple[str, int, dict[str, float]]]:
+  """Scores models before and after each calibrator.
+
+  Args:
+    validation: the predictions to fit to, one element a seed.
+    test: the predictions to score, one element a seed.
+    sections: the calibrators by label, each a dict of its ``name`` and options; with ``num_examples``, it is fitted to
+      so many of the examples, drawn at random.
+    others: predictions of other sets by their kind, such as "shifted" or "train", each one element a seed.
+    more: columns of ``MORE``.
+
+  Returns:
+    ``(label, index of the seed, scores)``; those without a calibrator have the label "none". Scores have ``COLUMNS``,
+    those of ``more`` and, for each kind of other sets, ``OTHER`` with the kind at the end.
+  """
+  found = []
+  for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
+    number = section.get("num_examples")
+    calibrator = calibrators.get(**{key: value for key, value in section.items() if key != "num_examples"})
+    apply = jax.jit(calibrator.apply)
+    for i, (held_out, part) in enumerate(zip(validation, test, strict=True)):
+      kept = np.random.default_rng(i).permutation(len(held_out.labels))[:number] if number else slice(None)
+      params = calibrator.fit(held_out.logits[kept], held_out.labels[kept])
+      row = scored(apply(params, part.logits), part.labels, more)
+      if "converged" in more:
+        row["converged"] = float(params.get("converged", True))
+      for kind, sets in (others or {}).items():
+        if sets:
+          values = [_other(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in sets]
+          row |= dict(zip((f"{name}_{kind}" for name in OTHER), np.mean(values, axis=0).tolist(), strict=True))
+      found.append((label, i, row))
+  return found

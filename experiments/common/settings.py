@@ -1,0 +1,57 @@
+"""Configs of runs that differ in a few fields, and a short name for each."""
+
+from collections.abc import Mapping
+import hashlib
+import json
+import pathlib
+
+import jax
+from ml_collections import ConfigDict
+
+from calib_jax import config as run_config
+from calib_jax.run.directory import EVALUATION_ONLY
+
+# Fields that configs have had only since some results were made: at these values they change nothing.
+ADDED = {"training": {"cache_features": False}}
+# Names that data had when some results were made.
+RENAMED = {"experiments.common.images:few": "experiments.images:few"}
+
+
+def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
+  """Returns a checked copy of a config with some fields set.
+
+  Args:
+    config: a complete config.
+    fields: values by full name, such as ``loss.weight``; the value of a section, such as ``loss.primary``, is a dict
+      with its ``name`` and options.
+
+  Returns:
+    The copy, complete and locked.
+
+  Raises:
+    UserError: if the config cannot work.
+  """
+  copy = config.copy_and_resolve_references().unlock()
+  copy.update_from_flattened_dict(fields)
+  run_config.complete(copy)
+  run_config.check(copy.lock(), jax.device_count())
+  return copy
+
+
+def digest(config: ConfigDict) -> str:
+  """Returns twelve hexadecimal digits that configs share only if they train the same models on the same data.
+
+  Only the last part of the data's paths counts, so that files may be moved. Fields of ``ADDED`` do not count at the
+  values there, and names of ``RENAMED`` count as they were, so that older results stay those of their configs.
+  """
+  fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
+  for section, added in ADDED.items():
+    fields[section] = {key: value for key, value in fields[section].items() if (key, value) not in added.items()}
+  fields["data"] |= {key: pathlib.PurePath(fields["data"][key]).name for key in ("dir", "path")}
+  fields["data"]["name"] = RENAMED.get(fields["data"]["name"], fields["data"]["name"])
+  return hashed(fields)
+
+
+def hashed(value: object) -> str:
+  """Returns twelve hexadecimal digits of the SHA-256 of a value that JSON can hold."""
+  return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]

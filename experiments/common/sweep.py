@@ -1,0 +1,239 @@
+"""Runs an experiment: methods × seeds × calibrators, into one ``.csv`` file, a table and a figure.
+
+An experiment is a declaration (``declaration.Experiment``) in a module of its own, whose ``main`` calls this one:
+
+python -m experiments.NAME --scale=laptop --out=DIR [--shard=1/4 | --processes=4] [--only WORD ...] [--seeds=N]
+
+Every run is one of ``calib_jax.run``: it is continued if it was stopped, and not repeated if it is finished. A run that
+fails is reported at the end, after all others. ``DIR/STEM.csv`` has a row for each method, calibrator and seed, with
+the hash of the config that trained it, versions, device and seconds. Runs whose rows it holds are skipped, so that the
+same command on a finished experiment only makes the table (``.md``, ``.tex``) and the figure (``.png``) again. If the
+rows of a run are deleted, they are made again from its predictions in ``DIR/runs``; if those are deleted too, it trains
+again. Shards write files of their own, which the next command without ``--shard`` joins. A large ``.csv`` becomes a
+``.csv.gz`` when the command ends (``rows``).
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+import datetime
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from calib_jax import run
+from calib_jax._system import environment
+from calib_jax._system.errors import UserError
+from calib_jax.evaluation.results import UNCALIBRATED
+from calib_jax.run.data import additional_sets
+from calib_jax.training import Stopped
+from experiments.common import commands, report, rows, scores, settings, tuning
+from experiments.common.declaration import Experiment, Method, Saved
+
+SCALES = ("tiny", "laptop", "paper")
+
+
+class Job(NamedTuple):
+  """The seeds of a method that train in one run, and the name of what they train: the hash of its declaration."""
+
+  method: Method | Saved
+  config: ConfigDict | None  # None for predictions that are there already.
+  seeds: tuple[int, ...]
+  declared: str
+
+  def label(self) -> str:
+    """Returns the name of the run for messages."""
+    seeds = f"seeds {self.seeds[0]}-{self.seeds[-1]}" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
+    return ", ".join(filter(None, (self.method.task, self.method.name, seeds)))
+
+
+def jobs(methods: Sequence[Method | Saved], num_seeds: int | None = None) -> list[Job]:
+  """Returns the runs of methods; seeds that train together, or with settings that are tuned, share one."""
+  found = []
+  for method in methods:
+    if isinstance(method, Saved):
+      found.append(Job(method, None, tuple(range(method.num_seeds)), method.digest))
+      continue
+    config = method.config()
+    seeds = tuple(range(config.seed, config.seed + (num_seeds or config.num_seeds)))
+    declared = settings.digest(config)
+    if method.search:
+      declared = settings.hashed([declared, dict(method.search), dict(method.trials)])
+    together = config.training.seeds_together or method.search
+    found += [Job(method, config, part, declared) for part in ([seeds] if together else [(seed,) for seed in seeds])]
+  return found
+
+
+def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
+  """Runs what has no rows yet, and makes the table.
+
+  Args:
+    experiment: the declaration.
+    arguments: the command line without the name of the program; None for that of this process.
+
+  Returns:
+    The exit code: 0; 1 if a run failed; 2 for a mistake in what the command is given; 128 plus the number of the signal
+    that stopped it.
+  """
+  options = parse(experiment, arguments)
+  options.out.mkdir(parents=True, exist_ok=True)
+  stem = stem_of(experiment, options)
+  if options.processes > 1:
+    return _in_processes(experiment, options, sys.argv[1:] if arguments is None else list(arguments))
+  if not options.shard:
+    _join(stem)
+  try:
+    wanted = [m for m in experiment.methods(options) if not options.only or any(
+      word in f"{m.task} {m.name}" for word in options.only)]
+    failures = run_jobs(experiment, jobs(wanted, options.seeds), stem, options)
+  except Stopped as stopped:
+    print(f"\n{stopped}", file=sys.stderr)
+    return 128 + stopped.signal
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  if options.shard:
+    print(f"shard {'/'.join(map(str, options.shard))} is done; the same command without --shard makes the table.")
+  elif found := rows.read(path_of(stem)):
+    report.write(experiment, found, stem)
+    rows.pack(path_of(stem))
+    print(f"{stem}.md holds the table.")
+  for job, error in failures:
+    print(f"failed: {job.label()}: {error}", file=sys.stderr)
+  return 1 if failures else 0
+
+
+def parse(experiment: Experiment, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+  """Returns the options of the command."""
+  parser = argparse.ArgumentParser(prog=f"python -m experiments.{experiment.name}", description=experiment.title,
+                                   allow_abbrev=False)
+  parser.add_argument("--scale", choices=SCALES, default="laptop")
+  parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("experiments/results"))
+  parser.add_argument("--seeds", type=int, help="the number of seeds; that of each config by default")
+  parser.add_argument("--only", nargs="+", help="only methods whose names hold one of these words")
+  parser.add_argument("--shard", type=_shard, help="i/n: only every n-th run, from the i-th on; i is from 1 to n")
+  parser.add_argument("--processes", type=int, default=1, help="so many shards at once on this machine")
+  experiment.arguments(parser)
+  return parser.parse_args(arguments)
+
+
+def stem_of(experiment: Experiment, options: argparse.Namespace) -> pathlib.Path:
+  """Returns the path of the files of an experiment without what ends their names."""
+  return options.out / f"{experiment.files()}_{experiment.suffix(options)}"
+
+
+def _shard(text: str) -> tuple[int, int]:
+  match = re.fullmatch(r"(\d+)/(\d+)", text)
+  if not match or not 1 <= int(match[1]) <= int(match[2]):
+    raise argparse.ArgumentTypeError(f"must be i/n with 1 <= i <= n, such as 1/4: got {text!r}")
+  return int(match[1]), int(match[2])
+
+
+def path_of(stem: pathlib.Path, shard: tuple[int, int] | None = None, suffix: str = "") -> pathlib.Path:
+  """Returns the file of rows (or, by a suffix, of trials) of an experiment or of one of its shards."""
+  part = "_shard{}of{}".format(*shard) if shard else ""
+  return stem.with_name(f"{stem.name}{suffix}{part}.csv")
+
+
+def _join(stem: pathlib.Path) -> None:
+  """Appends the rows of shards to the file of all rows, and deletes the files of the shards."""
+  for suffix in ("", "_trials"):
+    for path in sorted(stem.parent.glob(f"{stem.name}{suffix}_shard*of*.csv")):
+      if re.fullmatch(rf"{re.escape(stem.name + suffix)}_shard\d+of\d+\.csv", path.name):
+        new, joined = rows.read(path), path_of(stem, suffix=suffix)
+        # Trials, which have no calibrator and seed, are known by their config alone.
+        named = (lambda row: row["config"]) if suffix else (lambda row: _key(row)[:-1])
+        replaced = set(map(named, new))
+        rows.drop(joined, lambda row, named=named, replaced=replaced: named(row) in replaced)
+        rows.append(joined, new)
+        path.unlink()
+
+
+def _in_processes(experiment: Experiment, options: argparse.Namespace, arguments: list[str]) -> int:
+  """Runs a process for each shard, and then this command without shards, which makes the table."""
+  number = options.processes
+  kept = [text for i, text in enumerate(arguments) if not text.startswith("--processes")
+          and (i == 0 or arguments[i - 1] != "--processes")]
+  command = [sys.executable, "-m", f"experiments.{experiment.name}", *kept]
+  codes = [process.wait() for process in [subprocess.Popen([*command, f"--shard={i}/{number}"])
+                                          for i in range(1, number + 1)]]
+  return max(*codes, main(experiment, kept))
+
+
+def run_jobs(experiment: Experiment, wanted: Sequence[Job], stem: pathlib.Path, options: argparse.Namespace
+             ) -> list[tuple[Job, str]]:
+  """Runs the jobs of a shard that have no rows yet, and appends their rows; returns the failures."""
+  path = path_of(stem, options.shard)
+  labels = [UNCALIBRATED, *experiment.calibrators]
+  done = {_key(row) for row in [*rows.read(path_of(stem)), *rows.read(path)]}
+  index, number = options.shard or (1, 1)
+  missing = [job for job in wanted[index - 1::number]
+             if not all((*key, job.declared) in done for key in _rows_of(job, labels))]
+  started, failures = time.monotonic(), []
+  for i, job in enumerate(missing, 1):
+    print(f"[{i}/{len(missing)}] {job.label()}", flush=True)
+    try:
+      new = run_job(job, experiment, stem, options.shard)
+    except (Stopped, KeyboardInterrupt):
+      raise
+    except Exception as error:  # Whatever stops one run, the others go on.
+      failures.append((job, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"))
+      print(f"failed: {failures[-1][1]}", file=sys.stderr, flush=True)
+      continue
+    replaced = set(_rows_of(job, labels))
+    rows.drop(path, lambda row, replaced=replaced: _key(row)[:-1] in replaced)
+    rows.append(path, new)
+    print(f"[{i}/{len(missing)}] {job.label()} took {float(new[0]['seconds']):.0f} s; "
+          f"{commands.left(started, i, len(missing))} for {len(missing) - i} more runs", flush=True)
+  return failures
+
+
+def _key(row: Mapping[str, str]) -> tuple[str, ...]:
+  return tuple(row[name] for name in ("task", "method", "calibrator", "seed", "declared"))
+
+
+def _rows_of(job: Job, labels: Sequence[str]) -> list[tuple[str, ...]]:
+  return [(job.method.task, job.method.name, label, str(seed)) for label in labels for seed in job.seeds]
+
+
+def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[int, int] | None = None
+            ) -> list[dict[str, str]]:
+  """Tunes, trains, calibrates and scores; returns the rows."""
+  started, now = time.monotonic(), environment.environment()
+  if isinstance(job.method, Saved):
+    chosen, trained, others, (validation, test) = {}, job.declared, {}, job.method.load()
+  else:
+    chosen, finished = _trained(job, stem, shard)
+    trained = settings.digest(finished.config)
+    validation, test = finished.saved("validation"), finished.saved("test")
+    others = {"shifted": [], "train": []}
+    for name, _ in additional_sets(finished.config, job.seeds[0]):
+      others["train" if name == "train" else "shifted"].append(finished.saved(name))
+  found = scores.calibrated(validation, test, experiment.calibrators, others,
+                            tuple(name for name in experiment.columns if name in scores.MORE))
+  shared = {"chosen": json.dumps(chosen), "declared": job.declared, "config": trained,
+            "seconds": f"{time.monotonic() - started:.1f}", "date": str(datetime.date.today()),
+            "jax": now["packages"]["jax"], "device": f"{len(now['devices'])} x {now['devices'][0]}",
+            "git": now["git"] or ""}
+  return [{"task": job.method.task, "method": job.method.name, "calibrator": label, "seed": str(job.seeds[i]),
+           **{key: f"{value:.6g}" for key, value in values.items()}, **shared} for label, i, values in found]
+
+
+def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None) -> tuple[dict[str, object], run.Run]:
+  """Tunes and trains; returns the chosen fields and the finished run."""
+  config, chosen = job.config, {}
+  if job.method.search:
+    chosen = tuning.grid(settings.changed(config, job.method.trials), job.method.search,
+                         path=path_of(stem, shard, "_trials")).chosen
+  config = settings.changed(config, {**chosen, "seed": job.seeds[0], "num_seeds": len(job.seeds)})
+  name = re.sub(r"[^a-z0-9]+", "_", f"{job.method.task} {job.method.name}".lower()).strip("_")
+  folder = stem.parent / "runs" / stem.name / f"{name}_{settings.digest(config)}"
+  run.execute(config, folder, reports=False)
+  finished = run.Run(config, folder)
+  finished.predict_sets()
+  return chosen, finished

@@ -1,0 +1,1 @@
+"""Estimators of calibration error on data whose posterior is known."""

@@ -1,0 +1,72 @@
+"""Data whose posterior is known exactly, models that distort it, and the true values of metrics.
+
+A model predicts ``softmax(a log p)`` where the posterior is p and the exponent a depends on the class that is most
+likely: it is calibrated if all exponents are 1, overconfident if they are above 1, underconfident if they are below,
+and miscalibrated by class if they differ.
+"""
+
+from collections.abc import Callable
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.estimators import simulation
+
+Array = jax.Array
+CELLS = 500  # Groups of neighbouring confidences over which the accuracy is averaged.
+
+
+def gaussian_mixture(key: Array, shape: tuple[int, ...]) -> Array:
+  """Log-posteriors ``[..., 2]`` of x from N(-1, 1) or N(1, 1) with equal chance; the posterior is sigmoid(2x)."""
+  draws = jax.random.split(key)
+  x = jax.random.normal(draws[0], shape) + jnp.where(jax.random.bernoulli(draws[1], 0.5, shape), 1, -1)
+  return jax.nn.log_sigmoid(jnp.stack([-2 * x, 2 * x], axis=-1))
+
+
+def dirichlet(key: Array, shape: tuple[int, ...]) -> Array:
+  """Log-posteriors ``[..., 3]`` from the Dirichlet distribution whose three parameters are 1/2."""
+  # A squared normal variable has the gamma distribution of shape 1/2.
+  return jax.nn.log_softmax(2 * jnp.log(jnp.abs(jax.random.normal(key, (*shape, 3)))))
+
+
+POSTERIORS: dict[str, Callable] = {"Gaussian mixture": gaussian_mixture, "Dirichlet": dirichlet}
+
+
+def sample(key: Array, shape: tuple[int, ...], posterior: Callable, exponents: tuple[float, ...]) -> dict[str, Array]:
+  """Confidence, correctness (0 or 1), NLL and Brier score of each example, ``shape`` each."""
+  of_posterior, of_labels = jax.random.split(key)
+  log_p = posterior(of_posterior, shape)
+  log_q = model_log_probs(log_p, exponents)
+  is_label = jax.nn.one_hot(jax.random.categorical(of_labels, log_p), log_p.shape[-1])
+  q = jnp.exp(log_q)
+  is_top = jax.nn.one_hot(jnp.argmax(log_q, axis=-1), log_p.shape[-1])
+  return {"confidence": jnp.max(q, axis=-1), "correct": jnp.sum(is_top * is_label, axis=-1),
+          "nll": -jnp.sum(log_q * is_label, axis=-1), "brier": jnp.sum((q - is_label) ** 2, axis=-1)}
+
+
+def model_log_probs(log_p: Array, exponents: tuple[float, ...]) -> Array:
+  """The model's log-probabilities ``[..., K]``."""
+  return jax.nn.log_softmax(jnp.asarray(exponents)[jnp.argmax(log_p, axis=-1)][..., None] * log_p)
+
+
+@functools.cache
+def truth(posterior: Callable, exponents: tuple[float, ...], num_points: int = 1_000_000) -> dict[str, float]:
+  """What metrics tend to as N grows: calibration errors, NLL, Brier score and AURC.
+
+  They are means over ``num_points`` posteriors, in which no label is drawn: all that is random is which posteriors
+  there are, and neighbouring confidences, whose accuracies are averaged, have thousands of them.
+  """
+  log_p = posterior(jax.random.key(1), (num_points,))
+  p, log_q = (np.asarray(x, np.float64) for x in (jnp.exp(log_p), model_log_probs(log_p, exponents)))
+  q = np.exp(log_q)
+  confidence, accuracy = q.max(1), p[np.arange(num_points), q.argmax(1)]
+  order = np.argsort(confidence)
+  cells = [x[order].reshape(CELLS, -1).mean(1) for x in (confidence, accuracy)]
+  risk = np.cumsum(1 - accuracy[order[::-1]]) / np.arange(1, num_points + 1)  # That of the most confident.
+  errors = simulation.true_errors(*cells, np.full(CELLS, 1 / CELLS))
+  if set(exponents) == {1.0}:
+    errors = dict.fromkeys(errors, 0.0)
+  return {**errors, "nll": float(-np.sum(p * log_q) / num_points),
+          "brier": float(np.mean(np.sum(q**2 - 2 * p * q, axis=1)) + 1), "aurc": float(risk.mean())}

@@ -1,0 +1,78 @@
+"""Calibration-error estimators on two classes whose posterior is known, and what they tend to.
+
+x is from N(-1, 1) or N(1, 1) with equal chance, and the posterior is sigmoid(2x). The model predicts sigmoid(2ax),
+which is calibrated for a = 1 and overconfident for a = 1.6. The limit of each estimator for infinitely many examples is
+computed by quadrature.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import metrics
+
+REPEATS = 200
+SHARPNESS = {"calibrated": 1.0, "overconfident": 1.6}
+
+# Each estimator, and which truth it estimates.
+ESTIMATORS = {
+  "ECE, 15 equal-width bins": (metrics.calibration_error, "l1"),
+  "ECE, 15 equal-mass bins": (functools.partial(metrics.calibration_error, binning="equal_mass"), "l1"),
+  "equal mass, norm 2": (functools.partial(metrics.calibration_error, binning="equal_mass", norm=2), "l2"),
+  "equal mass, norm 2, debiased": (
+    functools.partial(metrics.calibration_error, binning="equal_mass", norm=2, debias=True), "l2"),
+  "sweep, norm 2": (metrics.sweep_calibration_error, "l2"),
+  "KS": (metrics.ks_calibration_error, "ks"),
+  "smooth (smECE)": (metrics.smooth_calibration_error, "smooth"),
+}
+
+
+def sample(key, shape, sharpness: float):
+  """Top-label confidences and correctness."""
+  draws = jax.random.split(key, 3)
+  x = jax.random.normal(draws[0], shape) + jnp.where(jax.random.bernoulli(draws[1], 0.5, shape), 1, -1)
+  odds = jnp.abs(2 * x)
+  return jax.nn.sigmoid(sharpness * odds), jax.random.uniform(draws[2], shape) < jax.nn.sigmoid(odds)
+
+
+@functools.cache
+def truth(sharpness: float) -> dict[str, float]:
+  """What the estimators tend to, by quadrature in float64 (the smooth error from its own definition on a fine grid)."""
+  x = np.linspace(-9, 9, 400_001)
+  density = (np.exp(-(x - 1)**2 / 2) + np.exp(-(x + 1)**2 / 2)) / np.sqrt(8 * np.pi)
+  odds = np.abs(2 * x)
+  confidence, accuracy = (1 / (1 + np.exp(-a * odds)) for a in (sharpness, 1.0))
+  return true_errors(confidence, accuracy, density * (x[1] - x[0]))
+
+
+def true_errors(confidence: np.ndarray, accuracy: np.ndarray, weight: np.ndarray) -> dict[str, float]:
+  """Errors of predictions with known accuracies; ``weight`` is how likely each is."""
+  gap = accuracy - confidence
+  order = np.argsort(confidence)
+  edges = np.linspace(0, 1, 1001)  # Cells far narrower than the kernel.
+  mass = np.histogram(confidence, edges, weights=weight * gap)[0]
+  middle = (edges[1:] + edges[:-1]) / 2
+
+  def smoothed(sigma):
+    total = sum(np.exp(-(middle[:, None] - at[None, :])**2 / (2 * sigma**2)) @ mass
+                for at in (middle, -middle, 2 - middle))
+    return np.abs(total / (sigma * np.sqrt(2 * np.pi))).mean()
+
+  low, high = 1e-4, 1.0
+  for _ in range(20 if gap.any() else 0):
+    sigma = (low + high) / 2
+    low, high = (sigma, high) if smoothed(sigma) > sigma else (low, sigma)
+  return {"l1": float(np.sum(weight * np.abs(gap))), "l2": float(np.sqrt(np.sum(weight * gap**2))),
+          "ks": float(np.abs(np.cumsum((weight * gap)[order])).max()), "smooth": float(low if gap.any() else 0)}
+
+
+def simulate(estimator, size: int, sharpness: float, repeats: int = REPEATS, seed: int = 0) -> np.ndarray:
+  """The estimate of each of ``repeats`` samples of ``size``."""
+  return np.asarray(_estimates(estimator, jax.random.key(seed), repeats, size, sharpness))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2, 3))
+def _estimates(estimator, key, repeats: int, size: int, sharpness):
+  return jax.lax.map(lambda pair: estimator(*pair), sample(key, (repeats, size), sharpness))

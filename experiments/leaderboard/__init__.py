@@ -1,0 +1,1 @@
+"""Every training method and every calibrator under one budget."""

@@ -1,0 +1,42 @@
+"""What the papers claim of the methods and calibrators of the leaderboard."""
+
+from experiments.common.claims import CL, FT, MC, RR, SC, Claim
+
+_CE, _MASS = ("cross entropy", "none"), "ece_equal_mass_l2"
+CLAIMS = (
+  Claim(f"{SC}, Tables 1, 2", "S-AvUC lowers the ECE of cross entropy", ("S-AvUC", "none"), _CE, _MASS),
+  Claim(f"{SC}, Tables 1, 2", "SB-ECE lowers the ECE of cross entropy", ("SB-ECE", "none"), _CE, _MASS),
+  Claim(f"{SC}, Tables 1, 2", "S-AvUC lowers the ECE of the focal loss", ("focal + S-AvUC", "none"), ("focal", "none"),
+        _MASS),
+  Claim(f"{SC}, Tables 1, 2", "SB-ECE lowers the ECE of the focal loss", ("focal + SB-ECE", "none"), ("focal", "none"),
+        _MASS),
+  Claim(f"{SC}, Table 2", "MMCE lowers the ECE of cross entropy", ("MMCE", "none"), _CE, _MASS),
+  Claim(f"{SC}, Table 2", "TS-SB-ECE has a lower ECE than TS, over all methods", ("", "TS-SB-ECE"), ("", "TS"), _MASS),
+  Claim(f"{SC}, Table 2", "TS-SB-ECE has a higher NLL than TS (ImageNet), over all methods", ("", "TS-SB-ECE"),
+        ("", "TS"), "nll", lower=False),
+  Claim(f"{SC}, Appendix B", "interleaving lowers the ECE of S-AvUC where the network overfits",
+        ("S-AvUC, interleaved", "none"), ("S-AvUC", "none"), _MASS),
+  Claim(f"{SC}, Appendix B", "interleaving lowers the ECE of SB-ECE where the network overfits",
+        ("SB-ECE, interleaved", "none"), ("SB-ECE", "none"), _MASS),
+  Claim(f"{RR}, Table 1", "the selective-risk loss lowers the ECE of cross entropy", ("selective risk", "none"), _CE,
+        "ece"),
+  Claim(f"{RR}, Table 1", "the selective-risk loss has a lower ECE than the dual focal loss",
+        ("selective risk", "none"), ("dual focal", "none"), "ece"),
+  Claim(f"{RR}, Table 1", "the selective-risk loss has a lower ECE than AURC", ("selective risk", "none"),
+        ("AURC", "none"), "ece"),
+  Claim(f"{RR}, Table 1", "the selective-risk loss costs accuracy", ("selective risk", "none"), _CE, "accuracy"),
+  Claim(f"{RR}, Section 3", "the inverse focal loss lowers the ECE of cross entropy", ("inverse focal", "none"), _CE,
+        "ece"),
+  Claim(f"{FT}, Table 1", "focal temperature scaling has a lower ECE than TS, over all methods", ("", "FTS"),
+        ("", "TS"), "ece"),
+  Claim(f"{FT}, Section 1", "the focal loss lowers the ECE of cross entropy", ("focal", "none"), _CE, "ece"),
+  Claim(f"{FT}, Table 1", "AdaFocal lowers the ECE of cross entropy", ("AdaFocal", "none"), _CE, "ece"),
+  Claim(f"{CL}, Table 2", "class-wise loss scaling lowers the ECE of TS, over all methods (balanced classes here)",
+        ("", "TS + CLS"), ("", "TS"), "ece"),
+  Claim(f"{CL}, Table 2", "class-wise loss scaling lowers the ECE of CTS, over all methods (balanced classes here)",
+        ("", "CTS + CLS"), ("", "CTS"), "ece"),
+  Claim(f"{MC}, Table 1", "MaC-Cal lowers the ECE of cross entropy", ("MaC-Cal", "none"), _CE, "ece"),
+  Claim(f"{MC}, Table 1", "MaC-Cal has a lower ECE than TST", ("MaC-Cal", "none"), ("TST", "none"), "ece"),
+  Claim(f"{MC}, Table 1", "MaC-Cal has a lower ECE than the focal loss", ("MaC-Cal", "none"), ("focal", "none"), "ece"),
+  Claim(f"{MC}, Table 1", "MaC-Cal has a lower ECE than MIT", ("MaC-Cal", "none"), ("MIT", "none"), "ece"),
+)

@@ -1,0 +1,70 @@
+"""The leaderboard: every training method × every calibrator, on one data set, network and budget.
+
+Run: python -m experiments.leaderboard --data=IMAGES.npz [--network=mlp] [--out=DIR] [--processes=2]
+
+For each method one of three settings is chosen first, by the rule of experiments/common/tuning.py, with two seeds that
+are used for nothing else. Then each seed draws its own 4,000 images to train on, and 2,000 to validate and to fit
+calibrators. `--network=mlp` learns its training images by heart and has ten seeds; `resnet8` is convolutional and has
+five; `--seeds` changes the number. `--scale=paper` trains ResNet-50 on CIFAR-10 from TensorFlow Datasets as Zhou et al.
+2025 do. The command for the leaderboard that README.md shows also writes its top there.
+"""
+
+import argparse
+from collections.abc import Sequence
+import functools
+
+from ml_collections import ConfigDict
+
+from experiments.common import rows, scales, settings, sweep
+from experiments.common.declaration import Experiment, Method
+from experiments.leaderboard import figure, page
+from experiments.leaderboard.methods import COMBINED, METHODS, Recipe
+
+CALIBRATORS = {
+  "TS": {"name": "temperature_scaling"},
+  "TS-SB-ECE": {"name": "temperature_scaling", "objective": "soft_binned_ece", "form": "bin"},
+  "FTS": {"name": "focal_temperature_scaling"},
+  "ETS": {"name": "ensemble_temperature_scaling"},
+  "CTS": {"name": "class_temperature_scaling"},
+  "TS + CLS": {"name": "classwise_loss_scaling", "base": "temperature_scaling"},
+  "CTS + CLS": {"name": "classwise_loss_scaling", "base": "class_temperature_scaling"},
+  "vector": {"name": "vector_scaling"},
+  "structured vector": {"name": "structured_vector_scaling"},
+  "structured matrix": {"name": "structured_matrix_scaling"},
+  "Dirichlet": {"name": "dirichlet"},
+  "beta": {"name": "beta_calibration"},
+  "isotonic": {"name": "isotonic"},
+  "histogram": {"name": "histogram_binning"},
+}
+# The same calibrators fitted to fewer examples; the labels end in the number.
+SIZES = (100, 300, 1000)
+OF_SIZES = ("TS", "structured vector", "structured matrix")
+FITTED_TO_FEWER = {f"{label}, n = {n}": {**CALIBRATORS[label], "num_examples": n} for label in OF_SIZES for n in SIZES}
+TRIALS = {"seed": 100, "num_seeds": 2}  # The seeds that choose a setting.
+
+
+def methods(options: argparse.Namespace) -> list[Method]:
+  """Returns the methods of a scale; those beyond the papers are the last."""
+  shared = functools.cache(lambda: scales.base(options))
+
+  def configured(recipe: Recipe) -> ConfigDict:
+    return settings.changed(shared(), scales.scaled(recipe.fields, options.scale))
+
+  trials = {**TRIALS, "num_seeds": 1} if options.scale == "tiny" else TRIALS
+  return [Method("", name, functools.partial(configured, recipe), recipe.search, trials if recipe.search else {})
+          for name, recipe in {**METHODS, **COMBINED}.items()]
+
+
+EXPERIMENT = Experiment("leaderboard", "Every training method and every calibrator, under one budget", methods,
+                        CALIBRATORS | FITTED_TO_FEWER, arguments=scales.arguments, suffix=scales.suffix,
+                        findings=page.findings, figure=figure.figure, shown=("none", "TS"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Runs what is missing, and makes the page and, if the rows are those of README.md, the table there."""
+  code, options = sweep.main(EXPERIMENT, arguments), sweep.parse(EXPERIMENT, arguments)
+  path = sweep.path_of(sweep.stem_of(EXPERIMENT, options))
+  if path.resolve() == page.ROWS and not options.shard:
+    page.write_top(rows.read(path))
+  return code
+

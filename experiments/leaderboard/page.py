@@ -1,0 +1,173 @@
+"""What the leaderboard says: the ranking of methods and of calibrators, and the claims of the papers."""
+
+from collections.abc import Mapping, Sequence
+import json
+import pathlib
+import re
+import textwrap
+
+import numpy as np
+
+from calib_jax import evaluation
+from calib_jax._system import files
+from experiments.common import claims, comparison, ranking
+from experiments.common.commands import RESULTS, ROOT
+from experiments.common.rows import Row
+from experiments.leaderboard import conditions
+from experiments.leaderboard.claims import CLAIMS
+from experiments.leaderboard.methods import COMBINED, METHODS
+
+BASELINE = "cross entropy"
+MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to be called the best of calibration.
+README, ROWS = ROOT / "README.md", RESULTS / "leaderboard_fashion_mnist_mlp.csv"
+PLACE = re.compile(r"(<!-- The top of the leaderboard\. -->\n).*?(<!-- Its end\. -->)", re.DOTALL)
+
+
+def findings(rows: Sequence[Row]) -> list[str]:
+  """Returns the lines of Markdown before the table of all results."""
+  if not any(row["method"] == BASELINE for row in rows):
+    return [f"The rankings need the rows of {BASELINE}, from which differences are counted."]
+  fewer = conditions.sizes(rows)
+  whole = [row for row in rows if row["calibrator"] not in fewer]
+  return [*_methods(rows), "", *_calibrators(whole), "", *conditions.findings(rows), *_beyond(rows), "",
+          "## What the papers claim", "",
+          "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
+          "Cohen's d is the difference in units of its deviation over seeds. With a secondary loss the focal loss has "
+          "gamma 1, and alone the gamma of the first table: claims about the two compare both differences.", "",
+          *claims.table(rows, CLAIMS)]
+
+
+def _methods(rows: Sequence[Row]) -> list[str]:
+  nll = ranking.of_methods(rows, "nll", "none")
+  names, values = ranking.table(nll)
+  ranks = ranking.ranks(values)
+  columns = {column: ranking.of_methods(rows, column, "none") for column in ("accuracy", "brier", "ece", "floor")}
+  after = ranking.of_methods(rows, "nll", "TS")
+  chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
+  on_front = dict(zip(names, ranking.pareto(*([np.mean([*columns[c][name].values()]) for name in names]
+                                              for c in ("accuracy", "ece"))), strict=True))
+  lines = ["## Methods, as trained", "",
+           "By NLL. The differences are from cross entropy, paired by seed, ± their standard error. The noise floor is "
+           "the ECE that a perfectly calibrated model with these confidences would have. A win is a lower NLL than "
+           "another method's on the same seed. *: no other method has both a higher accuracy and a lower ECE.", "",
+           "| trained with | chosen | accuracy % | NLL | Brier | ECE % | noise floor % | NLL after TS | wins % | "
+           "mean rank |", "|---" * 10 + "|"]
+  for name in sorted(names, key=lambda name: np.mean([*nll[name].values()])):
+    i, text = names.index(name), {c: comparison.cell(columns[c][name], c) for c in columns if c != "brier"}
+    lines.append("| " + " | ".join([
+      name + ("*" if on_front[name] else ""), comparison.settings(chosen[name]), text["accuracy"],
+      _change(nll, name), _change(columns["brier"], name), text["ece"], text["floor"].split(" ")[0],
+      _change(after, name, nll[BASELINE]), f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}"]) + " |")
+  lost = [name for name in nll if name not in names]
+  return [*lines, "", *([f"Diverged on some seeds: {', '.join(lost)}.", ""] if lost else []),
+          f"Mean ranks differ at 5% if they are {ranks.critical:.1f} apart (Nemenyi's test over {len(values)} seeds; "
+          f"Friedman's p = {ranks.p_value:.1g}). Seeds differ in training images and in initial weights, and share the "
+          "test images, so that this says which method is better on this data set and network only."]
+
+
+def _change(found: Mapping[str, Mapping[str, float]], name: str, reference: Mapping[str, float] | None = None) -> str:
+  """Returns the difference from cross entropy, or its own value for cross entropy itself."""
+  if name == BASELINE and reference is None:
+    return f"{np.mean([*found[name].values()]):.4f}"
+  reference = reference or found[BASELINE]
+  apart = np.array([value - reference[seed] for seed, value in found[name].items()])
+  return comparison.mean_text(apart, 4, "+")
+
+
+def _calibrators(rows: Sequence[Row]) -> list[str]:
+  found = {column: ranking.of_calibrators(rows, column) for column in ("nll", "brier", "ece", "accuracy")}
+  names, values = ranking.table(found["nll"])
+  ranks = ranking.ranks(values)
+  lines = ["## Calibrators, over all methods", "",
+           "The differences are from no calibration, on the same method and seed: the mean, and the range of the means "
+           "of the methods. ECE is the mean. A win is a lower NLL than another calibrator's on the same method and "
+           "seed.", "",
+           "| calibrated by | NLL | range | Brier | ECE % | accuracy, points | wins % |", "|---" * 7 + "|"]
+  for name in sorted(names, key=lambda name: np.mean([*found["nll"][name].values()])):
+    apart = {column: np.array([found[column][name][key] - found[column]["none"][key] for key in found[column][name]
+                               if key in found[column]["none"]]) for column in found}
+    methods: dict[str, list[float]] = {}
+    for key, x in zip(found["nll"][name], apart["nll"], strict=True):
+      methods.setdefault(key.rpartition(", ")[0], []).append(x)
+    means = [np.mean(x) for x in methods.values()]
+    lines.append(f"| {name} | {apart['nll'].mean():+.4f} | {min(means):+.3f} to {max(means):+.3f} | "
+                 f"{apart['brier'].mean():+.4f} | {100 * np.mean([*found['ece'][name].values()]):.2f} | "
+                 f"{100 * apart['accuracy'].mean():+.2f} | {100 * ranks.wins[names.index(name)]:.0f} |")
+  return lines
+
+
+def _beyond(rows: Sequence[Row]) -> list[str]:
+  """Compares the best combination that no paper tried with the best single method of the papers."""
+  lines = ["## Beyond the papers", "",
+           "The method of the lowest ECE, and of the lowest NLL, among those that give up less than "
+           f"{100 * MOST_LOST:.0f} point of accuracy to cross entropy: of the papers, and of the combinations that "
+           "none of them tried. The best of each is chosen on the test images.", "",
+           "| column | calibrated by | best of the papers | | best combination | | difference [95%] | relative |",
+           "|---" * 8 + "|"]
+  for column, calibrator in (("ece", "none"), ("nll", "none"), ("nll", "TS"), ("nll", "structured vector")):
+    found = ranking.of_methods(rows, column, calibrator)
+    accuracy = {name: np.mean([*x.values()]) for name, x in ranking.of_methods(rows, "accuracy", "none").items()}
+    best = []
+    for group in (METHODS, COMBINED):
+      allowed = [name for name in group if name in found and accuracy[name] > accuracy[BASELINE] - MOST_LOST
+                 and np.isfinite([*found[name].values()]).all()]
+      best += [min(allowed, key=lambda name, found=found: np.mean([*found[name].values()]))] if allowed else []
+    if len(best) < 2:
+      continue
+    apart, scale = comparison.paired(found[best[1]], found[best[0]]), 1 if column == "nll" else 100
+    digits = 4 if column == "nll" else 2
+    low, high = (f"{scale * x:+.{digits}f}" for x in (apart.low, apart.high))
+    lines.append(" | ".join([
+      f"| {comparison.heading(column)}", calibrator, best[0], comparison.cell(found[best[0]], column), best[1],
+      comparison.cell(found[best[1]], column), f"{scale * apart.mean:+.{digits}f} [{low}, {high}]",
+      f"{100 * apart.mean / np.mean([*found[best[0]].values()]):+.0f}% |"]))
+  return lines
+
+
+def summary(rows: Sequence[Row], name: str) -> str:
+  """Returns the row of experiments/README.md; ``name`` is that of the files."""
+  methods, seeds = {row["method"] for row in rows}, {row["seed"] for row in rows}
+  return ("| every training method and calibrator, ranked, and the claims of five papers judged | `python -m "
+          f"experiments.leaderboard --data=IMAGES.npz` ([{len(methods)} of {len(METHODS) + len(COMBINED)} methods, "
+          f"{len(seeds)} seeds](results/{name}.md)) |")
+
+
+def top(rows: Sequence[Row], most: int = 5) -> str:
+  """Returns the table of README.md and a sentence on it: the methods of the lowest NLL, and cross entropy as the last.
+
+  Args:
+    rows: the rows of the leaderboard.
+    most: the number of rows of the table, that of cross entropy included.
+
+  Returns:
+    Markdown. Brackets hold the 95% intervals of the means over seeds (Student's).
+  """
+  accuracy, floor = (ranking.of_methods(rows, column, "none") for column in ("accuracy", "floor"))
+  nll, nll_after = (ranking.of_methods(rows, "nll", calibrator) for calibrator in ("none", "TS"))
+  ece, ece_after = (ranking.of_methods(rows, "ece", calibrator) for calibrator in ("none", "TS"))
+
+  def mean(values: Mapping[str, Mapping[str, float]], name: str) -> float:
+    return float(np.mean([*values[name].values()]))
+
+  def with_interval(values: Mapping[str, float]) -> str:
+    found = comparison.paired(values, dict.fromkeys(values, 0.0))
+    return f"{100 * found.mean:.2f} [{100 * found.low:.2f}, {100 * found.high:.2f}]"
+
+  ranked = sorted(ranking.table(nll)[0], key=lambda name: mean(nll, name))  # Those that trained on every seed.
+  shown = [*[name for name in ranked if name != BASELINE][:most - 1], BASELINE]
+  table = [["trained with", "accuracy %", "NLL", "ECE % [95%]", "NLL after TS", "ECE % after TS [95%]"],
+           *([name, f"{100 * mean(accuracy, name):.2f}", f"{mean(nll, name):.4f}", with_interval(ece[name]),
+              f"{mean(nll_after, name):.4f}", with_interval(ece_after[name])] for name in shown)]
+  floors = [100 * mean(floor, name) for name in shown]
+  seeds = sorted({int(row["seed"]) for row in rows})
+  words = (f"{len(nll)} of {len(METHODS) + len(COMBINED)} methods have run, with seeds {seeds[0]} to {seeds[-1]}. "
+           f"Before calibration, models with these confidences would show an ECE of {min(floors):.1f} to "
+           f"{max(floors):.1f}% if they were perfectly calibrated. After temperature scaling, the lowest NLL of these "
+           f"rows is that of {min(shown, key=lambda name: mean(nll_after, name))}.")
+  return f"{evaluation.markdown(table)}\n{textwrap.fill(words, 120)}\n"
+
+
+def write_top(rows: Sequence[Row], readme: pathlib.Path = README) -> None:
+  """Writes ``top`` into README.md, between its two comments."""
+  text = readme.read_text(encoding="utf-8")
+  files.write_text(readme, PLACE.sub(lambda place: f"{place[1]}\n{top(rows)}\n{place[2]}", text))

@@ -1,0 +1,133 @@
+"""Tables 1 and 3 of Jung et al. 2023: other objectives, and three ways to normalise the class-wise losses.
+
+Run: python -m experiments.papers.classwise_loss_scaling.tables_1_and_3 [NAME=PREDICTIONS.npz …] [--workdir=DIR]
+
+The paper has them for balanced data, whose logits are not included here. The rows are those of the authors' four
+long-tailed networks (see table2.py), and of files with `logits` (or `probs`) and `labels`: one half of their rows fits,
+the other half tests. All fits are those of fits.py that reach the optimum. The results are written to
+`classwise_loss_scaling_tables_1_and_3.csv`, and a page beside it.
+"""
+
+from collections.abc import Iterator, Sequence
+import pathlib
+
+import jax
+import numpy as np
+
+from calib_jax import calibrators, metrics
+from calib_jax._system.files import write_text
+from calib_jax.evaluation.predictions import load
+from experiments.common import commands, rows
+from experiments.papers.classwise_loss_scaling import findings, fits, table2
+from experiments.papers.classwise_loss_scaling.published import NETWORKS, TITLES
+
+NAME = "classwise_loss_scaling_tables_1_and_3"
+NORMALIZATIONS = {"ND": "standard", "CM": "centered", "MM": "minmax"}  # By the paper's names; the first is its choice.
+METHODS = (*(name for name in fits.OBJECTIVES if name != "CLS"), *NORMALIZATIONS)
+RESAMPLES = 1000
+Split = tuple[np.ndarray, np.ndarray]
+
+
+def halves(path: pathlib.Path) -> tuple[Split, Split]:
+  """Returns two random halves of the rows of a file: logits and labels to fit, and to test."""
+  found = load(path)
+  order = np.random.default_rng(0).permutation(len(found.labels))
+  first, second = order[:len(order) // 2], order[len(order) // 2:]
+  return tuple((found.logits[part], found.labels[part]) for part in (first, second))
+
+
+def compared(name: str, fit: Split, test: Split) -> Iterator[rows.Row]:
+  """Yields a row for each base and method: the test ECE, and what it is above that of the paper's own method.
+
+  Args:
+    name: the name of the network.
+    fit: logits ``[N, K]`` and labels ``[N]`` to fit.
+    test: those to test.
+  """
+  for base in fits.BASES:
+    found = {method: _top(base, method, fit, test) for method in METHODS}
+    for method, (top, converged) in found.items():
+      difference, low, high = metrics.paired_difference(table2.ece, top, found["ND"][0], key=jax.random.key(0),
+                                                        num_resamples=RESAMPLES)
+      yield {"network": name, "base": base, "method": method, "ece": f"{float(table2.ece(*top)):.4f}",
+             "accuracy": f"{100 * float(top[1].mean()):.4f}", "difference": f"{float(difference):.4f}",
+             "low": f"{float(low):.4f}", "high": f"{float(high):.4f}", "converged": str(converged)}
+
+
+def _top(base: str, method: str, fit: Split, test: Split) -> tuple[tuple[jax.Array, jax.Array], bool]:
+  """The confidences and correctness of the test rows, and whether the fit converged."""
+  if method in NORMALIZATIONS:
+    calibrator = calibrators.get("classwise_loss_scaling", base=fits.BASES[base], normalization=NORMALIZATIONS[method])
+    params = calibrator.fit(*fit)
+  else:
+    calibrator, params = fits.converged(base, method, *fit)
+  return table2.top_of(calibrator.apply(params, test[0]), test[1]), bool(params["converged"])
+
+
+def page(found: Sequence[rows.Row]) -> str:
+  """Returns the page in Markdown."""
+  lines = ["# Tables 1 and 3 of Jung et al. 2023: objectives, and normalisation of the class-wise losses", "",
+           *findings.wrapped(INTRODUCTION)]
+  for name in dict.fromkeys(row["network"] for row in found):
+    lines += ["", f"## {name}", "", "| | " + " | ".join(METHODS) + " |", "|---" * (1 + len(METHODS)) + "|"]
+    for base in fits.BASES:
+      cells = {row["method"]: row for row in found if (row["network"], row["base"]) == (name, base)}
+      lines.append(f"| {base} | " + " | ".join(map(_cell, map(cells.get, METHODS))) + " |")
+  return "\n".join([*lines, "", "## Is class-wise loss scaling with ND the best?", "", *_verdicts(found)]) + "\n"
+
+
+INTRODUCTION = f"""`python -m experiments.papers.classwise_loss_scaling.tables_1_and_3` wrote this page. Test ECE in
+percent (15 equal-width bins) of each calibrator by the mean NLL (base), by the NLL of smoothed labels (LS, 0.05), by
+the focal loss (FL, gamma 3), by the class-balanced NLL, which the paper lacks, and by class-wise loss scaling with
+class-wise losses normalised by their standard deviation (ND, Eq. 9; the default), by their range from the mean (CM, Eq.
+11) or from the least (MM, Eq. 10). All are fitted to the optimum, which the paper's LS and FL are not (see the page of
+its Table 2). In brackets: what the ECE is above that of ND, with the 95% interval of {RESAMPLES} resamples of the test
+examples, paired; bold where that excludes 0. †: the fit ended before its tolerance. The paper says, of balanced CIFAR
+and ImageNet, that class-wise loss scaling has a lower ECE than base, LS and FL, and ND in general one lower than CM and
+MM."""
+
+
+def _cell(row: rows.Row) -> str:
+  text = f"{float(row['ece']):.2f}" + ("†" if row["converged"] == "False" else "")
+  if row["method"] == "ND":
+    return text
+  difference, low, high = (float(row[key]) for key in ("difference", "low", "high"))
+  interval = f"{difference:+.2f} [{low:+.2f}, {high:+.2f}]"
+  return f"{text} (**{interval}**)" if low > 0 or high < 0 else f"{text} ({interval})"
+
+
+def _verdicts(found: Sequence[rows.Row]) -> list[str]:
+  lines = []
+  for method in METHODS:
+    low, high = np.array([[float(row["low"]), float(row["high"])] for row in found if row["method"] == method]).T
+    better, worse = np.sum(low > 0), np.sum(high < 0)
+    if method != "ND":
+      lines.append(f"- Of {len(low)} cells, ND has a lower ECE than {method} in {better}, a higher one in {worse}, and "
+                   f"{len(low) - better - worse} cannot tell.")
+  return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+  """Fits everything, and writes the rows and the page."""
+  parser = commands.parser(__spec__.name, __doc__, results=True)
+  parser.add_argument("predictions", nargs="*", metavar="NAME=FILE", help="a name for the page, and an .npz file")
+  parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=NETWORKS,
+                      help="which of the authors' networks; all by default")
+  options = parser.parse_args(arguments)
+  parts = {f"{TITLES[network]}, CIFAR-10-LT": (table2.split(network, "validation"), table2.split(network, "test"))
+           for network in options.networks}
+  for text in options.predictions:
+    name, _, path = text.rpartition("=")
+    parts[name or pathlib.Path(path).stem] = halves(pathlib.Path(path))
+  found = []
+  for name, (fit, test) in parts.items():
+    for row in compared(name, fit, test):
+      found.append(row)
+      print("{network}, {base}, {method}: ECE {ece}".format(**row), flush=True)
+  path = options.workdir / f"{NAME}.csv"
+  rows.write(path, found)
+  write_text(path.with_suffix(".md"), page(found))
+
+
+if __name__ == "__main__":
+  main()

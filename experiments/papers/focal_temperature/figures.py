@@ -1,0 +1,121 @@
+"""The figures of theory.py, after Figures 1 to 3 (two classes) and 5 to 7 (three) of Komisarenko & Kull 2024."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+from calib_jax import losses
+from calib_jax.focal_map import binary_focal_calibration_map, focal_calibration_map
+from experiments.papers.focal_temperature import theory
+
+COLORS = {2: "#0072B2", 3: "#D55E00", 4: "#009E73"}
+# From the simplex to the plane: the corners are the bottom left, the bottom right and the top.
+CORNERS = np.array([[0, 0], [1, 0], [0.5, 3**0.5 / 2]])
+
+
+def two_classes(rows: list[dict], path: pathlib.Path) -> None:
+  """Draws the proper part of the focal loss, the map, its closest temperatures and the bounds on 1/T."""
+  fig, axes = plt.subplots(2, 3, figsize=(11, 6.4))
+  _losses(axes[0, 0])
+  q = jnp.linspace(0, 1, 401)
+  gammas = (-0.5, 0.0, 0.5, 1.0, 3.0, 7.0)
+  for gamma, color in zip(gammas, plt.get_cmap("viridis")(np.linspace(0, 0.9, len(gammas))), strict=True):
+    axes[0, 1].plot(q, binary_focal_calibration_map(q, gamma), color=color, lw=1.4, label=rf"$\gamma$ = {gamma:g}")
+  axes[0, 1].set(title="Focal calibration map", xlabel="q", ylabel="probability")
+  _lines(axes[0, 2], rows, (2, 3, 4))
+  logit = jnp.linspace(-6, 6, 401)
+  for gamma, color in ((0.5, "#0072B2"), (3.0, "#D55E00")):
+    inverse = theory.inverse_temperature(rows, 2, gamma)
+    axes[1, 0].plot(logit, binary_focal_calibration_map(jax.nn.sigmoid(logit), gamma), color=color, lw=3, alpha=0.4,
+                    label=rf"$\gamma$ = {gamma:g}")
+    axes[1, 0].plot(logit, jax.nn.sigmoid(inverse * logit), color=color, lw=1.2, ls="--",
+                    label=f"T = {1 / inverse:.2f}")
+  axes[1, 0].set(title="The map and the closest temperature", xlabel="logit", ylabel="probability")
+  names = ("gamma", "bound_low", "bound_high", "tightest_low", "tightest_high")
+  gamma, low, high, tight_low, tight_high = theory.columns(rows, 2, *names)
+  for (bottom, top), color, label in (((low, high), "#0072B2", "Proposition 3"),
+                                      ((tight_low, tight_high), "#D55E00", "tightest, logits in ±20")):
+    axes[1, 1].fill_between(gamma, 1 / top, 1 / bottom, color=color, alpha=0.5, lw=0, label=label)
+    axes[1, 2].plot(gamma, 1 / bottom - 1 / top, color=color, label=label)
+  axes[1, 1].set(title="Bounds on T", xlabel=r"$\gamma$", ylabel="T", yscale="log")
+  axes[1, 2].set(title="Width of the bounds", xlabel=r"$\gamma$", ylabel="T")
+  _save(fig, axes.flat, path)
+
+
+def _losses(axis) -> None:
+  p = jnp.linspace(0.01, 0.999, 400)
+  logits, labels = jnp.stack([jnp.log(p), jnp.log1p(-p)], axis=-1), jnp.zeros(400, jnp.int32)
+  axis.plot(p, -jnp.log(p), color="k", lw=1.2, label="cross entropy")
+  for gamma, color in ((0.5, "#0072B2"), (3.0, "#D55E00")):
+    axis.plot(p, losses.focal(logits, labels, gamma=gamma), color=color, lw=1.2, label=rf"focal, $\gamma$ = {gamma:g}")
+    axis.plot(p, losses.properized_focal(logits, labels, gamma=gamma), color=color, lw=1.2, ls="--",
+              label=rf"its proper part, $\gamma$ = {gamma:g}")
+  axis.set(title="Losses of the true class", xlabel="its probability", ylabel="nats", ylim=(0, 3))
+
+
+def _lines(axis, rows: list[dict], classes) -> None:
+  for num_classes in classes:
+    gamma, inverse = theory.columns(rows, num_classes, "gamma", "inverse_temperature")
+    slope, intercept = theory.PUBLISHED[num_classes]
+    axis.plot(gamma, inverse, color=COLORS[num_classes], lw=1.4, label=f"{num_classes} classes")
+    axis.plot(gamma, slope * gamma + intercept, color=COLORS[num_classes], lw=1, ls=":",
+              label=rf"published, {slope}$\gamma$ + {intercept}")
+  axis.set(title="1/T of the closest temperature", xlabel=r"$\gamma$", ylabel="1/T")
+
+
+def three_classes(rows: list[dict], path: pathlib.Path) -> None:
+  """Draws the map and the closest temperature scaling as arrows in the simplex, their difference and the errors."""
+  fig, axes = plt.subplots(2, 4, figsize=(13.5, 6.6))
+  for gamma, (upper, lower) in zip((1.0, 3.0), axes[:, :2].T, strict=True):
+    inverse = theory.inverse_temperature(rows, 3, gamma)
+    probs = _simplex(15)
+    _arrows(upper, probs, focal_calibration_map(probs, gamma), rf"focal calibration, $\gamma$ = {gamma:g}")
+    _arrows(lower, probs, jax.nn.softmax(inverse * jnp.log(probs)), f"temperature scaling, T = {1 / inverse:.2f}")
+  for gamma, axis in zip((0.5, 3.0), axes[:, 2], strict=True):
+    inverse, probs = theory.inverse_temperature(rows, 3, gamma), _simplex(120)
+    difference = focal_calibration_map(probs, gamma) - jax.nn.softmax(inverse * jnp.log(probs))
+    shown = axis.tripcolor(*(np.asarray(probs) @ CORNERS).T, np.abs(difference).max(-1), shading="gouraud",
+                            cmap="viridis")
+    fig.colorbar(shown, cax=axis.inset_axes([0.88, 0.4, 0.04, 0.55])).ax.tick_params(labelsize=7)
+    axis.set_title(rf"largest difference, $\gamma$ = {gamma:g}, T = {1 / inverse:.2f}", fontsize=9)
+    axis.set_aspect("equal")
+    axis.set_axis_off()
+  _lines(axes[0, 3], rows, (3,))
+  for num_classes in (2, 3, 4):
+    gamma, error = theory.columns(rows, num_classes, "gamma", "error")
+    axes[1, 3].plot(gamma, error, color=COLORS[num_classes], label=f"{num_classes} classes")
+  axes[1, 3].set(title="Largest difference of a probability", xlabel=r"$\gamma$", ylabel="error")
+  _save(fig, axes[:, 3], path)
+
+
+def _simplex(steps: int) -> jax.Array:
+  """The inner points of a triangular grid in the simplex, ``[N, 3]``."""
+  points = [(i, j, steps - i - j) for i in range(1, steps) for j in range(1, steps - i)]
+  return jnp.asarray(np.array(points) / steps, jnp.float32)
+
+
+def _arrows(axis, start, end, title: str) -> None:
+  x, y = (np.asarray(start) @ CORNERS).T
+  dx, dy = ((np.asarray(end) - np.asarray(start)) @ CORNERS).T
+  axis.plot(*CORNERS[[0, 1, 2, 0]].T, color="0.6", lw=0.8)
+  axis.quiver(x, y, dx, dy, angles="xy", scale_units="xy", scale=1, width=0.004, color="#0072B2")
+  axis.set_title(title, fontsize=9)
+  axis.set_aspect("equal")
+  axis.set_axis_off()
+
+
+def _save(fig, axes, path: pathlib.Path) -> None:
+  for axis in axes:
+    axis.title.set_fontsize(9)
+    axis.tick_params(labelsize=7)
+    axis.grid(lw=0.3)
+    axis.legend(fontsize=6, frameon=False)
+  fig.set_layout_engine("constrained")
+  fig.savefig(path, dpi=120)
+  plt.close(fig)

@@ -1,0 +1,183 @@
+"""How close the focal calibration map is to temperature scaling: Komisarenko & Kull 2024, Sections 3.2 and 3.3.
+
+Run: python -m experiments.papers.focal_temperature.theory [--workdir=experiments/results]
+
+For two, three and four classes and γ from 0 to 10, the temperature T is found that brings temperature scaling closest
+to the focal calibration map (the least of the largest difference of a probability), with a line of 1/T on γ; for two
+classes also the bounds of Proposition 3 and the tightest ones. It writes `focal_temperature_theory.csv`, a page (`.md`)
+and two figures (figures.py); numbers that the CSV already holds are not computed again.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax._system.files import write_text
+from calib_jax.focal_map import log_focal_map
+from experiments.common import commands
+from experiments.common.rows import append, read
+
+Array = jax.Array
+GAMMAS = tuple(i / 4 for i in range(41))
+RANGES = (5, 7, 10)  # Lines are fitted to γ from 0 to these: the paper does not say which γ its lines are fitted to.
+PUBLISHED = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}  # Slope and intercept, pages 3 to 5.
+PUBLISHED_ERROR = {2: 0.001, 3: 0.08, 4: 0.08}  # The largest difference of a probability, as it is described there.
+SPACING = {2: 0.01, 3: 0.1, 4: 0.25}  # The spacing of the grid of logits.
+WIDTH = {2: 20.0, 3: 10.0, 4: 10.0}  # Largest difference of two logits: from -10 to 10 for two classes, else -5 to 5.
+CAPTIONS = (("2", 2, 0.5, 0.76), ("2", 2, 3.0, 0.36), ("5", 3, 1.0, 0.81), ("5", 3, 3.0, 0.46), ("7", 3, 0.5, 0.8),
+            ("7", 3, 2.0, 0.46))
+SHOWN = (0.5, 1, 2, 3, 4, 5, 7, 10)
+CANDIDATES, LEVELS = 33, 4
+
+
+def logits_grid(num_classes: int) -> Array:
+  """All logits on a grid, ``[N, num_classes]``, up to a shift and the order of the classes, which change nothing.
+
+  >>> logits_grid(3).shape
+  (5151, 3)
+  """
+  steps = np.arange(0, WIDTH[num_classes] + SPACING[num_classes] / 2, SPACING[num_classes])
+  below = np.array(list(itertools.combinations_with_replacement(steps, num_classes - 1)))
+  return jnp.asarray(np.pad(-below, ((0, 0), (1, 0))), jnp.float32)
+
+
+@jax.jit
+def closest(logits: Array, gamma: float) -> tuple[Array, Array]:
+  """``(1/T, error)`` of the T that minimises the largest difference of a probability from the map, over the logits."""
+  mapped = jnp.exp(log_focal_map(logits, gamma))
+
+  def error(inverse):
+    return jnp.max(jnp.abs(jax.nn.softmax(inverse * logits) - mapped))
+
+  def level(carry, _):
+    low, high = carry
+    grid = low + (high - low) * jnp.linspace(0, 1, CANDIDATES)
+    errors = jax.lax.map(error, grid)
+    best = jnp.argmin(errors)
+    return (grid[jnp.maximum(best - 1, 0)], grid[jnp.minimum(best + 1, CANDIDATES - 1)]), (grid[best], errors[best])
+
+  start = (jnp.float32(0.5), gamma + jnp.float32(1.5))
+  _, (inverse, errors) = jax.lax.scan(level, start, None, length=LEVELS)
+  return inverse[-1], errors[-1]
+
+
+def proposition_3(gamma: float) -> tuple[float, float]:
+  """The bounds of Proposition 3 on 1/T: γ + 1 - ½ log(γ + 1) and γ + 1.
+
+  >>> [round(1 / b, 3) for b in proposition_3(4)]  # The paper prints T = 0.238 and 0.2.
+  [0.238, 0.2]
+  """
+  return gamma + 1 - float(np.log(gamma + 1)) / 2, gamma + 1
+
+
+@jax.jit
+def tightest(gamma: float) -> tuple[Array, Array]:
+  """The tightest bounds on 1/T for logits in ±20: the extremes of the map's log-odds divided by the logit."""
+  s = jnp.linspace(0.05, 20, 2000)
+  log_p = log_focal_map(jnp.stack([s, jnp.zeros_like(s)], axis=-1), gamma)
+  factor = (log_p[:, 0] - log_p[:, 1]) / s
+  return jnp.min(factor), jnp.max(factor)
+
+
+def row(num_classes: int, gamma: float, logits: Array) -> dict[str, str]:
+  """Returns the row of the CSV of one γ."""
+  inverse, error = closest(logits, gamma)
+  values = {"inverse_temperature": inverse, "error": error}
+  bounds = dict.fromkeys(("bound_low", "bound_high", "tightest_low", "tightest_high"), "")
+  if num_classes == 2:
+    values |= dict(zip(bounds, (*proposition_3(gamma), *tightest(gamma)), strict=True))
+  return ({"num_classes": str(num_classes), "gamma": str(gamma)} | bounds
+          | {name: f"{float(value):.5f}" for name, value in values.items()})
+
+
+def columns(rows: list[dict], num_classes: int, *names: str) -> list[np.ndarray]:
+  """Returns columns of the rows of so many classes, in the order of γ."""
+  chosen = sorted((r for r in rows if int(r["num_classes"]) == num_classes), key=lambda r: float(r["gamma"]))
+  return [np.array([float(r[name]) for r in chosen]) for name in names]
+
+
+def inverse_temperature(rows: list[dict], num_classes: int, gamma: float) -> float:
+  """Returns the 1/T closest to the map of ``gamma``."""
+  gammas, inverse = columns(rows, num_classes, "gamma", "inverse_temperature")
+  return float(inverse[np.argmin(np.abs(gammas - gamma))])
+
+
+def line(rows: list[dict], num_classes: int, most: float) -> tuple[float, float]:
+  """Returns the slope and the intercept of the least-squares line of 1/T on γ, for γ from 0 to ``most``."""
+  gamma, inverse = columns(rows, num_classes, "gamma", "inverse_temperature")
+  slope, intercept = np.polyfit(gamma[gamma <= most], inverse[gamma <= most], 1)
+  return float(slope), float(intercept)
+
+
+def page(rows: list[dict]) -> str:
+  """Returns the Markdown of the results."""
+  lines = ["# Focal calibration and temperature scaling", "",
+           "`python -m experiments.papers.focal_temperature.theory` writes this page and its figures (Komisarenko &",
+           "Kull 2024).", "", "## Lines of 1/T on gamma", "",
+           "T is that of the temperature scaling closest to the focal calibration map. The paper does not print the",
+           "range of gamma of its lines, nor the grid of the logits for four classes; here two logits differ by at",
+           "most 20 (two classes) or 10. The errors are the largest difference of a probability, for gamma up to 10.",
+           "For four classes the slope agrees more closely than the intercept and the error.", "",
+           "| classes | published line | " + " | ".join(f"gamma up to {most}" for most in RANGES)
+           + " | published error | ours |", "|---" * (4 + len(RANGES)) + "|"]
+  for num_classes, (slope, intercept) in PUBLISHED.items():
+    ours = ["{:.3f} gamma + {:.3f}".format(*line(rows, num_classes, most)) for most in RANGES]
+    error = columns(rows, num_classes, "error")[0].max()
+    lines.append(f"| {num_classes} | {slope} gamma + {intercept} | " + " | ".join(ours)
+                 + f" | {PUBLISHED_ERROR[num_classes]:g} | {error:.4f} |")
+  lines += ["", "## Temperatures in the paper's captions", "", "| figure | classes | gamma | published T | closest T | "
+            "T of the published line at gamma 0.5, 2 |", "|---" * 6 + "|"]
+  for figure, num_classes, gamma, printed in CAPTIONS:
+    slope, intercept = PUBLISHED[num_classes]
+    at = ", ".join(f"{1 / (slope * g + intercept):.2f}" for g in (0.5, 2))
+    ours = 1 / inverse_temperature(rows, num_classes, gamma)
+    lines.append(f"| {figure} | {num_classes} | {gamma:g} | {printed} | {ours:.2f} | {at} |")
+  lines += ["", "Several captions name a gamma other than that to which their T belongs.", "",
+            "## Bounds for two classes", "",
+            "The focal calibration map lies between temperature scaling with these two T. (Proposition 3 prints",
+            "s / (gamma + 1) in the exponent where its proof has s (gamma + 1), which is used here.)", "",
+            "| gamma | T, Proposition 3 | tightest T, logits in ±20 | closest T | error |", "|---" * 5 + "|"]
+  for values in zip(*columns(rows, 2, "gamma", "bound_low", "bound_high", "tightest_low", "tightest_high",
+                             "inverse_temperature", "error"), strict=True):
+    gamma, low, high, tight_low, tight_high, inverse, error = values
+    if gamma in SHOWN:
+      lines.append(f"| {gamma:g} | {1 / high:.3f} to {1 / low:.3f} | {1 / tight_high:.3f} to {1 / tight_low:.3f} | "
+                   f"{1 / inverse:.3f} | {error:.5f} |")
+  lines += ["", "![two classes](focal_temperature_theory_two.png)", "",
+            "![three classes](focal_temperature_theory_three.png)"]
+  return "\n".join(lines) + "\n"
+
+
+def summary(rows: list[dict]) -> str:
+  """Returns the row of experiments/README.md: the lines of 1/T on gamma, published and ours for gamma up to 7."""
+  published = ", ".join(f"{slope} gamma + {intercept}" for slope, intercept in PUBLISHED.values())
+  ours = ", ".join("{:.2f} gamma + {:.2f}".format(*line(rows, num_classes, 7)) for num_classes in PUBLISHED)
+  return ("| Komisarenko & Kull 2024, Figures 1-3, 5-7: 1/T on gamma for two, three, four classes | "
+          f"`python -m experiments.papers.focal_temperature.theory` | {published} | "
+          f"{ours}; [bounds, errors, figures](results/focal_temperature_theory.md) |")
+
+
+def main(arguments=None) -> None:
+  """Computes what has no row yet, and writes the page and the figures."""
+  from experiments.papers.focal_temperature import figures
+
+  parser = commands.parser(__spec__.name, __doc__, results=True)
+  options = parser.parse_args(arguments)
+  path = options.workdir / "focal_temperature_theory.csv"
+  done = {(r["num_classes"], r["gamma"]) for r in read(path)}
+  grid = functools.cache(logits_grid)
+  for num_classes, gamma in itertools.product(PUBLISHED, GAMMAS):
+    if (str(num_classes), str(gamma)) not in done:
+      append(path, [row(num_classes, gamma, grid(num_classes))])
+  rows = read(path)
+  write_text(path.with_suffix(".md"), page(rows))
+  figures.two_classes(rows, path.with_name(path.stem + "_two.png"))
+  figures.three_classes(rows, path.with_name(path.stem + "_three.png"))
+  print(page(rows))
+
+
+if __name__ == "__main__":
+  main()

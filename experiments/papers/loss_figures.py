@@ -1,0 +1,162 @@
+"""Figures of the papers that show what a loss is: Karandikar et al. 2021, 3 and 4; Zhou et al. 2025, 1, 2, 5 and 6.
+
+Run: python -m experiments.papers.loss_figures [--out=DIR] [--trained=selective_risk_fashion_mnist_mlp.csv]
+
+The first four panels are formulas: soft bins and the soft threshold of the entropy; the focal and the inverse focal
+loss, whose weights are divided by their largest; and the smoothed distribution function of the selective-risk loss. The
+last two are networks: `--trained` names rows of reweighted_risk/training.py.
+"""
+
+from collections.abc import Sequence
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+from calib_jax import losses
+from calib_jax._numerics import binning
+from calib_jax._system import files
+from calib_jax.reports import style
+from experiments.common import commands, rows
+
+NAME = "loss_figures"
+GAMMA = 2.0
+
+
+def soft_threshold(entropy: np.ndarray, threshold: float, temperature: float) -> np.ndarray:
+  """t_{κ,T}(h*) of soft AvUC (Karandikar et al. 2021, 4.2), with the entropy h* in units of log K.
+
+  >>> soft_threshold(np.array([0.0, 0.25, 0.5, 1.0]), 0.25, 1.0)
+  array([0.  , 0.5 , 0.75, 1.  ])
+  """
+  with np.errstate(divide="ignore"):
+    odds = (np.log(entropy) - np.log1p(-entropy) - np.log(threshold / (1 - threshold))) / temperature
+  return special.expit(odds).round(6)
+
+
+def smoothed_distribution(scores: np.ndarray, at: np.ndarray, smoothing: float, num_bins: int = 64) -> np.ndarray:
+  """Ĝ_ν of selective risk (Zhou et al. 2025, Eq. 14): the mean over scores of σ((g - c)/ν), c the centres of bins.
+
+  >>> smoothed_distribution(np.array([0.5]), np.array([0.0, 0.5, 1.0]), 0.01, num_bins=1)
+  array([0. , 0.5, 1. ])
+  """
+  counts, edges = np.histogram(scores, num_bins, (0, 1))
+  centres = (edges[1:] + edges[:-1]) / 2
+  steps = special.expit((at[:, None] - centres[None, :]) / smoothing)
+  return ((steps * counts).sum(1) / counts.sum()).round(6)
+
+
+def means(found: Sequence[rows.Row], column: str, **fields: str) -> dict[tuple[str, str, str], float]:
+  """Returns the mean of a column over seeds by score, ν and κ: the rows that train from scratch and have ``fields``."""
+  values: dict[tuple[str, str, str], list[float]] = {}
+  for row in found:
+    if row["start"] == "scratch" and row["weights"] == "stopped" and all(row[key] == x for key, x in fields.items()):
+      values.setdefault((row["confidence"], row["smoothing"], row["coverage"]), []).append(float(row[column]))
+  return {key: float(np.mean(x)) for key, x in values.items()}
+
+
+@style.styled
+def draw(found: Sequence[rows.Row], path: pathlib.Path) -> None:
+  """Draws the six panels in one PNG; ``found`` are rows of reweighted_risk/training.py."""
+  from matplotlib.figure import Figure
+
+  drawn = Figure(figsize=(9.5, 6.6), layout="constrained")
+  panels = drawn.subplots(2, 3).ravel()
+  for function, axes in zip((_bins, _thresholds, _weights, _distributions), panels, strict=False):
+    function(axes)
+  _scores(panels[4], found)
+  _coverages(panels[5], found)
+  files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
+
+
+def _bins(axes) -> None:
+  confidence = jnp.linspace(0, 1, 501)
+  for temperature, line in ((0.003, "-"), (0.03, "--")):
+    member = binning.soft_membership(confidence, 5, temperature)
+    for j in range(5):
+      axes.plot(confidence, member[:, j], line, color=style.COLOURS[j], lw=1.2,
+                label=f"T = {temperature}" if j == 0 else None)
+  axes.set(xlabel="confidence", ylabel="membership in 5 bins", title="Soft bins (Karandikar et al., Figure 3)")
+  _legend(axes)
+
+
+def _thresholds(axes) -> None:
+  entropy = np.linspace(0, 1, 501)
+  for i, (threshold, temperature) in enumerate(((0.3, 0.3), (0.3, 1.0), (0.7, 0.3), (0.7, 1.0))):
+    axes.plot(entropy, soft_threshold(entropy, threshold, temperature), "-" if temperature < 1 else "--",
+              color=style.COLOURS[i // 2], lw=1.2, label=rf"$\kappa$ = {threshold}, T = {temperature}")
+  axes.set(xlabel="entropy / log K", ylabel="soft uncertainty", title="Soft threshold (Karandikar et al., Figure 4)")
+  _legend(axes)
+
+
+def _weights(axes) -> None:
+  p = np.linspace(0.005, 0.995, 397)
+  logits, labels = np.log(np.stack([p, 1 - p], axis=1)), np.zeros(len(p), int)
+  entropy = losses.cross_entropy(logits, labels)
+  axes.plot(p, entropy, color=style.INK, lw=1.2, label="cross entropy")
+  for i, (name, loss) in enumerate((("focal", losses.focal), ("inverse focal", losses.inverse_focal))):
+    values = loss(logits, labels, gamma=GAMMA)
+    axes.plot(p, values / jnp.max(values / entropy), color=style.COLOURS[i], lw=1.2,
+              label=rf"{name}, $\gamma$ = {GAMMA:g}")
+  axes.set(xlabel="probability of the label", ylabel="loss, weights at most 1", ylim=(0, 4),
+           title="Opposite weights (Zhou et al., Figure 1)")
+  _legend(axes)
+
+
+def _distributions(axes) -> None:
+  scores, at = np.random.default_rng(0).beta(4, 1, 2000), np.linspace(0, 1, 401)
+  axes.plot(np.sort(scores), np.arange(1, 2001) / 2000, color=style.PALE, lw=4, label="2,000 scores")
+  for i, smoothing in enumerate((0.01, 0.1, 1.0)):
+    axes.plot(at, smoothed_distribution(scores, at, smoothing), color=style.COLOURS[i], lw=1.2,
+              label=rf"$\nu$ = {smoothing}")
+  axes.set(xlabel="confidence score", ylabel="distribution function", title="Smoothing (Zhou et al., Figure 5)")
+  _legend(axes)
+
+
+def _scores(axes, found: Sequence[rows.Row]) -> None:
+  values = means(found, "ece", counts="epoch", coverage="0.9")
+  names = ("msp", "margin", "negative_entropy")
+  for i, smoothing in enumerate(sorted({key[1] for key in values}, key=float)):
+    axes.bar(np.arange(3) + 0.27 * (i - 1), [values.get((name, smoothing, "0.9"), np.nan) for name in names], 0.25,
+             color=style.COLOURS[i], label=rf"$\nu$ = {smoothing}")
+  axes.axhline(_cross_entropy(found, "ece"), color=style.INK, lw=1, ls="--", label="cross entropy")
+  axes.set_xticks(range(3), [name.replace("_", " ") for name in names])
+  axes.set(ylabel="test ECE, %", title=r"Scores, $\kappa$ = 0.9 (Zhou et al., Figure 2)")
+  _legend(axes)
+
+
+def _coverages(axes, found: Sequence[rows.Row]) -> None:
+  values = means(found, "accuracy", counts="epoch", confidence="negative_entropy")
+  for i, smoothing in enumerate(sorted({key[1] for key in values}, key=float)):
+    chosen = sorted((float(key[2]), x) for key, x in values.items() if key[1] == smoothing)
+    axes.plot(*zip(*chosen, strict=True), marker=style.MARKERS[i], ms=3.5, color=style.COLOURS[i], lw=1.2,
+              label=rf"$\nu$ = {smoothing}")
+  axes.axhline(_cross_entropy(found, "accuracy"), color=style.INK, lw=1, ls="--", label="cross entropy")
+  axes.set(xlabel=r"$\kappa$, coverage of low confidence", ylabel="test accuracy, %",
+           title=r"$\kappa$ and $\nu$ (Zhou et al., Figure 6)")
+  _legend(axes)
+
+
+def _legend(axes) -> None:
+  """Below the panel, where no data are."""
+  axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
+
+
+def _cross_entropy(found: Sequence[rows.Row], column: str) -> float:
+  return float(np.mean([float(row[column]) for row in found if row["loss"] == "cross_entropy"]))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+  """Draws the figure."""
+  parser = commands.parser(__spec__.name, __doc__)
+  parser.add_argument("--out", type=pathlib.Path, default=commands.RESULTS)
+  parser.add_argument("--trained", type=pathlib.Path, default=commands.RESULTS / "selective_risk_fashion_mnist_mlp.csv")
+  options = parser.parse_args(arguments)
+  options.out.mkdir(parents=True, exist_ok=True)
+  draw(rows.read(options.trained), options.out / f"{NAME}.png")
+  print(f"{options.out / NAME}.png holds the figure.")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,1 @@
+"""The results of Ni et al., MaC-Cal."""

@@ -1,0 +1,309 @@
+"""What a new classifier on frozen features does to an overconfident network (Ni et al., MaC-Cal; Tables 2 and 5).
+
+Run: python -m experiments.papers.mac_cal.classifier_level --data=IMAGES.npz [--model=mlp] [--ood OTHER.npz]
+
+A network trains on few images (`--num_train`) until it knows them by heart and is overconfident. Then each method fits
+a new head on its features, which are computed once: TST, V-TST, the rows of Table 5 up to MaC-Cal, and MaC-Cal with
+other values of what the paper does not print (γ, q, the width, where Conf and Acc are measured, …). PLP, BalCAL, mixup
+and MIT-L train networks of their own, and MaC-Cal follows those that were mixed (Figure 6). Each seed has its own
+images and weights. Every method is measured as it is and after temperature scaling on validation images, on the test
+images, and for telling these from scikit-learn's digits and from the test images of the files `--ood`.
+
+The results are appended to a `.csv` file, one row for each setting, seed and calibration; settings that it already
+holds are skipped. A file `_q.csv` holds q after each epoch (Figure 8), and `.md` the table (see
+classifier_level_table.py).
+"""
+
+import argparse
+import pathlib
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import calibrators, data, metrics, models, training
+from calib_jax import config as run_config
+from calib_jax._system.files import write_text
+from experiments.common import commands
+from experiments.common.rows import append, read
+from experiments.papers.mac_cal import classifier_level_table
+
+# The networks, and whether their seeds train in the same steps.
+MODELS = {"mlp": (("model.hidden=(256,256)",), True), "resnet8": (("model.name=resnet8",), False),
+          "simple_cnn": (("model.name=simple_cnn", "model.channels=(16,32)"), False)}
+MIXUP_ALPHAS, MIT_ALPHAS = (0.2, 1.0, 4.0), (0.2, 1.0)
+SHORT = ("mixup 1", "mixup 4")  # Also trained for 10 epochs, after which networks are underconfident.
+
+_FIXED = ("head.name=masked", "head.adaptive=false")
+_LINEAR = (*_FIXED, "head.bottleneck=false")
+_MAC = ("head.name=masked",)
+
+FIRST = {  # Overrides of the first stage, or of the only one, by name.
+  "vanilla": (),
+  "PLP": ("training.schedule=layer_peeled",),
+  "BalCAL": ("head.name=simplex_etf",),
+  "10 epochs": ("training.num_epochs=10",),
+  **{f"mixup {alpha:g}": ("augmentation.name=mixup", f"augmentation.alpha={alpha:g}", "augmentation.padding=0",
+                          "augmentation.flip=false") for alpha in MIXUP_ALPHAS},
+  **{f"MIT {alpha:g}": ("augmentation.name=mixup_inference", f"augmentation.alpha={alpha:g}",
+                        "augmentation.min_difference=0.5", "augmentation.padding=0", "augmentation.flip=false")
+     for alpha in MIT_ALPHAS},
+}
+FIRST |= {f"{name}, 10 epochs": (*FIRST[name], "training.num_epochs=10") for name in SHORT}
+SECOND = {  # Overrides of the second stage by name, in the order of the tables.
+  "TST": ("head.name=two_stage",),
+  "V-TST": ("head.name=variational",),
+  "masked retraining": (*_LINEAR, "head.updates=all"),
+  "+ gradient restriction": _LINEAR,
+  "+ classifier restructure": _FIXED,
+  "+ static adaptive sparsity": (*_MAC, "head.decaying=false"),
+  "MaC-Cal": _MAC,
+}
+VARIANTS = {  # What the paper leaves open, one change at a time.
+  **{f"q fixed at {q:g}": (*_FIXED, f"head.keep={q:g}") for q in (0.3, 0.7, 0.9, 1.0)},
+  **{f"q fixed at {q:g}, rescaled": (*_FIXED, f"head.keep={q:g}", "head.rescale=true") for q in (0.1, 0.3, 0.5, 0.7)},
+  **{f"gamma {gamma:g}": (*_MAC, f"head.discount={gamma:g}") for gamma in (0.5, 0.7, 0.9, 1.0)},
+  "measured by predictions": (*_MAC, "head.measured=train"),
+  "measured on validation images": (*_MAC, "head.measured=validation"),
+  "a mask for each epoch": (*_MAC, "head.per_epoch=true"),
+  **{f"width {width}": (*_MAC, f"head.width={width}") for width in (32, 512)},
+  **{f"{name}, 5 epochs": (*overrides, "training.num_epochs=5") for name, overrides in
+     (("TST", SECOND["TST"]), ("MaC-Cal", _MAC))},
+  **{f"{name}, decay 0.0005": (*overrides, "optimizer.coupled_weight_decay=0.0005") for name, overrides in
+     (("TST", SECOND["TST"]), ("q fixed at 1", (*_FIXED, "head.keep=1.0")), ("MaC-Cal", _MAC))},
+}
+HEADS = SECOND | VARIANTS
+# The second stages of networks that are not overconfident: MaC-Cal, and what it has without masks or without time.
+FEW = ("", "TST", "+ classifier restructure", "q fixed at 1", "MaC-Cal", "MaC-Cal, 5 epochs")
+
+
+class Setting(NamedTuple):
+  """A first stage, and the head of the second stage; empty if there is none."""
+
+  first: str
+  second: str = ""
+
+
+class Trained(NamedTuple):
+  """What a trained network says, and what it took: one element a seed."""
+
+  predictions: list[dict[str, dict[str, np.ndarray]]]
+  keep: list[np.ndarray]  # q after each epoch, [S] each; empty without masks.
+  seconds: float
+
+
+def settings() -> list[Setting]:
+  """Returns all settings, those of the paper's Tables 1, 2 and 5 first."""
+  mixed = [name for name in FIRST if name.startswith("mixup") and "epochs" not in name]
+  return [Setting("vanilla"), *(Setting("vanilla", head) for head in HEADS), Setting("PLP"), Setting("BalCAL"),
+          *(Setting(name, head) for name in FIRST if name.endswith("10 epochs") for head in FEW),
+          *(Setting(name, head) for name in mixed for head in ("", "MaC-Cal")),
+          *(Setting(name) for name in FIRST if name.startswith("MIT"))]
+
+
+def configured(options, *overrides: str):
+  """Returns the config of a stage; ``overrides`` come last."""
+  fixed = ("loss.primary.name=cross_entropy", "loss.secondary.name=", f"training.batch_size={options.batch_size}",
+           "training.evaluate_every_epochs=100000", f"training.num_epochs={options.num_epochs}",
+           f"optimizer.learning_rate={options.learning_rate}", f"optimizer.coupled_weight_decay={options.weight_decay}")
+  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*fixed, *overrides)])
+  run_config.check(config, 1)
+  return config
+
+
+def second_config(options, head: str):
+  """Returns the config of a second stage on features: the rate and the epochs of the paper's Section 5.1."""
+  return configured(options, "model.hidden=()", f"training.num_epochs={options.stage2_epochs}",
+                    "optimizer.learning_rate=0.1", "optimizer.schedule=constant", "optimizer.clip_norm=2.0",
+                    "optimizer.coupled_weight_decay=0.0", *HEADS[head])
+
+
+def load(options) -> list[data.Splits]:
+  """Returns the data of each seed, which all have the same sets of other images."""
+  loaded, others = [], {"digits": data.load("digits", seed=0, validation_fraction=0.1).test.images}
+  for path in options.ood:
+    others[pathlib.Path(path).stem] = data.load("npz", path=path, seed=0, validation_fraction=0.1).test.images[:2000]
+  for seed in range(options.num_seeds):
+    splits = subset(data.load("npz", path=options.data, seed=seed, validation_fraction=0.05), options.num_train, seed)
+    alike = {name: data.EvaluationSet(data.Examples(like(images, splits.test.images.shape[1:]),
+                                                    np.zeros(len(images), np.int32)), "out_of_distribution")
+             for name, images in others.items()}
+    chosen = np.random.default_rng(seed).permutation(len(splits.validation.labels))[:options.num_validation]
+    loaded.append(splits._replace(validation=splits.validation.take(chosen), others=alike))
+  return loaded
+
+
+def subset(splits: data.Splits, number: int, seed: int) -> data.Splits:
+  """Returns the splits with ``number`` of the training examples, drawn by seed and stratified."""
+  if number >= len(splits.train.labels):
+    return splits
+  _, kept = data.stratified(splits.train.labels, number / len(splits.train.labels), seed, salt=9)
+  return splits._replace(train=splits.train.take(kept))
+
+
+def like(images: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+  """Returns uint8 images in another shape: resized bilinearly, and grey or RGB."""
+  if images.shape[-1] != shape[-1]:
+    images = images.repeat(3, -1) if shape[-1] == 3 else images.mean(-1, keepdims=True)
+  resized = jax.image.resize(jnp.asarray(images, jnp.float32), (len(images), *shape), "bilinear")
+  return np.asarray(jnp.clip(jnp.round(resized), 0, 255)).astype(np.uint8)
+
+
+def train(config, splits: list[data.Splits], together: bool, label: str) -> tuple[object, Trained]:
+  """Trains one model a seed; returns their variables, with a leading axis of seeds, and what they say."""
+  wanted = ("train", "validation", "test", *splits[0].others)
+  seeds, states, predictions, keep, started = range(len(splits)), [], [], [], time.monotonic()
+  steps = -(-len(splits[0].train.labels) // config.training.batch_size)
+  for group in ([list(seeds)] if together else [[seed] for seed in seeds]):
+    kept = []
+
+    def note(step, measured, kept=kept):
+      if "keep" in measured and step % steps == 1:  # q of the epoch that begins.
+        kept.append(np.asarray(measured["keep"]))
+
+    state, found = training.train(config, [splits[i] for i in group], seeds=group, devices=jax.devices()[:1],
+                                  label=label, predicted=wanted, hooks=[note])
+    if kept:
+      kept.append(np.asarray(state.method_state["head"].keep))
+    states.append({"params": state.params, "batch_stats": state.batch_stats})
+    predictions += found
+    keep.append(kept)
+  variables = jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x]), *states)
+  return variables, Trained(predictions, [np.concatenate(parts) for parts in zip(*keep, strict=True)],
+                            time.monotonic() - started)
+
+
+def of_features(config, variables, splits: list[data.Splits]) -> list[data.Splits]:
+  """Returns splits that hold, in place of images, the features of a trained network."""
+  model = models.get(num_classes=splits[0].num_classes, head=config.head, **config.model)
+
+  @jax.jit
+  def features(variables, images, mean, std):
+    return model.apply(variables, data.normalize(images, mean, std), return_features=True)[1]
+
+  def cached(variables, split, examples):
+    parts = [np.asarray(features(variables, examples.images[i:i + 1000], split.mean, split.std))
+             for i in range(0, len(examples.labels), 1000)]
+    return data.Examples(np.concatenate(parts)[:, None, None], examples.labels)
+
+  found = []
+  for i, split in enumerate(splits):
+    own = jax.tree.map(lambda x, i=i: x[i], variables)
+    others = {name: data.EvaluationSet(cached(own, split, part.examples), part.kind)
+              for name, part in split.others.items()}
+    # Features are not images: a deviation of 1/255 leaves them as they are.
+    found.append(data.Splits(*(cached(own, split, split.part(name)) for name in ("train", "validation", "test")),
+                             split.num_classes, np.zeros(1, np.float32), np.full(1, 1 / 255, np.float32), others))
+  return found
+
+
+@jax.jit
+def _scores(log_probs, labels):
+  probs = jnp.exp(log_probs)
+  confidence, _ = metrics.top_label(probs, labels)
+  accuracy = metrics.accuracy(probs, labels)
+  return {"accuracy": 100 * accuracy, "nll": metrics.nll(probs, labels),
+          "ece": 100 * metrics.expected_calibration_error(probs, labels),
+          "adaptive_ece": 100 * metrics.adaptive_calibration_error(probs, labels),
+          "mce": 100 * metrics.maximum_calibration_error(probs, labels),
+          "overconfidence": 100 * (jnp.mean(confidence) - accuracy)}
+
+
+@jax.jit
+def _detection(log_probs, others):
+  scores = jnp.concatenate([jnp.max(log_probs, -1), jnp.max(others, -1)])
+  positives = jnp.arange(len(scores)) < len(log_probs)
+  return 100 * metrics.auroc(scores, positives), 100 * metrics.fpr_at_tpr(scores, positives)
+
+
+def measured(found: dict[str, dict[str, np.ndarray]], others: list[str]) -> dict[str, dict[str, float]]:
+  """Returns scores by name, plain and after temperature scaling; detection is averaged over the sets ``others``."""
+  scaling, result = calibrators.temperature_scaling(), {}
+  fitted = scaling.fit(found["validation"]["logits"], found["validation"]["labels"])
+  train_probs = jax.nn.softmax(found["train"]["logits"])
+  known = {"train_accuracy": 100 * metrics.accuracy(train_probs, found["train"]["labels"]),
+           "train_confidence": 100 * jnp.mean(jnp.max(train_probs, -1)), "temperature": fitted["temperature"]}
+  for name, apply in (("none", jax.nn.log_softmax), ("temperature", lambda z: scaling.apply(fitted, z))):
+    test = apply(found["test"]["logits"])
+    detected = np.mean([_detection(test, apply(found[other]["logits"])) for other in others], axis=0)
+    result[name] = {**_scores(test, found["test"]["labels"]), "auroc": detected[0], "fpr95": detected[1], **known}
+  return result
+
+
+def rows(setting: Setting, found: Trained, others: list[str]) -> list[dict]:
+  """Returns the rows of a setting."""
+  result = []
+  for seed, predictions in enumerate(found.predictions):
+    for calibrated, scores in measured(predictions, others).items():
+      result.append({**setting._asdict(), "calibrated": calibrated, "seed": seed,
+                     **{name: f"{float(value):.5g}" for name, value in scores.items()},
+                     "q": f"{found.keep[-1][seed]:.4f}" if found.keep else ""})
+  return result
+
+
+NUMBERS = {"num_train": 4000, "num_validation": 2000, "num_epochs": 80, "stage2_epochs": 40, "num_seeds": 10,
+           "batch_size": 128, "learning_rate": 0.05, "weight_decay": 0.0}
+
+
+def parser(module: str = __spec__.name, text: str = __doc__) -> argparse.ArgumentParser:
+  """Returns the parser of the options of this command, or of another one that trains as it does."""
+  parser = commands.parser(module, text, results=True)
+  parser.add_argument("--data", required=True, help="an .npz file of images and labels")
+  parser.add_argument("--ood", nargs="*", default=[], help=".npz files of other images")
+  parser.add_argument("--model", choices=list(MODELS), default="mlp")
+  commands.add_numbers(parser, NUMBERS)
+  parser.add_argument("--only", nargs="*", help="names of first stages; all by default")
+  parser.add_argument("--heads", nargs="*", help="names of second stages; all by default")
+  parser.add_argument("--limit", type=int, help="train at most so many settings, and stop")
+  return parser
+
+
+def command(options) -> str:
+  """Returns the command of the table: the files by their names, and the options that are not the defaults."""
+  words = [f"--{name}={vars(options)[name]}" for name, default in ({"model": "mlp"} | NUMBERS).items()
+           if vars(options)[name] != default]
+  ood = ["--ood", *(pathlib.Path(path).name for path in options.ood)] if options.ood else []
+  data = f"--data={pathlib.Path(options.data).name}"
+  return " ".join(["python -m experiments.papers.mac_cal.classifier_level", data, *ood, *words])
+
+
+def main(arguments=None) -> None:
+  """Trains every setting that has no rows yet."""
+  options = parser().parse_args(arguments)
+  path = options.workdir / f"classifier_level_{pathlib.Path(options.data).stem}_{options.model}.csv"
+  done = {(row["first"], row["second"]) for row in read(path)}
+  missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)
+             and (not s.second or s.second in (options.heads or HEADS))][:options.limit]
+  splits, (network, together) = load(options), MODELS[options.model]
+
+  def show():
+    write_text(path.with_suffix(".md"), classifier_level_table.table(read(path), command(options)))
+
+  cached, started = {}, time.monotonic()
+  for number, setting in enumerate(missing, 1):
+    first = configured(options, *network, *FIRST[setting.first])
+    if setting.first not in cached:  # One first stage is kept at a time.
+      variables, found = train(first, splits, together, setting.first)
+      cached = {setting.first: (found, of_features(first, variables, splits))}
+    found, features = cached[setting.first]
+    if setting.second:
+      _, found = train(second_config(options, setting.second), features, True, setting.second)
+    new = rows(setting, found, list(splits[0].others))
+    append(path, new)
+    if found.keep and np.ptp(found.keep) > 0:
+      append(path.with_name(f"{path.stem}_q.csv"), [
+        {**setting._asdict(), "seed": seed, "epoch": epoch, "q": f"{q:.4f}"}
+        for epoch, of_seeds in enumerate(found.keep) for seed, q in enumerate(of_seeds)])
+    means = ", ".join(f"{name} {np.mean([float(row[name]) for row in new if row['calibrated'] == 'none']):.3f}"
+                      for name in ("accuracy", "nll", "ece", "overconfidence", "train_accuracy"))
+    print(f"{number}/{len(missing)} {' '.join(filter(None, setting))}: {means}, {found.seconds:.0f} s; "
+          f"{commands.left(started, number, len(missing))}", flush=True)
+    show()
+  show()
+  print(f"{path.with_suffix('.md')} holds the table.")
+
+
+if __name__ == "__main__":
+  main()

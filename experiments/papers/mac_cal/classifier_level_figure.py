@@ -1,0 +1,77 @@
+"""The figure of classifier_level.py: logits, angles between classes, and q (Ni et al., Figures 2 and 8).
+
+Run: python -m experiments.papers.mac_cal.classifier_level_figure --data=IMAGES.npz [--q RESULTS_q.csv] [--output PNG]
+
+Trains one network, as that experiment does, and MaC-Cal on its features, and draws the logits of test images by t-SNE
+and the angles between the classes' weights in the last layer, before and after. With `--q`, the file of that experiment
+that holds q, it also draws q over the epochs.
+"""
+
+import pathlib
+
+from matplotlib.figure import Figure
+import numpy as np
+
+from calib_jax import reports
+from experiments.common.rows import read
+from experiments.papers.mac_cal import classifier_level as experiment
+
+# More curves of q than these lie on each other.
+SHOWN = ("MaC-Cal", "+ static adaptive sparsity", "gamma 0.5", "gamma 0.9", "gamma 1", "measured on validation images",
+         "width 512")
+
+
+def curves(path: pathlib.Path, first: str = "vanilla") -> dict[str, np.ndarray]:
+  """Returns q ``[S, T + 1]`` by the name of the second stage, for those of ``SHOWN`` in which it changes."""
+  found: dict[str, dict[str, list[float]]] = {}
+  for row in read(path):
+    if row["first"] == first and row["second"] in SHOWN:
+      found.setdefault(row["second"], {}).setdefault(row["seed"], []).append(float(row["q"]))
+  values = {name: np.array(list(seeds.values())) for name, seeds in found.items()}
+  return {name: x for name, x in values.items() if np.ptp(x) > 0}
+
+
+def draw(panels: list, q: dict[str, np.ndarray], class_names: list[str]) -> Figure:
+  """Returns the figure.
+
+  Args:
+    panels: ``(title, logits, labels, class vectors)``, a row each.
+    q: the curves of q; none for no third row.
+    class_names: the names of the classes.
+  """
+  rows = len(panels) + bool(q)
+  figure = Figure(figsize=(9, 3.6 * rows), layout="constrained")
+  grid = figure.subplots(rows, 2, squeeze=False)
+  for (left, right), (title, logits, labels, vectors) in zip(grid, panels, strict=False):
+    reports.logit_map(left, logits, labels, class_names=class_names)
+    left.set_title(title, fontsize=9)
+    reports.angle_matrix(right, vectors, class_names=class_names)
+  if q:
+    grid[-1, 1].remove()
+    reports.keep_over_epochs(grid[-1, 0], q).legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+  return figure
+
+
+def main() -> None:
+  """Trains the two stages of one seed, and draws."""
+  parser = experiment.parser(__spec__.name, __doc__)
+  parser.set_defaults(num_seeds=1)
+  parser.add_argument("--q", type=pathlib.Path, help="the file of q over epochs")
+  parser.add_argument("--output", default="classifier_level.png")
+  options = parser.parse_args()
+  splits, (network, together) = experiment.load(options), experiment.MODELS[options.model]
+  first = experiment.configured(options, *network)
+  variables, found = experiment.train(first, splits, together, "vanilla")
+  second, after = experiment.train(experiment.second_config(options, "MaC-Cal"),
+                                   experiment.of_features(first, variables, splits), True, "MaC-Cal")
+  with np.load(options.data, allow_pickle=False) as file:
+    names = list(map(str, file["class_names"])) if "class_names" in file else []
+  panels = [(title, part.predictions[0]["test"]["logits"], splits[0].test.labels, kernel[0].T)
+            for title, part, kernel in (("vanilla", found, variables["params"]["head"]["kernel"]),
+                                        ("MaC-Cal", after, second["params"]["head"]["logits"]["kernel"]))]
+  draw(panels, curves(options.q) if options.q else {}, names).savefig(options.output, dpi=130)
+  print(f"{options.output} holds the figure.")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,47 @@
+"""Tables 1 and 5 and Figure 5 of Ni et al.: calibration losses, heads of a second stage, and the parts of MaC-Cal.
+
+Run: python -m experiments.papers.mac_cal.tables --scale=paper --out=DIR, or --scale=laptop --data=IMAGES.npz
+
+The rows of Table 5 begin with "part: "; the paper has them for DenseNet-121 on CIFAR-10 and CIFAR-100. Its Table 2 is
+made by classifier_level.py, which has the sets of other images. figures.py draws Figures 5 and 6 from the rows of both.
+"""
+
+import itertools
+import sys
+
+from configs import mac_cal
+from experiments.common import paper_tables, sweep
+from experiments.common.claims import MC, Claim
+
+
+def _part(**options) -> dict[str, object]:
+  return mac_cal.losses("cifar10", "resnet50")["masked"] | {"head": {"name": "masked", **options}}
+
+
+PARTS = {  # Each adds one part to the one before; the last is the row "masked".
+  "part: masked retraining": _part(bottleneck=False, adaptive=False, updates="all"),
+  "part: gradient restriction": _part(bottleneck=False, adaptive=False),
+  "part: classifier restructure": _part(adaptive=False),
+  "part: static adaptive sparsity": _part(decaying=False),
+}
+OTHERS = {"cross_entropy": "cross entropy", "label_smoothing": "label smoothing", "margin_label_smoothing": "MbLS",
+          "adaptive_conditional_label_smoothing": "ACLS", "mixup": "mixup", "mixup_inference": "MIT", "focal": "focal",
+          "sample_dependent_focal": "FLSD", "dual_focal": "dual focal", "mmce": "MMCE", "pairwise_constraints": "CPC",
+          "two_stage": "TST", "variational": "V-TST", "simplex_etf": "BalCAL"}
+CLAIMS = (
+  *(Claim(f"{MC}, {place}", f"MaC-Cal has a lower ECE{where} than {name}", ("masked", "none"), (other, "none"), column)
+    for place, where, column in (("Table 1", "", "ece"), ("Figure 5", " on corrupted images", "ece_shifted"))
+    for other, name in OTHERS.items()),
+  *(Claim(f"{MC}, Table 5", f"{part[6:]} lowers the ECE of the part before", (part, "none"), (before, "none"), "ece")
+    for before, part in itertools.pairwise(PARTS)),
+  Claim(f"{MC}, Table 5", "the decaying bound lowers the ECE of the static one", ("masked", "none"),
+        ("part: static adaptive sparsity", "none"), "ece"),
+)
+# The corruptions of blur, noise, compression and lighting in Figure 5, at all severities.
+CORRUPTED = {"evaluation.corruptions": ("gaussian_blur", "shot_noise", "jpeg_compression", "brightness")}
+EXPERIMENT = paper_tables.declared(
+  "papers.mac_cal.tables", "Ni et al., Tables 1 and 5", mac_cal, ("accuracy", "ece", "adaptive", "mce"),
+  {"TS": {"name": "temperature_scaling"}}, extra=PARTS, judged=CLAIMS, at_paper_scale=CORRUPTED)
+
+if __name__ == "__main__":
+  sys.exit(sweep.main(EXPERIMENT))

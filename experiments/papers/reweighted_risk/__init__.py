@@ -1,0 +1,1 @@
+"""The results of Zhou et al. 2025, on losses of selective classification."""

@@ -1,0 +1,106 @@
+"""Tables 1, 2, 4, 5 and 6 and Figure 1 of Karandikar et al. 2021: primary × secondary losses, and calibrators.
+
+Run: python -m experiments.papers.soft_calibration.tables --scale=paper --out=DIR, or --scale=laptop --data=IMAGES.npz
+
+Tables 4 to 6 are other columns and calibrators of the same networks: KS and sweep errors, Dirichlet calibration, and
+the marginal ECE, which is that of all classes. The paper tunes κ, T, β and λ for every cell and does not print them;
+these are the starting points of configs/soft_calibration.py, from which experiments/common/tuning.py searches.
+"""
+
+from collections.abc import Sequence
+import pathlib
+import sys
+
+import numpy as np
+
+from calib_jax import metrics
+from calib_jax._system import files
+from calib_jax.reports import style
+from configs import soft_calibration
+from experiments.common import comparison, paper_tables, sweep
+from experiments.common.claims import SC, Claim
+from experiments.common.rows import Row
+
+_MASS = "ece_equal_mass_l2"
+MOST = 12  # Bars end there; longer ones have their number.
+CLAIMS = (
+  *(Claim(f"{SC}, Tables 1, 2", f"{short} lowers the ECE of {primary}", (f"{primary}+{secondary}", "none"),
+          (primary, "none"), _MASS)
+    for primary in ("cross_entropy", "focal", "brier")
+    for short, secondary in (("S-AvUC", "soft_avuc"), ("SB-ECE", "soft_binned_ece"), ("MMCE", "mmce"))),
+  *(Claim(f"{SC}, Figure 1", f"{short} lowers the ECE of {primary} after TS, too", (f"{primary}+{secondary}", "TS"),
+          (primary, "TS"), _MASS)
+    for primary in ("cross_entropy", "focal", "brier")
+    for short, secondary in (("S-AvUC", "soft_avuc"), ("SB-ECE", "soft_binned_ece"))),
+  Claim(f"{SC}, Table 2", "TS-SB-ECE has a lower ECE than TS, over all rows", ("", "TS-SB-ECE"), ("", "TS"), _MASS),
+  Claim(f"{SC}, Appendix F", "AvUC with the gradient stopped has a lower ECE than AvUC, cross entropy",
+        ("cross_entropy+avuc_gs", "none"), ("cross_entropy+avuc", "none"), _MASS),
+  *(Claim(f"{SC}, Table 5", f"{short} has a lower ECE than Dirichlet calibration of {primary}",
+          (f"focal+{secondary}", "none"), (primary, "Dirichlet"), _MASS)
+    for primary in ("cross_entropy", "focal", "brier")
+    for short, secondary in (("focal + S-AvUC", "soft_avuc"), ("focal + SB-ECE", "soft_binned_ece"))),
+  *(Claim(f"{SC}, Table 6", f"{short} lowers the marginal ECE of focal", (f"focal+{secondary}", "none"),
+          ("focal", "none"), "marginal")
+    for short, secondary in (("S-AvUC", "soft_avuc"), ("SB-ECE", "soft_binned_ece"))),
+)
+
+
+def effects(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
+  """Returns Cohen's d of the ECE with a primary loss alone minus that with a secondary loss, over seeds.
+
+  Args:
+    rows: the rows of the tables.
+
+  Returns:
+    ``{(task, primary): {secondary: {calibrator: d}}}`` for "none" and "TS"; above 0 if the secondary loss lowers the
+    ECE. Rows with fewer than two seeds are left out.
+  """
+  found, values = {}, comparison.values(rows, _MASS)
+  for (task, method, calibrator), by_seed in values.items():
+    primary, _, secondary = method.partition("+")
+    alone = values.get((task, primary, calibrator), {})
+    if secondary and calibrator in ("none", "TS") and min(len(alone), len(by_seed)) > 1:
+      d = metrics.cohens_d(np.array([*alone.values()]), np.array([*by_seed.values()]))
+      found.setdefault((task, primary), {}).setdefault(secondary, {})[calibrator] = float(d)
+  return found
+
+
+@style.styled
+def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
+  """Draws Figure 1 in one PNG: a panel for each primary loss, and a pair of bars for each secondary loss."""
+  from matplotlib.figure import Figure
+
+  found = effects(rows)
+  if not found:
+    return
+  drawn = Figure(figsize=(1 + 2.4 * len(found), 2.6), layout="constrained")
+  panels = np.atleast_1d(drawn.subplots(1, len(found), sharey=True))
+  for axes, ((task, primary), by_secondary) in zip(panels, found.items(), strict=True):
+    places = np.arange(len(by_secondary))
+    for i, (calibrator, label) in enumerate((("none", "as trained"), ("TS", "after TS"))):
+      heights = [by_calibrator.get(calibrator, np.nan) for by_calibrator in by_secondary.values()]
+      axes.bar(places + 0.4 * i - 0.2, np.clip(heights, -MOST, MOST), 0.38, color=style.COLOURS[(0, 2)[i]], label=label)
+      for place, d in zip(places + 0.4 * i - 0.2, heights, strict=True):
+        if abs(d) > MOST:
+          axes.annotate(f"{d:.0f}", (place, np.clip(d, -MOST, MOST)), (0, 2), textcoords="offset points", fontsize=6,
+                        ha="center", color="white" if d < 0 else style.INK)
+    axes.axhline(0, color=style.INK, lw=0.6)
+    axes.set_xticks(places, [name.replace("_", " ") for name in by_secondary], rotation=60, ha="right",
+                    rotation_mode="anchor", fontsize=7)
+    axes.set_title(", ".join(filter(None, (task, primary.replace("_", " ")))), fontsize=8)
+  panels[0].set_ylim(-MOST - 1, MOST + 1)
+  panels[0].set_ylabel("Cohen's d of the ECE\n(above 0: the ECE falls)")
+  panels[0].legend(frameon=False, fontsize=7)
+  files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
+
+
+EXPERIMENT = paper_tables.declared(
+  "papers.soft_calibration.tables", "Karandikar et al. 2021, Tables 1, 2, 4, 5 and 6", soft_calibration,
+  ("accuracy", "nll", _MASS, "ks", "sweep", "marginal"),
+  {"TS": {"name": "temperature_scaling"},
+   "TS-SB-ECE": {"name": "temperature_scaling", "objective": "soft_binned_ece", "form": "bin"},
+   "Dirichlet": {"name": "dirichlet"}},
+  judged=CLAIMS, figure=figure)
+
+if __name__ == "__main__":
+  sys.exit(sweep.main(EXPERIMENT))

@@ -1,0 +1,46 @@
+"""What an accelerator shows: everything runs on a CPU at a tiny scale, stops in time, and continues."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import training
+from experiments.benchmarks import accelerator
+
+RUN = "ResNet-50, focal + SB-ECE"
+
+
+@pytest.fixture
+def command(tmp_path):
+  """The options of a command on 40 random images."""
+  rng, labels = np.random.default_rng(0), np.arange(40) % 10
+  images = rng.integers(0, 100, (40, 32, 32, 3), dtype=np.uint8)
+  np.savez(tmp_path / "tiny.npz", train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+  return [f"--data={tmp_path}/tiny.npz", f"--out={tmp_path}", "--scale=tiny", "--minutes=600"]
+
+
+@pytest.mark.slow
+def test_it_runs_end_to_end_and_continues(command, tmp_path, capsys):
+  assert accelerator.main([*command, "--minutes=0"]) == 0
+  path = tmp_path / "accelerator.json"
+  assert not path.exists() and "the same command goes on with: step" in capsys.readouterr().out
+  assert accelerator.main(command) == 0
+  found = json.loads(path.read_text())["results"]
+  assert list(found) == ["step", "secondary soft_avuc", "repeated", "parallel", f"run {RUN}"]
+  assert found["step"]["examples_per_second"] > 0 and found["step"]["share_of_matrix_products"] > 0
+  assert found["repeated"] == {"equal_bits": True, "largest_difference": 0.0}
+  run = found[f"run {RUN}"]
+  assert run["epochs"] == 2 and 0 <= run["none"]["accuracy"] <= 1 and np.isfinite(run["TS"]["nll"])
+  assert f"| {RUN} | 2 |" in (tmp_path / "accelerator.md").read_text(encoding="utf-8")
+  before = path.read_bytes()
+  assert accelerator.main(command) == 0 and path.read_bytes() == before  # Nothing is left to measure.
+
+
+@pytest.mark.slow
+def test_a_run_stops_when_the_time_is_over_and_goes_on_from_there(command):
+  options, size = accelerator.parse(command), accelerator.SIZES["tiny"]
+  session = accelerator.Session(options, size, None, {"plans": {RUN: 2}}, 0.0, {})
+  with pytest.raises(training.Stopped, match="stopped after step 1 of 6"):
+    accelerator.run(session, RUN)
+  assert accelerator.run(session._replace(deadline=float("inf")), RUN)["steps"] == 5

@@ -1,0 +1,50 @@
+"""Rows in files: what a killed command leaves, and files that are packed."""
+
+import pytest
+
+from calib_jax._system.errors import UserError
+from experiments.common import rows
+from experiments.common.commands import RESULTS
+
+
+def test_rows_outlive_a_killed_command(tmp_path):
+  path = tmp_path / "rows.csv"
+  assert rows.read(path) == []
+  rows.append(path, [{"a": 1, "b": "x, y"}, {"a": 2, "b": ""}])
+  path.write_text(path.read_text() + "3,hal")  # The command was killed here.
+  assert rows.read(path) == [{"a": "1", "b": "x, y"}, {"a": "2", "b": ""}]
+  rows.append(path, [{"b": "z", "a": 4}])
+  assert [row["a"] for row in rows.read(path)] == ["1", "2", "4"] and rows.read(path)[2]["b"] == "z"
+  with pytest.raises(ValueError, match="has the columns a, b, and the new rows have a, c"):
+    rows.append(path, [{"a": 5, "c": 6}])
+  rows.drop(path, lambda row: row["a"] == "2")
+  assert [row["a"] for row in rows.read(path)] == ["1", "4"]
+
+
+def test_large_files_are_packed_and_go_on_unpacked(tmp_path, monkeypatch):
+  path, packed = tmp_path / "rows.csv", tmp_path / "rows.csv.gz"
+  rows.append(path, [{"a": 1, "b": "x, ü"}, {"a": 2, "b": ""}])
+  rows.pack(path)
+  assert path.exists() and not packed.exists()  # It is small.
+  monkeypatch.setattr(rows, "LARGE", 10)
+  text = path.read_bytes()
+  rows.pack(path)
+  data = packed.read_bytes()
+  assert not path.exists() and rows.read(path) == [{"a": "1", "b": "x, ü"}, {"a": "2", "b": ""}]
+  rows.append(path, [{"a": 3, "b": "z"}])
+  assert path.read_bytes() == text + b"3,z\n" and not packed.exists()
+  rows.drop(path, lambda row: row["a"] == "3")
+  rows.pack(path)
+  assert packed.read_bytes() == data  # Whenever it is packed.
+  rows.drop(path, lambda row: row["a"] == "1")
+  assert not packed.exists() and [row["a"] for row in rows.read(path)] == ["2"]
+  packed.write_bytes(data)  # A command was killed while it packed or unpacked: the plain file counts.
+  assert [row["a"] for row in rows.read(path)] == ["2"]
+  path.unlink()
+  packed.write_bytes(data[:-12])
+  with pytest.raises(UserError, match=r"rows\.csv\.gz is damaged: delete it, and the command makes its rows anew"):
+    rows.read(path)
+
+
+def test_committed_rows_of_more_than_300_kb_are_packed():
+  assert all(path.stat().st_size <= rows.LARGE for path in RESULTS.glob("*.csv")) and list(RESULTS.glob("*.csv.gz"))

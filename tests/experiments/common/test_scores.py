@@ -1,0 +1,53 @@
+"""Scores of saved predictions: calibrators fitted to a part of the examples, shifted sets, and other tools' errors."""
+
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, evaluation
+from experiments.common import scores
+
+N, K = 300, 3
+TS = {"name": "temperature_scaling"}
+
+
+def _predictions(seed, scale=3.0):
+  rng = np.random.default_rng(seed)
+  logits = rng.normal(size=(N, K))
+  labels = (np.exp(logits) / np.exp(logits).sum(1, keepdims=True)).cumsum(1) > rng.uniform(size=(N, 1))
+  return evaluation.Predictions((scale * logits).astype(np.float32), labels.argmax(1).astype(np.int32))
+
+
+def _reference(log_probs, labels):
+  """Accuracy, NLL and the ECE of 15 equal-width bins."""
+  p = np.exp(np.asarray(log_probs, np.float64))
+  p /= p.sum(1, keepdims=True)
+  confidence, correct = p.max(1), p.argmax(1) == labels
+  bins = np.minimum(np.ceil(confidence * 15).astype(int) - 1, 14)
+  gaps = [abs(np.sum(correct[bins == b] - confidence[bins == b])) for b in range(15)]
+  return correct.mean(), -np.mean(np.log(p[np.arange(N), labels])), np.sum(gaps) / N
+
+
+def test_rows_have_the_scores_of_each_calibrator_on_clean_and_shifted_sets():
+  validation, test, *shifted = ([_predictions(10 * s + seed, 1 + s) for seed in (0, 1)] for s in range(4))
+  found = scores.calibrated(validation, test, {"TS": TS}, {"shifted": shifted})
+  assert [(label, seed) for label, seed, _ in found] == [(label, seed) for label in ("none", "TS") for seed in (0, 1)]
+  for label, seed, row in found:
+    assert set(row) == {*scores.COLUMNS, *scores.SHIFTED}
+    params = calibrators.temperature_scaling().fit(validation[seed].logits, validation[seed].labels)
+    temperature = float(params["temperature"]) if label == "TS" else 1.0
+    clean, *others = (_reference(x[seed].logits / temperature, x[seed].labels) for x in (test, *shifted))
+    np.testing.assert_allclose([row[name] for name in ("accuracy", "nll", "ece")], clean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose([row[name] for name in scores.SHIFTED], np.mean(others, axis=0), rtol=1e-5, atol=1e-6)
+    # Confidences are of no bin's edge here, so that all tools with 15 bins of equal width agree.
+    assert row["ece_torchmetrics"] == pytest.approx(row["ece"], rel=1e-5)
+
+
+def test_a_calibrator_may_see_a_part_of_the_examples():
+  part, test = [_predictions(0)], [_predictions(1)]
+  (_, _, few), = (row for row in scores.calibrated(part, test, {"few": {**TS, "num_examples": 50}}) if row[0] == "few")
+  kept = np.random.default_rng(0).permutation(N)[:50]
+  params = calibrators.temperature_scaling().fit(part[0].logits[kept], part[0].labels[kept])
+  assert few["nll"] == pytest.approx(_reference(test[0].logits / float(params["temperature"]), test[0].labels)[1], 1e-5)
+  whole = calibrators.temperature_scaling().fit(*part[0][:2])
+  assert abs(float(whole["temperature"] / params["temperature"]) - 1) > 0.01
+  assert not set(few) & set(scores.SHIFTED)

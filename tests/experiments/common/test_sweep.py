@@ -1,0 +1,157 @@
+"""The runner of experiments: what it trains, skips, resumes and reports, and the table that it makes."""
+
+import functools
+import json
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import config as run_config
+from calib_jax import run, training
+from experiments.common import comparison, rows, settings, sweep, tuning
+from experiments.common.declaration import Experiment, Method
+
+FIELDS = {"model.hidden": (4,), "training.num_steps": 2, "num_seeds": 2, "compare_with_cross_entropy": False,
+          "loss.secondary": {"name": ""}}
+
+
+def _config(**fields):
+  return settings.changed(run_config.load("configs/digits_savuc.py", []), {**FIELDS, **fields})
+
+
+def _methods(options):
+  del options
+  named = {"plain": {}, "broken": {"data.path": "missing.npz", "data.name": "npz"},
+           "apart": {"training.seeds_together": False}}
+  return [Method("digits", name, functools.partial(_config, **fields)) for name, fields in named.items()]
+
+
+EXPERIMENT = Experiment("test", "A test", _methods, {"TS": {"name": "temperature_scaling"}},
+                        suffix=lambda options: "small")
+
+
+pytestmark = [pytest.mark.usefixtures("no_figures"), pytest.mark.xdist_group("sweep")]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  """The directory of a whole experiment, of which one run fails."""
+  out = tmp_path_factory.mktemp("sweep")
+  assert sweep.main(EXPERIMENT, [f"--out={out}"]) == 1
+  return out
+
+
+@pytest.fixture
+def trained(monkeypatch):
+  """The names of the runs that a command executes."""
+  names, execute = [], run.execute
+  monkeypatch.setattr(run, "execute", lambda config, folder, **options: (
+    names.append(re.sub(r"_[0-9a-f]{12}$", "", folder.name)), execute(config, folder, **options)))
+  return names
+
+
+def test_a_run_that_fails_is_reported_and_the_others_have_rows(finished, capsys):
+  assert sweep.main(EXPERIMENT, [f"--out={finished}", "--only", "broken"]) == 1
+  assert "failed: digits, broken, seeds 0-1: UserError: config key data.path: there is no" in capsys.readouterr().err
+  found = rows.read(finished / "test_small.csv")
+  assert [(row["method"], row["calibrator"], row["seed"]) for row in found] == [
+    *(("plain", c, s) for c in ("none", "TS") for s in "01"), *(("apart", c, s) for s in "01" for c in ("none", "TS"))]
+  assert all(np.isfinite(float(row[name])) for row in found for name in ("accuracy", "nll", "ece", "floor"))
+  # Seeds give the same models whether they train together or not, except that those that train together are all
+  # normalised by the mean and deviation of the first one's training images.
+  values = comparison.values(found, "nll")
+  together, apart = (values["digits", name, "none"] for name in ("plain", "apart"))
+  assert [together[s] for s in "01"] == pytest.approx([apart[s] for s in "01"], rel=1e-3)
+
+
+def test_a_finished_experiment_only_makes_its_table_again(finished, trained):
+  path = finished / "test_small.csv"
+  before, page = path.read_bytes(), (finished / "test_small.md").read_bytes()
+  (finished / "test_small.md").unlink()
+  assert sweep.main(EXPERIMENT, [f"--out={finished}", "--only", "plain", "apart"]) == 0
+  assert trained == [] and path.read_bytes() == before and (finished / "test_small.md").read_bytes() == page
+  # A row that is lost is made again, and no other.
+  lines = before.decode().splitlines(keepends=True)
+  path.write_text("".join(line for line in lines if not line.startswith("digits,apart,TS,1")))
+  assert sweep.main(EXPERIMENT, [f"--out={finished}", "--only", "plain", "apart"]) == 0
+  assert trained == ["digits_apart"]
+
+  def numbers(text):
+    return {tuple(line.split(",")[:-5]) for line in text.decode().splitlines()}  # Without seconds, date and versions.
+
+  assert numbers(path.read_bytes()) == numbers(before)
+
+
+def test_shards_divide_the_runs_and_are_joined(tmp_path, trained, finished):
+  wanted = ["--only", "apart"]
+  for i in (1, 2):
+    assert sweep.main(EXPERIMENT, [f"--out={tmp_path}", f"--shard={i}/2", *wanted]) == 0
+  assert trained == ["digits_apart", "digits_apart"] and not (tmp_path / "test_small.csv").exists()
+  assert sweep.main(EXPERIMENT, [f"--out={tmp_path}", *wanted]) == 0
+  assert len(trained) == 2 and not list(tmp_path.glob("*shard*"))
+  joined, before = (comparison.values(rows.read(folder / "test_small.csv"), "nll") for folder in (tmp_path, finished))
+  assert joined == {key: value for key, value in before.items() if key[1] == "apart"}
+
+
+@pytest.mark.slow
+def test_a_method_is_tuned_before_it_trains(tmp_path):
+  method = Method("", "tuned", _config, {"loss.primary.gamma": (1.0, 2.0)}, {"seed": 100, "num_seeds": 1})
+  experiment = EXPERIMENT._replace(methods=lambda options: [method])
+  assert sweep.main(experiment, [f"--out={tmp_path}"]) == 0
+  trials, found = rows.read(tmp_path / "test_small_trials.csv"), rows.read(tmp_path / "test_small.csv")
+  trials = [tuning.Trial(json.loads(row["fields"]), float(row["accuracy"]), float(row["ece"])) for row in trials]
+  best = tuning.best(trials).fields
+  assert len(trials) == 2 and {row["chosen"] for row in found} == {json.dumps(best)}
+  gamma = best["loss.primary.gamma"]
+  assert {row["config"] for row in found} == {settings.digest(_config(**{"loss.primary": {"name": "focal",
+                                                                                            "gamma": gamma}}))}
+
+
+def test_a_signal_stops_the_whole_command(tmp_path, monkeypatch, capsys):
+  def stopped(*arguments, **options):
+    raise training.Stopped("SIGTERM: stopped after step 1 of 2", 15)
+
+  monkeypatch.setattr(run, "execute", stopped)
+  assert sweep.main(EXPERIMENT, [f"--out={tmp_path}", "--only", "apart"]) == 143
+  assert "stopped after step 1 of 2" in capsys.readouterr().err and not (tmp_path / "test_small.csv").exists()
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1"])
+def test_a_shard_that_does_not_exist_is_refused(shard, capsys):
+  with pytest.raises(SystemExit):
+    sweep.parse(EXPERIMENT, [f"--shard={shard}"])
+  assert "must be i/n with 1 <= i <= n" in capsys.readouterr().err
+
+
+def _rows(**values):
+  return [{"task": "", "method": name, "calibrator": "none", "seed": str(i), "nll": str(x), "accuracy": "0.5"}
+          for name, column in values.items() for i, x in enumerate(column)]
+
+
+def test_differences_are_paired_by_seed():
+  a, b = {"0": 1.0, "1": 3.0, "2": 2.0, "9": 7.0}, {"2": 1.5, "1": 2.0, "0": 0.9}
+  found = comparison.paired(a, b)
+  expected = stats.ttest_rel([1.0, 3.0, 2.0], [0.9, 2.0, 1.5]).confidence_interval()
+  assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+  assert found.effect == pytest.approx(np.mean([0.1, 1.0, 0.5]) / np.std([0.1, 1.0, 0.5], ddof=1))
+  assert np.isnan(comparison.paired({"0": 1.0}, {"0": 0.5}).low)
+
+
+def test_bold_is_only_what_is_better_than_every_other_row():
+  clear = _rows(a=(0.1, 0.2, 0.3), b=(0.2, 0.301, 0.4), c=(0.3, 0.4, 0.499))
+  assert comparison.best(comparison.values(clear, "nll"), "nll") == {("", "a", "none")}
+  near = _rows(a=(0.1, 0.2, 0.3), b=(0.2, 0.1, 0.4), c=(0.3, 0.4, 0.499))
+  assert comparison.best(comparison.values(near, "nll"), "nll") == set()
+  assert comparison.best(comparison.values(clear, "accuracy"), "accuracy") == set()
+  text = comparison.markdown(clear, ("nll", "accuracy"))
+  assert "| a | none | **0.2000 ± 0.0577** | 50.00 ± 0.00 |" in text and text.count("**") == 2
+  assert "a & none & $\\mathbf{0.2000 \\pm 0.0577}$ & $50.00 \\pm 0.00$ \\\\" in comparison.latex(
+    clear, ("nll", "accuracy"))
+
+
+def test_a_seed_that_diverged_is_counted():
+  found = _rows(a=(0.1, 0.2, float("nan")))
+  assert comparison.cell(comparison.values(found, "nll")["", "a", "none"], "nll") == (
+    "0.1500 ± 0.0500 (1 of 3 diverged)")

@@ -1,0 +1,87 @@
+"""The search of Appendix G: its order, its rule, what it keeps, and the rows that stop it from training again."""
+
+import shutil
+
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax._system.errors import UserError
+from experiments import tune
+from experiments.common import rows, settings, tuning
+from experiments.common.commands import RESULTS
+
+CONFIG = settings.changed(run_config.load("configs/digits_savuc.py", []), {
+  "loss.primary": {"name": "cross_entropy"}, "loss.secondary": {"name": "soft_avuc", "threshold": 0.5},
+  "model.hidden": (4,), "training.num_steps": 2, "num_seeds": 2, "compare_with_cross_entropy": False})
+
+
+def test_the_order_is_that_of_the_paper():
+  assert list(tuning.search_space(CONFIG)) == ["loss.secondary.threshold", "loss.secondary.temperature", "loss.weight",
+                                               "optimizer.l2"]
+  without = settings.changed(CONFIG, {"loss.secondary": {"name": ""}})
+  assert list(tuning.search_space(without)) == ["optimizer.l2"]
+
+
+def test_the_best_gives_up_less_than_a_point_of_accuracy():
+  trials = [tuning.Trial({"a": i}, *scores) for i, scores in enumerate(
+    [(0.900, 0.05), (0.8901, 0.03), (0.8899, 0.01), (0.0, float("inf"))])]
+  assert tuning.best(trials).fields == {"a": 1}
+  assert tuning.best(trials, most_lost=0.02).fields == {"a": 2}
+  with pytest.raises(UserError, match="none of the 1 settings trains: a = 3"):
+    tuning.best(trials[3:])
+
+
+def test_one_setting_after_another_keeps_the_best_of_those_before(tmp_path):
+  asked = []
+
+  def validate(config):
+    weight, l2 = config.loss.weight, config.optimizer.l2
+    asked.append((weight, l2))
+    return 0.9, abs(weight - 0.3) + abs(l2 - 1e-3) * (1 + weight)
+
+  search = {"loss.weight": (0.3, 3.0), "optimizer.l2": (1e-3, 2e-3)}
+  tuned = tuning.one_at_a_time(CONFIG, search, path=tmp_path / "trials.csv", validate=validate, say=lambda line: None)
+  # The values that the config has are tried too: its weight is 0.3, and its λ is 0.
+  assert CONFIG.loss.weight == 0.3 and asked == [(0.3, 0.0), (3.0, 0.0), (0.3, 1e-3), (0.3, 2e-3)]
+  assert tuned.chosen == {"loss.weight": 0.3, "optimizer.l2": 1e-3}
+  assert (tuned.config.loss.weight, tuned.config.optimizer.l2) == (0.3, 1e-3)
+  assert len(rows.read(tmp_path / "trials.csv")) == 4
+  again = tuning.one_at_a_time(CONFIG, search, path=tmp_path / "trials.csv", validate=None, say=lambda line: None)
+  assert again.chosen == tuned.chosen and len(asked) == 4
+  both = tuning.grid(CONFIG, search, path=tmp_path / "trials.csv", validate=validate, say=lambda line: None)
+  assert both.chosen == tuned.chosen and asked[4:] == [(3.0, 1e-3), (3.0, 2e-3)]
+
+
+@pytest.mark.slow
+def test_a_config_is_scored_on_its_validation_splits_whether_its_seeds_train_together_or_not():
+  accuracy, ece = tuning.validation_scores(CONFIG)
+  apart = tuning.validation_scores(settings.changed(CONFIG, {"training.seeds_together": False}))
+  assert (accuracy, ece) == pytest.approx(apart, abs=1e-4)
+  assert 0 < accuracy < 1 and 0 < ece < 1
+
+
+def test_a_setting_that_diverges_is_not_chosen():
+  assert tuning.validation_scores(settings.changed(CONFIG, {"optimizer.learning_rate": 1e30})) == (0.0, float("inf"))
+
+
+def test_configs_share_a_name_if_they_train_the_same_models():
+  same = [{"evaluation.num_bins": 10}, {"num_seeds": 7}, {"data.dir": "elsewhere/tensorflow_datasets"}]
+  other = [{"seed": 1}, {"loss.weight": 0.4}, {"data.path": "other.npz"}]
+  assert {settings.digest(settings.changed(CONFIG, fields)) for fields in same} == {settings.digest(CONFIG)}
+  assert len({settings.digest(settings.changed(CONFIG, fields)) for fields in other} | {settings.digest(CONFIG)}) == 4
+
+
+def test_a_committed_page_is_made_from_its_trials(tmp_path, monkeypatch):
+  monkeypatch.setattr(tuning, "validation_scores", None)  # Nothing is trained.
+  committed = list(RESULTS.glob("tune_*.csv"))
+  assert committed
+  for path in committed:
+    shutil.copy(path, tmp_path)
+    assert tune.main([f"--config=configs/{path.stem.removeprefix('tune_')}.py", f"--workdir={tmp_path}"]) == 0
+    page = path.with_suffix(".md")
+    assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+
+
+def test_a_config_that_is_not_there_is_one_sentence(tmp_path, capsys):
+  assert tune.main(["--config=configs/absent.py", f"--workdir={tmp_path}"]) == 2
+  assert capsys.readouterr().out.startswith("error: ") and not list(tmp_path.iterdir())

@@ -1,0 +1,197 @@
+"""The leaderboard: its grid at a tiny scale, its ranks by hand, and the page made from the committed rows."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import config as run_config
+from calib_jax import data, losses
+from calib_jax._system.errors import UserError
+from experiments.common import claims, images, ranking, report, rows, sweep
+from experiments.common.commands import RESULTS
+from experiments.leaderboard import conditions
+from experiments.leaderboard import experiment as leaderboard
+from experiments.leaderboard import methods as training_methods
+from experiments.leaderboard import page as leaderboard_page
+from experiments.leaderboard.claims import CLAIMS
+
+
+def test_every_loss_that_needs_no_other_name_is_a_method():
+  named = {recipe.fields.get(f"loss.{part}", {}).get("name") for recipe in training_methods.METHODS.values()
+           for part in ("primary", "secondary")}
+  assert {*losses.PER_EXAMPLE, *losses.PER_BATCH} - named <= {"square", "soft_binned_marginal_ece"}
+  assert {len(values) for recipe in training_methods.METHODS.values() for values in recipe.search.values()} == {3}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
+def test_a_tiny_leaderboard_trains_and_has_a_page(tmp_path):
+  command = ["--scale=tiny", f"--out={tmp_path}", "--only", "cross entropy", "MbLS"]
+  assert sweep.main(leaderboard.EXPERIMENT._replace(calibrators={"TS": leaderboard.CALIBRATORS["TS"]}), command) == 0
+  found = rows.read(tmp_path / "leaderboard_tiny.csv")
+  assert list(dict.fromkeys(row["method"] for row in found)) == ["cross entropy", "MbLS", "cross entropy, refined"]
+  page = (tmp_path / "leaderboard_tiny.md").read_text(encoding="utf-8")
+  assert "| MbLS" in page and "## Beyond the papers" in page and (tmp_path / "leaderboard_tiny.png").exists()
+
+
+@pytest.mark.parametrize("scale", ["tiny", pytest.param("paper", marks=pytest.mark.slow)])
+def test_every_method_is_a_config_of_its_own(scale):
+  options = sweep.parse(leaderboard.EXPERIMENT, [f"--scale={scale}"])
+  methods = leaderboard.methods(options)
+  assert len(methods) == len(training_methods.METHODS) + len(training_methods.COMBINED)
+  jobs = sweep.jobs(methods)  # Makes and checks the configs.
+  assert len({job.declared for job in jobs}) == len(methods)
+  for job in jobs:  # The values that are tried are values of fields that the config has.
+    for field, values in job.method.search.items():
+      assert type(run_config.get(job.config, field)) in (type(values[0]), type(None))
+
+
+def test_ranks_and_wins_are_those_worked_out_by_hand():
+  values = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [2.0, 2.0, 3.0]])
+  found = ranking.ranks(values)
+  np.testing.assert_allclose(found.mean, [(1 + 1 + 1.5) / 3, (2 + 3 + 1.5) / 3, (3 + 2 + 3) / 3])
+  np.testing.assert_allclose(found.wins, [(1 + 1 + 0.75) / 3, (0.5 + 0 + 0.75) / 3, (0 + 0.5 + 0) / 3])
+  # Demsar 2006, Table 5: q = 2.343 for three methods.
+  np.testing.assert_allclose(found.critical, 2.343 * np.sqrt(3 * 4 / (6 * 3)), rtol=1e-3)
+  assert found.p_value == pytest.approx(stats.friedmanchisquare(*values.T).pvalue)
+
+
+def test_a_method_that_diverged_is_not_ranked():
+  names, values = ranking.table({"a": {"0": 1.0, "1": 2.0}, "b": {"0": float("nan"), "1": 1.0}, "c": {"1": 3.0}})
+  assert names == ("a", "b", "c") and values.tolist() == [[2.0, 1.0, 3.0]]
+  assert ranking.table({"a": {"0": 1.0}, "b": {"0": float("nan")}})[0] == ("a",)
+
+
+def test_claims_are_judged_by_paired_intervals():
+  def made(method, calibrator, values):
+    return [{"task": "", "method": method, "calibrator": calibrator, "seed": str(i), "ece": str(x)}
+            for i, x in enumerate(values)]
+
+  found = [*made("a", "none", (0.1, 0.2, 0.3)), *made("b", "none", (0.09, 0.19, 0.288)),
+           *made("c", "none", (0.0, 0.3, 0.3))]
+  def judged(row, other, lower=True):
+    claim = claims.Claim("", "", (row, "none"), (other, "none"), "ece", lower)
+    return claims.verdict(claims.difference(found, claim), lower)
+  assert (judged("b", "a"), judged("a", "b"), judged("c", "a"), judged("a", "b", lower=False)) == (
+    "agrees", "disagrees", "cannot tell", "agrees")
+  # Over all methods: the mean of each seed.
+  every = claims.difference([*found, *made("a", "TS", (0.0, 0.1, 0.2)), *made("b", "TS", (0.0, 0.1, 0.2))],
+                            claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
+  assert every.mean == pytest.approx(np.mean([0.0, 0.1, 0.2]) - np.mean([0.19 / 3, 0.69 / 3, 0.888 / 3]))
+
+
+def _rows(**values):
+  """Rows of two seeds: ``method_calibrator`` to the values of a column by its name."""
+  return [{"task": "", "method": name.partition("__")[0], "calibrator": name.partition("__")[2].replace("_", ", n = "),
+           "seed": str(i), **{column: str(x[i]) for column, x in columns.items()}}
+          for name, columns in values.items() for i in range(2)]
+
+
+def test_sizes_of_calibration_sets_are_means_over_the_methods_that_did_not_diverge():
+  found = _rows(a__TS_100={"nll": (3, 5)}, b__TS_100={"nll": (1, 1)}, c__TS_100={"nll": (np.nan, 2)},
+                a__TS_30={"nll": (4, 6)}, b__TS_30={"nll": (2, 2)}, c__TS_30={"nll": (np.nan, 2)},
+                a__TS={"nll": (2, 4)}, b__TS={"nll": (0, 2)}, c__TS={"nll": (np.nan, 2)}, a__none={"nll": (9, 9)})
+  assert conditions.sizes(found) == {"TS, n = 100": ("TS", 100), "TS, n = 30": ("TS", 30)}
+  by_number = conditions.by_size(found)["TS"]
+  assert list(by_number) == ["30", "100", "all"]  # Ascending, whatever the order of the rows.
+  assert list(by_number.values()) == [{"0": 3, "1": 4}, {"0": 2, "1": 3}, {"0": 1, "1": 3}]
+  lines = conditions._sizes(_rows(a__TS_9={"nll": (1, 2)}, a__ETS_9={"nll": (2, 1)}, a__TS={"nll": (1, 1)},
+                                  a__ETS={"nll": (2, 2)}))
+  assert lines[-2:] == ["| TS | 1.5000 ± 0.5000 | **1.0000 ± 0.0000** |", "| ETS | 1.5000 ± 0.5000 | 2.0000 ± 0.0000 |"]
+
+
+def test_rankings_by_other_tools_are_compared_with_that_of_guo():
+  # Three methods: the second tool turns the ranking as trained around, and changes one of three pairs after TS.
+  values = {"a": (1, 3, 1, 2), "b": (2, 2, 2, 1), "c": (3, 1, 3, 3)}
+  found = _rows(**{f"{name}__{calibrator}": {"ece": (x[2 * i] / 100,) * 2, "ece_netcal": (x[2 * i + 1] / 100,) * 2}
+                   for name, x in values.items() for i, calibrator in enumerate(("none", "TS"))})
+  assert conditions.by_convention(found, "none")["netcal"] == pytest.approx({"a": 0.03, "b": 0.02, "c": 0.01})
+  assert conditions._conventions(found)[-2:] == ["| guo | a | 1.00 | 1.00 | a | 1.00 | 1.00 |",
+                                                 "| netcal | c | 1.00 | -1.00 | b | 1.00 | 0.33 |"]
+
+
+def test_corrupted_images_have_a_table_in_the_order_of_their_nll():
+  found = _rows(**{f"{name}__{calibrator}": {
+    "ece": (x, x), "accuracy_shifted": (0.5, 0.7), "nll_shifted": (y, y), "ece_shifted": (y / 10, y / 10)}
+    for name, x, y in (("a", 0.1, 2), ("b", 0.2, 1)) for calibrator in ("none", "TS")})
+  *_, first, second = conditions._shifts(found)
+  assert first == ("| b | 60.00 ± 10.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 |")
+  assert second.startswith("| a | 60.00 ± 10.00 | 2.0000") and "τ = -1.00" in conditions._shifts(found)[2]
+  assert conditions._shifts(_rows(a__none={"ece": (1, 1)})) == []
+
+
+def test_rows_without_cross_entropy_say_what_is_missing():
+  assert leaderboard_page.findings(_rows(MbLS__none={"nll": (1, 1)})) == [
+    "The rankings need the rows of cross entropy, from which differences are counted."]
+
+
+def test_every_claim_is_about_methods_and_calibrators_that_there_are():
+  for claim in CLAIMS:
+    for method, calibrator in (claim.row, claim.other):
+      assert method in ("", *training_methods.METHODS) and calibrator in ("none", *leaderboard.CALIBRATORS)
+
+
+def test_few_images_are_drawn_by_the_seed_and_tested_on_the_same(tmp_path):
+  rng, labels = np.random.default_rng(0), np.arange(60) % 3
+  pixels = rng.integers(0, 256, (60, 4, 4, 1), dtype=np.uint8)
+  path = str(tmp_path / "images.npz")
+  np.savez(path, train_images=pixels, train_labels=labels, test_images=pixels[:30], test_labels=labels[:30])
+  first, second = (images.few(path, seed, num_examples=30, num_test=12, shrink=2) for seed in (0, 1))
+  assert isinstance(first, data.Pool) and first.train.images.shape == (30, 2, 2, 1) and first.num_classes == 3
+  assert np.bincount(first.train.labels).tolist() == [10, 10, 10]
+  assert not np.array_equal(first.train.images, second.train.images)
+  np.testing.assert_array_equal(first.test.images, second.test.images)
+  whole = images.few(path, 0, num_examples=60, num_test=30)
+  np.testing.assert_array_equal(whole.train.images, pixels)
+  half = images.few(path, 0, num_examples=60, num_test=30, shrink=2).test.images
+  expected = pixels[:30].reshape(30, 2, 2, 2, 2, 1).astype(float).mean((2, 4))
+  assert np.abs(half - expected).max() <= 0.5
+  with pytest.raises(UserError, match="has 60 images to train and 30 to test on"):
+    images.few(path, 0, num_examples=61, num_test=30)
+  with pytest.raises(UserError, match="shrink must divide 4 and 4: got 3"):
+    images.few(path, 0, num_examples=60, num_test=30, shrink=3)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("leaderboard_*.tex")), ids=lambda path: path.stem)
+def test_the_committed_page_is_made_from_the_committed_rows(path):
+  found = rows.read(path.with_suffix(".csv"))
+  text = report.page(leaderboard.EXPERIMENT, found, path.stem)
+  assert text == path.with_suffix(".md").read_text(encoding="utf-8")
+  readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+  assert leaderboard_page.summary(found, path.stem) in readme
+
+
+@pytest.mark.slow
+def test_the_committed_rows_are_still_those_of_their_configs():
+  """Otherwise the command of the page would train them again."""
+  found = {row["method"]: row["declared"] for row in rows.read(leaderboard_page.ROWS)}
+  options = sweep.parse(leaderboard.EXPERIMENT, ["--data=fashion_mnist.npz", "--network=mlp"])
+  wanted = [method for method in leaderboard.methods(options) if method.name in found]
+  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == found
+
+
+def test_the_top_in_the_readme_is_made_from_the_committed_rows(tmp_path):
+  text, found = leaderboard_page.README.read_text(encoding="utf-8"), rows.read(leaderboard_page.ROWS)
+  stale = tmp_path / "README.md"
+  stale.write_text(text.replace(leaderboard_page.top(found), "| an older table |\n"), encoding="utf-8")
+  assert stale.read_text(encoding="utf-8") != text
+  leaderboard_page.write_top(found, stale)
+  assert stale.read_text(encoding="utf-8") == text
+
+
+def test_the_top_is_that_of_the_lowest_nll_with_intervals_over_seeds():
+  found = rows.read(leaderboard_page.ROWS)
+  table = [[cell.strip() for cell in line.strip("|").split("|")]
+           for line in leaderboard_page.top(found, most=3).splitlines() if line.startswith("|")]
+  def values(method, calibrator, column):
+    return np.array([float(row[column]) for row in found if (row["method"], row["calibrator"]) == (method, calibrator)])
+
+  lowest = sorted({row["method"] for row in found}, key=lambda name: values(name, "none", "nll").mean())[:2]
+  assert [row[0] for row in table[2:]] == [*lowest, "cross entropy"]
+  for name, accuracy, nll, ece, nll_after, ece_after in table[2:]:
+    for text, calibrator in ((ece, "none"), (ece_after, "TS")):
+      x = 100 * values(name, calibrator, "ece")
+      low, high = stats.t.interval(0.95, len(x) - 1, x.mean(), stats.sem(x))
+      assert text == f"{x.mean():.2f} [{low:.2f}, {high:.2f}]"
+    assert (nll, nll_after) == tuple(f"{values(name, c, 'nll').mean():.4f}" for c in ("none", "TS"))
+    assert accuracy == f"{100 * values(name, 'none', 'accuracy').mean():.2f}"

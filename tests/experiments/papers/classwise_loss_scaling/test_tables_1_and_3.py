@@ -1,0 +1,65 @@
+"""Tables 1 and 3, Figures 3 and 4 of Jung et al. 2023: by NumPy in float64, and pages made from the committed rows."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+from experiments.common import rows
+from experiments.common.commands import RESULTS
+from experiments.papers.classwise_loss_scaling import class_losses, tables_1_and_3
+
+
+def _data(n=60, k=4):
+  rng = np.random.default_rng(0)
+  logits = (3 * rng.normal(size=(n, k))).astype(np.float32)
+  return logits, np.concatenate([np.arange(k), rng.integers(0, k, n - k)]).astype(np.int32)
+
+
+@pytest.mark.parametrize("made", [tables_1_and_3, class_losses])
+def test_the_committed_pages_are_made_from_the_rows(made):
+  found = rows.read(RESULTS / f"{made.NAME}.csv")
+  assert made.page(found) == (RESULTS / f"{made.NAME}.md").read_text(encoding="utf-8")
+
+
+def test_a_cell_is_bold_where_its_interval_excludes_0():
+  def cell(**values):
+    return tables_1_and_3._cell({"method": "MM", "converged": "True", "ece": "2", **values})
+
+  assert cell(difference="0.5", low="0.1", high="0.9") == "2.00 (**+0.50 [+0.10, +0.90]**)"
+  assert cell(difference="0.5", low="-0.1", high="0.9") == "2.00 (+0.50 [-0.10, +0.90])"
+  assert cell(difference="-0.5", low="-0.9", high="-0.1", converged="False") == "2.00† (**-0.50 [-0.90, -0.10]**)"
+  assert tables_1_and_3._cell({"method": "ND", "converged": "True", "ece": "2"}) == "2.00"
+
+
+def test_a_layer_learns_the_classes_of_the_largest_losses():
+  logits, labels = _data()
+  log_p = log_softmax(logits.astype(np.float64), axis=1)
+  expected = np.array([-log_p[labels == c, c].mean() for c in range(4)])
+  np.testing.assert_allclose(class_losses.class_losses(jnp.asarray(log_p, jnp.float32), labels), expected, rtol=1e-5)
+  learns = np.argsort(expected)[-class_losses.TOP:]
+  # The gradient of their sum is Σ (p - y) zᵀ / n_c over their examples.
+  residual = np.exp(log_p) - np.eye(4)[labels]
+  weights = np.isin(labels, learns) / np.bincount(labels)[labels]
+  path = class_losses.learned(logits, labels)
+  assert path["kernel"].shape == (class_losses.STEPS + 1, 4, 4)
+  np.testing.assert_array_equal(path["kernel"][0], np.eye(4))
+  np.testing.assert_allclose((path["kernel"][1] - np.eye(4)) / -class_losses.RATE,
+                             logits.T @ (residual * weights[:, None]), rtol=1e-2, atol=1e-3)
+  np.testing.assert_allclose(path["bias"][1] / -class_losses.RATE, weights @ residual, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_file_is_halved_and_every_normalisation_compared(tmp_path, capsys):
+  logits, labels = _data(400, 3)
+  np.savez(tmp_path / "net.npz", logits=logits, labels=labels)
+  fit, test = tables_1_and_3.halves(tmp_path / "net.npz")
+  np.testing.assert_array_equal(np.sort(np.concatenate([fit[0], test[0]]), axis=0), np.sort(logits, axis=0))
+  tables_1_and_3.main(["--networks", "--workdir", str(tmp_path), "--", f"a net={tmp_path / 'net.npz'}"])
+  found = rows.read(tmp_path / f"{tables_1_and_3.NAME}.csv")
+  assert len(found) == 28 and "a net, TS, base: ECE" in capsys.readouterr().out
+  for row in found:
+    assert float(row["low"]) <= float(row["high"])
+    if row["method"] == "ND":
+      assert float(row["difference"]) == float(row["low"]) == float(row["high"]) == 0
+  assert "## a net" in (tmp_path / f"{tables_1_and_3.NAME}.md").read_text(encoding="utf-8")

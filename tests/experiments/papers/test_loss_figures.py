@@ -1,0 +1,30 @@
+"""The figures of the losses: their curves by hand, and what they average."""
+
+import numpy as np
+
+from experiments.common import rows
+from experiments.papers import loss_figures
+
+
+def test_curves_are_those_of_the_formulas():
+  t = loss_figures.soft_threshold(np.array([0.2, 0.6]), 0.4, 0.5)
+  odds = np.array([0.2 / 0.8, 0.6 / 0.4]) * (0.6 / 0.4)
+  np.testing.assert_allclose(t, odds**2 / (1 + odds**2), atol=1e-5)
+  scores, at = np.array([0.1, 0.3, 0.35, 0.9]), np.array([0.0, 0.4, 1.0])
+  centres = np.array([0.125, 0.375, 0.375, 0.875])
+  expected = np.mean(1 / (1 + np.exp(-(at[:, None] - centres) / 0.1)), axis=1)
+  np.testing.assert_allclose(loss_figures.smoothed_distribution(scores, at, 0.1, num_bins=4), expected, atol=1e-5)
+
+
+def test_networks_are_averaged_over_the_seeds_of_what_is_asked_for(tmp_path):
+  def row(ece, loss="selective_risk", counts="epoch", weights="stopped", start="scratch"):
+    return {"loss": loss, "confidence": "msp", "smoothing": "0.1", "coverage": "0.9", "counts": counts,
+            "weights": weights, "start": start, "ece": str(ece), "accuracy": "80"}
+
+  found = [row(1), row(3), row(9, counts="batch"), row(9, weights="gradient"), row(9, start="warm"),
+           row(7, loss="cross_entropy", start="")]
+  assert loss_figures.means(found, "ece", counts="epoch") == {("msp", "0.1", "0.9"): 2.0}
+  path = tmp_path / "rows.csv"
+  rows.append(path, found)
+  loss_figures.main([f"--out={tmp_path}", f"--trained={path}"])
+  assert (tmp_path / "loss_figures.png").read_bytes()[:4] == b"\x89PNG"

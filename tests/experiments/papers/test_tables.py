@@ -1,0 +1,139 @@
+"""The tables of the papers at paper scale: every cell is a config, and every network fits its data."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import models
+from configs import mac_cal
+from experiments.common import report, rows, scores, sweep
+from experiments.common.commands import RESULTS
+from experiments.leaderboard import methods as training_methods
+from experiments.papers.focal_temperature import table as focal_temperature_table
+from experiments.papers.mac_cal import tables as mac_cal_tables
+from experiments.papers.reweighted_risk import tables as reweighted_risk_tables
+from experiments.papers.soft_calibration import tables as soft_calibration_tables
+from tests.config.test_configs import SHAPES
+
+TABLES = {module.EXPERIMENT.name: module.EXPERIMENT
+          for module in (focal_temperature_table, mac_cal_tables, reweighted_risk_tables, soft_calibration_tables)}
+
+
+def _methods(name, *arguments):
+  experiment = TABLES[name]
+  return experiment.methods(sweep.parse(experiment, ["--scale=paper", *arguments]))
+
+
+def test_the_tables_have_the_rows_and_the_columns_of_the_papers():
+  cells = {name: [(method.task, method.name) for method in _methods(name)] for name in TABLES}
+  # Karandikar et al.: 18 configurations for each CIFAR, and 6 for ImageNet.
+  assert len(cells["papers.soft_calibration.tables"]) == 42
+  assert len(cells["papers.reweighted_risk.tables"]) == 10 * 7  # Zhou et al.: XE and six other losses.
+  assert len(cells["papers.focal_temperature.table"]) == 3 * 6  # Komisarenko & Kull: three data sets.
+  assert len(cells["papers.mac_cal.tables"]) == 9 * (len(mac_cal.losses("cifar10", "resnet50")) + len(
+    mac_cal_tables.PARTS))
+  for found in cells.values():
+    assert len(set(found)) == len(found)
+
+
+def test_the_page_of_experiments_names_their_commands_and_how_many_cells_they_have():
+  page = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+  assert all(f"`python -m experiments.{name} --scale=paper --out=DIR`" in page for name in (*TABLES, "leaderboard"))
+  assert "| 6 losses, three data sets, five seeds |" in page
+  assert "| 42 configurations, ten seeds |" in page and "| 7 losses, ten networks, three seeds |" in page
+  methods = {method.name for method in _methods("papers.mac_cal.tables")} - set(mac_cal_tables.PARTS)
+  assert len(methods) == 15 and "| 15 methods and four parts of MaC-Cal, nine networks, one seed |" in page
+  number = len(training_methods.METHODS) + len(training_methods.COMBINED)
+  assert f"| {number} methods, five seeds |" in page
+
+
+@pytest.mark.parametrize("module", [focal_temperature_table, mac_cal_tables, reweighted_risk_tables,
+                                    soft_calibration_tables])
+def test_every_claim_is_about_rows_and_columns_that_the_table_has(module):
+  options = sweep.parse(module.EXPERIMENT, ["--scale=tiny"])
+  names = {method.name for method in module.EXPERIMENT.methods(options)}
+  for claim in module.CLAIMS:
+    for method, calibrator in (claim.row, claim.other):
+      assert method in ("", *names) and calibrator in ("none", *module.EXPERIMENT.calibrators)
+    assert claim.column in (*module.EXPERIMENT.columns, *scores.SHIFTED)
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_committed_pages_are_made_from_the_committed_rows(name):
+  readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+  for path in RESULTS.glob(f"{TABLES[name].files()}_*.tex"):
+    text = report.page(TABLES[name], rows.read(path.with_suffix(".csv")), path.stem)
+    assert text == path.with_suffix(".md").read_text(encoding="utf-8")
+    assert f"(results/{path.stem}.md)" in readme
+
+
+def test_effect_sizes_are_those_of_pooled_deviations():
+  def made(method, calibrator, values):
+    return [{"task": "t", "method": method, "calibrator": calibrator, "seed": str(i), "ece_equal_mass_l2": str(x)}
+            for i, x in enumerate(values)]
+
+  found = soft_calibration_tables.effects([
+    *made("focal", "none", (0.05, 0.06, 0.07)), *made("focal+mmce", "none", (0.02, 0.04)),
+    *made("focal", "TS", (0.01,)), *made("focal+mmce", "TS", (0.02, 0.03))])
+  # Means 0.06 and 0.03, sums of squares 0.0002 and 0.0002 with 3 degrees of freedom; one seed after TS is too few.
+  assert found == {("t", "focal"): {"mmce": {"none": pytest.approx(0.03 / (0.0004 / 3)**0.5, rel=1e-5)}}}
+
+
+@pytest.mark.parametrize(("name", "task", "method", "expected"), [
+  ("papers.focal_temperature.table", "cifar10, resnet50", "focal_7",
+   {"num_seeds": 5, "loss.primary.gamma": 7.0, "loss.reduction": "sum"}),
+  ("papers.soft_calibration.tables", "cifar100, wide_resnet28_10", "focal+soft_avuc",
+   {"num_seeds": 10, "loss.secondary.name": "soft_avuc", "training.batch_size": 512}),
+  ("papers.reweighted_risk.tables", "cifar100, preresnet56", "selective_risk",
+   {"num_seeds": 3, "loss.primary.smoothing": 0.01, "training.num_epochs": 250}),
+  ("papers.mac_cal.tables", "cifar10, densenet121", "part: gradient restriction",
+   {"seed": 1, "head.name": "masked", "head.bottleneck": False, "head.updates": "used", "training.stage2_epochs": 40}),
+])
+def test_a_cell_is_the_config_of_its_paper(name, task, method, expected):
+  config, = (m.config() for m in _methods(name) if (m.task, m.name) == (task, method))
+  for field, value in expected.items():
+    section = config
+    for part in field.split("."):
+      section = section[part]
+    assert section == value
+
+
+def test_weights_beside_a_summed_loss_become_those_beside_its_mean():
+  experiment, found = TABLES["papers.mac_cal.tables"], {}
+  for scale in ("paper", "tiny"):
+    methods = experiment.methods(sweep.parse(experiment, [f"--scale={scale}"]))
+    found[scale] = next(method.config() for method in methods if method.name == "mmce").loss
+  assert (found["paper"].reduction, found["paper"].weight) == ("sum", 256.0)
+  assert (found["tiny"].reduction, found["tiny"].weight) == ("mean", 2.0)
+
+
+@pytest.mark.slow
+def test_every_config_is_complete_and_every_network_fits_its_data(monkeypatch):
+  # The check builds the network of every config; here those of 283 configs are built once each, on their true shapes.
+  monkeypatch.setattr(run_config, "check", lambda config, num_devices: None)
+  networks = {}
+  for name in TABLES:
+    for job in sweep.jobs(_methods(name), num_seeds=1):
+      networks[job.config.data.name, str(job.config.model.to_dict())] = job.config.model
+  assert len(networks) > 15
+  for (data, _), section in networks.items():
+    shape, num_classes = SHAPES[data]
+    model = models.get(num_classes=num_classes, **section)
+    images = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    logits, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), images)
+    assert logits.shape == (2, num_classes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(TABLES))
+@pytest.mark.usefixtures("no_figures")
+def test_a_table_is_made_at_a_tiny_scale(name, tmp_path):
+  experiment = TABLES[name]
+  last = experiment.methods(sweep.parse(experiment, ["--scale=tiny"]))[-1].name
+  assert sweep.main(experiment, ["--scale=tiny", f"--out={tmp_path}", "--seeds=2", "--only", last]) == 0
+  text = (tmp_path / f"{experiment.files()}_tiny.md").read_text(encoding="utf-8")
+  assert all(f"| {last} | {calibrator} |" in text for calibrator in experiment.calibrators)
+  assert all(np.isfinite(float(row[column])) for row in rows.read(tmp_path / f"{experiment.files()}_tiny.csv")
+             for column in experiment.columns)
