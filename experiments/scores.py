@@ -90,11 +90,11 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
   found = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
     number = section.get("num_examples")
-    fit, apply = calibrators.get(**{key: value for key, value in section.items() if key != "num_examples"})
-    apply = jax.jit(apply)
+    calibrator = calibrators.get(**{key: value for key, value in section.items() if key != "num_examples"})
+    apply = jax.jit(calibrator.apply)
     for i, (held_out, part) in enumerate(zip(validation, test, strict=True)):
       kept = np.random.default_rng(i).permutation(len(held_out.labels))[:number] if number else slice(None)
-      params = fit(held_out.logits[kept], held_out.labels[kept])
+      params = calibrator.fit(held_out.logits[kept], held_out.labels[kept])
       row = scored(apply(params, part.logits), part.labels, more)
       if shifted:
         values = [_shifted(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in shifted]

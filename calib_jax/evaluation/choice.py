@@ -21,7 +21,12 @@ def automatic() -> calibrators.Calibrator:
   return calibrators.Calibrator(_fit, _apply)
 
 
-def _fit(logits: jax.Array, labels: jax.Array) -> dict[str, Any]:
+def _fit(logits: jax.Array, labels: jax.Array, *, where: jax.Array | None = None, weights: None = None
+         ) -> dict[str, Any]:
+  if weights is not None:
+    raise ValueError(f"{AUTO} takes no weights: it cross-validates by counting examples.")
+  if where is not None:
+    logits, labels = logits[where], labels[where]
   found = calibrators.select(logits, labels)
   scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error} for s in found.scores}
   return {CHOSEN: {found.name: found.params}, SCORES: scores}
@@ -46,7 +51,7 @@ def names(calibrator: calibrators.Calibrator, params: Sequence[Any]) -> list[str
     params: its params, one element a seed.
   Returns: the names.
   """
-  return [next(iter(p[CHOSEN])) if CHOSEN in p else getattr(calibrator, "name", "") for p in params]
+  return [next(iter(p[CHOSEN])) if CHOSEN in p else calibrator.name for p in params]
 
 
 def phrase(names: Sequence[str]) -> str:
