@@ -11,16 +11,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax import losses, metrics
 from calib_jax._numerics.softmax import one_hot, pick, predicted, relative_to_top
-from calib_jax.calibrators.base import (
-  Calibrator,
-  by_row,
-  fit_by,
-  keep_top,
-  nothing_to_fit,
-  refuse_weights,
-  register,
-  shares,
-)
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, nothing_to_fit, register, shares
 from calib_jax.calibrators.solver import minimize
 from calib_jax.calibrators.temperature import bound_objective, solve_nll
 from calib_jax.focal_map import log_focal_map, log_weight
@@ -117,12 +108,12 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
 
     return of_function
   if objective == "ece":
-    refuse_weights(weights, "the objective 'ece'", "its bins hold equally many examples")
+    error = bound_objective(metrics.calibration_error, weights, binning="equal_mass")
   relative, top = relative_to_top(logits), predicted(logits)
   of_label, correct = pick(relative, labels), top == labels
   # The top class, whose 1 - q may round to 0, is treated separately from the others, for which q <= 1/2.
   others = jnp.where(one_hot(top, logits), -1e30, relative)
-  where, weights, tiny = weights.astype(bool), shares(weights, logits.dtype), jnp.finfo(logits.dtype).tiny
+  weights, tiny = shares(weights, logits.dtype), jnp.finfo(logits.dtype).tiny
 
   def values(temperature, gammas):
     exponentials = jnp.exp(others / temperature)
@@ -137,7 +128,7 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
       log_top = log_weight(-log_total, jnp.log(rest) - log_total, gamma)
       odds = jnp.log(jnp.maximum(mapped, tiny)) - log_top
       if objective == "ece":
-        return metrics.calibration_error(jax.nn.sigmoid(-odds), correct, binning="equal_mass", where=where)
+        return error(jax.nn.sigmoid(-odds), correct)
       log_label = jnp.where(correct, -1, of_label / temperature - log_total)
       of_others = log_top - log_weight(log_label, jnp.log1p(-jnp.exp(log_label)), gamma)
       return jnp.sum(weights * (jax.nn.softplus(odds) + jnp.where(correct, 0, of_others)))

@@ -171,8 +171,12 @@ def platt(*, top_label: bool = False) -> Calibrator:
 def _solve_platt(odds: Array, happened: Array, weights: Array) -> dict:
   coefficients, left, iterations = jax.lax.map(
     lambda column: _logistic(column[0][:, None], column[1], weights), (odds, happened))
-  return {"scale": coefficients[:, 0], "bias": coefficients[:, 1], "converged": jnp.all(left <= TOLERANCE),
-          "iterations": jnp.max(iterations)}
+  return {"scale": coefficients[:, 0], "bias": coefficients[:, 1]} | _ended(left, iterations)
+
+
+def _ended(left: Array, iterations: Array) -> dict:
+  """How the fits of all classes ended, from what is left to gain in each and how many iterations each took."""
+  return {"converged": jnp.all(left <= TOLERANCE), "iterations": jnp.max(iterations)}
 
 
 def _platt(params: dict, odds: Array) -> Array:
@@ -220,8 +224,7 @@ def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
     return coefficients[best], jnp.maximum(left[best], gain), iterations[best]
 
   coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
-  return {**dict(zip("abc", coefficients.T, strict=True)), "converged": jnp.all(left <= TOLERANCE),
-          "iterations": jnp.max(iterations)}
+  return dict(zip("abc", coefficients.T, strict=True)) | _ended(left, iterations)
 
 
 def _beta(params: dict, odds: Array) -> Array:
