@@ -16,6 +16,7 @@ from calib_jax._checks.limits import (
   choice,
   limited,
   number,
+  options,
   suggestion,
 )
 from calib_jax._checks.shapes import (
@@ -37,5 +38,5 @@ from calib_jax._checks.shapes import (
 
 __all__ = ["Function", "aligned", "arguments", "batch", "check_values", "choice", "class_values", "classified",
            "floating", "gathered", "is_readable", "is_traced", "label_values", "limited", "mask", "masked_class",
-           "number", "one_value_each", "out_of_range", "over_classes", "pair_values", "paired", "rank", "same_shape",
-           "scores_and_labels", "something_counts", "suggestion", "warn_of_probs"]
+           "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values", "paired", "rank",
+           "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs"]

@@ -12,6 +12,17 @@ import re
 import jax
 
 
+def options(**values_and_limits: tuple[object, str | type | Iterable]) -> None:
+  """Checks the options of a function: for each by name, its value and what the value may be, as in ``limited``.
+
+  >>> options(norm=("max", "[1, inf) or max"), gamma=(-1, "[0, inf)"))
+  Traceback (most recent call last):
+  ValueError: gamma must be in [0, inf): got -1.
+  """
+  for name, (value, limit) in values_and_limits.items():
+    limited(name, value, limit)
+
+
 def limited(name: str, value, limit: str | type | Iterable) -> None:
   """Checks one option.
 

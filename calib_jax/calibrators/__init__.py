@@ -1,4 +1,4 @@
-"""Post-hoc calibrators: pairs of functions, ``fit(logits, labels)`` and ``apply(params, logits)``.
+"""Post-hoc calibrators, which have two functions: ``fit(logits, labels)`` and ``apply(params, logits)``.
 
 >>> calibrator = temperature_scaling()
 >>> held_out, labels = jnp.array([[3.0, 0.0], [0.0, 3.0], [3.0, 0.0]]), jnp.array([0, 1, 1])

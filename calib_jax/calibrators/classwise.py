@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import pick
-from calib_jax.calibrators.base import Calibrator, WeightedFit, get, register
+from calib_jax.calibrators import ensemble, flexible, temperature
+from calib_jax.calibrators.base import Calibrator, fit_by, get, register
 
 Array = jax.Array
 # The starting α and β of Eq. 5 and the length of the first gradient step, as in the released code.
@@ -18,7 +19,6 @@ NORMALIZATIONS = ("standard", "minmax", "centered")
 
 
 @register
-@checks.arguments(normalization=NORMALIZATIONS)
 def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, normalization: str = "standard",
                            **base_options) -> Calibrator:
   r"""Class-wise loss scaling around temperature, ensemble, parameterized or class temperature scaling.
@@ -57,65 +57,79 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
   >>> bool(params["converged"]), params["class_weights"].shape
   (True, (4,))
   """
+  checks.options(normalization=(normalization, NORMALIZATIONS))
   if not isinstance(base, Calibrator):
     checks.choice("base", base, BASES)
     base = get(base, **base_options)
   elif base_options:
     raise TypeError(f"options belong to a base chosen by name: got {', '.join(base_options)} beside a calibrator.")
-  if not isinstance(base.fit, WeightedFit) or base.fit.start is None:
+  if base.name not in BASES or base.options.get("objective", "nll") != "nll":
     raise ValueError(f"base must be fitted by a mean NLL, as {', '.join(BASES)} are: got another calibrator.")
-
-  @jax.jit
-  def fit(logits, labels, *, where):
-    counts = jnp.zeros(logits.shape[1], logits.dtype).at[labels].add(where.astype(logits.dtype))
-    occurs = counts > 0
-    number = jnp.maximum(jnp.sum(occurs), 1).astype(logits.dtype)
-    shares = where.astype(logits.dtype) / jnp.maximum(counts, 1)[labels]  # Sums over a class are its mean.
-
-    def class_losses(params):
-      losses = -pick(base.apply(params, logits), labels)
-      return jnp.zeros_like(counts).at[labels].add(shares * losses)
-
-    def weights_of(losses, alpha, beta):
-      return class_weights(_normalized(losses, occurs, normalization), occurs, alpha, beta)
-
-    start = base.fit.start(logits)
-    before = class_losses(start)
-    scale = 1 + weights_of(before, ALPHA, BETA)
-    after = class_losses(_first_step(lambda params: jnp.sum(scale * class_losses(params)), start))
-    alpha, beta = scaling_parameters(before, after, occurs, normalization)
-
-    def solve(w, params):
-      weights = (1 + w)[labels] * shares / number
-      # From the last round's params: a fit that began anew might end in another optimum, and the weights not settle.
-      if base.fit.solve_from is not None:
-        return base.fit.solve_from(logits, labels, weights, params)
-      return base.fit.solve(logits, labels, weights)
-
-    def unfinished(carry):
-      _, _, moved, rounds = carry
-      return (moved > TOLERANCE) & (rounds < MAX_ROUNDS)
-
-    def step(carry):
-      w, params, _, rounds = carry
-      params = solve(w, params)
-      moved = weights_of(class_losses(params), alpha, beta) - w
-      # Steps are a quarter of the way: as a class's weight rises its loss falls, so that whole steps would oscillate.
-      return w + moved / 4, params, jnp.max(jnp.abs(moved)), rounds + 1
-
-    w = weights_of(before, alpha, beta)
-    shapes = jax.eval_shape(base.fit.solve, logits, labels, shares)
-    params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes) | start
-    w, params, moved, rounds = jax.lax.while_loop(
-      unfinished, step, (w, params, jnp.asarray(jnp.inf, w.dtype), jnp.zeros((), jnp.int32)))
-    return params | {"alpha": alpha, "beta": beta, "class_weights": w, "rounds": rounds,
-                     "converged": params["converged"] & (moved <= TOLERANCE)}
-
-  return Calibrator(fit, base.apply)
+  options = {"base": base, "normalization": normalization}
+  return Calibrator(fit_by(_solve, of_counts=True, **options), base.apply, "classwise_loss_scaling", options)
 
 
-BASES = ("temperature_scaling", "ensemble_temperature_scaling", "parameterized_temperature_scaling",
-         "class_temperature_scaling")
+# Of each base, its params before a fit, from the logits and its options, and those of the smallest weighted NLL. The
+# rounds below call the latter in place of ``base.fit``, which would check and mask the logits again in each of them.
+BASES = {
+  "temperature_scaling": (temperature.start, temperature.solve_nll),
+  "ensemble_temperature_scaling": (ensemble.start, ensemble.solve),
+  "parameterized_temperature_scaling": (flexible.start_network, flexible.solve_network),
+  "class_temperature_scaling": (flexible.start_classes, flexible.solve_classes),
+}
+
+
+def start(base: Calibrator, logits: Array) -> dict:
+  """The params of a base before its fit."""
+  return BASES[base.name][0](logits, **_options(base))
+
+
+def _options(base: Calibrator) -> dict:
+  return {option: value for option, value in base.options.items() if option != "objective"}  # It is the NLL.
+
+
+def _solve(logits: Array, labels: Array, weights: Array, *, base: Calibrator, normalization: str) -> dict:
+  counts = jnp.zeros(logits.shape[1], logits.dtype).at[labels].add(weights.astype(logits.dtype))
+  occurs = counts > 0
+  number = jnp.maximum(jnp.sum(occurs), 1).astype(logits.dtype)
+  shares = weights.astype(logits.dtype) / jnp.where(occurs, counts, 1)[labels]  # Sums over a class are its mean.
+
+  def class_losses(params):
+    losses = -pick(base.apply(params, logits), labels)
+    return jnp.zeros_like(counts).at[labels].add(shares * losses)
+
+  def weights_of(losses, alpha, beta):
+    return class_weights(_normalized(losses, occurs, normalization), occurs, alpha, beta)
+
+  def solve(w, params):
+    # From the last round's layers: a fit that began anew might end in another optimum, and the weights not settle.
+    last = {"start": params} if base.name == "parameterized_temperature_scaling" else {}
+    return BASES[base.name][1](logits, labels, (1 + w)[labels] * shares / number, **last, **_options(base))
+
+  first = start(base, logits)
+  before = class_losses(first)
+  scale = 1 + weights_of(before, ALPHA, BETA)
+  after = class_losses(_first_step(lambda params: jnp.sum(scale * class_losses(params)), first))
+  alpha, beta = scaling_parameters(before, after, occurs, normalization)
+
+  def unfinished(carry):
+    _, _, moved, rounds = carry
+    return (moved > TOLERANCE) & (rounds < MAX_ROUNDS)
+
+  def step(carry):
+    w, params, _, rounds = carry
+    params = solve(w, params)
+    moved = weights_of(class_losses(params), alpha, beta) - w
+    # Steps are a quarter of the way: as a class's weight rises its loss falls, so that whole steps would oscillate.
+    return w + moved / 4, params, jnp.max(jnp.abs(moved)), rounds + 1
+
+  w = weights_of(before, alpha, beta)
+  shapes = jax.eval_shape(solve, w, first)
+  params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes) | first
+  w, params, moved, rounds = jax.lax.while_loop(
+    unfinished, step, (w, params, jnp.asarray(jnp.inf, w.dtype), jnp.zeros((), jnp.int32)))
+  return params | {"alpha": alpha, "beta": beta, "class_weights": w, "rounds": rounds,
+                   "converged": params["converged"] & (moved <= TOLERANCE)}
 
 
 def _first_step(loss: Callable[[dict], Array], start: dict) -> dict:

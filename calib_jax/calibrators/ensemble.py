@@ -9,7 +9,7 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import pick, relative_to_top
-from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
 from calib_jax.calibrators.temperature import solve_nll
 
 Array = jax.Array
@@ -18,7 +18,6 @@ GAP_IN_EPS = 16  # The tolerance of the duality gap, in units of the dtype's eps
 
 
 @register
-@checks.arguments(space=("probs", "logits"))
 def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   r"""Ensemble temperature scaling (ETS): :math:`w_1\,\mathrm{softmax}(z/T) + w_2\,\mathrm{softmax}(z) + w_3/K`.
 
@@ -47,30 +46,38 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   >>> bool(params["converged"]), params["weights"].sum().round(3)
   (True, Array(1., dtype=float32))
   """
-  def start(logits):
-    return {"temperature": jnp.ones((), logits.dtype), "weights": jnp.array([1, 0, 0], logits.dtype)}
+  checks.options(space=(space, ("probs", "logits")))
+  return Calibrator(fit_by(solve, space=space), by_row(_apply, space=space), "ensemble_temperature_scaling",
+                    {"space": space})
 
-  def solve(logits, labels, weights):
-    params = solve_nll(logits, labels, weights)
-    if space == "logits":
-      return params | {"weights": jnp.array([1, 0, 0], logits.dtype), "gap": jnp.zeros((), logits.dtype)}
-    of_label = jnp.stack([pick(x, labels) for x in _components(logits, params["temperature"])], axis=-1)
-    mixture, gap, iterations = _simplex(of_label, weights)
-    return {"temperature": params["temperature"], "weights": mixture, "gap": gap,
-            "converged": params["converged"] & (gap <= _tolerance(gap.dtype)),
-            "iterations": params["iterations"] + iterations}
 
-  def apply(params, logits):
-    mixture, temperature = params["weights"], params["temperature"]
-    if space == "logits":
-      factor = mixture[0] / temperature + mixture[1]
-      return keep_top(jax.nn.log_softmax(factor * relative_to_top(logits)), logits)
-    components = jnp.stack(_components(logits, temperature), axis=-1)
-    mixture = mixture[None, None, :]
-    # A component of weight 0 is left out, because the logarithm of its weight is not finite.
-    return keep_top(jax.nn.logsumexp(components, axis=-1, b=mixture, where=mixture > 0), logits)
+def start(logits: Array, *, space: str) -> dict:
+  """The params before a fit, which change nothing."""
+  del space
+  return {"temperature": jnp.ones((), logits.dtype), "weights": jnp.array([1, 0, 0], logits.dtype)}
 
-  return Calibrator(WeightedFit(solve, start), apply)
+
+def solve(logits: Array, labels: Array, weights: Array, *, space: str) -> dict:
+  """The params of the smallest weighted NLL."""
+  params = solve_nll(logits, labels, weights)
+  if space == "logits":
+    return params | {"weights": jnp.array([1, 0, 0], logits.dtype), "gap": jnp.zeros((), logits.dtype)}
+  of_label = jnp.stack([pick(x, labels) for x in _components(logits, params["temperature"])], axis=-1)
+  mixture, gap, iterations = _simplex(of_label, weights)
+  return {"temperature": params["temperature"], "weights": mixture, "gap": gap,
+          "converged": params["converged"] & (gap <= _tolerance(gap.dtype)),
+          "iterations": params["iterations"] + iterations}
+
+
+def _apply(params: dict, logits: Array, *, space: str) -> Array:
+  mixture, temperature = params["weights"], params["temperature"]
+  if space == "logits":
+    factor = mixture[0] / temperature + mixture[1]
+    return keep_top(jax.nn.log_softmax(factor * relative_to_top(logits)), logits)
+  components = jnp.stack(_components(logits, temperature), axis=-1)
+  mixture = mixture[None, None, :]
+  # A component of weight 0 is left out, because the logarithm of its weight is not finite.
+  return keep_top(jax.nn.logsumexp(components, axis=-1, b=mixture, where=mixture > 0), logits)
 
 
 def _components(logits: Array, temperature: Array) -> tuple[Array, Array, Array]:

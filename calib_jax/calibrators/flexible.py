@@ -8,7 +8,7 @@ import optax
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import relative_to_top
-from calib_jax.calibrators.base import Calibrator, WeightedFit, keep_top, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
 from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize, minimize_in_rounds, weighted_nll
 from calib_jax.calibrators.temperature import RANGE, solve_nll, spread
 
@@ -36,16 +36,19 @@ def class_temperature_scaling() -> Calibrator:
   >>> params["temperatures"].shape, bool(params["converged"])
   ((2,), True)
   """
-  def start(logits):
-    return {"temperatures": jnp.ones(logits.shape[-1], logits.dtype)}
-
-  def apply(params, logits):
-    return jax.nn.log_softmax(logits / params["temperatures"][None, :])
-
-  return Calibrator(WeightedFit(_solve_classes, start), apply)
+  return Calibrator(fit_by(solve_classes), by_row(_apply_classes), "class_temperature_scaling")
 
 
-def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
+def _apply_classes(params: dict, logits: Array) -> Array:
+  return jax.nn.log_softmax(logits / params["temperatures"][None, :])
+
+
+def start_classes(logits: Array) -> dict:
+  """The params before a fit, which change nothing."""
+  return {"temperatures": jnp.ones(logits.shape[-1], logits.dtype)}
+
+
+def solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
   """Minimises the weighted NLL by steps of each log(1 / T_k), in rounds, because their curvatures change on the way.
 
   With q = p (1 - p) the curvature of the NLL in a score s, that in log(1 / T_k) is near Σ q s_k² at the optimum. Where
@@ -78,8 +81,6 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
 
 
 @register
-@checks.arguments(top_k="integer [1, inf)", hidden="integer [1, inf)", layers="integer [1, inf)",
-                  weight_decay="[0, inf)", seed="integer (-inf, inf)")
 def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layers: int = 2,
                                       weight_decay: float = 0.002, seed: int = 0) -> Calibrator:
   r"""Parameterized temperature scaling (PTS): :math:`z / h_\theta(z_s)`, by mean NLL + weight_decay/2 ‖θ‖².
@@ -113,48 +114,51 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
   >>> bool((log_probs.argmax(-1) == logits.argmax(-1)).all())
   True
   """
-  def inputs(logits):
-    return jax.lax.top_k(checks.gathered(logits, -1), min(top_k, logits.shape[-1]))[0]
-
-  def network(x):
-    return _network((x.shape[1], *[hidden] * layers), jax.random.key(seed), x.dtype)
-
-  def start(logits):
-    x = inputs(logits)
-    return _standard(x, jnp.full(len(x), 1 / len(x), x.dtype), jnp.ones((), x.dtype)) | network(x)
-
-  def solve(logits, labels, weights):
-    return solve_from(logits, labels, weights, network(inputs(logits)))
-
-  def solve_from(logits, labels, weights, params):
-    x = inputs(logits)
-    layers = {name: layer for name, layer in params.items() if name.startswith("layer_")}
-    fixed = _standard(x, weights, solve_nll(logits, labels, weights)["temperature"])
-
-    def objective(trained):
-      scores = relative_to_top(logits) / _temperatures(fixed | trained, x)[:, None]
-      nll = weighted_nll(scores, labels, weights)
-      return nll + weight_decay / 2 * optax.tree.norm(trained, squared=True)
-
-    # The weight decay leaves directions of little curvature, along which a small gradient may be far from the optimum:
-    # with ten times this tolerance, one fit of ten ended 1% above it.
-    trained, status = minimize(objective, layers, tolerance=TOLERANCE / 1000)
-    return fixed | trained | status
-
-  def apply(params, logits):
-    temperature = _temperatures(params, inputs(logits))[..., None]
-    return keep_top(jax.nn.log_softmax(relative_to_top(logits) / temperature), logits)
-
-  return Calibrator(WeightedFit(solve, start, solve_from), apply)
+  whole = "integer [1, inf)"
+  checks.options(top_k=(top_k, whole), hidden=(hidden, whole), layers=(layers, whole),
+                 weight_decay=(weight_decay, "[0, inf)"), seed=(seed, "integer (-inf, inf)"))
+  options = {"top_k": top_k, "hidden": hidden, "layers": layers, "weight_decay": weight_decay, "seed": seed}
+  return Calibrator(fit_by(solve_network, **options), by_row(_apply_network, top_k=top_k),
+                    "parameterized_temperature_scaling", options)
 
 
-def _network(sizes: tuple[int, ...], key: Array, dtype) -> dict[str, dict[str, Array]]:
-  """The layers before training: random ones from each of the ``sizes`` to the next, and one of zeros to one output."""
-  layers = len(sizes) - 1
-  kernels = [jax.random.normal(key, (fan_in, fan_out), dtype) / math.sqrt(fan_in) for key, fan_in, fan_out
-             in zip(jax.random.split(key, layers), sizes, sizes[1:], strict=False)]
-  return {f"layer_{i}": {"kernel": kernel, "bias": jnp.zeros(kernel.shape[1], dtype)}
-          for i, kernel in enumerate([*kernels, jnp.zeros((sizes[-1], 1), dtype)])}
+def _apply_network(params: dict, logits: Array, *, top_k: int) -> Array:
+  temperature = _temperatures(params, _largest(logits, top_k))[..., None]
+  return keep_top(jax.nn.log_softmax(relative_to_top(logits) / temperature), logits)
+
+
+def _largest(logits: Array, top_k: int) -> Array:
+  return jax.lax.top_k(checks.gathered(logits, -1), min(top_k, logits.shape[-1]))[0]
+
+
+def start_network(logits: Array, *, top_k: int, hidden: int, layers: int, seed: int, **_) -> dict:
+  """The params before a fit: T is 1, the layers are random, and the last one is 0."""
+  x = _largest(logits, top_k)
+  sizes = (x.shape[1], *[hidden] * layers)
+  kernels = [jax.random.normal(key, (fan_in, fan_out), x.dtype) / math.sqrt(fan_in) for key, fan_in, fan_out
+             in zip(jax.random.split(jax.random.key(seed), layers), sizes, sizes[1:], strict=False)]
+  network = {f"layer_{i}": {"kernel": kernel, "bias": jnp.zeros(kernel.shape[1], x.dtype)}
+             for i, kernel in enumerate([*kernels, jnp.zeros((hidden, 1), x.dtype)])}
+  return _standard(x, jnp.full(len(x), 1 / len(x), x.dtype), jnp.ones((), x.dtype)) | network
+
+
+def solve_network(logits: Array, labels: Array, weights: Array, start: dict | None = None, *, top_k: int,
+                  weight_decay: float, **network) -> dict:
+  """The params of a local optimum of the weighted NLL and the penalty, from ``start`` or from new layers."""
+  x = _largest(logits, top_k)
+  start = start or start_network(logits, top_k=top_k, **network)
+  fixed = _standard(x, weights, solve_nll(logits, labels, weights)["temperature"])
+
+  def objective(trained):
+    scores = relative_to_top(logits) / _temperatures(fixed | trained, x)[:, None]
+    nll = weighted_nll(scores, labels, weights)
+    return nll + weight_decay / 2 * optax.tree.norm(trained, squared=True)
+
+  # The weight decay leaves directions of little curvature, along which a small gradient may be far from the optimum:
+  # with ten times this tolerance, one fit of ten ended 1% above it.
+  layers = {name: layer for name, layer in start.items() if name.startswith("layer_")}
+  trained, status = minimize(objective, layers, tolerance=TOLERANCE / 1000)
+  return fixed | trained | status
 
 
 def _temperatures(params: dict, x: Array) -> Array:

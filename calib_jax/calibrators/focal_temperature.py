@@ -11,9 +11,9 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax import losses, metrics
 from calib_jax._numerics.softmax import one_hot, pick, predicted, relative_to_top
-from calib_jax.calibrators.base import Calibrator, even_weights, keep_top, nothing_to_fit, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, nothing_to_fit, register, shares
 from calib_jax.calibrators.solver import minimize
-from calib_jax.calibrators.temperature import solve_nll
+from calib_jax.calibrators.temperature import bound_objective, solve_nll
 from calib_jax.focal_map import log_focal_map, log_weight
 
 Array = jax.Array
@@ -30,7 +30,6 @@ GAMMA_RANGE, TEMPERATURE_RANGE = math.log(10.0), math.log(100.0)
 
 
 @register
-@checks.arguments(gamma="(-1, inf)")
 def focal_calibration(gamma: float) -> Calibrator:
   r"""The focal calibration map :math:`\hat p_\gamma(\mathrm{softmax}(z))`, which has nothing to fit.
 
@@ -53,11 +52,9 @@ def focal_calibration(gamma: float) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.log(jnp.array([[0.6, 0.4]])))).round(2)
   Array([[0.75, 0.25]], dtype=float32)
   """
-  def apply(params, logits):
-    del params
-    return keep_top(log_focal_map(logits, gamma), logits)
-
-  return Calibrator(nothing_to_fit, apply)
+  checks.options(gamma=(gamma, "(-1, inf)"))
+  return Calibrator(nothing_to_fit, by_row(lambda params, logits: keep_top(log_focal_map(logits, gamma), logits)),
+                    "focal_calibration", {"gamma": gamma})
 
 
 @register
@@ -96,32 +93,38 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
   if not callable(objective):
     checks.choice("objective", objective, ("ece", "nll"))
 
-  @jax.jit
-  def fit(logits, labels, *, where):
-    start = solve_nll(logits, labels, even_weights(where, logits.dtype))["temperature"]
-    (temperature, gamma, value), status = SEARCHES[search](objective, logits, labels, where, start)
-    return {"temperature": temperature, "gamma": gamma, "value": value} | status
+  options = {"objective": objective, "search": search}
+  return Calibrator(fit_by(_solve, of_counts=True, **options), by_row(_apply), "focal_temperature_scaling", options)
 
-  def apply(params, logits):
-    return keep_top(log_focal_map(relative_to_top(logits) / params["temperature"], params["gamma"]), logits)
 
-  return Calibrator(fit, apply)
+def _solve(logits: Array, labels: Array, weights: Array, *, objective: str | Callable, search: str) -> dict:
+  start = solve_nll(logits, labels, shares(weights, logits.dtype))["temperature"]
+  (temperature, gamma, value), status = SEARCHES[search](objective, logits, labels, weights, start)
+  return {"temperature": temperature, "gamma": gamma, "value": value} | status
+
+
+def _apply(params: dict, logits: Array) -> Array:
+  return keep_top(log_focal_map(relative_to_top(logits) / params["temperature"], params["gamma"]), logits)
 
 
 def objective_value(objective: str | Callable, logits: Array, labels: Array,
-                    where: Array) -> Callable[[Array, Array], Array]:
+                    weights: Array) -> Callable[[Array, Array], Array]:
   """Returns a function of T and of several γ ``[G]`` that gives the objective's values ``[G]``."""
   if callable(objective):
+    loss = bound_objective(objective, weights)
+
     def of_function(temperature, gammas):
       log_q = jax.nn.log_softmax(logits / temperature)
-      return jax.lax.map(lambda gamma: objective(log_focal_map(log_q, gamma), labels, where=where), gammas)
+      return jax.lax.map(lambda gamma: loss(log_focal_map(log_q, gamma), labels), gammas)
 
     return of_function
+  if objective == "ece":
+    error = bound_objective(metrics.calibration_error, weights, binning="equal_mass")
   relative, top = relative_to_top(logits), predicted(logits)
   of_label, correct = pick(relative, labels), top == labels
   # The top class, whose 1 - q may round to 0, is treated separately from the others, for which q <= 1/2.
   others = jnp.where(one_hot(top, logits), -1e30, relative)
-  weights, tiny = even_weights(where, logits.dtype), jnp.finfo(logits.dtype).tiny
+  weights, tiny = shares(weights, logits.dtype), jnp.finfo(logits.dtype).tiny
 
   def values(temperature, gammas):
     exponentials = jnp.exp(others / temperature)
@@ -136,7 +139,7 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
       log_top = log_weight(-log_total, jnp.log(rest) - log_total, gamma)
       odds = jnp.log(jnp.maximum(mapped, tiny)) - log_top
       if objective == "ece":
-        return metrics.calibration_error(jax.nn.sigmoid(-odds), correct, binning="equal_mass", where=where)
+        return error(jax.nn.sigmoid(-odds), correct)
       log_label = jnp.where(correct, -1, of_label / temperature - log_total)
       of_others = log_top - log_weight(log_label, jnp.log1p(-jnp.exp(log_label)), gamma)
       return jnp.sum(weights * (jax.nn.softplus(odds) + jnp.where(correct, 0, of_others)))
@@ -146,9 +149,9 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
   return values
 
 
-def _grid(objective, logits, labels, where, start):
+def _grid(objective, logits, labels, weights, start):
   del start
-  value = objective_value(objective, logits, labels, where)
+  value = objective_value(objective, logits, labels, weights)
   gammas, temperatures = (jnp.asarray(x, logits.dtype) for x in (GAMMAS, TEMPERATURES))
   found = jax.lax.map(lambda t: value(t, gammas), temperatures)
   best = jnp.argmin(found)
@@ -157,8 +160,8 @@ def _grid(objective, logits, labels, where, start):
   return (temperatures[at[0]], gammas[at[1]], found[at]), _ended(found.size) | {"converged": inside}
 
 
-def _line(objective, logits, labels, where, start):
-  value = objective_value(objective, logits, labels, where)
+def _line(objective, logits, labels, weights, start):
+  value = objective_value(objective, logits, labels, weights)
   gammas = jnp.asarray(LINE_GAMMAS, logits.dtype)
 
   def best_of(gamma):
@@ -188,10 +191,11 @@ def _ended(evaluations: int) -> dict[str, Array]:
   return {"converged": jnp.ones((), bool), "iterations": jnp.asarray(evaluations, jnp.int32)}
 
 
-def _gradient(objective, logits, labels, where, start):
-  weights = even_weights(where, logits.dtype)
+def _gradient(objective, logits, labels, weights, start):
   if objective == "ece":
     objective = functools.partial(losses.soft_binned_ece, form="bin")
+  loss = bound_objective(objective, weights) if callable(objective) else None
+  weights = shares(weights, logits.dtype)
 
   def parameters(steps):
     log_t, log_g = (r * jnp.tanh(x / r) for r, x in zip((TEMPERATURE_RANGE, GAMMA_RANGE), steps, strict=True))
@@ -202,7 +206,7 @@ def _gradient(objective, logits, labels, where, start):
     log_probs = log_focal_map(relative_to_top(logits) / temperature, gamma)
     if objective == "nll":
       return -jnp.sum(weights * pick(log_probs, labels))
-    return objective(log_probs, labels, where=where)
+    return loss(log_probs, labels)
 
   steps, status = minimize(value, jnp.zeros(2, logits.dtype))
   return (*parameters(steps), value(steps)), status

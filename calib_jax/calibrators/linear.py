@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
-from calib_jax.calibrators.base import Calibrator, WeightedFit, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, register
 from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize_in_rounds, weighted_nll
 from calib_jax.calibrators.temperature import solve_nll
 
@@ -34,14 +34,17 @@ def vector_scaling() -> Calibrator:
   >>> bool(jnp.allclose(probs, jnp.array([[2 / 3, 1 / 3]]), atol=1e-3))
   True
   """
-  def start(logits):
-    num_classes = logits.shape[-1]
-    return {"scale": jnp.ones(num_classes, logits.dtype), "bias": jnp.zeros(num_classes, logits.dtype)}
+  return Calibrator(fit_by(_solve_vector), by_row(_apply_vector), "vector_scaling")
 
-  def apply(params, logits):
-    return jax.nn.log_softmax(params["scale"][None, :] * logits + params["bias"][None, :])
 
-  return Calibrator(WeightedFit(_solve_vector, start), apply)
+def _apply_vector(params: dict, logits: Array) -> Array:
+  scores = params["scale"][None, :] * _unmasked(logits) + params["bias"][None, :]
+  return jax.nn.log_softmax(jnp.where(logits == -jnp.inf, -jnp.inf, scores))
+
+
+def _unmasked(features: Array) -> Array:
+  """The features, of which those of masked classes, -inf, count as 0 in the scores of the others."""
+  return jnp.where(features == -jnp.inf, 0, features)
 
 
 def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
@@ -95,7 +98,6 @@ def _curvatures(scores: Array, weights: Array) -> tuple[Array, Array]:
 
 
 @register
-@checks.arguments(l2="[0, inf)", off_diagonal="[0, inf)")
 def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Matrix scaling: ``log softmax(W z + b)`` (Guo et al. 2017), regularised.
 
@@ -120,11 +122,10 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
   >>> params["weights"].shape, bool(params["converged"])
   ((2, 2), True)
   """
-  return _matrix(lambda logits: logits, l2, off_diagonal)
+  return _matrix("matrix_scaling", _unchanged, l2, off_diagonal)
 
 
 @register
-@checks.arguments(l2="[0, inf)", off_diagonal="[0, inf)")
 def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Dirichlet calibration with off-diagonal and intercept regularisation (ODIR): ``log softmax(W log p + b)``.
 
@@ -148,29 +149,33 @@ def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   >>> bool(jnp.isclose(jnp.exp(calibrator.apply(params, jnp.array([[3.0, 0.0]]))).sum(), 1))
   True
   """
-  return _matrix(jax.nn.log_softmax, l2, off_diagonal)
+  return _matrix("dirichlet", jax.nn.log_softmax, l2, off_diagonal)
 
 
-def _matrix(features: Callable[[Array], Array], l2: float, off_diagonal: float) -> Calibrator:
-  def start(logits):
-    num_classes = logits.shape[-1]
-    return {"weights": jnp.eye(num_classes, dtype=logits.dtype), "bias": jnp.zeros(num_classes, logits.dtype)}
-
-  def solve(logits, labels, weights):
-    return _solve_matrix(features(logits), labels, weights, l2, off_diagonal)
-
-  def apply(params, logits):
-    x = features(logits)
-    return jax.nn.log_softmax(jnp.dot(x, params["weights"].T, precision="highest") + params["bias"][None, :])
-
-  return Calibrator(WeightedFit(solve, start), apply)
+def _unchanged(logits: Array) -> Array:
+  return logits
 
 
-def _solve_matrix(x: Array, labels: Array, weights: Array, l2: float, off_diagonal: float) -> dict:
+def _matrix(name: str, features: Callable[[Array], Array], l2: float, off_diagonal: float) -> Calibrator:
+  checks.options(l2=(l2, "[0, inf)"), off_diagonal=(off_diagonal, "[0, inf)"))
+  options = {"l2": l2, "off_diagonal": off_diagonal}
+  return Calibrator(fit_by(_solve_matrix, features=features, **options), by_row(_apply_matrix, features=features), name,
+                    options)
+
+
+def _apply_matrix(params: dict, logits: Array, *, features: Callable[[Array], Array]) -> Array:
+  x = _unmasked(features(logits))
+  scores = jnp.dot(x, params["weights"].T, precision="highest") + params["bias"][None, :]
+  return jax.nn.log_softmax(jnp.where(logits == -jnp.inf, -jnp.inf, scores))
+
+
+def _solve_matrix(logits: Array, labels: Array, weights: Array, *, features: Callable[[Array], Array], l2: float,
+                  off_diagonal: float) -> dict:
   """Minimises the penalised NLL of ``softmax(W x + b)`` in rounds, each with ``Directions`` measured where it starts.
 
   One set of directions is not enough, because the curvatures change on the way from temperature scaling's optimum.
   """
+  x = features(logits)
   num_classes = x.shape[1]
   pairs = num_classes * (num_classes - 1)
   penalty = 2 * off_diagonal / pairs

@@ -7,7 +7,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax import confidence
 from calib_jax._numerics.softmax import relative_to_top
-from calib_jax.calibrators.base import Calibrator, even_weights, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_batch, refuse_traced, refuse_weights, register, shares
 from calib_jax.calibrators.temperature import solve_nll
 
 Array = jax.Array
@@ -16,7 +16,6 @@ BINS = 20  # The number of bins of the curve of accuracy against entropy.
 
 
 @register
-@checks.arguments(constraint=("miscoverage", "accuracy"), target="(0, 1)", seed="integer (-inf, inf)")
 def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: int = 0) -> Calibrator:
   r"""Meta-Cal: uniform where the entropy of the prediction is at or above a threshold, else temperature scaling.
 
@@ -49,9 +48,15 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
   Array([[0.25, 0.25, 0.25, 0.25],
          [1.  , 0.  , 0.  , 0.  ]], dtype=float32)
   """
-  def fit(logits, labels, *, where):
+  checks.options(constraint=(constraint, ("miscoverage", "accuracy")), target=(target, "(0, 1)"),
+                 seed=(seed, "integer (-inf, inf)"))
+
+  def fit(logits, labels, *, where=None, weights=None):
+    refuse_traced("meta_calibration", logits, labels, where, weights)
+    logits, labels, counts = fit_batch(logits, labels, where, weights)
+    refuse_weights(counts, "meta_calibration", "it divides the examples at random")
     entropy, correct = np.asarray(_entropy(logits)), np.asarray(confidence.predicted(logits) == labels)
-    counts = np.asarray(where)
+    counts = np.array(counts)
     kind = counts & correct if constraint == "miscoverage" else counts
     candidates = np.random.default_rng(seed).permutation(np.flatnonzero(kind))
     chosen = candidates[:min(max(len(candidates) // SHARE, 1), MOST)]
@@ -61,17 +66,17 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
       threshold = np.quantile(entropy[chosen], 1 - target, method="higher")
     else:
       threshold = _accuracy_threshold(entropy[chosen], correct[chosen], target)
-    counts = counts.copy()
     counts[chosen] = False
-    weights = even_weights(jnp.asarray(counts & (entropy < threshold)), logits.dtype)
+    weights = shares(jnp.asarray(counts & (entropy < threshold)), logits.dtype)
     return {"threshold": jnp.asarray(threshold, logits.dtype)} | _temperature(logits, labels, weights)
 
-  def apply(params, logits):
-    kept = _entropy(logits) < params["threshold"]
-    log_probs = jax.nn.log_softmax(relative_to_top(logits) / params["temperature"])
-    return jnp.where(kept[..., None], log_probs, -jnp.log(jnp.asarray(logits.shape[-1], logits.dtype)))
+  return Calibrator(fit, by_row(_apply), "meta_calibration", {"constraint": constraint, "target": target, "seed": seed})
 
-  return Calibrator(fit, apply)
+
+def _apply(params: dict, logits: Array) -> Array:
+  kept = _entropy(logits) < params["threshold"]
+  log_probs = jax.nn.log_softmax(relative_to_top(logits) / params["temperature"])
+  return jnp.where(kept[..., None], log_probs, -jnp.log(jnp.asarray(logits.shape[-1], logits.dtype)))
 
 
 _temperature = jax.jit(solve_nll)

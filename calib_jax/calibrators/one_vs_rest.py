@@ -9,7 +9,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
 from calib_jax._numerics.softmax import log_one_minus, log_softmax, predicted
-from calib_jax.calibrators.base import Calibrator, even_weights, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_batch, fit_by, refuse_traced, register
 
 Array = jax.Array
 LEAST = 1e-6  # The smallest calibrated probability, before rows are renormalised.
@@ -41,29 +41,38 @@ def isotonic(*, top_label: bool = False) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.log(jnp.array([[0.75, 0.25]])))).round(2)
   Array([[0.5, 0.5]], dtype=float32)
   """
-  def solve(p, happened, where):
-    counted = np.asarray(where)
-    p, happened = np.asarray(p)[:, counted], np.asarray(happened)[:, counted]
-    corners = [_isotonic_corners(*column) for column in zip(p, happened, strict=True)]
-    longest = max(x.size for x, _ in corners)
-    x, y = (jnp.asarray(np.stack([np.pad(values, (0, longest - values.size), mode="edge") for values in columns]))
-            for columns in zip(*corners, strict=True))
-    return {"x": x, "y": y}
+  checks.choice("top_label", top_label, (True, False))
 
-  def value(params, p):
-    return jax.vmap(jnp.interp)(checks.gathered(p), params["x"], params["y"])
+  def fit(logits, labels, *, where=None, weights=None):
+    refuse_traced("isotonic", logits, labels, where, weights)
+    return _solve(*fit_batch(logits, labels, where, weights), by_class=_solve_isotonic, top_label=top_label)
 
-  return _by_class(solve, value, top_label, on_host=True)
+  return Calibrator(fit, by_row(_apply, value=_isotonic, top_label=top_label), "isotonic", {"top_label": top_label})
 
 
-def _isotonic_corners(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _solve_isotonic(p: Array, happened: Array, weights: Array) -> dict:
+  counted = np.asarray(weights) > 0
+  p, happened, weights = (np.asarray(x)[..., counted] for x in (p, happened, weights))
+  corners = [_isotonic_corners(*column, weights) for column in zip(p, happened, strict=True)]
+  longest = max(x.size for x, _ in corners)
+  x, y = (jnp.asarray(np.stack([np.pad(values, (0, longest - values.size), mode="edge") for values in columns]))
+          for columns in zip(*corners, strict=True))
+  return {"x": x, "y": y}
+
+
+def _isotonic(params: dict, p: Array) -> Array:
+  return jax.vmap(jnp.interp)(checks.gathered(p), params["x"], params["y"])
+
+
+def _isotonic_corners(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """The ends of the isotonic regression's constant pieces; the identity if there are no examples."""
   if not x.size:
     return np.array([0, 1], x.dtype), np.array([0, 1], x.dtype)
   from scipy import optimize  # Imported here, because the import takes 0.4 s and only isotonic regression needs it.
 
-  values, group, counts = np.unique(x, return_inverse=True, return_counts=True)
-  fitted = optimize.isotonic_regression(np.bincount(group, y) / counts, weights=counts)
+  values, group = np.unique(x, return_inverse=True)
+  counts = np.bincount(group, weights)
+  fitted = optimize.isotonic_regression(np.bincount(group, weights * y) / counts, weights=counts)
   ends = np.unique([fitted.blocks[:-1], fitted.blocks[1:] - 1])
   return values[ends], fitted.x[ends].astype(x.dtype)
 
@@ -99,30 +108,47 @@ def histogram_binning(num_bins: int = NUM_BINS, *, binning: str = "equal_mass", 
   Array([[0. , 1. ],
          [0.5, 1. ]], dtype=float32)
   """
-  checks.number("num_bins", num_bins, low=1, integer=True)
-  checks.choice("binning", binning, ("equal_mass", "equal_width"))
+  checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, ("equal_mass", "equal_width")))
+  return _one_vs_rest("histogram_binning", _solve_histogram, _histogram, top_label=top_label, of_counts=True,
+                      num_bins=num_bins, binning=binning)
 
-  def solve(p, happened, where):
-    count = jnp.sum(where, dtype=jnp.int32)
 
-    def class_bins(column):
-      x, y = column
-      if binning == "equal_mass":
-        edges = bins.equal_mass_edges(jnp.sort(jnp.where(where, x, jnp.inf)), count, num_bins)
-      else:
-        edges = jnp.linspace(0, 1, num_bins + 1, dtype=x.dtype)
-      index = jnp.where(where, _bin(edges, x), num_bins)
-      counts, positives = bins.bin_sums(jnp.stack([jnp.ones_like(y), y], axis=-1), index, num_bins).T
-      return edges, jnp.where(counts > 0, positives / jnp.maximum(counts, 1), (edges[1:] + edges[:-1]) / 2)
+def _solve_histogram(p: Array, happened: Array, weights: Array, *, num_bins: int, binning: str) -> dict:
+  where = weights.astype(bool)
 
-    edges, values = jax.lax.map(class_bins, (p, happened))
-    return {"edges": edges, "values": values}
+  def class_bins(column):
+    x, y = column
+    if binning == "equal_mass":
+      edges = _equal_mass_edges(jnp.where(where, x, jnp.inf), weights, num_bins)
+    else:
+      edges = jnp.linspace(0, 1, num_bins + 1, dtype=x.dtype)
+    index = jnp.where(where, _bin(edges, x), num_bins)
+    rows = jnp.stack([jnp.ones_like(y), y], axis=-1)
+    if weights.dtype != bool:
+      rows = weights[:, None] * rows
+    counts, positives = bins.bin_sums(rows, index, num_bins).T
+    shares = positives / jnp.where(counts > 0, counts, 1)
+    return edges, jnp.where(counts > 0, shares, (edges[1:] + edges[:-1]) / 2)
 
-  def value(params, p):
-    return jax.vmap(lambda edges, values, x: values[_bin(edges, x)])(params["edges"], params["values"],
-                                                                         checks.gathered(p))
+  edges, values = jax.lax.map(class_bins, (p, happened))
+  return {"edges": edges, "values": values}
 
-  return _by_class(solve, value, top_label)
+
+def _equal_mass_edges(x: Array, weights: Array, num_bins: int) -> Array:
+  """The edges of bins of equally many examples, where an integer weight is so many examples in its row's place."""
+  if weights.dtype == bool:
+    return bins.equal_mass_edges(jnp.sort(x), jnp.sum(weights, dtype=jnp.int32), num_bins)
+  order = jnp.argsort(x)
+  ranks = jnp.cumsum(weights[order])  # The examples up to each row, so that a row holds the ranks below its own number.
+  start = bins.equal_mass_starts(ranks[-1].astype(jnp.int32), num_bins)[1:-1].astype(x.dtype)
+  ends = [x[order][jnp.clip(jnp.searchsorted(ranks, start, side=side), 0, len(x) - 1)] for side in ("left", "right")]
+  inner = jnp.where(start < ranks[-1], (ends[0] + ends[1]) / 2, 1)
+  return jnp.concatenate([jnp.zeros(1, x.dtype), inner, jnp.ones(1, x.dtype)])
+
+
+def _histogram(params: dict, p: Array) -> Array:
+  return jax.vmap(lambda edges, values, x: values[_bin(edges, x)])(params["edges"], params["values"],
+                                                                   checks.gathered(p))
 
 
 def _bin(edges: Array, x: Array) -> Array:
@@ -153,20 +179,22 @@ def platt(*, top_label: bool = False) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.array([[9.0, 0.0]]))).round(2)
   Array([[0.5, 0.5]], dtype=float32)
   """
-  def solve(odds, happened, where):
-    weights = even_weights(where, odds.dtype)
-    def class_fit(column):
-      s, y = column
-      return _logistic(s[:, None], y, weights)
+  return _one_vs_rest("platt", _solve_platt, _platt, top_label=top_label, of_odds=True)
 
-    coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
-    return {"scale": coefficients[:, 0], "bias": coefficients[:, 1], "converged": jnp.all(left <= TOLERANCE),
-            "iterations": jnp.max(iterations)}
 
-  def value(params, odds):
-    return jax.nn.sigmoid(params["scale"][:, None] * odds + params["bias"][:, None])
+def _solve_platt(odds: Array, happened: Array, weights: Array) -> dict:
+  coefficients, left, iterations = jax.lax.map(
+    lambda column: _logistic(column[0][:, None], column[1], weights), (odds, happened))
+  return {"scale": coefficients[:, 0], "bias": coefficients[:, 1]} | _ended(left, iterations)
 
-  return _by_class(solve, value, top_label, of_odds=True)
+
+def _ended(left: Array, iterations: Array) -> dict:
+  """How the fits of all classes ended, from what is left to gain in each and how many iterations each took."""
+  return {"converged": jnp.all(left <= TOLERANCE), "iterations": jnp.max(iterations)}
+
+
+def _platt(params: dict, odds: Array) -> Array:
+  return jax.nn.sigmoid(params["scale"][:, None] * odds + params["bias"][:, None])
 
 
 @register
@@ -193,33 +221,33 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.array([[9.0, 0.0]]))).round(2)
   Array([[0.5, 0.5]], dtype=float32)
   """
-  def features(odds):
-    return jnp.stack([jax.nn.log_sigmoid(odds), jax.nn.softplus(odds)], axis=-1)
+  return _one_vs_rest("beta_calibration", _solve_beta, _beta, top_label=top_label, of_odds=True)
 
-  def solve(odds, happened, where):
-    weights = even_weights(where, odds.dtype)
-    free = jnp.array([[1, 1], [0, 1], [1, 0], [0, 0]], odds.dtype)
 
-    def class_fit(column):
-      s, y = column
-      # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
-      coefficients, left, iterations = jax.lax.map(
-        lambda face: _logistic(features(s) * face[None, :], y, weights), free)
-      values = jax.lax.map(lambda at: _binary_nll(features(s), y, weights, at), coefficients)
-      allowed = jnp.all(coefficients[:, :2] >= 0, axis=1)
-      best = jnp.argmin(jnp.where(allowed, values, jnp.inf))
-      gain = _gain_of_rising(features(s), y, weights, coefficients[best])
-      return coefficients[best], jnp.maximum(left[best], gain), iterations[best]
+def _beta_features(odds: Array) -> Array:
+  return jnp.stack([jax.nn.log_sigmoid(odds), jax.nn.softplus(odds)], axis=-1)
 
-    coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
-    return {**dict(zip("abc", coefficients.T, strict=True)), "converged": jnp.all(left <= TOLERANCE),
-            "iterations": jnp.max(iterations)}
 
-  def value(params, odds):
-    coefficients = jnp.stack([params[name] for name in "abc"], axis=-1)
-    return jax.nn.sigmoid(jnp.sum(features(odds) * coefficients[:, None, :2], axis=-1) + coefficients[:, 2:])
+def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
+  free = jnp.array([[1, 1], [0, 1], [1, 0], [0, 0]], odds.dtype)
 
-  return _by_class(solve, value, top_label, of_odds=True)
+  def class_fit(column):
+    features, y = _beta_features(column[0]), column[1]
+    # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
+    coefficients, left, iterations = jax.lax.map(lambda face: _logistic(features * face[None, :], y, weights), free)
+    values = jax.lax.map(lambda at: _binary_nll(features, y, weights, at), coefficients)
+    allowed = jnp.all(coefficients[:, :2] >= 0, axis=1)
+    best = jnp.argmin(jnp.where(allowed, values, jnp.inf))
+    gain = _gain_of_rising(features, y, weights, coefficients[best])
+    return coefficients[best], jnp.maximum(left[best], gain), iterations[best]
+
+  coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
+  return dict(zip("abc", coefficients.T, strict=True)) | _ended(left, iterations)
+
+
+def _beta(params: dict, odds: Array) -> Array:
+  coefficients = jnp.stack([params[name] for name in "abc"], axis=-1)
+  return jax.nn.sigmoid(jnp.sum(_beta_features(odds) * coefficients[:, None, :2], axis=-1) + coefficients[:, 2:])
 
 
 def _binary_nll(features: Array, y: Array, weights: Array, at: Array) -> Array:
@@ -294,40 +322,49 @@ def _logistic(features: Array, y: Array, weights: Array) -> tuple[Array, Array, 
   return jnp.append(slopes, at[-1] - jnp.dot(slopes, centre, precision="highest")), left, iterations + more
 
 
-def _by_class(solve: Callable, value: Callable, top_label: bool, *, of_odds: bool = False,
-              on_host: bool = False) -> Calibrator:
+def _one_vs_rest(name: str, solve: Callable, value: Callable, *, top_label: bool, of_odds: bool = False,
+                 of_counts: bool = False, **options) -> Calibrator:
   """A calibrator of the columns ``[K, N]`` of probabilities or log-odds; one column, the confidence, if ``top_label``.
 
   Args:
-    solve: ``(columns, happened [K, N], where [N]) -> params``.
+    name: the name of its factory.
+    solve: ``(columns, happened [K, N], weights [N], **options) -> params``.
     value: ``(params, columns) -> calibrated probabilities [K, N]``.
     top_label: whether the only column is the confidence.
     of_odds: whether the columns are log-odds.
-    on_host: whether ``solve`` runs in numpy, so that ``fit`` cannot be compiled.
+    of_counts: as in ``fit_by``.
+    **options: the factory's other options.
+
+  Returns:
+    The calibrator.
   """
   checks.choice("top_label", top_label, (True, False))
+  of_columns = {"top_label": top_label, "of_odds": of_odds}
+  return Calibrator(fit_by(_solve, by_class=solve, of_counts=of_counts, **of_columns, **options),
+                    by_row(_apply, value=value, **of_columns), name, {**options, "top_label": top_label})
 
-  def columns(logits):
-    log_p, is_top = log_softmax(logits)
-    values = jnp.clip(log_p - log_one_minus(log_p, is_top), -MOST_ODDS, MOST_ODDS) if of_odds else jnp.exp(log_p)
-    return (jnp.sum(values, axis=-1, where=is_top, keepdims=True) if top_label else values).T
 
-  def fit(logits, labels, *, where=None):
-    logits, labels, where = checks.batch(logits, labels, where)
-    if top_label:
-      happened = (predicted(logits) == labels)[None]
-    else:
-      happened = labels[None, :] == jnp.arange(logits.shape[1], dtype=jnp.int32)[:, None]
-    return solve(columns(logits), happened.astype(logits.dtype), where)
+def _columns(logits: Array, top_label: bool, of_odds: bool) -> Array:
+  log_p, is_top = log_softmax(logits)
+  values = jnp.clip(log_p - log_one_minus(log_p, is_top), -MOST_ODDS, MOST_ODDS) if of_odds else jnp.exp(log_p)
+  return (jnp.sum(values, axis=-1, where=is_top, keepdims=True) if top_label else values).T
 
-  def apply(params, logits):
-    values = jnp.clip(value(params, columns(logits)), LEAST, 1 - LEAST * top_label).T
-    values = checks.aligned(values, logits)  # Those of tables are on all devices.
-    if not top_label:
-      return jax.nn.log_softmax(jnp.log(values))
-    log_p, is_top = log_softmax(logits)
-    log_others = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
-    others = log_p - log_others + jnp.log1p(-values)
-    return jax.nn.log_softmax(jnp.where(is_top, jnp.log(values), others))
 
-  return Calibrator(fit if on_host else jax.jit(fit), apply)
+def _solve(logits: Array, labels: Array, weights: Array, *, by_class: Callable, top_label: bool, of_odds: bool = False,
+           **options) -> dict:
+  if top_label:
+    happened = (predicted(logits) == labels)[None]
+  else:
+    happened = labels[None, :] == jnp.arange(logits.shape[1], dtype=jnp.int32)[:, None]
+  return by_class(_columns(logits, top_label, of_odds), happened.astype(logits.dtype), weights, **options)
+
+
+def _apply(params: dict, logits: Array, *, value: Callable, top_label: bool, of_odds: bool = False) -> Array:
+  values = jnp.clip(value(params, _columns(logits, top_label, of_odds)), LEAST, 1 - LEAST * top_label).T
+  values = checks.aligned(values, logits)  # Those of tables are on all devices.
+  if not top_label:
+    return jax.nn.log_softmax(jnp.log(values))
+  log_p, is_top = log_softmax(logits)
+  log_others = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
+  others = log_p - log_others + jnp.log1p(-values)
+  return jax.nn.log_softmax(jnp.where(is_top, jnp.log(values), others))

@@ -130,7 +130,7 @@ def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:
   >>> caution(get("histogram_binning"), 5000, 10)[:59]
   'histogram_binning: a bin of equal mass holds 333 rows, and '
   """
-  name, options = getattr(calibrator, "name", ""), getattr(calibrator, "options", {})
+  name, options = calibrator.name, calibrator.options
   num_bins = options.get("num_bins", NUM_BINS)
   if (name == "histogram_binning" and options.get("binning", "equal_mass") == "equal_mass"
       and not options.get("top_label") and num_bins <= BINS_A_CLASS * num_classes):
@@ -163,10 +163,10 @@ def _out_of_fold(calibrator: Calibrator, logits: jax.Array, labels: jax.Array, f
   for held_out in range(fold.max() + 1):
     # All rows are scored, and those of the fold are kept: one shape for all folds, and so one compilation.
     params = calibrator.fit(logits, labels, where=fold != held_out)
-    values[fold == held_out] = np.asarray(_scores(calibrator.apply, score, params, logits, labels))[fold == held_out]
+    values[fold == held_out] = np.asarray(_scores(calibrator, score, params, logits, labels))[fold == held_out]
   return values
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _scores(apply: Callable, score: Callable, params: Any, logits: jax.Array, labels: jax.Array) -> jax.Array:
-  return score(apply(params, logits), labels)
+def _scores(calibrator: Calibrator, score: Callable, params: Any, logits: jax.Array, labels: jax.Array) -> jax.Array:
+  return score(calibrator.apply(params, logits), labels)

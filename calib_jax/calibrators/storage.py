@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax._system import errors, files
-from calib_jax.calibrators.base import Calibrator, Fitted, Named, get
+from calib_jax.calibrators.base import CALIBRATORS, Calibrator, Fitted, get
 
 DEEPEST = 8  # Levels of dictionaries of arrays.
 _MADE = "calibrator.json"  # The bytes of {"name": …, "options": …}.
@@ -81,7 +81,7 @@ def load(path: str | os.PathLike) -> Fitted | dict:
 
 
 def _described(calibrator: Calibrator) -> dict[str, Any]:
-  if not isinstance(calibrator, Named):
+  if calibrator.name not in CALIBRATORS:
     raise ValueError("calibrator must be made by a function of calib_jax.calibrators: save the params alone, and keep "
                      "the code that made the calibrator.")
   options = {}

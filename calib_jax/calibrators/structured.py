@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
-from calib_jax.calibrators.base import Calibrator, WeightedFit, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, register, shares
 from calib_jax.calibrators.solver import minimize, weighted_nll
 from calib_jax.calibrators.temperature import solve_nll
 
@@ -16,7 +16,8 @@ def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) 
   r"""Structured vector scaling (SVS): ``log softmax(x + v ⊙ x + b)``, regularised (Berta et al. 2026).
 
   Temperature scaling by the NLL comes first. Its probabilities are mixed with the uniform distribution by the share
-  1/(n + 1), where n is the number of fit examples, and x is the logarithm of the mixture. Then v and b minimise
+  1/(n + 1), where n is the number of fit examples, or the sum of their weights, and x is the logarithm of the mixture.
+  Then v and b minimise
 
   .. math:: \text{mean NLL} + \lambda_b \frac{K}{n} \|b\|^2 + \lambda_v \frac{K}{n} \|v\|^2
 
@@ -39,7 +40,7 @@ def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) 
   >>> bool(params["converged"]), params["scale"].shape
   (True, (2,))
   """
-  return _structured(intercept, diagonal, None)
+  return _structured("structured_vector_scaling", intercept=intercept, diagonal=diagonal)
 
 
 @register
@@ -67,22 +68,18 @@ def structured_matrix_scaling(*, intercept: float = 1.0, diagonal: float = 1.0,
   >>> bool(params["converged"]), params["weights"].shape
   (True, (2, 2))
   """
-  checks.number("off_diagonal", off_diagonal, low=0)
-  return _structured(intercept, diagonal, off_diagonal)
+  return _structured("structured_matrix_scaling", intercept=intercept, diagonal=diagonal, off_diagonal=off_diagonal)
 
 
-def _structured(intercept: float, diagonal: float, off_diagonal: float | None) -> Calibrator:
-  checks.number("intercept", intercept, low=0)
-  checks.number("diagonal", diagonal, low=0)
+def _structured(name: str, **penalties: float) -> Calibrator:
+  for penalty, value in penalties.items():
+    checks.number(penalty, value, low=0)
+  return Calibrator(fit_by(_solve, of_counts=True, **penalties), by_row(_apply), name, penalties)
 
-  def solve(logits, labels, weights):
-    return _solve(logits, labels, weights, intercept, diagonal, off_diagonal)
 
-  def apply(params, logits):
-    x = _smoothed(logits, params["temperature"], params["uniform_share"])
-    return jax.nn.log_softmax(_scores(params, x))
-
-  return Calibrator(WeightedFit(solve), apply)
+def _apply(params: dict, logits: Array) -> Array:
+  x = _smoothed(logits, params["temperature"], params["uniform_share"])
+  return jax.nn.log_softmax(_scores(params, x))
 
 
 def _smoothed(logits: Array, temperature: Array, share: Array) -> Array:
@@ -110,8 +107,8 @@ def _reflected(x: Array, mirror: Array) -> Array:
   return x - jnp.dot(x, mirror, precision="highest")[:, None] * mirror[None, :]
 
 
-def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diagonal: float,
-           off_diagonal: float | None) -> dict:
+def _solve(logits: Array, labels: Array, weights: Array, *, intercept: float, diagonal: float,
+           off_diagonal: float | None = None) -> dict:
   """Minimises the penalised NLL by steps of the weights for which its curvature at temperature scaling is near 1.
 
   With q = p (1 - p) the curvature of the NLL in a score, the weight of feature j in the score of class k moves the bias
@@ -123,7 +120,8 @@ def _solve(logits: Array, labels: Array, weights: Array, intercept: float, diago
   LAPACK's threads wait actively after a decomposition, which cost a fit of 100 classes 25 ms or more on two cores.
   """
   num_classes = logits.shape[1]
-  count = jnp.maximum(jnp.sum(weights > 0), 1).astype(logits.dtype)
+  total, weights = jnp.sum(weights), shares(weights, logits.dtype)
+  count = jnp.where(total > 0, total, 1).astype(logits.dtype)
   temperature, share = solve_nll(logits, labels, weights)["temperature"], 1 / (count + 1)
   x = _smoothed(logits, temperature, share)
   penalty = {"bias": intercept * num_classes / count, "scale": diagonal * num_classes / count}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from calib_jax import _checks as checks
 from calib_jax import losses, metrics
 from calib_jax._numerics.softmax import pick, relative_to_top, sum_chunks, without_lowest
-from calib_jax.calibrators.base import Calibrator, WeightedFit, even_weights, keep_top, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, refuse_weights, register, shares
 
 Array = jax.Array
 ArrayLike = jax.typing.ArrayLike
@@ -85,23 +85,15 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
   True
   """
   options = {"num_bins": num_bins, "norm": norm, "binning": binning, "form": form, "temperature": temperature}
-  function = _objective(objective, {name: value for name, value in options.items() if value is not None})
-  if function is None:
-    return Calibrator(WeightedFit(solve_nll, start=lambda logits: {"temperature": jnp.ones((), logits.dtype)}), _apply)
-
-  @jax.jit
-  def fit(logits, labels, *, where):
-    params = solve_nll(logits, labels, even_weights(where, logits.dtype))
-    best, evaluations = _search(lambda t: function(logits / t, labels, where=where), params["temperature"])
-    return params | {"temperature": best, "iterations": params["iterations"] + evaluations}
-
-  return Calibrator(fit, _apply)
+  given = {name: value for name, value in options.items() if value is not None}
+  if not callable(objective):
+    _check_options(objective, given)
+  fit = fit_by(solve_nll) if objective == "nll" else fit_by(_solve, of_counts=True, objective=objective, **given)
+  return Calibrator(fit, by_row(_apply), "temperature_scaling", {"objective": objective, **given})
 
 
-def _objective(objective: str | Callable[..., Array], options: dict) -> Callable[..., Array] | None:
-  """The objective with its options bound, None for the NLL. It refuses options that the objective does not have."""
-  if callable(objective):
-    return functools.partial(objective, **options)
+def _check_options(objective: str, options: dict) -> None:
+  """Refuses an unknown objective, and options that it does not have."""
   checks.choice("objective", objective, OBJECTIVES)
   function = OBJECTIVES[objective]
   known = [] if function is None else [name for name in inspect.signature(function).parameters
@@ -109,16 +101,34 @@ def _objective(objective: str | Callable[..., Array], options: dict) -> Callable
   for option in options:
     if option not in known:
       raise TypeError(f"objective {objective!r} has no option {option!r}; it has {', '.join(known) or 'none'}.")
-  if function is None:
-    return None
-  function = functools.partial(function, **options)
-  jax.eval_shape(function, jnp.zeros((2, 2)), jnp.zeros(2, jnp.int32))  # Wrong values are refused here, not in a fit.
-  return function
+  if function is not None:  # Wrong values are refused here, not in a fit.
+    jax.eval_shape(functools.partial(function, **options), jnp.zeros((2, 2)), jnp.zeros(2, jnp.int32))
+
+
+def _solve(logits: Array, labels: Array, weights: Array, *, objective: str | Callable[..., Array], **options) -> dict:
+  value = bound_objective(objective if callable(objective) else OBJECTIVES[objective], weights, **options)
+  params = solve_nll(logits, labels, shares(weights, logits.dtype))
+  best, evaluations = _search(lambda t: value(logits / t, labels), params["temperature"])
+  return params | {"temperature": best, "iterations": params["iterations"] + evaluations}
+
+
+def bound_objective(function: Callable[..., Array], weights: Array, **options) -> Callable[[Array, Array], Array]:
+  """``function`` of logits and labels, for the examples that count; weights are refused if it does not take any."""
+  if "weights" in inspect.signature(function).parameters:
+    options["weights"] = weights
+  else:
+    refuse_weights(weights, "this objective", "it counts examples, and has no argument weights")
+  return functools.partial(function, where=weights.astype(bool), **options)
 
 
 def _apply(params: dict, logits: Array) -> Array:
   scaled = without_lowest(relative_to_top(logits)) / params["temperature"]
   return keep_top(jax.nn.log_softmax(scaled), logits)
+
+
+def start(logits: Array) -> dict[str, Array]:
+  """The params before a fit, which change nothing."""
+  return {"temperature": jnp.ones((), logits.dtype)}
 
 
 def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:

@@ -21,10 +21,14 @@ def automatic() -> calibrators.Calibrator:
   return calibrators.Calibrator(_fit, _apply)
 
 
-def _fit(logits: jax.Array, labels: jax.Array) -> dict[str, Any]:
+def _fit(logits: jax.Array, labels: jax.Array, *, where: jax.Array | None = None, weights: None = None
+         ) -> dict[str, Any]:
+  if weights is not None:
+    raise ValueError(f"{AUTO} takes no weights: it cross-validates by counting examples.")
+  if where is not None:
+    logits, labels = logits[where], labels[where]
   selection = calibrators.select(logits, labels)
-  scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error}
-            for s in selection.scores}
+  scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error} for s in selection.scores}
   return {CHOSEN: {selection.name: selection.params}, SCORES: scores}
 
 
@@ -54,7 +58,7 @@ def names(calibrator: calibrators.Calibrator, params: Sequence[Any]) -> list[str
   Returns:
     The names.
   """
-  return [next(iter(p[CHOSEN])) if CHOSEN in p else getattr(calibrator, "name", "") for p in params]
+  return [next(iter(p[CHOSEN])) if CHOSEN in p else calibrator.name for p in params]
 
 
 def phrase(names: Sequence[str]) -> str:

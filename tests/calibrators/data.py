@@ -47,7 +47,7 @@ def padded(name):
 
 
 def made(name, **options):
-  """``(fit, apply)`` of a calibrator, ``apply`` compiled: the same pair for the same options, so that both stay so."""
+  """A calibrator whose ``apply`` is compiled: the same one for the same options, so that it stays so."""
   defaults = inspect.signature(calibrators.CALIBRATORS[name]).parameters
   return _made(name, *sorted((k, v) for k, v in options.items() if k not in defaults or v != defaults[k].default))
 

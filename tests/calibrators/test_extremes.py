@@ -126,9 +126,9 @@ def test_a_masked_class_changes_no_other_row(name, mask):
   logits, labels = _usual()
   logits[5, (labels[5] + 1) % CLASSES] = -1e4
   logits, labels = logits.astype(np.float32), labels.astype(np.int32)
-  fit, apply = made(name)
+  calibrator = made(name)
   masked = np.where(logits == -1e4, np.float32(mask), logits)
-  found, expected = (apply(fit(x, labels), logits) for x in (masked, logits))
+  found, expected = (calibrator.apply(calibrator.fit(x, labels), logits) for x in (masked, logits))
   np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
 
 

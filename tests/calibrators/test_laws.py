@@ -1,5 +1,6 @@
 """What every calibrator keeps to: at the edges, masked, compiled, mapped, and on disk."""
 
+import dataclasses
 import json
 import pickle
 
@@ -144,6 +145,47 @@ def test_only_rows_that_count_are_fitted(variant):
                              atol=_looseness(variant))
 
 
+TAKES_NO_WEIGHTS = ("meta_calibration", "metaacc", "focal_temperature_scaling", "TS by soft-binned error",
+                    "TS by binned error")
+
+
+def test_integer_weights_are_repeated_rows(variant):
+  """Rows of weight 0 may hold anything, and ``where`` counts beside the weights."""
+  calibrator = _made(variant)
+  logits, labels = synthetic(*SHAPE)
+  rows = np.arange(SHAPE[0])
+  weights = np.random.default_rng(0).integers(0, 4, SHAPE[0]) * (rows < 400)
+  if variant in TAKES_NO_WEIGHTS:
+    with pytest.raises(ValueError, match=r" takes no weights: it|its .*\.$"):
+      calibrator.fit(logits, labels, weights=weights)
+    return
+  repeated = np.repeat(rows, weights)[:SHAPE[0]]  # Of the shape that is compiled already.
+  weights = np.bincount(repeated, minlength=SHAPE[0])
+  weights[550:], kept = 3, rows < 550
+  every = np.arange(SHAPE[0]) < len(repeated)
+  repeated = np.pad(repeated, (0, SHAPE[0] - len(repeated)))
+  blank = np.where((weights > 0)[:, None], logits, np.nan)
+  weighted = calibrator.fit(blank, np.where(weights > 0, labels, -1), where=kept, weights=weights)
+  expected = calibrator.fit(logits[repeated], labels[repeated], where=every)
+  if "parameterized" in variant:  # Its layers end in a local optimum; the rest is compared.
+    for name in ("temperature", "centre", "unit"):
+      np.testing.assert_allclose(weighted[name], expected[name], rtol=1e-4)
+    return
+  test = _scores(logits)
+  np.testing.assert_allclose(np.exp(calibrator.apply(weighted, test)), np.exp(calibrator.apply(expected, test)),
+                             atol=_looseness(variant))
+
+
+@pytest.mark.parametrize("variant", ["temperature_scaling", "vector_scaling", "platt"], indirect=True)
+def test_traced_weights_that_cannot_be_do_not_converge(variant):
+  logits, labels = synthetic(*SHAPE)
+  fit = jax.jit(lambda weights: _made_by_name(variant).fit(logits, labels, weights=weights)["converged"])
+  weights = np.ones(SHAPE[0], np.float32)
+  assert fit(weights) and fit(3 * weights) and not fit(0 * weights)
+  for wrong in (-1, np.nan, np.inf):
+    assert not fit(np.where(np.arange(SHAPE[0]) == 7, np.float32(wrong), weights))
+
+
 @pytest.mark.parametrize("variant", [v for v in KEEP_ACCURACY if v not in LATER] + [
   pytest.param(v, marks=pytest.mark.slow) for v in LATER if v in KEEP_ACCURACY], indirect=True)
 def test_accuracy_is_kept_exactly(variant):
@@ -165,8 +207,8 @@ def test_params_come_back_from_disk(variant, tmp_path):
   params = _made(variant).fit(logits, labels, where=np.ones(len(labels), bool))
   calibrators.save(tmp_path / "params.npz", params, _made_by_name(variant))
   restored = calibrators.load(tmp_path / "params.npz")
-  assert (restored.calibrator.name, restored.calibrator.options) == VARIANTS[variant]
-  assert pickle.loads(pickle.dumps(restored.calibrator)).options == VARIANTS[variant][1]
+  assert restored.calibrator == _made_by_name(variant)
+  assert pickle.loads(pickle.dumps(restored.calibrator)) == restored.calibrator
   expected = _made(variant).apply(params, logits)
   np.testing.assert_allclose(restored.apply(logits), expected, rtol=1e-4, atol=1e-4)  # One of them is not compiled.
   calibrators.save(tmp_path / "params.npz", params)
@@ -198,10 +240,30 @@ def test_calibrators_around_a_base_with_options_come_back_from_disk(make, tmp_pa
   labels = jnp.zeros(5, jnp.int32)
   expected = jax.eval_shape(calibrator.fit, logits, labels)
   assert expected["layer_0"]["kernel"].shape == (4, 3)  # The base's option counts.
-  for found in (restored, pickle.loads(pickle.dumps(calibrator))):
-    assert found.name == calibrator.name and found.options.keys() == calibrator.options.keys()
+  for found in (restored, pickle.loads(pickle.dumps(calibrator)), eval(repr(calibrator), vars(calibrators))):
+    assert found == calibrator != calibrators.classwise_loss_scaling()
     assert jax.eval_shape(found.fit, logits, labels) == expected
-    assert found.options.get("normalization") == calibrator.options.get("normalization")
+
+
+def test_a_calibrator_is_a_value():
+  """Equal calls make equal calibrators, which are made by their repr; functions of one's own are compared as such."""
+  for name, options in CASES.items():
+    calibrator = calibrators.get(name, **options)
+    assert calibrator == calibrators.get(name, **options) and hash(calibrator) == hash(calibrators.get(name, **options))
+    assert eval(repr(calibrator), vars(calibrators)) == calibrator and calibrator.name == name
+  assert len({calibrators.get(name, **options) for name, options in CASES.items()}) == len(CASES)
+  own = [calibrators.Calibrator(calibrators.identity().fit, apply) for apply in (np.negative, np.positive)]
+  assert own[0].name == "" and own[0] != own[1] and own[0] == dataclasses.replace(own[0])
+  assert calibrators.platt() != "platt" and repr(own[0]).startswith("Calibrator(<function")
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    own[0].name = "platt"
+
+
+def test_a_fitted_calibrator_is_a_pytree_of_its_params():
+  fitted = calibrators.Fitted(calibrators.temperature_scaling(), {"temperature": jnp.array(2.0)})
+  assert jax.tree.leaves(fitted) == [2.0] and pickle.loads(pickle.dumps(fitted)).calibrator == fitted.calibrator
+  found = jax.jit(lambda fitted, logits: fitted.apply(logits))(fitted, jnp.array([[2.0, 0.0]]))
+  np.testing.assert_allclose(found, fitted.apply(jnp.array([[2.0, 0.0]])), rtol=1e-6)
 
 
 def test_probabilities_in_place_of_logits_are_warned_of_once_a_call(variant):
@@ -346,9 +408,14 @@ def test_numbers_of_params_are_of_either_byte_order_and_at_most_64_bits(tmp_path
 
 def test_calibrators_that_a_file_cannot_hold_are_refused(tmp_path):
   for calibrator in (calibrators.temperature_scaling(lambda logits, labels, **_: 0.0),
-                     calibrators.Calibrator(*calibrators.temperature_scaling())):
+                     calibrators.Calibrator(calibrators.identity().fit, np.negative)):
     with pytest.raises(ValueError, match="save the params alone|save the params"):
       calibrators.save(tmp_path / "x.npz", {}, calibrator)
+
+
+def _fit_with_weights(weights, where=None):
+  where = None if where is None else np.array(where)
+  return calibrators.temperature_scaling().fit(9 * np.eye(3), np.arange(3), where=where, weights=np.array(weights))
 
 
 @pytest.mark.parametrize(("make", "error", "match"), [
@@ -366,6 +433,16 @@ def test_calibrators_that_a_file_cannot_hold_are_refused(tmp_path):
   (lambda: calibrators.classwise_loss_scaling(normalization="none"), ValueError, "normalization must be one of"),
   (lambda: calibrators.vector_scaling().fit(np.zeros((3, 2), int), np.zeros(3, int)), TypeError, "floating point"),
   (lambda: calibrators.platt().fit(np.zeros((3, 2)), np.zeros(2, int)), ValueError, "labels must have the shape"),
+  (lambda: _fit_with_weights([1.0, -2.0, 1.0]), ValueError, "finite and at least 0: .* row 1, is -2"),
+  (lambda: _fit_with_weights([1.0, 2.0, np.nan]), ValueError, "finite and at least 0: .* row 2, is nan"),
+  (lambda: _fit_with_weights([1.0, 2.0]), ValueError, r"weights must have shape \(3,\)"),
+  (lambda: _fit_with_weights([True, False, True]), TypeError, "weights must be real numbers: got dtype bool"),
+  (lambda: _fit_with_weights([0.0, 0.0, 0.0]), ValueError, "at least one example to fit"),
+  (lambda: _fit_with_weights([0, 1, 0], [True, False, True]), ValueError, "at least one example to fit"),
+  (lambda: calibrators.identity().fit(np.eye(3) * 9, np.arange(3), weights=np.array([1, 2, -1])), ValueError, "row 2"),
+  (lambda: jax.jit(calibrators.isotonic().fit)(np.eye(3), np.arange(3)), TypeError, "isotonic is fitted on the host"),
+  (lambda: jax.vmap(calibrators.get("meta_calibration", target=0.1).fit)(np.ones((2, 3, 2)), np.ones((2, 3), int)),
+   TypeError, "meta_calibration is fitted on the host"),
 ])
 def test_mistakes_are_named(make, error, match):
   with pytest.raises(error, match=match):

@@ -268,10 +268,10 @@ def test_equal_losses_and_absent_classes_weigh_nothing():
 def test_weighted_fits_know_the_weights():
   """Scikit-learn's logistic regression on one feature is vector scaling of two classes, of weighted examples."""
   logits, labels = synthetic(300, 2)
-  weights = np.random.default_rng(0).uniform(0, 2, 300).astype(np.float32) / 300
-  params = calibrators.temperature_scaling().fit.solve(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weights))
+  weights = np.random.default_rng(0).uniform(0, 2, 300)
+  params = calibrators.temperature_scaling().fit(logits, labels, weights=weights)
   model = linear_model.LogisticRegression(C=1e8, fit_intercept=False, tol=1e-8)
-  model.fit(logits[:, 1:] - logits[:, :1], labels, sample_weight=weights * 300)
+  model.fit(logits[:, 1:] - logits[:, :1], labels, sample_weight=weights)
   np.testing.assert_allclose(1 / params["temperature"], model.coef_[0, 0], rtol=1e-3)
 
 
@@ -295,12 +295,14 @@ def test_the_temperature_of_logits_in_chunks_is_the_root_of_the_slope(monkeypatc
 def test_calibrators_with_equal_options_share_what_is_compiled():
   """So that a second ``select``, or a loop over seeds, compiles nothing."""
   first, second, other = (calibrators.structured_vector_scaling(diagonal=d) for d in (7.0, 7.0, 8.0))
-  assert first is not second and first.fit == second.fit != other.fit
+  assert first is not second and first == second != other
   logits, labels = synthetic(41, 3)  # A shape that no other test has compiled.
   params = first.fit(logits, labels)
   compiled = base._solve._cache_size()
   np.testing.assert_array_equal(second.fit(logits, labels)["scale"], params["scale"])
   assert base._solve._cache_size() == compiled
+  other.fit(logits, labels)
+  assert base._solve._cache_size() == compiled + 1
   with pytest.raises(TypeError, match="diagonal must be"):  # True is not taken for a 1.0 that was asked for before.
     calibrators.structured_vector_scaling(diagonal=1.0), calibrators.structured_vector_scaling(diagonal=True)
   with pytest.raises(TypeError, match="diagonal must be"):

@@ -1,5 +1,6 @@
 """``select`` scores out of fold, prefers the simpler of equals, and takes what the data need."""
 
+import jax
 import numpy as np
 import pytest
 from scipy import special
@@ -27,6 +28,15 @@ def test_it_takes_the_simplest_that_the_data_need(bend, expected):
   direct = calibrators.get(expected).fit(logits, _drawn(bend(logits), 1))
   assert all(np.array_equal(direct[key], chosen.params[key]) for key in direct)
   assert f"* {expected}" in str(chosen)
+
+
+def test_a_second_choice_compiles_nothing():
+  data = synthetic(83, 3)  # A shape that no other test has compiled.
+  calibrators.select(*data, NAMES)
+  events = []
+  jax.monitoring.register_event_duration_secs_listener(lambda event, _, **__: events.append(event))
+  calibrators.select(*data, NAMES)
+  assert not [event for event in events if "compile" in event]
 
 
 @pytest.mark.parametrize("criterion", ["nll", "brier"])

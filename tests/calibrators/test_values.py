@@ -61,12 +61,14 @@ def test_fits_without_parameters_refuse_labels_out_of_range(name):
 
 @pytest.mark.parametrize(("name", "params"), [
   ("identity", {}), ("temperature_scaling", {"temperature": np.float32(2.0)}), ("focal_calibration", {}),
-  ("vector_scaling", {"scale": np.full(5, 0.5, np.float32), "bias": np.zeros(5, np.float32)}),
+  ("vector_scaling", {"scale": np.linspace(1, -0.5, 5, dtype=np.float32), "bias": np.zeros(5, np.float32)}),
+  *((name, {"weights": np.linspace(-1, 1, 25, dtype=np.float32).reshape(5, 5), "bias": np.arange(5, dtype=np.float32)})
+    for name in ("matrix_scaling", "dirichlet")),
   ("focal_temperature_scaling", {"temperature": np.float32(2.0), "gamma": np.float32(1.0)})])
 def test_a_masked_class_keeps_probability_0(name, params):
   calibrator = calibrators.get(name, **({"gamma": 1.0} if name == "focal_calibration" else {}))
   masked = np.insert(LOGITS[:, :4], 4, -np.inf, axis=1).astype(np.float32)
   found = np.asarray(jax.jit(calibrator.apply)(params, masked))
-  four = {key: value[:4] if np.ndim(value) else value for key, value in params.items()}
+  four = {key: value[(slice(4),) * np.ndim(value)] for key, value in params.items()}
   assert (found[:, 4] == -np.inf).all()
   np.testing.assert_allclose(found[:, :4], jax.jit(calibrator.apply)(four, masked[:, :4]), rtol=1e-5, atol=1e-6)

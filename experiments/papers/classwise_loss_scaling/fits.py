@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from calib_jax import calibrators, losses
+from calib_jax.calibrators import classwise
 from calib_jax.calibrators.classwise import class_weights, scaling_parameters
 from calib_jax.calibrators.solver import TOLERANCE, minimize
 
@@ -52,20 +53,15 @@ def converged(calibrator: str, objective: str, logits: Array, labels: Array) -> 
     weights = np.full(len(labels), 1 / len(labels))
     if objective == "balanced":
       weights = 1 / (np.bincount(labels, minlength=logits.shape[1])[labels] * logits.shape[1])
-    return base, _weighted(calibrator, logits, labels, weights.astype(logits.dtype))
+    return base, base.fit(logits, labels, weights=weights)
   return base, _minimized(calibrator, objective, logits, labels)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _weighted(calibrator: str, logits: Array, labels: Array, weights: Array) -> dict:
-  return BASES[calibrator].fit.solve(logits, labels, weights)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _minimized(calibrator: str, objective: str, logits: Array, labels: Array) -> dict:
   """The params that minimise the smoothed NLL or the focal loss, by the library's solver from the base's start."""
   base = BASES[calibrator]
-  start = base.fit.start(logits)
+  start = classwise.start(base, logits)
   # The inputs of the network of PTS are standardised as at the start, and its T₀ stays 1.
   fixed = {name: start.pop(name) for name in ("centre", "unit", "temperature") if calibrator == "PTS"}
   # Temperatures are fitted as logarithms, and a softmax keeps the weights of ETS on the simplex.
@@ -123,7 +119,7 @@ def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: st
       return scaled(params, alpha, beta)
     return jnp.mean(_losses(objective, base.apply(params, logits), labels, stop_gradient=True))
 
-  params, alpha, beta = base.fit.start(logits), 1.0, 1.5
+  params, alpha, beta = classwise.start(base, logits), 1.0, 1.5
   if objective == "CLS":  # α and β are those of the first step.
     gradient = jax.grad(lambda x: scaled(params | {names[0]: x}, alpha, beta))(params[names[0]])
     after = params | {names[0]: params[names[0]] - FIRST_STEP * _shortened(gradient) * gradient}
