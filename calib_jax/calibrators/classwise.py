@@ -18,7 +18,6 @@ NORMALIZATIONS = ("standard", "minmax", "centered")
 
 
 @register
-@checks.arguments(normalization=NORMALIZATIONS)
 def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, normalization: str = "standard",
                            **base_options) -> Calibrator:
   r"""Class-wise loss scaling around temperature, ensemble, parameterized or class temperature scaling.
@@ -51,6 +50,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
   >>> bool(params["converged"]), params["class_weights"].shape
   (True, (4,))
   """
+  checks.options(normalization=(normalization, NORMALIZATIONS))
   if not isinstance(base, Calibrator):
     checks.choice("base", base, BASES)
     base = get(base, **base_options)

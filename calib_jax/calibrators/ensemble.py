@@ -18,7 +18,6 @@ GAP_IN_EPS = 16  # The tolerance of the duality gap, in units of the dtype's eps
 
 
 @register
-@checks.arguments(space=("probs", "logits"))
 def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   r"""Ensemble temperature scaling (ETS): :math:`w_1\,\mathrm{softmax}(z/T) + w_2\,\mathrm{softmax}(z) + w_3/K`.
 
@@ -41,6 +40,7 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   >>> bool(params["converged"]), params["weights"].sum().round(3)
   (True, Array(1., dtype=float32))
   """
+  checks.options(space=(space, ("probs", "logits")))
   def start(logits):
     return {"temperature": jnp.ones((), logits.dtype), "weights": jnp.array([1, 0, 0], logits.dtype)}
 

@@ -75,8 +75,6 @@ def _solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
 
 
 @register
-@checks.arguments(top_k="integer [1, inf)", hidden="integer [1, inf)", layers="integer [1, inf)",
-                  weight_decay="[0, inf)", seed="integer (-inf, inf)")
 def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layers: int = 2,
                                       weight_decay: float = 0.002, seed: int = 0) -> Calibrator:
   r"""Parameterized temperature scaling (PTS): :math:`z / h_\theta(z_s)`, by mean NLL + weight_decay/2 ‖θ‖².
@@ -104,6 +102,9 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
   >>> bool((log_probs.argmax(-1) == logits.argmax(-1)).all())
   True
   """
+  checks.options(top_k=(top_k, "integer [1, inf)"), hidden=(hidden, "integer [1, inf)"),
+                 layers=(layers, "integer [1, inf)"), weight_decay=(weight_decay, "[0, inf)"),
+                 seed=(seed, "integer (-inf, inf)"))
   def inputs(logits):
     return jax.lax.top_k(checks.gathered(logits, -1), min(top_k, logits.shape[-1]))[0]
 

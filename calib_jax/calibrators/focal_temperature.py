@@ -30,7 +30,6 @@ GAMMA_RANGE, TEMPERATURE_RANGE = math.log(10.0), math.log(100.0)
 
 
 @register
-@checks.arguments(gamma="(-1, inf)")
 def focal_calibration(gamma: float) -> Calibrator:
   r"""The focal calibration map :math:`\hat p_\gamma(\mathrm{softmax}(z))`, which has nothing to fit.
 
@@ -47,6 +46,7 @@ def focal_calibration(gamma: float) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.log(jnp.array([[0.6, 0.4]])))).round(2)
   Array([[0.75, 0.25]], dtype=float32)
   """
+  checks.options(gamma=(gamma, "(-1, inf)"))
   def apply(params, logits):
     del params
     return keep_top(log_focal_map(logits, gamma), logits)

@@ -94,7 +94,6 @@ def _curvatures(scores: Array, weights: Array) -> tuple[Array, Array]:
 
 
 @register
-@checks.arguments(l2="[0, inf)", off_diagonal="[0, inf)")
 def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Matrix scaling: ``log softmax(W z + b)`` (Guo et al. 2017), regularised.
 
@@ -115,11 +114,11 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
   >>> params["weights"].shape, bool(params["converged"])
   ((2, 2), True)
   """
+  checks.options(l2=(l2, "[0, inf)"), off_diagonal=(off_diagonal, "[0, inf)"))
   return _matrix(lambda logits: logits, l2, off_diagonal)
 
 
 @register
-@checks.arguments(l2="[0, inf)", off_diagonal="[0, inf)")
 def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Dirichlet calibration with off-diagonal and intercept regularisation (ODIR): ``log softmax(W log p + b)``.
 
@@ -137,6 +136,7 @@ def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   >>> bool(jnp.isclose(jnp.exp(calibrator.apply(params, jnp.array([[3.0, 0.0]]))).sum(), 1))
   True
   """
+  checks.options(l2=(l2, "[0, inf)"), off_diagonal=(off_diagonal, "[0, inf)"))
   return _matrix(jax.nn.log_softmax, l2, off_diagonal)
 
 

@@ -16,7 +16,6 @@ BINS = 20  # The number of bins of the curve of accuracy against entropy.
 
 
 @register
-@checks.arguments(constraint=("miscoverage", "accuracy"), target="(0, 1)", seed="integer (-inf, inf)")
 def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: int = 0) -> Calibrator:
   r"""Meta-Cal: uniform where the entropy of the prediction is at or above a threshold, else temperature scaling.
 
@@ -43,6 +42,8 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
   Array([[0.25, 0.25, 0.25, 0.25],
          [1.  , 0.  , 0.  , 0.  ]], dtype=float32)
   """
+  checks.options(constraint=(constraint, ("miscoverage", "accuracy")), target=(target, "(0, 1)"),
+                 seed=(seed, "integer (-inf, inf)"))
   def fit(logits, labels, *, where):
     entropy, correct = np.asarray(_entropy(logits)), np.asarray(confidence.predicted(logits) == labels)
     counts = np.asarray(where)

@@ -24,7 +24,7 @@ from calib_jax.evaluation.predictions import is_float
 from calib_jax.evaluation.results import NAMELESS, Results
 from calib_jax.evaluation.verdict import confidence_sentence
 from calib_jax.metrics import resampled_errors
-from calib_jax.metrics.intervals import p_value_of
+from calib_jax.metrics.calibration_tests import p_value_of
 
 LARGE = 2_000_000  # Rows of a file that is streamed.
 BATCH = 2**20  # Numbers of a batch.

@@ -136,3 +136,21 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
   else:
     bounds = jax.lax.fori_loop(0, HALVINGS, halve, bounds)
   return (bounds[0] + bounds[1]) / 2
+
+
+def risk_curve(taken: Array, begin: Array, end: Array, risk_before: Array, risk_through: Array) -> Array:
+  """The mean risk of the k most confident examples, where equal confidences share the mean of their risks.
+
+  Args:
+    taken: ``[...]`` integers, the numbers k, at least 1.
+    begin: ``[...]`` integers, how many examples are more confident than the k-th.
+    end: ``[...]`` integers, how many are at least as confident.
+    risk_before: ``[...]`` floats, the sum of the risks of the ``begin`` most confident examples.
+    risk_through: ``[...]`` floats, that of the ``end`` most confident ones.
+
+  Returns:
+    ``[...]`` mean risks. AURC is their mean over k from 1 to N; the excess AURC is the AURC minus that of the order by
+    the risk itself.
+  """
+  share = ((taken - begin) / (end - begin)).astype(risk_before.dtype)
+  return (risk_before + (risk_through - risk_before) * share) / taken.astype(risk_before.dtype)
