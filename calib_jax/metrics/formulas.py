@@ -138,19 +138,14 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
   return (bounds[0] + bounds[1]) / 2
 
 
-def risk_curve(taken: Array, begin: Array, end: Array, risk_before: Array, risk_through: Array) -> Array:
-  """The mean risk of the k most confident examples, where equal confidences share the mean of their risks.
+def risk_curve(risk_sums: Array, taken: Array) -> Array:
+  """The mean risk of the k most confident examples; AURC is its mean over k from 1 to N.
+
+  The excess AURC is the AURC minus that of the best order, which is the order by the risk itself.
 
   Args:
+    risk_sums: ``[...]`` floats, the sums of the risks of the k most confident examples, where examples of equal
+      confidence share the mean of their risks: the sums rise linearly through a tie.
     taken: ``[...]`` integers, the numbers k, at least 1.
-    begin: ``[...]`` integers, how many examples are more confident than the k-th.
-    end: ``[...]`` integers, how many are at least as confident.
-    risk_before: ``[...]`` floats, the sum of the risks of the ``begin`` most confident examples.
-    risk_through: ``[...]`` floats, that of the ``end`` most confident ones.
-
-  Returns:
-    ``[...]`` mean risks. AURC is their mean over k from 1 to N; the excess AURC is the AURC minus that of the order by
-    the risk itself.
   """
-  share = ((taken - begin) / (end - begin)).astype(risk_before.dtype)
-  return (risk_before + (risk_through - risk_before) * share) / taken.astype(risk_before.dtype)
+  return risk_sums / taken.astype(risk_sums.dtype)

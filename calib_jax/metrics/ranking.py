@@ -63,10 +63,11 @@ def _risk_coverage_curve(confidence: Array, risk: Array, where: Array) -> RiskCo
   counted = jnp.arange(len(key), dtype=jnp.int32) < count
   first, last = tie_bounds(key)
   total = jnp.cumsum(jnp.where(counted, risk, 0))
+  before = jnp.where(first > 0, total[first - 1], 0)
   taken = jnp.arange(1, 1 + len(key), dtype=jnp.int32)
-  curve = formulas.risk_curve(taken, first, last + 1, jnp.where(first > 0, total[first - 1], 0), total[last])
+  sums = before + (total[last] - before) * ((taken - first) / (last - first + 1)).astype(total.dtype)
   coverage = taken.astype(total.dtype) / jnp.maximum(count, 1).astype(total.dtype)
-  return RiskCoverage(*(jnp.where(counted, x, jnp.nan) for x in (coverage, curve)))
+  return RiskCoverage(*(jnp.where(counted, x, jnp.nan) for x in (coverage, formulas.risk_curve(sums, taken))))
 
 
 def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> Array:

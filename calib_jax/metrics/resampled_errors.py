@@ -161,8 +161,7 @@ def risk_coverage(sums: Sums, risks: tuple[float, ...]) -> np.ndarray:
   rows = []
   for size, correct in zip(sums.size, sums.correct, strict=True):
     taken, risk = risk_curve(size, correct)
-    # The best order has the errors last: they are the least confident examples, and the correct ones the others.
-    best = risk_curve(np.array([0, len(taken) - correct[-1], len(taken)]), np.array([0, 0, correct[-1]]))[1]
+    best = formulas.risk_curve(np.maximum(taken - correct[-1], 0.0), taken)  # The best order has the errors last.
     rows.append([risk.mean(), risk.mean() - best.mean(),
                  *(taken[risk <= most].max(initial=0) / len(taken) for most in risks)])
   return np.array(rows)
@@ -174,9 +173,7 @@ def risk_curve(size: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.nd
   Returns:
     The numbers k from 1 to N, and the share of errors among the k most confident examples.
   """
-  # From the most confident example down: the examples, and the errors, up to the end of each tie.
-  ends, errors = (size[-1] - size)[::-1], (size - correct)[::-1]
-  errors = (errors[0] - errors).astype(np.float64)
-  taken = np.arange(1, 1 + size[-1])
-  tie = ends.searchsorted(taken)  # The tie that holds the k-th example ends here.
-  return taken, formulas.risk_curve(taken, ends[tie - 1], ends[tie], errors[tie - 1], errors[tie])
+  # From the most confident example down. The number of errors rises linearly through a tie.
+  taken, wrong = np.arange(1, 1 + size[-1]), size - correct
+  errors = np.interp(taken, (size[-1] - size)[::-1], (wrong[-1] - wrong)[::-1])
+  return taken, formulas.risk_curve(errors, taken)
