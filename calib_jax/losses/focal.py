@@ -55,7 +55,7 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_grad
     return checks.nan_out_of_range(values, labels, logits.shape[-1])
   log_p, is_top = log_softmax(logits)
   factor = _held(jnp.exp(gamma * log_one_minus(log_p, is_top)), stop_gradient)
-  return expectation(labels * factor, -log_p)
+  return infinite(expectation(labels * factor, -log_p))
 
 
 @register(PER_EXAMPLE)

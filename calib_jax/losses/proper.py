@@ -47,7 +47,7 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
     checks.masked_class(logits, "label_smoothing gives every class a part of the label")
   if labels.shape == logits.shape:
     targets = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
-    return expectation(targets, -log_softmax(logits)[0])
+    return infinite(expectation(targets, -log_softmax(logits)[0]))
   surprise = infinite(jax.nn.softplus(label_odds(logits, labels)))
   surprise = checks.nan_out_of_range(surprise, labels, logits.shape[-1])
   if is_known and label_smoothing == 0:
