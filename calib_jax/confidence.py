@@ -115,7 +115,7 @@ def score_range(score: Score, num_classes: int) -> tuple[float, float]:
 
 
 def unit_range(score: Score, num_classes: int) -> tuple[float, float]:
-  """``(low, high)``, the values that become 0 and 1 when one of the scores above is put on [0, 1].
+  """``(low, high)``, the bounds that rescale one of the scores above to [0, 1].
 
   A score whose range lies in [0, 1] is kept as it is; any other (``negative_entropy``) is scaled by its range.
 

@@ -5,7 +5,7 @@ r"""The focal calibration map, which turns a minimiser of the focal loss into th
   r(q) = \frac{-q \log q}{1 - q}
 
 (Komisarenko & Kull 2024, Eq. 1, with both sides of the fraction multiplied so that nothing divides by 0.) Everything
-is computed from log q and log(1 - q), so that neither end of [0, 1] loses its digits.
+is computed from log q and log(1 - q), which is numerically stable near 0 and 1.
 """
 
 import jax

@@ -1,42 +1,36 @@
-"""Checks of arguments, shared by losses, metrics and calibrators, and registries of functions by name."""
+"""Checks of arguments, shared by losses, metrics and calibrators, and registries of functions by name.
 
-from calib_jax._checks.arguments import (
-  Function,
-  arguments,
+``arguments`` has what a loss or a metric calls first. ``shapes`` and ``limits`` read dtypes, shapes and options, which
+costs nothing under ``jit``; ``values`` reads arrays that are not traced.
+"""
+
+from calib_jax._checks.arguments import batch, classified, examples, nan_out_of_range, paired
+from calib_jax._checks.limits import choice, number, options, suggestion
+from calib_jax._checks.shapes import (
+  aligned,
+  floating,
+  gathered,
+  is_readable,
+  is_traced,
+  mask,
+  one_value_each,
+  out_of_range,
+  over_classes,
+  rank,
+  same_shape,
+  scores_and_labels,
+)
+from calib_jax._checks.values import (
   check_values,
   class_values,
-  is_traced,
   label_values,
   masked_class,
   pair_values,
   something_counts,
   warn_of_probs,
 )
-from calib_jax._checks.limits import (
-  choice,
-  limited,
-  number,
-  options,
-  suggestion,
-)
-from calib_jax._checks.shapes import (
-  aligned,
-  batch,
-  classified,
-  floating,
-  gathered,
-  is_readable,
-  mask,
-  one_value_each,
-  out_of_range,
-  over_classes,
-  paired,
-  rank,
-  same_shape,
-  scores_and_labels,
-)
 
-__all__ = ["Function", "aligned", "arguments", "batch", "check_values", "choice", "class_values", "classified",
-           "floating", "gathered", "is_readable", "is_traced", "label_values", "limited", "mask", "masked_class",
+__all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "examples", "floating",
+           "gathered", "is_readable", "is_traced", "label_values", "mask", "masked_class", "nan_out_of_range",
            "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values", "paired", "rank",
            "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs"]

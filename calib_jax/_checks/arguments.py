@@ -1,295 +1,91 @@
-"""Argument checks, shared by losses, metrics and calibrators.
+"""What losses and metrics do with their arrays first: dtypes, shapes, labels, and rows that are ignored.
 
-``shapes`` checks dtypes and shapes, and ``limits`` the options: they cost nothing under ``jit``. ``class_values``,
-``label_values``, ``masked_class`` and ``pair_values`` read the values of arrays that are not traced, in one pass;
-``check_values(False)`` or the environment variable ``CALIB_JAX_CHECK_VALUES=0`` turns them off. ``arguments`` is the
-decorator that calls all of them. Each check raises ``TypeError`` for a wrong kind and ``ValueError`` for a wrong shape
-or value, and the message names the argument, what it was and what was expected.
-
-Where labels cannot be read, because they are traced or the checks are off, losses and metrics are NaN if a label that
-counts is not in ``[0, K)``, as optax's losses are. What is no float cannot say it: ``correct`` of ``metrics.top_label``
-is False there, and counts, as of ``CalibrationHistogram``, include the row. The ``fit`` of a calibrator then says
-``converged`` False. Labels that are not traced are read in O(N); if an accelerator holds them, the call waits for it.
+The inputs are masked, not only the result, because a NaN in a row that is ignored would reach the gradient as 0 * NaN.
+Where labels cannot be read, because they are traced or ``check_values(False)`` was called, a label out of range raises
+no error but makes the loss NaN, as in optax: a loss per example ends with ``nan_out_of_range``, and ``batch`` makes the
+logits of the row NaN.
 """
 
-from collections.abc import Callable, Iterable
-import functools
-import inspect
 import math
-import os
-import sys
-from typing import TypeVar
-import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax._checks.limits import limited, suggestion
 from calib_jax._checks.shapes import (
   floating,
+  gathered,
   is_readable,
   mask,
   out_of_range,
+  rank,
   same_shape,
   scores_and_labels,
 )
+from calib_jax._checks.values import label_values
 
 Array = jax.Array
-Function = TypeVar("Function", bound=Callable)
-LOOKED_AT = 2**16  # Numbers of logits that are looked at for probabilities.
-_values_are_checked = os.environ.get("CALIB_JAX_CHECK_VALUES", "1") != "0"
 
 
-def check_values(enabled: bool) -> None:
-  """Turns the checks of values, which are on by default, on or off for the whole program.
+def examples(logits, labels, *, soft: bool = False) -> tuple[Array, Array]:
+  """The arrays of a loss per example: ``(logits [..., K] of float32 or wider, labels)``.
 
   Args:
-    enabled: whether ``class_values`` and ``pair_values`` read any values.
-
-  >>> check_values(True)
-  """
-  global _values_are_checked
-  _values_are_checked = enabled
-
-
-def class_values(scores, labels, where=None, *, name: str = "probs", always: bool = False) -> None:
-  """Checks the values of probabilities or logits ``[..., K]`` and of their integer labels ``[...]``.
-
-  All must be finite, and labels in ``[0, K)``. Where ``name`` is ``"probs"``, they must also be at least 0, and sum to
-  1 in each row to within 1e-3, or 4 eps of their dtype. Rows whose ``where`` is False are not read. Traced arrays are
-  not checked, nor are any arrays after ``check_values(False)`` unless ``always``.
-
-  Raises:
-    ValueError: for a wrong dtype or shape; the message says how many rows are wrong, and which is the first; TypeError
-      or ValueError.
-  """
-  if not (_values_are_checked or always) or is_traced(scores, labels, where):
-    return
-  checked_scores, checked_labels = scores_and_labels(scores, labels, name=name)
-  where = mask(where, np.shape(labels))
-  tolerance = _sum_tolerance(scores) if name == "probs" else None
-  if not _any_wrong(_wrong_classes, checked_scores, checked_labels, where, tolerance):
-    return
-  num_classes = np.shape(scores)[-1]
-  rows, labels = np.asarray(scores).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
-  with np.errstate(all="ignore"):
-    rows = rows.astype(np.float64)
-    finite, sums = np.isfinite(rows), rows.sum(-1)
-  rules = [(f"{name} must be finite", "be", "holds", ~finite.all(-1), rows[np.arange(len(rows)), finite.argmin(-1)]),
-           _label_rule(labels, num_classes)]
-  if name == "probs":
-    rules[1:1] = [("probs must be at least 0", "be", "holds", (rows < 0).any(-1), rows.min(-1)),
-                  ("probs must sum to 1 in each row", "do", "sums to", np.abs(sums - 1) > _sum_tolerance(scores), sums)]
-  _refuse(rules, where)
-
-
-def label_values(labels, num_classes: int, where=None) -> None:
-  """Checks that integer ``labels`` ``[...]`` are in ``[0, num_classes)``, as ``class_values`` does.
-
-  It reads the labels alone, in O(N). Float labels, which are distributions, are not read.
-
-  Raises:
-    ValueError: that says how many rows are wrong, and which is the first.
-  """
-  if not _values_are_checked or not is_readable(labels, where) or not np.size(labels):
-    return
-  labels = np.asarray(labels).reshape(-1)
-  if labels.dtype.kind in "iu" and (labels.min() < 0 or labels.max() >= num_classes):
-    _refuse([_label_rule(labels, num_classes)], where)
-
-
-def masked_class(logits, why: str) -> None:
-  """Raises a ValueError if a logit is -inf, for losses to which that means nothing; ``why`` opens the sentence.
-
-  Traced logits are not checked, as in ``class_values``.
-  """
-  if not _values_are_checked or not is_readable(logits):
-    return
-  rows = np.asarray(jnp.any(logits == -jnp.inf, axis=-1)).reshape(-1)
-  if rows.any():
-    raise ValueError(f"{why}, so that a masked class, a logit of -inf, has no meaning: {rows.sum()} of {len(rows)} "
-                     f"rows hold one; the first is row {np.argmax(rows)}.")
-
-
-def something_counts(labels, where=None) -> None:
-  """Raises a ValueError if no example counts; traced arrays are not checked, as in ``class_values``."""
-  if not _values_are_checked or is_traced(labels, where):
-    return
-  if not (np.size(labels) if where is None else np.any(where)):
-    raise ValueError("there must be at least one example to fit: no row counts.")
-
-
-def warn_of_probs(logits: Array, where: Array | None = None) -> None:
-  """Warns if the logits ``[..., K]`` look like probabilities: rows in [0, 1] whose sum is within 1e-3 of 1.
-
-  Of most logits the first row is read, and of others at most the first ``LOOKED_AT`` numbers. Rows whose ``where`` is
-  False are not read, nor are traced arrays, arrays of which another process holds a part, or any after
-  ``check_values(False)``. Python shows a warning once for each line of the program outside this package.
-  """
-  if not _values_are_checked or not is_readable(logits, where):
-    return
-  shard = logits.addressable_shards[0]  # What one device holds is read without a copy from the others.
-  most = max(LOOKED_AT // max(math.prod(shard.data.shape[1:]), 1), 1)
-  rows = np.asarray(shard.data[:most] if len(shard.data) > most else shard.data)
-  if where is not None:
-    rows = rows[np.asarray(where)[shard.index[:-1]][:most]]
-  rows = rows.reshape(-1, logits.shape[-1])
-  if len(rows) and _are_probs(rows[:1]) and _are_probs(rows):
-    warnings.warn("logits look like probabilities (rows in [0, 1] that sum to 1), and calibrators take logits: pass "
-                  "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0.", UserWarning,
-                  stacklevel=_level_outside())
-
-
-def _are_probs(rows: np.ndarray) -> bool:
-  if not ((rows >= 0) & (rows <= 1)).all():
-    return False
-  return bool((np.abs(rows.astype(np.float64).sum(-1) - 1) <= _sum_tolerance(rows)).all())
-
-
-def _level_outside() -> int:
-  """The ``stacklevel`` for which a warning of the calling function names a line outside this package."""
-  level, frame = 0, sys._getframe()
-  while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
-    level, frame = level + 1, frame.f_back
-  return level
-
-
-def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confidence", "correct"),
-                high: float = 1.0) -> None:
-  """Checks that two arrays of one shape are finite, and that the first is in ``[1 - high, high]``.
-
-  With the default, confidences must be in [0, 1]; ``high=math.inf`` allows scores of any range. Otherwise it does what
-  ``class_values`` does.
-  """
-  if not _values_are_checked or is_traced(scores, values, where):
-    return
-  same_shape(floating(scores, names[0]), jnp.asarray(values), names)
-  where = mask(where, np.shape(scores))
-  if _any_wrong(_wrong_pairs, scores, values, where, high):
-    scores, values = (np.asarray(x).astype(np.float64).reshape(-1) for x in (scores, values))
-    _refuse([(f"{names[0]} must be finite", "be", "holds", ~np.isfinite(scores), scores),
-             (f"{names[0]} must be in [0, 1]", "be", "holds", (scores < 1 - high) | (scores > high), scores),
-             (f"{names[1]} must be finite", "be", "holds", ~np.isfinite(values), values)], where)
-
-
-def arguments(prepare: Callable | None = None, values: Callable | None = None, **limits: str | type | Iterable
-              ) -> Callable[[Function], Function]:
-  """A decorator that checks a function's arguments before each call.
-
-  Args:
-    prepare: maps the first two arguments, and ``where`` if the function has it, to what the function gets instead of
-      them, as ``batch`` does. None leaves them as they are.
-    values: reads the same arguments and refuses wrong values, as ``class_values`` does. None reads none.
-    **limits: what each option may be, as in ``limits.limited``.
+    logits: ``[..., K]`` floats.
+    labels: ``[...]`` integers in ``[0, K)``, which become int32; where ``soft`` also ``[..., K]`` floats.
+    soft: whether labels may be distributions.
 
   Returns:
-    The decorator.
-
-  >>> from calib_jax._checks import batch
-  >>> @arguments(batch, gamma="[0, inf)")
-  ... def count(logits, labels, *, gamma=2.0, where=None):
-  ...   return jnp.sum(where)
-  >>> int(count(jnp.zeros((3, 2)), jnp.array([0, 1, 1])))
-  3
-  """
-  def decorate(function):
-    signature = inspect.signature(function)
-    arrays = [name for i, name in enumerate(signature.parameters) if i < 2 or name == "where"]
-
-    @functools.wraps(function)
-    def with_checks(*args, **options):
-      given = _bound(function, signature, args, options)
-      for name, limit in limits.items():
-        if name in given.arguments:
-          limited(name, given.arguments[name], limit)
-      if values:
-        values(*map(given.arguments.get, arrays))
-      if prepare:
-        given.arguments.update(zip(arrays, prepare(*map(given.arguments.get, arrays)), strict=True))
-      return function(*given.args, **given.kwargs)
-
-    return with_checks
-
-  return decorate
-
-
-def _bound(function: Callable, signature: inspect.Signature, args: tuple, options: dict) -> inspect.BoundArguments:
-  """The arguments of a call by name.
+    The logits and the labels.
 
   Raises:
-    TypeError: if one is missing or the function does not have it.
+    TypeError: if an array has the wrong dtype.
+    ValueError: if an array has the wrong shape, or a label is out of range.
   """
-  try:
-    return signature.bind(*args, **options)
-  except TypeError as error:
-    parameters = signature.parameters
-    known = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
-    for option in options:
-      if option not in parameters:
-        raise TypeError(f"{function.__name__} has no option {option!r}; it has {', '.join(known) or 'none'}."
-                        f"{suggestion(option, parameters)}") from None
-    raise TypeError(f"{function.__name__}: {error}.") from None
+  passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
+  label_values(passed, logits.shape[-1])
+  return logits, labels
 
 
-def is_traced(*arrays) -> bool:
-  """Whether any of the arrays is traced, so that its values cannot be read."""
-  return any(isinstance(x, jax.core.Tracer) for x in arrays)
+def batch(logits, labels, where, *, soft: bool = False) -> tuple[Array, Array, Array]:
+  """The arrays of a loss per batch: ``(logits [N, K], labels, where [N])``, as ``examples`` checks them.
 
-
-def _any_wrong(rule: Callable, scores, values, where: Array | None, option) -> bool:
-  """Whether the ``rule`` finds a wrong row that counts; False if nothing can be read, because a caller is traced."""
-  found = _compiled_rule(rule, scores, values, where, option)
-  return not is_traced(found) and bool(found)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 4))
-def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | None, option) -> Array:
-  wrong = rule(scores, values, option)
-  return jnp.any(wrong if where is None else wrong & where)
-
-
-def _wrong_classes(scores: Array, labels: Array, tolerance: float | None) -> Array:
-  """Which rows break a rule of ``class_values``: one pass over the scores, whose sum is not finite if one is not.
-
-  Rows of probabilities must sum to 1 within the ``tolerance``, which is None for logits.
+  ``where`` is never None in the result. The rows that are ignored are zeros.
   """
-  if tolerance is not None:
-    # A row with a negative number sums to infinity, and one with a NaN to NaN, so that one sum tells all.
-    wrong = ~(jnp.abs(jnp.sum(jnp.where(scores < 0, jnp.inf, scores), axis=-1) - 1) <= tolerance)
-  else:
-    wrong = ~jnp.all(jnp.isfinite(scores), axis=-1)
-  return wrong | out_of_range(labels, scores.shape[-1])
+  passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
+  rank(logits, 2, "logits", "[N, K]")
+  logits, labels, counts = _masked(where, logits.shape[:1], (logits, 0), (labels, 0))
+  label_values(passed, logits.shape[1], where)
+  return (logits if labels.ndim == 2 else nan_out_of_range(logits, labels, logits.shape[1])), labels, counts
 
 
-def _label_rule(labels: np.ndarray, num_classes: int) -> tuple[str, str, str, np.ndarray, np.ndarray]:
-  """The rule of ``_refuse`` for labels ``[N]``."""
-  return (f"labels must be in [0, {num_classes})", "be", "holds", out_of_range(labels, num_classes), labels)
+def classified(probs, labels, where) -> tuple[Array, Array, Array]:
+  """``(probs [N, K], labels [N], where [N])``, leading axes flattened; ignored rows give class 0 probability 1."""
+  probs, labels = scores_and_labels(probs, labels, name="probs")
+  certain = jax.nn.one_hot(jnp.zeros(1, jnp.int32), probs.shape[-1], dtype=probs.dtype)
+  return _masked(where, labels.shape, (probs, certain), (labels, 0))
 
 
-def _sum_tolerance(probs) -> float:
-  return max(1e-3, 4 * float(jnp.finfo(jnp.asarray(probs).dtype).eps))
+def paired(scores, values, where, *, names: tuple[str, str] = ("confidence", "correct")) -> tuple[Array, Array, Array]:
+  """``(scores [N], values [N] as floats, where [N])``, leading axes flattened; ignored rows are zeros."""
+  scores, values = floating(scores, names[0]), jnp.asarray(values)
+  same_shape(scores, values, names)
+  return _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
 
 
-def _wrong_pairs(scores: Array, values: Array, high: float) -> Array:
-  """Which pairs break a rule of ``pair_values``."""
-  return ~(jnp.isfinite(scores) & (scores >= 1 - high) & (scores <= high) & jnp.isfinite(values))
+def nan_out_of_range(values: Array, labels: Array, num_classes: int) -> Array:
+  """``values`` ``[N, ...]`` or ``[...]`` of examples, NaN where an integer label ``[...]`` is not in ``[0, K)``."""
+  if is_readable(labels) and not np.any(out_of_range(np.asarray(labels), num_classes)):
+    return values
+  outside = out_of_range(labels, num_classes)
+  return jnp.where(jnp.expand_dims(outside, range(labels.ndim, values.ndim)), jnp.nan, values)
 
 
-def _refuse(rules: Iterable[tuple[str, str, str, np.ndarray, np.ndarray]], where: Array | None) -> None:
-  """Raises a ValueError for the first rule that a row that counts breaks.
-
-  A rule is a tuple: its text; the verb that the message negates, "be" or "do"; the verb before the number that breaks
-  it; whether each row breaks it, ``[N]``; and the number of each row, ``[N]``.
-  """
-  for rule, verb, shows, wrong, numbers in rules:
-    wrong = wrong if where is None else wrong & np.asarray(where).reshape(-1)
-    if wrong.any():
-      first, count = int(np.argmax(wrong)), int(wrong.sum())
-      verb = {"be": ("is", "are"), "do": ("does", "do")}[verb][count > 1]
-      number = f"{numbers[first]:.6g}" if numbers.dtype.kind == "f" else numbers[first]
-      # PyTorch's losses leave out rows whose label is -100.
-      padding = (f" (rows to ignore are left out by where=labels != {number}, which composite, losses per batch, "
-                 "metrics and fits take)") if numbers.dtype.kind == "i" and numbers[first] < 0 else ""
-      raise ValueError(f"{rule}: {count} of {len(wrong)} rows {verb} not; the first, row {first}, {shows} {number}"
-                       f"{padding}.")
+def _masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, ...]:
+  """Arrays whose leading axes ``shape`` are flattened, blank in the rows that are ignored, and ``where`` ``[N]``."""
+  where = mask(where, shape)
+  flat = [(gathered(x).reshape(-1, *x.shape[len(shape):]), blank) for x, blank in arrays_and_blanks]
+  if where is None:
+    return *(x for x, _ in flat), jnp.ones(math.prod(shape), bool)
+  where = gathered(where).reshape(-1)
+  return *(jnp.where(jnp.expand_dims(where, range(1, x.ndim)), x, blank) for x, blank in flat), where

@@ -6,6 +6,7 @@ what it was and what was expected.
 
 from collections.abc import Iterable
 import difflib
+import functools
 import math
 import re
 
@@ -13,60 +14,56 @@ import jax
 
 
 def options(**values_and_limits: tuple[object, str | type | Iterable]) -> None:
-  """Checks the options of a function: for each by name, its value and what the value may be, as in ``limited``.
+  """Checks the options of a function: for each by name, its value and what the value may be.
+
+  Args:
+    **values_and_limits: the value, which is not checked if it is traced, and its limit: ``bool``; the choices; or an
+      interval as a text, of which ``"[0, 1)"`` holds 0 but not 1. After ``"integer "`` it holds whole numbers only, and
+      before ``" or max"`` the text ``max`` (or another) is allowed too.
+
+  Raises:
+    TypeError: if a value is of the wrong kind.
+    ValueError: if a value is not within its limit.
 
   >>> options(norm=("max", "[1, inf) or max"), gamma=(-1, "[0, inf)"))
   Traceback (most recent call last):
   ValueError: gamma must be in [0, inf): got -1.
   """
   for name, (value, limit) in values_and_limits.items():
-    limited(name, value, limit)
+    if not isinstance(limit, str):
+      choice(name, value, (True, False) if limit is bool else limit)
+      continue
+    interval, other = _interval(limit)
+    if other is None or isinstance(value, jax.core.Tracer) or str(value) != other:
+      number(name, value, **interval)
 
 
-def limited(name: str, value, limit: str | type | Iterable) -> None:
-  """Checks one option.
-
-  Args:
-    name: the name of the option, for the message.
-    value: the value of the option. Traced values are not checked.
-    limit: ``bool``; the choices; or an interval as a text, of which ``"[0, 1)"`` holds 0 but not 1. After
-      ``"integer "`` it holds whole numbers only, and before ``" or max"`` the text ``max`` (or another) is allowed too.
-
-  Raises:
-    TypeError, ValueError: if the value is not within the limit.
-
-  >>> limited("norm", "max", "[1, inf) or max")
-  >>> limited("gamma", -1, "[0, inf)")
-  Traceback (most recent call last):
-  ValueError: gamma must be in [0, inf): got -1.
-  """
-  if not isinstance(limit, str):
-    choice(name, value, (True, False) if limit is bool else limit)
-    return
+@functools.cache
+def _interval(limit: str) -> tuple[dict[str, object], str | None]:
+  """The keyword arguments of ``number`` for an interval as a text, and the text that is allowed beside it."""
   integer, left, low, high, right, other = re.fullmatch(
     r"(integer )?([\[(])(\S+), (\S+)([\])])(?: or (\S+))?", limit).groups()
-  if other is None or isinstance(value, jax.core.Tracer) or str(value) != other:
-    number(name, value, low=float(low), high=float(high), open_low=left == "(", open_high=right == ")",
-           integer=bool(integer))
+  return {"low": float(low), "high": float(high), "open_low": left == "(", "open_high": right == ")",
+          "integer": bool(integer)}, other
 
 
-def choice(name: str, value, known: Iterable) -> None:
-  """Raises a ValueError unless ``value`` is one of ``known``; a near miss is suggested."""
-  known = list(known)
-  if any(type(value) is type(k) and value == k for k in known):
+def choice(name: str, value, choices: Iterable) -> None:
+  """Raises a ValueError unless ``value`` is one of the ``choices``; a near miss is suggested."""
+  choices = list(choices)
+  if any(type(value) is type(k) and value == k for k in choices):
     return
-  raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}: got {value!r}.{suggestion(value, known)}")
+  raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}: got {value!r}.{suggestion(value, choices)}")
 
 
-def suggestion(value, known: Iterable) -> str:
-  """`` Did you mean …?`` with the name of ``known`` that ``value`` may stand for, or nothing.
+def suggestion(value, choices: Iterable) -> str:
+  """`` Did you mean …?`` with the name among ``choices`` that ``value`` may stand for, or nothing.
 
   ``value`` may leave out words of the name or cut them short, or be spelt nearly as the name is.
 
   >>> [suggestion(name, ["soft_avuc", "soft_binned_ece"]) for name in ("soft_ece", "sbece", "soft_avu")]
   [" Did you mean 'soft_binned_ece'?", " Did you mean 'soft_binned_ece'?", " Did you mean 'soft_avuc'?"]
   """
-  names = sorted(map(str, known), key=len)
+  names = sorted(map(str, choices), key=len)
   if not isinstance(value, str) or not value:
     return ""
   words, letters = value.split("_"), value.replace("_", "")

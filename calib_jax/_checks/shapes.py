@@ -1,10 +1,4 @@
-"""Dtypes, shapes and masks of arrays that a caller passes.
-
-``batch``, ``classified`` and ``paired`` also blank the rows that do not count: the inputs are masked, not only the
-result, because a NaN in a row that does not count would reach the gradient as 0 * NaN.
-"""
-
-import math
+"""Dtypes, shapes and shardings of arrays that a caller passes; nothing here reads a value."""
 
 import jax
 import jax.numpy as jnp
@@ -68,9 +62,9 @@ def out_of_range(labels: Array, num_classes: int) -> Array:
   return (labels < 0) | (labels >= num_classes)
 
 
-def _are_classes(labels: Array, num_classes: int) -> bool:
-  """Whether all labels are known to be classes; False if they are traced, or if this process does not hold all."""
-  return is_readable(labels) and not np.any(out_of_range(np.asarray(labels), num_classes))
+def is_traced(*arrays) -> bool:
+  """Whether any of the arrays is traced, so that its values cannot be read."""
+  return any(isinstance(x, jax.core.Tracer) for x in arrays)
 
 
 def is_readable(*arrays) -> bool:
@@ -97,48 +91,11 @@ def mask(where, shape: tuple[int, ...]) -> Array | None:
   return where
 
 
-def batch(logits, labels, where, *, soft: bool = False) -> tuple[Array, Array, Array]:
-  """``(logits [N, K], labels, where [N])``; labels ``[N]``, or ``[N, K]`` where ``soft``. Blank rows are zeros.
-
-  The logits of a row that counts are NaN if its label is out of range, so that whatever is made of them is NaN too.
-  """
-  logits, labels = scores_and_labels(logits, labels, soft=soft)
-  rank(logits, 2, "logits", "[N, K]")
-  logits, labels, where = _masked(where, logits.shape[:1], (logits, 0), (labels, 0))
-  if labels.ndim == 1 and not _are_classes(labels, logits.shape[1]):
-    logits = jnp.where(out_of_range(labels, logits.shape[1])[:, None], jnp.nan, logits)
-  return logits, labels, where
-
-
-def classified(probs, labels, where) -> tuple[Array, Array, Array]:
-  """``(probs [N, K], labels [N], where [N])``, leading axes flattened. Blank rows give class 0 probability 1."""
-  probs, labels = scores_and_labels(probs, labels, name="probs")
-  certain = jax.nn.one_hot(jnp.zeros(1, jnp.int32), probs.shape[-1], dtype=probs.dtype)
-  return _masked(where, labels.shape, (probs, certain), (labels, 0))
-
-
-def paired(scores, values, where, *, names: tuple[str, str] = ("confidence", "correct")) -> tuple[Array, Array, Array]:
-  """``(scores [N], values [N] as floats, where [N])``, leading axes flattened. Blank rows are zeros."""
-  scores, values = floating(scores, names[0]), jnp.asarray(values)
-  same_shape(scores, values, names)
-  return _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
-
-
 def same_shape(a: Array, b: Array, names: tuple[str, str]) -> None:
   """Raises a ValueError unless ``b`` has the shape of ``a``; the message names the arguments by ``names``."""
   if b.shape != a.shape:
     raise ValueError(f"{names[1]} must have the shape of {names[0]}: got {names[0]} {a.shape} and {names[1]} "
                      f"{b.shape}.")
-
-
-def _masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, ...]:
-  """Arrays whose leading axes ``shape`` are flattened, blank in the rows that do not count, and ``where`` ``[N]``."""
-  where = mask(where, shape)
-  flat = [(gathered(x).reshape(-1, *x.shape[len(shape):]), blank) for x, blank in arrays_and_blanks]
-  if where is None:
-    return *(x for x, _ in flat), jnp.ones(math.prod(shape), bool)
-  where = gathered(where).reshape(-1)
-  return *(jnp.where(jnp.expand_dims(where, range(1, x.ndim)), x, blank) for x, blank in flat), where
 
 
 def gathered(x: Array, first: int = 0) -> Array:
@@ -156,11 +113,11 @@ def aligned(x: Array, like: Array) -> Array:
   With Explicit axes JAX selects only among arrays that are sharded alike. Outside ``jax.set_mesh``, an array that is on
   no mesh suits any other, and cannot be moved.
   """
-  found, wanted = jax.typeof(x).sharding, jax.typeof(like).sharding
-  spec = tuple(wanted.spec)[:x.ndim]
-  if tuple(found.spec) == spec or (found.mesh.empty and jax.sharding.get_abstract_mesh().empty):
+  sharding, target = jax.typeof(x).sharding, jax.typeof(like).sharding
+  spec = tuple(target.spec)[:x.ndim]
+  if tuple(sharding.spec) == spec or (sharding.mesh.empty and jax.sharding.get_abstract_mesh().empty):
     return x
-  return _resharded(x, found.mesh if wanted.mesh.empty else wanted.mesh, spec)
+  return _resharded(x, sharding.mesh if target.mesh.empty else target.mesh, spec)
 
 
 def _resharded(x: Array, mesh, spec) -> Array:

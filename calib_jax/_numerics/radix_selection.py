@@ -3,9 +3,8 @@
 The M - 1 inner edges of M equal-mass bins are order statistics. Each is found digit by digit: the bits of a float32 in
 [0, 1], read as an integer, are in the order of the floats and fit in three digits of ten bits. A histogram of the first
 digit tells the first digit of every order statistic, a histogram of the second digit among the values that share that
-first digit tells the second, and so on: three passes of O(N) instead of a sort. On two CPU cores with JAX 0.10.2 the
-equal-mass calibration error of 50,000 examples takes 0.7 ms instead of 2.6 ms by sorting, and that of 1,000,000 takes
-10 ms instead of 55 ms. Below some 8,000 examples sorting is as fast.
+first digit tells the second, and so on: three passes of O(N) instead of a sort. Below some 8,000 examples sorting is
+as fast.
 """
 
 import jax
@@ -41,8 +40,7 @@ def equal_mass_sums(confidence: Array, correct: Array, where: Array, num_bins: i
 
   # The distinct edges divide [0, 1] into cells: one for each edge's own value, and those between.
   def cell(values):
-    # Edge by edge, which XLA's CPU code computes for several values at a time: jnp.searchsorted, which compares a value
-    # with all edges, made the mean confidences for a random half of 25,000 examples take 2.8 ms instead of 0.8 ms.
+    # Edge by edge, which XLA's CPU code computes for several values at a time; jnp.searchsorted is slower.
     return sum((edge < values).astype(jnp.int32) + (edge <= values).astype(jnp.int32) for edge in edges)
 
   num_cells = 2 * num_bins - 1

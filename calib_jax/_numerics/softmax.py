@@ -1,4 +1,4 @@
-"""Formulas for each row of logits or probabilities ``[..., K]`` that keep their digits where p is close to 0 or 1.
+"""Formulas for each row of logits or probabilities ``[..., K]`` that are numerically stable near 0 and 1.
 
 The probability of a class is never subtracted from 1: 1 - p is the sum of the other classes' probabilities.
 
@@ -113,13 +113,13 @@ def predicted(scores: Array) -> Array:
 
 
 def log_softmax(logits: Array) -> tuple[Array, Array]:
-  """``(log p [..., K], is_top [..., K])``; log p of the top class keeps its digits however close to 0 it is.
+  """``(log p [..., K], is_top [..., K])``; log p of the top class is numerically stable near 0.
 
   ``is_top`` marks one class of each row, the lowest index where several tie.
   """
   is_top = one_hot(predicted(logits), logits)
   shifted = logits - jnp.sum(logits, axis=-1, where=is_top, keepdims=True)
-  # Σ exp(shifted) is 1 for the top class plus the other classes: log1p keeps the digits that adding 1 would round away.
+  # Σ exp(shifted) is 1 for the top class plus the other classes: log1p is numerically stable where these are small.
   return shifted - jnp.log1p(jnp.sum(jnp.exp(shifted), axis=-1, where=~is_top, keepdims=True)), is_top
 
 
@@ -135,7 +135,7 @@ def label_odds(logits: Array, labels: Array) -> Array:
   They give -log p_y = softplus(d) and -log(1 - p_y) = softplus(-d).
   """
   is_label = one_hot(labels, logits)
-  # The log-odds do not depend on the shift, which keeps the digits of a difference of large logits.
+  # The log-odds do not depend on the shift, which keeps differences of large logits exact.
   shifted = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
   return _log_sum_exp(shifted, ~is_label) - with_lowest(jnp.sum(shifted, axis=-1, where=is_label))
 
@@ -156,12 +156,12 @@ def entropy_and_divergence(logits: Array) -> tuple[Array, Array]:
 
     H = softplus(d) - Σ p_k x_k    and, as softplus(d) = log Σ exp(x_k),    log K - H = Σ p_k x_k - log mean exp(x_k).
 
-  The top class has x_t = 0 and is left out of all sums, so that each keeps its digits where p_t is close to 1.
+  The top class has x_t = 0 and is left out of all sums, so that each is numerically stable where p_t is near 1.
   """
   top = predicted(logits)
   others = ~one_hot(top, logits)
   x, log_normaliser = logits - pick(logits, top)[..., None], jax.nn.softplus(label_odds(logits, top))
   mean = jnp.sum(jnp.exp(x - log_normaliser[..., None]) * with_lowest(x), axis=-1, where=others)
-  # log mean exp(x) is 0 for equal logits: expm1 and log1p keep its digits near there.
+  # log mean exp(x) is 0 for equal logits: expm1 and log1p are numerically stable there.
   log_mean = jnp.log1p(jnp.sum(jnp.expm1(x), axis=-1, where=others) / logits.shape[-1])
   return log_normaliser - mean, mean - log_mean

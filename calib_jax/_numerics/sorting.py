@@ -1,8 +1,4 @@
-"""Sorting floats by integer keys, which XLA's CPU code sorts faster, and prefix sums with twice the digits.
-
-On two CPU cores with JAX 0.10.2, sorting 10,000 keys takes 0.65 ms and sorting as many floats 2.0 ms (1,000,000: 118 ms
-and 390 ms). Where an array is sorted along with the keys, they save a tenth: 2.2 ms and 2.5 ms (446 ms and 500 ms).
-"""
+"""Sorting floats by integer keys, which XLA's CPU code sorts faster, and prefix sums as pairs of floats."""
 
 import jax
 import jax.numpy as jnp
@@ -32,9 +28,7 @@ def sorted_pairs(confidence: Array, correct: Array, where: Array, ties: str) -> 
 
   With ``ties="order"`` the sort is stable. With ``ties="share"`` the order within a tie has no meaning, and one integer
   holds a confidence and, in its lowest bit, whether it is correct: confidences are in [0, 1], so that their bits are in
-  their order and leave the highest bit free. Sorting those integers instead of (integer, integer) pairs makes the whole
-  equal-mass calibration error 5 times as fast (0.45 ms instead of 2.3 ms for 10,000 examples, 69 ms instead of 370 ms
-  for 1,000,000; two CPU cores, JAX 0.10.2).
+  their order and leave the highest bit free. XLA's CPU code sorts single integers much faster than pairs.
 
   ``confidence`` must be in [0, 1]; the confidences of rows that do not count are above 1 in the result.
   """

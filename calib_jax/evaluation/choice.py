@@ -28,7 +28,8 @@ def _fit(logits: jax.Array, labels: jax.Array, *, where: jax.Array | None = None
   if where is not None:
     logits, labels = logits[where], labels[where]
   selection = calibrators.select(logits, labels)
-  scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error} for s in selection.scores}
+  scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error}
+            for s in selection.scores}
   return {CHOSEN: {selection.name: selection.params}, SCORES: scores}
 
 

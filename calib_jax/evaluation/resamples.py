@@ -13,7 +13,8 @@ import numpy as np
 
 from calib_jax._system import compilation
 from calib_jax.metrics import draws
-from calib_jax.metrics.intervals import growth_of, interval_of_moments, moments, p_value_of
+from calib_jax.metrics.bias_correction import growth_of, interval_of_moments, moments
+from calib_jax.metrics.calibration_tests import p_value_of
 from calib_jax.metrics.resampled_errors import Ordered, Sums
 
 LEVEL = 0.95

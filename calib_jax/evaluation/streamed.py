@@ -22,7 +22,7 @@ from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.predictions import is_float
 from calib_jax.evaluation.results import NAMELESS, UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
 from calib_jax.metrics import resampled_errors
-from calib_jax.metrics.intervals import p_value_of
+from calib_jax.metrics.calibration_tests import p_value_of
 
 LARGE = 2_000_000  # Rows of a file that is streamed.
 BATCH = 2**20  # Numbers of a batch.

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
+from calib_jax._checks.registry import register
 from calib_jax._numerics import binning
 from calib_jax._numerics.softmax import label_odds
-from calib_jax.losses.catalogue import per_example
+from calib_jax.losses.catalogue import PER_EXAMPLE
 from calib_jax.losses.focal import focal_of_odds, inverse_focal_of_odds
 
 Array = jax.Array
@@ -22,7 +23,7 @@ class AdaptiveFocalState(NamedTuple):
   bin_edges: Array
 
 
-@per_example()
+@register(PER_EXAMPLE)
 def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, bin_edges: ArrayLike) -> Array:
   r"""AdaFocal loss, in nats.
 
@@ -51,6 +52,7 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
   >>> adaptive_focal(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0]), **state._asdict()).round(4)
   Array([0.0041], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels)
   gammas, edges = (jax.lax.stop_gradient(checks.floating(x, n)) for x, n in ((gammas, "gammas"),
                                                                              (bin_edges, "bin_edges")))
   if gammas.ndim != 1 or edges.shape != (len(gammas) + 1,):
@@ -60,11 +62,11 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
   index = jnp.searchsorted(edges[1:-1].astype(p.dtype), p, side="right", method="compare_all")
   gamma = jnp.dot(jax.nn.one_hot(index, len(gammas), dtype=odds.dtype), gammas.astype(odds.dtype), precision="highest")
   # Each branch gets an exponent of at least 0: also the one that is not chosen must be finite, or the gradient is NaN.
-  return jnp.where(gamma >= 0, focal_of_odds(odds, jnp.maximum(gamma, 0)),
-                   inverse_focal_of_odds(odds, jnp.maximum(-gamma, 0)))
+  values = jnp.where(gamma >= 0, focal_of_odds(odds, jnp.maximum(gamma, 0)),
+                     inverse_focal_of_odds(odds, jnp.maximum(-gamma, 0)))
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])
 
 
-@checks.arguments(num_bins="integer [1, inf)", gamma="(-inf, inf)")
 def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocalState:
   """The state before training.
 
@@ -81,10 +83,10 @@ def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocal
   >>> init_adaptive_focal(num_bins=2).bin_edges
   Array([0. , 0.5, 1. ], dtype=float32)
   """
+  checks.options(num_bins=(num_bins, "integer [1, inf)"), gamma=(gamma, "(-inf, inf)"))
   return AdaptiveFocalState(jnp.full(num_bins, gamma, jnp.float32), binning.equal_width_edges(num_bins, jnp.float32))
 
 
-@checks.arguments(rate="[0, inf)", switch="[0, inf)")
 def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, correct: ArrayLike, *, rate: float = 1.0,
                           switch: float = 0.2, gamma_min: float = -2.0, gamma_max: float = 20.0) -> AdaptiveFocalState:
   r"""The state after an epoch, from the top-label predictions on the validation split.
@@ -122,6 +124,7 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
   >>> update_adaptive_focal(state, jnp.array([0.6, 0.8]), jnp.array([True, False])).gammas.round(3)
   Array([0.67 , 2.226], dtype=float32)
   """
+  checks.options(rate=(rate, "[0, inf)"), switch=(switch, "[0, inf)"))
   if not gamma_min <= gamma_max:
     raise ValueError(f"gamma_min must not exceed gamma_max: got {gamma_min!r} and {gamma_max!r}.")
   checks.rank(jnp.asarray(confidence), 1, "confidence", "[N]")

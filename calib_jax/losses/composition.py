@@ -14,7 +14,6 @@ from calib_jax.losses.reductions import global_sum
 Array = jax.Array
 
 
-@checks.arguments(weight="(-inf, inf)", reduction=("mean", "sum"))
 def composite(primary: str | Callable[..., Array], secondary: str | Callable[..., Array] | None = None,
               weight: float = 1.0, *, reduction: str = "mean") -> Callable[..., tuple[Array, dict[str, Array]]]:
   """``mean(primary) + weight * secondary``, the training loss of Karandikar et al. 2021, Section 5.1.
@@ -40,6 +39,7 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
   >>> bool(loss == parts["primary"] + 0.5 * parts["secondary"])
   True
   """
+  checks.options(weight=(weight, "(-inf, inf)"), reduction=(reduction, ("mean", "sum")))
   primary, secondary = _loss("primary", primary), None if secondary is None else _loss("secondary", secondary)
   if secondary is not None and (missing := _lacks(secondary)):
     raise ValueError("secondary must be a loss per batch, which takes where and axis_name: "
@@ -48,8 +48,7 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
 
   def loss(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
            axis_name: str | None = None) -> tuple[Array, dict[str, Array]]:
-    given, (logits, labels, where) = (labels, where), checks.batch(logits, labels, where, soft=True)
-    checks.label_values(given[0], logits.shape[1], given[1])
+    logits, labels, where = checks.batch(logits, labels, where, soft=True)
     counts = where.astype(logits.dtype)
     if whole_batch:
       mean = _scalar("primary", primary(logits, labels, where=where, axis_name=axis_name))

@@ -12,8 +12,10 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax import focal_map
+from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import (
   expectation,
+  infinite,
   label_odds,
   log_one_minus,
   log_softmax,
@@ -22,12 +24,12 @@ from calib_jax._numerics.softmax import (
   predicted,
   with_lowest,
 )
-from calib_jax.losses.catalogue import per_example
+from calib_jax.losses.catalogue import PER_EXAMPLE
 
 Array = jax.Array
 
 
-@per_example(soft=True, gamma="[0, inf)", stop_gradient=bool)
+@register(PER_EXAMPLE)
 def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False) -> Array:
   r"""Focal loss, in nats.
 
@@ -52,14 +54,17 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_grad
   >>> focal(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
   Array([0.0041], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels, soft=True)
+  checks.options(gamma=(gamma, "[0, inf)"), stop_gradient=(stop_gradient, bool))
   if labels.shape != logits.shape:
-    return focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
+    values = focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
+    return checks.nan_out_of_range(values, labels, logits.shape[-1])
   log_p, is_top = log_softmax(logits)
   factor = _held(jnp.exp(gamma * log_one_minus(log_p, is_top)), stop_gradient)
-  return expectation(labels * factor, -log_p)
+  return infinite(expectation(labels * factor, -log_p))
 
 
-@per_example()
+@register(PER_EXAMPLE)
 def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: Sequence[float] = (0.2,),
                            gammas: Sequence[float] = (5.0, 3.0)) -> Array:
   r"""Focal loss whose exponent depends on the label's probability (FLSD-53 by default), in nats.
@@ -84,6 +89,7 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
   >>> sample_dependent_focal(jnp.array([[0.0, 3.0]]), jnp.array([0])).round(3)
   Array([2.391], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels)
   if len(gammas) != len(thresholds) + 1 or list(thresholds) != sorted(thresholds):
     raise ValueError("gammas must be one more than thresholds, which ascend: "
                      f"got gammas={tuple(gammas)!r} and thresholds={tuple(thresholds)!r}.")
@@ -94,10 +100,10 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
   gamma = jnp.full_like(p, gammas[0])
   for threshold, above in zip(thresholds, gammas[1:], strict=True):
     gamma = jnp.where(p >= threshold, above, gamma)
-  return focal_of_odds(odds, gamma)
+  return checks.nan_out_of_range(focal_of_odds(odds, gamma), labels, logits.shape[-1])
 
 
-@per_example(gamma="[0, inf)", stop_gradient=bool)
+@register(PER_EXAMPLE)
 def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False) -> Array:
   r"""Inverse focal loss, in nats: examples whose label is already probable weigh more.
 
@@ -121,10 +127,13 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, s
   >>> inverse_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
   Array([1.0397], dtype=float32)
   """
-  return inverse_focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
+  logits, labels = checks.examples(logits, labels)
+  checks.options(gamma=(gamma, "[0, inf)"), stop_gradient=(stop_gradient, bool))
+  values = inverse_focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])
 
 
-@per_example(gamma="[0, inf)", competitor=("strongest", "strongest_below"), stop_gradient=bool)
+@register(PER_EXAMPLE)
 def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, competitor: str = "strongest",
                stop_gradient: bool = False) -> Array:
   r"""Dual focal loss, in nats.
@@ -152,16 +161,20 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
   >>> dual_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
   Array([0.6931], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels)
+  checks.options(gamma=(gamma, "[0, inf)"), competitor=(competitor, ("strongest", "strongest_below")),
+                 stop_gradient=(stop_gradient, bool))
   odds, label_logit = label_odds(logits, labels), with_lowest(pick(logits, labels))
   is_rival = ~one_hot(labels, logits) if competitor == "strongest" else logits < label_logit[..., None]
   rivals = jnp.where(is_rival, logits, -1e30)  # Where there is no rival, p_j is 0 and has no gradient.
   log_rival = pick(rivals, predicted(rivals)) - label_logit - jax.nn.softplus(odds)
   # 1 - p_y + p_j is a sum of two numbers above 0, whose logarithms are known.
   factor = jnp.exp(gamma * jnp.logaddexp(-jax.nn.softplus(-odds), log_rival))
-  return _held(factor, stop_gradient) * jax.nn.softplus(odds)
+  values = infinite(_held(factor, stop_gradient) * jax.nn.softplus(odds))
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])
 
 
-@per_example(gamma="[0, inf)")
+@register(PER_EXAMPLE)
 def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0) -> Array:
   r"""The proper part of the focal loss, in nats.
 
@@ -188,17 +201,20 @@ def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0
   >>> properized_focal(jnp.array([[0.0, 0.0]]), jnp.array([0])).round(4)
   Array([0.1733], dtype=float32)
   """
-  return focal_of_odds(-pick(focal_map.inverse_log_odds(logits, gamma), labels), gamma)
+  logits, labels = checks.examples(logits, labels)
+  checks.options(gamma=(gamma, "[0, inf)"))
+  values = focal_of_odds(-pick(focal_map.inverse_log_odds(logits, gamma), labels), gamma)
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])
 
 
 def focal_of_odds(odds: Array, gamma, stop_gradient: bool = False) -> Array:
-  """-(1 - p)^γ log p from the log-odds log((1 - p) / p)."""
-  return _held(jnp.exp(-gamma * jax.nn.softplus(-odds)), stop_gradient) * jax.nn.softplus(odds)
+  """-(1 - p)^γ log p from the log-odds log((1 - p) / p); inf where p is that of a masked class."""
+  return infinite(_held(jnp.exp(-gamma * jax.nn.softplus(-odds)), stop_gradient) * jax.nn.softplus(odds))
 
 
 def inverse_focal_of_odds(odds: Array, gamma, stop_gradient: bool = False) -> Array:
-  """-(1 + p)^γ log p from the log-odds log((1 - p) / p)."""
-  return _held((1 + jax.nn.sigmoid(-odds)) ** gamma, stop_gradient) * jax.nn.softplus(odds)
+  """-(1 + p)^γ log p from the log-odds log((1 - p) / p); inf where p is that of a masked class."""
+  return infinite(_held((1 + jax.nn.sigmoid(-odds)) ** gamma, stop_gradient) * jax.nn.softplus(odds))
 
 
 def _held(factor: Array, stop_gradient: bool) -> Array:

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 
+from calib_jax import _checks as checks
+from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import label_odds, log_one_minus, log_softmax, map_chunks, predicted, with_lowest
-from calib_jax.losses.catalogue import per_batch
+from calib_jax.losses.catalogue import PER_BATCH
 from calib_jax.losses.reductions import gather, global_sum, root
 
 Array = jax.Array
@@ -16,7 +18,7 @@ FORMS = ("top_label", "canonical", "marginal")
 CHUNK = 2**20  # Pairs of examples whose kernels are in memory at a time.
 
 
-@per_batch(kernel_width="(0, inf)", weighted=bool)
+@register(PER_BATCH)
 def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, weighted: bool = False,
          where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Maximum mean calibration error of the top label.
@@ -34,7 +36,7 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, wei
     labels: ``[N]`` integers in ``[0, K)``.
     kernel_width: w > 0.
     weighted: whether all correct examples together weigh as much as all wrong ones.
-    where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -49,6 +51,8 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, wei
   >>> mmce(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
   """
+  logits, labels, where = checks.batch(logits, labels, where)
+  checks.options(kernel_width=(kernel_width, "(0, inf)"), weighted=(weighted, bool))
   top = predicted(logits)
   odds, correct = label_odds(logits, top), top == labels
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
@@ -102,7 +106,7 @@ def _laplacian_sums(x: Array, v: Array) -> tuple[Array, Array]:
   return (rising[end - 1] + above)[back], (above - below)[back]
 
 
-@per_batch(bandwidth="(0, inf)", norm="[1, inf)", form=FORMS)
+@register(PER_BATCH)
 def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, norm: float = 1.0,
             form: str = "top_label", where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction.
@@ -119,7 +123,7 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
     form: ``"top_label"``: Beta kernel with parameters f_j/h + 1 and (1 - f_j)/h + 1 on the confidence, one term;
       ``"canonical"``: Dirichlet kernel, α = f_j/h + 1, on the whole vector; ``"marginal"``: the Beta kernel on each
       class, summed over classes.
-    where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -135,6 +139,8 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
   >>> kde_ece(jnp.array([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]]), jnp.array([0, 1, 0])).round(2)
   Array(0.17, dtype=float32)
   """
+  logits, labels, where = checks.batch(logits, labels, where)
+  checks.options(bandwidth=(bandwidth, "(0, inf)"), norm=(norm, "[1, inf)"), form=(form, FORMS))
   index = jnp.arange(len(labels), dtype=jnp.int32)
   if axis_name is not None:
     index = index + jax.lax.axis_index(axis_name) * len(labels)

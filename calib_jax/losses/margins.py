@@ -5,14 +5,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
+from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import one_hot, pick, predicted, varying_as
-from calib_jax.losses.catalogue import per_example
+from calib_jax.losses.catalogue import PER_EXAMPLE
 from calib_jax.losses.proper import cross_entropy
 
 Array = jax.Array
 
 
-@per_example(every_class=True, true_class_weight="[0, inf)", true_class_target="(-inf, inf)")
+@register(PER_EXAMPLE)
 def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1.0,
            true_class_target: float = 1.0) -> Array:
   r"""Square loss on raw logits.
@@ -40,11 +41,16 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
   >>> square(jnp.array([[2.0, 1.0]]), jnp.array([0]))
   Array([1.], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels)
+  checks.options(true_class_weight=(true_class_weight, "[0, inf)"),
+                 true_class_target=(true_class_target, "(-inf, inf)"))
+  checks.masked_class(logits, "square depends on the logit of every class")
   true_class = true_class_weight * (logits - true_class_target) ** 2
-  return jnp.mean(jnp.where(one_hot(labels, logits), true_class, logits**2), axis=-1)
+  values = jnp.mean(jnp.where(one_hot(labels, logits), true_class, logits**2), axis=-1)
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])
 
 
-@per_example(every_class=True, margin="[0, inf)", weight="[0, inf)")
+@register(PER_EXAMPLE)
 def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0, weight: float = 0.1) -> Array:
   r"""Margin-based label smoothing (MbLS): cross entropy in nats, and a penalty in units of logits.
 
@@ -71,13 +77,16 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
   >>> margin_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), margin=1.0, weight=1.0).round(3)
   Array([1.049], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels)
+  checks.options(margin=(margin, "[0, inf)"), weight=(weight, "[0, inf)"))
+  checks.masked_class(logits, "margin_label_smoothing depends on the logit of every class")
   top = pick(logits, predicted(logits))
   excess = jax.nn.relu(top[..., None] - logits - margin)
-  return cross_entropy(logits, labels) + weight * jnp.mean(excess, axis=-1)
+  values = cross_entropy(logits, labels) + weight * jnp.mean(excess, axis=-1)
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])
 
 
-@per_example(every_class=True, margin="[0, inf)", weight="[0, inf)", positive_weight="[0, inf)",
-             negative_weight="[0, inf)")
+@register(PER_EXAMPLE)
 def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0,
                                          weight: float = 0.1, positive_weight: float = 1.0,
                                          negative_weight: float = 0.1) -> Array:
@@ -112,15 +121,20 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   >>> adaptive_conditional_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), margin=1.0, weight=1.0).round(1)
   Array([4.4], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels)
+  checks.options(margin=(margin, "[0, inf)"), weight=(weight, "[0, inf)"),
+                 positive_weight=(positive_weight, "[0, inf)"), negative_weight=(negative_weight, "[0, inf)"))
+  checks.masked_class(logits, "adaptive_conditional_label_smoothing depends on the logit of every class")
   top = pick(logits, predicted(logits))
   # The term of k = ŷ is max(0, -m)² = 0, so that the sum may run over all classes.
   below = jax.nn.relu(jax.lax.stop_gradient(top)[..., None] - logits - margin) ** 2
   negative = jnp.sum(below, axis=-1) / (logits.shape[-1] - 1)
   penalty = positive_weight * jax.nn.relu(top - margin) ** 2 + negative_weight * negative
-  return cross_entropy(logits, labels) + weight * penalty
+  values = cross_entropy(logits, labels) + weight * penalty
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])
 
 
-@per_example(every_class=True, discrimination_weight="[0, inf)", exclusion_weight="[0, inf)")
+@register(PER_EXAMPLE)
 def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination_weight: float = 1.0,
                          exclusion_weight: float = 1.0) -> Array:
   r"""Calibration by pairwise constraints (CPC), in nats.
@@ -150,6 +164,10 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   >>> pairwise_constraints(jnp.array([[0.0, 0.0, 0.0]]), jnp.array([0])).round(3)
   Array([2.138], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels)
+  checks.options(discrimination_weight=(discrimination_weight, "[0, inf)"),
+                 exclusion_weight=(exclusion_weight, "[0, inf)"))
+  checks.masked_class(logits, "pairwise_constraints depends on the logit of every class")
   logits = checks.gathered(logits, -1)
   num_classes, other = logits.shape[-1], ~one_hot(labels, logits)
   label_logit = pick(logits, labels)[..., None]
@@ -167,4 +185,5 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   zeros = varying_as(varying_as(jnp.zeros_like(discrimination), logits), labels)
   total, _ = jax.lax.scan(add_pairs, zeros, jnp.arange(num_classes, dtype=jnp.int32))
   exclusion = total / 2 / max((num_classes - 1) * (num_classes - 2), 1)
-  return cross_entropy(logits, labels) + discrimination_weight * discrimination + exclusion_weight * exclusion
+  values = cross_entropy(logits, labels) + discrimination_weight * discrimination + exclusion_weight * exclusion
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])

@@ -5,13 +5,23 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.softmax import LOWEST, expectation, label_odds, log_softmax, one_hot, pick, with_lowest
-from calib_jax.losses.catalogue import per_example
+from calib_jax._checks.registry import register
+from calib_jax._numerics.softmax import (
+  LOWEST,
+  expectation,
+  infinite,
+  label_odds,
+  log_softmax,
+  one_hot,
+  pick,
+  with_lowest,
+)
+from calib_jax.losses.catalogue import PER_EXAMPLE
 
 Array = jax.Array
 
 
-@per_example(soft=True, label_smoothing="[0, 1]")
+@register(PER_EXAMPLE)
 def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: float = 0.0) -> Array:
   r"""Cross entropy, in nats.
 
@@ -36,13 +46,16 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
   >>> cross_entropy(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
   Array([0.1698], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels, soft=True)
+  checks.options(label_smoothing=(label_smoothing, "[0, 1]"))
   is_known = checks.is_readable(label_smoothing)
   if is_known and label_smoothing > 0:
     checks.masked_class(logits, "label_smoothing gives every class a part of the label")
   if labels.shape == logits.shape:
     targets = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
-    return expectation(targets, -log_softmax(logits)[0])
-  surprise = jax.nn.softplus(label_odds(logits, labels))
+    return infinite(expectation(targets, -log_softmax(logits)[0]))
+  surprise = infinite(jax.nn.softplus(label_odds(logits, labels)))
+  surprise = checks.nan_out_of_range(surprise, labels, logits.shape[-1])
   if is_known and label_smoothing == 0:
     return surprise
   # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
@@ -53,7 +66,7 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
   return surprise + smoothed
 
 
-@per_example(gamma="[0, inf)", norm="[1, inf)")
+@register(PER_EXAMPLE)
 def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 1.0,
                                  norm: float = 2.0) -> Array:
   r"""Cross entropy whose examples weigh by the distance from the probabilities to the label, in nats.
@@ -81,15 +94,18 @@ def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma:
   >>> brier_weighted_cross_entropy(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=2.0).round(4)
   Array([0.3466], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels)
+  checks.options(gamma=(gamma, "[0, inf)"), norm=(norm, "[1, inf)"))
   odds, others = label_odds(logits, labels), ~one_hot(labels, logits)
-  # The norm is (1 - p_y) (1 + Σ_{k≠y} r_k^q)^{1/q}, where the shares r_k = p_k / (1 - p_y) of the other classes keep
-  # their digits however small 1 - p_y is.
+  # The norm is (1 - p_y) (1 + Σ_{k≠y} r_k^q)^{1/q}, where the shares r_k = p_k / (1 - p_y) of the other classes are
+  # numerically stable however small 1 - p_y is.
   shares = jax.nn.softmax(with_lowest(logits), axis=-1, where=others)
   length = jax.nn.sigmoid(odds) * (1 + jnp.sum(shares**norm, axis=-1, where=others)) ** (1 / norm)
-  return jax.lax.stop_gradient(length**gamma) * jax.nn.softplus(odds)
+  values = infinite(jax.lax.stop_gradient(length**gamma) * jax.nn.softplus(odds))
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])
 
 
-@per_example(soft=True)
+@register(PER_EXAMPLE)
 def brier(logits: ArrayLike, labels: ArrayLike) -> Array:
   r"""Brier score: the squared distance from the probabilities to the label, in [0, 2].
 
@@ -111,9 +127,11 @@ def brier(logits: ArrayLike, labels: ArrayLike) -> Array:
   >>> brier(jnp.array([[0.0, 0.0]]), jnp.array([1]))
   Array([0.5], dtype=float32)
   """
+  logits, labels = checks.examples(logits, labels, soft=True)
   probs = jax.nn.softmax(logits)
   if labels.shape == logits.shape:
     return jnp.sum((probs - labels) ** 2, axis=-1)
-  # (1 - p_y)² keeps its digits as σ(d)², with d = log((1 - p_y) / p_y).
+  # (1 - p_y)² = σ(d)² is numerically stable near 0, with d = log((1 - p_y) / p_y).
   others = jnp.sum(probs**2, axis=-1, where=~one_hot(labels, logits))
-  return jax.nn.sigmoid(label_odds(logits, labels)) ** 2 + others
+  values = jax.nn.sigmoid(label_odds(logits, labels)) ** 2 + others
+  return checks.nan_out_of_range(values, labels, logits.shape[-1])

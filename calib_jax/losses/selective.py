@@ -10,16 +10,16 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax import confidence as scores
-from calib_jax._checks.registry import find
+from calib_jax._checks.registry import find, register
 from calib_jax._numerics import binning
-from calib_jax.losses.catalogue import PER_EXAMPLE, per_batch
+from calib_jax.losses.catalogue import PER_BATCH, PER_EXAMPLE
 from calib_jax.losses.reductions import gather, global_sum, own
 
 Array = jax.Array
 Loss = str | Callable[[Array, Array], Array]  # A loss per example, by name or as a function of logits and labels.
 
 
-@per_batch(estimator=("harmonic", "log"))
+@register(PER_BATCH)
 def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "msp", loss: Loss = "cross_entropy",
          estimator: str = "harmonic", where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Area under the risk-coverage curve, as a reweighted risk.
@@ -36,7 +36,7 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
     confidence: score by name (``"msp"``, ``"margin"``, ``"negative_entropy"``) or a function of probabilities.
     loss: per-example loss, by name or as a function ``(logits, labels) -> [N]``.
     estimator: ``"harmonic"`` or ``"log"``.
-    where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -51,6 +51,8 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
   >>> aurc(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.42, dtype=float32)
   """
+  logits, labels, where = checks.batch(logits, labels, where)
+  checks.options(estimator=(estimator, ("harmonic", "log")))
   score, losses = _scores(logits, confidence), _losses(logits, labels, loss)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
   # Sorting the order again gives each row its rank. Rows that do not count come last.
@@ -72,7 +74,7 @@ class SelectiveRiskState(NamedTuple):
   counts: Array
 
 
-@per_batch(low_confidence_coverage="[0, 1]", smoothing="(0, inf)", num_bins="integer [1, inf)", stop_gradient=bool)
+@register(PER_BATCH)
 def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float = 0.9,
                    smoothing: float = 0.1, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
                    score_range: tuple[float, float] | None = None, loss: Loss = "cross_entropy",
@@ -109,7 +111,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
     stop_gradient: whether the weights carry no gradient.
     counts: optional ``[num_bins]`` floats, the numbers of scores seen before (``SelectiveRiskState.counts``); the same
       on all devices.
-    where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -125,6 +127,9 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   >>> selective_risk(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.34, dtype=float32)
   """
+  logits, labels, where = checks.batch(logits, labels, where)
+  checks.options(low_confidence_coverage=(low_confidence_coverage, "[0, 1]"), smoothing=(smoothing, "(0, inf)"),
+                 num_bins=(num_bins, "integer [1, inf)"), stop_gradient=(stop_gradient, bool))
   score = _unit_scores(logits, confidence, score_range)
   losses = _losses(logits, labels, loss)
   every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
@@ -133,7 +138,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   limited = jnp.where(score < threshold, score, threshold)
   size = size.astype(logits.dtype)
   seen = _counts(every, valid, num_bins) + _seen_before(counts, num_bins, logits.dtype)
-  # 1 - Ĝ = (1/n) Σ_k h_k σ((c_k - g) / ν), whose logarithm keeps its digits also where all terms are tiny.
+  # 1 - Ĝ = (1/n) Σ_k h_k σ((c_k - g) / ν), whose logarithm is numerically stable also where all terms are tiny.
   centers = jnp.asarray((np.arange(num_bins) + 0.5) / num_bins, logits.dtype)
   smoothing = jax.lax.stop_gradient(jnp.asarray(smoothing, logits.dtype))
   tails = jax.nn.log_sigmoid((centers[None, :] - limited[:, None]) / smoothing)
@@ -146,7 +151,6 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   return global_sum(jnp.where(where, -log_rest * losses, 0), axis_name) / size
 
 
-@checks.arguments(num_bins="integer [1, inf)")
 def init_selective_risk(num_bins: int = 64) -> SelectiveRiskState:
   """The state before any score has been seen.
 
@@ -162,6 +166,7 @@ def init_selective_risk(num_bins: int = 64) -> SelectiveRiskState:
   >>> init_selective_risk(num_bins=2).counts
   Array([0., 0.], dtype=float32)
   """
+  checks.options(num_bins=(num_bins, "integer [1, inf)"))
   return SelectiveRiskState(jnp.zeros(num_bins, jnp.float32))
 
 

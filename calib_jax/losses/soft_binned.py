@@ -4,18 +4,19 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calib_jax import _checks as checks
+from calib_jax._checks.registry import register
 from calib_jax._numerics import binning
 from calib_jax._numerics.softmax import label_odds, log_softmax, predicted
 from calib_jax.losses import reductions
-from calib_jax.losses.catalogue import per_batch
+from calib_jax.losses.catalogue import PER_BATCH
 from calib_jax.losses.reductions import global_sum
 
 Array = jax.Array
 EMPTY = 1e-15  # A bin that holds less than this adds nothing; the square of its size, in the gradient, would underflow.
 
 
-@per_batch(num_bins="integer [1, inf)", temperature="(0, inf)", norm="[1, inf)", form=("label", "bin"), root=bool,
-           low="[0, 1)")
+@register(PER_BATCH)
 def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, temperature: float = 0.01,
                     norm: float = 2.0, form: str = "label", root: bool = True, low: float = 0.0,
                     where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
@@ -39,7 +40,7 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
     form: ``"label"`` (Eq. 12, the paper's training loss) or ``"bin"`` (Eq. 11).
     root: whether to take the root 1/p. The released code's label form has none.
     low: the lower end of the bins, in [0, 1); their upper end is 1. The released code's label form has 1/K.
-    where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -55,6 +56,9 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
   >>> soft_binned_ece(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
   """
+  logits, labels, where = checks.batch(logits, labels, where)
+  checks.options(num_bins=(num_bins, "integer [1, inf)"), temperature=(temperature, "(0, inf)"),
+                 norm=(norm, "[1, inf)"), form=(form, ("label", "bin")), root=(root, bool), low=(low, "[0, 1)"))
   top, weight = predicted(logits), where.astype(logits.dtype)
   confidence, correct = jax.nn.sigmoid(-label_odds(logits, top)), (top == labels).astype(logits.dtype)
   member = binning.soft_membership(confidence, num_bins, temperature, low) * weight[:, None]
@@ -74,7 +78,7 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
   return reductions.root(error, norm) if root else error
 
 
-@per_batch(num_bins="integer [1, inf)", temperature="(0, inf)", norm="[1, inf)")
+@register(PER_BATCH)
 def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, temperature: float = 0.01,
                              norm: float = 2.0, where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Soft-binned marginal (class-wise) calibration error, in [0, 1].
@@ -90,7 +94,7 @@ def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: 
     num_bins: M, the number of bins, which are of equal width.
     temperature: T > 0 of the membership; as it tends to 0, each probability belongs to one bin.
     norm: p, at least 1.
-    where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -105,6 +109,9 @@ def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: 
   >>> soft_binned_marginal_ece(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
   """
+  logits, labels, where = checks.batch(logits, labels, where)
+  checks.options(num_bins=(num_bins, "integer [1, inf)"), temperature=(temperature, "(0, inf)"),
+                 norm=(norm, "[1, inf)"))
   probs = jnp.exp(log_softmax(logits)[0])
   onehot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
   weight = where.astype(logits.dtype)

@@ -6,14 +6,16 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calib_jax import _checks as checks
+from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import entropy_and_divergence, label_odds, predicted
-from calib_jax.losses.catalogue import per_batch
+from calib_jax.losses.catalogue import PER_BATCH
 from calib_jax.losses.reductions import global_sum
 
 Array = jax.Array
 
 
-@per_batch(threshold="[0, inf)", stop_gradient=bool)
+@register(PER_BATCH)
 def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradient: bool = False,
          where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Accuracy-versus-uncertainty calibration loss (AvUC), and AvUC-GS with ``stop_gradient``.
@@ -34,7 +36,7 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
     labels: ``[N]`` integers in ``[0, K)``.
     threshold: κ, an entropy in nats, at least 0. The κ of ``soft_avuc`` is a fraction of log K instead.
     stop_gradient: whether the factors :math:`c_i` and :math:`1 - c_i` carry no gradient (AvUC-GS, Appendix F).
-    where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -49,6 +51,8 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
   >>> avuc(jnp.array([[4.0, 0.0], [0.2, 0.0]]), jnp.array([0, 0]), threshold=0.5).round(2)
   Array(0.31, dtype=float32)
   """
+  logits, labels, where = checks.batch(logits, labels, where)
+  checks.options(threshold=(threshold, "[0, inf)"), stop_gradient=(stop_gradient, bool))
   top, (entropy, _) = predicted(logits), entropy_and_divergence(logits)
   odds = label_odds(jax.lax.stop_gradient(logits) if stop_gradient else logits, top)
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
@@ -58,7 +62,7 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
   return _log_ratio(jnp.where(placed, 0, value), jnp.where(placed, value, 0), where, axis_name)
 
 
-@per_batch(threshold="(0, 1)", temperature="(0, inf)")
+@register(PER_BATCH)
 def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, temperature: float = 1.0,
               where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Soft accuracy-versus-uncertainty calibration loss (S-AvUC).
@@ -79,7 +83,7 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
     labels: ``[N]`` integers in ``[0, K)``.
     threshold: κ, a fraction of the largest entropy log K, in (0, 1). The κ of ``avuc`` is in nats instead.
     temperature: T > 0; as it tends to 0, t becomes 0 or 1.
-    where: optional ``[N]`` bools; rows that are False count for nothing and may hold NaN.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -95,6 +99,8 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
   >>> soft_avuc(jnp.array([[4.0, 0.0], [0.2, 0.0]]), jnp.array([0, 0])).round(3)
   Array(0.565, dtype=float32)
   """
+  logits, labels, where = checks.batch(logits, labels, where)
+  checks.options(threshold=(threshold, "(0, 1)"), temperature=(temperature, "(0, inf)"))
   accurate, (entropy, divergence) = predicted(logits) == labels, entropy_and_divergence(logits)
   # h* / (1 - h*) = H / (log K - H): logit h* is the logarithm of entropy over divergence.
   inside = (entropy > 0) & (divergence > 0)
@@ -108,7 +114,7 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
 
 
 def _one_minus_tanh(entropy: Array) -> Array:
-  """1 - tanh h = 2 σ(-2h), which keeps its digits where tanh h is close to 1."""
+  """1 - tanh h = 2 σ(-2h), which is numerically stable where tanh h is near 1."""
   return 2 * jax.nn.sigmoid(-2 * entropy)
 
 

@@ -1,7 +1,7 @@
 """Metrics of calibration, selective prediction and detection: pure functions of arrays.
 
 Calibration errors come as functions of any binary pair ``(confidence, correct)`` and as top-label shorthands of
-``probs`` ``[..., K]`` and ``labels`` ``[...]``. All take ``where`` (False counts for nothing), flatten leading axes,
+``probs`` ``[..., K]`` and ``labels`` ``[...]``. All take ``where`` (False is ignored), flatten leading axes,
 and work under ``jit`` and ``vmap``. Errors are fractions. docs/metrics.md says which to trust, and how tools differ.
 
 >>> probs, labels = jnp.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]]), jnp.array([0, 1, 1])
@@ -12,18 +12,14 @@ Array(0.25, dtype=float32)
 >>> estimate, low, high = bootstrap(accuracy, probs, labels, key=jax.random.key(0), num_resamples=100)
 """
 
+from calib_jax.metrics.assessment import Assessment, assess
 from calib_jax.metrics.binned import Reliability, calibration_error, classwise_calibration_error, reliability
+from calib_jax.metrics.bootstrap_intervals import bootstrap
+from calib_jax.metrics.calibration_tests import calibration_test, consistency_interval
 from calib_jax.metrics.class_group_scores import ClassGroupScores, class_group_scores
 from calib_jax.metrics.conventions import CONVENTIONS
+from calib_jax.metrics.differences import paired_difference
 from calib_jax.metrics.histogram import CalibrationHistogram, collection
-from calib_jax.metrics.intervals import (
-  Assessment,
-  assess,
-  bootstrap,
-  calibration_test,
-  consistency_interval,
-  paired_difference,
-)
 from calib_jax.metrics.ranking import RiskCoverage, aurc, auroc, excess_aurc, fpr_at_tpr, risk_coverage_curve
 from calib_jax.metrics.scores import (
   accuracy,

@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
 from calib_jax._numerics import radix_selection
 from calib_jax._numerics.binning import masked_mean
 from calib_jax._numerics.sorting import correct_before, sorted_pairs
 from calib_jax.metrics import formulas
-from calib_jax.metrics.definition import of_classes, of_pairs
+from calib_jax.metrics.compiled import of_classes, of_pairs
 
 Array = jax.Array
 BINNINGS = ("equal_width", "equal_mass")
 TIES = ("share", "order")
-BINS = {"num_bins": "integer [1, inf)", "binning": BINNINGS, "ties": TIES}
 NORM = "[1, inf) or max"
 
 
@@ -87,7 +87,6 @@ def _bin(confidence: Array, correct: Array, where: Array, num_bins: int, binning
   return _Binned(confidence, index, size, num_correct.astype(confidence.dtype), total, edges)
 
 
-@of_pairs(**BINS, norm=NORM, form=("bin", "label"), closed=("right", "left"), sign=("both", "over", "under"))
 def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                       norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
                       ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
@@ -119,7 +118,7 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
       ``"order"``: they keep their order, as in tools that use a stable sort.
     sign: which gaps count: ``"both"``; ``"over"``, those where the confidence exceeds the accuracy; or ``"under"``, the
       reverse. For norm 1, the errors of ``"over"`` and ``"under"`` add up to that of ``"both"``.
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar. Empty bins contribute 0, and the value is 0 if nothing counts. Without ``debias`` it is biased upwards,
@@ -135,10 +134,20 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
   >>> calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False]), num_bins=2).round(3)
   Array(0.125, dtype=float32)
   """
+  checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), norm=(norm, NORM),
+                 form=(form, ("bin", "label")), closed=(closed, ("right", "left")), ties=(ties, TIES),
+                 sign=(sign, ("both", "over", "under")))
   if debias and (norm != 2 or form != "bin"):
     raise ValueError(f"debias=True needs norm=2 and form='bin': got norm={norm!r} and form={form!r}.")
   if debias and sign != "both":
     raise ValueError(f"debias=True needs sign='both': got sign={sign!r}.")
+  checks.pair_values(confidence, correct, where)
+  return of_pairs(_calibration_error, confidence, correct, where, num_bins=num_bins, binning=binning, norm=norm,
+                  form=form, debias=debias, closed=closed, ties=ties, sign=sign)
+
+
+def _calibration_error(confidence: Array, correct: Array, where: Array, num_bins, binning, norm, form, debias, closed,
+                       ties, sign) -> Array:
   b = _bin(confidence, correct, where, num_bins, binning, closed, ties, sums_only=form == "bin")
   if form == "bin":
     return formulas.binned_error(b.size, b.correct, b.total - b.correct, norm=norm, debias=debias, sign=sign)
@@ -148,7 +157,6 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
   return formulas.power_mean(gap, lambda x: masked_mean(x, counted), norm)
 
 
-@of_classes(**BINS, norm=NORM)
 def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
                                 binning: str = "equal_width", norm: float | str = 1, ties: str = "share",
                                 where: ArrayLike | None = None) -> Array:
@@ -165,7 +173,7 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
     binning: ``"equal_width"`` or ``"equal_mass"``.
     norm: p, at least 1, or ``"max"``, the largest gap of any bin of any class.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts. O(NKM) time, or K sorts for equal mass.
@@ -180,6 +188,14 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
   >>> classwise_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
   Array(0.5, dtype=float32)
   """
+  checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), norm=(norm, NORM),
+                 ties=(ties, TIES))
+  checks.class_values(probs, labels, where)
+  return of_classes(_classwise_calibration_error, probs, labels, where, num_bins=num_bins, binning=binning, norm=norm,
+                    ties=ties)
+
+
+def _classwise_calibration_error(probs: Array, labels: Array, where: Array, num_bins, binning, norm, ties) -> Array:
   num_classes = probs.shape[1]
   if binning == "equal_mass":
     def class_error(column):
@@ -216,7 +232,6 @@ def _sums_by_class(values: Array, index: Array, num_bins: int) -> tuple[Array, A
   return sums(jnp.ones_like(index)), sums(values)
 
 
-@of_pairs(**BINS)
 def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                 ties: str = "share", where: ArrayLike | None = None) -> Reliability:
   """The numbers of a reliability diagram, with the bins of ``calibration_error``.
@@ -227,7 +242,7 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
     num_bins: M, the number of bins.
     binning: ``"equal_width"`` or ``"equal_mass"``.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     ``Reliability``. Inner edges of equal-mass bins lie midway between neighbouring groups.
@@ -239,5 +254,11 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
   >>> reliability(jnp.array([0.9, 0.7, 0.2]), jnp.array([True, False, False]), num_bins=2).accuracy
   Array([0. , 0.5], dtype=float32)
   """
+  checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), ties=(ties, TIES))
+  checks.pair_values(confidence, correct, where)
+  return of_pairs(_reliability, confidence, correct, where, num_bins=num_bins, binning=binning, ties=ties)
+
+
+def _reliability(confidence: Array, correct: Array, where: Array, num_bins, binning, ties) -> Reliability:
   b = _bin(confidence, correct, where, num_bins, binning, "right", ties)
   return Reliability(b.edges, b.size, *(jnp.where(b.size > 0, x / b.divisor, jnp.nan) for x in (b.total, b.correct)))

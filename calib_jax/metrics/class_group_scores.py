@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calib_jax import _checks as checks
 from calib_jax._numerics import binning
-from calib_jax.metrics.definition import of_classes
+from calib_jax.metrics.compiled import of_classes
 from calib_jax.metrics.scores import accuracy, nll
 from calib_jax.metrics.shorthands import expected_calibration_error
 
@@ -41,7 +42,6 @@ def group_of_classes(train_counts: Array) -> Array:
   return binning.equal_mass_index(jnp.argsort(by_frequency), len(train_counts), NUM_GROUPS)
 
 
-@of_classes(num_bins="integer [1, inf)")
 def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayLike, *, num_bins: int = 15,
                        where: ArrayLike | None = None) -> ClassGroupScores:
   """Accuracy, NLL and ECE of the examples of frequent, medium and rare classes.
@@ -57,7 +57,7 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
     labels: ``[...]`` integers in ``[0, K)``.
     train_counts: ``[K]`` integers, the number of training examples of each class.
     num_bins: M, the number of equal-width bins of the calibration error.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     ``ClassGroupScores``.
@@ -70,6 +70,12 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
   >>> class_group_scores(probs, jnp.array([0, 0, 2]), jnp.array([500, 50, 5])).accuracy
   Array([ 1., nan,  0.], dtype=float32)
   """
+  checks.options(num_bins=(num_bins, "integer [1, inf)"))
+  checks.class_values(probs, labels, where)
+  return of_classes(_class_group_scores, probs, labels, where, train_counts, num_bins=num_bins)
+
+
+def _class_group_scores(probs: Array, labels: Array, where: Array, train_counts, num_bins) -> ClassGroupScores:
   train_counts = jnp.asarray(train_counts)
   if not jnp.issubdtype(train_counts.dtype, jnp.integer):
     raise TypeError(f"train_counts must be integers: got dtype {train_counts.dtype}.")

@@ -1,5 +1,6 @@
 """The examples that resamples draw, from a key: masks, indices and redrawn outcomes."""
 
+from collections.abc import Callable, Sequence
 import math
 
 import jax
@@ -8,7 +9,9 @@ from jax.typing import ArrayLike
 import numpy as np
 
 Array = jax.Array
+Metric = Callable[..., Array]
 SAMPLE, HALF, REST, FIFTH_PART, REDRAWN = range(5)  # The kinds of samples that ``assess`` computes a metric of.
+BATCH = 400_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
 FIFTH = 5  # The smaller subsamples of ``bootstrap(method="bias_corrected")`` hold one of so many examples.
 
 
@@ -106,3 +109,8 @@ def _hash(key: Array, count: int) -> Array:
   x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B) ^ second
   x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
   return x ^ (x >> 16)
+
+
+def at_once(arrays: Sequence[Array]) -> int:
+  """The number of resamples of ``arrays`` that keep ``BATCH`` numbers."""
+  return max(1, BATCH // max(1, sum(x.size for x in arrays)))

@@ -136,3 +136,16 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
   else:
     bounds = jax.lax.fori_loop(0, HALVINGS, halve, bounds)
   return (bounds[0] + bounds[1]) / 2
+
+
+def risk_curve(risk_sums: Array, taken: Array) -> Array:
+  """The mean risk of the k most confident examples; AURC is its mean over k from 1 to N.
+
+  The excess AURC is the AURC minus that of the best order, which is the order by the risk itself.
+
+  Args:
+    risk_sums: ``[...]`` floats, the sums of the risks of the k most confident examples, where examples of equal
+      confidence share the mean of their risks: the sums rise linearly through a tie.
+    taken: ``[...]`` integers, the numbers k, at least 1.
+  """
+  return risk_sums / taken.astype(risk_sums.dtype)

@@ -85,7 +85,7 @@ class CalibrationHistogram(NamedTuple):
       labels: ``[...]`` integers in ``[0, K)``.
       probs: ``[..., K]`` floats whose rows sum to 1; either these or ``logits``.
       logits: ``[..., K]`` floats.
-      where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+      where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
       **_: other outputs of a model, which clu passes to all metrics of a collection, are ignored.
 
     Returns:
@@ -139,19 +139,19 @@ class CalibrationHistogram(NamedTuple):
       A dict of ``accuracy``, ``mean_confidence``, ``expected_calibration_error``, ``adaptive_calibration_error``,
       ``maximum_calibration_error``, ``ks_calibration_error`` and ``count``, each 0 without examples.
     """
-    found = self._compute()
+    computed = self._compute()
     names = ("accuracy", "mean_confidence", "expected_calibration_error", "adaptive_calibration_error",
              "maximum_calibration_error", "ks_calibration_error", "count")
-    return {name: found[name] for name in names}  # jit returns them in alphabetical order.
+    return {name: computed[name] for name in names}  # jit returns them in alphabetical order.
 
-  @jax.jit  # Outside jit, each of some 300 operations would be compiled by itself, which takes ten times as long.
+  @jax.jit  # Outside jit, each of some 300 operations would be compiled by itself.
   def _compute(self) -> dict[str, Array]:
     count = jnp.sum(self.bin_counts)
     total = jnp.maximum(count, 1).astype(jnp.float32)
     sums = self.bin_confidence + self.bin_remainder
     equal_width = self.bin_counts, self.bin_correct, sums - self.bin_correct.astype(jnp.float32)
     equal_mass = self._cells.between()(bins.equal_mass_starts(count, NUM_BINS))
-    found = {
+    errors = {
       "accuracy": jnp.sum(self.bin_correct).astype(jnp.float32) / total,
       "mean_confidence": jnp.sum(sums) / total,
       "expected_calibration_error": formulas.binned_error(*equal_width),
@@ -160,8 +160,8 @@ class CalibrationHistogram(NamedTuple):
       "ks_calibration_error": jnp.maximum(*(formulas.ks_error(x, count) for x in self._cells.prefix_sums())),
     }
     # The confidence of a label out of range is NaN, and so is then the mean.
-    unknown = jnp.isnan(found["mean_confidence"])
-    return {name: jnp.where(unknown, jnp.nan, value) for name, value in found.items()} | {"count": count}
+    unknown = jnp.isnan(errors["mean_confidence"])
+    return {name: jnp.where(unknown, jnp.nan, value) for name, value in errors.items()} | {"count": count}
 
   def mean_confidences(self) -> Array:
     """The mean confidence of each cell's examples, ``[cells]``; the confidence nearest to 0 or 1 if there are none."""

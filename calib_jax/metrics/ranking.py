@@ -1,6 +1,5 @@
 """Selective prediction and detection: risk-coverage curves and areas, and areas and points of ROC curves."""
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -11,24 +10,11 @@ from jax.typing import ArrayLike
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning
 from calib_jax._numerics.sorting import ordered_key, tie_bounds
-from calib_jax.metrics.definition import metric
+from calib_jax.metrics import formulas
+from calib_jax.metrics.compiled import of_pairs
 
 Array = jax.Array
-
-
-_RISK, _POSITIVES = ("confidence", "risk"), ("scores", "positives")
-_of_risk = metric(functools.partial(checks.paired, names=_RISK),
-                  functools.partial(checks.pair_values, names=_RISK, high=math.inf))
-
-
-def _with_positives(scores: ArrayLike, positives: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]:
-  if jnp.asarray(positives).dtype != jnp.bool_:
-    raise TypeError(f"positives must be boolean: got dtype {jnp.asarray(positives).dtype}.")
-  return checks.paired(scores, positives, where, names=_POSITIVES)
-
-
-_of_detection = functools.partial(
-  metric, _with_positives, functools.partial(checks.pair_values, names=_POSITIVES, high=math.inf))
+_RISK, _POSITIVES = ("confidence", "risk"), ("scores", "positives")  # What errors call the arrays.
 
 
 class RiskCoverage(NamedTuple):
@@ -44,7 +30,6 @@ class RiskCoverage(NamedTuple):
   risk: Array
 
 
-@_of_risk
 def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> RiskCoverage:
   """The mean risk of the k most confident examples, for k from 1 to N.
 
@@ -54,7 +39,7 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
   Args:
     confidence: scores of any shape and range; the prediction with the higher score is the more confident one.
     risk: any per-example loss of that shape, or bools that are True where the prediction is wrong (``~correct``).
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     ``RiskCoverage`` of ``[N]`` arrays. O(N log N).
@@ -66,6 +51,11 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
   >>> risk_coverage_curve(jnp.array([0.9, 0.6, 0.6]), jnp.array([False, True, False])).risk
   Array([0.        , 0.25      , 0.33333334], dtype=float32)
   """
+  checks.pair_values(confidence, risk, where, names=_RISK, high=math.inf)
+  return of_pairs(_risk_coverage_curve, confidence, risk, where, names=_RISK)
+
+
+def _risk_coverage_curve(confidence: Array, risk: Array, where: Array) -> RiskCoverage:
   # The most confident examples come first, and rows that do not count last.
   key = jnp.where(where, ~ordered_key(confidence), jnp.iinfo(ordered_key(confidence).dtype).max)
   key, risk = jax.lax.sort((key, risk), num_keys=1, is_stable=False)
@@ -74,14 +64,12 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
   first, last = tie_bounds(key)
   total = jnp.cumsum(jnp.where(counted, risk, 0))
   before = jnp.where(first > 0, total[first - 1], 0)
-  place = jnp.arange(len(key), dtype=jnp.int32)
-  tie_share = (total[last] - before) * ((place - first + 1) / (last - first + 1)).astype(total.dtype)
-  size = (place + 1).astype(total.dtype)
-  return RiskCoverage(*(jnp.where(counted, x, jnp.nan)
-                        for x in (size / jnp.maximum(count, 1).astype(size.dtype), (before + tie_share) / size)))
+  taken = jnp.arange(1, 1 + len(key), dtype=jnp.int32)
+  sums = before + (total[last] - before) * ((taken - first) / (last - first + 1)).astype(total.dtype)
+  coverage = taken.astype(total.dtype) / jnp.maximum(count, 1).astype(total.dtype)
+  return RiskCoverage(*(jnp.where(counted, x, jnp.nan) for x in (coverage, formulas.risk_curve(sums, taken))))
 
 
-@_of_risk
 def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   r"""Area under the risk-coverage curve.
 
@@ -94,7 +82,7 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
   Args:
     confidence: scores of any shape and range.
     risk: any per-example loss of that shape, or bools that are True where the prediction is wrong.
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N).
@@ -109,19 +97,23 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
   >>> aurc(jnp.array([0.9, 0.6, 0.3, 0.1]), jnp.array([False, True, False, True])).round(1)
   Array(0.3, dtype=float32)
   """
+  checks.pair_values(confidence, risk, where, names=_RISK, high=math.inf)
+  return of_pairs(_aurc, confidence, risk, where, names=_RISK)
+
+
+def _aurc(confidence: Array, risk: Array, where: Array) -> Array:
   curve = risk_coverage_curve(confidence, risk, where=where).risk
   counted = ~jnp.isnan(curve)
   return binning.masked_mean(curve, counted)
 
 
-@_of_risk
 def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """``aurc`` minus the smallest area of any ordering, which is the ordering by the risk itself (E-AURC).
 
   Args:
     confidence: scores of any shape and range.
     risk: any per-example loss of that shape, or bools that are True where the prediction is wrong.
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar, at least 0 up to rounding; 0 if nothing counts. O(N log N).
@@ -133,17 +125,21 @@ def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | No
   >>> excess_aurc(jnp.array([0.9, 0.6, 0.3]), jnp.array([False, True, True]))
   Array(0., dtype=float32)
   """
+  checks.pair_values(confidence, risk, where, names=_RISK, high=math.inf)
+  return of_pairs(_excess_aurc, confidence, risk, where, names=_RISK)
+
+
+def _excess_aurc(confidence: Array, risk: Array, where: Array) -> Array:
   return aurc(confidence, risk, where=where) - aurc(-risk, risk, where=where)
 
 
-@_of_detection()
 def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """Area under the ROC curve: the chance that a positive scores above a negative, where ties count half.
 
   Args:
     scores: floats of any shape and range.
     positives: bools of that shape.
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
@@ -155,18 +151,23 @@ def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = 
   >>> auroc(jnp.array([0.9, 0.6, 0.6, 0.1]), jnp.array([True, True, False, False]))
   Array(0.875, dtype=float32)
   """
+  _check_detection(scores, positives, where)
+  return of_pairs(_auroc, scores, positives, where, names=_POSITIVES)
+
+
+def _auroc(scores: Array, positives: Array, where: Array) -> Array:
   key, is_positive, is_negative = _descending(scores, positives, where)
   first, last = tie_bounds(key)
-  seen = jnp.cumsum(is_negative, dtype=jnp.int32)
+  negatives_above = jnp.cumsum(is_negative, dtype=jnp.int32)
   negatives, total = (jnp.sum(x, dtype=jnp.int32) for x in (is_negative, is_positive))
   # Each positive contributes the share of negatives that score lower, and half the share of those that tie with it.
-  lower, tied = negatives - seen[last], seen[last] - jnp.where(first > 0, seen[first - 1], 0)
+  lower = negatives - negatives_above[last]
+  tied = negatives_above[last] - jnp.where(first > 0, negatives_above[first - 1], 0)
   share = (lower.astype(jnp.float32) + tied.astype(jnp.float32) / 2) / jnp.maximum(negatives, 1).astype(jnp.float32)
   area = binning.pairwise_sum(jnp.where(is_positive, share, 0)) / jnp.maximum(total, 1).astype(jnp.float32)
   return jnp.where((negatives > 0) & (total > 0), area, jnp.nan)
 
 
-@_of_detection(traced=("where", "tpr"), tpr="(0, 1]")
 def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, where: ArrayLike | None = None) -> Array:
   """False-positive rate at the highest threshold whose true-positive rate is at least ``tpr`` (FPR95 by default).
 
@@ -174,7 +175,7 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
     scores: floats of any shape and range.
     positives: bools of that shape.
     tpr: in (0, 1].
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
@@ -186,6 +187,12 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
   >>> fpr_at_tpr(jnp.array([0.9, 0.6, 0.6, 0.1]), jnp.array([True, True, False, False]))
   Array(0.5, dtype=float32)
   """
+  checks.options(tpr=(tpr, "(0, 1]"))
+  _check_detection(scores, positives, where)
+  return of_pairs(_fpr_at_tpr, scores, positives, where, tpr, names=_POSITIVES)
+
+
+def _fpr_at_tpr(scores: Array, positives: Array, where: Array, tpr: Array) -> Array:
   key, is_positive, is_negative = _descending(scores, positives, where)
   _, last = tie_bounds(key)
   caught, alarms = jnp.cumsum(is_positive, dtype=jnp.int32), jnp.cumsum(is_negative, dtype=jnp.int32)
@@ -198,6 +205,13 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
   place = jnp.argmax(caught[last] >= needed.astype(jnp.int32)) if len(key) else 0
   false_rate = (alarms[last[place]] if len(key) else 0) / jnp.maximum(negatives, 1)
   return jnp.where((positives > 0) & (negatives > 0), false_rate.astype(jnp.float32), jnp.nan)
+
+
+def _check_detection(scores: ArrayLike, positives: ArrayLike, where: ArrayLike | None) -> None:
+  """Refuses positives that are not bools, and scores that are not finite."""
+  if jnp.asarray(positives).dtype != jnp.bool_:
+    raise TypeError(f"positives must be boolean: got dtype {jnp.asarray(positives).dtype}.")
+  checks.pair_values(scores, positives, where, names=_POSITIVES, high=math.inf)
 
 
 def _descending(scores: Array, positives: Array, where: Array) -> tuple[Array, Array, Array]:

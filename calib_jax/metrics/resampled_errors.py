@@ -159,13 +159,13 @@ def risk_coverage(sums: Sums, risks: tuple[float, ...]) -> np.ndarray:
   Returns:
     ``[R, 2 + risks]``, of the curve of ``metrics.risk_coverage_curve`` where the risk is to be wrong.
   """
-  found = []
+  rows = []
   for size, correct in zip(sums.size, sums.correct, strict=True):
     taken, risk = risk_curve(size, correct)
-    best = np.maximum(1 - correct[-1] / taken, 0)  # The best order has the errors last.
-    found.append([risk.mean(), risk.mean() - best.mean(),
-                  *(taken[risk <= most].max(initial=0) / len(taken) for most in risks)])
-  return np.array(found)
+    best = formulas.risk_curve(np.maximum(taken - correct[-1], 0.0), taken)  # The best order has the errors last.
+    rows.append([risk.mean(), risk.mean() - best.mean(),
+                 *(taken[risk <= most].max(initial=0) / len(taken) for most in risks)])
+  return np.array(rows)
 
 
 def risk_curve(size: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -176,4 +176,5 @@ def risk_curve(size: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.nd
   """
   # From the most confident example down. The number of errors rises linearly through a tie.
   taken, wrong = np.arange(1, 1 + size[-1]), size - correct
-  return taken, np.interp(taken, (size[-1] - size)[::-1], (wrong[-1] - wrong)[::-1]) / taken
+  errors = np.interp(taken, (size[-1] - size)[::-1], (wrong[-1] - wrong)[::-1])
+  return taken, formulas.risk_curve(errors, taken)

@@ -1,7 +1,5 @@
 """Accuracy and proper scores of probabilities ``[..., K]`` and integer labels ``[...]``."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -11,12 +9,11 @@ from calib_jax import _checks as checks
 from calib_jax._numerics import binning
 from calib_jax._numerics.binning import masked_mean
 from calib_jax.confidence import negative_entropy
-from calib_jax.metrics.definition import metric, of_classes
+from calib_jax.metrics.compiled import of_classes
 
 Array = jax.Array
 
 
-@metric(functools.partial(checks.scores_and_labels, name="probs"), checks.class_values)
 def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   """The top probability, and whether its class, the lowest index in a tie, is the label.
 
@@ -33,6 +30,13 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   >>> top_label(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   (Array([0.5, 0.9], dtype=float32), Array([False,  True], dtype=bool))
   """
+  checks.class_values(probs, labels)
+  return _compiled_top_label(probs, labels)
+
+
+@jax.jit
+def _compiled_top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
+  probs, labels = checks.scores_and_labels(probs, labels, name="probs")
   confidence, correct = _top_label(checks.gathered(probs, -1), labels)
   outside = checks.out_of_range(labels, probs.shape[-1])
   return jnp.where(outside, jnp.nan, confidence), correct & ~outside
@@ -42,8 +46,6 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
 def _top_label(probs: Array, labels: Array) -> tuple[Array, Array]:
   # XLA:CPU vectorises neither an argmax nor a reduction of integers alone, but it vectorises a reduction of floats and
   # integers together: the top probability is taken in one pass with the number of classes that rank before the label.
-  # On [300,000, 100] this takes 0.016 s instead of 0.31 s with argmax, and on [30,000, 1,000] 0.004 s instead of 0.36 s
-  # (two CPU cores, JAX 0.10.2).
   # The label is never compared with itself: XLA may compute what made ``probs`` twice, with other rounding.
   label_probs = jnp.take_along_axis(probs, labels[..., None], axis=-1)
   index = jax.lax.broadcasted_iota(labels.dtype, probs.shape, probs.ndim - 1)
@@ -65,14 +67,13 @@ def _top_label_jvp(primals, tangents):
   return (confidence, correct), (tangent, np.zeros(correct.shape, jax.dtypes.float0))
 
 
-@of_classes()
 def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """The fraction of examples whose label is the top class, the lowest index in a tie.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar in [0, 1]; 0 if nothing counts.
@@ -83,6 +84,11 @@ def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = N
   >>> accuracy(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   Array(0.5, dtype=float32)
   """
+  checks.class_values(probs, labels, where)
+  return of_classes(_accuracy, probs, labels, where)
+
+
+def _accuracy(probs: Array, labels: Array, where: Array) -> Array:
   return masked_mean(top_label(probs, labels)[1].astype(probs.dtype), where)
 
 
@@ -92,14 +98,13 @@ def _label_loss(probs: Array, labels: Array) -> Array:
   return -jnp.log(jnp.maximum(label_probs, jnp.finfo(jnp.float32).tiny))
 
 
-@of_classes()
 def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """Mean negative log-likelihood of the labels, in nats.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
     labels: ``[...]`` integers in ``[0, K)``.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -110,10 +115,14 @@ def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) 
   >>> nll(jnp.array([[0.5, 0.5]]), jnp.array([1])).round(4)
   Array(0.6931, dtype=float32)
   """
+  checks.class_values(probs, labels, where)
+  return of_classes(_nll, probs, labels, where)
+
+
+def _nll(probs: Array, labels: Array, where: Array) -> Array:
   return masked_mean(_label_loss(probs, labels), where)
 
 
-@of_classes()
 def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   r"""Brier score, in [0, 2]: the mean squared distance from the probabilities to the one-hot label.
 
@@ -122,7 +131,7 @@ def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -133,11 +142,15 @@ def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None 
   >>> brier_score(jnp.array([[0.5, 0.5]]), jnp.array([1]))
   Array(0.5, dtype=float32)
   """
+  checks.class_values(probs, labels, where)
+  return of_classes(_brier_score, probs, labels, where)
+
+
+def _brier_score(probs: Array, labels: Array, where: Array) -> Array:
   onehot = jax.nn.one_hot(labels, probs.shape[-1], dtype=probs.dtype)
   return masked_mean(jnp.sum((probs - onehot) ** 2, axis=-1), where)
 
 
-@of_classes()
 def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """Mean entropy of the predictions in nats, in [0, log K].
 
@@ -145,7 +158,7 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``. They do not change the value: they are an argument so that all scores can
       be called in the same way.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -156,17 +169,21 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
   >>> mean_entropy(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([1, 0])).round(4)
   Array(0.3466, dtype=float32)
   """
+  checks.class_values(probs, labels, where)
+  return of_classes(_mean_entropy, probs, labels, where)
+
+
+def _mean_entropy(probs: Array, labels: Array, where: Array) -> Array:
   return masked_mean(-negative_entropy(probs), where)
 
 
-@of_classes()
 def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   """Mean negative log-likelihood of the examples of each class, in nats.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
     labels: ``[...]`` integers in ``[0, K)``.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     ``[K]`` values, nan where no example that counts has the class.
@@ -180,6 +197,11 @@ def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | 
   >>> classwise_losses(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([0, 0])).round(4)
   Array([0.3466,    nan], dtype=float32)
   """
+  checks.class_values(probs, labels, where)
+  return of_classes(_classwise_losses, probs, labels, where)
+
+
+def _classwise_losses(probs: Array, labels: Array, where: Array) -> Array:
   loss = _label_loss(probs, labels)
   index = jnp.where(where, labels, probs.shape[-1])
   counts = binning.bin_sums(jnp.ones(index.shape, jnp.int32), index, probs.shape[-1])

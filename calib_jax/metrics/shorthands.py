@@ -3,14 +3,14 @@
 import jax
 from jax.typing import ArrayLike
 
+from calib_jax import _checks as checks
 from calib_jax.metrics.binned import calibration_error
-from calib_jax.metrics.definition import of_classes
+from calib_jax.metrics.compiled import of_classes
 from calib_jax.metrics.scores import top_label
 
 Array = jax.Array
 
 
-@of_classes()
 def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                                norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
                                ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
@@ -27,7 +27,7 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
     closed: ``"right"`` or ``"left"``, the end that belongs to an equal-width bin.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -41,11 +41,11 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
   >>> expected_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
   Array(0.25, dtype=float32)
   """
-  return calibration_error(*top_label(probs, labels), num_bins=num_bins, binning=binning, norm=norm, form=form,
-                           debias=debias, closed=closed, ties=ties, sign=sign, where=where)
+  checks.class_values(probs, labels, where)
+  return of_classes(_of_top_label, probs, labels, where, num_bins=num_bins, binning=binning, norm=norm, form=form,
+                    debias=debias, closed=closed, ties=ties, sign=sign)
 
 
-@of_classes()
 def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
                               binning: str = "equal_width", form: str = "bin", closed: str = "right",
                               ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
@@ -60,7 +60,7 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
     closed: ``"right"`` or ``"left"``, the end that belongs to an equal-width bin.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -74,11 +74,11 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
   >>> maximum_calibration_error(jnp.array([[0.75, 0.25], [0.1, 0.9]]), jnp.array([0, 0])).round(2)
   Array(0.9, dtype=float32)
   """
-  return calibration_error(*top_label(probs, labels), num_bins=num_bins, binning=binning, norm="max", form=form,
-                           closed=closed, ties=ties, sign=sign, where=where)
+  checks.class_values(probs, labels, where)
+  return of_classes(_of_top_label, probs, labels, where, num_bins=num_bins, binning=binning, norm="max", form=form,
+                    closed=closed, ties=ties, sign=sign)
 
 
-@of_classes()
 def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, norm: float | str = 1,
                                form: str = "bin", debias: bool = False, ties: str = "share", sign: str = "both",
                                where: ArrayLike | None = None) -> Array:
@@ -93,7 +93,7 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
     debias: whether to subtract the bias of the squared gaps.
     ties: ``"share"`` or ``"order"``, for edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -107,5 +107,10 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
   >>> adaptive_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]), num_bins=1)
   Array(0.25, dtype=float32)
   """
-  return calibration_error(*top_label(probs, labels), num_bins=num_bins, binning="equal_mass", norm=norm, form=form,
-                           debias=debias, ties=ties, sign=sign, where=where)
+  checks.class_values(probs, labels, where)
+  return of_classes(_of_top_label, probs, labels, where, num_bins=num_bins, binning="equal_mass", norm=norm, form=form,
+                    debias=debias, ties=ties, sign=sign)
+
+
+def _of_top_label(probs: Array, labels: Array, where: Array, **options) -> Array:
+  return calibration_error(*top_label(probs, labels), where=where, **options)

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
 from calib_jax._numerics.sorting import exact_cumsum, shared_count, sorted_pairs, tie_bounds
 from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import BINNINGS, TIES
-from calib_jax.metrics.definition import of_pairs
+from calib_jax.metrics.compiled import of_pairs
 
 Array = jax.Array
 _BLOCK = 1024  # Bins that are computed together.
@@ -19,7 +20,6 @@ _BLOCK = 1024  # Bins that are computed together.
 Bins = Callable[[Array, Array], tuple[Array, Array, Array]]
 
 
-@of_pairs(binning=BINNINGS, norm="[1, inf)", ties=TIES)
 def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binning: str = "equal_mass",
                             norm: float = 2, ties: str = "share", where: ArrayLike | None = None) -> Array:
   """``calibration_error`` with the largest number of bins for which the accuracies do not fall from bin to bin.
@@ -36,7 +36,7 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     binning: ``"equal_width"`` or ``"equal_mass"``.
     norm: p, at least 1.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie, as in ``calibration_error``.
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N), and O(M²) for the M that is taken, which is some dozens unless the data
@@ -52,6 +52,12 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
   >>> sweep_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.335, dtype=float32)
   """
+  checks.options(binning=(binning, BINNINGS), norm=(norm, "[1, inf)"), ties=(ties, TIES))
+  checks.pair_values(confidence, correct, where)
+  return of_pairs(_sweep_calibration_error, confidence, correct, where, binning=binning, norm=norm, ties=ties)
+
+
+def _sweep_calibration_error(confidence: Array, correct: Array, where: Array, binning, norm, ties) -> Array:
   if not len(confidence):
     return jnp.zeros((), confidence.dtype)
   count = jnp.sum(where, dtype=jnp.int32)

@@ -5,19 +5,19 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 
+from calib_jax import _checks as checks
 from calib_jax._numerics.binning import masked_mean
 from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs
 from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities
 from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import TIES
-from calib_jax.metrics.definition import of_classes, of_pairs
+from calib_jax.metrics.compiled import of_classes, of_pairs
 from calib_jax.metrics.scores import top_label
 
 Array = jax.Array
 BANDWIDTHS = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])
 
 
-@of_pairs(ties=TIES)
 def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str = "share",
                          where: ArrayLike | None = None) -> Array:
   r"""Kolmogorov-Smirnov calibration error: the largest gap between two cumulative sums, in [0, 1].
@@ -31,7 +31,7 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     ties: ``"share"``: each of several examples of equal confidence counts as the mean of ``correct`` over all of them,
       so that the value does not depend on their order; ``"order"``: they keep their order.
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N).
@@ -46,6 +46,12 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
   >>> ks_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.2, dtype=float32)
   """
+  checks.options(ties=(ties, TIES))
+  checks.pair_values(confidence, correct, where)
+  return of_pairs(_ks_calibration_error, confidence, correct, where, ties=ties)
+
+
+def _ks_calibration_error(confidence: Array, correct: Array, where: Array, ties) -> Array:
   count = jnp.sum(where, dtype=jnp.int32)
   confidence, correct = sorted_pairs(confidence, correct, where, ties)
   gap = confidence - correct.astype(confidence.dtype)
@@ -56,7 +62,6 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
   return formulas.ks_error(sums, count)
 
 
-@of_pairs()
 def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   r"""Smooth calibration error (smECE), in [0, 1], which has neither bins nor a bandwidth to choose.
 
@@ -73,7 +78,7 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
   Args:
     confidence: floats of any shape, in [0, 1].
     correct: bools, or zeros and ones, of that shape: whether the event happened.
-    where: optional bools of that shape; examples that are False count for nothing and may hold NaN.
+    where: optional bools of that shape; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
@@ -88,6 +93,11 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
   >>> smooth_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.172, dtype=float32)
   """
+  checks.pair_values(confidence, correct, where)
+  return of_pairs(_smooth_calibration_error, confidence, correct, where)
+
+
+def _smooth_calibration_error(confidence: Array, correct: Array, where: Array) -> Array:
   count = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(confidence.dtype)
   residual = (correct - confidence) / count
   mass = jnp.zeros(formulas.GRID, confidence.dtype)
@@ -99,7 +109,6 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
   return error * jnp.any(where).astype(count.dtype)
 
 
-@of_classes(bandwidth="(0, inf) or None", norm="[1, inf)", form=FORMS)
 def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: float | None = None, norm: float = 1.0,
                           form: str = "top_label", where: ArrayLike | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction, with no root.
@@ -118,7 +127,7 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
     norm: p, at least 1.
     form: ``"top_label"``: Beta kernel on the confidence; ``"canonical"``: Dirichlet kernel on the whole vector;
       ``"marginal"``: Beta kernel on each class, with one bandwidth for all classes, summed over classes.
-    where: optional ``[...]`` bools; examples that are False count for nothing and may hold NaN.
+    where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
 
   Returns:
     A scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and O(N)
@@ -135,6 +144,12 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
   >>> kde_calibration_error(probs, labels, bandwidth=0.1).round(1)
   Array(0.2, dtype=float32)
   """
+  checks.options(bandwidth=(bandwidth, "(0, inf) or None"), norm=(norm, "[1, inf)"), form=(form, FORMS))
+  checks.class_values(probs, labels, where)
+  return of_classes(_kde_calibration_error, probs, labels, where, bandwidth=bandwidth, norm=norm, form=form)
+
+
+def _kde_calibration_error(probs: Array, labels: Array, where: Array, bandwidth, norm, form) -> Array:
   onehot = jax.nn.one_hot(labels, probs.shape[1], dtype=probs.dtype)
   if form == "canonical":
     columns, events = probs[None], onehot[None]

@@ -1,6 +1,4 @@
-"""Limits of options, and the decorator that checks a function's arguments."""
-
-import functools
+"""Limits of options, and what losses make of their arrays first."""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import _checks as checks
-from calib_jax import losses, metrics
-from calib_jax._checks.limits import limited
+from calib_jax import losses
 
 LOGITS, LABELS = np.array([[2.0, 0.0], [0.0, 1.0]], np.float32), np.array([0, 0])
 
@@ -26,17 +23,17 @@ LOGITS, LABELS = np.array([[2.0, 0.0], [0.0, 1.0]], np.float32), np.array([0, 0]
 ])
 def test_limits_hold_their_ends_as_they_say(limit, inside, outside):
   for value in inside:
-    limited("option", value, limit)
+    checks.options(option=(value, limit))
   for value in outside:
     with pytest.raises(ValueError, match="option must be"):
-      limited("option", value, limit)
+      checks.options(option=(value, limit))
 
 
 @pytest.mark.parametrize(("limit", "value"), [("[0, 1]", True), ("[0, 1]", "0.5"), ("integer [0, 9]", 0.5),
                                               ("[1, inf) or max", "min"), ("[0, 1]", None)])
 def test_a_wrong_kind_is_a_type_error(limit, value):
   with pytest.raises(TypeError, match="option must be an? "):
-    limited("option", value, limit)
+    checks.options(option=(value, limit))
 
 
 def test_traced_options_pass_unread():
@@ -44,35 +41,18 @@ def test_traced_options_pass_unread():
   np.testing.assert_allclose(loss(2.0), losses.focal(LOGITS, LABELS, gamma=2.0).sum(), rtol=1e-6)
 
 
-def test_a_call_with_wrong_arguments_names_the_function_and_its_options():
+def test_a_call_by_name_with_a_wrong_option_names_the_options():
   with pytest.raises(TypeError, match="focal has no option 'gama'; it has gamma, stop_gradient. Did you mean 'gamma'?"):
-    losses.focal(LOGITS, LABELS, gama=1.0)
-  with pytest.raises(TypeError, match="focal: missing a required argument: 'labels'"):
-    losses.focal(LOGITS)
-  with pytest.raises(TypeError, match="nll has no option 'mask'; it has where"):
-    metrics.nll(jax.nn.softmax(LOGITS), LABELS, mask=None)
-  with pytest.raises(TypeError, match="focal: too many positional arguments"):
-    losses.focal(LOGITS, LABELS, 2.0)
+    losses.get("focal", gama=1.0)
 
 
-def test_arrays_are_made_ready_and_may_be_given_by_name():
-  seen = []
-
-  @checks.arguments(functools.partial(checks.scores_and_labels, soft=True))
-  def loss(logits, labels, *, scale=1.0):
-    seen.append((logits.dtype, labels.dtype))
-    return scale * jnp.sum(logits, axis=-1)
-
-  np.testing.assert_allclose(loss(labels=LABELS, logits=LOGITS.astype(np.float16), scale=2.0), [4.0, 2.0])
-  loss(LOGITS, LOGITS)
-  assert seen == [(jnp.float32, jnp.int32), (jnp.float32, jnp.float32)]
+def test_arrays_are_made_ready_and_soft_labels_stay_floats():
+  logits, labels = checks.examples(LOGITS.astype(np.float16), LABELS.astype(np.uint8))
+  assert (logits.dtype, labels.dtype) == (jnp.float32, jnp.int32)
+  assert checks.examples(LOGITS, LOGITS, soft=True)[1].dtype == jnp.float32
 
 
 def test_a_mask_is_never_none_inside_a_loss_per_batch():
-  @checks.arguments(checks.batch)
-  def count(logits, labels, *, where=None):
-    return jnp.sum(where), logits
-
-  assert count(LOGITS, LABELS)[0] == 2
-  number, logits = count(np.array([[np.nan, 0.0], [0.0, 1.0]], np.float32), LABELS, where=np.array([False, True]))
-  assert number == 1 and np.isfinite(logits).all()
+  assert checks.batch(LOGITS, LABELS, None)[2].sum() == 2
+  logits, _, where = checks.batch(np.array([[np.nan, 0.0], [0.0, 1.0]], np.float32), LABELS, np.array([False, True]))
+  assert where.sum() == 1 and np.isfinite(logits).all()

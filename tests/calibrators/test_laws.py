@@ -14,7 +14,7 @@ from scipy import special
 
 from calib_jax import _checks as checks
 from calib_jax import calibrators
-from calib_jax._checks.arguments import LOOKED_AT
+from calib_jax._checks.values import LOOKED_AT
 from tests.calibrators.data import SHAPE, made, synthetic
 
 CASES = {

@@ -46,6 +46,17 @@ SOFT = ("cross_entropy", "brier", "focal")  # Losses whose labels may be distrib
 EVERY_CLASS = ("square", "margin_label_smoothing", "adaptive_conditional_label_smoothing", "pairwise_constraints")
 BOUNDED = ("brier",)  # Losses per example that stay finite where the label's class is masked.
 FIRST = {name: options[0] for name, options in {**PER_EXAMPLE, **PER_BATCH}.items()}
+EXTREMES = {
+  "huge": ([[1e4, -1e4, 0], [-1e4, 1e4, 0], [0, 0, 1e4], [1e4, 1e4, -1e4]], [0, 0, 2, 1]),
+  "ties": (np.zeros((4, 3)), [0, 1, 2, 0]),
+  "one example": ([[2.0, 1.0, 0.0]], [1]),
+  "all correct": (np.eye(4, 3) * 50 + np.eye(4, 3, -1), [0, 1, 2, 2]),
+  "all wrong": (np.eye(4, 3) * 50 + np.eye(4, 3, -1), [1, 2, 0, 0]),
+  "saturated": (np.eye(4, 3) * 88 + np.array([[0, -88, 0]]), [0, 0, 0, 1]),
+}
+EXTREMES = {edge: (np.array(logits, np.float32), np.array(labels)) for edge, (logits, labels) in EXTREMES.items()}
+REORDERED = np.array([2, 0, 1])  # The classes in another order.
+FLOATS, INTS = np.zeros((4, 3), np.float32), np.zeros(4, np.int32)  # Logits and labels for calls that fail.
 SIZES = (1, 2, 7, 64, 512)
 ROWS = SIZES[-1]
 
@@ -62,7 +73,7 @@ def _parameter(name, options, marks=()):
 
 
 def grid(table):
-  """``(name, options, K)``, with K other than ``test_losses.py``'s 3; most of them are slow."""
+  """``(name, options, K)``, with K other than the 3 of the other tests; most of them are slow."""
   found = []
   for name, each in table.items():
     for options in each:

@@ -223,7 +223,7 @@ def test_shorthands_are_calibration_error_of_the_top_label():
   ({"ties": "shared"}, ValueError, "ties must be one of 'share', 'order': got 'shared'. Did you mean 'share'?"),
   ({"sign": "+"}, ValueError, "sign must be one of 'both', 'over', 'under'"),
   ({"sign": "over", "debias": True, "norm": 2}, ValueError, "debias=True needs sign='both': got sign='over'"),
-  ({"num_bin": 15}, TypeError, "has no option 'num_bin'; it has num_bins"),
+  ({"num_bin": 15}, TypeError, "unexpected keyword argument 'num_bin'"),
   ({"form": "bins"}, ValueError, "form must be one of"), ({"closed": "both"}, ValueError, "closed must be one of"),
   ({"debias": True}, ValueError, "debias=True needs norm=2 and form='bin': got norm=1"),
   ({"closed": "left", "binning": "equal_mass"}, ValueError, "closed='left' is for binning='equal_width'"),

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import metrics
-from calib_jax.metrics import draws, intervals
+from calib_jax.metrics import bias_correction, bootstrap_intervals, calibration_tests, draws
 from experiments import coverage
 
 KEY = jax.random.key(0)
@@ -47,7 +47,7 @@ def test_the_consistency_interval_of_one_bin_is_that_of_the_binomial():
 
 def test_the_p_value_counts_redraws_and_itself():
   confidence, correct = _calibrated(200)
-  observed, *values = intervals._observed_and_redrawn(metrics.calibration_error, confidence, correct, KEY, 99)
+  observed, *values = calibration_tests._observed_and_redrawn(metrics.calibration_error, confidence, correct, KEY, 99)
   expected = (1 + np.sum(np.asarray(values) >= float(observed))) / 100
   found = metrics.calibration_test(metrics.calibration_error, confidence, correct, key=KEY, num_resamples=99)
   np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -140,7 +140,7 @@ def test_the_bias_corrected_interval_solves_its_equations(value, rate):
   """The moments from the subsamples, and the ends by a fine grid of the truth, in float64."""
   rng = np.random.default_rng(0)
   left, right, fifths = (np.sqrt(rng.gamma(4.0, mean / 4, 4000)) for mean in (0.005, 0.005, 0.01))
-  found = intervals._bias_corrected(*(jnp.asarray(x, jnp.float32) for x in (
+  found = bias_correction.bias_corrected(*(jnp.asarray(x, jnp.float32) for x in (
     value, np.stack([left, right], 1), fifths, 5**rate - 1)), 0.9)
   square = value**2
   at_zero = ((left**2 + right**2) / 2).var()
@@ -184,7 +184,7 @@ def test_the_bias_corrected_interval_does_not_depend_on_the_unit_of_the_metric(g
   def ends(unit):
     half, rest, value = (np.float32(x) * unit for x in ([0.18, 0.2, 0.19], [0.2, 0.18, 0.19], 0.191))
     halves, fifths = jnp.stack([half, rest], axis=1), np.full(3, fifth, np.float32) * unit
-    return np.array(intervals._bias_corrected(value, halves, fifths, jnp.float32(growth), 0.95))
+    return np.array(bias_correction.bias_corrected(value, halves, fifths, jnp.float32(growth), 0.95))
 
   fractions = ends(np.float32(1))
   assert 0.1 < fractions[1] <= fractions[0] <= fractions[2] < 0.3
@@ -197,7 +197,7 @@ def test_halves_and_fifths_of_a_squared_mean_have_the_moments_that_are_assumed()
   rng = np.random.default_rng(0)
   x = rng.normal(size=1000)
   x = ((x - x.mean()) / x.std(ddof=1) + 0.1).astype(np.float32)  # Its mean and its variance are exactly 0.1 and 1.
-  halves, fifths = jax.jit(lambda x: intervals._subsampled(jnp.mean, (x,), None, KEY, 4000))(x)
+  halves, fifths = jax.jit(lambda x: bootstrap_intervals._subsampled(jnp.mean, (x,), None, KEY, 4000))(x)
   half, rest = np.asarray(halves, np.float64).T ** 2
   noise = 1 / 1000
   rtol = 5 * np.sqrt(2 / 4000)  # Five standard errors of a variance.

@@ -1,0 +1,226 @@
+"""Checks of the values of arrays that are not traced, each in one pass.
+
+``check_values(False)`` or the environment variable ``CALIB_JAX_CHECK_VALUES=0`` turns them off. Each check raises
+``TypeError`` for a wrong kind and ``ValueError`` for a wrong shape or value; the message names the argument, what it
+was and what was expected.
+
+Where labels cannot be read, because they are traced or the checks are off, losses and metrics are NaN if a label that
+counts is not in ``[0, K)``, as optax's losses are. What is no float cannot say it: ``correct`` of ``metrics.top_label``
+is False there, and counts, as of ``CalibrationHistogram``, include the row. The ``fit`` of a calibrator then says
+``converged`` False. Labels that are not traced are read in O(N); if an accelerator holds them, the call waits for it.
+"""
+
+from collections.abc import Callable, Iterable
+import functools
+import math
+import os
+import sys
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax._checks.shapes import (
+  floating,
+  is_readable,
+  is_traced,
+  mask,
+  out_of_range,
+  same_shape,
+  scores_and_labels,
+)
+
+Array = jax.Array
+LOOKED_AT = 2**16  # Numbers of logits that are looked at for probabilities.
+_values_are_checked = os.environ.get("CALIB_JAX_CHECK_VALUES", "1") != "0"
+
+
+def check_values(enabled: bool) -> None:
+  """Turns the checks of values, which are on by default, on or off for the whole program.
+
+  Args:
+    enabled: whether ``class_values`` and ``pair_values`` read any values.
+
+  >>> check_values(True)
+  """
+  global _values_are_checked
+  _values_are_checked = enabled
+
+
+def class_values(scores, labels, where=None, *, name: str = "probs", always: bool = False) -> None:
+  """Checks the values of probabilities or logits ``[..., K]`` and of their integer labels ``[...]``.
+
+  All must be finite, and labels in ``[0, K)``. Where ``name`` is ``"probs"``, they must also be at least 0, and sum to
+  1 in each row to within 1e-3, or 4 eps of their dtype. Rows whose ``where`` is False are not read. Traced arrays are
+  not checked, nor are any arrays after ``check_values(False)`` unless ``always``.
+
+  Raises:
+    ValueError: for a wrong dtype or shape; the message says how many rows are wrong, and which is the first; TypeError
+      or ValueError.
+  """
+  if not (_values_are_checked or always) or is_traced(scores, labels, where):
+    return
+  checked_scores, checked_labels = scores_and_labels(scores, labels, name=name)
+  where = mask(where, np.shape(labels))
+  tolerance = _sum_tolerance(scores) if name == "probs" else None
+  if not _any_wrong(_wrong_classes, checked_scores, checked_labels, where, tolerance):
+    return
+  num_classes = np.shape(scores)[-1]
+  rows, labels = np.asarray(scores).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
+  with np.errstate(all="ignore"):
+    rows = rows.astype(np.float64)
+    finite, sums = np.isfinite(rows), rows.sum(-1)
+  rules = [(f"{name} must be finite", "be", "holds", ~finite.all(-1), rows[np.arange(len(rows)), finite.argmin(-1)]),
+           _label_rule(labels, num_classes)]
+  if name == "probs":
+    rules[1:1] = [("probs must be at least 0", "be", "holds", (rows < 0).any(-1), rows.min(-1)),
+                  ("probs must sum to 1 in each row", "do", "sums to", np.abs(sums - 1) > _sum_tolerance(scores), sums)]
+  _refuse(rules, where)
+
+
+def label_values(labels, num_classes: int, where=None) -> None:
+  """Checks that integer ``labels`` ``[...]`` are in ``[0, num_classes)``, as ``class_values`` does.
+
+  It reads the labels alone, in O(N). Float labels, which are distributions, are not read.
+
+  Raises:
+    ValueError: if a label that counts is out of range; the message says how many are, and which is the first.
+  """
+  if not _values_are_checked or not is_readable(labels, where):
+    return
+  labels = np.asarray(labels).reshape(-1)
+  if labels.size and labels.dtype.kind in "iu" and (labels.min() < 0 or labels.max() >= num_classes):
+    _refuse([_label_rule(labels, num_classes)], where)
+
+
+def masked_class(logits, why: str) -> None:
+  """Raises a ValueError if a logit is -inf, for losses to which that means nothing; ``why`` opens the sentence.
+
+  Traced logits are not checked, as in ``class_values``.
+  """
+  if not _values_are_checked or not is_readable(logits):
+    return
+  rows = np.asarray(jnp.any(logits == -jnp.inf, axis=-1)).reshape(-1)
+  if rows.any():
+    raise ValueError(f"{why}, so that a masked class, a logit of -inf, has no meaning: {rows.sum()} of {len(rows)} "
+                     f"rows hold one; the first is row {np.argmax(rows)}.")
+
+
+def something_counts(labels, where=None) -> None:
+  """Raises a ValueError if no example counts; traced arrays are not checked, as in ``class_values``."""
+  if not _values_are_checked or is_traced(labels, where):
+    return
+  if not (np.size(labels) if where is None else np.any(where)):
+    raise ValueError("there must be at least one example to fit: no row counts.")
+
+
+def warn_of_probs(logits: Array, where: Array | None = None) -> None:
+  """Warns if the logits ``[..., K]`` look like probabilities: rows in [0, 1] whose sum is within 1e-3 of 1.
+
+  Of most logits the first row is read, and of others at most the first ``LOOKED_AT`` numbers. Rows whose ``where`` is
+  False are not read, nor are traced arrays, arrays of which another process holds a part, or any after
+  ``check_values(False)``. Python shows a warning once for each line of the program outside this package.
+  """
+  if not _values_are_checked or not is_readable(logits, where):
+    return
+  shard = logits.addressable_shards[0]  # What one device holds is read without a copy from the others.
+  most = max(LOOKED_AT // max(math.prod(shard.data.shape[1:]), 1), 1)
+  rows = np.asarray(shard.data[:most] if len(shard.data) > most else shard.data)
+  if where is not None:
+    rows = rows[np.asarray(where)[shard.index[:-1]][:most]]
+  rows = rows.reshape(-1, logits.shape[-1])
+  if len(rows) and _are_probs(rows[:1]) and _are_probs(rows):
+    warnings.warn("logits look like probabilities (rows in [0, 1] that sum to 1), and calibrators take logits: pass "
+                  "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0.", UserWarning,
+                  stacklevel=_level_outside())
+
+
+def _are_probs(rows: np.ndarray) -> bool:
+  if not ((rows >= 0) & (rows <= 1)).all():
+    return False
+  return bool((np.abs(rows.astype(np.float64).sum(-1) - 1) <= _sum_tolerance(rows)).all())
+
+
+def _level_outside() -> int:
+  """The ``stacklevel`` for which a warning of the calling function names a line outside this package."""
+  level, frame = 0, sys._getframe()
+  while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
+    level, frame = level + 1, frame.f_back
+  return level
+
+
+def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confidence", "correct"),
+                high: float = 1.0) -> None:
+  """Checks that two arrays of one shape are finite, and that the first is in ``[1 - high, high]``.
+
+  With the default, confidences must be in [0, 1]; ``high=math.inf`` allows scores of any range. Otherwise it does what
+  ``class_values`` does.
+  """
+  if not _values_are_checked or is_traced(scores, values, where):
+    return
+  same_shape(floating(scores, names[0]), jnp.asarray(values), names)
+  where = mask(where, np.shape(scores))
+  if _any_wrong(_wrong_pairs, scores, values, where, high):
+    scores, values = (np.asarray(x).astype(np.float64).reshape(-1) for x in (scores, values))
+    _refuse([(f"{names[0]} must be finite", "be", "holds", ~np.isfinite(scores), scores),
+             (f"{names[0]} must be in [0, 1]", "be", "holds", (scores < 1 - high) | (scores > high), scores),
+             (f"{names[1]} must be finite", "be", "holds", ~np.isfinite(values), values)], where)
+
+
+def _any_wrong(rule: Callable, scores, values, where: Array | None, option) -> bool:
+  """Whether the ``rule`` finds a wrong row that counts; False if nothing can be read, because a caller is traced."""
+  any_wrong = _compiled_rule(rule, scores, values, where, option)
+  return not is_traced(any_wrong) and bool(any_wrong)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | None, option) -> Array:
+  wrong = rule(scores, values, option)
+  return jnp.any(wrong if where is None else wrong & where)
+
+
+def _wrong_classes(scores: Array, labels: Array, tolerance: float | None) -> Array:
+  """Which rows break a rule of ``class_values``: one pass over the scores, whose sum is not finite if one is not.
+
+  Rows of probabilities must sum to 1 within the ``tolerance``, which is None for logits.
+  """
+  if tolerance is not None:
+    # A row with a negative number sums to infinity, and one with a NaN to NaN, so that one sum tells all.
+    wrong = ~(jnp.abs(jnp.sum(jnp.where(scores < 0, jnp.inf, scores), axis=-1) - 1) <= tolerance)
+  else:
+    wrong = ~jnp.all(jnp.isfinite(scores), axis=-1)
+  return wrong | out_of_range(labels, scores.shape[-1])
+
+
+def _label_rule(labels: np.ndarray, num_classes: int) -> tuple[str, str, str, np.ndarray, np.ndarray]:
+  """The rule of ``_refuse`` for labels ``[N]``."""
+  return (f"labels must be in [0, {num_classes})", "be", "holds", out_of_range(labels, num_classes), labels)
+
+
+def _sum_tolerance(probs) -> float:
+  return max(1e-3, 4 * float(jnp.finfo(jnp.asarray(probs).dtype).eps))
+
+
+def _wrong_pairs(scores: Array, values: Array, high: float) -> Array:
+  """Which pairs break a rule of ``pair_values``."""
+  return ~(jnp.isfinite(scores) & (scores >= 1 - high) & (scores <= high) & jnp.isfinite(values))
+
+
+def _refuse(rules: Iterable[tuple[str, str, str, np.ndarray, np.ndarray]], where: Array | None) -> None:
+  """Raises a ValueError for the first rule that a row that counts breaks.
+
+  A rule is a tuple: its text; the verb that the message negates, "be" or "do"; the verb before the number that breaks
+  it; whether each row breaks it, ``[N]``; and the number of each row, ``[N]``.
+  """
+  for rule, verb, shows, wrong, numbers in rules:
+    wrong = wrong if where is None else wrong & np.asarray(where).reshape(-1)
+    if wrong.any():
+      first, count = int(np.argmax(wrong)), int(wrong.sum())
+      verb = {"be": ("is", "are"), "do": ("does", "do")}[verb][count > 1]
+      number = f"{numbers[first]:.6g}" if numbers.dtype.kind == "f" else numbers[first]
+      # PyTorch's losses leave out rows whose label is -100.
+      padding = (f" (rows to ignore are left out by where=labels != {number}, which composite, losses per batch, "
+                 "metrics and fits take)") if numbers.dtype.kind == "i" and numbers[first] < 0 else ""
+      raise ValueError(f"{rule}: {count} of {len(wrong)} rows {verb} not; the first, row {first}, {shows} {number}"
+                       f"{padding}.")

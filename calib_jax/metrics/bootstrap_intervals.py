@@ -1,0 +1,135 @@
+"""Bootstrap intervals of any metric, by percentiles or corrected for bias."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calib_jax import _checks as checks
+from calib_jax._numerics.softmax import map_chunks
+from calib_jax.metrics import draws
+from calib_jax.metrics.bias_correction import bias_corrected, growth_of
+from calib_jax.metrics.draws import Metric
+
+Array = jax.Array
+METHODS = ("percentile", "bias_corrected")
+
+
+def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int = 1000, level: float = 0.95,
+              method: str = "percentile", groups: ArrayLike | None = None, bias_rate: ArrayLike = 1.0
+              ) -> tuple[Array, Array, Array]:
+  r"""The value of a metric with a bootstrap interval.
+
+  ``method="percentile"`` gives the metric and the quantiles of the metric over resamples. It suits means, such as
+  accuracy and proper scores. Calibration errors are biased upwards, because the noise of each bin's accuracy adds to
+  its gap, and the noise of a resample is added to that of the sample: percentile intervals of a calibration error lie
+  too high, and may even begin above the estimate.
+
+  ``method="bias_corrected"`` is for calibration errors, whose true value τ is at least 0. It assumes that the square Q
+  of the metric, as a function of the sample, has
+
+  .. math:: \mathrm{E}[Q] = \tau^2 + B, \qquad \mathrm{Var}[Q] = V_0 + \tau^2 V_1
+
+  which is exact for a sum of squared gaps with independent normal noise, and describes other calibration errors, in
+  proportion to the noise near 0 and normal far from it. A random half of the examples and the other half have the noise
+  of the sample once more, with opposite signs: the mean of their two Q has variance :math:`V_0`, and half of the
+  difference has variance :math:`Q V_1`. A random fifth has four times that noise, so that its Q has mean
+  :math:`Q + 4B`. The estimate is :math:`\sqrt{\max(Q - B, 0)}`. The interval holds every τ for which the observed Q
+  lies between the ``(1 - level) / 2`` and ``(1 + level) / 2`` quantiles of the gamma distribution with the mean and
+  variance above (by Wilson and Hilferty's cube root). For the upper end, a Q below B/2 counts as B/2, so that the
+  interval of a model that seems better calibrated than chance allows does not shrink to nothing.
+
+  The bias of ``smooth_calibration_error`` falls more slowly near 0. The noise of a kernel mean of bandwidth σ is
+  :math:`(N\sigma)^{-1/2}`, and the error is the σ to which this is equal, :math:`N^{-1/3}`. So its square falls with
+  the ``bias_rate`` ρ = 2/3, and a fifth has :math:`Q + (5^\rho - 1) B_0`. Far from 0 the bandwidth is the error, and
+  the rate is 1. In between, :math:`B = B_1 + (B_0 - B_1) \exp(-\tau^2 / B_0)`, where :math:`B_1` is B for ρ = 1.
+
+  95% intervals covered the true error in 93% or more of simulated samples of 300, 1,000 and 10,000 examples, for
+  calibrated, overconfident, underconfident and class-dependently miscalibrated models, with these exceptions: KS (85 to
+  90% in four of 18 cells), the norm-1 error in equal-mass bins (90 to 92% in four) and of equal width (91% in one), the
+  debiased error (90% in two), and the smooth error of miscalibrated models (83 to 92% in nine). There the intervals are
+  too short. Percentile intervals of AURC, NLL and the Brier score covered it in 91 to 96%.
+  docs/metrics.md has the table.
+
+  Args:
+    metric: a function of ``arrays`` to a scalar or an array, traceable by ``jit``; it is compiled once for each
+      function object. Percentiles leave out resamples for which it is nan, such as those that lack a class.
+    *arrays: ``[N, ...]`` arrays of N examples, which are resampled together with replacement.
+    key: PRNG key; the same key gives the same interval.
+    num_resamples: number of resamples, of each size for ``method="bias_corrected"``.
+    level: the probability that the interval is meant to cover, in (0, 1).
+    method: ``"percentile"``, or ``"bias_corrected"`` for calibration errors.
+    groups: optional ``[N]`` integers, not traced; examples with the same integer are resampled together, as for several
+      images of one patient. If groups differ in size, the metric must take ``where``.
+    bias_rate: for ``method="bias_corrected"``, the power of 1/N with which the bias of the squared metric of a
+      calibrated model falls, not traced: 1 for errors in bins, 2/3 for ``smooth_calibration_error``; or one for each
+      element of the metric.
+
+  Returns:
+    ``(estimate, low, high)``.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  >>> estimate, low, high = bootstrap(jnp.mean, jnp.arange(100.0), key=jax.random.key(0))
+  >>> bool(low < estimate < high)
+  True
+  """
+  checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"), method=(method, METHODS))
+  arrays = tuple(checks.gathered(jnp.asarray(x)) for x in arrays)
+  if not arrays or any(x.ndim == 0 or len(x) != len(arrays[0]) or len(x) == 0 for x in arrays):
+    raise ValueError("arrays must share their first axis, of at least one example: got shapes "
+                     f"{[x.shape for x in arrays]}.")
+  members = None if groups is None else draws.members(groups, len(arrays[0]))
+  return _bootstrap(metric, arrays, members, key, growth_of(bias_rate), num_resamples, level, method)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 5, 6, 7))
+def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, growth: Array,
+               num_resamples: int, level: float, method: str) -> tuple[Array, Array, Array]:
+  if method == "bias_corrected":
+    return bias_corrected(metric(*arrays), *_subsampled(metric, arrays, members, key, num_resamples), growth, level)
+  count = len(arrays[0] if members is None else members)
+
+  def value(sample):
+    is_sample, key = sample
+    every = jnp.arange(count, dtype=jnp.int32)
+    return _of_resample(metric, arrays, members, jnp.where(is_sample, every, draws.draw(key, count, count)))
+
+  # The sample itself comes first, among its resamples, so that the metric is compiled only once.
+  keys = jax.random.split(key, num_resamples)
+  samples = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([keys[:1], keys])
+  values = map_chunks(value, samples, draws.at_once(arrays))
+  return values[0], *quantiles(values[1:], level)
+
+
+def _subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array,
+                num_resamples: int) -> tuple[Array, Array]:
+  """The metric of random halves and of what they leave out, ``[R, 2, ...]``, and of random fifths, ``[R, ...]``."""
+  count = len(arrays[0] if members is None else members)
+  order, keys_of_halves, keys_of_fifths = draws.subsample_keys(count, key, num_resamples)
+
+  def half_and_rest(key):
+    return jnp.stack([_of_resample(metric, arrays, members, index) for index in draws.half_and_rest(key, order)])
+
+  def fifth(key):
+    return _of_resample(metric, arrays, members, draws.fifth(key, order))
+
+  return tuple(map_chunks(function, keys, draws.at_once(arrays))
+               for function, keys in ((half_and_rest, keys_of_halves), (fifth, keys_of_fifths)))
+
+
+def _of_resample(metric: Metric, arrays: tuple[Array, ...], members: Array | None, index: Array) -> Array:
+  """The metric of the examples ``index``, or of all members of the groups ``index``."""
+  if members is None:
+    return metric(*(x[index] for x in arrays))
+  index = members[index].reshape(-1)
+  resample = (x[jnp.maximum(index, 0)] for x in arrays)
+  return metric(*resample) if members.size == len(arrays[0]) else metric(*resample, where=index >= 0)
+
+
+def quantiles(values: Array, level: float) -> tuple[Array, Array]:
+  """The ends of the interval that holds the middle ``level`` of ``values`` on the first axis, without nan."""
+  tail = (1 - level) / 2
+  return tuple(jnp.nanquantile(values, q, axis=0) for q in (tail, 1 - tail))

@@ -1,0 +1,108 @@
+"""What a calibration error would be if the model were calibrated: noise floors and p-values."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calib_jax import _checks as checks
+from calib_jax._numerics.softmax import map_chunks
+from calib_jax.metrics import draws
+from calib_jax.metrics.bootstrap_intervals import quantiles
+from calib_jax.metrics.draws import Metric
+
+Array = jax.Array
+SAME = 1e-5  # Values that differ by less than this part are equal: the order of their sums differs.
+
+
+def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, num_resamples: int = 1000,
+                         level: float = 0.95) -> tuple[Array, Array, Array]:
+  """What a calibration error would be if the model were perfectly calibrated and had these confidences.
+
+  The outcome of each example is redrawn as 1 with the probability ``confidence`` and 0 otherwise, many times, and the
+  metric is computed for each redraw.
+
+  Args:
+    metric: a function of ``(confidence, correct)`` to a scalar or an array, traceable by ``jit``.
+    confidence: floats of any shape, in [0, 1].
+    key: PRNG key; the same key gives the same result.
+    num_resamples: number of redraws.
+    level: the share of redraws that the interval holds, in (0, 1).
+
+  Returns:
+    ``(mean, low, high)`` of the metric over redraws.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Bröcker & Smith 2007; Vaicenavicius et al. 2019.
+
+  >>> from calib_jax.metrics import calibration_error
+  >>> mean, low, high = consistency_interval(calibration_error, jnp.full(100, 0.8), key=jax.random.key(0))
+  >>> bool(low < mean < high)
+  True
+  """
+  checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
+  confidence = checks.gathered(checks.floating(confidence, "confidence"))
+  values = _observed_and_redrawn(metric, confidence, jnp.zeros(confidence.shape, bool), key, num_resamples)[1:]
+  return jnp.mean(values, axis=0), *quantiles(values, level)
+
+
+def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array,
+                     num_resamples: int = 1000) -> Array:
+  """The p-value of a calibration error under the hypothesis that the model is perfectly calibrated.
+
+  Args:
+    metric: a function of ``(confidence, correct)`` to a scalar or an array, traceable by ``jit``.
+    confidence: floats of any shape, in [0, 1].
+    correct: bools, or zeros and ones, of that shape: whether the event happened.
+    key: PRNG key; the same key gives the same result.
+    num_resamples: number R of redraws of the outcomes, as in ``consistency_interval``.
+
+  Returns:
+    (1 + the number of redraws whose metric is at least the observed one) / (1 + R), of the metric's shape. The
+    probability that it is at most α, if the model is calibrated, is at most α.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Bröcker & Smith 2007; Vaicenavicius et al. 2019.
+
+  >>> from calib_jax.metrics import calibration_error
+  >>> always_wrong = jnp.zeros(100, bool)
+  >>> calibration_test(calibration_error, jnp.full(100, 0.8), always_wrong, key=jax.random.key(0)).round(3)
+  Array(0.001, dtype=float32)
+  """
+  checks.options(num_resamples=(num_resamples, "integer [1, inf)"))
+  confidence, correct = gathered_pair(confidence, correct)
+  values = _observed_and_redrawn(metric, confidence, correct, key, num_resamples)
+  return p_value_of(values[0], values[1:])
+
+
+def p_value_of(observed, redrawn):
+  """(1 + the number of redraws ``[R, ...]`` that are at least the observed value) / (1 + R), of JAX or NumPy arrays."""
+  at_least = redrawn >= observed[None] - SAME * abs(observed[None])
+  return (1 + at_least.sum(0)) / (1 + len(redrawn))
+
+
+def gathered_pair(confidence: ArrayLike, correct: ArrayLike) -> tuple[Array, Array]:
+  """Confidences as floats and outcomes as bools, of all rows."""
+  confidence, correct = checks.floating(confidence, "confidence"), jnp.asarray(correct)
+  checks.same_shape(confidence, correct, ("confidence", "correct"))
+  return checks.gathered(confidence), checks.gathered(correct).astype(bool)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, key: Array, num_resamples: int) -> Array:
+  """The metric of the outcomes and of ``num_resamples`` redraws, which are computed alike: equal ones are equal."""
+  def value(sample):
+    is_observed, key = sample
+    redrawn = jax.random.uniform(key, confidence.shape, confidence.dtype) < confidence
+    return metric(confidence, jnp.where(is_observed, correct, redrawn))
+
+  keys = jax.random.split(key, num_resamples)
+  samples = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([keys[:1], keys])
+  return map_chunks(value, samples, draws.at_once([confidence]))

@@ -1,0 +1,95 @@
+"""Every loss per example against its float64 reference, by the laws that all share; one compilation a case."""
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import losses
+from tests.losses import cases
+
+
+@pytest.fixture(scope="class")
+def step(name, options):
+  """A case's compiled step, for all of its laws."""
+  return cases.step(name, options)
+
+
+@pytest.mark.parametrize(("name", "options"), cases.cases(cases.PER_EXAMPLE), scope="class")
+class TestLossesPerExample:
+  def test_values_and_gradients_equal_the_reference(self, step, name, options):
+    cases.check_examples(name, options, step, *cases.data(64, 3))
+
+  def test_extremes_are_finite_and_right(self, step, name, options):
+    logits, labels = (np.concatenate(x) for x in zip(*cases.EXTREMES.values(), strict=True))
+    values, gradients = step(logits, labels)
+    assert np.isfinite(values).all() and np.isfinite(gradients).all()
+    np.testing.assert_allclose(values, cases.example_reference(name, logits, labels, options), rtol=5e-5, atol=1e-6)
+
+  def test_names_of_classes_do_not_matter(self, step, name, options):
+    logits, labels = cases.data(64, 3)
+    values, gradients = step(logits, labels)
+    renamed, renamed_gradients = step(logits[:, cases.REORDERED], np.argsort(cases.REORDERED)[labels])
+    np.testing.assert_allclose(renamed, values, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(renamed_gradients, gradients[:, cases.REORDERED], rtol=1e-4, atol=1e-6)
+
+  def test_what_is_not_finite_is_not_hidden_and_stays_in_its_row(self, step, name, options):
+    logits, labels = cases.data(4, 3)
+    expected = step(logits, labels)[0]
+    for bad in (np.nan, np.inf):
+      for place in (labels[2], (labels[2] + 1) % 3):
+        spoilt = logits.copy()
+        spoilt[2, place] = bad
+        values = step(spoilt, labels)[0]
+        assert not np.isfinite(values[2])
+        # Rows share at most the number of iterations of the inverse focal map.
+        np.testing.assert_allclose(np.delete(values, 2), np.delete(expected, 2), rtol=1e-6)
+
+
+  def test_a_traced_label_out_of_range_is_nan_in_its_row(self, step, name, options):
+    logits, labels = cases.data(4, 3)
+    expected = step(logits, labels)[0]
+    for bad in (-100, -1, 3):
+      values, gradients = step(logits, np.where(np.arange(4) == 2, bad, labels))
+      assert np.isnan(values[2]) and np.isfinite(gradients).all()
+      np.testing.assert_allclose(np.delete(values, 2), np.delete(expected, 2), rtol=1e-6)
+
+  def test_a_masked_class_has_probability_0(self, step, name, options):
+    logits, labels = cases.data(12, 3)
+    mask = cases.other_class(labels, 3)
+    mask[5] = np.arange(3) != labels[5]  # The label alone is left.
+    values, gradients = step(cases.masked(logits, mask), labels)
+    if name in cases.EVERY_CLASS or options.get("label_smoothing"):
+      if name != "pairwise_constraints":  # The pair of the two masked classes is NaN, any other inf.
+        assert (values == np.inf).all()
+      assert not np.isfinite(values).any()
+      return
+
+    held = cases.masked(logits.astype(np.float64), mask, -1e4)
+    np.testing.assert_allclose(values, cases.example_reference(name, held, labels, options), rtol=2e-5, atol=1e-7)
+    assert np.isfinite(gradients).all() and not gradients[mask].any()
+    direction = np.random.default_rng(0).normal(size=logits.shape) * ~mask
+    expected = cases.slope(lambda z: cases.example_reference(name, z, labels, options, held), held, direction)
+    np.testing.assert_allclose(np.sum(gradients * direction, axis=1), expected, rtol=2e-3, atol=2e-5)
+
+  def test_a_masked_label_is_infinite_and_moves_nothing(self, step, name, options):
+    logits, labels = cases.data(12, 3)
+    at_label = np.arange(3) == labels[:, None]
+    at_label[7] = True  # Nothing is left to predict.
+    values, gradients = step(cases.masked(logits, at_label), labels)
+    if name in cases.EVERY_CLASS:
+      assert not np.isfinite(values).any()
+    elif name in cases.BOUNDED:
+      expected = cases.example_reference(name, cases.masked(logits, at_label, -1e4), labels, options)
+      np.testing.assert_allclose(np.delete(values, 7), np.delete(expected, 7), rtol=2e-5)
+      assert np.isnan(values[7]) and np.isfinite(np.delete(gradients, 7, axis=0)).all()
+    else:
+      assert (np.delete(values, 7) == np.inf).all() and np.isnan(values[7])
+      assert not np.delete(gradients, 7, axis=0).any()
+
+
+@pytest.mark.parametrize(("name", "options"),
+                         [p for p in cases.cases(cases.PER_EXAMPLE) if p.values[0] in cases.SOFT])
+def test_losses_of_distributions_equal_the_reference(name, options):
+  logits, soft = cases.data(64, 10)[0], np.random.default_rng(1).dirichlet(np.ones(10), 64).astype(np.float32)
+  values = jax.jit(losses.get(name, **options))(logits, soft)
+  np.testing.assert_allclose(values, cases.example_reference(name, logits, soft, options), rtol=2e-5, atol=1e-7)
