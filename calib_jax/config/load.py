@@ -16,12 +16,12 @@ from calib_jax._checks.registry import options as registry_options
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import parse_json
 from calib_jax.config import imports, overrides
-from calib_jax.config.cells import of_cell
+from calib_jax.config.cells import cells
 from calib_jax.config.checks import check, check_seeds, get, is_file, one_of, ood_name
 from calib_jax.config.imports import import_paths, is_import_path
 
-__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "is_file", "load",
-           "of_cell", "ood_name"]
+__all__ = ["CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get", "is_file",
+           "load", "ood_name"]
 
 
 class Family(NamedTuple):
@@ -84,7 +84,7 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
 
   Args:
     path: a Python file that defines ``get_config()``, or ``get_config(argument)`` for what stands after a colon, as in
-      ``configs/reweighted_risk.py:cifar100.preresnet56.selective_risk`` (see ``of_cell``).
+      ``configs/reweighted_risk.py:cifar100.preresnet56.selective_risk`` (see ``config.cells``).
     arguments: overrides like ``--config.key=value``.
   Returns: the config, complete and locked.
   Raises: UserError for a file without ``get_config``, an unknown cell or key, or a value of the wrong type.
