@@ -2,7 +2,7 @@
 
 from calib_jax.config.cells import cells
 from calib_jax.config.checks import check, get, is_file, ood_name
-from calib_jax.config.load import CALIBRATORS, SECTIONS, complete, data_options, from_json, load
+from calib_jax.config.load import CALIBRATORS, SECTIONS, complete, data_options, from_json, load, to_json
 
 __all__ = ["CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get", "is_file",
-           "load", "ood_name"]
+           "load", "ood_name", "to_json"]

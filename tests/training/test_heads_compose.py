@@ -138,7 +138,7 @@ def finished(tmp_path_factory):
   config = _config("linear", *TINY)
   group = training.Group((0,), folder / "checkpoints" / "seed0")
   group.write_shape(training.shape_of(_splits()))
-  (folder / "config.json").write_text(config.to_json())
+  (folder / "config.json").write_text(run_config.to_json(config))
   _train(config, folder=group.folder)
   return folder
 

@@ -112,7 +112,7 @@ def test_a_warm_start_begins_with_the_weights_of_another_run(tmp_path):
   config = _config(*SMALL)
   splits = _splits()
   group = training.Group((0,), tmp_path / "checkpoints" / "seed0")
-  (tmp_path / "config.json").write_text(config.to_json())
+  (tmp_path / "config.json").write_text(run_config.to_json(config))
   group.write_shape(training.shape_of(splits))
   state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2], folder=group.folder)
   warm = _config(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path}", "optimizer.learning_rate=0.0")

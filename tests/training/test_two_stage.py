@@ -36,7 +36,7 @@ def first_stage(tmp_path_factory):
   """A finished run of the first stage alone: its state and its directory."""
   config, folder = _config(*SMALL), tmp_path_factory.mktemp("stage1")
   group = training.Group((0,), folder / "checkpoints" / "seed0")
-  (folder / "config.json").write_text(config.to_json())
+  (folder / "config.json").write_text(run_config.to_json(config))
   group.write_shape(training.shape_of(_splits()))
   return _train(config, folder=group.folder)[0], folder
 

@@ -88,7 +88,6 @@ def build(name: str, learning_rate: optax.Schedule, *, momentum: float, weight_d
   Returns: the optimizer.
   """
   clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
-  # Without coupled decay the state stays as checkpoints of earlier versions have it.
   coupled = [optax.add_decayed_weights(coupled_weight_decay, decays)] if coupled_weight_decay else []
   return optax.chain(clip, *coupled, OPTIMIZERS[name](momentum, nesterov),
                      optax.add_decayed_weights(weight_decay, decays), optax.scale_by_learning_rate(learning_rate))
