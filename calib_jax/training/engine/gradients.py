@@ -29,9 +29,8 @@ class Objective(NamedTuple):
     decays: a function from parameters to a tree of bools; the norm is over those for which it is true.
     sums: whether ``loss_fn`` sums its primary over the examples. The step then minimises the sum over the global batch,
       however the batch is divided over parts and devices.
-    trainable: a function from parameters to a tree of bools; those for which it is false have no gradient and no
-      penalty. None to train all parameters.
-    freeze_batch_stats: whether the backbone normalises by its running statistics and leaves them unchanged.
+    trained: as in ``stages.Stage``.
+    batch_stats: as in ``stages.Phase``.
     update_methods: ``(method_state, logits, labels, *, output, where, axis_name) -> method_state``, called after the
       loss with the head's output too; or None.
   """
@@ -44,8 +43,8 @@ class Objective(NamedTuple):
   l2: float
   decays: Callable
   sums: bool = False
-  trainable: Callable | None = None
-  freeze_batch_stats: bool = False
+  trained: Callable[[Any], dict[str, float]] = lambda params: {}
+  batch_stats: str = "all"
   update_methods: Callable | None = None
 
 
@@ -122,11 +121,11 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
   scale = {"scale": devices / jnp.where(share > 0, share, 1)} if objective.sums else {}
 
   def value(params):
-    trained = jax.tree.map(lambda _: True, params) if objective.trainable is None else objective.trainable(params)
+    trained = drawing.trainable(params, objective.trained)
     params = jax.tree.map(lambda x, train: x if train else jax.lax.stop_gradient(x), params, trained)
     output, updated = objective.model.apply(
       {"params": drawing.used(params, draw), "batch_stats": changed.batch_stats}, images, train=True, mask=mask,
-      freeze_batch_stats=objective.freeze_batch_stats, mutable=["batch_stats", "losses"], rngs={"dropout": key})
+      freeze_batch_stats=objective.batch_stats == "none", mutable=["batch_stats", "losses"], rngs={"dropout": key})
     output, head, head_state = unmix(output), objective.model.head, changed.method_state.get("head")
     logits, loss, terms = head.combined(output, head_state), 0.0, {}
     for weight, z in head.objectives(output, labels, head_state, where=mask, axis_name=AXIS):

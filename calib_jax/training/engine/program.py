@@ -14,7 +14,7 @@ from calib_jax import data, losses, models
 from calib_jax._system.errors import UserError
 from calib_jax.training import best_model, loss_state
 from calib_jax.training.distributed.mapping import AXIS, mapped
-from calib_jax.training.engine import gradients, objectives, optimizers, stages, steps
+from calib_jax.training.engine import drawing, gradients, objectives, optimizers, stages, steps
 from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import Shape, shape_of
 
@@ -136,7 +136,8 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
   size, per_epoch = config.training.batch_size, stage.steps_per_epoch(config.training.batch_size)
   total = stage.total_steps(size)
   decays = decayed(stage.optimizer.decay_norms_and_biases)
-  optimizer = optimizers.of_section(stage.optimizer, total, per_epoch, decays, stage.trainable)
+  optimizer = optimizers.of_section(stage.optimizer, total, per_epoch, decays,
+                                    lambda params: drawing.trainable(params, stage.trained))
   model = classifier(config, stage.head or config.head, shape.num_classes)
   states = states | loss_state.of_head((stage.head or config.head).name, model.head, total / per_epoch)
   in_steps = {name: method for name, method in states.items() if method.on_step}
@@ -161,12 +162,12 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
     augment=data.build_augmentation(num_classes=shape.num_classes, **(stage.augmentation or config.augmentation)),
     normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
     l2=stage.optimizer.l2, decays=decays, sums=config.loss.reduction == "sum",
-    trainable=stage.trainable, update_methods=after_step if in_steps else None)
-  peeling = stage.frozen_from and steps.Peeling(stage.frozen_from, stage.freeze_stats_too, first_step, total)
+    trained=stage.trained, update_methods=after_step if in_steps else None)
   train_steps = [mapped(
     steps.train_step, devices, len(seeds), parallel=config.training.parallel, donate=True, optimizer=optimizer,
-    objective=objective._replace(loss_fn=phase.loss_fn, freeze_batch_stats=phase.freeze_batch_stats), rate=phase.rate,
-    accumulation=config.training.accumulation_steps, peeling=peeling, report_methods=report if reporting else None)
+    objective=objective._replace(loss_fn=phase.loss_fn, batch_stats=phase.batch_stats), rate=phase.rate,
+    accumulation=config.training.accumulation_steps, stage_steps=(first_step, total),
+    report_methods=report if reporting else None)
                  for phase in stage.phases]
 
   def initial(key):

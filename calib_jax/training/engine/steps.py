@@ -31,23 +31,6 @@ class TrainState(NamedTuple):
   skipped: Array
 
 
-class Peeling(NamedTuple):
-  """Which parts of a model stop changing while a stage goes on.
-
-  Attributes:
-    fractions: a function from parameters to the fractions of the stage, by top-level name, after which these neither
-      move nor decay, nor does their momentum change.
-    batch_stats: whether their running statistics stay the same too; the step normalises by those of the batch.
-    first_step: the number of steps before the stage.
-    num_steps: the number of steps of the stage.
-  """
-
-  fractions: Callable[[Any], dict[str, float]]
-  batch_stats: bool
-  first_step: int
-  num_steps: int
-
-
 def init_state(model: nn.Module, optimizer: optax.GradientTransformation, image_shape: tuple[int, ...],
                method_state: Any, key: Array) -> TrainState:
   """Returns the state before the first step; its parameters are drawn from ``key``."""
@@ -72,7 +55,7 @@ def init_variables(model: nn.Module, image_shape: tuple[int, ...], key: Array) -
 
 def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, objective: gradients.Objective,
                optimizer: optax.GradientTransformation, rate: float = 1.0, accumulation: int = 1,
-               peeling: Peeling | None = None, report_methods: Callable | None = None
+               stage_steps: tuple[int, int] = (0, 1), report_methods: Callable | None = None
                ) -> tuple[TrainState, dict[str, Array]]:
   """Takes one step of minimising ``objective`` on the global batch.
 
@@ -84,7 +67,7 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
     optimizer: the optimizer of the stage.
     rate: the factor that multiplies the update.
     accumulation: the number of equal parts that the batch is divided into; see ``gradients.of_batch``.
-    peeling: which parameters stop changing; None for none. All gradients are computed nonetheless.
+    stage_steps: the number of steps before the stage, and of the stage.
     report_methods: a function from method states to scalars that the step measures; or None.
   Returns: the state after the step, and what it measured: the loss, its parts, the accuracy and the gradient norm.
   """
@@ -97,7 +80,7 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
   correct, count = jax.lax.psum((correct, count), AXIS)
   # The psum inside the global loss transposes to a psum, so pmean gives exactly the gradient of the whole batch.
   grads, measured = jax.lax.pmean((grads, measured), AXIS)
-  held_params, held_stats = _held(state, draw, peeling)
+  held_params, held_stats = _held(state, draw, objective, stage_steps)
   grads = drawing.kept(grads, jax.tree.map(jnp.zeros_like, grads), *held_params)
   measured |= {"accuracy": correct / count, "gradient_norm": optax.tree.norm(grads)}
   if report_methods is not None:
@@ -105,9 +88,8 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
   with jax.numpy_dtype_promotion("standard"):  # Optax mixes integer counts with floats.
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
   params = optax.apply_updates(state.params, jax.tree.map(lambda u: rate * u, updates) if rate != 1.0 else updates)
-  if objective.trainable is not None:
-    params = jax.tree.map(lambda new, old, train: new if train else old, params, state.params,
-                          objective.trainable(state.params))
+  params = jax.tree.map(lambda new, old, train: new if train else old, params, state.params,
+                        drawing.trainable(state.params, objective.trained))
   params, opt_state = drawing.kept((params, opt_state), (state.params, state.opt_state), *held_params)
   batch_stats = drawing.kept(changed.batch_stats, state.batch_stats, held_stats)
   after = TrainState(state.step, params, batch_stats, opt_state, changed.method_state, state.skipped)
@@ -116,12 +98,12 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
   return after._replace(step=state.step + 1, skipped=state.skipped + (~finite).astype(jnp.int32)), measured
 
 
-def _held(state: TrainState, draw: Draw, peeling: Peeling | None) -> tuple[tuple[dict, ...], dict]:
+def _held(state: TrainState, draw: Draw, objective: gradients.Objective,
+          stage_steps: tuple[int, int]) -> tuple[tuple[dict, ...], dict]:
   """Returns the parameters, and the batch statistics, that this step leaves as they are."""
-  if peeling is None:
-    return (drawing.held(draw),), {}
-  fractions, progress = peeling.fractions(state.params), (state.step - peeling.first_step) / peeling.num_steps
-  stats = drawing.frozen(state.batch_stats, fractions, progress) if peeling.batch_stats else {}
+  before, num_steps = stage_steps
+  fractions, progress = objective.trained(state.params), (state.step - before) / num_steps
+  stats = drawing.frozen(state.batch_stats, fractions, progress) if objective.batch_stats == "trained" else {}
   return (drawing.held(draw), drawing.frozen(state.params, fractions, progress)), stats
 
 
