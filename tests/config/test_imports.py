@@ -12,7 +12,8 @@ from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
 from calib_jax.config import imports
 from calib_jax.run import directory
-from tests.training.test_engine import ROOT, _splits
+from tests.programs import ROOT
+from tests.training.small import tiny_splits
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 MINE = '''
@@ -104,7 +105,7 @@ def test_a_function_of_ones_own_trains_with_its_options_typed(overrides, key, op
   config = _config(*overrides)
   section = run_config.get(config, key)
   assert section[option] == value and type(section[option]) is type(value)
-  splits = run.data.load_splits(config, 0) if key == "data" else _splits()
+  splits = run.data.load_splits(config, 0) if key == "data" else tiny_splits()
   state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
   again = run_config.from_json(run_config.to_json(config), own_code=True)

@@ -10,13 +10,9 @@ import pytest
 
 from calib_jax import evaluation
 from tests.programs import python, start
+from tests.training.small import RUN
 
-RUN = ("--config=configs/digits_savuc.py", "--config.num_seeds=1", "--config.compare_with_cross_entropy=False",
-       "--config.training.schedule=interleaved", "--config.data.held_out_fraction=0.3",
-       "--config.training.num_steps=44", "--config.checkpoint.every_steps=4",
-       "--config.evaluation.num_resamples=2", "--config.model.hidden=(16,)", "--config.evaluation.calibrators={}")
 SELECTED = (*RUN, "--config.training.select=best", "--config.training.evaluate_every_epochs=1")
-# An epoch is 6 steps on the majority and 3 on the held-out part.
 KILLED = tuple(int(step) for step in np.sort(np.random.default_rng(7).choice(np.arange(2, 44), 10, replace=False)))
 
 

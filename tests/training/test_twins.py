@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.programs import python, start
-from tests.training.test_resuming import RUN
+from tests.training.small import RUN
 
 OPTIONS = (*RUN, "--config.checkpoint.every_steps=20")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("twins")]
