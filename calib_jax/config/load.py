@@ -45,9 +45,9 @@ def _options_in(registry: Mapping[str, Callable]) -> Callable[[str], dict[str, o
 
 def _loss_options(name: str) -> dict[str, object]:
   """Returns the options of a loss and of its method, without the arrays of the method's state."""
-  if name not in training.METHODS:
+  if name not in training.LOSS_STATES:
     return losses.options(name) if name else {}
-  method = training.METHODS[name]
+  method = training.LOSS_STATES[name]
   state = method().init()._asdict()
   return {option: default for option, default in losses.options(name).items() if option not in state
           } | registry_options(method)

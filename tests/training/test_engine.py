@@ -268,8 +268,8 @@ def test_adaptive_focal_follows_the_validation_split_epoch_by_epoch():
   logits, labels = found["validation"]["logits"], found["validation"]["labels"]
   wanted = losses.update_adaptive_focal(losses.init_adaptive_focal(3, 1.0), jax.nn.softmax(logits).max(-1),
                                         logits.argmax(-1) == labels, rate=2.0)
-  np.testing.assert_allclose(first.method_state["adaptive_focal"].gammas[0], wanted.gammas, rtol=1e-4)
-  assert np.abs(state.method_state["adaptive_focal"].gammas - 1).max() > 0.01
+  np.testing.assert_allclose(first.loss_states["adaptive_focal"].gammas[0], wanted.gammas, rtol=1e-4)
+  assert np.abs(state.loss_states["adaptive_focal"].gammas - 1).max() > 0.01
 
 
 # ---- selective risk
@@ -280,7 +280,7 @@ def test_selective_risk_counts_the_scores_of_an_epoch_and_starts_the_next_from_z
     state, _ = train(short("loss.primary.name=selective_risk", "loss.primary.num_bins=8", "loss.secondary.name=",
                               f"loss.primary.accumulate_counts={accumulate}", "training.num_epochs=2",
                               f"training.num_steps={steps}"))
-    return np.asarray(state.method_state["selective_risk"].counts[0])
+    return np.asarray(state.loss_states["selective_risk"].counts[0])
 
   # An epoch of 44 examples is three steps of 16, 16 and 12.
   assert counts(2).sum() == (32 if accumulate else 0)

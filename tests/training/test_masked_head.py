@@ -43,7 +43,7 @@ def _steps_of_the_second_stage(config, number):
 
   for _ in range(number):
     draw = head.draw(jax.tree.map(lambda x: x[0], state.params["head"]), jax.random.fold_in(keys[0], 2**32 - 3),
-                     state.step[0], jax.tree.map(lambda x: x[0], state.method_state["head"]))
+                     state.step[0], jax.tree.map(lambda x: x[0], state.loss_states["head"]))
     before, old = kernels(state.params), momentum(state)
     state, _ = stage.train_steps[0](state, next(source)[1], keys)
     yield before, kernels(state.params), old, momentum(state), {
@@ -144,12 +144,12 @@ def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
   gap = probs.max(-1).mean() - 0.95 * (probs.argmax(-1) == found[split]["labels"]).mean()
   assert len(seen) == 12 and seen[:3] == [None] * 3 and seen[3:6] == [1.0] * 3
   np.testing.assert_allclose(seen[6:9], np.clip(1 + gap, 0, 1), atol=1e-5)
-  assert seen[9] == seen[11] and int(state.method_state["head"].epoch[0]) == 3
+  assert seen[9] == seen[11] and int(state.loss_states["head"].epoch[0]) == 3
 
 
 def test_a_fixed_q_stays():
   state, _ = train(digits(*MASKED, "head.adaptive=false", "head.keep=0.3"))
-  assert float(state.method_state["head"].keep[0]) == np.float32(0.3)
+  assert float(state.loss_states["head"].keep[0]) == np.float32(0.3)
 
 
 # ---- the head itself
@@ -220,4 +220,4 @@ def test_masks_compose_with_mixup_a_secondary_loss_and_a_method_of_the_loss():
     ("two_stage", ("loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5")),
     ("joint", ("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3"))):
     state, (found,) = train(digits(*MASKED, *options, f"training.schedule={schedule}"))
-    assert np.isfinite(found["test"]["logits"]).all() and 0 <= float(state.method_state["head"].keep[0]) <= 1
+    assert np.isfinite(found["test"]["logits"]).all() and 0 <= float(state.loss_states["head"].keep[0]) <= 1

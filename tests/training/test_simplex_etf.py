@@ -159,7 +159,7 @@ def test_lambda_meets_its_target_or_is_1(spread, accurate):
 def test_predictions_have_the_newest_lambda_and_the_frame_stays(model):
   config = _config(*model, "head.target=0.6")
   state, (found,) = train(config)
-  share = float(state.method_state["head"].share[0])
+  share = float(state.loss_states["head"].share[0])
   assert 0 <= share <= 1 and share != 0.8
   stats = jax.tree.map(lambda x: x[0], state.batch_stats["head"])
   assert float(stats["share"]) == share

@@ -134,7 +134,7 @@ def test_a_warm_start_from_nothing_is_refused():
 
 
 class _Count(NamedTuple):
-  """A method state for the test below: how many examples the steps saw, and how many epochs ended."""
+  """A loss state for the test below: how many examples the steps saw, and how many epochs ended."""
 
   examples: jax.Array
   epochs: jax.Array
@@ -149,14 +149,14 @@ def test_steps_and_epochs_change_a_method_state_and_resuming_keeps_it(monkeypatc
     return _Count(0 * state.examples, state.epochs + epoch)
 
   zero = jnp.zeros((), jnp.int32)
-  monkeypatch.setitem(loss_state.METHODS, "counted", lambda: loss_state.Method(
+  monkeypatch.setitem(loss_state.LOSS_STATES, "counted", lambda: loss_state.StateUpdate(
     lambda: _Count(zero, zero), on_step=on_step, on_epoch=on_epoch))
   monkeypatch.setitem(losses.PER_EXAMPLE, "counted",
                       lambda logits, labels, *, examples, epochs: losses.cross_entropy(logits, labels))
   config = digits(*SMALL, "loss.primary.name=counted", "training.accumulation_steps=2", "training.num_steps=8",
                    "checkpoint.every_steps=5")
   state, _ = train(config, folder=tmp_path)
-  found = state.method_state["counted"]
+  found = state.loss_states["counted"]
   assert int(found.epochs[0]) == 1 + 2 and int(found.examples[0]) == 32  # Two epochs of 44, and two steps of 16.
 
 

@@ -31,7 +31,7 @@ class Objective(NamedTuple):
       however the batch is divided over parts and devices.
     trained: as in ``stages.Stage``.
     batch_stats: as in ``stages.Phase``.
-    update_methods: ``(method_state, logits, labels, *, output, where, axis_name) -> method_state``, called after the
+    update_states: ``(loss_states, logits, labels, *, output, where, axis_name) -> loss_states``, called after the
       loss with the head's output too; or None.
   """
 
@@ -45,14 +45,14 @@ class Objective(NamedTuple):
   sums: bool = False
   trained: Callable[[Any], dict[str, float]] = lambda params: {}
   batch_stats: str = "all"
-  update_methods: Callable | None = None
+  update_states: Callable | None = None
 
 
 class Changed(NamedTuple):
   """What the forward pass of a step changes beside its gradients."""
 
   batch_stats: Any
-  method_state: Any
+  loss_states: Any
 
 
 class Gradients(NamedTuple):
@@ -61,7 +61,7 @@ class Gradients(NamedTuple):
   Attributes:
     grads: a tree like the parameters.
     measured: the loss, its parts and the L2 penalty.
-    changed: the new batch statistics and method state.
+    changed: the new batch statistics and loss state.
     correct: the number of this device's examples whose top class is their label.
     count: the number of this device's examples.
   """
@@ -84,7 +84,7 @@ def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, ba
     objective: what to minimise.
     params: the model's parameters.
     draw: what the head drew for this step.
-    changed: the batch statistics and the method state before the step.
+    changed: the batch statistics and the loss state before the step.
     batch: ``image`` uint8, ``label``, and ``mask``, which is False for padding.
     key: the key of the step.
     parts: the number of parts.
@@ -126,10 +126,10 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
     output, updated = objective.model.apply(
       {"params": drawing.used(params, draw), "batch_stats": changed.batch_stats}, images, train=True, mask=mask,
       freeze_batch_stats=objective.batch_stats == "none", mutable=["batch_stats", "losses"], rngs={"dropout": key})
-    output, head, head_state = unmix(output), objective.model.head, changed.method_state.get("head")
+    output, head, head_state = unmix(output), objective.model.head, changed.loss_states.get("head")
     logits, loss, terms = head.combined(output, head_state), 0.0, {}
     for weight, z in head.objectives(output, labels, head_state, where=mask, axis_name=AXIS):
-      part_loss, part_terms = objective.loss_fn(z, labels, method_state=changed.method_state, where=mask,
+      part_loss, part_terms = objective.loss_fn(z, labels, loss_states=changed.loss_states, where=mask,
                                                 axis_name=objective.loss_axis, **scale)
       loss += weight * part_loss
       terms = {name: terms.get(name, 0.0) + weight * x for name, x in part_terms.items()}
@@ -145,9 +145,9 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
     return loss + penalty, (output, logits, updated.get("batch_stats", {}), {"loss": loss, "l2": penalty, **terms})
 
   grads, (output, logits, batch_stats, measured) = jax.grad(value, has_aux=True)(params)
-  method_state = changed.method_state
-  if objective.update_methods is not None:
-    method_state = objective.update_methods(method_state, logits, labels, output=output, where=mask, axis_name=AXIS)
+  loss_states = changed.loss_states
+  if objective.update_states is not None:
+    loss_states = objective.update_states(loss_states, logits, labels, output=output, where=mask, axis_name=AXIS)
   labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels  # The accuracy counts the larger part of a mix.
   correct = jnp.sum((jnp.argmax(logits, -1) == labels) & mask)
-  return Gradients(grads, measured, Changed(batch_stats, method_state), correct, jnp.sum(mask))
+  return Gradients(grads, measured, Changed(batch_stats, loss_states), correct, jnp.sum(mask))

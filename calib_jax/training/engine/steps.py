@@ -27,25 +27,25 @@ class TrainState(NamedTuple):
   params: Any
   batch_stats: Any
   opt_state: Any
-  method_state: Any
+  loss_states: Any
   skipped: Array
 
 
 def init_state(model: nn.Module, optimizer: optax.GradientTransformation, image_shape: tuple[int, ...],
-               method_state: Any, key: Array) -> TrainState:
+               loss_states: Any, key: Array) -> TrainState:
   """Returns the state before the first step; its parameters are drawn from ``key``."""
   variables = init_variables(model, image_shape, key)
   zero = jnp.zeros((), jnp.int32)
   return TrainState(zero, variables["params"], variables["batch_stats"], optimizer.init(variables["params"]),
-                    method_state, zero)
+                    loss_states, zero)
 
 
-def with_methods(state: TrainState, method_state: Any, head_stats: dict[str, Array]) -> TrainState:
-  """Returns a state with other method states, and with some batch statistics of the head replaced, by name."""
+def with_states(state: TrainState, loss_states: Any, head_stats: dict[str, Array]) -> TrainState:
+  """Returns a state with other loss states, and with some batch statistics of the head replaced, by name."""
   stats = state.batch_stats
   if head_stats:
     stats = {**stats, "head": {**stats["head"], **head_stats}}
-  return state._replace(method_state=method_state, batch_stats=stats)
+  return state._replace(loss_states=loss_states, batch_stats=stats)
 
 
 def init_variables(model: nn.Module, image_shape: tuple[int, ...], key: Array) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def init_variables(model: nn.Module, image_shape: tuple[int, ...], key: Array) -
 
 def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, objective: gradients.Objective,
                optimizer: optax.GradientTransformation, rate: float = 1.0, accumulation: int = 1,
-               stage_steps: tuple[int, int] = (0, 1), report_methods: Callable | None = None
+               stage_steps: tuple[int, int] = (0, 1), report_states: Callable | None = None
                ) -> tuple[TrainState, dict[str, Array]]:
   """Takes one step of minimising ``objective`` on the global batch.
 
@@ -68,13 +68,13 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
     rate: the factor that multiplies the update.
     accumulation: the number of equal parts that the batch is divided into; see ``gradients.of_batch``.
     stage_steps: the number of steps before the stage, and of the stage.
-    report_methods: a function from method states to scalars that the step measures; or None.
+    report_states: a function from loss states to scalars that the step measures; or None.
   Returns: the state after the step, and what it measured: the loss, its parts, the accuracy and the gradient norm.
   """
   # All devices and all parts of a batch use the same weights.
   draw = objective.model.head.draw(state.params.get("head", {}), jax.random.fold_in(key, _DRAWS), state.step,
-                                   state.method_state.get("head"))
-  before = gradients.Changed(state.batch_stats, state.method_state)
+                                   state.loss_states.get("head"))
+  before = gradients.Changed(state.batch_stats, state.loss_states)
   grads, measured, changed, correct, count = gradients.of_batch(
     objective, state.params, draw, before, batch, jax.random.fold_in(key, state.step), accumulation)
   correct, count = jax.lax.psum((correct, count), AXIS)
@@ -83,8 +83,8 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
   held_params, held_stats = _held(state, draw, objective, stage_steps)
   grads = drawing.kept(grads, jax.tree.map(jnp.zeros_like, grads), *held_params)
   measured |= {"accuracy": correct / count, "gradient_norm": optax.tree.norm(grads)}
-  if report_methods is not None:
-    measured |= report_methods(state.method_state)
+  if report_states is not None:
+    measured |= report_states(state.loss_states)
   with jax.numpy_dtype_promotion("standard"):  # Optax mixes integer counts with floats.
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
   params = optax.apply_updates(state.params, jax.tree.map(lambda u: rate * u, updates) if rate != 1.0 else updates)
@@ -92,7 +92,7 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
                         drawing.trainable(state.params, objective.trained))
   params, opt_state = drawing.kept((params, opt_state), (state.params, state.opt_state), *held_params)
   batch_stats = drawing.kept(changed.batch_stats, state.batch_stats, held_stats)
-  after = TrainState(state.step, params, batch_stats, opt_state, changed.method_state, state.skipped)
+  after = TrainState(state.step, params, batch_stats, opt_state, changed.loss_states, state.skipped)
   finite = jnp.isfinite(measured["loss"]) & jnp.isfinite(measured["gradient_norm"])
   after = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
   return after._replace(step=state.step + 1, skipped=state.skipped + (~finite).astype(jnp.int32)), measured
