@@ -8,8 +8,9 @@ they were trained: here those on CIFAR are trained as Komisarenko & Kull 2024 tr
 (DATA.NETWORK.LOSS), and those on ImageNet in the usual way.
 """
 
-from calib_jax import config as run_config
-from configs import focal_temperature, recipes
+from calib_jax.config import cells
+from configs import focal_temperature
+from configs.recipes import imagenet, sgd
 
 _FROM_OTHERS = ("densenet40", "resnet110_stochastic_depth", "wide_resnet32")
 NETWORKS = {
@@ -24,11 +25,6 @@ NETWORKS = {
 }
 
 
-def get_config(cell: str = ""):
-  """Returns the config of a cell."""
-  return run_config.of_cell(cell, NETWORKS, recipe, losses)
-
-
 def recipe(data: str, model: str):
   """On long-tailed data the settings of Appendix C and Table 4: 200 epochs of SGD with batches of 128.
 
@@ -38,16 +34,17 @@ def recipe(data: str, model: str):
   if data in focal_temperature.NETWORKS:
     return focal_temperature.recipe(data, model)
   if data == "imagenet2012":
-    config = recipes.imagenet(data, model, 256, 1e-4)
+    config = imagenet(data, model, 256, 1e-4)
     config.optimizer.decay_norms_and_biases = False
     return config
   rate, weight_decay = NETWORKS[data][model]
-  config = recipes.sgd(data, model, 200, 128, weight_decay, steps=(100, 150), decay=0.1)
-  config.data.validation_fraction = 0.5  # 10,215 to train and 10,216 to validate on (Section 5).
-  config.optimizer.learning_rate = rate
-  return config
+  # 10,215 images to train and 10,216 to validate on (Section 5).
+  return sgd(data, model, 200, 128, weight_decay, steps=(100, 150), learning_rate=rate, validation_fraction=0.5)
 
 
 def losses(data: str, model: str):
   """Cross entropy; networks that are trained as Komisarenko & Kull 2024 train have their losses too."""
   return focal_temperature.losses(data, model) if data in focal_temperature.NETWORKS else {"cross_entropy": {}}
+
+
+get_config = cells(NETWORKS, recipe, losses)

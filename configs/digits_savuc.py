@@ -6,15 +6,9 @@ It takes about a minute on two CPU cores. The focal exponent, threshold, tempera
 starting point: `python -m experiments.tune --config=configs/digits_savuc.py` searches for better ones.
 """
 
-from configs import common
+from configs.recipes import beside_cross_entropy, primary, secondary
 
 
 def get_config():
   """A small network on scikit-learn's embedded digits."""
-  config = common.get_config()
-  config.num_seeds = 5
-  config.compare_with_cross_entropy = True
-  config.loss.primary = dict(name="focal", gamma=2.0)
-  config.loss.secondary = dict(name="soft_avuc", threshold=0.5, temperature=0.1)
-  config.loss.weight = 0.3
-  return config
+  return beside_cross_entropy(primary("focal", gamma=2.0) | secondary("soft_avuc", 0.3, threshold=0.5, temperature=0.1))

@@ -10,19 +10,15 @@ structured matrix scaling for three, and for the tuned ones no calibrator for th
 others. The demo has temperature scaling, because its one number also says how overconfident a network is.
 """
 
-from configs import common
+from configs.recipes import beside_cross_entropy, primary, secondary
 
 
 def get_config():
   """A network of two layers that learns its 3,000 training images nearly by heart, and is overconfident on others."""
-  config = common.get_config()
-  config.num_seeds = 5
-  config.compare_with_cross_entropy = True
+  config = beside_cross_entropy(
+    primary("focal", gamma=3.0) | secondary("soft_avuc", 1.0, threshold=0.9, temperature=0.3))
   config.data.name = "fashion_mnist_small"
   config.model.hidden = (256, 256)
-  config.loss.primary = dict(name="focal", gamma=3.0)
-  config.loss.secondary = dict(name="soft_avuc", threshold=0.9, temperature=0.3)
-  config.loss.weight = 1.0
   config.optimizer.l2 = 5e-4
   config.training.num_epochs = 40
   config.evaluation.num_resamples = 200

@@ -6,31 +6,25 @@ The text after the colon is DATA.NETWORK.LOSS; without a loss it trains cross en
 is.
 """
 
-from calib_jax import config as run_config
-from configs import recipes
-from configs.recipes import primary
+from calib_jax.config import cells
+from configs.recipes import mukhoti, primary
 
 NETWORKS = {"cifar100": ("resnet50",), "cifar10": ("resnet50",), "tiny_imagenet": ("resnet50",)}
 
 
-def get_config(cell: str = ""):
-  """Returns the config of a cell."""
-  return run_config.of_cell(cell, NETWORKS, recipe, losses)
-
-
 def recipe(data: str, model: str):
   """The settings of Section 5.1, with the five seeds of Table 1."""
-  config = recipes.mukhoti(data, model, tiny_batch_size=64)
-  config.num_seeds = 5
-  return config
+  return mukhoti(data, model, tiny_batch_size=64, num_seeds=5)
 
 
-def losses(data: str, model: str):
-  """The losses of Section 5.1 and Table 1."""
-  del data, model
+def losses(*_):
+  """The losses of Section 5.1 and Table 1, the same for all networks."""
   return {
     "cross_entropy": {},
     **{f"focal_{gamma}": primary("focal", gamma=float(gamma)) for gamma in (1, 2, 3, 5, 7)},
     "sample_dependent_focal": primary("sample_dependent_focal", thresholds=(0.2,), gammas=(5.0, 3.0)),  # FLSD-53.
     "adaptive_focal": primary("adaptive_focal"),  # AdaFocal with its default parameters (Table 1).
   }
+
+
+get_config = cells(NETWORKS, recipe, losses)

@@ -6,9 +6,8 @@ The text after the colon is DATA.NETWORK.METHOD; without a method it trains cros
 there is.
 """
 
-from calib_jax import config as run_config
-from configs import recipes
-from configs.recipes import primary, secondary
+from calib_jax.config import cells
+from configs.recipes import mukhoti, primary, secondary
 
 # γ of the dual focal loss. Not printed: that of Tao et al. 2023, whose values Zhou et al. 2025 repeat in Table 2 and in
 # their code.
@@ -19,16 +18,9 @@ NETWORKS = {
 }
 
 
-def get_config(cell: str = ""):
-  """Returns the config of a cell."""
-  return run_config.of_cell(cell, NETWORKS, recipe, losses)
-
-
 def recipe(data: str, model: str):
   """The settings of Section 5.1, for methods of one stage, with the one seed that it names."""
-  config = recipes.mukhoti(data, model, tiny_batch_size=128)
-  config.seed = 1
-  return config
+  return mukhoti(data, model, tiny_batch_size=128, seed=1)
 
 
 def losses(data: str, model: str):
@@ -65,3 +57,6 @@ def _second_stage(head: str) -> dict[str, object]:
   return {"head": dict(name=head), "training.schedule": "two_stage", "training.stage2_epochs": 40,
           "stage2.optimizer.learning_rate": 0.1, "stage2.optimizer.schedule": "constant",
           "stage2.optimizer.clip_norm": 2.0}
+
+
+get_config = cells(NETWORKS, recipe, losses)

@@ -17,8 +17,6 @@ def get_config():
   config.augmentation = dict(name="crop_flip", padding=2, flip=False)  # A mirrored digit is another one.
   config.model = dict(name="simple_cnn", channels=(32, 64, 128), dtype="float32")
   config.optimizer.coupled_weight_decay = 5e-4
-  config.training.batch_size = 64
-  config.training.num_epochs = 20
-  config.training.evaluate_every_epochs = 1
+  config.training.update(batch_size=64, num_epochs=20, evaluate_every_epochs=1)
   config.training.select = "best"  # The epoch of the lowest validation loss.
   return config

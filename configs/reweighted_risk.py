@@ -7,38 +7,26 @@ is. The transformers start from timm's weights, in vit_small_patch16_224.safeten
 swin_tiny_patch4_window7_224.safetensors; another --config.model.weights=FILE changes that.
 """
 
-from calib_jax import config as run_config
 from calib_jax import models
-from configs import recipes
-from configs.recipes import primary, secondary
+from calib_jax.config import cells
+from configs.recipes import primary, secondary, sgd
 
 # Score: margin is the best on CIFAR-100 but for PreResNet-56, and with ViT-S; negative entropy with Swin-T (Section 5).
 # For the others it is not printed: negative entropy, the default of the released code.
 _ENTROPY = "negative_entropy"
 NETWORKS = {  # γ of the dual and of the inverse focal loss (Table 2), κ (Table 3), ν (Appendix E.2), and the score.
-  "cifar10": {
-    "resnet50": (5.0, 2.0, 0.9, 0.1, _ENTROPY),
-    "resnet110": (4.5, 3.0, 0.9, 0.1, _ENTROPY),
-    "wide_resnet28_10": (2.6, 1.5, 0.8, 0.1, _ENTROPY),
-    "preresnet56": (4.0, 2.0, 0.8, 0.1, _ENTROPY),
-  },
-  "cifar100": {
-    "resnet50": (5.0, 1.0, 0.9, 0.01, "margin"),
-    "resnet110": (6.1, 1.5, 0.8, 0.01, "margin"),
-    "wide_resnet28_10": (3.9, 1.0, 0.8, 0.1, "margin"),
-    "preresnet56": (4.5, 1.0, 0.9, 0.01, _ENTROPY),
-  },
-  "tiny_imagenet": {
-    "vit_small": (1.0, 1.0, 0.2, 0.05, "margin"),
-    "swin_tiny": (1.0, 1.0, 0.4, 0.1, _ENTROPY),
-  },
+  "cifar10": {"resnet50": (5.0, 2.0, 0.9, 0.1, _ENTROPY),
+              "resnet110": (4.5, 3.0, 0.9, 0.1, _ENTROPY),
+              "wide_resnet28_10": (2.6, 1.5, 0.8, 0.1, _ENTROPY),
+              "preresnet56": (4.0, 2.0, 0.8, 0.1, _ENTROPY)},
+  "cifar100": {"resnet50": (5.0, 1.0, 0.9, 0.01, "margin"),
+               "resnet110": (6.1, 1.5, 0.8, 0.01, "margin"),
+               "wide_resnet28_10": (3.9, 1.0, 0.8, 0.1, "margin"),
+               "preresnet56": (4.5, 1.0, 0.9, 0.01, _ENTROPY)},
+  "tiny_imagenet": {"vit_small": (1.0, 1.0, 0.2, 0.05, "margin"),
+                    "swin_tiny": (1.0, 1.0, 0.4, 0.1, _ENTROPY)},
 }
 _KDE_WEIGHT = {"cifar10": 0.3, "cifar100": 0.5}  # Appendix E.1.
-
-
-def get_config(cell: str = ""):
-  """Returns the config of a cell."""
-  return run_config.of_cell(cell, NETWORKS, recipe, losses)
 
 
 def recipe(data: str, model: str):
@@ -47,20 +35,17 @@ def recipe(data: str, model: str):
   SGD trains all of them, and the model of the lowest validation loss predicts.
   """
   if data == "tiny_imagenet":
-    config = recipes.sgd(data, model, 90, 256, 5e-4)
-    config.data.validation_fraction = 0.05  # 5,000 images of 100,000 (Appendix E.1).
+    # 5,000 images of 100,000 for validation (Appendix E.1).
+    config = sgd(data, model, 90, 256, 5e-4, learning_rate=1e-4, validation_fraction=0.05)
     config.augmentation = dict(name="none")  # Not printed: the released code.
     config.model = dict(name=model, dtype="float32", image_size=224, weights=f"{models.FROM_TORCH[model]}.safetensors")
-    config.optimizer.learning_rate = 1e-4
-    config.training.select_after_epochs = 20
   else:
-    config = recipes.sgd(data, model, 250 if data == "cifar100" else 200, 128, 5e-4, steps=(60, 120, 160), decay=0.2)
-    config.training.select_after_epochs = 40
+    config = sgd(data, model, 250 if data == "cifar100" else 200, 128, 5e-4, steps=(60, 120, 160), decay=0.2)
   if model == "resnet110":
     config.model.name = "resnet110_bottleneck"  # Not printed: ours, because their other ResNets are of this kind.
   config.num_seeds = 3
-  config.training.select = "best"
-  config.training.evaluate_every_epochs = 1
+  config.training.update(select="best", select_after_epochs=20 if data == "tiny_imagenet" else 40,
+                         evaluate_every_epochs=1)
   return config
 
 
@@ -81,3 +66,6 @@ def losses(data: str, model: str):
     "selective_risk": primary("selective_risk", low_confidence_coverage=coverage, smoothing=smoothing,
                               confidence=score),
   }
+
+
+get_config = cells(NETWORKS, recipe, losses)

@@ -8,16 +8,10 @@ is.
 
 import math
 
-from calib_jax import config as run_config
-from configs import recipes
-from configs.recipes import primary, secondary
+from calib_jax.config import cells
+from configs.recipes import imagenet, primary, secondary, sgd
 
 NETWORKS = {"cifar100": ("wide_resnet28_10",), "cifar10": ("wide_resnet28_10",), "imagenet2012": ("resnet50",)}
-
-
-def get_config(cell: str = ""):
-  """Returns the config of a cell."""
-  return run_config.of_cell(cell, NETWORKS, recipe, losses)
 
 
 def recipe(data: str, model: str):
@@ -29,29 +23,26 @@ def recipe(data: str, model: str):
   and does not print them.
   """
   if data == "imagenet2012":
-    config = recipes.imagenet(data, model, 512, weight_decay=0.0)
-    config.optimizer.learning_rate = 0.1 * 512 / 256
+    config = imagenet(data, model, 512, weight_decay=0.0, learning_rate=0.1 * 512 / 256)
     config.optimizer.l2 = 1e-4
   else:
-    config = recipes.sgd(data, model, 200, 512, weight_decay=0.0, steps=(60, 120, 160), decay=0.2)
-    config.optimizer.learning_rate = 0.1 * 512 / 128
-    config.optimizer.l2 = 2e-4
-    config.optimizer.warmup_epochs = 1
+    config = sgd(data, model, 200, 512, weight_decay=0.0, steps=(60, 120, 160), decay=0.2,
+                 learning_rate=0.1 * 512 / 128)
+    config.optimizer.update(l2=2e-4, warmup_epochs=1)
   config.num_seeds = 10
   return config
 
 
-def losses(data: str, model: str):
+def losses(data: str, _model: str):
   """The losses of Table 2, named ``PRIMARY`` or ``PRIMARY+SECONDARY``.
 
   The paper prints 15 bins and Eq. 12 for SB-ECE. It tunes κ, T and the weight β for every cell and does not print them:
   γ of the focal loss, κ, T, p and β are ours, starting points for that search. With cross entropy on CIFAR, S-AvUC and
   SB-ECE train interleaved (Appendix B).
   """
-  del model
-  imagenet = data == "imagenet2012"
+  is_imagenet = data == "imagenet2012"
   primaries = {"cross_entropy": {}}
-  if not imagenet:  # On ImageNet the paper has cross entropy alone.
+  if not is_imagenet:  # On ImageNet the paper has cross entropy alone.
     primaries |= {"focal": primary("focal", gamma=1.0), "brier": primary("brier")}
   half = 0.5 * math.log({"cifar10": 10, "cifar100": 100, "imagenet2012": 1000}[data])
   secondaries = {
@@ -61,10 +52,11 @@ def losses(data: str, model: str):
     "soft_avuc": secondary("soft_avuc", 1.0, threshold=0.5, temperature=1.0),
     "soft_binned_ece": secondary("soft_binned_ece", 1.0, num_bins=15, form="label", temperature=0.01, norm=2.0),
   }
-  interleaved = {"training.schedule": "interleaved", "data.held_out_fraction": 0.1}  # The fraction is ours.
-  both = {}
-  for first, fields in primaries.items():
-    for second, more in secondaries.items():
-      overfits = first == "cross_entropy" and second.startswith("soft_") and not imagenet
-      both[f"{first}+{second}"] = fields | more | (interleaved if overfits else {})
+  both = {f"{first}+{second}": primaries[first] | secondaries[second] for first in primaries for second in secondaries}
+  for second in () if is_imagenet else ("soft_avuc", "soft_binned_ece"):
+    both[f"cross_entropy+{second}"] |= {"training.schedule": "interleaved",
+                                        "data.held_out_fraction": 0.1}  # The fraction is ours.
   return primaries | both
+
+
+get_config = cells(NETWORKS, recipe, losses)

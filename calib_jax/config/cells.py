@@ -8,22 +8,30 @@ from calib_jax._checks import suggestion
 from calib_jax._system.errors import UserError, short
 
 
-def of_cell(cell: str, networks: Mapping[str, Collection[str]], recipe: Callable[[str, str], ConfigDict],
-            losses_of: Callable[[str, str], Mapping[str, dict[str, object]]]) -> ConfigDict:
-  """Returns the config of one cell of a paper's tables, which the text after the colon of ``--config`` names.
+def cells(networks: Mapping[str, Collection[str]], recipe: Callable[[str, str], ConfigDict],
+          losses_of: Callable[[str, str], Mapping[str, dict[str, object]]]) -> Callable[[str], ConfigDict]:
+  """Returns the function ``get_config`` of a paper's file.
+
+  It maps ``DATA.NETWORK.LOSS``, or ``DATA.NETWORK`` for cross entropy, to the config of that cell of the paper's
+  tables, and raises a UserError that lists what there is for a wrong cell.
 
   Args:
-    cell: ``DATA.NETWORK.LOSS``, or ``DATA.NETWORK`` for cross entropy.
     networks: the names of the networks that the paper trains on each data set.
     recipe: maps the names of a data set and a network to the config that trains cross entropy.
     losses_of: maps them to the losses by name: the fields that differ from cross entropy, by their full names.
 
   Returns:
-    The config.
-
-  Raises:
-    UserError: for a wrong cell; the message lists what there is.
+    The function.
   """
+  def get_config(cell: str = "") -> ConfigDict:
+    return _of_cell(cell, networks, recipe, losses_of)
+
+  return get_config
+
+
+def _of_cell(cell: str, networks: Mapping[str, Collection[str]], recipe: Callable,
+             losses_of: Callable) -> ConfigDict:
+  """Returns the config of one cell."""
   if not cell:
     listed = "; ".join(f"{data} with {', '.join(models)}" for data, models in networks.items())
     raise UserError(f"a cell must follow after a colon, as DATA.NETWORK.LOSS, or DATA.NETWORK for cross entropy: there "

@@ -186,7 +186,7 @@ def _check_by_building(config: ConfigDict) -> None:
   labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
   states = _attempt("loss", lambda: {name: method.init() for name, method in training.of_loss(config.loss).items()})
   _attempt("augmentation.name mixup, whose labels are mixed" if soft else "loss",
-           lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, method_state=states),
+           lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, loss_states=states),
                                   jnp.zeros((2, 3))),
            own=is_import_path(config.loss.primary.name) or is_import_path(config.loss.secondary.name))
   _attempt("augmentation", lambda: data.build_augmentation(num_classes=3, **config.augmentation))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import difflib
 import importlib.util
 import inspect
+import json
 import pathlib
 import re
 from typing import Any, NamedTuple
@@ -16,12 +17,12 @@ from calib_jax._checks.registry import options as registry_options
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import parse_json
 from calib_jax.config import imports, overrides
-from calib_jax.config.cells import of_cell
+from calib_jax.config.cells import cells
 from calib_jax.config.checks import check, check_seeds, get, is_file, one_of, ood_name
 from calib_jax.config.imports import import_paths, is_import_path
 
-__all__ = ["CALIBRATORS", "SECTIONS", "check", "complete", "data_options", "from_json", "get", "is_file", "load",
-           "of_cell", "ood_name"]
+__all__ = ["CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get", "is_file",
+           "load", "ood_name", "to_json"]
 
 
 class Family(NamedTuple):
@@ -44,9 +45,9 @@ def _options_in(registry: Mapping[str, Callable]) -> Callable[[str], dict[str, o
 
 def _loss_options(name: str) -> dict[str, object]:
   """Returns the options of a loss and of its method, without the arrays of the method's state."""
-  if name not in training.METHODS:
+  if name not in training.LOSS_STATES:
     return losses.options(name) if name else {}
-  method = training.METHODS[name]
+  method = training.LOSS_STATES[name]
   state = method().init()._asdict()
   return {option: default for option, default in losses.options(name).items() if option not in state
           } | registry_options(method)
@@ -67,13 +68,7 @@ SECTIONS = {
   "loss.secondary": Family(collections.ChainMap(losses.PER_BATCH, {"": None}), _loss_options),
 }
 
-# Fields that configs of earlier versions do not have, with their defaults.
-ADDED = {"head": {"name": "linear"}, "stage1": {"workdir": "", "weights": ""}, "training.stage2_epochs": 40,
-         "training.parallel": "pmap", "training.peeling_exponent": 1.0, "training.peeling_freezes_batch_stats": True,
-         "loss.reduction": "mean", "optimizer.coupled_weight_decay": 0.0, "stage2.optimizer.coupled_weight_decay": 0.0,
-         "evaluation.corruptions": (), "evaluation.severities": (1, 2, 3, 4, 5), "evaluation.ood": (),
-         "evaluation.save_features": False, "evaluation.predict_train": False,
-         "training.validation_loss": "auto", "training.cache_features": False}
+FORMAT = 1  # Of ``config.json`` and all else in a run's directory.
 
 
 def load(path: str, arguments: list[str]) -> ConfigDict:
@@ -84,7 +79,7 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
 
   Args:
     path: a Python file that defines ``get_config()``, or ``get_config(argument)`` for what stands after a colon, as in
-      ``configs/reweighted_risk.py:cifar100.preresnet56.selective_risk`` (see ``of_cell``).
+      ``configs/reweighted_risk.py:cifar100.preresnet56.selective_risk`` (see ``config.cells``).
     arguments: overrides like ``--config.key=value``.
 
   Returns:
@@ -156,30 +151,31 @@ def _calibrator_options(config: ConfigDict, key: str, named: Mapping[str, str]) 
   return found
 
 
+def to_json(config: ConfigDict) -> str:
+  """Returns the text of a run's ``config.json``."""
+  return json.dumps({"format": FORMAT, **config.to_dict()}, indent=2, sort_keys=True) + "\n"
+
+
 def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
-  """Returns the config that a run wrote as ``config.json``; missing fields get their defaults.
+  """Returns the config that a run wrote as ``config.json``.
 
   Args:
     text: the text of the file.
     own_code: whether import paths in it are imported; None to leave sections that name them as they are.
 
   Raises:
-    UserError: if the text is not a config, or names import paths and ``own_code`` is false.
+    UserError: if the text is not a config of this format, or names import paths and ``own_code`` is false.
   """
   try:
-    config = ConfigDict(_tuples(parse_json(text, "a config.json")), convert_dict=True)
-    if "stage2" not in config:
-      config.stage2 = ConfigDict({"optimizer": config.optimizer.to_dict()})
-    for key, default in ADDED.items():
-      parent, _, field = key.rpartition(".")
-      section = get(config, parent) if parent else config
-      if field not in section:
-        section[field] = ConfigDict(default) if isinstance(default, dict) else default
+    fields = parse_json(text, "a config.json")
+    if (written := fields.pop("format", None)) != FORMAT:
+      raise UserError(f"the run's config.json is of format {short(written)}, and this version of calib_jax reads "
+                      f"format {FORMAT}: use the version that wrote it, or train again in another directory.")
     if own_code is False:
-      for key, name in import_paths(config.to_dict()):
+      for key, name in import_paths(fields):
         raise UserError(f"{key} is the import path {short(name)}, whose code would be run: if you trust the directory, "
                         "load it with own_code=True.")
-    config = complete(config, may_import=bool(own_code)).lock()
+    config = complete(ConfigDict(_tuples(fields), convert_dict=True), may_import=bool(own_code)).lock()
     check_seeds(config)
     return config
   except (ValueError, KeyError, AttributeError, TypeError) as error:

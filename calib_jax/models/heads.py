@@ -54,7 +54,7 @@ class Head(nn.Module):
       params: the head's parameters.
       key: the key of the run.
       step: the number of steps before this one.
-      state: the head's method state, or None if it has none.
+      state: the head's loss state, or None if it has none.
 
     Returns:
       The draw, which has no factors for most heads.
@@ -70,7 +70,7 @@ class Head(nn.Module):
     Args:
       output: what the head returned for a device's share of a batch in training.
       labels: ``[n]`` integers, or ``[n, num_classes]`` if they are mixed.
-      state: the head's method state, or None if it has none.
+      state: the head's loss state, or None if it has none.
       where: ``[n]`` bools, False for examples that do not count.
       axis_name: the mapped axis over which the batch is spread, or None.
 

@@ -89,7 +89,7 @@ def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
   if path.exists() and (differing := differences(path, config)):
     raise UserError(f"--workdir: {folder} holds a run of another config ({differing}): "
                     "give another --workdir, or delete the old one.")
-  write_text(path, json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
+  write_text(path, run_config.to_json(config))
   path, now = folder / "environment.json", environment()
   changed = None
   with contextlib.suppress(UserError, ValueError, KeyError, TypeError, IndexError):
@@ -115,8 +115,8 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
     # What the present command's config names is imported already, and nothing else needs to be.
     stored = read_config(path.parent, own_code=None)
     before = training_fields(stored)
-  except UserError:
-    return "its config.json is damaged"
+  except UserError as error:
+    return str(error).removesuffix(".")
   now = training_fields(config)
   keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
   # Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.

@@ -1,28 +1,33 @@
 """A finished run's list of its files: ``manifest.json`` holds the SHA-256 of each, and a copy of ``config.json``.
 
-The next command on the same directory compares the files with it, and so does what loads or compares runs. Files that a
-run did not write are not listed. Until the run is finished, the manifest only lists predictions.
+The next command on the same directory compares the files with it, and so does what loads or compares runs, so that
+changed numbers are never reported without a warning. Files that a run did not write are not listed. Until the run is
+finished, the manifest only lists predictions and what an earlier command left for good.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 import fnmatch
 import hashlib
 import json
 import os
 import pathlib
 import re
+import sys
 from typing import NamedTuple
 
 from calib_jax._system.errors import UserError, printable
-from calib_jax._system.files import read_json, write_text
+from calib_jax._system.files import read_json, read_text, write_text
 
 NAME = "manifest.json"
 CONFIG = "config.json"
 # What a run writes in its directory.
 WRITTEN = (CONFIG, "environment.json", "metrics.jsonl", "results*", "report*", "checkpoints", "predictions",
            "calibrators", "figures", "events", "profile", "baseline")
+CHECKPOINT = re.compile(r"((?:baseline/)?checkpoints/seeds?\d{1,12}(?:-\d{1,12})?)/(\d{1,12})")
 # Files that are being written, and files that were put aside.
 PASSING = ("*.tmp", "*.partial", "*.damaged", "*orbax-checkpoint-tmp*")
+PREDICTIONS = re.compile(r"(?:baseline/)?predictions/.*")
+LASTING = re.compile(r"(?:baseline/)?(?:predictions|checkpoints)/.*")  # What no later command writes again.
 
 
 class Manifest(NamedTuple):
@@ -30,26 +35,113 @@ class Manifest(NamedTuple):
 
   Attributes:
     config: the text of ``config.json``.
-    files: the SHA-256 of each file, by its path in the run's directory, such as ``predictions/test_seed0.npz``.
+    files: the SHA-256 of each file or checkpoint, by its path in the run's directory, such as
+      ``predictions/test_seed0.npz`` or ``checkpoints/seed0/120``.
   """
 
   config: str
   files: dict[str, str]
 
 
+class Damage(NamedTuple):
+  """How a run's files differ from those that it wrote.
+
+  Attributes:
+    before: the manifest that the last command wrote; None if there is none.
+    digests: the SHA-256 of each file on disk, by path.
+  """
+
+  before: Manifest | None
+  digests: dict[str, str]
+
+  def paths(self) -> list[str]:
+    """Returns the paths of the files that are missing or have other contents."""
+    written = self.before.files if self.before else {}
+    return [path for path, value in written.items() if self.digests.get(path) != value]
+
+
+def begin(workdir: pathlib.Path) -> Damage:
+  """Says which files of a run are not those that it wrote, before a command writes its own.
+
+  ``config.json`` is restored from the manifest. What a command writes anyway (tables, figures, the page, calibrators)
+  is made anew, and so are predictions that are missing, from the checkpoint.
+
+  Raises:
+    UserError: if predictions were changed, from which other numbers would come.
+  """
+  before, reason = read(workdir)
+  if reason:
+    _warn(f"{reason}; it is written anew for the files as they are.")
+  damage = Damage(before, digests(workdir))
+  deleted = [path for path in damage.paths() if path not in damage.digests]
+  changed = [path for path in damage.paths() if path in damage.digests]
+  if deleted or changed:
+    phrases = [f"{listed(paths)} ({what})" for what, paths in (("changed", changed), ("deleted", deleted)) if paths]
+    _warn(f"files of this run in {workdir} are not as it left them: {'; '.join(phrases)}.")
+  if wrong := [path for path in changed if PREDICTIONS.fullmatch(path)]:
+    raise UserError(f"--workdir: {listed(wrong)} in {workdir} {_verb(wrong)} not as the run left {_them(wrong)}: "
+                    f"delete {_them(wrong)}, and the same command predicts again from the checkpoint; or delete "
+                    f"{workdir / NAME} to accept the files as they are.")
+  if before and CONFIG in damage.paths():
+    write_text(workdir / CONFIG, before.config)
+  return damage
+
+
+def keep(workdir: pathlib.Path, damage: Damage) -> None:
+  """Writes the manifest of a run that is not finished, for the ``config.json`` that is there now."""
+  files = damage.before.files if damage.before else damage.digests
+  lasting = LASTING if damage.before else PREDICTIONS
+  write(workdir, Manifest(read_text(workdir / CONFIG), {k: v for k, v in files.items() if lasting.fullmatch(k)}))
+
+
+def finish(workdir: pathlib.Path, damage: Damage) -> None:
+  """Writes the manifest of a finished run, and says which damaged files were made anew and which were not."""
+  files, paths = digests(workdir), damage.paths()
+  made = [path for path in paths if files.get(path) != damage.digests.get(path)]
+  left = {path: damage.before.files[path] for path in paths if path not in made}  # The next command names them again.
+  write(workdir, Manifest(read_text(workdir / CONFIG), files | left))
+  if made:
+    print(f"made anew: {listed(made)}.", flush=True)
+  # A checkpoint that was trained again holds the same numbers in files of other names.
+  if other := [path for path in made if files.get(path) != damage.before.files[path] and not CHECKPOINT.match(path)]:
+    _warn(f"{listed(other)} {_verb(other)} not byte for byte as before: the machine, the versions, the data or the "
+          "settings of the evaluation are others, and the results above are those of the new files.")
+  if left:
+    _warn(f"{listed([*left])} cannot be made anew: delete {workdir} to train from the beginning, or "
+          f"{workdir / NAME} to accept the files as they are.")
+
+
+def _verb(paths: list[str]) -> str:
+  return "is" if len(paths) == 1 else "are"
+
+
+def _them(paths: list[str]) -> str:
+  return "it" if len(paths) == 1 else "them"
+
+
+def _warn(text: str) -> None:
+  print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
+
+
 def digests(workdir: pathlib.Path) -> dict[str, str]:
-  """Returns the SHA-256 of every file that the run in ``workdir`` wrote, by its path there."""
-  found = {}
+  """Returns the SHA-256 of every file and checkpoint that the run in ``workdir`` wrote, by its path there."""
+  by_path = {}
   for top in sorted(workdir.iterdir()) if workdir.is_dir() else ():
     if any(fnmatch.fnmatchcase(top.name, pattern) for pattern in WRITTEN):
       for path in [top] if top.is_file() else sorted(top.rglob("*")):
         name = path.relative_to(workdir).as_posix()
-        if path.is_file() and not any(fnmatch.fnmatchcase(part, p) for part in name.split("/") for p in PASSING):
-          found[name] = _sha256(path)
-  return found
+        passing = any(fnmatch.fnmatchcase(part, p) for part in name.split("/") for p in PASSING)
+        listed_by_itself = CHECKPOINT.fullmatch(name) if CHECKPOINT.match(name) else path.is_file()
+        if listed_by_itself and not passing:
+          by_path[name] = _sha256(path)
+  return by_path
 
 
 def _sha256(path: pathlib.Path) -> str:
+  """Returns the SHA-256 of a file, or of the names and contents of the files in a checkpoint's folder."""
+  if path.is_dir():
+    files = (f"{file.relative_to(path)} {_sha256(file)}" for file in sorted(path.rglob("*")) if not file.is_dir())
+    return hashlib.sha256("\n".join(files).encode(errors="surrogateescape")).hexdigest()
   if not path.is_file():  # Nothing would ever be read from a pipe.
     return "no file"
   try:
@@ -69,7 +161,7 @@ def read(workdir: pathlib.Path) -> tuple[Manifest | None, str]:
   """Returns the manifest in ``workdir``, or None and a phrase that says why there is none.
 
   The phrase is empty for a directory in which no predictions or results are. Every command writes a manifest before it
-  writes these, so a directory that holds them has lost its own, or is of an earlier version.
+  writes these, so a directory that holds them has lost its own.
   """
   path, unknown = workdir / NAME, "so it is not known whether the files of this run are those that it wrote"
   if not os.path.lexists(path):
@@ -106,8 +198,8 @@ def doubt(workdir: pathlib.Path, used: Iterable[str]) -> str | None:
   expected = {CONFIG: hashlib.sha256(manifest.config.encode()).hexdigest()} | manifest.files
   finished = CONFIG in manifest.files
   other = [name for name in used if (finished or name in expected) and expected.get(name) != _sha256(workdir / name)]
-  return (f"{listed(other)} in {workdir} {'is' if len(other) == 1 else 'are'} not as the run left "
-          f"{'it' if len(other) == 1 else 'them'}, so the numbers may not be those of this run.") if other else None
+  return (f"{listed(other)} in {workdir} {_verb(other)} not as the run left {_them(other)}, so the numbers may not be "
+          "those of this run.") if other else None
 
 
 def names(workdir: pathlib.Path, paths: Iterable[pathlib.Path]) -> list[str]:
@@ -116,11 +208,12 @@ def names(workdir: pathlib.Path, paths: Iterable[pathlib.Path]) -> list[str]:
 
 
 def newest(workdir: pathlib.Path, group: pathlib.Path) -> list[str]:
-  """Returns the files of the newest checkpoint in the folder ``group``, those on disk and those that are listed."""
+  """Returns the path of the newest checkpoint in the folder ``group``, of those on disk and those that are listed."""
   manifest, _ = read(workdir)
-  on_disk = names(workdir, (path for path in group.rglob("*") if path.is_file()))
-  steps = checkpoints([*on_disk, *(manifest.files if manifest else ())]).get(names(workdir, [group])[0], {})
-  return list(dict.fromkeys(steps[max(steps)])) if steps else []
+  folder, = names(workdir, [group])
+  paths = [*names(workdir, group.iterdir()), *(manifest.files if manifest else ())]
+  steps = [int(match[2]) for path in paths if (match := CHECKPOINT.fullmatch(path)) and match[1] == folder]
+  return [f"{folder}/{max(steps)}"] if steps else []
 
 
 def add(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> None:
@@ -130,15 +223,6 @@ def add(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> None:
   if manifest:
     written = dict(zip(names(workdir, paths), map(_sha256, paths), strict=True))
     write(workdir, manifest._replace(files=manifest.files | written))
-
-
-def checkpoints(names: Iterable[str]) -> dict[str, dict[int, list[str]]]:
-  """Returns the files of each checkpoint: ``{folder of its group: {step: paths}}``."""
-  groups: dict[str, dict[int, list[str]]] = {}
-  for name in names:
-    if match := re.fullmatch(r"((?:baseline/)?checkpoints/seeds?\d{1,12}(?:-\d{1,12})?)/(\d{1,12})/.*", name):
-      groups.setdefault(match[1], {}).setdefault(int(match[2]), []).append(name)
-  return groups
 
 
 def write(workdir: pathlib.Path, manifest: Manifest) -> None:
@@ -152,13 +236,10 @@ def _of(manifest: Manifest) -> str:
   return hashlib.sha256(json.dumps(manifest._asdict(), sort_keys=True).encode()).hexdigest()
 
 
-def listed(names: Mapping[str, str] | list[str]) -> str:
-  r"""Returns paths as a phrase for a message; the files of one checkpoint are named as one.
+def listed(names: list[str]) -> str:
+  r"""Returns paths as a phrase for a message.
 
-  >>> listed(["results.json", "checkpoints/seed0/9/a", "checkpoints/seed0/9/b"])
-  'results.json, checkpoints/seed0/9'
-  >>> listed(["predictions/\x1b[31m"])
-  'predictions/\\x1b[31m'
+  >>> listed(["results.json", "predictions/\x1b[31m"])
+  'results.json, predictions/\\x1b[31m'
   """
-  short = list(dict.fromkeys(re.sub(r"(checkpoints/[^/]+/\d+)/.*", r"\1", name) for name in names))
-  return ", ".join(map(printable, short[:6])) + (f" and {len(short) - 6} more" if len(short) > 6 else "")
+  return ", ".join(map(printable, names[:6])) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

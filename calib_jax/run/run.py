@@ -23,7 +23,7 @@ from calib_jax import calibrators, data, evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem
-from calib_jax.run import lock, manifest, outputs, recovery
+from calib_jax.run import lock, manifest, outputs
 from calib_jax.run.data import additional_sets, foreign_sets, load_splits
 from calib_jax.run.directory import check_workdir, create, read_config, write_config
 from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks
@@ -65,21 +65,21 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
       load()  # Raises an error about these files too.
   create(workdir)
   with lock.held(workdir):
-    damage = recovery.examine(workdir)
+    damage = manifest.begin(workdir)
     for sentence in (write_config(config, workdir), not_kept, *remarks(config)):
       if sentence:
         say(sentence)
-    damage = recovery.prepare(workdir, damage, _seeds(config), SPLITS)
+    manifest.keep(workdir, damage)
     for method, (method_config, folder) in methods.items():
-      write_shapes(method_config, folder, damage.paths())
       train_seeds(method_config, folder, method, hooks)
     if reports:
       report(config, workdir, methods)
-    recovery.finish(workdir, damage)
+    manifest.finish(workdir, damage)
   if reports:
     say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
     for path in sorted(workdir.iterdir()):
-      say(f"  {printable(path)}{'/' if path.is_dir() else ''}")
+      if path.name != lock.NAME:
+        say(f"  {printable(path)}{'/' if path.is_dir() else ''}")
 
 
 def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:
@@ -128,14 +128,6 @@ def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Se
           if not (path := prediction_file(folder, split, seed)).exists():
             evaluation.save(path, **arrays, classes=splits[0].classes, train_counts=counts)
             manifest.add(folder, [path])
-
-
-def write_shapes(config: ConfigDict, folder: pathlib.Path, damaged: Sequence[str]) -> None:
-  """Writes the shapes of the data beside the checkpoints in ``folder`` again where ``damaged`` lists them."""
-  for group in training.groups_on_disk(folder):
-    name = group.folder.with_suffix(".json").name
-    if any(pathlib.PurePath(path).name == name for path in damaged):
-      group.write_shape(training.shape_of(load_splits(config, group.seeds[0])))
 
 
 def _seeds(config: ConfigDict) -> range:

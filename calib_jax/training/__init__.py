@@ -9,13 +9,13 @@ from calib_jax.training.engine.optimizers import OPTIMIZERS, RATES
 from calib_jax.training.engine.program import check_phases, classifier, decayed, plan, predictor
 from calib_jax.training.engine.stages import Phase, Stage
 from calib_jax.training.engine.steps import TrainState
-from calib_jax.training.loss_state import METHODS, Method, of_loss
+from calib_jax.training.loss_state import LOSS_STATES, StateUpdate, of_loss
 from calib_jax.training.pretrained import check_file as check_weights
 from calib_jax.training.run_log.metric_log import EVENTS, NO_EVENTS, MetricLog
 from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import Group, Shape, groups_on_disk, groups_to_train, shape_of
 
-__all__ = ["EVENTS", "METHODS", "NO_EVENTS", "OPTIMIZERS", "RATES", "SCHEDULES", "SELECTIONS", "VALIDATION_LOSSES",
-           "Checkpoints", "Group", "Layout", "Method", "MetricLog", "Phase", "Shape", "Stage", "Stopped", "TrainState",
-           "check_phases", "check_weights", "classifier", "decayed", "groups_on_disk", "groups_to_train", "objective",
-           "of_loss", "plan", "predict", "predictor", "shape_of", "train", "validation_loss"]
+__all__ = ["EVENTS", "LOSS_STATES", "NO_EVENTS", "OPTIMIZERS", "RATES", "SCHEDULES", "SELECTIONS", "VALIDATION_LOSSES",
+           "Checkpoints", "Group", "Layout", "MetricLog", "Phase", "Shape", "Stage", "StateUpdate", "Stopped",
+           "TrainState", "check_phases", "check_weights", "classifier", "decayed", "groups_on_disk", "groups_to_train",
+           "objective", "of_loss", "plan", "predict", "predictor", "shape_of", "train", "validation_loss"]

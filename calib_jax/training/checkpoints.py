@@ -170,15 +170,9 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
   """
   restored = manager.restore(step, args=ocp.args.StandardRestore())
   tree = restored["tree"] if like is None else _as(like, restored["tree"])
-  if not {"checksum", "digest"} & restored.keys():
-    raise ValueError("it has no checksum")
-  if "checksum" in restored:
-    whole = int(restored["checksum"]) == checksum(restored["tree"])
-  else:  # Older checkpoints have a checksum in the order of the fields, not of their names.
-    whole = like is None or int(restored["digest"]) == _crc(jax.tree.leaves(tree))
-  if not whole:
+  if int(restored["checksum"]) != checksum(restored["tree"]):
     raise ValueError("its numbers are not those that were written")
-  if "step" in restored and int(restored["step"]) != step:  # Earlier versions did not write it.
+  if int(restored["step"]) != step:
     raise ValueError(f"it is that of step {int(restored['step']):,}")
   return tree
 
@@ -210,12 +204,6 @@ def newest(folder: pathlib.Path) -> tuple[int, Any] | None:
 
 def _as(like: Any, restored: Any) -> Any:
   """Puts the arrays of ``restored``, the nested dicts and lists that Orbax reads, into the structure of ``like``."""
-  restored = dict(restored)
-  if "loss_state" in restored.get("state", {}):  # Older checkpoints hold one unnamed method state.
-    state = dict(restored["state"])
-    old = state.pop("loss_state")
-    restored["state"] = {**state, "method_state": {name: old for name in like["state"].method_state}}
-
   def leaf(path, expected):
     node = restored
     for part in path:
@@ -240,14 +228,10 @@ def checksum(tree: Any) -> np.ndarray:
       return {name: plain(child) for name, child in node.items()}
     return [plain(child) for child in node] if isinstance(node, tuple | list) else node
 
-  return np.array(_crc(jax.tree.leaves(plain(tree))), np.uint32)
-
-
-def _crc(leaves: list) -> int:
   value = 0
-  for leaf in leaves:
+  for leaf in jax.tree.leaves(plain(tree)):
     value = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8), value)
-  return value
+  return np.array(value, np.uint32)
 
 
 def _is_full(error: BaseException | None) -> bool:

@@ -1,4 +1,4 @@
-"""A method state is a small state beside the parameters that a step or the end of an epoch updates."""
+"""A loss state is a small state beside the parameters that a step, or the end of an epoch, updates."""
 
 from collections.abc import Callable
 import inspect
@@ -14,13 +14,13 @@ from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import map_chunks
 
 
-class Method(NamedTuple):
-  """A method makes a state and updates it.
+class StateUpdate(NamedTuple):
+  """How a loss state is made and updated.
 
   Attributes:
     init: returns the state, a NamedTuple of arrays whose fields are keyword arguments of the loss that reads it.
     on_step: ``(state, logits, labels, *, where, axis_name) -> state``, called in every training step after the loss;
-      the method of a head gets the head's output instead of logits. None if steps do not change the state.
+      that of a head gets the head's output instead of logits. None if steps do not change the state.
     on_epoch: ``(state, epoch, logits, labels) -> state``, called after every epoch of a stage, which are counted from
       1, with the logits and labels of the split ``reads``, or None for both; None if epochs do not change the state.
     reads: the split that ``on_epoch`` reads, "validation" or "train", which is then predicted after every epoch; empty
@@ -28,7 +28,7 @@ class Method(NamedTuple):
     report: a function from a state to scalars that are logged with every step; None for none.
     published: a function from the state of a head to batch statistics of the head, by name, which change with it after
       every epoch, because predictions need them; None for none.
-    caution: a sentence that a run with this method says before it trains; empty for none.
+    caution: a sentence that a run with this state says before it trains; empty for none.
   """
 
   init: Callable[[], Any]
@@ -40,14 +40,14 @@ class Method(NamedTuple):
   caution: str = ""
 
 
-# Functions of keyword options that make a method, by the name of the loss that reads its state.
-METHODS: dict[str, Callable[..., Method]] = {}
+# Functions of keyword options that make it, by the name of the loss that reads its state.
+LOSS_STATES: dict[str, Callable[..., StateUpdate]] = {}
 
 
-@register(METHODS, "adaptive_focal")
+@register(LOSS_STATES, "adaptive_focal")
 def adafocal(*, num_bins: int = 15, gamma: float = 1.0, rate: float = 1.0, switch: float = 0.2,
-             gamma_min: float = -2.0, gamma_max: float = 20.0) -> Method:
-  """Returns the method of AdaFocal (Ghosh et al. 2022), which updates bins and gammas on the validation split.
+             gamma_min: float = -2.0, gamma_max: float = 20.0) -> StateUpdate:
+  """Returns the state update of AdaFocal (Ghosh et al. 2022), which updates bins and gammas on the validation split.
 
   It does so after every epoch. ``losses.init_adaptive_focal`` and ``losses.update_adaptive_focal`` explain the options.
   """
@@ -57,14 +57,14 @@ def adafocal(*, num_bins: int = 15, gamma: float = 1.0, rate: float = 1.0, switc
     return losses.update_adaptive_focal(state, confidence, correct, rate=rate, switch=switch, gamma_min=gamma_min,
                                         gamma_max=gamma_max)
 
-  return Method(lambda: losses.init_adaptive_focal(num_bins, gamma), on_epoch=on_epoch, reads="validation")
+  return StateUpdate(lambda: losses.init_adaptive_focal(num_bins, gamma), on_epoch=on_epoch, reads="validation")
 
 
-@register(METHODS, "selective_risk")
+@register(LOSS_STATES, "selective_risk")
 def score_counts(*, num_bins: int = 64, confidence: str = "negative_entropy",
                  score_range: tuple[float, float] | None = None, stop_gradient: bool = True,
-                 accumulate_counts: bool = True) -> Method:
-  """Returns the method of selective risk (Zhou et al. 2025), which counts the scores of the steps of an epoch.
+                 accumulate_counts: bool = True) -> StateUpdate:
+  """Returns the state update of selective risk (Zhou et al. 2025), which counts the scores of the steps of an epoch.
 
   Every epoch starts from zero. If ``accumulate_counts`` is false, a step knows only the scores of its own batch. The
   other options are those of the loss.
@@ -85,7 +85,9 @@ def score_counts(*, num_bins: int = 64, confidence: str = "negative_entropy",
     del state, epoch, logits, labels
     return init()
 
-  return Method(init, on_step, on_epoch, caution=caution) if accumulate_counts else Method(init, caution=caution)
+  if not accumulate_counts:
+    return StateUpdate(init, caution=caution)
+  return StateUpdate(init, on_step, on_epoch, caution=caution)
 
 
 class MaskState(NamedTuple):
@@ -106,20 +108,20 @@ class MaskState(NamedTuple):
   count: jax.Array
 
 
-# Functions ``(head, number of epochs of the stage) -> Method`` by the name of the head that reads the state.
-HEAD_METHODS: dict[str, Callable[[models.Head, float], Method]] = {}
+# Functions ``(head, number of epochs of the stage) -> StateUpdate`` by the name of the head that reads the state.
+HEAD_STATES: dict[str, Callable[[models.Head, float], StateUpdate]] = {}
 
 
-@register(HEAD_METHODS, "masked")
-def adaptive_masks(head: models.Head, num_epochs: float) -> Method:
-  """Returns the method of MaC-Cal (Ni et al., Eq. 12 and 13), which changes the probability to use a weight.
+@register(HEAD_STATES, "masked")
+def adaptive_masks(head: models.Head, num_epochs: float) -> StateUpdate:
+  """Returns the state update of MaC-Cal (Ni et al., Eq. 12 and 13), which changes the probability to use a weight.
 
   Args:
     head: the head, whose fields explain the options.
     num_epochs: T, the number of epochs of the stage.
 
   Returns:
-    The method.
+    The state update.
   """
   zero = jnp.zeros(())
 
@@ -148,7 +150,7 @@ def adaptive_masks(head: models.Head, num_epochs: float) -> Method:
     keep = jnp.clip(state.keep + jnp.clip(change, -bound, bound), 0, 1) if head.adaptive else state.keep
     return MaskState(keep, state.epoch + 1, zero, zero, zero)
 
-  return Method(init, on_step if head.measured == "steps" else None, on_epoch,
+  return StateUpdate(init, on_step if head.measured == "steps" else None, on_epoch,
                 reads=head.measured if head.adaptive and head.measured != "steps" else "",
                 report=lambda state: {"keep": state.keep})
 
@@ -172,9 +174,9 @@ class BalanceState(NamedTuple):
 SHARES = 129  # Confidence and accuracy are measured at so many λ, and interpolated between them.
 
 
-@register(HEAD_METHODS, "simplex_etf")
-def balance(head: models.Head, num_epochs: float) -> Method:
-  """Returns the method of BalCAL (Ni et al. 2025), which sets λ by the confidence and accuracy of an epoch's steps.
+@register(HEAD_STATES, "simplex_etf")
+def balance(head: models.Head, num_epochs: float) -> StateUpdate:
+  """Returns the state update of BalCAL (Ni et al. 2025), which sets λ by an epoch's confidence and accuracy.
 
   After each epoch λ is found by bisection, to 1e-4, where the mean confidence of λ·linear + (1 - λ)·ETF is δ times its
   accuracy. It is 1 if the linear classifier is no more confident than that. Both are those of the training steps, with
@@ -186,7 +188,7 @@ def balance(head: models.Head, num_epochs: float) -> Method:
     num_epochs: the number of epochs of the stage, which is not used.
 
   Returns:
-    The method.
+    The state update.
   """
   del num_epochs
   shares, zero = jnp.linspace(0, 1, SHARES), jnp.zeros(())
@@ -221,51 +223,51 @@ def balance(head: models.Head, num_epochs: float) -> Method:
     low, high = jax.lax.fori_loop(0, halvings, halve, (zero, zero + 1))
     return init()._replace(share=jnp.where(excess[-1] <= 0, 1, (low + high) / 2))
 
-  return Method(init, on_step, on_epoch, report=lambda state: {"share": state.share},
+  return StateUpdate(init, on_step, on_epoch, report=lambda state: {"share": state.share},
                 published=lambda state: {"share": state.share})
 
 
-def of_head(name: str, head: models.Head, num_epochs: float) -> dict[str, Method]:
-  """Returns the method that a head needs, by the name ``head``; empty for most heads.
+def of_head(name: str, head: models.Head, num_epochs: float) -> dict[str, StateUpdate]:
+  """Returns the state update that a head needs, by the name ``head``; empty for most heads.
 
   Args:
     name: the name of the head.
     head: the head.
     num_epochs: the number of epochs of the stage that trains it.
   """
-  return {"head": HEAD_METHODS[name](head, num_epochs)} if name in HEAD_METHODS else {}
+  return {"head": HEAD_STATES[name](head, num_epochs)} if name in HEAD_STATES else {}
 
 
 def split_options(name: str, options: dict) -> tuple[dict, dict]:
-  """Splits the options of a config's section into ``(options of the loss, options of its method)``.
+  """Splits the options of a config's section into ``(options of the loss, options of its state)``.
 
   An option that both have is in both.
   """
-  if name not in METHODS:
+  if name not in LOSS_STATES:
     return dict(options), {}
-  own, shared = inspect.signature(METHODS[name]).parameters, losses.options(name)
+  own, shared = inspect.signature(LOSS_STATES[name]).parameters, losses.options(name)
   return ({key: value for key, value in options.items() if key in shared or key not in own},
           {key: value for key, value in options.items() if key in own})
 
 
-def of_loss(section: ConfigDict) -> dict[str, Method]:
-  """Returns the methods that the losses of a config need.
+def of_loss(section: ConfigDict) -> dict[str, StateUpdate]:
+  """Returns the state updates that the losses of a config need.
 
   Args:
     section: a config's section ``loss``.
 
   Returns:
-    The methods by the name of the loss that reads their state; empty for most losses.
+    The state updates by the name of the loss that reads their state; empty for most losses.
 
   Raises:
     ValueError: if both losses are of one name that has a state.
   """
-  methods = {}
-  if section.primary.name == section.secondary.name and section.primary.name in METHODS:
+  updates = {}
+  if section.primary.name == section.secondary.name and section.primary.name in LOSS_STATES:
     raise ValueError(f"the primary and the secondary loss are both {section.primary.name!r}, which has a state that "
                      "they would share; use it once.")
   for part in (section.primary, section.secondary):
-    if part.name in METHODS:
+    if part.name in LOSS_STATES:
       _, options = split_options(part.name, {key: value for key, value in part.items() if key != "name"})
-      methods[part.name] = METHODS[part.name](**options)
-  return methods
+      updates[part.name] = LOSS_STATES[part.name](**options)
+  return updates

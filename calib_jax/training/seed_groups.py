@@ -56,7 +56,7 @@ class Group(NamedTuple):
     write_text(self.folder.with_suffix(".json"), text + "\n")
 
   def read_shape(self) -> Shape | None:
-    """Returns what ``write_shape`` wrote, or None if the file does not exist, as in runs of earlier versions."""
+    """Returns what ``write_shape`` wrote, or None if the file was deleted."""
     path = self.folder.with_suffix(".json")
     if not os.path.lexists(path):
       return None
@@ -72,7 +72,7 @@ class Group(NamedTuple):
           shape.std > 0).all()):
         raise ValueError("it has one class, or means and deviations that no images have")
     except (ValueError, KeyError, TypeError) as error:
-      raise UserError(f"{path} is damaged ({error}).") from error
+      raise UserError(f"{path} is damaged ({error}): delete it, and it is read from the data.") from error
     capacity.check_read(str(path), math.prod(shape.image_shape))
     return shape
 

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from calib_jax import calibrators, run
 from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
+from calib_jax.config.load import FORMAT
 from tests.adversary import mutations
 from tests.adversary.judge import CANARY, Kind
 
@@ -88,7 +89,7 @@ def _silent_override(sound: Any, case: Any, config: ConfigDict, said: str) -> st
 
 
 def _prepare_json(folder: pathlib.Path) -> list[dict]:
-  return [json.loads(json.dumps(run_config.load(path, []).to_dict())) for path in PATHS]
+  return [json.loads(run_config.to_json(run_config.load(path, []))) for path in PATHS]
 
 
 def _json(draw: random.Random, sound: list[dict], folder: pathlib.Path) -> pathlib.Path:
@@ -132,6 +133,8 @@ def _silent_json(sound: Any, folder: pathlib.Path, config: ConfigDict, said: str
     return dict(members)
 
   content = json.loads((folder / "config.json").read_text(encoding="utf-8-sig"), object_pairs_hook=pairs)
+  if content.pop("format") != FORMAT:
+    return "another format was taken"
   if twice:
     return "" if said.strip() else f"the key {twice[0][:50]!r} stands twice"
   for key in (*run_config.SECTIONS, *(f"{run_config.CALIBRATORS}.{label}" for label in config.evaluation.calibrators)):

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import pathlib
 import random
 import shutil
@@ -80,13 +81,9 @@ def _silent_manifest(sound, folder, value, said) -> str:
   return "" if same else "a changed manifest was taken for whole"
 
 
-def _holder() -> dict:
-  return lock.this_process()._replace(process=2**22 + 1, started="1")._asdict()
-
-
 def _hold(folder: pathlib.Path) -> bool:
   with lock.held(folder):
-    return json.loads((folder / "lock").read_text())["process"] > 0
+    return (folder / "lock").read_text().startswith(f"process {os.getpid()} on ")
 
 
 def _silent_lock(sound, folder, value, said) -> str:
@@ -166,7 +163,7 @@ def _prepare_runs(folder: pathlib.Path) -> pathlib.Path:
   inputs.fit = lambda *_: {}  # The calibrators are not what is attacked, and take a second each.
   run = folder / "run"
   (run / "predictions").mkdir(parents=True)
-  (run / "config.json").write_text(json.dumps(run_config.load("configs/digits_savuc.py", []).to_dict(), indent=2))
+  (run / "config.json").write_text(run_config.to_json(run_config.load("configs/digits_savuc.py", [])))
   (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, ENTRIES)) + "\n")
   for name in ("validation", "test"):
     evaluation.save(run / "predictions" / f"{name}_seed0.npz", predictions.LOGITS, predictions.LABELS)
@@ -229,7 +226,7 @@ KINDS: dict[str, Kind] = {
   "environment.json": Kind(_prepare_environment, _environment, _write_config, _silent_environment),
   "manifest.json": Kind(_prepare_manifest, _file("manifest.json", lambda sound: sound), manifest.read,
                         _silent_manifest),
-  "lock": Kind(lambda folder: None, _file("lock", lambda sound: _holder()), _hold, _silent_lock),
+  "lock": Kind(lambda folder: None, _file("lock", "process 4711 on node3 since 2026"), _hold, _silent_lock),
   "shape in checkpoints": Kind(lambda folder: None, _file("checkpoints/seed0.json", SHAPE), _read_shape, _silent_shape),
   "metrics.jsonl": Kind(_prepare_log, _log, _read_log, _silent_log),
   "runs to compare": Kind(_prepare_runs, _runs, _compare, _silent_runs),

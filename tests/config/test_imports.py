@@ -12,7 +12,8 @@ from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
 from calib_jax.config import imports
 from calib_jax.run import directory
-from tests.training.test_engine import ROOT, _splits
+from tests.programs import ROOT
+from tests.training.small import tiny_splits
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 MINE = '''
@@ -104,10 +105,10 @@ def test_a_function_of_ones_own_trains_with_its_options_typed(overrides, key, op
   config = _config(*overrides)
   section = run_config.get(config, key)
   assert section[option] == value and type(section[option]) is type(value)
-  splits = run.data.load_splits(config, 0) if key == "data" else _splits()
+  splits = run.data.load_splits(config, 0) if key == "data" else tiny_splits()
   state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
-  again = run_config.from_json(config.to_json(), own_code=True)
+  again = run_config.from_json(run_config.to_json(config), own_code=True)
   assert run_config.get(again, key).to_dict() == section.to_dict()
   with pytest.raises(UserError, match=f"config key {key}.{option} must be of type"):
     _config(overrides[0], f"{key}.{option}=x")
@@ -169,7 +170,7 @@ def test_the_json_of_a_run_imports_nothing(section, field, tmp_path, monkeypatch
   config = run_config.load(str(ROOT / "configs/digits_savuc.py"), []).to_dict()
   node = functools.reduce(lambda node, part: node[part], section.split("."), config)
   node[field] = "subprocess:getoutput"
-  (tmp_path / "config.json").write_text(json.dumps(config))
+  (tmp_path / "config.json").write_text(json.dumps({"format": 1, **config}))
   with pytest.raises(UserError, match=f"{section}.{field} is the import path 'subprocess:getoutput', whose code would"):
     run.Run.load(tmp_path)
   # A command on the directory compares its own config with this one, without importing.

@@ -1,8 +1,7 @@
 """Two runs never hold the same directory, and a lock that a killed run left stops nobody."""
 
-import contextlib
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,7 +60,8 @@ def test_of_many_that_start_together_one_holds_and_the_others_name_it(tmp_path):
   holder.communicate("\n")
   for process in processes:
     process.communicate()
-  assert not list(tmp_path.iterdir())  # It is released and deleted.
+  with lock.held(tmp_path):  # It is released.
+    pass
 
 
 def test_what_a_lock_guards_is_never_done_by_two_at_once(tmp_path):
@@ -91,25 +91,26 @@ sys.exit()
   assert (tmp_path / "number").read_text() == "300"
 
 
-def test_a_lock_is_released_also_after_an_error_and_may_be_taken_again(tmp_path, capsys):
+def test_a_lock_is_released_also_after_an_error_and_may_be_taken_again(tmp_path):
   for _ in range(2):
     with pytest.raises(KeyError), lock.held(tmp_path):
-      assert json.loads((tmp_path / "lock").read_text())["process"] == os.getpid()
+      assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
       with pytest.raises(UserError, match=f"in use by process {os.getpid()} on"), lock.held(tmp_path):
         pass
       raise KeyError
-  assert capsys.readouterr().out == ""
 
 
-def test_the_lock_of_a_killed_process_is_taken_over_with_a_word(tmp_path, capsys):
+def test_the_lock_of_a_killed_process_is_free_and_a_copied_directory_has_no_holder(tmp_path):
   process = _start(tmp_path)
   assert _take(process) == "held\n"
+  copy = shutil.copytree(tmp_path, tmp_path / "copy")
+  with lock.held(copy):
+    pass
   process.send_signal(signal.SIGKILL)
   process.communicate()
-  assert (tmp_path / "lock").exists()
+  assert str(process.pid) in (tmp_path / "lock").read_text()
   with lock.held(tmp_path):
-    assert json.loads((tmp_path / "lock").read_text())["process"] == os.getpid()
-  assert f"taking over from process {process.pid} on " in capsys.readouterr().out
+    assert str(os.getpid()) in (tmp_path / "lock").read_text()
 
 
 def test_a_child_that_outlives_its_killed_parent_does_not_keep_its_lock(tmp_path):
@@ -146,64 +147,40 @@ class lock:
     process.communicate()
 
 
-def test_a_lock_of_another_machine_says_how_to_remove_it(tmp_path):
-  other = lock.this_process()._replace(host="node7", process=123, since="2026-01-02 03:04:05 UTC")
-  (tmp_path / "lock").write_text(json.dumps(other._asdict()))
-  with pytest.raises(UserError, match=r"left locked by process 123 on node7 since 2026-01-02 03:04:05 UTC, and this "
-                     r"machine .* cannot say .* if it has ended, delete .*/lock and run the same command again"):
-    lock.held(tmp_path).__enter__()
-  assert json.loads((tmp_path / "lock").read_text())["host"] == "node7"
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"host": 1}', '{"process": "x"}', "\xff", "null"])
-def test_a_damaged_lock_stops_nobody(text, tmp_path):
+@pytest.mark.parametrize("text", ["", "{", "process 1 on \x1b[31m", "\xff", "process 1 on node7 since 2026" * 100])
+def test_what_the_file_says_stops_nobody(text, tmp_path):
   (tmp_path / "lock").write_bytes(text.encode("latin1"))
   with lock.held(tmp_path):
     pass
 
 
-def test_without_locks_of_the_file_system_the_process_that_is_named_decides(tmp_path, monkeypatch, capsys):
+def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capsys):
   def refuse(descriptor, operation):
     raise OSError(38, "Function not implemented")
 
   monkeypatch.setattr(lock.fcntl, "flock", refuse)
-  monkeypatch.setattr(lock, "SETTLED", 0.01)
   with lock.held(tmp_path):
-    assert "has no locks" in capsys.readouterr().err
-    with pytest.raises(UserError, match="is in use by process"), lock.held(tmp_path):
-      pass
-  here = lock.this_process()
-  for dead in (here._replace(process=2**22 + 1, started=""), here._replace(started="1"), here._replace(boot="before")):
-    (tmp_path / "lock").write_text(json.dumps(dead._asdict()))  # Ended, another process of that number, a reboot.
-    with lock.held(tmp_path):
-      assert f"taking over from process {dead.process}" in capsys.readouterr().out
-
-
-def test_without_locks_the_last_of_two_that_write_at_once_holds(tmp_path, monkeypatch):
-  other = lock.this_process()._replace(process=1)
-  monkeypatch.setattr(lock.fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(38, "Function not implemented")))
-  monkeypatch.setattr(lock.time, "sleep", lambda _: (tmp_path / "lock").write_text(json.dumps(other._asdict())))
-  with pytest.raises(UserError, match="is in use by process 1 on"), lock.held(tmp_path):
-    pass
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: the file system of {tmp_path} has no locks, so a second run that starts there is")
+    assert said.count("\n") == 1
 
 
 def test_a_pipe_in_place_of_the_lock_is_not_waited_for(tmp_path):
   os.mkfifo(tmp_path / "lock")
-  with pytest.raises(UserError, match="lock is a pipe or a device, not a file: move it away"), lock.held(tmp_path):
+  with pytest.raises(UserError, match="lock is a pipe or a device, not a file"), lock.held(tmp_path):
     pass
 
 
-def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path):
-  (tmp_path / "lock").mkdir()
-  with pytest.raises(UserError, match="lock cannot be written"), lock.held(tmp_path):
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.symlink_to(path.with_name("other"))])
+def test_what_cannot_be_written_is_one_sentence(make, tmp_path):
+  (tmp_path / "other").touch()
+  make(tmp_path / "lock")
+  with pytest.raises(UserError, match="lock (cannot be written|is a directory)"), lock.held(tmp_path):
     pass
 
 
-def test_a_holder_that_names_itself_badly_is_printable(tmp_path, capsys):
-  fields = {**lock.this_process()._asdict(), "process": 1, "since": "\x1b[2J" + "now " * 1000}
-  for host, end in (("other\x1b[31m\n\u202e\udcff", pytest.raises(UserError)), (lock.this_process().host, None)):
-    (tmp_path / "lock").write_text(json.dumps(fields | {"host": host}))
-    with end or contextlib.nullcontext() as raised, lock.held(tmp_path):
-      pass
-    said = str(raised.value) if end else capsys.readouterr().out.removesuffix("\n")
-    assert said.isprintable() and r"\x1b[2J" in said and len(said) < 800
+def test_a_holder_that_names_itself_badly_is_printable(tmp_path, monkeypatch):
+  monkeypatch.setattr(lock.platform, "node", lambda: "other\x1b[31m\n\u202e" + "now " * 1000)
+  with lock.held(tmp_path), pytest.raises(UserError) as raised, lock.held(tmp_path):
+    pass
+  assert str(raised.value).isprintable() and r"\x1b[31m" in str(raised.value) and len(str(raised.value)) < 800

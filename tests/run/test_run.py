@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import shutil
 
 import numpy as np
@@ -17,7 +16,6 @@ from calib_jax.run import Run
 from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
 from tests.programs import python
 
-OLD = pathlib.Path(__file__).parents[1] / "old_run"  # Two seeds of AdaFocal, by a version before `Run`.
 pytestmark = [pytest.mark.xdist_group("run"), pytest.mark.usefixtures("no_figures")]
 SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=6", "evaluation.num_resamples=20",
          "model.hidden=(8,)", "training.select=best")
@@ -122,9 +120,12 @@ def test_a_run_that_never_finished_is_not_accused_and_its_predictions_are_compar
   _swap(folder / "predictions/test_seed0.npz")
   Run.load(folder).saved("test")
   assert "predictions/test_seed0.npz in" in capsys.readouterr().err
+  with pytest.raises(UserError, match="predictions/test_seed0.npz in .* is not as the run left it: delete it"):
+    run.execute(_config(), folder, hooks=[_never])
+  (folder / "predictions/test_seed0.npz").unlink()
   run.execute(_config(), folder, hooks=[_never])
   said = capsys.readouterr()
-  assert "predictions/test_seed0.npz (changed)." in said.err and "made again, byte for byte: predic" in said.out
+  assert "predictions/test_seed0.npz (deleted)." in said.err and "made anew: predictions/test_seed0.npz." in said.out
 
 
 @pytest.mark.parametrize(("overrides", "name"), [
@@ -240,24 +241,6 @@ def test_fitted_calibrators_are_kept(finished):
   np.testing.assert_array_equal(params["temperature"], fitted["temperature"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-def test_runs_of_older_versions_load_and_go_on(seed, tmp_path):
-  loaded = Run.load(OLD)
-  saved = evaluation.load(OLD / f"predictions/test_seed{seed}.npz").logits
-  np.testing.assert_allclose(loaded.predict(loaded.splits(seed).test.images, seed=seed), saved, rtol=1e-4, atol=1e-4)
-  if seed == 0:
-    return
-  # Its checkpoint is also one to go on from: of a run whose predictions were not written yet.
-  folder = tmp_path / "run"
-  shutil.copytree(OLD, folder)
-  shutil.rmtree(folder / "predictions")
-  config = run_config.from_json((OLD / "config.json").read_text())
-  run.execute(config, folder, hooks=[_never])  # It was at its last step.
-  found = evaluation.load(folder / "predictions/test_seed1.npz").logits
-  np.testing.assert_allclose(found, saved, rtol=1e-4, atol=1e-4)
-
-
 def test_what_cannot_be_is_one_sentence(finished, tmp_path):
   with pytest.raises(UserError, match="holds no run"):
     Run.load(tmp_path)
@@ -268,7 +251,26 @@ def test_what_cannot_be_is_one_sentence(finished, tmp_path):
     loaded.predict(np.zeros((2, 8, 8, 1), np.uint8), seed=9)
   last = Run.load(finished, which="last")
   assert np.abs(last.predict(loaded.splits(0).test.images) - loaded.predict(loaded.splits(0).test.images)).max() < 50
-  shutil.copytree(OLD, tmp_path / "damaged")
+  shutil.copytree(finished, tmp_path / "damaged")
   (tmp_path / "damaged/config.json").write_text("{")
   with pytest.raises(UserError, match=r"a config.json cannot be read"):
     Run.load(tmp_path / "damaged")
+
+
+@pytest.mark.parametrize("number", [None, 2])
+def test_a_directory_of_another_format_is_refused(number, finished, tmp_path):
+  folder = shutil.copytree(finished, tmp_path / "run")
+  fields = json.loads((folder / "config.json").read_text())
+  (folder / "config.json").write_text(json.dumps({**fields, "format": number}))
+  (folder / "manifest.json").unlink()
+  before = _contents(folder)
+  refusal = rf"config.json is of format {number}, and this version of calib_jax reads format 1: use the version that "
+  with pytest.raises(UserError, match=refusal):
+    Run.load(folder)
+  with pytest.raises(UserError, match=refusal):
+    run.execute(_config(), folder, hooks=[_never])
+  assert _contents(folder) == before
+
+
+def _contents(folder):
+  return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}

@@ -1,7 +1,6 @@
 """The engine's promises within one process: phases, seeds side by side, best_model, checkpoints, guard rails."""
 
 import json
-import pathlib
 import signal
 
 import jax
@@ -9,51 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
 from calib_jax._system.errors import UserError
 from calib_jax.training import best_model, checkpoints
 from calib_jax.training.distributed import stopping
 from calib_jax.training.engine import stages
-
-ROOT = pathlib.Path(__file__).parent.parent.parent
-SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1",
-         "optimizer.learning_rate=0.05")
-
-
-def _config(*overrides):
-  model = () if any(o.startswith("model.") for o in overrides) else ("model.hidden=(5,)",)
-  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in (*SMALL, *model, *overrides)])
-
-
-def _splits(seed=0, n=44, classes=3):
-  rng = np.random.default_rng(seed)
-  images = rng.integers(0, 120, (n, 4, 4, 1), dtype=np.uint8)
-  labels = np.arange(n, dtype=np.int32) % classes
-  images[np.arange(n), labels] += 100
-  part = data.Examples(images, labels)
-  return data.Splits(part, part.take(np.arange(13)), part.take(np.arange(10)), classes, np.array([0.3], np.float32),
-                     np.array([0.2], np.float32))
-
-
-def _train(config, seeds=(0,), **options):
-  return training.train(config, [_splits(seed) for seed in seeds], seeds=list(seeds), devices=jax.devices()[:2],
-                        **options)
-
-
-def _same(one, other, **tolerance):
-  for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-    if tolerance:
-      np.testing.assert_allclose(a, b, **tolerance)
-    else:
-      np.testing.assert_array_equal(a, b)
-
+from tests.training.small import assert_same, short, tiny_splits, train
 
 # ---- schedules
 
 def test_an_interleaved_epoch_takes_every_majority_and_then_every_held_out_example_once():
-  config = _config("training.schedule=interleaved", "data.held_out_fraction=0.4", "training.batch_size=8")
-  splits = [_splits(0), _splits(1)]
+  config = short("training.schedule=interleaved", "data.held_out_fraction=0.4", "training.batch_size=8")
+  splits = [tiny_splits(0), tiny_splits(1)]
   stage, = training.SCHEDULES["interleaved"](config, [s.train for s in splits], [0, 1])
   phases = stage.phases
   assert [(p.name, stages.phase_steps(p, 8)) for p in phases] == [("train", 4), ("held_out", 3)]  # 26 and 18 of 44.
@@ -74,7 +40,7 @@ def test_an_interleaved_epoch_takes_every_majority_and_then_every_held_out_examp
   for start in (3, 4, 6, 7, 12):
     phase, batch = next(stages.batches(phases, start, [0, 1], **options))
     assert phase == order[start][0]
-    _same(batch, order[start][1])
+    assert_same(batch, order[start][1])
 
 
 def test_a_phase_minimises_its_own_loss_at_its_own_rate():
@@ -83,13 +49,13 @@ def test_a_phase_minimises_its_own_loss_at_its_own_rate():
              "training.schedule=interleaved", "data.held_out_fraction=0.5", "training.num_epochs=1")
   runs = {}
   for steps, rate in ((0.5, 1.0), (1, 0.0), (1, 1.0), (1, 2.0)):
-    config = _config(*options, f"training.secondary_rate={rate}", f"training.num_steps={round(2 * steps)}")
-    runs[steps, rate] = _train(config)[0].params
+    config = short(*options, f"training.secondary_rate={rate}", f"training.num_steps={round(2 * steps)}")
+    runs[steps, rate] = train(config)[0].params
   first, still, moved, twice = (jax.tree.map(np.asarray, runs[key]) for key in runs)
-  _same(first, still)
-  _same(jax.tree.map(lambda a, b: 2 * (a - b), moved, first), jax.tree.map(np.subtract, twice, first), rtol=1e-4,
+  assert_same(first, still)
+  assert_same(jax.tree.map(lambda a, b: 2 * (a - b), moved, first), jax.tree.map(np.subtract, twice, first), rtol=1e-4,
         atol=1e-6)
-  config, split = _config(*options), _splits()
+  config, split = short(*options), tiny_splits()
   _, held_out = data.held_out(split.train, 0.5, 0)
   model = models.get(num_classes=3, **config.model)
   images = data.normalize(held_out.images, split.mean, split.std)
@@ -100,7 +66,7 @@ def test_a_phase_minimises_its_own_loss_at_its_own_rate():
 
   params = jax.tree.map(lambda x: x[0], first)
   step = jax.tree.map(lambda g: -0.05 * g[None], jax.grad(loss)(params))
-  _same(jax.tree.map(np.subtract, moved, first), step, rtol=1e-3, atol=1e-7)
+  assert_same(jax.tree.map(np.subtract, moved, first), step, rtol=1e-3, atol=1e-7)
 
 
 def test_a_run_too_short_for_its_second_phase_is_refused():
@@ -108,9 +74,9 @@ def test_a_run_too_short_for_its_second_phase_is_refused():
   for steps in (1, 4):  # The first phase has 4 steps and the second 3.
     with pytest.raises(UserError, match=f"num_steps: {steps} steps never reach the phase 'held_out' of .*begins "
                                         "after 4 steps of an epoch: set it to 7 or more"):
-      training.check_phases(_config(*options, f"training.num_steps={steps}"), _splits())
-  training.check_phases(_config(*options, "training.num_steps=5"), _splits())
-  training.check_phases(_config(*options), _splits())
+      training.check_phases(short(*options, f"training.num_steps={steps}"), tiny_splits())
+  training.check_phases(short(*options, "training.num_steps=5"), tiny_splits())
+  training.check_phases(short(*options), tiny_splits())
 
 
 @pytest.mark.parametrize(("options", "reason"), [
@@ -121,7 +87,7 @@ def test_a_run_too_short_for_its_second_phase_is_refused():
 ])
 def test_a_batch_that_no_phase_can_fill_is_refused(options, reason):
   with pytest.raises(UserError, match=reason):
-    training.check_phases(_config(*options), _splits())
+    training.check_phases(short(*options), tiny_splits())
 
 
 @pytest.mark.slow
@@ -129,7 +95,7 @@ def test_a_batch_that_no_phase_can_fill_is_refused(options, reason):
 def test_batch_statistics_of_the_second_phase_may_stay(frozen):
   options = ("model.name=simple_cnn", "model.channels=(4,)", "training.schedule=interleaved",
              "training.batch_size=64", f"training.freeze_batch_stats_in_secondary={frozen}")
-  before, after = (_train(_config(*options, f"training.num_steps={n}"))[0].batch_stats for n in (1, 2))
+  before, after = (train(short(*options, f"training.num_steps={n}"))[0].batch_stats for n in (1, 2))
   changed = [not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)]
   assert len(changed) == 2 and all(changed) != frozen and any(changed) != frozen
 
@@ -137,8 +103,8 @@ def test_batch_statistics_of_the_second_phase_may_stay(frozen):
 @pytest.mark.parametrize(("augmentation", "different"), [("crop_flip", 3), ("none", 1)])
 def test_every_step_draws_its_own_crops(augmentation, different, tmp_path):
   """One example, and parameters that stay: only what is drawn can change the loss."""
-  config = _config("optimizer.learning_rate=0.0", "loss.secondary.name=", f"augmentation.name={augmentation}")
-  log, split = training.MetricLog(tmp_path), _splits()
+  config = short("optimizer.learning_rate=0.0", "loss.secondary.name=", f"augmentation.name={augmentation}")
+  log, split = training.MetricLog(tmp_path), tiny_splits()
   split = split._replace(train=split.train.take(np.array([5])))
   training.train(config, [split], seeds=[0], devices=jax.devices()[:2], log=log)
   log.close()
@@ -156,12 +122,12 @@ def test_every_step_draws_its_own_crops(augmentation, different, tmp_path):
                marks=pytest.mark.slow),
 ], ids=("interleaved", "cnn", "adaptive_focal"))
 def test_seeds_train_together_as_they_do_alone(options):
-  config = _config(*options)
-  together, found = _train(config, (4, 7))
+  config = short(*options)
+  together, found = train(config, (4, 7))
   for i, seed in enumerate((4, 7)):
-    alone, (predictions,) = _train(config, (seed,))
-    _same(jax.tree.map(lambda x, i=i: x[i : i + 1], together), alone, rtol=2e-4, atol=2e-5)
-    _same(found[i], predictions, rtol=1e-3, atol=1e-4)
+    alone, (predictions,) = train(config, (seed,))
+    assert_same(jax.tree.map(lambda x, i=i: x[i : i + 1], together), alone, rtol=2e-4, atol=2e-5)
+    assert_same(found[i], predictions, rtol=1e-3, atol=1e-4)
   assert np.abs(found[0]["test"]["logits"] - found[1]["test"]["logits"]).max() > 0.1
 
 
@@ -170,25 +136,26 @@ def test_seeds_train_together_as_they_do_alone(options):
 @pytest.mark.slow
 def test_accumulation_averages_parts_and_does_not_depend_on_devices():
   options = ("optimizer.l2=0.01", "training.num_epochs=2", "loss.secondary.name=")
-  whole, (found,) = _train(_config(*options))
-  parts, (other,) = _train(_config(*options, "training.accumulation_steps=4"))
-  _same(whole.params, parts.params, rtol=1e-4, atol=1e-6)  # A mean over examples is the same however it is parted.
-  _same(found, other, rtol=1e-3, atol=1e-5)
+  whole, (found,) = train(short(*options))
+  parts, (other,) = train(short(*options, "training.accumulation_steps=4"))
+  assert_same(whole.params, parts.params, rtol=1e-4, atol=1e-6)  # A mean does not depend on parts.
+  assert_same(found, other, rtol=1e-3, atol=1e-5)
   options = ("model.name=simple_cnn", "model.channels=(4,)", "training.accumulation_steps=2",
              "loss.secondary.name=soft_avuc", "augmentation.name=crop_flip", "augmentation.padding=1")
-  one, two = (training.train(_config(*options), [_splits()], seeds=[0], devices=jax.devices()[:n])[0] for n in (1, 4))
-  _same(one, two, rtol=2e-4, atol=2e-5)
+  one, two = (training.train(short(*options), [tiny_splits()], seeds=[0], devices=jax.devices()[:n])[0]
+              for n in (1, 4))
+  assert_same(one, two, rtol=2e-4, atol=2e-5)
 
 
 def test_a_part_of_padding_alone_leaves_batch_statistics_as_they_are():
   options = ("model.name=simple_cnn", "model.channels=(4,)", "training.num_epochs=2")
-  split = _splits()
+  split = tiny_splits()
   split = split._replace(train=split.train.take(np.arange(12)))
-  padded, whole = (training.train(_config(*options, f"training.batch_size={4 * parts}",
+  padded, whole = (training.train(short(*options, f"training.batch_size={4 * parts}",
                                           f"training.accumulation_steps={parts}"),
                                   [split], seeds=[0], devices=jax.devices()[:2])[0] for parts in (4, 3))
-  _same(padded.batch_stats, whole.batch_stats, rtol=1e-4, atol=1e-6)
-  _same(padded.params, whole.params, rtol=1e-4, atol=1e-6)
+  assert_same(padded.batch_stats, whole.batch_stats, rtol=1e-4, atol=1e-6)
+  assert_same(padded.params, whole.params, rtol=1e-4, atol=1e-6)
 
 
 # ---- pmap and shard_map
@@ -197,38 +164,24 @@ def test_a_part_of_padding_alone_leaves_batch_statistics_as_they_are():
                                          pytest.param(2, marks=pytest.mark.slow), 8])
 def test_shard_map_and_pmap_train_and_predict_the_same(num_devices):
   options = ("training.schedule=interleaved", "training.num_epochs=2", "training.select=best", "num_seeds=2")
-  splits, devices = [_splits(0), _splits(1)], jax.devices()[:num_devices]
+  splits, devices = [tiny_splits(0), tiny_splits(1)], jax.devices()[:num_devices]
   (one, first), (two, second) = (
-    training.train(_config(*options, f"training.parallel={parallel}"), splits, seeds=[0, 1], devices=devices)
+    training.train(short(*options, f"training.parallel={parallel}"), splits, seeds=[0, 1], devices=devices)
     for parallel in ("pmap", "shard_map"))
-  _same(two, one, rtol=1e-5, atol=1e-6)
+  assert_same(two, one, rtol=1e-5, atol=1e-6)
   for alone, other in zip(first, second, strict=True):
-    _same(other, alone, rtol=1e-5, atol=1e-5)
-
-
-def test_a_run_under_shard_map_continues_to_the_same_bits(tmp_path):
-  config = _config("training.parallel=shard_map", "training.num_epochs=2")
-  whole, _ = _train(config)
-
-  def interrupt(step, measured):
-    if step == 3:
-      signal.raise_signal(signal.SIGTERM)
-
-  with pytest.raises(training.Stopped):
-    _train(config, folder=tmp_path, hooks=[interrupt])
-  resumed, _ = _train(config, folder=tmp_path)
-  _same(resumed, whole)
+    assert_same(other, alone, rtol=1e-5, atol=1e-5)
 
 
 # ---- selection
 
 def test_the_best_model_is_that_of_the_lowest_validation_loss_after_the_warm_up():
   # Validation labels are wrong, so that the loss rises as the model learns: the first epoch that counts is the best.
-  split = _splits()
+  split = tiny_splits()
   split = split._replace(validation=split.validation._replace(labels=(split.validation.labels + 1) % 3))
 
   def trained(*overrides):
-    config = _config("training.evaluate_every_epochs=1", "loss.secondary.name=", "optimizer.schedule=constant",
+    config = short("training.evaluate_every_epochs=1", "loss.secondary.name=", "optimizer.schedule=constant",
                      *overrides)
     return training.train(config, [split], seeds=[0], devices=jax.devices()[:2])[1][0]
 
@@ -272,8 +225,8 @@ def test_refined_selection_ignores_a_temperature_that_best_minds(monkeypatch):
     calls, seen = [], []
     monkeypatch.setattr(best_model, "update", lambda best, state, loss, patience, seen=seen: (
       seen.append((int(state.step[0]), float(loss[0]))), update(best, state, loss, patience))[1])
-    training.train(_config(*options, f"training.select={select}"), [_splits()], seeds=[0], devices=jax.devices()[:1],
-                   predicted=())
+    training.train(short(*options, f"training.select={select}"), [tiny_splits()], seeds=[0],
+                   devices=jax.devices()[:1], predicted=())
     steps[select] = min(seen, key=lambda pair: pair[1])[0]
   assert steps["best"] == 3 and steps["refined"] > 3
 
@@ -294,29 +247,29 @@ def test_each_seed_keeps_its_best_and_stops_at_its_own_patience():
 
 
 def test_a_run_stops_when_nothing_improves_and_resuming_it_does_not_go_on(tmp_path):
-  config = _config("training.select=best", "training.patience=2", "training.evaluate_every_epochs=1",
+  config = short("training.select=best", "training.patience=2", "training.evaluate_every_epochs=1",
                    "training.num_epochs=40", "optimizer.learning_rate=0.0")
-  state, (found,) = _train(config, folder=tmp_path)
+  state, (found,) = train(config, folder=tmp_path)
   assert int(state.step[0]) == 9  # The first evaluation is the best, and two more are no better.
-  again, (same,) = _train(config, folder=tmp_path)
-  _same((state, found), (again, same))
+  again, (same,) = train(config, folder=tmp_path)
+  assert_same((state, found), (again, same))
 
 
 # ---- AdaFocal
 
 def test_adaptive_focal_follows_the_validation_split_epoch_by_epoch():
-  config = _config("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3", "loss.primary.rate=2.0",
+  config = short("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3", "loss.primary.rate=2.0",
                    "loss.secondary.name=", "training.num_epochs=2", "training.evaluate_every_epochs=2")
-  state, _ = _train(config)
+  state, _ = train(config)
   # The same after the three steps of one epoch.
-  first, (found,) = _train(_config("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3",
+  first, (found,) = train(short("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3",
                                    "loss.primary.rate=2.0", "loss.secondary.name=", "training.num_epochs=2",
                                    "training.num_steps=3"))
   logits, labels = found["validation"]["logits"], found["validation"]["labels"]
   wanted = losses.update_adaptive_focal(losses.init_adaptive_focal(3, 1.0), jax.nn.softmax(logits).max(-1),
                                         logits.argmax(-1) == labels, rate=2.0)
-  np.testing.assert_allclose(first.method_state["adaptive_focal"].gammas[0], wanted.gammas, rtol=1e-4)
-  assert np.abs(state.method_state["adaptive_focal"].gammas - 1).max() > 0.01
+  np.testing.assert_allclose(first.loss_states["adaptive_focal"].gammas[0], wanted.gammas, rtol=1e-4)
+  assert np.abs(state.loss_states["adaptive_focal"].gammas - 1).max() > 0.01
 
 
 # ---- selective risk
@@ -324,10 +277,10 @@ def test_adaptive_focal_follows_the_validation_split_epoch_by_epoch():
 @pytest.mark.parametrize("accumulate", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_selective_risk_counts_the_scores_of_an_epoch_and_starts_the_next_from_zero(accumulate):
   def counts(steps):
-    state, _ = _train(_config("loss.primary.name=selective_risk", "loss.primary.num_bins=8", "loss.secondary.name=",
+    state, _ = train(short("loss.primary.name=selective_risk", "loss.primary.num_bins=8", "loss.secondary.name=",
                               f"loss.primary.accumulate_counts={accumulate}", "training.num_epochs=2",
                               f"training.num_steps={steps}"))
-    return np.asarray(state.method_state["selective_risk"].counts[0])
+    return np.asarray(state.loss_states["selective_risk"].counts[0])
 
   # An epoch of 44 examples is three steps of 16, 16 and 12.
   assert counts(2).sum() == (32 if accumulate else 0)
@@ -338,23 +291,23 @@ def test_selective_risk_counts_the_scores_of_an_epoch_and_starts_the_next_from_z
 # ---- checkpoints
 
 def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path, capsys):
-  config = _config("checkpoint.every_steps=2", "checkpoint.keep=3", "training.select=best",
+  config = short("checkpoint.every_steps=2", "checkpoint.keep=3", "training.select=best",
                    "training.evaluate_every_epochs=1")
-  whole, (found,) = _train(config)
-  _train(config, folder=tmp_path)
+  whole, (found,) = train(config)
+  train(config, folder=tmp_path)
   assert sorted(p.name for p in tmp_path.iterdir()) == ["6", "8", "9"]
   # The newest loses half of its files' bytes, the one before has one bit changed.
   for file in (tmp_path / "9").rglob("*"):
     if file.is_file() and file.stat().st_size > 1000:
       file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-  largest = max((f for f in (tmp_path / "8").rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+  largest = max((f for f in (tmp_path / "8").rglob("d/*") if f.is_file()), key=lambda f: f.stat().st_size)
   content = bytearray(largest.read_bytes())
   content[len(content) // 2] ^= 1
   largest.write_bytes(content)
-  again, (same,) = _train(config, folder=tmp_path)
+  again, (same,) = train(config, folder=tmp_path)
   told = capsys.readouterr().err
   assert told.count("cannot be read whole") == 2 and f"{tmp_path / '9'} cannot" in told and "9.damaged" in told
-  _same((whole, found), (again, same))
+  assert_same((whole, found), (again, same))
   assert (tmp_path / "9").exists()
 
 
@@ -390,7 +343,7 @@ def test_a_changed_bit_of_a_weight_is_found(tmp_path, capsys):
   largest.write_bytes(content)
   step, back = training.Checkpoints(tmp_path).restore(lambda step: tree)
   assert step == 1 and "its numbers are not those that were written" in capsys.readouterr().err
-  _same(back, tree)
+  assert_same(back, tree)
 
 
 def test_a_disk_that_takes_no_more_is_one_sentence_and_harms_nothing(tmp_path, monkeypatch):
@@ -408,16 +361,16 @@ def test_a_disk_that_takes_no_more_is_one_sentence_and_harms_nothing(tmp_path, m
     keeper.save(2, tree)
   step, back = training.Checkpoints(tmp_path).restore(lambda step: tree)
   assert step == 1
-  _same(back, tree)
+  assert_same(back, tree)
 
 
 # ---- guard rails
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_part_and_checkpoint(tmp_path):
-  config = _config("optimizer.learning_rate=1e30", "optimizer.schedule=constant", "checkpoint.every_steps=1")
+  config = short("optimizer.learning_rate=1e30", "optimizer.schedule=constant", "checkpoint.every_steps=1")
   with pytest.raises(UserError, match=r"the (primary part of the loss|gradient) is (nan|inf) at step 2 \(seed 0\).*"
                                       r"lower optimizer.learning_rate.*the last checkpoint is .*/1\."):
-    _train(config, folder=tmp_path)
+    train(config, folder=tmp_path)
   assert [p.name for p in tmp_path.iterdir()] == ["1"]
 
 
@@ -431,12 +384,12 @@ class Poisoned(models.MODELS["mlp"]):
 
 def test_steps_that_are_not_finite_change_nothing_and_are_counted(monkeypatch):
   monkeypatch.setitem(models.MODELS, "poisoned", Poisoned)
-  splits = _splits()
+  splits = tiny_splits()
   splits.train.images[5] = 255  # Example 0 also pads.
   fields = "model.name=poisoned", "optimizer.momentum=0.0", "optimizer.schedule=constant", "training.num_epochs=1"
   with pytest.raises(UserError, match="the primary part of the loss is nan at step"):
-    training.train(_config(*fields), [splits], seeds=[0], devices=jax.devices()[:2])
-  config = _config(*fields, "training.max_skipped_steps=1")
+    training.train(short(*fields), [splits], seeds=[0], devices=jax.devices()[:2])
+  config = short(*fields, "training.max_skipped_steps=1")
   state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
   assert int(state.skipped[0]) == 1 and int(state.step[0]) == 3
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
@@ -446,8 +399,8 @@ def test_steps_that_are_not_finite_change_nothing_and_are_counted(monkeypatch):
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_ends_a_run_after_its_step_and_the_run_goes_on(number, tmp_path):
-  config = _config("training.schedule=interleaved")
-  whole, (found,) = _train(config)
+  config = short("training.schedule=interleaved")
+  whole, (found,) = train(config)
   handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
 
   def interrupt(step, measured):
@@ -455,7 +408,7 @@ def test_a_signal_ends_a_run_after_its_step_and_the_run_goes_on(number, tmp_path
       signal.raise_signal(number)
 
   with pytest.raises(stopping.Stopped, match=f"{number.name}: train stopped after step 5 of 12; its state is in .*/5,"):
-    _train(config, folder=tmp_path, hooks=[interrupt])
+    train(config, folder=tmp_path, hooks=[interrupt])
   assert handlers == {n: signal.getsignal(n) for n in handlers}
-  again, (same,) = _train(config, folder=tmp_path)
-  _same((whole, found), (again, same))
+  again, (same,) = train(config, folder=tmp_path)
+  assert_same((whole, found), (again, same))

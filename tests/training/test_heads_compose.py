@@ -14,7 +14,8 @@ from calib_jax import config as run_config
 from calib_jax.training.engine import program, stages
 from tests.calibrators.data import SHAPE, made
 from tests.calibrators.test_laws import CASES
-from tests.training.test_engine import ROOT, _same, _splits
+from tests.programs import ROOT
+from tests.training.small import assert_same, tiny_splits, train
 
 HEADS = {"linear": (), "two_stage": ("head.width=4",), "variational": ("head.width=4", "head.num_samples=2"),
          "masked": ("head.width=6",), "simplex_etf": ()}
@@ -88,7 +89,7 @@ def test_its_step_is_built_with_every_loss(role, loss, head):
   other = ("loss.secondary.name=",) if role == "primary" else ("loss.primary.name=cross_entropy",)
   threshold = (f"loss.{role}.threshold=0.5",) if loss == "avuc" else ()
   config = _config(head, "model.hidden=(5,)", *other, f"loss.{role}.name={loss}", *threshold)
-  built = program.build(config, [_splits()], [0], jax.devices()[:1]).stages[0]
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1]).stages[0]
   keys = jax.random.key(0)[None]
   state = jax.eval_shape(built.init, keys)
   _, batch = next(stages.batches(built.stage.phases, 0, [0], batch_size=16, num_devices=1))
@@ -137,9 +138,9 @@ def finished(tmp_path_factory):
   folder = tmp_path_factory.mktemp("first")
   config = _config("linear", *TINY)
   group = training.Group((0,), folder / "checkpoints" / "seed0")
-  group.write_shape(training.shape_of(_splits()))
-  (folder / "config.json").write_text(config.to_json())
-  _train(config, folder=group.folder)
+  group.write_shape(training.shape_of(tiny_splits()))
+  (folder / "config.json").write_text(run_config.to_json(config))
+  train(config, folder=group.folder)
   return folder
 
 
@@ -166,24 +167,20 @@ def test_a_run_that_dies_goes_on_to_the_same_bits(schedule, head, finished, tmp_
   options += ("loss.secondary.name=soft_avuc", "data.held_out_fraction=0.4") if schedule == "interleaved" else ()
   assert {name.split(",")[0] for name, _ in DYING} == training.SCHEDULES.keys()
   config = _config(head, *TINY, *options)
-  built = program.build(config, [_splits()], [0], jax.devices()[:2])
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:2])
   monkeypatch.setattr(program, "build", lambda *arguments: built)
-  whole, _ = _train(config, predicted=())
+  whole, _ = train(config, predicted=())
   for death in (5, built.num_steps - 1):
     def die(step, measured, death=death):
       if step == death:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-      _train(config, folder=tmp_path, predicted=(), hooks=[die])
+      train(config, folder=tmp_path, predicted=(), hooks=[die])
     last = training.Checkpoints(tmp_path)
     assert last.last == (death - 1) // 2 * 2  # The checkpoints are those of even steps.
     last.close()
-  _same(whole, _train(config, folder=tmp_path, predicted=())[0])
-
-
-def _train(config, **options):
-  return training.train(config, [_splits()], seeds=[0], devices=jax.devices()[:2], **options)
+  assert_same(whole, train(config, folder=tmp_path, predicted=())[0])
 
 
 @pytest.mark.slow
@@ -191,8 +188,8 @@ def _train(config, **options):
 def test_the_second_stage_leaves_the_extractor_as_the_first_one_left_it(head):
   """To the bit, with its batch statistics, also beside a head that has batch statistics or draws of its own."""
   plain = ("loss.primary.name=cross_entropy", "loss.secondary.name=")
-  first, _ = _train(_config("linear", *plain))
-  both, _ = _train(_config(head, *plain, "training.schedule=two_stage"))
+  first, _ = train(_config("linear", *plain))
+  both, _ = train(_config(head, *plain, "training.schedule=two_stage"))
   assert int(both.step[0]) == 2 * int(first.step[0])
   for kind in ("params", "batch_stats"):
     before, after = (flax.traverse_util.flatten_dict(getattr(state, kind)) for state in (first, both))

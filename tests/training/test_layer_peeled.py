@@ -1,6 +1,5 @@
 """PLP: groups freeze to the bit one after another, from the head down, with their momentum and batch statistics."""
 
-import signal
 
 import flax.traverse_util
 import jax
@@ -8,11 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
-from calib_jax import models, training
-from calib_jax.training.distributed import stopping
+from calib_jax import models
 from calib_jax.training.engine import program, stages
-from tests.training.test_engine import ROOT, _same, _splits
+from tests.training.small import assert_same, digits, tiny_splits, train
 
 # Nine steps; the head, group 2 and group 1 are three groups, for a network that has no stem.
 SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1", "loss.secondary.name=",
@@ -22,7 +19,7 @@ SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_
 
 
 def _config(*overrides):
-  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in (*SMALL, *overrides)])
+  return digits(*SMALL, *overrides)
 
 
 def _moments(state):
@@ -40,7 +37,7 @@ def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, ac
   config = _config(f"optimizer.name={optimizer}", f"training.peeling_exponent={exponent}",
                    f"training.accumulation_steps={accumulation}",
                    f"training.peeling_freezes_batch_stats={freezes_stats}")
-  built = program.build(config, [_splits()], [0], jax.devices()[:2])
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:2])
   stage, keys = built.stages[0], jnp.stack([jax.random.key(0)])
   state = stage.start(None, keys)
   groups = models.layer_groups(state.params)
@@ -61,21 +58,6 @@ def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, ac
 
 
 def test_before_a_group_freezes_training_is_joint():
-  peeled, joint = (training.train(_config(f"training.schedule={name}", "training.peeling_exponent=0.01"), [_splits()],
-                                  seeds=[0], devices=jax.devices()[:2])[0] for name in ("layer_peeled", "joint"))
-  _same(peeled, joint, rtol=1e-5, atol=1e-6)  # (1/3)^0.01 is 0.989, and the last step begins at 8/9.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [2, 5])
-def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, tmp_path):
-  config, options = _config(), {"seeds": [0], "devices": jax.devices()[:2]}
-  whole = training.train(config, [_splits()], **options)
-
-  def interrupt(done, measured):
-    if done == step:
-      signal.raise_signal(signal.SIGTERM)
-
-  with pytest.raises(stopping.Stopped):
-    training.train(config, [_splits()], folder=tmp_path, hooks=[interrupt], **options)
-  _same(whole, training.train(config, [_splits()], folder=tmp_path, **options))
+  peeled, joint = (train(_config(f"training.schedule={name}", "training.peeling_exponent=0.01"))[0]
+                   for name in ("layer_peeled", "joint"))
+  assert_same(peeled, joint, rtol=1e-5, atol=1e-6)  # (1/3)^0.01 is 0.989, and the last step begins at 8/9.

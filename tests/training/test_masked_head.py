@@ -1,6 +1,5 @@
 """MaC-Cal: which weights a step changes, how q follows confidence and accuracy, and what the head is without masks."""
 
-import signal
 
 import flax.linen as nn
 import flax.traverse_util
@@ -13,9 +12,8 @@ from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
 from calib_jax.training import loss_state
-from calib_jax.training.distributed import stopping
 from calib_jax.training.engine import program, stages
-from tests.training.test_engine import ROOT, _same, _splits
+from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy")
@@ -24,19 +22,11 @@ DECAYING = ("stage2.optimizer.l2=0.1", "stage2.optimizer.weight_decay=0.2", "sta
             "stage2.optimizer.schedule=constant")
 
 
-def _config(*overrides):
-  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in overrides])
-
-
-def _train(config, **options):
-  return training.train(config, [_splits()], seeds=[0], devices=jax.devices()[:2], **options)
-
-
 # ---- updates
 
 def _steps_of_the_second_stage(config, number):
   """Yields the head's parameters and momentum before and after each step, and the weights that the step used."""
-  built = program.build(config, [_splits()], [0], jax.devices()[:2])
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:2])
   keys = jnp.stack([jax.random.key(0)])
   stage = built.stages[1]
   state = stage.start(built.stages[0].start(None, keys), keys)
@@ -53,7 +43,7 @@ def _steps_of_the_second_stage(config, number):
 
   for _ in range(number):
     draw = head.draw(jax.tree.map(lambda x: x[0], state.params["head"]), jax.random.fold_in(keys[0], 2**32 - 3),
-                     state.step[0], jax.tree.map(lambda x: x[0], state.method_state["head"]))
+                     state.step[0], jax.tree.map(lambda x: x[0], state.loss_states["head"]))
     before, old = kernels(state.params), momentum(state)
     state, _ = stage.train_steps[0](state, next(source)[1], keys)
     yield before, kernels(state.params), old, momentum(state), {
@@ -65,7 +55,7 @@ def _steps_of_the_second_stage(config, number):
                                      ("stage2.optimizer.name=adamw", "stage2.optimizer.weight_decay=0.1")],
                          ids=("decay", "momentum", "accumulated", "linear", "adamw"))
 def test_a_masked_weight_is_not_updated(options):
-  for before, after, old, new, used in _steps_of_the_second_stage(_config(*MASKED, *options), 3):
+  for before, after, old, new, used in _steps_of_the_second_stage(digits(*MASKED, *options), 3):
     assert before.keys() == used.keys() and len(old) == len(new) == len(used) * (2 if "adamw" in str(options) else 1)
     for path in before:
       assert 0.2 < used[path].mean() < 0.8
@@ -79,7 +69,7 @@ def test_a_masked_weight_is_not_updated(options):
 
 @pytest.mark.parametrize(("updates", "first_step"), [("gradient", False), ("all", True)])
 def test_without_restriction_masked_weights_are_updated(updates, first_step):
-  config = _config(*MASKED, f"head.updates={updates}", "stage2.optimizer.l2=0.0")
+  config = digits(*MASKED, f"head.updates={updates}", "stage2.optimizer.l2=0.0")
   moved = []
   for before, after, *_, used in _steps_of_the_second_stage(config, 3):
     moved.append(max(np.abs(before[path] - after[path])[~used[path]].max() for path in before))
@@ -88,7 +78,7 @@ def test_without_restriction_masked_weights_are_updated(updates, first_step):
 
 
 def test_decay_alone_moves_masked_weights_without_restriction():
-  config = _config(*MASKED, "head.updates=gradient", "stage2.optimizer.momentum=0.0", "stage2.optimizer.l2=0.1")
+  config = digits(*MASKED, "head.updates=gradient", "stage2.optimizer.momentum=0.0", "stage2.optimizer.l2=0.1")
   before, after, *_, used = next(_steps_of_the_second_stage(config, 1))
   for path in before:  # 1 - learning rate * 2 * l2.
     np.testing.assert_allclose(after[path][~used[path]], 0.98 * before[path][~used[path]], rtol=1e-6)
@@ -146,20 +136,20 @@ def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
   options = (*MASKED, f"head.measured={measured}", "stage2.optimizer.learning_rate=0.0", "head.first_bound=0.9",
              "head.last_bound=0.9", "training.stage2_epochs=3", "head.keep=1.0")
   seen, split = [], "train" if measured == "steps" else measured
-  config = _config(*options)
-  state, (found,) = _train(config, hooks=[lambda step, m: seen.append(float(m["keep"][0]) if "keep" in m else None)],
+  config = digits(*options)
+  state, (found,) = train(config, hooks=[lambda step, m: seen.append(float(m["keep"][0]) if "keep" in m else None)],
                            predicted=(split,))
   # At a rate of 0 the head stays as it is; at q = 1 steps and predictions see the same network.
   probs = np.asarray(jax.nn.softmax(found[split]["logits"]))
   gap = probs.max(-1).mean() - 0.95 * (probs.argmax(-1) == found[split]["labels"]).mean()
   assert len(seen) == 12 and seen[:3] == [None] * 3 and seen[3:6] == [1.0] * 3
   np.testing.assert_allclose(seen[6:9], np.clip(1 + gap, 0, 1), atol=1e-5)
-  assert seen[9] == seen[11] and int(state.method_state["head"].epoch[0]) == 3
+  assert seen[9] == seen[11] and int(state.loss_states["head"].epoch[0]) == 3
 
 
 def test_a_fixed_q_stays():
-  state, _ = _train(_config(*MASKED, "head.adaptive=false", "head.keep=0.3"))
-  assert float(state.method_state["head"].keep[0]) == np.float32(0.3)
+  state, _ = train(digits(*MASKED, "head.adaptive=false", "head.keep=0.3"))
+  assert float(state.loss_states["head"].keep[0]) == np.float32(0.3)
 
 
 # ---- the head itself
@@ -176,10 +166,10 @@ class Bottleneck(models.Head):
   "rescale=true", "updates=gradient", "updates=all"))], ids=str)
 def test_with_q_1_the_masked_head_is_the_plain_bottleneck(options, monkeypatch):
   monkeypatch.setitem(models.HEADS, "plain_bottleneck", Bottleneck)
-  plain, (wanted,) = _train(_config(*SMALL, "training.schedule=two_stage", "training.stage2_epochs=2",
+  plain, (wanted,) = train(digits(*SMALL, "training.schedule=two_stage", "training.stage2_epochs=2",
                                     "head.name=plain_bottleneck"))
-  masked, (found,) = _train(_config(*MASKED, "head.keep=1.0", "head.adaptive=false", *options))
-  _same((masked.params, masked.opt_state, found), (plain.params, plain.opt_state, wanted), rtol=1e-5, atol=1e-6)
+  masked, (found,) = train(digits(*MASKED, "head.keep=1.0", "head.adaptive=false", *options))
+  assert_same((masked.params, masked.opt_state, found), (plain.params, plain.opt_state, wanted), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("per_epoch", "rescale"), [(False, False), (True, True)])
@@ -209,35 +199,18 @@ def test_masks_are_bernoulli_and_new_in_each_step_or_epoch(per_epoch, rescale):
   (("head.last_bound=0.2",), "first_bound must be at least last_bound")])
 def test_options_that_cannot_work_are_refused(options, reason):
   with pytest.raises(UserError, match=reason):
-    run_config.check(_config(*MASKED, *options), 1)
+    run_config.check(digits(*MASKED, *options), 1)
 
 
 # ---- resuming, seeds and devices
 
-@pytest.mark.parametrize(("step", "options"), [
-  (5, ("training.select=best",)), (6, ("head.per_epoch=true",)),
-  (8, ("head.measured=train", "training.parallel=shard_map"))])
-@pytest.mark.slow
-def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, options, tmp_path):
-  config = _config(*MASKED, *options)
-  whole = _train(config)
-
-  def interrupt(done, measured):
-    if done == step:
-      signal.raise_signal(signal.SIGTERM)
-
-  with pytest.raises(stopping.Stopped):
-    _train(config, folder=tmp_path, hooks=[interrupt])
-  _same(whole, _train(config, folder=tmp_path))
-
-
 @pytest.mark.slow
 def test_seeds_devices_and_parts_do_not_change_the_masks():
-  config = _config(*MASKED)
-  alone, _ = _train(config)
-  for together in (training.train(config, [_splits(), _splits()], seeds=[0, 1], devices=jax.devices()[:1])[0],
-                   _train(_config(*MASKED, "training.accumulation_steps=4"))[0]):
-    _same(jax.tree.map(lambda x: x[:1], together), alone, rtol=2e-4, atol=2e-5)
+  config = digits(*MASKED)
+  alone, _ = train(config)
+  for together in (training.train(config, [tiny_splits(), tiny_splits()], seeds=[0, 1], devices=jax.devices()[:1])[0],
+                   train(digits(*MASKED, "training.accumulation_steps=4"))[0]):
+    assert_same(jax.tree.map(lambda x: x[:1], together), alone, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.slow
@@ -246,5 +219,5 @@ def test_masks_compose_with_mixup_a_secondary_loss_and_a_method_of_the_loss():
     ("joint", ("augmentation.name=mixup", "augmentation.padding=1")),
     ("two_stage", ("loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5")),
     ("joint", ("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3"))):
-    state, (found,) = _train(_config(*MASKED, *options, f"training.schedule={schedule}"))
-    assert np.isfinite(found["test"]["logits"]).all() and 0 <= float(state.method_state["head"].keep[0]) <= 1
+    state, (found,) = train(digits(*MASKED, *options, f"training.schedule={schedule}"))
+    assert np.isfinite(found["test"]["logits"]).all() and 0 <= float(state.loss_states["head"].keep[0]) <= 1

@@ -15,7 +15,8 @@ from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
 from calib_jax.models import pytorch
-from tests.training.test_engine import ROOT, _same, _splits
+from tests.programs import ROOT
+from tests.training.small import assert_same, tiny_splits
 
 SMALL = {"vit_small": {"width": 6, "depth": 1, "heads": 1, "patch_size": 4},
          "swin_tiny": {"patch_size": 1, "window": 2, "width": 6, "depths": (1, 1), "heads": (1, 2)}}
@@ -40,7 +41,7 @@ def _config(path, name="vit_small", *overrides):
 
 
 def _rgb(seed=0):
-  splits = _splits(seed)
+  splits = tiny_splits(seed)
   return splits._replace(**{name: getattr(splits, name)._replace(images=getattr(splits, name).images.repeat(3, axis=-1))
                             for name in ("train", "validation", "test")})
 
@@ -54,7 +55,7 @@ def test_a_run_starts_from_the_weights_with_a_new_head_for_each_seed(tmp_path):
   state, _ = training.train(config, [_rgb(0), _rgb(1)], seeds=[0, 1], devices=jax.devices()[:2])
   for seed in (0, 1):
     trained = jax.tree.map(lambda x, seed=seed: x[seed], state.params)
-    _same({key: x for key, x in trained.items() if key != "head"},
+    assert_same({key: x for key, x in trained.items() if key != "head"},
           {key: x for key, x in params.items() if key != "head"})
   heads = state.params["head"]["kernel"]
   assert heads.shape[-1] == 3 and np.abs(heads[0] - heads[1]).max() > 0.01  # The weights have five classes.
@@ -66,7 +67,7 @@ def test_a_head_that_fits_is_kept_and_interleaved_runs_start_from_weights_too(tm
   config = _config(tmp_path / "w.safetensors", "vit_small", "training.schedule=interleaved",
                    "loss.secondary.name=soft_avuc")
   state, _ = training.train(config, [_rgb()], seeds=[0], devices=jax.devices()[:2])
-  _same(jax.tree.map(lambda x: x[0], state.params), params)
+  assert_same(jax.tree.map(lambda x: x[0], state.params), params)
 
 
 def test_a_model_resizes_its_images():
@@ -85,7 +86,7 @@ def test_swin_weights_under_the_names_of_the_hub_are_read(tmp_path):
   hub = {key.replace("layers.1.downsample", "layers.0.downsample").replace("head.fc.", "head."): x
          for key, x in weights.items()}
   hub["layers.0.blocks.0.attn.relative_position_index"] = np.zeros((4, 4))
-  _same(models.from_torch("swin_tiny", hub, **SMALL["swin_tiny"])["params"], params)
+  assert_same(models.from_torch("swin_tiny", hub, **SMALL["swin_tiny"])["params"], params)
 
 
 def test_mistakes_about_weights_are_one_sentence(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import data, training
 from calib_jax.training.engine import program, stages
-from tests.training.test_engine import _config, _same, _splits
+from tests.training.small import assert_same, short, tiny_splits
 
 SUM = ("loss.reduction=sum", "loss.primary.name=cross_entropy", "loss.secondary.name=", "model.hidden=()",
        "optimizer.clip_norm=2.0", "optimizer.coupled_weight_decay=0.1", "optimizer.decay_norms_and_biases=true",
@@ -35,8 +35,8 @@ def _softmax_regression(batches, kernel, bias, *, rate, momentum, decay, clip):
 @pytest.mark.parametrize("scope", ["global", "device"])
 def test_three_steps_of_the_sum_recipe_equal_numpy(num_devices, accumulation, scope):
   # The third batch of 16 holds 12 of 44 examples, so that parts and devices hold unequal numbers.
-  config = _config(*SUM, f"training.accumulation_steps={accumulation}", f"loss.scope={scope}")
-  splits, devices = _splits(), jax.devices()[:num_devices]
+  config = short(*SUM, f"training.accumulation_steps={accumulation}", f"loss.scope={scope}")
+  splits, devices = tiny_splits(), jax.devices()[:num_devices]
   built = program.build(config, [splits], [0], devices)
   start = built.stages[0].start(None, jnp.stack([jax.random.key(0)]))
   kernel, bias = (np.asarray(start.params["head"][name][0]) for name in ("kernel", "bias"))
@@ -64,20 +64,20 @@ def test_the_sum_of_a_batch_loss_is_its_number_of_examples_times_it(scope):
   options = ("loss.primary.name=soft_binned_ece", "loss.secondary.name=", "optimizer.momentum=0.0",
              "training.num_steps=1", "training.accumulation_steps=2", f"loss.scope={scope}",
              "optimizer.schedule=constant")
-  one, two = (training.train(_config(*options, *more), [_splits()], seeds=[0], devices=jax.devices()[:2])[0]
+  one, two = (training.train(short(*options, *more), [tiny_splits()], seeds=[0], devices=jax.devices()[:2])[0]
               for more in (("optimizer.learning_rate=0.16",), ("optimizer.learning_rate=0.01", "loss.reduction=sum")))
-  _same(one.params, two.params, rtol=1e-5, atol=1e-6)
+  assert_same(one.params, two.params, rtol=1e-5, atol=1e-6)
 
 
 def test_a_secondary_loss_and_the_validation_loss_keep_their_units():
   """Without clipping, a sum over full batches of 11 is the mean with 11 times the rate and an 11th of the weight."""
   options = ("training.batch_size=11", "training.num_steps=4", "optimizer.schedule=constant", "optimizer.momentum=0.0",
              "training.select=best", "training.evaluate_every_epochs=1")
-  one, two = (training.train(_config(*options, *more), [_splits()], seeds=[0], devices=jax.devices()[:1])[0]
+  one, two = (training.train(short(*options, *more), [tiny_splits()], seeds=[0], devices=jax.devices()[:1])[0]
               for more in (("optimizer.learning_rate=0.011", "loss.weight=0.2"),
                            ("optimizer.learning_rate=0.001", "loss.weight=2.2", "loss.reduction=sum")))
-  _same(one.params, two.params, rtol=1e-5, atol=1e-6)
+  assert_same(one.params, two.params, rtol=1e-5, atol=1e-6)
   logits, labels = jax.random.normal(jax.random.key(0), (30, 3)), jnp.arange(30) % 3
-  values = [float(training.engine.objectives.per_example(_config(*options, *more).loss, 11)(logits, labels)[0])
+  values = [float(training.engine.objectives.per_example(short(*options, *more).loss, 11)(logits, labels)[0])
             for more in (("loss.weight=0.2",), ("loss.weight=2.2", "loss.reduction=sum"))]
   np.testing.assert_allclose(values[0], values[1], rtol=1e-6)

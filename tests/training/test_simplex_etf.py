@@ -1,6 +1,5 @@
 """BalCAL: the frame, the class-balanced loss, λ after each epoch, and which λ predictions have."""
 
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +11,7 @@ from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
 from calib_jax.training import loss_state
-from calib_jax.training.distributed import stopping
-from tests.training.test_engine import ROOT, _same, _splits
+from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "loss.primary.name=cross_entropy",
@@ -23,11 +21,7 @@ CNN = ("model.name=simple_cnn", "model.channels=(4,)")
 
 
 def _config(*overrides):
-  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in (*SMALL, *overrides)])
-
-
-def _train(config, devices=2, **options):
-  return training.train(config, [_splits()], seeds=[0], devices=jax.devices()[:devices], **options)
+  return digits(*SMALL, *overrides)
 
 
 @pytest.mark.parametrize(("dimension", "classes"), [(9, 10), (64, 10), (5, 2), (3, 3)])
@@ -109,8 +103,8 @@ def test_a_step_minimises_the_weighted_sum_of_both_losses():
   config = _config(*MLP, "head.share=0.3", "training.num_steps=1", "training.batch_size=44",
                    "optimizer.learning_rate=0.0")
   seen = []
-  state, _ = _train(config, hooks=[lambda step, measured: seen.append(float(measured["loss"][0]))])
-  split = _splits()
+  state, _ = train(config, hooks=[lambda step, measured: seen.append(float(measured["loss"][0]))])
+  split = tiny_splits()
   model = models.get(num_classes=3, head=config.head, **config.model)
   variables = {kind: jax.tree.map(lambda x: x[0], getattr(state, kind)) for kind in ("params", "batch_stats")}
   images = (split.train.images / np.float32(255) - split.mean) / split.std
@@ -164,14 +158,14 @@ def test_lambda_meets_its_target_or_is_1(spread, accurate):
 @pytest.mark.parametrize("model", [MLP, pytest.param(CNN, marks=pytest.mark.slow)], ids=("mlp", "cnn"))
 def test_predictions_have_the_newest_lambda_and_the_frame_stays(model):
   config = _config(*model, "head.target=0.6")
-  state, (found,) = _train(config)
-  share = float(state.method_state["head"].share[0])
+  state, (found,) = train(config)
+  share = float(state.loss_states["head"].share[0])
   assert 0 <= share <= 1 and share != 0.8
   stats = jax.tree.map(lambda x: x[0], state.batch_stats["head"])
   assert float(stats["share"]) == share
-  fresh, _ = _train(_config(*model, "training.num_steps=1", "optimizer.learning_rate=0.0"))
+  fresh, _ = train(_config(*model, "training.num_steps=1", "optimizer.learning_rate=0.0"))
   np.testing.assert_array_equal(stats["frame"], fresh.batch_stats["head"]["frame"][0])
-  split = _splits()
+  split = tiny_splits()
   classifier = models.get(num_classes=3, head=config.head, **config.model)
   variables = {"params": jax.tree.map(lambda x: x[0], state.params),
                "batch_stats": jax.tree.map(lambda x: x[0], state.batch_stats)}
@@ -187,24 +181,10 @@ def test_options_that_cannot_work_are_refused(option, reason):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stopped_goes_on_to_the_same_bits(tmp_path):
-  config = _config(*CNN, "head.target=0.6")
-  whole = _train(config)
-
-  def interrupt(done, measured):
-    if done == 4:
-      signal.raise_signal(signal.SIGTERM)
-
-  with pytest.raises(stopping.Stopped):
-    _train(config, folder=tmp_path, hooks=[interrupt])
-  _same(whole, _train(config, folder=tmp_path))
-
-
-@pytest.mark.slow
 def test_neither_seeds_nor_devices_change_a_model():
   config = _config(*CNN, "head.target=0.6")
-  alone, _ = _train(config)
-  for together in (training.train(config, [_splits(), _splits()], seeds=[0, 1], devices=jax.devices()[:1])[0],
-                   _train(config, devices=4)[0]):
-    _same(jax.tree.map(lambda x: x[:1], (together.params, together.batch_stats)), (alone.params, alone.batch_stats),
-          rtol=2e-4, atol=1e-4)
+  alone, _ = train(config)
+  for together in (training.train(config, [tiny_splits(), tiny_splits()], seeds=[0, 1], devices=jax.devices()[:1])[0],
+                   train(config, devices=4)[0]):
+    assert_same(jax.tree.map(lambda x: x[:1], (together.params, together.batch_stats)),
+                (alone.params, alone.batch_stats), rtol=2e-4, atol=1e-4)

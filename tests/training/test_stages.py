@@ -1,6 +1,5 @@
 """Stages: what freezes stays to the bit, what is reset is new, and a run goes on across their border."""
 
-import signal
 from typing import NamedTuple
 
 import flax.traverse_util
@@ -15,9 +14,8 @@ from calib_jax import data, losses, models, training
 from calib_jax._system.errors import UserError
 from calib_jax.models import pytorch
 from calib_jax.training import loss_state
-from calib_jax.training.distributed import stopping
 from calib_jax.training.engine import program, stages
-from tests.training.test_engine import ROOT, _same, _splits
+from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01")
@@ -25,17 +23,9 @@ RETRAIN = (*SMALL, "training.schedule=classifier_retraining", "training.stage2_e
            "stage2.optimizer.weight_decay=0.1", "stage2.optimizer.learning_rate=0.05")
 
 
-def _config(*overrides):
-  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in overrides])
-
-
-def _train(config, **options):
-  return training.train(config, [_splits()], seeds=[0], devices=jax.devices()[:2], **options)
-
-
 def test_the_backbone_is_frozen_to_the_bit_and_only_a_new_head_trains():
-  first, _ = _train(_config(*SMALL))  # The first stage alone: 2 epochs of 3 steps.
-  both, _ = _train(_config(*RETRAIN))
+  first, _ = train(digits(*SMALL))  # The first stage alone: 2 epochs of 3 steps.
+  both, _ = train(digits(*RETRAIN))
   assert int(first.step[0]) == 6 and int(both.step[0]) == 12
   for kind in ("params", "batch_stats"):
     before, after = (flax.traverse_util.flatten_dict(getattr(state, kind)) for state in (first, both))
@@ -50,24 +40,24 @@ def test_the_backbone_is_frozen_to_the_bit_and_only_a_new_head_trains():
 
 
 def test_the_second_stage_begins_with_a_new_head_and_its_own_optimizer():
-  config = _config(*RETRAIN)
-  built = program.build(config, [_splits()], [0], jax.devices()[:2])
+  config = digits(*RETRAIN)
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:2])
   keys = jnp.stack([jax.random.key(0)])
   first, second = built.stages
   state = first.start(None, keys)
   begun = second.start(state._replace(step=jnp.array([6])), keys)
   assert int(begun.step[0]) == 6 and (second.first_step, second.last_step) == (6, 12)
-  _same(begun.params["group1_conv"], state.params["group1_conv"])
+  assert_same(begun.params["group1_conv"], state.params["group1_conv"])
   assert np.abs(begun.params["head"]["kernel"] - state.params["head"]["kernel"]).max() > 0.01
   assert all(not np.any(x) for x in jax.tree.leaves(begun.opt_state))
 
 
 def test_the_head_alone_follows_plain_gradient_descent_on_class_balanced_batches():
   """One step of the second stage, by its definition, on the frozen features."""
-  config = _config(*RETRAIN, "training.num_steps=1", "training.stage2_epochs=1", "training.batch_size=64",
+  config = digits(*RETRAIN, "training.num_steps=1", "training.stage2_epochs=1", "training.batch_size=64",
                    "stage2.optimizer.momentum=0.0", "stage2.optimizer.schedule=constant", "optimizer.momentum=0.0",
                    "stage2.optimizer.weight_decay=0.0", "stage2.optimizer.l2=0.3", "loss.primary.name=cross_entropy")
-  splits = _splits()
+  splits = tiny_splits()
   rare = np.concatenate([np.flatnonzero(splits.train.labels != 2), np.flatnonzero(splits.train.labels == 2)[:2]])
   splits = splits._replace(train=splits.train.take(rare))
   built = program.build(config, [splits], [0], jax.devices()[:1])
@@ -90,42 +80,27 @@ def test_the_head_alone_follows_plain_gradient_descent_on_class_balanced_batches
 
   gradient = jax.grad(loss)(variables["params"]["head"])
   wanted = jax.tree.map(lambda x, g: x - 0.05 * g, variables["params"]["head"], gradient)
-  _same(jax.tree.map(lambda x: x[0], after.params["head"]), wanted, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(("step", "select"), [
-  (6, "best"), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((4, "best"), (6, "last"), (9, "last")))])
-def test_a_run_that_is_stopped_in_any_stage_goes_on_to_the_same_bits(step, select, tmp_path):
-  config = _config(*RETRAIN, f"training.select={select}", "training.evaluate_every_epochs=1")
-  whole = _train(config)
-
-  def interrupt(done, measured):
-    if done == step:
-      signal.raise_signal(signal.SIGTERM)
-
-  with pytest.raises(stopping.Stopped):
-    _train(config, folder=tmp_path, hooks=[interrupt])
-  _same(whole, _train(config, folder=tmp_path))
+  assert_same(jax.tree.map(lambda x: x[0], after.params["head"]), wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_a_warm_start_begins_with_the_weights_of_another_run(tmp_path):
-  config = _config(*SMALL)
-  splits = _splits()
+  config = digits(*SMALL)
+  splits = tiny_splits()
   group = training.Group((0,), tmp_path / "checkpoints" / "seed0")
-  (tmp_path / "config.json").write_text(config.to_json())
+  (tmp_path / "config.json").write_text(run_config.to_json(config))
   group.write_shape(training.shape_of(splits))
   state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2], folder=group.folder)
-  warm = _config(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path}", "optimizer.learning_rate=0.0")
-  started, _ = _train(warm)
-  _same(started.params, state.params)
+  warm = digits(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path}", "optimizer.learning_rate=0.0")
+  started, _ = train(warm)
+  assert_same(started.params, state.params)
   # Another number of classes: the head starts anew, the rest is kept.
-  other, _ = training.train(warm, [_splits(classes=4)], seeds=[0], devices=jax.devices()[:2])
-  _same(other.params["group1_conv"], state.params["group1_conv"])
+  other, _ = training.train(warm, [tiny_splits(classes=4)], seeds=[0], devices=jax.devices()[:2])
+  assert_same(other.params["group1_conv"], state.params["group1_conv"])
   assert other.params["head"]["bias"].shape == (1, 4)
   with pytest.raises(UserError, match="are of another backbone"):
-    _train(_config(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path}", "model.channels=(5,)"))
+    train(digits(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path}", "model.channels=(5,)"))
   with pytest.raises(UserError, match="holds no run"):
-    _train(_config(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path / 'absent'}"))
+    train(digits(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path / 'absent'}"))
 
 
 @pytest.mark.parametrize("schedule", ["warm_start", pytest.param("two_stage", marks=pytest.mark.slow)])
@@ -134,14 +109,14 @@ def test_a_run_begins_with_the_weights_of_a_safetensors_file(schedule, tmp_path)
              "loss.secondary.name=", "training.batch_size=16", "training.num_epochs=1", "optimizer.learning_rate=0.0",
              f"training.schedule={schedule}", f"stage1.weights={tmp_path / 'w.safetensors'}",
              "training.stage2_epochs=1")
-  config = _config(*options)
+  config = digits(*options)
   model = models.get(num_classes=3, **config.model)
   params = model.init(jax.random.key(5), jnp.zeros((1, 4, 4, 3)))["params"]
   weights = {pytorch._torch_name("vit_small", path): np.asarray(x).transpose(
     {4: (3, 2, 0, 1), 2: (1, 0)}.get(x.ndim if path[-1] == "kernel" else 0, range(x.ndim)))
              for path, x in flax.traverse_util.flatten_dict(params).items()}
   save_file({name: np.ascontiguousarray(x) for name, x in weights.items()}, tmp_path / "w.safetensors")
-  splits = _splits()
+  splits = tiny_splits()
   rgb = splits._replace(**{name: getattr(splits, name)._replace(images=getattr(splits, name).images.repeat(3, axis=-1))
                            for name in ("train", "validation", "test")})
   state, _ = training.train(config, [rgb], seeds=[0], devices=jax.devices()[:2])
@@ -149,17 +124,17 @@ def test_a_run_begins_with_the_weights_of_a_safetensors_file(schedule, tmp_path)
   if schedule == "two_stage":  # The head is new, and the first stage is not trained.
     assert np.abs(begun["head"]["kernel"] - params["head"]["kernel"]).max() > 0.01 and int(state.step[0]) == 3
     begun["head"] = params["head"]
-  _same(begun, params)
+  assert_same(begun, params)
 
 
 def test_a_warm_start_from_nothing_is_refused():
-  config = _config(*SMALL, "training.schedule=warm_start")
+  config = digits(*SMALL, "training.schedule=warm_start")
   with pytest.raises(UserError, match=r"needs one of stage1.workdir .* and\s+stage1.weights"):
     run_config.check(config, 1)
 
 
 class _Count(NamedTuple):
-  """A method state for the test below: how many examples the steps saw, and how many epochs ended."""
+  """A loss state for the test below: how many examples the steps saw, and how many epochs ended."""
 
   examples: jax.Array
   epochs: jax.Array
@@ -174,22 +149,22 @@ def test_steps_and_epochs_change_a_method_state_and_resuming_keeps_it(monkeypatc
     return _Count(0 * state.examples, state.epochs + epoch)
 
   zero = jnp.zeros((), jnp.int32)
-  monkeypatch.setitem(loss_state.METHODS, "counted", lambda: loss_state.Method(
+  monkeypatch.setitem(loss_state.LOSS_STATES, "counted", lambda: loss_state.StateUpdate(
     lambda: _Count(zero, zero), on_step=on_step, on_epoch=on_epoch))
   monkeypatch.setitem(losses.PER_EXAMPLE, "counted",
                       lambda logits, labels, *, examples, epochs: losses.cross_entropy(logits, labels))
-  config = _config(*SMALL, "loss.primary.name=counted", "training.accumulation_steps=2", "training.num_steps=8",
+  config = digits(*SMALL, "loss.primary.name=counted", "training.accumulation_steps=2", "training.num_steps=8",
                    "checkpoint.every_steps=5")
-  state, _ = _train(config, folder=tmp_path)
-  found = state.method_state["counted"]
+  state, _ = train(config, folder=tmp_path)
+  found = state.loss_states["counted"]
   assert int(found.epochs[0]) == 1 + 2 and int(found.examples[0]) == 32  # Two epochs of 44, and two steps of 16.
 
 
 def test_any_named_set_is_predicted_beside_the_splits():
-  splits = _splits()
+  splits = tiny_splits()
   twice = data.EvaluationSet(splits.test.take(np.array([0, 0, 3])), "shifted")
   splits = splits._replace(others={"twice": twice})
-  _, (found,) = training.train(_config(*SMALL), [splits], seeds=[0], devices=jax.devices()[:2],
+  _, (found,) = training.train(digits(*SMALL), [splits], seeds=[0], devices=jax.devices()[:2],
                                predicted=("test", "twice"))
   np.testing.assert_array_equal(found["twice"]["labels"], splits.test.labels[[0, 0, 3]])
   np.testing.assert_allclose(found["twice"]["logits"], found["test"]["logits"][[0, 0, 3]], rtol=1e-5, atol=1e-5)

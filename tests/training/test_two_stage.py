@@ -1,6 +1,5 @@
 """Two-stage training: the extractor stays to the bit, and only a new head trains, on images as they are stored."""
 
-import signal
 
 import flax.traverse_util
 import jax
@@ -11,9 +10,8 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
-from calib_jax.training.distributed import stopping
 from calib_jax.training.engine import program, stages
-from tests.training.test_engine import ROOT, _same, _splits
+from tests.training.small import assert_same, digits, tiny_splits, train
 
 pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
@@ -23,22 +21,14 @@ TWO_STAGE = ("training.schedule=two_stage", "training.stage2_epochs=2")
 HEADS = {"two_stage": ("head.name=two_stage", "head.width=4"), "linear": ("head.name=linear",)}
 
 
-def _config(*overrides):
-  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in overrides])
-
-
-def _train(config, **options):
-  return training.train(config, [_splits()], seeds=[0], devices=jax.devices()[:2], **options)
-
-
 @pytest.fixture(scope="module")
 def first_stage(tmp_path_factory):
   """A finished run of the first stage alone: its state and its directory."""
-  config, folder = _config(*SMALL), tmp_path_factory.mktemp("stage1")
+  config, folder = digits(*SMALL), tmp_path_factory.mktemp("stage1")
   group = training.Group((0,), folder / "checkpoints" / "seed0")
-  (folder / "config.json").write_text(config.to_json())
-  group.write_shape(training.shape_of(_splits()))
-  return _train(config, folder=group.folder)[0], folder
+  (folder / "config.json").write_text(run_config.to_json(config))
+  group.write_shape(training.shape_of(tiny_splits()))
+  return train(config, folder=group.folder)[0], folder
 
 
 def _extractor(state):
@@ -56,7 +46,7 @@ def _frozen(before, after):
 @pytest.mark.parametrize("head", HEADS)
 def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(head, first_stage):
   state, _ = first_stage
-  both, (found,) = _train(_config(*SMALL, *TWO_STAGE, *HEADS[head]))
+  both, (found,) = train(digits(*SMALL, *TWO_STAGE, *HEADS[head]))
   assert int(state.step[0]) == 3 and int(both.step[0]) == 9
   _frozen(state, both)
   assert found["test"]["logits"].shape == (10, 3)
@@ -68,13 +58,13 @@ def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(head, firs
 @pytest.mark.parametrize("head", HEADS)
 def test_the_first_stage_may_be_a_finished_run(head, first_stage):
   state, folder = first_stage
-  config = _config(*SMALL, *TWO_STAGE, *HEADS[head], f"stage1.workdir={folder}")
+  config = digits(*SMALL, *TWO_STAGE, *HEADS[head], f"stage1.workdir={folder}")
   second, = training.plan(config)
   assert second.name == "head" and second.num_epochs == 2
-  trained, _ = _train(config)
+  trained, _ = train(config)
   assert int(trained.step[0]) == 6  # There is no first stage to train.
   _frozen(state, trained)
-  built = program.build(config, [_splits()], [0], jax.devices()[:1])
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
   begun = built.stages[0].start(None, jnp.stack([jax.random.key(0)]))
   for old, new in zip(jax.tree.leaves(state.params["head"]), jax.tree.leaves(begun.params["head"]), strict=False):
     assert old.shape != new.shape or np.any(np.asarray(old) != np.asarray(new))  # A linear head is new too.
@@ -83,15 +73,15 @@ def test_the_first_stage_may_be_a_finished_run(head, first_stage):
 def test_two_first_stages_are_refused(first_stage):
   _, folder = first_stage
   with pytest.raises(UserError, match="but not both"):
-    run_config.check(_config(*SMALL, *TWO_STAGE, f"stage1.workdir={folder}", "stage1.weights=w.safetensors"), 1)
+    run_config.check(digits(*SMALL, *TWO_STAGE, f"stage1.workdir={folder}", "stage1.weights=w.safetensors"), 1)
 
 
 def test_the_second_stage_sees_images_as_they_are_stored():
   """The loss of the same batch does not depend on the step, whose number draws the mixes of the first stage."""
-  config = _config(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "stage2.optimizer.learning_rate=0.0")
+  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "stage2.optimizer.learning_rate=0.0")
   first, second = training.plan(config)
   assert first.augmentation is None and second.augmentation.name == "none" and first.head.name == "linear"
-  built = program.build(config, [_splits()], [0], jax.devices()[:1])
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
   keys = jnp.stack([jax.random.key(0)])
   for number, same in ((0, False), (1, True)):
     stage = built.stages[number]
@@ -108,8 +98,8 @@ def test_the_second_stage_sees_images_as_they_are_stored():
 @pytest.mark.parametrize("schedule", ["two_stage", pytest.param("classifier_retraining", marks=pytest.mark.slow)])
 def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(schedule, monkeypatch):
   plain = tuple(o for o in SMALL if not o.startswith("augmentation."))
-  config = _config(*plain, *TWO_STAGE, *HEADS["two_stage"], f"training.schedule={schedule}")
-  forward, (wanted,) = _train(config)
+  config = digits(*plain, *TWO_STAGE, *HEADS["two_stage"], f"training.schedule={schedule}")
+  forward, (wanted,) = train(config)
   shapes, batches = [], stages.batches
 
   def noted(phases, *arguments, **options):
@@ -119,11 +109,11 @@ def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(sche
   monkeypatch.setattr(stages, "batches", noted)
   with config.unlocked():
     config.training.cache_features = True
-  cached, (found,) = _train(config)
+  cached, (found,) = train(config)
   assert shapes == [(44, 4, 4, 1), (44, 4)]  # The steps of the second stage do not get images.
   _frozen(forward, cached)
-  _same(forward.params, cached.params, rtol=1e-4, atol=1e-6)
-  _same(wanted, found, rtol=1e-4, atol=1e-5)
+  assert_same(forward.params, cached.params, rtol=1e-4, atol=1e-6)
+  assert_same(wanted, found, rtol=1e-4, atol=1e-5)
   assert np.abs(forward.params["head"]["logits"]["kernel"]).max() > 0.1
 
 
@@ -133,7 +123,7 @@ def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(sche
   ((*TWO_STAGE, "head.name=simplex_etf"), "the head 'simplex_etf' reads the map before pooling, which is not kept")])
 def test_features_that_cannot_be_kept_are_refused(options, reason):
   with pytest.raises(UserError, match=f"config key training.cache_features: {reason}"):
-    run_config.check(_config(*SMALL, *options, "training.cache_features=true"), 1)
+    run_config.check(digits(*SMALL, *options, "training.cache_features=true"), 1)
 
 
 def test_the_head_is_three_dense_layers():
@@ -145,18 +135,3 @@ def test_the_head_is_three_dense_layers():
   logits, features = model.apply({"params": params}, jnp.ones((3, 2, 2, 1)), return_features=True)
   wanted = np.maximum(features @ head["hidden"]["kernel"], 0) @ head["narrow"]["kernel"] @ head["logits"]["kernel"]
   np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-6)  # Biases are 0 at first.
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_in_the_second_stage_goes_on_to_the_same_bits(tmp_path):
-  """A stop in the first is in test_stages; deaths in both, with other heads, are in test_heads_compose."""
-  config = _config(*SMALL, *TWO_STAGE, *HEADS["two_stage"])
-  whole = _train(config)
-
-  def interrupt(done, measured):
-    if done == 5:
-      signal.raise_signal(signal.SIGTERM)
-
-  with pytest.raises(stopping.Stopped):
-    _train(config, folder=tmp_path, hooks=[interrupt])
-  _same(whole, _train(config, folder=tmp_path))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.programs import python, start
-from tests.training.test_resuming import RUN
+from tests.training.small import RUN
 
 OPTIONS = (*RUN, "--config.checkpoint.every_steps=10")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("unfinished")]

@@ -1,6 +1,5 @@
 """V-TST: the KL term, predictions from samples of a key from the seed, and noise that no number of devices changes."""
 
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +9,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
-from calib_jax.training.distributed import stopping
-from tests.training.test_engine import ROOT, _same, _splits
+from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy",
@@ -19,11 +17,7 @@ SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_
 
 
 def _config(*overrides):
-  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in (*SMALL, *overrides)])
-
-
-def _train(config, devices=2, **options):
-  return training.train(config, [_splits()], seeds=[0], devices=jax.devices()[:devices], **options)
+  return digits(*SMALL, *overrides)
 
 
 def _model(seed=0, **options):
@@ -83,13 +77,13 @@ def test_the_loss_has_the_kl_term_and_neither_devices_nor_parts_change_it(option
   runs = {}
   for devices in (1, 4):
     measured = []
-    state, (found,) = _train(_config(*options), devices, hooks=[lambda step, m, to=measured: to.append(m)])
+    state, (found,) = train(_config(*options), devices, hooks=[lambda step, m, to=measured: to.append(m)])
     last = {name: float(value[0]) for name, value in measured[-1].items()}
     np.testing.assert_allclose(last["loss"], last["primary"] + last["kl"], rtol=1e-5)
     assert last["kl"] > 0 and "kl" not in measured[0]
     runs[devices] = state.params, found
   if "loss.scope=device" not in options:  # The mean of devices' means differs where they hold unequal numbers.
-    _same(runs[1], runs[4], rtol=2e-3, atol=1e-4)
+    assert_same(runs[1], runs[4], rtol=2e-3, atol=1e-4)
 
 
 def test_a_prediction_without_samples_is_refused():
@@ -99,26 +93,11 @@ def test_a_prediction_without_samples_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [2, 5])
-def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, tmp_path):
-  config = _config()
-  whole = _train(config)
-
-  def interrupt(done, measured):
-    if done == step:
-      signal.raise_signal(signal.SIGTERM)
-
-  with pytest.raises(stopping.Stopped):
-    _train(config, folder=tmp_path, hooks=[interrupt])
-  _same(whole, _train(config, folder=tmp_path))
-
-
-@pytest.mark.slow
 def test_seeds_train_together_as_they_do_alone():
-  alone, (wanted,) = _train(_config())
-  together, found = training.train(_config(), [_splits(), _splits()], seeds=[0, 1], devices=jax.devices()[:2])
-  _same(jax.tree.map(lambda x: x[:1], together), alone, rtol=2e-4, atol=2e-5)
-  _same(found[0], wanted, rtol=1e-3, atol=1e-4)
+  alone, (wanted,) = train(_config())
+  together, found = training.train(_config(), [tiny_splits(), tiny_splits()], seeds=[0, 1], devices=jax.devices()[:2])
+  assert_same(jax.tree.map(lambda x: x[:1], together), alone, rtol=2e-4, atol=2e-5)
+  assert_same(found[0], wanted, rtol=1e-3, atol=1e-4)
   keys = together.batch_stats["head"]["key"]
   assert not np.array_equal(keys[0], keys[1])
 
@@ -130,5 +109,5 @@ def test_seeds_train_together_as_they_do_alone():
    "training.accumulation_steps=2")], ids=("mixup", "mixup_inference", "secondary"))
 @pytest.mark.slow
 def test_the_head_composes(options):
-  _, (found,) = _train(_config(*options))
+  _, (found,) = train(_config(*options))
   np.testing.assert_allclose(np.exp(found["test"]["logits"]).sum(-1), 1, rtol=1e-5)

@@ -3,7 +3,7 @@
 A draw belongs to the whole step: all devices, and all parts of an accumulated batch, use the same weights.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.traverse_util
@@ -41,16 +41,22 @@ def held(draw: Draw) -> dict[tuple[str, ...], Array]:
   return {("head", *path): factor == 0 for path, factor in draw.factors.items()} if draw.updates == "used" else {}
 
 
+def trainable(params: Any, trained: Callable[[Any], Mapping[str, float]]) -> Any:
+  """Returns a tree of bools: whether a parameter is trained in any step of a stage, whose ``trained`` it takes."""
+  fractions = trained(params)
+  return {name: jax.tree.map(lambda _, name=name: fractions.get(name, 1) > 0, part) for name, part in params.items()}
+
+
 def frozen(tree: Any, fractions: Mapping[str, float], progress: Array) -> dict[tuple[str, ...], Array]:
   """Returns which parameters or batch statistics a step leaves as they are, by path.
 
   Args:
     tree: parameters or batch statistics.
-    fractions: by top-level name the fraction of the stage after which it is frozen.
+    fractions: by top-level name the fraction of the stage after which it is frozen; 0 is left to ``trainable``.
     progress: the fraction of the stage that is over.
   """
   return {path: jnp.broadcast_to(progress >= fractions[path[0]], x.shape)
-          for path, x in flax.traverse_util.flatten_dict(tree).items() if path[0] in fractions}
+          for path, x in flax.traverse_util.flatten_dict(tree).items() if fractions.get(path[0], 0) > 0}
 
 
 def kept(new: Any, old: Any, *holds: Mapping[tuple[str, ...], Array]) -> Any:

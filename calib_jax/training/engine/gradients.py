@@ -29,10 +29,9 @@ class Objective(NamedTuple):
     decays: a function from parameters to a tree of bools; the norm is over those for which it is true.
     sums: whether ``loss_fn`` sums its primary over the examples. The step then minimises the sum over the global batch,
       however the batch is divided over parts and devices.
-    trainable: a function from parameters to a tree of bools; those for which it is false have no gradient and no
-      penalty. None to train all parameters.
-    freeze_batch_stats: whether the backbone normalises by its running statistics and leaves them unchanged.
-    update_methods: ``(method_state, logits, labels, *, output, where, axis_name) -> method_state``, called after the
+    trained: as in ``stages.Stage``.
+    batch_stats: as in ``stages.Phase``.
+    update_states: ``(loss_states, logits, labels, *, output, where, axis_name) -> loss_states``, called after the
       loss with the head's output too; or None.
   """
 
@@ -44,16 +43,16 @@ class Objective(NamedTuple):
   l2: float
   decays: Callable
   sums: bool = False
-  trainable: Callable | None = None
-  freeze_batch_stats: bool = False
-  update_methods: Callable | None = None
+  trained: Callable[[Any], dict[str, float]] = lambda params: {}
+  batch_stats: str = "all"
+  update_states: Callable | None = None
 
 
 class Changed(NamedTuple):
   """What the forward pass of a step changes beside its gradients."""
 
   batch_stats: Any
-  method_state: Any
+  loss_states: Any
 
 
 class Gradients(NamedTuple):
@@ -62,7 +61,7 @@ class Gradients(NamedTuple):
   Attributes:
     grads: a tree like the parameters.
     measured: the loss, its parts and the L2 penalty.
-    changed: the new batch statistics and method state.
+    changed: the new batch statistics and loss state.
     correct: the number of this device's examples whose top class is their label.
     count: the number of this device's examples.
   """
@@ -85,7 +84,7 @@ def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, ba
     objective: what to minimise.
     params: the model's parameters.
     draw: what the head drew for this step.
-    changed: the batch statistics and the method state before the step.
+    changed: the batch statistics and the loss state before the step.
     batch: ``image`` uint8, ``label``, and ``mask``, which is False for padding.
     key: the key of the step.
     parts: the number of parts.
@@ -124,15 +123,15 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
   scale = {"scale": devices / jnp.where(share > 0, share, 1)} if objective.sums else {}
 
   def value(params):
-    trained = jax.tree.map(lambda _: True, params) if objective.trainable is None else objective.trainable(params)
+    trained = drawing.trainable(params, objective.trained)
     params = jax.tree.map(lambda x, train: x if train else jax.lax.stop_gradient(x), params, trained)
     output, updated = objective.model.apply(
       {"params": drawing.used(params, draw), "batch_stats": changed.batch_stats}, images, train=True, mask=mask,
-      freeze_batch_stats=objective.freeze_batch_stats, mutable=["batch_stats", "losses"], rngs={"dropout": key})
-    output, head, head_state = unmix(output), objective.model.head, changed.method_state.get("head")
+      freeze_batch_stats=objective.batch_stats == "none", mutable=["batch_stats", "losses"], rngs={"dropout": key})
+    output, head, head_state = unmix(output), objective.model.head, changed.loss_states.get("head")
     logits, loss, terms = head.combined(output, head_state), 0.0, {}
     for weight, z in head.objectives(output, labels, head_state, where=mask, axis_name=AXIS):
-      part_loss, part_terms = objective.loss_fn(z, labels, method_state=changed.method_state, where=mask,
+      part_loss, part_terms = objective.loss_fn(z, labels, loss_states=changed.loss_states, where=mask,
                                                 axis_name=objective.loss_axis, **scale)
       loss += weight * part_loss
       terms = {name: terms.get(name, 0.0) + weight * x for name, x in part_terms.items()}
@@ -148,9 +147,9 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
     return loss + penalty, (output, logits, updated.get("batch_stats", {}), {"loss": loss, "l2": penalty, **terms})
 
   grads, (output, logits, batch_stats, measured) = jax.grad(value, has_aux=True)(params)
-  method_state = changed.method_state
-  if objective.update_methods is not None:
-    method_state = objective.update_methods(method_state, logits, labels, output=output, where=mask, axis_name=AXIS)
+  loss_states = changed.loss_states
+  if objective.update_states is not None:
+    loss_states = objective.update_states(loss_states, logits, labels, output=output, where=mask, axis_name=AXIS)
   labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels  # The accuracy counts the larger part of a mix.
   correct = jnp.sum((jnp.argmax(logits, -1) == labels) & mask)
-  return Gradients(grads, measured, Changed(batch_stats, method_state), correct, jnp.sum(mask))
+  return Gradients(grads, measured, Changed(batch_stats, loss_states), correct, jnp.sum(mask))

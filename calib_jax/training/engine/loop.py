@@ -230,7 +230,7 @@ class Loop:
     if saves or evaluates or step % training.log_every_steps == 0:
       self.reporter.report(tree["state"])
       saves = saves or time.monotonic() - self.saved > 60 * self.config.checkpoint.every_minutes
-    if evaluates or (epoch is not None and stage.update_methods):
+    if evaluates or (epoch is not None and stage.update_states):
       tree = self._evaluate(stage, step, tree, log=evaluates)
       self.meter.reset()
     if self.keeper and (saves or self._ended(tree)):
@@ -252,7 +252,7 @@ class Loop:
     return "best" in tree and best_model.stopped(tree["best"], self.patience)
 
   def _evaluate(self, stage: programs.StageProgram, step: int, tree: dict[str, Any], *, log: bool) -> dict[str, Any]:
-    """Scores the validation split, and updates the method states and the best models."""
+    """Scores the validation split, and updates the loss states and the best models."""
     state, training, epoch = tree["state"], self.config.training, stage.ends_epoch(step)
     wanted = sorted(({"validation"} if log else set()) | (stage.read_splits if epoch is not None else set()))
     predictions = {name: predict(stage.predict_step, best_model.variables(state), [s.part(name) for s in self.splits],
@@ -260,7 +260,7 @@ class Loop:
     predictions = {name: (x["logits"], x["labels"]) for name, x in predictions.items()}
     if log:
       logits, labels = predictions["validation"]
-      loss = self.program.validation_loss(state.method_state, logits, labels)
+      loss = self.program.validation_loss(state.loss_states, logits, labels)
       measured = {"loss": loss}
       if training.select == "refined":
         measured["refined_nll"] = best_model.refined_nll(logits, labels)
@@ -272,9 +272,9 @@ class Loop:
       # The last step always counts, so that a stage of at most select_after_epochs has a best model too.
       if "best" in tree and (step == stage.last_step or epoch > training.select_after_epochs):
         tree["best"] = best_model.update(tree["best"], state, measured.get("refined_nll", loss), self.patience)
-    if stage.update_methods and epoch is not None:
-      updated = self.layout.everywhere(stage.update_methods(state.method_state, epoch, predictions))
-      tree["state"] = steps.with_methods(state, *updated)
+    if stage.update_states and epoch is not None:
+      updated = self.layout.everywhere(stage.update_states(state.loss_states, epoch, predictions))
+      tree["state"] = steps.with_states(state, *updated)
     return tree
 
   def _stop(self, step: int, number: int) -> None:

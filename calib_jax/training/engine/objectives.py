@@ -19,15 +19,15 @@ def objective(loss: ConfigDict, parts: tuple[str, ...] = ("primary", "secondary"
     parts: the terms to include, "primary", "secondary" or both.
 
   Returns:
-    A function ``(logits, labels, *, method_state, where, axis_name, scale) -> (loss, dict of its parts)``, where
-    ``method_state`` maps the names of losses to the states that they read, and ``scale`` multiplies a summed primary. A
+    A function ``(logits, labels, *, loss_states, where, axis_name, scale) -> (loss, dict of its parts)``, where
+    ``loss_states`` maps the names of losses to the states that they read, and ``scale`` multiplies a summed primary. A
     step that averages over parts of a batch passes it, so that the average is the sum over the whole batch.
   """
   primary, reduction = _loss(loss.primary), loss.get("reduction", "mean")
   secondary = _loss(loss.secondary) if loss.secondary.name and "secondary" in parts else None
 
-  def total(logits, labels, *, method_state: Mapping[str, Any] | None = None, where=None, axis_name=None, scale=1.0):
-    states = method_state or {}
+  def total(logits, labels, *, loss_states: Mapping[str, Any] | None = None, where=None, axis_name=None, scale=1.0):
+    states = loss_states or {}
     batch_loss = secondary and secondary(states)
     if "primary" not in parts:
       value = batch_loss(logits, labels, where=where, axis_name=axis_name)
@@ -77,7 +77,7 @@ def validation_loss(config: ConfigDict) -> str:
 
 
 def _loss(section: ConfigDict) -> Callable[[Mapping[str, Any]], Callable]:
-  """Returns a function that takes the method states and binds a section's options and state to its loss."""
+  """Returns a function that takes the loss states and binds a section's options and state to its loss."""
   options, _ = split_options(section.name, {key: value for key, value in section.items() if key != "name"})
 
   def bound(states):

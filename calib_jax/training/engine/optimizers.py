@@ -54,7 +54,7 @@ def adamw(momentum: float, nesterov: bool) -> optax.GradientTransformation:
 
 
 def of_section(section: ConfigDict, num_steps: int, steps_per_epoch: int, decays: Callable,
-               trainable: Callable | None = None) -> optax.GradientTransformation:
+               trainable: Callable) -> optax.GradientTransformation:
   """Returns the optimizer of a stage of ``num_steps``, described by a section like ``config.optimizer``.
 
   It keeps no state for parameters that are not ``trainable``. Their updates are their gradients, which are 0.
@@ -64,7 +64,7 @@ def of_section(section: ConfigDict, num_steps: int, steps_per_epoch: int, decays
   optimizer = build(section.name, rate, momentum=section.momentum, nesterov=section.nesterov,
                     clip_norm=section.clip_norm, weight_decay=section.weight_decay,
                     coupled_weight_decay=section.coupled_weight_decay, decays=decays)
-  return optimizer if trainable is None else optax.masked(optimizer, trainable)
+  return optax.masked(optimizer, trainable)
 
 
 def build(name: str, learning_rate: optax.Schedule, *, momentum: float, weight_decay: float, decays: Callable,
@@ -90,7 +90,6 @@ def build(name: str, learning_rate: optax.Schedule, *, momentum: float, weight_d
     The optimizer.
   """
   clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
-  # Without coupled decay the state stays as checkpoints of earlier versions have it.
   coupled = [optax.add_decayed_weights(coupled_weight_decay, decays)] if coupled_weight_decay else []
   return optax.chain(clip, *coupled, OPTIMIZERS[name](momentum, nesterov),
                      optax.add_decayed_weights(weight_decay, decays), optax.scale_by_learning_rate(learning_rate))

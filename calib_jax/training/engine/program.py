@@ -14,7 +14,7 @@ from calib_jax import data, losses, models
 from calib_jax._system.errors import UserError
 from calib_jax.training import best_model, loss_state
 from calib_jax.training.distributed.mapping import AXIS, mapped
-from calib_jax.training.engine import gradients, objectives, optimizers, stages, steps
+from calib_jax.training.engine import drawing, gradients, objectives, optimizers, stages, steps
 from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import Shape, shape_of
 
@@ -32,10 +32,10 @@ class StageProgram(NamedTuple):
   feature_step: Callable | None  # As ``predict_step``, with features; None unless the stage keeps them.
   init: Callable[[jax.Array], steps.TrainState]  # Maps the seeds' keys to a new state.
   start: Callable[[steps.TrainState | None, jax.Array], steps.TrainState]  # Maps the state so far and the seeds' keys.
-  # ``(method_state, epoch, {split: (logits, labels)}) -> (method_state, batch statistics of the head that change)``
+  # ``(loss_states, epoch, {split: (logits, labels)}) -> (loss_states, batch statistics of the head that change)``
   # after each epoch; None if not needed.
-  update_methods: Callable | None
-  read_splits: frozenset[str]  # The splits that ``update_methods`` reads.
+  update_states: Callable | None
+  read_splits: frozenset[str]  # The splits that ``update_states`` reads.
 
   def ends_epoch(self, step: int) -> int | None:
     """Returns the number, from 1, of the epoch that ``step`` ends, or None if it ends none."""
@@ -81,10 +81,10 @@ def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int
   scored_by_nll = objectives.validation_loss(config) == "nll"
   objective = objectives.per_example(config.loss, config.training.batch_size)
 
-  def validation_loss(method_state, logits, labels):
+  def validation_loss(loss_states, logits, labels):
     if scored_by_nll:
       return jnp.mean(losses.cross_entropy(logits, labels))
-    return objective(logits, labels, method_state=method_state)[0]
+    return objective(logits, labels, loss_states=loss_states)[0]
 
   return Program(built, jax.jit(jax.vmap(validation_loss)))
 
@@ -137,47 +137,48 @@ def check_phases(config: ConfigDict, splits: data.Splits) -> None:
 
 
 def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_step: int, shape: Shape,
-                 states: dict[str, loss_state.Method], seeds: Sequence[int], devices: Sequence[jax.Device]
+                 states: dict[str, loss_state.StateUpdate], seeds: Sequence[int], devices: Sequence[jax.Device]
                  ) -> StageProgram:
   size, per_epoch = config.training.batch_size, stage.steps_per_epoch(config.training.batch_size)
   total = stage.total_steps(size)
   decays = decayed(stage.optimizer.decay_norms_and_biases)
-  optimizer = optimizers.of_section(stage.optimizer, total, per_epoch, decays, stage.trainable)
+  optimizer = optimizers.of_section(stage.optimizer, total, per_epoch, decays,
+                                    lambda params: drawing.trainable(params, stage.trained))
   model = classifier(config, stage.head or config.head, shape.num_classes)
   states = states | loss_state.of_head((stage.head or config.head).name, model.head, total / per_epoch)
-  in_steps = {name: method for name, method in states.items() if method.on_step}
-  after_epochs = {name: method for name, method in states.items() if method.on_epoch}
-  reporting = {name: method for name, method in states.items() if method.report}
+  in_steps = {name: update for name, update in states.items() if update.on_step}
+  after_epochs = {name: update for name, update in states.items() if update.on_epoch}
+  reporting = {name: update for name, update in states.items() if update.report}
 
-  def after_step(method_state, logits, labels, *, output, **options):
+  def after_step(loss_states, logits, labels, *, output, **options):
     return {name: in_steps[name].on_step(state, output if name == "head" else logits, labels, **options)
-            if name in in_steps else state for name, state in method_state.items()}
+            if name in in_steps else state for name, state in loss_states.items()}
 
-  def after_epoch(method_state, epoch, predictions):
+  def after_epoch(loss_states, epoch, predictions):
     new = {name: after_epochs[name].on_epoch(state, epoch, *predictions.get(after_epochs[name].reads, (None, None)))
-           if name in after_epochs else state for name, state in method_state.items()}
+           if name in after_epochs else state for name, state in loss_states.items()}
     publish = "head" in states and states["head"].published
     return new, publish(new["head"]) if publish else {}
 
-  def report(method_state):
-    return {key: value for name in reporting for key, value in reporting[name].report(method_state[name]).items()}
+  def report(loss_states):
+    return {key: value for name in reporting for key, value in reporting[name].report(loss_states[name]).items()}
 
   objective = gradients.Objective(
     model, loss_fn=None, loss_axis=AXIS if config.loss.scope == "global" else None,
     augment=data.build_augmentation(num_classes=shape.num_classes, **(stage.augmentation or config.augmentation)),
     normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
     l2=stage.optimizer.l2, decays=decays, sums=config.loss.reduction == "sum",
-    trainable=stage.trainable, update_methods=after_step if in_steps else None)
-  peeling = stage.frozen_from and steps.Peeling(stage.frozen_from, stage.freeze_stats_too, first_step, total)
+    trained=stage.trained, update_states=after_step if in_steps else None)
   train_steps = [mapped(
     steps.train_step, devices, len(seeds), parallel=config.training.parallel, donate=True, optimizer=optimizer,
-    objective=objective._replace(loss_fn=phase.loss_fn, freeze_batch_stats=phase.freeze_batch_stats), rate=phase.rate,
-    accumulation=config.training.accumulation_steps, peeling=peeling, report_methods=report if reporting else None)
+    objective=objective._replace(loss_fn=phase.loss_fn, batch_stats=phase.batch_stats), rate=phase.rate,
+    accumulation=config.training.accumulation_steps, stage_steps=(first_step, total),
+    report_states=report if reporting else None)
                  for phase in stage.phases]
 
   def initial(key):
-    method_state = {name: method.init() for name, method in states.items()}
-    return steps.init_state(model, optimizer, shape.image_shape, method_state, key)
+    loss_states = {name: update.init() for name, update in states.items()}
+    return steps.init_state(model, optimizer, shape.image_shape, loss_states, key)
 
   init = jax.jit(jax.vmap(initial))
   predicts = functools.partial(predictor, model, shape, len(seeds), devices, parallel=config.training.parallel)
@@ -185,7 +186,7 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
                       predicts(features=True) if stage.cache_features else None, init,
                       _starter(stage, number, init, optimizer, seeds),
                       jax.jit(jax.vmap(after_epoch, in_axes=(0, None, 0))) if after_epochs else None,
-                      frozenset(method.reads for method in after_epochs.values() if method.reads))
+                      frozenset(update.reads for update in after_epochs.values() if update.reads))
 
 
 def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.GradientTransformation,
@@ -200,9 +201,9 @@ def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.
     elif number == 0:
       return state
     # The states of losses continue, but that of a head begins with the stage, as the optimizer's does.
-    method_state = fresh.method_state | {name: x for name, x in state.method_state.items() if name != "head"}
+    loss_states = fresh.loss_states | {name: x for name, x in state.loss_states.items() if name != "head"}
     return state._replace(**variables, opt_state=jax.jit(jax.vmap(optimizer.init))(variables["params"]),
-                          method_state=method_state)
+                          loss_states=loss_states)
 
   return start
 

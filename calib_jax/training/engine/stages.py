@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 from ml_collections import ConfigDict
 import numpy as np
 
@@ -22,7 +21,8 @@ class Phase(NamedTuple):
     loss_fn: the objective, as ``objectives.objective`` returns it.
     order: the name of the order of the examples in an epoch, one of ``data.ORDERS``.
     rate: the factor that multiplies the optimizer's updates.
-    freeze_batch_stats: whether the model normalises by its running statistics and leaves them unchanged.
+    batch_stats: which running batch statistics the steps update: "all"; "trained", those of the parts that are still
+      trained, while all normalise by the batch; or "none", and the backbone normalises by its running statistics.
   """
 
   name: str
@@ -30,7 +30,7 @@ class Phase(NamedTuple):
   loss_fn: Callable
   order: str = "shuffled"
   rate: float = 1.0
-  freeze_batch_stats: bool = False
+  batch_stats: str = "all"
 
 
 class Stage(NamedTuple):
@@ -44,11 +44,9 @@ class Stage(NamedTuple):
     num_steps: the number of steps; None to count in epochs.
     head: a section like ``config.head``; None for ``config.head`` itself.
     augmentation: a section like ``config.augmentation``; None for ``config.augmentation`` itself.
-    trainable: a function from parameters to a tree of bools. A parameter for which it is false has no gradient,
-      momentum, decay or L2 penalty. None to train all parameters.
-    frozen_from: a function from parameters to the fractions of the stage, by top-level name, after which these are
-      frozen to the bit, with their momentum. None to freeze none. All gradients are computed nonetheless.
-    freeze_stats_too: whether the running batch statistics of what ``frozen_from`` freezes stay the same too.
+    trained: a function from parameters to the fractions of the stage, by top-level name, for which these are trained; a
+      part that it leaves out is trained to the end. What is not trained is frozen to the bit, with its momentum. Parts
+      of the fraction 0 have no gradient, momentum, decay or L2 penalty; all other gradients are computed nonetheless.
     start: ``(variables, fresh, seeds) -> variables``, called at the start of the stage. ``variables`` are the model's
       ``params`` and ``batch_stats`` so far and ``fresh`` newly initialised ones of this stage's model, both with a
       leading axis of seeds. None to continue with the model as it is.
@@ -63,9 +61,7 @@ class Stage(NamedTuple):
   num_steps: int | None = None
   head: ConfigDict | None = None
   augmentation: ConfigDict | None = None
-  trainable: Callable[[Any], Any] | None = None
-  frozen_from: Callable[[Any], dict[str, float]] | None = None
-  freeze_stats_too: bool = False
+  trained: Callable[[Any], dict[str, float]] = lambda params: {}
   start: Callable[[Any, Any, Sequence[int]], Any] | None = None
   cache_features: bool = False
 
@@ -110,8 +106,8 @@ def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", *
   Raises:
     UserError: if ``training.cache_features`` is set and the features that the head needs cannot be kept.
   """
-  phase = joint_phase(config, examples, order=order, freeze_batch_stats=True)
-  stage = Stage("head", [phase], config.stage2.optimizer, config.training.stage2_epochs, trainable=only_head,
+  phase = joint_phase(config, examples, order=order, batch_stats="none")
+  stage = Stage("head", [phase], config.stage2.optimizer, config.training.stage2_epochs, trained=only_head,
                 cache_features=config.training.cache_features, **fields)
   if stage.cache_features:
     _check_cache(stage, config)
@@ -132,9 +128,9 @@ def _check_cache(stage: Stage, config: ConfigDict) -> None:
     raise UserError(f"config key training.cache_features: {reason}. Set it to false.")
 
 
-def only_head(params: Any) -> Any:
-  """Returns the tree of bools that freezes everything but the head, for ``Stage.trainable``."""
-  return {name: jax.tree.map(lambda _, name=name: name == "head", part) for name, part in params.items()}
+def only_head(params: Any) -> dict[str, float]:
+  """Freezes everything but the head from the start, for ``Stage.trained``."""
+  return dict.fromkeys(params.keys() - {"head"}, 0.0)
 
 
 def reset_head(variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:

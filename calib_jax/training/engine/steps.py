@@ -27,42 +27,25 @@ class TrainState(NamedTuple):
   params: Any
   batch_stats: Any
   opt_state: Any
-  method_state: Any
+  loss_states: Any
   skipped: Array
 
 
-class Peeling(NamedTuple):
-  """Which parts of a model stop changing while a stage goes on.
-
-  Attributes:
-    fractions: a function from parameters to the fractions of the stage, by top-level name, after which these neither
-      move nor decay, nor does their momentum change.
-    batch_stats: whether their running statistics stay the same too; the step normalises by those of the batch.
-    first_step: the number of steps before the stage.
-    num_steps: the number of steps of the stage.
-  """
-
-  fractions: Callable[[Any], dict[str, float]]
-  batch_stats: bool
-  first_step: int
-  num_steps: int
-
-
 def init_state(model: nn.Module, optimizer: optax.GradientTransformation, image_shape: tuple[int, ...],
-               method_state: Any, key: Array) -> TrainState:
+               loss_states: Any, key: Array) -> TrainState:
   """Returns the state before the first step; its parameters are drawn from ``key``."""
   variables = init_variables(model, image_shape, key)
   zero = jnp.zeros((), jnp.int32)
   return TrainState(zero, variables["params"], variables["batch_stats"], optimizer.init(variables["params"]),
-                    method_state, zero)
+                    loss_states, zero)
 
 
-def with_methods(state: TrainState, method_state: Any, head_stats: dict[str, Array]) -> TrainState:
-  """Returns a state with other method states, and with some batch statistics of the head replaced, by name."""
+def with_states(state: TrainState, loss_states: Any, head_stats: dict[str, Array]) -> TrainState:
+  """Returns a state with other loss states, and with some batch statistics of the head replaced, by name."""
   stats = state.batch_stats
   if head_stats:
     stats = {**stats, "head": {**stats["head"], **head_stats}}
-  return state._replace(method_state=method_state, batch_stats=stats)
+  return state._replace(loss_states=loss_states, batch_stats=stats)
 
 
 def init_variables(model: nn.Module, image_shape: tuple[int, ...], key: Array) -> dict[str, Any]:
@@ -72,7 +55,7 @@ def init_variables(model: nn.Module, image_shape: tuple[int, ...], key: Array) -
 
 def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, objective: gradients.Objective,
                optimizer: optax.GradientTransformation, rate: float = 1.0, accumulation: int = 1,
-               peeling: Peeling | None = None, report_methods: Callable | None = None
+               stage_steps: tuple[int, int] = (0, 1), report_states: Callable | None = None
                ) -> tuple[TrainState, dict[str, Array]]:
   """Takes one step of minimising ``objective`` on the global batch.
 
@@ -84,46 +67,45 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
     optimizer: the optimizer of the stage.
     rate: the factor that multiplies the update.
     accumulation: the number of equal parts that the batch is divided into; see ``gradients.of_batch``.
-    peeling: which parameters stop changing; None for none. All gradients are computed nonetheless.
-    report_methods: a function from method states to scalars that the step measures; or None.
+    stage_steps: the number of steps before the stage, and of the stage.
+    report_states: a function from loss states to scalars that the step measures; or None.
 
   Returns:
     The state after the step, and what it measured: the loss, its parts, the accuracy and the gradient norm.
   """
   # All devices and all parts of a batch use the same weights.
   draw = objective.model.head.draw(state.params.get("head", {}), jax.random.fold_in(key, _DRAWS), state.step,
-                                   state.method_state.get("head"))
-  before = gradients.Changed(state.batch_stats, state.method_state)
+                                   state.loss_states.get("head"))
+  before = gradients.Changed(state.batch_stats, state.loss_states)
   grads, measured, changed, correct, count = gradients.of_batch(
     objective, state.params, draw, before, batch, jax.random.fold_in(key, state.step), accumulation)
   correct, count = jax.lax.psum((correct, count), AXIS)
   # The psum inside the global loss transposes to a psum, so pmean gives exactly the gradient of the whole batch.
   grads, measured = jax.lax.pmean((grads, measured), AXIS)
-  held_params, held_stats = _held(state, draw, peeling)
+  held_params, held_stats = _held(state, draw, objective, stage_steps)
   grads = drawing.kept(grads, jax.tree.map(jnp.zeros_like, grads), *held_params)
   measured |= {"accuracy": correct / count, "gradient_norm": optax.tree.norm(grads)}
-  if report_methods is not None:
-    measured |= report_methods(state.method_state)
+  if report_states is not None:
+    measured |= report_states(state.loss_states)
   with jax.numpy_dtype_promotion("standard"):  # Optax mixes integer counts with floats.
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
   params = optax.apply_updates(state.params, jax.tree.map(lambda u: rate * u, updates) if rate != 1.0 else updates)
-  if objective.trainable is not None:
-    params = jax.tree.map(lambda new, old, train: new if train else old, params, state.params,
-                          objective.trainable(state.params))
+  params = jax.tree.map(lambda new, old, train: new if train else old, params, state.params,
+                        drawing.trainable(state.params, objective.trained))
   params, opt_state = drawing.kept((params, opt_state), (state.params, state.opt_state), *held_params)
   batch_stats = drawing.kept(changed.batch_stats, state.batch_stats, held_stats)
-  after = TrainState(state.step, params, batch_stats, opt_state, changed.method_state, state.skipped)
+  after = TrainState(state.step, params, batch_stats, opt_state, changed.loss_states, state.skipped)
   finite = jnp.isfinite(measured["loss"]) & jnp.isfinite(measured["gradient_norm"])
   after = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
   return after._replace(step=state.step + 1, skipped=state.skipped + (~finite).astype(jnp.int32)), measured
 
 
-def _held(state: TrainState, draw: Draw, peeling: Peeling | None) -> tuple[tuple[dict, ...], dict]:
+def _held(state: TrainState, draw: Draw, objective: gradients.Objective,
+          stage_steps: tuple[int, int]) -> tuple[tuple[dict, ...], dict]:
   """Returns the parameters, and the batch statistics, that this step leaves as they are."""
-  if peeling is None:
-    return (drawing.held(draw),), {}
-  fractions, progress = peeling.fractions(state.params), (state.step - peeling.first_step) / peeling.num_steps
-  stats = drawing.frozen(state.batch_stats, fractions, progress) if peeling.batch_stats else {}
+  before, num_steps = stage_steps
+  fractions, progress = objective.trained(state.params), (state.step - before) / num_steps
+  stats = drawing.frozen(state.batch_stats, fractions, progress) if objective.batch_stats == "trained" else {}
   return (drawing.held(draw), drawing.frozen(state.params, fractions, progress)), stats
 
 

@@ -23,5 +23,5 @@ def interleaved(config: ConfigDict, examples: list, seeds: list[int]) -> list[St
   pairs = [data.held_out(part, config.data.held_out_fraction, seed) for part, seed in zip(examples, seeds, strict=True)]
   majority, held_out = ([pair[i] for pair in pairs] for i in (0, 1))
   second = Phase("held_out", held_out, objective(config.loss, ("secondary",)), rate=config.training.secondary_rate,
-                 freeze_batch_stats=config.training.freeze_batch_stats_in_secondary)
+                 batch_stats="none" if config.training.freeze_batch_stats_in_secondary else "all")
   return [main_stage(config, [Phase("train", majority, objective(config.loss, ("primary",))), second])]

@@ -22,8 +22,8 @@ def layer_peeled(config: ConfigDict, examples: list, seeds: list[int]) -> list[S
   """
   del seeds
   fractions = functools.partial(peeling_fractions, exponent=config.training.peeling_exponent)
-  return [main_stage(config, [joint_phase(config, examples)], frozen_from=fractions,
-                     freeze_stats_too=config.training.peeling_freezes_batch_stats)]
+  batch_stats = "trained" if config.training.peeling_freezes_batch_stats else "all"
+  return [main_stage(config, [joint_phase(config, examples, batch_stats=batch_stats)], trained=fractions)]
 
 
 def peeling_fractions(params: Mapping[str, Any], *, exponent: float) -> dict[str, float]:

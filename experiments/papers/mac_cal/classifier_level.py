@@ -166,7 +166,7 @@ def train(config, splits: list[data.Splits], together: bool, label: str) -> tupl
     state, found = training.train(config, [splits[i] for i in group], seeds=group, devices=jax.devices()[:1],
                                   label=label, predicted=wanted, hooks=[note])
     if kept:
-      kept.append(np.asarray(state.method_state["head"].keep))
+      kept.append(np.asarray(state.loss_states["head"].keep))
     states.append({"params": state.params, "batch_stats": state.batch_stats})
     predictions += found
     keep.append(kept)

@@ -1,4 +1,4 @@
-"""Files of a finished run that were damaged are noticed by the next command, and made again if that is possible."""
+"""Files of a finished run that were damaged are named by the next command, and made anew if that is possible."""
 
 import json
 import random
@@ -56,7 +56,7 @@ def copy(finished, tmp_path):
 
 def _files(folder):
   return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*"))
-          if path.is_file() and ".damaged" not in path.as_posix()}
+          if path.is_file() and ".damaged" not in path.as_posix() and path.name != "lock"}
 
 
 def _numbers(files):
@@ -87,7 +87,8 @@ def _damage(path, way, draw):
 
 def test_the_manifest_lists_what_the_run_wrote_and_nothing_else(finished):
   fields = json.loads((finished / "manifest.json").read_text())
-  assert fields["files"].keys() == _files(finished).keys() - {"manifest.json"}
+  wrote = {re.sub(r"(checkpoints/[^/]+/\d+)/.*", r"\1", name) for name in _files(finished)}
+  assert fields["files"].keys() == wrote - {"manifest.json"}
   assert fields["config"] == (finished / "config.json").read_text()
 
 
@@ -117,27 +118,41 @@ def test_names_that_a_user_chose_are_text_in_latex(finished):
   assert len({len(re.findall(r"(?<!\\)&", row)) for row in lines if row.endswith(r"\\")}) == 1  # As many cells.
 
 
-@pytest.mark.parametrize("case", range(4))
-def test_what_can_be_made_again_is_byte_for_byte(case, copy, capsys):
+@pytest.mark.parametrize("case", range(3))
+def test_what_comes_from_predictions_is_made_anew_byte_for_byte(case, copy, capsys):
   folder, config = copy
   draw, before = random.Random(case), _files(folder)
-  can_be_made = [name for name in before if name not in ("metrics.jsonl", "manifest.json")
-                 and not re.match("checkpoints/.*/", name)]
-  damaged = draw.sample(can_be_made, 3)
+  damaged = draw.sample([name for name in before if name.startswith(("results", "figures", "report", "calibrators"))
+                         or name == "config.json"], 3)
   for i, name in enumerate(damaged):
     _damage(folder / name, WAYS[(case + i) % len(WAYS)], draw)
-  assert all(_files(folder).get(name) != before[name] for name in damaged)
+  (folder / "predictions/test_seed1.npz").unlink()  # It comes from the checkpoint.
+  damaged.append("predictions/test_seed1.npz")
   run.execute(config, folder, hooks=[_never])
   assert _files(folder) == before
   said = capsys.readouterr()
   for name in damaged:
     assert name in said.err.split("are not as it left them:")[1]
-    assert name in said.out.split("made again, byte for byte:")[1]
+    assert name == "config.json" or name in said.out.split("made anew:")[1]
   assert said.err.count("warning: ") == 1
   # Nothing is damaged now, and a file of the user's own is not the run's.
   (folder / "notes.txt").write_text("mine")
   run.execute(config, folder, hooks=[_never])
   assert _files(folder) == {**before, "notes.txt": b"mine"} and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_changed_predictions_are_refused_and_predicted_again_once_they_are_deleted(way, copy, capsys):
+  folder, config = copy
+  before, path = _files(folder), folder / "predictions/fog_2_seed1.npz"
+  _damage(path, way, random.Random(0))
+  if way != "deleted":
+    with pytest.raises(UserError, match=r"fog_2_seed1.npz in .* is not as the run left it: delete it, and the same"):
+      run.execute(config, folder, hooks=[_never])
+    path.unlink()
+  run.execute(config, folder, hooks=[_never])
+  assert _files(folder) == before
+  assert "made anew: predictions/fog_2_seed1.npz." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("way", ["cut"])
@@ -149,7 +164,7 @@ def test_a_damaged_log_is_said_and_said_again(way, copy, capsys):
     run.execute(config, folder, hooks=[_never])
     said = capsys.readouterr().err
     assert f"metrics.jsonl ({'deleted' if way == 'deleted' else 'changed'})" in said
-    assert f"metrics.jsonl cannot be made again from what is left: delete {folder} to train" in said
+    assert f"metrics.jsonl cannot be made anew: delete {folder} to train" in said
   assert _numbers(_files(folder)) == _numbers(before)
   (folder / "manifest.json").unlink()  # As the message says, this accepts the files as they are.
   run.execute(config, folder, hooks=[_never])
@@ -174,29 +189,38 @@ def test_a_damaged_checkpoint_is_said_and_leaves_the_results(way, copy, capsys):
   (folder / "metrics.jsonl").unlink()
   for _ in range(2):
     run.execute(config, folder, hooks=[_never])
-    assert "checkpoints/seeds0-1/6, metrics.jsonl cannot be made again" in capsys.readouterr().err
+    assert "cannot be made anew: delete" in capsys.readouterr().err
   assert _numbers(_files(folder)) == _numbers(before)
 
 
-@pytest.mark.parametrize("way", ["bit", "deleted", "all"])
+@pytest.mark.parametrize("way", ["bit", "deleted"])
 def test_a_model_without_checkpoint_and_predictions_is_trained_again_to_the_same_predictions(way, copy, capsys):
   folder, config = copy
   draw, before, steps = random.Random(3), _files(folder), []
-  if way == "all":
-    shutil.rmtree(folder / "checkpoints")
-  else:
-    _damage(_newest(folder, draw), way, draw)
+  _damage(_newest(folder, draw), way, draw)
   (folder / "predictions/test_seed1.npz").unlink()
   run.execute(config, folder, hooks=[lambda step, measured: steps.append((step, len(measured["loss"])))])
-  assert steps == [(step, 2) for step in range(1 if way == "all" else 4, 7)]  # Both seeds, from the last whole one.
+  assert steps == [(step, 2) for step in range(4, 7)]  # Both seeds, from the last whole one.
   said = capsys.readouterr()
-  assert "are trained again from their last whole checkpoint" in said.err
-  assert "made again, byte for byte: " in said.out and "predictions/test_seed1.npz" in said.out
+  assert "cannot be read whole" in said.err and "not byte for byte" not in said.err
+  assert "predictions/test_seed1.npz" in said.out.split("made anew: ")[1]
   after = _files(folder)
   assert _numbers(after) == _numbers(before)
   run.execute(config, folder, hooks=[_never])
   err = capsys.readouterr().err
   assert "predictions" not in err and "checkpoints/seeds0-1/6" not in err
+
+
+def test_a_model_without_any_checkpoint_is_trained_anew_with_a_word(copy, capsys):
+  folder, config = copy
+  shutil.rmtree(folder / "checkpoints")
+  (folder / "predictions/test_seed1.npz").unlink()
+  steps = []
+  run.execute(config, folder, hooks=[lambda step, measured: steps.append(len(measured["loss"]))])
+  assert steps == [1] * 6  # That seed alone, which gives the same numbers up to rounding.
+  said = capsys.readouterr()
+  assert "checkpoints/seeds0-1/6, predictions/test_seed1.npz (deleted)." in said.err
+  assert "made anew: " in said.out and "checkpoints/seeds0-1.json, checkpoints/seeds0-1/3" in said.err
 
 
 def test_other_numbers_are_never_reported_without_a_word(copy, capsys):
@@ -212,7 +236,7 @@ def test_other_numbers_are_never_reported_without_a_word(copy, capsys):
   run.execute(config, folder, hooks=[_never])
   said = capsys.readouterr().err
   assert "checkpoints/seeds0-1/6 (changed)" in said or "checkpoints/seeds0-1/6 (deleted)" in said
-  assert "predictions/fog_2_seed0.npz could be made again, but not byte for byte" in said
+  assert "predictions/fog_2_seed0.npz is not byte for byte as before" in said
   after = _files(folder)
   assert after["predictions/fog_2_seed0.npz"] != before["predictions/fog_2_seed0.npz"]
   tables = [json.loads(files["results.json"])["results"] for files in (before, after)]
@@ -244,16 +268,15 @@ def test_a_damaged_manifest_is_said(way, copy, capsys):
 def test_a_command_that_is_killed_while_it_reports_accuses_nothing(copy, capsys, monkeypatch):
   folder, other = copy[0], _config(label="TS")
   with monkeypatch.context() as patch:
-    patch.setattr(run.recovery, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    patch.setattr(run.manifest, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
       run.execute(other, folder, hooks=[_never])
-  assert not (folder / "lock").exists()
-  _damage(folder / "predictions/test_seed0.npz", "bit", random.Random(6))
+  (folder / "predictions/test_seed0.npz").unlink()
   capsys.readouterr()
   run.execute(other, folder, hooks=[_never])
   said = capsys.readouterr()
-  assert said.err.count("warning") == 1 and "predictions/test_seed0.npz (changed)." in said.err  # That alone.
-  assert "made again, byte for byte: predictions/test_seed0.npz." in said.out
+  assert said.err.count("warning") == 1 and "predictions/test_seed0.npz (deleted)." in said.err  # That alone.
+  assert "made anew: predictions/test_seed0.npz" in said.out
 
 
 def test_a_second_run_is_refused_and_changes_nothing(copy):

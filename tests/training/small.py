@@ -1,0 +1,65 @@
+"""Small configs, data and comparisons that the tests of training share."""
+
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import data, training
+from tests.programs import ROOT
+
+# A run of a few seconds in a process of its own. An epoch is 6 steps on the majority and 3 on the held-out part.
+RUN = ("--config=configs/digits_savuc.py", "--config.num_seeds=1", "--config.compare_with_cross_entropy=False",
+       "--config.training.schedule=interleaved", "--config.data.held_out_fraction=0.3",
+       "--config.training.num_steps=44", "--config.checkpoint.every_steps=4",
+       "--config.evaluation.num_resamples=2", "--config.model.hidden=(16,)", "--config.evaluation.calibrators={}")
+
+
+def digits(*overrides):
+  """Returns the config of the digits with overrides such as ``training.num_epochs=1``."""
+  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in overrides])
+
+
+def short(*overrides):
+  """Returns the config of nine steps of a network of one hidden layer of five, unless an override names a model."""
+  model = () if any(o.startswith("model.") for o in overrides) else ("model.hidden=(5,)",)
+  return digits("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1",
+                "optimizer.learning_rate=0.05", *model, *overrides)
+
+
+def tiny_splits(seed=0, n=44, classes=3):
+  """Returns images of 4 x 4 pixels, of which one is brighter by the class."""
+  rng = np.random.default_rng(seed)
+  images = rng.integers(0, 120, (n, 4, 4, 1), dtype=np.uint8)
+  labels = np.arange(n, dtype=np.int32) % classes
+  images[np.arange(n), labels] += 100
+  part = data.Examples(images, labels)
+  return data.Splits(part, part.take(np.arange(13)), part.take(np.arange(10)), classes, np.array([0.3], np.float32),
+                     np.array([0.2], np.float32))
+
+
+def train(config, seeds=(0,), devices=2, **options):
+  """Trains on tiny data."""
+  return training.train(config, [tiny_splits(seed) for seed in seeds], seeds=list(seeds),
+                        devices=jax.devices()[:devices], **options)
+
+
+def stop(config, step, folder, **options):
+  """Trains in ``folder`` until a SIGTERM after ``step``."""
+  def interrupt(done, measured):
+    if done == step:
+      signal.raise_signal(signal.SIGTERM)
+
+  with pytest.raises(training.Stopped):
+    train(config, folder=folder, hooks=[interrupt], **options)
+
+
+def assert_same(one, other, **tolerance):
+  """Asserts that two trees are equal, to the bit unless there is a tolerance."""
+  for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+    if tolerance:
+      np.testing.assert_allclose(a, b, **tolerance)
+    else:
+      np.testing.assert_array_equal(a, b)
