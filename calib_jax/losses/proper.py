@@ -54,16 +54,14 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
   if labels.shape == logits.shape:
     targets = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
     return infinite(expectation(targets, -log_softmax(logits)[0]))
-  surprise = infinite(jax.nn.softplus(label_odds(logits, labels)))
-  surprise = checks.nan_out_of_range(surprise, labels, logits.shape[-1])
-  if is_known and label_smoothing == 0:
-    return surprise
-  # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
-  finite = with_lowest(logits)
-  smoothed = jnp.mean(pick(finite, labels)[..., None] - finite, axis=-1)
-  smoothed = jnp.where(smoothed > -LOWEST / (2 * logits.shape[-1]), jnp.inf, smoothed)  # A class is masked.
-  smoothed = jnp.where(label_smoothing > 0, label_smoothing * smoothed, 0)
-  return surprise + smoothed
+  surprise = jax.nn.softplus(label_odds(logits, labels))
+  if not is_known or label_smoothing > 0:
+    # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
+    finite = with_lowest(logits)
+    smoothed = jnp.mean(pick(finite, labels)[..., None] - finite, axis=-1)
+    smoothed = jnp.where(smoothed > -LOWEST / (2 * logits.shape[-1]), jnp.inf, smoothed)  # A class is masked.
+    surprise += jnp.where(label_smoothing > 0, label_smoothing * smoothed, 0)
+  return checks.nan_out_of_range(infinite(surprise), labels, logits.shape[-1])
 
 
 @register(PER_EXAMPLE)

@@ -10,7 +10,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import evaluation
 from calib_jax.data import __main__ as data_command
-from calib_jax.run import directory
+from calib_jax.run import directory, lock
 import main
 from tests.programs import python
 
@@ -56,7 +56,7 @@ def test_the_demo_leaves_everything_that_explains_the_run(finished):
   workdir, done = finished
   assert done.returncode == 0, done.stderr
   assert "examples/s" in done.stderr and "left" in done.stderr and "loss" in done.stderr
-  names = {path.name for path in workdir.iterdir()}
+  names = {path.name for path in workdir.iterdir()} - {lock.NAME}
   assert {"config.json", "environment.json", "metrics.jsonl", "checkpoints", "predictions", "results.json",
           "results.md", "figures", "report.html", "baseline", "events"} <= names
   assert all(f"{workdir}/{name}" in done.stdout for name in names)
@@ -134,10 +134,13 @@ def test_the_table_has_both_methods_before_and_after_calibration_with_intervals(
 
 
 def test_a_directory_that_holds_another_run_is_left_alone(finished, here, capsys):
-  before = {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
+  def changed():
+    return {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file() and path.name != lock.NAME}
+
+  before = changed()
   assert here([*_arguments(finished[0]), "--config.loss.weight=0.25"]) == 2
   assert "holds a run of another config (loss.weight differ" in capsys.readouterr().err
-  assert before == {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file()}
+  assert before == changed()
 
 
 @pytest.mark.parametrize("arguments", [
