@@ -135,7 +135,8 @@ def test_the_table_has_both_methods_before_and_after_calibration_with_intervals(
 
 def test_a_directory_that_holds_another_run_is_left_alone(finished, here, capsys):
   def changed():
-    return {path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file() and path.name != lock.NAME}
+    files = (path for path in finished[0].rglob("*") if path.is_file() and path.name != lock.NAME)
+    return {path: path.stat().st_mtime_ns for path in files}
 
   before = changed()
   assert here([*_arguments(finished[0]), "--config.loss.weight=0.25"]) == 2
