@@ -170,12 +170,12 @@ def parse_json(text: str, place: str) -> dict:
       than 64 bits.
   """
   def unique(pairs: Iterable[tuple[str, object]]) -> dict:
-    found = {}
+    values = {}
     for key, value in pairs:
-      if key in found:
+      if key in values:
         raise ValueError(f"it has the key {short(key)} twice")
-      found[key] = value
-    return found
+      values[key] = value
+    return values
 
   def integer(digits: str) -> int:
     if len(digits) > 20 or not -2**63 <= int(digits) < 2**64:
@@ -255,12 +255,12 @@ def _members(archive: zipfile.ZipFile, path: str | os.PathLike) -> dict[str, zip
 
 def _headers(archive: zipfile.ZipFile, path: str | os.PathLike, names: Collection[str] | None) -> dict[str, _Header]:
   """Returns the headers of the arrays ``names`` of an archive, or of all."""
-  found = {}
+  arrays = {}
   for name, info in _members(archive, path).items():
     if names is None or name in names:
       with archive.open(info) as member:
-        found[name] = _checked_header(member, info.file_size, f"{path}: {name}")._replace(info=info)
-  return found
+        arrays[name] = _checked_header(member, info.file_size, f"{path}: {name}")._replace(info=info)
+  return arrays
 
 
 def _member(archive: zipfile.ZipFile, header: _Header, path: str | os.PathLike) -> np.ndarray:

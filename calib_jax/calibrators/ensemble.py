@@ -104,7 +104,7 @@ def _simplex(log_likelihoods: Array, weights: Array) -> tuple[Array, Array, Arra
     """The gains ``[3]``, how fast the objective falls towards each vertex, and its Hessian.
 
     Towards vertex j it falls at the rate Σ_i weights_i (l_ij - m_i) / m_i, with m_i = Σ_k w_k l_ik. As Σ_k w_k = 1, the
-    numerator is Σ_k w_k (l_ij - l_ik): it keeps its digits where l_ij / m_i is near 1.
+    numerator is Σ_k w_k (l_ij - l_ik): numerically stable where l_ij / m_i is near 1.
     """
     mixture = jnp.dot(likelihoods, w, precision="highest")[:, None]
     gains = jnp.dot(weights, jnp.dot(differences, w, precision="highest") / mixture, precision="highest")
@@ -112,7 +112,7 @@ def _simplex(log_likelihoods: Array, weights: Array) -> tuple[Array, Array, Arra
     return gains, jnp.dot((weights[:, None] * ratios).T, ratios, precision="highest")
 
   def change(w, new):
-    """The change of the objective, which keeps its digits however small it is."""
+    """The change of the objective, numerically stable however small it is."""
     relative = jnp.dot(likelihoods, new - w, precision="highest") / jnp.dot(likelihoods, w, precision="highest")
     return -jnp.sum(weights * jnp.log1p(jnp.maximum(relative, -1)))
 

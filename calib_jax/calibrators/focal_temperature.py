@@ -153,11 +153,11 @@ def _grid(objective, logits, labels, weights, start):
   del start
   value = objective_value(objective, logits, labels, weights)
   gammas, temperatures = (jnp.asarray(x, logits.dtype) for x in (GAMMAS, TEMPERATURES))
-  found = jax.lax.map(lambda t: value(t, gammas), temperatures)
-  best = jnp.argmin(found)
+  values = jax.lax.map(lambda t: value(t, gammas), temperatures)
+  best = jnp.argmin(values)
   at = best // len(GAMMAS), best % len(GAMMAS)
   inside = (at[0] > 0) & (at[0] < len(TEMPERATURES) - 1)
-  return (temperatures[at[0]], gammas[at[1]], found[at]), _ended(found.size) | {"converged": inside}
+  return (temperatures[at[0]], gammas[at[1]], values[at]), _ended(values.size) | {"converged": inside}
 
 
 def _line(objective, logits, labels, weights, start):
@@ -167,9 +167,9 @@ def _line(objective, logits, labels, weights, start):
   def best_of(gamma):
     def level(middle, steps):
       candidates = middle * jnp.exp(steps)
-      found = jax.lax.map(lambda t: value(t, gamma[None])[0], candidates)
-      best = jnp.argmin(found)
-      return candidates[best], found[best]
+      values = jax.lax.map(lambda t: value(t, gamma[None])[0], candidates)
+      best = jnp.argmin(values)
+      return candidates[best], values[best]
 
     width = math.log(1.6)
     coarse, first = level(start * (1 + gamma), jnp.linspace(-width, width, COARSE, dtype=start.dtype))

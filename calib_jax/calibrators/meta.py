@@ -74,9 +74,9 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
 
 
 def _apply(params: dict, logits: Array) -> Array:
-  kept = _entropy(logits) < params["threshold"]
+  is_confident = _entropy(logits) < params["threshold"]
   log_probs = jax.nn.log_softmax(relative_to_top(logits) / params["temperature"])
-  return jnp.where(kept[..., None], log_probs, -jnp.log(jnp.asarray(logits.shape[-1], logits.dtype)))
+  return jnp.where(is_confident[..., None], log_probs, -jnp.log(jnp.asarray(logits.shape[-1], logits.dtype)))
 
 
 _temperature = jax.jit(solve_nll)

@@ -26,8 +26,8 @@ def weighted_nll(scores: Array, labels: Array, weights: Array) -> Array:
   """The sum of the ``weights`` ``[N]`` times -log p of the labels, by ``scores`` ``[N, K]``: what fits minimise.
 
   With d the scores minus that of the label, and m their maximum, -log p = m + log(exp(-m) + Σ_{k≠y} exp(d_k - m)),
-  which keeps its digits where p is near 1. Value and slopes take two thirds of the time of ``losses.cross_entropy``,
-  whose logarithm of the others' sum is finite at any scores: that sum may be 0 here.
+  which is numerically stable where p is near 1. It takes less time than ``losses.cross_entropy``, whose logarithm of
+  the others' sum is finite at any scores: that sum may be 0 here.
   """
   excess = scores - jnp.take_along_axis(scores, labels[:, None], axis=1)
   top = jax.lax.stop_gradient(jnp.max(excess, axis=1))
@@ -97,8 +97,8 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
 
   Where curvatures are 1, the value can still fall by half the squared norm of the gradient; where they are those that
   L-BFGS has seen, by half the slope along its next step. The fit has converged when both are at most ``tolerance``
-  times the value (or times ``FLOOR``, for values below it). Most iterations evaluate the value and its gradient once:
-  with optax's L-BFGS and zoom line search, structured matrix scaling of 10 classes took 1.5 times as long.
+  times the value (or times ``FLOOR``, for values below it). Most iterations evaluate the value and its gradient once,
+  which optax's L-BFGS with a zoom line search does not (docs/benchmarks.md).
 
   Args:
     value: a differentiable function of a pytree, whose units should give it curvatures near 1.

@@ -85,22 +85,22 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
   True
   """
   options = {"num_bins": num_bins, "norm": norm, "binning": binning, "form": form, "temperature": temperature}
-  given = {name: value for name, value in options.items() if value is not None}
+  chosen = {name: value for name, value in options.items() if value is not None}
   if not callable(objective):
-    _check_options(objective, given)
-  fit = fit_by(solve_nll) if objective == "nll" else fit_by(_solve, of_counts=True, objective=objective, **given)
-  return Calibrator(fit, by_row(_apply), "temperature_scaling", {"objective": objective, **given})
+    _check_options(objective, chosen)
+  fit = fit_by(solve_nll) if objective == "nll" else fit_by(_solve, of_counts=True, objective=objective, **chosen)
+  return Calibrator(fit, by_row(_apply), "temperature_scaling", {"objective": objective, **chosen})
 
 
 def _check_options(objective: str, options: dict) -> None:
   """Refuses an unknown objective, and options that it does not have."""
   checks.choice("objective", objective, OBJECTIVES)
   function = OBJECTIVES[objective]
-  known = [] if function is None else [name for name in inspect.signature(function).parameters
-                                       if name in ("num_bins", "norm", "binning", "form", "temperature")]
+  accepted = [] if function is None else [name for name in inspect.signature(function).parameters
+                                          if name in ("num_bins", "norm", "binning", "form", "temperature")]
   for option in options:
-    if option not in known:
-      raise TypeError(f"objective {objective!r} has no option {option!r}; it has {', '.join(known) or 'none'}.")
+    if option not in accepted:
+      raise TypeError(f"objective {objective!r} has no option {option!r}; it has {', '.join(accepted) or 'none'}.")
   if function is not None:  # Wrong values are refused here, not in a fit.
     jax.eval_shape(functools.partial(function, **options), jnp.zeros((2, 2)), jnp.zeros(2, jnp.int32))
 

@@ -91,9 +91,9 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
   config = _from_file(path)
   pairs = overrides.pairs(arguments, config, [CALIBRATORS])
   _keep_long_tail(path, get(config, "data.name"), dict(pairs).get("data.name"))
-  kept = _relabelled(config, pairs)
+  saved = _relabelled(config, pairs)
   complete(config, dict(pairs))
-  for key, text in kept:
+  for key, text in saved:
     overrides.apply(config, key, text)
   return config.lock()
 
@@ -205,9 +205,9 @@ def _config_file(path: str) -> pathlib.Path:
     if file.is_file():
       return file
   shared = ("__init__", "common", "recipes")
-  known = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in shared)
-  near = difflib.get_close_matches(path, known, n=1)
-  advice = (f"did you mean --config={near[0]}?" if near else f"`ls configs` shows {len(known)}." if known else
+  files = sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if p.stem not in shared)
+  near = difflib.get_close_matches(path, files, n=1)
+  advice = (f"did you mean --config={near[0]}?" if near else f"`ls configs` shows {len(files)}." if files else
             "there is no directory configs here: run the command in the one that holds it.")
   raise UserError(f"--config: there is no file {path!r}; {advice}")
 

@@ -78,9 +78,9 @@ def apply(config: ConfigDict, key: str, text: str) -> None:
   node, place = config, "the config"
   for part in key.split("."):
     if not isinstance(node, ConfigDict) or part not in node:
-      known = list(node) if isinstance(node, ConfigDict) else []
+      keys = list(node) if isinstance(node, ConfigDict) else []
       raise UserError(f"config key {key[:LONGEST]} does not exist: {place} has "
-                      f"{', '.join(known) or 'no keys of its own'}.{checks.suggestion(part, known)}")
+                      f"{', '.join(keys) or 'no keys of its own'}.{checks.suggestion(part, keys)}")
     parent, node, place = node, node[part], part
   kind = parent.get_type(part)
   try:

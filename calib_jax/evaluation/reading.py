@@ -294,15 +294,15 @@ def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
     file = parquet.ParquetFile(path, read_dictionary=texts)
     capacity.check_read(str(path), WIDEST * _num_values(file, wanted, path))
     table = file.read(columns=wanted)
-    found = {name: _values(table[name].combine_chunks(), name, path) for name in wanted}
+    arrays = {name: _values(table[name].combine_chunks(), name, path) for name in wanted}
   except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
     raise UserError(f"{path} cannot be read as Parquet ({reason}).") from error
-  scores = [found.pop(name) for name in columns.scores]
+  scores = [arrays.pop(name) for name in columns.scores]
   if len(scores) > 1 and any(score.ndim > 1 for score in scores):
     raise UserError(f"{path}: columns such as {columns.scores[0]}, one a class, must hold one number in each row.")
   scores = scores[0] if len(scores) == 1 else np.stack(scores, axis=1)
-  return _table(columns, scores, {name: found.pop(name) for name in columns.labels}, path, say) | found
+  return _table(columns, scores, {name: arrays.pop(name) for name in columns.labels}, path, say) | arrays
 
 
 def _num_values(file, wanted: Collection[str], path: str | os.PathLike) -> int:

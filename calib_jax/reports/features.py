@@ -48,7 +48,7 @@ def logit_map(axes: Axes, logits: np.ndarray, labels: np.ndarray, *, class_names
   logits, labels = logits[chosen], labels[chosen]
   log_probs = np.asarray(jax.nn.log_softmax(logits), np.float64)
   entropy = -np.sum(np.exp(log_probs) * log_probs, -1) / np.log(logits.shape[-1])
-  # On a busy machine the threads of a small problem wait for each other: 25 s instead of 0.2 s for 30 points.
+  # On a busy machine the threads of a small problem wait for each other (docs/benchmarks.md).
   with threadpool_limits(1):
     places = TSNE(perplexity=min(30, (len(labels) - 1) / 3), init="pca", random_state=seed).fit_transform(logits)
   colours = _colours(logits.shape[-1])

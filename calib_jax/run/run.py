@@ -320,11 +320,11 @@ class Run:
     They give the same bits only if they predict together.
     """
     seed = self.seeds[0] if seed is None else seed
-    known = training.groups_on_disk(self.folder)
-    group = next((group for group in known if seed in group.seeds), None)
+    groups = training.groups_on_disk(self.folder)
+    group = next((group for group in groups if seed in group.seeds), None)
     if group is None:
       raise UserError(f"{self.folder} holds no checkpoint of seed {seed}; it has those of "
-                      f"{', '.join(str(seed) for group in known for seed in group.seeds) or 'no other seed'}.")
+                      f"{', '.join(str(seed) for group in groups for seed in group.seeds) or 'no other seed'}.")
     if group.seeds not in self._models:
       self._models[group.seeds] = self._restored(group)
     return self._models[group.seeds], group.seeds.index(seed)

@@ -139,10 +139,10 @@ def fitted(variables: Any, fresh: Any) -> Any:
 
   fitting = {}
   for kind, part in fresh.items():
-    given = dict(variables.get(kind, {}))
-    if shapes(given.get("head", {})) != shapes(part.get("head", {})):
-      given = {**given, "head": part["head"]} if "head" in part else given
-    have, need = shapes(given), shapes(dict(part))
+    part_given = dict(variables.get(kind, {}))
+    if shapes(part_given.get("head", {})) != shapes(part.get("head", {})):
+      part_given = {**part_given, "head": part["head"]} if "head" in part else part_given
+    have, need = shapes(part_given), shapes(dict(part))
     differing = [name for name in sorted(have.keys() | need.keys()) if have.get(name) != need.get(name)]
     if differing:
       name = differing[0]
@@ -151,5 +151,5 @@ def fitted(variables: Any, fresh: Any) -> Any:
       raise UserError("the weights to start from are of another backbone than model.name: set the model and the "
                       f"options that they were trained with ({name} is {have.get(name, 'absent')} in the weights and "
                       f"{need.get(name, 'absent')} in the model).{hint}")
-    fitting[kind] = given
+    fitting[kind] = part_given
   return fitting

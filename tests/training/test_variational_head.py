@@ -77,7 +77,7 @@ def test_the_loss_has_the_kl_term_and_neither_devices_nor_parts_change_it(option
   runs = {}
   for devices in (1, 4):
     measured = []
-    state, (found,) = train(_config(*options), devices, hooks=[lambda step, m, to=measured: to.append(m)])
+    state, (found,) = train(_config(*options), devices=devices, hooks=[lambda step, m, to=measured: to.append(m)])
     last = {name: float(value[0]) for name, value in measured[-1].items()}
     np.testing.assert_allclose(last["loss"], last["primary"] + last["kl"], rtol=1e-5)
     assert last["kl"] > 0 and "kl" not in measured[0]

@@ -34,10 +34,10 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
       processes have different numbers of devices.
   """
   global _connected
-  given = (coordinator, num_processes, process_id)
-  if _connected == given:
+  arguments = (coordinator, num_processes, process_id)
+  if _connected == arguments:
     return  # An earlier run in this process has connected already, which JAX allows only once.
-  if any(x is not None for x in given) and any(x is None for x in given):
+  if any(x is not None for x in arguments) and any(x is None for x in arguments):
     raise UserError("--coordinator, --num_processes and --process_id go together: give all three, with the same "
                     "host:port of process 0 as --coordinator of every process.")
   if process_id is not None and not 0 <= process_id < num_processes:
@@ -65,7 +65,7 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
   if len({len([d for d in jax.devices() if d.process_index == i]) for i in range(jax.process_count())}) > 1:
     raise UserError("all processes of a run must have the same number of devices: this one has "
                     f"{jax.local_device_count()} of {jax.device_count()} devices on {jax.process_count()} processes.")
-  _connected = given
+  _connected = arguments
   if jax.process_count() > 1:
     _herald()
 
