@@ -1,12 +1,13 @@
-"""How often bootstrap intervals hold the true value of a metric, by sample size and miscalibration.
+"""How often intervals hold the true value of a metric, or the true difference of two models.
 
 Run: python -m experiments.coverage [WORD ...]   (words choose metrics by name; all by default)
 
 Each simulation draws a sample from data whose posterior is known (estimators/posteriors.py), computes the 95% interval
 of a metric and checks whether it holds the value that the metric tends to as N grows. Results are appended to
 experiments/results/coverage.csv, one row for each metric, model and sample size. What it already holds is skipped, so
-that the command can be stopped and started again; delete the file to simulate everything anew. In the end the table of
-docs/metrics.md is written from it. Everything takes about two hours on one CPU core.
+that the command can be stopped and started again; delete the file to simulate everything anew. The differences of two
+models are those of estimators/differences.py. In the end the tables of docs/metrics.md are written from both. Everything
+takes about three hours on one CPU core.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from calib_jax import metrics
 from calib_jax._system.files import write_text
 from experiments.common import commands
 from experiments.common.rows import append, read
-from experiments.estimators import posteriors, simulation
+from experiments.estimators import differences, posteriors, simulation
 
 RESULTS, PAGE = commands.RESULTS / "coverage.csv", commands.ROOT / "docs" / "metrics.md"
 BEGIN, END = "<!-- Written by python -m experiments.coverage -->", "<!-- End of what is written by it -->"
@@ -135,9 +136,11 @@ def main() -> None:
                       "resamples": resamples(name, size), **{key: f"{value:.5f}" for key, value in found.items()}}])
     print(f"{name}, {model}, N = {size:,}: {100 * found['covered']:.1f}%; {time.monotonic() - started:.0f} s",
           flush=True)
+  if not words:
+    differences.simulate()
   page = PAGE.read_text(encoding="utf-8")
   before, rest = page.split(BEGIN)
-  write_text(PAGE, f"{before}{BEGIN}\n\n{table(read(RESULTS))}\n{END}{rest.split(END)[1]}")
+  write_text(PAGE, f"{before}{BEGIN}\n\n{table(read(RESULTS))}\n{differences.table(read(differences.RESULTS))}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

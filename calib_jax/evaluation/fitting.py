@@ -98,8 +98,8 @@ def evaluate(calibrated: Mapping[str, Sequence[Predictions | Calibrated]], *, nu
 
   Returns:
     ``{calibrator: {metric: estimate}}``, in fractions and nats. The interval of an estimate is by ``metrics.bootstrap``
-    over test examples, which are drawn jointly for all seeds. It covers the randomness of the test set and not that of
-    training.
+    over test examples, which are drawn jointly for all seeds. With several seeds it covers the randomness of training
+    too.
   """
   rows = {label: per_example(parts, num_bins=num_bins) for label, parts in calibrated.items()}
   return measure(rows, num_bins=num_bins, num_resamples=num_resamples)[0]

@@ -1,12 +1,14 @@
 """What an evaluation measures: the columns of its tables, and their values with intervals."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+import dataclasses
 import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 from calib_jax import losses, metrics
 from calib_jax.evaluation import class_errors, resamples
@@ -14,6 +16,7 @@ from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Estimate, Interval, Values
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import resampled_errors
+from calib_jax.metrics.bias_correction import correlation, interval_of_difference
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
 
@@ -67,9 +70,10 @@ METRICS: dict[str, Metric] = {
   "coverage_at_1": Metric("coverage % at 1% risk", 100, False),
   "coverage_at_5": Metric("coverage % at 5% risk", 100, False),
 }
-# The values that are bootstrapped jointly for all rows of a table, so that the differences of rows are paired.
+# The values whose differences between rows have intervals, and those among them that are not calibration errors.
 JOINT = ("accuracy", "nll", "brier", "entropy", "ece", "ece_equal_mass_l2", "aurc", "excess_aurc", "coverage_at_1",
          "coverage_at_5")
+MEANS = tuple(name for name in JOINT if not METRICS[name].function)
 
 
 @jax.jit
@@ -120,18 +124,66 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
 
   Returns:
     ``({row: {metric: estimate}}, {(row, earlier row): {metric: difference}})``. The differences, of ``JOINT``, are
-    those of the row minus the earlier row, with a percentile interval.
+    those of the row minus the earlier row, as ``metrics.paired_difference`` computes them. With several seeds intervals
+    are over test examples and seeds; see ``over_seeds``.
   """
   key = jax.random.key(0)
-  errors = _errors(rows, num_bins, key, num_resamples)
-  means, differences = _joint(rows, num_bins, key, num_resamples)
+  errors, differences_of_errors = _errors(rows, num_bins, key, num_resamples)
+  means, differences_of_means = _joint(rows, num_bins, key, num_resamples)
   tables = {row: means[row] | errors[row] for row in rows}
-  return {row: {name: table[name] for name in METRICS if name in table} for row, table in tables.items()}, differences
+  estimates = {row: {name: table[name] for name in METRICS if name in table} for row, table in tables.items()}
+  differences = {}
+  for (row, other), apart in differences_of_means.items():
+    apart |= differences_of_errors[row, other]
+    seeds = [[estimates[x][name].per_seed for name in JOINT] for x in (row, other)]
+    differences[row, other] = {name: over_seeds(apart[name], *of_seeds)
+                               for name, *of_seeds in zip(JOINT, *seeds, strict=True)}
+  return {row: {name: _of_population(name, estimate) for name, estimate in table.items()}
+          for row, table in estimates.items()}, differences
+
+
+def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence[float] | None = None) -> Interval:
+  """Widens an interval over test examples to one over test examples and seeds.
+
+  The variance of the mean over S seeds is that over examples plus the squared standard error over seeds, and the
+  interval is Student's with Satterthwaite's degrees of freedom. What varies with the example and the seed is in both
+  terms, so that the interval is rather too wide.
+
+  Args:
+    interval: the mean over seeds, or its difference between two rows, with its interval over test examples.
+    of_seeds: the value of each seed.
+    of_other: those of the row that is subtracted; it is paired seed by seed if there are as many.
+
+  Returns:
+    The interval; the same one if there is only one seed.
+  """
+  samples = [np.asarray(x, np.float64) for x in (of_seeds, of_other) if x is not None]
+  if len(samples) == 2 and len(samples[0]) == len(samples[1]):
+    samples = [samples[0] - samples[1]]
+  terms = [(np.var(x, ddof=1) / len(x), len(x) - 1) for x in samples if len(x) > 1]
+  between = sum(variance for variance, _ in terms)
+  if not between > 0:
+    return interval
+
+  def arm(length):
+    total = (length / ndtri((1 + resamples.LEVEL) / 2)) ** 2 + between
+    degrees = total**2 / sum(variance**2 / freedom for variance, freedom in terms)
+    return float(stdtrit(degrees, (1 + resamples.LEVEL) / 2) * np.sqrt(total))
+
+  return Interval(interval.estimate, interval.estimate - arm(interval.estimate - interval.low),
+                  interval.estimate + arm(interval.high - interval.estimate))
+
+
+def _of_population(name: str, estimate: Estimate) -> Estimate:
+  """The estimate with its interval over examples and seeds, within the values that the metric can have."""
+  wider = over_seeds(Interval(estimate.estimate, estimate.low, estimate.high), estimate.per_seed)
+  most = 1 if METRICS[name].scale == 100 else np.inf
+  return dataclasses.replace(estimate, low=max(wider.low, 0.0), high=min(wider.high, most))
 
 
 def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
-            ) -> dict[Hashable, dict[str, Estimate]]:
-  """Estimates the calibration errors of each row."""
+            ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
+  """Estimates the calibration errors of each row, and those differences of every two rows that ``JOINT`` has."""
   errors = {name: (metric.function, num_resamples // FEWER if metric.slow else num_resamples)
             for name, metric in METRICS.items() if metric.function and (not metric.slow or num_resamples >= 10 * FEWER)}
   resampled = {}
@@ -147,19 +199,41 @@ def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_
     error = resampled[row, name]
     means = (np.ravel(x)[0] for x in (error.value, *ends, error.floor, error.p_value))  # The rest is of each seed.
     estimates[row][name] = Estimate.around(*means, error.value[1:].tolist())
-  return estimates
+  for row, table in estimates.items():
+    with_bias, excess = table["ece_equal_mass_l2"], rows[row].excess()
+    # The rules that ``metrics.bootstrap`` has for these two.
+    table["debiased"] = dataclasses.replace(table["debiased"], estimate=with_bias.estimate, low=with_bias.low,
+                                            high=with_bias.high)
+    above = table["ks"].value + (excess.high - excess.low) / 2
+    table["ks"] = dataclasses.replace(table["ks"], high=max(table["ks"].high, above))
+  return estimates, {(row, other): {name: _difference(name, row, other, estimates, resampled)
+                                    for name in JOINT if METRICS[name].function} for row, other in _pairs(rows)}
+
+
+def _difference(name: str, row: Hashable, other: Hashable, estimates: Mapping[Hashable, Mapping[str, Estimate]],
+                resampled: Mapping[tuple, resamples.Resampled]) -> Interval:
+  """The difference of a calibration error of two rows."""
+  ends = [[np.float64(x) for x in (estimate.estimate, estimate.low, estimate.high)]
+          for estimate in (estimates[row][name], estimates[other][name])]
+  together = correlation(resampled[row, name].noise, resampled[other, name].noise)
+  return Interval(*map(float, interval_of_difference(*ends, together)))
+
+
+def _pairs(rows: Mapping[Hashable, Values]) -> list[tuple[Hashable, Hashable]]:
+  """Every row with each earlier one."""
+  names = tuple(rows)
+  return [(row, names[j]) for i, row in enumerate(names) for j in range(i)]
 
 
 def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
            ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
-  """Estimates ``JOINT`` of each row, and the differences of every two rows, by the same resamples for all rows."""
+  """Estimates ``MEANS`` of each row, and the differences of every two rows, by the same resamples for all rows."""
   numbers = {row: [_joint_of(values, s, num_bins) for s in range(values.confidence.shape[1])]
              for row, values in rows.items()}
-  names = tuple(rows)
-  pairs = [(row, names[j]) for i, row in enumerate(names) for j in range(i)]
+  pairs = _pairs(rows)
 
   def every_number(counts):
-    """The mean over seeds and each seed of every row, followed by the difference of every pair, ``[R, …, JOINT]``."""
+    """The mean over seeds and each seed of every row, followed by the difference of every pair, ``[R, …, MEANS]``."""
     by_row = {row: resamples.mean_first(np.stack([of_seed(counts) for of_seed in seeds], axis=1))
               for row, seeds in numbers.items()}
     return np.concatenate([*by_row.values(), *(by_row[a][:, :1] - by_row[b][:, :1] for a, b in pairs)], axis=1)
@@ -171,22 +245,21 @@ def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_r
   *by_row, apart = zip(*(np.split(x, places) for x in ends), strict=True)
   estimates = {row: {name: Estimate.around(value[0, m], value[0, m], low[0, m], high[0, m],
                                            per_seed=value[1:, m].tolist())
-                     for m, name in enumerate(JOINT)} for row, (value, low, high) in zip(rows, by_row, strict=True)}
-  differences = {pair: {name: Interval(*(float(x[i, m]) for x in apart)) for m, name in enumerate(JOINT)}
+                     for m, name in enumerate(MEANS)} for row, (value, low, high) in zip(rows, by_row, strict=True)}
+  differences = {pair: {name: Interval(*(float(x[i, m]) for x in apart)) for m, name in enumerate(MEANS)}
                  for i, pair in enumerate(pairs)}
   return estimates, differences
 
 
 def _joint_of(values: Values, seed: int, num_bins: int) -> Callable[[np.ndarray], np.ndarray]:
-  """Returns a function of how often each example counts, ``[R, N]``, to the numbers ``[R, JOINT]`` of one seed."""
+  """Returns a function of how often each example counts, ``[R, N]``, to the numbers ``[R, MEANS]`` of one seed."""
   examples, correct = resampled_errors.Ordered(values.confidence[:, seed], num_bins), values.correct[:, seed]
   scores = np.stack([x[:, seed] for x in (values.nll, values.brier, values.entropy)], axis=1).astype(np.float64)
 
   def joint(counts):
     sums = examples.sums(counts, correct)
     size = sums.size[:, -1:]
-    errors = np.stack([METRICS[name].function(sums) for name in ("ece", "ece_equal_mass_l2")], axis=1)
-    return np.concatenate([sums.correct[:, -1:] / size, counts @ scores / size, errors,
+    return np.concatenate([sums.correct[:, -1:] / size, counts @ scores / size,
                            resampled_errors.risk_coverage(sums, (0.01, 0.05))], axis=1)
 
   return joint

@@ -29,12 +29,15 @@ class Resampled(NamedTuple):
     moments: what ``interval_of_moments`` needs.
     floor: the mean error of redrawn outcomes; None without redraws.
     p_value: the p-value of ``metrics.calibration_test``; None without redraws.
+    noise: ``[R]``, half the difference of the squares of the first element, of each half and of its rest; None without
+      redraws. Those of two errors of the same examples say how they vary together.
   """
 
   value: np.ndarray
   moments: tuple[np.ndarray, np.ndarray, np.ndarray]
   floor: np.ndarray | None = None
   p_value: np.ndarray | None = None
+  noise: np.ndarray | None = None
 
 
 def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]], confidence: np.ndarray, correct: np.ndarray,
@@ -77,7 +80,8 @@ def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]], confi
   for name, (_, number) in errors.items():
     half, rest, fifth, redrawn = np.concatenate(values[name], axis=1)[:, :number]
     (value,) = observed[name]
-    resampled[name] = Resampled(value, moments(half, rest, fifth), redrawn.mean(0), p_value_of(value, redrawn))
+    resampled[name] = Resampled(value, moments(half, rest, fifth), redrawn.mean(0), p_value_of(value, redrawn),
+                                (half[:, 0]**2 - rest[:, 0]**2) / 2)
   return resampled
 
 

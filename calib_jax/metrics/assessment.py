@@ -10,7 +10,8 @@ from jax.typing import ArrayLike
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax.metrics import draws
-from calib_jax.metrics.bias_correction import bias_corrected, growth_of
+from calib_jax.metrics.bias_correction import bias_corrected, growth_of, with_bias
+from calib_jax.metrics.bootstrap_intervals import with_own_rule
 from calib_jax.metrics.calibration_tests import gathered_pair, p_value_of
 from calib_jax.metrics.draws import Metric
 
@@ -69,7 +70,11 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
   confidence, correct = gathered_pair(confidence, correct)
   members = draws.members(groups, len(confidence))
-  return _assess(metric, confidence, correct, members, key, growth_of(bias_rate), num_resamples, level)
+  result = _assess(metric, confidence, correct, members, key, growth_of(bias_rate), num_resamples, level)
+  if (plain := with_bias(metric)) is metric:
+    return result
+  interval = _assess(plain, confidence, correct, members, key, growth_of(bias_rate), num_resamples, level)
+  return result._replace(estimate=interval.estimate, low=interval.low, high=interval.high)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 6, 7))
@@ -91,4 +96,5 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
   values = map_chunks(value, (kinds, keys), draws.at_once([confidence, correct]))
   observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
   interval = bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, growth, level)
+  interval = with_own_rule(metric, observed, interval, (confidence, correct), members, level)
   return Assessment(observed, *interval, jnp.mean(redrawn, axis=0), p_value_of(observed, redrawn))

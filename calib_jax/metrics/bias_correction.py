@@ -1,7 +1,9 @@
-"""The bias-corrected interval of a calibration error, from its values on random halves and fifths of the sample.
+"""Bias-corrected intervals of calibration errors and of their differences, from random halves and fifths of the sample.
 
-``bootstrap`` explains the model of the squared error on which it rests.
+``bootstrap`` explains the model of the squared error on which they rest, ``paired_difference`` the differences.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,8 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 import numpy as np
 
-from calib_jax.metrics.draws import FIFTH
+from calib_jax._numerics.binning import array_module
+from calib_jax.metrics.draws import FIFTH, Metric
 
 Array = jax.Array
 
@@ -82,3 +85,76 @@ def interval_of_moments(value: Array, linear: Array, at_zero: Array, fifth: Arra
   high = jnp.sqrt(largest(lambda truth: score(at_least, truth) > -z))
   estimate = jnp.where(near == far, square - far, largest(lambda truth: truth + bias(truth) < square))
   return unit * jnp.clip(jnp.sqrt(jnp.maximum(estimate, 0)), low, high), unit * low, unit * high
+
+
+@functools.cache
+def with_bias(metric: Metric) -> Metric:
+  """The norm-2 error with its bias in place of the debiased one, whose interval is the same: the true values are equal.
+
+  The debiased square is clipped at 0, and what it subtracts is too much where bins share tied confidences. Intervals
+  from halves and fifths of it cover 85 to 97% without ties and 10 to 93% with them, and those of the error with its
+  bias 93 to 99% of all. It is cached so that a metric is compiled once.
+  """
+  if isinstance(metric, functools.partial) and metric.keywords.get("debias"):
+    return functools.partial(metric.func, *metric.args, **{**metric.keywords, "debias": False})
+  return metric
+
+
+def ks_margin(confidence: Array, correct: Array, members: Array | None, level: float) -> Array:
+  """How far the true KS error may be above that of the sample, at least.
+
+  The sum that is the largest in truth is noisy too, and the KS error of the sample is at least as large. So the true
+  error is above it by at most z standard deviations of that sum, which are at most those of the sum over all examples.
+  The model of ``bootstrap`` takes the noise of the sum that is the largest in the sample, which may be much smaller.
+
+  Args:
+    confidence: ``[N, ...]`` floats.
+    correct: bools, or zeros and ones, of that shape.
+    members: the examples of each group, as ``draws.members`` returns them; None if every example is on its own.
+    level: the level of the interval.
+  """
+  gap = confidence - correct.astype(confidence.dtype)
+  excess = (gap - gap.mean()).reshape(len(gap), -1).sum(1)
+  if members is not None:
+    excess = jnp.where(members >= 0, excess[jnp.maximum(members, 0)], 0).sum(1)
+  return ndtri(jnp.asarray((1 + level) / 2, gap.dtype)) * jnp.sqrt((excess**2).sum()) / gap.size
+
+
+def correlation(halves: Array, others: Array) -> Array:
+  """The correlation of the noise of two errors, far from 0, from the same halves of the sample.
+
+  Args:
+    halves: ``[R, ...]``, half the difference of the squares of one error, of each half and of its rest.
+    others: that of the other error.
+
+  Returns:
+    Arrays of the errors' shape, in [-1, 1]; 0 where an error has no noise.
+  """
+  xp = array_module(halves)
+  product = (halves**2).mean(0) * (others**2).mean(0)
+  cosine = (halves * others).mean(0) / xp.sqrt(xp.where(product > 0, product, 1))
+  return xp.clip(xp.where(product > 0, cosine, 0), -1, 1)
+
+
+def interval_of_difference(first, second, correlation):
+  """The difference of two errors and its interval, from their own and the correlation of their noise.
+
+  Args:
+    first: ``(estimate, low, high)`` of the error from which the other is subtracted, JAX or NumPy arrays.
+    second: that of the other error.
+    correlation: the correlation of their noise far from 0.
+
+  Returns:
+    ``(difference, low, high)``.
+  """
+  xp = array_module(correlation)
+  (estimate, low, high), (other, other_low, other_high) = first, second
+  # Near 0 an error is the size of its noise, whatever the sign: there the correlation says nothing of the dependence.
+  together = xp.where((low > 0) & (other_low > 0), xp.minimum(correlation, 0), -1)
+
+  def joined(arm, other_arm):
+    return xp.sqrt(arm**2 + other_arm**2 - 2 * together * arm * other_arm)
+
+  difference = estimate - other
+  return (difference, difference - joined(estimate - low, other_high - other),
+          difference + joined(high - estimate, other - other_low))

@@ -197,7 +197,7 @@ def test_halves_and_fifths_of_a_squared_mean_have_the_moments_that_are_assumed()
   rng = np.random.default_rng(0)
   x = rng.normal(size=1000)
   x = ((x - x.mean()) / x.std(ddof=1) + 0.1).astype(np.float32)  # Its mean and its variance are exactly 0.1 and 1.
-  halves, fifths = jax.jit(lambda x: bootstrap_intervals._subsampled(jnp.mean, (x,), None, KEY, 4000))(x)
+  halves, fifths = jax.jit(lambda x: bootstrap_intervals.subsampled(jnp.mean, (x,), None, KEY, 4000))(x)
   half, rest = np.asarray(halves, np.float64).T ** 2
   noise = 1 / 1000
   rtol = 5 * np.sqrt(2 / 4000)  # Five standard errors of a variance.
@@ -263,12 +263,66 @@ def test_the_paired_difference_is_that_of_the_same_resamples():
   rng = np.random.default_rng(0)
   difficulty, noise = rng.normal(size=500), 0.1 * rng.normal(size=500)
   a, b = (difficulty + 0.05 + noise).astype(np.float32), difficulty.astype(np.float32)
-  difference, low, high = metrics.paired_difference(_mean_difference, [a], [b], key=KEY, num_resamples=4000)
+  difference, low, high = metrics.paired_difference(_mean_difference, [a], [b], key=KEY, num_resamples=4000,
+                                                     method="percentile")
   np.testing.assert_allclose(difference, np.mean(a.astype(np.float64) - b), atol=1e-6)
   half = 1.96 * np.std(a - b) / np.sqrt(500)  # Much less than that of either mean.
   np.testing.assert_allclose([difference - low, high - difference], half, rtol=0.1)
-  swapped = metrics.paired_difference(_mean_difference, [b], [a], key=KEY, num_resamples=4000)
+  swapped = metrics.paired_difference(_mean_difference, [b], [a], key=KEY, num_resamples=4000, method="percentile")
   np.testing.assert_allclose(swapped, [-difference, -high, -low], atol=1e-6)
+
+
+def _binary(key, num_repeats, size):
+  """Log-odds of the predicted class under the posterior, and whether it is right: a calibrated model of two classes."""
+  of_x, of_y = jax.random.split(key)
+  log_odds = jnp.abs(2 * (1 + jax.random.normal(of_x, (num_repeats, size))))
+  return log_odds, jax.random.uniform(of_y, log_odds.shape) < jax.nn.sigmoid(log_odds)
+
+
+@pytest.mark.parametrize(("metric", "size"), [
+  (metrics.calibration_error, 500),
+  (functools.partial(metrics.calibration_error, binning="equal_mass", norm=2, debias=True), 500),
+  (metrics.ks_calibration_error, 500)], ids=["ece", "debiased", "ks"])
+def test_intervals_of_the_difference_of_two_errors_hold_the_true_difference(metric, size):
+  # A calibrated model against one that is 1.6 times overconfident. Quantiles of the difference hold the truth in 2%.
+  log_odds, correct = _binary(jax.random.key(1), 60, size)
+
+  def interval(x):
+    log_odds, correct, key = x
+    models = [(jax.nn.sigmoid(a * log_odds), correct) for a in (1.0, 1.6)]
+    return metrics.paired_difference(metric, *models, key=key, num_resamples=60)
+
+  _, low, high = jax.lax.map(interval, (log_odds, correct, jax.random.split(KEY, 60)))
+  odds, _ = _binary(jax.random.key(2), 1, 500_000)
+  gap = jax.nn.sigmoid(1.6 * odds) - jax.nn.sigmoid(odds)
+  truth = -jnp.sqrt(jnp.mean(gap**2)) if isinstance(metric, functools.partial) else -jnp.mean(gap)
+  assert jnp.sum((low <= truth) & (truth <= high)) >= 51  # At 95%, fewer have a chance of 1e-3.
+
+
+def test_the_difference_of_two_errors_changes_its_sign_with_their_order_and_is_0_for_one_model():
+  log_odds, correct = (x[0] for x in _binary(jax.random.key(1), 1, 400))
+  a, b = [(jax.nn.sigmoid(scale * log_odds), correct) for scale in (1.0, 2.0)]
+  options = {"key": KEY, "num_resamples": 50}
+  forth, back = (metrics.paired_difference(metrics.calibration_error, *pair, **options) for pair in ((a, b), (b, a)))
+  np.testing.assert_allclose(forth, [-back[0], -back[2], -back[1]], atol=1e-6)
+  difference, low, high = metrics.paired_difference(metrics.calibration_error, a, a, **options)
+  assert difference == 0 and low < 0 < high
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.05])
+def test_the_interval_of_the_debiased_error_holds_the_truth_of_tied_confidences(delta):
+  # Six confidences in fifteen bins: intervals of the clipped square itself held the truth in 60% and 10%.
+  debiased = functools.partial(metrics.calibration_error, binning="equal_mass", norm=2, debias=True)
+  values, keys = jnp.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.97]), jax.random.split(KEY, 60)
+
+  def interval(key):
+    of_confidence, of_outcome, of_resamples = jax.random.split(key, 3)
+    confidence = jax.random.choice(of_confidence, values, (300,))
+    correct = jax.random.uniform(of_outcome, (300,)) < confidence - delta
+    return metrics.bootstrap(debiased, confidence, correct, key=of_resamples, num_resamples=60, method="bias_corrected")
+
+  _, low, high = jax.lax.map(interval, keys)
+  assert jnp.sum((low <= delta + 1e-6) & (delta <= high)) >= 51
 
 
 def test_groups_are_resampled_whole():
@@ -296,6 +350,8 @@ def test_groups_are_resampled_whole():
   (lambda: metrics.bootstrap(jnp.mean, np.ones(3), key=KEY, groups=np.ones(4, int)), ValueError,
    r"groups must be integers of shape \(3,\)"),
   (lambda: metrics.paired_difference(jnp.mean, [np.ones(3)], [], key=KEY), ValueError, "got 1 and 0"),
+  (lambda: metrics.paired_difference(_mean_difference, [np.ones(3)], [np.ones(3)], key=KEY), ValueError,
+   "method must be named for a metric of your own"),
   (lambda: metrics.calibration_test(_one_bin, np.ones(3, np.float32), np.ones(4, bool), key=KEY), ValueError,
    r"correct must have the shape of confidence: got confidence \(3,\) and correct \(4,\)"),
   (lambda: metrics.consistency_interval(_one_bin, np.ones(3, int), key=KEY), TypeError,

@@ -1,0 +1,139 @@
+"""How often intervals of the difference of two models hold the true difference.
+
+`python -m experiments.coverage` runs it. Both models predict the same examples: x is normal with unit variance around a mean of its class, and the posterior is
+known. A model's exponent a makes it overconfident above 1 and underconfident below; a blunt model sees x with noise.
+The intervals are those of `evaluation.measure`, which tables, verdicts and bold cells have. Rows are appended to
+experiments/results/coverage_of_differences.csv as they come; what it already holds is skipped.
+"""
+
+import functools
+import itertools
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from calib_jax.evaluation.measures import JOINT, METRICS, measure, per_example
+from calib_jax.evaluation.predictions import Predictions
+from experiments.common import commands
+from experiments.common.rows import append, read
+
+RESULTS = commands.RESULTS / "coverage_of_differences.csv"
+SEPARATION = {2: 2**0.5, 10: 2.5, 100: 3.5}  # The distance of a class's mean from 0, by the number of classes.
+REPEATS = {300: 200, 1000: 200, 5000: 100}
+RESAMPLES = 150
+SHOWN = tuple(name for name in JOINT if name not in ("entropy", "coverage_at_1", "coverage_at_5"))
+POINTS = 300_000  # Examples of which the true values are means.
+
+
+class Model(NamedTuple):
+  """The exponent of a model, and the variance of the noise that it sees."""
+
+  exponent: float = 1.0
+  noise: float = 0.0
+
+
+PAIRS = {
+  "calibrated, overconfident (1.6)": (Model(), Model(1.6)),
+  "calibrated, overconfident (1.15)": (Model(), Model(1.15)),
+  "overconfident (1.1), (1.3)": (Model(1.1), Model(1.3)),
+  "calibrated, calibrated and blunt": (Model(), Model(noise=1)),
+  "overconfident (1.3), underconfident (0.75)": (Model(1.3), Model(0.75)),
+  "equal, each with its noise (1.3)": (Model(1.3, 0.3), Model(1.3, 0.3)),
+}
+
+
+def sample(rng: np.random.Generator, size: int, num_classes: int, models: tuple[Model, ...]
+           ) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+  """Labels ``[N]``, and for each model its log-probabilities ``[N, K]`` and the posterior of what it sees."""
+  separation = SEPARATION[num_classes]
+  labels = rng.integers(num_classes, size=size)
+  seen = rng.standard_normal((size, num_classes))
+  seen[np.arange(size), labels] += separation
+  predictions = []
+  for model in models:
+    own = seen + np.sqrt(model.noise) * rng.standard_normal(seen.shape) if model.noise else seen
+    scores = separation * own / (1 + model.noise)
+    predictions.append((_log_softmax(model.exponent * scores), np.exp(_log_softmax(scores))))
+  return labels, predictions
+
+
+def _log_softmax(scores: np.ndarray) -> np.ndarray:
+  scores = scores - scores.max(1, keepdims=True)
+  return scores - np.log(np.exp(scores).sum(1, keepdims=True))
+
+
+@functools.cache
+def truth(num_classes: int, model: Model) -> dict[str, float]:
+  """The values of ``SHOWN`` that a model has for infinitely many examples; errors are those of fifteen bins."""
+  _, ((log_probs, posterior),) = sample(np.random.default_rng(1), POINTS, num_classes, (model,))
+  probs, rows = np.exp(log_probs), np.arange(POINTS)
+  top = probs.argmax(1)
+  confidence, accuracy = probs[rows, top], posterior[rows, top]
+  order = np.argsort(confidence)
+  gap, risk = (confidence - accuracy)[order], 1 - accuracy[order[::-1]]
+  # Equal-width bins of the sorted confidences, and equal-mass bins.
+  edges = np.searchsorted(confidence[order], np.arange(1, 15) / 15, "right")
+  taken = np.arange(1, POINTS + 1)
+  aurc = np.mean(np.cumsum(risk) / taken)
+  wrong = risk.mean()
+  best = wrong + (1 - wrong) * np.log1p(-wrong)  # The best order has the errors last.
+  errors = {"ece": sum(abs(part.sum()) for part in np.split(gap, edges)) / POINTS,
+            "ece_equal_mass_l2": np.sqrt(np.mean([part.mean()**2 for part in np.array_split(gap, 15)]))}
+  if model.exponent == 1:
+    errors = dict.fromkeys(errors, 0.0)
+  return {"accuracy": accuracy.mean(), "nll": -np.mean((posterior * log_probs).sum(1)),
+          "brier": 1 + np.mean((probs**2 - 2 * posterior * probs).sum(1)), **errors, "aurc": aurc,
+          "excess_aurc": aurc - best}
+
+
+def coverage(pair: str, num_classes: int, size: int) -> list[dict]:
+  """The share of intervals that hold the true difference, above it and below it, and their mean width, by metric."""
+  models = PAIRS[pair]
+  true = {name: truth(num_classes, models[0])[name] - truth(num_classes, models[1])[name] for name in SHOWN}
+  rng, intervals = np.random.default_rng(size + num_classes), {name: [] for name in SHOWN}
+  for _ in range(REPEATS[size]):
+    labels, predictions = sample(rng, size, num_classes, models)
+    values = {i: per_example([Predictions(log_probs.astype(np.float32), labels.astype(np.int32))], num_redraws=2)
+              for i, (log_probs, _) in enumerate(predictions)}
+    change = measure(values, num_resamples=RESAMPLES)[1][1, 0]
+    for name in SHOWN:
+      intervals[name].append((-change[name].high, -change[name].low))
+  rows = []
+  for name, ends in intervals.items():
+    low, high = np.array(ends).T
+    rows.append({"pair": pair, "classes": num_classes, "size": size, "metric": name, "repeats": REPEATS[size],
+                 "resamples": RESAMPLES, "truth": f"{true[name]:.5f}",
+                 "covered": f"{np.mean((low <= true[name]) & (true[name] <= high)):.4f}",
+                 "above": f"{np.mean(low > true[name]):.4f}", "below": f"{np.mean(high < true[name]):.4f}",
+                 "width": f"{np.mean(high - low):.5f}"})
+  return rows
+
+
+def table(rows: list[dict]) -> str:
+  """The Markdown table of coverage and width; coverage below 93% is bold."""
+  cells = {(row["pair"], row["metric"], int(row["classes"]), int(row["size"])): row for row in rows}
+  places = sorted({(classes, size) for _, _, classes, size in cells})
+  lines = ["| difference: coverage (mean width), in % | metric | "
+           + " | ".join(f"K = {k}, N = {n:,}" for k, n in places) + " |", "|---" * (len(places) + 2) + "|"]
+  for pair, name in itertools.product(PAIRS, SHOWN):
+    texts = []
+    for place in places:
+      row = cells.get((pair, name, *place))
+      text = f"{100 * float(row['covered']):.1f}" if row else ""
+      bold = "**" if row and float(row["covered"]) < 0.93 else ""
+      texts.append(f"{bold}{text}{bold} ({100 * float(row['width']):.1f})" if row else "")
+    lines.append(f"| {pair if name == SHOWN[0] else ''} | {METRICS[name].heading.replace(' %', '')} | "
+                 f"{' | '.join(texts)} |")
+  return "\n".join(lines) + "\n"
+
+
+def simulate() -> None:
+  """Simulates what has no row yet."""
+  for num_classes, size, pair in itertools.product(SEPARATION, REPEATS, PAIRS):
+    if any((row["pair"], int(row["classes"]), int(row["size"])) == (pair, num_classes, size) for row in read(RESULTS)):
+      continue
+    started = time.monotonic()
+    append(RESULTS, rows := coverage(pair, num_classes, size))
+    shown = ", ".join(f"{row['metric']} {100 * float(row['covered']):.0f}%" for row in rows)
+    print(f"K = {num_classes}, N = {size:,}, {pair}: {shown}; {time.monotonic() - started:.0f} s", flush=True)
