@@ -6,8 +6,8 @@ Each simulation draws a sample from data whose posterior is known (estimators/po
 of a metric and checks whether it holds the value that the metric tends to as N grows. Results are appended to
 experiments/results/coverage.csv, one row for each metric, model and sample size. What it already holds is skipped, so
 that the command can be stopped and started again; delete the file to simulate everything anew. The differences of two
-models are those of estimators/differences.py. In the end the tables of docs/metrics.md are written from both. Everything
-takes about three hours on one CPU core.
+models are those of estimators/differences.py. In the end the tables of docs/metrics.md are written from both.
+Everything takes about three hours on one CPU core.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from experiments.estimators import differences, posteriors, simulation
 
 RESULTS, PAGE = commands.RESULTS / "coverage.csv", commands.ROOT / "docs" / "metrics.md"
 BEGIN, END = "<!-- Written by python -m experiments.coverage -->", "<!-- End of what is written by it -->"
-SIZES = (300, 1000, 10_000)
+SIZES = (100, 300, 1000, 10_000)
 SLOWEST = "smooth (smECE)"  # It is simulated last and less often.
 
 
@@ -43,10 +43,11 @@ class Metric(NamedTuple):
 
 
 class Model(NamedTuple):
-  """The name of the posterior in ``posteriors.POSTERIORS``, and the model's exponents."""
+  """The name of the posterior in ``posteriors.POSTERIORS``, the model's exponents, and the shift of its first class."""
 
   posterior: str
   exponents: tuple[float, ...]
+  shift: float = 0.0
 
 
 def _aurc(confidence, correct):
@@ -68,17 +69,20 @@ MODELS = {
   "underconfident": Model("Gaussian mixture", (0.7, 0.7)), "by class": Model("Gaussian mixture", (1.6, 0.7)),
   "calibrated, Dirichlet": Model("Dirichlet", (1.0, 1.0, 1.0)),
   "by class, Dirichlet": Model("Dirichlet", (1.6, 0.7, 0.7)),
+  "shifted class": Model("Gaussian mixture", (1.0, 1.0), 1.0),
+  "six confidences": Model("six confidences", (1.0, 1.0)),
+  "six confidences, overconfident": Model("six confidences", (1.6, 1.6)),
 }
 
 
 def repeats(name: str, size: int) -> int:
   """The number of simulations."""
-  return 100 if name == SLOWEST else {300: 500, 1000: 400, 10_000: 200}[size]
+  return 100 if name == SLOWEST else {100: 500, 300: 500, 1000: 400, 10_000: 200}[size]
 
 
 def resamples(name: str, size: int) -> int:
   """The number of resamples of each interval."""
-  return 100 if name == SLOWEST else {300: 300, 1000: 200, 10_000: 150}[size]
+  return 100 if name == SLOWEST else {100: 300, 300: 300, 1000: 200, 10_000: 150}[size]
 
 
 # Compiled with all optimisations whatever the settings of the tests are, because it runs longer than it compiles.
@@ -94,13 +98,14 @@ def _intervals(metric: Metric, num_resamples: int, arrays, keys):
 def coverage(name: str, size: int, model: str, *, num_repeats: int, num_resamples: int,
              seed: int = 0) -> dict[str, float]:
   """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width."""
-  metric, posterior = METRICS[name], posteriors.POSTERIORS[MODELS[model].posterior]
+  metric, (posterior, *distortion) = METRICS[name], MODELS[model]
+  posterior = posteriors.POSTERIORS[posterior]
   of_data, of_intervals = jax.random.split(jax.random.key(seed))
-  drawn = posteriors.sample(of_data, (num_repeats, size), posterior, MODELS[model].exponents)
+  drawn = posteriors.sample(of_data, (num_repeats, size), posterior, *distortion)
   found = _intervals(metric, num_resamples, tuple(drawn[name] for name in metric.inputs),
                      jax.random.split(of_intervals, num_repeats))
   estimate, low, high = map(np.asarray, found)
-  truth = posteriors.truth(posterior, MODELS[model].exponents)[metric.target]
+  truth = posteriors.truth(posterior, *distortion)[metric.target]
   return {"truth": truth, "covered": float(np.mean((low <= truth) & (truth <= high))),
           "above": float(np.mean(low > truth)), "below": float(np.mean(high < truth)),
           "bias": float(np.mean(estimate) - truth), "width": float(np.mean(high - low))}
@@ -140,7 +145,8 @@ def main() -> None:
     differences.simulate()
   page = PAGE.read_text(encoding="utf-8")
   before, rest = page.split(BEGIN)
-  write_text(PAGE, f"{before}{BEGIN}\n\n{table(read(RESULTS))}\n{differences.table(read(differences.RESULTS))}\n{END}{rest.split(END)[1]}")
+  tables = f"{table(read(RESULTS))}\n{differences.table(read(differences.RESULTS))}"
+  write_text(PAGE, f"{before}{BEGIN}\n\n{tables}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A model predicts ``softmax(a log p)`` where the posterior is p and the exponent a depends on the class that is most
 likely: it is calibrated if all exponents are 1, overconfident if they are above 1, underconfident if they are below,
-and miscalibrated by class if they differ.
+and miscalibrated by class if they differ. A shift of the first class's log-odds miscalibrates it too.
 """
 
 from collections.abc import Callable
@@ -31,14 +31,22 @@ def dirichlet(key: Array, shape: tuple[int, ...]) -> Array:
   return jax.nn.log_softmax(2 * jnp.log(jnp.abs(jax.random.normal(key, (*shape, 3)))))
 
 
-POSTERIORS: dict[str, Callable] = {"Gaussian mixture": gaussian_mixture, "Dirichlet": dirichlet}
+def six_confidences(key: Array, shape: tuple[int, ...]) -> Array:
+  """Log-posteriors ``[..., 2]`` of which only six differ, so that most examples are tied."""
+  of_first = jax.random.choice(key, jnp.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.97]), shape)
+  return jnp.log(jnp.stack([of_first, 1 - of_first], axis=-1))
 
 
-def sample(key: Array, shape: tuple[int, ...], posterior: Callable, exponents: tuple[float, ...]) -> dict[str, Array]:
+POSTERIORS: dict[str, Callable] = {"Gaussian mixture": gaussian_mixture, "Dirichlet": dirichlet,
+                                   "six confidences": six_confidences}
+
+
+def sample(key: Array, shape: tuple[int, ...], posterior: Callable, exponents: tuple[float, ...], shift: float = 0.0
+           ) -> dict[str, Array]:
   """Confidence, correctness (0 or 1), NLL and Brier score of each example, ``shape`` each."""
   of_posterior, of_labels = jax.random.split(key)
   log_p = posterior(of_posterior, shape)
-  log_q = model_log_probs(log_p, exponents)
+  log_q = model_log_probs(log_p, exponents, shift)
   is_label = jax.nn.one_hot(jax.random.categorical(of_labels, log_p), log_p.shape[-1])
   q = jnp.exp(log_q)
   is_top = jax.nn.one_hot(jnp.argmax(log_q, axis=-1), log_p.shape[-1])
@@ -46,27 +54,29 @@ def sample(key: Array, shape: tuple[int, ...], posterior: Callable, exponents: t
           "nll": -jnp.sum(log_q * is_label, axis=-1), "brier": jnp.sum((q - is_label) ** 2, axis=-1)}
 
 
-def model_log_probs(log_p: Array, exponents: tuple[float, ...]) -> Array:
+def model_log_probs(log_p: Array, exponents: tuple[float, ...], shift: float = 0.0) -> Array:
   """The model's log-probabilities ``[..., K]``."""
-  return jax.nn.log_softmax(jnp.asarray(exponents)[jnp.argmax(log_p, axis=-1)][..., None] * log_p)
+  scores = jnp.asarray(exponents)[jnp.argmax(log_p, axis=-1)][..., None] * log_p
+  return jax.nn.log_softmax(scores.at[..., 0].add(shift))
 
 
 @functools.cache
-def truth(posterior: Callable, exponents: tuple[float, ...], num_points: int = 1_000_000) -> dict[str, float]:
+def truth(posterior: Callable, exponents: tuple[float, ...], shift: float = 0.0, num_points: int = 1_000_000
+          ) -> dict[str, float]:
   """What metrics tend to as N grows: calibration errors, NLL, Brier score and AURC.
 
   They are means over ``num_points`` posteriors, in which no label is drawn: all that is random is which posteriors
   there are, and neighbouring confidences, whose accuracies are averaged, have thousands of them.
   """
   log_p = posterior(jax.random.key(1), (num_points,))
-  p, log_q = (np.asarray(x, np.float64) for x in (jnp.exp(log_p), model_log_probs(log_p, exponents)))
+  p, log_q = (np.asarray(x, np.float64) for x in (jnp.exp(log_p), model_log_probs(log_p, exponents, shift)))
   q = np.exp(log_q)
   confidence, accuracy = q.max(1), p[np.arange(num_points), q.argmax(1)]
   order = np.argsort(confidence)
   cells = [x[order].reshape(CELLS, -1).mean(1) for x in (confidence, accuracy)]
   risk = np.cumsum(1 - accuracy[order[::-1]]) / np.arange(1, num_points + 1)  # That of the most confident.
   errors = simulation.true_errors(*cells, np.full(CELLS, 1 / CELLS))
-  if set(exponents) == {1.0}:
+  if set(exponents) == {1.0} and not shift:
     errors = dict.fromkeys(errors, 0.0)
   return {**errors, "nll": float(-np.sum(p * log_q) / num_points),
           "brier": float(np.mean(np.sum(q**2 - 2 * p * q, axis=1)) + 1), "aurc": float(risk.mean())}
