@@ -1,7 +1,7 @@
 """How often intervals of the difference of two models hold the true difference.
 
-`python -m experiments.coverage` runs this. Both models predict the same examples: x is normal with unit variance around a
-mean of its class, and the posterior is known. A model's exponent a makes it overconfident above 1 and underconfident
+`python -m experiments.coverage` runs this. Both models predict the same examples: x is normal with unit variance around
+a mean of its class, and the posterior is known. A model's exponent a makes it overconfident above 1 and underconfident
 below; a blunt model sees x with noise. The intervals are those of `evaluation.measure`, which tables, verdicts and bold
 cells have. Rows are appended to experiments/results/coverage_of_differences.csv as they come; what it already holds is
 skipped.
