@@ -5,9 +5,11 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
+from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
+from calib_jax._numerics.groups import standard_error, stratified_folds
 from calib_jax.calibrators.base import Calibrator, get
 from calib_jax.calibrators.one_vs_rest import NUM_BINS
 from calib_jax.losses.proper import brier, cross_entropy
@@ -66,7 +68,7 @@ class Selection(NamedTuple):
 
 
 def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] | None = None, *,
-           criterion: str = "nll", folds: int = 5) -> Selection:
+           criterion: str = "nll", folds: int = 5, groups: ArrayLike | None = None) -> Selection:
   """Returns the simplest calibrator that is as good as the best, by K-fold cross-validation.
 
   The folds are stratified by class and the same in every call. The chosen calibrator is the first candidate whose
@@ -81,7 +83,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
       temperature scaling, its ensemble, structured vector scaling and, where there are at least 50 examples a class,
       structured matrix scaling.
     criterion: "nll" or "brier", the score.
-    folds: the number of folds, from 2 to N.
+    folds: the number of folds, from 2 to the number of examples or groups.
+    groups: optional ``[N]`` integers; examples with the same integer share a fold, and count as one in standard errors.
 
   Returns:
     The choice; printed, it is a table of the scores.
@@ -105,11 +108,12 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
     candidates = {name: get(name) for name in candidates}
   if not candidates:
     raise ValueError("candidates must hold at least one calibrator: got none.")
-  fold = _folds(np.asarray(labels), folds)
+  groups = None if groups is None else np.asarray(groups)
+  fold = stratified_folds(np.asarray(labels), folds, groups)
   values = {name: _out_of_fold(calibrator, logits, labels, fold, criterion) for name, calibrator in candidates.items()}
   best = min(values.values(), key=np.mean)
   scores = [Score(name, float(np.mean(value)), float(np.mean(value - best)),
-                  float(np.std(value - best) / np.sqrt(len(value)))) for name, value in values.items()]
+                  standard_error(value - best, groups)) for name, value in values.items()]
   name = next(s.name for s in scores if s.excess <= s.standard_error)
   return Selection(name, candidates[name], candidates[name].fit(logits, labels), scores)
 
@@ -144,15 +148,6 @@ def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:
     return (f"temperature_scaling: the soft-binned error of {num_examples:,} examples is too noisy to tune by, so that "
             'the NLL may rise; prefer objective="nll".')
   return ""
-
-
-def _folds(labels: np.ndarray, folds: int) -> np.ndarray:
-  """The fold of every example ``[N]``: the examples of a class, in random order, are dealt out in turn."""
-  order = np.random.default_rng(0).permutation(len(labels))
-  order = order[np.argsort(labels[order], kind="stable")]
-  fold = np.empty(len(labels), int)
-  fold[order] = np.arange(len(labels)) % folds
-  return fold
 
 
 def _out_of_fold(calibrator: Calibrator, logits: jax.Array, labels: jax.Array, fold: np.ndarray,

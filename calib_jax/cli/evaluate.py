@@ -104,6 +104,9 @@ def _named(paths: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
 
 def _streamed(options: argparse.Namespace) -> None:
   """Measures a pair of .npy that is too large for memory."""
+  if options.groups:
+    raise UserError("--groups is for files that fit into memory: a streamed file is counted row by row, as if no two "
+                    "rows belonged together. Divide the file, or leave --groups out.")
   shared.note(streamed.NOTE)
   results, histogram = streamed.measure(options.test[0], num_resamples=options.num_resamples)
   rows = formats.to_lines(results)

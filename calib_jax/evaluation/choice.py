@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from calib_jax import calibrators
 
@@ -18,16 +19,18 @@ def automatic() -> calibrators.Calibrator:
   Its params are ``{"chosen": {name: params}, "scores": {name: {"score", "excess", "standard_error"}}}``, where scores
   are the mean NLL of each candidate out of fold.
   """
-  return calibrators.Calibrator(_fit, _apply)
+  return calibrators.Calibrator(fit, _apply)
 
 
-def _fit(logits: jax.Array, labels: jax.Array, *, where: jax.Array | None = None, weights: None = None
-         ) -> dict[str, Any]:
+def fit(logits: jax.Array, labels: jax.Array, *, where: jax.Array | None = None, weights: None = None,
+        groups: np.ndarray | None = None) -> dict[str, Any]:
+  """Selects by ``calibrators.select``, which keeps ``groups`` together, and fits; see ``automatic``."""
   if weights is not None:
     raise ValueError(f"{AUTO} takes no weights: it cross-validates by counting examples.")
   if where is not None:
     logits, labels = logits[where], labels[where]
-  selection = calibrators.select(logits, labels)
+    groups = None if groups is None else groups[np.asarray(where)]
+  selection = calibrators.select(logits, labels, groups=groups)
   scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error}
             for s in selection.scores}
   return {CHOSEN: {selection.name: selection.params}, SCORES: scores}

@@ -15,6 +15,7 @@ import numpy as np
 from calib_jax._numerics import binning as bins
 from calib_jax.evaluation.resamples import Resampled, bias_corrected
 from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.metrics import draws
 from calib_jax.metrics.formulas import binned_error
 
 BLOCKS = 64
@@ -54,6 +55,11 @@ class Summing:
     self.shape = part.logits.shape[1], num_bins
     num_cells = part.logits.shape[1] * num_bins
     self.edges = jnp.asarray(_equal_mass_edges(source, num_bins))
+    self.group = None if part.groups is None else group
+    if self.group is not None:
+      rho = _dependence(source, draws.members(part.groups, len(part.labels)))
+      self.share, self.choices = rho**0.5, np.random.default_rng(1)
+      self.of_groups = self.choices.uniform(size=(group.max() + 1, num_redraws)).astype(np.float32)
     self.gaps = {name: np.zeros(self.num_blocks * num_cells) for name in ("equal_width", "equal_mass")}
     self.observed = {name: np.zeros(num_cells) for name in self.gaps}
     self.redrawn = {name: np.zeros((num_redraws, num_cells), np.float32) for name in self.gaps}
@@ -68,7 +74,11 @@ class Summing:
       labels: ``[rows]``, their labels.
     """
     uniform = np.zeros((len(labels), len(self.redrawn["equal_mass"])), np.float32)
-    uniform[first:] = self.rng.uniform(size=uniform[first:].shape)  # The same for any size of chunks.
+    # The same for any size of chunks, and for all seeds of an example, so that they depend on each other fully.
+    uniform[first:] = self.rng.uniform(size=uniform[first:].shape)
+    if self.group is not None:
+      is_shared = self.choices.uniform(size=uniform[first:].shape) < self.share
+      uniform[first:] = np.where(is_shared, self.of_groups[self.group[rows][first:]], uniform[first:])
     drawn = np.asarray(_drawn(probs, uniform))[first:].T
     cells = {name: np.asarray(x)[first:] for name, x in _cells(probs, self.edges, self.shape[1]).items()}
     probs, labels, block = probs[first:].ravel(), labels[first:], self.block[rows][first:]
@@ -110,6 +120,16 @@ def _drawn(probs: jax.Array, uniform: jax.Array) -> jax.Array:
   cumulated = jnp.cumsum(probs, axis=1)
   place = jax.vmap(lambda ends, u: jnp.searchsorted(ends, u, side="right"))(cumulated, uniform * cumulated[:, -1:])
   return jnp.minimum(place, probs.shape[1] - 1).astype(jnp.int32)
+
+
+def _dependence(source: Calibrated, members: np.ndarray) -> float:
+  """``draws.dependence`` of whether the predicted class is right."""
+  labels = source.part.labels
+  confidence, correct = np.empty(len(labels), np.float32), np.empty(len(labels), bool)
+  for rows, _, log_probs in source.chunks():
+    probs = np.asarray(source.probs(rows, log_probs))
+    confidence[rows], correct[rows] = probs.max(1), probs.argmax(1) == labels[rows]
+  return float(draws.dependence(jnp.asarray(confidence), correct, members))
 
 
 def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:

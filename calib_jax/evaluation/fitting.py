@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from calib_jax import calibrators
 from calib_jax._system.errors import printable
 from calib_jax._system.files import release
+from calib_jax.evaluation import choice
 from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import UNCALIBRATED, Estimate, Fitted
@@ -61,7 +62,9 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for part in validation:
     release(part.logits)
   for label, calibrator in labelled.items():
-    params = [calibrator.fit(logits, part.labels) for logits, part in zip(on_device, validation, strict=True)]
+    cross_validates = calibrator.fit is choice.fit
+    params = [calibrator.fit(logits, part.labels, **({"groups": part.groups} if cross_validates else {}))
+              for logits, part in zip(on_device, validation, strict=True)]
     unfinished = sum(not p.get("converged", True) for p in params)
     if unfinished:
       print(f"{printable(label)}: {unfinished} of {len(params)} fits stopped before their optimum.", file=sys.stderr)

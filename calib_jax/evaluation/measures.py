@@ -272,7 +272,7 @@ class ClassGaps(NamedTuple):
     gap: ``[K]``, the mean confidence minus the accuracy of the examples that are predicted to be of the class; nan for
       a class that is never predicted.
     error: ``[K]``, the standard error of the gap.
-    count: ``[K]``, the number of examples; the seeds of an example count once.
+    count: ``[K]``, the number of examples, or of their groups; the seeds of an example count once.
   """
 
   gap: np.ndarray
@@ -291,10 +291,14 @@ def class_gaps(values: Values, num_classes: int) -> ClassGaps:
     The gaps.
   """
   excess, predicted = (values.confidence - values.correct).ravel(), values.predicted.ravel()
-  count, total, squares = (np.bincount(predicted, weights, num_classes) for weights in (None, excess, excess**2))
+  count = np.bincount(predicted, minlength=num_classes)
+  groups = np.arange(len(values.predicted)) if values.groups is None else values.groups
+  group = np.unique(groups, return_inverse=True)[1]
+  # What a group, or an example with its seeds, adds to a class is one sum.
+  cells, cell = np.unique(np.repeat(group, values.predicted.shape[1]) * num_classes + predicted, return_inverse=True)
   with np.errstate(invalid="ignore", divide="ignore"):
-    gap = total / count
-    # The predictions of an example by several seeds are not independent, so they count as one.
-    examples = count / values.confidence.shape[1]
-    error = np.sqrt(np.maximum(squares / count - gap**2, 0) / np.maximum(examples - 1, 1))
-  return ClassGaps(gap, np.where(examples > 1, error, np.nan), examples)
+    gap = np.bincount(predicted, excess, num_classes) / count
+    sums = np.bincount(cell, excess - gap[predicted], len(cells))
+    number, squares = (np.bincount(cells % num_classes, x, num_classes) for x in (None, sums**2))
+    error = np.sqrt(squares * number / np.maximum(number - 1, 1)) / count
+  return ClassGaps(gap, np.where(number > 1, error, np.nan), number)

@@ -59,6 +59,7 @@ def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]], confi
   members = draws.members(groups, len(confidence))
   index = np.maximum(members, 0).reshape(-1)
   chance, happened = confidence[index], correct[index]
+  rho = np.float32(draws.dependence(confidence, correct, members))
   seeds = [Ordered(chance[:, s], num_bins) for s in range(chance.shape[1])]
 
   def computed(outcome, where, first):
@@ -73,7 +74,7 @@ def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]], confi
   observed = computed(happened[None], (members >= 0).reshape(1, -1), -1)
   values: dict[str, list[np.ndarray]] = {name: [] for name in errors}
   for first, seen in _steps(most, size):
-    outcome, where = map(np.asarray, _samples(first, size, keys, place, members, chance, happened))
+    outcome, where = map(np.asarray, _samples(first, size, keys, place, members, chance, happened, rho))
     for name, error in computed(outcome, where, first + seen).items():
       values[name].append(error.reshape(4, size, -1)[:, seen:])
   resampled = {}
@@ -166,11 +167,11 @@ _intervals = compilation.once(interval_of_moments, static_argnums=5)
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _samples(first, size, keys, place, members, chance, happened):
+def _samples(first, size, keys, place, members, chance, happened, rho):
   """The outcomes and masks of ``assess`` of ``size`` halves, as many rests, fifths and redraws, ``[4 size, ...]``."""
   halves, fifths, outcomes = (jax.lax.dynamic_slice_in_dim(x, first, size) for x in keys)
   kinds = jnp.repeat(jnp.array([draws.HALF, draws.REST, draws.FIFTH_PART, draws.REDRAWN]), size)
-  return jax.vmap(lambda kind, key: draws.assess_sample(kind, key, place, members, chance, happened))(
+  return jax.vmap(lambda kind, key: draws.assess_sample(kind, key, place, members, chance, happened, rho))(
     kinds, jnp.concatenate([halves, halves, fifths, outcomes]))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax._numerics.groups import standard_error
 from calib_jax.calibrators import Calibrator
 from calib_jax.evaluation.class_errors import ClassSums
 
@@ -83,9 +84,9 @@ class Values:
   labels: np.ndarray | None = None
 
   def excess(self) -> Interval:
-    """Returns the mean confidence minus the accuracy, with a normal interval over examples."""
+    """Returns the mean confidence minus the accuracy, with a normal interval over examples or their groups."""
     excess = (self.confidence - self.correct).mean(axis=1)
-    mean, margin = float(excess.mean()), 1.96 * float(excess.std()) / np.sqrt(len(excess))
+    mean, margin = float(excess.mean()), 1.96 * standard_error(excess, self.groups)
     return Interval(mean, mean - margin, mean + margin)
 
 

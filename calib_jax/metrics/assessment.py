@@ -48,12 +48,13 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   Args:
     metric: a function of ``(confidence, correct, *, where)``, three arrays of one shape, to a scalar or an array,
       traceable by ``jit``; it is compiled once for each function object.
-    confidence: ``[N, ...]`` floats in [0, 1].
+    confidence: ``[N, ...]`` floats in [0, 1]; the entries of a row, such as the seeds of an example, may depend on each
+      other, as in ``calibration_test``.
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     key: PRNG key; the same key gives the same result.
     num_resamples: number of resamples of each kind: halves, fifths, and outcomes.
     level: the probability that the interval is meant to cover, in (0, 1).
-    groups: optional ``[N]`` integers, as for ``bootstrap``.
+    groups: optional ``[N]`` integers, as for ``bootstrap`` and ``calibration_test``.
     bias_rate: as for ``bootstrap``.
 
   Returns:
@@ -84,10 +85,11 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
   place, halves, fifths, outcomes = draws.assess_keys(len(members), key, num_resamples)
   index = jnp.maximum(members, 0).reshape(-1)
   chance, happened = confidence[index], correct[index]
+  rho = draws.dependence(confidence, correct, members)
 
   def value(sample):
     # Behind the barrier XLA does not compute the draws anew for each bin sum and sort that reads them.
-    outcome, where = jax.lax.optimization_barrier(draws.assess_sample(*sample, place, members, chance, happened))
+    outcome, where = jax.lax.optimization_barrier(draws.assess_sample(*sample, place, members, chance, happened, rho))
     where = jnp.broadcast_to(jnp.expand_dims(where, tuple(range(1, chance.ndim))), chance.shape)
     return metric(chance, outcome, where=where)
 

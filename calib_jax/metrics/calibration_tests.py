@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
+import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
@@ -17,7 +18,7 @@ SAME = 1e-5  # Values that differ by less than this part are equal: the order of
 
 
 def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, num_resamples: int = 1000,
-                         level: float = 0.95) -> tuple[Array, Array, Array]:
+                         level: float = 0.95, groups: ArrayLike | None = None) -> tuple[Array, Array, Array]:
   """What a calibration error would be if the model were perfectly calibrated and had these confidences.
 
   The outcome of each example is redrawn as 1 with the probability ``confidence`` and 0 otherwise, many times, and the
@@ -25,10 +26,13 @@ def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, n
 
   Args:
     metric: a function of ``(confidence, correct)`` to a scalar or an array, traceable by ``jit``.
-    confidence: floats of any shape, in [0, 1].
+    confidence: ``[N, ...]`` floats in [0, 1]. The entries of a row, such as the seeds of an example, are redrawn by one
+      number, so that they depend on each other as much as can be.
     key: PRNG key; the same key gives the same result.
     num_resamples: number of redraws.
     level: the share of redraws that the interval holds, in (0, 1).
+    groups: optional ``[N]`` integers, not traced; without outcomes nothing is known of how much the examples of a group
+      depend on each other, so they are redrawn by one number too.
 
   Returns:
     ``(mean, low, high)`` of the metric over redraws.
@@ -46,20 +50,24 @@ def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, n
   """
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
   confidence = checks.gathered(checks.floating(confidence, "confidence"))
-  values = _observed_and_redrawn(metric, confidence, jnp.zeros(confidence.shape, bool), key, num_resamples)[1:]
+  values = _observed_and_redrawn(metric, confidence, jnp.zeros(confidence.shape, bool), key, num_resamples,
+                                 *_grouped(groups, confidence)[:2], 1.0)[1:]
   return jnp.mean(values, axis=0), *quantiles(values, level)
 
 
 def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array,
-                     num_resamples: int = 1000) -> Array:
+                     num_resamples: int = 1000, groups: ArrayLike | None = None) -> Array:
   """The p-value of a calibration error under the hypothesis that the model is perfectly calibrated.
 
   Args:
     metric: a function of ``(confidence, correct)`` to a scalar or an array, traceable by ``jit``.
-    confidence: floats of any shape, in [0, 1].
+    confidence: ``[N, ...]`` floats in [0, 1]. The entries of a row, such as the seeds of an example, are redrawn by one
+      number, so that the test holds however they depend on each other.
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     key: PRNG key; the same key gives the same result.
     num_resamples: number R of redraws of the outcomes, as in ``consistency_interval``.
+    groups: optional ``[N]`` integers, not traced; examples with the same integer are redrawn with the dependence that
+      their outcomes have, as far as their covariance shows it.
 
   Returns:
     (1 + the number of redraws whose metric is at least the observed one) / (1 + R), of the metric's shape. The
@@ -78,7 +86,9 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
   """
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"))
   confidence, correct = gathered_pair(confidence, correct)
-  values = _observed_and_redrawn(metric, confidence, correct, key, num_resamples)
+  group, num_groups, members = _grouped(groups, confidence)
+  rho = draws.dependence(confidence, correct, members) if num_groups else 0.0
+  values = _observed_and_redrawn(metric, confidence, correct, key, num_resamples, group, num_groups, rho)
   return p_value_of(values[0], values[1:])
 
 
@@ -95,13 +105,25 @@ def gathered_pair(confidence: ArrayLike, correct: ArrayLike) -> tuple[Array, Arr
   return checks.gathered(confidence), checks.gathered(correct).astype(bool)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 4))
-def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, key: Array, num_resamples: int) -> Array:
+def _grouped(groups: ArrayLike | None, confidence: Array) -> tuple[np.ndarray | None, int, np.ndarray | None]:
+  """The number of each example's group, how many groups there are, and their members; None and 0 without groups."""
+  if groups is None:
+    return None, 0, None
+  members = draws.members(groups, len(confidence))
+  return np.unique(np.asarray(groups), return_inverse=True)[1], len(members), members
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4, 6))
+def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, key: Array, num_resamples: int,
+                          group: Array | None = None, num_groups: int = 0, rho: Array | float = 0.0) -> Array:
   """The metric of the outcomes and of ``num_resamples`` redraws, which are computed alike: equal ones are equal."""
   def value(sample):
     is_observed, key = sample
-    redrawn = jax.random.uniform(key, confidence.shape, confidence.dtype) < confidence
-    return metric(confidence, jnp.where(is_observed, correct, redrawn))
+    numbers = jax.random.uniform(key, confidence.shape[:1], confidence.dtype)
+    if num_groups:
+      numbers = draws.shared(key, numbers, group, num_groups, rho)
+    numbers = numbers.reshape(-1, *(1,) * (confidence.ndim - 1)) if confidence.ndim else numbers
+    return metric(confidence, jnp.where(is_observed, correct, numbers < confidence))
 
   keys = jax.random.split(key, num_resamples)
   samples = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([keys[:1], keys])

@@ -37,8 +37,46 @@ def assess_keys(count: int, key: Array, num_resamples: int) -> tuple[Array, Arra
           *(jax.random.split(of_kind, num_resamples) for of_kind in of_kinds))
 
 
-def assess_sample(kind: Array, key: Array, place: Array, members: Array, chance: Array, happened: Array
-                  ) -> tuple[Array, Array]:
+def dependence(confidence: Array, correct: Array, members: Array) -> Array:
+  r"""How strongly the outcomes of the examples of a group depend on each other, in [0, 1]; 0 without groups.
+
+  .. math:: \rho = \sum_{i < j} r_i r_j \Big/ \sum_{i < j} (\min(c_i, c_j) - c_i c_j), \qquad r = \mathrm{correct} - c
+
+  over the pairs of all groups and seeds. The denominator is what the numerator would be on average if each group drew
+  its outcomes by one uniform number, and the model were calibrated. A miscalibrated model has a larger ρ, which makes
+  its p-value larger and never smaller.
+
+  Args:
+    confidence: ``[N, ...]`` floats.
+    correct: bools, or zeros and ones, of that shape.
+    members: the examples of each group, as ``members`` returns them.
+  """
+  if members.shape[1] == 1:
+    return jnp.zeros((), confidence.dtype)
+  taken = (members >= 0)[..., None]
+  confidence, correct = (
+    jnp.where(taken, jnp.asarray(x, confidence.dtype).reshape(len(x), -1)[jnp.maximum(members, 0)], 0)
+    for x in (confidence, correct))
+  # In descending order an example has the smaller confidence of as many pairs as there are examples before it.
+  smaller = -jnp.sort(-confidence, axis=1) * jnp.arange(members.shape[1], dtype=confidence.dtype)[None, :, None]
+  most = jnp.sum(smaller) - _sum_over_pairs(confidence)
+  return jnp.clip(jnp.where(most > 0, _sum_over_pairs(correct - confidence) / jnp.where(most > 0, most, 1), 0), 0, 1)
+
+
+def _sum_over_pairs(values: Array) -> Array:
+  """The sum of the products of the pairs of every group of ``[groups, size, S]``."""
+  return jnp.sum(jnp.sum(values, axis=1) ** 2 - jnp.sum(values**2, axis=1)) / 2
+
+
+def shared(key: Array, own: Array, group: Array, num_groups: int, rho: Array) -> Array:
+  """Uniform numbers ``[M]`` of which two of one group are equal with the probability ρ, and else those of ``own``."""
+  of_groups, of_choice = jax.random.split(key)
+  is_shared = uniform(of_choice, own.shape) < jnp.sqrt(rho).astype(jnp.float32)
+  return jnp.where(is_shared, uniform(of_groups, (num_groups,))[group].astype(own.dtype), own)
+
+
+def assess_sample(kind: Array, key: Array, place: Array, members: Array, chance: Array, happened: Array,
+                  rho: Array | float = 0.0) -> tuple[Array, Array]:
   """Which ``outcome`` each example of a sample of ``assess`` has, and whether it counts.
 
   Args:
@@ -48,6 +86,7 @@ def assess_sample(kind: Array, key: Array, place: Array, members: Array, chance:
     members: the examples of each group, as ``members`` returns them; M in all.
     chance: ``[M, ...]``, their confidences.
     happened: bools of that shape, their outcomes.
+    rho: the ``dependence`` of the examples of a group.
 
   Returns:
     ``(outcome, where)``, bools of the shape of ``chance`` and ``[M]``.
@@ -58,7 +97,12 @@ def assess_sample(kind: Array, key: Array, place: Array, members: Array, chance:
   drawn = draw(key, count, size)[block]
   number = jnp.where(kind == REST, size - 1 - number, number)
   taken = (kind == SAMPLE) | (kind == REDRAWN) | ((number == drawn) & (block < count // size))
-  outcome = jnp.where(kind == REDRAWN, uniform(key, chance.shape) < chance.astype(jnp.float32), happened)
+  # The seeds of an example share its number, so that they depend on each other as much as can be.
+  numbers = uniform(key, chance.shape[:1])
+  if members.shape[1] > 1:
+    numbers = shared(key, numbers, jnp.repeat(jnp.arange(count), members.shape[1]), count, rho)
+  numbers = numbers.reshape(-1, *(1,) * (chance.ndim - 1))
+  outcome = jnp.where(kind == REDRAWN, numbers < chance.astype(jnp.float32), happened)
   return outcome, ((members >= 0) & taken[:, None]).reshape(-1)
 
 

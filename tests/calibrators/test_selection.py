@@ -6,6 +6,7 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators, evaluation
+from calib_jax._numerics.groups import stratified_folds
 from calib_jax.evaluation import folds
 from tests.calibrators.data import synthetic
 
@@ -66,7 +67,7 @@ def test_the_default_candidates_have_matrix_scaling_from_50_examples_a_class_on(
 
 def test_every_class_is_in_every_fold_also_where_rows_are_sorted_by_class():
   labels = np.sort(synthetic(500, 10)[1])
-  fold = calibrators.selection._folds(labels, 5)
+  fold = stratified_folds(labels, 5)
   counts = np.array([np.bincount(labels[fold == f], minlength=10) for f in range(5)])
   assert np.ptp(counts, axis=0).max() <= 1 and np.ptp(counts.sum(1)) <= 1
 

@@ -226,7 +226,7 @@ def test_folds_have_their_share_of_each_class_and_keep_groups():
   groups = np.arange(87) // 3
   fold = folds.stratified_folds(labels, 5, groups)
   assert all(len(set(fold[groups == g])) == 1 for g in range(29)) and set(fold) == set(range(5))
-  with pytest.raises(UserError, match="5 folds need at least 5 groups: there are 2"):
+  with pytest.raises(ValueError, match="5 folds need at least 5 groups: there are 2"):
     folds.stratified_folds(labels, 5, groups // 20)
 
 

@@ -325,6 +325,46 @@ def test_the_interval_of_the_debiased_error_holds_the_truth_of_tied_confidences(
   assert jnp.sum((low <= delta + 1e-6) & (delta <= high)) >= 51
 
 
+@pytest.mark.parametrize("test", ["calibration_test", "assess"])
+@pytest.mark.parametrize("dependent", ["seeds", "groups"])
+def test_a_calibrated_model_of_dependent_entries_is_rejected_as_often_as_said(dependent, test):
+  # Five equal entries of each of 150 examples: five seeds, or five rows of a group. If they were redrawn independently,
+  # p would be below 5% in 20% of samples of seeds, and in 90% of those of groups.
+  log_odds, correct = _binary(jax.random.key(3), 120, 150)
+  groups = np.repeat(np.arange(150), 5) if dependent == "groups" else None
+
+  def mean_error(confidence, correct, where=None):
+    if confidence.ndim == 1:
+      return metrics.calibration_error(confidence, correct, where=where)
+    over_seeds = jax.vmap(lambda *x: metrics.calibration_error(*x[:2], where=x[2]), in_axes=1)
+    return over_seeds(confidence, correct, jnp.ones(confidence.shape, bool) if where is None else where).mean()
+
+  def p_value(x):
+    entries = [jnp.repeat(v[:, None], 5, axis=1) for v in (jax.nn.sigmoid(x[0]), x[1])]
+    entries = [v.reshape(-1) for v in entries] if dependent == "groups" else entries
+    if test == "assess":
+      return metrics.assess(mean_error, *entries, key=x[2], num_resamples=79, groups=groups).p_value
+    return metrics.calibration_test(mean_error, *entries, key=x[2], num_resamples=79, groups=groups)
+
+  p_values = jax.lax.map(p_value, (log_odds, correct, jax.random.split(KEY, 120)))
+  assert jnp.sum(p_values <= 0.05) <= 14  # At 5%, more have a chance of 1e-3.
+
+
+def test_dependence_is_none_of_independent_and_all_of_equal_rows():
+  log_odds, correct = (x[0] for x in _binary(jax.random.key(4), 1, 3000))
+  confidence, groups = jax.nn.sigmoid(log_odds), np.repeat(np.arange(600), 5)
+  members = draws.members(groups, 3000)
+  assert draws.dependence(confidence, correct, members) < 0.1
+  np.testing.assert_allclose(draws.dependence(confidence[groups], correct[groups], members), 1, atol=0.15)
+  assert draws.dependence(confidence, correct, draws.members(None, 3000)) == 0
+  # By hand: one pair of residuals -0.8 and 0.4, whose product is below 0, and one of 0.4 and 0.2.
+  pairs = draws.dependence(jnp.array([0.8, 0.6, 0.6, 0.8]), jnp.array([0, 1, 1, 1]),
+                           draws.members(np.array([0, 0, 1, 1]), 4))
+  np.testing.assert_allclose(pairs, 0, atol=1e-6)
+  pair = draws.dependence(jnp.array([0.6, 0.8]), jnp.array([1, 1]), draws.members(np.array([0, 0]), 2))
+  np.testing.assert_allclose(pair, 0.4 * 0.2 / (0.6 - 0.48), rtol=1e-5)
+
+
 def test_groups_are_resampled_whole():
   rng = np.random.default_rng(0)
   effects, groups = rng.normal(size=100), rng.permutation(np.repeat(np.arange(100) * 7, 5))

@@ -54,13 +54,24 @@ def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Pred
     ``fpr_at_95_tpr``, which count the examples of ``inside`` as positives, and ``auroc_outside`` and
     ``fpr_at_95_tpr_outside``, which count those of ``outside``, with the negative score.
   """
-  inside, outside = ([_scores(source) for source in map(Calibrated.of, sources)] for sources in (inside, outside))
+  inside, outside = (list(map(Calibrated.of, sources)) for sources in (inside, outside))
+  groups = _groups(inside[0], outside[0])
+  inside, outside = ([_scores(source) for source in sources] for sources in (inside, outside))
   scores = [np.concatenate(pair) for pair in zip(inside, outside, strict=True)]
   is_inside = np.arange(len(scores[0])) < len(inside[0])
   ends = metrics.bootstrap(_separation, np.stack(scores, axis=1), is_inside, key=jax.random.key(0),
-                           num_resamples=num_resamples)
+                           num_resamples=num_resamples, groups=groups)
   return {name: {key: Interval(*(float(x[i, j]) for x in ends)) for j, key in enumerate(HEADINGS)}
           for i, name in enumerate(confidence.SCORES)}
+
+
+def _groups(inside: Calibrated, outside: Calibrated) -> np.ndarray | None:
+  """The groups of both sets, of which none is in both; None if no set has any."""
+  if inside.part.groups is None and outside.part.groups is None:
+    return None
+  numbers = [np.arange(len(source.part.labels)) if source.part.groups is None
+             else np.unique(source.part.groups, return_inverse=True)[1] for source in (inside, outside)]
+  return np.concatenate([numbers[0], numbers[0].max() + 1 + numbers[1]])
 
 
 def _scores(source: Calibrated) -> np.ndarray:
@@ -76,11 +87,11 @@ def _of_chunk(probs: jax.Array) -> jax.Array:
   return jnp.stack([score(probs) for score in confidence.SCORES.values()], axis=1)
 
 
-def _separation(scores: jax.Array, is_inside: jax.Array) -> jax.Array:
+def _separation(scores: jax.Array, is_inside: jax.Array, *, where: jax.Array | None = None) -> jax.Array:
   """The measures ``[scores, HEADINGS]`` of ``[N, S, scores]``, means over seeds."""
   def of_score(score):
-    return jnp.stack([measure(sign * score, positives) for sign, positives in ((1, is_inside), (-1, ~is_inside))
-                      for measure in (metrics.auroc, metrics.fpr_at_tpr)])
+    return jnp.stack([measure(sign * score, positives, where=where)
+                      for sign, positives in ((1, is_inside), (-1, ~is_inside)) for measure in (metrics.auroc, metrics.fpr_at_tpr)])
 
   over_seeds = jax.vmap(of_score, in_axes=1)
   return jax.vmap(lambda x: jnp.mean(over_seeds(x), axis=0), in_axes=2)(scores)

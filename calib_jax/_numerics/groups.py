@@ -1,0 +1,47 @@
+"""Statistics of examples that come in groups: those of one group may depend on each other by any amount."""
+
+import numpy as np
+
+
+def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | None = None) -> np.ndarray:
+  """Assigns each example to a fold, so that each fold has its share of each class and groups stay together.
+
+  Args:
+    labels: ``[N]`` integers.
+    num_folds: the number of folds.
+    groups: ``[N]`` integers, equal for examples that belong together; None if every example is on its own.
+
+  Returns:
+    ``[N]`` integers in ``[0, num_folds)``. Groups count by their most common label.
+
+  Raises:
+    ValueError: if there are fewer groups than folds.
+
+  >>> stratified_folds(np.array([0, 0, 1, 1]), 2)[:2].sum()
+  np.int64(1)
+  """
+  unit = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
+  num_units = int(unit.max()) + 1
+  if num_units < num_folds:
+    raise ValueError(f"{num_folds} folds need at least {num_folds} {'examples' if groups is None else 'groups'}: there "
+                     f"are {num_units}.")
+  pairs, counts = np.unique(np.stack([unit, labels]), axis=1, return_counts=True)
+  order = np.lexsort((counts, pairs[0]))  # The last pair of a unit is that of its most common label.
+  common = pairs[1][order][np.searchsorted(pairs[0][order], np.arange(num_units), side="right") - 1]
+  shuffled = np.random.default_rng(0).permutation(num_units)
+  by_label = shuffled[np.argsort(common[shuffled], kind="stable")]
+  fold = np.empty(num_units, np.int64)
+  fold[by_label] = np.arange(num_units) % num_folds
+  return fold[unit]
+
+
+def standard_error(values: np.ndarray, groups: np.ndarray | None = None) -> float:
+  """The standard error of the mean of ``[N]`` values; the values of a group count as one sum.
+
+  >>> standard_error(np.array([0., 1.]), np.array([4, 4])), float(standard_error(np.array([0., 1.]))) ** 2
+  (0.0, 0.12500000000000003)
+  """
+  deviation = values - values.mean()
+  if groups is not None:
+    deviation = np.bincount(np.unique(groups, return_inverse=True)[1], deviation)
+  return float(np.sqrt(np.sum(deviation**2)) / len(values))
