@@ -15,16 +15,8 @@ from scipy import special
 from calib_jax import _checks as checks
 from calib_jax import calibrators
 from calib_jax._checks.values import LOOKED_AT
-from tests.calibrators.data import SHAPE, made, synthetic
+from tests.calibrators.data import CASES, SHAPE, made, synthetic
 
-CASES = {
-  "identity": {}, "temperature_scaling": {}, "vector_scaling": {}, "matrix_scaling": {}, "dirichlet": {},
-  "ensemble_temperature_scaling": {}, "parameterized_temperature_scaling": {}, "class_temperature_scaling": {},
-  "focal_calibration": {"gamma": -0.5}, "focal_temperature_scaling": {"search": "line"},
-  "meta_calibration": {"target": 0.1}, "isotonic": {}, "histogram_binning": {}, "platt": {},
-  "classwise_loss_scaling": {},
-  "structured_vector_scaling": {}, "structured_matrix_scaling": {}, "beta_calibration": {},
-}
 VARIANTS = {
   **{name: (name, options) for name, options in CASES.items()},
   "TS by soft-binned error": ("temperature_scaling", {"objective": "soft_binned_ece"}),
