@@ -198,10 +198,13 @@ def _config_file(path: str) -> pathlib.Path:
   """Returns the file of a config, here or among those that are installed.
 
   Raises:
-    UserError: if there is none; the message says what to do.
+    UserError: if there is none, or it is not of Python; the message says what to do.
   """
   installed = [pathlib.Path(__file__).parents[1] / path] if path.startswith("configs/") else []
   for file in (pathlib.Path(path), *installed):
+    if file.is_file() and file.suffix != ".py":
+      raise UserError(f"--config: {path!r} must be a file of Python with get_config(), such as "
+                      "configs/digits_savuc.py: got another kind of file.")
     if file.is_file():
       return file
   shared = ("__init__", "common", "recipes")
