@@ -47,14 +47,16 @@ def examples(logits, labels, *, soft: bool = False) -> tuple[Array, Array]:
   return logits, labels
 
 
-def batch(logits, labels, where, *, soft: bool = False) -> tuple[Array, Array, Array]:
+def batch(logits, labels, where, *, soft: bool = False, flatten: bool = False) -> tuple[Array, Array, Array]:
   """The arrays of a loss per batch: ``(logits [N, K], labels, where [N])``, as ``examples`` checks them.
 
-  ``where`` is never None in the result. The rows that are ignored are zeros.
+  ``where`` is never None in the result. The rows that are ignored are zeros. Where ``flatten``, as in the fits of
+  calibrators, logits may have any leading axes, which become one.
   """
   passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
-  rank(logits, 2, "logits", "[N, K]")
-  logits, labels, counts = _masked(where, logits.shape[:1], (logits, 0), (labels, 0))
+  if not flatten:
+    rank(logits, 2, "logits", "[N, K]")
+  logits, labels, counts = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
   label_values(passed, logits.shape[1], where)
   return (logits if labels.ndim == 2 else nan_out_of_range(logits, labels, logits.shape[1])), labels, counts
 

@@ -121,26 +121,26 @@ def _refused(folder: pathlib.Path) -> str | None:
   return None
 
 
-def objection(found: os.stat_result) -> str | None:
+def objection(status: os.stat_result) -> str | None:
   """Returns why a directory is not private and what to do about it, or None if it is private.
 
   Args:
-    found: what ``os.stat`` returns for the directory.
+    status: what ``os.stat`` returns for the directory.
   """
   if not hasattr(os, "getuid") or pwd is None:
     return None
-  if reason := _of_another(found):
+  if reason := _of_another(status):
     return reason
-  if found.st_mode & stat.S_IWOTH:
+  if status.st_mode & stat.S_IWOTH:
     return "can be written by everyone: empty it and take that permission away (chmod go-w)"
-  if found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
-    return f"can be written by group {found.st_gid}: empty it and take that permission away (chmod go-w)"
+  if status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid):
+    return f"can be written by group {status.st_gid}: empty it and take that permission away (chmod go-w)"
   return None
 
 
-def _of_another(found: os.stat_result) -> str | None:
-  other = hasattr(os, "getuid") and found.st_uid not in (os.getuid(), 0)
-  return f"belongs to user {found.st_uid}, not to you: delete it" if other else None
+def _of_another(status: os.stat_result) -> str | None:
+  other = hasattr(os, "getuid") and status.st_uid not in (os.getuid(), 0)
+  return f"belongs to user {status.st_uid}, not to you: delete it" if other else None
 
 
 def _is_own_group(number: int) -> bool:

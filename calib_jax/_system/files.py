@@ -183,16 +183,16 @@ def parse_json(text: str, place: str) -> dict:
     return int(digits)
 
   try:
-    found = json.loads(text, object_pairs_hook=unique, parse_int=integer)
-    if not isinstance(found, dict):
-      raise ValueError(f"it holds a {type(found).__name__} where an object belongs")
-    level: list[object] = [found]
+    value = json.loads(text, object_pairs_hook=unique, parse_int=integer)
+    if not isinstance(value, dict):
+      raise ValueError(f"it holds a {type(value).__name__} where an object belongs")
+    level: list[object] = [value]
     for _ in range(DEEPEST):
       level = [child for node in level if isinstance(node, dict | list)
                for child in (node.values() if isinstance(node, dict) else node)]
     if level:
       raise RecursionError
-    return found
+    return value
   except RecursionError:
     raise UserError(f"{place} cannot be read as JSON (it is nested more than {DEEPEST} levels deep).") from None
   except (ValueError, MemoryError) as error:
@@ -244,13 +244,13 @@ class _Header(NamedTuple):
 
 def _members(archive: zipfile.ZipFile, path: str | os.PathLike) -> dict[str, zipfile.ZipInfo]:
   """Returns the entries of an archive by the names of their arrays."""
-  found: dict[str, zipfile.ZipInfo] = {}
+  infos: dict[str, zipfile.ZipInfo] = {}
   for info in archive.infolist():
     name = info.filename.removesuffix(".npy")
-    if name in found:
+    if name in infos:
       raise UserError(f"{path} holds two arrays called {short(name)}: save it again with one of them.")
-    found[name] = info
-  return found
+    infos[name] = info
+  return infos
 
 
 def _headers(archive: zipfile.ZipFile, path: str | os.PathLike, names: Collection[str] | None) -> dict[str, _Header]:

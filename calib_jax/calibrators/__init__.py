@@ -13,8 +13,9 @@ from calib_jax.calibrators.ensemble import ensemble_temperature_scaling
 from calib_jax.calibrators.flexible import class_temperature_scaling, parameterized_temperature_scaling
 from calib_jax.calibrators.focal_temperature import focal_calibration, focal_temperature_scaling
 from calib_jax.calibrators.linear import dirichlet, matrix_scaling, vector_scaling
+from calib_jax.calibrators.logistic import beta_calibration, platt
 from calib_jax.calibrators.meta import meta_calibration
-from calib_jax.calibrators.one_vs_rest import beta_calibration, histogram_binning, isotonic, platt
+from calib_jax.calibrators.one_vs_rest import histogram_binning, isotonic
 from calib_jax.calibrators.selection import Selection, caution, select
 from calib_jax.calibrators.storage import load, save
 from calib_jax.calibrators.structured import structured_matrix_scaling, structured_vector_scaling

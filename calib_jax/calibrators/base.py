@@ -26,11 +26,11 @@ class Calibrator:
   ``jax.jit`` for which it compiles once.
 
   Attributes:
-    fit: ``fit(logits, labels, *, where=None, weights=None)`` learns from held-out ``logits`` ``[N, K]`` and ``labels``
-      ``[N]``, and returns params, a pytree of arrays. ``where`` ``[N]`` says which examples count, and ``weights``
-      ``[N]``, finite and at least 0, for how many examples each stands: integer weights are repeated rows. A fit raises
-      ValueError if a logit that counts is not finite, a label is out of range, or nothing counts. Within ``jit`` and
-      ``vmap`` it cannot raise; ``converged`` is then False.
+    fit: ``fit(logits, labels, *, where=None, weights=None)`` learns from held-out ``logits`` ``[..., K]`` and
+      ``labels`` ``[...]``, whose leading axes are flattened, and returns params, a pytree of arrays. ``where``
+      ``[...]`` says which examples count, and ``weights`` ``[...]``, finite and at least 0, for how many examples each
+      stands: integer weights are repeated rows. A fit raises ValueError if a logit that counts is not finite, a label
+      is out of range, or nothing counts. Within ``jit`` and ``vmap`` it cannot raise; ``converged`` is then False.
     apply: ``apply(params, logits)``, pure, returns the log-probabilities of logits ``[..., K]``.
     name: the name of the factory in ``CALIBRATORS``; empty for functions of your own, which are pickled as they are.
     options: the factory's arguments by name.
@@ -40,6 +40,26 @@ class Calibrator:
   apply: Callable[[Any, Array], Array]
   name: str = ""
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def fitted(self, logits, labels, *, where=None, weights=None) -> "Fitted":
+    """Fits, and returns a function of logits that holds its params.
+
+    Args:
+      logits: as ``fit`` takes them, here and below.
+      labels: the labels of the logits.
+      where: which examples count.
+      weights: for how many examples each stands.
+
+    Returns:
+      The function of logits ``[..., K]``, which can be compiled, pickled and exported.
+
+    >>> fitted = identity().fitted(jnp.array([[2.0, 0.0]]), jnp.array([0]))
+    >>> jnp.exp(fitted(jnp.array([[0.0, 0.0]])))
+    Array([[0.5, 0.5]], dtype=float32)
+    """
+    # A fit of your own may take neither, and is then called without them.
+    options = {name: value for name, value in (("where", where), ("weights", weights)) if value is not None}
+    return Fitted(self, self.fit(logits, labels, **options))
 
   def _key(self) -> tuple:
     return (self.name, self.options) if self.name else (self.fit, self.apply)
@@ -64,16 +84,20 @@ class Calibrator:
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["calibrator"])
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # ``jax.jit`` compiles what has a hash, and arrays have none.
 class Fitted:
-  """A calibrator and the params that it was fitted with, which are the leaves of this pytree."""
+  """A function of logits: a calibrator and the params that it was fitted with, which are the leaves of this pytree."""
 
   calibrator: Calibrator
   params: Any
 
-  def apply(self, logits: Array) -> Array:
+  def __call__(self, logits: Array) -> Array:
     """Returns the calibrated log-probabilities of logits ``[..., K]``."""
     return self.calibrator.apply(self.params, logits)
+
+  def apply(self, logits: Array) -> Array:
+    """Does what calling it does."""
+    return self(logits)
 
 
 # The factories by name: each enters itself where it is defined.
@@ -156,9 +180,11 @@ def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
     weights, where = _checked_weights(weights, where, np.shape(labels))
   checks.class_values(logits, labels, where, name="logits")
   checks.something_counts(labels, where)
-  logits, labels, where = checks.batch(logits, labels, where)
+  logits, labels, where = checks.batch(logits, labels, where, flatten=True)
   checks.warn_of_probs(logits, where)
-  return logits, labels, where if weights is None else jnp.where(where, weights, 0).astype(logits.dtype)
+  if weights is None:
+    return logits, labels, where
+  return logits, labels, jnp.where(where, checks.gathered(weights).reshape(-1), 0).astype(logits.dtype)
 
 
 def _checked_weights(weights, where, shape: tuple[int, ...]) -> tuple[Array, Array]:
@@ -174,7 +200,7 @@ def _checked_weights(weights, where, shape: tuple[int, ...]) -> tuple[Array, Arr
   if checks.is_readable(wrong) and np.any(wrong):
     first = int(np.argmax(wrong))
     raise ValueError(f"weights must be finite and at least 0: the first that is not, of row {first}, is "
-                     f"{weights[first]:g}.")
+                     f"{weights.reshape(-1)[first]:g}.")
   return jnp.where(wrong, jnp.nan, weights), (weights != 0) & (True if where is None else where)
 
 

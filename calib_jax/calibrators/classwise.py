@@ -70,7 +70,8 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
 
 
 # Of each base, its params before a fit, from the logits and its options, and those of the smallest weighted NLL. The
-# rounds below call the latter in place of ``base.fit``, which would check and mask the logits again in each of them.
+# rounds below call the latter in place of ``base.fit(weights=…)``, which would mask the logits again in each of them,
+# give a network's NLL another share beside its penalty, and begin its layers anew, so that the weights need not settle.
 BASES = {
   "temperature_scaling": (temperature.start, temperature.solve_nll),
   "ensemble_temperature_scaling": (ensemble.start, ensemble.solve),

@@ -181,8 +181,8 @@ def _line(objective, logits, labels, weights, start):
   slope = (temperatures[1] - temperatures[0]) / (gammas[1] - gammas[0])
   along = jnp.asarray(ALONG, logits.dtype)
   on_line = jnp.maximum(temperatures[0] + slope * (along - gammas[0]), 0.1 * start)
-  found = jax.lax.map(lambda at: value(at[0], at[1:])[0], jnp.stack([on_line, along], axis=1))
-  every = [jnp.concatenate(x) for x in ((on_line, temperatures), (along, gammas), (found, ends))]
+  line_values = jax.lax.map(lambda at: value(at[0], at[1:])[0], jnp.stack([on_line, along], axis=1))
+  every = [jnp.concatenate(x) for x in ((on_line, temperatures), (along, gammas), (line_values, ends))]
   best = jnp.argmin(every[2])
   return tuple(x[best] for x in every), _ended(2 * (COARSE + FINE) + len(ALONG))
 

@@ -72,7 +72,7 @@ class Memory(NamedTuple):
 
   def direction(self, gradient: Array) -> Array:
     """The quasi-Newton step from a point with this gradient; the first is downhill, and no longer than 1."""
-    known, newest = jnp.minimum(self.count, MEMORY), (self.count - 1) % MEMORY
+    num_pairs, newest = jnp.minimum(self.count, MEMORY), (self.count - 1) % MEMORY
 
     def newest_first(i, carry):
       rest, shares = carry
@@ -81,14 +81,14 @@ class Memory(NamedTuple):
       return rest - share * self.changes[j], shares.at[j].set(share)
 
     def oldest_first(i, step):
-      j = (self.count - known + i) % MEMORY
+      j = (self.count - num_pairs + i) % MEMORY
       return step + (shares[j] - self.inverse[j] * _dot(self.changes[j], step)) * self.steps[j]
 
     # Loops over the pairs that there are, not over MEMORY: most fits end before the memory is full.
-    rest, shares = jax.lax.fori_loop(0, known, newest_first, (gradient, jnp.zeros_like(self.inverse)))
+    rest, shares = jax.lax.fori_loop(0, num_pairs, newest_first, (gradient, jnp.zeros_like(self.inverse)))
     square = _dot(self.changes[newest], self.changes[newest])
-    unit = jnp.where(known > 0, 1 / (self.inverse[newest] * square), 1 / jnp.maximum(jnp.linalg.norm(gradient), 1))
-    return -jax.lax.fori_loop(0, known, oldest_first, unit * rest)
+    unit = jnp.where(num_pairs > 0, 1 / (self.inverse[newest] * square), 1 / jnp.maximum(jnp.linalg.norm(gradient), 1))
+    return -jax.lax.fori_loop(0, num_pairs, oldest_first, unit * rest)
 
 
 def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,

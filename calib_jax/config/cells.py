@@ -48,7 +48,7 @@ def _of_cell(cell: str, networks: Mapping[str, Collection[str]], recipe: Callabl
   return config
 
 
-def _check_part(cell: str, part: str, name: str, known: Collection[str]) -> None:
-  if name not in known:
+def _check_part(cell: str, part: str, name: str, choices: Collection[str]) -> None:
+  if name not in choices:
     raise UserError(f"the cell {short(cell)} must be DATA.NETWORK or DATA.NETWORK.LOSS, with {part} one of "
-                    f"{', '.join(known)}: got {short(name)}.{suggestion(name, known)}")
+                    f"{', '.join(choices)}: got {short(name)}.{suggestion(name, choices)}")

@@ -22,8 +22,8 @@ CHOICES = {
   "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.SCHEDULES,
   "loss.scope": ("global", "device"), "loss.reduction": ("mean", "sum"), "training.select": training.SELECTIONS,
   "training.parallel": ("pmap", "shard_map"), "training.validation_loss": training.VALIDATION_LOSSES,
-  **{f"{prefix}optimizer.{key}": known for prefix in ("", "stage2.")
-     for key, known in (("name", training.OPTIMIZERS), ("schedule", training.RATES))},
+  **{f"{prefix}optimizer.{key}": choices for prefix in ("", "stage2.")
+     for key, choices in (("name", training.OPTIMIZERS), ("schedule", training.RATES))},
   "model.dtype": ("float32", "bfloat16"),
 }
 
@@ -50,8 +50,8 @@ RANGES = {
 
 def check(config: ConfigDict, num_devices: int) -> None:
   """Raises a UserError that names the key and its valid values if ``config`` cannot work on ``num_devices``."""
-  for key, known in CHOICES.items():
-    one_of(key, get(config, key), known)
+  for key, choices in CHOICES.items():
+    one_of(key, get(config, key), choices)
   for key, (low, high) in RANGES.items():
     _in_range(key, get(config, key), low, high)
   if config.data.name == "npz" and not config.data.path:
@@ -89,12 +89,12 @@ def get(config: ConfigDict, key: str):
   return config
 
 
-def one_of(key: str, value, known: Iterable[str]) -> None:
-  """Raises a UserError that names the key and the known values unless ``value`` is one of them."""
-  if not any(value == name for name in known):
-    choices = ", ".join(str(k) or "'' for none" for k in known) or "nothing"
-    raise UserError(f"config key {key} must be one of {choices}: got {short(value)}."
-                    + checks.suggestion(str(value)[:LONGEST], known))
+def one_of(key: str, value, choices: Iterable[str]) -> None:
+  """Raises a UserError that names the key and its choices unless ``value`` is one of them."""
+  if not any(value == choice for choice in choices):
+    listed = ", ".join(str(k) or "'' for none" for k in choices) or "nothing"
+    raise UserError(f"config key {key} must be one of {listed}: got {short(value)}."
+                    + checks.suggestion(str(value)[:LONGEST], choices))
 
 
 def _in_range(key: str, value, low: float, high: float) -> None:
@@ -138,9 +138,9 @@ def _check_evaluation(section: ConfigDict) -> None:
     key = f"evaluation.calibrators.{label}"
     if not isinstance(_attempt(key, lambda options=options: calibrators.get(**options)), calibrators.Calibrator):
       raise UserError(f"config key {key}: {options.name} must return a calib_jax.calibrators.Calibrator.")
-  for key, known in (("corruptions", data.CORRUPTIONS), ("severities", (1, 2, 3, 4, 5))):
+  for key, choices in (("corruptions", data.CORRUPTIONS), ("severities", (1, 2, 3, 4, 5))):
     for value in section[key]:
-      one_of(f"evaluation.{key}", value, known)
+      one_of(f"evaluation.{key}", value, choices)
 
 
 def is_file(entry: str) -> bool:

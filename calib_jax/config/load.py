@@ -29,12 +29,12 @@ class Family(NamedTuple):
   """A family says what the ``name`` of a config's section may be, and which options each name has.
 
   Attributes:
-    known: the functions or classes by name.
+    members: the functions or classes by name.
     options: maps a name to its options and their defaults.
     common: options that the section has with every name, and their defaults.
   """
 
-  known: Mapping[str, Callable]
+  members: Mapping[str, Callable]
   options: Callable[[str], dict[str, object]]
   common: Mapping[str, object] = {}
 
@@ -126,29 +126,29 @@ def _relabelled(config: ConfigDict, pairs: list[tuple[str, str]]) -> list[tuple[
   ``--config.evaluation.calibrators.LABEL.name=…`` adds one, ``--config.evaluation.calibrators.LABEL=`` removes one, and
   a dict, such as ``--config.evaluation.calibrators={}``, replaces all.
   """
-  kept, section = [], get(config, CALIBRATORS)
+  remaining, section = [], get(config, CALIBRATORS)
   for key, text in pairs:
     parent, _, last = key.rpartition(".")
     if parent == CALIBRATORS and not text and last in section:
       del section[last]
     else:
-      kept.append((key, text))
+      remaining.append((key, text))
       label = parent.removeprefix(f"{CALIBRATORS}.")
       if last == "name" and parent.startswith(f"{CALIBRATORS}.") and "." not in label and label not in section:
         section[label] = ConfigDict({"name": text})
-  return kept
+  return remaining
 
 
 def _calibrator_options(config: ConfigDict, key: str, named: Mapping[str, str]) -> Callable[[str], dict[str, object]]:
   """Returns a function from the name of a calibrator to its options; one with a base has the options of its base."""
-  def found(name):
+  def options_of(name):
     options = registry_options(calibrators.CALIBRATORS[name], positional=True)
     base = named.get(f"{key}.base", get(config, key).get("base", options.get("base")))
     if "base" in options and base in calibrators.CALIBRATORS:
       options = registry_options(calibrators.CALIBRATORS[base], positional=True) | options
     return options
 
-  return found
+  return options_of
 
 
 def to_json(config: ConfigDict) -> str:
@@ -198,10 +198,13 @@ def _config_file(path: str) -> pathlib.Path:
   """Returns the file of a config, here or among those that are installed.
 
   Raises:
-    UserError: if there is none; the message says what to do.
+    UserError: if there is none, or it is not of Python; the message says what to do.
   """
   installed = [pathlib.Path(__file__).parents[1] / path] if path.startswith("configs/") else []
   for file in (pathlib.Path(path), *installed):
+    if file.is_file() and file.suffix != ".py":
+      raise UserError(f"--config: {path!r} must be a file of Python with get_config(), such as "
+                      "configs/digits_savuc.py: got another kind of file.")
     if file.is_file():
       return file
   shared = ("__init__", "common", "recipes")
@@ -242,20 +245,20 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None,
     raise UserError(f"config key {key} must be one section with a name and options, such as dict(name='soft_avuc'): "
                     f"got {section!r}.")
   name = section.get("name", "") if renamed is None else renamed
-  if not may_import and is_import_path(name) and name not in family.known:
+  if not may_import and is_import_path(name) and name not in family.members:
     return
   imports.register(CALIBRATORS if key.startswith(CALIBRATORS) else key, name)
   if key == "loss.secondary":
     _check_secondary(name)
-  one_of(f"{key}.name", name, family.known)
+  one_of(f"{key}.name", name, family.members)
   defaults = {option: _typed(default) for option, default in family.options(name).items()} | family.common
   valid = family.common if name != section.get("name", "") else section
-  given = {option: value for option, value in section.items() if option in valid and option != "name"}
-  for option, value in given.items():
+  options = {option: value for option, value in section.items() if option in valid and option != "name"}
+  for option, value in options.items():
     one_of(f"{key}: option", option, defaults)
     if isinstance(defaults[option], float) and isinstance(value, int):
-      given[option] = float(value)
-  section = ConfigDict({"name": name, **defaults, **given}, convert_dict=False)
+      options[option] = float(value)
+  section = ConfigDict({"name": name, **defaults, **options}, convert_dict=False)
   parent, _, field = key.rpartition(".")
   (get(config, parent) if parent else config)[field] = section
 

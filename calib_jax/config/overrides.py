@@ -30,7 +30,7 @@ def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[st
   Raises:
     UserError: for an argument of another form, or a section that is overridden by anything but a dict.
   """
-  found = []
+  pairs = []
   for argument in arguments:
     match = re.fullmatch(r"--config\.([^=]+)=(.*)", argument, re.DOTALL)
     if not match:
@@ -46,11 +46,11 @@ def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[st
         raise UserError(f"config key {key} is a section: set one of its fields, or give a dict of fields: got "
                         f"{short(text)}.")
       if key in collections:
-        found.extend((f"{key}.{label}", "") for label in _node(config, key))
-      found.extend(_flat(key, value))
+        pairs.extend((f"{key}.{label}", "") for label in _node(config, key))
+      pairs.extend(_flat(key, value))
     else:
-      found.append((key, text))
-  return found
+      pairs.append((key, text))
+  return pairs
 
 
 def _flat(key: str, value) -> list[tuple[str, str]]:

@@ -7,20 +7,20 @@ from calib_jax.data.filters import blurred, moved, zoomed
 Image = np.ndarray  # [N, H, W, C] float64 in [0, 1].
 
 
-def snow(x: Image, rng, mean, scale, zoom, least, radius, sigma, kept):
+def snow(x: Image, rng, mean, scale, zoom, least, radius, sigma, weight):
   """Blurs random flakes along the wind, and whitens the image."""
   flakes = zoomed(rng.normal(mean, scale, x.shape[:3]), zoom)
   flakes = np.floor(np.clip(np.where(flakes < least, 0, flakes), 0, 1) * 255) / 255
   flakes = moved(flakes, rng.uniform(-135, -45, len(x)), radius, sigma)[..., None]
   turned = flakes[:, ::-1, ::-1]
-  return kept * x + (1 - kept) * np.maximum(x, _grey(x)[..., None] * 1.5 + 0.5) + flakes + turned
+  return weight * x + (1 - weight) * np.maximum(x, _grey(x)[..., None] * 1.5 + 0.5) + flakes + turned
 
 
-def frost(x: Image, rng, kept, added):
+def frost(x: Image, rng, weight, added):
   """Overlays ridges of ice, made of a fractal."""
   ridges = 1 - np.abs(2 * _plasma(x.shape[:3], rng, 1.7)[..., None] - 1)
   ice = 0.3 + 0.7 * ridges**3
-  return kept * x + added * ice * np.array([0.85, 0.95, 1.0] if x.shape[-1] == 3 else [1.0])
+  return weight * x + added * ice * np.array([0.85, 0.95, 1.0] if x.shape[-1] == 3 else [1.0])
 
 
 def fog(x: Image, rng, amount, decay):

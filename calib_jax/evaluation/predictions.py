@@ -11,7 +11,7 @@ from calib_jax import metrics
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import release, write_npz
-from calib_jax.evaluation import reading
+from calib_jax.evaluation import columns, reading
 
 # How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
@@ -69,7 +69,7 @@ def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None
 
   Args:
     path: an ``.npz``, a pair ``LOGITS.npy,LABELS.npy``, a ``.csv`` or a ``.parquet`` with labels, and logits or probs;
-      ``reading`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one column ``[N]`` of a
+      ``columns`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one column ``[N]`` of a
       binary problem: the probability or log-odds of class 1. Labels are integers, bools, one-hot, or strings where the
       file names its ``classes``. Logits are the logarithms of ``probs``, with zeros replaced by the smallest normal
       float32.
@@ -83,10 +83,10 @@ def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None
     UserError: if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
   arrays = reading.arrays(path, [groups] if groups else [], say)
-  name = reading.one_of(arrays, reading.SCORES)
+  name = reading.one_of(arrays, columns.SCORES)
   logits, probs = _logits(path, name, arrays[name], say)
   num_classes = logits.shape[1]
-  names, labels = reading.one_of(arrays, reading.CLASSES), arrays[reading.one_of(arrays, reading.LABELS)]
+  names, labels = reading.one_of(arrays, columns.CLASSES), arrays[reading.one_of(arrays, columns.LABELS)]
   classes = _classes(path, names, arrays[names], num_classes, labels) if names else None
   labels = _labels(path, labels, len(logits), num_classes, classes)
   kind = str(arrays.get("kind", "in_distribution"))
@@ -127,11 +127,11 @@ def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callabl
   low, high = min(x[1] for x in summaries), max(x[2] for x in summaries)
   in_range = low >= 0 and high <= 1
   distributions = in_range and all(x[3] for x in summaries)
-  are_probs = name in reading.PROBS or (distributions and (name in reading.EITHER or not binary))
-  if name in reading.EITHER:
+  are_probs = name in columns.PROBS or (distributions and (name in columns.EITHER or not binary))
+  if name in columns.EITHER:
     say(f"{path}: its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
         + (("they are in [0, 1]." if binary else "each row sums to 1.") if are_probs else "they are no probabilities."))
-  elif are_probs and name not in reading.PROBS:
+  elif are_probs and name not in columns.PROBS:
     say(f"{path}: its {name} are probabilities (each row sums to 1), so their logarithms are used.")
   if are_probs or binary or scores.dtype != np.float32:
     capacity.check_read(f"{path}: {name}", (2 if binary else 1) * 4 * scores.size)

@@ -1,29 +1,31 @@
 """Reads the arrays of prediction files: ``.npz``, a pair of ``.npy``, CSV and Parquet."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 import csv
 import importlib.util
 import math
 import os
 import pathlib
 import re
-from typing import NamedTuple
 
 import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import check_regular, conversion, names_in_npz, read_npy, read_npz, shapes_in_npz
+from calib_jax.evaluation.columns import (
+  CLASSES,
+  LABELS,
+  LOGITS,
+  PROBS,
+  SCORES,
+  Columns,
+  find_columns,
+  listed,
+  say_others,
+)
 
-# What arrays and columns may be called. Those of EITHER are probabilities if each row sums to 1, and else logits.
-LOGITS = ("logits", "logit", "log_probs", "log_probabilities")
-PROBS = ("probs", "probabilities", "probability", "y_prob", "y_proba", "prob", "softmax")
-EITHER = ("predictions", "scores", "outputs", "y_score", "preds")
-SCORES = (*LOGITS, *PROBS, *EITHER)
-LABELS = ("labels", "label", "targets", "target", "y_true", "y")
-CLASSES = ("classes", "class_names")
 PAIR = re.compile(r"(.+\.npy),(.+\.npy)")
-NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 LINE = 2**24  # Characters of a line of CSV.
 TEXT = 100  # Bytes that a short text takes in memory.
 WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
@@ -70,12 +72,12 @@ def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
                     + conversion(path, "torch", "torch.load({!r})"))
   scores = [name for name in SCORES if name in names]
   if not scores or not set(LABELS) & set(names):
-    raise UserError(f"{path} must hold labels, and logits or probs; it holds {_listed(names)}: name them so, as in "
+    raise UserError(f"{path} must hold labels, and logits or probs; it holds {listed(names)}: name them so, as in "
                     "numpy.savez(path, logits=logits, labels=labels).")
   for name in names:
     if name not in SCORES and name.lower() in scores:
       raise UserError(f"{path} holds {name.lower()} and {name}, and only one of them can be meant: delete the other.")
-  _say_others(path, scores[0], scores[1:], say)
+  say_others(path, scores[0], scores[1:], say)
   labels = [name for name in names if name.lower() in LABELS and name not in extra]
   classes = [name for name in names if name in CLASSES and name not in extra]
   wanted = [scores[0], *labels, *classes, "kind", "features", "train_counts", *extra]
@@ -92,11 +94,6 @@ def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
   for several, aliases in ((labels, LABELS), (classes, CLASSES)):
     _drop_all_but_one(read, several, aliases, path)
   return read
-
-
-def _say_others(path: str | os.PathLike, name: str, others: Collection[str], say: Callable[[str], None]) -> None:
-  if others:
-    say(f"{path} holds {name} and {', '.join(others)}: {name} are used.")
 
 
 def _drop_all_but_one(read: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str],
@@ -120,92 +117,7 @@ def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | 
   return next((name for name in aliases if name in arrays), None)
 
 
-def _listed(names: Collection[str]) -> str:
-  names = [short(name)[1:-1] for name in names][:20]
-  return ", ".join(names) or "no arrays"
-
-
-class _Columns(NamedTuple):
-  """What the columns of a table are.
-
-  Attributes:
-    kind: what the scores are called, one of ``SCORES``.
-    scores: the columns of scores, in the order of the classes.
-    labels: the columns of labels.
-    classes: the names of the classes; None if the columns are numbered from 0, or are one.
-    from_1: whether the columns are numbered from 1.
-  """
-
-  kind: str
-  scores: list[str]
-  labels: list[str]
-  classes: list[str] | None = None
-  from_1: bool = False
-
-
-def _columns(header: Sequence[str], lists: Collection[str], path: str | os.PathLike, extra: Collection[str],
-             say: Callable[[str], None]) -> _Columns:
-  """Finds the columns of scores and labels.
-
-  Args:
-    header: the names of all columns.
-    lists: those of them that hold a list in each row.
-    path: the file, for messages.
-    extra: columns that are neither scores nor labels.
-    say: is called with a sentence for each choice.
-
-  Returns:
-    The columns.
-
-  Raises:
-    UserError: if there are none, or if they can be read in several ways.
-  """
-  by_kind: dict[str, dict[str, str]] = {}
-  labels = [name for name in header if name.lower() in LABELS and name not in extra]
-  for name in header:
-    place = _score_column(name) if name not in (*labels, *extra) else None
-    if place:
-      kind, end = place[0], "" if name in lists else place[1]
-      end = str(int(end)) if NUMBER.fullmatch(end) else end
-      before = by_kind.setdefault(kind, {}).setdefault(end, name)
-      if before is not name:
-        raise UserError(f"{path} has the columns {short(before)} and {short(name)} for one class: delete one of them.")
-  if not labels or not by_kind:
-    raise UserError(f"{path} must have a header with a column label, and columns such as logit_0 or prob_cat, one a "
-                    f"class; its columns are {_listed(header)}.")
-  for name in (*labels, *extra):
-    if header.count(name) > 1:
-      raise UserError(f"{path} has {header.count(name)} columns called {short(name)}: delete all but one.")
-  kind, *others = (name for name in SCORES if name in by_kind)
-  _say_others(path, kind, others, say)
-  columns = by_kind[kind]
-  if list(columns) == [""]:
-    return _Columns(kind, list(columns.values()), labels)
-  if len(columns) == 1 and "0" in columns:
-    raise UserError(f"{path} has one column of scores, {columns['0']}: one column is of class 1, such as {kind}_1.")
-  numbered = [name for name in columns if NUMBER.fullmatch(name)]
-  if "" in columns or 0 < len(numbered) < len(columns):
-    raise UserError(f"{path} has columns of {kind} that are not of one kind, such as {_listed(_ends(columns))}: name "
-                    "all of them by a class, or number all of them, and give other columns another name.")
-  if not numbered:
-    return _Columns(kind, list(columns.values()), labels, list(columns))
-  numbers = sorted(columns, key=int)
-  in_order, first = [columns[number] for number in numbers], int(numbers[0])
-  if first > 1 or int(numbers[-1]) - first != len(numbers) - 1:
-    raise UserError(f"{path} must have columns of {kind} that are numbered from 0 without gaps; they are "
-                    f"{_listed(in_order)}. Names of classes may have no number alone.")
-  if len(numbers) == 1 or first == 0:
-    return _Columns(kind, in_order, labels)
-  return _Columns(kind, in_order, labels, numbers, from_1=True)
-
-
-def _ends(columns: Mapping[str, str]) -> list[str]:
-  """Returns two columns of which one is numbered and the other is not."""
-  return [next(name for end, name in columns.items() if bool(NUMBER.fullmatch(end)) == wanted)
-          for wanted in sorted({bool(NUMBER.fullmatch(end)) for end in columns})]
-
-
-def _table(columns: _Columns, scores: np.ndarray, labels: dict[str, np.ndarray], path: str | os.PathLike,
+def _table(columns: Columns, scores: np.ndarray, labels: dict[str, np.ndarray], path: str | os.PathLike,
            say: Callable[[str], None]) -> dict[str, np.ndarray]:
   """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
   _drop_all_but_one(labels, list(labels), LABELS, path)
@@ -228,7 +140,7 @@ def _csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
   try:
     with open(path, encoding="utf-8-sig", newline="") as file:
       header = [name.strip() for name in next(csv.reader([file.readline(LINE)]), [])]
-    columns = _columns(header, (), path, extra, say)
+    columns = find_columns(header, (), path, extra, say)
     numbers = [header.index(name) for name in columns.scores]
     texts = [i for i, name in enumerate(header) if name in columns.labels or name in extra]
     options = {"delimiter": ",", "quotechar": '"', "comments": None, "ndmin": 2}
@@ -288,7 +200,7 @@ def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
     schema = parquet.read_schema(path)
     lists = [field.name for field in schema if pyarrow.types.is_nested(field.type)]
     texts = [field.name for field in schema if not (pyarrow.types.is_primitive(field.type) or field.name in lists)]
-    columns = _columns(schema.names, lists, path, extra, say)
+    columns = find_columns(schema.names, lists, path, extra, say)
     wanted = [*columns.scores, *columns.labels, *(name for name in extra if name in schema.names)]
     # Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
     file = parquet.ParquetFile(path, read_dictionary=texts)
@@ -344,14 +256,3 @@ def _values(column, name: str, path: str | os.PathLike) -> np.ndarray:
   if len(sizes) != 1:
     raise UserError(f"{path}: the lists of the column {short(name)} must all have one length.")
   return values.reshape(rows, sizes[0])
-
-
-def _score_column(name: str) -> tuple[str, str] | None:
-  """Returns the kind of scores and the class of a column such as ``logit_cat``, or None.
-
-  >>> [_score_column(name) for name in ("logit_cat", "Prob[1]", "prob1", "scores", "problem")]
-  [('logit', 'cat'), ('prob', '1'), ('prob', '1'), ('scores', ''), None]
-  """
-  aliases = "|".join(sorted(SCORES, key=len, reverse=True))
-  match = re.fullmatch(rf"({aliases})(?:|[_ .:\[-](.*?)\]?|(\d+))", name.strip(), re.IGNORECASE | re.ASCII)
-  return (match[1].lower(), match[2] or match[3] or "") if match else None

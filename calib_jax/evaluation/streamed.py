@@ -17,7 +17,7 @@ from calib_jax import metrics
 from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_npy
-from calib_jax.evaluation import reading, sections
+from calib_jax.evaluation import columns, reading, sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.predictions import is_float
 from calib_jax.evaluation.results import NAMELESS, UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
@@ -76,7 +76,7 @@ def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
     raise UserError(f"{path}: scores must be floats (float16 to float64) [N, K] and labels integers [N]: got "
                     f"{scores.dtype} of shape {scores.shape} and {labels.dtype} of shape {labels.shape}.")
   first = np.asarray(scores[:max(BATCH // scores.shape[1], 1)], np.float32)
-  says_probs = any(alias in pathlib.Path(scores_path).stem.lower() for alias in reading.PROBS)
+  says_probs = any(alias in pathlib.Path(scores_path).stem.lower() for alias in columns.PROBS)
   name = "probs" if says_probs or not _are_not_probs(first).any() else "logits"
   why = "" if says_probs or name == "logits" else " The first rows are probabilities, so that all must be."
   update = _update(name)

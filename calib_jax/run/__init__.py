@@ -7,6 +7,7 @@ For example::
   run.evaluate({"mine": (images, labels)})["mine"]["none"]["ece"].estimate
 """
 
-from calib_jax.run.run import Run, execute, prediction_file
+from calib_jax.run.execution import execute
+from calib_jax.run.run import Run, prediction_file
 
 __all__ = ["Run", "execute", "prediction_file"]

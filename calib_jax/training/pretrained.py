@@ -91,11 +91,11 @@ def has_first_stage(config: ConfigDict) -> bool:
   if config.stage1.workdir and config.stage1.weights:
     raise UserError(f"training.schedule {schedule!r} needs one of stage1.workdir (the directory of a run) and "
                     "stage1.weights (a .safetensors file), but not both.")
-  given = bool(config.stage1.workdir or config.stage1.weights)
-  if given and config.model.weights:
+  is_named = bool(config.stage1.workdir or config.stage1.weights)
+  if is_named and config.model.weights:
     raise UserError(f"training.schedule {schedule!r} starts from stage1.workdir or stage1.weights: leave model.weights "
                     "empty, or set training.schedule to 'joint'.")
-  return given
+  return is_named
 
 
 def first_stage(config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:

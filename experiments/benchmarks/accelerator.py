@@ -96,7 +96,7 @@ class Session(NamedTuple):
   splits: data.Splits
   results: dict[str, Any]
   deadline: float
-  kept: dict[str, Callable]
+  compiled: dict[str, Callable]
 
   def config(self, *overrides: str, secondary: str = ""):
     """Returns the config of the measured step."""
@@ -104,15 +104,16 @@ class Session(NamedTuple):
 
   def plain(self) -> Callable[[], None]:
     """Returns the compiled step of cross entropy, which other steps are compared with."""
-    if "plain" not in self.kept:
-      self.kept["plain"] = steps.engine(self.config(), self.splits)
-    return self.kept["plain"]
+    if "plain" not in self.compiled:
+      self.compiled["plain"] = steps.engine(self.config(), self.splits)
+    return self.compiled["plain"]
 
 
 def plain_step(session: Session) -> dict[str, float]:
   """Measures the step of cross entropy."""
-  found, session.kept["plain"] = steps.plain(session.config(), session.splits, session.size.budget, session.size.matrix)
-  return found
+  size = session.size
+  measured, session.compiled["plain"] = steps.plain(session.config(), session.splits, size.budget, size.matrix)
+  return measured
 
 
 def secondary_step(session: Session, name: str) -> dict[str, float]:
@@ -165,9 +166,9 @@ def run(session: Session, name: str) -> dict[str, Any]:
   _, predictions = training.train(config, [splits], seeds=[config.seed], devices=jax.devices()[:1], folder=folder,
                                   label=name, hooks=[stop_in_time])
   held_out, test = ([evaluation.Predictions(**predictions[0][split])] for split in ("validation", "test"))
-  found = scores.calibrated(held_out, test, {"TS": {"name": "temperature_scaling"}})
+  scored = scores.calibrated(held_out, test, {"TS": {"name": "temperature_scaling"}})
   return {"epochs": plan[name], "seconds": time.monotonic() - started, "steps": len(taken),
-          **{label: values for label, _, values in found}}
+          **{label: values for label, _, values in scored}}
 
 
 def _step_seconds(config, splits: data.Splits) -> float:
@@ -236,17 +237,17 @@ def page(results: Mapping[str, Any]) -> str:
   lines = [f"`python -m experiments.benchmarks.accelerator --scale={results['scale']}` on {len(made['devices'])} x "
            f"{made['devices'][0]}, JAX {made['packages']['jax']}.", "", "| measurement | result |", "|---|---|"]
   runs = {}
-  for name, found in results["results"].items():
+  for name, result in results["results"].items():
     if name.startswith("run "):
-      runs[name.removeprefix("run ")] = found
+      runs[name.removeprefix("run ")] = result
     else:
-      lines.append(f"| {name} | {steps.line(found)} |")
+      lines.append(f"| {name} | {steps.line(result)} |")
   if runs:
     columns = ("accuracy", "nll", "brier", "ece", "ece_equal_mass_l2")
     lines += ["", "| run | epochs | seconds | calibrated by | " + " | ".join(columns) + " |", "|---" * 9 + "|"]
-    lines += [f"| {name} | {found['epochs']} | {found['seconds']:.0f} | {label} | "
-              + " | ".join(f"{found[label][column]:.4f}" for column in columns) + " |"
-              for name, found in runs.items() for label in ("none", "TS")]
+    lines += [f"| {name} | {result['epochs']} | {result['seconds']:.0f} | {label} | "
+              + " | ".join(f"{result[label][column]:.4f}" for column in columns) + " |"
+              for name, result in runs.items() for label in ("none", "TS")]
   return "\n".join(lines) + "\n"
 
 

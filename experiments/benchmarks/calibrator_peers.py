@@ -16,13 +16,13 @@ Peer = Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]]
 
 def versions() -> dict[str, str]:
   """Returns the versions of the packages that are installed, by name."""
-  found = {}
+  installed = {}
   for name in ("torch", "probmetrics", "netcal"):
     try:
-      found[name] = importlib.metadata.version(name)
+      installed[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
       continue
-  return found
+  return installed
 
 
 def prepared(package: str, logits: np.ndarray) -> np.ndarray:

@@ -75,10 +75,10 @@ def nll(probs: np.ndarray, labels: np.ndarray) -> float:
   return float(-np.mean(np.log(np.maximum(p, np.finfo(np.float32).tiny))))
 
 
-def compare(name: str, given: Task, packages: dict[str, str]) -> None:
+def compare(name: str, data: Task, packages: dict[str, str]) -> None:
   """Prints the lines of one calibrator: ours, and those of the peers that are installed."""
   calibrator = calibrators.get(name)
-  z, y = (jnp.asarray(part) for part in given.fit)
+  z, y = (jnp.asarray(part) for part in data.fit)
 
   def fit():
     return jax.block_until_ready(calibrator.fit(z, y))
@@ -86,27 +86,27 @@ def compare(name: str, given: Task, packages: dict[str, str]) -> None:
   first = wall, ours, params = seconds(fit, 1, enough=0)
   if first[1] < LONG:
     wall, ours, params = seconds(fit)
-  loss = nll(np.exp(calibrator.apply(params, given.test[0])), given.test[1])
+  loss = nll(np.exp(calibrator.apply(params, data.test[0])), data.test[1])
   ended = "" if params.get("converged", True) else ", not converged"
-  _line(given, name, "calib_jax", (wall, ours), 1, loss, f"compiling {first[1] - ours:.1f}{ended}")
+  _line(data, name, "calib_jax", (wall, ours), 1, loss, f"compiling {first[1] - ours:.1f}{ended}")
   for package, peer in PEERS.get(name, {}).items():
     if package not in packages:
       continue
-    inputs, test = prepared(package, given.fit[0]), prepared(package, given.test[0])
+    inputs, test = prepared(package, data.fit[0]), prepared(package, data.test[0])
     try:
-      wall, theirs, apply = seconds(lambda peer=peer, inputs=inputs: peer(inputs, given.fit[1]))
-      other = nll(apply(test), given.test[1])
+      wall, theirs, apply = seconds(lambda peer=peer, inputs=inputs: peer(inputs, data.fit[1]))
+      other = nll(apply(test), data.test[1])
     except (ImportError, ValueError, RuntimeError, MemoryError) as error:
-      print(f"| {given.name} | {name} | {package} | failed: {type(error).__name__} | | | | | |", flush=True)
+      print(f"| {data.name} | {name} | {package} | failed: {type(error).__name__} | | | | | |", flush=True)
       continue
-    _line(given, name, package, (wall, theirs), theirs / ours, other, f"NLL {other - loss:+.4f}")
+    _line(data, name, package, (wall, theirs), theirs / ours, other, f"NLL {other - loss:+.4f}")
 
 
-def _line(given: Task, name: str, package: str, durations: tuple[float, float], ratio: float, loss: float,
+def _line(data: Task, name: str, package: str, durations: tuple[float, float], ratio: float, loss: float,
           note: str) -> None:
   wall, processor = durations
-  cells = (given.name, name, package, f"{wall:.3g}", f"{processor:.3g}", f"{ratio:.1f}",
-           f"{processor / given.floor:,.0f}", f"{loss:.4f}", note)
+  cells = (data.name, name, package, f"{wall:.3g}", f"{processor:.3g}", f"{ratio:.1f}",
+           f"{processor / data.floor:,.0f}", f"{loss:.4f}", note)
   print(f"| {' | '.join(cells)} |", flush=True)
 
 
@@ -127,13 +127,13 @@ def main(arguments=None) -> None:
   for name, source in tasks:
     if isinstance(source, str):
       n, k = map(int, source.split("x"))
-      given = task("synthetic", *synthetic(n + TEST_SIZE, k), n)
+      measured_task = task("synthetic", *synthetic(n + TEST_SIZE, k), n)
     else:
       logits, labels = load(source)[:2]
       order = np.random.default_rng(0).permutation(len(labels))
-      given = task(name, logits[order], labels[order], len(labels) // 2)
+      measured_task = task(name, logits[order], labels[order], len(labels) // 2)
     for chosen in options.calibrators:
-      compare(chosen, given, packages)
+      compare(chosen, measured_task, packages)
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ def feeds() -> dict:
 
     @jax.jit
     def prepare(image, label, mask, step):
-      found = augment(image, label, mask, jax.random.fold_in(jax.random.key(0), step), None)
-      return data.normalize(found.images, MEAN, STD), found.labels
+      batch = augment(image, label, mask, jax.random.fold_in(jax.random.key(0), step), None)
+      return data.normalize(batch.images, MEAN, STD), batch.labels
 
     return lambda step: prepare(*(host(step)[key][0] for key in ("image", "label", "mask")), step)
 
@@ -87,9 +87,9 @@ def streamed() -> float:
     records.append({"image": file.getvalue(), "label": i})
   stream = record_streams.Stream(records, np.arange(64), 224, 0, "made for the purpose")
   batches = data.training_batches(stream, 0, batch_size=64, num_devices=1, seed=0)
-  found = rate(lambda _: next(batches), 64)
+  speed = rate(lambda _: next(batches), 64)
   batches.close()
-  return found
+  return speed
 
 
 def main() -> None:
@@ -104,10 +104,10 @@ def main() -> None:
   print("| path | examples/s | of a step's |")
   print("|---|---|---|")
   for name, feed in feeds().items():
-    found = rate(feed, BATCH)
-    print(f"| {name} | {found:,.0f} | {found / step:,.0f}x |", flush=True)
-  found, cores = streamed(), len(os.sched_getaffinity(0))
-  print(f"\nJPEGs of 500x375 to 224x224: {found:,.0f} examples/s, {found / cores:,.0f} a core")
+    speed = rate(feed, BATCH)
+    print(f"| {name} | {speed:,.0f} | {speed / step:,.0f}x |", flush=True)
+  speed, cores = streamed(), len(os.sched_getaffinity(0))
+  print(f"\nJPEGs of 500x375 to 224x224: {speed:,.0f} examples/s, {speed / cores:,.0f} a core")
 
 
 if __name__ == "__main__":

@@ -52,10 +52,10 @@ def main() -> None:
   parser.add_argument("--num_devices", type=int, default=4, help="virtual devices of each process")
   parser.add_argument("--rounds", type=int, default=3)
   options, overrides = parser.parse_known_args()
-  found = [{way: step_seconds(way, options, overrides) for way in WAYS} for _ in range(options.rounds)]
+  rounds = [{way: step_seconds(way, options, overrides) for way in WAYS} for _ in range(options.rounds)]
   for way in WAYS:
-    print(f"{way:10} {1000 * statistics.median(r[way] for r in found):8.2f} ms a step")
-  print("shard_map / pmap in each round:", ", ".join(f"{r['shard_map'] / r['pmap']:.2f}" for r in found))
+    print(f"{way:10} {1000 * statistics.median(r[way] for r in rounds):8.2f} ms a step")
+  print("shard_map / pmap in each round:", ", ".join(f"{r['shard_map'] / r['pmap']:.2f}" for r in rounds))
 
 
 if __name__ == "__main__":

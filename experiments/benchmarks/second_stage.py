@@ -36,19 +36,19 @@ def rows(model: str, budget: float) -> list[tuple[str, float, float]]:
   splits = images(1000)
   splits = splits._replace(train=splits.train._replace(labels=splits.train.labels % 10), num_classes=10)
   plain = engine(configured(*network), splits)
-  found = []
+  costs = []
   for name, overrides in JOINT.items():
     ratio, _ = pairs(engine(configured(*network, *overrides), splits), plain, budget)
-    found.append((name, ratio, ratio - 1))
+    costs.append((name, ratio, ratio - 1))
   for name, head in HEADS.items():
     second = (*network, f"head.name={head}", "training.schedule=two_stage")
     ratio, _ = pairs(engine(configured(*second), splits, stage=1), plain, budget)
-    found.append((name, ratio, ratio * SECOND_EPOCHS / EPOCHS))
+    costs.append((name, ratio, ratio * SECOND_EPOCHS / EPOCHS))
     cached, compute = engine_and_features(configured(*second, "training.cache_features=true"), splits, stage=1)
     ratio, _ = pairs(cached, plain, budget)
     once, _ = pairs(compute, plain, budget)
-    found.append((f"{name}, cached features", ratio, (ratio * SECOND_EPOCHS + once) / EPOCHS))
-  return found
+    costs.append((f"{name}, cached features", ratio, (ratio * SECOND_EPOCHS + once) / EPOCHS))
+  return costs
 
 
 def main() -> None:

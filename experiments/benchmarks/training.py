@@ -59,22 +59,22 @@ def engine_and_features(config, splits, stage: int = 0):
   """The same, and a function that computes the features of the step; None unless the stage keeps features."""
   device, size, keys = jax.devices()[:1], config.training.batch_size, jax.random.key(0)[None]
   stages = program.build(config, [splits], [0], device).stages
-  kept = {"state": None}
+  carry = {"state": None}
   for part in stages[:stage + 1]:
-    kept["state"] = part.start(kept["state"], keys)
-  kept["state"] = jax.device_put(kept["state"], device[0])
+    carry["state"] = part.start(carry["state"], keys)
+  carry["state"] = jax.device_put(carry["state"], device[0])
   batch = {"image": splits.train.images[:size][None, None], "label": splits.train.labels[:size][None, None],
            "mask": np.ones((1, 1, size), bool)}
   features = None
   if stages[stage].feature_step is not None:
-    variables = jax.tree.map(jnp.copy, best_model.variables(kept["state"]))
+    variables = jax.tree.map(jnp.copy, best_model.variables(carry["state"]))
     compute = functools.partial(stages[stage].feature_step, variables, batch)
     batch = batch | {"image": np.asarray(compute()["features"])[None]}
     features = lambda: jax.block_until_ready(compute())  # noqa: E731
 
   def step():
-    kept["state"], measured = stages[stage].train_steps[0](kept["state"], batch, keys)
-    jax.block_until_ready((kept["state"], measured))
+    carry["state"], measured = stages[stage].train_steps[0](carry["state"], batch, keys)
+    jax.block_until_ready((carry["state"], measured))
 
   step()
   step()
@@ -99,13 +99,13 @@ def by_hand(config, splits):
     updates, opt_state = optimizer.update(grads, opt_state, params)
     return optax.apply_updates(params, updates), stats_, opt_state, value
 
-  kept = [variables["params"], variables["batch_stats"], optimizer.init(variables["params"])]
+  state = [variables["params"], variables["batch_stats"], optimizer.init(variables["params"])]
   batch = splits.train.images[:size], splits.train.labels[:size]
-  compiled = jax.jit(step, donate_argnums=(0, 1, 2)).lower(*kept, *batch).compile()
+  compiled = jax.jit(step, donate_argnums=(0, 1, 2)).lower(*state, *batch).compile()
 
   def run():
-    *kept[:], value = compiled(*kept, *batch)
-    jax.block_until_ready((kept, value))
+    *state[:], value = compiled(*state, *batch)
+    jax.block_until_ready((state, value))
 
   run()
   return run, compiled.cost_analysis()["flops"]
@@ -132,17 +132,17 @@ def plain(config, splits, budget: float, matrix: int = 0) -> tuple[dict[str, flo
   step, size = engine(config, splits), config.training.batch_size
   hand, flops = by_hand(config, splits)
   ratio, taken = timing.pairs(step, hand, budget)
-  found = {"seconds": taken, "examples_per_second": size / taken, "relative_to_hand_written": ratio,
-           "tera_operations_per_second": flops / taken / 1e12,
-           "share_of_matrix_products": flops / taken / ceiling(jnp.dtype(config.model.dtype), matrix)}
+  values = {"seconds": taken, "examples_per_second": size / taken, "relative_to_hand_written": ratio,
+            "tera_operations_per_second": flops / taken / 1e12,
+            "share_of_matrix_products": flops / taken / ceiling(jnp.dtype(config.model.dtype), matrix)}
   theirs = pytorch(size) if jax.default_backend() != "cpu" else None
-  return found | ({"relative_to_pytorch": taken / theirs} if theirs else {}), step
+  return values | ({"relative_to_pytorch": taken / theirs} if theirs else {}), step
 
 
-def line(found: Mapping[str, object]) -> str:
+def line(values: Mapping[str, object]) -> str:
   """Returns measurements as text."""
   return ", ".join(f"{key.replace('_', ' ')} {value:.4g}" if isinstance(value, float) else
-                   f"{key.replace('_', ' ')} {value}" for key, value in found.items() if not isinstance(value, dict))
+                   f"{key.replace('_', ' ')} {value}" for key, value in values.items() if not isinstance(value, dict))
 
 
 def waits(config, splits) -> str:
@@ -151,8 +151,8 @@ def waits(config, splits) -> str:
     log = training.MetricLog(pathlib.Path(folder))
     training.train(config, [splits], seeds=[0], devices=jax.devices()[:1], log=log, label="engine")
     log.close()
-    found = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
-  last = [line for line in found if "time/step_seconds" in line][-1]
+    logged = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
+  last = [line for line in logged if "time/step_seconds" in line][-1]
   return (f"{last['time/step_seconds']:.3f} s a step, {last['time/examples_per_second']:,.0f} examples/s, of which "
           f"{last['time/input_seconds'] / last['time/step_seconds']:.2%} waiting for input; "
           f"{last['time/memory_gib']:.2f} GiB at most")
@@ -217,8 +217,8 @@ def main() -> None:
   device = jax.devices()[0]
   print(f"{device.device_kind}, JAX {jax.__version__}; WRN-{model['model.depth']}-{model['model.width']}, "
         f"batch {size}, {model['model.dtype']}", flush=True)
-  found, step = plain(config, splits, options.budget)
-  print(line(found))
+  measurements, step = plain(config, splits, options.budget)
+  print(line(measurements))
   print("\n| secondary loss | step, relative to cross entropy alone |\n|---|---|")
   for name in options.names or losses.PER_BATCH:
     ratio, _ = timing.pairs(engine(configured(model, size, name), splits), step, options.budget)

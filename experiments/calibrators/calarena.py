@@ -55,13 +55,13 @@ def groups(path: pathlib.Path) -> list[str]:
   Raises:
     UserError: if there are none.
   """
-  found = []
+  names = []
   with h5py.File(path, "r") as file:
-    file.visititems(lambda name, node: found.append(name) if isinstance(node, h5py.Group) and "probas_cal" in node
+    file.visititems(lambda name, node: names.append(name) if isinstance(node, h5py.Group) and "probas_cal" in node
                     else None)
-  if not found:
+  if not names:
     raise UserError(f"{path} has no group DATASET/MODEL with {', '.join(ARRAYS)}.")
-  return found
+  return names
 
 
 def load(path: pathlib.Path, group: str) -> Experiment:
@@ -107,9 +107,9 @@ def scores(log_probs: np.ndarray, labels: np.ndarray, binary: bool) -> dict[str,
     excess = np.cumsum(labels[order] - probs[order, 1].astype(np.float64)) / len(labels)
     values["kuiper"] = float(max(excess.max(), 0) - min(excess.min(), 0))
   present, among = np.unique(labels, return_inverse=True)
-  kept = np.clip(probs[:, present], 1e-7, 1 - 1e-7)
-  kept /= kept.sum(1, keepdims=True)
-  confidence, correct = (kept[:, 1], among) if len(present) == 2 else (kept.max(1), kept.argmax(1) == among)
+  shares = np.clip(probs[:, present], 1e-7, 1 - 1e-7)
+  shares /= shares.sum(1, keepdims=True)
+  confidence, correct = (shares[:, 1], among) if len(present) == 2 else (shares.max(1), shares.argmax(1) == among)
   values["ece-15"] = float(metrics.CONVENTIONS["torchmetrics"](confidence, correct.astype(bool), num_bins=BINS))
   return values | {"accuracy": float(np.mean(probs.argmax(1) == labels))}
 
@@ -128,15 +128,15 @@ def row(experiment: Experiment, name: str, binary: bool) -> dict:
 
 def missing(path: pathlib.Path, names: list[str], folder: pathlib.Path) -> Iterator[tuple[int, int, Experiment, str]]:
   """Yields what has no row yet: the number of the job, the number of jobs, the experiment and the calibrator."""
-  done = {name: {(found["dataset"], found["model"]) for found in read(folder / f"{name}.csv")} for name in names}
-  found = groups(path)
-  for i, group in enumerate(found):
+  done = {name: {(row["dataset"], row["model"]) for row in read(folder / f"{name}.csv")} for name in names}
+  group_names = groups(path)
+  for i, group in enumerate(group_names):
     dataset, _, model = group.rpartition("/")
     left = [name for name in names if (dataset, model) not in done[name]]
     experiment = load(path, group) if left else None
     for name in left:
-      yield i * len(names) + names.index(name) + 1, len(found) * len(names), experiment, name
-    if i + 1 < len(found) and found[i + 1].rpartition("/")[0] != dataset:
+      yield i * len(names) + names.index(name) + 1, len(group_names) * len(names), experiment, name
+    if i + 1 < len(group_names) and group_names[i + 1].rpartition("/")[0] != dataset:
       jax.clear_caches()  # Other datasets have other shapes, so that programs compiled for this one only take memory.
 
 

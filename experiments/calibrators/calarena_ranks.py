@@ -103,8 +103,8 @@ def mean_ranks(values: np.ndarray, block: np.ndarray) -> tuple[np.ndarray, float
   """
   counts = np.bincount(block)
   averaged = np.stack([np.bincount(block, column) for column in values.T], axis=1) / counts[:, None]
-  found = ranking.ranks(averaged)
-  return found.mean, found.p_value, found.critical
+  ranked = ranking.ranks(averaged)
+  return ranked.mean, ranked.p_value, ranked.critical
 
 
 def comparison(ours: dict, published: dict) -> tuple[str, dict[str, tuple[float, float]], float]:

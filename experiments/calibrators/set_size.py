@@ -69,7 +69,7 @@ def means(rows: list[dict], key: str) -> dict[tuple[str, str, int], tuple[float,
 
 def table(rows: list[dict]) -> str:
   """Returns the Markdown table of NLL above temperature scaling's, in thousandths of a nat, best in bold."""
-  found, sizes = means(rows, "nll"), sorted({int(row["size"]) for row in rows})
+  excess, sizes = means(rows, "nll"), sorted({int(row["size"]) for row in rows})
   lines = ["NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard error "
            "over seeds where there are several; the lowest of a column in bold.", ""]
   for name in dict.fromkeys(row["predictions"] for row in rows):
@@ -78,11 +78,11 @@ def table(rows: list[dict]) -> str:
     for method in methods:
       cells = []
       for size in sizes:
-        if (name, method, size) not in found:
+        if (name, method, size) not in excess:
           cells.append("")
           continue
-        mean, error = found[name, method, size]
-        lowest = min(found.get((name, m, size), (np.inf, 0))[0] for m in methods if m != "select")
+        mean, error = excess[name, method, size]
+        lowest = min(excess.get((name, m, size), (np.inf, 0))[0] for m in methods if m != "select")
         text = f"{1000 * mean:+.1f}" + ("" if np.isnan(error) else f" ± {1000 * error:.1f}")
         cells.append(f"**{text}**" if mean == lowest else text)
       lines.append(f"| {method} | " + " | ".join(cells) + " |")
@@ -101,16 +101,16 @@ def choices(rows: list[dict]) -> str:
   for row in rows:
     if row["method"] == "select":
       groups.setdefault((row["predictions"], int(row["size"])), []).append(row)
-  for (name, size), found in sorted(groups.items(), key=lambda group: group[0][1]):
+  for (name, size), part in sorted(groups.items(), key=lambda group: group[0][1]):
     regrets = []
-    for row in found:
+    for row in part:
       best = min((values[name, m, size, row["seed"]] for m in CANDIDATES if (name, m, size, row["seed"]) in values),
                  default=np.nan)
       regrets.append([values.get((name, m, size, row["seed"]), np.nan) - best
                       for m in ("select", "temperature_scaling", "structured_matrix_scaling")])
     own, temperature, matrix = np.round(1000 * np.mean(regrets, axis=0), 1) + 0.0  # No "-0.0".
-    error = f" ± {1000 * np.std(np.array(regrets)[:, 0], ddof=1) / np.sqrt(len(found)):.1f}" if len(found) > 1 else ""
-    counts = {c: sum(row["chosen"] == c for row in found) for c in METHODS}
+    error = f" ± {1000 * np.std(np.array(regrets)[:, 0], ddof=1) / np.sqrt(len(part)):.1f}" if len(part) > 1 else ""
+    counts = {c: sum(row["chosen"] == c for row in part) for c in METHODS}
     chosen = ", ".join(f"{c} {count}" for c, count in counts.items() if count)
     lines.append(f"| {name} | {size:,} | {chosen} | {own:.1f}{error} ({temperature:.1f}, {matrix:.1f}) |")
   return "\n".join(lines) + "\n"
@@ -123,7 +123,7 @@ def figure(rows: list[dict], path: pathlib.Path) -> None:
   """
   from matplotlib.figure import Figure
 
-  found, names = means(rows, "nll"), list(dict.fromkeys(row["predictions"] for row in rows))
+  excess, names = means(rows, "nll"), list(dict.fromkeys(row["predictions"] for row in rows))
   sizes = sorted({int(row["size"]) for row in rows})
   shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
            "select": "#777777", "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7",
@@ -136,8 +136,8 @@ def figure(rows: list[dict], path: pathlib.Path) -> None:
   for axis, name in zip(axes.flat, names, strict=False):
     axis.axhline(0, color="0.4", lw=1, ls=":", label="temperature scaling")
     for i, (method, color) in enumerate(shown.items()):
-      own = [size for size in sizes if (name, method, size) in found]
-      mean, error = np.array([found[name, method, size] for size in own]).reshape(-1, 2).T
+      own = [size for size in sizes if (name, method, size) in excess]
+      mean, error = np.array([excess[name, method, size] for size in own]).reshape(-1, 2).T
       # Methods stand beside each other, so that their error bars can be told apart.
       axis.errorbar(np.array(own) * 1.04 ** (i - len(shown) / 2), mean, np.nan_to_num(error), color=color,
                     lw=1.8 if method in strong else 0.9, marker="o", ms=3.5 if method in strong else 2.5, capsize=2,

@@ -36,12 +36,12 @@ def few(path: str, seed: int, *, num_examples: int = 6000, num_test: int = 10_00
   if not 0 < num_examples <= len(pool.train.labels) or not 0 < num_test <= len(pool.test.labels):
     raise UserError(f"{path} has {len(pool.train.labels):,} images to train and {len(pool.test.labels):,} to test on: "
                     f"data.num_examples and data.num_test must be at most that, not {num_examples:,} and {num_test:,}.")
-  kept, test = np.arange(len(pool.train.labels)), pool.test
-  if num_examples < len(kept):
-    _, kept = data.stratified(pool.train.labels, num_examples / len(kept), seed, salt=9)
+  chosen, test = np.arange(len(pool.train.labels)), pool.test
+  if num_examples < len(chosen):
+    _, chosen = data.stratified(pool.train.labels, num_examples / len(chosen), seed, salt=9)
   if num_test < len(test.labels):
     test = test.take(np.random.default_rng(0).permutation(len(test.labels))[:num_test])
-  return data.Pool(_shrunk(pool.train.take(kept), shrink), _shrunk(test, shrink), pool.num_classes)
+  return data.Pool(_shrunk(pool.train.take(chosen), shrink), _shrunk(test, shrink), pool.num_classes)
 
 
 def _shrunk(examples: data.Examples, side: int) -> data.Examples:

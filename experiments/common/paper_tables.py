@@ -34,15 +34,15 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
   Returns:
     The methods, cross entropy first.
   """
-  found = []
+  every_method = []
   cells = [(data, model) for data, models in paper.NETWORKS.items() for model in models]
   for data, model in cells if options.scale == "paper" else [(AT_LAPTOP[0], cells[0][1])]:
     losses = paper.losses(data, model)
     named = {name: fields for name, fields in losses.items() if not rows or name in rows} | dict(extra)
     task = f"{data}, {model}" if options.scale == "paper" else ""
-    found += [Method(task, name, functools.partial(_config, paper, data, model, fields, at_paper_scale, options))
-              for name, fields in named.items()]
-  return found
+    every_method += [Method(task, name, functools.partial(_config, paper, data, model, fields, at_paper_scale, options))
+                     for name, fields in named.items()]
+  return every_method
 
 
 def _config(paper: ModuleType, data: str, model: str, fields: Mapping[str, object],

@@ -54,10 +54,10 @@ class Job(NamedTuple):
 
 def jobs(methods: Sequence[Method | Saved], num_seeds: int | None = None) -> list[Job]:
   """Returns the runs of methods; seeds that train together, or with settings that are tuned, share one."""
-  found = []
+  all_jobs = []
   for method in methods:
     if isinstance(method, Saved):
-      found.append(Job(method, None, tuple(range(method.num_seeds)), method.digest))
+      all_jobs.append(Job(method, None, tuple(range(method.num_seeds)), method.digest))
       continue
     config = method.config()
     seeds = tuple(range(config.seed, config.seed + (num_seeds or config.num_seeds)))
@@ -65,8 +65,8 @@ def jobs(methods: Sequence[Method | Saved], num_seeds: int | None = None) -> lis
     if method.search:
       declared = settings.hashed([declared, dict(method.search), dict(method.trials)])
     together = config.training.seeds_together or method.search
-    found += [Job(method, config, part, declared) for part in ([seeds] if together else [(seed,) for seed in seeds])]
-  return found
+    all_jobs += [Job(method, config, part, declared) for part in ([seeds] if together else [(seed,) for seed in seeds])]
+  return all_jobs
 
 
 def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
@@ -99,8 +99,8 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     return 2
   if options.shard:
     print(f"shard {'/'.join(map(str, options.shard))} is done; the same command without --shard makes the table.")
-  elif found := rows.read(path_of(stem)):
-    report.write(experiment, found, stem)
+  elif table_rows := rows.read(path_of(stem)):
+    report.write(experiment, table_rows, stem)
     rows.pack(path_of(stem))
     print(f"{stem}.md holds the table.")
   for job, error in failures:
@@ -157,12 +157,12 @@ def _join(stem: pathlib.Path) -> None:
 def _in_processes(experiment: Experiment, options: argparse.Namespace, arguments: list[str]) -> int:
   """Runs a process for each shard, and then this command without shards, which makes the table."""
   number = options.processes
-  kept = [text for i, text in enumerate(arguments) if not text.startswith("--processes")
-          and (i == 0 or arguments[i - 1] != "--processes")]
-  command = [sys.executable, "-m", f"experiments.{experiment.name}", *kept]
+  others = [text for i, text in enumerate(arguments) if not text.startswith("--processes")
+            and (i == 0 or arguments[i - 1] != "--processes")]
+  command = [sys.executable, "-m", f"experiments.{experiment.name}", *others]
   codes = [process.wait() for process in [subprocess.Popen([*command, f"--shard={i}/{number}"])
                                           for i in range(1, number + 1)]]
-  return max(*codes, main(experiment, kept))
+  return max(*codes, main(experiment, others))
 
 
 def run_jobs(experiment: Experiment, wanted: Sequence[Job], stem: pathlib.Path, options: argparse.Namespace
@@ -214,14 +214,14 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
     others = {"shifted": [], "train": []}
     for name, _ in additional_sets(finished.config, job.seeds[0]):
       others["train" if name == "train" else "shifted"].append(finished.saved(name))
-  found = scores.calibrated(validation, test, experiment.calibrators, others,
-                            tuple(name for name in experiment.columns if name in scores.MORE))
+  scored = scores.calibrated(validation, test, experiment.calibrators, others,
+                             tuple(name for name in experiment.columns if name in scores.MORE))
   shared = {"chosen": json.dumps(chosen), "declared": job.declared, "config": trained,
             "seconds": f"{time.monotonic() - started:.1f}", "date": str(datetime.date.today()),
             "jax": now["packages"]["jax"], "device": f"{len(now['devices'])} x {now['devices'][0]}",
             "git": now["git"] or ""}
   return [{"task": job.method.task, "method": job.method.name, "calibrator": label, "seed": str(job.seeds[i]),
-           **{key: f"{value:.6g}" for key, value in values.items()}, **shared} for label, i, values in found]
+           **{key: f"{value:.6g}" for key, value in values.items()}, **shared} for label, i, values in scored]
 
 
 def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None) -> tuple[dict[str, object], run.Run]:

@@ -105,8 +105,8 @@ def one_at_a_time(config: ConfigDict, search: Mapping[str, Iterable], *, path: p
   for key, values in search.items():
     start = chosen | {key: run_config.get(config, key)}
     tried = [start, *(chosen | {key: value} for value in values if value != start[key])]
-    trials += (found := _tried(config, tried, path, validate or validation_scores, say))
-    chosen = best(found, most_lost).fields
+    trials += (of_field := _tried(config, tried, path, validate or validation_scores, say))
+    chosen = best(of_field, most_lost).fields
     say(f"{key} = {chosen[key]} is the best.")
   return Tuned(settings.changed(config, chosen), chosen, trials)
 
@@ -134,13 +134,13 @@ def validation_scores(config: ConfigDict) -> tuple[float, float]:
   """
   seeds = range(config.seed, config.seed + config.num_seeds)
   try:
-    found = [scores for together in ([seeds] if config.training.seeds_together else [[seed] for seed in seeds])
+    pairs = [scores for together in ([seeds] if config.training.seeds_together else [[seed] for seed in seeds])
              for scores in _trained(config, list(together))]
   except UserError as error:
     if not re.search(r"is (nan|-?inf) at step", str(error)):
       raise
     return 0.0, float("inf")
-  accuracy, ece = np.mean(found, axis=0)
+  accuracy, ece = np.mean(pairs, axis=0)
   return float(accuracy), float(ece)
 
 
@@ -153,17 +153,17 @@ def _trained(config: ConfigDict, seeds: list[int]) -> list[tuple[jax.Array, jax.
 def _tried(config: ConfigDict, tried: Sequence[dict], path: pathlib.Path | None, validate: Callable,
            say: Callable) -> list[Trial]:
   """Returns a trial for each dict of fields; those that ``path`` holds are read from there."""
-  known = {row["config"]: row for row in rows.read(path)} if path else {}
+  saved = {row["config"]: row for row in rows.read(path)} if path else {}
   trials = []
   for fields in tried:
     candidate = settings.changed(config, fields)
     name = f"{settings.digest(candidate)}x{config.num_seeds}"
-    if name not in known:
+    if name not in saved:
       accuracy, ece = validate(candidate)
-      known[name] = {"config": name, "fields": json.dumps(fields), "accuracy": f"{accuracy:.6f}", "ece": f"{ece:.6f}"}
+      saved[name] = {"config": name, "fields": json.dumps(fields), "accuracy": f"{accuracy:.6f}", "ece": f"{ece:.6f}"}
       if path:
-        rows.append(path, [known[name]])
-    trials.append(trial := Trial(dict(fields), float(known[name]["accuracy"]), float(known[name]["ece"])))
+        rows.append(path, [saved[name]])
+    trials.append(trial := Trial(dict(fields), float(saved[name]["accuracy"]), float(saved[name]["ece"])))
     say(f"{_text(fields)}: accuracy {100 * trial.accuracy:.2f}%, ECE {100 * trial.ece:.2f}%")
   return trials
 

@@ -26,12 +26,12 @@ def main(arguments=None) -> None:
     print("\n| bias ± standard deviation, in % | " + " | ".join(f"N = {n:,}" for n in SIZES) + " |")
     print("|---" * (len(SIZES) + 1) + "|")
     for label, (estimator, target) in ESTIMATORS.items():
-      found = np.stack([100 * (simulate(estimator, n, sharpness) - exact[target]) for n in SIZES])
-      mean, spread = found.mean(1), found.std(1)
+      errors = np.stack([100 * (simulate(estimator, n, sharpness) - exact[target]) for n in SIZES])
+      mean, spread = errors.mean(1), errors.std(1)
       print(f"| {label} | " + " | ".join(f"{m:+.2f} ± {s:.2f}" for m, s in zip(mean, spread, strict=True)) + " |",
             flush=True)
       above.plot(SIZES, mean, marker="o", markersize=4, label=label)
-      below.plot(SIZES, np.sqrt((found**2).mean(1)), marker="o", markersize=4)
+      below.plot(SIZES, np.sqrt((errors**2).mean(1)), marker="o", markersize=4)
     above.axhline(0, color="black", linewidth=0.8)
     above.set_yscale("symlog", linthresh=0.3)
     above.set_yticks([-1, -0.3, 0, 0.3, 1, 3, 10], ["-1", "-0.3", "0", "0.3", "1", "3", "10"])

@@ -31,9 +31,9 @@ def confidences(size: int, distance: float) -> jax.Array:
 
 def floors(metric, distance: float) -> np.ndarray:
   """Mean, low and high of the metric in percent for each size: ``[3, sizes]``."""
-  found = [metrics.consistency_interval(metric, confidences(size, distance), key=jax.random.key(1),
-                                        num_resamples=RESAMPLES) for size in SIZES]
-  return 100 * np.array(found).T
+  intervals = [metrics.consistency_interval(metric, confidences(size, distance), key=jax.random.key(1),
+                                            num_resamples=RESAMPLES) for size in SIZES]
+  return 100 * np.array(intervals).T
 
 
 def main(arguments=None) -> None:

@@ -47,26 +47,26 @@ def smoothed_distribution(scores: np.ndarray, at: np.ndarray, smoothing: float, 
   return ((steps * counts).sum(1) / counts.sum()).round(6)
 
 
-def means(found: Sequence[rows.Row], column: str, **fields: str) -> dict[tuple[str, str, str], float]:
+def means(results: Sequence[rows.Row], column: str, **fields: str) -> dict[tuple[str, str, str], float]:
   """Returns the mean of a column over seeds by score, ν and κ: the rows that train from scratch and have ``fields``."""
   values: dict[tuple[str, str, str], list[float]] = {}
-  for row in found:
+  for row in results:
     if row["start"] == "scratch" and row["weights"] == "stopped" and all(row[key] == x for key, x in fields.items()):
       values.setdefault((row["confidence"], row["smoothing"], row["coverage"]), []).append(float(row[column]))
   return {key: float(np.mean(x)) for key, x in values.items()}
 
 
 @style.styled
-def draw(found: Sequence[rows.Row], path: pathlib.Path) -> None:
-  """Draws the six panels in one PNG; ``found`` are rows of reweighted_risk/training.py."""
+def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
+  """Draws the six panels in one PNG; ``results`` are rows of reweighted_risk/training.py."""
   from matplotlib.figure import Figure
 
   drawn = Figure(figsize=(9.5, 6.6), layout="constrained")
   panels = drawn.subplots(2, 3).ravel()
   for function, axes in zip((_bins, _thresholds, _weights, _distributions), panels, strict=False):
     function(axes)
-  _scores(panels[4], found)
-  _coverages(panels[5], found)
+  _scores(panels[4], results)
+  _coverages(panels[5], results)
   files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
 
 
@@ -114,25 +114,25 @@ def _distributions(axes) -> None:
   _legend(axes)
 
 
-def _scores(axes, found: Sequence[rows.Row]) -> None:
-  values = means(found, "ece", counts="epoch", coverage="0.9")
+def _scores(axes, results: Sequence[rows.Row]) -> None:
+  values = means(results, "ece", counts="epoch", coverage="0.9")
   names = ("msp", "margin", "negative_entropy")
   for i, smoothing in enumerate(sorted({key[1] for key in values}, key=float)):
     axes.bar(np.arange(3) + 0.27 * (i - 1), [values.get((name, smoothing, "0.9"), np.nan) for name in names], 0.25,
              color=style.COLOURS[i], label=rf"$\nu$ = {smoothing}")
-  axes.axhline(_cross_entropy(found, "ece"), color=style.INK, lw=1, ls="--", label="cross entropy")
+  axes.axhline(_cross_entropy(results, "ece"), color=style.INK, lw=1, ls="--", label="cross entropy")
   axes.set_xticks(range(3), [name.replace("_", " ") for name in names])
   axes.set(ylabel="test ECE, %", title=r"Scores, $\kappa$ = 0.9 (Zhou et al., Figure 2)")
   _legend(axes)
 
 
-def _coverages(axes, found: Sequence[rows.Row]) -> None:
-  values = means(found, "accuracy", counts="epoch", confidence="negative_entropy")
+def _coverages(axes, results: Sequence[rows.Row]) -> None:
+  values = means(results, "accuracy", counts="epoch", confidence="negative_entropy")
   for i, smoothing in enumerate(sorted({key[1] for key in values}, key=float)):
     chosen = sorted((float(key[2]), x) for key, x in values.items() if key[1] == smoothing)
     axes.plot(*zip(*chosen, strict=True), marker=style.MARKERS[i], ms=3.5, color=style.COLOURS[i], lw=1.2,
               label=rf"$\nu$ = {smoothing}")
-  axes.axhline(_cross_entropy(found, "accuracy"), color=style.INK, lw=1, ls="--", label="cross entropy")
+  axes.axhline(_cross_entropy(results, "accuracy"), color=style.INK, lw=1, ls="--", label="cross entropy")
   axes.set(xlabel=r"$\kappa$, coverage of low confidence", ylabel="test accuracy, %",
            title=r"$\kappa$ and $\nu$ (Zhou et al., Figure 6)")
   _legend(axes)
@@ -143,8 +143,8 @@ def _legend(axes) -> None:
   axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
 
 
-def _cross_entropy(found: Sequence[rows.Row], column: str) -> float:
-  return float(np.mean([float(row[column]) for row in found if row["loss"] == "cross_entropy"]))
+def _cross_entropy(results: Sequence[rows.Row], column: str) -> float:
+  return float(np.mean([float(row[column]) for row in results if row["loss"] == "cross_entropy"]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -38,7 +38,7 @@ def keys(config: ConfigDict, prefix: str = "") -> list[str]:
 
 def _names(key: str) -> tuple[str, ...]:
   family = run_config.SECTIONS.get(key.removesuffix(".name"))
-  known = family.known if family else ("temperature_scaling", "classwise_loss_scaling", "meta_calibration")
+  known = family.members if family else ("temperature_scaling", "classwise_loss_scaling", "meta_calibration")
   return (*known, *OWN)
 
 

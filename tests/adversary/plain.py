@@ -11,9 +11,9 @@ import zipfile
 import numpy as np
 
 from calib_jax import evaluation
-from calib_jax.evaluation import reading
+from calib_jax.evaluation.columns import CLASSES, EITHER, LABELS, LOGITS, PROBS
 
-SCORES = (*reading.LOGITS, *reading.PROBS, *reading.EITHER)
+SCORES = (*LOGITS, *PROBS, *EITHER)
 TINY = np.finfo(np.float32).tiny
 Columns = list[tuple[str, np.ndarray]]
 
@@ -30,9 +30,9 @@ def _as_logits(name: str, scores: np.ndarray) -> list[tuple[np.ndarray, bool]]:
     raw, ps = np.stack([0 * z, z], 1), np.stack([1 - z, z], 1)
   else:
     raw = ps = scores
-  readings = [] if name in reading.PROBS else [(raw, name in reading.EITHER)]
+  readings = [] if name in PROBS else [(raw, name in EITHER)]
   if ps.min() >= 0 and ps.max() <= 1:
-    readings.append((np.log(np.maximum(ps.astype(np.float32), TINY)), name not in reading.PROBS))
+    readings.append((np.log(np.maximum(ps.astype(np.float32), TINY)), name not in PROBS))
   return readings
 
 
@@ -53,8 +53,8 @@ def silent(columns: Columns, value: evaluation.Predictions, said: str) -> str:
   """Returns how accepted predictions differ from every plain reading of the file's arrays, or ""."""
   names = [name for name, _ in columns]
   scores = [(name, x) for name, x in columns if name in SCORES]
-  labels = [(name, x) for name, x in columns if name in reading.LABELS]
-  classes = next((tuple(map(str, np.ravel(x))) for name, x in columns if name in reading.CLASSES), None)
+  labels = [(name, x) for name, x in columns if name in LABELS]
+  classes = next((tuple(map(str, np.ravel(x))) for name, x in columns if name in CLASSES), None)
   different = len({np.asarray(x).tobytes() for _, x in labels})  # Labels that stand there twice are of no account.
   twice = len(names) != len(set(names)) or different > 1 or len(scores) > 1
   for name, x in scores:
@@ -71,7 +71,7 @@ def npz(content: bytes) -> Columns:
   columns: Columns = []
   with zipfile.ZipFile(io.BytesIO(content)) as archive:
     for info in archive.infolist():
-      if (name := info.filename.removesuffix(".npy")) in (*SCORES, *reading.LABELS, *reading.CLASSES):
+      if (name := info.filename.removesuffix(".npy")) in (*SCORES, *LABELS, *CLASSES):
         # Scores that are not used, such as probs beside logits, are not read, so that damage to them does not matter.
         with contextlib.suppress(ValueError, zipfile.BadZipFile, tokenize.TokenError):
           columns.append((name, np.lib.format.read_array(io.BytesIO(archive.read(info)))))
@@ -86,7 +86,7 @@ def _joined(columns: Columns) -> Columns:
   for name, column in columns:
     name = name.strip()
     match = pattern.fullmatch(name)
-    if name.lower() in reading.LABELS:
+    if name.lower() in LABELS:
       found.append((name.lower(), column))
     elif match and (np.ndim(column) == 2 or not match[2]):
       found.append((match[1].lower(), column))
@@ -116,7 +116,7 @@ def csv_file(content: bytes) -> Columns:
   columns: Columns = []
   for i, name in enumerate(head):
     text = [row[i].strip() for row in body]
-    if name.strip().lower() in reading.LABELS:
+    if name.strip().lower() in LABELS:
       whole = all(re.fullmatch(r"[+-]?\d+", cell, re.ASCII) for cell in text)
       columns.append((name, np.array([int(cell) for cell in text] if whole else text)))
     elif any(name.strip().lower().startswith(alias) for alias in SCORES):
@@ -131,7 +131,7 @@ def parquet(content: bytes) -> Columns:
 
   columns: Columns = []
   for name in dict.fromkeys(pyarrow.parquet.read_schema(io.BytesIO(content)).names):
-    if name.lower() in reading.LABELS or any(name.lower().startswith(alias) for alias in SCORES):
+    if name.lower() in LABELS or any(name.lower().startswith(alias) for alias in SCORES):
       with contextlib.suppress(OSError):  # Of a damaged file, columns that are not used are not read.
         for column in pyarrow.parquet.ParquetFile(io.BytesIO(content)).read(columns=[name]).columns:
           if column.null_count:

@@ -11,7 +11,7 @@ import random
 import numpy as np
 
 from calib_jax import evaluation
-from calib_jax.evaluation import reading, streamed
+from calib_jax.evaluation import columns, streamed
 from tests.adversary import mutations, plain
 from tests.adversary.judge import Kind
 
@@ -109,7 +109,7 @@ def _pair(draw, sound, folder, *, scores=LOGITS, labels=LABELS):
 
 def _silent_pair(sound, case, value, said):
   scores, labels = case.split(",")
-  name = next((alias for alias in (*reading.PROBS, *reading.LOGITS) if alias in pathlib.Path(scores).stem), "scores")
+  name = next((alias for alias in (*columns.PROBS, *columns.LOGITS) if alias in pathlib.Path(scores).stem), "scores")
   return plain.silent([(name, np.load(scores, mmap_mode="r")), ("labels", np.load(labels, mmap_mode="r"))], value, said)
 
 

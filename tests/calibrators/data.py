@@ -1,4 +1,4 @@
-"""Logits to calibrate: synthetic ones, whose labels know a bent truth, and a real classifier's."""
+"""Every calibrator by name, and logits to calibrate: synthetic ones, whose labels know a bent truth, and real ones."""
 
 import functools
 import inspect
@@ -9,6 +9,15 @@ from scipy import special
 from sklearn import datasets, linear_model
 
 from calib_jax import calibrators
+
+CASES = {  # Calibrators by name, with the options that they need.
+  "identity": {}, "temperature_scaling": {}, "vector_scaling": {}, "matrix_scaling": {}, "dirichlet": {},
+  "ensemble_temperature_scaling": {}, "parameterized_temperature_scaling": {}, "class_temperature_scaling": {},
+  "focal_calibration": {"gamma": -0.5}, "focal_temperature_scaling": {"search": "line"},
+  "meta_calibration": {"target": 0.1}, "isotonic": {}, "histogram_binning": {}, "platt": {},
+  "classwise_loss_scaling": {},
+  "structured_vector_scaling": {}, "structured_matrix_scaling": {}, "beta_calibration": {},
+}
 
 
 def synthetic(n, k, *, scale=3.0, seed=0):

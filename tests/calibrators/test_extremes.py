@@ -6,7 +6,7 @@ import pytest
 from scipy import optimize, special
 
 from calib_jax import calibrators
-from calib_jax.calibrators import one_vs_rest
+from calib_jax.calibrators import logistic
 from tests.calibrators.data import made
 
 ROWS, CLASSES = 64, 4
@@ -161,14 +161,14 @@ def test_focal_temperature_says_where_its_grid_ends():
 
 def test_beta_calibration_knows_that_a_bound_does_not_hold_the_optimum(monkeypatch):
   """Where the fit without bounds fails, the best on the bounds is no optimum: there, a coefficient should rise."""
-  fit = one_vs_rest._logistic
+  fit = logistic._logistic
 
   def failing(features, y, weights):
     both = (features != 0).any(axis=0).all()
     return tuple(jnp.where(both, jnp.nan, x) if x.dtype == jnp.float32 else x for x in fit(features, y, weights))
 
   logits, labels = (x[1:] for x in _extreme("1"))  # Of a shape that no other test has compiled.
-  monkeypatch.setattr(one_vs_rest, "_logistic", failing)
+  monkeypatch.setattr(logistic, "_logistic", failing)
   assert not calibrators.beta_calibration().fit(logits, labels)["converged"]
   monkeypatch.undo()
   assert calibrators.beta_calibration().fit(logits[1:], labels[1:])["converged"]

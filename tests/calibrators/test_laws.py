@@ -15,16 +15,8 @@ from scipy import special
 from calib_jax import _checks as checks
 from calib_jax import calibrators
 from calib_jax._checks.values import LOOKED_AT
-from tests.calibrators.data import SHAPE, made, synthetic
+from tests.calibrators.data import CASES, SHAPE, made, synthetic
 
-CASES = {
-  "identity": {}, "temperature_scaling": {}, "vector_scaling": {}, "matrix_scaling": {}, "dirichlet": {},
-  "ensemble_temperature_scaling": {}, "parameterized_temperature_scaling": {}, "class_temperature_scaling": {},
-  "focal_calibration": {"gamma": -0.5}, "focal_temperature_scaling": {"search": "line"},
-  "meta_calibration": {"target": 0.1}, "isotonic": {}, "histogram_binning": {}, "platt": {},
-  "classwise_loss_scaling": {},
-  "structured_vector_scaling": {}, "structured_matrix_scaling": {}, "beta_calibration": {},
-}
 VARIANTS = {
   **{name: (name, options) for name, options in CASES.items()},
   "TS by soft-binned error": ("temperature_scaling", {"objective": "soft_binned_ece"}),
@@ -145,6 +137,36 @@ def test_only_rows_that_count_are_fitted(variant):
                              atol=_looseness(variant))
 
 
+def test_leading_axes_are_flattened_and_a_fitted_calibrator_is_its_apply(variant):
+  calibrator = _made_by_name(variant)
+  logits, labels = synthetic(*SHAPE)
+  where, leading = np.arange(SHAPE[0]) % 7 > 0, (20, SHAPE[0] // 20)
+  params = calibrator.fit(logits, labels, where=where)
+  fitted = calibrator.fitted(logits.reshape(*leading, SHAPE[1]), labels.reshape(leading), where=where.reshape(leading))
+  assert fitted.calibrator is calibrator
+  jax.tree.map(np.testing.assert_array_equal, fitted.params, params)
+  restored = pickle.loads(pickle.dumps(fitted))
+  np.testing.assert_array_equal(restored(logits[:6].reshape(3, 2, -1)),
+                                calibrator.apply(params, logits[:6]).reshape(3, 2, -1))
+
+
+def test_weights_have_the_leading_axes_of_their_labels():
+  calibrator = calibrators.temperature_scaling()
+  logits, labels = synthetic(60, 4)
+  weights, leading = np.arange(60) % 3, (3, 4, 5)
+  fitted = calibrator.fitted(logits.reshape(*leading, 4), labels.reshape(leading), weights=weights.reshape(leading))
+  expected = calibrator.fit(logits, labels, weights=weights)
+  jax.tree.map(np.testing.assert_array_equal, fitted.params, expected)
+  with pytest.raises(ValueError, match="of row 59, is -1"):
+    calibrator.fit(logits.reshape(*leading, 4), labels.reshape(leading), weights=(58 - np.arange(60)).clip(-1)
+                   .reshape(leading))
+  for wrong in ({"where": np.ones(60, bool)}, {"weights": weights}):
+    with pytest.raises(ValueError, match=r"must have shape \(3, 4, 5\), one value per example: got shape \(60,\)"):
+      calibrator.fit(logits.reshape(*leading, 4), labels.reshape(leading), **wrong)
+  own = calibrators.Calibrator(lambda logits, labels: jnp.ones(()), lambda params, logits: params * logits)
+  np.testing.assert_array_equal(own.fitted(logits, labels)(logits), logits)
+
+
 TAKES_NO_WEIGHTS = ("meta_calibration", "metaacc", "focal_temperature_scaling", "TS by soft-binned error",
                     "TS by binned error")
 
@@ -262,8 +284,10 @@ def test_a_calibrator_is_a_value():
 def test_a_fitted_calibrator_is_a_pytree_of_its_params():
   fitted = calibrators.Fitted(calibrators.temperature_scaling(), {"temperature": jnp.array(2.0)})
   assert jax.tree.leaves(fitted) == [2.0] and pickle.loads(pickle.dumps(fitted)).calibrator == fitted.calibrator
-  found = jax.jit(lambda fitted, logits: fitted.apply(logits))(fitted, jnp.array([[2.0, 0.0]]))
-  np.testing.assert_allclose(found, fitted.apply(jnp.array([[2.0, 0.0]])), rtol=1e-6)
+  logits = jnp.array([[2.0, 0.0]])
+  log_probs = jax.jit(lambda fitted, logits: fitted.apply(logits))(fitted, logits)
+  np.testing.assert_allclose(log_probs, fitted.apply(logits), rtol=1e-6)
+  np.testing.assert_allclose(jax.jit(fitted)(logits), fitted(logits), rtol=1e-6)
 
 
 def test_probabilities_in_place_of_logits_are_warned_of_once_a_call(variant):
@@ -303,12 +327,11 @@ def test_only_rows_that_count_and_are_not_traced_are_taken_for_probabilities():
 @pytest.mark.slow
 def test_a_fitted_calibrator_is_exported_for_any_number_of_rows(variant):
   logits, labels = synthetic(*SHAPE)
-  params = _made(variant).fit(logits, labels, where=np.ones(len(labels), bool))
+  fitted = _made(variant).fitted(logits, labels, where=np.ones(len(labels), bool))
   rows, = export.symbolic_shape("n")
-  exported = export.export(jax.jit(lambda z: _made(variant).apply(params, z)))(
-    jax.ShapeDtypeStruct((rows, SHAPE[1]), jnp.float32))
+  exported = export.export(jax.jit(fitted))(jax.ShapeDtypeStruct((rows, SHAPE[1]), jnp.float32))
   served = export.deserialize(exported.serialize()).call(logits[:7])
-  np.testing.assert_allclose(served, _made(variant).apply(params, logits[:7]), rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(served, fitted(logits[:7]), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -130,7 +130,7 @@ def test_half_precision_logits_are_fitted_in_float32():
   (lambda: calibrators.get("temperature"), ValueError, "calibrator name must be one of 'identity'.*Did you mean"),
   (lambda: calibrators.identity().fit(np.ones((3, 2), np.float32), np.zeros(2, int)), ValueError, "labels must have"),
   (lambda: calibrators.temperature_scaling().fit(np.ones((3, 2)), np.zeros(3)), TypeError, "labels must be integers"),
-  (lambda: calibrators.temperature_scaling().fit(np.ones((2, 3, 2)), np.zeros((2, 3), int)), ValueError, "logits must"),
+  (lambda: calibrators.temperature_scaling().fit(np.ones((3, 1)), np.zeros(3, int)), ValueError, "logits must"),
 ])
 def test_mistakes_are_named(call, error, message):
   with pytest.raises(error, match=message):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import re
 
 import jax
 import numpy as np
@@ -132,6 +133,20 @@ def test_a_mistake_is_one_sentence(folder, paths, message, capsys):
   assert compare.main([path if path.startswith("--") else str(folder / path) for path in paths]) == 2
   *before, error = capsys.readouterr().err.splitlines()
   assert error.startswith("error: ") and message in error and all(line.startswith("caution: ") for line in before)
+
+
+def test_runs_whose_configs_name_own_code_are_compared_without_importing_it(folder, tmp_path, capsys):
+  _write_run(tmp_path / "own", (0,), 2)
+  own = {"name": "no_such_module:factory"}  # An import would be an error.
+  config = json.dumps({"format": 1, "loss": {"primary": own}, "evaluation": {"calibrators": {"mine": own}}})
+  (tmp_path / "own" / "config.json").write_text(config)
+  manifest.write(tmp_path / "own", manifest.Manifest(config, manifest.digests(tmp_path / "own")))
+  assert compare.main([str(tmp_path / "own"), str(folder / "plain"), *OPTIONS]) == 0
+  files = [f"{folder}/plain/predictions/{name}_seed0.npz" for name in ("validation", "test")]
+  assert command.main(["--fit", files[0], "--test", files[1], "--compare", str(tmp_path / "own"), *OPTIONS]) == 0
+  captured = capsys.readouterr()
+  assert not captured.err
+  assert "own" in re.findall(r"^\| (\w+)", captured.out, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from configs import (
   reweighted_risk,
   soft_calibration,
 )
+from tests.config.data import SHAPES
 
 PAPERS = {"SC": soft_calibration, "RR": reweighted_risk, "FT": focal_temperature, "CL": classwise_loss_scaling,
           "MC": mac_cal}  # By their names in docs/data_and_models.md.
@@ -27,10 +28,6 @@ NETWORKS = [f"{FILES[paper]}:{data}.{model}" for paper in PAPERS.values() for da
             for model in paper.NETWORKS[data]]
 CONFIGS = ["configs/digits_savuc.py", "configs/fashion_mnist_small_savuc.py", "configs/cifar100_savuc.py",
            *NETWORKS]  # test_own_code has configs/npz.py.
-SHAPES = {"digits": ((8, 8, 1), 10), "fashion_mnist_small": ((28, 28, 1), 10),
-          "cifar10": ((32, 32, 3), 10), "cifar100": ((32, 32, 3), 100),
-          "tiny_imagenet": ((64, 64, 3), 200), "imagenet2012": ((224, 224, 3), 1000)}
-
 
 FAST = ("digits_savuc.py", "cifar100_savuc.py", "cifar10_lt.densenet40", "tiny_imagenet.vit_small")  # Of every family.
 

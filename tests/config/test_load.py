@@ -141,6 +141,12 @@ def test_a_config_file_that_cannot_be_used_is_said(tmp_path, monkeypatch, text, 
   assert "\n" not in str(error.value)
 
 
+def test_the_config_of_a_run_is_not_taken_for_a_config_file(tmp_path):
+  (tmp_path / "config.json").write_text("{}")
+  with pytest.raises(UserError, match="must be a file of Python with get_config.*another kind of file"):
+    _load(path=str(tmp_path / "config.json"))
+
+
 def test_the_runs_own_file_is_not_out_of_distribution(tmp_path):
   (tmp_path / "mine.npz").write_text("")
   (tmp_path / "link.npz").symlink_to(tmp_path / "mine.npz")

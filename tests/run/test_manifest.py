@@ -35,7 +35,7 @@ def _names():
   """A method whose name holds markup; only one of the figures is saved, because they take longer than all else."""
   drawn = reports.figures
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(run.run, "method_name", lambda config: METHOD)
+    patch.setattr(run.execution, "method_name", lambda config: METHOD)
     patch.setattr(reports, "figures", lambda *arguments: {"reliability": drawn(*arguments)["reliability"]})
     yield
 

@@ -12,8 +12,7 @@ import pytest
 from calib_jax import calibrators, data, evaluation, losses, metrics, training
 from calib_jax import config as run_config
 from calib_jax.training.engine import program, stages
-from tests.calibrators.data import SHAPE, made
-from tests.calibrators.test_laws import CASES
+from tests.calibrators.data import CASES, SHAPE, made
 from tests.programs import ROOT
 from tests.training.small import assert_same, tiny_splits, train
 

@@ -91,7 +91,8 @@ def _separation(scores: jax.Array, is_inside: jax.Array, *, where: jax.Array | N
   """The measures ``[scores, HEADINGS]`` of ``[N, S, scores]``, means over seeds."""
   def of_score(score):
     return jnp.stack([measure(sign * score, positives, where=where)
-                      for sign, positives in ((1, is_inside), (-1, ~is_inside)) for measure in (metrics.auroc, metrics.fpr_at_tpr)])
+                      for sign, positives in ((1, is_inside), (-1, ~is_inside))
+                      for measure in (metrics.auroc, metrics.fpr_at_tpr)])
 
   over_seeds = jax.vmap(of_score, in_axes=1)
   return jax.vmap(lambda x: jnp.mean(over_seeds(x), axis=0), in_axes=2)(scores)

@@ -216,10 +216,10 @@ class Loop:
     """Returns the phases of a stage with the features of their examples, ``[N, D]`` a seed, in place of images."""
     if not jax.process_index():
       self.progress.note("computing features")
-    found = [predict(stage.feature_step, best_model.variables(state), phase.examples, self.config.training.batch_size,
-                     self.layout) for phase in stage.stage.phases]
+    features = [predict(stage.feature_step, best_model.variables(state), phase.examples,
+                        self.config.training.batch_size, self.layout) for phase in stage.stage.phases]
     return [phase._replace(examples=[data.Examples(*part) for part in zip(x["features"], x["labels"], strict=True)])
-            for phase, x in zip(stage.stage.phases, found, strict=True)]
+            for phase, x in zip(stage.stage.phases, features, strict=True)]
 
   def _after(self, stage: programs.StageProgram, step: int, tree: dict[str, Any], stop: int) -> dict[str, Any]:
     """Reports, evaluates, saves and stops after a step, each if it is due."""

@@ -21,10 +21,10 @@ def two_stage(config: ConfigDict, examples: list, seeds: list[int]) -> list[Stag
   comes from there and the first stage is left out.
   """
   del seeds
-  given = pretrained.has_first_stage(config)
+  has_first_stage = pretrained.has_first_stage(config)
   second = head_stage(config, examples, augmentation=ConfigDict({"name": "none"}),
-                      start=functools.partial(_loaded, config) if given else reset_head)
-  if given:
+                      start=functools.partial(_loaded, config) if has_first_stage else reset_head)
+  if has_first_stage:
     return [second]
   return [main_stage(config, [joint_phase(config, examples)], head=ConfigDict({"name": "linear"})), second]
 

@@ -84,9 +84,9 @@ def curve(name: str) -> list[rows.Row]:
           for step, x, error in zip(steps, by_class, np.asarray(ece), strict=True)]
 
 
-def of_curve(found: Sequence[rows.Row], name: str) -> dict[str, np.ndarray]:
+def of_curve(results: Sequence[rows.Row], name: str) -> dict[str, np.ndarray]:
   """Returns the columns of a curve."""
-  part = [row for row in found if row["curve"] == name]
+  part = [row for row in results if row["curve"] == name]
   return {key: np.array([float(row[key]) for row in part]) for key in part[0] if key != "curve"}
 
 
@@ -101,9 +101,9 @@ def equal_totals(total: np.ndarray) -> tuple[int, int]:
   return int(np.abs(total[:lowest + 1] - total[after]).argmin()), after
 
 
-def page(found: Sequence[rows.Row]) -> str:
+def page(results: Sequence[rows.Row]) -> str:
   """Returns the page in Markdown."""
-  layer = of_curve(found, "layer")
+  layer = of_curve(results, "layer")
   points = [(point, i) for point, i in zip("AB", equal_totals(layer["total"]), strict=True)]
   lines = ["# Class-wise losses and calibration error, after Figures 3 and 4 of Jung et al. 2023", "",
            *findings.wrapped("`python -m experiments.papers.classwise_loss_scaling.class_losses` wrote this page from "
@@ -121,7 +121,7 @@ def page(found: Sequence[rows.Row]) -> str:
             "| objective | steps | total: start, lowest, end | deviation: start, lowest, end | "
             "ECE: start, lowest, end | correlation of ECE with deviation | with total |", "|---" * 7 + "|"]
   for name in fits.STEPS:
-    x = of_curve(found, name)
+    x = of_curve(results, name)
     ends = (f"{x[key][0]:.2f}, {x[key].min():.2f}, {x[key][-1]:.2f}" for key in ("total", "deviation", "ece"))
     lines.append(f"| {name} | {x['step'][-1]:.0f} | {' | '.join(ends)} | {_correlation(x, 'deviation')} | "
                  f"{_correlation(x, 'total')} |")
@@ -133,13 +133,13 @@ def _correlation(x: dict[str, np.ndarray], key: str) -> str:
 
 
 @style.styled
-def draw(found: Sequence[rows.Row], path: pathlib.Path) -> None:
+def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
   """Draws both figures in one PNG, a row each."""
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(8.6, 4.4), layout="constrained")
   panels = figure.subplots(2, 4)
-  layer = of_curve(found, "layer")
+  layer = of_curve(results, "layer")
   points = equal_totals(layer["total"])
   by_class = [layer[key] for key in layer if key.startswith("class_")]
   learns = np.argsort([x[0] for x in by_class])[-TOP:]
@@ -152,7 +152,7 @@ def draw(found: Sequence[rows.Row], path: pathlib.Path) -> None:
       axes.plot(layer["step"][i], layer[key][i], "o", color=style.INK, ms=3)
       axes.annotate(point, (layer["step"][i], layer[key][i]), (3, 4), textcoords="offset points")
   for i, name in enumerate(fits.STEPS):
-    x = of_curve(found, name)
+    x = of_curve(results, name)
     for axes, key in zip(panels[1, :3], ("total", "deviation", "ece"), strict=True):
       axes.plot(x["step"], x[key], color=style.COLOURS[i], lw=1.2, label=name)
     panels[1, 3].plot(x["deviation"], x["ece"], color=style.COLOURS[i], lw=1.2)
@@ -173,14 +173,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
   """Computes the curves, and writes them, the page and the figure."""
   parser = commands.parser(__spec__.name, __doc__, results=True)
   options = parser.parse_args(arguments)
-  found = []
+  results = []
   for name, title in CURVES.items():
-    found += curve(name)
-    print(f"{title}: ECE {found[-1]['ece']}% after {found[-1]['step']} steps", flush=True)
+    results += curve(name)
+    print(f"{title}: ECE {results[-1]['ece']}% after {results[-1]['step']} steps", flush=True)
   path = options.workdir / f"{NAME}.csv"
-  rows.write(path, found)
-  files.write_text(path.with_suffix(".md"), page(found))
-  draw(found, path.with_suffix(".png"))
+  rows.write(path, results)
+  files.write_text(path.with_suffix(".md"), page(results))
+  draw(results, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ Split = tuple[np.ndarray, np.ndarray]
 
 def halves(path: pathlib.Path) -> tuple[Split, Split]:
   """Returns two random halves of the rows of a file: logits and labels to fit, and to test."""
-  found = load(path)
-  order = np.random.default_rng(0).permutation(len(found.labels))
+  predictions = load(path)
+  order = np.random.default_rng(0).permutation(len(predictions.labels))
   first, second = order[:len(order) // 2], order[len(order) // 2:]
-  return tuple((found.logits[part], found.labels[part]) for part in (first, second))
+  return tuple((predictions.logits[part], predictions.labels[part]) for part in (first, second))
 
 
 def compared(name: str, fit: Split, test: Split) -> Iterator[rows.Row]:
@@ -45,9 +45,9 @@ def compared(name: str, fit: Split, test: Split) -> Iterator[rows.Row]:
     test: those to test.
   """
   for base in fits.BASES:
-    found = {method: _top(base, method, fit, test) for method in METHODS}
-    for method, (top, converged) in found.items():
-      difference, low, high = metrics.paired_difference(table2.ece, top, found["ND"][0], key=jax.random.key(0),
+    tops = {method: _top(base, method, fit, test) for method in METHODS}
+    for method, (top, converged) in tops.items():
+      difference, low, high = metrics.paired_difference(table2.ece, top, tops["ND"][0], key=jax.random.key(0),
                                                         num_resamples=RESAMPLES, method="bias_corrected")
       yield {"network": name, "base": base, "method": method, "ece": f"{float(table2.ece(*top)):.4f}",
              "accuracy": f"{100 * float(top[1].mean()):.4f}", "difference": f"{float(difference):.4f}",
@@ -64,16 +64,16 @@ def _top(base: str, method: str, fit: Split, test: Split) -> tuple[tuple[jax.Arr
   return table2.top_of(calibrator.apply(params, test[0]), test[1]), bool(params["converged"])
 
 
-def page(found: Sequence[rows.Row]) -> str:
+def page(results: Sequence[rows.Row]) -> str:
   """Returns the page in Markdown."""
   lines = ["# Tables 1 and 3 of Jung et al. 2023: objectives, and normalisation of the class-wise losses", "",
            *findings.wrapped(INTRODUCTION)]
-  for name in dict.fromkeys(row["network"] for row in found):
+  for name in dict.fromkeys(row["network"] for row in results):
     lines += ["", f"## {name}", "", "| | " + " | ".join(METHODS) + " |", "|---" * (1 + len(METHODS)) + "|"]
     for base in fits.BASES:
-      cells = {row["method"]: row for row in found if (row["network"], row["base"]) == (name, base)}
+      cells = {row["method"]: row for row in results if (row["network"], row["base"]) == (name, base)}
       lines.append(f"| {base} | " + " | ".join(map(_cell, map(cells.get, METHODS))) + " |")
-  return "\n".join([*lines, "", "## Is class-wise loss scaling with ND the best?", "", *_verdicts(found)]) + "\n"
+  return "\n".join([*lines, "", "## Is class-wise loss scaling with ND the best?", "", *_verdicts(results)]) + "\n"
 
 
 INTRODUCTION = f"""`python -m experiments.papers.classwise_loss_scaling.tables_1_and_3` wrote this page. Test ECE in
@@ -96,10 +96,10 @@ def _cell(row: rows.Row) -> str:
   return f"{text} (**{interval}**)" if low > 0 or high < 0 else f"{text} ({interval})"
 
 
-def _verdicts(found: Sequence[rows.Row]) -> list[str]:
+def _verdicts(results: Sequence[rows.Row]) -> list[str]:
   lines = []
   for method in METHODS:
-    low, high = np.array([[float(row["low"]), float(row["high"])] for row in found if row["method"] == method]).T
+    low, high = np.array([[float(row["low"]), float(row["high"])] for row in results if row["method"] == method]).T
     better, worse = np.sum(low > 0), np.sum(high < 0)
     if method != "ND":
       lines.append(f"- Of {len(low)} cells, ND has a lower ECE than {method} in {better}, a higher one in {worse}, and "
@@ -119,14 +119,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
   for text in options.predictions:
     name, _, path = text.rpartition("=")
     parts[name or pathlib.Path(path).stem] = halves(pathlib.Path(path))
-  found = []
+  results = []
   for name, (fit, test) in parts.items():
     for row in compared(name, fit, test):
-      found.append(row)
+      results.append(row)
       print("{network}, {base}, {method}: ECE {ece}".format(**row), flush=True)
   path = options.workdir / f"{NAME}.csv"
-  rows.write(path, found)
-  write_text(path.with_suffix(".md"), page(found))
+  rows.write(path, results)
+  write_text(path.with_suffix(".md"), page(results))
 
 
 if __name__ == "__main__":

@@ -38,15 +38,15 @@ def best(name: str, logits: np.ndarray, labels: np.ndarray) -> list[rows.Row]:
           for gamma, i, error in zip(GAMMAS, errors.argmin(0), errors.min(0), strict=True)]
 
 
-def line(found: Sequence[rows.Row]) -> tuple[float, float, float]:
+def line(results: Sequence[rows.Row]) -> tuple[float, float, float]:
   """Returns the slope and the intercept of the line of T on γ by least squares, and its R²."""
-  gamma, temperature = (np.array([float(row[key]) for row in found]) for key in ("gamma", "temperature"))
+  gamma, temperature = (np.array([float(row[key]) for row in results]) for key in ("gamma", "temperature"))
   slope, intercept = np.polyfit(gamma, temperature, 1)
   residual = temperature - slope * gamma - intercept
   return float(slope), float(intercept), float(1 - np.sum(residual**2) / np.sum((temperature - temperature.mean())**2))
 
 
-def page(found: Sequence[rows.Row]) -> str:
+def page(results: Sequence[rows.Row]) -> str:
   """Returns the page in Markdown."""
   lines = ["# The best temperature for each gamma", "",
            "`python -m experiments.papers.focal_temperature.temperatures` wrote this page, after Figure 8 of "
@@ -54,7 +54,7 @@ def page(found: Sequence[rows.Row]) -> str:
            f"of the paper's grid from {GAMMAS[0]:g} to {GAMMAS[-1]:g}. The paper says that T is close to linear in "
            "gamma.", "",
            "| network | line of T on gamma | R² | lowest ECE % | at gamma | and T |", "|---" * 6 + "|"]
-  for name, part in by_name(found).items():
+  for name, part in by_name(results).items():
     slope, intercept, fit = line(part)
     lowest = min(part, key=lambda row: float(row["ece"]))
     lines.append(f"| {name} | {slope:.2f} gamma + {intercept:.2f} | {fit:.3f} | {float(lowest['ece']):.2f} | "
@@ -62,19 +62,19 @@ def page(found: Sequence[rows.Row]) -> str:
   return "\n".join([*lines, "", f"![T against gamma]({NAME}.png)"]) + "\n"
 
 
-def by_name(found: Sequence[rows.Row]) -> dict[str, list[rows.Row]]:
+def by_name(results: Sequence[rows.Row]) -> dict[str, list[rows.Row]]:
   """Returns the rows of each network."""
   parts: dict[str, list[rows.Row]] = {}
-  for row in found:
+  for row in results:
     parts.setdefault(row["name"], []).append(row)
   return parts
 
 
 @style.styled
-def draw(found: Sequence[rows.Row], path: pathlib.Path) -> None:
+def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
   """Draws T against γ, with the lines, in one PNG."""
   axes = style.new_axes(4.2, 3.0)
-  for i, (name, part) in enumerate(by_name(found).items()):
+  for i, (name, part) in enumerate(by_name(results).items()):
     gamma, temperature = (np.array([float(row[key]) for row in part]) for key in ("gamma", "temperature"))
     slope, intercept, _ = line(part)
     colour = style.COLOURS[i % len(style.COLOURS)]
@@ -90,16 +90,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("predictions", nargs="+", metavar="NAME=FILE", help="a name for the page, and an .npz file")
   options = parser.parse_args(arguments)
-  found = []
+  results = []
   for text in options.predictions:
     name, _, path = text.rpartition("=")
     part = best(name or pathlib.Path(path).stem, *load(pathlib.Path(path))[:2])
-    found += part
+    results += part
     print("{}: T = {:.2f} gamma + {:.2f}, R² {:.3f}".format(part[0]["name"], *line(part)), flush=True)
   stem = options.workdir / NAME
-  rows.write(stem.with_suffix(".csv"), found)
-  files.write_text(stem.with_suffix(".md"), page(found))
-  draw(found, stem.with_suffix(".png"))
+  rows.write(stem.with_suffix(".csv"), results)
+  files.write_text(stem.with_suffix(".md"), page(results))
+  draw(results, stem.with_suffix(".png"))
 
 
 if __name__ == "__main__":

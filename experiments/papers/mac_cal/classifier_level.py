@@ -139,8 +139,8 @@ def subset(splits: data.Splits, number: int, seed: int) -> data.Splits:
   """Returns the splits with ``number`` of the training examples, drawn by seed and stratified."""
   if number >= len(splits.train.labels):
     return splits
-  _, kept = data.stratified(splits.train.labels, number / len(splits.train.labels), seed, salt=9)
-  return splits._replace(train=splits.train.take(kept))
+  _, chosen = data.stratified(splits.train.labels, number / len(splits.train.labels), seed, salt=9)
+  return splits._replace(train=splits.train.take(chosen))
 
 
 def like(images: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
@@ -157,19 +157,19 @@ def train(config, splits: list[data.Splits], together: bool, label: str) -> tupl
   seeds, states, predictions, keep, started = range(len(splits)), [], [], [], time.monotonic()
   steps = -(-len(splits[0].train.labels) // config.training.batch_size)
   for group in ([list(seeds)] if together else [[seed] for seed in seeds]):
-    kept = []
+    group_keep = []
 
-    def note(step, measured, kept=kept):
+    def note(step, measured, group_keep=group_keep):
       if "keep" in measured and step % steps == 1:  # q of the epoch that begins.
-        kept.append(np.asarray(measured["keep"]))
+        group_keep.append(np.asarray(measured["keep"]))
 
-    state, found = training.train(config, [splits[i] for i in group], seeds=group, devices=jax.devices()[:1],
-                                  label=label, predicted=wanted, hooks=[note])
-    if kept:
-      kept.append(np.asarray(state.loss_states["head"].keep))
+    state, group_predictions = training.train(config, [splits[i] for i in group], seeds=group,
+                                              devices=jax.devices()[:1], label=label, predicted=wanted, hooks=[note])
+    if group_keep:
+      group_keep.append(np.asarray(state.loss_states["head"].keep))
     states.append({"params": state.params, "batch_stats": state.batch_stats})
-    predictions += found
-    keep.append(kept)
+    predictions += group_predictions
+    keep.append(group_keep)
   variables = jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x]), *states)
   return variables, Trained(predictions, [np.concatenate(parts) for parts in zip(*keep, strict=True)],
                             time.monotonic() - started)
@@ -188,15 +188,16 @@ def of_features(config, variables, splits: list[data.Splits]) -> list[data.Split
              for i in range(0, len(examples.labels), 1000)]
     return data.Examples(np.concatenate(parts)[:, None, None], examples.labels)
 
-  found = []
+  feature_splits = []
   for i, split in enumerate(splits):
     own = jax.tree.map(lambda x, i=i: x[i], variables)
     others = {name: data.EvaluationSet(cached(own, split, part.examples), part.kind)
               for name, part in split.others.items()}
     # Features are not images: a deviation of 1/255 leaves them as they are.
-    found.append(data.Splits(*(cached(own, split, split.part(name)) for name in ("train", "validation", "test")),
-                             split.num_classes, np.zeros(1, np.float32), np.full(1, 1 / 255, np.float32), others))
-  return found
+    parts = (cached(own, split, split.part(name)) for name in ("train", "validation", "test"))
+    feature_splits.append(data.Splits(*parts, split.num_classes, np.zeros(1, np.float32),
+                                      np.full(1, 1 / 255, np.float32), others))
+  return feature_splits
 
 
 @jax.jit
@@ -218,28 +219,29 @@ def _detection(log_probs, others):
   return 100 * metrics.auroc(scores, positives), 100 * metrics.fpr_at_tpr(scores, positives)
 
 
-def measured(found: dict[str, dict[str, np.ndarray]], others: list[str]) -> dict[str, dict[str, float]]:
+def measured(predictions: dict[str, dict[str, np.ndarray]], others: list[str]) -> dict[str, dict[str, float]]:
   """Returns scores by name, plain and after temperature scaling; detection is averaged over the sets ``others``."""
   scaling, result = calibrators.temperature_scaling(), {}
-  fitted = scaling.fit(found["validation"]["logits"], found["validation"]["labels"])
-  train_probs = jax.nn.softmax(found["train"]["logits"])
-  known = {"train_accuracy": 100 * metrics.accuracy(train_probs, found["train"]["labels"]),
-           "train_confidence": 100 * jnp.mean(jnp.max(train_probs, -1)), "temperature": fitted["temperature"]}
+  test_labels = predictions["test"]["labels"]
+  fitted = scaling.fit(predictions["validation"]["logits"], predictions["validation"]["labels"])
+  train_probs = jax.nn.softmax(predictions["train"]["logits"])
+  shared = {"train_accuracy": 100 * metrics.accuracy(train_probs, predictions["train"]["labels"]),
+            "train_confidence": 100 * jnp.mean(jnp.max(train_probs, -1)), "temperature": fitted["temperature"]}
   for name, apply in (("none", jax.nn.log_softmax), ("temperature", lambda z: scaling.apply(fitted, z))):
-    test = apply(found["test"]["logits"])
-    detected = np.mean([_detection(test, apply(found[other]["logits"])) for other in others], axis=0)
-    result[name] = {**_scores(test, found["test"]["labels"]), "auroc": detected[0], "fpr95": detected[1], **known}
+    test = apply(predictions["test"]["logits"])
+    detected = np.mean([_detection(test, apply(predictions[other]["logits"])) for other in others], axis=0)
+    result[name] = {**_scores(test, test_labels), "auroc": detected[0], "fpr95": detected[1], **shared}
   return result
 
 
-def rows(setting: Setting, found: Trained, others: list[str]) -> list[dict]:
+def rows(setting: Setting, trained: Trained, others: list[str]) -> list[dict]:
   """Returns the rows of a setting."""
   result = []
-  for seed, predictions in enumerate(found.predictions):
+  for seed, predictions in enumerate(trained.predictions):
     for calibrated, scores in measured(predictions, others).items():
       result.append({**setting._asdict(), "calibrated": calibrated, "seed": seed,
                      **{name: f"{float(value):.5g}" for name, value in scores.items()},
-                     "q": f"{found.keep[-1][seed]:.4f}" if found.keep else ""})
+                     "q": f"{trained.keep[-1][seed]:.4f}" if trained.keep else ""})
   return result
 
 
@@ -285,20 +287,20 @@ def main(arguments=None) -> None:
   for number, setting in enumerate(missing, 1):
     first = configured(options, *network, *FIRST[setting.first])
     if setting.first not in cached:  # One first stage is kept at a time.
-      variables, found = train(first, splits, together, setting.first)
-      cached = {setting.first: (found, of_features(first, variables, splits))}
-    found, features = cached[setting.first]
+      variables, trained = train(first, splits, together, setting.first)
+      cached = {setting.first: (trained, of_features(first, variables, splits))}
+    trained, features = cached[setting.first]
     if setting.second:
-      _, found = train(second_config(options, setting.second), features, True, setting.second)
-    new = rows(setting, found, list(splits[0].others))
+      _, trained = train(second_config(options, setting.second), features, True, setting.second)
+    new = rows(setting, trained, list(splits[0].others))
     append(path, new)
-    if found.keep and np.ptp(found.keep) > 0:
+    if trained.keep and np.ptp(trained.keep) > 0:
       append(path.with_name(f"{path.stem}_q.csv"), [
         {**setting._asdict(), "seed": seed, "epoch": epoch, "q": f"{q:.4f}"}
-        for epoch, of_seeds in enumerate(found.keep) for seed, q in enumerate(of_seeds)])
+        for epoch, of_seeds in enumerate(trained.keep) for seed, q in enumerate(of_seeds)])
     means = ", ".join(f"{name} {np.mean([float(row[name]) for row in new if row['calibrated'] == 'none']):.3f}"
                       for name in ("accuracy", "nll", "ece", "overconfidence", "train_accuracy"))
-    print(f"{number}/{len(missing)} {' '.join(filter(None, setting))}: {means}, {found.seconds:.0f} s; "
+    print(f"{number}/{len(missing)} {' '.join(filter(None, setting))}: {means}, {trained.seconds:.0f} s; "
           f"{commands.left(started, number, len(missing))}", flush=True)
     show()
   show()

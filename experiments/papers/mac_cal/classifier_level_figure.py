@@ -23,11 +23,11 @@ SHOWN = ("MaC-Cal", "+ static adaptive sparsity", "gamma 0.5", "gamma 0.9", "gam
 
 def curves(path: pathlib.Path, first: str = "vanilla") -> dict[str, np.ndarray]:
   """Returns q ``[S, T + 1]`` by the name of the second stage, for those of ``SHOWN`` in which it changes."""
-  found: dict[str, dict[str, list[float]]] = {}
+  by_seed: dict[str, dict[str, list[float]]] = {}
   for row in read(path):
     if row["first"] == first and row["second"] in SHOWN:
-      found.setdefault(row["second"], {}).setdefault(row["seed"], []).append(float(row["q"]))
-  values = {name: np.array(list(seeds.values())) for name, seeds in found.items()}
+      by_seed.setdefault(row["second"], {}).setdefault(row["seed"], []).append(float(row["q"]))
+  values = {name: np.array(list(seeds.values())) for name, seeds in by_seed.items()}
   return {name: x for name, x in values.items() if np.ptp(x) > 0}
 
 
@@ -61,13 +61,13 @@ def main() -> None:
   options = parser.parse_args()
   splits, (network, together) = experiment.load(options), experiment.MODELS[options.model]
   first = experiment.configured(options, *network)
-  variables, found = experiment.train(first, splits, together, "vanilla")
+  variables, before = experiment.train(first, splits, together, "vanilla")
   second, after = experiment.train(experiment.second_config(options, "MaC-Cal"),
                                    experiment.of_features(first, variables, splits), True, "MaC-Cal")
   with np.load(options.data, allow_pickle=False) as file:
     names = list(map(str, file["class_names"])) if "class_names" in file else []
   panels = [(title, part.predictions[0]["test"]["logits"], splits[0].test.labels, kernel[0].T)
-            for title, part, kernel in (("vanilla", found, variables["params"]["head"]["kernel"]),
+            for title, part, kernel in (("vanilla", before, variables["params"]["head"]["kernel"]),
                                         ("MaC-Cal", after, second["params"]["head"]["logits"]["kernel"]))]
   draw(panels, curves(options.q) if options.q else {}, names).savefig(options.output, dpi=130)
   print(f"{options.output} holds the figure.")

@@ -22,20 +22,20 @@ SHIFTED = OTHERS | {"layer_peeled": "PLP", "masked": "MaC-Cal"}
 FAMILIES = {"mixup": r"mixup (\S+)", "MIT": r"MIT (\S+)"}
 
 
-def shifted(found: Sequence[rows.Row]) -> dict[str, dict[str, tuple[float, float]]]:
+def shifted(results: Sequence[rows.Row]) -> dict[str, dict[str, tuple[float, float]]]:
   """Returns the mean and the standard error in percent of "ece" and "ece_shifted" by method, the best shifted first."""
   by_method = {}
   for column in ("ece", "ece_shifted"):
-    for (_, method, calibrator), by_seed in comparison.values(found, column).items():
+    for (_, method, calibrator), by_seed in comparison.values(results, column).items():
       if calibrator == "none" and method in SHIFTED:
         by_method.setdefault(SHIFTED[method], {})[column] = _mean(100 * np.array([*by_seed.values()]))
   return dict(sorted(by_method.items(), key=lambda item: item[1]["ece_shifted"]))
 
 
-def mixed(found: Sequence[rows.Row]) -> dict[str, dict[float, dict[str, tuple[float, float]]]]:
+def mixed(results: Sequence[rows.Row]) -> dict[str, dict[float, dict[str, tuple[float, float]]]]:
   """Returns the mean and standard error of "accuracy" and "ece", in percent, by curve and by α of mixup."""
   curves: dict = {}
-  for row in found:
+  for row in results:
     for family, pattern in FAMILIES.items():
       match = re.fullmatch(pattern, row["first"])
       if match and row["calibrated"] == "none" and row["second"] in ("", "MaC-Cal"):
@@ -57,13 +57,13 @@ def draw(tables: Sequence[rows.Row], mixup: Sequence[rows.Row], path: pathlib.Pa
 
   figure = Figure(figsize=(8.6, 3.2), layout="constrained")
   bars, *panels = figure.subplots(1, 3, width_ratios=(1.6, 1, 1))
-  found = shifted(tables)
-  places = np.arange(len(found))
+  by_method = shifted(tables)
+  places = np.arange(len(by_method))
   for i, (column, label) in enumerate((("ece", "test images"), ("ece_shifted", "corrupted"))):
-    means, errors = np.array([by_column[column] for by_column in found.values()]).T
+    means, errors = np.array([by_column[column] for by_column in by_method.values()]).T
     bars.barh(places + 0.4 * i - 0.2, means, 0.38, xerr=errors, error_kw={"lw": 0.7}, color=style.COLOURS[i],
               label=label)
-  bars.set_yticks(places, list(found), fontsize=7)
+  bars.set_yticks(places, list(by_method), fontsize=7)
   bars.invert_yaxis()
   bars.set(xlabel="ECE, % (as trained)", title="Figure 5: distribution shift")
   bars.legend(frameon=False, fontsize=7)
@@ -88,11 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("--mixup", type=pathlib.Path, default=RESULTS / "classifier_level_fashion_mnist_mlp.csv")
   parser.add_argument("--output", type=pathlib.Path, default=RESULTS / "mac_cal_figures.png")
   options = parser.parse_args(arguments)
-  found = {path: rows.read(path) for path in (options.tables, options.mixup)}
-  for path in found:
-    if not found[path]:
+  results = {path: rows.read(path) for path in (options.tables, options.mixup)}
+  for path in results:
+    if not results[path]:
       parser.error(f"{path} is not there: give the .csv of an experiment by --tables and --mixup.")
-  draw(found[options.tables], found[options.mixup], options.output)
+  draw(results[options.tables], results[options.mixup], options.output)
   print(f"{options.output} holds the figure.")
 
 

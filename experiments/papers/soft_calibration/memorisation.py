@@ -35,14 +35,14 @@ NUM_VALIDATION = 5000
 
 def methods(options: argparse.Namespace) -> list[Method]:
   """Returns plain cross entropy, and each secondary loss in each schedule."""
-  found = [Method("", "cross entropy", functools.partial(_config, options, {}))]
+  every_method = [Method("", "cross entropy", functools.partial(_config, options, {}))]
   for name, values in SECONDARY.items():
     for schedule, field in TUNED.items():
       fields = {"loss.secondary": {"name": name, **values}, "loss.weight": 1.0, "training.schedule": schedule,
                 "data.held_out_fraction": 0.1}
-      found.append(Method("", f"{schedule} {name}", functools.partial(_config, options, fields),
-                          {field: STRENGTHS}, TRIALS))
-  return found
+      every_method.append(Method("", f"{schedule} {name}", functools.partial(_config, options, fields),
+                                 {field: STRENGTHS}, TRIALS))
+  return every_method
 
 
 def _config(options: argparse.Namespace, fields: Mapping[str, object]) -> ConfigDict:

@@ -55,14 +55,14 @@ def effects(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, fl
     ``{(task, primary): {secondary: {calibrator: d}}}`` for "none" and "TS"; above 0 if the secondary loss lowers the
     ECE. Rows with fewer than two seeds are left out.
   """
-  found, values = {}, comparison.values(rows, _MASS)
+  by_cell, values = {}, comparison.values(rows, _MASS)
   for (task, method, calibrator), by_seed in values.items():
     primary, _, secondary = method.partition("+")
     alone = values.get((task, primary, calibrator), {})
     if secondary and calibrator in ("none", "TS") and min(len(alone), len(by_seed)) > 1:
       d = metrics.cohens_d(np.array([*alone.values()]), np.array([*by_seed.values()]))
-      found.setdefault((task, primary), {}).setdefault(secondary, {})[calibrator] = float(d)
-  return found
+      by_cell.setdefault((task, primary), {}).setdefault(secondary, {})[calibrator] = float(d)
+  return by_cell
 
 
 @style.styled
@@ -70,12 +70,12 @@ def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
   """Draws Figure 1 in one PNG: a panel for each primary loss, and a pair of bars for each secondary loss."""
   from matplotlib.figure import Figure
 
-  found = effects(rows)
-  if not found:
+  by_cell = effects(rows)
+  if not by_cell:
     return
-  drawn = Figure(figsize=(1 + 2.4 * len(found), 2.6), layout="constrained")
-  panels = np.atleast_1d(drawn.subplots(1, len(found), sharey=True))
-  for axes, ((task, primary), by_secondary) in zip(panels, found.items(), strict=True):
+  drawn = Figure(figsize=(1 + 2.4 * len(by_cell), 2.6), layout="constrained")
+  panels = np.atleast_1d(drawn.subplots(1, len(by_cell), sharey=True))
+  for axes, ((task, primary), by_secondary) in zip(panels, by_cell.items(), strict=True):
     places = np.arange(len(by_secondary))
     for i, (calibrator, label) in enumerate((("none", "as trained"), ("TS", "after TS"))):
       heights = [by_calibrator.get(calibrator, np.nan) for by_calibrator in by_secondary.values()]

@@ -15,7 +15,7 @@ from experiments.papers.focal_temperature import table as focal_temperature_tabl
 from experiments.papers.mac_cal import tables as mac_cal_tables
 from experiments.papers.reweighted_risk import tables as reweighted_risk_tables
 from experiments.papers.soft_calibration import tables as soft_calibration_tables
-from tests.config.test_configs import SHAPES
+from tests.config.data import SHAPES
 
 TABLES = {module.EXPERIMENT.name: module.EXPERIMENT
           for module in (focal_temperature_table, mac_cal_tables, reweighted_risk_tables, soft_calibration_tables)}

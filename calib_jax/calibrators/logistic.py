@@ -1,0 +1,177 @@
+"""Platt scaling and beta calibration: logistic regressions for each class, or for the confidence alone."""
+
+import jax
+import jax.numpy as jnp
+
+from calib_jax.calibrators.base import Calibrator, register
+from calib_jax.calibrators.one_vs_rest import one_vs_rest
+
+Array = jax.Array
+MAX_ITERATIONS, TOLERANCE = 50, 1e-6
+
+
+@register
+def platt(*, top_label: bool = False) -> Calibrator:
+  r"""Platt scaling for every class: :math:`\sigma(a_c s_c + b_c)`, s the log-odds of p_c, renormalised.
+
+  a and b minimise the mean NLL of 1[y = c], a convex problem, by Newton steps. Where the optimum is at infinity (a
+  class that never occurs, or that p_c separates), the fit ends where less than 1e-6 nats are left to gain. It may
+  change accuracy.
+
+  Args:
+    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
+      probabilities; if False, each class has its own function.
+
+  Returns:
+    A calibrator whose params are ``scale`` and ``bias`` ``[K]``, ``converged`` and ``iterations``, the most that a
+    class took.
+
+  References:
+    Platt 1999, without its smoothed targets.
+
+  >>> calibrator = platt()
+  >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]]), jnp.array([0, 1, 1, 0]))
+  >>> jnp.exp(calibrator.apply(params, jnp.array([[9.0, 0.0]]))).round(2)
+  Array([[0.5, 0.5]], dtype=float32)
+  """
+  return one_vs_rest("platt", _solve_platt, _platt, top_label=top_label, of_odds=True)
+
+
+def _solve_platt(odds: Array, happened: Array, weights: Array) -> dict:
+  coefficients, left, iterations = jax.lax.map(
+    lambda column: _logistic(column[0][:, None], column[1], weights), (odds, happened))
+  return {"scale": coefficients[:, 0], "bias": coefficients[:, 1]} | _ended(left, iterations)
+
+
+def _ended(left: Array, iterations: Array) -> dict:
+  """How the fits of all classes ended, from what is left to gain in each and how many iterations each took."""
+  return {"converged": jnp.all(left <= TOLERANCE), "iterations": jnp.max(iterations)}
+
+
+def _platt(params: dict, odds: Array) -> Array:
+  return jax.nn.sigmoid(params["scale"][:, None] * odds + params["bias"][:, None])
+
+
+@register
+def beta_calibration(*, top_label: bool = False) -> Calibrator:
+  r"""Beta calibration for every class: :math:`\sigma(a_c \log p_c - b_c \log(1 - p_c) + c_c)`, renormalised.
+
+  It rises with p_c, because a and b are at least 0. They and c minimise the mean NLL of 1[y = c], a convex problem: by
+  Newton steps without the bounds, and, where the optimum violates them, on the bounds. Where the optimum is at
+  infinity, the fit ends where less than 1e-6 nats are left to gain. It may change accuracy.
+
+  Args:
+    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
+      probabilities; if False, each class has its own function.
+
+  Returns:
+    A calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, ``converged`` and ``iterations``, the most that a
+    class took.
+
+  References:
+    Kull et al. 2017.
+
+  >>> calibrator = beta_calibration()
+  >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]]), jnp.array([0, 1, 1, 0]))
+  >>> jnp.exp(calibrator.apply(params, jnp.array([[9.0, 0.0]]))).round(2)
+  Array([[0.5, 0.5]], dtype=float32)
+  """
+  return one_vs_rest("beta_calibration", _solve_beta, _beta, top_label=top_label, of_odds=True)
+
+
+def _beta_features(odds: Array) -> Array:
+  return jnp.stack([jax.nn.log_sigmoid(odds), jax.nn.softplus(odds)], axis=-1)
+
+
+def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
+  free = jnp.array([[1, 1], [0, 1], [1, 0], [0, 0]], odds.dtype)
+
+  def class_fit(column):
+    features, y = _beta_features(column[0]), column[1]
+    # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
+    coefficients, left, iterations = jax.lax.map(lambda face: _logistic(features * face[None, :], y, weights), free)
+    values = jax.lax.map(lambda at: _binary_nll(features, y, weights, at), coefficients)
+    allowed = jnp.all(coefficients[:, :2] >= 0, axis=1)
+    best = jnp.argmin(jnp.where(allowed, values, jnp.inf))
+    gain = _gain_of_rising(features, y, weights, coefficients[best])
+    return coefficients[best], jnp.maximum(left[best], gain), iterations[best]
+
+  coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
+  return dict(zip("abc", coefficients.T, strict=True)) | _ended(left, iterations)
+
+
+def _beta(params: dict, odds: Array) -> Array:
+  coefficients = jnp.stack([params[name] for name in "abc"], axis=-1)
+  return jax.nn.sigmoid(jnp.sum(_beta_features(odds) * coefficients[:, None, :2], axis=-1) + coefficients[:, 2:])
+
+
+def _binary_nll(features: Array, y: Array, weights: Array, at: Array) -> Array:
+  """The weighted NLL of the logistic regression of ``y`` on ``features`` ``[N, D]``; ``at``'s last is the constant."""
+  scores = jnp.dot(features, at[:-1], precision="highest") + at[-1]
+  return jnp.sum(weights * (jax.nn.softplus(scores) - y * scores))
+
+
+def _gain_of_rising(features: Array, y: Array, weights: Array, at: Array) -> Array:
+  """How far the NLL could fall, to second order, if one coefficient of a feature rose and the constant followed.
+
+  Where a coefficient is bound to be 0, the bounds hold the optimum only if this is nothing.
+  """
+  p = jax.nn.sigmoid(jnp.dot(features, at[:-1], precision="highest") + at[-1])
+  curvature = weights * p * (1 - p)
+  tiny = jnp.finfo(y.dtype).tiny
+  centre = jnp.dot(curvature, features, precision="highest") / jnp.maximum(jnp.sum(curvature), tiny)
+  centred = features - centre[None, :]
+  slopes = jnp.dot(weights * (p - y), centred, precision="highest")
+  gains = jnp.minimum(slopes, 0) ** 2 / (2 * jnp.maximum(jnp.dot(curvature, centred**2, precision="highest"), tiny))
+  return jnp.max(gains)
+
+
+def _logistic(features: Array, y: Array, weights: Array) -> tuple[Array, Array, Array]:
+  """``(coefficients [D + 1], what is left to gain, iterations)`` of the logistic regression of ``y`` on ``features``.
+
+  The features are centred and scaled to unit variance first. Coefficients begin at 1 for the features as they were,
+  which is no calibration at all. Newton's steps from there may fail where the sigmoids are saturated, as those of an
+  overconfident model are; the fit then begins at 1 for the scaled features.
+  """
+  centre = jnp.dot(weights, features, precision="highest")
+  variance = jnp.dot(weights, (features - centre[None, :]) ** 2, precision="highest")
+  constant = variance <= (jnp.finfo(y.dtype).eps * jnp.maximum(jnp.abs(centre), 1)) ** 2
+  unit = jnp.where(constant, 1, jnp.sqrt(variance))
+  features = jnp.where(constant[None, :], 0, (features - centre[None, :]) / unit[None, :])
+
+  def nll(at):
+    return _binary_nll(features, y, weights, at)
+
+  def newton(at):
+    p = jax.nn.sigmoid(jnp.dot(features, at[:-1], precision="highest") + at[-1])
+    rows = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
+    gradient = jnp.dot(weights * (p - y), rows, precision="highest")
+    hessian = jnp.dot((rows * (weights * p * (1 - p))[:, None]).T, rows, precision="highest")
+    ridge = 4e-7 * jnp.diag(hessian) + jnp.finfo(y.dtype).tiny
+    step = -jnp.linalg.solve(hessian + jnp.diag(ridge), gradient)
+    # The NLL is at least 0; where it nearly is, the Hessian may be singular and the step not a number.
+    return step, jnp.fmin(-jnp.dot(gradient, step) / 2, nll(at))
+
+  def unfinished(carry):
+    _, _, left, moved, iterations = carry
+    return (left > TOLERANCE / 10) & moved & (iterations < MAX_ITERATIONS)
+
+  def advance(carry):
+    at, step, _, _, iterations = carry
+    candidates = at[None, :] + 0.5 ** jnp.arange(12, dtype=y.dtype)[:, None] * step[None, :]
+    values = jax.lax.map(nll, candidates)
+    best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+    moved = values[best] < nll(at)
+    new = jnp.where(moved, candidates[best], at)
+    return new, *newton(new), moved, iterations + 1
+
+  def fit(start):
+    at, _, left, _, iterations = jax.lax.while_loop(
+      unfinished, advance, (start, *newton(start), jnp.ones((), bool), jnp.zeros((), jnp.int32)))
+    return at, left, iterations
+
+  ones = jnp.where(constant, 0, 1).astype(y.dtype)
+  at, left, iterations = fit(jnp.append(ones * unit, jnp.sum(ones * centre)))
+  at, left, more = fit(jnp.where(left <= TOLERANCE, at, jnp.append(ones, 0)))
+  slopes = at[:-1] / unit
+  return jnp.append(slopes, at[-1] - jnp.dot(slopes, centre, precision="highest")), left, iterations + more

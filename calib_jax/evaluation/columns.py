@@ -1,0 +1,120 @@
+"""Finds what the arrays and columns of prediction files hold, by their names."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+import re
+from typing import NamedTuple
+
+from calib_jax._system.errors import UserError, short
+
+# What arrays and columns may be called. Those of EITHER are probabilities if each row sums to 1, and else logits.
+LOGITS = ("logits", "logit", "log_probs", "log_probabilities")
+PROBS = ("probs", "probabilities", "probability", "y_prob", "y_proba", "prob", "softmax")
+EITHER = ("predictions", "scores", "outputs", "y_score", "preds")
+SCORES = (*LOGITS, *PROBS, *EITHER)
+LABELS = ("labels", "label", "targets", "target", "y_true", "y")
+CLASSES = ("classes", "class_names")
+NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+
+
+class Columns(NamedTuple):
+  """What the columns of a table are.
+
+  Attributes:
+    kind: what the scores are called, one of ``SCORES``.
+    scores: the columns of scores, in the order of the classes.
+    labels: the columns of labels.
+    classes: the names of the classes; None if the columns are numbered from 0, or are one.
+    from_1: whether the columns are numbered from 1.
+  """
+
+  kind: str
+  scores: list[str]
+  labels: list[str]
+  classes: list[str] | None = None
+  from_1: bool = False
+
+
+def find_columns(header: Sequence[str], lists: Collection[str], path: str | os.PathLike, extra: Collection[str],
+             say: Callable[[str], None]) -> Columns:
+  """Finds the columns of scores and labels.
+
+  Args:
+    header: the names of all columns.
+    lists: those of them that hold a list in each row.
+    path: the file, for messages.
+    extra: columns that are neither scores nor labels.
+    say: is called with a sentence for each choice.
+
+  Returns:
+    The columns.
+
+  Raises:
+    UserError: if there are none, or if they can be read in several ways.
+  """
+  by_kind: dict[str, dict[str, str]] = {}
+  labels = [name for name in header if name.lower() in LABELS and name not in extra]
+  for name in header:
+    place = _score_column(name) if name not in (*labels, *extra) else None
+    if place:
+      kind, end = place[0], "" if name in lists else place[1]
+      end = str(int(end)) if NUMBER.fullmatch(end) else end
+      before = by_kind.setdefault(kind, {}).setdefault(end, name)
+      if before is not name:
+        raise UserError(f"{path} has the columns {short(before)} and {short(name)} for one class: delete one of them.")
+  if not labels or not by_kind:
+    raise UserError(f"{path} must have a header with a column label, and columns such as logit_0 or prob_cat, one a "
+                    f"class; its columns are {listed(header)}.")
+  for name in (*labels, *extra):
+    if header.count(name) > 1:
+      raise UserError(f"{path} has {header.count(name)} columns called {short(name)}: delete all but one.")
+  kind, *others = (name for name in SCORES if name in by_kind)
+  say_others(path, kind, others, say)
+  columns = by_kind[kind]
+  if list(columns) == [""]:
+    return Columns(kind, list(columns.values()), labels)
+  if len(columns) == 1 and "0" in columns:
+    raise UserError(f"{path} has one column of scores, {columns['0']}: one column is of class 1, such as {kind}_1.")
+  numbered = [name for name in columns if NUMBER.fullmatch(name)]
+  if "" in columns or 0 < len(numbered) < len(columns):
+    raise UserError(f"{path} has columns of {kind} that are not of one kind, such as {listed(_ends(columns))}: name "
+                    "all of them by a class, or number all of them, and give other columns another name.")
+  if not numbered:
+    return Columns(kind, list(columns.values()), labels, list(columns))
+  numbers = sorted(columns, key=int)
+  in_order, first = [columns[number] for number in numbers], int(numbers[0])
+  if first > 1 or int(numbers[-1]) - first != len(numbers) - 1:
+    raise UserError(f"{path} must have columns of {kind} that are numbered from 0 without gaps; they are "
+                    f"{listed(in_order)}. Names of classes may have no number alone.")
+  if len(numbers) == 1 or first == 0:
+    return Columns(kind, in_order, labels)
+  return Columns(kind, in_order, labels, numbers, from_1=True)
+
+
+def _ends(columns: Mapping[str, str]) -> list[str]:
+  """Returns two columns of which one is numbered and the other is not."""
+  return [next(name for end, name in columns.items() if bool(NUMBER.fullmatch(end)) == wanted)
+          for wanted in sorted({bool(NUMBER.fullmatch(end)) for end in columns})]
+
+
+def _score_column(name: str) -> tuple[str, str] | None:
+  """Returns the kind of scores and the class of a column such as ``logit_cat``, or None.
+
+  >>> [_score_column(name) for name in ("logit_cat", "Prob[1]", "prob1", "scores", "problem")]
+  [('logit', 'cat'), ('prob', '1'), ('prob', '1'), ('scores', ''), None]
+  """
+  aliases = "|".join(sorted(SCORES, key=len, reverse=True))
+  match = re.fullmatch(rf"({aliases})(?:|[_ .:\[-](.*?)\]?|(\d+))", name.strip(), re.IGNORECASE | re.ASCII)
+  return (match[1].lower(), match[2] or match[3] or "") if match else None
+
+
+def say_others(path: str | os.PathLike, name: str, others: Collection[str], say: Callable[[str], None]) -> None:
+  """Says that of several arrays or columns of scores only those called ``name`` are used."""
+  if others:
+    say(f"{path} holds {name} and {', '.join(others)}: {name} are used.")
+
+
+def listed(names: Collection[str]) -> str:
+  """Returns the first 20 names as text, for messages."""
+  names = [short(name)[1:-1] for name in names][:20]
+  return ", ".join(names) or "no arrays"

@@ -1,0 +1,124 @@
+"""Executes a run, from its config to its report."""
+
+from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import pathlib
+import time
+
+from ml_collections import ConfigDict
+import numpy as np
+
+from calib_jax import data, evaluation, training
+from calib_jax._system import compilation
+from calib_jax._system.errors import printable
+from calib_jax.run import lock, manifest, outputs
+from calib_jax.run.data import foreign_sets, load_splits
+from calib_jax.run.directory import check_workdir, create, write_config
+from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks
+from calib_jax.run.run import Run, prediction_file, seeds_of
+from calib_jax.training.distributed import processes
+
+SPLITS = ("validation", "test")
+
+
+def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable] = (), *, reports: bool = True) -> None:
+  """Trains, calibrates, evaluates and reports. The first process writes everything in ``workdir``.
+
+  Args:
+    config: a complete config, as ``config.load`` returns it.
+    workdir: the run's directory. Models that it already holds are not trained again.
+    hooks: the hooks of ``training.train``.
+    reports: whether to evaluate and report; if not, the run ends with its predictions.
+
+  Raises:
+    UserError: for a mistake of the user, or if another run holds ``workdir``.
+    training.Stopped: after a signal.
+  """
+  started = time.monotonic()
+  check_workdir(workdir)
+  methods = {method_name(config): (config, workdir)}
+  if config.compare_with_cross_entropy and CROSS_ENTROPY not in methods:
+    methods = {CROSS_ENTROPY: (plain_cross_entropy(config), workdir / "baseline"), **methods}
+  training.check_weights(config)
+  splits = load_splits(config, config.seed)  # Raises an error about the data before anything is written.
+  for method_config, _ in methods.values():
+    training.check_phases(method_config, splits)
+  not_kept = compilation.keep()
+  if not processes.is_first():  # The first process holds the directory for all of them.
+    for method, (method_config, folder) in methods.items():
+      train_seeds(method_config, folder, method, hooks)
+    return
+  for name, load in foreign_sets(config, config.seed):
+    if not all(prediction_file(folder, name, seed).exists() for _, folder in methods.values()
+               for seed in seeds_of(config)):
+      load()  # Raises an error about these files too.
+  create(workdir)
+  with lock.held(workdir):
+    damage = manifest.begin(workdir)
+    for sentence in (write_config(config, workdir), not_kept, *remarks(config)):
+      if sentence:
+        say(sentence)
+    manifest.keep(workdir, damage)
+    for method, (method_config, folder) in methods.items():
+      train_seeds(method_config, folder, method, hooks)
+    if reports:
+      report(config, workdir, methods)
+    manifest.finish(workdir, damage)
+  if reports:
+    say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
+    for path in sorted(workdir.iterdir()):
+      if path.name != lock.NAME:
+        say(f"  {printable(path)}{'/' if path.is_dir() else ''}")
+
+
+def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:
+  """Predicts the additional sets, and writes tables, figures and the page.
+
+  Args:
+    config: the config of the run.
+    workdir: the run's directory.
+    methods: the config and the folder of each method, by its name in tables.
+  """
+  runs = {method: Run(method_config, folder) for method, (method_config, folder) in methods.items()}
+  say(f"\ncalibrating and evaluating ({config.evaluation.num_resamples:,} bootstrap resamples) …")
+  for run in runs.values():
+    run.predict_sets()
+  results = evaluation.judge({method: run.model() for method, run in runs.items()},
+                             num_bins=config.evaluation.num_bins, num_resamples=config.evaluation.num_resamples)
+  outputs.write(results, workdir, title=f"{config.data.name}: {method_name(config)}", config=config.to_dict(),
+                log=workdir / "metrics.jsonl")
+
+
+def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Sequence[Callable] = ()) -> None:
+  """Trains the models that are not finished yet; writes metrics, checkpoints and predictions in ``folder``.
+
+  Predictions that are there already are not written again.
+  """
+  seeds = seeds_of(config)
+  missing = [seed for seed in seeds if not processes.agreed(
+    all(prediction_file(folder, split, seed).exists() for split in SPLITS))]
+  with contextlib.ExitStack() as stack:
+    log = None
+    if missing and processes.is_first():
+      (folder / "predictions").mkdir(parents=True, exist_ok=True)
+      log = training.MetricLog(folder, outputs.reliability_picture(method))
+      stack.callback(log.close)
+    for group in training.groups_to_train(folder, seeds, missing, config.training.seeds_together):
+      splits = [load_splits(config, seed) for seed in group.seeds]
+      if processes.is_first():
+        group.write_shape(training.shape_of(splits[0]))
+      _, predictions = training.train(config, splits, seeds=group.seeds, folder=group.folder, log=log,
+                                      label=f"{method}, {group.folder.name}", predicted=SPLITS, hooks=hooks)
+      for seed, split_of_seed, by_split in zip(group.seeds, splits, predictions, strict=True):
+        train = split_of_seed.train  # Labels of data that do not fit in memory are not counted: it takes minutes.
+        counts = np.bincount(train.labels, minlength=split_of_seed.num_classes) if isinstance(
+          train, data.Examples) else None
+        for split, arrays in by_split.items() if processes.is_first() else ():
+          if not (path := prediction_file(folder, split, seed)).exists():
+            evaluation.save(path, **arrays, classes=splits[0].classes, train_counts=counts)
+            manifest.add(folder, [path])
+
+
+def say(text: str) -> None:
+  """Prints a line and flushes it."""
+  print(printable(text, lines=True), flush=True)
