@@ -18,9 +18,24 @@ def side(interval: Interval) -> int:
   return int(interval.low > 0) - int(interval.high < 0)
 
 
-def is_miscalibrated(error: Estimate) -> bool:
-  """Returns whether a calibrated model would hardly show a calibration error as large as this."""
-  return error.p_value < SIGNIFICANCE
+def is_miscalibrated(error: Estimate, number: int = 1) -> bool:
+  """Returns whether a calibrated model would hardly show a calibration error as large as this.
+
+  Args:
+    error: the error.
+    number: how many tests are made, each of which is judged at that part of ``SIGNIFICANCE`` (Bonferroni).
+  """
+  return error.p_value < SIGNIFICANCE / number
+
+
+def corrected(interval: Interval, number: int) -> Interval:
+  """Returns an interval that is wider, so that as many of its kind hold at once with 95% (Bonferroni).
+
+  Its arms grow as those of a normal interval do.
+  """
+  factor = ndtri(1 - SIGNIFICANCE / 2 / number) / ndtri(1 - SIGNIFICANCE / 2)
+  return Interval(interval.estimate, interval.estimate - factor * (interval.estimate - interval.low),
+                  interval.estimate + factor * (interval.high - interval.estimate))
 
 
 def difference(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey) -> Interval | None:
@@ -40,7 +55,11 @@ def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey) -
 
 
 def is_best(evaluated: EvaluatedSet, metric: str, row: RowKey) -> bool:
-  """Returns whether a row is better than every other row of a set."""
+  """Returns whether a row is better than every other row of a set.
+
+  Every difference has to exclude zero, so that the chance of a wrong "best" is that of one difference: the number of
+  rows needs no correction.
+  """
   others = [other for other in evaluated.rows if other != row]
   return bool(others) and METRICS[metric].lower_is_better is not None and all(
     compared(evaluated, metric, row, other) == "better" for other in others)

@@ -16,7 +16,7 @@ import numpy as np
 
 from calib_jax._system.errors import cut, printable
 from calib_jax.evaluation import choice, decisions
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.measures import METRICS, num_redraws
 from calib_jax.evaluation.results import NAMELESS, Estimate, Interval, Results
 
 FLOORED = "ece"  # The metric whose noise floor and p-value the short table has.
@@ -50,7 +50,8 @@ def note(results: Results) -> str:
   chosen = "".join(f" {choice.AUTO} chose {choice.phrase([selection.chosen for selection in of_seeds])}"
                    f"{f' for {model}' if len(selections) > 1 else ''}." for model, of_seeds in selections.items())
   return printable(
-    f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over examples "
+    f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over "
+    f"{'examples and seeds' if seeds > 1 else 'examples'} "
     f"({results.num_resamples:,} resamples). ECE with {results.num_bins} bins. The bias that the "
     "size of the set causes is subtracted from calibration errors and their intervals (results.json also has the "
     "errors before that, \"value\"), but not from the noise floor, which is the ECE that a perfectly calibrated "
@@ -79,7 +80,7 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
       estimate = row.estimates[key]
       cells.append(cell(estimate, metric.scale))
       if key == FLOORED:
-        cells += [f"{100 * estimate.floor:.2f}", f"{estimate.p_value:.3f}"]
+        cells += [f"{100 * estimate.floor:.2f}", p_text(estimate.p_value, key, results.num_resamples)]
     rows.append(cells)
   # One set is named in the note, and predictions without a model have no name.
   columns = [i for i in range(len(head))
@@ -94,7 +95,7 @@ def to_lines(results: Results) -> list[list[str]]:
   for name, estimate in row.estimates.items():
     has_floor = estimate.floor is not None
     lines.append([name, cell(estimate, 100, 3), f"{100 * estimate.floor:.3f}" if has_floor else "",
-                  f"{estimate.p_value:.3f}" if has_floor else ""])
+                  p_text(estimate.p_value, name, results.num_resamples) if has_floor else ""])
   return lines
 
 
@@ -110,6 +111,16 @@ def cell(number: Estimate | Interval, scale: float, digits: int | None = None) -
   digits = digits or digits_of(scale)
   estimate, low, high = (f"{scale * x:.{digits}f}" for x in (number.estimate, number.low, number.high))
   return f"{estimate} [{low}, {high}]"
+
+
+def p_text(p_value: float, metric: str, num_resamples: int) -> str:
+  """Returns a p-value as text, such as "0.012", or "≤ 0.001" for the smallest that so many redraws can give.
+
+  >>> p_text(1 / 201, "ece", 200), p_text(0.5, "ece", 200)
+  ('≤ 0.005', '0.500')
+  """
+  smallest = 1 / (1 + num_redraws(metric, num_resamples))
+  return f"{'≤ ' if p_value <= smallest * (1 + 1e-6) else ''}{p_value:.3f}"
 
 
 def digits_of(scale: float) -> int:

@@ -8,17 +8,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
 from calib_jax import losses, metrics
 from calib_jax.evaluation import class_errors, resamples
 from calib_jax.evaluation.predictions import Predictions
-from calib_jax.evaluation.results import Estimate, Interval, Values
+from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import resampled_errors
 from calib_jax.metrics.bias_correction import correlation, interval_of_difference
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
+CLASSWISE_REDRAWS = 100  # Redraws of the labels for the noise floor of the classwise errors.
 
 
 class Metric(NamedTuple):
@@ -84,7 +84,8 @@ def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> t
           jnp.argmax(probs, axis=-1).astype(jnp.int32))
 
 
-def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15, num_redraws: int = 100) -> Values:
+def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15,
+                num_redraws: int = CLASSWISE_REDRAWS) -> Values:
   """Computes the values of each example.
 
   Args:
@@ -142,36 +143,11 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
           for row, table in estimates.items()}, differences
 
 
-def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence[float] | None = None) -> Interval:
-  """Widens an interval over test examples to one over test examples and seeds.
-
-  The variance of the mean over S seeds is that over examples plus the squared standard error over seeds, and the
-  interval is Student's with Satterthwaite's degrees of freedom. What varies with the example and the seed is in both
-  terms, so that the interval is rather too wide.
-
-  Args:
-    interval: the mean over seeds, or its difference between two rows, with its interval over test examples.
-    of_seeds: the value of each seed.
-    of_other: those of the row that is subtracted; it is paired seed by seed if there are as many.
-
-  Returns:
-    The interval; the same one if there is only one seed.
-  """
-  samples = [np.asarray(x, np.float64) for x in (of_seeds, of_other) if x is not None]
-  if len(samples) == 2 and len(samples[0]) == len(samples[1]):
-    samples = [samples[0] - samples[1]]
-  terms = [(np.var(x, ddof=1) / len(x), len(x) - 1) for x in samples if len(x) > 1]
-  between = sum(variance for variance, _ in terms)
-  if not between > 0:
-    return interval
-
-  def arm(length):
-    total = (length / ndtri((1 + resamples.LEVEL) / 2)) ** 2 + between
-    degrees = total**2 / sum(variance**2 / freedom for variance, freedom in terms)
-    return float(stdtrit(degrees, (1 + resamples.LEVEL) / 2) * np.sqrt(total))
-
-  return Interval(interval.estimate, interval.estimate - arm(interval.estimate - interval.low),
-                  interval.estimate + arm(interval.high - interval.estimate))
+def num_redraws(name: str, num_resamples: int) -> int:
+  """Returns how many redraws the p-value of a metric counts."""
+  if name.startswith("classwise"):
+    return CLASSWISE_REDRAWS
+  return num_resamples // FEWER if METRICS[name].slow else num_resamples
 
 
 def _of_population(name: str, estimate: Estimate) -> Estimate:

@@ -6,7 +6,7 @@ import dataclasses
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.fitting import Model
 from calib_jax.evaluation.measures import measure, per_example
-from calib_jax.evaluation.results import EvaluatedSet, Results, Row
+from calib_jax.evaluation.results import EvaluatedSet, Results, Row, over_seeds
 
 
 def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000) -> Results:
@@ -46,5 +46,7 @@ def _evaluated(models: Mapping[str, Model], name: str, **options) -> EvaluatedSe
     measured = measure({row: values for row, values in rows.items() if examples[row] == same}, **options)
     estimates |= measured[0]
     differences |= measured[1]
+  excess = {row: over_seeds(values.excess(), (values.confidence - values.correct).mean(axis=0))
+            for row, values in rows.items()}
   return dataclasses.replace(evaluated, differences=differences, rows={
-    row: Row(estimates[row], values.excess(), values) for row, values in rows.items()})
+    row: Row(estimates[row], excess[row], values) for row, values in rows.items()})

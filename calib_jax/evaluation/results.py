@@ -5,10 +5,12 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 from calib_jax._numerics.groups import standard_error
 from calib_jax.calibrators import Calibrator
 from calib_jax.evaluation.class_errors import ClassSums
+from calib_jax.evaluation.resamples import LEVEL
 
 UNCALIBRATED = "none"  # The label of predictions before calibration.
 NAMELESS = "predictions"  # The name of a model of which only predictions are given.
@@ -24,6 +26,38 @@ class Interval:
   estimate: float
   low: float
   high: float
+
+
+def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence[float] | None = None) -> Interval:
+  """Widens an interval over test examples to one over test examples and seeds.
+
+  The variance of the mean over S seeds is that over examples plus the squared standard error over seeds, and the
+  interval is Student's with Satterthwaite's degrees of freedom. What varies with the example and the seed is in both
+  terms, so that the interval is rather too wide.
+
+  Args:
+    interval: the mean over seeds, or its difference between two rows, with its interval over test examples.
+    of_seeds: the value of each seed.
+    of_other: those of the row that is subtracted; it is paired seed by seed if there are as many.
+
+  Returns:
+    The interval; the same one if there is only one seed.
+  """
+  samples = [np.asarray(x, np.float64) for x in (of_seeds, of_other) if x is not None]
+  if len(samples) == 2 and len(samples[0]) == len(samples[1]):
+    samples = [samples[0] - samples[1]]
+  terms = [(np.var(x, ddof=1) / len(x), len(x) - 1) for x in samples if len(x) > 1]
+  between = sum(variance for variance, _ in terms)
+  if not between > 0:
+    return interval
+
+  def arm(length):
+    total = (length / ndtri((1 + LEVEL) / 2)) ** 2 + between
+    degrees = total**2 / sum(variance**2 / freedom for variance, freedom in terms)
+    return float(stdtrit(degrees, (1 + LEVEL) / 2) * np.sqrt(total))
+
+  return Interval(interval.estimate, interval.estimate - arm(interval.estimate - interval.low),
+                  interval.estimate + arm(interval.high - interval.estimate))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calib_jax.evaluation import choice, decisions
+from calib_jax.evaluation import choice, decisions, formats
 from calib_jax.evaluation.measures import class_gaps
-from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Results, Row, RowKey
+from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Interval, Results, Row, RowKey
 
 MOST_MODELS = 5  # Models that are compared with the first in sentences.
 
@@ -18,44 +18,52 @@ def verdict(results: Results) -> list[str]:
   model = next(iter(evaluated.rows))[0]
   others = [name for name in dict.fromkeys(name for name, _ in evaluated.rows) if name != model]
   labels = [label for name, label in evaluated.rows if name == model and label != UNCALIBRATED]
-  confidence = _confidence(evaluated.rows[model, UNCALIBRATED])
+  confidence = _confidence(evaluated.rows[model, UNCALIBRATED], results.num_resamples)
   sentences = [f"{model}: {confidence}" if others else confidence]
   if labels:
     sentences += [*_calibrators(results, evaluated, model, labels),
                   *(_lost_accuracy(evaluated, model, label) for label in labels)]
-  last = min(labels, key=lambda label: evaluated.rows[model, label].estimates["ece"].estimate, default=UNCALIBRATED)
-  sentences += [_classes(results, evaluated, (model, last)),
-                *(_against(evaluated, name, model) for name in others[:MOST_MODELS]),
+  sentences += [_classes(results, evaluated, (model, labels[0] if labels else UNCALIBRATED)),
+                *(sentence for name in others[:MOST_MODELS] for sentence in _against(evaluated, name, model)),
                 _stability(results) if labels else ""]
   return [sentence for sentence in sentences if sentence]
 
 
-def _confidence(row: Row) -> str:
-  """Says whether confidences are too high or too low."""
-  error, excess = row.estimates["ece"], row.excess
+def _confidence(row: Row, num_resamples: int) -> str:
+  """Says whether confidences are too high or too low, by two tests that are wrong of 5% of calibrated models."""
+  error, excess = row.estimates["ece"], decisions.corrected(row.excess, 2)
+  p = formats.p_text(error.p_value, "ece", num_resamples)
+  is_above, side = decisions.is_miscalibrated(error, 2), decisions.side(excess)
   measured = (f"its ECE is {100 * error.value:.1f}%, and a perfectly calibrated model of this size would show "
-              f"{100 * error.floor:.1f}% (p = {error.p_value:.3f})")
-  if not decisions.is_miscalibrated(error):
-    return f"No miscalibration can be shown: {measured}."
-  if not decisions.side(excess):
-    return f"The confidence is right on average and wrong in places: {measured}."
-  direction = "Overconfident" if excess.estimate > 0 else "Underconfident"
-  return f"{direction} by {100 * abs(excess.estimate):.1f} ± {50 * (excess.high - excess.low):.1f} points: {measured}."
+              f"{100 * error.floor:.1f}% (p {p if p.startswith('≤') else f'= {p}'})")
+  points = f"{100 * abs(excess.estimate):.1f} ± {50 * (excess.high - excess.low):.1f} points"
+  direction = "above" if excess.estimate > 0 else "below"
+  if side:
+    sentence = f"{'Overconfident' if side > 0 else 'Underconfident'} by {points}: {measured}"
+    return f"{sentence}{'' if is_above else ', so that the ECE alone does not show it'}."
+  mean = f"the mean confidence is {points} {direction} the accuracy"
+  if is_above:
+    return f"The confidence is right on average and wrong in places: {measured}; {mean}."
+  return f"No miscalibration can be shown: {measured}; {mean}."
 
 
 def _calibrators(results: Results, evaluated: EvaluatedSet, model: str, labels: Sequence[str]) -> list[str]:
   """Says what the first calibrator does to the ECE, and whether another one does more."""
   first, *others = labels
   sentences = [_first_calibrator(results, evaluated, model, first)]
-  better = [label for label in others
-            if decisions.compared(evaluated, "ece", (model, label), (model, first)) == "better"]
+  # The one that is named was chosen by the test set, so its interval has to hold for all of them.
+  changes = {label: decisions.corrected(decisions.difference(evaluated, "ece", (model, label), (model, first)),
+                                        len(others)) for label in others}
+  better = {label: change for label, change in changes.items() if decisions.side(change) < 0}
+  choice_of = f", corrected for the choice among {len(others)}" if len(others) > 1 else ""
   if better:
-    best = min(better, key=lambda label: evaluated.rows[model, label].estimates["ece"].estimate)
-    change = decisions.difference(evaluated, "ece", (model, best), (model, first))
+    best = min(better, key=lambda label: better[label].estimate)
+    change = better[best]
     sentences.append(f"{best} lowers the ECE by a further {-100 * change.estimate:.1f} points "
-                     f"(95% interval {-100 * change.high:.1f} to {-100 * change.low:.1f}).")
+                     f"(95% interval {-100 * change.high:.1f} to {-100 * change.low:.1f}{choice_of}).")
   elif others:
-    sentences.append(f"No other calibrator has an ECE that is lower than that of {first} beyond its interval.")
+    sentences.append(f"No other calibrator has an ECE that is lower than that of {first} beyond its interval"
+                     f"{choice_of}.")
   return sentences
 
 
@@ -73,10 +81,9 @@ def _first_calibrator(results: Results, evaluated: EvaluatedSet, model: str, lab
     return f"{name} makes the ECE worse: {100 * after.value:.1f}%."
   if not change:
     return f"{name} does not change the ECE beyond its interval: {100 * after.value:.1f}%."
-  removed = 100 * (1 - after.estimate / max(before.estimate, 1e-12))
-  is_left = "is above" if decisions.is_miscalibrated(after) else "cannot be told from"
-  return (f"{name} removes {removed:.0f}% of the calibration error; what is left ({100 * after.value:.1f}%) "
-          f"{is_left} the {100 * after.floor:.1f}% that a perfectly calibrated model of this size would show.")
+  return (f"{name} lowers the ECE from {100 * before.value:.1f}% to {100 * after.value:.1f}% and leaves at most "
+          f"{100 * after.high:.1f} points of calibration error; a perfectly calibrated model of this size would show "
+          f"{100 * after.floor:.1f}%.")
 
 
 def _lost_accuracy(evaluated: EvaluatedSet, model: str, label: str) -> str:
@@ -86,17 +93,24 @@ def _lost_accuracy(evaluated: EvaluatedSet, model: str, label: str) -> str:
   return f"{label} loses {100 * lost:.1f} points of accuracy." if is_worse else ""
 
 
-def _against(evaluated: EvaluatedSet, name: str, first: str) -> str:
-  """Says what the ECE of a model is against that of the first one, before calibration."""
-  change = decisions.difference(evaluated, "ece", (name, UNCALIBRATED), (first, UNCALIBRATED))
-  if change is None:
-    return f"{name} has other examples than {first}, so that their difference has no interval."
+def _against(evaluated: EvaluatedSet, name: str, first: str) -> list[str]:
+  """Says what the accuracy, the NLL and the ECE of a model are against those of the first one, before calibration."""
+  own, other = (name, UNCALIBRATED), (first, UNCALIBRATED)
+  changes = {metric: decisions.difference(evaluated, metric, own, other) for metric in ("accuracy", "nll", "ece")}
+  if changes["ece"] is None:
+    return [f"{name} has other examples than {first}, so that their difference has no interval."]
+  said = [_change(changes["accuracy"], "accuracy", 100, 1, " points"), _change(changes["nll"], "NLL", 1, 3),
+          _change(changes["ece"], "ECE", 100, 1, " points")]
+  return [f"Before calibration, {name} against {first}: {'; '.join(said)}."]
+
+
+def _change(change: Interval, of: str, scale: float, digits: int, unit: str = "") -> str:
+  """Says that a metric is higher or lower, with its interval, or that no difference can be shown."""
   if not decisions.side(change):
-    return f"Before calibration, no difference between the ECE of {name} and that of {first} can be shown."
-  side = "above" if change.estimate > 0 else "below"
-  ends = sorted(abs(100 * end) for end in (change.low, change.high))
-  return (f"Before calibration, the ECE of {name} is {100 * abs(change.estimate):.1f} points {side} that of {first} "
-          f"(95% interval {ends[0]:.1f} to {ends[1]:.1f}).")
+    return f"no difference in {of} can be shown"
+  low, high = sorted(abs(scale * end) for end in (change.low, change.high))
+  return (f"the {of} is {scale * abs(change.estimate):.{digits}f}{unit} {'higher' if change.estimate > 0 else 'lower'} "
+          f"(95% interval {low:.{digits}f} to {high:.{digits}f})")
 
 
 def _classes(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:

@@ -17,7 +17,9 @@ from calib_jax.cli import evaluate as command
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
 from calib_jax.evaluation import choice, class_errors, decisions, folds
+from calib_jax.evaluation import verdict as verdict_module
 from calib_jax.evaluation.measures import class_gaps
+from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.sections.over_seeds import effect_size
 from calib_jax.evaluation.verdict import verdict
@@ -92,7 +94,7 @@ def test_the_sentences_have_the_numbers(results):
   gap = 100 * (values.confidence.astype(np.float64) - values.correct).mean()
   assert text.startswith(f"Overconfident by {gap:.1f} ± ")
   temperature = results.fitted["mine"]["TS"][1][0]["temperature"]
-  assert 2 < temperature < 4.5 and f"A temperature of {temperature:.2f} (TS) removes" in text
+  assert 2 < temperature < 4.5 and f"A temperature of {temperature:.2f} (TS) lowers the ECE from" in text
   gaps = class_gaps(values, K)
   chosen = values.predicted[:, 0] == 1
   excess = (values.confidence - values.correct)[chosen, 0].astype(np.float64)
@@ -106,7 +108,7 @@ def test_only_temperature_scaling_is_called_a_temperature(results):
   for calibrator in (calibrators.ensemble_temperature_scaling(), calibrators.structured_matrix_scaling(),
                      calibrators.identity()):
     text = " ".join(verdict(dataclasses.replace(results, fitted={"mine": {"TS": (calibrator, params)}})))
-    assert "TS removes" in text and "temperature of" not in text
+    assert "TS lowers the ECE from" in text and "temperature of" not in text
 
 
 def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys):
@@ -117,13 +119,13 @@ def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys
   model = evaluation.Model({"test": [test, test]}, {choice.AUTO: (choice.automatic(), params)})
   results = evaluation.judge({"mine": model}, num_resamples=40)
   chose = "auto chose temperature_scaling for 1 of 2 seeds, ensemble_temperature_scaling for 1 of 2 seeds"
-  assert f"{chose}, which removes" in " ".join(verdict(results)) and evaluation.note(results).endswith(f" {chose}.")
+  assert f"{chose}, which lowers" in " ".join(verdict(results)) and evaluation.note(results).endswith(f" {chose}.")
   shared.write(argparse.Namespace(json=None, out=None), results, {}, title="")
   assert f"{chose}." in capsys.readouterr().out
   first, second = (" ".join(verdict(dataclasses.replace(results, fitted={
     "mine": {choice.AUTO: (choice.automatic(), [p, p])}}))) for p in params)
-  assert "auto chose ensemble_temperature_scaling, which removes" in second
-  assert "A temperature of " in first and "(auto) removes" in first
+  assert "auto chose ensemble_temperature_scaling, which lowers" in second
+  assert "A temperature of " in first and "(auto) lowers" in first
 
 
 def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
@@ -360,3 +362,47 @@ def test_the_file_of_a_calibrator_can_be_written_whatever_its_label(tmp_path):
   assert {"a_b", "TS", r"\x1b[31m\udcff", r"\x00"} < names and len(names) == 7
   for name in names:
     evaluation.save(tmp_path / f"{name}_seed10.npz", np.zeros((1, 2), np.float32), np.zeros(1, np.int32))
+
+
+def _row(p_value, excess):
+  error = evaluation.Estimate(0.05, 0.04, 0.0, 0.06, 0.03, p_value, [0.05])
+  return evaluation.Row({"ece": error}, evaluation.Interval(excess, excess - 0.01, excess + 0.01))
+
+
+@pytest.mark.parametrize(("p_value", "excess", "start", "rest"), [
+  (1 / 1001, 0.05, "Overconfident by 5.0 ± 1.1 points: its ECE is 5.0%", "(p ≤ 0.001)."),
+  (0.3, -0.05, "Underconfident by 5.0 ± 1.1 points: ", "(p = 0.300), so that the ECE alone does not show it."),
+  (0.02, 0.005, "The confidence is right on average and wrong in places: ", "is 0.5 ± 1.1 points above the accuracy."),
+  (0.03, 0.0105, "No miscalibration can be shown: ", "is 1.1 ± 1.1 points above the accuracy."),
+])
+def test_each_of_two_tests_of_calibration_is_reported(p_value, excess, start, rest):
+  # Two tests at 2.5% each: a p of 3% and an interval that excludes 0 at 95%, but not at 97.5%, show nothing.
+  sentence = verdict_module._confidence(_row(p_value, excess), 1000)
+  assert sentence.startswith(start) and sentence.endswith(rest), sentence
+
+
+def test_models_are_compared_by_accuracy_and_nll_too():
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, 2, 2000).astype(np.int32)
+
+  def part(accuracy):
+    predicted = np.where(rng.uniform(size=2000) < accuracy, labels, 1 - labels)
+    probs = np.where(np.eye(2)[predicted] > 0, accuracy, 1 - accuracy)
+    return evaluation.Predictions(np.log(probs).astype(np.float32), labels)
+
+  models = {name: evaluation.Model({"test": [part(accuracy)]}, {}) for name, accuracy in (("a", 0.9), ("b", 0.6))}
+  text = " ".join(verdict(evaluation.judge(models, num_resamples=60)))
+  assert "b against a: the accuracy is" in text and "points lower" in text
+  assert "the NLL is" in text and "no difference in ECE can be shown" in text
+
+
+def test_intervals_over_seeds_hold_the_mean_over_seeds_and_images():
+  # An effect of the image, one of the seed, and one of both; intervals over images alone hold the mean in 62%.
+  rng, held = np.random.default_rng(0), 0
+  for _ in range(400):
+    of_seeds = 0.1 * rng.normal(size=5)
+    images = rng.normal(size=(200, 1)) + of_seeds + rng.normal(size=(200, 5))
+    mean, error = images.mean(), images.mean(1).std() / np.sqrt(200)
+    interval = over_seeds(evaluation.Interval(mean, mean - 1.96 * error, mean + 1.96 * error), images.mean(0))
+    held += interval.low <= 0 <= interval.high
+  assert held >= 368  # At 95%, fewer have a chance of 5e-3.
