@@ -6,8 +6,8 @@ Each simulation draws a sample from data whose posterior is known (estimators/po
 of a metric and checks whether it holds the value that the metric tends to as N grows. Results are appended to
 experiments/results/coverage.csv, one row for each metric, model and sample size. What it already holds is skipped, so
 that the command can be stopped and started again; delete the file to simulate everything anew. The differences of two
-models are those of estimators/differences.py. In the end the tables of docs/metrics.md are written from both.
-Everything takes about three hours on one CPU core.
+models are those of estimators/differences.py, and p-values of dependent rows those of estimators/dependence.py. In the
+end the tables of docs/metrics.md are written from all of them. Everything takes about four hours on one CPU core.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from calib_jax import metrics
 from calib_jax._system.files import write_text
 from experiments.common import commands
 from experiments.common.rows import append, read
-from experiments.estimators import differences, posteriors, simulation
+from experiments.estimators import dependence, differences, posteriors, simulation
 
 RESULTS, PAGE = commands.RESULTS / "coverage.csv", commands.ROOT / "docs" / "metrics.md"
 BEGIN, END = "<!-- Written by python -m experiments.coverage -->", "<!-- End of what is written by it -->"
@@ -126,6 +126,12 @@ def table(rows: list[dict]) -> str:
   return "\n".join(lines) + "\n"
 
 
+def tables() -> str:
+  """The tables of the page: single numbers, differences of two models, and p-values of dependent rows."""
+  return "\n".join([table(read(RESULTS)), differences.table(read(differences.RESULTS)),
+                    dependence.table(read(dependence.RESULTS))])
+
+
 def main() -> None:
   """Simulates what has no row yet, and writes the table."""
   parser = commands.parser(__spec__.name, __doc__)
@@ -142,11 +148,11 @@ def main() -> None:
     print(f"{name}, {model}, N = {size:,}: {100 * found['covered']:.1f}%; {time.monotonic() - started:.0f} s",
           flush=True)
   if not words:
+    dependence.simulate()
     differences.simulate()
   page = PAGE.read_text(encoding="utf-8")
   before, rest = page.split(BEGIN)
-  tables = f"{table(read(RESULTS))}\n{differences.table(read(differences.RESULTS))}"
-  write_text(PAGE, f"{before}{BEGIN}\n\n{tables}\n{END}{rest.split(END)[1]}")
+  write_text(PAGE, f"{before}{BEGIN}\n\n{tables()}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from experiments.estimators import simulation as estimators
 
 
 def test_the_page_has_the_table_of_the_results():
-  assert coverage.table(coverage.read(coverage.RESULTS)) in coverage.PAGE.read_text(encoding="utf-8")
+  assert coverage.tables() in coverage.PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
