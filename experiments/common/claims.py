@@ -1,6 +1,6 @@
 """Claims of the papers, judged by the rows of an experiment: agrees, disagrees or cannot tell."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ class Claim(NamedTuple):
     other: the row that it is compared with, likewise.
     column: the value that is compared.
     lower: whether the claim is that it is lower.
+    about: the fields of a config, or their first parts, in which the two rows may differ; None if the claim is about
+      the methods as a whole. Rows that differ in another field are not comparable.
   """
 
   paper: str
@@ -29,6 +31,7 @@ class Claim(NamedTuple):
   other: Pair
   column: str
   lower: bool = True
+  about: tuple[str, ...] | None = None
 
 
 SC, RR, FT, CL, MC = ("Karandikar et al. 2021", "Zhou et al. 2025", "Komisarenko & Kull 2024", "Jung et al. 2023",
@@ -51,26 +54,57 @@ def _by_seed(rows: Sequence[Row], pair: Pair, column: str) -> dict[str, float]:
   return {seed: float(np.mean([by_seed[seed] for by_seed in found])) for seed in seeds}
 
 
-def verdict(apart: comparison.Difference, lower: bool) -> str:
-  """Returns "agrees" or "disagrees" where the interval excludes zero, and else "cannot tell".
+def unlike(claim: Claim, settings: Mapping[str, Mapping[str, object]]) -> str:
+  """Returns the first field that differs and that the claim is not about, with both values; "" if there is none.
 
-  >>> verdict(comparison.Difference(-0.02, -0.03, -0.01, -2.0), lower=True)
+  Args:
+    claim: the claim.
+    settings: the fields that each method sets.
+
+  >>> focal, loss = {"loss.primary.gamma": 2.0}, {"loss.primary.gamma": 1.0, "loss.weight": 0.3}
+  >>> unlike(Claim("", "", ("a", "TS"), ("b", "TS"), "ece", about=("loss.weight",)), {"a": loss, "b": focal})
+  'gamma 1.0 against 2.0'
+  """
+  if claim.about is None or not all(method in settings for method, _ in (claim.row, claim.other)):
+    return ""
+  own, other = settings[claim.row[0]], settings[claim.other[0]]
+  for field in sorted({*own, *other}):
+    if own.get(field) != other.get(field) and not field.startswith(claim.about):
+      values = (str(x.get(field, "none")) for x in (own, other))
+      return f"{field.rpartition('.')[2].replace('_', ' ')} {' against '.join(values)}"
+  return ""
+
+
+def verdict(apart: comparison.Difference, p_value: float, lower: bool) -> str:
+  """Returns "agrees" or "disagrees" where the corrected p-value is below 5%, and else "cannot tell".
+
+  >>> verdict(comparison.Difference(-0.02, -0.03, -0.01, -2.0, 0.01), 0.04, lower=True)
   'agrees'
   """
-  if apart.low <= 0 <= apart.high or not np.isfinite(apart.low + apart.high):
+  if not p_value < 1 - comparison.LEVEL:
     return "cannot tell"
-  return "agrees" if (apart.high < 0) == lower else "disagrees"
+  return "agrees" if (apart.mean < 0) == lower else "disagrees"
 
 
-def table(rows: Sequence[Row], claims: Sequence[Claim]) -> list[str]:
-  """Returns the lines of the Markdown table of those claims whose rows are there."""
-  lines = ["| claim | of | column | difference [95%] | Cohen's d | verdict |", "|---" * 6 + "|"]
-  for claim in claims:
-    apart = difference(rows, claim)
-    if apart is None:
-      continue
-    scale, digits = (1, 4) if claim.column in comparison.DIGITS else (100, 2)
-    mean, low, high = (f"{scale * x:+.{digits}f}" for x in apart[:3])
-    lines.append(f"| {claim.text} | {claim.paper} | {comparison.heading(claim.column)} | {mean} [{low}, {high}] | "
-                 f"{apart.effect:+.1f} | {verdict(apart, claim.lower)} |")
+def table(rows: Sequence[Row], claims: Sequence[Claim], doubt: Callable[[Claim], str] = lambda claim: "") -> list[str]:
+  """Returns the lines of the Markdown table of claims.
+
+  Args:
+    rows: the rows of the experiment.
+    claims: the claims. Those whose rows are not there have not been run yet.
+    doubt: says why a claim cannot be judged, or "". Such a claim has no verdict and does not count for Holm's method.
+  """
+  differences = [difference(rows, claim) for claim in claims]
+  doubts = [doubt(claim) if apart else "not run yet" for claim, apart in zip(claims, differences, strict=True)]
+  p_values = comparison.holm([apart.p_value if apart and not reason else np.nan
+                              for apart, reason in zip(differences, doubts, strict=True)])
+  lines = ["| claim | of | column | difference [95%] | Cohen's d | p (Holm) | verdict |", "|---" * 7 + "|"]
+  for claim, apart, reason, p_value in zip(claims, differences, doubts, p_values, strict=True):
+    numbers = [""] * 3
+    if apart:
+      scale, digits = (1, 4) if claim.column in comparison.DIGITS else (100, 2)
+      mean, low, high = (f"{scale * x:+.{digits}f}" for x in apart[:3])
+      numbers = [f"{mean} [{low}, {high}]", f"{apart.effect:+.1f}", comparison.p_text(p_value)]
+    lines.append(f"| {claim.text} | {claim.paper} | {comparison.heading(claim.column)} | {' | '.join(numbers)} | "
+                 f"{reason or verdict(apart, p_value, claim.lower)} |")
   return lines

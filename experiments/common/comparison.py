@@ -19,12 +19,13 @@ DIGITS = {"nll": 4, "brier": 4, "p_value": 3}
 
 
 class Difference(NamedTuple):
-  """The mean difference of two rows over their seeds, its 95% interval, and Cohen's d of the differences."""
+  """The mean difference of two rows over seeds, its 95% interval, Cohen's d of the differences, and Student's p."""
 
   mean: float
   low: float
   high: float
   effect: float
+  p_value: float
 
 
 def values(rows: Sequence[Row], column: str) -> dict[Key, dict[str, float]]:
@@ -39,16 +40,41 @@ def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
   """Returns the difference a - b over the seeds of both, with Student's interval; nan where fewer than two are finite.
 
   >>> [round(x, 3) for x in paired({"0": 1.0, "1": 2.0, "2": 4.0}, {"0": 0.0, "1": 1.0, "2": 2.0})]
-  [1.333, -0.101, 2.768, 2.309]
+  [1.333, -0.101, 2.768, 2.309, 0.057]
   """
   differences = np.array([a[seed] - b[seed] for seed in a if seed in b])
   differences = differences[np.isfinite(differences)]
   if len(differences) < 2:
     mean = float(differences[0]) if len(differences) else float("nan")
-    return Difference(mean, float("nan"), float("nan"), float("nan"))
+    return Difference(mean, *4 * [float("nan")])
   mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
-  half = float(stats.t.ppf((1 + LEVEL) / 2, len(differences) - 1)) * deviation / len(differences) ** 0.5
-  return Difference(mean, mean - half, mean + half, mean / deviation if deviation else float("nan"))
+  error, freedom = deviation / len(differences) ** 0.5, len(differences) - 1
+  half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+  effect = mean / deviation if deviation else float("nan")
+  p_value = 2 * float(stats.t.sf(abs(mean) / error, freedom)) if deviation else float(mean == 0)
+  return Difference(mean, mean - half, mean + half, effect, p_value)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+  """Returns p-values that are corrected for their number by Holm's method; those that are nan stay so and do not count.
+
+  >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03, float("nan")])]
+  [0.03, 0.06, 0.06, nan]
+  """
+  values = np.asarray(p_values, float)
+  order = np.argsort(values)[:np.isfinite(values).sum()]
+  corrected = np.full(len(values), np.nan)
+  corrected[order] = np.minimum(np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1)), 1)
+  return corrected.tolist()
+
+
+def p_text(p_value: float) -> str:
+  """Returns a p-value as text; "" for nan.
+
+  >>> p_text(0.0123), p_text(1e-9)
+  ('0.012', '< 0.001')
+  """
+  return "" if np.isnan(p_value) else "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def lower_is_better(column: str) -> bool | None:

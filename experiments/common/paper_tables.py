@@ -75,8 +75,9 @@ def _findings(paper: ModuleType, judged: Sequence[claims.Claim], rows: Sequence[
   """What the paper claims, judged by the rows."""
   table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]])
   return ["## What the paper claims", "",
-          "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
-          "Cohen's d is the difference in units of its deviation over seeds. The losses have the values of "
+          "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
+          "correction for the claims of this page. Brackets are over seeds, on the same test images. Cohen's d is the "
+          "difference in units of its deviation over seeds. The losses have the values of "
           f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; nothing is tuned for this "
           "network.", "",
           *table, "", "## All rows"

@@ -49,6 +49,7 @@ METHODS: dict[str, Recipe] = {
   "label smoothing": _primary("cross_entropy", "label_smoothing", (0.02, 0.05, 0.1)),
   "Brier": Recipe({"loss.primary": {"name": "brier"}}, {"optimizer.learning_rate": (0.05, 0.1, 0.2)}),
   "focal": _primary("focal", "gamma", (1.0, 2.0, 3.0)),
+  "focal, gamma 1": Recipe({"loss.primary": _FOCAL}),  # What a secondary loss is added to below.
   "FLSD": _primary("sample_dependent_focal", "gammas", ((3.0, 2.0), (5.0, 3.0), (7.0, 5.0)), thresholds=(0.2,)),
   "inverse focal": _primary("inverse_focal", "gamma", (0.5, 1.0, 2.0)),
   "dual focal": _primary("dual_focal", "gamma", (1.0, 3.0, 5.0)),

@@ -15,7 +15,7 @@ from experiments.common.commands import RESULTS, ROOT
 from experiments.common.rows import Row
 from experiments.leaderboard import conditions
 from experiments.leaderboard.claims import CLAIMS
-from experiments.leaderboard.methods import COMBINED, METHODS
+from experiments.leaderboard.methods import COMBINED, METHODS, Recipe
 
 BASELINE = "cross entropy"
 MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to be called the best of calibration.
@@ -31,10 +31,43 @@ def findings(rows: Sequence[Row]) -> list[str]:
   whole = [row for row in rows if row["calibrator"] not in fewer]
   return [*_methods(rows), "", *_calibrators(whole), "", *conditions.findings(rows), *_beyond(rows), "",
           "## What the papers claim", "",
-          "A claim agrees or disagrees where the 95% interval of the difference, paired by seed, excludes zero. "
-          "Cohen's d is the difference in units of its deviation over seeds. With a secondary loss the focal loss has "
-          "gamma 1, and alone the gamma of the first table: claims about the two compare both differences.", "",
-          *claims.table(rows, CLAIMS)]
+          "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
+          "correction for the claims of this page. Brackets are over seeds, on the same test images. Cohen's d is the "
+          "difference in units of its deviation over seeds. Rows that differ in more than the claim is about are not "
+          "comparable, and of a method whose chosen setting is the first or the last that was tried, nobody knows what "
+          "the next one would do.", "",
+          *claims.table(rows, CLAIMS, lambda claim: _doubt(claim, rows))]
+
+
+def chosen_settings(rows: Sequence[Row]) -> dict[str, dict[str, object]]:
+  """Returns the fields that each method of the rows sets, with the values that were chosen."""
+  chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
+  recipes = {**METHODS, **COMBINED}
+  return {name: _fields(recipes[name]) | values for name, values in chosen.items() if name in recipes}
+
+
+def _fields(recipe: Recipe) -> dict[str, object]:
+  """The fields that a recipe sets, without those that are tuned; a loss is cross entropy unless it says another."""
+  own = {field: value for key, fields in recipe.fields.items() for field, value in _flat(key, fields)}
+  return {"loss.primary.name": "cross_entropy"} | own
+
+
+def _flat(key: str, value: object) -> list[tuple[str, object]]:
+  if not isinstance(value, Mapping):
+    return [(key, value)]
+  return [pair for name, inner in value.items() for pair in _flat(f"{key}.{name}", inner)]
+
+
+def _doubt(claim: claims.Claim, rows: Sequence[Row]) -> str:
+  """Says why a claim cannot be judged, or ""."""
+  settings = chosen_settings(rows)
+  if reason := claims.unlike(claim, settings):
+    return f"not comparable: {reason}"
+  recipes = {**METHODS, **COMBINED}
+  at_edge = [method for method, _ in (claim.row, claim.other) if method in settings and any(
+    not isinstance(values[0], str) and json.loads(json.dumps(settings[method][key])) in
+    json.loads(json.dumps([values[0], values[-1]])) for key, values in recipes[method].search.items())]
+  return f"cannot tell: {' and '.join(at_edge)} at the edge of the grid" if at_edge else ""
 
 
 def _methods(rows: Sequence[Row]) -> list[str]:
@@ -101,9 +134,11 @@ def _beyond(rows: Sequence[Row]) -> list[str]:
   lines = ["## Beyond the papers", "",
            "The method of the lowest ECE, and of the lowest NLL, among those that give up less than "
            f"{100 * MOST_LOST:.0f} point of accuracy to cross entropy: of the papers, and of the combinations that "
-           "none of them tried. The best of each is chosen on the test images.", "",
-           "| column | calibrated by | best of the papers | | best combination | | difference [95%] | relative |",
-           "|---" * 8 + "|"]
+           "none of them tried. The best of each is chosen on the test images, so that p, which is corrected for the "
+           "lines of this table (Holm), is rather too small.", "",
+           "| column | calibrated by | best of the papers | | best combination | | difference [95%] | p (Holm) | "
+           "relative |", "|---" * 9 + "|"]
+  pairs = []
   for column, calibrator in (("ece", "none"), ("nll", "none"), ("nll", "TS"), ("nll", "structured vector")):
     found = ranking.of_methods(rows, column, calibrator)
     accuracy = {name: np.mean([*x.values()]) for name, x in ranking.of_methods(rows, "accuracy", "none").items()}
@@ -114,13 +149,16 @@ def _beyond(rows: Sequence[Row]) -> list[str]:
       best += [min(allowed, key=lambda name, found=found: np.mean([*found[name].values()]))] if allowed else []
     if len(best) < 2:
       continue
-    apart, scale = comparison.paired(found[best[1]], found[best[0]]), 1 if column == "nll" else 100
+    pairs.append((column, calibrator, best, found, comparison.paired(found[best[1]], found[best[0]])))
+  p_values = comparison.holm([apart.p_value for *_, apart in pairs])
+  for (column, calibrator, best, found, apart), p_value in zip(pairs, p_values, strict=True):
+    scale = 1 if column == "nll" else 100
     digits = 4 if column == "nll" else 2
     low, high = (f"{scale * x:+.{digits}f}" for x in (apart.low, apart.high))
     lines.append(" | ".join([
       f"| {comparison.heading(column)}", calibrator, best[0], comparison.cell(found[best[0]], column), best[1],
       comparison.cell(found[best[1]], column), f"{scale * apart.mean:+.{digits}f} [{low}, {high}]",
-      f"{100 * apart.mean / np.mean([*found[best[0]].values()]):+.0f}% |"]))
+      comparison.p_text(p_value), f"{100 * apart.mean / np.mean([*found[best[0]].values()]):+.0f}% |"]))
   return lines
 
 
@@ -155,6 +193,9 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
 
   ranked = sorted(ranking.table(nll)[0], key=lambda name: mean(nll, name))  # Those that trained on every seed.
   shown = [*[name for name in ranked if name != BASELINE][:most - 1], BASELINE]
+  names, values = ranking.table(nll)
+  ranks = ranking.ranks(values)
+  alike = int(np.sum(ranks.mean < ranks.mean[names.index(ranked[0])] + ranks.critical)) - 1
   table = [["trained with", "accuracy %", "NLL", "ECE % [95%]", "NLL after TS", "ECE % after TS [95%]"],
            *([name, f"{100 * mean(accuracy, name):.2f}", f"{mean(nll, name):.4f}", with_interval(ece[name]),
               f"{mean(nll_after, name):.4f}", with_interval(ece_after[name])] for name in shown)]
@@ -162,7 +203,9 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
   seeds = sorted({int(row["seed"]) for row in rows})
   words = (f"{len(nll)} of {len(METHODS) + len(COMBINED)} methods have run, with seeds {seeds[0]} to {seeds[-1]}. "
            f"Before calibration, models with these confidences would show an ECE of {min(floors):.1f} to "
-           f"{max(floors):.1f}% if they were perfectly calibrated. After temperature scaling, the lowest NLL of these "
+           f"{max(floors):.1f}% if they were perfectly calibrated. By its mean rank over seeds, the first row is not "
+           f"told apart from {alike} other methods (Nemenyi's test at 5%). Brackets are over seeds, on the same test "
+           "images. After temperature scaling, the lowest NLL of these "
            f"rows is that of {min(shown, key=lambda name: mean(nll_after, name))}.")
   return f"{evaluation.markdown(table)}\n{textwrap.fill(words, 120)}\n"
 

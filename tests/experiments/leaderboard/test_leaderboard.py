@@ -71,13 +71,33 @@ def test_claims_are_judged_by_paired_intervals():
            *made("c", "none", (0.0, 0.3, 0.3))]
   def judged(row, other, lower=True):
     claim = claims.Claim("", "", (row, "none"), (other, "none"), "ece", lower)
-    return claims.verdict(claims.difference(found, claim), lower)
+    apart = claims.difference(found, claim)
+    return claims.verdict(apart, apart.p_value, lower)
   assert (judged("b", "a"), judged("a", "b"), judged("c", "a"), judged("a", "b", lower=False)) == (
     "agrees", "disagrees", "cannot tell", "agrees")
   # Over all methods: the mean of each seed.
   every = claims.difference([*found, *made("a", "TS", (0.0, 0.1, 0.2)), *made("b", "TS", (0.0, 0.1, 0.2))],
                             claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
   assert every.mean == pytest.approx(np.mean([0.0, 0.1, 0.2]) - np.mean([0.19 / 3, 0.69 / 3, 0.888 / 3]))
+
+
+def test_claims_of_a_page_compare_like_with_like_and_are_corrected_for_their_number():
+  settings = {name: leaderboard_page._fields(recipe) for name, recipe in training_methods.METHODS.items()}
+  for claim in CLAIMS:
+    gammas = [settings.get(method, {}).get("loss.primary.gamma") for method, _ in (claim.row, claim.other)]
+    if None not in gammas and claim.about is not None:
+      assert gammas[0] == gammas[1] and not claims.unlike(claim, settings), claim
+    if claim.about is not None:  # With another gamma the two are not comparable.
+      tuned = settings | {claim.other[0]: settings[claim.other[0]] | {"loss.primary.gamma": 7.0}}
+      assert "gamma" in claims.unlike(claim, tuned), claim
+  # One claim is decided alone (p = 0.03), and not beside another one.
+  rows = [{"task": "", "method": method, "calibrator": "none", "seed": str(i), "ece": str(x)}
+          for method, values in {"a": (0, 0, 0), "b": (0.8, 1, 1.6), "c": (-1, 1, 0.5)}.items()
+          for i, x in enumerate(values)]
+  both = [claims.Claim("", "", ("a", "none"), (other, "none"), "ece") for other in ("b", "c")]
+  assert claims.table(rows, both[:1])[2].endswith("| agrees |")
+  assert claims.table(rows, both)[2].endswith("| cannot tell |")
+  assert claims.table(rows, [both[0]._replace(other=("d", "none"))])[2].endswith("| not run yet |")
 
 
 def _rows(**values):
