@@ -52,8 +52,8 @@ def _calibrators(results: Results, evaluated: EvaluatedSet, model: str, labels: 
   first, *others = labels
   sentences = [_first_calibrator(results, evaluated, model, first)]
   # The one that is named was chosen by the test set, so its interval has to hold for all of them.
-  changes = {label: decisions.corrected(decisions.difference(evaluated, "ece", (model, label), (model, first)),
-                                        len(others)) for label in others}
+  differences = {label: decisions.difference(evaluated, "ece", (model, label), (model, first)) for label in others}
+  changes = {label: decisions.corrected(change, len(others)) for label, change in differences.items() if change}
   better = {label: change for label, change in changes.items() if decisions.side(change) < 0}
   choice_of = f", corrected for the choice among {len(others)}" if len(others) > 1 else ""
   if better:
@@ -61,7 +61,7 @@ def _calibrators(results: Results, evaluated: EvaluatedSet, model: str, labels: 
     change = better[best]
     sentences.append(f"{best} lowers the ECE by a further {-100 * change.estimate:.1f} points "
                      f"(95% interval {-100 * change.high:.1f} to {-100 * change.low:.1f}{choice_of}).")
-  elif others:
+  elif changes:
     sentences.append(f"No other calibrator has an ECE that is lower than that of {first} beyond its interval"
                      f"{choice_of}.")
   return sentences
