@@ -1,0 +1,108 @@
+"""Which ways to train docs/choose.md recommends, computed from the rows of the three leaderboards.
+
+Run: python -m experiments.recommendations   (seconds; it writes the table of docs/choose.md)
+
+For each need the methods are compared by one column of the rows. On each set the mean over seeds of every method is
+compared with that of the lowest, by Student's t of the differences of the same seeds, with Holm's correction for the
+number of methods. A method is recommended if it is not told apart from the lowest on at least two of the three sets; of
+these, the table shows those of the lowest mean rank.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from calib_jax._system.files import write_text
+from experiments.common import commands, comparison, ranking, rows
+
+PAGE = commands.ROOT / "docs" / "choose.md"
+BEGIN, END = "<!-- Written by python -m experiments.recommendations -->", "<!-- End of what is written by it -->"
+SETS = {"Fashion-MNIST, MLP": "leaderboard_fashion_mnist_mlp", "Fashion-MNIST, ResNet-8":
+        "leaderboard_fashion_mnist_resnet8", "CIFAR-10, ResNet-8": "leaderboard_cifar10_jpeg_resnet8"}
+SHOWN, ENOUGH, MOST_LOST = 3, 2, 0.01
+BASELINE = "cross entropy"
+
+
+class Need(NamedTuple):
+  """What somebody wants, the column that says it, after which calibrator, and whether accuracy has to stay."""
+
+  text: str
+  column: str
+  calibrator: str
+  keeps_accuracy: bool = False
+
+
+NEEDS = (Need("the lowest log loss after temperature scaling: NLL", "nll", "TS"),
+         Need("a low calibration error without a calibrator, for less than a point of accuracy: ECE %", "ece", "none",
+              True),
+         Need("to abstain on uncertain examples: AURC %", "aurc", "none"),
+         Need("inputs that will be corrupted, after temperature scaling: NLL on corrupted images", "nll_shifted", "TS"))
+
+
+class Place(NamedTuple):
+  """The mean of a method over the seeds of a set, its rank from 1, and whether it is told apart from the lowest."""
+
+  mean: float
+  rank: int
+  is_worse: bool
+
+
+def places(table_rows: list[rows.Row], need: Need, methods: set[str]) -> dict[str, Place]:
+  """Returns the place of each method on a set; methods that diverged, or lose accuracy that has to stay, have none."""
+  values = {name: x for name, x in ranking.of_methods(table_rows, need.column, need.calibrator).items()
+            if name in methods and np.isfinite([*x.values()]).all()}
+  means = {name: float(np.mean([*x.values()])) for name, x in values.items()}
+  if need.keeps_accuracy:
+    accuracy = {name: float(np.mean([*x.values()]))
+                for name, x in ranking.of_methods(table_rows, "accuracy", "none").items()}
+    means = {name: mean for name, mean in means.items() if accuracy[name] > accuracy[BASELINE] - MOST_LOST}
+  order = sorted(means, key=means.get)
+  p_values = comparison.holm([comparison.paired(values[name], values[order[0]]).p_value for name in order[1:]])
+  is_worse = [False, *(p < 1 - comparison.LEVEL for p in p_values)]
+  return {name: Place(means[name], i + 1, worse) for i, (name, worse) in enumerate(zip(order, is_worse, strict=True))}
+
+
+def recommended(by_set: Mapping[str, Mapping[str, Place]]) -> list[str]:
+  """Returns the methods that are not told apart from the lowest on enough sets, those of the lowest mean rank first.
+
+  A method without a place on a set ranks behind all others there.
+  """
+  methods = dict.fromkeys(name for found in by_set.values() for name in found)
+  good = [name for name in methods
+          if sum(name in x and not x[name].is_worse for x in by_set.values()) >= ENOUGH]
+  return sorted(good, key=lambda name: np.mean([x[name].rank if name in x else len(methods) for x in by_set.values()]))
+
+
+def table() -> str:
+  """Returns the Markdown of docs/choose.md."""
+  by_set = {text: rows.read(commands.RESULTS / f"{name}.csv") for text, name in SETS.items()}
+  common = set.intersection(*({row["method"] for row in table_rows} for table_rows in by_set.values()))
+  lines = [f"| You want | Take | {' | '.join(by_set)} |", "|---" * (2 + len(by_set)) + "|"]
+  for need in NEEDS:
+    found = {text: places(table_rows, need, common) for text, table_rows in by_set.items()}
+    best = recommended(found)
+    for name in [*best[:SHOWN], BASELINE]:
+      cells = [_cell(x.get(name), need.column, len(x)) for x in found.values()]
+      want = need.text if name == best[0] else f"(and {len(best) - SHOWN} more that are not told apart)" if (
+        name == best[SHOWN - 1] and len(best) > SHOWN) else ""
+      lines.append(f"| {want} | {'*for comparison:* ' * (name == BASELINE)}{name} | {' | '.join(cells)} |")
+  return "\n".join(lines) + "\n"
+
+
+def _cell(place: Place | None, column: str, count: int) -> str:
+  if place is None:
+    return "loses accuracy"
+  scale, digits = (1, 3) if column.startswith("nll") else (100, 2)
+  return f"{scale * place.mean:.{digits}f} ({place.rank} of {count}{', worse' if place.is_worse else ''})"
+
+
+def main(arguments: list[str] | None = None) -> None:
+  """Writes the table."""
+  commands.parser(__spec__.name, __doc__).parse_args(arguments)
+  before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+  write_text(PAGE, f"{before}{BEGIN}\n\n{table()}\n{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+  main()
