@@ -397,12 +397,12 @@ def test_models_are_compared_by_accuracy_and_nll_too():
 
 
 def test_intervals_over_seeds_hold_the_mean_over_seeds_and_images():
-  # An effect of the image, one of the seed, and one of both; intervals over images alone hold the mean in 62%.
+  # An effect of the image, one of the seed, and one of both; intervals over images alone hold the mean in 80%.
   rng, held = np.random.default_rng(0), 0
   for _ in range(400):
-    of_seeds = 0.1 * rng.normal(size=5)
+    of_seeds = 0.2 * rng.normal(size=5)
     images = rng.normal(size=(200, 1)) + of_seeds + rng.normal(size=(200, 5))
     mean, error = images.mean(), images.mean(1).std() / np.sqrt(200)
     interval = over_seeds(evaluation.Interval(mean, mean - 1.96 * error, mean + 1.96 * error), images.mean(0))
     held += interval.low <= 0 <= interval.high
-  assert held >= 368  # At 95%, fewer have a chance of 5e-3.
+  assert held >= 365  # At 95%, fewer have a chance of 1e-3.
