@@ -151,10 +151,13 @@ def interval_of_difference(first, second, correlation):
   (estimate, low, high), (other, other_low, other_high) = first, second
   # Near 0 an error is the size of its noise, whatever the sign: there the correlation says nothing of the dependence.
   together = xp.where((low > 0) & (other_low > 0), xp.minimum(correlation, 0), -1)
+  # Two rows of the same predictions differ by nothing, also where float32 rounds their errors apart.
+  is_same = xp.isclose(estimate, other, 1e-5, 0) & xp.isclose(low, other_low, 1e-5, 0) & xp.isclose(
+    high, other_high, 1e-5, 0) & (correlation > 1 - 1e-5)
 
   def joined(arm, other_arm):
-    return xp.sqrt(arm**2 + other_arm**2 - 2 * together * arm * other_arm)
+    return xp.where(is_same, 0, xp.sqrt(arm**2 + other_arm**2 - 2 * together * arm * other_arm))
 
   difference = estimate - other
-  return (difference, difference - joined(estimate - low, other_high - other),
-          difference + joined(high - estimate, other - other_low))
+  below, above = joined(estimate - low, other_high - other), joined(high - estimate, other - other_low)
+  return difference, difference - below, difference + above

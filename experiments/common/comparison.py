@@ -37,7 +37,7 @@ def values(rows: Sequence[Row], column: str) -> dict[Key, dict[str, float]]:
 
 
 def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
-  """Returns the difference a - b over the seeds of both, with Student's interval; nan where fewer than two are finite.
+  """Returns the difference a - b over the seeds of both, with Student's interval; nan where fewer than two are finite or all are equal.
 
   >>> [round(x, 3) for x in paired({"0": 1.0, "1": 2.0, "2": 4.0}, {"0": 0.0, "1": 1.0, "2": 2.0})]
   [1.333, -0.101, 2.768, 2.309, 0.057]
@@ -50,8 +50,9 @@ def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
   mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
   error, freedom = deviation / len(differences) ** 0.5, len(differences) - 1
   half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
-  effect = mean / deviation if deviation else float("nan")
-  p_value = 2 * float(stats.t.sf(abs(mean) / error, freedom)) if deviation else float(mean == 0)
+  if not deviation:  # The same predictions differ by nothing; of equal differences no seed says how they vary.
+    return Difference(0.0, 0.0, 0.0, float("nan"), 1.0) if mean == 0 else Difference(mean, *4 * [float("nan")])
+  effect, p_value = mean / deviation, 2 * float(stats.t.sf(abs(mean) / error, freedom))
   return Difference(mean, mean - half, mean + half, effect, p_value)
 
 

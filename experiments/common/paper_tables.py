@@ -68,12 +68,28 @@ def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
   of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale or {})
   return Experiment(name, title, of_paper, calibrators, columns, arguments=scales.arguments,
                     suffix=scales.suffix, figure=figure,
-                    findings=functools.partial(_findings, paper, judged))
+                    findings=functools.partial(_findings, paper, judged, extra or {}))
 
 
-def _findings(paper: ModuleType, judged: Sequence[claims.Claim], rows: Sequence[Row]) -> list[str]:
+def fields(paper: ModuleType, extra: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+  """Returns the fields that each row of a table sets at laptop scale."""
+  model = next(iter(next(iter(paper.NETWORKS.values()))))
+  of_rows = paper.losses(AT_LAPTOP[0], model) | dict(extra)
+  return {name: {"loss.primary.name": "cross_entropy"} | settings.flat(own) for name, own in of_rows.items()}
+
+
+def _doubt(claim: claims.Claim, of_rows: Mapping[str, Mapping[str, object]]) -> str:
+  """Says why a claim cannot be judged, or ""."""
+  reason = claims.unlike(claim, of_rows)
+  return f"not comparable: {reason}" if reason else ""
+
+
+def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[str, Mapping[str, object]],
+              rows: Sequence[Row]) -> list[str]:
   """What the paper claims, judged by the rows."""
-  table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]])
+  of_rows = fields(paper, extra)
+  table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]],
+                       lambda claim: _doubt(claim, of_rows))
   return ["## What the paper claims", "",
           "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
           "correction for the claims of this page. Brackets are over seeds, on the same test images. Cohen's d is the "

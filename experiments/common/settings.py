@@ -38,6 +38,16 @@ def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
   return copy
 
 
+def flat(fields: Mapping[str, object]) -> dict[str, object]:
+  """Returns fields by full name, those of sections too.
+
+  >>> flat({"loss.primary": {"name": "focal", "gamma": 1.0}, "loss.weight": 0.3})
+  {'loss.primary.name': 'focal', 'loss.primary.gamma': 1.0, 'loss.weight': 0.3}
+  """
+  return {".".join(filter(None, (key, inner))): x for key, value in fields.items() for inner, x in (
+    flat(value).items() if isinstance(value, Mapping) else [("", value)])}
+
+
 def digest(config: ConfigDict) -> str:
   """Returns twelve hexadecimal digits that configs share only if they train the same models on the same data.
 

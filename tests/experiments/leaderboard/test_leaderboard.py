@@ -1,5 +1,7 @@
 """The leaderboard: its grid at a tiny scale, its ranks by hand, and the page made from the committed rows."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -98,6 +100,27 @@ def test_claims_of_a_page_compare_like_with_like_and_are_corrected_for_their_num
   assert claims.table(rows, both[:1])[2].endswith("| agrees |")
   assert claims.table(rows, both)[2].endswith("| cannot tell |")
   assert claims.table(rows, [both[0]._replace(other=("d", "none"))])[2].endswith("| not run yet |")
+
+
+def test_a_page_decides_no_claim_between_other_gammas_or_at_the_edge_of_a_grid():
+  recipes = {**training_methods.METHODS, **training_methods.COMBINED}
+  inner = {name: {key: values[len(values) // 2] for key, values in recipe.search.items()}
+           for name, recipe in recipes.items()}
+
+  def page_doubt(claim, **chosen):
+    found = [{"method": name, "chosen": json.dumps({**inner[name], **chosen.get(name, {})})} for name in recipes]
+    return leaderboard_page._doubt(claim, found)
+
+  settings = {name: leaderboard_page._fields(recipe) | inner[name] for name, recipe in recipes.items()}
+  for claim in CLAIMS:
+    gammas = {settings[name].get("loss.primary.gamma") for name, _ in (claim.row, claim.other) if name} - {None}
+    assert len(gammas) < 2 or page_doubt(claim), claim
+  on_focal = claims.Claim("", "", ("focal + S-AvUC", "none"), ("focal", "none"), "ece",
+                          about=("loss.secondary", "loss.weight"))
+  assert page_doubt(on_focal) == "not comparable: gamma 1.0 against 2.0"
+  of_focal = claims.Claim("", "", ("focal", "none"), ("cross entropy", "none"), "ece")
+  assert page_doubt(of_focal) == ""
+  assert page_doubt(of_focal, focal={"loss.primary.gamma": 3.0}) == "cannot tell: focal at the edge of the grid"
 
 
 def _rows(**values):
