@@ -168,7 +168,7 @@ def run(session: Session, name: str) -> dict[str, Any]:
   held_out, test = ([evaluation.Predictions(**predictions[0][split])] for split in ("validation", "test"))
   scored = scores.calibrated(held_out, test, {"TS": {"name": "temperature_scaling"}})
   return {"epochs": plan[name], "seconds": time.monotonic() - started, "steps": len(taken),
-          **{label: values for label, _, values in scored}}
+          **{label: values for label, _, values, _ in scored}}
 
 
 def _step_seconds(config, splits: data.Splits) -> float:

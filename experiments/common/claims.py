@@ -47,11 +47,14 @@ def difference(rows: Sequence[Row], claim: Claim) -> comparison.Difference | Non
   return comparison.paired(*sides) if all(sides) else None
 
 
-def _by_seed(rows: Sequence[Row], pair: Pair, column: str) -> dict[str, float]:
+def _by_seed(rows: Sequence[Row], pair: Pair, column: str) -> comparison.BySeed:
   found = [by_seed for (_, method, calibrator), by_seed in comparison.values(rows, column).items()
            if calibrator == pair[1] and pair[0] in ("", method)]
   seeds = [seed for seed in found[0] if all(seed in by_seed for by_seed in found)] if found else []
-  return {seed: float(np.mean([by_seed[seed] for by_seed in found])) for seed in seeds}
+  mean = comparison.BySeed({seed: float(np.mean([by_seed[seed] for by_seed in found])) for seed in seeds})
+  blocks = [by_seed.blocks for by_seed in found]
+  mean.blocks = np.mean(blocks, axis=0) if blocks and all(x is not None for x in blocks) else None
+  return mean
 
 
 def unlike(claim: Claim, settings: Mapping[str, Mapping[str, object]]) -> str:
@@ -78,7 +81,7 @@ def unlike(claim: Claim, settings: Mapping[str, Mapping[str, object]]) -> str:
 def verdict(apart: comparison.Difference, p_value: float, lower: bool) -> str:
   """Returns "agrees" or "disagrees" where the corrected p-value is below 5%, and else "cannot tell".
 
-  >>> verdict(comparison.Difference(-0.02, -0.03, -0.01, -2.0, 0.01), 0.04, lower=True)
+  >>> verdict(comparison.Difference(-0.02, -0.03, -0.01, -2.0, 0.01, 0.004), 0.04, lower=True)
   'agrees'
   """
   if not p_value < 1 - comparison.LEVEL:

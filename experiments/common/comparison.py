@@ -18,42 +18,95 @@ HEADINGS = {"ece_corrected": "ECE % less its bias", "floor": "noise floor %", "p
 DIGITS = {"nll": 4, "brier": 4, "p_value": 3}
 
 
+UNIT = 1e-5  # Of the values without blocks of images that rows hold.
+
+
 class Difference(NamedTuple):
-  """The mean difference of two rows over seeds, its 95% interval, Cohen's d of the differences, and Student's p."""
+  """The mean difference of two rows, its 95% interval, Cohen's d over seeds, Student's p, and the standard error."""
 
   mean: float
   low: float
   high: float
   effect: float
   p_value: float
+  error: float
 
 
-def values(rows: Sequence[Row], column: str) -> dict[Key, dict[str, float]]:
+class BySeed(dict):
+  """The values of a row by seed, and what their sum over seeds is without each block of test images.
+
+  Attributes:
+    blocks: ``[B]``, that sum less its mean over blocks; None if the rows do not have it.
+  """
+
+  blocks: np.ndarray | None = None
+
+
+def values(rows: Sequence[Row], column: str) -> dict[Key, BySeed]:
   """Returns the values of a column by task, method and calibrator, and by seed."""
-  found: dict[Key, dict[str, float]] = {}
+  found: dict[Key, BySeed] = {}
   for row in rows:
-    found.setdefault((row["task"], row["method"], row["calibrator"]), {})[row["seed"]] = float(row[column])
+    by_seed = found.setdefault((row["task"], row["method"], row["calibrator"]), BySeed())
+    by_seed[row["seed"]] = float(row[column])
+    if text := row.get(f"images_{column}"):
+      blocks = UNIT * np.array(text.split(), float)
+      by_seed.blocks = blocks if by_seed.blocks is None else by_seed.blocks + blocks
   return found
 
 
+def blocks_text(left_out: Sequence[np.ndarray]) -> str:
+  """Returns as text what ``BySeed.blocks`` holds: the sum over the seeds of a run whose values are finite.
+
+  >>> blocks_text([np.array([0.1, 0.102]), np.array([0.3, 0.302])])
+  '-200 200'
+  """
+  total = np.sum([x - x.mean() for x in left_out if np.isfinite(x).all()], axis=0)
+  return " ".join(f"{x:.0f}" for x in np.ravel(total) / UNIT) if np.size(total) > 1 else ""
+
+
+def population(rows: Sequence[Row]) -> str:
+  """Returns what intervals of these rows are over."""
+  has_blocks = any(value for row in rows for name, value in row.items() if name.startswith("images_"))
+  return "over seeds and test images" if has_blocks else "over seeds, on the same test images"
+
+
+def _image_variance(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[float, int]:
+  """The variance of the mean of a - b that the test images cause, by a jackknife, and its degrees of freedom."""
+  means = [x.blocks / len(x) if isinstance(x, BySeed) and x.blocks is not None else None for x in (a, b)]
+  if any(mean is None and isinstance(x, BySeed) for mean, x in zip(means, (a, b), strict=True)):
+    return 0.0, 1
+  apart = np.ravel(sum(sign * mean for sign, mean in zip((1, -1), means, strict=True) if mean is not None))
+  return float((len(apart) - 1) / len(apart) * np.sum((apart - apart.mean()) ** 2)), max(len(apart) - 1, 1)
+
+
 def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
-  """Returns the difference a - b over the seeds of both, with Student's interval; nan where fewer than two are finite or all are equal.
+  """Returns the difference a - b over the seeds of both, with an interval over seeds and, if rows have it, test images.
+
+  The variance of the mean is that over seeds plus that of a jackknife over blocks of images; Student's t has the
+  degrees of freedom of Welch and Satterthwaite. Both parts hold what seeds and images cause together, so that the sum
+  is rather too large. All but the mean is nan where fewer than two seeds are finite, or all of them are equal.
+
+  Args:
+    a: values by seed; a ``BySeed`` also has the blocks of images.
+    b: those that are subtracted; a plain dict is of constants.
 
   >>> [round(x, 3) for x in paired({"0": 1.0, "1": 2.0, "2": 4.0}, {"0": 0.0, "1": 1.0, "2": 2.0})]
-  [1.333, -0.101, 2.768, 2.309, 0.057]
+  [1.333, -0.101, 2.768, 2.309, 0.057, 0.333]
   """
   differences = np.array([a[seed] - b[seed] for seed in a if seed in b])
   differences = differences[np.isfinite(differences)]
   if len(differences) < 2:
     mean = float(differences[0]) if len(differences) else float("nan")
-    return Difference(mean, *4 * [float("nan")])
+    return Difference(mean, *5 * [float("nan")])
   mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
-  error, freedom = deviation / len(differences) ** 0.5, len(differences) - 1
-  half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
   if not deviation:  # The same predictions differ by nothing; of equal differences no seed says how they vary.
-    return Difference(0.0, 0.0, 0.0, float("nan"), 1.0) if mean == 0 else Difference(mean, *4 * [float("nan")])
-  effect, p_value = mean / deviation, 2 * float(stats.t.sf(abs(mean) / error, freedom))
-  return Difference(mean, mean - half, mean + half, effect, p_value)
+    return Difference(0.0, 0.0, 0.0, float("nan"), 1.0, 0.0) if mean == 0 else Difference(mean, *5 * [float("nan")])
+  of_seeds, (of_images, image_freedom) = deviation**2 / len(differences), _image_variance(a, b)
+  error, freedom = (of_seeds + of_images) ** 0.5, (of_seeds + of_images) ** 2 / (
+    of_seeds**2 / (len(differences) - 1) + of_images**2 / image_freedom)
+  half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+  p_value = 2 * float(stats.t.sf(abs(mean) / error, freedom))
+  return Difference(mean, mean - half, mean + half, mean / deviation, p_value, error)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -108,11 +161,14 @@ def heading(column: str) -> str:
 
 
 def cell(by_seed: Mapping[str, float], column: str) -> str:
-  """Returns the mean of a column and its standard error, over the seeds whose values are finite."""
+  """Returns the mean of a column and its standard error, of the seeds whose values are finite."""
   scale = 1 if column in DIGITS else 100
-  digits, finite = DIGITS.get(column, 2), [scale * x for x in by_seed.values() if np.isfinite(x)]
-  lost = len(by_seed) - len(finite)
-  return (mean_text(finite, digits) + (f" ({lost} of {len(by_seed)} diverged)" if lost else "")).strip()
+  digits, finite = DIGITS.get(column, 2), [x for x in by_seed.values() if np.isfinite(x)]
+  lost, apart = len(by_seed) - len(finite), paired(by_seed, dict.fromkeys(by_seed, 0.0))
+  text = f"{scale * np.mean(finite):.{digits}f}" if finite else ""
+  if len(finite) > 1:
+    text += f" ± {scale * (0.0 if np.isnan(apart.error) else apart.error):.{digits}f}"
+  return (text + (f" ({lost} of {len(by_seed)} diverged)" if lost else "")).strip()
 
 
 def mean_text(values: Sequence[float], digits: int, sign: str = "") -> str:

@@ -13,7 +13,7 @@ from types import ModuleType
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
-from experiments.common import claims, scales, settings
+from experiments.common import claims, comparison, scales, settings
 from experiments.common.declaration import Experiment, Method
 from experiments.common.rows import Row
 
@@ -92,7 +92,7 @@ def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[
                        lambda claim: _doubt(claim, of_rows))
   return ["## What the paper claims", "",
           "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
-          "correction for the claims of this page. Brackets are over seeds, on the same test images. Cohen's d is the "
+          f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
           "difference in units of its deviation over seeds. The losses have the values of "
           f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; nothing is tuned for this "
           "network.", "",

@@ -53,5 +53,5 @@ def made_by(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
           "beside it, which have the hash of their config, the seconds of their run, and the revision of the code "
           f"({revisions}). {len(seeds)} seed{'s' * (len(seeds) > 1)}, {len(runs)} runs, {sum(runs.values()) / 60:.0f} "
           f"minutes on {distinct('device')}, JAX {distinct('jax')}, {distinct('date')}. ± is the standard error of the "
-          "mean over seeds. Bold: better than every other row of the table, by 95% intervals (Student's) of the "
-          "differences of the same seeds."]
+          f"mean, {comparison.population(rows)}. Bold: better than every other row of the table, by 95% intervals "
+          "(Student's) of the differences of the same seeds."]

@@ -34,6 +34,11 @@ OTHER = ("accuracy", "nll", "ece")
 SHIFTED = tuple(f"{name}_shifted" for name in OTHER)
 
 
+# Columns whose noise of test images rows have too, in ``images_NAME``, and in how many blocks of images.
+BLOCKED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass_l2", "classwise", "aurc")
+BLOCKS = 20
+
+
 def _ece(confidence: jax.Array, correct: jax.Array, *, where: jax.Array | None = None) -> jax.Array:
   return metrics.calibration_error(confidence, correct, where=where)
 
@@ -66,6 +71,30 @@ def scored(logits: jax.Array, labels: jax.Array, more: tuple[str, ...] = ()) -> 
   return {name: float(values[name]) for name in (*COLUMNS, *more)}
 
 
+@functools.partial(jax.jit, static_argnums=3)
+def _without_blocks(logits: jax.Array, labels: jax.Array, kept: jax.Array, more: tuple[str, ...]
+                    ) -> dict[str, jax.Array]:
+  def values(indices):
+    of_kept = _plain(logits[indices], labels[indices], more)[0]
+    return {name: of_kept[name] for name in BLOCKED}
+
+  return jax.lax.map(values, kept)
+
+
+def without_blocks(logits: jax.Array, labels: jax.Array) -> dict[str, np.ndarray]:
+  """Returns the values ``[BLOCKS]`` of ``BLOCKED`` with each block of examples left out, for a jackknife.
+
+  Blocks are drawn at random, and the same of every model of as many examples; fewer than ``BLOCKS`` examples are in no
+  block. The values are nan where logits are not finite or the examples are too few.
+  """
+  size = len(labels) // BLOCKS
+  if not size or not bool(jnp.all(jnp.isfinite(logits))):
+    return {name: np.full(BLOCKS, np.nan) for name in BLOCKED}
+  order = np.random.default_rng(0).permutation(len(labels))
+  kept = np.stack([np.delete(order, np.s_[i * size:(i + 1) * size]) for i in range(BLOCKS)])
+  return {name: np.asarray(x, np.float64) for name, x in _without_blocks(logits, labels, kept, ()).items()}
+
+
 @jax.jit
 def _other(logits: jax.Array, labels: jax.Array) -> jax.Array:
   """The values of ``OTHER`` for one set."""
@@ -77,7 +106,8 @@ def _other(logits: jax.Array, labels: jax.Array) -> jax.Array:
 def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[evaluation.Predictions],
                sections: Mapping[str, Mapping],
                others: Mapping[str, Sequence[Sequence[evaluation.Predictions]]] | None = None,
-               more: tuple[str, ...] = ()) -> list[tuple[str, int, dict[str, float]]]:
+               more: tuple[str, ...] = ()
+               ) -> list[tuple[str, int, dict[str, float], dict[str, np.ndarray]]]:
   """Scores models before and after each calibrator.
 
   Args:
@@ -89,8 +119,9 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
     more: columns of ``MORE``.
 
   Returns:
-    ``(label, index of the seed, scores)``; those without a calibrator have the label "none". Scores have ``COLUMNS``,
-    those of ``more`` and, for each kind of other sets, ``OTHER`` with the kind at the end.
+    ``(label, index of the seed, scores, scores without blocks)``; those without a calibrator have the label "none".
+    Scores have ``COLUMNS``, those of ``more`` and, for each kind of other sets, ``OTHER`` with the kind at the end.
+    ``without_blocks`` explains the last.
   """
   found = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
@@ -100,12 +131,13 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
     for i, (held_out, part) in enumerate(zip(validation, test, strict=True)):
       kept = np.random.default_rng(i).permutation(len(held_out.labels))[:number] if number else slice(None)
       params = calibrator.fit(held_out.logits[kept], held_out.labels[kept])
-      row = scored(apply(params, part.logits), part.labels, more)
+      logits = apply(params, part.logits)
+      row = scored(logits, part.labels, more)
       if "converged" in more:
         row["converged"] = float(params.get("converged", True))
       for kind, sets in (others or {}).items():
         if sets:
           values = [_other(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in sets]
           row |= dict(zip((f"{name}_{kind}" for name in OTHER), np.mean(values, axis=0).tolist(), strict=True))
-      found.append((label, i, row))
+      found.append((label, i, row, without_blocks(logits, part.labels)))
   return found

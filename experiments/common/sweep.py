@@ -32,7 +32,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.evaluation.results import UNCALIBRATED
 from calib_jax.run.data import additional_sets
 from calib_jax.training import Stopped
-from experiments.common import commands, report, rows, scores, settings, tuning
+from experiments.common import commands, comparison, report, rows, scores, settings, tuning
 from experiments.common.declaration import Experiment, Method, Saved
 
 SCALES = ("tiny", "laptop", "paper")
@@ -220,8 +220,13 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
             "seconds": f"{time.monotonic() - started:.1f}", "date": str(datetime.date.today()),
             "jax": now["packages"]["jax"], "device": f"{len(now['devices'])} x {now['devices'][0]}",
             "git": now["git"] or ""}
+  images = {}  # The noise of the images is that of a mean over seeds, so that the first of a run has the sum.
+  for label, _, _, left_out in scored:
+    images.setdefault(label, []).append(left_out)
   return [{"task": job.method.task, "method": job.method.name, "calibrator": label, "seed": str(job.seeds[i]),
-           **{key: f"{value:.6g}" for key, value in values.items()}, **shared} for label, i, values in scored]
+           **{key: f"{value:.6g}" for key, value in values.items()},
+           **{f"images_{name}": "" if i else comparison.blocks_text([x[name] for x in images[label]])
+              for name in scores.BLOCKED}, **shared} for label, i, values, _ in scored]
 
 
 def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None) -> tuple[dict[str, object], run.Run]:

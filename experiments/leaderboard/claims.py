@@ -19,9 +19,11 @@ CLAIMS = (
   Claim(f"{SC}, Table 2", "TS-SB-ECE has a lower ECE than TS, over all methods", ("", "TS-SB-ECE"), ("", "TS"), _MASS),
   Claim(f"{SC}, Table 2", "TS-SB-ECE has a higher NLL than TS (ImageNet), over all methods", ("", "TS-SB-ECE"),
         ("", "TS"), "nll", lower=False),
-  Claim(f"{SC}, Appendix B", "interleaving (10% held out, a rate for the weight) lowers the ECE of S-AvUC where the network overfits",
+  Claim(f"{SC}, Appendix B", "interleaving (10% held out, a rate for the weight) lowers the ECE of S-AvUC where "
+        "the network overfits",
         ("S-AvUC, interleaved", "none"), ("S-AvUC", "none"), _MASS, about=_INTERLEAVED),
-  Claim(f"{SC}, Appendix B", "interleaving (10% held out, a rate for the weight) lowers the ECE of SB-ECE where the network overfits",
+  Claim(f"{SC}, Appendix B", "interleaving (10% held out, a rate for the weight) lowers the ECE of SB-ECE where "
+        "the network overfits",
         ("SB-ECE, interleaved", "none"), ("SB-ECE", "none"), _MASS, about=_INTERLEAVED),
   Claim(f"{RR}, Table 1", "the selective-risk loss lowers the ECE of cross entropy", ("selective risk", "none"), _CE,
         "ece"),

@@ -33,7 +33,7 @@ def findings(rows: Sequence[Row]) -> list[str]:
   return [*_methods(rows), "", *_calibrators(whole), "", *conditions.findings(rows), *_beyond(rows), "",
           "## What the papers claim", "",
           "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
-          "correction for the claims of this page. Brackets are over seeds, on the same test images. Cohen's d is the "
+          f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
           "difference in units of its deviation over seeds. Rows that differ in more than the claim is about are not "
           "comparable, and of a method whose chosen setting is the first or the last that was tried, nobody knows what "
           "the next one would do.", "",
@@ -75,10 +75,11 @@ def _methods(rows: Sequence[Row]) -> list[str]:
   on_front = dict(zip(names, ranking.pareto(*([np.mean([*columns[c][name].values()]) for name in names]
                                               for c in ("accuracy", "ece"))), strict=True))
   lines = ["## Methods, as trained", "",
-           "By NLL. The differences are from cross entropy, paired by seed, ± their standard error. The noise floor is "
-           "the ECE that a perfectly calibrated model with these confidences would have. A win is a lower NLL than "
-           "another method's on the same seed. *: no other method has both a higher accuracy and a lower ECE. Settings were chosen by "
-           "the validation ECE (equal mass, norm 2); the last column ranks by that error of the test images.", "",
+           "By NLL. The differences are from cross entropy, paired by seed, ± their standard error "
+           f"{comparison.population(rows)}. The noise floor is the ECE that a perfectly calibrated model with these "
+           "confidences would have. A win is a lower NLL than another method's on the same seed. *: no other method "
+           "has both a higher accuracy and a lower ECE. Settings were chosen by the validation ECE (equal mass, norm "
+           "2), and the last column is the mean rank by that error of the test images.", "",
            "| trained with | chosen | accuracy % | NLL | Brier | ECE % | noise floor % | NLL after TS | wins % | "
            "mean rank | by ECE |", "|---" * 11 + "|"]
   for name in sorted(names, key=lambda name: np.mean([*nll[name].values()])):
@@ -99,9 +100,8 @@ def _change(found: Mapping[str, Mapping[str, float]], name: str, reference: Mapp
   """Returns the difference from cross entropy, or its own value for cross entropy itself."""
   if name == BASELINE and reference is None:
     return f"{np.mean([*found[name].values()]):.4f}"
-  reference = reference or found[BASELINE]
-  apart = np.array([value - reference[seed] for seed, value in found[name].items()])
-  return comparison.mean_text(apart, 4, "+")
+  apart = comparison.paired(found[name], reference or found[BASELINE])
+  return f"{apart.mean:+.4f} ± {apart.error:.4f}"
 
 
 def _calibrators(rows: Sequence[Row]) -> list[str]:
@@ -174,7 +174,7 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
     most: the number of rows of the table, that of cross entropy included.
 
   Returns:
-    Markdown. Brackets hold the 95% intervals of the means over seeds (Student's).
+    Markdown. Brackets hold the 95% intervals of the means.
   """
   accuracy, floor = (ranking.of_methods(rows, column, "none") for column in ("accuracy", "floor"))
   nll, nll_after = (ranking.of_methods(rows, "nll", calibrator) for calibrator in ("none", "TS"))
@@ -200,9 +200,8 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
   words = (f"{len(nll)} of {len(METHODS) + len(COMBINED)} methods have run, with seeds {seeds[0]} to {seeds[-1]}. "
            f"Before calibration, models with these confidences would show an ECE of {min(floors):.1f} to "
            f"{max(floors):.1f}% if they were perfectly calibrated. By its mean rank over seeds, the first row is not "
-           f"told apart from {alike} other methods (Nemenyi's test at 5%). Brackets are over seeds, on the same test "
-           "images. After temperature scaling, the lowest NLL of these "
-           f"rows is that of {min(shown, key=lambda name: mean(nll_after, name))}.")
+           f"told apart from {alike} other methods (Nemenyi's test at 5%). Brackets are "
+           f"{comparison.population(rows)}.")
   return f"{evaluation.markdown(table)}\n{textwrap.fill(words, 120)}\n"
 
 

@@ -139,6 +139,31 @@ def test_differences_are_paired_by_seed():
   assert np.isnan(comparison.paired({"0": 1.0}, {"0": 0.5}).low)
 
 
+def test_intervals_hold_the_mean_over_seeds_and_images():
+  # NLLs of images that have a difficulty of their own for a method, whatever the seed.
+  rng, repeats, images, seeds = np.random.default_rng(0), 300, 400, 3
+  held = {"both": 0, "seeds": 0}
+  for _ in range(repeats):
+    pair = []
+    for _ in range(2):
+      nll = rng.exponential(size=images) + 0.02 * rng.normal(size=(seeds, 1)) + 0.2 * rng.normal(size=(seeds, images))
+      by_seed = comparison.BySeed({str(i): x.mean() for i, x in enumerate(nll)})
+      left_out = [np.array([np.delete(x, np.s_[20 * b:20 * b + 20]).mean() for b in range(20)]) for x in nll]
+      by_seed.blocks = comparison.UNIT * np.array(comparison.blocks_text(left_out).split(), float)
+      pair.append(by_seed)
+    for kind, (a, b) in {"both": pair, "seeds": [dict(x) for x in pair]}.items():
+      apart = comparison.paired(a, b)
+      held[kind] += apart.low <= 0 <= apart.high
+  assert 273 <= held["both"] <= 297  # At 95%, fewer or more have a chance of 0.2%.
+  assert held["seeds"] < 200  # Intervals over seeds alone say nothing of other images.
+
+
+def test_equal_differences_of_all_seeds_have_no_interval():
+  apart = comparison.paired({"0": 0.5, "1": 0.5}, {"0": 0.25, "1": 0.25})
+  assert apart.mean == 0.25 and np.isnan(apart.p_value) and np.isnan(apart.high)
+  assert comparison.paired({"0": 0.5, "1": 0.4}, {"0": 0.5, "1": 0.4})[:3] == (0, 0, 0)
+
+
 def test_bold_is_only_what_is_better_than_every_other_row():
   clear = _rows(a=(0.1, 0.2, 0.3), b=(0.2, 0.301, 0.4), c=(0.3, 0.4, 0.499))
   assert comparison.best(comparison.values(clear, "nll"), "nll") == {("", "a", "none")}
