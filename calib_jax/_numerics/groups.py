@@ -36,12 +36,15 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
 
 
 def standard_error(values: np.ndarray, groups: np.ndarray | None = None) -> float:
-  """The standard error of the mean of ``[N]`` values; the values of a group count as one sum.
+  """The standard error of the mean of ``[N]`` values; a group's count as one sum, and one group says nothing of it.
 
-  >>> standard_error(np.array([0., 1.]), np.array([4, 4])), float(standard_error(np.array([0., 1.]))) ** 2
-  (0.0, 0.12500000000000003)
+  >>> standard_error(np.array([0., 1.]), np.array([4, 4])), standard_error(np.array([0., 1.]), np.array([4, 5]))
+  (inf, 0.5)
   """
   deviation = values - values.mean()
   if groups is not None:
     deviation = np.bincount(np.unique(groups, return_inverse=True)[1], deviation)
+    if len(deviation) == 1:
+      return float("inf")
+    deviation = deviation * np.sqrt(len(deviation) / (len(deviation) - 1))
   return float(np.sqrt(np.sum(deviation**2)) / len(values))

@@ -9,6 +9,7 @@ from calib_jax.evaluation.measures import JOINT, METRICS, ClassGaps
 from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, RowKey
 
 SIGNIFICANCE = 0.05
+TESTS = 3  # The verdict tests a row's ECE, its mean confidence and its classes, each at a third of SIGNIFICANCE.
 FEWEST = 30  # Examples of a class whose gap is judged.
 POINT = 0.01  # The loss of accuracy that is said.
 
@@ -79,8 +80,8 @@ def lost_accuracy(evaluated: EvaluatedSet, row: RowKey, reference: RowKey | None
 
 
 def miscalibrated_classes(gaps: ClassGaps) -> np.ndarray:
-  """Returns the classes whose gap is not chance, by intervals that hold for all classes at once."""
-  quantile = ndtri(1 - SIGNIFICANCE / 2 / len(gaps.gap))
+  """Returns the classes whose gap is not chance, by intervals that hold for all classes at once, of ``TESTS`` tests."""
+  quantile = ndtri(1 - SIGNIFICANCE / TESTS / 2 / len(gaps.gap))
   return np.flatnonzero((gaps.count >= FEWEST) & (abs(gaps.gap) > quantile * gaps.error))
 
 

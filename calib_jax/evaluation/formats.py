@@ -116,11 +116,15 @@ def cell(number: Estimate | Interval, scale: float, digits: int | None = None) -
 def p_text(p_value: float, metric: str, num_resamples: int) -> str:
   """Returns a p-value as text, such as "0.012", or "≤ 0.001" for the smallest that so many redraws can give.
 
-  >>> p_text(1 / 201, "ece", 200), p_text(0.5, "ece", 200)
-  ('≤ 0.005', '0.500')
+  A bound is rounded up, and no p-value is "0.000".
+
+  >>> p_text(1 / 201, "ece", 200), p_text(0.5, "ece", 200), p_text(2e-4, "ece", 10_000)
+  ('≤ 0.005', '0.500', '≤ 0.001')
   """
   smallest = 1 / (1 + num_redraws(metric, num_resamples))
-  return f"{'≤ ' if p_value <= smallest * (1 + 1e-6) else ''}{p_value:.3f}"
+  if p_value <= max(smallest * (1 + 1e-6), 5e-4):
+    return f"≤ {math.ceil(1000 * p_value - 1e-3) / 1000:.3f}"
+  return f"{p_value:.3f}"
 
 
 def digits_of(scale: float) -> int:
@@ -239,7 +243,8 @@ def booktabs(rows: Sequence[Sequence[str]], num_texts: int, best: Sequence[Seque
 def _escaped(text: str) -> str:
   """Returns ``text`` as LaTeX that prints it: a backslash in a user's label is no command."""
   names = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
-  text = "".join(rf"\text{names[c]}{{}}" if c in names else f"\\{c}" if c in "%_&#${}" else c
+  text = "".join(rf"\text{names[c]}{{}}" if c in names else r"$\leq$" if c == "≤"
+                 else f"\\{c}" if c in "%_&#${}" else c
                  for c in printable(text))
   # At the beginning of a row these would be options of the end of the row above.
   return f"{{{text[0]}}}{text[1:]}" if text.startswith(("[", "*")) else text

@@ -267,7 +267,7 @@ def class_gaps(values: Values, num_classes: int) -> ClassGaps:
     The gaps.
   """
   excess, predicted = (values.confidence - values.correct).ravel(), values.predicted.ravel()
-  count = np.bincount(predicted, minlength=num_classes)
+  chance, count = values.confidence.ravel().astype(np.float64), np.bincount(predicted, minlength=num_classes)
   groups = np.arange(len(values.predicted)) if values.groups is None else values.groups
   group = np.unique(groups, return_inverse=True)[1]
   # What a group, or an example with its seeds, adds to a class is one sum.
@@ -276,5 +276,7 @@ def class_gaps(values: Values, num_classes: int) -> ClassGaps:
     gap = np.bincount(predicted, excess, num_classes) / count
     sums = np.bincount(cell, excess - gap[predicted], len(cells))
     number, squares = (np.bincount(cells % num_classes, x, num_classes) for x in (None, sums**2))
-    error = np.sqrt(squares * number / np.maximum(number - 1, 1)) / count
+    # At least as much as a calibrated model's: predictions that are all right have almost no spread.
+    of_calibrated = np.bincount(predicted, chance * (1 - chance), num_classes)
+    error = np.sqrt(np.maximum(squares * number / np.maximum(number - 1, 1), of_calibrated)) / count
   return ClassGaps(gap, np.where(number > 1, error, np.nan), number)

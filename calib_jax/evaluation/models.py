@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 import dataclasses
 
+import numpy as np
+
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.fitting import Model
 from calib_jax.evaluation.measures import measure, per_example
@@ -21,6 +23,7 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   Returns:
     The results.
   """
+  models = _with_groups(models)
   first = next(iter(models.values()))
   sets = {name: _evaluated({model_name: model for model_name, model in models.items() if name in model.sets}, name,
                            num_bins=num_bins, num_resamples=num_resamples)
@@ -28,6 +31,20 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   fitted = {name: model.fitted for name, model in models.items()}
   results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes)
   return dataclasses.replace(results, sections=sections.computed(results, models))
+
+
+def _with_groups(models: Mapping[str, Model]) -> dict[str, Model]:
+  """Gives the groups of the first model's examples to the same examples of others, whose files are read without."""
+  first = next(iter(models.values()))
+
+  def grouped(name, part):
+    same = first.sets.get(name, [part])[0]
+    is_same = part.groups is None and same.groups is not None and np.array_equal(part.labels, same.labels)
+    return part._replace(groups=same.groups) if is_same else part
+
+  return {model_name: dataclasses.replace(model, sets={
+    name: [grouped(name, part) for part in parts] for name, parts in model.sets.items()})
+    for model_name, model in models.items()}
 
 
 def _evaluated(models: Mapping[str, Model], name: str, **options) -> EvaluatedSet:

@@ -118,9 +118,14 @@ class Values:
   labels: np.ndarray | None = None
 
   def excess(self) -> Interval:
-    """Returns the mean confidence minus the accuracy, with a normal interval over examples or their groups."""
-    excess = (self.confidence - self.correct).mean(axis=1)
-    mean, margin = float(excess.mean()), 1.96 * standard_error(excess, self.groups)
+    """Returns the mean confidence minus the accuracy, with a normal interval over examples or their groups.
+
+    Some hundred confident predictions may all be right, and then their own spread is almost 0. That of a calibrated
+    model is not, so that the interval has at least its width.
+    """
+    excess, chance = (self.confidence - self.correct).mean(axis=1), self.confidence.astype(np.float64)
+    of_calibrated = float(np.sqrt((chance * (1 - chance)).sum()) / chance.size)
+    mean, margin = float(excess.mean()), 1.96 * max(standard_error(excess, self.groups), of_calibrated)
     return Interval(mean, mean - margin, mean + margin)
 
 

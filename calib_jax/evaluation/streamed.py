@@ -168,7 +168,8 @@ def _excess(state: metrics.CalibrationHistogram, estimates: Mapping[str, Estimat
   gap = estimates["mean_confidence"].value - estimates["accuracy"].value
   # The mean square of confidence minus correctness, (c - 1)^2 for right predictions and c^2 for others.
   square = np.sum(correct * (confidence - 1) ** 2 + (count - correct) * confidence**2) / count.sum()
-  margin = 1.96 * np.sqrt(max(square - gap**2, 0) / count.sum())
+  chance = np.sum(count * confidence * (1 - confidence))  # The variance of a calibrated model, as in Values.excess.
+  margin = 1.96 * np.sqrt(max(square - gap**2, chance / count.sum()) / count.sum())
   return Interval(gap, gap - margin, gap + margin)
 
 

@@ -30,10 +30,10 @@ def verdict(results: Results) -> list[str]:
 
 
 def _confidence(row: Row, num_resamples: int) -> str:
-  """Says whether confidences are too high or too low, by two tests that are wrong of 5% of calibrated models."""
-  error, excess = row.estimates["ece"], decisions.corrected(row.excess, 2)
+  """Says whether confidences are too high or too low, by two of the tests of ``decisions.TESTS``."""
+  error, excess = row.estimates["ece"], decisions.corrected(row.excess, decisions.TESTS)
   p = formats.p_text(error.p_value, "ece", num_resamples)
-  is_above, side = decisions.is_miscalibrated(error, 2), decisions.side(excess)
+  is_above, side = decisions.is_miscalibrated(error, decisions.TESTS), decisions.side(excess)
   measured = (f"its ECE is {100 * error.value:.1f}%, and a perfectly calibrated model of this size would show "
               f"{100 * error.floor:.1f}% (p {p if p.startswith('≤') else f'= {p}'})")
   points = f"{100 * abs(excess.estimate):.1f} ± {50 * (excess.high - excess.low):.1f} points"

@@ -38,13 +38,17 @@ def assess_keys(count: int, key: Array, num_resamples: int) -> tuple[Array, Arra
 
 
 def dependence(confidence: Array, correct: Array, members: Array) -> Array:
-  r"""How strongly the outcomes of the examples of a group depend on each other, in [0, 1]; 0 without groups.
+  r"""An upper estimate of how strongly the outcomes of a group depend on each other, in [0, 1]; 0 without groups.
 
-  .. math:: \rho = \sum_{i < j} r_i r_j \Big/ \sum_{i < j} (\min(c_i, c_j) - c_i c_j), \qquad r = \mathrm{correct} - c
+  .. math:: \hat\rho = \sum_{i < j} r_i r_j \Big/ \sum_{i < j} (\min(c_i, c_j) - c_i c_j), \qquad r = y - c
 
-  over the pairs of all groups and seeds. The denominator is what the numerator would be on average if each group drew
-  its outcomes by one uniform number, and the model were calibrated. A miscalibrated model has a larger ρ, which makes
-  its p-value larger and never smaller.
+  over the pairs of all groups and seeds, with outcomes y. The denominator is what the numerator would be on average if
+  each group drew its outcomes by one uniform number, and the model were calibrated. A miscalibrated model has a larger
+  ρ, which makes its p-value larger and never smaller.
+
+  Like a variance of m groups, ρ̂ has a relative standard error of about √(2/m). Here m = (Σ d)² / Σ d², with the
+  denominators d of the groups. What is returned is the ρ of which ρ̂ is one such error too low, ρ̂ / (1 - √(2/m)), and 1
+  where two groups have all the weight: with ρ̂ itself, few or unequal groups reject a calibrated model too often.
 
   Args:
     confidence: ``[N, ...]`` floats.
@@ -54,18 +58,17 @@ def dependence(confidence: Array, correct: Array, members: Array) -> Array:
   if members.shape[1] == 1:
     return jnp.zeros((), confidence.dtype)
   taken = (members >= 0)[..., None]
-  confidence, correct = (
-    jnp.where(taken, jnp.asarray(x, confidence.dtype).reshape(len(x), -1)[jnp.maximum(members, 0)], 0)
-    for x in (confidence, correct))
-  # In descending order an example has the smaller confidence of as many pairs as there are examples before it.
-  smaller = -jnp.sort(-confidence, axis=1) * jnp.arange(members.shape[1], dtype=confidence.dtype)[None, :, None]
-  most = jnp.sum(smaller) - _sum_over_pairs(confidence)
-  return jnp.clip(jnp.where(most > 0, _sum_over_pairs(correct - confidence) / jnp.where(most > 0, most, 1), 0), 0, 1)
-
-
-def _sum_over_pairs(values: Array) -> Array:
-  """The sum of the products of the pairs of every group of ``[groups, size, S]``."""
-  return jnp.sum(jnp.sum(values, axis=1) ** 2 - jnp.sum(values**2, axis=1)) / 2
+  confidence, correct = (jnp.asarray(x, jnp.float32).reshape(len(x), -1)[jnp.maximum(members, 0)]
+                         for x in (confidence, correct))
+  residual = jnp.where(taken, correct - confidence, 0)
+  products = jnp.sum(jnp.sum(residual, axis=1) ** 2 - jnp.sum(residual**2, axis=1)) / 2
+  # min(c, d) - c d is c (1 - d) for c <= d: a sum of positive numbers, exact also where confidences are near 1.
+  ordered = jnp.sort(jnp.where(taken, confidence, 1), axis=1)
+  most = jnp.sum(ordered[:, :-1] * jnp.cumsum(1 - ordered[:, :0:-1], axis=1)[:, ::-1], axis=(1, 2))
+  tiny = jnp.finfo(jnp.float32).tiny
+  total = jnp.maximum(jnp.sum(most), tiny)
+  error = jnp.sqrt(2 * jnp.sum((most / total) ** 2))
+  return jnp.minimum(jnp.maximum(products / total, 0) / jnp.maximum(1 - error, tiny), 1)
 
 
 def shared(key: Array, own: Array, group: Array, num_groups: int, rho: Array) -> Array:

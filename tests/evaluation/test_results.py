@@ -16,7 +16,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import evaluate as command
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
-from calib_jax.evaluation import choice, class_errors, decisions, folds
+from calib_jax.evaluation import choice, class_errors, decisions, folds, formats
 from calib_jax.evaluation import verdict as verdict_module
 from calib_jax.evaluation.measures import class_gaps
 from calib_jax.evaluation.results import over_seeds
@@ -191,6 +191,18 @@ def test_redraws_that_equal_the_labels_count_for_the_p_value():
   # Both labels are drawn again with the probability 0.42, and every other draw has a larger error.
   for (part,) in sums.values():
     assert class_errors.resampled([part], 20).p_value == 1
+
+
+def test_a_compared_model_has_the_groups_of_the_same_examples():
+  part = _predictions(1)
+  grouped = part._replace(groups=np.arange(N, dtype=np.int32) // 20)
+  models = {name: evaluation.Model({"test": [x]}, {}) for name, x in (("mine", grouped), ("other", part))}
+  first, second = (row.estimates for _, _, _, row in evaluation.judge(models, num_resamples=20).rows)
+  assert first == second
+
+
+def test_latex_prints_the_smallest_p_value():
+  assert formats.booktabs([["p"], [formats.p_text(1 / 201, "ece", 200)]], 0).count(r"$\leq$ 0.005") == 1
 
 
 def test_equal_seeds_have_no_effect_size():
@@ -370,13 +382,13 @@ def _row(p_value, excess):
 
 
 @pytest.mark.parametrize(("p_value", "excess", "start", "rest"), [
-  (1 / 1001, 0.05, "Overconfident by 5.0 ± 1.1 points: its ECE is 5.0%", "(p ≤ 0.001)."),
-  (0.3, -0.05, "Underconfident by 5.0 ± 1.1 points: ", "(p = 0.300), so that the ECE alone does not show it."),
-  (0.02, 0.005, "The confidence is right on average and wrong in places: ", "is 0.5 ± 1.1 points above the accuracy."),
-  (0.03, 0.0105, "No miscalibration can be shown: ", "is 1.1 ± 1.1 points above the accuracy."),
+  (1 / 1001, 0.05, "Overconfident by 5.0 ± 1.2 points: its ECE is 5.0%", "(p ≤ 0.001)."),
+  (0.3, -0.05, "Underconfident by 5.0 ± 1.2 points: ", "(p = 0.300), so that the ECE alone does not show it."),
+  (0.016, 0.005, "The confidence is right on average and wrong in places: ", "is 0.5 ± 1.2 points above the accuracy."),
+  (0.02, 0.0114, "No miscalibration can be shown: ", "is 1.1 ± 1.2 points above the accuracy."),
 ])
 def test_each_of_two_tests_of_calibration_is_reported(p_value, excess, start, rest):
-  # Two tests at 2.5% each: a p of 3% and an interval that excludes 0 at 95%, but not at 97.5%, show nothing.
+  # With that of the classes these are three tests: a p of 2% and an interval that excludes 0 at 97.5% show nothing.
   sentence = verdict_module._confidence(_row(p_value, excess), 1000)
   assert sentence.startswith(start) and sentence.endswith(rest), sentence
 

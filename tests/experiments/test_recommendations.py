@@ -6,7 +6,8 @@ from experiments import recommendations
 
 
 def test_the_page_recommends_what_the_rows_say():
-  assert recommendations.table() in recommendations.PAGE.read_text(encoding="utf-8")
+  page = recommendations.PAGE.read_text(encoding="utf-8")
+  assert recommendations.table() in page and recommendations.calibrators() in page
 
 
 def test_a_method_is_recommended_where_it_is_not_told_apart_from_the_best_on_two_sets():
@@ -21,3 +22,14 @@ def test_a_method_is_recommended_where_it_is_not_told_apart_from_the_best_on_two
   by_set = {str(i): recommendations.places(table, need, {"a", "b", "c"}) for i, table in enumerate(sets)}
   assert by_set["0"]["c"] == (by_set["0"]["c"].mean, 3, True) and not by_set["0"]["b"].is_worse
   assert recommendations.recommended(by_set) == ["b", "a"]  # c is worse on two of three sets.
+  assert recommendations.better_than_cross_entropy(
+    [rows(**{recommendations.BASELINE: 0.5}, a=0.4, b=b) for b in (0.4, 0.6, 0.6)], need, {"a", "b"}) == ["a"]
+
+
+def test_of_equal_methods_none_is_called_worse_than_the_one_that_happens_to_be_lowest():
+  rng, errors = np.random.default_rng(0), 0
+  for _ in range(200):
+    values = {str(i): dict(enumerate(rng.normal(size=10))) for i in range(12)}
+    order = sorted(values, key=lambda name: np.mean([*values[name].values()]))
+    errors += any(recommendations.worse_than_first(values, order))
+  assert errors <= 10  # 5% of 200; Holm's correction for the eleven comparisons with the lowest errs in more.

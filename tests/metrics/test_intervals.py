@@ -362,8 +362,26 @@ def test_dependence_is_none_of_independent_and_all_of_equal_rows():
   pairs = draws.dependence(jnp.array([0.8, 0.6, 0.6, 0.8]), jnp.array([0, 1, 1, 1]),
                            draws.members(np.array([0, 0, 1, 1]), 4))
   np.testing.assert_allclose(pairs, 0, atol=1e-6)
-  pair = draws.dependence(jnp.array([0.6, 0.8]), jnp.array([1, 1]), draws.members(np.array([0, 0]), 2))
-  np.testing.assert_allclose(pair, 0.4 * 0.2 / (0.6 - 0.48), rtol=1e-5)
+  # Fifty equal pairs, whose estimate has a relative standard error of a fifth, also where confidences are near 1.
+  fifty = draws.members(np.repeat(np.arange(50), 2), 100)
+  for gaps in ([0.4, 0.2], [4e-6, 2e-6]):
+    low, high = 1 - np.tile(np.float32(gaps), (50, 1)).T
+    pair = draws.dependence(jnp.stack([low, high], 1).reshape(-1), jnp.ones(100, bool), fifty)
+    np.testing.assert_allclose(pair, (1 - low[0]) / low[0] / 0.8, rtol=1e-5)
+
+
+def test_a_few_unequal_groups_reject_a_calibrated_model_as_often_as_said():
+  # With the estimate of the dependence itself, rather than an upper one, p would be below 5% in a tenth of samples.
+  groups = np.repeat(np.arange(114), [100] * 4 + [30] * 10 + [3] * 100)
+
+  def p_value(keys):
+    confidence = jax.nn.sigmoid(jnp.abs(1.2 + 1.3 * jax.random.normal(keys[0], groups.shape)))
+    correct = jax.random.uniform(keys[1], (114,))[groups] < confidence
+    return metrics.calibration_test(metrics.calibration_error, confidence, correct, key=keys[2], num_resamples=79,
+                                    groups=groups)
+
+  p_values = jax.jit(lambda keys: jax.lax.map(p_value, keys))(jax.random.split(KEY, (1000, 3)))
+  assert jnp.sum(p_values <= 0.05) <= 75  # At 5%, more have a chance of 3e-4.
 
 
 def test_groups_are_resampled_whole():

@@ -252,7 +252,7 @@ def test_names_are_no_formulas_in_csv_and_numbers_stay_numbers(hostile):
 def test_names_are_text_in_latex(hostile):
   table = evaluation.to_latex(hostile).splitlines()
   commands = {command for line in table for command in re.findall(r"\\([A-Za-z]+)", line)}
-  assert commands <= {"begin", "end", "toprule", "midrule", "bottomrule", "textbf", *(
+  assert commands <= {"begin", "end", "toprule", "midrule", "bottomrule", "textbf", "leq", *(
     f"text{name}" for name in ("backslash", "asciitilde", "asciicircum", "less", "greater", "bar"))}
   rows = [line for line in table if line.endswith(r"\\")]
   assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1

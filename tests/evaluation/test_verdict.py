@@ -1,0 +1,43 @@
+"""The verdict: calibrated models are rarely accused, whatever their confidences."""
+
+import numpy as np
+
+from calib_jax import evaluation
+from calib_jax.evaluation import decisions
+from calib_jax.evaluation.measures import class_gaps
+from calib_jax.evaluation.verdict import verdict
+
+
+def _values(confidence, correct, predicted):
+  return evaluation.Values(confidence.astype(np.float32), correct, *[confidence] * 3, predicted, {})
+
+
+def test_a_calibrated_model_is_called_miscalibrated_in_at_most_5_percent():
+  # Many predictions are nearly certain. Tests at 5% each, with the spread of the sample alone, said so in 23%.
+  rng, num_hits, repeats, num_redraws = np.random.default_rng(0), 0, 200, 79
+  for _ in range(repeats):
+    logits = 12 * rng.normal(size=(300, 10))
+    probs = np.exp(logits - logits.max(1, keepdims=True))
+    confidence = (probs / probs.sum(1, keepdims=True)).max(1, keepdims=True).astype(np.float32)
+    outcomes = rng.uniform(size=(300, 1 + num_redraws)) < confidence
+    bins = np.ceil(confidence[:, 0] * 15).astype(int)
+    errors = sum(abs((confidence - outcomes)[bins == j].sum(0)) for j in range(16))
+    p_value = np.mean(errors >= errors[0] * (1 - 1e-5))
+    values = _values(confidence, outcomes[:, :1], logits.argmax(1)[:, None])
+    estimate = evaluation.Estimate(0.05, 0.04, 0.03, 0.06, 0.02, p_value, [0.05])
+    row = evaluation.Row({"ece": estimate}, values.excess(), values)
+    sets = {"test": evaluation.EvaluatedSet(300, 10, 1, rows={("a", "none"): row})}
+    sentences = verdict(evaluation.Results(15, 79, sets, {"a": {}}))
+    num_hits += len(sentences) > 1 or not sentences[0].startswith("No miscalibration can be shown")
+  assert num_hits <= 0.05 * repeats + 2 * (0.05 * 0.95 * repeats) ** 0.5, num_hits
+
+
+def test_predictions_that_are_right_without_exception_are_not_called_underconfident():
+  # Of 60 predictions of each class with a confidence of 97%, 1.8 would be wrong; none is wrong in 16% of samples.
+  confidence = np.random.default_rng(0).uniform(0.965, 0.975, (120, 1))
+  all_right = _values(confidence, np.ones((120, 1), bool), np.arange(120)[:, None] % 2)
+  assert decisions.miscalibrated_classes(class_gaps(all_right, 2)).size == 0
+  assert decisions.side(all_right.excess()) == 0
+  none_right = _values(confidence, np.zeros((120, 1), bool), np.arange(120)[:, None] % 2)
+  assert decisions.miscalibrated_classes(class_gaps(none_right, 2)).size == 2
+  assert decisions.side(none_right.excess()) == 1
