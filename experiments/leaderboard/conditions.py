@@ -43,7 +43,8 @@ def _sizes(rows: Sequence[Row]) -> list[str]:
   numbers = list(next(iter(found.values())))
   lines = ["## How many examples a calibrator needs", "",
            "NLL after calibrators that are fitted to n of the validation examples: means over all methods, ± the "
-           "standard error over seeds. Bold: lower than the others of its column on every seed.", "",
+           "standard error over seeds, on the same test images. Bold: lower than every other of its column, by 95% "
+           "intervals (Student's) of the differences of the same seeds.", "",
            f"| calibrated by | {' | '.join(n if n == 'all' else f'n = {n}' for n in numbers)} |",
            "|---" * (1 + len(numbers)) + "|"]
   for label, by_number in found.items():
@@ -51,7 +52,7 @@ def _sizes(rows: Sequence[Row]) -> list[str]:
     for n, values in by_number.items():
       text = comparison.cell(values, "nll")
       others = [found[other][n] for other in found if other != label]
-      cells.append(f"**{text}**" if all(values[seed] < x for other in others for seed, x in other.items()) else text)
+      cells.append(f"**{text}**" if all(comparison.paired(values, other).high < 0 for other in others) else text)
     lines.append(f"| {label} | {' | '.join(cells)} |")
   return lines
 
@@ -66,8 +67,8 @@ def _shifts(rows: Sequence[Row]) -> list[str]:
   tau = stats.kendalltau(*([np.mean([*x[name].values()]) for name in names] for x in (clean, found[2]))).statistic
   lines = ["## On corrupted images", "",
            "Means over three corruptions of the test images (shot noise, Gaussian blur and contrast, at severity 5), ± "
-           "the standard error over seeds. Calibrators are fitted to clean images. The rankings of methods by their "
-           f"ECE on clean and on corrupted images have Kendall's τ = {tau:.2f}.", "",
+           "the standard error over seeds, on the same test images. Calibrators are fitted to clean images. The "
+           f"rankings of methods by their ECE on clean and on corrupted images have Kendall's τ = {tau:.2f}.", "",
            "| trained with | accuracy % | NLL | ECE % | NLL after TS | ECE % after TS |", "|---" * 6 + "|"]
   for name in sorted(names, key=lambda name: np.mean([*found[1][name].values()])):
     cells = [comparison.cell(values[name], column.removesuffix("_shifted"))

@@ -41,8 +41,8 @@ def table(rows: list[dict], command: str = "") -> str:
     groups.setdefault((row["calibrated"], row["first"], row["second"]), []).append(row)
   seeds = len({row["seed"] for row in rows})
   lines = [f"Means over {seeds} seeds. In brackets: the difference to the same network with its own head, or of "
-           "networks without a second stage to vanilla, paired by seed, with its 95% t interval. q is that after the "
-           "last epoch, T the temperature that validation images give."]
+           "networks without a second stage to vanilla, paired by seed, with its 95% t interval over seeds, on "
+           "the same test images. q is that after the last epoch, T the temperature that validation images give."]
   lines += ["", f"Made by `{command}`."] if command else []
   for calibrated, title in (("none", "As trained"), ("temperature", "After temperature scaling")):
     lines += ["", f"{title}:", "", "| method | " + " | ".join(name for name, _ in MEASURED.values()) + " | q | T |",

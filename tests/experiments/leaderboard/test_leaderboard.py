@@ -138,9 +138,9 @@ def test_sizes_of_calibration_sets_are_means_over_the_methods_that_did_not_diver
   by_number = conditions.by_size(found)["TS"]
   assert list(by_number) == ["30", "100", "all"]  # Ascending, whatever the order of the rows.
   assert list(by_number.values()) == [{"0": 3, "1": 4}, {"0": 2, "1": 3}, {"0": 1, "1": 3}]
-  lines = conditions._sizes(_rows(a__TS_9={"nll": (1, 2)}, a__ETS_9={"nll": (2, 1)}, a__TS={"nll": (1, 1)},
-                                  a__ETS={"nll": (2, 2)}))
-  assert lines[-2:] == ["| TS | 1.5000 ± 0.5000 | **1.0000 ± 0.0000** |", "| ETS | 1.5000 ± 0.5000 | 2.0000 ± 0.0000 |"]
+  lines = conditions._sizes(_rows(a__TS_9={"nll": (1, 2)}, a__ETS_9={"nll": (2, 1)}, a__TS={"nll": (1, 1.1)},
+                                  a__ETS={"nll": (2, 2.11)}))
+  assert lines[-2:] == ["| TS | 1.5000 ± 0.5000 | **1.0500 ± 0.0500** |", "| ETS | 1.5000 ± 0.5000 | 2.0550 ± 0.0550 |"]
 
 
 def test_rankings_by_other_tools_are_compared_with_that_of_guo():
