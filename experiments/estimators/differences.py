@@ -3,8 +3,8 @@
 `python -m experiments.coverage` runs this. Both models predict the same examples: x is normal with unit variance around
 a mean of its class, and the posterior is known. A model's exponent a makes it overconfident above 1 and underconfident
 below; a blunt model sees x with noise. The intervals are those of `evaluation.measure`, which tables, verdicts and bold
-cells have. Rows are appended to experiments/results/coverage_of_differences.csv as they come; what it already holds is
-skipped.
+cells have; those of ``OTHERS`` are of `metrics.paired_difference`. Rows are appended to
+experiments/results/coverage_of_differences.csv as they come; what it already holds is skipped.
 """
 
 import functools
@@ -12,8 +12,10 @@ import itertools
 import time
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
+from calib_jax import metrics
 from calib_jax.evaluation.measures import JOINT, METRICS, measure, per_example
 from calib_jax.evaluation.predictions import Predictions
 from experiments.common import commands
@@ -24,6 +26,14 @@ SEPARATION = {2: 2**0.5, 10: 2.5, 100: 3.5}  # The distance of a class's mean fr
 REPEATS = {300: 200, 1000: 200, 5000: 100}
 RESAMPLES = 150
 SHOWN = tuple(name for name in JOINT if name not in ("entropy", "coverage_at_1", "coverage_at_5"))
+OTHERS = {
+  "ECE, equal mass, norm 1": functools.partial(metrics.calibration_error, binning="equal_mass"),
+  "debiased, equal mass, norm 2": functools.partial(metrics.calibration_error, binning="equal_mass", norm=2,
+                                                    debias=True),
+  "KS": metrics.ks_calibration_error,
+  "class-wise, equal width, norm 1": metrics.classwise_calibration_error,
+}
+FEW_CLASSES = 10  # The class-wise error is simulated for at most so many.
 POINTS = 300_000  # Examples of which the true values are means.
 
 
@@ -80,7 +90,12 @@ def truth(num_classes: int, model: Model) -> dict[str, float]:
   wrong = risk.mean()
   best = wrong + (1 - wrong) * np.log1p(-wrong)  # The best order has the errors last.
   errors = {"ece": sum(abs(part.sum()) for part in np.split(gap, edges)) / POINTS,
-            "ece_equal_mass_l2": np.sqrt(np.mean([part.mean()**2 for part in np.array_split(gap, 15)]))}
+            "ece_equal_mass_l2": np.sqrt(np.mean([part.mean()**2 for part in np.array_split(gap, 15)])),
+            "ECE, equal mass, norm 1": np.mean([abs(part.mean()) for part in np.array_split(gap, 15)]),
+            "KS": abs(np.cumsum(gap)).max() / POINTS,
+            "class-wise, equal width, norm 1": np.mean([_classwise(probs[:, k], posterior[:, k])
+                                                        for k in range(min(num_classes, FEW_CLASSES))])}
+  errors["debiased, equal mass, norm 2"] = errors["ece_equal_mass_l2"]
   if model.exponent == 1:
     errors = dict.fromkeys(errors, 0.0)
   return {"accuracy": accuracy.mean(), "nll": -np.mean((posterior * log_probs).sum(1)),
@@ -88,10 +103,41 @@ def truth(num_classes: int, model: Model) -> dict[str, float]:
           "excess_aurc": aurc - best}
 
 
+def _classwise(probs: np.ndarray, posterior: np.ndarray) -> float:
+  """The calibration error of the probability of one class."""
+  bins = np.minimum((probs * 15).astype(int), 14)
+  return float(abs(np.bincount(bins, probs - posterior, 15)).sum() / len(probs))
+
+
+def of_others(pair: str, num_classes: int, size: int) -> list[dict]:
+  """The rows of ``OTHERS``, as ``coverage`` returns them."""
+  models = PAIRS[pair]
+  rng, intervals = np.random.default_rng(size + num_classes), {name: [] for name in OTHERS}
+  if num_classes > FEW_CLASSES:
+    del intervals["class-wise, equal width, norm 1"]
+  for i in range(REPEATS[size]):
+    labels, predictions = sample(rng, size, num_classes, models)
+    probs = [np.exp(log_probs).astype(np.float32) for log_probs, _ in predictions]
+    tops = [metrics.top_label(p, labels.astype(np.int32)) for p in probs]
+    for name, ends in intervals.items():
+      arrays = [(p, labels.astype(np.int32)) for p in probs] if name.startswith("class-wise") else tops
+      ends.append(np.array(metrics.paired_difference(OTHERS[name], *arrays, key=jax.random.key(i),
+                                                     num_resamples=RESAMPLES)[1:]))
+  return [_row(pair, num_classes, size, name, ends) for name, ends in intervals.items()]
+
+
+def _row(pair: str, num_classes: int, size: int, name: str, ends: list) -> dict:
+  (first, second), (low, high) = (truth(num_classes, model)[name] for model in PAIRS[pair]), np.array(ends).T
+  true = first - second
+  return {"pair": pair, "classes": num_classes, "size": size, "metric": name, "repeats": REPEATS[size],
+          "resamples": RESAMPLES, "truth": f"{true:.5f}",
+          "covered": f"{np.mean((low <= true) & (true <= high)):.4f}", "above": f"{np.mean(low > true):.4f}",
+          "below": f"{np.mean(high < true):.4f}", "width": f"{np.mean(high - low):.5f}"}
+
+
 def coverage(pair: str, num_classes: int, size: int) -> list[dict]:
   """The share of intervals that hold the true difference, above it and below it, and their mean width, by metric."""
   models = PAIRS[pair]
-  true = {name: truth(num_classes, models[0])[name] - truth(num_classes, models[1])[name] for name in SHOWN}
   rng, intervals = np.random.default_rng(size + num_classes), {name: [] for name in SHOWN}
   for _ in range(REPEATS[size]):
     labels, predictions = sample(rng, size, num_classes, models)
@@ -100,15 +146,7 @@ def coverage(pair: str, num_classes: int, size: int) -> list[dict]:
     change = measure(values, num_resamples=RESAMPLES)[1][1, 0]
     for name in SHOWN:
       intervals[name].append((-change[name].high, -change[name].low))
-  rows = []
-  for name, ends in intervals.items():
-    low, high = np.array(ends).T
-    rows.append({"pair": pair, "classes": num_classes, "size": size, "metric": name, "repeats": REPEATS[size],
-                 "resamples": RESAMPLES, "truth": f"{true[name]:.5f}",
-                 "covered": f"{np.mean((low <= true[name]) & (true[name] <= high)):.4f}",
-                 "above": f"{np.mean(low > true[name]):.4f}", "below": f"{np.mean(high < true[name]):.4f}",
-                 "width": f"{np.mean(high - low):.5f}"})
-  return rows
+  return [_row(pair, num_classes, size, name, ends) for name, ends in intervals.items()]
 
 
 def table(rows: list[dict]) -> str:
@@ -117,24 +155,26 @@ def table(rows: list[dict]) -> str:
   places = sorted({(classes, size) for _, _, classes, size in cells})
   lines = ["| difference: coverage (mean width), in % | metric | "
            + " | ".join(f"K = {k}, N = {n:,}" for k, n in places) + " |", "|---" * (len(places) + 2) + "|"]
-  for pair, name in itertools.product(PAIRS, SHOWN):
+  for pair, name in itertools.product(PAIRS, (*SHOWN, *OTHERS)):
     texts = []
     for place in places:
       row = cells.get((pair, name, *place))
       text = f"{100 * float(row['covered']):.1f}" if row else ""
       bold = "**" if row and float(row["covered"]) < 0.93 else ""
       texts.append(f"{bold}{text}{bold} ({100 * float(row['width']):.1f})" if row else "")
-    lines.append(f"| {pair if name == SHOWN[0] else ''} | {METRICS[name].heading.replace(' %', '')} | "
-                 f"{' | '.join(texts)} |")
+    heading = METRICS[name].heading.replace(" %", "") if name in METRICS else name
+    lines.append(f"| {pair if name == SHOWN[0] else ''} | {heading} | {' | '.join(texts)} |")
   return "\n".join(lines) + "\n"
 
 
 def simulate() -> None:
   """Simulates what has no row yet."""
-  for num_classes, size, pair in itertools.product(SEPARATION, REPEATS, PAIRS):
-    if any((row["pair"], int(row["classes"]), int(row["size"])) == (pair, num_classes, size) for row in read(RESULTS)):
+  for num_classes, size, pair, simulated in itertools.product(SEPARATION, REPEATS, PAIRS, (coverage, of_others)):
+    done = {row["metric"] for row in read(RESULTS)
+            if (row["pair"], int(row["classes"]), int(row["size"])) == (pair, num_classes, size)}
+    if done & set(SHOWN if simulated is coverage else OTHERS):
       continue
     started = time.monotonic()
-    append(RESULTS, rows := coverage(pair, num_classes, size))
+    append(RESULTS, rows := simulated(pair, num_classes, size))
     shown = ", ".join(f"{row['metric']} {100 * float(row['covered']):.0f}%" for row in rows)
     print(f"K = {num_classes}, N = {size:,}, {pair}: {shown}; {time.monotonic() - started:.0f} s", flush=True)
