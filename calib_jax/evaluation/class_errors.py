@@ -173,4 +173,5 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
   at_least = redrawn >= error.value * (1 - 1e-5)  # The same labels give the same error but for rounding.
   per_seed = [float(binned_error(None, None, part.gaps.mean(0), count=1).mean()) for part in sums]
   return error._replace(value=np.array([error.value, *per_seed]), floor=redrawn.mean(),
+                        most_by_chance=np.quantile(redrawn, 0.975),
                         p_value=(1 + np.sum(at_least)) / (1 + len(redrawn)))

@@ -181,6 +181,12 @@ def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_
     table["debiased"] = dataclasses.replace(table["debiased"], estimate=with_bias.estimate, low=with_bias.low,
                                             high=with_bias.high)
     above = table["ks"].value + (excess.high - excess.low) / 2
+    # With few examples a class the bias of a mean over classes is larger than its noise, and not known as well. The
+    # error is at most the true one plus that of chance (triangle inequality), and on average at least the true one.
+    for name in ("classwise", "classwise_equal_mass"):
+      error, most_by_chance = table[name], float(resampled[row, name].most_by_chance)
+      table[name] = dataclasses.replace(error, low=min(error.low, max(error.value - most_by_chance, 0.0)),
+                                        high=max(error.high, error.value + error.high - error.estimate))
     table["ks"] = dataclasses.replace(table["ks"], high=max(table["ks"].high, above))
   return estimates, {(row, other): {name: _difference(name, row, other, estimates, resampled)
                                     for name in JOINT if METRICS[name].function} for row, other in _pairs(rows)}

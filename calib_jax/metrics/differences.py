@@ -65,7 +65,8 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
     without their biases.
 
   Raises:
-    TypeError, ValueError: if an argument has the wrong dtype, shape or value, or ``"auto"`` does not know the metric.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value, or ``"auto"`` does not know the metric or
+      has no sound interval for it, which is so of class-wise errors.
 
   References:
     Zou & Donner 2008, Statistics in Medicine 27(10).
@@ -84,6 +85,9 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
     if not is_ours and function is not jnp.mean:
       raise ValueError('method must be named for a metric of your own: "percentile" for means, such as accuracy and '
                        'proper scores, or "bias_corrected" for calibration errors.')
+    if function is classwise_calibration_error:
+      raise ValueError('method must be named for class-wise errors: with few examples a class the intervals of '
+                       '"bias_corrected" held the true difference in as little as 54% of simulations.')
     method = "bias_corrected" if function in CALIBRATION_ERRORS else "percentile"
   if method == "percentile":
     return bootstrap(_difference(metric, len(a)), *a, *b, key=key, num_resamples=num_resamples, level=level,

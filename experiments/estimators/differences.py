@@ -122,7 +122,7 @@ def of_others(pair: str, num_classes: int, size: int) -> list[dict]:
     for name, ends in intervals.items():
       arrays = [(p, labels.astype(np.int32)) for p in probs] if name.startswith("class-wise") else tops
       ends.append(np.array(metrics.paired_difference(OTHERS[name], *arrays, key=jax.random.key(i),
-                                                     num_resamples=RESAMPLES)[1:]))
+                                                     num_resamples=RESAMPLES, method="bias_corrected")[1:]))
   return [_row(pair, num_classes, size, name, ends) for name, ends in intervals.items()]
 
 

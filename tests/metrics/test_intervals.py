@@ -409,6 +409,8 @@ def test_groups_are_resampled_whole():
   (lambda: metrics.bootstrap(jnp.mean, np.ones(3), key=KEY, groups=np.ones(4, int)), ValueError,
    r"groups must be integers of shape \(3,\)"),
   (lambda: metrics.paired_difference(jnp.mean, [np.ones(3)], [], key=KEY), ValueError, "got 1 and 0"),
+  (lambda: metrics.paired_difference(metrics.classwise_calibration_error, [np.ones(3)], [np.ones(3)], key=KEY),
+   ValueError, "method must be named for class-wise errors"),
   (lambda: metrics.paired_difference(_mean_difference, [np.ones(3)], [np.ones(3)], key=KEY), ValueError,
    "method must be named for a metric of your own"),
   (lambda: metrics.calibration_test(_one_bin, np.ones(3, np.float32), np.ones(4, bool), key=KEY), ValueError,
