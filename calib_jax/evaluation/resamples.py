@@ -29,17 +29,17 @@ class Resampled(NamedTuple):
     moments: what ``interval_of_moments`` needs.
     floor: the mean error of redrawn outcomes; None without redraws.
     p_value: the p-value of ``metrics.calibration_test``; None without redraws.
-    most_by_chance: the 97.5% quantile of the error of redrawn outcomes, of class-wise errors; None of others.
     noise: ``[R]``, half the difference of the squares of the first element, of each half and of its rest; None without
       redraws. Those of two errors of the same examples say how they vary together.
+    most_by_chance: the 97.5% quantile of the error of redrawn outcomes, of class-wise errors; None of others.
   """
 
   value: np.ndarray
   moments: tuple[np.ndarray, np.ndarray, np.ndarray]
   floor: np.ndarray | None = None
   p_value: np.ndarray | None = None
-  most_by_chance: np.ndarray | None = None
   noise: np.ndarray | None = None
+  most_by_chance: np.ndarray | None = None
 
 
 def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]], confidence: np.ndarray, correct: np.ndarray,
