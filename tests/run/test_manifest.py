@@ -106,7 +106,7 @@ def test_names_that_a_user_chose_are_escaped_in_pages_and_tables(finished):
 
 def test_names_that_a_user_chose_are_text_in_latex(finished):
   """LaTeX runs what follows a backslash, and a bare special character breaks the table."""
-  lines = (finished / "results.tex").read_text().splitlines()
+  lines = (finished / "results.tex").read_text().replace(r"$\leq$ ", "").splitlines()  # The smallest p-value has it.
   rows = [line.removesuffix(r"\\") for line in lines if "alert(1)" in line]
   assert rows
   for row in rows:
