@@ -283,6 +283,7 @@ def class_gaps(values: Values, num_classes: int) -> ClassGaps:
     sums = np.bincount(cell, excess - gap[predicted], len(cells))
     number, squares = (np.bincount(cells % num_classes, x, num_classes) for x in (None, sums**2))
     # At least as much as a calibrated model's: predictions that are all right have almost no spread.
-    of_calibrated = np.bincount(predicted, chance * (1 - chance), num_classes)
+    # Seeds may all be wrong of the same examples, so they count as one.
+    of_calibrated = values.confidence.shape[1] * np.bincount(predicted, chance * (1 - chance), num_classes)
     error = np.sqrt(np.maximum(squares * number / np.maximum(number - 1, 1), of_calibrated)) / count
   return ClassGaps(gap, np.where(number > 1, error, np.nan), number)

@@ -124,7 +124,8 @@ class Values:
     model is not, so that the interval has at least its width.
     """
     excess, chance = (self.confidence - self.correct).mean(axis=1), self.confidence.astype(np.float64)
-    of_calibrated = float(np.sqrt((chance * (1 - chance)).sum()) / chance.size)
+    # By the number of examples: seeds may all be wrong of the same ones.
+    of_calibrated = float(np.sqrt((chance * (1 - chance)).mean() / len(chance)))
     mean, margin = float(excess.mean()), 1.96 * max(standard_error(excess, self.groups), of_calibrated)
     return Interval(mean, mean - margin, mean + margin)
 

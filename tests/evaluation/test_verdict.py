@@ -38,6 +38,9 @@ def test_predictions_that_are_right_without_exception_are_not_called_underconfid
   all_right = _values(confidence, np.ones((120, 1), bool), np.arange(120)[:, None] % 2)
   assert decisions.miscalibrated_classes(class_gaps(all_right, 2)).size == 0
   assert decisions.side(all_right.excess()) == 0
+  five_seeds = _values(*(np.repeat(x, 5, 1) for x in (confidence, all_right.correct, all_right.predicted)))
+  assert decisions.miscalibrated_classes(class_gaps(five_seeds, 2)).size == 0
+  assert decisions.side(five_seeds.excess()) == 0
   none_right = _values(confidence, np.zeros((120, 1), bool), np.arange(120)[:, None] % 2)
   assert decisions.miscalibrated_classes(class_gaps(none_right, 2)).size == 2
   assert decisions.side(none_right.excess()) == 1
