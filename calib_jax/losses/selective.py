@@ -78,7 +78,8 @@ class SelectiveRiskState(NamedTuple):
 def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float = 0.9,
                    smoothing: float = 0.1, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
                    score_range: tuple[float, float] | None = None, loss: Loss = "cross_entropy",
-                   stop_gradient: bool = True, counts: ArrayLike | None = None, where: ArrayLike | None = None,
+                   stop_gradient: bool = True, clamp: bool = True, threshold_gradient: bool = False,
+                   counts: ArrayLike | None = None, where: ArrayLike | None = None,
                    axis_name: str | None = None) -> Array:
   r"""Selective risk over the low-confidence region: examples that the model is surer of weigh more, up to a quantile.
 
@@ -89,14 +90,21 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   with scores :math:`g_i` on [0, 1] (``confidence.unit_range`` says how), and :math:`\hat h_k` the number of scores in
   bin k of ``num_bins`` equal bins of [0, 1], with centre :math:`c_k`: those of the batch, plus ``counts`` seen before;
   n is their sum and N the size of the global batch. τ is the ``low_confidence_coverage`` quantile of the scores of the
-  global batch, interpolated linearly. Neither the numbers of scores nor τ carry a gradient.
+  global batch, interpolated linearly. :math:`\hat G_\nu` is clamped to [1/(N + 1), N/(N + 1)]. The numbers of scores
+  carry no gradient.
 
-  By default the weights :math:`\hat\beta_i` carry no gradient either, and :math:`\hat G_\nu` is clamped to
-  [1/(N + 1), N/(N + 1)]. With ``stop_gradient=False`` it is not clamped, and gradients flow through
-  :math:`\hat\beta_i` where :math:`g_i < \tau`, as Eq. 17 is printed. Training from scratch may then collapse, because
-  every example gains by being less confident than the numbers of scores say; see docs/losses.md. The defaults of κ and
-  ν, which the paper prints for CIFAR-10, are those that stayed nearest to cross entropy's accuracy there, where
-  ν = 0.05 lost up to 1.5 points more. Where a network memorises, κ = 0.25 has a lower NLL and ECE.
+  The weights :math:`\hat\beta_i` carry none either, by default. Three other readings are options:
+
+  * Eq. 17 as printed, where gradients flow through :math:`\hat\beta_i` if :math:`g_i < \tau`, and nothing is clamped:
+    ``stop_gradient=False, clamp=False``.
+  * The same, clamped: ``stop_gradient=False``.
+  * The released code, where τ carries a gradient too, so that all examples above it push the one or two at the quantile:
+    ``stop_gradient=False, threshold_gradient=True``.
+
+  With a gradient, every example gains by being less confident than the numbers of scores say, and training from scratch
+  may collapse; see docs/losses.md. The defaults of κ and ν, which the paper prints for CIFAR-10, are those that stayed
+  nearest to cross entropy's accuracy there, where ν = 0.05 lost up to 1.5 points more. Where a network memorises,
+  κ = 0.25 has a lower NLL and ECE.
 
   Args:
     logits: ``[N, K]`` floats.
@@ -109,6 +117,8 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
       clamped.
     loss: per-example loss, by name or as a function ``(logits, labels) -> [N]``.
     stop_gradient: whether the weights carry no gradient.
+    clamp: whether the smoothed distribution is clamped, so that no weight is above log(N + 1).
+    threshold_gradient: whether τ carries a gradient; needs ``stop_gradient=False``.
     counts: optional ``[num_bins]`` floats, the numbers of scores seen before (``SelectiveRiskState.counts``); the same
       on all devices.
     where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
@@ -118,21 +128,25 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
     A scalar; 0 if nothing counts. O(NK + NM + N log N) with M bins; devices exchange the N scores.
 
   Raises:
-    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value, or the options exclude each other.
 
   References:
     Zhou et al. 2025, Eqs. 13-17, Appendix E.2. What the paper does not say (unit scores, 64 bins, the clamp, numbers of
-    scores kept over an epoch) follows the code released with it; that code carries gradients through the weights.
+    scores kept over an epoch) follows the code released with it.
 
   >>> selective_risk(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.34, dtype=float32)
   """
   logits, labels, where = checks.batch(logits, labels, where)
   checks.options(low_confidence_coverage=(low_confidence_coverage, "[0, 1]"), smoothing=(smoothing, "(0, inf)"),
-                 num_bins=(num_bins, "integer [1, inf)"), stop_gradient=(stop_gradient, bool))
+                 num_bins=(num_bins, "integer [1, inf)"), stop_gradient=(stop_gradient, bool), clamp=(clamp, bool),
+                 threshold_gradient=(threshold_gradient, bool))
+  if threshold_gradient and stop_gradient:
+    raise ValueError("threshold_gradient=True needs stop_gradient=False: without a gradient of the weights, τ has none.")
   score = _unit_scores(logits, confidence, score_range)
   losses = _losses(logits, labels, loss)
-  every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
+  every, valid = gather(score, axis_name), gather(where, axis_name)
+  every = every if threshold_gradient else jax.lax.stop_gradient(every)
   size = jnp.maximum(jnp.sum(valid, dtype=jnp.int32), 1)
   threshold = _quantile(jnp.sort(jnp.where(valid, every, jnp.inf)), size, low_confidence_coverage)
   limited = jnp.where(score < threshold, score, threshold)
@@ -144,8 +158,10 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   tails = jax.nn.log_sigmoid((centers[None, :] - limited[:, None]) / smoothing)
   share = jnp.where(jnp.any(valid), seen / jnp.maximum(jnp.sum(seen), 1), 1)
   log_rest = jax.nn.logsumexp(tails, b=share[None, :], axis=1)
+  if clamp:
+    log_rest = jnp.clip(log_rest, -jnp.log1p(size), -jnp.log1p(1 / size))
   if stop_gradient:
-    log_rest = jnp.clip(jax.lax.stop_gradient(log_rest), -jnp.log1p(size), -jnp.log1p(1 / size))
+    log_rest = jax.lax.stop_gradient(log_rest)
   else:  # A loss that is infinite, of a masked label, would make its weight's gradient NaN.
     log_rest = jnp.where(losses < jnp.inf, log_rest, jax.lax.stop_gradient(log_rest))
   return global_sum(jnp.where(where, -log_rest * losses, 0), axis_name) / size

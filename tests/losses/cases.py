@@ -37,7 +37,9 @@ PER_BATCH = {
   "mmce": [{}, {"weighted": True}, {"kernel_width": 0.05}],
   "kde_ece": [{}, {"form": "canonical", "norm": 2.0}, {"form": "marginal", "bandwidth": 0.3}, {"bandwidth": 0.01}],
   "aurc": [{}, {"estimator": "log", "confidence": "margin"}, {"confidence": "negative_entropy", "loss": "brier"}],
-  "selective_risk": [{}, {"stop_gradient": False}, {"confidence": "msp", "smoothing": 0.02, "num_bins": 7},
+  "selective_risk": [{}, {"stop_gradient": False, "clamp": False},
+                     {"stop_gradient": False, "threshold_gradient": True, "low_confidence_coverage": 0.7},
+                     {"confidence": "msp", "smoothing": 0.02, "num_bins": 7, "clamp": False},
                      {"confidence": "margin", "low_confidence_coverage": 0.5, "loss": "focal", "stop_gradient": False},
                      {"low_confidence_coverage": 1.0, "num_bins": 5, "counts": np.array([0, 9, 3, 30, 8], np.float32)}],
 }

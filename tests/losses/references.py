@@ -290,18 +290,19 @@ def score_counts(scores, num_bins):
 
 
 def selective_risk(z, labels, frozen=None, low_confidence_coverage=0.9, smoothing=0.1, num_bins=64,
-                   confidence="negative_entropy", loss="cross_entropy", stop_gradient=True, counts=None):
+                   confidence="negative_entropy", loss="cross_entropy", stop_gradient=True, clamp=True,
+                   threshold_gradient=False, counts=None):
   """Eqs. 13-17 of Zhou et al. 2025; the clamp, and the numbers of scores seen before, as the released code has them."""
   n = len(z)
   held = _unit_score(z if frozen is None else frozen, confidence)
   scores = held if stop_gradient else _unit_score(z, confidence)
   seen = score_counts(held, num_bins) + (0 if counts is None else np.asarray(counts, np.float64))
   tau = np.quantile(held, low_confidence_coverage)
-  g = np.where(held < tau, scores, tau)
+  g = np.where(held < tau, scores, np.quantile(scores, low_confidence_coverage) if threshold_gradient else tau)
   centers = (np.arange(num_bins) + 0.5) / num_bins
   log_tail = special.logsumexp(special.log_expit((centers[None, :] - g[:, None]) / smoothing), b=seen / seen.sum(),
                                axis=1)
-  if stop_gradient:
+  if clamp:
     log_tail = np.log(np.clip(np.exp(log_tail), 1 / (n + 1), n / (n + 1)))
   return np.sum(-log_tail * globals()[loss](z, _onehot(labels, z.shape[1]))) / n
 

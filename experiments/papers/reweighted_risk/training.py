@@ -3,7 +3,8 @@
 Run: python -m experiments.papers.reweighted_risk.training --data=IMAGES.npz [--model=mlp] [--workdir=out]
 
 The loss of Zhou et al. 2025 has a confidence score, a smoothing ν, a coverage κ, counts of the scores of the batch
-alone or of the whole epoch so far, and weights with or without a gradient. Every combination trains a network from
+alone or of the whole epoch so far, and weights whose gradient is stopped, or which carry one: as printed, clamped, or
+as the released code has them, where the quantile carries one too. Every combination trains a network from
 scratch, three seeds side by side, beside cross entropy and AURC. `--data` is an `.npz` file with images and labels of
 a training and a test split (see docs/data_and_models.md), such as Fashion-MNIST (`--model=mlp`) or CIFAR-10
 (`--model=resnet8`). Each seed draws its own training images; the learning rate falls to 0 by a cosine.
@@ -32,7 +33,13 @@ from experiments.common.rows import append, read
 
 SCORES = ("msp", "margin", "negative_entropy")
 SMOOTHINGS, COVERAGES = (0.01, 0.05, 0.1), (0.25, 0.5, 0.9)
-STARTS, WEIGHTS = ("scratch", "warm", "ramp"), ("stopped", "gradient")
+STARTS = ("scratch", "warm", "ramp")
+WEIGHTS = {  # The readings of the weights: whether, and how, they carry a gradient.
+  "stopped": {},
+  "printed": {"stop_gradient": False, "clamp": False},  # Eq. 17.
+  "clamped": {"stop_gradient": False},
+  "released": {"stop_gradient": False, "threshold_gradient": True},  # The released code.
+}
 MODELS = {"mlp": {"hidden": (256, 256)}, "resnet8": {}}
 MEASURED = ("accuracy", "nll", "ece")
 
@@ -79,7 +86,7 @@ def objective(loss: str, confidence: str, weights: str):
   if loss == "selective_risk":
     return lambda z, y, smoothing, coverage, counts: losses.selective_risk(
       z, y, smoothing=smoothing, low_confidence_coverage=coverage, counts=counts, confidence=confidence,
-      stop_gradient=weights == "stopped")
+      **WEIGHTS[weights])
   single = losses.composite(loss)
   return lambda z, y, smoothing, coverage, counts: single(z, y)[0]
 

@@ -21,7 +21,7 @@ def test_networks_are_averaged_over_the_seeds_of_what_is_asked_for(tmp_path):
     return {"loss": loss, "confidence": "msp", "smoothing": "0.1", "coverage": "0.9", "counts": counts,
             "weights": weights, "start": start, "ece": str(ece), "accuracy": "80"}
 
-  found = [row(1), row(3), row(9, counts="batch"), row(9, weights="gradient"), row(9, start="warm"),
+  found = [row(1), row(3), row(9, counts="batch"), row(9, weights="printed"), row(9, start="warm"),
            row(7, loss="cross_entropy", start="")]
   assert loss_figures.means(found, "ece", counts="epoch") == {("msp", "0.1", "0.9"): 2.0}
   path = tmp_path / "rows.csv"
