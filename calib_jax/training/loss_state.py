@@ -116,6 +116,8 @@ HEAD_STATES: dict[str, Callable[[models.Head, float], StateUpdate]] = {}
 def adaptive_masks(head: models.Head, num_epochs: float) -> StateUpdate:
   """Returns the state update of MaC-Cal (Ni et al., Eq. 12 and 13), which changes the probability to use a weight.
 
+  It does not change after the last epoch, with whose q predictions are made.
+
   Args:
     head: the head, whose fields explain the options.
     num_epochs: T, the number of epochs of the stage.
@@ -128,7 +130,7 @@ def adaptive_masks(head: models.Head, num_epochs: float) -> StateUpdate:
   def init():
     return MaskState(jnp.asarray(head.keep, jnp.float32), jnp.zeros((), jnp.int32), zero, zero, zero)
 
-  def counted(state, logits, labels, where=True):
+  def counted(logits, labels, where=True):
     labels = jnp.argmax(labels, -1) if labels.ndim > logits.ndim - 1 else labels
     confidence = jnp.where(where, jnp.max(jax.nn.softmax(logits), -1), 0)
     correct = (jnp.argmax(logits, -1) == labels) & where
@@ -136,23 +138,26 @@ def adaptive_masks(head: models.Head, num_epochs: float) -> StateUpdate:
                                                                             dtype=jnp.float32)
 
   def on_step(state, logits, labels, *, where, axis_name):
-    confidence, correct, count = jax.lax.psum(counted(state, logits, labels, where), axis_name)
+    confidence, correct, count = jax.lax.psum(counted(logits, labels, where), axis_name)
     return state._replace(confidence=state.confidence + confidence, correct=state.correct + correct,
                           count=state.count + count)
 
   def on_epoch(state, epoch, logits, labels):
-    sums = state[2:] if head.measured == "steps" else counted(state, logits, labels)
-    confidence, correct, count = sums
+    if not head.adaptive:
+      return state._replace(epoch=state.epoch + 1)
+    confidence, correct, count = state[2:] if reads == "" else counted(logits, labels)
     change = (confidence - head.discount * correct) / jnp.maximum(count, 1)
+    change *= -1 if head.feedback == "drop" else 1
     bound = jnp.asarray(head.first_bound)
     if head.decaying:
       bound *= jnp.exp(math.log(head.last_bound / head.first_bound) * epoch / num_epochs)
-    keep = jnp.clip(state.keep + jnp.clip(change, -bound, bound), 0, 1) if head.adaptive else state.keep
-    return MaskState(keep, state.epoch + 1, zero, zero, zero)
+    changed = jnp.clip(state.keep + jnp.clip(change, -bound, bound), 0, 1)
+    return MaskState(jnp.where(epoch < num_epochs, changed, state.keep), state.epoch + 1, zero, zero, zero)
 
-  return StateUpdate(init, on_step if head.measured == "steps" else None, on_epoch,
-                reads=head.measured if head.adaptive and head.measured != "steps" else "",
-                report=lambda state: {"keep": state.keep})
+  reads = head.measured if head.adaptive and head.measured != "steps" else ""
+  return StateUpdate(init, on_step if head.adaptive and not reads else None, on_epoch, reads=reads,
+                     report=lambda state: {"keep": state.keep},
+                     published=(lambda state: {"keep": state.keep}) if head.publishes else None)
 
 
 class BalanceState(NamedTuple):
@@ -224,7 +229,7 @@ def balance(head: models.Head, num_epochs: float) -> StateUpdate:
     return init()._replace(share=jnp.where(excess[-1] <= 0, 1, (low + high) / 2))
 
   return StateUpdate(init, on_step, on_epoch, report=lambda state: {"share": state.share},
-                published=lambda state: {"share": state.share})
+                     published=lambda state: {"share": state.share})
 
 
 def of_head(name: str, head: models.Head, num_epochs: float) -> dict[str, StateUpdate]:

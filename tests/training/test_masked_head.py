@@ -17,7 +17,9 @@ from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy")
-MASKED = (*SMALL, "training.schedule=two_stage", "training.stage2_epochs=2", "head.name=masked", "head.width=6")
+MASKED = (*SMALL, "training.schedule=two_stage", "training.stage2_epochs=2", "head.name=masked", "head.width=6",
+          "head.keep=0.5")
+PRINTED = (*MASKED, "head.variant=printed")
 DECAYING = ("stage2.optimizer.l2=0.1", "stage2.optimizer.weight_decay=0.2", "stage2.optimizer.coupled_weight_decay=0.3",
             "stage2.optimizer.schedule=constant")
 
@@ -86,10 +88,11 @@ def test_decay_alone_moves_masked_weights_without_restriction():
 
 # ---- q
 
-@pytest.mark.parametrize("decaying", [True, False])
-def test_q_follows_equations_12_and_13(decaying):
+@pytest.mark.parametrize(("decaying", "variant"), [(True, "printed"), (False, "printed"), (True, "")])
+def test_q_follows_equations_12_and_13(decaying, variant):
   """Against plain NumPy, over ten epochs of random logits that are too confident, right, or hardly confident."""
-  head = models.get_head("masked", num_classes=4, keep=0.45, discount=0.9, decaying=decaying)
+  head = models.get_head("masked", num_classes=4, keep=0.45, discount=0.9, decaying=decaying, measured="steps",
+                         variant=variant)
   method = loss_state.of_head("masked", head, 10)["head"]
   rng = np.random.default_rng(0)
   state, keep, kept = method.init(), 0.45, []
@@ -110,17 +113,20 @@ def test_q_follows_equations_12_and_13(decaying):
     state = method.on_epoch(state, t, None, None)
     gap = np.concatenate(confidences).mean() - 0.9 * np.concatenate(correct).mean()
     bound = 0.1 * np.exp(np.log(0.001 / 0.1) * t / 10) if decaying else 0.1
-    keep = np.clip(keep + np.clip(gap, -bound, bound), 0, 1)
+    if t < 10:  # Predictions use the q of the last epoch.
+      keep = np.clip(keep + (1 if variant else -1) * np.clip(gap, -bound, bound), 0, 1)
     np.testing.assert_allclose(state.keep, keep, atol=2e-6)
     assert float(state.count) == float(state.confidence) == float(state.correct) == 0 and int(state.epoch) == t
     kept.append(keep)
   assert len(set(np.sign(np.diff(kept)))) > 1  # It rose and it fell.
 
 
-@pytest.mark.parametrize(("right", "end"), [(True, 0.0), (False, 1.0)])
-def test_q_stays_in_the_unit_interval(right, end):
-  head = models.get_head("masked", num_classes=3, decaying=False, measured="train")
-  method = loss_state.of_head("masked", head, 9)["head"]
+@pytest.mark.parametrize(("right", "variant", "end"), [
+  (True, "printed", 0.0), (False, "printed", 1.0), (True, "", 1.0), (False, "", 0.0)])
+def test_q_stays_in_the_unit_interval(right, variant, end):
+  # An overconfident network, wrong of all examples, uses fewer weights, or more as the equation is printed.
+  head = models.get_head("masked", num_classes=3, keep=0.5, decaying=False, measured="train", variant=variant)
+  method = loss_state.of_head("masked", head, 99)["head"]
   logits = jnp.where(right, 0.01, 20.0) * jnp.eye(3)
   labels = jnp.arange(3) if right else (jnp.arange(3) + 1) % 3
   state = method.init()
@@ -133,7 +139,7 @@ def test_q_stays_in_the_unit_interval(right, end):
 @pytest.mark.parametrize("measured", ["steps", "train", pytest.param("validation", marks=pytest.mark.slow)])
 def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
   """q in the log of a run, epoch by epoch, is what the run's own steps or predictions give."""
-  options = (*MASKED, f"head.measured={measured}", "stage2.optimizer.learning_rate=0.0", "head.first_bound=0.9",
+  options = (*PRINTED, f"head.measured={measured}", "head.discount=0.95", "stage2.optimizer.learning_rate=0.0", "head.first_bound=0.9",
              "head.last_bound=0.9", "training.stage2_epochs=3", "head.keep=1.0")
   seen, split = [], "train" if measured == "steps" else measured
   config = digits(*options)
@@ -168,7 +174,7 @@ def test_with_q_1_the_masked_head_is_the_plain_bottleneck(options, monkeypatch):
   monkeypatch.setitem(models.HEADS, "plain_bottleneck", Bottleneck)
   plain, (wanted,) = train(digits(*SMALL, "training.schedule=two_stage", "training.stage2_epochs=2",
                                     "head.name=plain_bottleneck"))
-  masked, (found,) = train(digits(*MASKED, "head.keep=1.0", "head.adaptive=false", *options))
+  masked, (found,) = train(digits(*MASKED, "head.keep=1.0", "head.adaptive=false", "head.predict=all", *options))
   assert_same((masked.params, masked.opt_state, found), (plain.params, plain.opt_state, wanted), rtol=1e-5, atol=1e-6)
 
 
@@ -193,13 +199,54 @@ def test_masks_are_bernoulli_and_new_in_each_step_or_epoch(per_epoch, rescale):
 
 
 @pytest.mark.parametrize(("options", "reason"), [
-  (("head.rescale=true",), "rescale=True needs adaptive=False: q adapts because"),
+  (("head.variant=printed", "head.rescale=true"), "feedback='keep' needs predict='all' and rescale=False"),
+  (("head.feedback=keep",), "feedback='keep' needs predict='all'"),
+  (("head.predict=all",), "feedback='drop' does not go with predict='all'"),
+  (("head.predict=stored",), "predict='stored' needs per_epoch=True"),
+  (("head.variant=printed", "head.feedback=drop"), "variant='printed' has feedback='keep'"),
+  (("head.variant=best",), "variant"), (("head.predict=some",), "predict"), (("head.keep=half",), "keep"),
   (("head.keep=1.5",), r"keep must be in \[0, 1\]"), (("head.discount=0.0",), "discount must be in"),
   (("head.measured=test",), "measured"), (("head.updates=none",), "updates"),
   (("head.last_bound=0.2",), "first_bound must be at least last_bound")])
 def test_options_that_cannot_work_are_refused(options, reason):
   with pytest.raises(UserError, match=reason):
     run_config.check(digits(*MASKED, *options), 1)
+
+
+# ---- what predictions use
+
+def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
+  q_of_epochs, steps_of_last = [], 3
+  config = digits(*MASKED, "training.stage2_epochs=4", "head.first_bound=0.4", "head.last_bound=0.4")
+  state, (found,) = train(config, hooks=[lambda step, m: q_of_epochs.append(float(m["keep"][0])) if "keep" in m else None])
+  assert len(set(q_of_epochs)) > 2
+  q = q_of_epochs[-steps_of_last]
+  assert float(state.batch_stats["head"]["keep"][0]) == pytest.approx(q, abs=1e-7)
+  head = jax.tree.map(lambda x: np.asarray(x[0], np.float64), state.params["head"])
+  body = jax.tree.map(lambda x: x[0], {"params": state.params, "batch_stats": state.batch_stats})
+  model = models.get(num_classes=3, head=config.head, **config.model)
+  test = tiny_splits()
+  images = (test.test.images / 255 - test.mean) / test.std
+  features = np.asarray(model.apply(body, jnp.asarray(images, jnp.float32), return_features=True)[1], np.float64)
+  hidden = np.maximum(features @ (q * head["hidden"]["kernel"]) + head["hidden"]["bias"], 0)
+  logits = hidden @ (q * head["logits"]["kernel"]) + head["logits"]["bias"]
+  np.testing.assert_allclose(found["test"]["logits"], logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("decay", ["stage2.optimizer.l2=0.1", "stage2.optimizer.coupled_weight_decay=0.3"])
+def test_stored_weights_that_an_epoch_masks_are_zero_and_stay_zero(decay):
+  config = digits(*MASKED, "head.predict=stored", "head.per_epoch=true", decay)
+  for before, after, *_, used in _steps_of_the_second_stage(config, 3):
+    for path, mask in used.items():
+      assert 0.2 < mask.mean() < 0.8 and not np.any(after[path][~mask]) and np.all(after[path][mask] != 0)
+      assert np.any(before[path][mask] != after[path][mask])
+
+
+def test_a_rescaled_mask_that_keeps_nothing_is_zero_and_not_nan():
+  head = models.get_head("masked", num_classes=3, rescale=True)
+  state = loss_state.of_head("masked", head, 2)["head"].init()._replace(keep=jnp.float32(0))
+  draw = head.draw({"logits": {"kernel": jnp.ones((4, 3))}}, jax.random.key(0), jnp.int32(0), state)
+  np.testing.assert_array_equal(draw.factors["logits", "kernel"], 0)
 
 
 # ---- resuming, seeds and devices

@@ -93,6 +93,8 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
   params = jax.tree.map(lambda new, old, train: new if train else old, params, state.params,
                         drawing.trainable(state.params, objective.trained))
   params, opt_state = drawing.kept((params, opt_state), (state.params, state.opt_state), *held_params)
+  if draw.updates == "stored":
+    params = drawing.used(params, draw)
   batch_stats = drawing.kept(changed.batch_stats, state.batch_stats, held_stats)
   after = TrainState(state.step, params, batch_stats, opt_state, changed.loss_states, state.skipped)
   finite = jnp.isfinite(measured["loss"]) & jnp.isfinite(measured["gradient_norm"])
