@@ -66,6 +66,9 @@ def get_config() -> ConfigDict:
       save_features=False, predict_train=False,
       calibrators={"TS": dict(name="temperature_scaling", objective="nll"),
                    "TS-SB-ECE": dict(name="temperature_scaling", objective="soft_binned_ece", form="bin")})))
-  # With schedules of two stages: the optimizer of the second stage.
-  config.stage2 = ConfigDict(dict(optimizer=config.optimizer.copy_and_resolve_references()))
+  config.stage2 = ConfigDict(dict(
+    optimizer=config.optimizer.copy_and_resolve_references(),  # With schedules of two stages: that of the second stage.
+    # With "two_stage": whether the second stage augments images, and whether the frozen backbone is in training mode: its
+    # batch norm then uses the statistics of the batch, whose running means go on.
+    augment=False, backbone_in_training_mode=False))
   return config.lock()

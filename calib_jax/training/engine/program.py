@@ -167,7 +167,7 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
     model, loss_fn=None, loss_axis=AXIS if config.loss.scope == "global" else None,
     augment=data.build_augmentation(num_classes=shape.num_classes, **(stage.augmentation or config.augmentation)),
     normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
-    l2=stage.optimizer.l2, decays=decays, sums=config.loss.reduction == "sum",
+    l2=stage.optimizer.l2, decays=decays, sums=stage.sums,
     trained=stage.trained, update_states=after_step if in_steps else None)
   train_steps = [mapped(
     steps.train_step, devices, len(seeds), parallel=config.training.parallel, donate=True, optimizer=optimizer,

@@ -9,7 +9,7 @@ import numpy as np
 from calib_jax import data, models
 from calib_jax._system.errors import UserError
 from calib_jax.training import pretrained
-from calib_jax.training.engine.objectives import objective
+from calib_jax.training.engine.objectives import objective, per_example
 
 
 class Phase(NamedTuple):
@@ -50,6 +50,7 @@ class Stage(NamedTuple):
     start: ``(variables, fresh, seeds) -> variables``, called at the start of the stage. ``variables`` are the model's
       ``params`` and ``batch_stats`` so far and ``fresh`` newly initialised ones of this stage's model, both with a
       leading axis of seeds. None to continue with the model as it is.
+    sums: whether its phases sum their primary loss over the examples, as ``gradients.Objective`` says.
     cache_features: whether the features of all examples are computed once, when the stage starts or goes on, and its
       steps then use the head alone. The backbone must be frozen, and images must not be augmented.
   """
@@ -63,6 +64,7 @@ class Stage(NamedTuple):
   augmentation: ConfigDict | None = None
   trained: Callable[[Any], dict[str, float]] = lambda params: {}
   start: Callable[[Any, Any, Sequence[int]], Any] | None = None
+  sums: bool = False
   cache_features: bool = False
 
   def steps_per_epoch(self, batch_size: int) -> int:
@@ -83,7 +85,8 @@ def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields) -> Stage:
   It starts from the file ``model.weights`` if that is set, unless ``fields`` has another ``start``.
   """
   fields = pretrained.starter(config) | fields
-  return Stage("train", phases, config.optimizer, config.training.num_epochs, config.training.num_steps, **fields)
+  return Stage("train", phases, config.optimizer, config.training.num_epochs, config.training.num_steps,
+               sums=config.loss.reduction == "sum", **fields)
 
 
 def joint_phase(config: ConfigDict, examples: list, **fields) -> Phase:
@@ -91,13 +94,17 @@ def joint_phase(config: ConfigDict, examples: list, **fields) -> Phase:
   return Phase("train", examples, objective(config.loss), **fields)
 
 
-def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", **fields) -> Stage:
+def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", batch_stats: str = "none", **fields
+               ) -> Stage:
   """Returns the stage that trains only the head, with ``stage2.optimizer``, for ``training.stage2_epochs``.
+
+  Its loss is a mean over the batch, also if ``loss.reduction`` is "sum".
 
   Args:
     config: a complete config.
     examples: the training split of each seed.
     order: the order of the examples in an epoch.
+    batch_stats: as in ``Phase``.
     **fields: other fields of the stage.
 
   Returns:
@@ -106,7 +113,7 @@ def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", *
   Raises:
     UserError: if ``training.cache_features`` is set and the features that the head needs cannot be kept.
   """
-  phase = joint_phase(config, examples, order=order, batch_stats="none")
+  phase = Phase("train", examples, per_example(config.loss, config.training.batch_size), order, batch_stats=batch_stats)
   stage = Stage("head", [phase], config.stage2.optimizer, config.training.stage2_epochs, trained=only_head,
                 cache_features=config.training.cache_features, **fields)
   if stage.cache_features:
@@ -124,6 +131,8 @@ def _check_cache(stage: Stage, config: ConfigDict) -> None:
     reason = f"the head {head!r} reads the map before pooling, which is not kept"
   elif any(isinstance(part, data.Stream) for phase in stage.phases for part in phase.examples):
     reason = "images that are read as a stream are cropped anew each time"
+  elif stage.phases[0].batch_stats != "none":
+    reason = "batch statistics that go on (stage2.backbone_in_training_mode) give an image other features in each step"
   if reason:
     raise UserError(f"config key training.cache_features: {reason}. Set it to false.")
 

@@ -19,10 +19,14 @@ def two_stage(config: ConfigDict, examples: list, seeds: list[int]) -> list[Stag
   initialised head trains with ``stage2.optimizer``, on features that are computed once if ``training.cache_features``
   is set, and else by a forward pass in each step. If ``stage1.workdir`` or ``stage1.weights`` is set, the backbone
   comes from there and the first stage is left out.
+
+  The code that Jordahn & Olmos 2024 released augments images in the second stage too, and leaves the backbone in
+  training mode: ``stage2.augment`` and ``stage2.backbone_in_training_mode``.
   """
   del seeds
   has_first_stage = pretrained.has_first_stage(config)
-  second = head_stage(config, examples, augmentation=ConfigDict({"name": "none"}),
+  second = head_stage(config, examples, augmentation=None if config.stage2.augment else ConfigDict({"name": "none"}),
+                      batch_stats="all" if config.stage2.backbone_in_training_mode else "none",
                       start=functools.partial(_loaded, config) if has_first_stage else reset_head)
   if has_first_stage:
     return [second]

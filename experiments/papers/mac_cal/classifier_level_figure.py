@@ -17,8 +17,8 @@ from experiments.common.rows import read
 from experiments.papers.mac_cal import classifier_level as experiment
 
 # More curves of q than these lie on each other.
-SHOWN = ("MaC-Cal", "+ static adaptive sparsity", "gamma 0.5", "gamma 0.9", "gamma 1", "measured on validation images",
-         "width 512")
+SHOWN = ("MaC-Cal", "MaC-Cal, stored", "MaC-Cal, width 512", "MaC-Cal, printed", "+ static adaptive sparsity",
+         "printed, gamma 0.5", "printed, gamma 1")
 
 
 def curves(path: pathlib.Path, first: str = "vanilla") -> dict[str, np.ndarray]:

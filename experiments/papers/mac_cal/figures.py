@@ -18,7 +18,7 @@ from experiments.common import commands, comparison, rows
 from experiments.papers.mac_cal.tables import OTHERS
 
 RESULTS = pathlib.Path("experiments/results")
-SHIFTED = OTHERS | {"layer_peeled": "PLP", "masked": "MaC-Cal"}
+SHIFTED = OTHERS | {"masked": "MaC-Cal", "masked_printed": "MaC-Cal, printed"}
 FAMILIES = {"mixup": r"mixup (\S+)", "MIT": r"MIT (\S+)"}
 
 
@@ -38,7 +38,7 @@ def mixed(results: Sequence[rows.Row]) -> dict[str, dict[float, dict[str, tuple[
   for row in results:
     for family, pattern in FAMILIES.items():
       match = re.fullmatch(pattern, row["first"])
-      if match and row["calibrated"] == "none" and row["second"] in ("", "MaC-Cal"):
+      if match and row["calibrated"] == "none" and row["second"] in ("", "MaC-Cal", "MaC-Cal, printed"):
         name = " + ".join(filter(None, (family, row["second"])))
         curves.setdefault(name, {}).setdefault(float(match[1]), []).append(row)
   return {name: {alpha: {column: _mean(np.array([float(row[column]) for row in part]))
