@@ -43,7 +43,7 @@ _FIXED = (*_PRINTED, "head.adaptive=false")
 _LINEAR = (*_FIXED, "head.bottleneck=false")
 # The recipe of Jordahn & Olmos 2024 and of BalCAL's code: Adam, and the model of the lowest validation loss.
 _BEST = ("training.select=best", "training.evaluate_every_epochs=1")
-_ADAM = ("optimizer.name=adamw", "optimizer.learning_rate=0.0001", "optimizer.clip_norm=none",
+_ADAM = ("optimizer.name=adamw", "optimizer.learning_rate=0.0001", "optimizer.clip_norm=1e30",
          "optimizer.coupled_weight_decay=0.0", *_BEST)
 _CROPS = ("augmentation.name=crop_flip", "augmentation.padding=4", "augmentation.flip=true")
 _RELEASED = (*_CROPS, *_BEST, "training.schedule=two_stage", "stage2.augment=true",
