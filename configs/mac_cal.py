@@ -62,7 +62,7 @@ def _second_stage(head: str, **options) -> dict[str, object]:
   over the batch, because its sum would be clipped in nearly every step; both are our readings.
   """
   return {"head": dict(name=head, **options), "training.schedule": "two_stage", "training.stage2_epochs": 40,
-          "stage2.optimizer.learning_rate": 0.1, "stage2.optimizer.schedule": "constant",
+          "training.cache_features": True, "stage2.optimizer.learning_rate": 0.1, "stage2.optimizer.schedule": "constant",
           "stage2.optimizer.clip_norm": 2.0, "stage2.optimizer.coupled_weight_decay": 5e-4,
           "stage2.optimizer.decay_norms_and_biases": True}
 

@@ -68,7 +68,7 @@ SECTIONS = {
   "loss.secondary": Family(collections.ChainMap(losses.PER_BATCH, {"": None}), _loss_options),
 }
 
-FORMAT = 1  # Of ``config.json`` and all else in a run's directory.
+FORMAT = 2  # Of ``config.json`` and all else in a run's directory.
 
 
 def load(path: str, arguments: list[str]) -> ConfigDict:

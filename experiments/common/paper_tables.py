@@ -17,11 +17,12 @@ from experiments.common import claims, comparison, scales, settings
 from experiments.common.declaration import Experiment, Method
 from experiments.common.rows import Row
 
-AT_LAPTOP = ("cifar10", {"training.stage2_epochs": 10, "augmentation": {"padding": 0, "flip": False}})
+AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}})
 
 
 def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[str, object]],
-            at_paper_scale: Mapping[str, object], options: argparse.Namespace) -> list[Method]:
+            at_paper_scale: Mapping[str, object], always: Mapping[str, object],
+            options: argparse.Namespace) -> list[Method]:
   """Returns the methods of a table.
 
   Args:
@@ -29,6 +30,7 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     rows: the losses in the table; empty for all.
     extra: fields of more rows by name.
     at_paper_scale: fields that all runs have at that scale.
+    always: fields that all runs have at every scale.
     options: the options of the command.
 
   Returns:
@@ -40,8 +42,8 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     losses = paper.losses(data, model)
     named = {name: fields for name, fields in losses.items() if not rows or name in rows} | dict(extra)
     task = f"{data}, {model}" if options.scale == "paper" else ""
-    every_method += [Method(task, name, functools.partial(_config, paper, data, model, fields, at_paper_scale, options))
-                     for name, fields in named.items()]
+    every_method += [Method(task, name, functools.partial(_config, paper, data, model, {**fields, **always}, at_paper_scale,
+                                                    options)) for name, fields in named.items()]
   return every_method
 
 
@@ -62,10 +64,10 @@ def _config(paper: ModuleType, data: str, model: str, fields: Mapping[str, objec
 def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
              calibrators: Mapping[str, Mapping[str, object]], rows: Sequence[str] = (),
              extra: Mapping[str, Mapping[str, object]] | None = None, judged: Sequence[claims.Claim] = (),
-             at_paper_scale: Mapping[str, object] | None = None,
+             at_paper_scale: Mapping[str, object] | None = None, always: Mapping[str, object] | None = None,
              figure: Callable[[list[Row], pathlib.Path], object] | None = None) -> Experiment:
   """Returns the declaration of a table; ``judged`` are the paper's claims. See ``methods`` and ``Experiment``."""
-  of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale or {})
+  of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale or {}, always or {})
   return Experiment(name, title, of_paper, calibrators, columns, arguments=scales.arguments,
                     suffix=scales.suffix, figure=figure,
                     findings=functools.partial(_findings, paper, judged, extra or {}))

@@ -114,7 +114,8 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
     validation: the predictions to fit to, one element a seed.
     test: the predictions to score, one element a seed.
     sections: the calibrators by label, each a dict of its ``name`` and options; with ``num_examples``, it is fitted to
-      so many of the examples, drawn at random.
+      so many of the examples, drawn at random; with ``fitted_to`` "train", to predictions of the training split, which
+      ``others`` then holds.
     others: predictions of other sets by their kind, such as "shifted" or "train", each one element a seed.
     more: columns of ``MORE``.
 
@@ -126,9 +127,10 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
   found = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
     number = section.get("num_examples")
-    calibrator = calibrators.get(**{key: value for key, value in section.items() if key != "num_examples"})
+    calibrator = calibrators.get(**{key: x for key, x in section.items() if key not in ("num_examples", "fitted_to")})
     apply = jax.jit(calibrator.apply)
-    for i, (held_out, part) in enumerate(zip(validation, test, strict=True)):
+    fitted_to = others[section["fitted_to"]][0] if "fitted_to" in section else validation
+    for i, (held_out, part) in enumerate(zip(fitted_to, test, strict=True)):
       kept = np.random.default_rng(i).permutation(len(held_out.labels))[:number] if number else slice(None)
       params = calibrator.fit(held_out.logits[kept], held_out.labels[kept])
       logits = apply(params, part.logits)

@@ -12,7 +12,7 @@ from calib_jax import config as run_config
 from calib_jax.run.directory import EVALUATION_ONLY
 
 # Fields that configs have had only since some results were made: at these values they change nothing.
-ADDED = {"training": {"cache_features": False}}
+ADDED = {"training": {"cache_features": False}, "stage2": {"augment": False, "backbone_in_training_mode": False}}
 # Names that data had when some results were made.
 RENAMED = {"experiments.common.images:few": "experiments.images:few"}
 

@@ -31,12 +31,28 @@ def _interleaved(recipe: Recipe) -> Recipe:
                 {"training.secondary_rate": (0.03, 0.1, 0.3)})
 
 
-def _new_head(name: str, key: str, values: Sequence, **options) -> Recipe:
-  """A new classifier on frozen features, for a quarter of the epochs of the first stage."""
-  return Recipe({"head": {"name": name, **options}, "training.schedule": "two_stage", "training.stage2_epochs": 10,
-                 "stage2.optimizer.schedule": "constant"}, {key: values})
+def _new_head(name: str, key: str, values: Sequence, num_epochs: int, optimizer: Mapping[str, object],
+              fields: Mapping[str, object] = {}, **options) -> Recipe:
+  """A new classifier on frozen features."""
+  return Recipe({"head": {"name": name, **options}, "training.schedule": "two_stage",
+                 "training.stage2_epochs": num_epochs, "stage2.optimizer.schedule": "constant",
+                 **{f"stage2.optimizer.{field}": value for field, value in optimizer.items()}, **fields},
+                {key: values})
 
 
+def _released(name: str) -> Recipe:
+  """TST and V-TST as their authors train them: Adam, and the model of the lowest validation loss of both stages.
+
+  Their second stage augments images, as their first does; no method does here. The backbone is in training mode in it.
+  """
+  return _new_head(name, "stage2.optimizer.learning_rate", (3e-5, 1e-4, 3e-4), 40, {"name": "adamw"},
+                   {"stage2.backbone_in_training_mode": True, "training.select": "best",
+                    "training.evaluate_every_epochs": 1})
+
+
+# Section 5.1 of Ni et al., on features that are computed once.
+_SGD = {"clip_norm": 2.0, "coupled_weight_decay": 5e-4}
+_CACHED = {"training.cache_features": True}
 _AVUC = {"threshold": 0.5, "temperature": 0.1}
 _FOCAL = {"name": "focal", "gamma": 1.0}
 _WEIGHTED = {"name": "brier_weighted_cross_entropy", "gamma": 1.0}
@@ -66,6 +82,10 @@ METHODS: dict[str, Recipe] = {
   "KDE-XE": _secondary("kde_ece", _STRONGER, form="canonical"),
   "AURC": _primary("aurc", "confidence", ("msp", "margin", "negative_entropy")),
   "selective risk": _primary("selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9), smoothing=0.1),
+  "selective risk, clamped gradient": _primary("selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9),
+                                               smoothing=0.1, stop_gradient=False),
+  "selective risk, released": _primary("selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9), smoothing=0.1,
+                                       stop_gradient=False, threshold_gradient=True),
   "mixup": Recipe({"augmentation": {"name": "mixup", "padding": 0, "flip": False}},
                   {"augmentation.alpha": (0.1, 0.3, 1.0)}),
   "MIT": Recipe({"augmentation": {"name": "mixup_inference", "padding": 0, "flip": False, "min_difference": 0.5}},
@@ -74,9 +94,13 @@ METHODS: dict[str, Recipe] = {
   "focal + SB-ECE": _secondary("soft_binned_ece", _STRONGER, _FOCAL, temperature=0.01),
   "S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), **_AVUC)),
   "SB-ECE, interleaved": _interleaved(_secondary("soft_binned_ece", (), temperature=0.01)),
-  "TST": _new_head("two_stage", "stage2.optimizer.learning_rate", _RATES),
-  "V-TST": _new_head("variational", "stage2.optimizer.learning_rate", _RATES),
-  "MaC-Cal": _new_head("masked", "head.discount", (0.9, 0.95, 0.99)),
+  "TST": _released("two_stage"),
+  "V-TST": _released("variational"),
+  "TST, as Ni et al.": _new_head("two_stage", "stage2.optimizer.learning_rate", _RATES, 40, _SGD, _CACHED),
+  "V-TST, as Ni et al.": _new_head("variational", "stage2.optimizer.learning_rate", _RATES, 40, _SGD, _CACHED),
+  "MaC-Cal": _new_head("masked", "stage2.optimizer.learning_rate", (0.003, 0.01, 0.03), 100, _SGD, _CACHED),
+  "MaC-Cal, printed": _new_head("masked", "head.discount", (0.5, 0.9, 1.0), 40, _SGD | {"learning_rate": 0.1}, _CACHED,
+                                variant="printed"),
   "PLP": Recipe({"training.schedule": "layer_peeled"}, {"training.peeling_exponent": (0.5, 1.0, 2.0)}),
 }
 

@@ -12,6 +12,7 @@ import pytest
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.cli import compare
 from calib_jax.cli import evaluate as command
+from calib_jax.config.load import FORMAT
 from calib_jax.evaluation import choice
 from calib_jax.evaluation.sections import class_groups
 from calib_jax.evaluation.sections.severity import by_severity
@@ -138,7 +139,7 @@ def test_a_mistake_is_one_sentence(folder, paths, message, capsys):
 def test_runs_whose_configs_name_own_code_are_compared_without_importing_it(folder, tmp_path, capsys):
   _write_run(tmp_path / "own", (0,), 2)
   own = {"name": "no_such_module:factory"}  # An import would be an error.
-  config = json.dumps({"format": 1, "loss": {"primary": own}, "evaluation": {"calibrators": {"mine": own}}})
+  config = json.dumps({"format": FORMAT, "loss": {"primary": own}, "evaluation": {"calibrators": {"mine": own}}})
   (tmp_path / "own" / "config.json").write_text(config)
   manifest.write(tmp_path / "own", manifest.Manifest(config, manifest.digests(tmp_path / "own")))
   assert compare.main([str(tmp_path / "own"), str(folder / "plain"), *OPTIONS]) == 0

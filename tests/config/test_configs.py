@@ -72,11 +72,11 @@ def test_every_cell_loads_and_trains_the_loss_that_it_names():
     config = run_config.load(cell, [])
     loss = cell.rpartition(".")[2]  # No name of a loss has a dot.
     names = {config.loss.primary.name, config.loss.secondary.name, config.augmentation.name,
-             config.head.name,
+             config.head.name, config.training.schedule,
              re.sub(r"^avuc$", "avuc_gs", config.loss.secondary.name),
              "label_smoothing" if config.loss.primary.get("label_smoothing") else ""}
     for part in loss.split("+"):
-      assert re.sub(r"_\d+$", "", part) in names, cell
+      assert re.sub(r"_(\d+|no_gradient|printed|released)$", "", part) in names, cell
 
 
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
@@ -146,7 +146,7 @@ def test_cells_hold_the_printed_values():
 @pytest.mark.parametrize(("argument", "message"), [
   ("reweighted_risk.py:cifar100.preresnet56.selective", "the cell 'cifar100.preresnet56.selective' must be "
    "DATA.NETWORK or DATA.NETWORK.LOSS, with LOSS one of cross_entropy, sample_dependent_focal, inverse_focal, "
-   r"dual_focal, kde_ece, aurc, selective_risk: got 'selective'\. Did you mean 'selective_risk'\?$"),
+   r"dual_focal, kde_ece, aurc, selective_risk, selective_risk_no_gradient: got 'selective'\. Did you mean 'selective_risk'\?$"),
   ("mac_cal.py:cifar10.resnet5", "with NETWORK one of resnet50, resnet110, wide_resnet26_10, densenet121: got "
    r"'resnet5'\. Did you mean 'resnet50'\?$"),
   ("mac_cal.py:tiny_imagenet.resnet110", r"with NETWORK one of resnet50: got 'resnet110'"),

@@ -11,6 +11,7 @@ from calib_jax import calibrators, run, training
 from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
 from calib_jax.config import imports
+from calib_jax.config.load import FORMAT
 from calib_jax.run import directory
 from tests.programs import ROOT
 from tests.training.small import tiny_splits
@@ -170,7 +171,7 @@ def test_the_json_of_a_run_imports_nothing(section, field, tmp_path, monkeypatch
   config = run_config.load(str(ROOT / "configs/digits_savuc.py"), []).to_dict()
   node = functools.reduce(lambda node, part: node[part], section.split("."), config)
   node[field] = "subprocess:getoutput"
-  (tmp_path / "config.json").write_text(json.dumps({"format": 1, **config}))
+  (tmp_path / "config.json").write_text(json.dumps({"format": FORMAT, **config}))
   with pytest.raises(UserError, match=f"{section}.{field} is the import path 'subprocess:getoutput', whose code would"):
     run.Run.load(tmp_path)
   # A command on the directory compares its own config with this one, without importing.

@@ -12,6 +12,7 @@ from calib_jax import data, evaluation, run, training
 from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.evaluation import formats
+from calib_jax.config.load import FORMAT
 from calib_jax.run import Run
 from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
 from tests.programs import python
@@ -257,14 +258,14 @@ def test_what_cannot_be_is_one_sentence(finished, tmp_path):
     Run.load(tmp_path / "damaged")
 
 
-@pytest.mark.parametrize("number", [None, 2])
+@pytest.mark.parametrize("number", [None, FORMAT - 1])
 def test_a_directory_of_another_format_is_refused(number, finished, tmp_path):
   folder = shutil.copytree(finished, tmp_path / "run")
   fields = json.loads((folder / "config.json").read_text())
   (folder / "config.json").write_text(json.dumps({**fields, "format": number}))
   (folder / "manifest.json").unlink()
   before = _contents(folder)
-  refusal = rf"config.json is of format {number}, and this version of calib_jax reads format 1: use the version that "
+  refusal = rf"config.json is of format {number}, and this version of calib_jax reads format {FORMAT}: use the version that "
   with pytest.raises(UserError, match=refusal):
     Run.load(folder)
   with pytest.raises(UserError, match=refusal):

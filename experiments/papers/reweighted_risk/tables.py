@@ -2,8 +2,11 @@
 
 Run: python -m experiments.papers.reweighted_risk.tables --scale=paper --out=DIR, or --scale=laptop --data=IMAGES.npz
 
-The targets of MetaMis and MetaAcc are not printed. A miscoverage of 0.1 loses as much accuracy as MetaMis does in
-Table 4; the accuracy of 0.98 is ours.
+`selective_risk` is Algorithm 1 as the released code has it; `selective_risk_no_gradient` is the default of
+`losses.selective_risk`. The targets of MetaMis and MetaAcc are not printed. A miscoverage of 0.1 loses as much accuracy
+as MetaMis does in Table 4; the accuracy of 0.98 is ours. The calibrators named "released" are those of the released
+code, which fits them to the logits of the training images: T by the ECE, a miscoverage of 0.05, and accuracies of 0.97,
+0.87 and 0.85 for CIFAR-10, CIFAR-100 and Tiny ImageNet.
 """
 
 import sys
@@ -30,7 +33,12 @@ EXPERIMENT = paper_tables.declared(
   ("accuracy", "ece", "adaptive", "classwise"), {
     "TS": {"name": "temperature_scaling"},
     "MetaMis": {"name": "meta_calibration", "constraint": "miscoverage", "target": 0.1},
-    "MetaAcc": {"name": "meta_calibration", "constraint": "accuracy", "target": 0.98}}, judged=CLAIMS)
+    "MetaAcc": {"name": "meta_calibration", "constraint": "accuracy", "target": 0.98},
+    "TS, released": {"name": "temperature_scaling", "objective": "ece", "fitted_to": "train"},
+    "MetaMis, released": {"name": "meta_calibration", "constraint": "miscoverage", "target": 0.05, "fitted_to": "train"},
+    **{f"MetaAcc {target:g}, released": {"name": "meta_calibration", "constraint": "accuracy", "target": target,
+                                         "fitted_to": "train"} for target in (0.97, 0.87, 0.85)}},
+  judged=CLAIMS, always={"evaluation.predict_train": True})
 
 if __name__ == "__main__":
   sys.exit(sweep.main(EXPERIMENT))

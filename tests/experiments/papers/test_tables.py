@@ -30,7 +30,7 @@ def test_the_tables_have_the_rows_and_the_columns_of_the_papers():
   cells = {name: [(method.task, method.name) for method in _methods(name)] for name in TABLES}
   # Karandikar et al.: 18 configurations for each CIFAR, and 6 for ImageNet.
   assert len(cells["papers.soft_calibration.tables"]) == 42
-  assert len(cells["papers.reweighted_risk.tables"]) == 10 * 7  # Zhou et al.: XE and six other losses.
+  assert len(cells["papers.reweighted_risk.tables"]) == 10 * 8  # Zhou et al.: XE, six other losses, and ours.
   assert len(cells["papers.focal_temperature.table"]) == 3 * 6  # Komisarenko & Kull: three data sets.
   assert len(cells["papers.mac_cal.tables"]) == 9 * (len(mac_cal.losses("cifar10", "resnet50")) + len(
     mac_cal_tables.PARTS))
@@ -42,9 +42,9 @@ def test_the_page_of_experiments_names_their_commands_and_how_many_cells_they_ha
   page = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
   assert all(f"`python -m experiments.{name} --scale=paper --out=DIR`" in page for name in (*TABLES, "leaderboard"))
   assert "| 6 losses, three data sets, five seeds |" in page
-  assert "| 42 configurations, ten seeds |" in page and "| 7 losses, ten networks, three seeds |" in page
+  assert "| 42 configurations, ten seeds |" in page and "| 8 losses, ten networks, three seeds |" in page
   methods = {method.name for method in _methods("papers.mac_cal.tables")} - set(mac_cal_tables.PARTS)
-  assert len(methods) == 15 and "| 15 methods and four parts of MaC-Cal, nine networks, one seed |" in page
+  assert len(methods) == 19 and "| 19 methods and four parts of MaC-Cal, nine networks, one seed |" in page
   number = len(training_methods.METHODS) + len(training_methods.COMBINED)
   assert f"| {number} methods, five seeds |" in page
 
