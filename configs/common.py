@@ -68,7 +68,7 @@ def get_config() -> ConfigDict:
                    "TS-SB-ECE": dict(name="temperature_scaling", objective="soft_binned_ece", form="bin")})))
   config.stage2 = ConfigDict(dict(
     optimizer=config.optimizer.copy_and_resolve_references(),  # With schedules of two stages: that of the second stage.
-    # With "two_stage": whether the second stage augments images, and whether the frozen backbone is in training mode: its
-    # batch norm then uses the statistics of the batch, whose running means go on.
+    # With "two_stage": whether the second stage augments images, and whether the frozen backbone is in training mode:
+    # its batch norm then uses the statistics of the batch, whose running means go on.
     augment=False, backbone_in_training_mode=False))
   return config.lock()

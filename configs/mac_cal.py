@@ -48,7 +48,8 @@ def losses(data: str, model: str):
     # The recipe of Jordahn & Olmos 2024 and of their code, of which the paper prints nothing.
     "two_stage_released": _released("two_stage"),
     "variational_released": _released("variational"),
-    # MaC-Cal in the reading that lowers ECE, and as it is printed; docs/training.md compares them. Width and γ are ours.
+    # MaC-Cal in the reading that lowers ECE, and as it is printed; docs/training.md compares them. The width and γ are
+    # ours.
     "masked": _second_stage("masked") | {"training.stage2_epochs": 100, "stage2.optimizer.learning_rate": 0.01},
     "masked_printed": _second_stage("masked", variant="printed"),
     "simplex_etf": {"head": dict(name="simplex_etf")},  # BalCAL; the first λ is ours.
@@ -62,9 +63,9 @@ def _second_stage(head: str, **options) -> dict[str, object]:
   over the batch, because its sum would be clipped in nearly every step; both are our readings.
   """
   return {"head": dict(name=head, **options), "training.schedule": "two_stage", "training.stage2_epochs": 40,
-          "training.cache_features": True, "stage2.optimizer.learning_rate": 0.1, "stage2.optimizer.schedule": "constant",
-          "stage2.optimizer.clip_norm": 2.0, "stage2.optimizer.coupled_weight_decay": 5e-4,
-          "stage2.optimizer.decay_norms_and_biases": True}
+          "training.cache_features": True, "stage2.optimizer.learning_rate": 0.1,
+          "stage2.optimizer.schedule": "constant", "stage2.optimizer.clip_norm": 2.0,
+          "stage2.optimizer.coupled_weight_decay": 5e-4, "stage2.optimizer.decay_norms_and_biases": True}
 
 
 def _released(head: str) -> dict[str, object]:

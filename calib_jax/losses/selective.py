@@ -98,8 +98,8 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   * Eq. 17 as printed, where gradients flow through :math:`\hat\beta_i` if :math:`g_i < \tau`, and nothing is clamped:
     ``stop_gradient=False, clamp=False``.
   * The same, clamped: ``stop_gradient=False``.
-  * The released code, where τ carries a gradient too, so that all examples above it push the one or two at the quantile:
-    ``stop_gradient=False, threshold_gradient=True``.
+  * The released code, where τ carries a gradient too, so that all examples above it push the one or two at the
+    quantile: ``stop_gradient=False, threshold_gradient=True``.
 
   With a gradient, every example gains by being less confident than the numbers of scores say, and training from scratch
   may collapse; see docs/losses.md. The defaults of κ and ν, which the paper prints for CIFAR-10, are those that stayed
@@ -142,7 +142,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
                  num_bins=(num_bins, "integer [1, inf)"), stop_gradient=(stop_gradient, bool), clamp=(clamp, bool),
                  threshold_gradient=(threshold_gradient, bool))
   if threshold_gradient and stop_gradient:
-    raise ValueError("threshold_gradient=True needs stop_gradient=False: without a gradient of the weights, τ has none.")
+    raise ValueError("threshold_gradient=True needs stop_gradient=False: without one of the weights, τ has none.")
   score = _unit_scores(logits, confidence, score_range)
   losses = _losses(logits, labels, loss)
   every, valid = gather(score, axis_name), gather(where, axis_name)

@@ -21,7 +21,7 @@ HEADS: dict[str, Callable[..., nn.Module]] = {}
 # - "used": only the used ones; the others keep their value and momentum and do not decay.
 # - "gradient": all, by their true gradients; these are 0 for unused weights, which momentum and decay still move.
 # - "all": all, by the gradients of their products with the factors, as if each factor were 1.
-# - "stored": all, by their true gradients, and the weights that the step leaves behind are multiplied by the factors too.
+# - "stored": all, by their true gradients; the weights that the step leaves behind are multiplied by the factors too.
 UPDATES = ("used", "gradient", "all", "stored")
 
 
@@ -139,13 +139,13 @@ class Masked(Head):
   epoch q follows the confidence and accuracy of the epoch, by at most a bound that shrinks (Eq. 12 and 13):
 
   .. math::
-    q_t = \mathrm{clip}(q_{t-1} \mp \mathrm{clip}(\mathrm{Conf}_t - \gamma\,\mathrm{Acc}_t, -\eta_t, \eta_t), 0, 1), \quad
-    \eta_t = \eta_0\,(\eta_T / \eta_0)^{t/T}
+    q_t = \mathrm{clip}(q_{t-1} \mp \mathrm{clip}(\mathrm{Conf}_t - \gamma\,\mathrm{Acc}_t, -\eta_t, \eta_t), 0, 1),
+    \quad \eta_t = \eta_0\,(\eta_T / \eta_0)^{t/T}
 
   The q of the last epoch is the one that predictions use. Eq. 12 is printed with a plus, and predictions use every
-  weight (``variant="printed"``). Then an overconfident network raises q until there are no masks, and nothing is gained.
-  The default reads the q of Eq. 12 as the share of weights that are dropped, which Algorithm 1 and Figure 8 call
-  sparsity: an overconfident network uses fewer weights, and predictions take this into account. docs/training.md has
+  weight (``variant="printed"``). Then an overconfident network raises q until there are no masks, and nothing is
+  gained. The default reads the q of Eq. 12 as the share of weights that are dropped, which Algorithm 1 and Figure 8
+  call sparsity: an overconfident network uses fewer weights, and predictions take this into account. docs/training.md has
   the numbers of both readings. The paper prints neither ``width`` nor ``discount`` (γ), whose defaults are ours. The
   switches ``bottleneck``, ``updates``, ``adaptive`` and ``decaying`` give the rows of its Table 5.
 
@@ -213,12 +213,12 @@ class Masked(Head):
        "feedback='drop' does not go with predict='all': fewer weights in training make predictions by all weights more "
        "confident, so that q falls to 0. Use predict='mean' or 'stored'."),
       (self.adaptive and self.feedback == "keep" and (self.predict != "all" or self.rescale),
-       "feedback='keep' needs predict='all' and rescale=False: it raises q where a network is overconfident, because more "
-       "weights in training lower the logits of predictions by all weights, and those of others rise. Use feedback="
-       "'drop'."),
+       "feedback='keep' needs predict='all' and rescale=False: it raises q where a network is overconfident, because "
+       "more weights in training lower the logits of predictions by all weights, and raise those of others. Use "
+       "feedback='drop'."),
       (self.predict == "stored" and (not self.per_epoch or self.rescale or self.updates != "used"),
-       "predict='stored' needs per_epoch=True, rescale=False and updates='used': weights that a mask leaves out are set to "
-       "0, and masks that change in each step would leave none."),
+       "predict='stored' needs per_epoch=True, rescale=False and updates='used': weights that a mask leaves out are "
+       "set to 0, and masks that change in each step would leave none."),
     ):
       if wrong:
         raise ValueError(reason)

@@ -42,8 +42,8 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     losses = paper.losses(data, model)
     named = {name: fields for name, fields in losses.items() if not rows or name in rows} | dict(extra)
     task = f"{data}, {model}" if options.scale == "paper" else ""
-    every_method += [Method(task, name, functools.partial(_config, paper, data, model, {**fields, **always}, at_paper_scale,
-                                                    options)) for name, fields in named.items()]
+    every_method += [Method(task, name, functools.partial(_config, paper, data, model, {**fields, **always},
+                                                          at_paper_scale, options)) for name, fields in named.items()]
   return every_method
 
 

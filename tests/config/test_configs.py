@@ -146,7 +146,8 @@ def test_cells_hold_the_printed_values():
 @pytest.mark.parametrize(("argument", "message"), [
   ("reweighted_risk.py:cifar100.preresnet56.selective", "the cell 'cifar100.preresnet56.selective' must be "
    "DATA.NETWORK or DATA.NETWORK.LOSS, with LOSS one of cross_entropy, sample_dependent_focal, inverse_focal, "
-   r"dual_focal, kde_ece, aurc, selective_risk, selective_risk_no_gradient: got 'selective'\. Did you mean 'selective_risk'\?$"),
+   "dual_focal, kde_ece, aurc, selective_risk, selective_risk_no_gradient: "
+   r"got 'selective'\. Did you mean 'selective_risk'\?$"),
   ("mac_cal.py:cifar10.resnet5", "with NETWORK one of resnet50, resnet110, wide_resnet26_10, densenet121: got "
    r"'resnet5'\. Did you mean 'resnet50'\?$"),
   ("mac_cal.py:tiny_imagenet.resnet110", r"with NETWORK one of resnet50: got 'resnet110'"),

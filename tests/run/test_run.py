@@ -11,8 +11,8 @@ from calib_jax import config as run_config
 from calib_jax import data, evaluation, run, training
 from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
-from calib_jax.evaluation import formats
 from calib_jax.config.load import FORMAT
+from calib_jax.evaluation import formats
 from calib_jax.run import Run
 from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
 from tests.programs import python
@@ -265,7 +265,7 @@ def test_a_directory_of_another_format_is_refused(number, finished, tmp_path):
   (folder / "config.json").write_text(json.dumps({**fields, "format": number}))
   (folder / "manifest.json").unlink()
   before = _contents(folder)
-  refusal = rf"config.json is of format {number}, and this version of calib_jax reads format {FORMAT}: use the version that "
+  refusal = rf"config.json is of format {number}, and this version of calib_jax reads format {FORMAT}: use the version "
   with pytest.raises(UserError, match=refusal):
     Run.load(folder)
   with pytest.raises(UserError, match=refusal):

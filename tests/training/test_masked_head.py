@@ -139,8 +139,8 @@ def test_q_stays_in_the_unit_interval(right, variant, end):
 @pytest.mark.parametrize("measured", ["steps", "train", pytest.param("validation", marks=pytest.mark.slow)])
 def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
   """q in the log of a run, epoch by epoch, is what the run's own steps or predictions give."""
-  options = (*PRINTED, f"head.measured={measured}", "head.discount=0.95", "stage2.optimizer.learning_rate=0.0", "head.first_bound=0.9",
-             "head.last_bound=0.9", "training.stage2_epochs=3", "head.keep=1.0")
+  options = (*PRINTED, f"head.measured={measured}", "head.discount=0.95", "stage2.optimizer.learning_rate=0.0",
+             "head.first_bound=0.9", "head.last_bound=0.9", "training.stage2_epochs=3", "head.keep=1.0")
   seen, split = [], "train" if measured == "steps" else measured
   config = digits(*options)
   state, (found,) = train(config, hooks=[lambda step, m: seen.append(float(m["keep"][0]) if "keep" in m else None)],
@@ -218,7 +218,12 @@ def test_options_that_cannot_work_are_refused(options, reason):
 def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
   q_of_epochs, steps_of_last = [], 3
   config = digits(*MASKED, "training.stage2_epochs=4", "head.first_bound=0.4", "head.last_bound=0.4")
-  state, (found,) = train(config, hooks=[lambda step, m: q_of_epochs.append(float(m["keep"][0])) if "keep" in m else None])
+
+  def note(step, measured):
+    if "keep" in measured:
+      q_of_epochs.append(float(measured["keep"][0]))
+
+  state, (found,) = train(config, hooks=[note])
   assert len(set(q_of_epochs)) > 2
   q = q_of_epochs[-steps_of_last]
   assert float(state.batch_stats["head"]["keep"][0]) == pytest.approx(q, abs=1e-7)
