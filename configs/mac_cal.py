@@ -26,11 +26,12 @@ def recipe(data: str, model: str):
 def losses(data: str, model: str):
   """The losses, augmentations and heads of Tables 1 and 3.
 
-  The paper prints no value of a loss: they are of its code unless said otherwise.
+  The paper prints no value of a loss: they are of its code unless said otherwise. "BalCAL's code" is that released with
+  Ni et al. 2025, of the same authors.
   """
   return {
     "cross_entropy": {},
-    "adaptive_conditional_label_smoothing": primary("adaptive_conditional_label_smoothing"),  # ACLS; values ours.
+    "adaptive_conditional_label_smoothing": primary("adaptive_conditional_label_smoothing"),  # ACLS; BalCAL's code.
     "label_smoothing": primary("cross_entropy", label_smoothing=0.05),
     "margin_label_smoothing": primary("margin_label_smoothing", margin=6.0, weight=0.1),  # MbLS.
     "mixup": {"augmentation": dict(name="mixup", alpha=1.0, larger_share=True, padding=4, flip=True)},  # α: ours.

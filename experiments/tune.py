@@ -51,7 +51,8 @@ def _tune(options: argparse.Namespace) -> None:
   num_seeds = options.num_seeds or config.num_seeds
   file, _, variant = options.config.partition(":")
   path = options.workdir / f"tune_{'_'.join(filter(None, (pathlib.Path(file).stem, variant)))}.csv"
-  search = ({"loss.primary.gamma": GAMMAS} if "gamma" in config.loss.primary else {}) | tuning.search_space(config)
+  search = {"loss.primary.gamma": GAMMAS} if "gamma" in config.loss.primary else {}
+  search |= tuning.search_space(config.loss.secondary)
   middle = {field: values[len(values) // 2] for field, values in search.items()}
   config = settings.changed(config, {"compare_with_cross_entropy": False, "num_seeds": num_seeds, **middle})
   tuned = tuning.one_at_a_time(config, search, path=path)

@@ -18,8 +18,9 @@ class Method(NamedTuple):
     task: the table that it stands in, such as the data set and the network; "" if there is one.
     name: its name in the table.
     config: makes the config of all seeds.
-    search: the values to try on the validation split, in all combinations, by field; empty for none.
+    search: the values to try on the validation split, by field; empty for none.
     trials: the fields of the config in which tuning differs, such as the seeds.
+    one_at_a_time: whether one field is tuned after another, and not all combinations are tried.
   """
 
   task: str
@@ -27,6 +28,7 @@ class Method(NamedTuple):
   config: Callable[[], ConfigDict]
   search: Mapping[str, Sequence] = {}
   trials: Mapping[str, object] = {}
+  one_at_a_time: bool = False
 
 
 class Saved(NamedTuple):

@@ -13,7 +13,7 @@ from types import ModuleType
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
-from experiments.common import claims, comparison, scales, settings
+from experiments.common import claims, comparison, scales, settings, tuning
 from experiments.common.declaration import Experiment, Method
 from experiments.common.rows import Row
 
@@ -21,7 +21,7 @@ AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}})
 
 
 def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[str, object]],
-            at_paper_scale: Mapping[str, object], always: Mapping[str, object],
+            at_paper_scale: Mapping[str, object], always: Mapping[str, object], tuned: bool,
             options: argparse.Namespace) -> list[Method]:
   """Returns the methods of a table.
 
@@ -31,6 +31,7 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     extra: fields of more rows by name.
     at_paper_scale: fields that all runs have at that scale.
     always: fields that all runs have at every scale.
+    tuned: whether the settings of ``tuning.search_space`` are tuned, one after another.
     options: the options of the command.
 
   Returns:
@@ -42,8 +43,11 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     losses = paper.losses(data, model)
     named = {name: fields for name, fields in losses.items() if not rows or name in rows} | dict(extra)
     task = f"{data}, {model}" if options.scale == "paper" else ""
-    every_method += [Method(task, name, functools.partial(_config, paper, data, model, {**fields, **always},
-                                                          at_paper_scale, options)) for name, fields in named.items()]
+    for name, fields in named.items():
+      config = functools.partial(_config, paper, data, model, {**fields, **always}, at_paper_scale, options)
+      search = tuning.search_space(fields.get("loss.secondary", {"name": ""})) if tuned else {}
+      trials = scales.TRIALS | ({"num_seeds": 1} if options.scale != "laptop" else {})
+      every_method.append(Method(task, name, config, search, trials if search else {}, one_at_a_time=True))
   return every_method
 
 
@@ -65,12 +69,12 @@ def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
              calibrators: Mapping[str, Mapping[str, object]], rows: Sequence[str] = (),
              extra: Mapping[str, Mapping[str, object]] | None = None, judged: Sequence[claims.Claim] = (),
              at_paper_scale: Mapping[str, object] | None = None, always: Mapping[str, object] | None = None,
-             figure: Callable[[list[Row], pathlib.Path], object] | None = None) -> Experiment:
+             tuned: bool = False, figure: Callable[[list[Row], pathlib.Path], object] | None = None) -> Experiment:
   """Returns the declaration of a table; ``judged`` are the paper's claims. See ``methods`` and ``Experiment``."""
-  of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale or {}, always or {})
+  of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale or {}, always or {}, tuned)
   return Experiment(name, title, of_paper, calibrators, columns, arguments=scales.arguments,
                     suffix=scales.suffix, figure=figure,
-                    findings=functools.partial(_findings, paper, judged, extra or {}))
+                    findings=functools.partial(_findings, paper, judged, extra or {}, tuned))
 
 
 def fields(paper: ModuleType, extra: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
@@ -87,7 +91,7 @@ def _doubt(claim: claims.Claim, of_rows: Mapping[str, Mapping[str, object]]) -> 
 
 
 def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[str, Mapping[str, object]],
-              rows: Sequence[Row]) -> list[str]:
+              tuned: bool, rows: Sequence[Row]) -> list[str]:
   """What the paper claims, judged by the rows."""
   of_rows = fields(paper, extra)
   table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]],
@@ -96,7 +100,8 @@ def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[
           "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
           f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
           "difference in units of its deviation over seeds. The losses have the values of "
-          f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; nothing is tuned for this "
-          "network.", "",
+          f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; " + (
+            "their κ, T, weight and l2 are tuned one after another, as in the paper, on validation images of two other "
+            "seeds." if tuned else "nothing is tuned for this network."), "",
           *table, "", "## All rows"
           ] if len(table) > 2 else []

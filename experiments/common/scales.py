@@ -11,6 +11,7 @@ from calib_jax._system.errors import UserError
 from configs import common, reweighted_risk
 from experiments.common import settings
 
+TRIALS = {"seed": 100, "num_seeds": 2}  # The seeds that choose a setting.
 SHIFTS = ("shot_noise", "gaussian_blur", "contrast")  # Corruptions of the test images, at severity 5.
 NETWORKS = {
   "mlp": {"model": {"name": "mlp", "hidden": (128, 128)}, "training.num_epochs": 20, "num_seeds": 10},

@@ -233,8 +233,9 @@ def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None) -> tup
   """Tunes and trains; returns the chosen fields and the finished run."""
   config, chosen = job.config, {}
   if job.method.search:
-    chosen = tuning.grid(settings.changed(config, job.method.trials), job.method.search,
-                         path=path_of(stem, shard, "_trials")).chosen
+    tune = tuning.one_at_a_time if job.method.one_at_a_time else tuning.grid
+    chosen = tune(settings.changed(config, job.method.trials), job.method.search,
+                  path=path_of(stem, shard, "_trials")).chosen
   config = settings.changed(config, {**chosen, "seed": job.seeds[0], "num_seeds": len(job.seeds)})
   name = re.sub(r"[^a-z0-9]+", "_", f"{job.method.task} {job.method.name}".lower()).strip("_")
   folder = stem.parent / "runs" / stem.name / f"{name}_{settings.digest(config)}"

@@ -9,7 +9,7 @@ combinations at once, as Zhou et al. 2025 tune κ, ν and γ, and chooses by the
 For example::
 
   config = run_config.load("configs/digits_savuc.py", [])
-  tuned = tuning.one_at_a_time(config, tuning.search_space(config), path=pathlib.Path("trials.csv"))
+  tuned = tuning.one_at_a_time(config, tuning.search_space(config.loss.secondary), path=pathlib.Path("trials.csv"))
   tuned.chosen   # {"loss.secondary.threshold": 0.5, "loss.secondary.temperature": 1.0, ...}
   tuned.config   # the config with these values
   tuned.trials   # everything that was tried, with its validation accuracy and ECE
@@ -56,14 +56,14 @@ class Tuned(NamedTuple):
   trials: list[Trial]
 
 
-def search_space(config: ConfigDict) -> dict[str, tuple[float, ...]]:
-  """Returns the values to try of each of the paper's settings that a config has, in the paper's order."""
-  secondary, space = config.loss.secondary, {}
-  if "threshold" in secondary and secondary.name != "avuc":  # That of avuc is an entropy, and not a fraction.
+def search_space(secondary: Mapping[str, object]) -> dict[str, tuple[float, ...]]:
+  """Returns the values to try of the paper's settings, in its order, beside a secondary loss: a section of a config."""
+  name, space = secondary["name"], {}
+  if "threshold" in secondary and name != "avuc":  # That of avuc is an entropy, and not a fraction.
     space["loss.secondary.threshold"] = THRESHOLDS
-  if secondary.name in TEMPERATURES:
-    space["loss.secondary.temperature"] = TEMPERATURES[secondary.name]
-  if secondary.name:
+  if name in TEMPERATURES:
+    space["loss.secondary.temperature"] = TEMPERATURES[name]
+  if name:
     space["loss.weight"] = WEIGHTS
   return space | {"optimizer.l2": L2}
 

@@ -40,7 +40,6 @@ CALIBRATORS = {
 SIZES = (100, 300, 1000)
 OF_SIZES = ("TS", "structured vector", "structured matrix")
 FITTED_TO_FEWER = {f"{label}, n = {n}": {**CALIBRATORS[label], "num_examples": n} for label in OF_SIZES for n in SIZES}
-TRIALS = {"seed": 100, "num_seeds": 2}  # The seeds that choose a setting.
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
@@ -50,7 +49,7 @@ def methods(options: argparse.Namespace) -> list[Method]:
   def configured(recipe: Recipe) -> ConfigDict:
     return settings.changed(shared(), scales.scaled(recipe.fields, options.scale))
 
-  trials = {**TRIALS, "num_seeds": 1} if options.scale == "tiny" else TRIALS
+  trials = scales.TRIALS | ({"num_seeds": 1} if options.scale == "tiny" else {})
   return [Method("", name, functools.partial(configured, recipe), recipe.search, trials if recipe.search else {})
           for name, recipe in {**METHODS, **COMBINED}.items()]
 

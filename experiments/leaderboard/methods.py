@@ -7,6 +7,8 @@ Plain cross entropy has none.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from experiments.common import tuning
+
 
 class Recipe(NamedTuple):
   """The fields of a config that a method sets, and the values of one of them that are tried."""
@@ -56,7 +58,7 @@ _CACHED = {"training.cache_features": True}
 _AVUC = {"threshold": 0.5, "temperature": 0.1}
 _FOCAL = {"name": "focal", "gamma": 1.0}
 _WEIGHTED = {"name": "brier_weighted_cross_entropy", "gamma": 1.0}
-_STRONGER = (0.1, 0.3, 1.0)
+_STRONGER = tuning.WEIGHTS[:3]
 _RATES = (0.01, 0.03, 0.1)
 
 METHODS: dict[str, Recipe] = {

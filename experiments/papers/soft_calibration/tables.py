@@ -3,8 +3,8 @@
 Run: python -m experiments.papers.soft_calibration.tables --scale=paper --out=DIR, or --scale=laptop --data=IMAGES.npz
 
 Tables 4 to 6 are other columns and calibrators of the same networks: KS and sweep errors, Dirichlet calibration, and
-the marginal ECE, which is that of all classes. The paper tunes κ, T, β and λ for every cell and does not print them;
-these are the starting points of configs/soft_calibration.py, from which experiments/common/tuning.py searches.
+the marginal ECE, which is that of all classes. The paper tunes κ, T, β and λ for every cell and does not print them; so
+does experiments/common/tuning.py, from the starting points of configs/soft_calibration.py.
 """
 
 from collections.abc import Sequence
@@ -110,7 +110,7 @@ EXPERIMENT = paper_tables.declared(
   {"TS": {"name": "temperature_scaling"},
    "TS-SB-ECE": {"name": "temperature_scaling", "objective": "soft_binned_ece", "form": "bin"},
    "Dirichlet": {"name": "dirichlet"}},
-  judged=CLAIMS, figure=figure)
+  judged=CLAIMS, tuned=True, figure=figure)
 
 if __name__ == "__main__":
   sys.exit(sweep.main(EXPERIMENT))

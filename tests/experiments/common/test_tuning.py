@@ -16,10 +16,11 @@ CONFIG = settings.changed(run_config.load("configs/digits_savuc.py", []), {
 
 
 def test_the_order_is_that_of_the_paper():
-  assert list(tuning.search_space(CONFIG)) == ["loss.secondary.threshold", "loss.secondary.temperature", "loss.weight",
+  assert list(tuning.search_space(CONFIG.loss.secondary)) == [
+    "loss.secondary.threshold", "loss.secondary.temperature", "loss.weight",
                                                "optimizer.l2"]
   without = settings.changed(CONFIG, {"loss.secondary": {"name": ""}})
-  assert list(tuning.search_space(without)) == ["optimizer.l2"]
+  assert list(tuning.search_space(without.loss.secondary)) == ["optimizer.l2"]
 
 
 def test_the_best_gives_up_less_than_a_point_of_accuracy():
