@@ -66,6 +66,20 @@ FIRST = {  # Overrides of the first stage, or of the only one, by name.
                         "augmentation.min_difference=0.5", "augmentation.padding=0", "augmentation.flip=false")
      for alpha in MIT_ALPHAS},
 }
+# The losses of Table 3, with the values of configs/mac_cal.py; mixup and MIT are those above with α = 1.
+LOSSES = {
+  "ACLS": ("loss.primary.name=adaptive_conditional_label_smoothing",),
+  "label smoothing": ("loss.primary.label_smoothing=0.05",),
+  "MbLS": ("loss.primary.name=margin_label_smoothing", "loss.primary.margin=6.0", "loss.primary.weight=0.1"),
+  "focal": ("loss.primary.name=focal", "loss.primary.gamma=3.0"),
+  "FLSD": ("loss.primary.name=sample_dependent_focal", "loss.primary.thresholds=(0.2,)",
+           "loss.primary.gammas=(5.0, 3.0)"),
+  "dual focal": ("loss.primary.name=dual_focal", "loss.primary.gamma=5.0", "loss.primary.competitor=strongest_below"),
+  "CPC": ("loss.primary.name=pairwise_constraints", "loss.primary.discrimination_weight=0.1",
+          "loss.primary.exclusion_weight=1.0"),
+  "MMCE": ("loss.secondary.name=mmce", "loss.secondary.weighted=true", "loss.weight=2.0"),
+}
+FIRST |= LOSSES
 FIRST |= {f"{name}, 10 epochs": (*FIRST[name], "training.num_epochs=10") for name in SHORT}
 SECOND = {  # Overrides of the second stage by name, in the order of the tables.
   "MaC-Cal": _MAC,
@@ -131,7 +145,7 @@ def settings() -> list[Setting]:
   return [Setting("vanilla"), *(Setting("vanilla", head) for head in HEADS), *map(Setting, alone),
           *(Setting(name, head) for name in FIRST if name.endswith("10 epochs") for head in FEW),
           *(Setting(name, head) for name in mixed for head in ("", "MaC-Cal", "MaC-Cal, printed")),
-          *(Setting(name) for name in FIRST if name.startswith("MIT"))]
+          *(Setting(name, head) for name in (*LOSSES, "MIT 1", "MIT 0.2") for head in ("", "MaC-Cal"))]
 
 
 def configured(options, *overrides: str):

@@ -17,8 +17,7 @@ CONFIG = settings.changed(run_config.load("configs/digits_savuc.py", []), {
 
 def test_the_order_is_that_of_the_paper():
   assert list(tuning.search_space(CONFIG.loss.secondary)) == [
-    "loss.secondary.threshold", "loss.secondary.temperature", "loss.weight",
-                                               "optimizer.l2"]
+    "loss.secondary.threshold", "loss.secondary.temperature", "loss.weight", "optimizer.l2"]
   without = settings.changed(CONFIG, {"loss.secondary": {"name": ""}})
   assert list(tuning.search_space(without.loss.secondary)) == ["optimizer.l2"]
 
