@@ -28,3 +28,23 @@ def test_the_page_of_experiments_names_modules_that_are_commands():
   page = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
   named = set(re.findall(r"python -m (experiments[\w.]*)", page))
   assert named and named <= set(MODULES)
+
+
+# The numbered tables and figures of each paper. Zhou et al. number those of the appendix, too, from 1; these are others.
+NUMBERED = {"Karandikar et al. 2021": (6, 10), "Zhou et al. 2025": (4, 6), "Komisarenko & Kull 2024": (1, 8),
+            "Jung et al. 2023": (4, 4), "Ni et al., MaC-Cal": (5, 8)}
+
+
+def test_the_page_of_experiments_lists_every_table_and_figure_of_the_papers():
+  page = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+  section = page.split("| paper | table or figure |")[1].split("\n\n")[0]
+  found, paper = {}, ""
+  for line in section.splitlines()[2:]:
+    name, kind_and_numbers, made = (cell.strip() for cell in line.strip("|").split("|"))
+    paper = name or paper
+    kind, numbers = re.fullmatch(r"(Table|Figure)s? (\d+(?:, \d+)*)", kind_and_numbers).groups()
+    found.setdefault((paper, kind), []).extend(map(int, numbers.split(", ")))
+    assert "`" in made or made.startswith("nothing")
+  expected = {(paper, kind): list(range(1, number + 1)) for paper, numbers in NUMBERED.items()
+              for kind, number in zip(("Table", "Figure"), numbers, strict=True)}
+  assert {key: sorted(numbers) for key, numbers in found.items()} == expected
