@@ -30,7 +30,7 @@ def test_the_page_of_experiments_names_modules_that_are_commands():
   assert named and named <= set(MODULES)
 
 
-# The numbered tables and figures of each paper. Zhou et al. number those of the appendix, too, from 1; these are others.
+# The numbered tables and figures of each paper. Zhou et al. number those of the appendix from 1, too; these are others.
 NUMBERED = {"Karandikar et al. 2021": (6, 10), "Zhou et al. 2025": (4, 6), "Komisarenko & Kull 2024": (1, 8),
             "Jung et al. 2023": (4, 4), "Ni et al., MaC-Cal": (5, 8)}
 

@@ -1,5 +1,6 @@
-"""The figures of theory.py, after Figures 1 to 3 (two classes) and 5 to 7 (three) of Komisarenko & Kull 2024."""
+"""The figures of theory.py, after Figures 1 to 3 (two classes) and 4 to 7 (three) of Komisarenko & Kull 2024."""
 
+import functools
 import pathlib
 
 import jax
@@ -14,6 +15,7 @@ from calib_jax import losses
 from calib_jax.focal_map import binary_focal_calibration_map, focal_calibration_map
 from experiments.papers.focal_temperature import theory
 
+PERCENTILES = (3, 12, 20)
 COLORS = {2: "#0072B2", 3: "#D55E00", 4: "#009E73"}
 # From the simplex to the plane: the corners are the bottom left, the bottom right and the top.
 CORNERS = np.array([[0, 0], [1, 0], [0.5, 3**0.5 / 2]])
@@ -92,6 +94,31 @@ def three_classes(rows: list[dict], path: pathlib.Path) -> None:
     axes[1, 3].plot(gamma, error, color=COLORS[num_classes], label=f"{num_classes} classes")
   axes[1, 3].set(title="Largest difference of a probability", xlabel=r"$\gamma$", ylabel="error")
   _save(fig, axes[:, 3], path)
+
+
+def risk(path: pathlib.Path) -> None:
+  """Draws Figure 4: lines of equal risk E_p[loss(q)] of four proper losses, at percentiles of the risk over all q.
+
+  Each loss is least at q = p, and the shape of its lines says which other q it prefers.
+  """
+  truth, probs = np.array([0.55, 0.3, 0.15]), _simplex(200)
+  proper = {"Brier score": losses.brier, "cross entropy": losses.cross_entropy,
+            **{rf"properized focal, $\gamma$ = {gamma}": functools.partial(losses.properized_focal, gamma=gamma)
+               for gamma in (1.0, 3.0)}}
+  fig, axes = plt.subplots(1, 4, figsize=(13, 3.4), layout="constrained")
+  x, y = (np.asarray(probs) @ CORNERS).T
+  for axis, (name, loss) in zip(axes, proper.items(), strict=True):
+    of_class = [np.asarray(loss(jnp.log(probs), jnp.full(len(probs), k))) for k in range(3)]
+    risks = truth @ np.array(of_class)
+    axis.plot(*CORNERS[[0, 1, 2, 0]].T, color="0.6", lw=0.8)
+    axis.tricontour(x, y, risks, np.percentile(risks, PERCENTILES), colors=("#0072B2", "#009E73", "#D55E00"))
+    axis.plot(*truth @ CORNERS, "k+", ms=8)
+    axis.set_title(name, fontsize=9)
+    axis.set_aspect("equal")
+    axis.set_axis_off()
+  fig.suptitle("Risk at the percentiles 3, 12 and 20% of all predictions; + is the true probability", fontsize=9)
+  fig.savefig(path, dpi=120)
+  plt.close(fig)
 
 
 def _simplex(steps: int) -> jax.Array:

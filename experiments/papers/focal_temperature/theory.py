@@ -5,7 +5,8 @@ Run: python -m experiments.papers.focal_temperature.theory [--workdir=experiment
 For two, three and four classes and γ from 0 to 10, the temperature T is found that brings temperature scaling closest
 to the focal calibration map (the least of the largest difference of a probability), with a line of 1/T on γ; for two
 classes also the bounds of Proposition 3 and the tightest ones. It writes `focal_temperature_theory.csv`, a page (`.md`)
-and two figures (figures.py); numbers that the CSV already holds are not computed again.
+and three figures (figures.py); numbers that the CSV already holds are not computed again. The lines of four classes are
+also fitted over other sets of points (`focal_temperature_theory_points.csv`), because the published one differs.
 """
 
 import functools
@@ -31,15 +32,22 @@ CAPTIONS = (("2", 2, 0.5, 0.76), ("2", 2, 3.0, 0.36), ("5", 3, 1.0, 0.81), ("5",
             ("7", 3, 2.0, 0.46))
 SHOWN = (0.5, 1, 2, 3, 4, 5, 7, 10)
 CANDIDATES, LEVELS = 33, 4
+# Other sets of points for four classes: the spacing of logits, or the parts that a probability is a multiple of.
+POINTS = {"logits": (0.25, 0.5, 1.0), "probabilities": (10, 20, 50)}
 
 
-def logits_grid(num_classes: int) -> Array:
+def logits_grid(num_classes: int, spacing: float | None = None) -> Array:
   """All logits on a grid, ``[N, num_classes]``, up to a shift and the order of the classes, which change nothing.
+
+  Args:
+    num_classes: the number of classes.
+    spacing: the spacing of the grid; None for that of ``SPACING``.
 
   >>> logits_grid(3).shape
   (5151, 3)
   """
-  steps = np.arange(0, WIDTH[num_classes] + SPACING[num_classes] / 2, SPACING[num_classes])
+  spacing = spacing or SPACING[num_classes]
+  steps = np.arange(0, WIDTH[num_classes] + spacing / 2, spacing)
   below = np.array(list(itertools.combinations_with_replacement(steps, num_classes - 1)))
   return jnp.asarray(np.pad(-below, ((0, 0), (1, 0))), jnp.float32)
 
@@ -62,6 +70,26 @@ def closest(logits: Array, gamma: float) -> tuple[Array, Array]:
   start = (jnp.float32(0.5), gamma + jnp.float32(1.5))
   _, (inverse, errors) = jax.lax.scan(level, start, None, length=LEVELS)
   return inverse[-1], errors[-1]
+
+
+def simplex_grid(num_classes: int, parts: int) -> Array:
+  """The logits of all probabilities that are multiples of 1/parts and not 0, ``[N, num_classes]``.
+
+  >>> simplex_grid(3, 10).shape
+  (36, 3)
+  """
+  cuts = np.array(list(itertools.combinations(range(1, parts), num_classes - 1)))
+  return jnp.log(jnp.asarray(np.diff(cuts, axis=1, prepend=0, append=parts) / parts, jnp.float32))
+
+
+def points_row(kind: str, size: float) -> dict[str, str]:
+  """Returns the line of 1/T on γ up to 7 and the largest error for four classes, over a set of ``POINTS``."""
+  logits = logits_grid(4, size) if kind == "logits" else simplex_grid(4, int(size))
+  gammas = np.arange(0, 7.5, 0.5)
+  inverse, error = np.array([closest(logits, float(gamma)) for gamma in gammas]).T
+  slope, intercept = np.polyfit(gammas, inverse, 1)
+  return {"kind": kind, "size": f"{size:g}", "number": str(len(logits)), "slope": f"{slope:.3f}",
+          "intercept": f"{intercept:.3f}", "error": f"{error.max():.3f}"}
 
 
 def proposition_3(gamma: float) -> tuple[float, float]:
@@ -112,7 +140,7 @@ def line(rows: list[dict], num_classes: int, most: float) -> tuple[float, float]
   return float(slope), float(intercept)
 
 
-def page(rows: list[dict]) -> str:
+def page(rows: list[dict], points: list[dict]) -> str:
   """Returns the Markdown of the results."""
   lines = ["# Focal calibration and temperature scaling", "",
            "`python -m experiments.papers.focal_temperature.theory` writes this page and its figures (Komisarenko &",
@@ -120,7 +148,7 @@ def page(rows: list[dict]) -> str:
            "T is that of the temperature scaling closest to the focal calibration map. The paper does not print the",
            "range of gamma of its lines, nor the grid of the logits for four classes; here two logits differ by at",
            "most 20 (two classes) or 10. The errors are the largest difference of a probability, for gamma up to 10.",
-           "For four classes the slope agrees more closely than the intercept and the error.", "",
+           "",
            "| classes | published line | " + " | ".join(f"gamma up to {most}" for most in RANGES)
            + " | published error | ours |", "|---" * (4 + len(RANGES)) + "|"]
   for num_classes, (slope, intercept) in PUBLISHED.items():
@@ -128,6 +156,15 @@ def page(rows: list[dict]) -> str:
     error = columns(rows, num_classes, "error")[0].max()
     lines.append(f"| {num_classes} | {slope} gamma + {intercept} | " + " | ".join(ours)
                  + f" | {PUBLISHED_ERROR[num_classes]:g} | {error:.4f} |")
+  lines += ["", "## Four classes over other points", "",
+            "The published line of four classes has a lower intercept and a smaller error than ours. The error depends",
+            "on how fine the points are, and a grid of probabilities in steps of about 1/20 has the published one. No",
+            "set has the published intercept. Lines are for gamma up to 7, where the published one is "
+            "{} gamma + {} with an error of {:g}.".format(*PUBLISHED[4], PUBLISHED_ERROR[4]), "",
+            "| points | number | line | largest difference of a probability |", "|---" * 4 + "|"]
+  named = {"logits": "logits in steps of {}", "probabilities": "probabilities in steps of 1/{}"}
+  lines += [f"| {named[row['kind']].format(row['size'])} | {int(row['number']):,} | {row['slope']} gamma + "
+            f"{row['intercept']} | {row['error']} |" for row in points]
   lines += ["", "## Temperatures in the paper's captions", "", "| figure | classes | gamma | published T | closest T | "
             "T of the published line at gamma 0.5, 2 |", "|---" * 6 + "|"]
   for figure, num_classes, gamma, printed in CAPTIONS:
@@ -147,7 +184,8 @@ def page(rows: list[dict]) -> str:
       lines.append(f"| {gamma:g} | {1 / high:.3f} to {1 / low:.3f} | {1 / tight_high:.3f} to {1 / tight_low:.3f} | "
                    f"{1 / inverse:.3f} | {error:.5f} |")
   lines += ["", "![two classes](focal_temperature_theory_two.png)", "",
-            "![three classes](focal_temperature_theory_three.png)"]
+            "![three classes](focal_temperature_theory_three.png)", "",
+            "![lines of equal risk](focal_temperature_theory_risk.png)"]
   return "\n".join(lines) + "\n"
 
 
@@ -172,11 +210,16 @@ def main(arguments=None) -> None:
   for num_classes, gamma in itertools.product(PUBLISHED, GAMMAS):
     if (str(num_classes), str(gamma)) not in done:
       append(path, [row(num_classes, gamma, grid(num_classes))])
-  rows = read(path)
-  write_text(path.with_suffix(".md"), page(rows))
+  points_path = path.with_name(f"{path.stem}_points.csv")
+  computed = {(r["kind"], r["size"]) for r in read(points_path)}
+  for kind, sizes in POINTS.items():
+    append(points_path, [points_row(kind, size) for size in sizes if (kind, f"{size:g}") not in computed])
+  rows, points = read(path), read(points_path)
+  write_text(path.with_suffix(".md"), page(rows, points))
   figures.two_classes(rows, path.with_name(path.stem + "_two.png"))
   figures.three_classes(rows, path.with_name(path.stem + "_three.png"))
-  print(page(rows))
+  figures.risk(path.with_name(path.stem + "_risk.png"))
+  print(page(rows, points))
 
 
 if __name__ == "__main__":

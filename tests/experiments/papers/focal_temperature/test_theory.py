@@ -56,4 +56,4 @@ def test_proposition_3_bounds_the_map_and_the_tightest_bounds_lie_within():
 
 def test_the_committed_page_is_that_of_the_committed_rows():
   text = (RESULTS / "focal_temperature_theory.md").read_text(encoding="utf-8")
-  assert theory.page(ROWS) == text
+  assert theory.page(ROWS, theory.read(RESULTS / "focal_temperature_theory_points.csv")) == text
