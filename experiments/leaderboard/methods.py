@@ -81,6 +81,9 @@ METHODS: dict[str, Recipe] = {
   "AvUC": _secondary("avuc", _STRONGER, threshold=1.15),  # Half of log 10, the largest entropy.
   "S-AvUC": _secondary("soft_avuc", _STRONGER, **_AVUC),
   "SB-ECE": _secondary("soft_binned_ece", _STRONGER, temperature=0.01),
+  "MDCA": _secondary("mdca", (1.0, 3.0, 10.0)),
+  "GCE": Recipe({"loss.primary": {"name": "generative_cross_entropy"}},
+                {"optimizer.learning_rate": (0.025, 0.05, 0.1)}),
   "KDE-XE": _secondary("kde_ece", _STRONGER, form="canonical"),
   "AURC": _primary("aurc", "confidence", ("msp", "margin", "negative_entropy")),
   "selective risk": _primary("selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9), smoothing=0.1),

@@ -34,6 +34,8 @@ PER_BATCH = {
   "soft_avuc": [{}, {"threshold": 0.1, "temperature": 0.3}, {"threshold": 0.9, "temperature": 4.0}],
   "soft_binned_marginal_ece": [{}, {"norm": 1.0, "num_bins": 5, "temperature": 0.001}],
   "avuc": [{"threshold": 0.5}, {"threshold": 1.0, "stop_gradient": True}],
+  "mdca": [{}],
+  "generative_cross_entropy": [{}],
   "mmce": [{}, {"weighted": True}, {"kernel_width": 0.05}],
   "kde_ece": [{}, {"form": "canonical", "norm": 2.0}, {"form": "marginal", "bandwidth": 0.3}, {"bandwidth": 0.01}],
   "aurc": [{}, {"estimator": "log", "confidence": "margin"}, {"confidence": "negative_entropy", "loss": "brier"}],

@@ -223,6 +223,18 @@ def soft_avuc(z, labels, threshold=0.5, temperature=1.0):
   return np.log(1 + misplaced / max(placed, 1e-5))
 
 
+def mdca(z, labels):
+  """Eq. 3 of Hebbalaguppe et al. 2022."""
+  return np.mean(np.abs(softmax(z).mean(0) - np.eye(z.shape[1])[labels].mean(0)))
+
+
+def generative_cross_entropy(z, labels):
+  """Zhan et al. 2026: each probability of a label divided by the mean over the batch, in logarithms."""
+  log_p = log_softmax(z)
+  log_mean = special.logsumexp(log_p, axis=0) - np.log(len(z))
+  return np.mean(log_mean[labels] - log_p[np.arange(len(z)), labels])
+
+
 def mmce(z, labels, kernel_width=0.4, weighted=False):
   """Kumar et al. 2018, both forms as printed."""
   r, rest, c = _top_label(z, labels)

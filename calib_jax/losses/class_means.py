@@ -1,0 +1,95 @@
+"""Losses that compare the mean probability of each class over a batch with how often the class occurs."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from calib_jax import _checks as checks
+from calib_jax._checks.registry import register
+from calib_jax._numerics.softmax import log_softmax, one_hot, pick
+from calib_jax.losses.catalogue import PER_BATCH
+from calib_jax.losses.reductions import global_sum
+
+Array = jax.Array
+
+
+@register(PER_BATCH)
+def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, axis_name: str | None = None
+         ) -> Array:
+  r"""Multi-class difference in confidence and accuracy (MDCA), a secondary loss.
+
+  .. math:: \frac{1}{K} \sum_k \Big|\frac{1}{N} \sum_i p_{ik} - \frac{1}{N} \sum_i [y_i = k]\Big|
+
+  It is small in small batches only if these are balanced, and 0 for a model that predicts the frequencies of the
+  classes for every example.
+
+  Args:
+    logits: ``[N, K]`` floats.
+    labels: ``[N]`` integers in ``[0, K)``.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    axis_name: optional mapped axis, for the value of the global batch across it.
+
+  Returns:
+    A scalar; 0 if nothing counts. O(NK); devices exchange K numbers.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Hebbalaguppe et al. 2022, Eq. 3.
+
+  >>> mdca(jnp.array([[0.0, 0.0], [0.0, 0.0]]), jnp.array([0, 0]))
+  Array(0.5, dtype=float32)
+  """
+  logits, labels, where = checks.batch(logits, labels, where)
+  difference = jax.nn.softmax(logits) - one_hot(labels, logits).astype(logits.dtype)
+  count = global_sum(where.astype(logits.dtype), axis_name)
+  total = global_sum(jnp.where(where[:, None], difference, 0), axis_name)
+  return jnp.mean(jnp.abs(total)) / jnp.maximum(count, 1)
+
+
+@register(PER_BATCH)
+def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
+                             axis_name: str | None = None) -> Array:
+  r"""Generative cross entropy (GCE): the likelihood of the image given its class, rather than of the class.
+
+  By Bayes' rule p(x|y) is p(y|x) p(x) / p(y), whose p(x) does not depend on the model, and p(y) is its mean prediction
+  over the batch:
+
+  .. math:: -\frac{1}{N} \sum_i \log \frac{p_{i y_i}}{\frac{1}{N} \sum_j p_{j y_i}}
+
+  This is cross entropy plus the mean log of the mean probability of the label's class. It is at least -log N, and 0
+  for a model that predicts the same for every example; it learns nothing of a batch of one example.
+
+  Args:
+    logits: ``[N, K]`` floats.
+    labels: ``[N]`` integers in ``[0, K)``.
+    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    axis_name: optional mapped axis, for the value of the global batch across it.
+
+  Returns:
+    A scalar in nats; 0 if nothing counts. O(NK); devices exchange 2K numbers.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  References:
+    Zhan et al. 2026 (arXiv 2604.06689). The formula follows from the words of its abstract; the mean, where a sum over
+    the batch would add log N, is ours.
+
+  >>> generative_cross_entropy(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(2)
+  Array(-0.57, dtype=float32)
+  """
+  logits, labels, where = checks.batch(logits, labels, where)
+  log_p, _ = log_softmax(logits)
+  counted = jnp.where(where[:, None], log_p, -jnp.inf)
+  # The mean of probabilities in logarithms, because all of a class may round to 0. Devices agree on the largest.
+  largest = jax.lax.stop_gradient(jnp.max(counted, 0))
+  largest = largest if axis_name is None else jax.lax.pmax(largest, axis_name)
+  largest = jnp.where(jnp.isfinite(largest), largest, 0)
+  count = jnp.maximum(global_sum(where.astype(logits.dtype), axis_name), 1)
+  total = global_sum(jnp.where(where[:, None], jnp.exp(log_p - largest[None, :]), 0), axis_name)
+  log_mean = jnp.log(jnp.where(total == 0, 1, total)) + largest - jnp.log(count)
+  own = pick(log_p, labels)
+  values = jnp.where(own == -jnp.inf, jnp.inf, log_mean[labels] - jnp.where(own == -jnp.inf, 0, own))
+  return global_sum(jnp.where(where, values, 0), axis_name) / count
