@@ -1,6 +1,8 @@
-"""The table of classifier_level.py: means, and differences to the plain network paired by seed.
+"""The tables of classifier_level.py: means, and differences to the plain network paired by seed.
 
-Run: python -m experiments.papers.mac_cal.classifier_level_table RESULTS.csv
+Run: python -m experiments.papers.mac_cal.classifier_level_table RESULTS.csv, or without a file for docs/training.md
+
+Without a file it writes the table of the readings of MaC-Cal in docs/training.md, from the committed results.
 """
 
 from collections.abc import Sequence
@@ -8,12 +10,57 @@ import pathlib
 
 import numpy as np
 
+from calib_jax._system.files import write_text
 from experiments.common import commands, comparison
 from experiments.common.rows import read
 
 MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2),
             "adaptive_ece": ("adaptive ECE %", 2), "mce": ("MCE %", 1),
             "overconfidence": ("confidence minus accuracy", 2), "auroc": ("AUROC %", 2), "fpr95": ("FPR95 %", 2)}
+
+
+# The networks and the second stages of the table in docs/training.md.
+NETWORKS = {"Fashion-MNIST, MLP": "classifier_level_fashion_mnist_mlp", "CIFAR-10, MLP":
+            "classifier_level_cifar10_jpeg_mlp", "CIFAR-10, ResNet-8": "classifier_level_cifar10_jpeg_resnet8"}
+READINGS = {
+  "the network with its own head": "", "MaC-Cal": "MaC-Cal", "stored weights set to 0": "MaC-Cal, stored",
+  "measured on training images, gamma 0.92": "MaC-Cal, measured on training images, gamma 0.92",
+  "stored weights, training images, gamma 0.92": "MaC-Cal, stored, measured on training images, gamma 0.92",
+  "40 epochs": "MaC-Cal, 40 epochs", "no decay": "MaC-Cal, no decay", "divided by q in training": "MaC-Cal, rescaled",
+  "no masks: the bottleneck": "bottleneck",
+  "no masks, the epoch of the lowest validation loss": "bottleneck, best epoch",
+  "as printed": "MaC-Cal, printed", "as printed, no decay": "printed, no decay",
+  "as printed, 440 epochs": "printed, 440 epochs",
+  "as printed, measured on validation images": "printed, measured on validation images",
+  "TST, as Ni et al.": "TST", "TST, Adam": "TST, Adam", "V-TST, as Ni et al.": "V-TST", "V-TST, Adam": "V-TST, Adam"}
+BEGIN, END = ("<!-- Written by python -m experiments.papers.mac_cal.classifier_level_table -->",
+              "<!-- End of what is written by it -->")
+PAGE = commands.ROOT / "docs" / "training.md"
+
+
+def readings() -> str:
+  """Returns the table of docs/training.md: accuracy, ECE and NLL, and the ECE after temperature scaling."""
+  by_network = {name: read((commands.RESULTS / stem).with_suffix(".csv")) for name, stem in NETWORKS.items()}
+  seeds = {name: len({row["seed"] for row in found}) for name, found in by_network.items()}
+  lines = ["| second stage | " + " | ".join(f"{name} ({seeds[name]} seeds)" for name in by_network) + " |",
+           "|" + "---|" * (len(by_network) + 1)]
+  for label, second in READINGS.items():
+    cells = []
+    for found in by_network.values():
+      chosen = [row for row in found if (row["first"], row["second"]) == ("vanilla", second)]
+      means = {(row["calibrated"], name): np.mean([float(other[name]) for other in chosen
+                                                   if other["calibrated"] == row["calibrated"]])
+               for row in chosen for name in ("accuracy", "ece", "nll")}
+      cells.append("{:.1f} / {:.1f} / {:.3f}; {:.1f}".format(
+        *(means["none", name] for name in ("accuracy", "ece", "nll")), means["temperature", "ece"]) if means else "")
+    lines.append(f"| {label} | " + " | ".join(cells) + " |")
+  return "\n".join(lines)
+
+
+def page(text: str) -> str:
+  """Returns the text of docs/training.md with the table in its place."""
+  before, rest = text.split(BEGIN)
+  return f"{before}{BEGIN}\n\n{readings()}\n\n{END}{rest.split(END)[1]}"
 
 
 def _by_seed(rows: list[dict]) -> dict[str, dict]:
@@ -54,10 +101,15 @@ def table(rows: list[dict], command: str = "") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """Prints the table of a file of results."""
+  """Prints the table of a file of results, or writes that of docs/training.md."""
   parser = commands.parser(__spec__.name, __doc__)
-  parser.add_argument("results", type=pathlib.Path, metavar="RESULTS.csv")
-  print(table(read(parser.parse_args(arguments).results)))
+  parser.add_argument("results", type=pathlib.Path, metavar="RESULTS.csv", nargs="?")
+  results = parser.parse_args(arguments).results
+  if results:
+    print(table(read(results)))
+  else:
+    write_text(PAGE, page(PAGE.read_text(encoding="utf-8")))
+    print(readings())
 
 
 if __name__ == "__main__":
