@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common import comparison
+from experiments.common import comparison, ranking
 from experiments.common.rows import Row
 
 Pair = tuple[str, str]  # A method and a calibrator.
@@ -41,13 +41,14 @@ SC, RR, FT, CL, MC = ("Karandikar et al. 2021", "Zhou et al. 2025", "Komisarenko
 def difference(rows: Sequence[Row], claim: Claim) -> comparison.Difference | None:
   """Returns the difference of the two rows of a claim over seeds; None if either is missing.
 
-  Over all methods it is the difference of their means, seed by seed.
+  Over all methods it is the difference of their means, seed by seed, without methods that have collapsed.
   """
   sides = [_by_seed(rows, pair, claim.column) for pair in (claim.row, claim.other)]
   return comparison.paired(*sides) if all(sides) else None
 
 
 def _by_seed(rows: Sequence[Row], pair: Pair, column: str) -> comparison.BySeed:
+  rows = rows if pair[0] else ranking.trained(rows)
   found = [by_seed for (_, method, calibrator), by_seed in comparison.values(rows, column).items()
            if calibrator == pair[1] and pair[0] in ("", method)]
   seeds = [seed for seed in found[0] if all(seed in by_seed for by_seed in found)] if found else []

@@ -9,6 +9,27 @@ from scipy import stats
 from experiments.common import comparison
 from experiments.common.rows import Row
 
+BASELINES = ("cross entropy", "cross_entropy")
+MOST_LOST = 0.1  # The accuracy that a seed of a method may lose to cross entropy, before it has collapsed.
+
+
+def collapsed(rows: Sequence[Row]) -> set[tuple[str, str]]:
+  """Returns the ``(task, method)`` of which a seed, as trained, is far less accurate than cross entropy.
+
+  Means over all methods leave them out: one network that predicts a single class outweighs forty that do not.
+  """
+  plain = [row for row in rows if row["calibrator"] == "none" and "accuracy" in row]
+  values = comparison.values(plain, "accuracy")
+  usual = {task: np.mean([*by_seed.values()]) for (task, method, _), by_seed in values.items() if method in BASELINES}
+  return {(task, method) for (task, method, _), by_seed in values.items()
+          if task in usual and not np.min([*by_seed.values()]) > usual[task] - MOST_LOST}
+
+
+def trained(rows: Sequence[Row]) -> list[Row]:
+  """Returns the rows of the methods that have not collapsed."""
+  out = collapsed(rows)
+  return [row for row in rows if (row["task"], row["method"]) not in out]
+
 
 class Ranks(NamedTuple):
   """How methods compare on the same seeds.

@@ -24,8 +24,9 @@ def sizes(rows: Sequence[Row]) -> dict[str, tuple[str, int]]:
 def by_size(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, float]]]:
   """Returns the NLL by calibrator, by the number n of examples that it is fitted to, and by seed.
 
-  It is the mean over the methods that did not diverge. The numbers ascend; the last is "all".
+  It is the mean over the methods that neither diverged nor collapsed. The numbers ascend; the last is "all".
   """
+  rows = ranking.trained(rows)
   fewer, found = sizes(rows), {}
   labels = {**fewer, **{label: (label, 0) for label, _ in fewer.values()}}
   for label, (calibrator, n) in sorted(labels.items(), key=lambda item: item[1][1] or np.inf):

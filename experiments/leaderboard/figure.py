@@ -22,7 +22,7 @@ def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
 
   Above, for each method: its NLL before and after TS, its mean rank, and its rank by the calibration errors of other
   tools. Below: accuracy against ECE, ECE on clean against corrupted images, and the NLL by the number of examples that
-  calibrators are fitted to; the last two if the rows have them.
+  calibrators are fitted to; the last two if the rows have them. Those below leave out methods that have collapsed.
 
   Args:
     rows: the rows of the leaderboard.
@@ -39,8 +39,10 @@ def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
   sizes, panels = conditions.by_size(rows), [_trade]
   panels += [_shifts] if scores.SHIFTED[0] in rows[0] else []
   panels += [lambda axes, rows, order: _sizes(axes, sizes)] if sizes else []
+  trained = ranking.trained(rows)  # A method that has collapsed would press all others into a corner.
+  known = {row["method"] for row in trained}
   for draw, axes in zip(panels, np.ravel(lower.subplots(1, len(panels))), strict=True):
-    draw(axes, rows, order)
+    draw(axes, trained, [name for name in order if name in known])
   files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
 
 

@@ -30,7 +30,11 @@ def findings(rows: Sequence[Row]) -> list[str]:
     return [f"The rankings need the rows of {BASELINE}, from which differences are counted."]
   fewer = conditions.sizes(rows)
   whole = [row for row in rows if row["calibrator"] not in fewer]
-  return [*_methods(rows), "", *_calibrators(whole), "", *conditions.findings(rows), *_beyond(rows), "",
+  out = sorted(method for _, method in ranking.collapsed(rows))
+  left_out = [f"Means over all methods leave out {', '.join(out)}, of which a seed lost more than "
+              f"{100 * ranking.MOST_LOST:.0f} points of accuracy to cross entropy.", ""] if out else []
+  return [*_methods(rows), "", *left_out, *_calibrators(ranking.trained(whole)), "",
+          *conditions.findings(rows), *_beyond(rows), "",
           "## What the papers claim", "",
           "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
           f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "

@@ -59,7 +59,7 @@ def test_options_of_selective_risk_are_set_from_the_command_line():
   section = config.loss.primary.to_dict()
   assert section == {"name": "selective_risk", "low_confidence_coverage": 0.9, "smoothing": 0.1, "num_bins": 64,
                      "confidence": "msp", "score_range": (0.1, 1.0), "loss": "focal", "stop_gradient": True,
-                     "accumulate_counts": False}
+                     "clamp": True, "threshold_gradient": False, "accumulate_counts": False}
 
 
 @pytest.mark.parametrize(("overrides", "message"), [

@@ -28,7 +28,7 @@ from calib_jax import calibrators, data, metrics, models, training
 from calib_jax import config as run_config
 from calib_jax._system.files import write_text
 from experiments.common import commands
-from experiments.common.rows import append, read
+from experiments.common.rows import append, pack, read
 from experiments.papers.mac_cal import classifier_level_table
 
 # The networks, and whether their seeds train in the same steps.
@@ -321,6 +321,7 @@ def main(arguments=None) -> None:
   """Trains every setting that has no rows yet."""
   options = parser().parse_args(arguments)
   path = options.workdir / f"classifier_level_{pathlib.Path(options.data).stem}_{options.model}.csv"
+  q_path = path.with_name(f"{path.stem}_q.csv")
   done = {(row["first"], row["second"]) for row in read(path)}
   missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)
              and (not s.second or s.second in (options.heads or HEADS))][:options.limit]
@@ -341,7 +342,7 @@ def main(arguments=None) -> None:
     new = rows(setting, trained, list(splits[0].others))
     append(path, new)
     if trained.keep and np.ptp(trained.keep) > 0:
-      append(path.with_name(f"{path.stem}_q.csv"), [
+      append(q_path, [
         {**setting._asdict(), "seed": seed, "epoch": epoch, "q": f"{q:.4f}"}
         for epoch, of_seeds in enumerate(trained.keep) for seed, q in enumerate(of_seeds)])
     means = ", ".join(f"{name} {np.mean([float(row[name]) for row in new if row['calibrated'] == 'none']):.3f}"
@@ -350,6 +351,8 @@ def main(arguments=None) -> None:
           f"{commands.left(started, number, len(missing))}", flush=True)
     show()
   show()
+  for part in (path, q_path):
+    pack(part)
   print(f"{path.with_suffix('.md')} holds the table.")
 
 

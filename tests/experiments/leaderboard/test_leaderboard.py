@@ -130,6 +130,19 @@ def _rows(**values):
           for name, columns in values.items() for i in range(2)]
 
 
+def test_means_over_all_methods_leave_out_those_of_which_a_seed_has_collapsed():
+  found = _rows(**{"cross entropy__none": {"accuracy": (0.8, 0.84), "ece": (0.1, 0.1)},
+                   "cross entropy__TS": {"accuracy": (0.8, 0.84), "ece": (0.0, 0.0)},
+                   "a__none": {"accuracy": (0.73, 0.9), "ece": (0.2, 0.2)},
+                   "a__TS": {"accuracy": (0.73, 0.9), "ece": (0.1, 0.1)},
+                   "b__none": {"accuracy": (0.85, 0.71), "ece": (0.1, 0.1)},
+                   "b__TS": {"accuracy": (0.85, 0.71), "ece": (0.9, 0.9)},
+                   "c__none": {"accuracy": (0.85, np.nan), "ece": (0.1, np.nan)}})
+  assert ranking.collapsed(found) == {("", "b"), ("", "c")}
+  apart = claims.difference(found, claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
+  assert apart.mean == pytest.approx(-0.1)
+
+
 def test_sizes_of_calibration_sets_are_means_over_the_methods_that_did_not_diverge():
   found = _rows(a__TS_100={"nll": (3, 5)}, b__TS_100={"nll": (1, 1)}, c__TS_100={"nll": (np.nan, 2)},
                 a__TS_30={"nll": (4, 6)}, b__TS_30={"nll": (2, 2)}, c__TS_30={"nll": (np.nan, 2)},

@@ -21,21 +21,22 @@ def test_it_appends_rows_skips_what_is_finished_and_keeps_q(tmp_path, capsys):
   np.savez(path, train_images=images, train_labels=labels, test_images=images[:60], test_labels=labels[:60])
   command = [f"--data={path}", f"--workdir={tmp_path}", "--num_train=32", "--num_validation=15", "--num_epochs=2",
              "--stage2_epochs=2", "--batch_size=16", "--num_seeds=2", "--only", "vanilla",
-             "--heads", "TST", "+ classifier restructure", "MaC-Cal"]
+             "--heads", "TST", "+ classifier restructure", "MaC-Cal, printed"]
   experiment.main([*command, "--limit=2"])
   experiment.main([*command, "--limit=2"])
   rows = read(tmp_path / "classifier_level_tiny_mlp.csv")
   assert [(row["second"], row["calibrated"], row["seed"]) for row in rows] == [
-    (second, calibrated, seed) for second in ("", "TST", "+ classifier restructure", "MaC-Cal") for seed in "01"
-    for calibrated in ("none", "temperature")]
+    (second, calibrated, seed)
+    for second in ("", "TST", "+ classifier restructure", "MaC-Cal, printed")
+    for seed in "01" for calibrated in ("none", "temperature")]
   assert all(np.isfinite(float(row[name])) for row in rows for name in classifier_level_table.MEASURED)
   kept = read(tmp_path / "classifier_level_tiny_mlp_q.csv")
   assert [(row["second"], row["epoch"], row["seed"]) for row in kept] == [
-    ("MaC-Cal", epoch, seed) for epoch in "012" for seed in "01"]  # Where q is fixed there are no rows.
+    ("MaC-Cal, printed", epoch, seed) for epoch in "012" for seed in "01"]  # Where q is fixed there are no rows.
   assert {row["q"] for row in kept if row["epoch"] == "0"} == {"0.5000"} and len({row["q"] for row in kept}) > 2
   page = tmp_path / "classifier_level_tiny_mlp.md"
   text = page.read_text(encoding="utf-8")
-  assert "| MaC-Cal | " in text and (
+  assert "| MaC-Cal, printed | " in text and (
     "Made by `python -m experiments.papers.mac_cal.classifier_level --data=tiny.npz --num_train=32 --num_validation=15 "
     "--num_epochs=2 --stage2_epochs=2 --num_seeds=2 --batch_size=16`.") in text
   page.unlink()
@@ -86,4 +87,9 @@ def test_a_committed_page_is_made_from_its_rows(path):
 
 def test_curves_of_q_are_those_that_change():
   curves = classifier_level_figure.curves(RESULTS / "classifier_level_fashion_mnist_mlp_q.csv")
-  assert "MaC-Cal" in curves and all(x.shape == (10, 41) and np.ptp(x) > 0 for x in curves.values())
+  assert curves["MaC-Cal"].shape == (10, 101) and all(np.ptp(x) > 0 for x in curves.values())
+
+
+def test_the_readings_in_the_docs_are_those_of_the_committed_rows():
+  text = classifier_level_table.PAGE.read_text(encoding="utf-8")
+  assert classifier_level_table.page(text) == text
