@@ -36,7 +36,7 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
     TypeError, ValueError: if an argument has the wrong dtype, shape or range.
 
   References:
-    Hebbalaguppe et al. 2022, Eq. 3.
+    Hebbalaguppe et al. 2022, and the code released with it.
 
   >>> mdca(jnp.array([[0.0, 0.0], [0.0, 0.0]]), jnp.array([0, 0]))
   Array(0.5, dtype=float32)

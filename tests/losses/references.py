@@ -224,7 +224,7 @@ def soft_avuc(z, labels, threshold=0.5, temperature=1.0):
 
 
 def mdca(z, labels):
-  """Eq. 3 of Hebbalaguppe et al. 2022."""
+  """Hebbalaguppe et al. 2022."""
   return np.mean(np.abs(softmax(z).mean(0) - np.eye(z.shape[1])[labels].mean(0)))
 
 

@@ -25,7 +25,8 @@ def test_curves_are_those_of_mixup_with_and_without_a_second_stage(tmp_path, cap
   found = rows.read(RESULTS / "classifier_level_fashion_mnist_mlp.csv")
   curves = mac_cal_figures.mixed(found)
   assert {name: list(by_alpha) for name, by_alpha in curves.items()} == {
-    "mixup": [0.2, 1, 4], "mixup + MaC-Cal": [0.2, 1, 4], "mixup + MaC-Cal, printed": [0.2, 1, 4], "MIT": [0.2, 1]}
+    "mixup": [0.2, 1, 4], "mixup + MaC-Cal": [0.2, 1, 4], "mixup + MaC-Cal, printed": [0.2, 1, 4], "MIT": [0.2, 1],
+    "MIT + MaC-Cal": [0.2, 1]}
   values = [float(row["ece"]) for row in found if (row["first"], row["second"], row["calibrated"]) == (
     "mixup 1", "MaC-Cal", "none")]
   assert curves["mixup + MaC-Cal"][1.0]["ece"][0] == pytest.approx(np.mean(values))
