@@ -61,7 +61,7 @@ def _second_stage(head: str, **options) -> dict[str, object]:
   """Section 5.1: 40 epochs of a new head at a rate of 0.1, with a decay of 5e-4; no change of the rate is printed.
 
   The decay is printed after the sentence on both stages. The clipping is that of the first stage, and the loss a mean
-  over the batch, because its sum would be clipped in nearly every step; both are our readings.
+  over the batch, where the first stage has its sum; both are our readings.
   """
   return {"head": dict(name=head, **options), "training.schedule": "two_stage", "training.stage2_epochs": 40,
           "training.cache_features": True, "stage2.optimizer.learning_rate": 0.1,
