@@ -15,7 +15,7 @@ def test_it_appends_a_row_a_seed_skips_what_is_finished_and_writes_the_table(tmp
   path = tmp_path / "tiny.npz"
   np.savez(path, train_images=images, train_labels=labels, test_images=images[:30], test_labels=labels[:30])
   command = [f"--data={path}", f"--workdir={tmp_path}", "--num_train=32", "--num_epochs=2", "--batch_size=16",
-             "--num_seeds=2", "--starts", "warm", "ramp", "--weights", "gradient"]
+             "--num_seeds=2", "--starts", "warm", "ramp", "--weights", "printed"]
   experiment.main([*command, "--limit=3"])
   experiment.main([*command, "--limit=1"])
   rows = experiment.read(tmp_path / "selective_risk_tiny_mlp.csv")
@@ -24,7 +24,7 @@ def test_it_appends_a_row_a_seed_skips_what_is_finished_and_writes_the_table(tmp
                                             ("selective_risk", "ramp")) for seed in "01"]
   assert all(np.isfinite(float(row[name])) for row in rows for name in experiment.MEASURED)
   table = (tmp_path / "selective_risk_tiny_mlp.md").read_text(encoding="utf-8")
-  assert table.count("\n") == 8 and "| selective_risk | msp | 0.01 | 0.25 | epoch | gradient | warm |" in table
+  assert table.count("\n") == 8 and "| selective_risk | msp | 0.01 | 0.25 | epoch | printed | warm |" in table
   assert "1/3 cross_entropy: accuracy" in capsys.readouterr().out
 
 
