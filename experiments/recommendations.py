@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calib_jax._system.files import write_text
-from experiments.common import commands, comparison, ranking, rows
+from experiments.common import commands, comparison, ranking, report, rows
 from experiments.leaderboard import conditions
 
 PAGE = commands.ROOT / "docs" / "choose.md"
@@ -151,10 +151,7 @@ def calibrators() -> str:
 def main(arguments: list[str] | None = None) -> None:
   """Writes the tables."""
   commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  before, *rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-  written = [f"{BEGIN}\n\n{text}\n{END}{part.split(END)[1]}"
-             for text, part in zip((calibrators(), table()), rest, strict=True)]
-  write_text(PAGE, before + "".join(written))
+  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, calibrators(), table()))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
 
   .. math:: \frac{1}{K} \sum_k \Big|\frac{1}{N} \sum_i p_{ik} - \frac{1}{N} \sum_i [y_i = k]\Big|
 
-  It is small in small batches only if these are balanced, and 0 for a model that predicts the frequencies of the
-  classes for every example.
+  It is 0 for a model that predicts the frequencies of the batch's classes for every example: it says nothing of single
+  predictions, and needs a primary loss.
 
   Args:
     logits: ``[N, K]`` floats.

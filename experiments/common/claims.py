@@ -1,6 +1,7 @@
 """Claims of the papers, judged by the rows of an experiment: agrees, disagrees or cannot tell."""
 
 from collections.abc import Callable, Mapping, Sequence
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +80,18 @@ def unlike(claim: Claim, settings: Mapping[str, Mapping[str, object]]) -> str:
   return ""
 
 
+def at_edge(search: Mapping[str, Sequence], chosen: Mapping[str, object]) -> bool:
+  """Returns whether a chosen value is the first or the last that was tried: nobody knows what the next one would do.
+
+  Names have no order, and nothing lies below 0.
+
+  >>> at_edge({"weight": (0.1, 0.3, 1.0)}, {"weight": 1.0}), at_edge({"l2": (0.0, 1e-4, 1e-3)}, {"l2": 0.0})
+  (True, False)
+  """
+  return any(not isinstance(values[0], str) and chosen.get(key) != 0
+             and chosen.get(key) in json.loads(json.dumps([values[0], values[-1]])) for key, values in search.items())
+
+
 def verdict(apart: comparison.Difference, p_value: float, lower: bool) -> str:
   """Returns "agrees" or "disagrees" where the corrected p-value is below 5%, and else "cannot tell".
 
@@ -96,10 +109,17 @@ def table(rows: Sequence[Row], claims: Sequence[Claim], doubt: Callable[[Claim],
   Args:
     rows: the rows of the experiment.
     claims: the claims. Those whose rows are not there have not been run yet.
-    doubt: says why a claim cannot be judged, or "". Such a claim has no verdict and does not count for Holm's method.
+    doubt: says why a claim cannot be judged, or "". Such a claim has no verdict and does not count for Holm's method;
+      nor does one about a method that has collapsed.
   """
   differences = [difference(rows, claim) for claim in claims]
-  doubts = [doubt(claim) if apart else "not run yet" for claim, apart in zip(claims, differences, strict=True)]
+  out = {method for _, method in ranking.collapsed(rows)}
+
+  def reason_of(claim: Claim) -> str:
+    collapsed = [method for method, _ in (claim.row, claim.other) if method in out]
+    return f"cannot tell: {' and '.join(collapsed)} collapsed" if collapsed else doubt(claim)
+
+  doubts = [reason_of(claim) if apart else "not run yet" for claim, apart in zip(claims, differences, strict=True)]
   p_values = comparison.holm([apart.p_value if apart and not reason else np.nan
                               for apart, reason in zip(differences, doubts, strict=True)])
   lines = ["| claim | of | column | difference [95%] | Cohen's d | p (Holm) | verdict |", "|---" * 7 + "|"]

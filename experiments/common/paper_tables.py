@@ -7,6 +7,7 @@ the network of the leaderboard on the images of `--data`, one task.
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 import functools
+import json
 import pathlib
 from types import ModuleType
 
@@ -45,10 +46,15 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     task = f"{data}, {model}" if options.scale == "paper" else ""
     for name, fields in named.items():
       config = functools.partial(_config, paper, data, model, {**fields, **always}, at_paper_scale, options)
-      search = tuning.search_space(fields.get("loss.secondary", {"name": ""})) if tuned else {}
+      search = _search(fields) if tuned else {}
       trials = scales.TRIALS | ({"num_seeds": 1} if options.scale != "laptop" else {})
-      every_method.append(Method(task, name, config, search, trials if search else {}, one_at_a_time=True))
+      every_method.append(Method(task, name, config, search, trials if search else {}, one_at_a_time=tuned))
   return every_method
+
+
+def _search(fields: Mapping[str, object]) -> dict[str, tuple[float, ...]]:
+  """Returns the values that are tried for a row by its fields."""
+  return tuning.search_space(fields.get("loss.secondary", {"name": ""}))
 
 
 def _config(paper: ModuleType, data: str, model: str, fields: Mapping[str, object],
@@ -69,39 +75,52 @@ def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
              calibrators: Mapping[str, Mapping[str, object]], rows: Sequence[str] = (),
              extra: Mapping[str, Mapping[str, object]] | None = None, judged: Sequence[claims.Claim] = (),
              at_paper_scale: Mapping[str, object] | None = None, always: Mapping[str, object] | None = None,
-             tuned: bool = False, figure: Callable[[list[Row], pathlib.Path], object] | None = None) -> Experiment:
-  """Returns the declaration of a table; ``judged`` are the paper's claims. See ``methods`` and ``Experiment``."""
+             tuned: bool = False, note: str = "",
+             figure: Callable[[list[Row], pathlib.Path], object] | None = None) -> Experiment:
+  """Returns the declaration of a table; ``judged`` are the paper's claims, and ``note`` a sentence on the rows.
+
+  See ``methods`` and ``Experiment``.
+  """
   of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale or {}, always or {}, tuned)
   return Experiment(name, title, of_paper, calibrators, columns, arguments=scales.arguments,
                     suffix=scales.suffix, figure=figure,
-                    findings=functools.partial(_findings, paper, judged, extra or {}, tuned))
+                    findings=functools.partial(_findings, paper, judged, extra or {}, tuned, note))
+
+
+def _losses_at_laptop(paper: ModuleType) -> dict[str, Mapping[str, object]]:
+  return paper.losses(AT_LAPTOP[0], next(iter(next(iter(paper.NETWORKS.values())))))
 
 
 def fields(paper: ModuleType, extra: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
   """Returns the fields that each row of a table sets at laptop scale."""
-  model = next(iter(next(iter(paper.NETWORKS.values()))))
-  of_rows = paper.losses(AT_LAPTOP[0], model) | dict(extra)
+  of_rows = _losses_at_laptop(paper) | dict(extra)
   return {name: {"loss.primary.name": "cross_entropy"} | settings.flat(own) for name, own in of_rows.items()}
 
 
-def _doubt(claim: claims.Claim, of_rows: Mapping[str, Mapping[str, object]]) -> str:
-  """Says why a claim cannot be judged, or ""."""
-  reason = claims.unlike(claim, of_rows)
-  return f"not comparable: {reason}" if reason else ""
+def _doubt(claim: claims.Claim, of_rows: Mapping[str, Mapping[str, object]], at_edge: set[str]) -> str:
+  """Says why a claim cannot be judged, or ""; the settings of the rows ``at_edge`` are the last that were tried."""
+  if reason := claims.unlike(claim, of_rows):
+    return f"not comparable: {reason}"
+  names = [name for name, _ in (claim.row, claim.other) if name in at_edge]
+  return f"cannot tell: {' and '.join(names)} at the edge of the grid" if names else ""
 
 
 def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[str, Mapping[str, object]],
-              tuned: bool, rows: Sequence[Row]) -> list[str]:
+              tuned: bool, note: str, rows: Sequence[Row]) -> list[str]:
   """What the paper claims, judged by the rows."""
-  of_rows = fields(paper, extra)
+  of_rows, chosen = fields(paper, extra), {row["method"]: json.loads(row["chosen"]) for row in rows}
+  declared_fields = _losses_at_laptop(paper) | dict(extra)
+  at_edge = {name for name, values in chosen.items()
+             if tuned and name in declared_fields and claims.at_edge(_search(declared_fields[name]), values)}
   table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]],
-                       lambda claim: _doubt(claim, of_rows))
+                       lambda claim: _doubt(claim, of_rows, at_edge))
   return ["## What the paper claims", "",
           "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
           f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
           "difference in units of its deviation over seeds. The losses have the values of "
           f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; " + (
             "their κ, T, weight and l2 are tuned one after another, as in the paper, on validation images of two other "
-            "seeds." if tuned else "nothing is tuned for this network."), "",
+            "seeds, and a row whose chosen setting is the last that was tried is not judged." if tuned else
+            "nothing is tuned for this network.") + " A row of which a seed has collapsed is not judged." + note, "",
           *table, "", "## All rows"
           ] if len(table) > 2 else []

@@ -9,6 +9,17 @@ from experiments.common.declaration import Experiment
 from experiments.common.rows import Row
 
 
+def between(text: str, begin: str, end: str, *parts: str) -> str:
+  r"""Returns a text with the n-th of ``parts`` between the n-th ``begin`` and the ``end`` that follows it.
+
+  >>> between("a<old>b", "<", ">", "new")
+  'a<\n\nnew\n>b'
+  """
+  before, *rest = text.split(begin)
+  return before + "".join(f"{begin}\n\n{part}\n{end}{after.split(end, 1)[1]}"
+                          for part, after in zip(parts, rest, strict=True))
+
+
 def write(experiment: Experiment, rows: Sequence[Row], stem: pathlib.Path) -> None:
   """Writes the page (``.md``), the table in LaTeX (``.tex``) and the figure (``.png``) of an experiment.
 

@@ -40,7 +40,7 @@ def findings(rows: Sequence[Row]) -> list[str]:
           f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
           "difference in units of its deviation over seeds. Rows that differ in more than the claim is about are not "
           "comparable, and of a method whose chosen setting is the first or the last that was tried, nobody knows what "
-          "the next one would do.", "",
+          "the next one would do. A method of which a seed has collapsed is not judged.", "",
           *claims.table(rows, CLAIMS, lambda claim: _doubt(claim, rows))]
 
 
@@ -62,9 +62,8 @@ def _doubt(claim: claims.Claim, rows: Sequence[Row]) -> str:
   if reason := claims.unlike(claim, fields):
     return f"not comparable: {reason}"
   recipes = {**METHODS, **COMBINED}
-  at_edge = [method for method, _ in (claim.row, claim.other) if method in fields and any(
-    not isinstance(values[0], str) and json.loads(json.dumps(fields[method][key])) in
-    json.loads(json.dumps([values[0], values[-1]])) for key, values in recipes[method].search.items())]
+  at_edge = [method for method, _ in (claim.row, claim.other)
+             if method in fields and claims.at_edge(recipes[method].search, fields[method])]
   return f"cannot tell: {' and '.join(at_edge)} at the edge of the grid" if at_edge else ""
 
 

@@ -95,6 +95,33 @@ def test_the_second_stage_sees_images_as_they_are_stored():
     assert (losses[0] == losses[1]) == same
 
 
+@pytest.mark.parametrize(("option", "images", "statistics"), [
+  ("stage2.augment=true", True, False), ("stage2.backbone_in_training_mode=true", False, True)])
+def test_the_second_stage_may_augment_images_or_leave_the_backbone_in_training_mode(option, images, statistics,
+                                                                                    first_stage):
+  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], option)
+  assert (training.plan(config)[1].augmentation is None) == images
+  state, _ = first_stage
+  both, _ = train(config)
+  before, after = _extractor(state), _extractor(both)
+  for path in before:
+    changes = statistics and path[0] == "batch_stats"
+    assert np.array_equal(before[path], after[path]) != changes, path
+  if statistics:
+    with pytest.raises(UserError, match="batch statistics that go on"):
+      plain = (o for o in SMALL if not o.startswith("augmentation."))
+      run_config.check(digits(*plain, *TWO_STAGE, *HEADS["two_stage"], option, "training.cache_features=true"), 1)
+
+
+def test_the_second_stage_averages_where_the_first_one_sums(first_stage):
+  _, folder = first_stage
+  options = (*SMALL, *TWO_STAGE, *HEADS["two_stage"], f"stage1.workdir={folder}", "loss.secondary.name=soft_avuc",
+             "loss.secondary.threshold=0.5")
+  mean, _ = train(digits(*options, "loss.weight=0.5"))
+  summed, _ = train(digits(*options, "loss.reduction=sum", "loss.weight=8.0"))  # Beside the sum over 16 examples.
+  assert_same(mean.params, summed.params, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("schedule", ["two_stage", pytest.param("classifier_retraining", marks=pytest.mark.slow)])
 def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(schedule, monkeypatch):
   plain = tuple(o for o in SMALL if not o.startswith("augmentation."))

@@ -11,7 +11,7 @@ import pathlib
 import numpy as np
 
 from calib_jax._system.files import write_text
-from experiments.common import commands, comparison
+from experiments.common import commands, comparison, report
 from experiments.common.rows import read
 
 MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2),
@@ -54,13 +54,7 @@ def readings() -> str:
       cells.append("{:.1f} / {:.1f} / {:.3f}; {:.1f}".format(
         *(means["none", name] for name in ("accuracy", "ece", "nll")), means["temperature", "ece"]) if means else "")
     lines.append(f"| {label} | " + " | ".join(cells) + " |")
-  return "\n".join(lines)
-
-
-def page(text: str) -> str:
-  """Returns the text of docs/training.md with the table in its place."""
-  before, rest = text.split(BEGIN)
-  return f"{before}{BEGIN}\n\n{readings()}\n\n{END}{rest.split(END)[1]}"
+  return "\n".join(lines) + "\n"
 
 
 def _by_seed(rows: list[dict]) -> dict[str, dict]:
@@ -108,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   if results:
     print(table(read(results)))
   else:
-    write_text(PAGE, page(PAGE.read_text(encoding="utf-8")))
+    write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, readings()))
     print(readings())
 
 

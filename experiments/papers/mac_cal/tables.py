@@ -43,7 +43,9 @@ CLAIMS = (
 CORRUPTED = {"evaluation.corruptions": ("gaussian_blur", "shot_noise", "jpeg_compression", "brightness")}
 EXPERIMENT = paper_tables.declared(
   "papers.mac_cal.tables", "Ni et al., Tables 1 and 5", mac_cal, ("accuracy", "ece", "adaptive", "mce"),
-  {"TS": {"name": "temperature_scaling"}}, extra=PARTS, judged=CLAIMS, at_paper_scale=CORRUPTED)
+  {"TS": {"name": "temperature_scaling"}}, extra=PARTS, judged=CLAIMS, at_paper_scale=CORRUPTED,
+  note=" MaC-Cal sets q on the validation images, which as trained no other row has seen but those that stop at the "
+       "lowest validation loss.")
 
 if __name__ == "__main__":
   sys.exit(sweep.main(EXPERIMENT))

@@ -41,7 +41,7 @@ READINGS: dict[str, Mapping[str, object]] = {
 def methods(options: argparse.Namespace) -> list[Method]:
   """Returns cross entropy and each reading, by the same recipe."""
   return [Method("", "cross entropy", functools.partial(_config, options, "cross_entropy", {})),
-          *(Method("", name, functools.partial(_config, options, "selective_risk", fields))
+          *(Method("", name, functools.partial(_config, options, "selective_risk_no_gradient", fields))
             for name, fields in READINGS.items())]
 
 

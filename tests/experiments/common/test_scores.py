@@ -55,3 +55,10 @@ def test_a_calibrator_may_see_a_part_of_the_examples():
   whole = calibrators.temperature_scaling().fit(*part[0][:2])
   assert abs(float(whole["temperature"] / params["temperature"]) - 1) > 0.01
   assert not set(few) & set(scores.SHIFTED)
+
+
+def test_a_calibrator_may_be_fitted_to_the_training_split():
+  part, test, train = ([_predictions(seed, scale)] for seed, scale in ((0, 3.0), (1, 3.0), (2, 1.0)))
+  row = scores.calibrated(part, test, {"TS": {**TS, "fitted_to": "train"}}, {"train": [train]})[-1][2]
+  params = calibrators.temperature_scaling().fit(*train[0][:2])
+  assert row["nll"] == pytest.approx(_reference(test[0].logits / float(params["temperature"]), test[0].labels)[1], 1e-5)

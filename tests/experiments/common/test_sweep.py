@@ -180,3 +180,21 @@ def test_a_seed_that_diverged_is_counted():
   found = _rows(a=(0.1, 0.2, float("nan")))
   assert comparison.cell(comparison.values(found, "nll")["", "a", "none"], "nll") == (
     "0.1500 ± 0.0500 (1 of 3 diverged)")
+
+
+@pytest.mark.parametrize("one_at_a_time", [True, False])
+def test_a_method_is_tuned_field_by_field_or_over_all_combinations(one_at_a_time, monkeypatch, tmp_path):
+  tried = []
+
+  def validate(config):
+    tried.append((config.loss.weight, config.optimizer.l2))
+    return 0.9, abs(config.loss.weight - 0.3) + config.optimizer.l2
+
+  monkeypatch.setattr(tuning, "validation_scores", validate)
+  search = {"loss.weight": (0.1, 0.3), "optimizer.l2": (0.0, 0.1)}
+  config = functools.partial(_config, **{"loss.secondary": {"name": "soft_avuc"}, "loss.weight": 0.1})
+  method = Method("", "tuned", config, search, {}, one_at_a_time)
+  job, = sweep.jobs([method])
+  chosen, _ = sweep._trained(job, tmp_path / "test", None)
+  assert chosen == {"loss.weight": 0.3, "optimizer.l2": 0.0}
+  assert ((0.1, 0.1) in tried) != one_at_a_time

@@ -141,6 +141,9 @@ def test_means_over_all_methods_leave_out_those_of_which_a_seed_has_collapsed():
   assert ranking.collapsed(found) == {("", "b"), ("", "c")}
   apart = claims.difference(found, claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
   assert apart.mean == pytest.approx(-0.1)
+  judged = [claims.Claim("", "", (name, "none"), ("cross entropy", "none"), "ece") for name in "ab"]
+  lines = claims.table(found, judged)
+  assert "collapsed" not in lines[2] and "| cannot tell: b collapsed |" in lines[3]
 
 
 def test_sizes_of_calibration_sets_are_means_over_the_methods_that_did_not_diverge():

@@ -1,5 +1,7 @@
 """The tables of the papers at paper scale: every cell is a config, and every network fits its data."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import models
 from configs import mac_cal
-from experiments.common import report, rows, scores, sweep
+from experiments.common import report, rows, scores, sweep, tuning
 from experiments.common.commands import RESULTS
 from experiments.leaderboard import methods as training_methods
 from experiments.papers.focal_temperature import table as focal_temperature_table
@@ -137,3 +139,12 @@ def test_a_table_is_made_at_a_tiny_scale(name, tmp_path):
   assert all(f"| {last} | {calibrator} |" in text for calibrator in experiment.calibrators)
   assert all(np.isfinite(float(row[column])) for row in rows.read(tmp_path / f"{experiment.files()}_tiny.csv")
              for column in experiment.columns)
+
+
+def test_a_tuned_row_at_the_edge_of_its_grid_is_not_judged():
+  found = rows.read(RESULTS / "soft_calibration_tables_fashion_mnist_mlp.csv")
+  chosen = {row["method"]: json.loads(row["chosen"]) for row in found}
+  text = (RESULTS / "soft_calibration_tables_fashion_mnist_mlp.md").read_text(encoding="utf-8")
+  assert chosen["brier"]["optimizer.l2"] == tuning.L2[-1]
+  line, = (line for line in text.splitlines() if line.startswith("| S-AvUC lowers the ECE of brier | "))
+  assert line.endswith("| cannot tell: brier+soft_avuc and brier at the edge of the grid |")

@@ -57,3 +57,12 @@ def test_proposition_3_bounds_the_map_and_the_tightest_bounds_lie_within():
 def test_the_committed_page_is_that_of_the_committed_rows():
   text = (RESULTS / "focal_temperature_theory.md").read_text(encoding="utf-8")
   assert theory.page(ROWS, theory.read(RESULTS / "focal_temperature_theory_points.csv")) == text
+
+
+def test_lines_over_other_points_are_those_of_their_grids():
+  grid = np.exp(np.asarray(theory.simplex_grid(4, 10), float))
+  np.testing.assert_allclose(grid.sum(1), 1, rtol=1e-6)
+  np.testing.assert_allclose(10 * grid, np.round(10 * grid), atol=1e-5)
+  assert len({tuple(np.round(10 * p).astype(int)) for p in grid}) == len(grid) == 84 and grid.min() > 0.09
+  committed = {(row["kind"], row["size"]): row for row in theory.read(RESULTS / "focal_temperature_theory_points.csv")}
+  assert theory.points_row("probabilities", 10) == committed["probabilities", "10"]

@@ -91,5 +91,4 @@ def test_curves_of_q_are_those_that_change():
 
 
 def test_the_readings_in_the_docs_are_those_of_the_committed_rows():
-  text = classifier_level_table.PAGE.read_text(encoding="utf-8")
-  assert classifier_level_table.page(text) == text
+  assert classifier_level_table.readings() in classifier_level_table.PAGE.read_text(encoding="utf-8")
