@@ -113,9 +113,10 @@ def test_the_second_stage_may_augment_images_or_leave_the_backbone_in_training_m
       run_config.check(digits(*plain, *TWO_STAGE, *HEADS["two_stage"], option, "training.cache_features=true"), 1)
 
 
-def test_the_second_stage_averages_where_the_first_one_sums(first_stage):
+@pytest.mark.parametrize("head", [HEADS["two_stage"], ("head.name=variational", "head.width=4")], ids=("plain", "KL"))
+def test_the_second_stage_averages_where_the_first_one_sums(head, first_stage):
   _, folder = first_stage
-  options = (*SMALL, *TWO_STAGE, *HEADS["two_stage"], f"stage1.workdir={folder}", "loss.secondary.name=soft_avuc",
+  options = (*SMALL, *TWO_STAGE, *head, f"stage1.workdir={folder}", "loss.secondary.name=soft_avuc",
              "loss.secondary.threshold=0.5")
   mean, _ = train(digits(*options, "loss.weight=0.5"))
   summed, _ = train(digits(*options, "loss.reduction=sum", "loss.weight=8.0"))  # Beside the sum over 16 examples.
