@@ -85,7 +85,7 @@ def test_a_sweep_through_examples_in_order_takes_each_as_a_bin():
 def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
   confidence, correct, counts = _resamples(kind)
   risks = (0.2, 0.4)
-  found = resampled_errors.risk_coverage(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts, correct), risks)
+  found = resampled_errors.risk_coverage(resampled_errors.Ordered(confidence, NUM_BINS), counts, correct, risks)
   for row, values in zip(counts, found, strict=True):
     c, wrong = np.repeat(confidence, row), ~np.repeat(correct, row)
     size, share = np.arange(1, len(c) + 1), references.shared(c, wrong).astype(np.float64)
@@ -102,7 +102,7 @@ def test_assess_draws_and_computes_what_metrics_does(groups, monkeypatch):
   confidence, correct = (np.stack(x, axis=1) for x in zip(*samples, strict=True))
   key = jax.random.key(5)
   errors = {"ece": (resampled_errors.calibration_error, 40), "ks": (resampled_errors.ks, 12)}
-  found = resamples.assess(errors, confidence, correct, num_bins=15, key=key, groups=groups)
+  found = resamples.assess(errors, {"row": (confidence, correct)}, num_bins=15, key=key, groups=groups)["row"]
   ends = resamples.intervals(found, {"ece": 1.0, "ks": 2 / 3})
   for name, function, number, rate in (("ece", metrics.calibration_error, 40, 1.0),
                                        ("ks", metrics.ks_calibration_error, 12, 2 / 3)):
@@ -119,9 +119,9 @@ def test_redraws_that_equal_the_outcomes_count_for_the_p_value():
   """Where all are right, every other outcome has a larger error."""
   for seed in range(10):
     confidence = 1 - np.random.default_rng(seed).uniform(0, 0.03, (15, 1)).astype(np.float32)
-    found = resamples.assess({"ece": (resampled_errors.calibration_error, 400)}, confidence, np.ones((15, 1), bool),
-                             num_bins=200, key=jax.random.key(0))
-    np.testing.assert_allclose(found["ece"].p_value, 1)
+    found = resamples.assess({"ece": (resampled_errors.calibration_error, 400)},
+                             {"row": (confidence, np.ones((15, 1), bool))}, num_bins=200, key=jax.random.key(0))
+    np.testing.assert_allclose(found["row"]["ece"].p_value, 1)
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(101) % 40])
