@@ -165,3 +165,16 @@ def risk_curve(risk_sums: Array, taken: Array) -> Array:
     taken: ``[...]`` integers, the numbers k, at least 1.
   """
   return risk_sums / taken.astype(risk_sums.dtype)
+
+
+def fewest(total: Array, share: Array | float) -> Array:
+  """The fewest of ``total`` examples ``[...]`` that are at least a ``share`` of them, int32.
+
+  The product may round to the wrong side of an integer, so the shares of that integer and its neighbour are compared
+  with ``share`` themselves.
+  """
+  xp = array_module(total)
+  total, share = xp.maximum(total, 1).astype(xp.float32), xp.asarray(share, xp.float32)
+  number = xp.ceil(share * total)
+  number = xp.where((number - 1) / total >= share, number - 1, xp.where(number / total >= share, number, number + 1))
+  return number.astype(xp.int32)

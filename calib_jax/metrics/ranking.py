@@ -197,12 +197,7 @@ def _fpr_at_tpr(scores: Array, positives: Array, where: Array, tpr: Array) -> Ar
   _, last = tie_bounds(key)
   caught, alarms = jnp.cumsum(is_positive, dtype=jnp.int32), jnp.cumsum(is_negative, dtype=jnp.int32)
   positives, negatives = jnp.sum(is_positive, dtype=jnp.int32), jnp.sum(is_negative, dtype=jnp.int32)
-  # ``needed`` is the fewest positives whose rate reaches tpr. The product may round to the wrong side of an integer, so
-  # the rates of that integer and its neighbour are compared with tpr themselves.
-  total, tpr = jnp.maximum(positives, 1).astype(jnp.float32), jnp.asarray(tpr, jnp.float32)
-  needed = jnp.ceil(tpr * total)
-  needed = jnp.where((needed - 1) / total >= tpr, needed - 1, jnp.where(needed / total >= tpr, needed, needed + 1))
-  place = jnp.argmax(caught[last] >= needed.astype(jnp.int32)) if len(key) else 0
+  place = jnp.argmax(caught[last] >= formulas.fewest(positives, tpr)) if len(key) else 0
   false_rate = (alarms[last[place]] if len(key) else 0) / jnp.maximum(negatives, 1)
   return jnp.where((positives > 0) & (negatives > 0), false_rate.astype(jnp.float32), jnp.nan)
 

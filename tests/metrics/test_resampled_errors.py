@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import metrics
 from calib_jax.evaluation import resamples
-from calib_jax.metrics import resampled_errors
+from calib_jax.metrics import resampled_detection, resampled_errors
 from tests.metrics import references
 from tests.metrics.data import KINDS, pairs
 
@@ -146,3 +146,23 @@ def test_subsamples_are_those_of_the_bias_corrected_bootstrap():
                                method="bias_corrected")
   ends = resamples.intervals({"mean": found}, {"mean": 1.0})["mean"]
   np.testing.assert_allclose(ends, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [0, 0.25])
+def test_the_separation_of_resamples_is_that_of_their_examples(step):
+  """Against all pairs and all thresholds, with and without ties, and where a set is missing."""
+  rng = np.random.default_rng(0)
+  inside, outside = rng.normal(0.7, size=30), rng.normal(size=50)
+  inside, outside = (np.round(x / step) * step if step else x for x in (inside, outside))
+  drawn = rng.multinomial(80, np.full(80, 1 / 80), size=4)
+  counts = np.concatenate([np.ones((1, 80), int), drawn, np.arange(80)[None] < 30])
+  found = resampled_detection.Separation(inside, outside).measures(*np.split(counts.astype(np.int32), [30], axis=1))
+  assert np.isnan(found[-1]).all()
+  for row, values in zip(counts[:-1], found[:-1], strict=True):
+    a, b = np.repeat(inside, row[:30]), np.repeat(outside, row[30:])
+    rates = []
+    for positive, negative in ((a, b), (-b, -a)):
+      thresholds = [t for t in np.append(positive, negative) if np.mean(positive >= t) >= 0.95 - 1e-9]
+      rates.append(np.mean(negative >= max(thresholds)))
+    pairs = (a[:, None] > b).mean() + (a[:, None] == b).mean() / 2
+    np.testing.assert_allclose(values, [pairs, *rates], rtol=1e-6)
