@@ -5,7 +5,6 @@ put into ``BLOCKS`` random blocks, the gaps of all bins are summed in each block
 """
 
 from collections.abc import Sequence
-import functools
 from typing import NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax._numerics import binning as bins
+from calib_jax._system import compilation
 from calib_jax.evaluation.resamples import Resampled, bias_corrected
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import draws
@@ -60,6 +60,8 @@ class Summing:
       rho = _dependence(source, draws.members(part.groups, len(part.labels)))
       self.share, self.choices = rho**0.5, np.random.default_rng(1)
       self.of_groups = self.choices.uniform(size=(group.max() + 1, num_redraws)).astype(np.float32)
+    self.drawn = compilation.sized(_drawn, part.logits.size)
+    self.cells = compilation.sized(_cells, part.logits.size, static_argnums=2)
     self.gaps = {name: np.zeros(self.num_blocks * num_cells) for name in ("equal_width", "equal_mass")}
     self.observed = {name: np.zeros(num_cells) for name in self.gaps}
     self.redrawn = {name: np.zeros((num_redraws, num_cells), np.float32) for name in self.gaps}
@@ -79,8 +81,8 @@ class Summing:
     if self.group is not None:
       is_shared = self.choices.uniform(size=uniform[first:].shape) < self.share
       uniform[first:] = np.where(is_shared, self.of_groups[self.group[rows][first:]], uniform[first:])
-    drawn = np.asarray(_drawn(probs, uniform))[first:].T
-    cells = {name: np.asarray(x)[first:] for name, x in _cells(probs, self.edges, self.shape[1]).items()}
+    drawn = np.asarray(self.drawn(probs, uniform))[first:].T
+    cells = {name: np.asarray(x)[first:] for name, x in self.cells(probs, self.edges, self.shape[1]).items()}
     probs, labels, block = probs[first:].ravel(), labels[first:], self.block[rows][first:]
     row, num_cells = np.arange(len(labels)), self.shape[0] * self.shape[1]
     for name, cell in cells.items():
@@ -103,7 +105,6 @@ class Summing:
     return sums
 
 
-@functools.partial(jax.jit, static_argnums=2)
 def _cells(probs: jax.Array, edges: jax.Array, num_bins: int) -> dict[str, jax.Array]:
   """The bin of each probability plus ``num_bins`` times its class, by the kind of the bins."""
   first = num_bins * jnp.arange(probs.shape[1], dtype=jnp.int32)[None]
@@ -114,7 +115,6 @@ def _cells(probs: jax.Array, edges: jax.Array, num_bins: int) -> dict[str, jax.A
   return {"equal_width": first + bins.equal_width_index(probs, num_bins), "equal_mass": first + above}
 
 
-@jax.jit
 def _drawn(probs: jax.Array, uniform: jax.Array) -> jax.Array:
   """Labels ``[rows, R]`` that are drawn from probabilities ``[rows, K]`` by uniform numbers ``[rows, R]``."""
   cumulated = jnp.cumsum(probs, axis=1)

@@ -5,12 +5,14 @@ import dataclasses
 
 import numpy as np
 
+from calib_jax._system import compilation
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.fitting import Model
 from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.results import EvaluatedSet, Results, Row, over_seeds
 
 
+@compilation.running_once()
 def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000) -> Results:
   """Evaluates models before and after calibration on all of their sets.
 

@@ -1,6 +1,6 @@
 """Intervals of metrics that NumPy computes, with the draws and formulas of ``metrics.bootstrap`` and ``assess``.
 
-XLA compiles only the words of the draws and, once for all numbers of a table, the ends of the intervals.
+XLA compiles only the words of the draws.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -156,7 +156,7 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
 
 def intervals(resampled: Mapping[Hashable, Resampled], bias_rates: Mapping[Hashable, float]
               ) -> dict[Hashable, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-  """Returns ``(estimate, low, high)`` of each error, all computed by one compiled program.
+  """Returns ``(estimate, low, high)`` of each error.
 
   Args:
     resampled: the errors.
@@ -166,7 +166,8 @@ def intervals(resampled: Mapping[Hashable, Resampled], bias_rates: Mapping[Hasha
            for name, error in resampled.items()]
   flat = [np.concatenate([np.ravel(x) for x in column]).astype(np.float32) for column in zip(*parts, strict=True)]
   ends = np.cumsum([part[0].size for part in parts])[:-1]
-  split = [np.split(np.asarray(x), ends) for x in _intervals(*flat, LEVEL)]
+  with np.errstate(all="ignore"):  # Errors without any noise have no scale.
+    split = [np.split(x, ends) for x in interval_of_moments(*flat, LEVEL)]
   return {name: tuple(x.reshape(error.value.shape) for x in interval)
           for (name, error), interval in zip(resampled.items(), zip(*split, strict=True), strict=True)}
 
@@ -183,7 +184,6 @@ def _counts(index: np.ndarray, count: int) -> np.ndarray:
 
 _words = compilation.once(draws.assess_words, static_argnums=(0, 2))
 _subsample_words = compilation.once(draws.subsample_words, static_argnums=(0, 2))
-_intervals = compilation.once(interval_of_moments, static_argnums=5)
 
 
 @functools.partial(compilation.once, static_argnums=1)
