@@ -5,6 +5,7 @@ put into ``BLOCKS`` random blocks, the gaps of all bins are summed in each block
 """
 
 from collections.abc import Sequence
+import functools
 from typing import NamedTuple
 
 import jax
@@ -13,13 +14,13 @@ import numpy as np
 
 from calib_jax._numerics import binning as bins
 from calib_jax._system import compilation
-from calib_jax.evaluation.resamples import Resampled, bias_corrected
+from calib_jax.evaluation.resamples import Resampled, bias_corrected, subsamples
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import draws
 from calib_jax.metrics.formulas import binned_error
 
 BLOCKS = 64
-AT_ONCE = 2**20  # Sums of resampled gaps that are in memory at a time.
+AT_ONCE = 24  # Resamples whose gaps are summed at a time, too few for the threads of a small matrix product.
 SORTED, PASSES = 2**23, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.
 
 
@@ -149,6 +150,11 @@ def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
   return edges
 
 
+@functools.lru_cache(maxsize=1)
+def _subsamples(num_blocks: int, num_resamples: int) -> list[np.ndarray]:
+  return subsamples(num_blocks, jax.random.key(0), num_resamples)
+
+
 def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
   """Resamples the blocks of a classwise error, the mean over seeds.
 
@@ -164,12 +170,12 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
 
   def errors(counts):
     """The mean error of the classes, where the blocks count as often as ``counts`` ``[R, blocks]`` says."""
-    pieces = np.array_split(counts, max(1, len(counts) * gaps.shape[1] // AT_ONCE))
+    pieces = np.array_split(counts, max(1, -(-len(counts) // AT_ONCE)))
     return np.concatenate([binned_error(None, None, x.astype(np.float32) @ gaps, count=x.sum(1) * num_errors)
                            for x in pieces])
 
   redrawn = np.mean([part.redrawn for part in sums], axis=0)
-  error = bias_corrected(errors, len(gaps), key=jax.random.key(0), num_resamples=num_resamples)
+  error = bias_corrected(errors, _subsamples(len(gaps), num_resamples))
   at_least = redrawn >= error.value * (1 - 1e-5)  # The same labels give the same error but for rounding.
   per_seed = [float(binned_error(None, None, part.gaps.mean(0), count=1).mean()) for part in sums]
   return error._replace(value=np.array([error.value, *per_seed]), floor=redrawn.mean(),
