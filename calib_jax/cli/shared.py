@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from calib_jax import calibrators
-from calib_jax._system import capacity, compilation
+from calib_jax._system import capacity, compilation, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_text
 from calib_jax.evaluation import choice, formats
@@ -44,7 +44,8 @@ def run(options: argparse.Namespace, evaluate: Callable[[argparse.Namespace], No
     compilation.check_address()
     check_range("num_bins", options.num_bins, 1)
     check_range("num_resamples", options.num_resamples, 2)
-    evaluate(options)
+    with progress.shown(note):
+      evaluate(options)
     return 0
   except (UserError, TypeError, ValueError) as error:
     print(f"error: {printable(error)}", file=sys.stderr)

@@ -7,7 +7,7 @@ import sys
 import jax.numpy as jnp
 
 from calib_jax import calibrators
-from calib_jax._system import compilation
+from calib_jax._system import compilation, progress
 from calib_jax._system.errors import printable
 from calib_jax._system.files import release
 from calib_jax.evaluation import choice
@@ -63,6 +63,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for part in validation:
     release(part.logits)
   for label, calibrator in labelled.items():
+    progress.at(f"fitting {label}")
     cross_validates = calibrator.fit is choice.fit
     params = [calibrator.fit(logits, part.labels, **({"groups": part.groups} if cross_validates else {}))
               for logits, part in zip(on_device, validation, strict=True)]
