@@ -131,10 +131,10 @@ def _every_metric(results: evaluation.Results) -> list[formats.Table]:
   table = _marked(results, "", every=True)
   titles = {METRICS[key].heading: title for title, keys in GROUPS.items() for key in keys}
   # The first columns are names, for every table. One that is no metric, such as p, belongs to the metric before it.
-  of_columns = list(itertools.accumulate(table.head, lambda last, name: titles.get(name, last), initial=None))[1:]
+  of_columns = list(itertools.accumulate(table.head, lambda last, name: titles.get(name, last), initial=""))[1:]
   tables = []
   for title in GROUPS:
-    columns = [i for i, of_column in enumerate(of_columns) if of_column in (None, title)]
+    columns = [i for i, of_column in enumerate(of_columns) if of_column in ("", title)]
     rows = [[row[i] for i in columns] for row in table.rows]
     tables.append(formats.Table(title, [table.head[i] for i in columns], rows, table.grey))
   return tables

@@ -185,6 +185,17 @@ def page(tmp_path_factory):
   return folder / "report.html"
 
 
+def test_the_tables_of_the_page_hold_every_metric_once_beside_the_names(page):
+  tables = [re.findall(r"<button type=\"button\">(.*?)</button>", text)
+            for text in re.findall(r"<thead>(.*?)</thead>", page.read_text(), re.DOTALL)]
+  head = [html.escape(name) for name in evaluation.to_rows(_results(), every=True)[0]]
+  names = [name for name in head if name in ("trained with", "calibrated by")]
+  assert len(names) == 2 and all(table[:2] == names for table in tables[1:4])
+  assert sorted(name for table in tables[1:4] for name in table[2:]) == sorted(head[2:])
+  scores, errors = tables[1:3]
+  assert METRICS["nll"].heading in scores and "noise floor %" in errors
+
+
 def test_alt_texts_say_what_the_figures_show(page):
   alts = [html.unescape(alt) for alt in re.findall(r"alt=\"(.*?)\"", page.read_text(), re.DOTALL)]
   row = next(iter(_results().first[1].rows.values()))
