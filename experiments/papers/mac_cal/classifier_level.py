@@ -190,13 +190,13 @@ def parser(module: str = __spec__.name, text: str = __doc__) -> argparse.Argumen
   return parser
 
 
-def command(options) -> str:
+def command(options, module: str = "classifier_level") -> str:
   """Returns the command of the table: the files by their names, and the options that are not the defaults."""
   words = [f"--{name}={vars(options)[name]}" for name, default in ({"model": "mlp"} | NUMBERS).items()
            if vars(options)[name] != default]
   ood = ["--ood", *(pathlib.Path(path).name for path in options.ood)] if options.ood else []
   data = f"--data={pathlib.Path(options.data).name}"
-  return " ".join(["python -m experiments.papers.mac_cal.classifier_level", data, *ood, *words])
+  return " ".join([f"python -m experiments.papers.mac_cal.{module}", data, *ood, *words])
 
 
 def main(arguments=None) -> None:
