@@ -203,7 +203,7 @@ def _check_by_building(config: ConfigDict) -> None:
   _attempt("training.schedule", lambda: training.plan(config))
   soft = config.augmentation.name == "mixup"
   labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
-  states = _attempt("loss", lambda: {name: method.init() for name, method in training.of_loss(config.loss).items()})
+  states = _attempt("loss", lambda: {name: method.init() for name, method in training.of_loss(config.loss, 3).items()})
   _attempt("augmentation.name mixup, whose labels are mixed" if soft else "loss",
            lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, loss_states=states),
                                   jnp.zeros((2, 3))),
