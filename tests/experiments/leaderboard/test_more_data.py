@@ -2,8 +2,6 @@
 
 import argparse
 
-import numpy as np
-
 from experiments.common import rows
 from experiments.leaderboard import more_data
 
@@ -26,9 +24,7 @@ def test_ranks_in_the_order_of_the_leaderboard_correlate_with_it():
            for name in names for calibrator in ("none", "TS")]
   text = "\n".join(more_data.findings(table))
   assert "- NLL: +1.00 over 4 methods." in text
-  reversed_order = dict(zip(names, sorted(names, key=lambda name: -float(few[name]["nll"])), strict=True))
-  order = sorted(names, key=lambda name: float(few[name]["nll"]))
+  ascending = sorted(names, key=lambda name: float(few[name]["nll"]))
   for row in table:
-    row["nll"] = few[reversed_order[names[order.index(row["method"])]]]["nll"]
+    row["nll"] = few[ascending[-1 - ascending.index(row["method"])]]["nll"]
   assert "- NLL: -1.00 over 4 methods." in "\n".join(more_data.findings(table))
-  assert np.isclose(float(few["MIT"]["accuracy"]), 0.49, atol=0.05)
