@@ -26,19 +26,19 @@ from experiments.leaderboard.methods import METHODS
 NAMES = ("cross entropy", "focal", "S-AvUC, interleaved", "SB-ECE", "selective risk", "MIT", "PLP", "MaC-Cal", "TST")
 MANY_CLASSES = ("cross entropy", "focal", "SB-ECE", "MIT")  # Of 200 classes each run takes long.
 FEW = commands.RESULTS / "leaderboard_cifar10_jpeg_resnet8.csv"
+NETWORK = "resnet8"
 COMPARED = (("accuracy", "none"), ("nll", "none"), ("ece", "none"), ("nll", "TS"), ("ece", "TS"), ("aurc", "none"))
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
   """Returns the methods with the settings of the leaderboard."""
-  options.network = "resnet8"
   shared = functools.cache(lambda: _base(options))
   names = MANY_CLASSES if "imagenet" in options.data else NAMES
   return [Method("", name, functools.partial(_config, shared, name, options.scale)) for name in names]
 
 
 def _base(options: argparse.Namespace) -> ConfigDict:
-  config = scales.base(options)
+  config = scales.base(argparse.Namespace(**vars(options), network=NETWORK))
   fields = {"num_seeds": 1}
   if options.scale == "laptop":
     fields |= {"data.num_examples": 0, "data.shrink": options.shrink, "data.validation_fraction": 0.1}
@@ -112,7 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 EXPERIMENT = Experiment(
   "leaderboard.more_data", "Does the leaderboard hold with more data?", methods, CALIBRATORS,
   ("accuracy", "nll", "brier", "ece", "aurc", "ece_shifted"), shown=("none", "TS"), arguments=arguments,
-  suffix=scales.suffix, findings=findings)
+  suffix=lambda options: scales.suffix(argparse.Namespace(**vars(options), network=NETWORK)), findings=findings)
 
 if __name__ == "__main__":
   sys.exit(sweep.main(EXPERIMENT))
