@@ -4,7 +4,7 @@
 costs nothing under ``jit``; ``values`` reads arrays that are not traced.
 """
 
-from calib_jax._checks.arguments import batch, classified, examples, nan_out_of_range, paired
+from calib_jax._checks.arguments import batch, classified, example_values, examples, paired
 from calib_jax._checks.limits import choice, number, options, suggestion
 from calib_jax._checks.shapes import (
   aligned,
@@ -30,7 +30,7 @@ from calib_jax._checks.values import (
   warn_of_probs,
 )
 
-__all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "examples", "floating",
-           "gathered", "is_readable", "is_traced", "label_values", "mask", "masked_class", "nan_out_of_range",
-           "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values", "paired", "rank",
+__all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "example_values", "examples",
+           "floating", "gathered", "is_readable", "is_traced", "label_values", "mask", "masked_class", "number",
+           "one_value_each", "options", "out_of_range", "over_classes", "pair_values", "paired", "rank",
            "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs"]

@@ -180,7 +180,7 @@ def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
     weights, where = _checked_weights(weights, where, np.shape(labels))
   checks.class_values(logits, labels, where, name="logits")
   checks.something_counts(labels, where)
-  logits, labels, where = checks.batch(logits, labels, where, flatten=True)
+  logits, labels, where = checks.batch(logits, labels, where)
   checks.warn_of_probs(logits, where)
   if weights is None:
     return logits, labels, where

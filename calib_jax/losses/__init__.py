@@ -1,7 +1,9 @@
-"""Losses for training calibrated classifiers: pure functions of ``logits`` ``[N, K]`` and ``labels`` ``[N]``.
+"""Losses for training calibrated classifiers: pure functions of ``logits`` ``[..., K]`` and ``labels`` ``[...]``.
 
-Per-example losses return ``[N]``. Per-batch losses return a scalar; they take ``where``, which is False for padding,
-and ``axis_name``, a mapped axis over whose devices the batch is spread. ``PER_EXAMPLE`` and ``PER_BATCH`` list them.
+Per-example losses return ``[...]``. Per-batch losses return a scalar, for which all leading axes are one batch;
+``jax.vmap`` gives one value for each image or sequence. All take ``where`` ``[...]``, which is False for padding.
+Per-batch losses also take ``axis_name``, a mapped axis over whose devices the batch is spread. ``PER_EXAMPLE`` and
+``PER_BATCH`` list them.
 
 A label out of range is a ValueError or, where it is traced, makes the value NaN: of its row, or of the batch. Rows
 whose ``where`` is False may hold anything. A logit of -inf masks its class, which then has probability 0 and no
@@ -13,6 +15,9 @@ so.
 (2,)
 >>> soft_avuc(logits, labels, where=jnp.array([True, False])).shape
 ()
+>>> images = jnp.zeros((5, 8, 8, 3)), jnp.zeros((5, 8, 8), jnp.int32)
+>>> soft_binned_ece(*images).shape, jax.vmap(soft_binned_ece)(*images).shape
+((), (5,))
 >>> jax.grad(lambda z: composite("focal", "soft_avuc", 0.5)(z, labels)[0])(logits).shape
 (2, 3)
 """

@@ -24,9 +24,9 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
   predictions, and needs a primary loss.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -62,9 +62,9 @@ def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: Arr
   for a model that predicts the same for every example; it learns nothing of a batch of one example.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:

@@ -28,7 +28,8 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
 
   Returns:
     A function ``(logits, labels, *, where=None, axis_name=None)`` to the loss and a dict of its two parts, ``primary``
-    (reduced) and ``secondary``, unweighted.
+    (reduced) and ``secondary``, unweighted. Logits are ``[..., K]``; labels and ``where`` have their leading axes,
+    which are one batch of N rows.
 
   Raises:
     ValueError: for an unknown name or reduction, for a secondary loss without ``where`` and ``axis_name``, and, when

@@ -32,11 +32,11 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, wei
   with m correct and n wrong examples; a group that is empty contributes 0. The weighted form is MMCE_w.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
     kernel_width: w > 0.
     weighted: whether all correct examples together weigh as much as all wrong ones.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -116,14 +116,14 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
     f_{ik}\Big|^p
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
     bandwidth: h > 0.
     norm: p, at least 1; there is no root.
     form: ``"top_label"``: Beta kernel with parameters f_j/h + 1 and (1 - f_j)/h + 1 on the confidence, one term;
       ``"canonical"``: Dirichlet kernel, α = f_j/h + 1, on the whole vector; ``"marginal"``: the Beta kernel on each
       class, summed over classes.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:

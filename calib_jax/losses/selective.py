@@ -31,12 +31,12 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
   :math:`H_n` the harmonic numbers. The weights carry no gradient. The harmonic weights give the empirical area exactly.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
     confidence: score by name (``"msp"``, ``"margin"``, ``"negative_entropy"``) or a function of probabilities.
     loss: per-example loss, by name or as a function ``(logits, labels) -> [N]``.
     estimator: ``"harmonic"`` or ``"log"``.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -107,8 +107,8 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   κ = 0.25 has a lower NLL and ECE.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
     low_confidence_coverage: κ, in [0, 1].
     smoothing: ν > 0; carries no gradient.
     num_bins: number of bins of the scores; bins are [lo, hi), the last closed.
@@ -121,7 +121,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
     threshold_gradient: whether τ carries a gradient; needs ``stop_gradient=False``.
     counts: optional ``[num_bins]`` floats, the numbers of scores seen before (``SelectiveRiskState.counts``); the same
       on all devices.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -195,10 +195,10 @@ def update_selective_risk(state: SelectiveRiskState, logits: ArrayLike, *,
 
   Args:
     state: from before the step; the loss of that step takes its ``counts``.
-    logits: ``[N, K]`` floats of the step.
+    logits: ``[..., K]`` floats of the step.
     confidence: the score of the loss, by name or as a function of probabilities.
     score_range: the ``score_range`` of the loss.
-    where: optional ``[N]`` bools; rows that are False are not counted and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are not counted and may hold NaN.
     axis_name: optional mapped axis, over whose devices the batch is spread.
 
   Returns:
@@ -213,9 +213,8 @@ def update_selective_risk(state: SelectiveRiskState, logits: ArrayLike, *,
   >>> update_selective_risk(init_selective_risk(num_bins=2), jnp.array([[9.0, 0.0], [0.0, 0.0]])).counts
   Array([1., 1.], dtype=float32)
   """
-  logits = checks.floating(logits, "logits")
-  checks.rank(logits, 2, "logits", "[N, K]")
-  logits, _, where = checks.batch(logits, jnp.zeros(logits.shape[:1], jnp.int32), where)
+  logits = checks.over_classes(logits, "logits")
+  logits, _, where = checks.batch(logits, jnp.zeros(logits.shape[:-1], jnp.int32), where)
   score = gather(jax.lax.stop_gradient(_unit_scores(logits, confidence, score_range)), axis_name)
   added = _counts(score, gather(where, axis_name), len(state.counts))
   return SelectiveRiskState(state.counts + added.astype(state.counts.dtype))

@@ -32,15 +32,15 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
     \text{label: } \Big(\frac{1}{N} \sum_i \sum_j u_j(c_i)\, |A_j - c_i|^p\Big)^{1/p}
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
     num_bins: M, the number of bins, which are of equal width.
     temperature: T > 0 of the membership; as it tends to 0, each confidence belongs to one bin.
     norm: p, at least 1.
     form: ``"label"`` (Eq. 12, the paper's training loss) or ``"bin"`` (Eq. 11).
     root: whether to take the root 1/p. The released code's label form has none.
     low: the lower end of the bins, in [0, 1); their upper end is 1. The released code's label form has 1/K.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -89,12 +89,12 @@ def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: 
   label.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
     num_bins: M, the number of bins, which are of equal width.
     temperature: T > 0 of the membership; as it tends to 0, each probability belongs to one bin.
     norm: p, at least 1.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:

@@ -32,11 +32,11 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
     \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
     threshold: κ, an entropy in nats, at least 0. The κ of ``soft_avuc`` is a fraction of log K instead.
     stop_gradient: whether the factors :math:`c_i` and :math:`1 - c_i` carry no gradient (AvUC-GS, Appendix F).
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -79,11 +79,11 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
     \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``.
     threshold: κ, a fraction of the largest entropy log K, in (0, 1). The κ of ``avuc`` is in nats instead.
     temperature: T > 0; as it tends to 0, t becomes 0 or 1.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
