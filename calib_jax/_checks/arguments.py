@@ -23,6 +23,7 @@ from calib_jax._checks.shapes import (
   scores_and_labels,
 )
 from calib_jax._checks.values import label_values
+from calib_jax._checks.weights import counts
 
 Array = jax.Array
 
@@ -61,18 +62,27 @@ def batch(logits, labels, where, *, soft: bool = False, flatten: bool = False) -
   return (logits if labels.ndim == 2 else nan_out_of_range(logits, labels, logits.shape[1])), labels, counts
 
 
-def classified(probs, labels, where) -> tuple[Array, Array, Array]:
-  """``(probs [N, K], labels [N], where [N])``, leading axes flattened; ignored rows give class 0 probability 1."""
+def classified(probs, labels, where, weights=None) -> tuple[Array, Array, Array]:
+  """``(probs [N, K], labels [N], counts [N])``, leading axes flattened; ignored rows give class 0 probability 1.
+
+  ``counts`` are the weights or, without any, ``where``.
+  """
   probs, labels = scores_and_labels(probs, labels, name="probs")
   certain = jax.nn.one_hot(jnp.zeros(1, jnp.int32), probs.shape[-1], dtype=probs.dtype)
-  return _masked(where, labels.shape, (probs, certain), (labels, 0))
+  probs, labels, where = _masked(where, labels.shape, (probs, certain), (labels, 0))
+  return probs, labels, counts(weights, where, probs.dtype)
 
 
-def paired(scores, values, where, *, names: tuple[str, str] = ("confidence", "correct")) -> tuple[Array, Array, Array]:
-  """``(scores [N], values [N] as floats, where [N])``, leading axes flattened; ignored rows are zeros."""
+def paired(scores, values, where, weights=None, *, names: tuple[str, str] = ("confidence", "correct")
+           ) -> tuple[Array, Array, Array]:
+  """``(scores [N], values [N] as floats, counts [N])``, leading axes flattened; ignored rows are zeros.
+
+  ``counts`` are the weights or, without any, ``where``.
+  """
   scores, values = floating(scores, names[0]), jnp.asarray(values)
   same_shape(scores, values, names)
-  return _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
+  scores, values, where = _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
+  return scores, values, counts(weights, where, scores.dtype)
 
 
 def nan_out_of_range(values: Array, labels: Array, num_classes: int) -> Array:
