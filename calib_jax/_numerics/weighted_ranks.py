@@ -90,7 +90,7 @@ class Ranked(NamedTuple):
     inner = jnp.where(jnp.min(gaps, axis=0) <= slack, jnp.where(gaps[0] < gaps[1], near[0], near[1]), inner)
     place, taken = self.place(inner)
     # The part of the example below the edge and, if it holds the edge before too, above that one.
-    parts = jnp.minimum(taken, jnp.diff(inner, prepend=0))
+    parts = jnp.minimum(taken, jnp.diff(inner, prepend=jnp.zeros(1, inner.dtype)))
     weights = jnp.concatenate([self.weights.at[place].add(-parts), parts])
     rows = jnp.concatenate([jnp.arange(len(self.ends), dtype=jnp.int32), place])
     # What is left of an example lies above all edges that it holds.

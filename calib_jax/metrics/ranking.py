@@ -270,7 +270,7 @@ def _fpr_at_tpr(scores: Array, positives: Array, counts: Array, tpr: Array) -> A
     needed = jnp.where((needed - 1) / total >= tpr, needed - 1, jnp.where(needed / total >= tpr, needed, needed + 1))
     enough = caught >= needed.astype(jnp.int32)
   else:  # Sums of weights are rounded, so that a rate may be below tpr by rounding alone.
-    enough = caught / total >= tpr * (1 - 4 * jnp.finfo(jnp.float32).eps)
+    enough = caught.astype(jnp.float32) / total >= tpr * (1 - 4 * jnp.finfo(jnp.float32).eps)
   place = jnp.argmax(enough[last]) if len(key) else 0
   false_rate = (alarms[last[place]] if len(key) else 0) / binning.divisor(negatives)
   return jnp.where((positives > 0) & (negatives > 0), false_rate.astype(jnp.float32), jnp.nan)

@@ -72,7 +72,7 @@ def _sweep_calibration_error(confidence: Array, correct: Array, counts: Array, b
   else:
     rows = ranked(confidence, correct, counts, ties)
     confidence, bins_of = rows.confidence, _weighted_bins(rows, count, binning)
-    count = jnp.where(rows.is_whole, rows.total, count).astype(jnp.int32)
+    count = jnp.where(rows.is_whole, rows.total.astype(jnp.int32), count)
   # Equal-width bins that are narrower than any difference separate all values, and more bins change nothing.
   most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(confidence, number))
   # Where the accuracies of single examples are in order, those of any groups of neighbours are, and all M succeed.

@@ -157,7 +157,7 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
   """
   checks.options(bandwidth=(bandwidth, "(0, inf) or None"), norm=(norm, "[1, inf)"), form=(form, FORMS))
   checks.class_values(probs, labels, where)
-  return of_classes(_kde_calibration_error, probs, labels, where, bandwidth=bandwidth, norm=norm, form=form)
+  return of_classes(_kde_calibration_error, probs, labels, where, None, bandwidth=bandwidth, norm=norm, form=form)
 
 
 def _kde_calibration_error(probs: Array, labels: Array, where: Array, bandwidth, norm, form) -> Array:
