@@ -126,7 +126,8 @@ def _streamed(options: argparse.Namespace) -> None:
 
       (out / "figures").mkdir(exist_ok=True)
       name, evaluated = results.first
-      picture = reports.save(reports.reliability_grid({name: (histogram, None)}), out / "figures" / "reliability")
+      picture = reports.save(reports.reliability_grid({name: (histogram, None)}, width=options.figure_width),
+                             out / "figures" / "reliability", [*options.figures, "svg"])
       reports.write_streamed(out / "report.html", rows, *verdict(results), title=name,
                              note=f"{evaluated.num_examples:,} rows. {streamed.NOTE}",
                              reliability=picture, environment=environment(), command=outputs.command())

@@ -29,6 +29,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--num_resamples", type=int, help="resamples of the intervals; by default 1,000, and fewer (at "
                       "least 200) for more than 10,000 examples")
   parser.add_argument("--out", metavar="DIR", help="the directory for tables, figures, page and fitted calibrators")
+  parser.add_argument("--figures", nargs="+", choices=("pdf", "png"), default=[],
+                      help="formats of the figures beside SVG, which the page has")
+  parser.add_argument("--figure_width", choices=("single", "double"),
+                      help="the width of all figures, a column of a paper or both; by default what suits the page")
   parser.add_argument("--json", metavar="FILE", help="also writes results.json there; - prints it, and nothing else")
 
 
@@ -94,4 +98,5 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, titl
     if label == next(iter(fitted)):
       calibrators.save(out / FITTED, params, fitted_calibrator)
   outputs.write(results, out, title=title, config=config, log=logs, say=say,
-                seconds=time.monotonic() - options.started)
+                seconds=time.monotonic() - options.started,
+                formats=options.figures, width=options.figure_width)
