@@ -10,7 +10,7 @@ from typing import Any
 from calib_jax import evaluation
 from calib_jax._system.environment import environment
 from calib_jax._system.files import write_text
-from calib_jax.evaluation.formats import markdown_text
+from calib_jax.evaluation import formats
 
 NO_FIGURES = ("The figures and the page are not written, because {} cannot be imported "
               "(pip install 'calib-jax[report]').")
@@ -34,7 +34,7 @@ def reliability_picture(method: str) -> Callable | None:
 def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, config: Mapping[str, Any] | None = None,
           log: pathlib.Path | Mapping[str, pathlib.Path] | None = None, seconds: float | None = None,
           say: Callable[[str], None] = print) -> None:
-  """Writes the results, and prints the table.
+  """Writes the results, and prints the verdict and the short table.
 
   Args:
     results: what an evaluation found.
@@ -46,12 +46,12 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
       same page.
     say: prints a text.
   """
-  table, note = evaluation.markdown(evaluation.to_rows(results)), evaluation.note(results)
+  text = formats.text(results)
   write_text(folder / "results.json", evaluation.to_json(results))
   write_text(folder / "results.csv", evaluation.to_csv(results))
-  write_text(folder / "results.md", f"{markdown_text(note)}\n\n{table}")
+  write_text(folder / "results.md", text)
   write_text(folder / "results.tex", evaluation.to_latex(results))
-  say(f"\n{note}\n\n{table}")
+  say(f"\n{text}")
   if missing := missing_for_figures():
     say(NO_FIGURES.format(" and ".join(missing)))
     return
