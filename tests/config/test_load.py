@@ -35,7 +35,8 @@ def test_calibrators_are_changed_added_and_removed_by_their_labels():
   key = "evaluation.calibrators"
   mine = f"{key}.TS-SB-ECE"
   config = _load(f"{mine}.name=temperature_scaling", f"{mine}.objective=soft_binned_ece", f"{mine}.form=label",
-                 f"{mine}.num_bins=10", f"{key}.VS.name=vector_scaling", f"{key}.TS=", f"{key}.CLS.name=classwise_loss_scaling", f"{key}.CLS.base=parameterized_temperature_scaling",
+                 f"{mine}.num_bins=10", f"{key}.VS.name=vector_scaling", f"{key}.TS=",
+                 f"{key}.CLS.name=classwise_loss_scaling", f"{key}.CLS.base=parameterized_temperature_scaling",
                  f"{key}.CLS.top_k=3", f"{key}.Meta.name=meta_calibration", f"{key}.Meta.target=0.1")
   found = config.evaluation.calibrators
   assert list(found) == ["CLS", "Meta", "TS-SB-ECE", "VS"]

@@ -429,8 +429,9 @@ def test_models_are_compared_by_accuracy_and_nll_too():
   (a,), (b,) = ([row.estimates for (name, _), row in results.sets["test"].rows.items() if name == model]
                 for model in models)
   text = " ".join(verdict(results).lines)
+  shares = [f"{100 * estimates['accuracy'].value:.1f}" for estimates in (a, b)]
   assert text.startswith(f"Use a: log loss {a['nll'].value:.2f} against {b['nll'].value:.2f} of b, "
-                         f"{100 * a['accuracy'].value:.1f} against {100 * b['accuracy'].value:.1f}% accuracy. Keep a as")
+                         f"{shares[0]} against {shares[1]}% accuracy. Keep a as it is: ")
   assert "b against a: the accuracy is" in text and "points lower" in text
   assert "the NLL is" in text and "no difference in debiased ECE can be shown" in text
 
