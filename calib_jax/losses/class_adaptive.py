@@ -34,7 +34,7 @@ class ClassAdaptiveState(NamedTuple):
 @register(PER_EXAMPLE)
 def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, multipliers: ArrayLike = LEAST,
                                    curvature: ArrayLike = 1.0, last_penalty: ArrayLike = 0.0,
-                                   margin: float = 10.0) -> Array:
+                                   margin: float = 10.0, where: ArrayLike | None = None) -> Array:
   r"""Class adaptive label smoothing (CALS): cross entropy in nats, and a penalty of large distances between logits.
 
   .. math::
@@ -56,9 +56,10 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
     curvature: ρ, above 0. It carries no gradient.
     last_penalty: the field of ``ClassAdaptiveState``, which is not used.
     margin: m, above 0.
+    where: optional ``[...]`` bools, False for rows that are ignored.
 
   Returns:
-    ``[...]`` values. O(NK).
+    ``[...]`` values, 0 where ``where`` is False. O(NK).
 
   Raises:
     TypeError, ValueError: if an argument has the wrong dtype, shape or range.
@@ -70,7 +71,7 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
   Array([2.924], dtype=float32)
   """
   del last_penalty
-  logits, labels = checks.examples(logits, labels)
+  logits, labels = checks.examples(logits, labels, where)
   checks.options(margin=(margin, "(0, inf)"))
   checks.masked_class(logits, "class_adaptive_label_smoothing depends on the logit of every class")
   multipliers, curvature = (jax.lax.stop_gradient(checks.floating(x, name)).astype(logits.dtype)
@@ -78,7 +79,7 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
   if multipliers.shape not in ((), logits.shape[-1:]):
     raise ValueError(f"multipliers must be [K] or one number: got shape {multipliers.shape} and logits {logits.shape}.")
   values = cross_entropy(logits, labels) + jnp.sum(_penalties(logits, multipliers, curvature, margin)[0], axis=-1)
-  return checks.nan_out_of_range(values, labels, logits.shape[-1])
+  return checks.example_values(values, labels, where, logits.shape[-1])
 
 
 def _penalties(logits: Array, multipliers: Array, curvature: Array, margin: float) -> tuple[Array, Array]:

@@ -23,10 +23,7 @@ SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=
 
 
 def _config(*overrides):
-  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
-  with config.unlocked():
-    del config.evaluation.calibrators["TS-SB-ECE"]
-  return config
+  return run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
 
 
 @pytest.fixture(scope="module")
