@@ -55,6 +55,7 @@ from calib_jax.losses.selective import (
   update_selective_risk,
 )
 from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
+from calib_jax.losses.tasks import two_class
 from calib_jax.losses.uncertainty import avuc, soft_avuc
 
 __all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "SelectiveRiskState",
@@ -63,4 +64,4 @@ __all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "SelectiveRiskState
            "generative_cross_entropy", "get", "init_adaptive_focal", "init_selective_risk", "inverse_focal", "kde_ece",
            "margin_label_smoothing", "mdca", "mmce", "options", "pairwise_constraints", "properized_focal",
            "sample_dependent_focal", "selective_risk", "soft_avuc", "soft_binned_ece", "soft_binned_marginal_ece",
-           "square", "update_adaptive_focal", "update_selective_risk"]
+           "square", "two_class", "update_adaptive_focal", "update_selective_risk"]
