@@ -5,8 +5,8 @@
 >>> binary = jnp.where(labels == 1, jax.nn.softplus(-logits), jax.nn.softplus(logits))
 >>> bool(jnp.allclose(losses.cross_entropy(two_class(logits), labels), binary))
 True
->>> metrics.accuracy(jax.nn.softmax(two_class(logits)), labels).round(2)
-Array(0.67, dtype=float32)
+>>> metrics.accuracy(jax.nn.softmax(two_class(logits[:2])), labels[:2])
+Array(1., dtype=float32)
 
 Multi-label logits are ``[N, L]``, with labels ``[N, L]`` of 0 and 1. Losses per batch and metrics take all labels of
 all rows together, and ``jax.vmap`` over axis 1 gives one value a label:

@@ -72,7 +72,7 @@ def test_labels_that_are_not_checked_are_nan():
   (lambda: losses.focal(FLOATS[:, :1], INTS), ValueError, r"two_class\(logits\[\.\.\., 0\]\)"),
   (lambda: metrics.nll(FLOATS[0], INTS[:3]), ValueError, r"stack\(\[1 - probs, probs\].*losses.two_class"),
   (lambda: calibrators.temperature_scaling().fit(FLOATS[0], INTS[:3]), ValueError, "losses.two_class"),
-  (lambda: losses.soft_avuc(FLOATS, INTS, axis_name="batch"), ValueError, "axis_name='batch' is no mapped axis here: c"),
+  (lambda: losses.soft_avuc(FLOATS, INTS, axis_name="batch"), ValueError, "axis_name='batch' is no mapped axis here"),
   (lambda: losses.composite("focal")(FLOATS, INTS, axis_name="batch"), ValueError, "or leave axis_name out"),
   (lambda: losses.update_selective_risk(losses.init_selective_risk(), FLOATS, axis_name="i"), ValueError, "no mapped"),
   (lambda: losses.focal(FLOATS, INTS[:3]), ValueError, r"got logits \(4, 3\) and labels \(3,\)"),
