@@ -1,7 +1,5 @@
 """Accuracy versus uncertainty (Karandikar et al. 2021, Section 4.2)."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -16,7 +14,7 @@ Array = jax.Array
 
 
 @register(PER_BATCH)
-def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradient: bool = False,
+def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array, stop_gradient: bool = False,
          where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Accuracy-versus-uncertainty calibration loss (AvUC), and AvUC-GS with ``stop_gradient``.
 
@@ -58,16 +56,14 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
   top, (entropy, _) = predicted(logits), entropy_and_divergence(logits)
   odds = label_odds(jax.lax.stop_gradient(logits) if stop_gradient else logits, top)
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
-  is_certain = entropy < threshold
-  uncertain = jnp.where(is_certain, 0, jnp.tanh(entropy))
-  certain = jnp.where(is_certain, _one_minus_tanh(entropy), 0)
-  accurate = target(labels, top, logits)
-  right, wrong = accurate * confidence, (1 - accurate) * rest
-  return _log_ratio(right * uncertain + wrong * certain, right * certain + wrong * uncertain, weights, axis_name)
+  certain, accurate = entropy < threshold, target(labels, top, logits)
+  factor = jnp.where(certain, _one_minus_tanh(entropy), jnp.tanh(entropy))
+  right, wrong = accurate * confidence * factor, (1 - accurate) * rest * factor
+  return _log_ratio(jnp.where(certain, wrong, right), jnp.where(certain, right, wrong), weights, axis_name)
 
 
 @register(PER_BATCH)
-def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, temperature: float = 1.0,
+def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array = 0.5, temperature: float | Array = 1.0,
               where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Soft accuracy-versus-uncertainty calibration loss (S-AvUC).
 
@@ -110,7 +106,7 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
   # h* / (1 - h*) = H / (log K - H): logit h* is the logarithm of entropy over divergence.
   inside = (entropy > 0) & (divergence > 0)
   logit = jnp.log(jnp.where(inside, entropy, 1)) - jnp.log(jnp.where(inside, divergence, 1))
-  scaled = (logit - math.log(threshold / (1 - threshold))) / temperature
+  scaled = (logit - jax.scipy.special.logit(threshold)) / temperature
   # At the ends logit h* is infinite: 1e4 stands for infinity, and has no gradient.
   scaled = jnp.where(inside, scaled, jnp.where(entropy > 0, 1e4, -1e4))
   uncertain = jax.nn.sigmoid(scaled) * jnp.tanh(entropy)

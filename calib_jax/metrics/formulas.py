@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from calib_jax._numerics.binning import array_module, divisor
+from calib_jax._numerics.harmonic import harmonic_difference
 from calib_jax.losses.reductions import root
 
 Array = jax.Array | np.ndarray
@@ -181,19 +182,7 @@ def risk_area(risk_before: Array, risk: Array, before: Array, weight: Array) -> 
     before: B.
     weight: w.
   """
-  return risk + (risk_before - before * (risk / divisor(weight))) * _harmonic_difference(before, weight)
-
-
-def _harmonic_difference(x: Array, w: Array) -> Array:
-  r""":math:`H_{x+w} - H_x` of real numbers of at least 0, with :math:`H_x = \psi(x + 1) + \gamma`.
-
-  The terms of the first 8 steps are added one by one. From there on it is the difference of :math:`\psi(y + 1/2) =
-  \log y + 1/(24 y^2) - 7/(960 y^4)`, to an eps of float32. No two large numbers are subtracted.
-  """
-  first = sum(w / ((x + m) * (x + w + m)) for m in range(1, 9))
-  y, z = x + 8.5, x + 8.5 + w
-  tail = array_module(x).log1p(w / y) + (1 / z**2 - 1 / y**2) / 24 - (1 / z**4 - 1 / y**4) * 7 / 960
-  return first + tail
+  return risk + (risk_before - before * (risk / divisor(weight))) * harmonic_difference(before, weight)
 
 
 def fewest(total: Array, share: Array | float) -> Array:
