@@ -12,6 +12,7 @@ from calib_jax._checks.shapes import (
   gathered,
   is_readable,
   is_traced,
+  mapped_axis,
   mask,
   one_value_each,
   out_of_range,
@@ -26,11 +27,12 @@ from calib_jax._checks.values import (
   label_values,
   masked_class,
   pair_values,
+  real_weights,
   something_counts,
   warn_of_probs,
 )
 
 __all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "example_values", "examples",
-           "floating", "gathered", "is_readable", "is_traced", "label_values", "mask", "masked_class", "number",
-           "one_value_each", "options", "out_of_range", "over_classes", "pair_values", "paired", "rank",
-           "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs"]
+           "floating", "gathered", "is_readable", "is_traced", "label_values", "mapped_axis", "mask", "masked_class",
+           "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values", "paired", "rank",
+           "real_weights", "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs"]

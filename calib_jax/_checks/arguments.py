@@ -17,12 +17,13 @@ from calib_jax._checks.shapes import (
   floating,
   gathered,
   is_readable,
+  mapped_axis,
   mask,
   out_of_range,
   same_shape,
   scores_and_labels,
 )
-from calib_jax._checks.values import label_values
+from calib_jax._checks.values import label_values, real_weights
 
 Array = jax.Array
 
@@ -58,15 +59,34 @@ def example_values(values: Array, labels: Array, where, num_classes: int) -> Arr
   return values if where is None else jnp.where(aligned(jnp.asarray(where), values), values, 0)
 
 
-def batch(logits, labels, where, *, soft: bool = False) -> tuple[Array, Array, Array]:
-  """The arrays of a loss per batch or a fit: ``(logits [N, K], labels, where [N])``, as ``examples`` checks them.
+def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, soft: bool = False
+          ) -> tuple[Array, Array, Array]:
+  """The arrays of a loss per batch or a fit: ``(logits [N, K], labels, weights [N])``, as ``examples`` checks them.
 
-  The leading axes of logits become one. ``where`` is never None in the result. The rows that are ignored are zeros.
+  Args:
+    logits: ``[..., K]`` floats, whose leading axes become one.
+    labels: ``[...]`` integers; where ``soft`` also ``[..., K]`` floats.
+    where: optional ``[...]`` bools, False for rows that are ignored.
+    weights: optional ``[...]`` real numbers, for how many examples each row stands.
+    axis_name: optional mapped axis, which must be there.
+    soft: whether labels may be distributions.
+
+  Returns:
+    The logits, the labels and the weights, which are ``where`` as bools if none were given; the rows that are ignored
+    are zeros.
   """
+  if axis_name is not None:
+    mapped_axis(axis_name)
   passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
+  if weights is not None:
+    weights = real_weights(weights, where, logits.shape[:-1])
   logits, labels, counts = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
   label_values(passed, logits.shape[1], where)
-  return (logits if labels.ndim == 2 else nan_out_of_range(logits, labels, logits.shape[1])), labels, counts
+  if labels.ndim == 1:
+    logits = nan_out_of_range(logits, labels, logits.shape[1])
+  if weights is None:
+    return logits, labels, counts
+  return logits, labels, jnp.where(counts, gathered(weights).reshape(-1), 0).astype(logits.dtype)
 
 
 def classified(probs, labels, where) -> tuple[Array, Array, Array]:

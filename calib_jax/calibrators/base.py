@@ -189,19 +189,8 @@ def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
 
 def _checked_weights(weights, where, shape: tuple[int, ...]) -> tuple[Array, Array]:
   """The weights, and which rows count: those of ``where`` whose weight is not 0."""
-  weights, where = jnp.asarray(weights), checks.mask(where, shape)
-  if jnp.issubdtype(weights.dtype, jnp.integer):
-    weights = weights.astype(jnp.float32)
-  if not jnp.issubdtype(weights.dtype, jnp.floating):
-    raise TypeError(f"weights must be real numbers: got dtype {weights.dtype}.")
-  if weights.shape != shape:
-    raise ValueError(f"weights must have shape {shape}, one value per example: got shape {weights.shape}.")
-  wrong = ~((weights >= 0) & (weights < jnp.inf)) & (True if where is None else where)
-  if checks.is_readable(wrong) and np.any(wrong):
-    first = int(np.argmax(wrong))
-    raise ValueError(f"weights must be finite and at least 0: the first that is not, of row {first}, is "
-                     f"{weights.reshape(-1)[first]:g}.")
-  return jnp.where(wrong, jnp.nan, weights), (weights != 0) & (True if where is None else where)
+  weights, where = checks.real_weights(weights, where, shape), checks.mask(where, shape)
+  return weights, (weights != 0) & (True if where is None else where)
 
 
 def refuse_weights(weights: Array, name: str, why: str) -> None:

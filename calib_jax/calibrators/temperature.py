@@ -114,7 +114,7 @@ def _solve(logits: Array, labels: Array, weights: Array, *, objective: str | Cal
 
 def bound_objective(function: Callable[..., Array], weights: Array, **options) -> Callable[[Array, Array], Array]:
   """``function`` of logits and labels, for the examples that count; weights are refused if it does not take any."""
-  if "weights" in inspect.signature(function).parameters:
+  if weights.dtype != bool and "weights" in inspect.signature(function).parameters:
     options["weights"] = weights
   else:
     refuse_weights(weights, "this objective", "it counts examples, and has no argument weights")

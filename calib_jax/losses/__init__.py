@@ -1,9 +1,16 @@
 """Losses for training calibrated classifiers: pure functions of ``logits`` ``[..., K]`` and ``labels`` ``[...]``.
 
 Per-example losses return ``[...]``. Per-batch losses return a scalar, for which all leading axes are one batch;
-``jax.vmap`` gives one value for each image or sequence. All take ``where`` ``[...]``, which is False for padding.
-Per-batch losses also take ``axis_name``, a mapped axis over whose devices the batch is spread. ``PER_EXAMPLE`` and
-``PER_BATCH`` list them.
+``jax.vmap`` gives one value for each image or sequence. ``PER_EXAMPLE`` and ``PER_BATCH`` list them.
+
+All take ``where`` ``[...]``, which is False for padding. Per-batch losses, and ``composite``, also take ``weights``
+``[...]``, at least 0, for how many rows each stands: with integers value and gradient are those of repeated rows. A row
+of weight 0 adds nothing, but must be valid. And they take ``axis_name``, a mapped axis over whose devices the batch is
+spread.
+
+Labels are integers. All per-batch losses, and ``cross_entropy``, ``focal`` and ``brier``, also take distributions
+``[..., K]``, such as mixed or smoothed labels: where a formula asks whether the top class is the label, its probability
+in the distribution stands there.
 
 A label out of range is a ValueError or, where it is traced, makes the value NaN: of its row, or of the batch. Rows
 whose ``where`` is False may hold anything. A logit of -inf masks its class, which then has probability 0 and no
