@@ -5,6 +5,7 @@ costs nothing under ``jit``; ``values`` reads arrays that are not traced.
 """
 
 from calib_jax._checks.arguments import batch, classified, example_values, examples, paired
+from calib_jax._checks.layers import layer
 from calib_jax._checks.limits import choice, number, options, suggestion
 from calib_jax._checks.shapes import (
   aligned,
@@ -33,6 +34,7 @@ from calib_jax._checks.values import (
 )
 
 __all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "example_values", "examples",
-           "floating", "gathered", "is_readable", "is_traced", "label_values", "mapped_axis", "mask", "masked_class",
-           "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values", "paired", "rank",
-           "real_weights", "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs"]
+           "floating", "gathered", "is_readable", "is_traced", "label_values", "layer", "mapped_axis", "mask",
+           "masked_class", "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values",
+           "paired", "rank", "real_weights", "same_shape", "scores_and_labels", "something_counts", "suggestion",
+           "warn_of_probs"]

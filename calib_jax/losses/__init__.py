@@ -56,10 +56,11 @@ from calib_jax.losses.selective import (
 )
 from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
 from calib_jax.losses.uncertainty import avuc, soft_avuc
+from calib_jax.losses.vocabulary import from_features
 
 __all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "SelectiveRiskState",
            "adaptive_conditional_label_smoothing", "adaptive_focal", "aurc", "avuc", "brier",
-           "brier_weighted_cross_entropy", "composite", "cross_entropy", "dual_focal", "focal",
+           "brier_weighted_cross_entropy", "composite", "cross_entropy", "dual_focal", "focal", "from_features",
            "generative_cross_entropy", "get", "init_adaptive_focal", "init_selective_risk", "inverse_focal", "kde_ece",
            "margin_label_smoothing", "mdca", "mmce", "options", "pairwise_constraints", "properized_focal",
            "sample_dependent_focal", "selective_risk", "soft_avuc", "soft_binned_ece", "soft_binned_marginal_ece",

@@ -54,14 +54,20 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradien
   Array(0.31, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
-  checks.options(threshold=(threshold, "[0, inf)"), stop_gradient=(stop_gradient, bool))
   top, (entropy, _) = predicted(logits), entropy_and_divergence(logits)
-  odds = label_odds(jax.lax.stop_gradient(logits) if stop_gradient else logits, top)
+  return hard_loss(label_odds(logits, top), target(labels, top, logits), entropy, weights, axis_name,
+                   threshold=threshold, stop_gradient=stop_gradient)
+
+
+def hard_loss(odds: Array, accurate: Array, entropy: Array, weights: Array, axis_name: str | None, *, threshold: float,
+              stop_gradient: bool) -> Array:
+  """``avuc`` from the log-odds of the top classes, their accuracy, floats ``[N]``, and the entropies in nats."""
+  checks.options(threshold=(threshold, "[0, inf)"), stop_gradient=(stop_gradient, bool))
+  odds = jax.lax.stop_gradient(odds) if stop_gradient else odds
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
   is_certain = entropy < threshold
   uncertain = jnp.where(is_certain, 0, jnp.tanh(entropy))
   certain = jnp.where(is_certain, _one_minus_tanh(entropy), 0)
-  accurate = target(labels, top, logits)
   right, wrong = accurate * confidence, (1 - accurate) * rest
   return _log_ratio(right * uncertain + wrong * certain, right * certain + wrong * uncertain, weights, axis_name)
 
@@ -105,8 +111,15 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
   Array(0.565, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
+  accurate = target(labels, predicted(logits), logits)
+  return soft_loss(accurate, *entropy_and_divergence(logits), weights, axis_name, threshold=threshold,
+                   temperature=temperature)
+
+
+def soft_loss(accurate: Array, entropy: Array, divergence: Array, weights: Array, axis_name: str | None, *,
+              threshold: float, temperature: float) -> Array:
+  """``soft_avuc`` from the accuracy of the top classes, floats ``[N]``, the entropies, and their divergences."""
   checks.options(threshold=(threshold, "(0, 1)"), temperature=(temperature, "(0, inf)"))
-  right, (entropy, divergence) = target(labels, predicted(logits), logits), entropy_and_divergence(logits)
   # h* / (1 - h*) = H / (log K - H): logit h* is the logarithm of entropy over divergence.
   inside = (entropy > 0) & (divergence > 0)
   logit = jnp.log(jnp.where(inside, entropy, 1)) - jnp.log(jnp.where(inside, divergence, 1))
@@ -115,8 +128,8 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, t
   scaled = jnp.where(inside, scaled, jnp.where(entropy > 0, 1e4, -1e4))
   uncertain = jax.nn.sigmoid(scaled) * jnp.tanh(entropy)
   certain = jax.nn.sigmoid(-scaled) * _one_minus_tanh(entropy)
-  wrong = 1 - right
-  return _log_ratio(right * uncertain + wrong * certain, right * certain + wrong * uncertain, weights, axis_name)
+  wrong = 1 - accurate
+  return _log_ratio(accurate * uncertain + wrong * certain, accurate * certain + wrong * uncertain, weights, axis_name)
 
 
 def _one_minus_tanh(entropy: Array) -> Array:
