@@ -17,7 +17,7 @@ PLACE = re.compile(r"(<!-- The table of `make demo`\. -->\n\n).*?(\n<!-- Its end
 
 def main() -> int:
   """Runs the command line; returns 1 if a check fails and else 0."""
-  table = (RUN / "results.md").read_text(encoding="utf-8").partition("\n\n")[2]
+  table = (RUN / "results.md").read_text(encoding="utf-8").rpartition("\n\n")[2]
   picture = (RUN / "figures" / "reliability.png").read_bytes()
   text = README.read_text(encoding="utf-8")
   wanted = PLACE.sub(lambda place: place[1] + table + place[2], text)

@@ -23,7 +23,8 @@ from calib_jax._checks.shapes import (
   same_shape,
   scores_and_labels,
 )
-from calib_jax._checks.values import label_values, real_weights
+from calib_jax._checks.values import label_values
+from calib_jax._checks.weights import counts, real_weights
 
 Array = jax.Array
 
@@ -80,27 +81,34 @@ def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, 
   passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
   if weights is not None:
     weights = real_weights(weights, where, logits.shape[:-1])
-  logits, labels, counts = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
+  logits, labels, valid = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
   label_values(passed, logits.shape[1], where)
   if labels.ndim == 1:
     logits = nan_out_of_range(logits, labels, logits.shape[1])
-  if weights is None:
-    return logits, labels, counts
-  return logits, labels, jnp.where(counts, gathered(weights).reshape(-1), 0).astype(logits.dtype)
+  return logits, labels, counts(weights, valid, logits.dtype)
 
 
-def classified(probs, labels, where) -> tuple[Array, Array, Array]:
-  """``(probs [N, K], labels [N], where [N])``, leading axes flattened; ignored rows give class 0 probability 1."""
+def classified(probs, labels, where, weights=None) -> tuple[Array, Array, Array]:
+  """``(probs [N, K], labels [N], counts [N])``, leading axes flattened; ignored rows give class 0 probability 1.
+
+  ``counts`` are the weights or, without any, ``where``.
+  """
   probs, labels = scores_and_labels(probs, labels, name="probs")
   certain = jax.nn.one_hot(jnp.zeros(1, jnp.int32), probs.shape[-1], dtype=probs.dtype)
-  return _masked(where, labels.shape, (probs, certain), (labels, 0))
+  probs, labels, where = _masked(where, labels.shape, (probs, certain), (labels, 0))
+  return probs, labels, counts(weights, where, probs.dtype)
 
 
-def paired(scores, values, where, *, names: tuple[str, str] = ("confidence", "correct")) -> tuple[Array, Array, Array]:
-  """``(scores [N], values [N] as floats, where [N])``, leading axes flattened; ignored rows are zeros."""
+def paired(scores, values, where, weights=None, *, names: tuple[str, str] = ("confidence", "correct")
+           ) -> tuple[Array, Array, Array]:
+  """``(scores [N], values [N] as floats, counts [N])``, leading axes flattened; ignored rows are zeros.
+
+  ``counts`` are the weights or, without any, ``where``.
+  """
   scores, values = floating(scores, names[0]), jnp.asarray(values)
   same_shape(scores, values, names)
-  return _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
+  scores, values, where = _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
+  return scores, values, counts(weights, where, scores.dtype)
 
 
 def nan_out_of_range(values: Array, labels: Array, num_classes: int) -> Array:

@@ -94,29 +94,6 @@ def label_values(labels, num_classes: int, where=None) -> None:
     _refuse([_label_rule(labels, num_classes)], where)
 
 
-def real_weights(weights, where, shape: tuple[int, ...]) -> Array:
-  """The weights of examples as floats ``[...]``; NaN where one that counts is traced and below 0 or infinite.
-
-  Raises:
-    TypeError: unless they are real numbers.
-    ValueError: if they have the wrong shape, or one that counts can be read and is not finite and at least 0.
-  """
-  weights, where = jnp.asarray(weights), mask(where, shape)
-  if jnp.issubdtype(weights.dtype, jnp.integer):
-    weights = weights.astype(jnp.float32)
-  if not jnp.issubdtype(weights.dtype, jnp.floating):
-    raise TypeError(f"weights must be real numbers: got dtype {weights.dtype}.")
-  if weights.shape != shape:
-    raise ValueError(f"weights must have shape {shape}, one value per example: got shape {weights.shape}.")
-  wrong = ~((weights >= 0) & (weights < jnp.inf))
-  wrong = wrong if where is None else wrong & where
-  if is_readable(wrong) and np.any(wrong):
-    first = int(np.argmax(wrong))
-    raise ValueError(f"weights must be finite and at least 0: the first that is not, of row {first}, is "
-                     f"{weights.reshape(-1)[first]:g}.")
-  return jnp.where(wrong, jnp.nan, weights)
-
-
 def masked_class(logits, why: str) -> None:
   """Raises a ValueError if a logit is -inf, for losses to which that means nothing; ``why`` opens the sentence.
 

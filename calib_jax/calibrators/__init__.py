@@ -16,7 +16,7 @@ from calib_jax.calibrators.linear import dirichlet, matrix_scaling, vector_scali
 from calib_jax.calibrators.logistic import beta_calibration, platt
 from calib_jax.calibrators.meta import meta_calibration
 from calib_jax.calibrators.one_vs_rest import histogram_binning, isotonic
-from calib_jax.calibrators.selection import Selection, caution, select
+from calib_jax.calibrators.selection import Selection, caution, recommended, select
 from calib_jax.calibrators.storage import load, save
 from calib_jax.calibrators.structured import structured_matrix_scaling, structured_vector_scaling
 from calib_jax.calibrators.temperature import temperature_scaling
@@ -24,5 +24,5 @@ from calib_jax.calibrators.temperature import temperature_scaling
 __all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "caution",
            "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling",
            "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic", "load",
-           "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt", "save", "select",
-           "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling", "vector_scaling"]
+           "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt", "recommended", "save",
+           "select", "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling", "vector_scaling"]

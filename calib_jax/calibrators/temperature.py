@@ -26,11 +26,12 @@ SEARCH_RANGE = 10.0
 SEARCH_POINTS, SEARCH_LEVELS = 33, 4
 
 
-def hard_binned_ece(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, num_bins: int = 15,
-                    binning: str = "equal_mass", norm: float | str = 1) -> Array:
+def hard_binned_ece(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
+                    weights: ArrayLike | None = None, num_bins: int = 15, binning: str = "equal_mass",
+                    norm: float | str = 1) -> Array:
   """``metrics.calibration_error`` of the top label, as a function of logits ``[N, K]`` and labels ``[N]``."""
-  return metrics.expected_calibration_error(jax.nn.softmax(logits), labels, where=where, num_bins=num_bins,
-                                            binning=binning, norm=norm)
+  return metrics.expected_calibration_error(jax.nn.softmax(logits), labels, where=where, weights=weights,
+                                            num_bins=num_bins, binning=binning, norm=norm)
 
 
 OBJECTIVES: dict[str, Callable[..., Array] | None] = {

@@ -36,6 +36,12 @@ from calib_jax.losses.adaptive_focal import (
   update_adaptive_focal,
 )
 from calib_jax.losses.catalogue import PER_BATCH, PER_EXAMPLE, get, options
+from calib_jax.losses.class_adaptive import (
+  ClassAdaptiveState,
+  class_adaptive_label_smoothing,
+  init_class_adaptive,
+  update_class_adaptive,
+)
 from calib_jax.losses.class_means import generative_cross_entropy, mdca
 from calib_jax.losses.composition import composite
 from calib_jax.losses.focal import dual_focal, focal, inverse_focal, properized_focal, sample_dependent_focal
@@ -55,13 +61,15 @@ from calib_jax.losses.selective import (
   update_selective_risk,
 )
 from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
+from calib_jax.losses.tasks import two_class
 from calib_jax.losses.uncertainty import avuc, soft_avuc
 from calib_jax.losses.vocabulary import from_features
 
-__all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "SelectiveRiskState",
+__all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "ClassAdaptiveState", "SelectiveRiskState",
            "adaptive_conditional_label_smoothing", "adaptive_focal", "aurc", "avuc", "brier",
-           "brier_weighted_cross_entropy", "composite", "cross_entropy", "dual_focal", "focal", "from_features",
-           "generative_cross_entropy", "get", "init_adaptive_focal", "init_selective_risk", "inverse_focal", "kde_ece",
-           "margin_label_smoothing", "mdca", "mmce", "options", "pairwise_constraints", "properized_focal",
-           "sample_dependent_focal", "selective_risk", "soft_avuc", "soft_binned_ece", "soft_binned_marginal_ece",
-           "square", "update_adaptive_focal", "update_selective_risk"]
+           "brier_weighted_cross_entropy", "class_adaptive_label_smoothing", "composite", "cross_entropy", "dual_focal",
+           "focal", "from_features", "generative_cross_entropy", "get", "init_adaptive_focal", "init_class_adaptive",
+           "init_selective_risk", "inverse_focal", "kde_ece", "margin_label_smoothing", "mdca", "mmce", "options",
+           "pairwise_constraints", "properized_focal", "sample_dependent_focal", "selective_risk", "soft_avuc",
+           "soft_binned_ece", "soft_binned_marginal_ece", "square", "two_class", "update_adaptive_focal",
+           "update_class_adaptive", "update_selective_risk"]

@@ -127,7 +127,7 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
   Array([0.67 , 2.226], dtype=float32)
   """
   checks.options(rate=(rate, "[0, inf)"), switch=(switch, "[0, inf)"))
-  if not gamma_min <= gamma_max:
+  if checks.is_readable(gamma_min, gamma_max) and not gamma_min <= gamma_max:
     raise ValueError(f"gamma_min must not exceed gamma_max: got {gamma_min!r} and {gamma_max!r}.")
   checks.rank(jnp.asarray(confidence), 1, "confidence", "[N]")
   confidence, correct, _ = checks.paired(confidence, correct, None)

@@ -62,8 +62,8 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
     # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
     finite = with_lowest(logits)
     smoothed = jnp.mean(pick(finite, labels)[..., None] - finite, axis=-1)
-    smoothed = jnp.where(smoothed > -LOWEST / (2 * logits.shape[-1]), jnp.inf, smoothed)  # A class is masked.
-    surprise += jnp.where(label_smoothing > 0, label_smoothing * smoothed, 0)
+    is_masked = smoothed > -LOWEST / (2 * logits.shape[-1])
+    surprise += label_smoothing * jnp.where(is_masked, jnp.where(label_smoothing > 0, jnp.inf, 0), smoothed)
   return checks.example_values(infinite(surprise), labels, where, logits.shape[-1])
 
 

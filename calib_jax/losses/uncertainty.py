@@ -1,7 +1,5 @@
 """Accuracy versus uncertainty (Karandikar et al. 2021, Section 4.2)."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -65,11 +63,10 @@ def hard_loss(odds: Array, accurate: Array, entropy: Array, weights: Array, axis
   checks.options(threshold=(threshold, "[0, inf)"), stop_gradient=(stop_gradient, bool))
   odds = jax.lax.stop_gradient(odds) if stop_gradient else odds
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
-  is_certain = entropy < threshold
-  uncertain = jnp.where(is_certain, 0, jnp.tanh(entropy))
-  certain = jnp.where(is_certain, _one_minus_tanh(entropy), 0)
-  right, wrong = accurate * confidence, (1 - accurate) * rest
-  return _log_ratio(right * uncertain + wrong * certain, right * certain + wrong * uncertain, weights, axis_name)
+  certain = entropy < threshold
+  factor = jnp.where(certain, _one_minus_tanh(entropy), jnp.tanh(entropy))
+  right, wrong = accurate * confidence * factor, (1 - accurate) * rest * factor
+  return _log_ratio(jnp.where(certain, wrong, right), jnp.where(certain, right, wrong), weights, axis_name)
 
 
 @register(PER_BATCH)
@@ -123,7 +120,7 @@ def soft_loss(accurate: Array, entropy: Array, divergence: Array, weights: Array
   # h* / (1 - h*) = H / (log K - H): logit h* is the logarithm of entropy over divergence.
   inside = (entropy > 0) & (divergence > 0)
   logit = jnp.log(jnp.where(inside, entropy, 1)) - jnp.log(jnp.where(inside, divergence, 1))
-  scaled = (logit - math.log(threshold / (1 - threshold))) / temperature
+  scaled = (logit - jax.scipy.special.logit(threshold)) / temperature
   # At the ends logit h* is infinite: 1e4 stands for infinity, and has no gradient.
   scaled = jnp.where(inside, scaled, jnp.where(entropy > 0, 1e4, -1e4))
   uncertain = jax.nn.sigmoid(scaled) * jnp.tanh(entropy)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
+from calib_jax._checks.weights import real_weights
 from calib_jax._numerics import vocabulary
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax._numerics.vocabulary import ENTROPY, SQUARES, Rows
@@ -64,7 +65,7 @@ def from_features(loss: Loss | tuple[Loss, ...], features: ArrayLike, kernel: Ar
   parts = [_parts(each) for each in (loss if isinstance(loss, tuple) else (loss,))]
   if any(is_batch for *_, is_batch in parts):
     features = jnp.where(outside[:, None], jnp.nan, features)  # One row makes the value of the batch NaN.
-    counts = where if weights is None else jnp.where(where, checks.real_weights(weights, passed, shape).reshape(-1), 0)
+    weights = None if weights is None else real_weights(weights, passed, shape)
     if axis_name is not None:
       checks.mapped_axis(axis_name)
   elif weights is not None or axis_name is not None:
@@ -76,7 +77,7 @@ def from_features(loss: Loss | tuple[Loss, ...], features: ArrayLike, kernel: Ar
 
   def value(needed, function, is_batch):
     if is_batch:
-      return function(rows, labels, counts, axis_name)
+      return function(rows, labels, checks.counts(weights, where, rows.top_logit.dtype), axis_name)
     if needed is None:
       values = _in_blocks(function, features, kernel, bias, labels, max(1, len(labels) * chunk // kernel.shape[1]))
     else:

@@ -167,8 +167,7 @@ def test_weights_have_the_leading_axes_of_their_labels():
   np.testing.assert_array_equal(own.fitted(logits, labels)(logits), logits)
 
 
-TAKES_NO_WEIGHTS = ("meta_calibration", "metaacc", "focal_temperature_scaling", "TS by soft-binned error",
-                    "TS by binned error")
+TAKES_NO_WEIGHTS = ("meta_calibration", "metaacc", "TS by soft-binned error")
 
 
 def test_integer_weights_are_repeated_rows(variant):

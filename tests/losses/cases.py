@@ -24,6 +24,7 @@ PER_EXAMPLE = {
                       "bin_edges": np.array([0, 0.2, 0.4, 0.7, 1], np.float32)}],
   "properized_focal": [{}, {"gamma": 0.5}, {"gamma": 6.0}],
   "margin_label_smoothing": [{}, {"margin": 1.0, "weight": 2.0}],
+  "class_adaptive_label_smoothing": [{"multipliers": 0.3}, {"multipliers": 1e-6, "curvature": 4.0, "margin": 1.5}],
   "adaptive_conditional_label_smoothing": [{}, {"margin": 0.5, "weight": 1.0, "positive_weight": 0.3}],
   "pairwise_constraints": [{}, {"discrimination_weight": 0.5, "exclusion_weight": 3.0}],
 }
@@ -47,7 +48,8 @@ PER_BATCH = {
 }
 SOFT = ("cross_entropy", "brier", "focal")  # Losses whose labels may be distributions.
 # Losses to which a masked class, a logit of -inf, means nothing; nor to cross entropy with label smoothing.
-EVERY_CLASS = ("square", "margin_label_smoothing", "adaptive_conditional_label_smoothing", "pairwise_constraints")
+EVERY_CLASS = ("square", "margin_label_smoothing", "class_adaptive_label_smoothing",
+               "adaptive_conditional_label_smoothing", "pairwise_constraints")
 BOUNDED = ("brier",)  # Losses per example that stay finite where the label's class is masked.
 FIRST = {name: options[0] for name, options in {**PER_EXAMPLE, **PER_BATCH}.items()}
 EXTREMES = {

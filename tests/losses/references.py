@@ -138,6 +138,18 @@ def margin_label_smoothing(z, t, margin=10.0, weight=0.1):
   return cross_entropy(z, t) + weight * np.maximum(z.max(1, keepdims=True) - z - margin, 0).mean(1)
 
 
+def penalty_of_constraints(h, multipliers, curvature):
+  """The augmented Lagrangian max_s (s h - (s - λ)²/(2ρ)) over s of at least 0, whose maximiser is its slope."""
+  slope = np.maximum(multipliers + curvature * h, 0)
+  return slope * h - (slope - multipliers)**2 / (2 * curvature), slope
+
+
+def class_adaptive_label_smoothing(z, t, multipliers=None, curvature=1.0, margin=10.0):
+  """Liu et al. 2023."""
+  h = (z.max(1, keepdims=True) - z - margin) / margin
+  return cross_entropy(z, t) + penalty_of_constraints(h, np.asarray(multipliers, float), curvature)[0].sum(1)
+
+
 def adaptive_conditional_label_smoothing(z, t, frozen=None, margin=10.0, weight=0.1, positive_weight=1.0,
                                          negative_weight=0.1):
   top = z.argmax(1)
