@@ -20,6 +20,8 @@ so.
 >>> logits, labels = jnp.array([[2.0, 0.0, -1.0], [0.0, 0.5, 0.0]]), jnp.array([0, 2])
 >>> focal(logits, labels, gamma=1.0).shape
 (2,)
+>>> get("focal", gamma=1.0)(logits, labels).shape  # With its options bound, as composite takes it.
+(2,)
 >>> soft_avuc(logits, labels, where=jnp.array([True, False])).shape
 ()
 >>> images = jnp.zeros((5, 8, 8, 3)), jnp.zeros((5, 8, 8), jnp.int32)
@@ -73,3 +75,7 @@ __all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "ClassAdaptiveState
            "pairwise_constraints", "properized_focal", "sample_dependent_focal", "selective_risk", "soft_avuc",
            "soft_binned_ece", "soft_binned_marginal_ece", "square", "two_class", "update_adaptive_focal",
            "update_class_adaptive", "update_selective_risk"]
+
+
+def __dir__() -> list[str]:
+  return sorted(__all__)

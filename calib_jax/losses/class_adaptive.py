@@ -34,7 +34,7 @@ class ClassAdaptiveState(NamedTuple):
 @register(PER_EXAMPLE)
 def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, multipliers: ArrayLike,
                                    curvature: ArrayLike = 1.0, last_penalty: ArrayLike = 0.0,
-                                   margin: float = 10.0, where: ArrayLike | None = None) -> Array:
+                                   margin: float | Array = 10.0, where: ArrayLike | None = None) -> Array:
   r"""Class adaptive label smoothing (CALS): cross entropy in nats, and a penalty of large distances between logits.
 
   .. math::
@@ -91,7 +91,7 @@ def _penalties(logits: Array, multipliers: Array, curvature: Array, margin: floa
   return jnp.where(slope >= 0, inside, -multipliers**2 / (2 * curvature)), jax.nn.relu(slope)
 
 
-def init_class_adaptive(num_classes: int, curvature: float = 1.0) -> ClassAdaptiveState:
+def init_class_adaptive(num_classes: int, curvature: float | Array = 1.0) -> ClassAdaptiveState:
   """The state before training.
 
   Args:
@@ -111,8 +111,9 @@ def init_class_adaptive(num_classes: int, curvature: float = 1.0) -> ClassAdapti
   return ClassAdaptiveState(jnp.full(num_classes, LEAST, jnp.float32), jnp.float32(curvature), jnp.zeros(()))
 
 
-def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: ArrayLike, *, margin: float = 10.0,
-                          growth: float = 1.2, tolerance: float = 0.9, every: int = 10) -> ClassAdaptiveState:
+def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: ArrayLike, *,
+                          margin: float | Array = 10.0, growth: float | Array = 1.2, tolerance: float | Array = 0.9,
+                          every: int = 10) -> ClassAdaptiveState:
   r"""The state after an epoch, from the logits of the validation split.
 
   With :math:`h_{ik}` the constraint of example i and class k,

@@ -30,7 +30,7 @@ Array = jax.Array
 
 
 @register(PER_EXAMPLE)
-def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False,
+def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, stop_gradient: bool = False,
           where: ArrayLike | None = None) -> Array:
   r"""Focal loss, in nats.
 
@@ -109,7 +109,7 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
 
 
 @register(PER_EXAMPLE)
-def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False,
+def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, stop_gradient: bool = False,
                   where: ArrayLike | None = None) -> Array:
   r"""Inverse focal loss, in nats: examples whose label is already probable weigh more.
 
@@ -141,7 +141,7 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, s
 
 
 @register(PER_EXAMPLE)
-def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, competitor: str = "strongest",
+def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, competitor: str = "strongest",
                stop_gradient: bool = False, where: ArrayLike | None = None) -> Array:
   r"""Dual focal loss, in nats.
 
@@ -183,7 +183,7 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
 
 
 @register(PER_EXAMPLE)
-def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0,
+def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0,
                      where: ArrayLike | None = None) -> Array:
   r"""The proper part of the focal loss, in nats.
 

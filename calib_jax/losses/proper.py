@@ -22,7 +22,7 @@ Array = jax.Array
 
 
 @register(PER_EXAMPLE)
-def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: float = 0.0,
+def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: float | Array = 0.0,
                   where: ArrayLike | None = None) -> Array:
   r"""Cross entropy, in nats.
 
@@ -68,8 +68,8 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
 
 
 @register(PER_EXAMPLE)
-def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 1.0, norm: float = 2.0,
-                                 where: ArrayLike | None = None) -> Array:
+def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 1.0,
+                                 norm: float | Array = 2.0, where: ArrayLike | None = None) -> Array:
   r"""Cross entropy whose examples weigh by the distance from the probabilities to the label, in nats.
 
   .. math:: \ell(z, y) = -\mathrm{sg}\big(\|\mathrm{onehot}(y) - p\|_q^\gamma\big) \log p_y,

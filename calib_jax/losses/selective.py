@@ -72,8 +72,8 @@ class SelectiveRiskState(NamedTuple):
 
 
 @register(PER_BATCH)
-def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float = 0.9,
-                   smoothing: float = 0.1, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
+def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float | Array = 0.9,
+                   smoothing: float | Array = 0.1, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
                    score_range: tuple[float, float] | None = None, loss: Loss = "cross_entropy",
                    stop_gradient: bool = True, clamp: bool = True, threshold_gradient: bool = False,
                    counts: ArrayLike | None = None, where: ArrayLike | None = None, weights: ArrayLike | None = None,

@@ -18,8 +18,8 @@ EMPTY = 1e-15
 
 
 @register(PER_BATCH)
-def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, temperature: float = 0.01,
-                    norm: float = 2.0, form: str = "label", root: bool = True, low: float = 0.0,
+def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, temperature: float | Array = 0.01,
+                    norm: float | Array = 2.0, form: str = "label", root: bool = True, low: float | Array = 0.0,
                     where: ArrayLike | None = None, weights: ArrayLike | None = None,
                     axis_name: str | None = None) -> Array:
   r"""Soft-binned expected calibration error (SB-ECE) of the top label, in [0, 1].
@@ -89,8 +89,9 @@ def top_label_error(odds: Array, correct: Array, weights: Array, axis_name: str 
 
 
 @register(PER_BATCH)
-def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, temperature: float = 0.01,
-                             norm: float = 2.0, where: ArrayLike | None = None, weights: ArrayLike | None = None,
+def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
+                             temperature: float | Array = 0.01, norm: float | Array = 2.0,
+                             where: ArrayLike | None = None, weights: ArrayLike | None = None,
                              axis_name: str | None = None) -> Array:
   r"""Soft-binned marginal (class-wise) calibration error, in [0, 1].
 

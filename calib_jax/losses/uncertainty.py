@@ -14,7 +14,7 @@ Array = jax.Array
 
 
 @register(PER_BATCH)
-def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float, stop_gradient: bool = False,
+def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array, stop_gradient: bool = False,
          where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Accuracy-versus-uncertainty calibration loss (AvUC), and AvUC-GS with ``stop_gradient``.
 
@@ -70,7 +70,7 @@ def hard_loss(odds: Array, accurate: Array, entropy: Array, weights: Array, axis
 
 
 @register(PER_BATCH)
-def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5, temperature: float = 1.0,
+def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array = 0.5, temperature: float | Array = 1.0,
               where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Soft accuracy-versus-uncertainty calibration loss (S-AvUC).
 

@@ -48,3 +48,7 @@ __all__ = ["CONVENTIONS", "Assessment", "CalibrationHistogram", "ClassGroupScore
            "maximum_calibration_error", "mean_entropy", "nll", "paired_difference", "reliability",
            "risk_coverage_curve", "sem", "smooth_calibration_error", "sweep_calibration_error", "top_label",
            "top_label_from_features", "validate", "within_subject_sem"]
+
+
+def __dir__() -> list[str]:
+  return sorted(__all__)
