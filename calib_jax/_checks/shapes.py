@@ -125,6 +125,15 @@ def _resharded(x: Array, mesh, spec) -> Array:
   return jax.sharding.reshard(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec)))
 
 
+def mapped_axis(axis_name) -> None:
+  """Raises a ValueError unless ``axis_name`` is a mapped axis of the program that is traced."""
+  try:
+    jax.lax.axis_size(axis_name)
+  except NameError:
+    raise ValueError(f"axis_name={axis_name!r} is no mapped axis here: call the loss within jax.pmap, jax.shard_map or "
+                     "jax.vmap over an axis of that name, or leave axis_name out.") from None
+
+
 def one_value_each(name: str, values: Array, count: int) -> Array:
   """The ``values`` that a function returned.
 

@@ -156,7 +156,8 @@ def _streamed(options: argparse.Namespace) -> None:
 
       (out / "figures").mkdir(exist_ok=True)
       name, evaluated = results.first
-      picture = reports.save(reports.reliability_grid({name: (histogram, None)}), out / "figures" / "reliability")
+      picture = reports.save(reports.reliability_grid({name: (histogram, None)}, width=options.figure_width),
+                             out / "figures" / "reliability", [*options.figures, "svg"])
       reports.write_streamed(out / "report.html", rows, lines, title=shared.title(results),
                              note=f"{evaluated.num_examples:,} rows. {streamed.NOTE}",
                              reliability=picture, environment=environment(), command=outputs.command())

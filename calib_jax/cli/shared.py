@@ -34,6 +34,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                       "of the terminal, results.md and results.tex: metrics of results.json such as accuracy,nll,ece, "
                       "and of calibration errors also NAME_floor, NAME_p and NAME_debiased")
   parser.add_argument("--out", metavar="DIR", help="the directory for tables, figures, page and fitted calibrators")
+  parser.add_argument("--figures", nargs="+", choices=("pdf", "png"), default=[],
+                      help="formats of the figures beside SVG, which the page has")
+  parser.add_argument("--figure_width", choices=("single", "double"),
+                      help="the width of all figures, a column of a paper or both; by default what suits the page")
   parser.add_argument("--open", action="store_true", help="opens the page in the browser, with --out")
   parser.add_argument("--json", metavar="FILE", help="also writes results.json there; - prints it, and nothing else")
 
@@ -103,7 +107,7 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, conf
     if label == next(iter(fitted)):
       calibrators.save(out / FITTED, params, fitted_calibrator)
   outputs.write(results, out, title=title(results), config=config, log=logs, say=say,
-                seconds=time.monotonic() - options.started)
+                seconds=time.monotonic() - options.started, figures=options.figures, width=options.figure_width)
   show_written(options, say)
 
 

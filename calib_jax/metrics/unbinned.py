@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.binning import masked_mean
+from calib_jax._numerics.binning import divisor, masked_mean, total
 from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs
 from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities
 from calib_jax.metrics import formulas
@@ -19,7 +19,7 @@ BANDWIDTHS = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])
 
 
 def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str = "share",
-                         where: ArrayLike | None = None) -> Array:
+                         where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Kolmogorov-Smirnov calibration error: the largest gap between two cumulative sums, in [0, 1].
 
   .. math:: \max_k \Big|\frac{1}{N} \sum_{i \le k} (a_{(i)} - c_{(i)})\Big|
@@ -32,6 +32,7 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
     ties: ``"share"``: each of several examples of equal confidence counts as the mean of ``correct`` over all of them,
       so that the value does not depend on their order; ``"order"``: they keep their order.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N).
@@ -47,22 +48,28 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
   Array(0.2, dtype=float32)
   """
   checks.options(ties=(ties, TIES))
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, correct, where)
-  return of_pairs(_ks_calibration_error, confidence, correct, where, ties=ties)
+  return of_pairs(_ks_calibration_error, confidence, correct, where, weights, ties=ties)
 
 
-def _ks_calibration_error(confidence: Array, correct: Array, where: Array, ties) -> Array:
-  count = jnp.sum(where, dtype=jnp.int32)
-  confidence, correct = sorted_pairs(confidence, correct, where, ties)
+def _ks_calibration_error(confidence: Array, correct: Array, counts: Array, ties) -> Array:
+  count, weights = total(counts), () if counts.dtype == bool else (counts,)
+  confidence, correct, *weights = sorted_pairs(confidence, correct, counts.astype(bool), ties, *weights)
   gap = confidence - correct.astype(confidence.dtype)
-  high, low = exact_cumsum(jnp.where(jnp.arange(len(gap), dtype=jnp.int32) < count, gap, 0))
+  if weights:
+    gap = weights[0] * gap
+  else:
+    gap = jnp.where(jnp.arange(len(gap), dtype=jnp.int32) < count, gap, 0)
+  high, low = exact_cumsum(gap)
   sums = (high + low)[1:]
   if ties == "share":  # The sums rise or fall linearly through a tie, so that the largest is at an end of one.
     sums = jnp.where(jnp.append(confidence[1:] != confidence[:-1], True), sums, 0)
   return formulas.ks_error(sums, count)
 
 
-def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where: ArrayLike | None = None,
+                             weights: ArrayLike | None = None) -> Array:
   r"""Smooth calibration error (smECE), in [0, 1], which has neither bins nor a bandwidth to choose.
 
   .. math:: \mathrm{smECE}_\sigma = \int_0^1 \Big|\frac{1}{N} \sum_i (a_i - c_i) K_\sigma(t, c_i)\Big| dt, \qquad
@@ -79,6 +86,7 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
     confidence: floats of any shape, in [0, 1].
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
@@ -93,20 +101,23 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
   >>> smooth_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.172, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, correct, where)
-  return of_pairs(_smooth_calibration_error, confidence, correct, where)
+  return of_pairs(_smooth_calibration_error, confidence, correct, where, weights)
 
 
-def _smooth_calibration_error(confidence: Array, correct: Array, where: Array) -> Array:
-  count = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(confidence.dtype)
+def _smooth_calibration_error(confidence: Array, correct: Array, counts: Array) -> Array:
+  count = divisor(total(counts)).astype(confidence.dtype)
   residual = (correct - confidence) / count
+  if counts.dtype != bool:
+    residual = counts * residual
   mass = jnp.zeros(formulas.GRID, confidence.dtype)
   for cell, share in formulas.grid_shares(confidence):
     mass = mass.at[cell].add(residual * share)
   # The grid followed by its mirror image is one period of the reflected residual.
   coefficients = jnp.fft.rfft(jnp.concatenate([mass, mass[::-1]]))
   error = formulas.smooth_error(coefficients, lambda x: jnp.fft.irfft(x, 2 * formulas.GRID)[:formulas.GRID])
-  return error * jnp.any(where).astype(count.dtype)
+  return error * jnp.any(counts).astype(count.dtype)
 
 
 def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: float | None = None, norm: float = 1.0,
@@ -146,7 +157,7 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
   """
   checks.options(bandwidth=(bandwidth, "(0, inf) or None"), norm=(norm, "[1, inf)"), form=(form, FORMS))
   checks.class_values(probs, labels, where)
-  return of_classes(_kde_calibration_error, probs, labels, where, bandwidth=bandwidth, norm=norm, form=form)
+  return of_classes(_kde_calibration_error, probs, labels, where, None, bandwidth=bandwidth, norm=norm, form=form)
 
 
 def _kde_calibration_error(probs: Array, labels: Array, where: Array, bandwidth, norm, form) -> Array:

@@ -24,7 +24,7 @@ def _draw(shown: Shown) -> Figure | None:
   if not shown.results.sections.get("positive_class", {}).get(shown.results.first[0]):
     return None
   panels = positive_pairs(dict(list(shown.rows.items())[:MOST_PANELS]))
-  figure = reliability_grid(panels, num_bins=shown.results.num_bins)
+  figure = reliability_grid(panels, num_bins=shown.results.num_bins, width=shown.width)
   for axes in figure.axes:
     if axes.get_ylabel() == "accuracy":
       axes.set_ylabel("share of the class")

@@ -110,7 +110,7 @@ def test_the_page_has_all_runs_and_says_that_seeds_are_pooled(compared):
                if (x["row"], x["minus"]) == ("sharp, uncalibrated", "plain, uncalibrated")]
   assert "sharp against plain" in text and f"the ECE is {points:.1f} points higher (95% interval" in text
   assert "d against plain" in text and "The predictions of all seeds are pooled" in text and "tail" in text
-  assert (compared / "figures" / "training.png").exists() and (compared / "figures" / "severity.png").exists()
+  assert (compared / "figures" / "training.svg").exists() and (compared / "figures" / "severity.svg").exists()
 
 
 @pytest.mark.slow

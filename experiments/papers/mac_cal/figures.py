@@ -1,9 +1,10 @@
-"""Figures 5 and 6 of Ni et al.: calibration error on corrupted images, and of networks that mixup trained.
+"""Figures 4 to 6 of Ni et al.: means over networks, corrupted images, and networks that mixup trained.
 
-Run: python -m experiments.papers.mac_cal.figures [--tables=ROWS.csv] [--mixup=ROWS.csv] [--output=FIGURE.png]
+Run: python -m experiments.papers.mac_cal.figures [--tables ROWS.csv …] [--mixup=ROWS.csv] [--output=FIGURE.png]
 
-The first file is that of tables.py, whose page judges what the paper claims; the second that of classifier_level.py.
-Corrupted images are those of severity 5 (`scales.SHIFTS`), means over corruptions.
+The first files are those of tables.py, whose pages judge what the paper claims; the other is that of
+classifier_level.py. Figure 4, in a file of its own that ends in `_means.png`, shows means over all networks of the
+first; Figure 5 the first of them. Corrupted images are those of severity 5 (`scales.SHIFTS`), means over corruptions.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from experiments.papers.mac_cal.tables import OTHERS
 
 RESULTS = pathlib.Path("experiments/results")
 SHIFTED = OTHERS | {"masked": "MaC-Cal", "masked_printed": "MaC-Cal, printed"}
+TABLES = tuple(RESULTS / f"mac_cal_tables_{name}.csv" for name in ("fashion_mnist_mlp", "cifar10_jpeg_mlp"))
+AVERAGED = {"accuracy": "accuracy, %", "mce": "MCE, %", "adaptive": "adaptive ECE, %"}
 FAMILIES = {"mixup": r"mixup (\S+)", "MIT": r"MIT (\S+)"}
 
 
@@ -30,6 +33,28 @@ def shifted(results: Sequence[rows.Row]) -> dict[str, dict[str, tuple[float, flo
       if calibrator == "none" and method in SHIFTED:
         by_method.setdefault(SHIFTED[method], {})[column] = _mean(100 * np.array([*by_seed.values()]))
   return dict(sorted(by_method.items(), key=lambda item: item[1]["ece_shifted"]))
+
+
+def averages(tables: Sequence[Sequence[rows.Row]]) -> tuple[int, dict[str, dict[str, float]]]:
+  """Returns over how many networks Figure 4 has means, and these in percent by method and column, as trained.
+
+  Each network counts once, with the mean over its seeds; methods that a network lacks are left out.
+
+  Args:
+    tables: the rows of tables.py, a sequence for each file.
+  """
+  networks: list[dict[str, dict[str, float]]] = []
+  for results in tables:
+    by_task: dict[str, dict[str, dict[str, float]]] = {}
+    for column in AVERAGED:
+      for (task, method, calibrator), by_seed in comparison.values(results, column).items():
+        if calibrator == "none" and method in SHIFTED:
+          by_method = by_task.setdefault(task, {}).setdefault(SHIFTED[method], {})
+          by_method[column] = 100 * float(np.mean([*by_seed.values()]))
+    networks += by_task.values()
+  found = {method: {column: float(np.mean([network[method][column] for network in networks])) for column in AVERAGED}
+           for method in SHIFTED.values() if all(method in network for network in networks)}
+  return len(networks), dict(sorted(found.items(), key=lambda item: item[1]["adaptive"]))
 
 
 def mixed(results: Sequence[rows.Row]) -> dict[str, dict[float, dict[str, tuple[float, float]]]]:
@@ -81,19 +106,48 @@ def draw(tables: Sequence[rows.Row], mixup: Sequence[rows.Row], path: pathlib.Pa
   files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
 
 
+@style.styled
+def draw_means(tables: Sequence[Sequence[rows.Row]], path: pathlib.Path) -> None:
+  """Draws Figure 4 in one PNG: a panel of bars for each column, and the lowest adaptive ECE at the top."""
+  from matplotlib.figure import Figure
+
+  number, by_method = averages(tables)
+  figure = Figure(figsize=(8.6, 3.4), layout="constrained")
+  panels = figure.subplots(1, len(AVERAGED), sharey=True)
+  for axes, (column, label) in zip(panels, AVERAGED.items(), strict=True):
+    means = np.array([by_column[column] for by_column in by_method.values()])
+    colours = [style.COLOURS[1] if name.startswith("MaC-Cal") else style.COLOURS[0] for name in by_method]
+    places, least = np.arange(len(means)), 0.0
+    if column == "accuracy":  # Accuracies differ little beside their size, and bars would have to begin at 0.
+      axes.scatter(means, places, 18, color=colours)
+      least = 0.97 * means.min()
+    else:
+      axes.barh(places, means, 0.7, color=colours)
+    for place, mean in zip(places, means, strict=True):
+      axes.annotate(f"{mean:.1f}", (mean, place), (4, 0), textcoords="offset points", va="center", fontsize=6)
+    axes.set(title=label, xlim=(least, means.max() + 0.12 * (means.max() - least)))
+  panels[0].set_yticks(np.arange(len(by_method)), list(by_method), fontsize=7)
+  panels[0].invert_yaxis()
+  figure.suptitle(f"Figure 4: means over {number} network{'s' * (number > 1)}, as trained", fontsize=8)
+  files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
   """Draws the figures from the rows of the two experiments."""
   parser = commands.parser(__spec__.name, __doc__)
-  parser.add_argument("--tables", type=pathlib.Path, default=RESULTS / "mac_cal_tables_fashion_mnist_mlp.csv")
+  parser.add_argument("--tables", type=pathlib.Path, nargs="+", help="one file a network, the first for Figure 5",
+                      default=[path for path in TABLES if path.exists()] or list(TABLES))
   parser.add_argument("--mixup", type=pathlib.Path, default=RESULTS / "classifier_level_fashion_mnist_mlp.csv")
   parser.add_argument("--output", type=pathlib.Path, default=RESULTS / "mac_cal_figures.png")
   options = parser.parse_args(arguments)
-  results = {path: rows.read(path) for path in (options.tables, options.mixup)}
+  results = {path: rows.read(path) for path in (*options.tables, options.mixup)}
   for path in results:
     if not results[path]:
       parser.error(f"{path} is not there: give the .csv of an experiment by --tables and --mixup.")
-  draw(results[options.tables], results[options.mixup], options.output)
-  print(f"{options.output} holds the figure.")
+  tables, means = [results[path] for path in options.tables], options.output.with_stem(f"{options.output.stem}_means")
+  draw(tables[0], results[options.mixup], options.output)
+  draw_means(tables, means)
+  print(f"{options.output} and {means} hold the figures.")
 
 
 if __name__ == "__main__":
