@@ -24,7 +24,7 @@ from calib_jax._checks.shapes import (
   scores_and_labels,
 )
 from calib_jax._checks.values import label_values
-from calib_jax._checks.weights import counts, weights_and_where
+from calib_jax._checks.weights import counts, real_weights
 
 Array = jax.Array
 
@@ -80,7 +80,7 @@ def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, 
     mapped_axis(axis_name)
   passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
   if weights is not None:
-    weights, where = weights_and_where(weights, where, logits[..., 0])
+    weights = real_weights(weights, where, logits.shape[:-1])
   logits, labels, valid = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
   label_values(passed, logits.shape[1], where)
   if labels.ndim == 1:

@@ -26,3 +26,7 @@ __all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration
            "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic", "load",
            "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt", "recommended", "save",
            "select", "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling", "vector_scaling"]
+
+
+def __dir__() -> list[str]:
+  return sorted(__all__)

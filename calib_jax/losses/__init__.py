@@ -20,6 +20,8 @@ so.
 >>> logits, labels = jnp.array([[2.0, 0.0, -1.0], [0.0, 0.5, 0.0]]), jnp.array([0, 2])
 >>> focal(logits, labels, gamma=1.0).shape
 (2,)
+>>> get("focal", gamma=1.0)(logits, labels).shape  # With its options bound, as composite takes it.
+(2,)
 >>> soft_avuc(logits, labels, where=jnp.array([True, False])).shape
 ()
 >>> images = jnp.zeros((5, 8, 8, 3)), jnp.zeros((5, 8, 8), jnp.int32)
@@ -61,13 +63,19 @@ from calib_jax.losses.selective import (
   update_selective_risk,
 )
 from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
+from calib_jax.losses.tasks import two_class
 from calib_jax.losses.uncertainty import avuc, soft_avuc
+from calib_jax.losses.vocabulary import from_features
 
 __all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "ClassAdaptiveState", "SelectiveRiskState",
            "adaptive_conditional_label_smoothing", "adaptive_focal", "aurc", "avuc", "brier",
            "brier_weighted_cross_entropy", "class_adaptive_label_smoothing", "composite", "cross_entropy", "dual_focal",
-           "focal", "generative_cross_entropy", "get", "init_adaptive_focal", "init_class_adaptive",
+           "focal", "from_features", "generative_cross_entropy", "get", "init_adaptive_focal", "init_class_adaptive",
            "init_selective_risk", "inverse_focal", "kde_ece", "margin_label_smoothing", "mdca", "mmce", "options",
            "pairwise_constraints", "properized_focal", "sample_dependent_focal", "selective_risk", "soft_avuc",
-           "soft_binned_ece", "soft_binned_marginal_ece", "square", "update_adaptive_focal", "update_class_adaptive",
-           "update_selective_risk"]
+           "soft_binned_ece", "soft_binned_marginal_ece", "square", "two_class", "update_adaptive_focal",
+           "update_class_adaptive", "update_selective_risk"]
+
+
+def __dir__() -> list[str]:
+  return sorted(__all__)

@@ -69,7 +69,7 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
   return checks.example_values(values, labels, where, logits.shape[-1])
 
 
-def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocalState:
+def init_adaptive_focal(num_bins: int = 15, gamma: float | Array = 1.0) -> AdaptiveFocalState:
   """The state before training.
 
   Args:
@@ -89,8 +89,9 @@ def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocal
   return AdaptiveFocalState(jnp.full(num_bins, gamma, jnp.float32), binning.equal_width_edges(num_bins, jnp.float32))
 
 
-def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, correct: ArrayLike, *, rate: float = 1.0,
-                          switch: float = 0.2, gamma_min: float = -2.0, gamma_max: float = 20.0) -> AdaptiveFocalState:
+def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, correct: ArrayLike, *,
+                          rate: float | Array = 1.0, switch: float | Array = 0.2, gamma_min: float | Array = -2.0,
+                          gamma_max: float | Array = 20.0) -> AdaptiveFocalState:
   r"""The state after an epoch, from the top-label predictions on the validation split.
 
   The bins become equal-mass bins of ``confidence``: groups as by ``numpy.array_split`` of the sorted values, inner
@@ -127,7 +128,7 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
   Array([0.67 , 2.226], dtype=float32)
   """
   checks.options(rate=(rate, "[0, inf)"), switch=(switch, "[0, inf)"))
-  if not gamma_min <= gamma_max:
+  if checks.is_readable(gamma_min, gamma_max) and not gamma_min <= gamma_max:
     raise ValueError(f"gamma_min must not exceed gamma_max: got {gamma_min!r} and {gamma_max!r}.")
   checks.rank(jnp.asarray(confidence), 1, "confidence", "[N]")
   confidence, correct, _ = checks.paired(confidence, correct, None)

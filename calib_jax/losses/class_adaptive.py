@@ -32,9 +32,9 @@ class ClassAdaptiveState(NamedTuple):
 
 
 @register(PER_EXAMPLE)
-def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, multipliers: ArrayLike,
+def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, multipliers: ArrayLike = LEAST,
                                    curvature: ArrayLike = 1.0, last_penalty: ArrayLike = 0.0,
-                                   margin: float = 10.0, where: ArrayLike | None = None) -> Array:
+                                   margin: float | Array = 10.0, where: ArrayLike | None = None) -> Array:
   r"""Class adaptive label smoothing (CALS): cross entropy in nats, and a penalty of large distances between logits.
 
   .. math::
@@ -51,7 +51,8 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
-    multipliers: λ, ``[K]`` floats of at least 0, or one for all classes. They carry no gradient.
+    multipliers: λ, ``[K]`` floats of at least 0, or one for all classes, by default that of the first epoch. They carry
+      no gradient.
     curvature: ρ, above 0. It carries no gradient.
     last_penalty: the field of ``ClassAdaptiveState``, which is not used.
     margin: m, above 0.
@@ -91,7 +92,7 @@ def _penalties(logits: Array, multipliers: Array, curvature: Array, margin: floa
   return jnp.where(slope >= 0, inside, -multipliers**2 / (2 * curvature)), jax.nn.relu(slope)
 
 
-def init_class_adaptive(num_classes: int, curvature: float = 1.0) -> ClassAdaptiveState:
+def init_class_adaptive(num_classes: int, curvature: float | Array = 1.0) -> ClassAdaptiveState:
   """The state before training.
 
   Args:
@@ -111,8 +112,9 @@ def init_class_adaptive(num_classes: int, curvature: float = 1.0) -> ClassAdapti
   return ClassAdaptiveState(jnp.full(num_classes, LEAST, jnp.float32), jnp.float32(curvature), jnp.zeros(()))
 
 
-def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: ArrayLike, *, margin: float = 10.0,
-                          growth: float = 1.2, tolerance: float = 0.9, every: int = 10) -> ClassAdaptiveState:
+def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: ArrayLike, *,
+                          margin: float | Array = 10.0, growth: float | Array = 1.2, tolerance: float | Array = 0.9,
+                          every: int = 10) -> ClassAdaptiveState:
   r"""The state after an epoch, from the logits of the validation split.
 
   With :math:`h_{ik}` the constraint of example i and class k,

@@ -15,7 +15,7 @@ Array = jax.Array
 
 
 def composite(primary: str | Callable[..., Array], secondary: str | Callable[..., Array] | None = None,
-              weight: float = 1.0, *, reduction: str = "mean") -> Callable[..., tuple[Array, dict[str, Array]]]:
+              weight: float | Array = 1.0, *, reduction: str = "mean") -> Callable[..., tuple[Array, dict[str, Array]]]:
   """``mean(primary) + weight * secondary``, the training loss of Karandikar et al. 2021, Section 5.1.
 
   Args:

@@ -30,7 +30,7 @@ Array = jax.Array
 
 
 @register(PER_EXAMPLE)
-def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False,
+def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, stop_gradient: bool = False,
           where: ArrayLike | None = None) -> Array:
   r"""Focal loss, in nats.
 
@@ -68,8 +68,8 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_grad
 
 
 @register(PER_EXAMPLE)
-def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: Sequence[float] = (0.2,),
-                           gammas: Sequence[float] = (5.0, 3.0), where: ArrayLike | None = None) -> Array:
+def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: Sequence[float] | Array = (0.2,),
+                           gammas: Sequence[float] | Array = (5.0, 3.0), where: ArrayLike | None = None) -> Array:
   r"""Focal loss whose exponent depends on the label's probability (FLSD-53 by default), in nats.
 
   .. math:: \ell(z, y) = -(1 - p_y)^{\gamma_i} \log p_y, \quad i = \#\{\text{thresholds} \le p_y\}
@@ -94,7 +94,8 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
   Array([2.391], dtype=float32)
   """
   logits, labels = checks.examples(logits, labels, where)
-  if len(gammas) != len(thresholds) + 1 or list(thresholds) != sorted(thresholds):
+  ascend = not checks.is_readable(*thresholds) or list(thresholds) == sorted(thresholds)
+  if len(gammas) != len(thresholds) + 1 or not ascend:
     raise ValueError("gammas must be one more than thresholds, which ascend: "
                      f"got gammas={tuple(gammas)!r} and thresholds={tuple(thresholds)!r}.")
   for gamma in gammas:
@@ -108,7 +109,7 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
 
 
 @register(PER_EXAMPLE)
-def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False,
+def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, stop_gradient: bool = False,
                   where: ArrayLike | None = None) -> Array:
   r"""Inverse focal loss, in nats: examples whose label is already probable weigh more.
 
@@ -140,7 +141,7 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, s
 
 
 @register(PER_EXAMPLE)
-def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, competitor: str = "strongest",
+def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, competitor: str = "strongest",
                stop_gradient: bool = False, where: ArrayLike | None = None) -> Array:
   r"""Dual focal loss, in nats.
 
@@ -182,7 +183,7 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
 
 
 @register(PER_EXAMPLE)
-def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0,
+def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0,
                      where: ArrayLike | None = None) -> Array:
   r"""The proper part of the focal loss, in nats.
 

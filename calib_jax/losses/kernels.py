@@ -29,7 +29,7 @@ CHUNK = 2**20  # Pairs of examples whose kernels are in memory at a time.
 
 
 @register(PER_BATCH)
-def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, weighted: bool = False,
+def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float | Array = 0.4, weighted: bool = False,
          where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Maximum mean calibration error of the top label.
 
@@ -122,8 +122,9 @@ def _laplacian_sums(x: Array, v: Array) -> tuple[Array, Array]:
 
 
 @register(PER_BATCH)
-def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, norm: float = 1.0, form: str = "top_label",
-            where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
+def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float | Array = 0.1, norm: float | Array = 1.0,
+            form: str = "top_label", where: ArrayLike | None = None, weights: ArrayLike | None = None,
+            axis_name: str | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction.
 
   .. math::

@@ -14,8 +14,8 @@ Array = jax.Array
 
 
 @register(PER_EXAMPLE)
-def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1.0, true_class_target: float = 1.0,
-           where: ArrayLike | None = None) -> Array:
+def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float | Array = 1.0,
+           true_class_target: float | Array = 1.0, where: ArrayLike | None = None) -> Array:
   r"""Square loss on raw logits.
 
   .. math:: \ell(z, y) = \frac{1}{K} \Big[w (z_y - M)^2 + \sum_{k \ne y} z_k^2\Big]
@@ -52,8 +52,8 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
 
 
 @register(PER_EXAMPLE)
-def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0, weight: float = 0.1,
-                           where: ArrayLike | None = None) -> Array:
+def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float | Array = 10.0,
+                           weight: float | Array = 0.1, where: ArrayLike | None = None) -> Array:
   r"""Margin-based label smoothing (MbLS): cross entropy in nats, and a penalty in units of logits.
 
   .. math:: -\log p_y + \frac{w}{K} \sum_k \max(0, \max_j z_j - z_k - m)
@@ -90,9 +90,9 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
 
 
 @register(PER_EXAMPLE)
-def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0,
-                                         weight: float = 0.1, positive_weight: float = 1.0,
-                                         negative_weight: float = 0.1, where: ArrayLike | None = None) -> Array:
+def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float | Array = 10.0,
+                                         weight: float | Array = 0.1, positive_weight: float | Array = 1.0,
+                                         negative_weight: float | Array = 0.1, where: ArrayLike | None = None) -> Array:
   r"""Adaptive and conditional label smoothing (ACLS).
 
   .. math::
@@ -139,8 +139,8 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
 
 
 @register(PER_EXAMPLE)
-def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination_weight: float = 1.0,
-                         exclusion_weight: float = 1.0, where: ArrayLike | None = None) -> Array:
+def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination_weight: float | Array = 1.0,
+                         exclusion_weight: float | Array = 1.0, where: ArrayLike | None = None) -> Array:
   r"""Calibration by pairwise constraints (CPC), in nats.
 
   .. math::

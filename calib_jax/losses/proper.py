@@ -22,7 +22,7 @@ Array = jax.Array
 
 
 @register(PER_EXAMPLE)
-def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: float = 0.0,
+def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: float | Array = 0.0,
                   where: ArrayLike | None = None) -> Array:
   r"""Cross entropy, in nats.
 
@@ -62,14 +62,14 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
     # -log p_k = -log p_y + z_y - z_k, averaged over k for the smoothed part.
     finite = with_lowest(logits)
     smoothed = jnp.mean(pick(finite, labels)[..., None] - finite, axis=-1)
-    smoothed = jnp.where(smoothed > -LOWEST / (2 * logits.shape[-1]), jnp.inf, smoothed)  # A class is masked.
-    surprise += jnp.where(label_smoothing > 0, label_smoothing * smoothed, 0)
+    is_masked = smoothed > -LOWEST / (2 * logits.shape[-1])
+    surprise += label_smoothing * jnp.where(is_masked, jnp.where(label_smoothing > 0, jnp.inf, 0), smoothed)
   return checks.example_values(infinite(surprise), labels, where, logits.shape[-1])
 
 
 @register(PER_EXAMPLE)
-def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 1.0, norm: float = 2.0,
-                                 where: ArrayLike | None = None) -> Array:
+def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 1.0,
+                                 norm: float | Array = 2.0, where: ArrayLike | None = None) -> Array:
   r"""Cross entropy whose examples weigh by the distance from the probabilities to the label, in nats.
 
   .. math:: \ell(z, y) = -\mathrm{sg}\big(\|\mathrm{onehot}(y) - p\|_q^\gamma\big) \log p_y,

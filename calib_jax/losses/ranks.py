@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax._numerics.harmonic import harmonic_difference
+
 Array = jax.Array
-SHIFT = 8  # From here on asymptotic series are exact to float32, and recurrences lead there.
 
 
 def rank_weights(score: Array, weights: Array, estimator: str) -> Array:
@@ -42,23 +43,15 @@ def _sums_of_ranks(score: Array, weights: Array, estimator: str) -> Array:
   above = jnp.append(jnp.cumsum(w[::-1])[::-1], 0)[1:]
   below = jnp.append(0, jnp.cumsum(w))[:-1]
   if estimator == "harmonic":
-    sums = w * (1 + _harmonic_difference(above + w, below)) - above * _harmonic_difference(above, w)
+    sums = w * (1 + harmonic_difference(above + w, below)) - above * harmonic_difference(above, w)
   else:
     sums = _logarithms(above, w, above[0] + w[0])
   return jnp.zeros_like(w).at[order].set(sums)
 
 
-def _harmonic_difference(x: Array, w: Array) -> Array:
-  """H_{x+w} - H_x, where H_x = H_{x+8} - Σ_{k=1..8} 1/(x + k)."""
-  near = sum(w / ((x + k) * (x + k + w)) for k in range(1, SHIFT + 1))
-  s = x + SHIFT + 0.5  # H_{s-1/2} = γ + ln s + 1/(24 s²) - 7/(960 s⁴) + …
-  first, last = (1 / (24 * end**2) - 7 / (960 * end**4) for end in (s, s + w))
-  return near + jnp.log1p(w / s) + last - first
-
-
 def _logarithms(x: Array, w: Array, total: Array) -> Array:
   """w ln(N + 1) - ln Γ(x + 1 + w) + ln Γ(x + 1), where ln Γ(x + 1) = ln Γ(x + 9) - Σ_{k=1..8} ln(x + k)."""  # noqa: D403
-  near = sum(jnp.log1p(w / (x + k)) for k in range(1, SHIFT + 1))
-  s = x + SHIFT + 0.5  # ln Γ(s + 1/2) = s ln s - s + ln(2π)/2 - 1/(24 s) + 7/(2880 s³) - …
+  near = sum(jnp.log1p(w / (x + k)) for k in range(1, 9))
+  s = x + 8.5  # ln Γ(s + 1/2) = s ln s - s + ln(2π)/2 - 1/(24 s) + 7/(2880 s³) - …
   first, last = (7 / (2880 * end**3) - 1 / (24 * end) for end in (s, s + w))
   return w * (jnp.log((total + 1) / (s + w)) + 1) - s * jnp.log1p(w / s) - last + first + near

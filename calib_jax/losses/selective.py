@@ -72,8 +72,8 @@ class SelectiveRiskState(NamedTuple):
 
 
 @register(PER_BATCH)
-def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float = 0.9,
-                   smoothing: float = 0.1, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
+def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float | Array = 0.9,
+                   smoothing: float | Array = 0.1, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
                    score_range: tuple[float, float] | None = None, loss: Loss = "cross_entropy",
                    stop_gradient: bool = True, clamp: bool = True, threshold_gradient: bool = False,
                    counts: ArrayLike | None = None, where: ArrayLike | None = None, weights: ArrayLike | None = None,
@@ -107,7 +107,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
     labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions, if ``loss`` takes them.
     low_confidence_coverage: κ, in [0, 1].
-    smoothing: ν > 0; carries no gradient.
+    smoothing: ν > 0.
     num_bins: number of bins of the scores; bins are [lo, hi), the last closed.
     confidence: score by name (``"msp"``, ``"margin"``, ``"negative_entropy"``) or a function of probabilities.
     score_range: ``(low, high)`` of the score, which become 0 and 1; needed for a score of your own. Scores outside are
@@ -152,7 +152,6 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   seen = _counts(every, every_weight, num_bins) + _seen_before(counts, num_bins, logits.dtype)
   # 1 - Ĝ = (1/n) Σ_k h_k σ((c_k - g) / ν), whose logarithm is numerically stable also where all terms are tiny.
   centers = jnp.asarray((np.arange(num_bins) + 0.5) / num_bins, logits.dtype)
-  smoothing = jax.lax.stop_gradient(jnp.asarray(smoothing, logits.dtype))
   tails = jax.nn.log_sigmoid((centers[None, :] - limited[:, None]) / smoothing)
   share = jnp.where(jnp.any(every_weight.astype(bool)), seen / _size(seen), 1)
   log_rest = jax.nn.logsumexp(tails, b=share[None, :], axis=1)
@@ -224,7 +223,7 @@ def update_selective_risk(state: SelectiveRiskState, logits: ArrayLike, *,
 def _unit_scores(logits: Array, confidence, score_range) -> Array:
   """The confidence score of each example on [0, 1]."""
   low, high = scores.unit_range(confidence, logits.shape[1]) if score_range is None else score_range
-  if not low < high:
+  if checks.is_readable(low, high) and not low < high:
     raise ValueError(f"score_range must be (low, high) with low < high: got {score_range!r}.")
   return jnp.clip((_scores(logits, confidence) - low) / (high - low), 0, 1)
 

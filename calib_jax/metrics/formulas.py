@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from calib_jax._numerics.binning import array_module, divisor
+from calib_jax._numerics.harmonic import harmonic_difference
 from calib_jax.losses.reductions import root
 
 Array = jax.Array | np.ndarray
@@ -21,7 +22,8 @@ TOLERANCE = 1e-6
 GRID = 8192  # Cells of [0, 1] in which the smooth error is computed.
 SMALLEST = 2.0**-31  # The smallest smooth error.
 LOG_SMALLEST, START = math.log(SMALLEST), math.log(0.03)
-STEPS, CLOSE = 12, 1e-7  # Most steps to the smooth error, and how close to it they end.
+STEPS, CLOSE = 12, 1e-6  # Most steps to the smooth error, and how close to it they end, as a part of it.
+DAMPED = 9  # Frequencies times σ whose damping, exp(-81 / 2), is below the rounding of the rest.
 
 
 def binned_error(size: Array | None, correct: Array | None, gap: Array, *, count: Array | int | None = None,
@@ -119,7 +121,7 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
   Args:
     coefficients: ``[..., F]``, the Fourier coefficients of the residuals of the grid, reflected at 0 and 1, for the
       frequencies πk, k from 0.
-    inverse: maps coefficients to the ``[..., GRID]`` residuals.
+    inverse: maps coefficients to the ``[..., GRID]`` residuals. NumPy's may be fewer, and the others are then 0.
 
   Returns:
     ``[...]`` errors.
@@ -128,8 +130,11 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
   frequency = xp.pi * xp.arange(coefficients.shape[-1], dtype=coefficients.real.dtype)
 
   def excess(x):
-    damping = xp.exp(-((frequency * xp.exp(x)[..., None]) ** 2) / 2).astype(coefficients.dtype)
-    size = abs(inverse(coefficients * damping)).sum(-1)
+    width = xp.exp(x)[..., None]
+    # Beyond these the damping is 0 in any precision; compiled programs have one shape.
+    heard = 1 + int(DAMPED / (np.pi * width.min())) if xp is np else None
+    damping = xp.exp(-((frequency[:heard] * width) ** 2) / 2).astype(coefficients.dtype)
+    size = abs(inverse(coefficients[..., :heard] * damping)).sum(-1)
     return xp.maximum(xp.log(xp.maximum(size, SMALLEST)), LOG_SMALLEST) - x
 
   def step(_, carry):
@@ -181,19 +186,7 @@ def risk_area(risk_before: Array, risk: Array, before: Array, weight: Array) -> 
     before: B.
     weight: w.
   """
-  return risk + (risk_before - before * (risk / divisor(weight))) * _harmonic_difference(before, weight)
-
-
-def _harmonic_difference(x: Array, w: Array) -> Array:
-  r""":math:`H_{x+w} - H_x` of real numbers of at least 0, with :math:`H_x = \psi(x + 1) + \gamma`.
-
-  The terms of the first 8 steps are added one by one. From there on it is the difference of :math:`\psi(y + 1/2) =
-  \log y + 1/(24 y^2) - 7/(960 y^4)`, to an eps of float32. No two large numbers are subtracted.
-  """
-  first = sum(w / ((x + m) * (x + w + m)) for m in range(1, 9))
-  y, z = x + 8.5, x + 8.5 + w
-  tail = array_module(x).log1p(w / y) + (1 / z**2 - 1 / y**2) / 24 - (1 / z**4 - 1 / y**4) * 7 / 960
-  return first + tail
+  return risk + (risk_before - before * (risk / divisor(weight))) * harmonic_difference(before, weight)
 
 
 def fewest(total: Array, share: Array | float) -> Array:

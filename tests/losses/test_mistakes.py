@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import _checks as checks
-from calib_jax import losses
+from calib_jax import calibrators, losses, metrics
 from tests.losses import cases
 from tests.losses.cases import FLOATS, INTS
 
@@ -65,6 +65,16 @@ def test_labels_that_are_not_checked_are_nan():
 
 @pytest.mark.parametrize(("call", "error", "message"), [
   (lambda: losses.focal(FLOATS.astype(int), INTS), TypeError, "logits must be floating point: got dtype int"),
+  (lambda: losses.focal(FLOATS[0], INTS[:3]), ValueError, r"logits \(3,\) and labels \(3,\)\. Logits of binary "
+   r"labels become \[\.\.\., 2\] by losses.two_class\(logits\)\."),
+  (lambda: losses.soft_avuc(FLOATS, INTS[:, None] + INTS[:3]), ValueError, r"losses.two_class\(logits\)"),
+  (lambda: losses.square(FLOATS[0], FLOATS[0]), TypeError, r"got dtype float32\. .* losses.two_class\(logits\)"),
+  (lambda: losses.focal(FLOATS[:, :1], INTS), ValueError, r"two_class\(logits\[\.\.\., 0\]\)"),
+  (lambda: metrics.nll(FLOATS[0], INTS[:3]), ValueError, r"stack\(\[1 - probs, probs\].*losses.two_class"),
+  (lambda: calibrators.temperature_scaling().fit(FLOATS[0], INTS[:3]), ValueError, "losses.two_class"),
+  (lambda: losses.soft_avuc(FLOATS, INTS, axis_name="batch"), ValueError, "axis_name='batch' is no mapped axis here"),
+  (lambda: losses.composite("focal")(FLOATS, INTS, axis_name="batch"), ValueError, "or leave axis_name out"),
+  (lambda: losses.update_selective_risk(losses.init_selective_risk(), FLOATS, axis_name="i"), ValueError, "no mapped"),
   (lambda: losses.focal(FLOATS, INTS[:3]), ValueError, r"got logits \(4, 3\) and labels \(3,\)"),
   (lambda: losses.focal(FLOATS, FLOATS[:, :2]), ValueError, "float labels must have the shape of logits"),
   (lambda: losses.focal(FLOATS, INTS.astype(bool)), TypeError, "labels must be integers in .* got dtype bool"),
@@ -91,11 +101,3 @@ def test_mistakes_are_named(call, error, message):
     call()
   with pytest.raises(error, match=message):
     jax.jit(call)()
-
-
-def test_options_may_be_traced():
-  logits, labels = cases.data(5, 3)
-  gammas = np.array([0.0, 1.0, 2.5], np.float32)
-  swept = jax.jit(jax.vmap(lambda gamma: losses.focal(logits, labels, gamma=gamma)))(gammas)
-  expected = [cases.example_reference("focal", logits, labels, {"gamma": gamma}) for gamma in gammas]
-  np.testing.assert_allclose(swept, expected, rtol=1e-5)
