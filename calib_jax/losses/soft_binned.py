@@ -61,10 +61,17 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
   Array(0.119, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
+  top = predicted(logits)
+  return top_label_error(label_odds(logits, top), target(labels, top, logits), weights, axis_name, num_bins=num_bins,
+                         temperature=temperature, norm=norm, form=form, root=root, low=low)
+
+
+def top_label_error(odds: Array, correct: Array, weights: Array, axis_name: str | None, *, num_bins: int,
+                    temperature: float, norm: float, form: str, root: bool, low: float) -> Array:
+  """``soft_binned_ece`` from the log-odds of the top classes ``[N]`` and their correctness, floats ``[N]``."""
   checks.options(num_bins=(num_bins, "integer [1, inf)"), temperature=(temperature, "(0, inf)"),
                  norm=(norm, "[1, inf)"), form=(form, ("label", "bin")), root=(root, bool), low=(low, "[0, 1)"))
-  top, share = predicted(logits), shares(weights, logits.dtype, axis_name)
-  confidence, correct = jax.nn.sigmoid(-label_odds(logits, top)), target(labels, top, logits)
+  confidence, share = jax.nn.sigmoid(-odds), shares(weights, odds.dtype, axis_name)
   member = binning.soft_membership(confidence, num_bins, temperature, low) * share[:, None]
   size = global_sum(member, axis_name)
   used = size > EMPTY

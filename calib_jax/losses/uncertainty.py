@@ -52,11 +52,18 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array, stop
   Array(0.31, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
-  checks.options(threshold=(threshold, "[0, inf)"), stop_gradient=(stop_gradient, bool))
   top, (entropy, _) = predicted(logits), entropy_and_divergence(logits)
-  odds = label_odds(jax.lax.stop_gradient(logits) if stop_gradient else logits, top)
+  return hard_loss(label_odds(logits, top), target(labels, top, logits), entropy, weights, axis_name,
+                   threshold=threshold, stop_gradient=stop_gradient)
+
+
+def hard_loss(odds: Array, accurate: Array, entropy: Array, weights: Array, axis_name: str | None, *, threshold: float,
+              stop_gradient: bool) -> Array:
+  """``avuc`` from the log-odds of the top classes, their accuracy, floats ``[N]``, and the entropies in nats."""
+  checks.options(threshold=(threshold, "[0, inf)"), stop_gradient=(stop_gradient, bool))
+  odds = jax.lax.stop_gradient(odds) if stop_gradient else odds
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
-  certain, accurate = entropy < threshold, target(labels, top, logits)
+  certain = entropy < threshold
   factor = jnp.where(certain, _one_minus_tanh(entropy), jnp.tanh(entropy))
   right, wrong = accurate * confidence * factor, (1 - accurate) * rest * factor
   return _log_ratio(jnp.where(certain, wrong, right), jnp.where(certain, right, wrong), weights, axis_name)
@@ -101,8 +108,15 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array 
   Array(0.565, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
+  accurate = target(labels, predicted(logits), logits)
+  return soft_loss(accurate, *entropy_and_divergence(logits), weights, axis_name, threshold=threshold,
+                   temperature=temperature)
+
+
+def soft_loss(accurate: Array, entropy: Array, divergence: Array, weights: Array, axis_name: str | None, *,
+              threshold: float, temperature: float) -> Array:
+  """``soft_avuc`` from the accuracy of the top classes, floats ``[N]``, the entropies, and their divergences."""
   checks.options(threshold=(threshold, "(0, 1)"), temperature=(temperature, "(0, inf)"))
-  right, (entropy, divergence) = target(labels, predicted(logits), logits), entropy_and_divergence(logits)
   # h* / (1 - h*) = H / (log K - H): logit h* is the logarithm of entropy over divergence.
   inside = (entropy > 0) & (divergence > 0)
   logit = jnp.log(jnp.where(inside, entropy, 1)) - jnp.log(jnp.where(inside, divergence, 1))
@@ -111,8 +125,8 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array 
   scaled = jnp.where(inside, scaled, jnp.where(entropy > 0, 1e4, -1e4))
   uncertain = jax.nn.sigmoid(scaled) * jnp.tanh(entropy)
   certain = jax.nn.sigmoid(-scaled) * _one_minus_tanh(entropy)
-  wrong = 1 - right
-  return _log_ratio(right * uncertain + wrong * certain, right * certain + wrong * uncertain, weights, axis_name)
+  wrong = 1 - accurate
+  return _log_ratio(accurate * uncertain + wrong * certain, accurate * certain + wrong * uncertain, weights, axis_name)
 
 
 def _one_minus_tanh(entropy: Array) -> Array:
