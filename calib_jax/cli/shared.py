@@ -10,7 +10,7 @@ from typing import Any
 import webbrowser
 
 from calib_jax import calibrators
-from calib_jax._system import capacity, compilation
+from calib_jax._system import capacity, compilation, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_text
 from calib_jax.evaluation import choice, formats
@@ -53,7 +53,8 @@ def run(options: argparse.Namespace, evaluate: Callable[[argparse.Namespace], No
     formats.columns(options.columns.split(","))
     if options.open and not options.out:
       raise UserError("--open opens the page that --out DIR writes: say where with --out.")
-    evaluate(options)
+    with progress.shown(note):
+      evaluate(options)
     return 0
   except (UserError, TypeError, ValueError) as error:
     print(f"error: {printable(error)}", file=sys.stderr)

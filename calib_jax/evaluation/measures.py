@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import losses, metrics
+from calib_jax._system import compilation
 from calib_jax.evaluation import class_errors, resamples
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
@@ -74,7 +75,6 @@ JOINT = ("accuracy", "nll", "brier", "entropy", "ece", "ece_equal_mass_l2", "aur
 MEANS = tuple(name for name in JOINT if not METRICS[name].function)
 
 
-@jax.jit
 def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
   confidence, correct = metrics.top_label(probs, labels)
   entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
@@ -99,9 +99,10 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     labels, summing = source.part.labels, class_errors.Summing(source, num_bins, num_redraws)
     of_seed = [np.empty(len(labels), dtype)
                for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32)]
+    computed = compilation.sized(_per_example, source.part.logits.size)
     for rows, first, log_probs in source.chunks():
       probs = source.probs(rows, log_probs)
-      for column, values in zip(of_seed, _per_example(probs, log_probs, labels[rows]), strict=True):
+      for column, values in zip(of_seed, computed(probs, log_probs, labels[rows]), strict=True):
         column[rows] = values
       summing.add(rows, first, probs, labels[rows])
     columns.append([*of_seed, labels])
@@ -210,13 +211,15 @@ def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_r
   pairs = _pairs(rows)
   seeds = [(values, s) for values in rows.values() for s in range(values.confidence.shape[1])]
   ordered = [resampled_errors.Ordered(values.confidence[:, s], num_bins) for values, s in seeds]
-  scores = np.concatenate([np.stack([x[:, s] for x in (values.correct, values.nll, values.brier, values.entropy)],
-                                    axis=1) for values, s in seeds], axis=1).astype(np.float64)
+  scores = np.array([x[:, s] for values, s in seeds
+                     for x in (values.correct, values.nll, values.brier, values.entropy)], np.float64)
   places = np.cumsum([values.confidence.shape[1] for values in rows.values()])
 
   def every_number(counts):
     """The mean over seeds and each seed of every row, followed by the difference of every pair, ``[R, …, MEANS]``."""
-    means = (counts.astype(np.float64) @ scores / counts.sum(1, keepdims=True)).reshape(len(counts), len(seeds), 4)
+    # For so few rows, the threads of a matrix product wait for each other longer than they work.
+    sums = np.einsum("rn,mn->rm", counts.astype(np.float64), scores)
+    means = (sums / counts.sum(1, keepdims=True)).reshape(len(counts), len(seeds), 4)
     areas = [resampled_errors.risk_coverage(x, counts, values.correct[:, s], (0.01, 0.05))
              for x, (values, s) in zip(ordered, seeds, strict=True)]
     by_seed = np.concatenate([means, np.stack(areas, axis=1)], axis=2)

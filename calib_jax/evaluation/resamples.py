@@ -1,9 +1,9 @@
 """Intervals of metrics that NumPy computes, with the draws and formulas of ``metrics.bootstrap`` and ``assess``.
 
-XLA compiles only the words of the draws and, once for all numbers of a table, the ends of the intervals.
+XLA compiles only the words of the draws.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 import functools
 from typing import NamedTuple
 
@@ -59,40 +59,51 @@ def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]],
   """
   members = draws.members(groups, len(next(iter(rows.values()))[0]))
   is_member, most = (members >= 0).reshape(-1), next(iter(errors.values()))[1]
-  models = {row: _Assessed(*arrays, members, num_bins, errors) for row, arrays in rows.items()}
   place, halves, fifths, outcomes = map(np.asarray, _words(len(members), key, most))
+
+  def of_members(is_taken):
+    return np.repeat(is_taken, members.shape[1], axis=1) & is_member if members.shape[1] > 1 else is_taken
+
+  # A half and its rest leave out one of an odd number. Of one alone, both are the whole sample.
+  in_pairs = of_members((place // 2 < len(place) // 2)[None]) if len(place) > 1 else None
+  models = {row: _Assessed(*arrays, members, in_pairs, num_bins, errors) for row, arrays in rows.items()}
   size = max(1, BATCH // is_member.size)
   for first in range(0, most, size):
     batch = slice(first, first + size)
-    taken = [draws.is_taken(kind, words[batch], place)
-             for kind, words in ((draws.HALF, halves), (draws.REST, halves), (draws.FIFTH_PART, fifths))]
-    taken = [np.repeat(x, members.shape[1], axis=1) & is_member for x in taken] if members.shape[1] > 1 else taken
+    half, fifth = (of_members(draws.is_taken(kind, words[batch], place))
+                   for kind, words in ((draws.HALF, halves), (draws.FIFTH_PART, fifths)))
     for model in models.values():
-      model.add(first, taken, draws.numbers(outcomes[batch], members, model.rho), is_member[None])
+      model.add(first, half, fifth, draws.numbers(outcomes[batch], members, model.rho))
   return {row: model.resampled() for row, model in models.items()}
 
 
 class _Assessed:
   """The errors of one row, some resamples at a time."""
 
-  def __init__(self, confidence, correct, members, num_bins, errors):
+  def __init__(self, confidence, correct, members, in_pairs, num_bins, errors):
     index = np.maximum(members, 0).reshape(-1)
     self.chance, self.happened, self.errors = confidence[index], correct[index], errors
     self.rho = np.float32(draws.dependence(confidence, correct, members))
     self.seeds = [Ordered(self.chance[:, s], num_bins) for s in range(self.chance.shape[1])]
-    self.observed = self._computed((members >= 0).reshape(1, -1), self.happened, -1)
-    self.values: dict[str, list[list[np.ndarray]]] = {name: [] for name in errors}
+    self.sample = (members >= 0).reshape(1, -1)
+    self.observed = self._computed(self._sums(self.sample, self.happened), -1)
+    self.pairs = None if in_pairs is None else self._sums(in_pairs, self.happened)
+    self.values: dict[str, list[np.ndarray]] = {name: [] for name in errors}
 
-  def _computed(self, where, outcome, first):
+  def _sums(self, where, outcome):
+    return [ordered.sums(where, outcome[..., s]) for s, ordered in enumerate(self.seeds)]
+
+  def _computed(self, sums, first):
     """The errors ``[R, 1 + S]`` that have resamples from the number ``first`` on."""
-    sums = [ordered.sums(where, outcome[..., s]) for s, ordered in enumerate(self.seeds)]
     return {name: mean_first(np.stack([error(x) for x in sums], axis=1))
             for name, (error, number) in self.errors.items() if number > first}
 
-  def add(self, first, taken, numbers, is_member):
-    """Adds the resamples from ``first`` on: the masks of halves, rests and fifths, and the ``numbers`` of redraws."""
-    parts = [self._computed(where, self.happened, first) for where in taken]
-    parts.append(self._computed(is_member, numbers[..., None] < self.chance, first))
+  def add(self, first, half, fifth, numbers):
+    """Adds the resamples from ``first`` on: the masks of halves and fifths, and the ``numbers`` of redraws."""
+    halves = self._sums(half, self.happened)
+    rests = [pairs.without(x) for pairs, x in zip(self.pairs, halves, strict=True)] if self.pairs else halves
+    kinds = halves, rests, self._sums(fifth, self.happened), self._sums(self.sample, numbers[..., None] < self.chance)
+    parts = [self._computed(sums, first) for sums in kinds]
     for name in parts[0]:
       self.values[name].append(np.stack([part[name] for part in parts]))
 
@@ -107,23 +118,24 @@ class _Assessed:
     return resampled
 
 
-def bias_corrected(error: Callable[[np.ndarray], np.ndarray], count: int, *, key: jax.Array, num_resamples: int
-                   ) -> Resampled:
-  """Computes an error of the subsamples of ``metrics.bootstrap(method="bias_corrected")``.
+def subsamples(count: int, key: jax.Array, num_resamples: int) -> list[np.ndarray]:
+  """How often each of ``count`` examples is in each half, rest and fifth of ``metrics.bootstrap``: int32 ``[R, N]``."""
+  order, halves, fifths = map(np.asarray, _subsample_words(count, key, num_resamples))
+  return [_counts(index, count) for index in (*draws.half_and_rest(halves, order), draws.fifth(fifths, order))]
+
+
+def bias_corrected(error: Callable[[np.ndarray], np.ndarray], counts: Sequence[np.ndarray]) -> Resampled:
+  """Computes an error of the ``subsamples`` of ``metrics.bootstrap(method="bias_corrected")``.
 
   Args:
     error: a function of ``[R, N]`` integers, how often each example counts in each resample, to ``[R, ...]``.
-    count: the number N of examples.
-    key: PRNG key.
-    num_resamples: the number of resamples of each size.
+    counts: what ``subsamples`` returns.
 
   Returns:
     Arrays of the shape of the error.
   """
-  order, halves, fifths = map(np.asarray, _subsample_words(count, key, num_resamples))
-  half, rest, fifth = (error(_counts(index, count))
-                       for index in (*draws.half_and_rest(halves, order), draws.fifth(fifths, order)))
-  return Resampled(error(np.ones((1, count), np.int64))[0], moments(half, rest, fifth))
+  every = np.ones((1, counts[0].shape[1]), np.int32)
+  return Resampled(error(every)[0], moments(*map(error, counts)))
 
 
 def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: jax.Array, num_resamples: int,
@@ -156,7 +168,7 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
 
 def intervals(resampled: Mapping[Hashable, Resampled], bias_rates: Mapping[Hashable, float]
               ) -> dict[Hashable, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-  """Returns ``(estimate, low, high)`` of each error, all computed by one compiled program.
+  """Returns ``(estimate, low, high)`` of each error.
 
   Args:
     resampled: the errors.
@@ -166,7 +178,8 @@ def intervals(resampled: Mapping[Hashable, Resampled], bias_rates: Mapping[Hasha
            for name, error in resampled.items()]
   flat = [np.concatenate([np.ravel(x) for x in column]).astype(np.float32) for column in zip(*parts, strict=True)]
   ends = np.cumsum([part[0].size for part in parts])[:-1]
-  split = [np.split(np.asarray(x), ends) for x in _intervals(*flat, LEVEL)]
+  with np.errstate(all="ignore"):  # Errors without any noise have no scale.
+    split = [np.split(x, ends) for x in interval_of_moments(*flat, LEVEL)]
   return {name: tuple(x.reshape(error.value.shape) for x in interval)
           for (name, error), interval in zip(resampled.items(), zip(*split, strict=True), strict=True)}
 
@@ -183,7 +196,6 @@ def _counts(index: np.ndarray, count: int) -> np.ndarray:
 
 _words = compilation.once(draws.assess_words, static_argnums=(0, 2))
 _subsample_words = compilation.once(draws.subsample_words, static_argnums=(0, 2))
-_intervals = compilation.once(interval_of_moments, static_argnums=5)
 
 
 @functools.partial(compilation.once, static_argnums=1)

@@ -32,7 +32,7 @@ class ClassAdaptiveState(NamedTuple):
 
 
 @register(PER_EXAMPLE)
-def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, multipliers: ArrayLike,
+def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, multipliers: ArrayLike = LEAST,
                                    curvature: ArrayLike = 1.0, last_penalty: ArrayLike = 0.0,
                                    margin: float | Array = 10.0, where: ArrayLike | None = None) -> Array:
   r"""Class adaptive label smoothing (CALS): cross entropy in nats, and a penalty of large distances between logits.
@@ -51,7 +51,8 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
-    multipliers: λ, ``[K]`` floats of at least 0, or one for all classes. They carry no gradient.
+    multipliers: λ, ``[K]`` floats of at least 0, or one for all classes, by default that of the first epoch. They carry
+      no gradient.
     curvature: ρ, above 0. It carries no gradient.
     last_penalty: the field of ``ClassAdaptiveState``, which is not used.
     margin: m, above 0.

@@ -38,18 +38,24 @@ def members(groups: ArrayLike | None, count: int) -> np.ndarray:
 def words(key: Array) -> Array:
   """The random uint32 ``[3, 2]`` of a key: two for its examples, two for its groups, two for the choice between them.
 
-  Of keys ``[R]`` they are ``[R, 3, 2]``.
+  Of keys ``[...]`` they are ``[..., 3, 2]``.
   """
   if key.ndim:
     return jax.vmap(words)(key)
-  return jnp.stack([jax.random.bits(x, (2,), jnp.uint32) for x in (key, *jax.random.split(key))])
+  keys = jnp.concatenate([key[None], jax.random.split(key)])
+  return jax.vmap(lambda x: jax.random.bits(x, (2,), jnp.uint32))(keys)
+
+
+def _words_of_kinds(keys: Array, num_resamples: int) -> Array:
+  """The words of ``num_resamples`` resamples of each of ``keys``; each generator of random numbers is compiled once."""
+  return words(jax.vmap(lambda key: jax.random.split(key, num_resamples))(keys))
 
 
 def assess_words(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array, Array]:
   """The place of each of ``count`` groups in a random order, and the words of halves, of fifths and of outcomes."""
-  of_order, *of_kinds = jax.random.split(key, 4)
-  return (jnp.argsort(jax.random.permutation(of_order, count)),
-          *(words(jax.random.split(of_kind, num_resamples)) for of_kind in of_kinds))
+  keys = jax.random.split(key, 4)
+  place = jnp.argsort(jax.random.permutation(keys[0], count))
+  return place, *_words_of_kinds(keys[1:], num_resamples)
 
 
 def dependence(confidence: Array, correct: Array, members: Array) -> Array:
@@ -139,9 +145,8 @@ def is_taken(kind: Array | int, words: Array, place: Array) -> Array:
 
 def subsample_words(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array]:
   """A random order of ``count`` examples or groups, and the words of halves and of fifths."""
-  of_order, *of_kinds = jax.random.split(key, 3)
-  return (jax.random.permutation(of_order, count),
-          *(words(jax.random.split(of_kind, num_resamples)) for of_kind in of_kinds))
+  keys = jax.random.split(key, 3)
+  return jax.random.permutation(keys[0], count), *_words_of_kinds(keys[1:], num_resamples)
 
 
 def half_and_rest(words: Array, order: Array) -> tuple[Array, Array]:

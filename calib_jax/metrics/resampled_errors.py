@@ -41,9 +41,10 @@ class Ordered:
       correct: ``[R, N]`` or ``[N]`` bools.
     """
     counts, correct = counts.take(self.order, axis=1), correct.take(self.order, axis=-1)
-    gap = (self.fixed - correct.astype(np.int64) * UNIT) * counts
-    return Sums(self, *(self._prefix_sums(x) for x in (counts, counts & correct if counts.dtype == bool
-                                                       else counts * correct, gap)))
+    size, num_correct = map(self._prefix_sums, (counts, counts & correct if counts.dtype == bool else counts * correct))
+    if correct.ndim == 1:
+      return Sums(self, size, num_correct, self._prefix_sums((self.fixed - correct * UNIT) * counts))
+    return Sums(self, size, num_correct, self._prefix_sums(self.fixed * counts) - UNIT * num_correct)
 
   def sums_of_cells(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
     """Returns the prefix sums of resamples of cells that are in the order of their confidences already.
@@ -86,6 +87,10 @@ class Sums:
 
   def __init__(self, ordered: Ordered, size: np.ndarray, correct: np.ndarray, gap: np.ndarray):
     self.ordered, self.size, self.correct, self.gap = ordered, size, correct, gap
+
+  def without(self, part: "Sums") -> "Sums":
+    """The sums over the examples that ``part`` leaves out of these."""
+    return Sums(self.ordered, self.size - part.size, self.correct - part.correct, self.gap - part.gap)
 
   @property
   def count(self) -> np.ndarray:
@@ -177,7 +182,8 @@ def smooth(sums: Sums) -> np.ndarray:
   mass = sum(np.stack([np.bincount(cell, x * share, formulas.GRID) for x in residual])
              for cell, share in formulas.grid_shares(sums.ordered.values.astype(np.float64)))
   # The Fourier coefficients of the grid followed by its mirror image are those of the cosine transform.
-  errors = formulas.smooth_error(scipy.fft.dct(mass, axis=1), functools.partial(scipy.fft.idct, axis=1))
+  coefficients = scipy.fft.dct(mass.astype(np.float32), axis=1)
+  errors = formulas.smooth_error(coefficients, functools.partial(scipy.fft.idct, n=formulas.GRID, axis=1))
   return errors * (sums.size[:, -1] > 0)
 
 

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from calib_jax import evaluation
+from calib_jax._system import progress
 from calib_jax._system.environment import environment
 from calib_jax._system.files import write_text
 from calib_jax.evaluation import formats
@@ -58,6 +59,7 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
   if missing := missing_for_figures():
     say(NO_FIGURES.format(" and ".join(missing)))
     return
+  progress.at("drawing figures")
   from calib_jax import reports
 
   (folder / "figures").mkdir(exist_ok=True)

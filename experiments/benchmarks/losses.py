@@ -19,7 +19,6 @@ BUDGET = 2.0  # Seconds of each comparison.
 SIZES = ((512, 100), (1024, 1000), (8192, 1000))
 OPTIONS = {
   "avuc": {"threshold": 0.5}, "adaptive_focal": losses.init_adaptive_focal()._asdict(),
-  "class_adaptive_label_smoothing": {"multipliers": 0.3},
 }
 VARIANTS = {
   **{name: (name, OPTIONS.get(name, {})) for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH)},

@@ -49,7 +49,6 @@ METRICS = {
     metrics.calibration_error, metrics.top_label(p, y)[0], key=KEY, num_resamples=10),
 }
 OPTIONS = {"avuc": {"threshold": 0.5}, "adaptive_focal": losses.init_adaptive_focal()._asdict(),
-           "class_adaptive_label_smoothing": {"multipliers": 0.3},
            "focal_calibration": {"gamma": 2.0}, "meta_calibration": {"target": 0.5}}
 LOSSES = ["composite", *losses.PER_EXAMPLE, *losses.PER_BATCH]
 # Fits by sums, products of matrices, sorts, gathers, and on the host.

@@ -185,7 +185,7 @@ def test_every_format_has_the_same_numbers(results):
     np.testing.assert_allclose(float(line["estimate"]), cell["estimate"], rtol=1e-7)
     assert (line["p_value"] != "") == ("p_value" in cell)
   latex = evaluation.to_latex(results)
-  assert latex.count(r"\\") == 3 and r"\textbf{" in latex and r"accuracy \%" in latex
+  assert latex.count(r"\\") == 3 and r"\textbf{" in latex and r"accuracy \%" in latex and " & $p$ & " in latex
   html = results._repr_html_()
   assert f"{table['TS']['nll']['estimate']:.4f}" in html and f"N = {N}" in html
 

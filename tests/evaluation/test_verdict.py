@@ -186,6 +186,50 @@ def test_probabilities_that_are_off_by_5_points_are_called_unreliable_in_at_most
   assert _is_rare(found, repeats), found
 
 
+def _set(errors, **others):
+  """A set of the model "a" whose rows have these errors, known to a point, and no difference of log loss."""
+  rows = {("a", label): evaluation.Row({"ece": evaluation.Estimate(x, x, x - 0.01, x + 0.01, 0.01, 0.5),
+                                        **dict.fromkeys(("nll", "accuracy"), evaluation.Estimate(0.5, 0.5, 0, 1))},
+                                       evaluation.Interval(0, -0.01, 0.01)) for label, x in errors.items()}
+  names = list(rows)
+  return evaluation.EvaluatedSet(500, 10, 1, rows=rows, differences={
+    (row, other): dict.fromkeys(("nll", "accuracy", "ece"), evaluation.Interval(0, -1, 1))
+    for i, row in enumerate(names) for other in names[:i]}, **others)
+
+
+def _warnings(sets, **sections):
+  fitted = {"a": {label: (calibrators.platt(), [{}]) for label in ("TS", "SVS")}}
+  return [x for x in verdict(evaluation.Results(15, 100, sets, fitted, sections)).recommendations
+          if x.kind == "do_not_rely"]
+
+
+def test_sets_are_warned_of_by_what_is_left_on_them():
+  fine, off = {"none": 0.01, "TS": 0.02, "SVS": 0.02}, {"none": 0.2, "TS": 0.14, "SVS": 0.19}
+  assert not _warnings({"test": _set(fine), "b": _set({"none": 0.055, "TS": 0.2, "SVS": 0.2})})
+  (warning,) = _warnings({"test": _set(fine), "b": _set(off), "c": _set(fine), "d": _set({**off, "SVS": 0.1})})
+  assert warning.subject == "b, d" and warning.numbers == {"least": 0.1, "most": 0.19}
+  assert warning.text == ("Do not rely on these probabilities on b and d: off by 10 to 19 points after every "
+                          "calibrator.")
+  # A calibrator that is not recommended would mend it.
+  (warning,) = _warnings({"test": _set(fine), "b": _set({"none": 0.2, "TS": 0.01, "SVS": 0.19})})
+  assert warning.text == "Do not rely on these probabilities on b: off by 20 points."
+  # The interval of one set would lie above 5 points; those of forty sets at once do not.
+  almost = {label: 0.0605 for label in fine}
+  assert _warnings({"test": _set(almost)})
+  assert not _warnings({"test": _set(fine), **{f"s{i}": _set(almost) for i in range(40)}})
+
+
+def test_out_of_distribution_sets_that_no_score_detects_are_warned_of():
+  def scores(*lows):
+    return {"far": {"a": {label: {f"score{i}": {"auroc": evaluation.Interval(low + 0.1, low, low + 0.2)}
+                                  for i, low in enumerate(lows)} for label in ("none", "TS", "SVS")}}}
+
+  sets = {"test": _set(dict.fromkeys(("none", "TS", "SVS"), 0.01))}
+  assert not _warnings(sets, detection=scores(0.4, 0.6))
+  (warning,) = _warnings(sets, detection=scores(0.4, 0.45))
+  assert warning.text == "Do not rely on the confidence to tell far from test: AUROC 55%."
+
+
 N, K = 800, 5
 CALIBRATORS = {"TS": calibrators.temperature_scaling()}
 

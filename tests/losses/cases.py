@@ -24,7 +24,7 @@ PER_EXAMPLE = {
                       "bin_edges": np.array([0, 0.2, 0.4, 0.7, 1], np.float32)}],
   "properized_focal": [{}, {"gamma": 0.5}, {"gamma": 6.0}],
   "margin_label_smoothing": [{}, {"margin": 1.0, "weight": 2.0}],
-  "class_adaptive_label_smoothing": [{"multipliers": 0.3}, {"multipliers": 1e-6, "curvature": 4.0, "margin": 1.5}],
+  "class_adaptive_label_smoothing": [{"multipliers": 0.3}, {"curvature": 4.0, "margin": 1.5}],
   "adaptive_conditional_label_smoothing": [{}, {"margin": 0.5, "weight": 1.0, "positive_weight": 0.3}],
   "pairwise_constraints": [{}, {"discrimination_weight": 0.5, "exclusion_weight": 3.0}],
 }

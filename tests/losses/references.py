@@ -144,7 +144,7 @@ def penalty_of_constraints(h, multipliers, curvature):
   return slope * h - (slope - multipliers)**2 / (2 * curvature), slope
 
 
-def class_adaptive_label_smoothing(z, t, multipliers=None, curvature=1.0, margin=10.0):
+def class_adaptive_label_smoothing(z, t, multipliers=1e-6, curvature=1.0, margin=10.0):
   """Liu et al. 2023."""
   h = (z.max(1, keepdims=True) - z - margin) / margin
   return cross_entropy(z, t) + penalty_of_constraints(h, np.asarray(multipliers, float), curvature)[0].sum(1)

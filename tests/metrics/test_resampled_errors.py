@@ -95,10 +95,10 @@ def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
       np.testing.assert_allclose(coverage, max(size[curve <= risk + 1e-12], default=0) / len(c), rtol=1e-12)
 
 
-@pytest.mark.parametrize("groups", [None, np.arange(203) // 3])
-def test_assess_draws_and_computes_what_metrics_does(groups, monkeypatch):
-  monkeypatch.setattr(resamples, "BATCH", 4 * 203 * 2 * 7)  # Seven resamples at a time, which 40 is no multiple of.
-  samples = [pairs(203, "ties", seed) for seed in range(2)]
+@pytest.mark.parametrize(("size", "groups"), [(203, None), (203, np.arange(203) // 3), (1, None)])
+def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
+  monkeypatch.setattr(resamples, "BATCH", 203 * 7)  # Seven resamples at a time, which 40 is no multiple of.
+  samples = [pairs(size, "ties", seed) for seed in range(2)]
   confidence, correct = (np.stack(x, axis=1) for x in zip(*samples, strict=True))
   key = jax.random.key(5)
   errors = {"ece": (resampled_errors.calibration_error, 40), "ks": (resampled_errors.ks, 12)}
@@ -140,8 +140,8 @@ def test_percentiles_are_those_of_the_bootstrap(groups, monkeypatch):
 def test_subsamples_are_those_of_the_bias_corrected_bootstrap():
   x = np.random.default_rng(0).normal(0.1, size=(64, 3))
   key = jax.random.key(1)
-  found = resamples.bias_corrected(lambda counts: np.abs(counts @ x / counts.sum(1, keepdims=True)), 64, key=key,
-                                   num_resamples=30)
+  found = resamples.bias_corrected(lambda counts: np.abs(counts @ x / counts.sum(1, keepdims=True)),
+                                   resamples.subsamples(64, key, 30))
   expected = metrics.bootstrap(lambda x: jnp.abs(jnp.mean(x, axis=0)), x, key=key, num_resamples=30,
                                method="bias_corrected")
   ends = resamples.intervals({"mean": found}, {"mean": 1.0})["mean"]

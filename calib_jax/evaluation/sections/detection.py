@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import confidence
+from calib_jax._system import compilation
 from calib_jax.evaluation import resamples
 from calib_jax.evaluation.fitting import Model
 from calib_jax.evaluation.formats import Table
@@ -89,12 +90,12 @@ def _groups(inside: Calibrated, outside: Calibrated) -> np.ndarray | None:
 def _scores(source: Calibrated) -> np.ndarray:
   """Every confidence score, ``[N, scores]``."""
   scores = np.empty((len(source.part.labels), len(confidence.SCORES)), np.float32)
+  computed = compilation.sized(_of_chunk, source.part.logits.size)
   for rows, _, log_probs in source.chunks():
-    scores[rows] = _of_chunk(source.probs(rows, log_probs))
+    scores[rows] = computed(source.probs(rows, log_probs))
   return scores
 
 
-@jax.jit
 def _of_chunk(probs: jax.Array) -> jax.Array:
   return jnp.stack([score(probs) for score in confidence.SCORES.values()], axis=1)
 

@@ -40,6 +40,16 @@ def test_a_network_counts_once_in_the_means_over_networks():
   assert found["focal"]["adaptive"] == pytest.approx(20)
 
 
+def test_means_of_heads_are_over_networks_that_have_them():
+  def level(**errors):
+    return [{"first": first, "second": second, "calibrated": calibrated, "seed": str(seed), "accuracy": "50",
+             "mce": "20", "adaptive_ece": str(x)} for second, values in errors.items() for seed, x in enumerate(values)
+            for first, calibrated in (("vanilla", "none"), ("vanilla", "temperature"), ("mixup 1", "none"))]
+
+  number, found = mac_cal_figures.averages_of_heads([level(TST=(1, 3), **{"MaC-Cal": (1,)}), level(TST=(6,))])
+  assert number == 2 and found == {"TST": {"accuracy": 50, "mce": 20, "adaptive": pytest.approx(4)}}
+
+
 def test_curves_are_those_of_mixup_with_and_without_a_second_stage(tmp_path, capsys):
   found = rows.read(RESULTS / "classifier_level_fashion_mnist_mlp.csv")
   curves = mac_cal_figures.mixed(found)
@@ -51,8 +61,7 @@ def test_curves_are_those_of_mixup_with_and_without_a_second_stage(tmp_path, cap
   assert curves["mixup + MaC-Cal"][1.0]["ece"][0] == pytest.approx(np.mean(values))
   tables = RESULTS / "mac_cal_tables_fashion_mnist_mlp.csv"
   output = tmp_path / "figure.png"
-  mac_cal_figures.main([f"--tables={tables}", f"--mixup={RESULTS / 'classifier_level_fashion_mnist_mlp.csv'}",
-                        f"--output={output}"])
+  mac_cal_figures.main([f"--tables={tables}", f"--output={output}"])
   for path in (output, tmp_path / "figure_means.png"):
     assert path.read_bytes().startswith(b"\x89PNG")
   assert "hold the figures" in capsys.readouterr().out
