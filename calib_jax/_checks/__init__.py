@@ -5,7 +5,8 @@
 traced.
 """
 
-from calib_jax._checks.arguments import batch, classified, examples, nan_out_of_range, paired
+from calib_jax._checks.arguments import batch, classified, example_values, examples, paired
+from calib_jax._checks.layers import layer
 from calib_jax._checks.limits import choice, number, options, suggestion
 from calib_jax._checks.shapes import (
   aligned,
@@ -13,6 +14,7 @@ from calib_jax._checks.shapes import (
   gathered,
   is_readable,
   is_traced,
+  mapped_axis,
   mask,
   one_value_each,
   out_of_range,
@@ -32,8 +34,8 @@ from calib_jax._checks.values import (
 )
 from calib_jax._checks.weights import counts, weights_and_where
 
-__all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "counts", "examples",
-           "floating", "gathered", "is_readable", "is_traced", "label_values", "mask", "masked_class",
-           "nan_out_of_range", "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values",
+__all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "counts", "example_values",
+           "examples", "floating", "gathered", "is_readable", "is_traced", "label_values", "layer", "mapped_axis",
+           "mask", "masked_class", "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values",
            "paired", "rank", "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs",
            "weights_and_where"]

@@ -33,7 +33,12 @@ def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | Non
   """
   if weights is None:
     return None, where
-  shape = np.shape(labels)
+  weights, where = real_weights(weights, where, np.shape(labels)), mask(where, np.shape(labels))
+  return weights, (weights != 0) & (True if where is None else where)
+
+
+def real_weights(weights, where, shape: tuple[int, ...]) -> Array:
+  """The weights of ``weights_and_where``, for losses: a row of weight 0 counts there, as it has a gradient in it."""
   weights, where = jnp.asarray(weights), mask(where, shape)
   if jnp.issubdtype(weights.dtype, jnp.integer):
     weights = weights.astype(jnp.float32)
@@ -46,7 +51,7 @@ def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | Non
     first = int(np.argmax(wrong))
     raise ValueError(f"weights must be finite and at least 0: the first that is not, of row {first}, is "
                      f"{weights.reshape(-1)[first]:g}.")
-  return jnp.where(wrong, jnp.nan, weights), (weights != 0) & (True if where is None else where)
+  return jnp.where(wrong, jnp.nan, weights)
 
 
 def counts(weights: Array | None, where: Array, dtype) -> Array:

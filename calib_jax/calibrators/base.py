@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from calib_jax import _checks as checks
 from calib_jax._checks import registry
 from calib_jax._numerics.softmax import pick, predicted
+from calib_jax._system import compilation
 
 Array = jax.Array
 
@@ -139,7 +140,9 @@ def fit_by(solve: Callable[..., dict], *, of_counts: bool = False, **options) ->
   """
   def fit(logits, labels, *, where=None, weights=None):
     logits, labels, weights = fit_batch(logits, labels, where, weights)
-    run = _solve if _has_hash(tuple(options.values())) else _solve.__wrapped__
+    run = _solve
+    if _has_hash(tuple(options.values())):
+      run = compilation.sized(_solve, logits.size, static_argnums=(0, 1, 2))
     params = run(solve, of_counts, tuple(options.items()), logits, labels, weights)
     if "converged" not in params or not checks.is_traced(logits, labels, weights):
       return params
@@ -149,7 +152,6 @@ def fit_by(solve: Callable[..., dict], *, of_counts: bool = False, **options) ->
   return fit
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _solve(solve: Callable[..., dict], of_counts: bool, options: tuple, logits: Array, labels: Array,
            weights: Array) -> dict:
   return solve(logits, labels, weights if of_counts else shares(weights, logits.dtype), **dict(options))
@@ -178,7 +180,7 @@ def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
   weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(logits, labels, where, name="logits")
   checks.something_counts(labels, where)
-  logits, labels, where = checks.batch(logits, labels, where, flatten=True)
+  logits, labels, where = checks.batch(logits, labels, where)
   checks.warn_of_probs(logits, where)
   return logits, labels, checks.counts(weights, where, logits.dtype)
 

@@ -262,15 +262,11 @@ def _fpr_at_tpr(scores: Array, positives: Array, counts: Array, tpr: Array) -> A
   _, last = tie_bounds(key)
   caught, alarms = (jnp.cumsum(x, dtype=x.dtype) for x in (of_positives, of_negatives))
   positives, negatives = (jnp.sum(x, dtype=x.dtype) for x in (of_positives, of_negatives))
-  total, tpr = binning.divisor(positives).astype(jnp.float32), jnp.asarray(tpr, jnp.float32)
   if counts.dtype == bool:
-    # ``needed`` is the fewest positives whose rate reaches tpr. The product may round to the wrong side of an integer,
-    # so the rates of that integer and its neighbour are compared with tpr themselves.
-    needed = jnp.ceil(tpr * total)
-    needed = jnp.where((needed - 1) / total >= tpr, needed - 1, jnp.where(needed / total >= tpr, needed, needed + 1))
-    enough = caught >= needed.astype(jnp.int32)
+    enough = caught >= formulas.fewest(positives, tpr)
   else:  # Sums of weights are rounded, so that a rate may be below tpr by rounding alone.
-    enough = caught.astype(jnp.float32) / total >= tpr * (1 - 4 * jnp.finfo(jnp.float32).eps)
+    rate = caught.astype(jnp.float32) / binning.divisor(positives).astype(jnp.float32)
+    enough = rate >= jnp.asarray(tpr, jnp.float32) * (1 - 4 * jnp.finfo(jnp.float32).eps)
   place = jnp.argmax(enough[last]) if len(key) else 0
   false_rate = (alarms[last[place]] if len(key) else 0) / binning.divisor(negatives)
   return jnp.where((positives > 0) & (negatives > 0), false_rate.astype(jnp.float32), jnp.nan)

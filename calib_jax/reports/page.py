@@ -17,7 +17,7 @@ from calib_jax._system.files import write_text
 from calib_jax.evaluation import decisions, formats, sections
 from calib_jax.evaluation.verdict import verdict
 from calib_jax.reports.figures import FIGURES
-from calib_jax.reports.report_figure import ReportFigure
+from calib_jax.reports.report_figure import Logs, ReportFigure, Shown
 
 TEMPLATE = pathlib.Path(__file__).with_suffix(".html")
 MARKS = ("The best is bold where it is better than every other row by an interval of paired differences that excludes "
@@ -31,6 +31,7 @@ class Picture:
   Attributes:
     name: what the figure is called.
     caption: the caption.
+    alt: what the figure says, for those who do not see it.
     data: the SVG, in base 64.
     wide: whether it is as wide as the page.
     summary: if not empty, the figure can be folded under this title.
@@ -39,6 +40,7 @@ class Picture:
 
   name: str
   caption: str
+  alt: str
   data: str
   wide: bool
   summary: str
@@ -46,7 +48,7 @@ class Picture:
 
 
 def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figures: Mapping[str, pathlib.Path],
-          config: Mapping[str, Any], environment: Mapping[str, Any], command: str) -> None:
+          config: Mapping[str, Any], environment: Mapping[str, Any], command: str, logs: Logs = None) -> None:
   """Writes the page.
 
   Args:
@@ -57,22 +59,24 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
     config: the config to print; none if empty.
     environment: the environment to print.
     command: the command that repeats the evaluation.
+    logs: what the figure of training was drawn from, as ``figures`` takes it.
   """
-  _render(path, title=title, sentences=verdict(results), note=f"{evaluation.note(results)} {MARKS}",
+  shown = Shown(results, logs)
+  _render(path, title=title, sentences=verdict(results).lines, note=f"{evaluation.note(results)} {MARKS}",
           tables=[_marked(results, "Results"), _marked(results, "Every metric", every=True), *sections.tables(results)],
-          figures=[_picture(name, file, results) for name, file in figures.items()], command=command,
+          figures=[_picture(name, file, shown) for name, file in figures.items()], command=command,
           config=json.dumps(config, indent=2) if config else "", environment=json.dumps(environment, indent=2),
           parameters=json.dumps(formats.parameters(results), indent=2))
 
 
-def write_streamed(path: pathlib.Path, rows: Sequence[Sequence[str]], sentence: str, *, title: str, note: str,
-                   reliability: pathlib.Path, environment: Mapping[str, Any], command: str) -> None:
+def write_streamed(path: pathlib.Path, rows: Sequence[Sequence[str]], sentences: Sequence[str], *, title: str,
+                   note: str, reliability: pathlib.Path, environment: Mapping[str, Any], command: str) -> None:
   """Writes the page of predictions that were streamed.
 
   Args:
     path: the file to write.
     rows: the table, the heading first.
-    sentence: the verdict.
+    sentences: the verdict.
     title: the title of the page.
     note: what the intervals mean.
     reliability: the SVG file of the reliability diagram.
@@ -80,17 +84,19 @@ def write_streamed(path: pathlib.Path, rows: Sequence[Sequence[str]], sentence: 
     command: the command that repeats the evaluation.
   """
   head, *body = rows
-  _render(path, title=title, sentences=[sentence], note=note, command=command,
+  _render(path, title=title, sentences=sentences, note=note, command=command,
           tables=[formats.Table("Results", head, body)], figures=[_picture("reliability", reliability)],
           environment=json.dumps(environment, indent=2))
 
 
-def _picture(name: str, file: pathlib.Path, results: evaluation.Results | None = None) -> Picture:
-  """Returns a figure of ``results``, or of streamed predictions, which have one seed."""
+def _picture(name: str, file: pathlib.Path, shown: Shown | None = None) -> Picture:
+  """Returns a figure of what is shown, or of streamed predictions, which have one seed."""
   figure = FIGURES.get(name, ReportFigure())
-  ending = figure.pooled if results and results.num_seeds > 1 else ""
-  return Picture(name.replace("_", " "), figure.caption + ending, base64.b64encode(file.read_bytes()).decode(),
-                 figure.wide, figure.summary, bool(results and figure.is_open(results)))
+  ending = figure.pooled if shown and shown.results.num_seeds > 1 else ""
+  title, caption = name.replace("_", " "), figure.caption + ending
+  alt = (shown and figure.finding(shown)) or caption
+  return Picture(title, caption, f"{title[0].upper()}{title[1:]}: {alt}", base64.b64encode(file.read_bytes()).decode(),
+                 figure.wide, figure.summary, bool(shown and figure.is_open(shown.results)))
 
 
 def _render(path: pathlib.Path, **content) -> None:
@@ -103,6 +109,6 @@ def _marked(results: evaluation.Results, title: str, *, every: bool = False) -> 
   head, *body = evaluation.to_rows(results, every=every)
   rows = [[markupsafe.Markup(f"<strong>{html.escape(text)}</strong>") if is_best else text
            for text, is_best in zip(cells, best, strict=True)]
-          for cells, best in zip(body, formats.bold(results, head), strict=True)]
+          for cells, best in zip(body, formats.bold(results, head, every=every), strict=True)]
   grey = [i for i, (_, evaluated, key, _) in enumerate(results.rows) if decisions.lost_accuracy(evaluated, key)]
   return formats.Table(title, head, rows, grey)

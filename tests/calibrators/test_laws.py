@@ -454,6 +454,7 @@ def _fit_with_weights(weights, where=None):
   (lambda: calibrators.classwise_loss_scaling("platt"), ValueError, "base must be one of"),
   (lambda: calibrators.classwise_loss_scaling(calibrators.platt()), ValueError, "base must be fitted by a mean NLL"),
   (lambda: calibrators.classwise_loss_scaling(normalization="none"), ValueError, "normalization must be one of"),
+  (lambda: calibrators.classwise_loss_scaling(class_loss="max"), ValueError, "class_loss must be one of"),
   (lambda: calibrators.vector_scaling().fit(np.zeros((3, 2), int), np.zeros(3, int)), TypeError, "floating point"),
   (lambda: calibrators.platt().fit(np.zeros((3, 2)), np.zeros(2, int)), ValueError, "labels must have the shape"),
   (lambda: _fit_with_weights([1.0, -2.0, 1.0]), ValueError, "finite and at least 0: .* row 1, is -2"),

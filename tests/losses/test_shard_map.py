@@ -1,4 +1,4 @@
-"""Losses under ``jax.shard_map``: two devices give the value and gradient of one, by each recipe of docs/losses.md."""
+"""Losses under ``jax.shard_map``: two devices give the value and gradient of one, as docs/training_loop.md says."""
 
 import jax
 import jax.numpy as jnp
