@@ -123,10 +123,20 @@ def pairwise_sum(x: Array) -> Array:
   return x[0] if x.shape[0] else jnp.sum(x, axis=0)
 
 
-def masked_mean(values: Array, where: Array) -> Array:
-  """The mean of the ``values`` ``[N]`` that count; 0 if none does."""
-  count = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(values.dtype)
-  return pairwise_sum(jnp.where(where, values, 0)) / count
+def divisor(x: Array | np.ndarray) -> Array | np.ndarray:
+  """Numbers of at least 0 to divide by: 1 in place of 0."""
+  return array_module(x).where(x == 0, 1, x)
+
+
+def total(counts: Array) -> Array:
+  """The sum of the weights ``[N]``, or the int32 number of bools that are True."""
+  return jnp.sum(counts, dtype=jnp.int32) if counts.dtype == bool else pairwise_sum(counts)
+
+
+def masked_mean(values: Array, counts: Array) -> Array:
+  """The mean of the ``values`` ``[N]`` that count, by their weights if ``counts`` are numbers; 0 if none counts."""
+  terms = jnp.where(counts, values, 0) if counts.dtype == bool else counts * values
+  return pairwise_sum(terms) / divisor(total(counts)).astype(values.dtype)
 
 
 def bin_sums(values: Array, index: Array, num_bins: int) -> Array:

@@ -29,7 +29,6 @@ class Metric(NamedTuple):
     heading: the heading of the column.
     scale: the factor that numbers are multiplied by in the tables, 100 for percent.
     lower_is_better: whether a lower value is better; None if neither is.
-    is_main: whether the short table has it.
     function: maps the ``resampled_errors.Sums`` of R resamples to a calibration error ``[R]``; None for the other
       metrics, which ``measure`` computes together.
     slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
@@ -39,7 +38,6 @@ class Metric(NamedTuple):
   heading: str
   scale: float
   lower_is_better: bool | None = True
-  is_main: bool = False
   function: Callable | None = None
   slow: bool = False
   bias_rate: float = 1.0
@@ -51,12 +49,12 @@ def _error(**options) -> Callable:
 
 # The metrics of an evaluation by name, in the order of its tables.
 METRICS: dict[str, Metric] = {
-  "accuracy": Metric("accuracy %", 100, False, True),
-  "nll": Metric("NLL", 1, is_main=True),
-  "brier": Metric("Brier", 1, is_main=True),
+  "accuracy": Metric("accuracy %", 100, False),
+  "nll": Metric("NLL", 1),
+  "brier": Metric("Brier", 1),
   "entropy": Metric("mean entropy", 1, None),
-  "ece": Metric("ECE %, equal width, norm 1", 100, True, True, _error()),
-  "ece_equal_mass_l2": Metric("ECE %, equal mass, norm 2", 100, True, True, _error(binning="equal_mass", norm=2)),
+  "ece": Metric("ECE %, equal width, norm 1", 100, function=_error()),
+  "ece_equal_mass_l2": Metric("ECE %, equal mass, norm 2", 100, function=_error(binning="equal_mass", norm=2)),
   "adaptive": Metric("ECE %, equal mass, norm 1", 100, function=_error(binning="equal_mass")),
   "mce": Metric("MCE %", 100, function=_error(norm="max")),
   "debiased": Metric("ECE %, equal mass, norm 2, debiased", 100,

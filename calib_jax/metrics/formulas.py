@@ -11,7 +11,8 @@ import math
 import jax
 import numpy as np
 
-from calib_jax._numerics.binning import array_module
+from calib_jax._numerics.binning import array_module, divisor
+from calib_jax._numerics.harmonic import harmonic_difference
 from calib_jax.losses.reductions import root
 
 Array = jax.Array | np.ndarray
@@ -47,15 +48,15 @@ def binned_error(size: Array | None, correct: Array | None, gap: Array, *, count
   """
   xp = array_module(gap)
   gap = signed_size(gap, sign)
-  count = xp.maximum(size.sum(-1) if count is None else count, 1).astype(gap.dtype)
+  count = divisor(xp.asarray(size.sum(-1) if count is None else count)).astype(gap.dtype)
   if norm == 1:
     return root(gap.sum(-1) / count, 1)
   size = size.astype(gap.dtype)
-  gap = gap / xp.maximum(size, 1)
+  gap = gap / divisor(size)
   if debias:
-    accuracy = correct / xp.maximum(size, 1)
+    accuracy = correct / divisor(size)
     variance = accuracy * (1 - accuracy) / xp.maximum(size - 1, 1)
-    return root(xp.maximum(xp.where(size > 1, size * (gap**2 - variance), 0).sum(-1) / count, 0), 2)
+    return root(xp.maximum(xp.where(size >= 2, size * (gap**2 - variance), 0).sum(-1) / count, 0), 2)
   return power_mean(gap, lambda x: (size * x).sum(-1) / count, norm)
 
 
@@ -87,7 +88,7 @@ def accuracies_rise(size: Array, correct: Array, highest: Array) -> tuple[Array,
   """
   xp = array_module(correct)
   cumulative_maximum = np.maximum.accumulate if xp is np else jax.lax.cummax
-  accuracy = correct / xp.maximum(size, 1)  # 0 where a bin is empty, which is below no other accuracy.
+  accuracy = correct / divisor(size)  # 0 where a bin is empty, which is below no other accuracy.
   highest_before = cumulative_maximum(xp.concatenate([highest[..., None], accuracy], axis=-1), axis=correct.ndim - 1)
   return ((size == 0) | (accuracy >= highest_before[..., :-1] - TOLERANCE)).all(-1), highest_before[..., -1]
 
@@ -95,7 +96,7 @@ def accuracies_rise(size: Array, correct: Array, highest: Array) -> tuple[Array,
 def ks_error(prefix_sums: Array, count: Array) -> Array:
   """The largest size of the sums ``[..., P]`` of confidence - correct up to each place, divided by ``count``."""
   xp = array_module(prefix_sums)
-  return xp.max(abs(prefix_sums), axis=-1, initial=0) / xp.maximum(count, 1).astype(prefix_sums.dtype)
+  return xp.max(abs(prefix_sums), axis=-1, initial=0) / divisor(xp.asarray(count)).astype(prefix_sums.dtype)
 
 
 def grid_shares(confidence: Array) -> list[tuple[Array, Array]]:
@@ -169,6 +170,23 @@ def risk_curve(risk_sums: Array, taken: Array) -> Array:
     taken: ``[...]`` integers, the numbers k, at least 1.
   """
   return risk_sums / taken.astype(risk_sums.dtype)
+
+
+def risk_area(risk_before: Array, risk: Array, before: Array, weight: Array) -> Array:
+  r"""What a tie of weight w adds to N times the AURC: the sum of ``risk_curve`` over its examples.
+
+  With B and S the weights and the risks of all more confident examples and s the risks of the tie, the curve at the
+  k-th example is :math:`(S + s (k - B) / w) / k`, and its sum over k from B + 1 to B + w is
+
+  .. math:: s + (S - B s / w) (H_{B + w} - H_B)
+
+  Args:
+    risk_before: S, the sum of weights times risks.
+    risk: s, that sum over the tie.
+    before: B.
+    weight: w.
+  """
+  return risk + (risk_before - before * (risk / divisor(weight))) * harmonic_difference(before, weight)
 
 
 def fewest(total: Array, share: Array | float) -> Array:

@@ -7,7 +7,6 @@ import numpy as np
 
 from calib_jax.evaluation import Estimate
 from calib_jax.evaluation.measures import ClassGaps, class_gaps
-from calib_jax.evaluation.verdict import class_name
 from calib_jax.metrics.resampled_errors import Ordered, risk_curve
 from calib_jax.reports.logs import logged_by_runs
 from calib_jax.reports.report_figure import FIGURES, ReportFigure, Shown, pooled_pairs
@@ -146,7 +145,7 @@ def _classes(shown: Shown) -> Axes | None:
   gaps = {name: class_gaps(row.values, num_classes) for name, row in list(shown.rows.items())[:2]}
   if not np.isfinite(next(iter(gaps.values())).error).any():
     return None
-  return class_gaps_plot(gaps, [class_name(shown.results, k) for k in range(num_classes)])
+  return class_gaps_plot(gaps, [shown.results.class_name(k) for k in range(num_classes)])
 
 
 def _classes_finding(shown: Shown) -> str:
@@ -154,7 +153,7 @@ def _classes_finding(shown: Shown) -> str:
   gaps = class_gaps(row.values, shown.results.first[1].num_classes)
   worst = np.nanargmax(np.where(np.isfinite(gaps.error), np.abs(gaps.gap), -1))
   direction = "over" if gaps.gap[worst] > 0 else "under"
-  return (f"the worst class of {name} is {class_name(shown.results, worst)}, {direction}confident by "
+  return (f"the worst class of {name} is {shown.results.class_name(worst)}, {direction}confident by "
           f"{100 * abs(gaps.gap[worst]):.1f} ± {196 * gaps.error[worst]:.1f} points.")
 
 

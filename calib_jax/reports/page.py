@@ -73,21 +73,21 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
     logs: what the figure of training was drawn from, as ``figures`` takes it.
   """
   shown = Shown(results, logs)
-  _render(path, title=title, sentences=verdict(results), note=f"{evaluation.note(results)} {MARKS}",
+  _render(path, title=title, sentences=verdict(results).lines, note=f"{evaluation.note(results)} {MARKS}",
           tables=[_marked(results, "Results"), *_every_metric(results), *sections.tables(results)],
           figures=[_picture(name, file, shown) for name, file in figures.items()], command=command,
           config=json.dumps(config, indent=2) if config else "", environment=json.dumps(environment, indent=2),
           parameters=json.dumps(formats.parameters(results), indent=2))
 
 
-def write_streamed(path: pathlib.Path, rows: Sequence[Sequence[str]], sentence: str, *, title: str, note: str,
-                   reliability: pathlib.Path, environment: Mapping[str, Any], command: str) -> None:
+def write_streamed(path: pathlib.Path, rows: Sequence[Sequence[str]], sentences: Sequence[str], *, title: str,
+                   note: str, reliability: pathlib.Path, environment: Mapping[str, Any], command: str) -> None:
   """Writes the page of predictions that were streamed.
 
   Args:
     path: the file to write.
     rows: the table, the heading first.
-    sentence: the verdict.
+    sentences: the verdict.
     title: the title of the page.
     note: what the intervals mean.
     reliability: the SVG file of the reliability diagram.
@@ -95,7 +95,7 @@ def write_streamed(path: pathlib.Path, rows: Sequence[Sequence[str]], sentence: 
     command: the command that repeats the evaluation.
   """
   head, *body = rows
-  _render(path, title=title, sentences=[sentence], note=note, command=command,
+  _render(path, title=title, sentences=sentences, note=note, command=command,
           tables=[formats.Table("Results", head, body)], figures=[_picture("reliability", reliability)],
           environment=json.dumps(environment, indent=2))
 
@@ -145,6 +145,6 @@ def _marked(results: evaluation.Results, title: str, *, every: bool = False) -> 
   head, *body = evaluation.to_rows(results, every=every)
   rows = [[markupsafe.Markup(f"<strong>{_stacked(text)}</strong>") if is_best else text
            for text, is_best in zip(cells, best, strict=True)]
-          for cells, best in zip(body, formats.bold(results, head), strict=True)]
+          for cells, best in zip(body, formats.bold(results, head, every=every), strict=True)]
   grey = [i for i, (_, evaluated, key, _) in enumerate(results.rows) if decisions.lost_accuracy(evaluated, key)]
   return formats.Table(title, head, rows, grey)

@@ -12,6 +12,7 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax._system.errors import printable
 from calib_jax.evaluation import Predictions, Results
+from calib_jax.evaluation.numbers import error_text
 from calib_jax.metrics.resampled_errors import Ordered
 from calib_jax.reports.report_figure import FIGURES, MOST_PANELS, ReportFigure, Shown, pooled_pairs
 from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, WIDTHS, legend_below, new_axes, plain, styled
@@ -176,9 +177,8 @@ def _panels(shown: Shown) -> dict[str, tuple]:
   rows = dict(list(shown.rows.items())[:MOST_PANELS])
   titles = []
   for name, row in rows.items():
-    error = row.estimates["ece"]
-    estimate, low, high, floor = (100 * x for x in (error.estimate, error.low, error.high, error.floor))
-    titles.append(f"{printable(name)}\nECE {estimate:.1f}% [{low:.1f}, {high:.1f}]\nnoise floor {floor:.1f}%")
+    error, floor, p_value = error_text(row.estimates["ece"], shown.results.num_resamples).split(", ")
+    titles.append(f"{printable(name)}\n{error}, {p_value}\n{floor}")
   return dict(zip(titles, pooled_pairs(rows).values(), strict=True))
 
 

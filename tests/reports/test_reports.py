@@ -23,6 +23,7 @@ from calib_jax.evaluation import formats, sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.sections.candidates import Chosen
 from calib_jax.evaluation.sections.severity import Level
+from calib_jax.evaluation.verdict import verdict
 from calib_jax.reports.figures import FIGURES, of_section
 from calib_jax.run import outputs
 
@@ -227,6 +228,8 @@ def test_figures_are_as_wide_as_columns_of_a_paper_and_panels_share_their_axes(w
 
 def test_the_page_is_one_file_and_escapes_what_it_is_given(page):
   text = page.read_text()
+  first_line, *reasons = verdict(_results()).lines
+  assert f'aria-label="Verdict"><p>{html.escape(first_line)}</p><p>' in text and html.escape(reasons[0]) in text
   assert "a &lt;b&gt;" in text and "&lt;worse&gt;" in text and "<worse>" not in text and "&#34;seed&#34;: 0" in text
   assert "src=\"http" not in text and "href=\"http" not in text
   for data in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", text):

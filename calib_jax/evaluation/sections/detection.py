@@ -10,7 +10,8 @@ from calib_jax import confidence
 from calib_jax._system import compilation
 from calib_jax.evaluation import resamples
 from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.formats import Table, cell
+from calib_jax.evaluation.formats import Table
+from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Interval, Results
 from calib_jax.evaluation.rowwise import Calibrated
