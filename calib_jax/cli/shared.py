@@ -2,8 +2,8 @@
 
 import argparse
 from collections.abc import Callable, Mapping
-import dataclasses
 import contextlib
+import dataclasses
 import pathlib
 import sys
 import time
