@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax._system import compilation
-from calib_jax.metrics import draws
-from calib_jax.metrics.bias_correction import growth_of, interval_of_moments, moments
+from calib_jax.metrics import draws, percentiles
+from calib_jax.metrics.bias_correction import checked_rate, interval_of_moments, moments
 from calib_jax.metrics.calibration_tests import p_value_of
 from calib_jax.metrics.resampled_errors import Ordered, Sums
 
@@ -35,7 +35,7 @@ class Resampled(NamedTuple):
   """
 
   value: np.ndarray
-  moments: tuple[np.ndarray, np.ndarray, np.ndarray]
+  moments: tuple[np.ndarray, ...]
   floor: np.ndarray | None = None
   p_value: np.ndarray | None = None
   noise: np.ndarray | None = None
@@ -126,20 +126,20 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
   for first, seen in _steps(num_resamples, size):
     counts = _counts(np.asarray(_indices(first, size, num_groups, key, num_resamples))[seen:], num_groups)
     values.append(metric(counts if groups is None else counts[:, group]))
-  low, high = np.quantile(np.concatenate(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-  return metric(np.ones((1, count), np.int64))[0], low, high
+  value = metric(np.ones((1, count), np.int64))[0]
+  return value, *percentiles.ends(np.concatenate(values), value, int(num_groups), LEVEL)
 
 
-def intervals(resampled: Mapping[Hashable, Resampled], bias_rates: Mapping[Hashable, float]
+def intervals(resampled: Mapping[Hashable, Resampled], rules: Mapping[Hashable, tuple[float, float]]
               ) -> dict[Hashable, tuple[np.ndarray, np.ndarray, np.ndarray]]:
   """Returns ``(estimate, low, high)`` of each error, all computed by one compiled program.
 
   Args:
     resampled: the errors.
-    bias_rates: the ``bias_rate`` of ``metrics.bootstrap`` of each.
+    rules: the ``bias_rate`` of ``metrics.bootstrap`` and the ``sure_part`` of each.
   """
-  parts = [np.broadcast_arrays(error.value, *error.moments, growth_of(bias_rates[name]))
-           for name, error in resampled.items()]
+  parts = [np.broadcast_arrays(error.value, *error.moments, checked_rate(rate), part)
+           for error, (rate, part) in ((error, rules[name]) for name, error in resampled.items())]
   flat = [np.concatenate([np.ravel(x) for x in column]).astype(np.float32) for column in zip(*parts, strict=True)]
   ends = np.cumsum([part[0].size for part in parts])[:-1]
   split = [np.split(np.asarray(x), ends) for x in _intervals(*flat, LEVEL)]
@@ -165,7 +165,7 @@ def _counts(index: np.ndarray, count: int) -> np.ndarray:
 
 
 _keys = compilation.once(draws.assess_keys, static_argnums=(0, 2))
-_intervals = compilation.once(interval_of_moments, static_argnums=5)
+_intervals = compilation.once(interval_of_moments, static_argnums=7)
 
 
 @functools.partial(jax.jit, static_argnums=1)
