@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 # losses, metrics, calibrators, confidence and focal_map need jax, optax and numpy alone.
 __all__ = ["calibrators", "confidence", "config", "data", "evaluation", "focal_map", "losses", "metrics", "models",
-           "reports", "run", "training"]
+           "reports", "run", "sklearn", "training"]
 
 
 def __getattr__(name: str) -> types.ModuleType:

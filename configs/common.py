@@ -64,8 +64,7 @@ def get_config() -> ConfigDict:
       ood=(),  # Data sets, or .npz files, whose test images are out of distribution.
       # Whether to save the features of these sets with their predictions, and to predict the training split too.
       save_features=False, predict_train=False,
-      calibrators={"TS": dict(name="temperature_scaling", objective="nll"),
-                   "TS-SB-ECE": dict(name="temperature_scaling", objective="soft_binned_ece", form="bin")})))
+      calibrators={"TS": dict(name="temperature_scaling", objective="nll")})))
   config.stage2 = ConfigDict(dict(
     optimizer=config.optimizer.copy_and_resolve_references(),  # With schedules of two stages: that of the second stage.
     # With "two_stage": whether the second stage augments images, and whether the frozen backbone is in training mode:

@@ -22,5 +22,4 @@ def get_config():
   config.optimizer.l2 = 5e-4
   config.training.num_epochs = 40
   config.evaluation.num_resamples = 200
-  config.evaluation.calibrators = {"TS": dict(name="temperature_scaling", objective="nll")}
   return config

@@ -11,14 +11,14 @@ import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "runs" / "fashion_mnist_small_savuc"
-README, FIGURE = ROOT / "README.md", ROOT / "docs" / "figures" / "fashion_mnist_small_savuc.png"
+README, FIGURE = ROOT / "README.md", ROOT / "docs" / "figures" / "fashion_mnist_small_savuc.svg"
 PLACE = re.compile(r"(<!-- The table of `make demo`\. -->\n\n).*?(\n<!-- Its end\. -->)", re.DOTALL)
 
 
 def main() -> int:
   """Runs the command line; returns 1 if a check fails and else 0."""
-  table = (RUN / "results.md").read_text(encoding="utf-8").partition("\n\n")[2]
-  picture = (RUN / "figures" / "reliability.png").read_bytes()
+  table = (RUN / "results.md").read_text(encoding="utf-8").rpartition("\n\n")[2]
+  picture = (RUN / "figures" / "reliability.svg").read_bytes()
   text = README.read_text(encoding="utf-8")
   wanted = PLACE.sub(lambda place: place[1] + table + place[2], text)
   if sys.argv[1:] == ["--check"]:

@@ -17,6 +17,7 @@ from calib_jax import calibrators, evaluation, losses, run
 from calib_jax import config as run_config
 from calib_jax.cli import compare
 from calib_jax.cli import evaluate as command
+from calib_jax.evaluation import formats
 from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -46,10 +47,10 @@ def test_notebooks_run(page, tmp_path, monkeypatch):
     exec(compile("\n".join(cells), page, "exec"), vars(module))
 
 
-def test_there_are_eight_notebooks_and_the_gallery_lists_them():
+def test_there_are_seven_notebooks_and_the_gallery_lists_them():
   index = PAGES["docs/gallery/index.md"]
   names = [pathlib.PurePath(page).name for page in GALLERY]
-  assert len(names) == 8 and set(names) == set(re.findall(r"\((\w+\.md)\)", index))
+  assert len(names) == 7 and set(names) == set(re.findall(r"\((\w+\.md)\)", index))
   assert {name.removesuffix(".md") for name in names} == set(re.findall(r"^(\w+)$", index, re.MULTILINE))
 
 
@@ -110,9 +111,7 @@ def test_the_table_of_the_demo_is_one_that_a_run_writes_now():
   rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
   del rows[1]
   assert evaluation.markdown(rows) == text and len(rows) <= 6
-  headings = [heading for key, metric in evaluation.METRICS.items() if metric.is_main
-              for heading in (metric.heading, *(["noise floor %", "p"] if key == "ece" else []))]
-  assert rows[0] == ["trained with", "calibrated by", *headings]
+  assert rows[0] == ["trained with", "calibrated by", *(x.heading for x in formats.columns(evaluation.COLUMNS))]
   config = run_config.load("configs/fashion_mnist_small_savuc.py", [])
   assert [row[:2] for row in rows[1:]] == [
     [method, label] for method in ("cross_entropy", run.methods.method_name(config))

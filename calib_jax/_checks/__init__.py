@@ -1,10 +1,12 @@
 """Checks of arguments, shared by losses, metrics and calibrators, and registries of functions by name.
 
-``arguments`` has what a loss or a metric calls first. ``shapes`` and ``limits`` read dtypes, shapes and options, which
-costs nothing under ``jit``; ``values`` reads arrays that are not traced.
+``arguments`` has what a loss or a metric calls first, and ``weights`` what those with weights do. ``shapes`` and
+``limits`` read dtypes, shapes and options, which costs nothing under ``jit``; ``values`` reads arrays that are not
+traced.
 """
 
-from calib_jax._checks.arguments import batch, classified, examples, nan_out_of_range, paired
+from calib_jax._checks.arguments import batch, classified, example_values, examples, paired
+from calib_jax._checks.layers import layer
 from calib_jax._checks.limits import choice, number, options, suggestion
 from calib_jax._checks.shapes import (
   aligned,
@@ -12,6 +14,7 @@ from calib_jax._checks.shapes import (
   gathered,
   is_readable,
   is_traced,
+  mapped_axis,
   mask,
   one_value_each,
   out_of_range,
@@ -29,8 +32,10 @@ from calib_jax._checks.values import (
   something_counts,
   warn_of_probs,
 )
+from calib_jax._checks.weights import counts, weights_and_where
 
-__all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "examples", "floating",
-           "gathered", "is_readable", "is_traced", "label_values", "mask", "masked_class", "nan_out_of_range",
-           "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values", "paired", "rank",
-           "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs"]
+__all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "counts", "example_values",
+           "examples", "floating", "gathered", "is_readable", "is_traced", "label_values", "layer", "mapped_axis",
+           "mask", "masked_class", "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values",
+           "paired", "rank", "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs",
+           "weights_and_where"]

@@ -2,7 +2,7 @@
 
 The inputs are masked, not only the result, because a NaN in a row that is ignored would reach the gradient as 0 * NaN.
 Where labels cannot be read, because they are traced or ``check_values(False)`` was called, a label out of range raises
-no error but makes the loss NaN, as in optax: a loss per example ends with ``nan_out_of_range``, and ``batch`` makes the
+no error but makes the loss NaN, as in optax: a loss per example ends with ``example_values``, and ``batch`` makes the
 logits of the row NaN.
 """
 
@@ -13,66 +13,102 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax._checks.shapes import (
+  aligned,
   floating,
   gathered,
   is_readable,
+  mapped_axis,
   mask,
   out_of_range,
-  rank,
   same_shape,
   scores_and_labels,
 )
 from calib_jax._checks.values import label_values
+from calib_jax._checks.weights import counts, real_weights
 
 Array = jax.Array
 
 
-def examples(logits, labels, *, soft: bool = False) -> tuple[Array, Array]:
+def examples(logits, labels, where=None, *, soft: bool = False) -> tuple[Array, Array]:
   """The arrays of a loss per example: ``(logits [..., K] of float32 or wider, labels)``.
 
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``, which become int32; where ``soft`` also ``[..., K]`` floats.
+    where: optional ``[...]`` bools, False for rows that are ignored.
     soft: whether labels may be distributions.
 
   Returns:
-    The logits and the labels.
+    The logits and the labels; the rows that are ignored are zeros.
 
   Raises:
     TypeError: if an array has the wrong dtype.
     ValueError: if an array has the wrong shape, or a label is out of range.
   """
   passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
-  label_values(passed, logits.shape[-1])
-  return logits, labels
+  label_values(passed, logits.shape[-1], where)
+  if where is None:
+    return logits, labels
+  where = aligned(mask(where, logits.shape[:-1]), logits)
+  return _blank_unless(where, logits, 0), _blank_unless(where, labels, 0)
 
 
-def batch(logits, labels, where, *, soft: bool = False, flatten: bool = False) -> tuple[Array, Array, Array]:
-  """The arrays of a loss per batch: ``(logits [N, K], labels, where [N])``, as ``examples`` checks them.
+def example_values(values: Array, labels: Array, where, num_classes: int) -> Array:
+  """The ``values`` ``[...]`` of a loss per example: 0 where ``where`` is False, NaN for a label out of range."""
+  if labels.ndim == values.ndim:
+    values = nan_out_of_range(values, labels, num_classes)
+  return values if where is None else jnp.where(aligned(jnp.asarray(where), values), values, 0)
 
-  ``where`` is never None in the result. The rows that are ignored are zeros. Where ``flatten``, as in the fits of
-  calibrators, logits may have any leading axes, which become one.
+
+def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, soft: bool = False
+          ) -> tuple[Array, Array, Array]:
+  """The arrays of a loss per batch or a fit: ``(logits [N, K], labels, weights [N])``, as ``examples`` checks them.
+
+  Args:
+    logits: ``[..., K]`` floats, whose leading axes become one.
+    labels: ``[...]`` integers; where ``soft`` also ``[..., K]`` floats.
+    where: optional ``[...]`` bools, False for rows that are ignored.
+    weights: optional ``[...]`` real numbers, for how many examples each row stands.
+    axis_name: optional mapped axis, which must be there.
+    soft: whether labels may be distributions.
+
+  Returns:
+    The logits, the labels and the weights, which are ``where`` as bools if none were given; the rows that are ignored
+    are zeros.
   """
+  if axis_name is not None:
+    mapped_axis(axis_name)
   passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
-  if not flatten:
-    rank(logits, 2, "logits", "[N, K]")
-  logits, labels, counts = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
+  if weights is not None:
+    weights = real_weights(weights, where, logits.shape[:-1])
+  logits, labels, valid = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
   label_values(passed, logits.shape[1], where)
-  return (logits if labels.ndim == 2 else nan_out_of_range(logits, labels, logits.shape[1])), labels, counts
+  if labels.ndim == 1:
+    logits = nan_out_of_range(logits, labels, logits.shape[1])
+  return logits, labels, counts(weights, valid, logits.dtype)
 
 
-def classified(probs, labels, where) -> tuple[Array, Array, Array]:
-  """``(probs [N, K], labels [N], where [N])``, leading axes flattened; ignored rows give class 0 probability 1."""
+def classified(probs, labels, where, weights=None) -> tuple[Array, Array, Array]:
+  """``(probs [N, K], labels [N], counts [N])``, leading axes flattened; ignored rows give class 0 probability 1.
+
+  ``counts`` are the weights or, without any, ``where``.
+  """
   probs, labels = scores_and_labels(probs, labels, name="probs")
   certain = jax.nn.one_hot(jnp.zeros(1, jnp.int32), probs.shape[-1], dtype=probs.dtype)
-  return _masked(where, labels.shape, (probs, certain), (labels, 0))
+  probs, labels, where = _masked(where, labels.shape, (probs, certain), (labels, 0))
+  return probs, labels, counts(weights, where, probs.dtype)
 
 
-def paired(scores, values, where, *, names: tuple[str, str] = ("confidence", "correct")) -> tuple[Array, Array, Array]:
-  """``(scores [N], values [N] as floats, where [N])``, leading axes flattened; ignored rows are zeros."""
+def paired(scores, values, where, weights=None, *, names: tuple[str, str] = ("confidence", "correct")
+           ) -> tuple[Array, Array, Array]:
+  """``(scores [N], values [N] as floats, counts [N])``, leading axes flattened; ignored rows are zeros.
+
+  ``counts`` are the weights or, without any, ``where``.
+  """
   scores, values = floating(scores, names[0]), jnp.asarray(values)
   same_shape(scores, values, names)
-  return _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
+  scores, values, where = _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
+  return scores, values, counts(weights, where, scores.dtype)
 
 
 def nan_out_of_range(values: Array, labels: Array, num_classes: int) -> Array:
@@ -90,4 +126,9 @@ def _masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, .
   if where is None:
     return *(x for x, _ in flat), jnp.ones(math.prod(shape), bool)
   where = gathered(where).reshape(-1)
-  return *(jnp.where(jnp.expand_dims(where, range(1, x.ndim)), x, blank) for x, blank in flat), where
+  return *(_blank_unless(where, x, blank) for x, blank in flat), where
+
+
+def _blank_unless(where: Array, x: Array, blank) -> Array:
+  """``x`` ``[..., K]`` or ``[...]`` with ``blank`` in the rows whose ``where`` ``[...]`` is False."""
+  return jnp.where(jnp.expand_dims(where, range(where.ndim, x.ndim)), x, blank)

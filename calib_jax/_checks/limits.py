@@ -17,9 +17,10 @@ def options(**values_and_limits: tuple[object, str | type | Iterable]) -> None:
   """Checks the options of a function: for each by name, its value and what the value may be.
 
   Args:
-    **values_and_limits: the value, which is not checked if it is traced, and its limit: ``bool``; the choices; or an
-      interval as a text, of which ``"[0, 1)"`` holds 0 but not 1. After ``"integer "`` it holds whole numbers only, and
-      before ``" or max"`` the text ``max`` (or another) is allowed too.
+    **values_and_limits: the value and its limit: ``bool``; the choices; or an interval as a text, of which
+      ``"[0, 1)"`` holds 0 but not 1. After ``"integer "`` it holds whole numbers only, and before ``" or max"`` the
+      text ``max`` (or another) is allowed too. Of a number that is traced, the interval is not checked. What selects
+      a formula or a shape (bools, choices, whole numbers) must not be traced.
 
   Raises:
     TypeError: if a value is of the wrong kind.
@@ -50,9 +51,17 @@ def _interval(limit: str) -> tuple[dict[str, object], str | None]:
 def choice(name: str, value, choices: Iterable) -> None:
   """Raises a ValueError unless ``value`` is one of the ``choices``; a near miss is suggested."""
   choices = list(choices)
+  _static(name, value)
   if any(type(value) is type(k) and value == k for k in choices):
     return
   raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}: got {value!r}.{suggestion(value, choices)}")
+
+
+def _static(name: str, value) -> None:
+  """Raises a TypeError if ``value`` is traced."""
+  if isinstance(value, jax.core.Tracer):
+    raise TypeError(f"{name} must be static, because it selects a formula or a shape: give a Python value, or name it "
+                    f"in static_argnames of jax.jit; got {value}.")
 
 
 def suggestion(value, choices: Iterable) -> str:
@@ -84,6 +93,8 @@ def _abbreviates(letters: str, words: list[str]) -> bool:
 def number(name: str, value, *, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
            open_high: bool = False, integer: bool = False) -> None:
   """Checks that a Python number lies in ``[low, high]`` (open ends on request). Traced values are not checked."""
+  if integer:
+    _static(name, value)
   if isinstance(value, jax.core.Tracer):
     return
   kinds = (int,) if integer else (int, float)

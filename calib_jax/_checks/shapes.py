@@ -29,20 +29,30 @@ def over_classes(x, name: str) -> Array:
   """
   x = floating(x, name)
   if x.ndim < 1 or x.shape[-1] < 2:
-    raise ValueError(f"{name} must have at least 2 classes on the last axis: got shape {x.shape}.")
+    binary = _binary(f"{name}[..., 0]") if x.shape[-1:] == (1,) else ""
+    raise ValueError(f"{name} must have at least 2 classes on the last axis: got shape {x.shape}.{binary}")
   return x
+
+
+def _binary(name: str) -> str:
+  """What to write in place of scores of binary labels, which have no axis of classes."""
+  if name.startswith("probs"):
+    return (f" Probabilities of binary labels become [..., 2] by jnp.stack([1 - {name}, {name}], axis=-1), and their "
+            "logits by jax.nn.softmax(losses.two_class(logits)).")
+  return f" Logits of binary labels become [..., 2] by losses.two_class({name})."
 
 
 def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = False) -> tuple[Array, Array]:
   """``scores`` ``[..., K]`` and their ``labels``: ints ``[...]`` or, where ``soft``, also floats ``[..., K]``."""
   scores, labels = over_classes(scores, name), _narrowed(labels)
   soft = soft and jnp.issubdtype(labels.dtype, jnp.floating)
+  binary = _binary(name) if labels.shape == scores.shape else ""
   if not soft and not jnp.issubdtype(labels.dtype, jnp.integer):
-    raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}): got dtype {labels.dtype}.")
+    raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}): got dtype {labels.dtype}.{binary}")
   if labels.shape != (scores.shape if soft else scores.shape[:-1]):
     kind, axes = ("float labels", "") if soft else ("labels", " without its last axis")
     raise ValueError(f"{kind} must have the shape of {name}{axes}: "
-                     f"got {name} {scores.shape} and labels {labels.shape}.")
+                     f"got {name} {scores.shape} and labels {labels.shape}.{binary}")
   return scores, aligned(labels, scores).astype(scores.dtype if soft else jnp.int32)
 
 
@@ -123,6 +133,15 @@ def aligned(x: Array, like: Array) -> Array:
 def _resharded(x: Array, mesh, spec) -> Array:
   # The array's own mesh is named, because a PartitionSpec alone belongs to no mesh outside ``jax.set_mesh``.
   return jax.sharding.reshard(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec)))
+
+
+def mapped_axis(axis_name) -> None:
+  """Raises a ValueError unless ``axis_name`` is a mapped axis of the program that is traced."""
+  try:
+    jax.lax.axis_size(axis_name)
+  except NameError:
+    raise ValueError(f"axis_name={axis_name!r} is no mapped axis here: call the loss within jax.pmap, jax.shard_map or "
+                     "jax.vmap over an axis of that name, or leave axis_name out.") from None
 
 
 def one_value_each(name: str, values: Array, count: int) -> Array:

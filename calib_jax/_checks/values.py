@@ -220,7 +220,7 @@ def _refuse(rules: Iterable[tuple[str, str, str, np.ndarray, np.ndarray]], where
       verb = {"be": ("is", "are"), "do": ("does", "do")}[verb][count > 1]
       number = f"{numbers[first]:.6g}" if numbers.dtype.kind == "f" else numbers[first]
       # PyTorch's losses leave out rows whose label is -100.
-      padding = (f" (rows to ignore are left out by where=labels != {number}, which composite, losses per batch, "
-                 "metrics and fits take)") if numbers.dtype.kind == "i" and numbers[first] < 0 else ""
+      padding = (f" (rows to ignore are left out by where=labels != {number}, which losses, metrics and fits take)"
+                 ) if numbers.dtype.kind == "i" and numbers[first] < 0 else ""
       raise ValueError(f"{rule}: {count} of {len(wrong)} rows {verb} not; the first, row {first}, {shows} {number}"
                        f"{padding}.")

@@ -75,9 +75,10 @@ def equal_mass_index(rank: Array, count: Array | int, num_bins: int) -> Array:
   >>> equal_mass_index(jnp.arange(5), 5, 3)
   Array([0, 0, 1, 1, 2], dtype=int32)
   """
-  size, larger = jnp.divmod(jnp.asarray(count, jnp.int32), num_bins)
-  rank, threshold = rank.astype(jnp.int32), larger * (size + 1)
-  return jnp.where(rank < threshold, rank // (size + 1), larger + (rank - threshold) // jnp.maximum(size, 1))
+  xp = array_module(rank)
+  size, larger = xp.divmod(xp.asarray(count, xp.int32), num_bins)
+  rank, threshold = rank.astype(xp.int32), larger * (size + 1)
+  return xp.where(rank < threshold, rank // (size + 1), larger + (rank - threshold) // xp.maximum(size, 1))
 
 
 def equal_mass_start(group: Array, count: Array | int, num_bins: Array | int) -> Array:
@@ -88,13 +89,14 @@ def equal_mass_start(group: Array, count: Array | int, num_bins: Array | int) ->
   >>> equal_mass_start(jnp.arange(4), 5, 3)
   Array([0, 2, 4, 5], dtype=int32)
   """
-  size, larger = jnp.divmod(jnp.asarray(count, jnp.int32), num_bins)
-  return group * size + jnp.minimum(group, larger)
+  xp = array_module(group)
+  size, larger = xp.divmod(xp.asarray(count, xp.int32), num_bins)
+  return group * size + xp.minimum(group, larger)
 
 
-def equal_mass_starts(count: Array | int, num_bins: int) -> Array:
-  """The rank at which each group begins, and ``count``: ``[num_bins + 1]``."""
-  return equal_mass_start(jnp.arange(num_bins + 1, dtype=jnp.int32), count, num_bins)
+def equal_mass_starts(count: Array | int, num_bins: int, xp=jnp) -> Array:
+  """The rank at which each group begins, and ``count``: ``[num_bins + 1]``, of the library ``xp``."""
+  return equal_mass_start(xp.arange(num_bins + 1, dtype=xp.int32), count, num_bins)
 
 
 def equal_mass_edges(ordered: Array, count: Array | int, num_bins: int) -> Array:
@@ -102,12 +104,13 @@ def equal_mass_edges(ordered: Array, count: Array | int, num_bins: int) -> Array
 
   The edges of groups that are empty because there are fewer examples than bins are 1.
   """
-  start = equal_mass_starts(count, num_bins)[1:-1]
+  xp = array_module(ordered)
+  start = equal_mass_starts(count, num_bins, xp)[1:-1]
   last = max(len(ordered) - 1, 0)
-  padded = ordered if len(ordered) else jnp.zeros(1, ordered.dtype)
-  inner = (padded[jnp.clip(start - 1, 0, last)] + padded[jnp.clip(start, 0, last)]) / 2
-  inner = jnp.where(start < count, inner, 1)
-  return jnp.concatenate([jnp.zeros(1, ordered.dtype), inner, jnp.ones(1, ordered.dtype)])
+  padded = ordered if len(ordered) else xp.zeros(1, ordered.dtype)
+  inner = (padded[xp.clip(start - 1, 0, last)] + padded[xp.clip(start, 0, last)]) / 2
+  inner = xp.where(start < count, inner, 1)
+  return xp.concatenate([xp.zeros(1, ordered.dtype), inner, xp.ones(1, ordered.dtype)])
 
 
 def pairwise_sum(x: Array) -> Array:
@@ -120,10 +123,20 @@ def pairwise_sum(x: Array) -> Array:
   return x[0] if x.shape[0] else jnp.sum(x, axis=0)
 
 
-def masked_mean(values: Array, where: Array) -> Array:
-  """The mean of the ``values`` ``[N]`` that count; 0 if none does."""
-  count = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(values.dtype)
-  return pairwise_sum(jnp.where(where, values, 0)) / count
+def divisor(x: Array | np.ndarray) -> Array | np.ndarray:
+  """Numbers of at least 0 to divide by: 1 in place of 0."""
+  return array_module(x).where(x == 0, 1, x)
+
+
+def total(counts: Array) -> Array:
+  """The sum of the weights ``[N]``, or the int32 number of bools that are True."""
+  return jnp.sum(counts, dtype=jnp.int32) if counts.dtype == bool else pairwise_sum(counts)
+
+
+def masked_mean(values: Array, counts: Array) -> Array:
+  """The mean of the ``values`` ``[N]`` that count, by their weights if ``counts`` are numbers; 0 if none counts."""
+  terms = jnp.where(counts, values, 0) if counts.dtype == bool else counts * values
+  return pairwise_sum(terms) / divisor(total(counts)).astype(values.dtype)
 
 
 def bin_sums(values: Array, index: Array, num_bins: int) -> Array:

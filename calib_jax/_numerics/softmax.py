@@ -97,6 +97,16 @@ def pick(logits: Array, index: Array) -> Array:
   return jnp.sum(logits, axis=-1, where=one_hot(index, logits))
 
 
+def targets(labels: Array, like: Array) -> Array:
+  """What labels say of each class, of the shape and dtype of ``like`` ``[..., K]``: 0 and 1, or their probabilities."""
+  return labels if labels.ndim == like.ndim else one_hot(labels, like).astype(like.dtype)
+
+
+def target(labels: Array, index: Array, like: Array) -> Array:
+  """What labels say of the class ``index`` ``[...]`` of each row: 0 or 1, or its probability in their distribution."""
+  return pick(labels, index) if labels.ndim == like.ndim else (labels == index).astype(like.dtype)
+
+
 def relative_to_top(logits: Array) -> Array:
   """Each row minus its largest logit, and so exactly 0 at the top class."""
   # The maximum changes no finite number. It keeps XLA from fusing the subtraction with a product that made the logits

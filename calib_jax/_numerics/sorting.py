@@ -23,8 +23,10 @@ def tie_bounds(key: Array) -> tuple[Array, Array]:
   return first, jax.lax.cummin(jnp.where(ends, place, len(key)), reverse=True)
 
 
-def sorted_pairs(confidence: Array, correct: Array, where: Array, ties: str) -> tuple[Array, Array]:
+def sorted_pairs(confidence: Array, correct: Array, where: Array, ties: str, *others: Array) -> tuple[Array, ...]:
   """``confidence`` ``[N]`` in ascending order, and ``correct`` in that order as int32; rows that do not count go last.
+
+  ``others``, arrays ``[N]`` too, come in the same order after them.
 
   With ``ties="order"`` the sort is stable. With ``ties="share"`` the order within a tie has no meaning, and one integer
   holds a confidence and, in its lowest bit, whether it is correct: confidences are in [0, 1], so that their bits are in
@@ -35,12 +37,14 @@ def sorted_pairs(confidence: Array, correct: Array, where: Array, ties: str) -> 
   bits = _bits(confidence)
   largest = jnp.iinfo(bits.dtype).max
   if ties == "order":
-    key, correct = jax.lax.sort((jnp.where(where, bits, largest // 2), correct > 0), num_keys=1, is_stable=True)
+    key, correct, *others = jax.lax.sort((jnp.where(where, bits, largest // 2), correct > 0, *others), num_keys=1,
+                                         is_stable=True)
   else:
-    key = jax.lax.sort(jnp.where(where, bits * 2 + (correct > 0).astype(bits.dtype), largest))
+    key = jnp.where(where, bits * 2 + (correct > 0).astype(bits.dtype), largest)
+    key, *others = jax.lax.sort((key, *others), num_keys=1, is_stable=bool(others))
     key, correct = key // 2, key & 1
   counts = jnp.arange(len(key), dtype=jnp.int32) < jnp.sum(where, dtype=jnp.int32)
-  return jax.lax.bitcast_convert_type(key, confidence.dtype), jnp.where(counts, correct.astype(jnp.int32), 0)
+  return jax.lax.bitcast_convert_type(key, confidence.dtype), jnp.where(counts, correct.astype(jnp.int32), 0), *others
 
 
 def correct_before(ordered: Array, correct: Array, ranks: Array, ties: str) -> tuple[Array, Array]:
@@ -95,3 +99,9 @@ def exact_cumsum(x: Array) -> tuple[Array, Array]:
 
   pair = jax.lax.associative_scan(add, (x, jnp.zeros_like(x)))
   return tuple(jnp.concatenate([jnp.zeros(1, x.dtype), part]) for part in pair)
+
+
+def sum_between(sums: tuple[Array, Array], start: Array, end: Array) -> Array:
+  """The sum of what stands from the places ``start`` to those before ``end``, of the ``sums`` of ``exact_cumsum``."""
+  high, low = sums
+  return (high[end] - high[start]) + (low[end] - low[start])

@@ -3,8 +3,9 @@
 Compiled programs are code that is run, so their directory must be private.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import contextlib
+import contextvars
 import functools
 import os
 import pathlib
@@ -16,6 +17,8 @@ from calib_jax._system.errors import UserError, short
 
 # The addresses that JAX's cache knows besides paths.
 BUCKETS = ("gs://", "s3://", "az://", "hf://")
+FEW = 2**18  # Numbers that a program reads, up to which ``sized`` may compile it fast.
+_runs_once = contextvars.ContextVar("runs_once", default=False)
 
 try:
   import grp
@@ -75,6 +78,26 @@ def once(function: Callable, **options) -> Callable:
     return jax.jit(function, compiler_options=frugal(), **options)
 
   return functools.wraps(function)(lambda *args: jitted()(*args))
+
+
+@contextlib.contextmanager
+def running_once() -> Iterator[None]:
+  """Within it, programs of ``sized`` are compiled as those that run once, if they read little."""
+  token = _runs_once.set(True)
+  try:
+    yield
+  finally:
+    _runs_once.reset(token)
+
+
+def sized(function: Callable, size: int, **options) -> Callable:
+  """``jax.jit(function, **options)`` for a program that reads ``size`` numbers.
+
+  Within ``running_once``, one that reads few of them is compiled fast rather than into fast code: it would take far
+  longer to compile than to run.
+  """
+  is_frugal = _runs_once.get() and size <= FEW
+  return jax.jit(function, compiler_options=frugal() if is_frugal else None, **options)
 
 
 def frugal() -> dict[str, bool | int]:

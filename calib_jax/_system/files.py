@@ -3,10 +3,9 @@
 What is read may come from anyone: nothing is run or waited for, and sizes are checked before anything is made.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 import contextlib
 import hashlib
-import json
 import math
 import mmap
 import os
@@ -24,11 +23,11 @@ import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, printable, short
+from calib_jax._system.json_objects import parse_json
 
 MAPPED = 2**24  # Arrays of at least so many bytes are mapped into memory, if they are not compressed.
 SMALL = 2**26  # Bytes of the largest text that is read whole.
 EMPTY = 2**20  # Rows or elements of an array that holds no bytes, whose number the size of the file does not limit.
-DEEPEST = 64  # Levels of JSON.
 # What zipfile and numpy raise for damaged archives and headers.
 _DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError, OverflowError, MemoryError,
             RecursionError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error,
@@ -154,50 +153,6 @@ def read_text(path: str | os.PathLike) -> str:
 def read_json(path: str | os.PathLike) -> dict:
   """Reads a small JSON file that holds an object; see ``parse_json``."""
   return parse_json(read_text(path), str(path))
-
-
-def parse_json(text: str, place: str) -> dict:
-  """Returns the object that a JSON text holds.
-
-  ``NaN`` and ``Infinity`` are read as numbers, because Python writes them so.
-
-  Args:
-    text: the text.
-    place: what is read, for the message.
-
-  Raises:
-    UserError: if the text is no object, is nested more than 64 levels deep, or has a key twice or an integer of more
-      than 64 bits.
-  """
-  def unique(pairs: Iterable[tuple[str, object]]) -> dict:
-    values = {}
-    for key, value in pairs:
-      if key in values:
-        raise ValueError(f"it has the key {short(key)} twice")
-      values[key] = value
-    return values
-
-  def integer(digits: str) -> int:
-    if len(digits) > 20 or not -2**63 <= int(digits) < 2**64:
-      raise ValueError(f"it has an integer of {len(digits)} digits")
-    return int(digits)
-
-  try:
-    value = json.loads(text, object_pairs_hook=unique, parse_int=integer)
-    if not isinstance(value, dict):
-      raise ValueError(f"it holds a {type(value).__name__} where an object belongs")
-    level: list[object] = [value]
-    for _ in range(DEEPEST):
-      level = [child for node in level if isinstance(node, dict | list)
-               for child in (node.values() if isinstance(node, dict) else node)]
-    if level:
-      raise RecursionError
-    return value
-  except RecursionError:
-    raise UserError(f"{place} cannot be read as JSON (it is nested more than {DEEPEST} levels deep).") from None
-  except (ValueError, MemoryError) as error:
-    reason = next(iter(str(error).splitlines()), "it is too large")
-    raise UserError(f"{place} cannot be read as JSON ({reason}).") from error
 
 
 @contextlib.contextmanager

@@ -8,11 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._checks import registry
 from calib_jax._numerics.softmax import pick, predicted
+from calib_jax._system import compilation
 
 Array = jax.Array
 
@@ -140,7 +140,9 @@ def fit_by(solve: Callable[..., dict], *, of_counts: bool = False, **options) ->
   """
   def fit(logits, labels, *, where=None, weights=None):
     logits, labels, weights = fit_batch(logits, labels, where, weights)
-    run = _solve if _has_hash(tuple(options.values())) else _solve.__wrapped__
+    run = _solve
+    if _has_hash(tuple(options.values())):
+      run = compilation.sized(_solve, logits.size, static_argnums=(0, 1, 2))
     params = run(solve, of_counts, tuple(options.items()), logits, labels, weights)
     if "converged" not in params or not checks.is_traced(logits, labels, weights):
       return params
@@ -150,7 +152,6 @@ def fit_by(solve: Callable[..., dict], *, of_counts: bool = False, **options) ->
   return fit
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _solve(solve: Callable[..., dict], of_counts: bool, options: tuple, logits: Array, labels: Array,
            weights: Array) -> dict:
   return solve(logits, labels, weights if of_counts else shares(weights, logits.dtype), **dict(options))
@@ -176,32 +177,12 @@ def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
     ValueError: if an array has the wrong shape, a value from which nothing can be learnt, or if no row counts. Traced
       logits become NaN in a row whose label is out of range, and traced weights NaN where they are below 0.
   """
-  if weights is not None:
-    weights, where = _checked_weights(weights, where, np.shape(labels))
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(logits, labels, where, name="logits")
   checks.something_counts(labels, where)
-  logits, labels, where = checks.batch(logits, labels, where, flatten=True)
+  logits, labels, where = checks.batch(logits, labels, where)
   checks.warn_of_probs(logits, where)
-  if weights is None:
-    return logits, labels, where
-  return logits, labels, jnp.where(where, checks.gathered(weights).reshape(-1), 0).astype(logits.dtype)
-
-
-def _checked_weights(weights, where, shape: tuple[int, ...]) -> tuple[Array, Array]:
-  """The weights, and which rows count: those of ``where`` whose weight is not 0."""
-  weights, where = jnp.asarray(weights), checks.mask(where, shape)
-  if jnp.issubdtype(weights.dtype, jnp.integer):
-    weights = weights.astype(jnp.float32)
-  if not jnp.issubdtype(weights.dtype, jnp.floating):
-    raise TypeError(f"weights must be real numbers: got dtype {weights.dtype}.")
-  if weights.shape != shape:
-    raise ValueError(f"weights must have shape {shape}, one value per example: got shape {weights.shape}.")
-  wrong = ~((weights >= 0) & (weights < jnp.inf)) & (True if where is None else where)
-  if checks.is_readable(wrong) and np.any(wrong):
-    first = int(np.argmax(wrong))
-    raise ValueError(f"weights must be finite and at least 0: the first that is not, of row {first}, is "
-                     f"{weights.reshape(-1)[first]:g}.")
-  return jnp.where(wrong, jnp.nan, weights), (weights != 0) & (True if where is None else where)
+  return logits, labels, checks.counts(weights, where, logits.dtype)
 
 
 def refuse_weights(weights: Array, name: str, why: str) -> None:
@@ -260,8 +241,7 @@ def identity() -> Calibrator:
 def nothing_to_fit(logits, labels, *, where=None, weights=None) -> dict:
   """The ``fit`` of a calibrator without parameters: it only checks its arguments."""
   prepared, _ = checks.scores_and_labels(logits, labels)
-  if weights is not None:
-    _, where = _checked_weights(weights, where, prepared.shape[:-1])
+  _, where = checks.weights_and_where(weights, where, labels)
   checks.label_values(labels, prepared.shape[-1], where)
   checks.warn_of_probs(prepared, checks.mask(where, prepared.shape[:-1]))
   return {}

@@ -16,27 +16,31 @@ ALPHA, BETA, STEP = 1.0, 1.5, 0.02
 ALPHA_LEAST, BETA_MOST = 0.1, 2.0
 MAX_ROUNDS, TOLERANCE = 50, 2e-3
 NORMALIZATIONS = ("standard", "minmax", "centered")
+CLASS_LOSSES = ("mean", "sum")
 
 
 @register
 def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, normalization: str = "standard",
-                           **base_options) -> Calibrator:
+                           class_loss: str = "mean", **base_options) -> Calibrator:
   r"""Class-wise loss scaling around temperature, ensemble, parameterized or class temperature scaling.
 
   .. math::
     \sum_c (1 + w_c)\, L_c, \qquad w_c = \frac{\beta}{1 + e^{-\bar L_c / \alpha}} - \frac{\beta}{2}
 
-  :math:`L_c` is the mean NLL of class c (Eq. 3 as released; the sum, as printed, grows with the class), and
-  :math:`\bar L` are the losses normalised over the classes that occur. As in the released code, the weights w follow
-  the losses without a gradient: the fit ends where the base, fitted with the weights w, has the losses that give w. α
-  and β minimise Eq. 6 within [0.1, max(0.1, ln(K)/2)] × [1.5, 2], with L⁰ at the base's starting parameters and L¹
-  after one gradient step of length 0.02 min(1, 1/‖g‖₁). Accuracy is unchanged if the base leaves it unchanged.
+  :math:`L_c` is the NLL of class c (Eq. 3), and :math:`\bar L` are the losses normalised over the classes that occur.
+  As in the released code, the weights w follow the losses without a gradient: the fit ends where the base, fitted with
+  the weights w, has the losses that give w. α and β minimise Eq. 6 within [0.1, max(0.1, ln(K)/2)] × [1.5, 2], with L⁰
+  at the base's starting parameters and L¹ after one gradient step of length 0.02 min(1, 1/‖g‖₁). Accuracy is unchanged
+  if the base leaves it unchanged.
 
   Args:
     base: the base calibrator: the name of one of the four, or one that its factory made.
     normalization: how the losses are normalised: ``"standard"``, minus the mean, divided by the standard deviation with
       ddof 1 (Eq. 9); ``"minmax"``, minus the smallest, divided by the range (Eq. 10); or ``"centered"``, minus the
       mean, divided by the range (Eq. 11). Equal losses, and classes that do not occur, have weight 0.
+    class_loss: how the NLL of a class's examples becomes :math:`L_c`: ``"mean"``, as in the released code, or
+      ``"sum"``, as Eq. 3 is printed. Sums differ with the numbers of examples more than with how well classes are
+      fitted, so that frequent classes get the large weights, where the method means those that are fitted badly.
     **base_options: options of a base chosen by name.
 
   Returns:
@@ -45,7 +49,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     converged in it.
 
   Raises:
-    ValueError: for an unknown base or normalization, or a base that is not fitted by a mean NLL.
+    ValueError: for an unknown base, normalization or class loss, or a base that is not fitted by a mean NLL.
     TypeError: for options beside a base that is a calibrator already.
 
   References:
@@ -57,7 +61,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
   >>> bool(params["converged"]), params["class_weights"].shape
   (True, (4,))
   """
-  checks.options(normalization=(normalization, NORMALIZATIONS))
+  checks.options(normalization=(normalization, NORMALIZATIONS), class_loss=(class_loss, CLASS_LOSSES))
   if not isinstance(base, Calibrator):
     checks.choice("base", base, BASES)
     base = get(base, **base_options)
@@ -65,7 +69,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     raise TypeError(f"options belong to a base chosen by name: got {', '.join(base_options)} beside a calibrator.")
   if base.name not in BASES or base.options.get("objective", "nll") != "nll":
     raise ValueError(f"base must be fitted by a mean NLL, as {', '.join(BASES)} are: got another calibrator.")
-  options = {"base": base, "normalization": normalization}
+  options = {"base": base, "normalization": normalization, "class_loss": class_loss}
   return Calibrator(fit_by(_solve, of_counts=True, **options), base.apply, "classwise_loss_scaling", options)
 
 
@@ -89,11 +93,15 @@ def _options(base: Calibrator) -> dict:
   return {option: value for option, value in base.options.items() if option != "objective"}  # It is the NLL.
 
 
-def _solve(logits: Array, labels: Array, weights: Array, *, base: Calibrator, normalization: str) -> dict:
-  counts = jnp.zeros(logits.shape[1], logits.dtype).at[labels].add(weights.astype(logits.dtype))
+def _solve(logits: Array, labels: Array, weights: Array, *, base: Calibrator, normalization: str,
+           class_loss: str) -> dict:
+  weights = weights.astype(logits.dtype)
+  counts = jnp.zeros(logits.shape[1], logits.dtype).at[labels].add(weights)
   occurs = counts > 0
-  number = jnp.maximum(jnp.sum(occurs), 1).astype(logits.dtype)
-  shares = weights.astype(logits.dtype) / jnp.where(occurs, counts, 1)[labels]  # Sums over a class are its mean.
+  # L_c is the sum over class c of shares times NLL.
+  shares = weights / jnp.where(occurs, counts, 1)[labels] if class_loss == "mean" else weights
+  number = jnp.sum(occurs).astype(logits.dtype) if class_loss == "mean" else jnp.sum(counts)
+  number = jnp.where(number > 0, number, 1)  # The bases' fits take weights whose sum is 1 where all w are 0.
 
   def class_losses(params):
     losses = -pick(base.apply(params, logits), labels)

@@ -72,7 +72,7 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
       γ, in a coarse and a fine step around the NLL's temperature, then tries 12 γ from -0.5 to 2 along the line through
       both, 36 evaluations in all. ``"gradient"`` runs L-BFGS from the NLL's temperature and γ = 0 to a local optimum
       with 0.1 <= γ + 1 <= 10 and T within a factor of 100 of that temperature; for ``"ece"`` it minimises
-      ``losses.soft_binned_ece(form="bin")``, which is differentiable.
+      ``losses.get("soft_binned_ece", form="bin")``, which is differentiable.
 
   Returns:
     A calibrator whose params are the scalars ``temperature``, ``gamma``, ``value`` of the objective, ``converged``,

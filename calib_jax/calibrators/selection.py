@@ -23,6 +23,10 @@ CRITERIA = ("nll", "brier")
 # With so many examples a class, or fewer, these had a higher NLL than temperature scaling, on average over draws, on
 # every network of 10 classes that was tried.
 TOO_FEW = {"vector_scaling": 50, "beta_calibration": 50, "isotonic": 200}
+# The least examples, the least examples a class and the numbers of classes for which docs/calibrators.md, "Which one",
+# and docs/choose.md measured a lower NLL than that of temperature scaling, or none that is told apart from it.
+MEASURED = {"structured_matrix_scaling": (1000, MATRIX_ROWS, 4, 100),
+            "structured_vector_scaling": (300, 5, 4, 1000)}
 SB_ECE_ROWS = 500  # With fewer examples TS-SB-ECE is known to hurt.
 BINS_A_CLASS = 1.5  # With so many equal-mass bins for each class, or fewer, accuracy is known to fall.
 
@@ -116,6 +120,28 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
                   standard_error(value - best, groups)) for name, value in values.items()]
   name = next(s.name for s in scores if s.excess <= s.standard_error)
   return Selection(name, candidates[name], candidates[name].fit(logits, labels), scores)
+
+
+def recommended(num_examples: int, num_classes: int) -> dict[str, Calibrator]:
+  """Returns the calibrators that the measurements of docs/calibrators.md recommend, from the simplest on.
+
+  Temperature scaling always, and beside it the first of structured matrix scaling (from 1,000 examples and 50 a class
+  on, of 4 to 100 classes) and structured vector scaling (from 300 examples and 5 a class on, of 4 to 1,000 classes).
+
+  Args:
+    num_examples: the number of examples to fit to.
+    num_classes: their number of classes.
+
+  Returns:
+    The calibrators by their short names.
+
+  >>> [list(recommended(n, 10)) for n in (100, 300, 1000)]
+  [['TS'], ['TS', 'SVS'], ['TS', 'SMS']]
+  """
+  short = {"structured_matrix_scaling": "SMS", "structured_vector_scaling": "SVS"}
+  able = [name for name, (rows, rows_a_class, fewest, most) in MEASURED.items()
+          if fewest <= num_classes <= most and num_examples >= max(rows, rows_a_class * num_classes)]
+  return {"TS": get("temperature_scaling"), **{short[name]: get(name) for name in able[:1]}}
 
 
 def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:

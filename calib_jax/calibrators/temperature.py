@@ -26,11 +26,12 @@ SEARCH_RANGE = 10.0
 SEARCH_POINTS, SEARCH_LEVELS = 33, 4
 
 
-def hard_binned_ece(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, num_bins: int = 15,
-                    binning: str = "equal_mass", norm: float | str = 1) -> Array:
+def hard_binned_ece(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
+                    weights: ArrayLike | None = None, num_bins: int = 15, binning: str = "equal_mass",
+                    norm: float | str = 1) -> Array:
   """``metrics.calibration_error`` of the top label, as a function of logits ``[N, K]`` and labels ``[N]``."""
-  return metrics.expected_calibration_error(jax.nn.softmax(logits), labels, where=where, num_bins=num_bins,
-                                            binning=binning, norm=norm)
+  return metrics.expected_calibration_error(jax.nn.softmax(logits), labels, where=where, weights=weights,
+                                            num_bins=num_bins, binning=binning, norm=norm)
 
 
 OBJECTIVES: dict[str, Callable[..., Array] | None] = {
@@ -114,7 +115,7 @@ def _solve(logits: Array, labels: Array, weights: Array, *, objective: str | Cal
 
 def bound_objective(function: Callable[..., Array], weights: Array, **options) -> Callable[[Array, Array], Array]:
   """``function`` of logits and labels, for the examples that count; weights are refused if it does not take any."""
-  if "weights" in inspect.signature(function).parameters:
+  if weights.dtype != bool and "weights" in inspect.signature(function).parameters:
     options["weights"] = weights
   else:
     refuse_weights(weights, "this objective", "it counts examples, and has no argument weights")

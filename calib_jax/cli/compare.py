@@ -27,13 +27,17 @@ def _compare(options: argparse.Namespace) -> None:
   """Reads everything, evaluates, and then writes everything."""
   if len(options.paths) < 2:
     raise UserError("name at least two runs or files to compare.")
-  labelled, models, folders, configs = inputs.labelled(options.calibrators), {}, {}, {}
+  labelled, models, folders, configs = inputs.labelled(options.calibrators) or None, {}, {}, {}
+  cautions: dict[str, list[str]] = {}
   for path in options.paths:
     name = inputs.fresh(str(pathlib.Path(path).resolve()) if pathlib.Path(path).is_dir() else path, models)
     folders[name] = pathlib.Path(path)
     if (folders[name] / "config.json").exists():
       configs[name] = read_json(folders[name] / "config.json")
-    models[name] = inputs.model(path, inputs.TEST, labelled, shared.note)
+    models[name] = inputs.model(path, inputs.TEST, labelled, shared.note,
+                                lambda text, name=name: cautions.setdefault(text, []).append(name))
+    # Without --calibrators all runs have those of the first one.
+    labelled = labelled or {label: fitted for label, (fitted, _) in models[name].fitted.items()} or None
   if options.baseline and options.baseline not in models:
     raise UserError(f"--baseline must be one of {', '.join(models)}: got {options.baseline!r}.")
   names = sorted(models, key=lambda name: name != (options.baseline or next(iter(models))))
@@ -42,7 +46,9 @@ def _compare(options: argparse.Namespace) -> None:
   results = judge(models, num_bins=options.num_bins,
                   num_resamples=inputs.resamples(options.num_resamples, models))
   logs = {name: folders[name] / "metrics.jsonl" for name in models}
-  shared.write(options, results, {}, title=" against ".join(models), config=configs, logs=logs)
+  shared.write(options, results, {}, config=configs, logs=logs)
+  for text, of_models in cautions.items():
+    shared.note(f"{', '.join(of_models)}: {text}")
 
 
 def _check(models: dict[str, Model]) -> None:

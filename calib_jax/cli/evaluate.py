@@ -1,8 +1,9 @@
 """Evaluates predictions of any framework: python -m calib_jax.evaluation --fit val.npz --test test.npz.
 
 Each file is an ``.npz`` with ``labels`` ``[N]`` and ``logits`` (or ``probs``) ``[N, K]``, a pair LOGITS.npy,LABELS.npy,
-a .csv or a .parquet. Calibrators are fitted to --fit and evaluated on each --test. Without --test they are
-cross-validated on --fit, and without --fit the predictions of --test are only measured.
+a .csv or a .parquet; one column is the probability or the log-odds of class 1. Calibrators are fitted to --fit and
+evaluated on each --test. Without --test they are cross-validated on --fit, and without --fit the predictions of --test
+are only measured.
 """
 
 import argparse
@@ -12,15 +13,16 @@ import pathlib
 
 import numpy as np
 
-from calib_jax import evaluation
+from calib_jax import calibrators, evaluation
 from calib_jax._system.environment import environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from calib_jax.cli import inputs, shared
 from calib_jax.evaluation import folds, formats, streamed
-from calib_jax.evaluation.results import NAMELESS
 from calib_jax.evaluation.verdict import verdict
 from calib_jax.run import outputs
+
+MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one.
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,6 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
   parser.add_argument("--folds", type=int, default=5, help="folds of cross-validation, without --test")
   parser.add_argument("--groups", metavar="KEY", default="",
                       help="the array whose equal values mark examples that belong together")
+  parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
+                      "multilabel files scores and labels are [N, L], and each label is a binary problem")
+  parser.add_argument("--logits", action="store_true", help="scores are logits also if they look like probabilities")
   shared.add_options(parser)
   return shared.run(parser.parse_args(arguments), _evaluate)
 
@@ -49,27 +54,50 @@ def _evaluate(options: argparse.Namespace) -> None:
       raise UserError(f"{options.test[0]} is so large that it is only measured: leave out --fit.")
     _streamed(options)
     return
-  note = shared.note
-  fit = evaluation.load(options.fit, groups=options.groups, say=note) if options.fit else None
-  sets = {name: evaluation.load(path, groups=options.groups, say=note)
-          for name, path in _named(options.test or [options.fit]).items()}
-  sets |= {name: evaluation.load(path, say=note)._replace(kind="out_of_distribution")
-           for name, path in _named(options.ood, sets).items()}
+  note, cautions = shared.note, []
+  fit = _read(options.fit, "", options, note)[""] if options.fit else None
+  sets, paths = {}, _named(options.test or [options.fit])
+  for name, path in paths.items():
+    sets |= _read(path, name, options, note)
+  sets |= {name: part._replace(kind="out_of_distribution") for path_name, path in _named(options.ood, sets).items()
+           for name, part in [next(iter(_read(path, path_name, options, note).items()))]}
   _check_sets(options, fit, sets, note)
+  if fit and not labelled:
+    labelled = calibrators.recommended(*fit.logits.shape)
   out_of_fold = None
   if fit and not options.test:
     note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
     out_of_fold = folds.out_of_fold(fit, labelled, options.folds)
-  fitted = evaluation.fit([fit], labelled, note if options.json == "-" else print) if fit else {}
-  models = {NAMELESS: evaluation.Model({name: [part] for name, part in sets.items()}, fitted, out_of_fold)}
+  fitted = evaluation.fit([fit], labelled, cautions.append) if fit else {}
   test_set = next(iter(sets))
+  models = {test_set: evaluation.Model({name: [part] for name, part in sets.items()}, fitted, out_of_fold)}
   for path in options.compare:
-    other = inputs.model(path, test_set, labelled, note)
-    models[inputs.fresh(path, models)] = dataclasses.replace(other, sets={
-      name: parts for name, parts in other.sets.items() if name in sets})
+    name = inputs.fresh(path, models)
+    if options.task == "multilabel":
+      models[name] = evaluation.Model({key: [part] for key, part in _read(path, test_set, options, note).items()}, {})
+      continue
+    other = inputs.model(path, test_set, labelled, note, cautions.append)
+    models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
   results = evaluation.judge(models, num_bins=options.num_bins,
                              num_resamples=inputs.resamples(options.num_resamples, models))
-  shared.write(options, results, fitted, title=", ".join(results.sets))
+  shared.write(options, results, fitted)
+  for caution in dict.fromkeys(cautions):
+    note(caution)
+
+
+def _read(path: str, name: str, options: argparse.Namespace, note: Callable[[str], None]
+          ) -> dict[str, evaluation.Predictions]:
+  """Returns the predictions of a file under a name, and those of each label of a multi-label file beside them."""
+  reading = {"groups": options.groups, "logits": options.logits, "say": note}
+  if options.task == "multilabel":
+    pooled, *labels = evaluation.load_labels(path, **reading).items()
+    if len(labels) > MOST_LABELS:
+      note(f"{path} has {len(labels)} labels: the first {MOST_LABELS} are also shown one by one.")
+    return {name: pooled[1], **{f"{name}: {label}": part for label, part in labels[:MOST_LABELS]}}
+  part = evaluation.load(path, **reading)
+  if options.task == "binary" and part.logits.shape[1] != 2:
+    raise UserError(f"{path} has {part.logits.shape[1]} classes: --task=binary is for two.")
+  return {name: part}
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -104,15 +132,17 @@ def _named(paths: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
 
 def _streamed(options: argparse.Namespace) -> None:
   """Measures a pair of .npy that is too large for memory."""
-  if options.groups:
-    raise UserError("--groups is for files that fit into memory: a streamed file is counted row by row, as if no two "
-                    "rows belonged together. Divide the file, or leave --groups out.")
+  if options.groups or options.task or options.logits:
+    raise UserError("--groups, --task and --logits are for files that fit into memory: a streamed file is counted row "
+                    "by row, as if no two rows belonged together. Divide the file, or leave them out.")
   shared.note(streamed.NOTE)
   results, histogram = streamed.measure(options.test[0], num_resamples=options.num_resamples)
-  rows = formats.to_lines(results)
-  text, table = formats.to_json(results), formats.markdown(rows)
+  rows, lines = formats.to_lines(results), verdict(results).lines
+  text, table = formats.to_json(results), "\n\n".join([*map(formats.markdown_text, lines),
+                                                       formats.markdown(formats.to_lines(results))])
   if options.json and options.json != "-":
     write_text(pathlib.Path(options.json), text)
+  print(text if options.json == "-" else table, end="")
   if options.out:
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -126,8 +156,9 @@ def _streamed(options: argparse.Namespace) -> None:
 
       (out / "figures").mkdir(exist_ok=True)
       name, evaluated = results.first
-      picture = reports.save(reports.reliability_grid({name: (histogram, None)}), out / "figures" / "reliability")
-      reports.write_streamed(out / "report.html", rows, *verdict(results), title=name,
+      picture = reports.save(reports.reliability_grid({name: (histogram, None)}, width=options.figure_width),
+                             out / "figures" / "reliability", [*options.figures, "svg"])
+      reports.write_streamed(out / "report.html", rows, lines, title=shared.title(results),
                              note=f"{evaluated.num_examples:,} rows. {streamed.NOTE}",
                              reliability=picture, environment=environment(), command=outputs.command())
-  print(text if options.json == "-" else table, end="")
+    shared.show_written(options, lambda line: options.json == "-" or print(line))

@@ -51,26 +51,28 @@ def calibrator(text: str) -> calibrators.Calibrator:
 
 
 def labelled(texts: Sequence[str]) -> dict[str, calibrators.Calibrator]:
-  """Returns the calibrators of texts, or temperature scaling for the NLL and for SB-ECE without any, by label."""
-  return {text: calibrator(text) for text in texts} or {
-    "TS": calibrators.temperature_scaling(),
-    "TS-SB-ECE": calibrators.temperature_scaling(objective="soft_binned_ece", form="bin")}
+  """Returns the calibrators of texts by label."""
+  return {text: calibrator(text) for text in texts}
 
 
 def fresh(path: str, taken: Collection[str]) -> str:
-  """Returns a short name for a path that is not taken yet."""
-  stem = pathlib.Path(path.split(",")[0]).stem or path
-  return stem if stem not in taken else next(f"{stem} {i}" for i in range(2, 10_000) if f"{stem} {i}" not in taken)
+  """Returns a short name for a path that is not taken yet: that of the file, if need be after that of its folder."""
+  place = pathlib.Path(path.split(",")[0])
+  stem = place.stem or path
+  names = (stem, f"{place.absolute().parent.name}/{stem}", *(f"{stem} {i}" for i in range(2, 10_000)))
+  return next(name for name in names if name not in taken)
 
 
-def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator], say: Callable[[str], None]) -> Model:
+def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator] | None, say: Callable[[str], None],
+          caution: Callable[[str], None] | None = None) -> Model:
   """Returns the model of a file of test predictions, or of a run, with calibrators fitted to its validation split.
 
   Args:
     path: the file, or the directory of the run.
     test_set: the name that the test set gets.
-    wanted: the calibrators by label, which only a run can be calibrated with.
+    wanted: the calibrators by label, which only a run can be calibrated with; None for ``calibrators.recommended``.
     say: is called with a sentence for each choice between readings of a file.
+    caution: is called with a sentence for each calibrator that is known to hurt; None for ``say``.
 
   Returns:
     The model with all sets of the run, of which the test set is the first.
@@ -89,7 +91,9 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   if TEST not in sets or VALIDATION not in sets or len(sizes) != 1:
     raise UserError(f"{pathlib.Path(path) / 'predictions'} must hold predictions of the validation and the test split, "
                     f"one file a seed, such as test_seed0.npz; it has {', '.join(sorted(sets)) or 'none'}.")
-  fitted = fit(sets.pop(VALIDATION), wanted, say)
+  validation = sets.pop(VALIDATION)
+  wanted = calibrators.recommended(*validation[0].logits.shape) if wanted is None else wanted
+  fitted = fit(validation, wanted, caution or say)
   return Model({test_set: sets.pop(TEST), **sets}, fitted)
 
 

@@ -2,18 +2,20 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+import dataclasses
 import pathlib
 import sys
 import time
 from typing import Any
+import webbrowser
 
 from calib_jax import calibrators
-from calib_jax._system import capacity, compilation
+from calib_jax._system import capacity, compilation, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_text
 from calib_jax.evaluation import choice, formats
 from calib_jax.evaluation.fitting import Fitted
-from calib_jax.evaluation.results import Results
+from calib_jax.evaluation.results import COLUMNS, Results
 from calib_jax.run import outputs
 
 FITTED = "calibrator.npz"
@@ -23,12 +25,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
   """Adds the options that the commands share, and makes messages about wrong ones printable."""
   parser.error = lambda message: argparse.ArgumentParser.error(parser, printable(message))
   parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=[],
-                      help="by default temperature scaling for the NLL and for SB-ECE; auto selects one by "
-                      "cross-validation on what it is fitted to")
+                      help="by default temperature scaling, and beside it what the evidence recommends for so many "
+                      "examples and classes; auto selects one by cross-validation on what it is fitted to")
   parser.add_argument("--num_bins", type=int, default=15)
   parser.add_argument("--num_resamples", type=int, help="resamples of the intervals; by default 1,000, and fewer (at "
                       "least 200) for more than 10,000 examples")
+  parser.add_argument("--columns", metavar="NAME,…", default=",".join(COLUMNS), help="the columns of the short table, "
+                      "of the terminal, results.md and results.tex: metrics of results.json such as accuracy,nll,ece, "
+                      "and of calibration errors also NAME_floor, NAME_p and NAME_debiased")
   parser.add_argument("--out", metavar="DIR", help="the directory for tables, figures, page and fitted calibrators")
+  parser.add_argument("--figures", nargs="+", choices=("pdf", "png"), default=[],
+                      help="formats of the figures beside SVG, which the page has")
+  parser.add_argument("--figure_width", choices=("single", "double"),
+                      help="the width of all figures, a column of a paper or both; by default what suits the page")
+  parser.add_argument("--open", action="store_true", help="opens the page in the browser, with --out")
   parser.add_argument("--json", metavar="FILE", help="also writes results.json there; - prints it, and nothing else")
 
 
@@ -40,7 +50,11 @@ def run(options: argparse.Namespace, evaluate: Callable[[argparse.Namespace], No
     compilation.check_address()
     check_range("num_bins", options.num_bins, 1)
     check_range("num_resamples", options.num_resamples, 2)
-    evaluate(options)
+    formats.columns(options.columns.split(","))
+    if options.open and not options.out:
+      raise UserError("--open opens the page that --out DIR writes: say where with --out.")
+    with progress.shown(note):
+      evaluate(options)
     return 0
   except (UserError, TypeError, ValueError) as error:
     print(f"error: {printable(error)}", file=sys.stderr)
@@ -60,15 +74,14 @@ def note(text: str) -> None:
   print(printable(text), file=sys.stderr)
 
 
-def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, title: str,
-          config: Mapping[str, Any] | None = None, logs: Mapping[str, pathlib.Path] | None = None) -> None:
-  """Prints the table or the JSON, and writes files.
+def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, config: Mapping[str, Any] | None = None,
+          logs: Mapping[str, pathlib.Path] | None = None) -> None:
+  """Prints the verdict and the table, or the JSON, and writes files.
 
   Args:
     options: the options of the command.
     results: what the evaluation found.
     fitted: the calibrators to write.
-    title: the title of the page.
     config: what the page shows as the config.
     logs: what training logged, by the name of the run.
   """
@@ -76,12 +89,13 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, titl
     if options.json != "-":
       print(printable(text, lines=True), flush=True)
 
+  results = dataclasses.replace(results, columns=tuple(options.columns.split(",")))
   if options.json == "-":
     print(formats.to_json(results), end="")
   elif options.json:
     write_text(pathlib.Path(options.json), formats.to_json(results))
   if not options.out:
-    say(f"{formats.note(results)}\n\n{formats.markdown(formats.to_rows(results))}")
+    say(formats.text(results))
     return
   out = pathlib.Path(options.out)
   out.mkdir(parents=True, exist_ok=True)
@@ -93,5 +107,26 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, titl
     calibrators.save(out / "calibrators" / f"{stem(label)}.npz", params, fitted_calibrator)
     if label == next(iter(fitted)):
       calibrators.save(out / FITTED, params, fitted_calibrator)
-  outputs.write(results, out, title=title, config=config, log=logs, say=say,
-                seconds=time.monotonic() - options.started)
+  outputs.write(results, out, title=title(results), config=config, log=logs, say=say,
+                seconds=time.monotonic() - options.started, figures=options.figures, width=options.figure_width)
+  show_written(options, say)
+
+
+def title(results: Results) -> str:
+  """Returns what was judged, as the title of the page: the models and the sets."""
+  models = dict.fromkeys(model for _, _, (model, _), _ in results.rows)
+  sets = ", ".join(results.sets)
+  named = [model for model in models if model not in results.sets or len(models) > 1]
+  return f"{' against '.join(named)} on {sets}" if named else f"Calibration on {sets}"
+
+
+def show_written(options: argparse.Namespace, say: Callable[[str], None]) -> None:
+  """Says what ``--out`` holds and where its page is, and opens the page if asked to."""
+  out = pathlib.Path(options.out)
+  page = out / "report.html"
+  names = [f"{path.name}{'/' if path.is_dir() else ''}" for path in sorted(out.iterdir()) if path != page]
+  say(f"\n{out} holds {', '.join(names)}.")
+  if page.exists():
+    say(f"The page: {page.resolve()}")
+  if options.open and page.exists():
+    webbrowser.open(page.resolve().as_uri())

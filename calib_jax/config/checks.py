@@ -138,9 +138,27 @@ def _check_evaluation(section: ConfigDict) -> None:
     key = f"evaluation.calibrators.{label}"
     if not isinstance(_attempt(key, lambda options=options: calibrators.get(**options)), calibrators.Calibrator):
       raise UserError(f"config key {key}: {options.name} must return a calib_jax.calibrators.Calibrator.")
-  for key, choices in (("corruptions", data.CORRUPTIONS), ("severities", (1, 2, 3, 4, 5))):
-    for value in section[key]:
-      one_of(f"evaluation.{key}", value, choices)
+  for level in section.severities:
+    one_of("evaluation.severities", level, (1, 2, 3, 4, 5))
+  for entry in section.corruptions:
+    if not is_published(entry):
+      one_of("evaluation.corruptions", entry, data.CORRUPTIONS)
+  names = _published_names(section)
+  if twice := [name for name in names if names.count(name) > 1]:
+    raise UserError(f"config key evaluation.corruptions: two files would be called {short(twice[0])} in tables: rename "
+                    "a folder, or leave one of them out.")
+
+
+def is_published(entry: str) -> bool:
+  """Returns whether an entry of ``evaluation.corruptions`` is the path of published images.
+
+  It is then a folder, whose path has a slash, or a file that ends in ``.npy``, rather than the name of a corruption.
+  """
+  return isinstance(entry, str) and ("/" in entry or entry.endswith(".npy"))
+
+
+def _published_names(section: ConfigDict) -> list[str]:
+  return [name for path in filter(is_published, section.corruptions) for name in data.published_files(path)]
 
 
 def is_file(entry: str) -> bool:
@@ -156,7 +174,8 @@ def ood_name(entry: str) -> str:
 def _check_ood(config: ConfigDict) -> None:
   """Checks that every entry of ``evaluation.ood`` has a name of its own and is not the run's own data."""
   key, taken = "config key evaluation.ood", {"test", "validation", "train"}
-  taken |= {f"{corruption}_{level}" for corruption in data.CORRUPTIONS for level in config.evaluation.severities}
+  corrupted = (*data.CORRUPTIONS, *_published_names(config.evaluation))
+  taken |= {f"{name}_{level}" for name in corrupted for level in config.evaluation.severities}
   for entry in config.evaluation.ood:
     if isinstance(entry, str) and is_file(entry):
       own = config.data.path if config.data.name.startswith("npz") else ""
@@ -184,7 +203,7 @@ def _check_by_building(config: ConfigDict) -> None:
   _attempt("training.schedule", lambda: training.plan(config))
   soft = config.augmentation.name == "mixup"
   labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
-  states = _attempt("loss", lambda: {name: method.init() for name, method in training.of_loss(config.loss).items()})
+  states = _attempt("loss", lambda: {name: method.init() for name, method in training.of_loss(config.loss, 3).items()})
   _attempt("augmentation.name mixup, whose labels are mixed" if soft else "loss",
            lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, loss_states=states),
                                   jnp.zeros((2, 3))),

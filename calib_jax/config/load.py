@@ -48,7 +48,7 @@ def _loss_options(name: str) -> dict[str, object]:
   if name not in training.LOSS_STATES:
     return losses.options(name) if name else {}
   method = training.LOSS_STATES[name]
-  state = method().init()._asdict()
+  state = method(1).init()._asdict()
   return {option: default for option, default in losses.options(name).items() if option not in state
           } | registry_options(method)
 

@@ -81,8 +81,8 @@ def mixup(images: Array, labels: Array, mask: Array, key: Array, axis_name: str 
           alpha: float = 1.0, larger_share: bool = False, padding: int = 4, flip: bool = True) -> Augmented:
   """Mixup (Zhang et al. 2018): λ times each image plus 1 - λ times another image of the batch.
 
-  Images are cropped and mirrored first. One λ ~ Beta(alpha, alpha) is drawn a step. Labels are mixed in the same way,
-  so the primary loss must accept soft labels.
+  Images are cropped and mirrored first. One λ ~ Beta(alpha, alpha) is drawn a step. Labels are mixed in the same way:
+  they are distributions, which all losses per batch take, and ``cross_entropy``, ``focal`` and ``brier``.
 
   Args:
     images: ``[n, H, W, C]``, this device's share.

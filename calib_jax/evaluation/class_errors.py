@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax._numerics import binning as bins
-from calib_jax.evaluation.resamples import Resampled, bias_corrected
+from calib_jax._system import compilation
+from calib_jax.evaluation.resamples import Resampled, bias_corrected, subsamples
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import draws
 from calib_jax.metrics.formulas import binned_error
 
 BLOCKS = 64
-AT_ONCE = 2**20  # Sums of resampled gaps that are in memory at a time.
+AT_ONCE = 24  # Resamples whose gaps are summed at a time, too few for the threads of a small matrix product.
 SORTED, PASSES = 2**23, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.
 
 
@@ -60,6 +61,8 @@ class Summing:
       rho = _dependence(source, draws.members(part.groups, len(part.labels)))
       self.share, self.choices = rho**0.5, np.random.default_rng(1)
       self.of_groups = self.choices.uniform(size=(group.max() + 1, num_redraws)).astype(np.float32)
+    self.drawn = compilation.sized(_drawn, part.logits.size)
+    self.cells = compilation.sized(_cells, part.logits.size, static_argnums=2)
     self.gaps = {name: np.zeros(self.num_blocks * num_cells) for name in ("equal_width", "equal_mass")}
     self.observed = {name: np.zeros(num_cells) for name in self.gaps}
     self.redrawn = {name: np.zeros((num_redraws, num_cells), np.float32) for name in self.gaps}
@@ -79,8 +82,8 @@ class Summing:
     if self.group is not None:
       is_shared = self.choices.uniform(size=uniform[first:].shape) < self.share
       uniform[first:] = np.where(is_shared, self.of_groups[self.group[rows][first:]], uniform[first:])
-    drawn = np.asarray(_drawn(probs, uniform))[first:].T
-    cells = {name: np.asarray(x)[first:] for name, x in _cells(probs, self.edges, self.shape[1]).items()}
+    drawn = np.asarray(self.drawn(probs, uniform))[first:].T
+    cells = {name: np.asarray(x)[first:] for name, x in self.cells(probs, self.edges, self.shape[1]).items()}
     probs, labels, block = probs[first:].ravel(), labels[first:], self.block[rows][first:]
     row, num_cells = np.arange(len(labels)), self.shape[0] * self.shape[1]
     for name, cell in cells.items():
@@ -103,7 +106,6 @@ class Summing:
     return sums
 
 
-@functools.partial(jax.jit, static_argnums=2)
 def _cells(probs: jax.Array, edges: jax.Array, num_bins: int) -> dict[str, jax.Array]:
   """The bin of each probability plus ``num_bins`` times its class, by the kind of the bins."""
   first = num_bins * jnp.arange(probs.shape[1], dtype=jnp.int32)[None]
@@ -114,7 +116,6 @@ def _cells(probs: jax.Array, edges: jax.Array, num_bins: int) -> dict[str, jax.A
   return {"equal_width": first + bins.equal_width_index(probs, num_bins), "equal_mass": first + above}
 
 
-@jax.jit
 def _drawn(probs: jax.Array, uniform: jax.Array) -> jax.Array:
   """Labels ``[rows, R]`` that are drawn from probabilities ``[rows, K]`` by uniform numbers ``[rows, R]``."""
   cumulated = jnp.cumsum(probs, axis=1)
@@ -149,6 +150,11 @@ def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
   return edges
 
 
+@functools.lru_cache(maxsize=1)
+def _subsamples(num_blocks: int, num_resamples: int) -> list[np.ndarray]:
+  return subsamples(num_blocks, jax.random.key(0), num_resamples)
+
+
 def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
   """Resamples the blocks of a classwise error, the mean over seeds.
 
@@ -164,12 +170,12 @@ def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
 
   def errors(counts):
     """The mean error of the classes, where the blocks count as often as ``counts`` ``[R, blocks]`` says."""
-    pieces = np.array_split(counts, max(1, len(counts) * gaps.shape[1] // AT_ONCE))
+    pieces = np.array_split(counts, max(1, -(-len(counts) // AT_ONCE)))
     return np.concatenate([binned_error(None, None, x.astype(np.float32) @ gaps, count=x.sum(1) * num_errors)
                            for x in pieces])
 
   redrawn = np.mean([part.redrawn for part in sums], axis=0)
-  error = bias_corrected(errors, len(gaps), key=jax.random.key(0), num_resamples=num_resamples)
+  error = bias_corrected(errors, _subsamples(len(gaps), num_resamples))
   at_least = redrawn >= error.value * (1 - 1e-5)  # The same labels give the same error but for rounding.
   per_seed = [float(binned_error(None, None, part.gaps.mean(0), count=1).mean()) for part in sums]
   return error._replace(value=np.array([error.value, *per_seed]), floor=redrawn.mean(),

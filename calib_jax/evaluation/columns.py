@@ -14,6 +14,7 @@ EITHER = ("predictions", "scores", "outputs", "y_score", "preds")
 SCORES = (*LOGITS, *PROBS, *EITHER)
 LABELS = ("labels", "label", "targets", "target", "y_true", "y")
 CLASSES = ("classes", "class_names")
+NAMES = ("class_name", "label_name")  # A column of tables that has the name of each row's label.
 NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
@@ -23,8 +24,9 @@ class Columns(NamedTuple):
   Attributes:
     kind: what the scores are called, one of ``SCORES``.
     scores: the columns of scores, in the order of the classes.
-    labels: the columns of labels.
-    classes: the names of the classes; None if the columns are numbered from 0, or are one.
+    labels: the columns of labels; in a multi-label table one a class, in the order of the classes.
+    classes: the names of the classes, or of the positive one if there is one column; None if the columns are numbered
+      from 0, or one column has no name.
     from_1: whether the columns are numbered from 1.
   """
 
@@ -36,7 +38,7 @@ class Columns(NamedTuple):
 
 
 def find_columns(header: Sequence[str], lists: Collection[str], path: str | os.PathLike, extra: Collection[str],
-             say: Callable[[str], None]) -> Columns:
+             say: Callable[[str], None], multilabel: bool = False) -> Columns:
   """Finds the columns of scores and labels.
 
   Args:
@@ -45,6 +47,8 @@ def find_columns(header: Sequence[str], lists: Collection[str], path: str | os.P
     path: the file, for messages.
     extra: columns that are neither scores nor labels.
     say: is called with a sentence for each choice.
+    multilabel: whether a row can have several labels: then there is a column of labels for each class, such as
+      ``label_cat``, unless columns hold lists.
 
   Returns:
     The columns.
@@ -52,10 +56,19 @@ def find_columns(header: Sequence[str], lists: Collection[str], path: str | os.P
   Raises:
     UserError: if there are none, or if they can be read in several ways.
   """
+  if multilabel and (places := {place[1]: name for name in header if name not in extra and not _column(name, SCORES)
+                                and (place := _column(name, LABELS)) and place[1]}):
+    others = [name for name in header if name not in places.values()]
+    columns = find_columns([*others, LABELS[0]], lists, path, extra, say)  # As if they were one column.
+    ends = {_column(name, SCORES)[1]: name for name in columns.scores}
+    if ends.keys() != places.keys():
+      raise UserError(f"{path} must have a column of labels for each of {listed(columns.scores)}, of the same ending: "
+                      f"it has {listed(places.values())}.")
+    return columns._replace(labels=[places[end] for end in ends])
   by_kind: dict[str, dict[str, str]] = {}
   labels = [name for name in header if name.lower() in LABELS and name not in extra]
   for name in header:
-    place = _score_column(name) if name not in (*labels, *extra) else None
+    place = _column(name, SCORES) if name not in (*labels, *extra) else None
     if place:
       kind, end = place[0], "" if name in lists else place[1]
       end = str(int(end)) if NUMBER.fullmatch(end) else end
@@ -97,13 +110,13 @@ def _ends(columns: Mapping[str, str]) -> list[str]:
           for wanted in sorted({bool(NUMBER.fullmatch(end)) for end in columns})]
 
 
-def _score_column(name: str) -> tuple[str, str] | None:
+def _column(name: str, aliases: Collection[str]) -> tuple[str, str] | None:
   """Returns the kind of scores and the class of a column such as ``logit_cat``, or None.
 
-  >>> [_score_column(name) for name in ("logit_cat", "Prob[1]", "prob1", "scores", "problem")]
+  >>> [_column(name, SCORES) for name in ("logit_cat", "Prob[1]", "prob1", "scores", "problem")]
   [('logit', 'cat'), ('prob', '1'), ('prob', '1'), ('scores', ''), None]
   """
-  aliases = "|".join(sorted(SCORES, key=len, reverse=True))
+  aliases = "|".join(sorted(aliases, key=len, reverse=True))
   match = re.fullmatch(rf"({aliases})(?:|[_ .:\[-](.*?)\]?|(\d+))", name.strip(), re.IGNORECASE | re.ASCII)
   return (match[1].lower(), match[2] or match[3] or "") if match else None
 

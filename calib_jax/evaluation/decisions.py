@@ -1,6 +1,6 @@
 """What estimates and differences support: which row is better, best or worse, and which error is not chance."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 from scipy.special import ndtri
@@ -9,9 +9,13 @@ from calib_jax.evaluation.measures import JOINT, METRICS, ClassGaps
 from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, RowKey
 
 SIGNIFICANCE = 0.05
-TESTS = 3  # The verdict tests a row's ECE, its mean confidence and its classes, each at a third of SIGNIFICANCE.
+# The verdict tests a row's ECE, its mean confidence, its classes and whether a calibrator lowers its log loss, each at
+# this part of SIGNIFICANCE.
+TESTS = 4
 FEWEST = 30  # Examples of a class whose gap is judged.
 POINT = 0.01  # The loss of accuracy that is said.
+OFF = 0.05  # Probabilities with a calibration error beyond this are not to be relied on.
+WIDE = 0.05  # An arm of the interval of the mean confidence from which on there are too few examples to tell.
 
 
 def side(interval: Interval) -> int:
@@ -64,6 +68,70 @@ def is_best(evaluated: EvaluatedSet, metric: str, row: RowKey) -> bool:
   others = [other for other in evaluated.rows if other != row]
   return bool(others) and METRICS[metric].lower_is_better is not None and all(
     compared(evaluated, metric, row, other) == "better" for other in others)
+
+
+def better(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey, number: int) -> bool:
+  """Returns whether a row is better than another one by one of ``number`` comparisons that are made (Bonferroni)."""
+  change = difference(evaluated, metric, row, other)
+  lower_is_better = METRICS[metric].lower_is_better
+  return change is not None and side(corrected(change, number)) == (-1 if lower_is_better else 1)
+
+
+def to_use(evaluated: EvaluatedSet, model: str, labels: Sequence[str]) -> str:
+  """Returns the calibrator that lowers the log loss of a model, or "" if none does.
+
+  Each is tested against no calibration, as one of the verdict's ``TESTS`` and one of the calibrators. Those that lose
+  accuracy are left out. Of the others the first is taken, unless another one has a lower log loss than it beyond an
+  interval that holds for all of them at once.
+
+  Args:
+    evaluated: the set.
+    model: the model.
+    labels: its calibrators, from the simplest to the most flexible.
+  """
+  none = (model, UNCALIBRATED)
+  able = [label for label in labels if better(evaluated, "nll", (model, label), none, TESTS * len(labels))
+          and not (lost_accuracy(evaluated, (model, label), none)
+                   and compared(evaluated, "accuracy", (model, label), none) == "worse")]
+  if not able:
+    return ""
+  first, *others = able
+  lower = [label for label in others if better(evaluated, "nll", (model, label), (model, first), len(others))]
+  return min(lower or [first], key=lambda label: evaluated.rows[model, label].estimates["nll"].value)
+
+
+def best(evaluated: EvaluatedSet, metric: str, rows: Sequence[RowKey], number: int) -> RowKey | None:
+  """Returns the row that is better than all others by one of ``number`` metrics that are compared, or None."""
+  return next((row for row in rows if all(better(evaluated, metric, row, other, number)
+                                          for other in rows if other != row)), None)
+
+
+def is_off(error: Estimate, number: int) -> bool:
+  """Returns whether a calibration error is above ``OFF`` by an interval that holds for ``number`` sets at once."""
+  return corrected(Interval(error.estimate, error.low, error.high), number).low > OFF
+
+
+def is_wide(excess: Interval) -> bool:
+  """Returns whether so few examples were measured that a mean confidence may be wrong by more than ``WIDE``."""
+  return (excess.high - excess.low) / 2 > WIDE
+
+
+def disagree(by_convention: Mapping[str, Mapping[Hashable, float]], evaluated: EvaluatedSet) -> list[RowKey]:
+  """Returns the rows that have the lowest error by some convention, most often first, if two differ beyond chance.
+
+  Args:
+    by_convention: the error of each row by convention.
+    evaluated: the set of these rows.
+
+  Returns:
+    The rows; none if one row is the lowest by every convention, or if no two of them are told apart by the ECE.
+  """
+  wins = [min(errors, key=errors.get) for errors in by_convention.values()]
+  rows = sorted(set(wins), key=lambda row: (-wins.count(row), row))
+  number = len(rows) * (len(rows) - 1) // 2
+  pairs = ((a, b) for i, a in enumerate(rows) for b in rows[:i])
+  return rows if any(better(evaluated, "ece", *pair, number) or better(evaluated, "ece", *pair[::-1], number)
+                     for pair in pairs) else []
 
 
 def lost_accuracy(evaluated: EvaluatedSet, row: RowKey, reference: RowKey | None = None) -> float:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import sys
 
-import jax
 import jax.numpy as jnp
 
 from calib_jax import calibrators
+from calib_jax._system import compilation, progress
 from calib_jax._system.errors import printable
 from calib_jax._system.files import release
 from calib_jax.evaluation import choice
@@ -43,6 +43,7 @@ class Model:
     return calibrated(self.fitted, label, self.sets[set_name])
 
 
+@compilation.running_once()
 def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator],
         say: Callable[[str], None] = print) -> Fitted:
   """Fits each calibrator to each seed's predictions, and reports fits that stopped before their optimum.
@@ -62,6 +63,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for part in validation:
     release(part.logits)
   for label, calibrator in labelled.items():
+    progress.at(f"fitting {label}")
     cross_validates = calibrator.fit is choice.fit
     params = [calibrator.fit(logits, part.labels, **({"groups": part.groups} if cross_validates else {}))
               for logits, part in zip(on_device, validation, strict=True)]
@@ -86,7 +88,7 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
   if label == UNCALIBRATED:
     return [Calibrated.of(part) for part in test]
   calibrator, params = fitted[label]
-  apply_one = jax.jit(calibrator.apply)
+  apply_one = compilation.sized(calibrator.apply, test[0].logits.size)
   return [Calibrated(part, apply_one, (p,)) for p, part in zip(params, test, strict=True)]
 
 

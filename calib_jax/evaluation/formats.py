@@ -1,25 +1,29 @@
 """Shows results as tables of text, JSON, CSV, Markdown, LaTeX and HTML; decides nothing."""
 
-from collections.abc import Mapping, Sequence
-import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 import csv
 import dataclasses
 import html
 import io
 import json
 import math
-import re
 from typing import Any
-import unicodedata
 
 import numpy as np
 
-from calib_jax._system.errors import cut, printable
+from calib_jax import _checks as checks
+from calib_jax._system.errors import printable
 from calib_jax.evaluation import choice, decisions
-from calib_jax.evaluation.measures import METRICS, num_redraws
-from calib_jax.evaluation.results import NAMELESS, Estimate, Interval, Results
+from calib_jax.evaluation.markup import booktabs, csv_text, markdown, markdown_text
+from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.numbers import cell, digits_of, p_text
+from calib_jax.evaluation.results import Results, Row
+from calib_jax.evaluation.verdict import verdict
 
-FLOORED = "ece"  # The metric whose noise floor and p-value the short table has.
+FLOORED = "ece"  # The metric whose noise floor and p-value tables have.
+# The metrics that are calibration errors, and what of them stands beside what is computed.
+ERRORS = tuple(name for name, metric in METRICS.items() if metric.function or name.startswith("classwise"))
+NUMBER_OF = ("floor", "p", "debiased")
 LARGEST_SHOWN = 16  # Numbers of a fitted parameter that the results repeat.
 NUMBERS = ("estimate", "low", "high", "value", "floor", "p_value")  # The columns of CSV.
 
@@ -41,6 +45,13 @@ class Table:
   grey: Sequence[int] = ()
 
 
+def text(results: Results) -> str:
+  """Returns the verdict, the note and the short table in Markdown that a terminal shows too."""
+  first, *reasons = (markdown_text(line) for line in verdict(results).lines)
+  listed = "\n".join(f"- {reason}" for reason in reasons)
+  return f"{first}\n\n{listed}\n\n{markdown_text(note(results))}\n\n{markdown(to_rows(results))}"
+
+
 def note(results: Results) -> str:
   """Returns the sentences that say what the numbers of the table are."""
   seeds = results.num_seeds
@@ -51,12 +62,65 @@ def note(results: Results) -> str:
                    f"{f' for {model}' if len(selections) > 1 else ''}." for model, of_seeds in selections.items())
   return printable(
     f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over "
-    f"{'examples and seeds' if seeds > 1 else 'examples'} "
-    f"({results.num_resamples:,} resamples). ECE with {results.num_bins} bins. The bias that the "
-    "size of the set causes is subtracted from calibration errors and their intervals (results.json also has the "
-    "errors before that, \"value\"), but not from the noise floor, which is the ECE that a perfectly calibrated "
-    "model with these confidences would have; p is the probability of an ECE as large as this if the model is "
-    f"calibrated.{chosen}")
+    f"{'examples and seeds' if seeds > 1 else 'examples'} ({results.num_resamples:,} resamples). The ECE has "
+    f"{results.num_bins} bins and is as computed; the noise floor is the ECE that a perfectly calibrated model with "
+    "these confidences would show on as many examples, and p the probability of an ECE as large as this if the model "
+    "is calibrated. Debiased errors are without the bias that the size of the set causes; they have the intervals, and "
+    f"rows are compared by them.{chosen}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+  """A column of a table: a number of a metric.
+
+  Attributes:
+    metric: the name of the metric.
+    number: "" for the metric itself, with its interval if it is no calibration error; else one of ``NUMBER_OF``.
+  """
+
+  metric: str
+  number: str
+
+  @property
+  def heading(self) -> str:
+    """What stands above the column."""
+    heading, is_ece = METRICS[self.metric].heading, self.metric == FLOORED
+    return {"": heading, "floor": "noise floor %" if is_ece else f"noise floor of {heading}",
+            "p": "p" if is_ece else f"p of {heading}",
+            "debiased": "debiased ECE %" if is_ece else f"debiased {heading}"}[self.number]
+
+  def cell(self, row: Row, num_resamples: int) -> str:
+    """Returns the number of a row as text; "" if the row has none."""
+    estimate, scale = row.estimates.get(self.metric), METRICS[self.metric].scale
+    if estimate is None:
+      return ""
+    if self.number == "p":
+      return p_text(estimate.p_value, self.metric, num_resamples)
+    if self.number == "debiased" or self.metric not in ERRORS:
+      return cell(estimate, scale)
+    return f"{scale * (estimate.floor if self.number == 'floor' else estimate.value):.{digits_of(scale)}f}"
+
+
+def columns(names: Iterable[str]) -> list[_Column]:
+  """Returns the columns of names such as those of ``COLUMNS``.
+
+  Raises:
+    UserError: for an unknown name.
+  """
+  found = {f"{metric}{'_' if number else ''}{number}": _Column(metric, number)
+           for metric in METRICS for number in ("", *(NUMBER_OF if metric in ERRORS else ()))}
+  names = list(names)
+  for name in names:
+    checks.choice("column", name, found)
+  return [found[name] for name in names]
+
+
+def _shown(results: Results, every: bool) -> list[_Column]:
+  """Returns the columns of the short table, or those of every metric."""
+  if not every:
+    return columns(results.columns)
+  return [_Column(metric, number) for metric in results.rows[0][-1].estimates for number in (
+    "", *(NUMBER_OF if metric == FLOORED else ["debiased"] if metric in ERRORS and metric != "debiased" else []))]
 
 
 def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
@@ -64,72 +128,48 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
 
   Args:
     results: the results.
-    every: whether to show every metric instead of the main ones.
+    every: whether to show every metric instead of ``results.columns``.
 
   Returns:
-    Rows of text, the heading first; a cell is ``estimate [low, high]``.
+    Rows of text, the heading first; a cell is ``estimate [low, high]``, or a calibration error as computed.
   """
-  shown = {key: METRICS[key] for key in results.rows[0][-1].estimates if every or METRICS[key].is_main}
-  head = ["evaluated on", "trained with", "calibrated by"]
-  for key, metric in shown.items():
-    head += [metric.heading, *(["noise floor %", "p"] if key == FLOORED else [])]
-  rows = []
-  for set_name, _, (model, label), row in results.rows:
-    cells = [set_name, model, label]
-    for key, metric in shown.items():
-      estimate = row.estimates[key]
-      cells.append(cell(estimate, metric.scale))
-      if key == FLOORED:
-        cells += [f"{100 * estimate.floor:.2f}", p_text(estimate.p_value, key, results.num_resamples)]
-    rows.append(cells)
-  # One set is named in the note, and predictions without a model have no name.
-  columns = [i for i in range(len(head))
-             if i > 1 or len({row[i] for row in rows}) > 1 or (i and rows[0][i] != NAMELESS)]
-  return [[row[i] for i in columns] for row in [head, *rows]]
+  shown = _shown(results, every)
+  head = ["evaluated on", "trained with", "calibrated by", *(column.heading for column in shown)]
+  rows = [[set_name, *key, *(column.cell(row, results.num_resamples) for column in shown)]
+          for set_name, _, key, row in results.rows]
+  # One set is named in the note, and predictions without a model have the name of their set.
+  kept = [i for i in range(len(head))
+          if i > 1 or len({row[i] for row in rows}) > 1 or (i and rows[0][i] not in results.sets)]
+  return [[row[i] for i in kept] for row in [head, *rows]]
 
 
 def to_lines(results: Results) -> list[list[str]]:
   """Formats results of one row, each metric a row of text, in percent with three digits, the heading first."""
   ((_, _, _, row),) = results.rows
-  lines = [["metric", "% [95% interval]", "noise floor %", "p"]]
+  lines = [["metric", "%", "noise floor %", "p", "% without the bias [95% interval]"]]
   for name, estimate in row.estimates.items():
-    has_floor = estimate.floor is not None
-    lines.append([name, cell(estimate, 100, 3), f"{100 * estimate.floor:.3f}" if has_floor else "",
-                  p_text(estimate.p_value, name, results.num_resamples) if has_floor else ""])
+    if name in ERRORS:
+      lines.append([name, f"{100 * estimate.value:.3f}", f"{100 * estimate.floor:.3f}",
+                    p_text(estimate.p_value, name, results.num_resamples), cell(estimate, 100, 3)])
+    else:
+      lines.append([name, cell(estimate, 100, 3), "", "", ""])
   return lines
 
 
-def bold(results: Results, head: Sequence[str]) -> list[list[bool]]:
-  """Returns which cells of the rows of ``to_rows`` after its ``head`` are better than all others of their set."""
-  mains = {metric.heading: key for key, metric in METRICS.items()}
-  return [[name in mains and decisions.is_best(evaluated, mains[name], key) for name in head]
-          for _, evaluated, key, _ in results.rows]
+def bold(results: Results, head: Sequence[str], *, every: bool = False) -> list[list[bool]]:
+  """Returns which cells of the rows of ``to_rows`` after its ``head`` are better than all others of their set.
 
-
-def cell(number: Estimate | Interval, scale: float, digits: int | None = None) -> str:
-  """Returns ``estimate [low, high]``, by default percent with two digits and others with four."""
-  digits = digits or digits_of(scale)
-  estimate, low, high = (f"{scale * x:.{digits}f}" for x in (number.estimate, number.low, number.high))
-  return f"{estimate} [{low}, {high}]"
-
-
-def p_text(p_value: float, metric: str, num_resamples: int) -> str:
-  """Returns a p-value as text, such as "0.012", or "≤ 0.001" for the smallest that so many redraws can give.
-
-  A bound is rounded up, and no p-value is "0.000".
-
-  >>> p_text(1 / 201, "ece", 200), p_text(0.5, "ece", 200), p_text(2e-4, "ece", 10_000)
-  ('≤ 0.005', '0.500', '≤ 0.001')
+  Errors as computed are bold only where they are also the lowest: rows are compared by the errors without their bias.
   """
-  smallest = 1 / (1 + num_redraws(metric, num_resamples))
-  if p_value <= max(smallest * (1 + 1e-6), 5e-4):
-    return f"≤ {math.ceil(1000 * p_value - 1e-3) / 1000:.3f}"
-  return f"{p_value:.3f}"
+  by_heading = {column.heading: column for column in _shown(results, every) if column.number in ("", "debiased")}
 
+  def is_best(name, evaluated, row):
+    if name not in by_heading or not decisions.is_best(evaluated, (metric := by_heading[name].metric), row):
+      return False
+    values = {key: other.estimates[metric].value for key, other in evaluated.rows.items()}
+    return by_heading[name].number == "debiased" or metric not in ERRORS or values[row] == min(values.values())
 
-def digits_of(scale: float) -> int:
-  """Returns how many digits after the point numbers of a scale have: two of percent, and else four."""
-  return 2 if scale == 100 else 4
+  return [[is_best(name, evaluated, key) for name in head] for _, evaluated, key, _ in results.rows]
 
 
 def to_json(results: Results) -> str:
@@ -147,8 +187,10 @@ def to_json(results: Results) -> str:
            for name, evaluated in results.sets.items()}
   settings = {"num_bins": results.num_bins, "num_resamples": results.num_resamples, "level": results.level,
               "sets": sizes}
-  content = {"settings": settings, "results": tables, "differences": differences, **results.sections,
-             "parameters": parameters(results)}
+  found = verdict(results)
+  content = {"verdict": {"first_line": found.first_line, "recommendations": found.recommendations,
+                         "reasons": found.reasons}, "settings": settings, "results": tables, "differences": differences,
+             **results.sections, "parameters": parameters(results)}
   return json.dumps(plain(content), indent=2).replace("\x7f", r"\u007f") + "\n"  # json lets this one through.
 
 
@@ -192,22 +234,10 @@ def to_csv(results: Results) -> str:
   return text.getvalue()
 
 
-def csv_text(name: str) -> str:
-  """Returns a name as text of one line that no spreadsheet takes for a formula; a number such as -0.5 is none."""
-  name = printable(name)
-  with contextlib.suppress(ValueError):
-    float(name)
-    return name
-  # Wide characters, which a Japanese spreadsheet also reads as these four, are normalised.
-  is_formula = unicodedata.normalize("NFKC", name).lstrip().startswith(("=", "+", "-", "@"))
-  return f"'{name}" if is_formula else name
-
-
 def to_latex(results: Results) -> str:
   r"""Returns a booktabs table, with the best in bold where it is better than every other row of its set."""
   rows = to_rows(results)
-  headings = {metric.heading for metric in METRICS.values()} | {"noise floor %", "p"}
-  return booktabs(rows, sum(name not in headings for name in rows[0]), bold(results, rows[0]))
+  return booktabs(rows, len(rows[0]) - len(results.columns), bold(results, rows[0]))
 
 
 def to_html(results: Results) -> str:
@@ -216,58 +246,3 @@ def to_html(results: Results) -> str:
   rows = [f"<tr>{''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in cells)}</tr>"
           for tag, cells in [("th", head), *(("td", cells) for cells in body)]]
   return printable(f"<p>{html.escape(note(results))}</p><table>{''.join(rows)}</table>")
-
-
-def booktabs(rows: Sequence[Sequence[str]], num_texts: int, best: Sequence[Sequence[bool]] | None = None) -> str:
-  r"""Formats rows of text as a booktabs table.
-
-  Args:
-    rows: the rows, the heading first.
-    num_texts: the number of columns of text, which come first; the others are numbers.
-    best: which cells of the rows after the heading are bold; None for none.
-
-  Returns:
-    The table.
-  """
-  def line(cells, bold):
-    return " & ".join(rf"\textbf{{{_escaped(cell)}}}" if b else _escaped(cell)
-                      for cell, b in zip(cells, bold, strict=True)) + r" \\"
-
-  plain, (head, *body) = [False] * len(rows[0]), rows
-  return "\n".join([r"\begin{tabular}{" + "l" * num_texts + "r" * (len(head) - num_texts) + "}", r"\toprule",
-                    line(head, plain), r"\midrule",
-                    *(line(*pair) for pair in zip(body, best or [plain] * len(body), strict=True)),
-                    r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def _escaped(text: str) -> str:
-  """Returns ``text`` as LaTeX that prints it: a backslash in a user's label is no command."""
-  names = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
-  text = "".join(rf"\text{names[c]}{{}}" if c in names else r"$\leq$" if c == "≤"
-                 else f"\\{c}" if c in "%_&#${}" else c
-                 for c in printable(text))
-  # At the beginning of a row these would be options of the end of the row above.
-  return f"{{{text[0]}}}{text[1:]}" if text.startswith(("[", "*")) else text
-
-
-def markdown_text(text: str) -> str:
-  """Returns a text of one line as Markdown that shows it: names in it are neither HTML nor links."""
-  return html.escape(printable(text), quote=False).replace("](", "]\\(")
-
-
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-  """Formats rows of text as a Markdown table whose columns are also aligned in a terminal.
-
-  Markup in a cell is escaped, because Markdown may hold HTML, and a long cell is cut.
-
-  Args:
-    rows: the rows, the heading first.
-
-  Returns:
-    The table.
-  """
-  # Backslashes before a bar are doubled, because an even number of them would leave it bare.
-  rows = [[re.sub(r"(\\*)\|", r"\1\1\\|", markdown_text(cut(printable(cell)))) for cell in row] for row in rows]
-  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-  lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
-  return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]) + "\n"

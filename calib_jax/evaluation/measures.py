@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import losses, metrics
+from calib_jax._system import compilation
 from calib_jax.evaluation import class_errors, resamples
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
@@ -28,7 +29,6 @@ class Metric(NamedTuple):
     heading: the heading of the column.
     scale: the factor that numbers are multiplied by in the tables, 100 for percent.
     lower_is_better: whether a lower value is better; None if neither is.
-    is_main: whether the short table has it.
     function: maps the ``resampled_errors.Sums`` of R resamples to a calibration error ``[R]``; None for the other
       metrics, which ``measure`` computes together.
     slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
@@ -38,7 +38,6 @@ class Metric(NamedTuple):
   heading: str
   scale: float
   lower_is_better: bool | None = True
-  is_main: bool = False
   function: Callable | None = None
   slow: bool = False
   bias_rate: float = 1.0
@@ -50,12 +49,12 @@ def _error(**options) -> Callable:
 
 # The metrics of an evaluation by name, in the order of its tables.
 METRICS: dict[str, Metric] = {
-  "accuracy": Metric("accuracy %", 100, False, True),
-  "nll": Metric("NLL", 1, is_main=True),
-  "brier": Metric("Brier", 1, is_main=True),
+  "accuracy": Metric("accuracy %", 100, False),
+  "nll": Metric("NLL", 1),
+  "brier": Metric("Brier", 1),
   "entropy": Metric("mean entropy", 1, None),
-  "ece": Metric("ECE %, equal width, norm 1", 100, True, True, _error()),
-  "ece_equal_mass_l2": Metric("ECE %, equal mass, norm 2", 100, True, True, _error(binning="equal_mass", norm=2)),
+  "ece": Metric("ECE %, equal width, norm 1", 100, function=_error()),
+  "ece_equal_mass_l2": Metric("ECE %, equal mass, norm 2", 100, function=_error(binning="equal_mass", norm=2)),
   "adaptive": Metric("ECE %, equal mass, norm 1", 100, function=_error(binning="equal_mass")),
   "mce": Metric("MCE %", 100, function=_error(norm="max")),
   "debiased": Metric("ECE %, equal mass, norm 2, debiased", 100,
@@ -76,7 +75,6 @@ JOINT = ("accuracy", "nll", "brier", "entropy", "ece", "ece_equal_mass_l2", "aur
 MEANS = tuple(name for name in JOINT if not METRICS[name].function)
 
 
-@jax.jit
 def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
   confidence, correct = metrics.top_label(probs, labels)
   entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
@@ -101,9 +99,10 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     labels, summing = source.part.labels, class_errors.Summing(source, num_bins, num_redraws)
     of_seed = [np.empty(len(labels), dtype)
                for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32)]
+    computed = compilation.sized(_per_example, source.part.logits.size)
     for rows, first, log_probs in source.chunks():
       probs = source.probs(rows, log_probs)
-      for column, values in zip(of_seed, _per_example(probs, log_probs, labels[rows]), strict=True):
+      for column, values in zip(of_seed, computed(probs, log_probs, labels[rows]), strict=True):
         column[rows] = values
       summing.add(rows, first, probs, labels[rows])
     columns.append([*of_seed, labels])
@@ -162,11 +161,10 @@ def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_
   """Estimates the calibration errors of each row, and those differences of every two rows that ``JOINT`` has."""
   errors = {name: (metric.function, num_resamples // FEWER if metric.slow else num_resamples)
             for name, metric in METRICS.items() if metric.function and (not metric.slow or num_resamples >= 10 * FEWER)}
-  resampled = {}
+  assessed = resamples.assess(errors, {row: (values.confidence, values.correct) for row, values in rows.items()},
+                              num_bins=num_bins, key=key, groups=next(iter(rows.values())).groups)
+  resampled = {(row, name): error for row, by_name in assessed.items() for name, error in by_name.items()}
   for row, values in rows.items():
-    assessed = resamples.assess(errors, values.confidence, values.correct, num_bins=num_bins, key=key,
-                                groups=values.groups)
-    resampled |= {(row, name): error for name, error in assessed.items()}
     for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
       resampled[row, name] = class_errors.resampled(values.class_sums[binning], num_resamples)
   # The rule of class-wise errors, below, replaces that of the part.
@@ -212,41 +210,35 @@ def _pairs(rows: Mapping[Hashable, Values]) -> list[tuple[Hashable, Hashable]]:
 def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
            ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
   """Estimates ``MEANS`` of each row, and the differences of every two rows, by the same resamples for all rows."""
-  numbers = {row: [_joint_of(values, s, num_bins) for s in range(values.confidence.shape[1])]
-             for row, values in rows.items()}
   pairs = _pairs(rows)
+  seeds = [(values, s) for values in rows.values() for s in range(values.confidence.shape[1])]
+  ordered = [resampled_errors.Ordered(values.confidence[:, s], num_bins) for values, s in seeds]
+  scores = np.array([x[:, s] for values, s in seeds
+                     for x in (values.correct, values.nll, values.brier, values.entropy)], np.float64)
+  places = np.cumsum([values.confidence.shape[1] for values in rows.values()])
 
   def every_number(counts):
     """The mean over seeds and each seed of every row, followed by the difference of every pair, ``[R, …, MEANS]``."""
-    by_row = {row: resamples.mean_first(np.stack([of_seed(counts) for of_seed in seeds], axis=1))
-              for row, seeds in numbers.items()}
+    # For so few rows, the threads of a matrix product wait for each other longer than they work.
+    sums = np.einsum("rn,mn->rm", counts.astype(np.float64), scores)
+    means = (sums / counts.sum(1, keepdims=True)).reshape(len(counts), len(seeds), 4)
+    areas = [resampled_errors.risk_coverage(x, counts, values.correct[:, s], (0.01, 0.05))
+             for x, (values, s) in zip(ordered, seeds, strict=True)]
+    by_seed = np.concatenate([means, np.stack(areas, axis=1)], axis=2)
+    by_row = dict(zip(rows, map(resamples.mean_first, np.split(by_seed, places[:-1], axis=1)), strict=True))
     return np.concatenate([*by_row.values(), *(by_row[a][:, :1] - by_row[b][:, :1] for a, b in pairs)], axis=1)
 
   some = next(iter(rows.values()))
   ends = resamples.percentile(every_number, len(some.confidence), key=key, num_resamples=num_resamples,
                               groups=some.groups)
-  places = np.cumsum([1 + len(seeds) for seeds in numbers.values()])
-  *by_row, apart = zip(*(np.split(x, places) for x in ends), strict=True)
+  ends_of_rows = places + np.arange(1, 1 + len(places))
+  *by_row, apart = zip(*(np.split(x, ends_of_rows) for x in ends), strict=True)
   estimates = {row: {name: Estimate.around(value[0, m], value[0, m], low[0, m], high[0, m],
                                            per_seed=value[1:, m].tolist())
                      for m, name in enumerate(MEANS)} for row, (value, low, high) in zip(rows, by_row, strict=True)}
   differences = {pair: {name: Interval(*(float(x[i, m]) for x in apart)) for m, name in enumerate(MEANS)}
                  for i, pair in enumerate(pairs)}
   return estimates, differences
-
-
-def _joint_of(values: Values, seed: int, num_bins: int) -> Callable[[np.ndarray], np.ndarray]:
-  """Returns a function of how often each example counts, ``[R, N]``, to the numbers ``[R, MEANS]`` of one seed."""
-  examples, correct = resampled_errors.Ordered(values.confidence[:, seed], num_bins), values.correct[:, seed]
-  scores = np.stack([x[:, seed] for x in (values.nll, values.brier, values.entropy)], axis=1).astype(np.float64)
-
-  def joint(counts):
-    sums = examples.sums(counts, correct)
-    size = sums.size[:, -1:]
-    return np.concatenate([sums.correct[:, -1:] / size, counts @ scores / size,
-                           resampled_errors.risk_coverage(sums, (0.01, 0.05))], axis=1)
-
-  return joint
 
 
 class ClassGaps(NamedTuple):

@@ -5,12 +5,14 @@ import dataclasses
 
 import numpy as np
 
+from calib_jax._system import compilation, progress
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.fitting import Model
 from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.results import EvaluatedSet, Results, Row, over_seeds
 
 
+@compilation.running_once()
 def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000) -> Results:
   """Evaluates models before and after calibration on all of their sets.
 
@@ -28,6 +30,7 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   sets = {name: _evaluated({model_name: model for model_name, model in models.items() if name in model.sets}, name,
                            num_bins=num_bins, num_resamples=num_resamples)
           for name in dict.fromkeys(name for model in models.values() for name in model.sets)}
+  progress.at("computing what the sections of the page show")
   fitted = {name: model.fitted for name, model in models.items()}
   results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes)
   return dataclasses.replace(results, sections=sections.computed(results, models))
@@ -54,11 +57,13 @@ def _evaluated(models: Mapping[str, Model], name: str, **options) -> EvaluatedSe
   evaluated = EvaluatedSet(len(part.labels), part.logits.shape[1], max(map(len, by_model.values())), part.kind)
   if part.kind == "out_of_distribution":  # Its labels have no meaning.
     return evaluated
+  progress.at(f"reading the predictions of {name}")
   rows = {(model_name, label): per_example(model.calibrated(name, label), num_bins=options["num_bins"])
           for model_name, model in models.items() for label in model.labels}
   estimates, differences = {}, {}
   # Rows are compared if they have the same labels in the same order.
   examples = {row: values.labels[:, 0].tobytes() for row, values in rows.items()}
+  progress.at(f"computing the intervals of {name}")
   for same in dict.fromkeys(examples.values()):
     measured = measure({row: values for row, values in rows.items() if examples[row] == same}, **options)
     estimates |= measured[0]

@@ -64,16 +64,18 @@ def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str =
             **{name: np.asarray(value) for name, value in extra.items() if value is not None})
 
 
-def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None] = lambda note: None) -> Predictions:
+def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False,
+         say: Callable[[str], None] = lambda note: None) -> Predictions:
   """Reads predictions of any framework, without pickle.
 
   Args:
     path: an ``.npz``, a pair ``LOGITS.npy,LABELS.npy``, a ``.csv`` or a ``.parquet`` with labels, and logits or probs;
       ``columns`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one column ``[N]`` of a
-      binary problem: the probability or log-odds of class 1. Labels are integers, bools, one-hot, or strings where the
-      file names its ``classes``. Logits are the logarithms of ``probs``, with zeros replaced by the smallest normal
-      float32.
+      binary problem: the probability or log-odds of class 1, the positive one. Labels are integers, bools, one-hot, or
+      strings where the file names its ``classes``. Logits are the logarithms of ``probs``, with zeros replaced by the
+      smallest normal float32.
     groups: the name of an array ``[N]`` whose equal values mark examples that belong together; "" for none.
+    logits: whether scores are logits also if they look like probabilities.
     say: is called with a sentence for each choice between readings of the file.
 
   Returns:
@@ -84,17 +86,65 @@ def load(path: str | os.PathLike, *, groups: str = "", say: Callable[[str], None
   """
   arrays = reading.arrays(path, [groups] if groups else [], say)
   name = reading.one_of(arrays, columns.SCORES)
-  logits, probs = _logits(path, name, arrays[name], say)
+  scores = arrays[name]
+  logits, probs = _logits(path, name, scores, say, logits)
   num_classes = logits.shape[1]
   names, labels = reading.one_of(arrays, columns.CLASSES), arrays[reading.one_of(arrays, columns.LABELS)]
   classes = _classes(path, names, arrays[names], num_classes, labels) if names else None
   labels = _labels(path, labels, len(logits), num_classes, classes)
+  if scores.size == len(scores):
+    say(f"{path}: its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
+  return Predictions(logits, labels, _kind(path, arrays), _features(path, arrays.get("features"), len(logits)), classes,
+                     _groups(path, arrays, groups, len(logits)),
+                     _train_counts(path, arrays.get("train_counts"), num_classes), probs)
+
+
+def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = False,
+                say: Callable[[str], None] = lambda note: None) -> dict[str, Predictions]:
+  """Reads multi-label predictions: each of L labels is a binary problem.
+
+  Args:
+    path: a file as ``load`` reads it, of scores ``[N, L]``, the probability or log-odds of each label, and labels
+      ``[N, L]``, 1 where an example has the label; a table has columns such as ``prob_cat`` and ``label_cat``.
+    groups: as in ``load``.
+    logits: as in ``load``.
+    say: as in ``load``.
+
+  Returns:
+    The predictions of all N L pairs under "", of which those of an example are one group, and those of each label under
+    its name. Class 1 has the label.
+
+  Raises:
+    UserError: as ``load``.
+  """
+  arrays = reading.arrays(path, [groups] if groups else [], say, multilabel=True)
+  name = reading.one_of(arrays, columns.SCORES)
+  scores, labels = arrays[name], arrays[reading.one_of(arrays, columns.LABELS)]
+  if scores.ndim != 2 or labels.shape != scores.shape or labels.dtype.kind not in "biuf" or not (
+      np.isin(labels, (0, 1)).all()):
+    raise UserError(f"{path}: multi-label predictions have {name} [N, L] and labels [N, L] of 0 and 1: got "
+                    f"{scores.dtype} of shape {scores.shape} and {labels.dtype} of shape {labels.shape}.")
+  (count, num_labels), named = scores.shape, reading.one_of(arrays, columns.CLASSES)
+  names = _classes(path, named, arrays[named], num_labels, labels) if named else tuple(map(str, range(num_labels)))
+  pairs, probs = _logits(path, name, scores.reshape(-1), say, logits)
+  labels, kind = labels.astype(np.int32), _kind(path, arrays)
+  members = _groups(path, arrays, groups, count)
+  members = np.arange(count, dtype=np.int32) if members is None else members
+  parts = {"": Predictions(pairs, labels.reshape(-1), kind, classes=("absent", "present"),
+                           groups=np.repeat(members, num_labels), probs=probs)}
+  for k, label in enumerate(names):
+    parts[label] = Predictions(pairs[k::num_labels], labels[:, k], kind, classes=(f"not {label}", label),
+                               groups=members if groups else None,
+                               probs=None if probs is None else probs[k::num_labels])
+  return parts
+
+
+def _kind(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> str:
+  """Returns how the examples relate to the training data."""
   kind = str(arrays.get("kind", "in_distribution"))
   if kind not in KINDS:
     raise UserError(f"{path}: kind must be one of {', '.join(KINDS)}: got {short(kind)}.")
-  return Predictions(logits, labels, kind, _features(path, arrays.get("features"), len(logits)), classes,
-                     _groups(path, arrays, groups, len(logits)),
-                     _train_counts(path, arrays.get("train_counts"), num_classes), probs)
+  return kind
 
 
 def is_float(dtype: np.dtype) -> bool:
@@ -110,12 +160,14 @@ def _native(path: str | os.PathLike, name: str, array: np.ndarray) -> np.ndarray
   return array.astype(array.dtype.newbyteorder("="))
 
 
-def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callable[[str], None]
+def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callable[[str], None], as_logits: bool
             ) -> tuple[np.ndarray, np.ndarray | None]:
   """Returns float32 logits ``[N, K]`` of scores, and the scores ``[N, K]`` if they are probabilities.
 
   All that is large is done with some rows at a time.
   """
+  if as_logits and name in columns.PROBS:
+    raise UserError(f"{path}: its {name} are probabilities by their name: leave out --logits, or call them logits.")
   if scores.ndim not in (1, 2) or not is_float(scores.dtype) or scores.size == 0:
     raise UserError(f"{path}: {name} must be floats (float16 to float64) of shape [N, K], not {scores.dtype} of shape "
                     f"{scores.shape}.")
@@ -127,8 +179,8 @@ def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callabl
   low, high = min(x[1] for x in summaries), max(x[2] for x in summaries)
   in_range = low >= 0 and high <= 1
   distributions = in_range and all(x[3] for x in summaries)
-  are_probs = name in columns.PROBS or (distributions and (name in columns.EITHER or not binary))
-  if name in columns.EITHER:
+  are_probs = name in columns.PROBS or (distributions and not as_logits and (name in columns.EITHER or not binary))
+  if name in columns.EITHER and not as_logits:
     say(f"{path}: its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
         + (("they are in [0, 1]." if binary else "each row sums to 1.") if are_probs else "they are no probabilities."))
   elif are_probs and name not in columns.PROBS:
@@ -214,7 +266,8 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
   if labels.shape == (count, num_classes) and labels.dtype.kind in "biuf":
     one_hot = labels.astype(np.float32)
     if not (np.isin(one_hot, (0, 1)).all() and (one_hot.sum(1) == 1).all()):
-      raise UserError(f"{path}: labels of shape {labels.shape} must be one-hot: a 1 and else zeros in each row.")
+      raise UserError(f"{path}: labels of shape {labels.shape} must be one-hot: a 1 and else zeros in each row. "
+                      "If a row can have several labels, say --task=multilabel.")
     labels = one_hot.argmax(1)
   if labels.shape != (count,) or labels.dtype.kind not in "biuU" or (labels.dtype.kind == "b" and num_classes != 2):
     raise UserError(f"{path}: labels must be integers of shape [{count}], "
@@ -223,7 +276,8 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
     if classes is None:
       example = next((label for label in labels.tolist() if not label.strip().isdigit()), str(labels[0]))
       raise UserError(f"{path}: its labels are text, such as {short(example)}: also save classes, the names of "
-                      f"the {num_classes} classes in the order of the logits.")
+                      f"the {num_classes} classes in the order of the logits"
+                      f"{', or name the column by the positive one, as prob_yes' if num_classes == 2 else ''}.")
     places = {name: i for i, name in enumerate(classes)}
     unknown = [label for label in dict.fromkeys(labels.tolist()) if label not in places]
     if unknown:

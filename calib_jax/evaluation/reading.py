@@ -17,6 +17,7 @@ from calib_jax.evaluation.columns import (
   CLASSES,
   LABELS,
   LOGITS,
+  NAMES,
   PROBS,
   SCORES,
   Columns,
@@ -32,8 +33,8 @@ WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
 SAFE_PYARROW = (14, 0, 1)
 
 
-def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None
-           ) -> dict[str, np.ndarray]:
+def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None,
+           multilabel: bool = False) -> dict[str, np.ndarray]:
   """Reads the arrays of one file of predictions.
 
   Args:
@@ -41,6 +42,7 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
       are called like ``label``, ``logit_cat`` and ``logit_dog``; or ``.npz`` by any other name.
     extra: names to read in addition to those of scores, labels and classes.
     say: is called with a sentence for each choice between readings of the file.
+    multilabel: whether a row can have several labels, so that a table has a column of labels for each class.
 
   Returns:
     Arrays by name, of which one holds scores and one labels. Columns such as ``logit_cat`` are joined into one array
@@ -58,9 +60,9 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
   if suffix == ".npy":
     raise UserError(f"{path} holds one array: give two files as LOGITS.npy,LABELS.npy, with a comma and no space.")
   if suffix == ".csv":
-    return _csv(path, extra, say)
+    return _csv(path, extra, say, multilabel)
   if suffix in (".parquet", ".pq"):
-    return _parquet(path, extra, say)
+    return _parquet(path, extra, say, multilabel)
   return _npz(path, extra, say)
 
 
@@ -117,14 +119,15 @@ def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | 
   return next((name for name in aliases if name in arrays), None)
 
 
-def _table(columns: Columns, scores: np.ndarray, labels: dict[str, np.ndarray], path: str | os.PathLike,
-           say: Callable[[str], None]) -> dict[str, np.ndarray]:
+def _table(columns: Columns, scores: np.ndarray, labels: dict[str, np.ndarray], others: dict[str, np.ndarray],
+           path: str | os.PathLike, say: Callable[[str], None]) -> dict[str, np.ndarray]:
   """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
+  table, classes = {columns.kind: scores}, columns.classes
+  if columns.labels[0].lower() not in LABELS:  # One column a class.
+    return table | others | {LABELS[0]: np.stack(list(labels.values()), axis=1)} | (
+      {"classes": np.array(classes)} if classes else {})
   _drop_all_but_one(labels, list(labels), LABELS, path)
   ((name, values),) = labels.items()
-  table = {columns.kind: scores}
-  if columns.classes:
-    table["classes"] = np.array(columns.classes)
   if columns.from_1 and values.ndim == 1 and values.dtype.kind in "iu" and len(values):
     first, last = columns.scores[0], columns.scores[-1]
     if values.min() < 1 or values.max() > len(columns.scores):
@@ -132,17 +135,41 @@ def _table(columns: Columns, scores: np.ndarray, labels: dict[str, np.ndarray], 
                       f"from {values.min()} to {values.max()}: number both from 0, or both from 1.")
     say(f"{path}: its columns are numbered from 1, so its labels are too: label 1 is {first}.")
     values = values - values.dtype.type(1)
-  return table | {name: values}
+  if classes and len(classes) == 1:
+    classes = _with_other(classes[0], values, path)
+  names = [others.pop(name) for name in NAMES if name in others]
+  if names and not classes:
+    classes = _by_row(values, names[0], max(2, *scores.shape[1:]), path)
+  return table | others | {name: values} | ({"classes": np.array(classes)} if classes else {})
 
 
-def _csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
+def _with_other(positive: str, labels: np.ndarray, path: str | os.PathLike) -> list[str]:
+  """Returns the names of two classes of which one has the only column of scores."""
+  others = sorted(set(labels.tolist()) - {positive}) if labels.dtype.kind == "U" else []
+  if len(others) > 1:
+    raise UserError(f"{path}: its one column is of {short(positive)}, and its labels are also {listed(others)}: a "
+                    "binary problem has two classes.")
+  return [*(others or [f"not {positive}"]), positive]
+
+
+def _by_row(labels: np.ndarray, names: np.ndarray, num_classes: int, path: str | os.PathLike) -> list[str]:
+  """Returns the names of the classes from a column that has the name of each row's label."""
+  pairs = set(zip(labels.tolist(), map(str, names.tolist()), strict=True)) if labels.dtype.kind in "iu" else ()
+  found = dict(pairs)
+  if not pairs or len(pairs) != len(found) or len(set(found.values())) != len(found):
+    raise UserError(f"{path}: its column of names must have one name for each label, an integer, and no name twice.")
+  return [found.get(k, str(k)) for k in range(num_classes)]
+
+
+def _csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool
+         ) -> dict[str, np.ndarray]:
   """Reads the columns of a CSV file with a header. Columns of labels are text or integers, those of ``extra`` text."""
   try:
     with open(path, encoding="utf-8-sig", newline="") as file:
       header = [name.strip() for name in next(csv.reader([file.readline(LINE)]), [])]
-    columns = find_columns(header, (), path, extra, say)
+    columns = find_columns(header, (), path, extra, say, multilabel)
     numbers = [header.index(name) for name in columns.scores]
-    texts = [i for i, name in enumerate(header) if name in columns.labels or name in extra]
+    texts = [i for i, name in enumerate(header) if name in columns.labels or name in extra or name in NAMES]
     options = {"delimiter": ",", "quotechar": '"', "comments": None, "ndmin": 2}
     values = np.loadtxt(_lines(path, len(header), 4 * len(numbers)), usecols=numbers, dtype=np.float32, **options)
     text = np.loadtxt(_lines(path, len(header), TEXT * len(texts)), usecols=texts, dtype=object, **options)
@@ -150,7 +177,7 @@ def _csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
     raise UserError(f"{path} cannot be read as CSV ({reason}).") from error
   read = {header[i]: _text(text[:, j], path, header[i] in columns.labels) for j, i in enumerate(texts)}
-  return _table(columns, values, {name: read.pop(name) for name in columns.labels}, path, say) | read
+  return _table(columns, values, {name: read.pop(name) for name in columns.labels}, read, path, say)
 
 
 def _lines(path: str | os.PathLike, num_fields: int, row_bytes: int) -> Iterator[str]:
@@ -186,7 +213,8 @@ def _text(text: np.ndarray, path: str | os.PathLike, may_be_integers: bool) -> n
   return np.array([values[value] for value in text])
 
 
-def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
+def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool
+             ) -> dict[str, np.ndarray]:
   """Reads the columns of a Parquet file that predictions may have. A column of lists becomes ``[N, K]``."""
   if not importlib.util.find_spec("pyarrow"):
     raise UserError(f"{path}: to read Parquet, pyarrow must be installed (pip install pyarrow); CSV works without.")
@@ -200,8 +228,8 @@ def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
     schema = parquet.read_schema(path)
     lists = [field.name for field in schema if pyarrow.types.is_nested(field.type)]
     texts = [field.name for field in schema if not (pyarrow.types.is_primitive(field.type) or field.name in lists)]
-    columns = find_columns(schema.names, lists, path, extra, say)
-    wanted = [*columns.scores, *columns.labels, *(name for name in extra if name in schema.names)]
+    columns = find_columns(schema.names, lists, path, extra, say, multilabel)
+    wanted = [*columns.scores, *columns.labels, *(name for name in (*extra, *NAMES) if name in schema.names)]
     # Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
     file = parquet.ParquetFile(path, read_dictionary=texts)
     capacity.check_read(str(path), WIDEST * _num_values(file, wanted, path))
@@ -214,7 +242,7 @@ def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
   if len(scores) > 1 and any(score.ndim > 1 for score in scores):
     raise UserError(f"{path}: columns such as {columns.scores[0]}, one a class, must hold one number in each row.")
   scores = scores[0] if len(scores) == 1 else np.stack(scores, axis=1)
-  return _table(columns, scores, {name: arrays.pop(name) for name in columns.labels}, path, say) | arrays
+  return _table(columns, scores, {name: arrays.pop(name) for name in columns.labels}, arrays, path, say)
 
 
 def _num_values(file, wanted: Collection[str], path: str | os.PathLike) -> int:

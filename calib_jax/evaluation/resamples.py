@@ -1,14 +1,13 @@
 """Intervals of metrics that NumPy computes, with the draws and formulas of ``metrics.bootstrap`` and ``assess``.
 
-XLA compiles only the draws and, once for all numbers of a table, the ends of the intervals.
+XLA compiles only the words of the draws.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 import functools
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calib_jax._system import compilation
@@ -42,68 +41,101 @@ class Resampled(NamedTuple):
   most_by_chance: np.ndarray | None = None
 
 
-def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]], confidence: np.ndarray, correct: np.ndarray,
-           *, num_bins: int, key: jax.Array, groups: np.ndarray | None = None) -> dict[str, Resampled]:
-  """Computes calibration errors of the samples of ``metrics.assess``.
+def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]],
+           rows: Mapping[Hashable, tuple[np.ndarray, np.ndarray]], *, num_bins: int, key: jax.Array,
+           groups: np.ndarray | None = None) -> dict[Hashable, dict[str, Resampled]]:
+  """Computes calibration errors of the samples of ``metrics.assess``, which are drawn once for all rows.
 
   Args:
     errors: by name, a function of the sums of R resamples to ``[R]``, and the number of resamples of each kind, of
       which the first has the most.
-    confidence: float32 ``[N, S]`` in [0, 1], of S seeds.
-    correct: bools of that shape.
+    rows: the confidences float32 ``[N, S]`` in [0, 1] of S seeds, and bools of that shape: which are correct.
     num_bins: the number of bins.
     key: PRNG key.
     groups: optional ``[N]`` integers; examples with the same integer are drawn together.
 
   Returns:
-    For each error, the arrays ``[1 + S]`` of its mean over seeds and of each seed.
+    For each row and error, the arrays ``[1 + S]`` of its mean over seeds and of each seed.
   """
-  members = draws.members(groups, len(confidence))
-  index = np.maximum(members, 0).reshape(-1)
-  chance, happened = confidence[index], correct[index]
-  rho = np.float32(draws.dependence(confidence, correct, members))
-  seeds = [Ordered(chance[:, s], num_bins) for s in range(chance.shape[1])]
+  members = draws.members(groups, len(next(iter(rows.values()))[0]))
+  is_member, most = (members >= 0).reshape(-1), next(iter(errors.values()))[1]
+  place, halves, fifths, outcomes = map(np.asarray, _words(len(members), key, most))
 
-  def computed(outcome, where, first):
+  def of_members(is_taken):
+    return np.repeat(is_taken, members.shape[1], axis=1) & is_member if members.shape[1] > 1 else is_taken
+
+  # A half and its rest leave out one of an odd number. Of one alone, both are the whole sample.
+  in_pairs = of_members((place // 2 < len(place) // 2)[None]) if len(place) > 1 else None
+  models = {row: _Assessed(*arrays, members, in_pairs, num_bins, errors) for row, arrays in rows.items()}
+  size = max(1, BATCH // is_member.size)
+  for first in range(0, most, size):
+    batch = slice(first, first + size)
+    half, fifth = (of_members(draws.is_taken(kind, words[batch], place))
+                   for kind, words in ((draws.HALF, halves), (draws.FIFTH_PART, fifths)))
+    for model in models.values():
+      model.add(first, half, fifth, draws.numbers(outcomes[batch], members, model.rho))
+  return {row: model.resampled() for row, model in models.items()}
+
+
+class _Assessed:
+  """The errors of one row, some resamples at a time."""
+
+  def __init__(self, confidence, correct, members, in_pairs, num_bins, errors):
+    index = np.maximum(members, 0).reshape(-1)
+    self.chance, self.happened, self.errors = confidence[index], correct[index], errors
+    self.rho = np.float32(draws.dependence(confidence, correct, members))
+    self.seeds = [Ordered(self.chance[:, s], num_bins) for s in range(self.chance.shape[1])]
+    self.sample = (members >= 0).reshape(1, -1)
+    self.observed = self._computed(self._sums(self.sample, self.happened), -1)
+    self.pairs = None if in_pairs is None else self._sums(in_pairs, self.happened)
+    self.values: dict[str, list[np.ndarray]] = {name: [] for name in errors}
+
+  def _sums(self, where, outcome):
+    return [ordered.sums(where, outcome[..., s]) for s, ordered in enumerate(self.seeds)]
+
+  def _computed(self, sums, first):
     """The errors ``[R, 1 + S]`` that have resamples from the number ``first`` on."""
-    sums = [ordered.sums(where, outcome[..., s]) for s, ordered in enumerate(seeds)]
     return {name: mean_first(np.stack([error(x) for x in sums], axis=1))
-            for name, (error, number) in errors.items() if number > first}
+            for name, (error, number) in self.errors.items() if number > first}
 
-  most = next(iter(errors.values()))[1]
-  size = max(1, min(most, BATCH // (4 * chance.size)))
-  place, *keys = _keys(len(members), key, most)
-  observed = computed(happened[None], (members >= 0).reshape(1, -1), -1)
-  values: dict[str, list[np.ndarray]] = {name: [] for name in errors}
-  for first, seen in _steps(most, size):
-    outcome, where = map(np.asarray, _samples(first, size, keys, place, members, chance, happened, rho))
-    for name, error in computed(outcome, where, first + seen).items():
-      values[name].append(error.reshape(4, size, -1)[:, seen:])
-  resampled = {}
-  for name, (_, number) in errors.items():
-    half, rest, fifth, redrawn = np.concatenate(values[name], axis=1)[:, :number]
-    (value,) = observed[name]
-    resampled[name] = Resampled(value, moments(half, rest, fifth), redrawn.mean(0), p_value_of(value, redrawn),
-                                (half[:, 0]**2 - rest[:, 0]**2) / 2)
-  return resampled
+  def add(self, first, half, fifth, numbers):
+    """Adds the resamples from ``first`` on: the masks of halves and fifths, and the ``numbers`` of redraws."""
+    halves = self._sums(half, self.happened)
+    rests = [pairs.without(x) for pairs, x in zip(self.pairs, halves, strict=True)] if self.pairs else halves
+    kinds = halves, rests, self._sums(fifth, self.happened), self._sums(self.sample, numbers[..., None] < self.chance)
+    parts = [self._computed(sums, first) for sums in kinds]
+    for name in parts[0]:
+      self.values[name].append(np.stack([part[name] for part in parts]))
+
+  def resampled(self) -> dict[str, Resampled]:
+    """Returns the errors with what their intervals need."""
+    resampled = {}
+    for name, (_, number) in self.errors.items():
+      half, rest, fifth, redrawn = np.concatenate(self.values[name], axis=1)[:, :number]
+      (value,) = self.observed[name]
+      resampled[name] = Resampled(value, moments(half, rest, fifth), redrawn.mean(0), p_value_of(value, redrawn),
+                                  (half[:, 0]**2 - rest[:, 0]**2) / 2)
+    return resampled
 
 
-def bias_corrected(error: Callable[[np.ndarray], np.ndarray], count: int, *, key: jax.Array, num_resamples: int
-                   ) -> Resampled:
-  """Computes an error of the subsamples of ``metrics.bootstrap(method="bias_corrected")``.
+def subsamples(count: int, key: jax.Array, num_resamples: int) -> list[np.ndarray]:
+  """How often each of ``count`` examples is in each half, rest and fifth of ``metrics.bootstrap``: int32 ``[R, N]``."""
+  order, halves, fifths = map(np.asarray, _subsample_words(count, key, num_resamples))
+  return [_counts(index, count) for index in (*draws.half_and_rest(halves, order), draws.fifth(fifths, order))]
+
+
+def bias_corrected(error: Callable[[np.ndarray], np.ndarray], counts: Sequence[np.ndarray]) -> Resampled:
+  """Computes an error of the ``subsamples`` of ``metrics.bootstrap(method="bias_corrected")``.
 
   Args:
     error: a function of ``[R, N]`` integers, how often each example counts in each resample, to ``[R, ...]``.
-    count: the number N of examples.
-    key: PRNG key.
-    num_resamples: the number of resamples of each size.
+    counts: what ``subsamples`` returns.
 
   Returns:
     Arrays of the shape of the error.
   """
-  half, rest, fifth = (error(_counts(np.asarray(index), count))
-                       for index in _subsamples(count, key, num_resamples))
-  return Resampled(error(np.ones((1, count), np.int64))[0], moments(half, rest, fifth))
+  every = np.ones((1, counts[0].shape[1]), np.int32)
+  return Resampled(error(every)[0], moments(*map(error, counts)))
 
 
 def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: jax.Array, num_resamples: int,
@@ -111,7 +143,8 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
   """Computes ``metrics.bootstrap(method="percentile")`` of a metric of NumPy.
 
   Args:
-    metric: a function of ``[R, N]`` integers, how often each example counts in each resample, to ``[R, ...]``.
+    metric: a function of int32 ``[R, N]``, how often each example counts in each resample, to ``[R, ...]``. Resamples
+      for which it is nan are left out.
     count: the number N of examples.
     key: PRNG key.
     num_resamples: the number of resamples.
@@ -122,17 +155,17 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
   """
   group = np.arange(count) if groups is None else np.unique(groups, return_inverse=True)[1]
   num_groups = group.max() + 1
-  size, values = max(1, min(num_resamples, BATCH // count)), []
-  for first, seen in _steps(num_resamples, size):
-    counts = _counts(np.asarray(_indices(first, size, num_groups, key, num_resamples))[seen:], num_groups)
+  size, values, words = max(1, BATCH // count), [], np.asarray(_sample_words(key, num_resamples))
+  for first in range(0, num_resamples, size):
+    counts = _counts(draws.draw(words[first:first + size], num_groups, num_groups), num_groups)
     values.append(metric(counts if groups is None else counts[:, group]))
-  value = metric(np.ones((1, count), np.int64))[0]
+  value = metric(np.ones((1, count), np.int32))[0]
   return value, *percentiles.ends(np.concatenate(values), value, int(num_groups), LEVEL)
 
 
 def intervals(resampled: Mapping[Hashable, Resampled], rules: Mapping[Hashable, tuple[float, float]]
               ) -> dict[Hashable, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-  """Returns ``(estimate, low, high)`` of each error, all computed by one compiled program.
+  """Returns ``(estimate, low, high)`` of each error.
 
   Args:
     resampled: the errors.
@@ -142,7 +175,8 @@ def intervals(resampled: Mapping[Hashable, Resampled], rules: Mapping[Hashable, 
            for error, (rate, part) in ((error, rules[name]) for name, error in resampled.items())]
   flat = [np.concatenate([np.ravel(x) for x in column]).astype(np.float32) for column in zip(*parts, strict=True)]
   ends = np.cumsum([part[0].size for part in parts])[:-1]
-  split = [np.split(np.asarray(x), ends) for x in _intervals(*flat, LEVEL)]
+  with np.errstate(all="ignore"):  # Errors without any noise have no scale.
+    split = [np.split(x, ends) for x in interval_of_moments(*flat, LEVEL)]
   return {name: tuple(x.reshape(error.value.shape) for x in interval)
           for (name, error), interval in zip(resampled.items(), zip(*split, strict=True), strict=True)}
 
@@ -152,39 +186,15 @@ def mean_first(values: np.ndarray) -> np.ndarray:
   return np.concatenate([values.mean(1, keepdims=True), values], axis=1)
 
 
-def _steps(total: int, size: int) -> Iterator[tuple[int, int]]:
-  """Yields where each step of ``size`` begins and how much of it was in the steps before it: steps have one size."""
-  for start in range(0, total, size):
-    first = min(start, total - size)
-    yield first, start - first
-
-
 def _counts(index: np.ndarray, count: int) -> np.ndarray:
-  """How often each of ``count`` examples is in each row of ``index`` ``[R, ...]``: integers ``[R, count]``."""
-  return np.stack([np.bincount(row, minlength=count) for row in index])
+  """How often each of ``count`` examples is in each row of ``index`` ``[R, ...]``: int32 ``[R, count]``."""
+  return np.stack([np.bincount(row, minlength=count) for row in index]).astype(np.int32)
 
 
-_keys = compilation.once(draws.assess_keys, static_argnums=(0, 2))
-_intervals = compilation.once(interval_of_moments, static_argnums=7)
+_words = compilation.once(draws.assess_words, static_argnums=(0, 2))
+_subsample_words = compilation.once(draws.subsample_words, static_argnums=(0, 2))
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def _samples(first, size, keys, place, members, chance, happened, rho):
-  """The outcomes and masks of ``assess`` of ``size`` halves, as many rests, fifths and redraws, ``[4 size, ...]``."""
-  halves, fifths, outcomes = (jax.lax.dynamic_slice_in_dim(x, first, size) for x in keys)
-  kinds = jnp.repeat(jnp.array([draws.HALF, draws.REST, draws.FIFTH_PART, draws.REDRAWN]), size)
-  return jax.vmap(lambda kind, key: draws.assess_sample(kind, key, place, members, chance, happened, rho))(
-    kinds, jnp.concatenate([halves, halves, fifths, outcomes]))
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2, 4))
-def _indices(first, size, count, key, num_resamples):
-  keys = jax.lax.dynamic_slice_in_dim(jax.random.split(key, num_resamples), first, size)
-  return jax.vmap(lambda key: draws.draw(key, count, count))(keys)
-
-
-@functools.partial(compilation.once, static_argnums=(0, 2))
-def _subsamples(count, key, num_resamples):
-  order, keys_of_halves, keys_of_fifths = draws.subsample_keys(count, key, num_resamples)
-  return (*jax.vmap(lambda key: draws.half_and_rest(key, order))(keys_of_halves),
-          jax.vmap(lambda key: draws.fifth(key, order))(keys_of_fifths))
+@functools.partial(compilation.once, static_argnums=1)
+def _sample_words(key, num_resamples):
+  return draws.words(jax.random.split(key, num_resamples))

@@ -15,7 +15,9 @@ from calib_jax.evaluation.resamples import LEVEL
 from calib_jax.metrics import draws
 
 UNCALIBRATED = "none"  # The label of predictions before calibration.
-NAMELESS = "predictions"  # The name of a model of which only predictions are given.
+# The columns of the short table: metrics by name; of calibration errors, which stand as computed, also NAME_floor,
+# NAME_p and NAME_debiased.
+COLUMNS = ("accuracy", "nll", "brier", "ece", "ece_floor", "ece_p", "ece_debiased")
 
 RowKey = tuple[str, str]  # The name of the model and the label of the calibrator.
 Fitted = dict[str, tuple[Calibrator, list]]  # Calibrators by label, each with a list of its params, one element a seed.
@@ -35,7 +37,8 @@ def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence
 
   The variance of the mean over S seeds is that over examples plus the squared standard error over seeds, and the
   interval is Student's with Satterthwaite's degrees of freedom. What varies with the example and the seed is in both
-  terms, so that the interval is rather too wide.
+  terms, so that the interval is rather too wide. A row of one seed that is compared with one of several is taken to
+  vary as much from seed to seed as that one.
 
   Args:
     interval: the mean over seeds, or its difference between two rows, with its interval over test examples.
@@ -49,6 +52,9 @@ def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence
   if len(samples) == 2 and len(samples[0]) == len(samples[1]):
     samples = [samples[0] - samples[1]]
   terms = [(np.var(x, ddof=1) / len(x), len(x) - 1) for x in samples if len(x) > 1]
+  if len(samples) == 2 and len(terms) == 1:
+    (variance, freedom), = terms
+    terms = [(variance * (freedom + 2), freedom)]  # S² / S + S² / 1 for S = freedom + 1 seeds and one.
   between = sum(variance for variance, _ in terms)
   if not between > 0:
     return interval
@@ -179,6 +185,47 @@ class EvaluatedSet:
 
 
 @dataclasses.dataclass(frozen=True)
+class Recommendation:
+  """What to do, by what an evaluation shows.
+
+  Attributes:
+    kind: "use" a calibrator; "keep" the model as it is; "calibrate" it, for which no calibrator was tried, or "mend"
+      it, because none of those that were tried does; "prefer" a model; "do_not_rely" on probabilities; "undecided".
+    subject: the calibrator, the model or the sets that it is about.
+    text: the sentence.
+    numbers: what the sentence rests on, in fractions and nats.
+  """
+
+  kind: str
+  subject: str
+  text: str
+  numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+  """What an evaluation recommends, which terminal, Markdown, JSON and page show in the same words.
+
+  Attributes:
+    recommendations: the recommendations, the most important first.
+    reasons: sentences that say what they rest on.
+  """
+
+  recommendations: tuple[Recommendation, ...]
+  reasons: tuple[str, ...]
+
+  @property
+  def first_line(self) -> str:
+    """The recommendations in one line."""
+    return " ".join(x.text for x in self.recommendations)
+
+  @property
+  def lines(self) -> list[str]:
+    """The first line and the reasons."""
+    return [self.first_line, *self.reasons]
+
+
+@dataclasses.dataclass(frozen=True)
 class Results:
   """What an evaluation computed.
 
@@ -190,6 +237,7 @@ class Results:
     sections: by section, what its ``compute`` returns; see ``evaluation.sections``.
     classes: the names of the classes, or None.
     level: the probability that intervals are meant to cover.
+    columns: the columns of the short table, as ``COLUMNS``.
   """
 
   num_bins: int
@@ -199,6 +247,7 @@ class Results:
   sections: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   classes: tuple[str, ...] | None = None
   level: float = 0.95
+  columns: tuple[str, ...] = COLUMNS
 
   @property
   def measured(self) -> dict[str, EvaluatedSet]:
@@ -225,6 +274,10 @@ class Results:
     calibrator = "uncalibrated" if row[1] == UNCALIBRATED else row[1]
     several = len({model for _, _, (model, _), _ in self.rows}) > 1
     return f"{row[0]}, {calibrator}" if several else calibrator
+
+  def class_name(self, k: int) -> str:
+    """Returns the name of a class, or its number."""
+    return self.classes[k] if self.classes else str(k)
 
   def named(self, by_row: Mapping[RowKey, Hashable]) -> dict[str, Any]:
     """Returns what is given by row by the rows' names."""

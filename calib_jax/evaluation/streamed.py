@@ -20,7 +20,7 @@ from calib_jax._system.files import read_npy
 from calib_jax.evaluation import columns, reading, sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.predictions import is_float
-from calib_jax.evaluation.results import NAMELESS, UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
+from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
 from calib_jax.metrics import resampled_errors
 from calib_jax.metrics.calibration_tests import p_value_of
 
@@ -63,7 +63,7 @@ def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, me
   name = pathlib.Path(reading.PAIR.fullmatch(str(path))[1]).stem
   measured = estimates(state, num_resamples)
   evaluated = EvaluatedSet(int(state.bin_counts.sum()), num_classes, 1,
-                           rows={(NAMELESS, UNCALIBRATED): Row(measured, _excess(state, measured))})
+                           rows={(name, UNCALIBRATED): Row(measured, _excess(state, measured))})
   return Results(len(state.bin_counts), num_resamples, {name: evaluated}, sections=sections.empty()), state
 
 

@@ -1,146 +1,161 @@
-"""Says in plain words what an evaluation shows, and only what an interval or a p-value supports."""
+"""Says what to do by what an evaluation shows, and only what an interval or a p-value supports.
 
-import collections
-from collections.abc import Sequence
+The first line recommends, and the sentences of ``reasons`` say what it rests on. ``decisions`` has the rules.
+"""
 
-import numpy as np
+from collections.abc import Mapping, Sequence
 
-from calib_jax.evaluation import choice, decisions, formats
-from calib_jax.evaluation.measures import class_gaps
-from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Interval, Results, Row, RowKey
+from calib_jax.evaluation import decisions, reasons
+from calib_jax.evaluation.numbers import apart, error_text
+from calib_jax.evaluation.reasons import class_names, listed, named, scores
+from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Recommendation, Results, RowKey, Verdict
 
-MOST_MODELS = 5  # Models that are compared with the first in sentences.
 
-
-def verdict(results: Results) -> list[str]:
-  """Returns sentences about the first model on the test set: its confidence, and what calibration does to it."""
-  _, evaluated = results.first
-  model = next(iter(evaluated.rows))[0]
-  others = [name for name in dict.fromkeys(name for name, _ in evaluated.rows) if name != model]
+def verdict(results: Results) -> Verdict:
+  """Returns what to do with the model, or with the best one of several, and sentences that say why."""
+  test_set, evaluated = results.first
+  models = list(dict.fromkeys(model for model, _ in evaluated.rows))
+  rival = _models(evaluated, models) if len(models) > 1 else None
+  model = rival.subject if rival and rival.kind == "prefer" else models[0]
   labels = [label for name, label in evaluated.rows if name == model and label != UNCALIBRATED]
-  confidence = _confidence(evaluated.rows[model, UNCALIBRATED], results.num_resamples)
-  sentences = [f"{model}: {confidence}" if others else confidence]
-  if labels:
-    sentences += [*_calibrators(results, evaluated, model, labels),
-                  *(_lost_accuracy(evaluated, model, label) for label in labels)]
-  sentences += [_classes(results, evaluated, (model, labels[0] if labels else UNCALIBRATED)),
-                *(sentence for name in others[:MOST_MODELS] for sentence in _against(evaluated, name, model)),
-                _stability(results) if labels else ""]
-  return [sentence for sentence in sentences if sentence]
+  label = decisions.to_use(evaluated, model, labels)
+  row = model, label or UNCALIBRATED
+  off = _off(results, row, labels)
+  calibration = _use(results, model, label) if label else _as_it_is(results, model, labels)
+  recommendations = (rival, calibration if calibration.kind != "mend" or test_set not in off else None,
+                     _unreliable(off, row, labels), *_undetected(results, row))
+  return Verdict(tuple(x for x in recommendations if x), tuple(filter(None, reasons.reasons(results, row))))
 
 
-def _confidence(row: Row, num_resamples: int) -> str:
-  """Says whether confidences are too high or too low, by two of the tests of ``decisions.TESTS``."""
-  error, excess = row.estimates["ece"], decisions.corrected(row.excess, decisions.TESTS)
-  p = formats.p_text(error.p_value, "ece", num_resamples)
-  is_above, side = decisions.is_miscalibrated(error, decisions.TESTS), decisions.side(excess)
-  measured = (f"its ECE is {100 * error.value:.1f}%, and a perfectly calibrated model of this size would show "
-              f"{100 * error.floor:.1f}% (p {p if p.startswith('≤') else f'= {p}'})")
-  points = f"{100 * abs(excess.estimate):.1f} ± {50 * (excess.high - excess.low):.1f} points"
-  direction = "above" if excess.estimate > 0 else "below"
-  if side:
-    sentence = f"{'Overconfident' if side > 0 else 'Underconfident'} by {points}: {measured}"
-    return f"{sentence}{'' if is_above else ', so that the ECE alone does not show it'}."
-  mean = f"the mean confidence is {points} {direction} the accuracy"
-  if is_above:
-    return f"The confidence is right on average and wrong in places: {measured}; {mean}."
-  return f"No miscalibration can be shown: {measured}; {mean}."
+def _models(evaluated: EvaluatedSet, models: Sequence[str]) -> Recommendation:
+  """Says which model is better by log loss and accuracy, two tests.
+
+  Each model has the calibrator that is recommended for it, or none if the models do not have the same ones.
+  """
+  labels = [[label for name, label in evaluated.rows if name == model and label != UNCALIBRATED] for model in models]
+  first, *others = [(model, (labels[0] == of_model and decisions.to_use(evaluated, model, of_model)) or UNCALIBRATED)
+                    for model, of_model in zip(models, labels, strict=True)]
+  rows = [first, *(row for row in others if decisions.difference(evaluated, "nll", row, first))]
+  if len(rows) == 1:
+    return Recommendation("undecided", "", f"{models[0]} has other examples than {listed(models[1:])}, so that they "
+                          "are not compared.")
+  nll, accuracy = ({row: evaluated.rows[row].estimates[name].value for row in rows} for name in ("nll", "accuracy"))
+  order = sorted(rows, key=nll.get)
+  by_loss, by_accuracy = (decisions.best(evaluated, name, rows, 2) for name in ("nll", "accuracy"))
+  one = by_loss or by_accuracy or order[0]
+  other = next(row for row in order if row != one)
+  after = f" after {one[1]}" if one[1] != UNCALIBRATED and {label for _, label in rows} == {one[1]} else ""
+  names = {row: row[0] if after or row[1] == UNCALIBRATED else f"{row[0]} with {row[1]}" for row in rows}
+  of = f"{names[other]}{f', the next of {len(rows)} models' if len(rows) > 2 else ''}"
+  low, high = apart(nll[one], nll[other])
+  shares = "{:.1f} against {:.1f}% accuracy".format(*(100 * accuracy[row] for row in (one, other)))
+  kind, numbers = "prefer", {"log_loss": nll[one], "log_loss_of_other": nll[other], "accuracy": accuracy[one],
+                             "accuracy_of_other": accuracy[other]}
+  if by_loss and by_accuracy and by_accuracy != by_loss:
+    kind, text = "undecided", (
+      f"{names[one]} has the lower log loss{after}, {low} against {high} of {of}, and {names[by_accuracy]} the higher "
+      f"accuracy, {100 * accuracy[by_accuracy]:.1f} against {100 * accuracy[one]:.1f}%.")
+  elif by_loss:
+    is_shown = decisions.side(decisions.difference(evaluated, "accuracy", one, other))
+    text = (f"Use {names[one]}: log loss{after} {low} against {high} of {of}, {shares}"
+            f"{'' if is_shown else ' (no difference in accuracy is shown)'}.")
+  elif by_accuracy:
+    text = (f"Use {names[one]}: {shares} of {of}; no model is shown to have the lowest log loss{after} ({low} against "
+            f"{high}).")
+  else:
+    kind, text = "undecided", (f"No model is shown to be the best: log loss{after} {low} of {names[one]} against "
+                               f"{high} of {of}, {shares}.")
+  return Recommendation(kind, one[0], text, numbers)
 
 
-def _calibrators(results: Results, evaluated: EvaluatedSet, model: str, labels: Sequence[str]) -> list[str]:
-  """Says what the first calibrator does to the ECE, and whether another one does more."""
-  first, *others = labels
-  sentences = [_first_calibrator(results, evaluated, model, first)]
-  # The one that is named was chosen by the test set, so its interval has to hold for all of them.
-  differences = {label: decisions.difference(evaluated, "ece", (model, label), (model, first)) for label in others}
-  changes = {label: decisions.corrected(change, len(others)) for label, change in differences.items() if change}
-  better = {label: change for label, change in changes.items() if decisions.side(change) < 0}
-  choice_of = f", corrected for the choice among {len(others)}" if len(others) > 1 else ""
-  if better:
-    best = min(better, key=lambda label: better[label].estimate)
-    change = better[best]
-    sentences.append(f"{best} lowers the ECE by a further {-100 * change.estimate:.1f} points "
-                     f"(95% interval {-100 * change.high:.1f} to {-100 * change.low:.1f}{choice_of}).")
-  elif changes:
-    sentences.append(f"No other calibrator has an ECE that is lower than that of {first} beyond its interval"
-                     f"{choice_of}.")
-  return sentences
-
-
-def _first_calibrator(results: Results, evaluated: EvaluatedSet, model: str, label: str) -> str:
-  before, after = (evaluated.rows[model, x].estimates["ece"] for x in (UNCALIBRATED, label))
-  name, (calibrator, params) = label, results.fitted[model][label]
-  factories = choice.names(calibrator, params)
-  if set(factories) == {"temperature_scaling"}:  # Others may have a temperature too, beside what else they learn.
-    mean = np.mean([choice.own(p)["temperature"] for p in params])
-    name = f"A temperature of {mean:.2f} ({label})"
-  elif label == choice.AUTO:
-    name = f"{label} chose {choice.phrase(factories)}, which"
-  change = decisions.compared(evaluated, "ece", (model, label), (model, UNCALIBRATED))
-  if change == "worse":
-    return f"{name} makes the ECE worse: {100 * after.value:.1f}%."
-  if not change:
-    return f"{name} does not change the ECE beyond its interval: {100 * after.value:.1f}%."
-  return (f"{name} lowers the ECE from {100 * before.value:.1f}% to {100 * after.value:.1f}% and leaves at most "
-          f"{100 * after.high:.1f} points of calibration error; a perfectly calibrated model of this size would show "
-          f"{100 * after.floor:.1f}%.")
-
-
-def _lost_accuracy(evaluated: EvaluatedSet, model: str, label: str) -> str:
+def _use(results: Results, model: str, label: str) -> Recommendation:
+  """Recommends a calibrator by the log loss that it takes away, and says what it does to the accuracy."""
+  _, evaluated = results.first
   before, after = (model, UNCALIBRATED), (model, label)
-  lost = decisions.lost_accuracy(evaluated, after, before)
-  is_worse = lost and decisions.compared(evaluated, "accuracy", after, before) == "worse"
-  return f"{label} loses {100 * lost:.1f} points of accuracy." if is_worse else ""
+  nll, accuracy = ([evaluated.rows[row].estimates[name].value for row in (before, after)]
+                   for name in ("nll", "accuracy"))
+  change = decisions.difference(evaluated, "accuracy", after, before)
+  if change.low == change.high == 0:
+    ending = "at equal accuracy"
+  else:
+    ending = "and accuracy {:.1f} → {:.1f}%".format(*(100 * x for x in accuracy))
+    ending += "" if decisions.side(change) else ", where no difference is shown"
+  name, temperature = named(results, model, label)
+  numbers = {"log_loss_before": nll[0], "log_loss_after": nll[1], "accuracy_before": accuracy[0],
+             "accuracy_after": accuracy[1], **({} if temperature is None else {"temperature": temperature})}
+  return Recommendation("use", label, f"Use {name}{_of_model(evaluated, model)}: log loss "
+                        f"{' → '.join(apart(*nll))} {ending}.", numbers)
 
 
-def _against(evaluated: EvaluatedSet, name: str, first: str) -> list[str]:
-  """Says what the accuracy, the NLL and the ECE of a model are against those of the first one, before calibration."""
-  own, other = (name, UNCALIBRATED), (first, UNCALIBRATED)
-  changes = {metric: decisions.difference(evaluated, metric, own, other) for metric in ("accuracy", "nll", "ece")}
-  if changes["ece"] is None:
-    return [f"{name} has other examples than {first}, so that their difference has no interval."]
-  said = [_change(changes["accuracy"], "accuracy", 100, 1, " points"), _change(changes["nll"], "NLL", 1, 3),
-          _change(changes["ece"], "ECE", 100, 1, " points")]
-  return [f"Before calibration, {name} against {first}: {'; '.join(said)}."]
+def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommendation:
+  """Says whether a model that no calibrator improves can stay as it is."""
+  _, evaluated = results.first
+  row, of = evaluated.rows[model, UNCALIBRATED], _of_model(evaluated, model)
+  found = _miscalibration(results, evaluated, (model, UNCALIBRATED))
+  numbers = {"ece": row.estimates["ece"].value, "excess": row.excess.estimate}
+  none_helps = "no calibrator lowers the log loss" if len(labels) > 1 else "".join(
+    f"{label} does not lower the log loss" for label in labels)
+  if found and labels:
+    return Recommendation("mend", model, f"Try another calibrator{of}: {found}, and {none_helps}.", numbers)
+  if found:
+    return Recommendation("calibrate", model, f"Calibrate the model{of}: {found}.", numbers)
+  if decisions.is_wide(row.excess):
+    most = 100 * max(-row.excess.low, row.excess.high)
+    return Recommendation("undecided", model, f"{evaluated.num_examples:,} examples are too few to tell{of}: the mean "
+                          f"confidence may be off by {most:.0f} points.", numbers)
+  return Recommendation("keep", model, f"Keep {'the model' if not of else model} as it is: {evaluated.num_examples:,} "
+                        f"examples show no miscalibration{f', and {none_helps}' if labels else ''}.", numbers)
 
 
-def _change(change: Interval, of: str, scale: float, digits: int, unit: str = "") -> str:
-  """Says that a metric is higher or lower, with its interval, or that no difference can be shown."""
-  if not decisions.side(change):
-    return f"no difference in {of} can be shown"
-  low, high = sorted(abs(scale * end) for end in (change.low, change.high))
-  return (f"the {of} is {scale * abs(change.estimate):.{digits}f}{unit} {'higher' if change.estimate > 0 else 'lower'} "
-          f"(95% interval {low:.{digits}f} to {high:.{digits}f})")
+def _miscalibration(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
+  """Returns what three tests find of a row, or ""."""
+  measured = evaluated.rows[row]
+  excess = decisions.corrected(measured.excess, decisions.TESTS)
+  if decisions.side(excess):
+    return (f"{'overconfident' if excess.estimate > 0 else 'underconfident'} by {100 * abs(excess.estimate):.1f} ± "
+            f"{50 * (excess.high - excess.low):.1f} points")
+  if decisions.is_miscalibrated(measured.estimates["ece"], decisions.TESTS):
+    return ("the confidence is right on average and wrong in places "
+            f"({error_text(measured.estimates['ece'], results.num_resamples)})")
+  names = class_names(results, evaluated, row)
+  return f"predictions of class {names} are miscalibrated" if names else ""
 
 
-def _classes(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
-  """Says which classes have a gap that is not chance."""
-  values, num_classes = evaluated.rows[row].values, evaluated.num_classes
-  if values is None:
-    return ""
-  gaps = class_gaps(values, num_classes)
-  classes = sorted(decisions.miscalibrated_classes(gaps), key=lambda k: -abs(gaps.gap[k]))
-  if not classes:
-    return ""
-  names = [f"{class_name(results, k)} ({'over' if gaps.gap[k] > 0 else 'under'}confident by "
-           f"{100 * abs(gaps.gap[k]):.1f} points)" for k in classes[:3]]
-  more = f" and {len(classes) - 3} more" if len(classes) > 3 else ""
-  when = f" after {row[1]}" if row[1] != UNCALIBRATED else ""
-  return f"Predictions of class {', '.join(names)}{more} are miscalibrated{when}."
+def _off(results: Results, row: RowKey, labels: Sequence[str]) -> dict[str, list[float]]:
+  """Returns the errors, without their bias, of sets on which a row is wrong: its own, or those of all calibrators."""
+  off = {}
+  for name, evaluated in results.measured.items():
+    errors = {label: evaluated.rows[row[0], label].estimates["ece"] for label in (UNCALIBRATED, *labels)
+              if (row[0], label) in evaluated.rows}
+    is_off = {label: decisions.is_off(error, len(results.measured)) for label, error in errors.items()}
+    if is_off.get(row[1]) and (labels or name != results.first[0]):
+      chosen = (labels or [UNCALIBRATED]) if all(is_off.values()) else [row[1]]
+      off[name] = [errors[label].estimate for label in chosen if label in errors]
+  return off
 
 
-def class_name(results: Results, k: int) -> str:
-  """Returns the name of a class, or its number."""
-  return results.classes[k] if results.classes else str(k)
+def _unreliable(off: Mapping[str, Sequence[float]], row: RowKey, labels: Sequence[str]) -> Recommendation | None:
+  """Warns of sets by what ``_off`` returns."""
+  if not off:
+    return None
+  errors = [error for of_set in off.values() for error in of_set]
+  low, high = f"{100 * min(errors):.0f}", f"{100 * max(errors):.0f}"
+  after = "" if row[1] == UNCALIBRATED else f" after {row[1]}"
+  if len(labels) > 1 and all(len(of_set) == len(labels) for of_set in off.values()):
+    after = " after every calibrator"
+  return Recommendation("do_not_rely", ", ".join(off), f"Do not rely on these probabilities on {listed(list(off))}: "
+                        f"off by {low if low == high else f'{low} to {high}'} points{after}.",
+                        {"least": min(errors), "most": max(errors)})
 
 
-def _stability(results: Results) -> str:
-  """Says whether the row of the lowest error depends on how tools compute it."""
-  by_convention = results.sections.get("conventions", {}).get(results.first[0], {})
-  wins = collections.Counter(map(decisions.lowest, by_convention.values()))
-  names = sorted(wins, key=lambda row: (-wins[row], row))
-  if len(names) < 2:
-    return "".join(f"{name} has the lowest calibration error by each of {wins[name]} tools' conventions."
-                   for name in names)
-  counts = "; ".join(f"{name} ({wins[name]})" for name in names)
-  return f"Which row has the lowest calibration error depends on the convention of {wins.total()} tools: {counts}."
+def _undetected(results: Results, row: RowKey) -> list[Recommendation]:
+  """Warns of out-of-distribution sets that no confidence score is shown to tell from the test set."""
+  return [Recommendation("do_not_rely", name, f"Do not rely on the confidence to tell {name} from {results.first[0]}: "
+                         f"AUROC {100 * max(x['auroc'].estimate for x in of_score.values()):.0f}%.",
+                         {score: x["auroc"].estimate for score, x in of_score.items()})
+          for name, of_score in scores(results, row) if all(x["auroc"].low <= 0.5 for x in of_score.values())]
+
+
+def _of_model(evaluated: EvaluatedSet, model: str) -> str:
+  """Returns " for MODEL" where there are several models, and else ""."""
+  return f" for {model}" if len({name for name, _ in evaluated.rows}) > 1 else ""

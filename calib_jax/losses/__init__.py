@@ -1,7 +1,16 @@
-"""Losses for training calibrated classifiers: pure functions of ``logits`` ``[N, K]`` and ``labels`` ``[N]``.
+"""Losses for training calibrated classifiers: pure functions of ``logits`` ``[..., K]`` and ``labels`` ``[...]``.
 
-Per-example losses return ``[N]``. Per-batch losses return a scalar; they take ``where``, which is False for padding,
-and ``axis_name``, a mapped axis over whose devices the batch is spread. ``PER_EXAMPLE`` and ``PER_BATCH`` list them.
+Per-example losses return ``[...]``. Per-batch losses return a scalar, for which all leading axes are one batch;
+``jax.vmap`` gives one value for each image or sequence. ``PER_EXAMPLE`` and ``PER_BATCH`` list them.
+
+All take ``where`` ``[...]``, which is False for padding. Per-batch losses, and ``composite``, also take ``weights``
+``[...]``, at least 0, for how many rows each stands: with integers value and gradient are those of repeated rows. A row
+of weight 0 adds nothing, but must be valid. And they take ``axis_name``, a mapped axis over whose devices the batch is
+spread.
+
+Labels are integers. All per-batch losses, and ``cross_entropy``, ``focal`` and ``brier``, also take distributions
+``[..., K]``, such as mixed or smoothed labels: where a formula asks whether the top class is the label, its probability
+in the distribution stands there.
 
 A label out of range is a ValueError or, where it is traced, makes the value NaN: of its row, or of the batch. Rows
 whose ``where`` is False may hold anything. A logit of -inf masks its class, which then has probability 0 and no
@@ -11,8 +20,13 @@ so.
 >>> logits, labels = jnp.array([[2.0, 0.0, -1.0], [0.0, 0.5, 0.0]]), jnp.array([0, 2])
 >>> focal(logits, labels, gamma=1.0).shape
 (2,)
+>>> get("focal", gamma=1.0)(logits, labels).shape  # With its options bound, as composite takes it.
+(2,)
 >>> soft_avuc(logits, labels, where=jnp.array([True, False])).shape
 ()
+>>> images = jnp.zeros((5, 8, 8, 3)), jnp.zeros((5, 8, 8), jnp.int32)
+>>> soft_binned_ece(*images).shape, jax.vmap(soft_binned_ece)(*images).shape
+((), (5,))
 >>> jax.grad(lambda z: composite("focal", "soft_avuc", 0.5)(z, labels)[0])(logits).shape
 (2, 3)
 """
@@ -24,6 +38,12 @@ from calib_jax.losses.adaptive_focal import (
   update_adaptive_focal,
 )
 from calib_jax.losses.catalogue import PER_BATCH, PER_EXAMPLE, get, options
+from calib_jax.losses.class_adaptive import (
+  ClassAdaptiveState,
+  class_adaptive_label_smoothing,
+  init_class_adaptive,
+  update_class_adaptive,
+)
 from calib_jax.losses.class_means import generative_cross_entropy, mdca
 from calib_jax.losses.composition import composite
 from calib_jax.losses.focal import dual_focal, focal, inverse_focal, properized_focal, sample_dependent_focal
@@ -43,12 +63,19 @@ from calib_jax.losses.selective import (
   update_selective_risk,
 )
 from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
+from calib_jax.losses.tasks import two_class
 from calib_jax.losses.uncertainty import avuc, soft_avuc
+from calib_jax.losses.vocabulary import from_features
 
-__all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "SelectiveRiskState",
+__all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "ClassAdaptiveState", "SelectiveRiskState",
            "adaptive_conditional_label_smoothing", "adaptive_focal", "aurc", "avuc", "brier",
-           "brier_weighted_cross_entropy", "composite", "cross_entropy", "dual_focal", "focal",
-           "generative_cross_entropy", "get", "init_adaptive_focal", "init_selective_risk", "inverse_focal", "kde_ece",
-           "margin_label_smoothing", "mdca", "mmce", "options", "pairwise_constraints", "properized_focal",
-           "sample_dependent_focal", "selective_risk", "soft_avuc", "soft_binned_ece", "soft_binned_marginal_ece",
-           "square", "update_adaptive_focal", "update_selective_risk"]
+           "brier_weighted_cross_entropy", "class_adaptive_label_smoothing", "composite", "cross_entropy", "dual_focal",
+           "focal", "from_features", "generative_cross_entropy", "get", "init_adaptive_focal", "init_class_adaptive",
+           "init_selective_risk", "inverse_focal", "kde_ece", "margin_label_smoothing", "mdca", "mmce", "options",
+           "pairwise_constraints", "properized_focal", "sample_dependent_focal", "selective_risk", "soft_avuc",
+           "soft_binned_ece", "soft_binned_marginal_ece", "square", "two_class", "update_adaptive_focal",
+           "update_class_adaptive", "update_selective_risk"]
+
+
+def __dir__() -> list[str]:
+  return sorted(__all__)

@@ -24,7 +24,8 @@ class AdaptiveFocalState(NamedTuple):
 
 
 @register(PER_EXAMPLE)
-def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, bin_edges: ArrayLike) -> Array:
+def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, bin_edges: ArrayLike,
+                   where: ArrayLike | None = None) -> Array:
   r"""AdaFocal loss, in nats.
 
   With :math:`\gamma` the exponent of the bin that holds :math:`p_y`, it is
@@ -38,6 +39,7 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
     gammas: ``[B]`` floats, the exponents of ``AdaptiveFocalState``. They carry no gradient.
     bin_edges: ``[B + 1]`` floats, the edges of ``AdaptiveFocalState``. Bins are [lo, hi); values below the first edge
       belong to the first bin, values above the last edge to the last bin.
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK + NB).
@@ -52,7 +54,7 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
   >>> adaptive_focal(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0]), **state._asdict()).round(4)
   Array([0.0041], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels)
+  logits, labels = checks.examples(logits, labels, where)
   gammas, edges = (jax.lax.stop_gradient(checks.floating(x, n)) for x, n in ((gammas, "gammas"),
                                                                              (bin_edges, "bin_edges")))
   if gammas.ndim != 1 or edges.shape != (len(gammas) + 1,):
@@ -64,10 +66,10 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
   # Each branch gets an exponent of at least 0: also the one that is not chosen must be finite, or the gradient is NaN.
   values = jnp.where(gamma >= 0, focal_of_odds(odds, jnp.maximum(gamma, 0)),
                      inverse_focal_of_odds(odds, jnp.maximum(-gamma, 0)))
-  return checks.nan_out_of_range(values, labels, logits.shape[-1])
+  return checks.example_values(values, labels, where, logits.shape[-1])
 
 
-def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocalState:
+def init_adaptive_focal(num_bins: int = 15, gamma: float | Array = 1.0) -> AdaptiveFocalState:
   """The state before training.
 
   Args:
@@ -87,8 +89,9 @@ def init_adaptive_focal(num_bins: int = 15, gamma: float = 1.0) -> AdaptiveFocal
   return AdaptiveFocalState(jnp.full(num_bins, gamma, jnp.float32), binning.equal_width_edges(num_bins, jnp.float32))
 
 
-def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, correct: ArrayLike, *, rate: float = 1.0,
-                          switch: float = 0.2, gamma_min: float = -2.0, gamma_max: float = 20.0) -> AdaptiveFocalState:
+def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, correct: ArrayLike, *,
+                          rate: float | Array = 1.0, switch: float | Array = 0.2, gamma_min: float | Array = -2.0,
+                          gamma_max: float | Array = 20.0) -> AdaptiveFocalState:
   r"""The state after an epoch, from the top-label predictions on the validation split.
 
   The bins become equal-mass bins of ``confidence``: groups as by ``numpy.array_split`` of the sorted values, inner
@@ -125,7 +128,7 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
   Array([0.67 , 2.226], dtype=float32)
   """
   checks.options(rate=(rate, "[0, inf)"), switch=(switch, "[0, inf)"))
-  if not gamma_min <= gamma_max:
+  if checks.is_readable(gamma_min, gamma_max) and not gamma_min <= gamma_max:
     raise ValueError(f"gamma_min must not exceed gamma_max: got {gamma_min!r} and {gamma_max!r}.")
   checks.rank(jnp.asarray(confidence), 1, "confidence", "[N]")
   confidence, correct, _ = checks.paired(confidence, correct, None)

@@ -23,8 +23,8 @@ def options(name: str) -> dict[str, object]:
     name: the name of a loss per example or per batch.
 
   Returns:
-    A dict from each option to its default, ``inspect.Parameter.empty`` where it has none. ``where`` and ``axis_name``,
-    which belong to a batch, are not options.
+    A dict from each option to its default, ``inspect.Parameter.empty`` where it has none. ``where``, ``weights`` and
+    ``axis_name``, which belong to a batch, are not options.
 
   Raises:
     ValueError: for an unknown name.
@@ -33,7 +33,7 @@ def options(name: str) -> dict[str, object]:
   {'gamma': 2.0, 'stop_gradient': False}
   """
   return {option: default for option, default in registry.options(_loss(name)).items()
-          if option not in ("where", "axis_name")}
+          if option not in ("where", "weights", "axis_name")}
 
 
 def get(name: str, **options) -> Callable[..., Array]:
@@ -44,7 +44,7 @@ def get(name: str, **options) -> Callable[..., Array]:
     **options: any of that loss's keyword arguments; ``losses.options(name)`` lists them.
 
   Returns:
-    A function of logits and labels (and of ``where`` and ``axis_name``, for a loss per batch).
+    A function of logits and labels, and of ``where``; for a loss per batch of ``weights`` and ``axis_name`` too.
 
   Raises:
     ValueError: for an unknown name.

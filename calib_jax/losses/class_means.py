@@ -6,16 +6,16 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax._checks.registry import register
-from calib_jax._numerics.softmax import log_softmax, one_hot, pick
+from calib_jax._numerics.softmax import expectation, log_softmax, pick, targets
 from calib_jax.losses.catalogue import PER_BATCH
-from calib_jax.losses.reductions import global_sum
+from calib_jax.losses.reductions import global_sum, shares, weighted
 
 Array = jax.Array
 
 
 @register(PER_BATCH)
-def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, axis_name: str | None = None
-         ) -> Array:
+def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None,
+         axis_name: str | None = None) -> Array:
   r"""Multi-class difference in confidence and accuracy (MDCA), a secondary loss.
 
   .. math:: \frac{1}{K} \sum_k \Big|\frac{1}{N} \sum_i p_{ik} - \frac{1}{N} \sum_i [y_i = k]\Big|
@@ -24,9 +24,10 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
   predictions, and needs a primary loss.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -41,16 +42,15 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
   >>> mdca(jnp.array([[0.0, 0.0], [0.0, 0.0]]), jnp.array([0, 0]))
   Array(0.5, dtype=float32)
   """
-  logits, labels, where = checks.batch(logits, labels, where)
-  difference = jax.nn.softmax(logits) - one_hot(labels, logits).astype(logits.dtype)
-  count = global_sum(where.astype(logits.dtype), axis_name)
-  total = global_sum(jnp.where(where[:, None], difference, 0), axis_name)
-  return jnp.mean(jnp.abs(total)) / jnp.maximum(count, 1)
+  logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
+  difference = jax.nn.softmax(logits) - targets(labels, logits)
+  share = shares(weights, logits.dtype, axis_name)
+  return jnp.mean(jnp.abs(global_sum(share[:, None] * difference, axis_name)))
 
 
 @register(PER_BATCH)
 def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
-                             axis_name: str | None = None) -> Array:
+                             weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Generative cross entropy (GCE): the likelihood of the image given its class, rather than of the class.
 
   By Bayes' rule p(x|y) is p(y|x) p(x) / p(y), whose p(x) does not depend on the model, and p(y) is its mean prediction
@@ -62,9 +62,10 @@ def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: Arr
   for a model that predicts the same for every example; it learns nothing of a batch of one example.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -80,16 +81,20 @@ def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: Arr
   >>> generative_cross_entropy(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(2)
   Array(-0.57, dtype=float32)
   """
-  logits, labels, where = checks.batch(logits, labels, where)
+  logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
   log_p, _ = log_softmax(logits)
-  counted = jnp.where(where[:, None], log_p, -jnp.inf)
+  share = shares(weights, logits.dtype, axis_name)
+  counted = jnp.where(share[:, None] > 0, log_p, -jnp.inf)
   # The mean of probabilities in logarithms, because all of a class may round to 0. Devices agree on the largest.
   largest = jax.lax.stop_gradient(jnp.max(counted, 0))
   largest = largest if axis_name is None else jax.lax.pmax(largest, axis_name)
   largest = jnp.where(jnp.isfinite(largest), largest, 0)
-  count = jnp.maximum(global_sum(where.astype(logits.dtype), axis_name), 1)
-  total = global_sum(jnp.where(where[:, None], jnp.exp(log_p - largest[None, :]), 0), axis_name)
-  log_mean = jnp.log(jnp.where(total == 0, 1, total)) + largest - jnp.log(count)
-  own = pick(log_p, labels)
-  values = jnp.where(own == -jnp.inf, jnp.inf, log_mean[labels] - jnp.where(own == -jnp.inf, 0, own))
-  return global_sum(jnp.where(where, values, 0), axis_name) / count
+  # Rows of weight 0 may be above the largest: the limit of 80 keeps their exponentials finite.
+  total = global_sum(share[:, None] * jnp.exp(jnp.minimum(log_p - largest[None, :], 80)), axis_name)
+  log_mean = jnp.log(jnp.where(total == 0, 1, total)) + largest
+  if labels.ndim == 2:
+    values = expectation(labels, -log_p) + jnp.sum(labels * log_mean[None, :], axis=-1)
+  else:
+    own = pick(log_p, labels)
+    values = jnp.where(own == -jnp.inf, jnp.inf, log_mean[labels] - jnp.where(own == -jnp.inf, 0, own))
+  return global_sum(weighted(share, values), axis_name)

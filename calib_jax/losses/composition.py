@@ -1,6 +1,6 @@
 """A primary and a secondary loss as one training loss."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import inspect
 
 import jax
@@ -9,30 +9,34 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax.losses.catalogue import get
-from calib_jax.losses.reductions import global_sum
+from calib_jax.losses.reductions import global_sum, weighted
 
 Array = jax.Array
 
 
 def composite(primary: str | Callable[..., Array], secondary: str | Callable[..., Array] | None = None,
-              weight: float = 1.0, *, reduction: str = "mean") -> Callable[..., tuple[Array, dict[str, Array]]]:
+              weight: float | Array = 1.0, *, reduction: str = "mean") -> Callable[..., tuple[Array, dict[str, Array]]]:
   """``mean(primary) + weight * secondary``, the training loss of Karandikar et al. 2021, Section 5.1.
 
   Args:
     primary: a loss per example, by name or as a function ``(logits, labels) -> [N]``; or a loss per batch, such as
       ``"selective_risk"``.
-    secondary: optional loss per batch, by name or as a function ``(logits, labels, *, where, axis_name) -> scalar``.
+    secondary: optional loss per batch, by name or as a function ``(logits, labels, *, where, axis_name) -> scalar``;
+      to be called with weights, a function must take ``weights`` too.
     weight: β, the factor of the secondary loss.
     reduction: ``"mean"`` over the rows of the global batch that count, or ``"sum"``, which is the mean times the number
-      of these rows. It applies to the primary loss alone; the value of a loss per batch is taken as the mean.
+      of these rows, or the sum of their weights. It applies to the primary loss alone; the value of a loss per batch is
+      taken as the mean.
 
   Returns:
-    A function ``(logits, labels, *, where=None, axis_name=None)`` to the loss and a dict of its two parts, ``primary``
-    (reduced) and ``secondary``, unweighted.
+    A function ``(logits, labels, *, where=None, weights=None, axis_name=None)`` to the loss and a dict of its parts,
+    ``primary`` (reduced) and ``secondary``, without the factor β. Logits are ``[..., K]``; labels, ``where`` and
+    ``weights`` have their leading axes, which are one batch of N rows. ``weights``, at least 0, say for how many rows
+    each stands, in both losses; class weights are ``class_weights[labels]``.
 
   Raises:
     ValueError: for an unknown name or reduction, for a secondary loss without ``where`` and ``axis_name``, and, when
-      the returned function is called, for a loss whose value has the wrong shape.
+      the returned function is called, for a loss whose value has the wrong shape or that takes no weights.
     TypeError: for a loss that is neither a name nor a function.
 
   >>> loss, parts = composite("cross_entropy", "soft_avuc", 0.5)(jnp.array([[1.0, 0.0]]), jnp.array([0]))
@@ -47,19 +51,21 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
   whole_batch = not _lacks(primary)
 
   def loss(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
-           axis_name: str | None = None) -> tuple[Array, dict[str, Array]]:
-    logits, labels, where = checks.batch(logits, labels, where, soft=True)
-    counts = where.astype(logits.dtype)
+           weights: ArrayLike | None = None, axis_name: str | None = None) -> tuple[Array, dict[str, Array]]:
+    logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
+    keywords = {"where": weights, "axis_name": axis_name}
+    if weights.dtype != jnp.bool_:  # The rows that are ignored are zeros now, and weigh 0.
+      keywords |= {"where": jnp.ones_like(weights, bool), "weights": weights}
+    weights = weights.astype(logits.dtype)
     if whole_batch:
-      mean = _scalar("primary", primary(logits, labels, where=where, axis_name=axis_name))
-      count = global_sum(counts, axis_name)
+      mean, count = _of_batch("primary", primary, logits, labels, keywords), global_sum(weights, axis_name)
     else:
       values = checks.one_value_each("primary", primary(logits, labels), len(logits))
-      total, count = global_sum(jnp.stack([values * counts, counts], axis=-1), axis_name)
-      mean = total / jnp.maximum(count, 1)
+      total, count = global_sum(jnp.stack([weighted(weights, values), weights], axis=-1), axis_name)
+      mean = total / jnp.where(count == 0, 1, count)
     parts = {"primary": mean * count if reduction == "sum" else mean, "secondary": jnp.zeros((), logits.dtype)}
     if secondary is not None:
-      parts["secondary"] = _scalar("secondary", secondary(logits, labels, where=where, axis_name=axis_name))
+      parts["secondary"] = _of_batch("secondary", secondary, logits, labels, keywords)
     return parts["primary"] + weight * parts["secondary"], parts
 
   return loss
@@ -72,15 +78,19 @@ def _loss(argument: str, loss) -> Callable[..., Array]:
   return get(loss) if isinstance(loss, str) else loss
 
 
-def _lacks(loss: Callable) -> list[str]:
-  """The arguments of a loss per batch that ``loss`` does not take."""
+def _lacks(loss: Callable, arguments: Iterable[str] = ("where", "axis_name")) -> list[str]:
+  """Those of the ``arguments`` of a loss per batch that ``loss`` does not take."""
   parameters = inspect.signature(loss).parameters
   if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
     return []
-  return [name for name in ("where", "axis_name") if name not in parameters]
+  return [name for name in arguments if name not in parameters]
 
 
-def _scalar(argument: str, value: Array) -> Array:
+def _of_batch(argument: str, loss: Callable[..., Array], logits: Array, labels: Array, keywords: dict) -> Array:
+  """The value of a loss per batch."""
+  if _lacks(loss, keywords):
+    raise ValueError(f"{argument} takes no weights: a loss of your own needs the keyword weights, [N] floats or None.")
+  value = loss(logits, labels, **keywords)
   if value.shape:
     raise ValueError(f"{argument} must return a scalar, as it takes a whole batch: it returned shape {value.shape}.")
   return value

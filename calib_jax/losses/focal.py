@@ -30,7 +30,8 @@ Array = jax.Array
 
 
 @register(PER_EXAMPLE)
-def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False) -> Array:
+def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, stop_gradient: bool = False,
+          where: ArrayLike | None = None) -> Array:
   r"""Focal loss, in nats.
 
   .. math:: \ell(z, y) = -(1 - p_y)^\gamma \log p_y, \quad p = \mathrm{softmax}(z)
@@ -41,6 +42,7 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_grad
       times the loss of label k.
     gamma: exponent, at least 0; 0 gives cross entropy.
     stop_gradient: whether the factor :math:`(1 - p_y)^\gamma` carries no gradient (Lin et al. 2025).
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK).
@@ -54,19 +56,20 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_grad
   >>> focal(jnp.array([[2.0, 0.0, -1.0]]), jnp.array([0])).round(4)
   Array([0.0041], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels, soft=True)
+  logits, labels = checks.examples(logits, labels, where, soft=True)
   checks.options(gamma=(gamma, "[0, inf)"), stop_gradient=(stop_gradient, bool))
   if labels.shape != logits.shape:
     values = focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
-    return checks.nan_out_of_range(values, labels, logits.shape[-1])
-  log_p, is_top = log_softmax(logits)
-  factor = _held(jnp.exp(gamma * log_one_minus(log_p, is_top)), stop_gradient)
-  return infinite(expectation(labels * factor, -log_p))
+  else:
+    log_p, is_top = log_softmax(logits)
+    factor = _held(jnp.exp(gamma * log_one_minus(log_p, is_top)), stop_gradient)
+    values = infinite(expectation(labels * factor, -log_p))
+  return checks.example_values(values, labels, where, logits.shape[-1])
 
 
 @register(PER_EXAMPLE)
-def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: Sequence[float] = (0.2,),
-                           gammas: Sequence[float] = (5.0, 3.0)) -> Array:
+def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: Sequence[float] | Array = (0.2,),
+                           gammas: Sequence[float] | Array = (5.0, 3.0), where: ArrayLike | None = None) -> Array:
   r"""Focal loss whose exponent depends on the label's probability (FLSD-53 by default), in nats.
 
   .. math:: \ell(z, y) = -(1 - p_y)^{\gamma_i} \log p_y, \quad i = \#\{\text{thresholds} \le p_y\}
@@ -76,6 +79,7 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
     labels: ``[...]`` integers in ``[0, K)``.
     thresholds: ascending, in [0, 1].
     gammas: one more than thresholds, each at least 0. The choice of exponent carries no gradient.
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK).
@@ -89,8 +93,9 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
   >>> sample_dependent_focal(jnp.array([[0.0, 3.0]]), jnp.array([0])).round(3)
   Array([2.391], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels)
-  if len(gammas) != len(thresholds) + 1 or list(thresholds) != sorted(thresholds):
+  logits, labels = checks.examples(logits, labels, where)
+  ascend = not checks.is_readable(*thresholds) or list(thresholds) == sorted(thresholds)
+  if len(gammas) != len(thresholds) + 1 or not ascend:
     raise ValueError("gammas must be one more than thresholds, which ascend: "
                      f"got gammas={tuple(gammas)!r} and thresholds={tuple(thresholds)!r}.")
   for gamma in gammas:
@@ -100,11 +105,12 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
   gamma = jnp.full_like(p, gammas[0])
   for threshold, above in zip(thresholds, gammas[1:], strict=True):
     gamma = jnp.where(p >= threshold, above, gamma)
-  return checks.nan_out_of_range(focal_of_odds(odds, gamma), labels, logits.shape[-1])
+  return checks.example_values(focal_of_odds(odds, gamma), labels, where, logits.shape[-1])
 
 
 @register(PER_EXAMPLE)
-def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, stop_gradient: bool = False) -> Array:
+def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, stop_gradient: bool = False,
+                  where: ArrayLike | None = None) -> Array:
   r"""Inverse focal loss, in nats: examples whose label is already probable weigh more.
 
   .. math:: \ell(z, y) = -(1 + p_y)^\gamma \log p_y
@@ -114,6 +120,7 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, s
     labels: ``[...]`` integers in ``[0, K)``.
     gamma: exponent, at least 0. Above 3.5 the loss may increase with p_y, so that its gradient points the wrong way.
     stop_gradient: whether the factor :math:`(1 + p_y)^\gamma` carries no gradient (Lin et al. 2025).
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK).
@@ -127,15 +134,15 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, s
   >>> inverse_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
   Array([1.0397], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels)
+  logits, labels = checks.examples(logits, labels, where)
   checks.options(gamma=(gamma, "[0, inf)"), stop_gradient=(stop_gradient, bool))
   values = inverse_focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
-  return checks.nan_out_of_range(values, labels, logits.shape[-1])
+  return checks.example_values(values, labels, where, logits.shape[-1])
 
 
 @register(PER_EXAMPLE)
-def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, competitor: str = "strongest",
-               stop_gradient: bool = False) -> Array:
+def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, competitor: str = "strongest",
+               stop_gradient: bool = False, where: ArrayLike | None = None) -> Array:
   r"""Dual focal loss, in nats.
 
   .. math:: \ell(z, y) = -(1 - p_y + p_j)^\gamma \log p_y
@@ -148,6 +155,7 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
       ``"strongest_below"``: the most probable of those with p_j < p_y, and p_j = 0 if there is none (the code released
       with Tao et al. 2023; Zhou et al. print it as Eq. 26, without saying what holds if there is none).
     stop_gradient: whether the factor :math:`(1 - p_y + p_j)^\gamma` carries no gradient (Lin et al. 2025).
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK). Gradients flow through p_j; in a tie they go to the lowest index.
@@ -161,7 +169,7 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
   >>> dual_focal(jnp.array([[0.0, 0.0]]), jnp.array([0]), gamma=1.0).round(4)
   Array([0.6931], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels)
+  logits, labels = checks.examples(logits, labels, where)
   checks.options(gamma=(gamma, "[0, inf)"), competitor=(competitor, ("strongest", "strongest_below")),
                  stop_gradient=(stop_gradient, bool))
   odds, label_logit = label_odds(logits, labels), with_lowest(pick(logits, labels))
@@ -171,11 +179,12 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0, comp
   # 1 - p_y + p_j is a sum of two numbers above 0, whose logarithms are known.
   factor = jnp.exp(gamma * jnp.logaddexp(-jax.nn.softplus(-odds), log_rival))
   values = infinite(_held(factor, stop_gradient) * jax.nn.softplus(odds))
-  return checks.nan_out_of_range(values, labels, logits.shape[-1])
+  return checks.example_values(values, labels, where, logits.shape[-1])
 
 
 @register(PER_EXAMPLE)
-def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0) -> Array:
+def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0,
+                     where: ArrayLike | None = None) -> Array:
   r"""The proper part of the focal loss, in nats.
 
   .. math:: \ell(z, y) = -(1 - q_y)^\gamma \log q_y, \qquad q = \hat p_\gamma^{-1}(\mathrm{softmax}(z))
@@ -187,6 +196,7 @@ def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
     gamma: exponent, at least 0.
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK) for each of about six iterations of the inverse map; the gradient is by implicit
@@ -201,10 +211,10 @@ def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float = 2.0
   >>> properized_focal(jnp.array([[0.0, 0.0]]), jnp.array([0])).round(4)
   Array([0.1733], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels)
+  logits, labels = checks.examples(logits, labels, where)
   checks.options(gamma=(gamma, "[0, inf)"))
   values = focal_of_odds(-pick(focal_map.inverse_log_odds(logits, gamma), labels), gamma)
-  return checks.nan_out_of_range(values, labels, logits.shape[-1])
+  return checks.example_values(values, labels, where, logits.shape[-1])
 
 
 def focal_of_odds(odds: Array, gamma, stop_gradient: bool = False) -> Array:

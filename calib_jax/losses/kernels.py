@@ -6,12 +6,22 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
+import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._checks.registry import register
-from calib_jax._numerics.softmax import label_odds, log_one_minus, log_softmax, map_chunks, predicted, with_lowest
+from calib_jax._numerics.softmax import (
+  label_odds,
+  log_one_minus,
+  log_softmax,
+  map_chunks,
+  predicted,
+  target,
+  targets,
+  with_lowest,
+)
 from calib_jax.losses.catalogue import PER_BATCH
-from calib_jax.losses.reductions import gather, global_sum, root
+from calib_jax.losses.reductions import gather, global_sum, root, shares
 
 Array = jax.Array
 FORMS = ("top_label", "canonical", "marginal")
@@ -19,24 +29,27 @@ CHUNK = 2**20  # Pairs of examples whose kernels are in memory at a time.
 
 
 @register(PER_BATCH)
-def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, weighted: bool = False,
-         where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
+def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float | Array = 0.4, weighted: bool = False,
+         where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Maximum mean calibration error of the top label.
 
-  With confidence :math:`r_i`, correctness :math:`c_i` and :math:`k_{ij} = \exp(-|r_i - r_j| / w)`,
+  With confidence :math:`r_i`, correctness :math:`c_i` (of a distribution, its probability of the top class) and
+  :math:`k_{ij} = \exp(-|r_i - r_j| / w)`,
 
   .. math::
     \sqrt{\sum_{ij} v_i v_j k_{ij}}, \qquad v_i = \frac{c_i - r_i}{N}, \qquad \text{weighted: }
-    v_i = \frac{1 - r_i}{m} \text{ if correct}, \; -\frac{r_i}{n} \text{ if wrong}
+    v_i = c_i \frac{1 - r_i}{m} - (1 - c_i) \frac{r_i}{n}
 
-  with m correct and n wrong examples; a group that is empty contributes 0. The weighted form is MMCE_w.
+  with :math:`m = \sum_i c_i` correct and :math:`n = \sum_i (1 - c_i)` wrong examples; a group that is empty contributes
+  0. The weighted form is MMCE_w.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions.
     kernel_width: w > 0.
     weighted: whether all correct examples together weigh as much as all wrong ones.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -51,15 +64,17 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float = 0.4, wei
   >>> mmce(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
   """
-  logits, labels, where = checks.batch(logits, labels, where)
+  logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
   checks.options(kernel_width=(kernel_width, "(0, inf)"), weighted=(weighted, bool))
   top = predicted(logits)
-  odds, correct = label_odds(logits, top), top == labels
+  odds, correct = label_odds(logits, top), target(labels, top, logits)
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)
-  groups = jnp.stack([where & correct, where & ~correct], axis=-1).astype(logits.dtype)
-  sizes = global_sum(groups, axis_name)
-  divisors = jnp.maximum(sizes if weighted else jnp.broadcast_to(jnp.sum(sizes), (2,)), 1)
-  signed = groups[:, 0] * rest / divisors[0] - groups[:, 1] * confidence / divisors[1]
+  share = shares(weights, logits.dtype, axis_name)
+  groups = jnp.stack([share * correct, share * (1 - correct)], axis=-1)
+  if weighted:
+    sizes = global_sum(groups, axis_name)
+    groups = groups / jnp.where(sizes == 0, 1, sizes)[None, :]
+  signed = groups[:, 0] * rest - groups[:, 1] * confidence
   total = _laplacian_form(gather(confidence, axis_name) / kernel_width, gather(signed, axis_name))
   return root(jnp.maximum(total, 0), 2)
 
@@ -107,8 +122,9 @@ def _laplacian_sums(x: Array, v: Array) -> tuple[Array, Array]:
 
 
 @register(PER_BATCH)
-def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, norm: float = 1.0,
-            form: str = "top_label", where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
+def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float | Array = 0.1, norm: float | Array = 1.0,
+            form: str = "top_label", where: ArrayLike | None = None, weights: ArrayLike | None = None,
+            axis_name: str | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction.
 
   .. math::
@@ -116,14 +132,17 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
     f_{ik}\Big|^p
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions.
     bandwidth: h > 0.
     norm: p, at least 1; there is no root.
     form: ``"top_label"``: Beta kernel with parameters f_j/h + 1 and (1 - f_j)/h + 1 on the confidence, one term;
       ``"canonical"``: Dirichlet kernel, α = f_j/h + 1, on the whole vector; ``"marginal"``: the Beta kernel on each
       class, summed over classes.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` real numbers, 0 or at least 1, for how many rows each stands: integers are repeated
+      rows. A row that is left out leaves weight - 1 copies of itself as neighbours, so that a weight between 0 and 1
+      means nothing: ValueError, or NaN where it is traced. They carry no gradient.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -139,16 +158,17 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
   >>> kde_ece(jnp.array([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]]), jnp.array([0, 1, 0])).round(2)
   Array(0.17, dtype=float32)
   """
-  logits, labels, where = checks.batch(logits, labels, where)
+  logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
   checks.options(bandwidth=(bandwidth, "(0, inf)"), norm=(norm, "[1, inf)"), form=(form, FORMS))
+  weights = neighbours(weights)
   index = jnp.arange(len(labels), dtype=jnp.int32)
   if axis_name is not None:
     index = index + jax.lax.axis_index(axis_name) * len(labels)
-  valid = gather(where, axis_name)
-  happened = jax.nn.one_hot(labels, logits.shape[1], dtype=logits.dtype)
+  every_weight, happened = gather(weights, axis_name), targets(labels, logits)
 
   def terms(log_f, events):
-    return leave_one_out(log_f, gather(log_f, axis_name), gather(events, axis_name), valid, index, bandwidth, norm)
+    return leave_one_out(log_f, gather(log_f, axis_name), gather(events, axis_name), every_weight, index, bandwidth,
+                         norm)
 
   if form == "canonical":
     each = terms(with_lowest(log_softmax(logits)[0]), happened)
@@ -156,31 +176,45 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float = 0.1, nor
     top = predicted(logits)
     odds = label_odds(logits, top)
     log_f = -jnp.stack([jax.nn.softplus(odds), jax.nn.softplus(-odds)], axis=-1)
-    each = terms(log_f, (top == labels)[:, None].astype(logits.dtype))
+    each = terms(log_f, target(labels, top, logits)[:, None])
   else:
     log_p, is_top = log_softmax(logits)
     log_f = jnp.stack([with_lowest(log_p).T, log_one_minus(log_p, is_top).T], axis=-1)
     one_class = jax.checkpoint(lambda x: terms(x[0], x[1][:, None]))
     each = jnp.sum(jax.lax.map(one_class, (log_f, happened.T)), axis=0)
 
-  count = global_sum(where.astype(logits.dtype), axis_name)
-  total = global_sum(jnp.where(where, each, 0), axis_name)
-  return jnp.where(count >= 2, total / jnp.maximum(count, 1), 0)
+  weights = weights.astype(logits.dtype)
+  count, total = global_sum(weights, axis_name), global_sum(weights * each, axis_name)
+  return jnp.where(count <= 1, 0, total / jnp.where(count <= 1, 1, count))
 
 
-def leave_one_out(log_f: Array, every: Array, events: Array, valid: Array, index: Array, bandwidth, norm) -> Array:
+def neighbours(weights: Array) -> Array:
+  """The ``weights`` ``[...]`` of a kernel error, without a gradient; a traced one between 0 and 1 is NaN."""
+  if weights.dtype == jnp.bool_:
+    return weights
+  weights = jax.lax.stop_gradient(weights)
+  wrong = (weights > 0) & (weights < 1)
+  if checks.is_readable(wrong) and np.any(wrong):
+    raise ValueError("weights of a kernel error must be 0 or at least 1: a row that is left out leaves weight - 1 "
+                     "copies of itself among its neighbours, and one has weight "
+                     f"{weights.reshape(-1)[int(np.argmax(wrong))]:g}.")
+  return jnp.where(wrong, jnp.nan, weights)
+
+
+def leave_one_out(log_f: Array, every: Array, events: Array, weights: Array, index: Array, bandwidth, norm) -> Array:
   """Σ_k |estimate of event k - f_k|^p of each row ``[n]``, from the kernels of all N rows but itself.
 
   ``log_f`` ``[n, F]`` are the rows' logarithms of f, and ``index`` their places among ``every`` ``[N, F]``; ``events``
-  ``[N, E]``, with E <= F, are 1 where an event happened; rows that are not ``valid`` have no kernel.
+  ``[N, E]``, with E <= F, are 1 where an event happened. ``weights`` ``[N]`` are bools, False for
+  rows that have no kernel; or numbers, for how many rows each stands, of which all but one are its own neighbours.
   """
-  log_kernel = _log_kernel(every, valid, bandwidth)
+  log_kernel = _log_kernel(every, weights, bandwidth)
   ones_and_events = jnp.concatenate([jnp.ones_like(events[:, :1]), events], axis=-1)
 
   def row_error(row, i):
     logs = log_kernel(row, i)
-    weights = jnp.exp(logs - jax.lax.stop_gradient(jnp.max(logs)))
-    sums = jnp.dot(weights, ones_and_events, precision="highest")
+    kernel = jnp.exp(logs - jax.lax.stop_gradient(jnp.max(logs)))
+    sums = jnp.dot(kernel, ones_and_events, precision="highest")
     return jnp.sum(jnp.abs(sums[1:] / sums[0] - jnp.exp(row[:events.shape[1]])) ** norm)
 
   return _over_rows(row_error, (log_f, index), len(every))
@@ -196,18 +230,26 @@ def log_densities(log_f: Array, valid: Array, bandwidth) -> Array:
   return sums + (shared - jnp.log(jnp.maximum(jnp.sum(valid) - 1, 1).astype(log_f.dtype)))
 
 
-def _log_kernel(every: Array, valid: Array, bandwidth) -> Callable[[Array, Array], Array]:
+def _log_kernel(every: Array, weights: Array, bandwidth) -> Callable[[Array, Array], Array]:
   """A function of a row's log f and its place i: the log-densities there of the N Dirichlet kernels, -1e30 for its own.
+
+  With weights that are numbers, a kernel counts as often as its weight says, and the row's own once less.
 
   The Dirichlet density with α = f_j/h + 1 at f_i has the logarithm Σ_k (f_jk/h) log f_ik - Σ_k log Γ(α_k) +
   log Γ(Σ_k α_k). The last term is left out: Σ_k α_k = 1/h + F is the same for all j.
   """
   concentration = jnp.exp(every) / bandwidth
-  log_beta = jnp.where(valid, jnp.sum(gammaln(concentration + 1), axis=-1), 1e30)
+  log_beta, left_out = jnp.sum(gammaln(concentration + 1), axis=-1), -1e30
+  if weights.dtype == jnp.bool_:
+    log_beta = jnp.where(weights, log_beta, 1e30)
+  else:
+    log_beta = jnp.where(weights == 0, 1e30, log_beta - jnp.log(jnp.where(weights == 0, 1, weights)))
+    left_out = jnp.where(weights > 1, jnp.log1p(-1 / jnp.maximum(weights, 1)), -1e30)  # log((w - 1) / w)
   places = jnp.arange(len(every), dtype=jnp.int32)
 
   def log_kernel(row, i):
-    return jnp.where(places == i, -1e30, jnp.dot(concentration, row, precision="highest") - log_beta)
+    logs = jnp.dot(concentration, row, precision="highest") - log_beta
+    return jnp.where(places == i, left_out if weights.dtype == jnp.bool_ else logs + left_out, logs)
 
   return log_kernel
 

@@ -14,8 +14,8 @@ Array = jax.Array
 
 
 @register(PER_EXAMPLE)
-def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1.0,
-           true_class_target: float = 1.0) -> Array:
+def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float | Array = 1.0,
+           true_class_target: float | Array = 1.0, where: ArrayLike | None = None) -> Array:
   r"""Square loss on raw logits.
 
   .. math:: \ell(z, y) = \frac{1}{K} \Big[w (z_y - M)^2 + \sum_{k \ne y} z_k^2\Big]
@@ -28,6 +28,7 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
     labels: ``[...]`` integers in ``[0, K)``.
     true_class_weight: w, at least 0.
     true_class_target: M.
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK).
@@ -41,17 +42,18 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float = 1
   >>> square(jnp.array([[2.0, 1.0]]), jnp.array([0]))
   Array([1.], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels)
+  logits, labels = checks.examples(logits, labels, where)
   checks.options(true_class_weight=(true_class_weight, "[0, inf)"),
                  true_class_target=(true_class_target, "(-inf, inf)"))
   checks.masked_class(logits, "square depends on the logit of every class")
   true_class = true_class_weight * (logits - true_class_target) ** 2
   values = jnp.mean(jnp.where(one_hot(labels, logits), true_class, logits**2), axis=-1)
-  return checks.nan_out_of_range(values, labels, logits.shape[-1])
+  return checks.example_values(values, labels, where, logits.shape[-1])
 
 
 @register(PER_EXAMPLE)
-def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0, weight: float = 0.1) -> Array:
+def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float | Array = 10.0,
+                           weight: float | Array = 0.1, where: ArrayLike | None = None) -> Array:
   r"""Margin-based label smoothing (MbLS): cross entropy in nats, and a penalty in units of logits.
 
   .. math:: -\log p_y + \frac{w}{K} \sum_k \max(0, \max_j z_j - z_k - m)
@@ -64,6 +66,7 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
     labels: ``[...]`` integers in ``[0, K)``.
     margin: m, at least 0.
     weight: w, at least 0.
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK).
@@ -77,19 +80,19 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
   >>> margin_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), margin=1.0, weight=1.0).round(3)
   Array([1.049], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels)
+  logits, labels = checks.examples(logits, labels, where)
   checks.options(margin=(margin, "[0, inf)"), weight=(weight, "[0, inf)"))
   checks.masked_class(logits, "margin_label_smoothing depends on the logit of every class")
   top = pick(logits, predicted(logits))
   excess = jax.nn.relu(top[..., None] - logits - margin)
   values = cross_entropy(logits, labels) + weight * jnp.mean(excess, axis=-1)
-  return checks.nan_out_of_range(values, labels, logits.shape[-1])
+  return checks.example_values(values, labels, where, logits.shape[-1])
 
 
 @register(PER_EXAMPLE)
-def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float = 10.0,
-                                         weight: float = 0.1, positive_weight: float = 1.0,
-                                         negative_weight: float = 0.1) -> Array:
+def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float | Array = 10.0,
+                                         weight: float | Array = 0.1, positive_weight: float | Array = 1.0,
+                                         negative_weight: float | Array = 0.1, where: ArrayLike | None = None) -> Array:
   r"""Adaptive and conditional label smoothing (ACLS).
 
   .. math::
@@ -108,6 +111,7 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
     weight: w, at least 0.
     positive_weight: λ⁺, at least 0.
     negative_weight: λ⁻, at least 0.
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK).
@@ -121,7 +125,7 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   >>> adaptive_conditional_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), margin=1.0, weight=1.0).round(1)
   Array([4.4], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels)
+  logits, labels = checks.examples(logits, labels, where)
   checks.options(margin=(margin, "[0, inf)"), weight=(weight, "[0, inf)"),
                  positive_weight=(positive_weight, "[0, inf)"), negative_weight=(negative_weight, "[0, inf)"))
   checks.masked_class(logits, "adaptive_conditional_label_smoothing depends on the logit of every class")
@@ -131,12 +135,12 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   negative = jnp.sum(below, axis=-1) / (logits.shape[-1] - 1)
   penalty = positive_weight * jax.nn.relu(top - margin) ** 2 + negative_weight * negative
   values = cross_entropy(logits, labels) + weight * penalty
-  return checks.nan_out_of_range(values, labels, logits.shape[-1])
+  return checks.example_values(values, labels, where, logits.shape[-1])
 
 
 @register(PER_EXAMPLE)
-def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination_weight: float = 1.0,
-                         exclusion_weight: float = 1.0) -> Array:
+def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination_weight: float | Array = 1.0,
+                         exclusion_weight: float | Array = 1.0, where: ArrayLike | None = None) -> Array:
   r"""Calibration by pairwise constraints (CPC), in nats.
 
   .. math::
@@ -151,6 +155,7 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
     labels: ``[...]`` integers in ``[0, K)``.
     discrimination_weight: w_d, at least 0.
     exclusion_weight: w_e, at least 0. For K = 2 there is no pair of other classes and the last term is 0.
+    where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
     ``[...]`` values. O(NK²) time, O(NK) memory.
@@ -164,7 +169,7 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   >>> pairwise_constraints(jnp.array([[0.0, 0.0, 0.0]]), jnp.array([0])).round(3)
   Array([2.138], dtype=float32)
   """
-  logits, labels = checks.examples(logits, labels)
+  logits, labels = checks.examples(logits, labels, where)
   checks.options(discrimination_weight=(discrimination_weight, "[0, inf)"),
                  exclusion_weight=(exclusion_weight, "[0, inf)"))
   checks.masked_class(logits, "pairwise_constraints depends on the logit of every class")
@@ -186,4 +191,4 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   total, _ = jax.lax.scan(add_pairs, zeros, jnp.arange(num_classes, dtype=jnp.int32))
   exclusion = total / 2 / max((num_classes - 1) * (num_classes - 2), 1)
   values = cross_entropy(logits, labels) + discrimination_weight * discrimination + exclusion_weight * exclusion
-  return checks.nan_out_of_range(values, labels, logits.shape[-1])
+  return checks.example_values(values, labels, where, logits.shape[-1])

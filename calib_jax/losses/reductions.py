@@ -14,6 +14,23 @@ def global_sum(x: Array, axis_name: str | None) -> Array:
   return total if axis_name is None else jax.lax.psum(total, axis_name)
 
 
+def shares(weights: Array, dtype, axis_name: str | None) -> Array:
+  """The ``weights`` ``[N]``, bools or numbers, divided by their sum over the global batch; 0 if nothing counts."""
+  if weights.dtype != jnp.bool_:
+    # The largest becomes 1, which changes no share, so that weights of any size neither overflow nor underflow.
+    largest = jax.lax.stop_gradient(jnp.max(weights, initial=0))
+    largest = largest if axis_name is None else jax.lax.pmax(largest, axis_name)
+    weights = weights / jnp.where(largest > 0, largest, 1)
+  weights = weights.astype(dtype)
+  total = global_sum(weights, axis_name)
+  return weights / jnp.where(total == 0, 1, total)
+
+
+def weighted(weights: Array, values: Array) -> Array:
+  """``weights * values`` of losses that may be infinite: 0 where the weight is 0."""
+  return weights * jnp.where((weights == 0) & (values == jnp.inf), 0, values)
+
+
 def gather(x: Array, axis_name: str | None) -> Array:
   """The examples of every device, in the order of the global batch: ``[n, ...]`` to ``[N, ...]``."""
   if axis_name is None:

@@ -13,7 +13,8 @@ from calib_jax import confidence as scores
 from calib_jax._checks.registry import find, register
 from calib_jax._numerics import binning
 from calib_jax.losses.catalogue import PER_BATCH, PER_EXAMPLE
-from calib_jax.losses.reductions import gather, global_sum, own
+from calib_jax.losses.ranks import rank_weights
+from calib_jax.losses.reductions import gather, global_sum, own, weighted
 
 Array = jax.Array
 Loss = str | Callable[[Array, Array], Array]  # A loss per example, by name or as a function of logits and labels.
@@ -21,7 +22,8 @@ Loss = str | Callable[[Array, Array], Array]  # A loss per example, by name or a
 
 @register(PER_BATCH)
 def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "msp", loss: Loss = "cross_entropy",
-         estimator: str = "harmonic", where: ArrayLike | None = None, axis_name: str | None = None) -> Array:
+         estimator: str = "harmonic", where: ArrayLike | None = None, weights: ArrayLike | None = None,
+         axis_name: str | None = None) -> Array:
   r"""Area under the risk-coverage curve, as a reweighted risk.
 
   .. math:: \frac{1}{N} \sum_i w_i \ell_i, \qquad \text{harmonic: } w_i = H_N - H_{N - r_i}, \qquad
@@ -31,12 +33,14 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
   :math:`H_n` the harmonic numbers. The weights carry no gradient. The harmonic weights give the empirical area exactly.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions, if ``loss`` takes them.
     confidence: score by name (``"msp"``, ``"margin"``, ``"negative_entropy"``) or a function of probabilities.
     loss: per-example loss, by name or as a function ``(logits, labels) -> [N]``.
     estimator: ``"harmonic"`` or ``"log"``.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows,
+      which take ranks one after another. N is their sum, so that weights whose sum is 1 stand for one row.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -51,21 +55,14 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
   >>> aurc(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.42, dtype=float32)
   """
-  logits, labels, where = checks.batch(logits, labels, where)
+  logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
   checks.options(estimator=(estimator, ("harmonic", "log")))
   score, losses = _scores(logits, confidence), _losses(logits, labels, loss)
-  every, valid = gather(jax.lax.stop_gradient(score), axis_name), gather(where, axis_name)
-  # Sorting the order again gives each row its rank. Rows that do not count come last.
-  order = jnp.argsort(jnp.where(valid, every, jnp.inf), stable=True)
-  rank = own(jnp.argsort(order).astype(jnp.int32) + 1, len(labels), axis_name)
-  count = jnp.sum(valid, dtype=jnp.int32)
-  if estimator == "harmonic":
-    harmonic = jnp.asarray(np.concatenate([[0.0], np.cumsum(1 / np.arange(1, len(every) + 1))]), logits.dtype)
-    weights = harmonic[count] - harmonic[jnp.maximum(count - rank, 0)]
-  else:
-    weights = -jnp.log1p(-rank.astype(logits.dtype) / (jnp.maximum(count, rank) + 1).astype(logits.dtype))
-  total = global_sum(jnp.where(where, weights * losses, 0), axis_name)
-  return total / jnp.maximum(count, 1).astype(logits.dtype)
+  every, every_weight = gather(jax.lax.stop_gradient(score), axis_name), gather(weights, axis_name)
+  of_ranks = own(rank_weights(every, every_weight, estimator), len(labels), axis_name)
+  if weights.dtype == jnp.bool_:
+    of_ranks = jnp.where(weights, of_ranks, 0)
+  return global_sum(weighted(of_ranks, losses), axis_name) / _size(every_weight).astype(logits.dtype)
 
 
 class SelectiveRiskState(NamedTuple):
@@ -75,11 +72,11 @@ class SelectiveRiskState(NamedTuple):
 
 
 @register(PER_BATCH)
-def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float = 0.9,
-                   smoothing: float = 0.1, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
+def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_coverage: float | Array = 0.9,
+                   smoothing: float | Array = 0.1, num_bins: int = 64, confidence: scores.Score = "negative_entropy",
                    score_range: tuple[float, float] | None = None, loss: Loss = "cross_entropy",
                    stop_gradient: bool = True, clamp: bool = True, threshold_gradient: bool = False,
-                   counts: ArrayLike | None = None, where: ArrayLike | None = None,
+                   counts: ArrayLike | None = None, where: ArrayLike | None = None, weights: ArrayLike | None = None,
                    axis_name: str | None = None) -> Array:
   r"""Selective risk over the low-confidence region: examples that the model is surer of weigh more, up to a quantile.
 
@@ -107,10 +104,10 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   κ = 0.25 has a lower NLL and ECE.
 
   Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers in ``[0, K)``.
+    logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
+    labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions, if ``loss`` takes them.
     low_confidence_coverage: κ, in [0, 1].
-    smoothing: ν > 0; carries no gradient.
+    smoothing: ν > 0.
     num_bins: number of bins of the scores; bins are [lo, hi), the last closed.
     confidence: score by name (``"msp"``, ``"margin"``, ``"negative_entropy"``) or a function of probabilities.
     score_range: ``(low, high)`` of the score, which become 0 and 1; needed for a score of your own. Scores outside are
@@ -121,7 +118,10 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
     threshold_gradient: whether τ carries a gradient; needs ``stop_gradient=False``.
     counts: optional ``[num_bins]`` floats, the numbers of scores seen before (``SelectiveRiskState.counts``); the same
       on all devices.
-    where: optional ``[N]`` bools; rows that are False are ignored and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
+      N is their sum, so that weights whose sum is 1 stand for one row. Like the numbers of scores, τ and the
+      :math:`\hat\beta_i` follow them without a gradient.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -137,7 +137,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
   >>> selective_risk(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.34, dtype=float32)
   """
-  logits, labels, where = checks.batch(logits, labels, where)
+  logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
   checks.options(low_confidence_coverage=(low_confidence_coverage, "[0, 1]"), smoothing=(smoothing, "(0, inf)"),
                  num_bins=(num_bins, "integer [1, inf)"), stop_gradient=(stop_gradient, bool), clamp=(clamp, bool),
                  threshold_gradient=(threshold_gradient, bool))
@@ -145,18 +145,15 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
     raise ValueError("threshold_gradient=True needs stop_gradient=False: without one of the weights, τ has none.")
   score = _unit_scores(logits, confidence, score_range)
   losses = _losses(logits, labels, loss)
-  every, valid = gather(score, axis_name), gather(where, axis_name)
+  every, every_weight = gather(score, axis_name), gather(weights, axis_name)
   every = every if threshold_gradient else jax.lax.stop_gradient(every)
-  size = jnp.maximum(jnp.sum(valid, dtype=jnp.int32), 1)
-  threshold = _quantile(jnp.sort(jnp.where(valid, every, jnp.inf)), size, low_confidence_coverage)
+  threshold, size = _quantile(every, every_weight, low_confidence_coverage), _size(every_weight).astype(logits.dtype)
   limited = jnp.where(score < threshold, score, threshold)
-  size = size.astype(logits.dtype)
-  seen = _counts(every, valid, num_bins) + _seen_before(counts, num_bins, logits.dtype)
+  seen = _counts(every, every_weight, num_bins) + _seen_before(counts, num_bins, logits.dtype)
   # 1 - Ĝ = (1/n) Σ_k h_k σ((c_k - g) / ν), whose logarithm is numerically stable also where all terms are tiny.
   centers = jnp.asarray((np.arange(num_bins) + 0.5) / num_bins, logits.dtype)
-  smoothing = jax.lax.stop_gradient(jnp.asarray(smoothing, logits.dtype))
   tails = jax.nn.log_sigmoid((centers[None, :] - limited[:, None]) / smoothing)
-  share = jnp.where(jnp.any(valid), seen / jnp.maximum(jnp.sum(seen), 1), 1)
+  share = jnp.where(jnp.any(every_weight.astype(bool)), seen / _size(seen), 1)
   log_rest = jax.nn.logsumexp(tails, b=share[None, :], axis=1)
   if clamp:
     log_rest = jnp.clip(log_rest, -jnp.log1p(size), -jnp.log1p(1 / size))
@@ -164,7 +161,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
     log_rest = jax.lax.stop_gradient(log_rest)
   else:  # A loss that is infinite, of a masked label, would make its weight's gradient NaN.
     log_rest = jnp.where(losses < jnp.inf, log_rest, jax.lax.stop_gradient(log_rest))
-  return global_sum(jnp.where(where, -log_rest * losses, 0), axis_name) / size
+  return global_sum(weighted(weights.astype(logits.dtype), -log_rest * losses), axis_name) / size
 
 
 def init_selective_risk(num_bins: int = 64) -> SelectiveRiskState:
@@ -188,17 +185,19 @@ def init_selective_risk(num_bins: int = 64) -> SelectiveRiskState:
 
 def update_selective_risk(state: SelectiveRiskState, logits: ArrayLike, *,
                           confidence: scores.Score = "negative_entropy", score_range: tuple[float, float] | None = None,
-                          where: ArrayLike | None = None, axis_name: str | None = None) -> SelectiveRiskState:
+                          where: ArrayLike | None = None, weights: ArrayLike | None = None,
+                          axis_name: str | None = None) -> SelectiveRiskState:
   """The state after a training step: the scores of its global batch are counted too.
 
   The released code counts over the steps of an epoch, and starts each epoch from ``init_selective_risk()``.
 
   Args:
     state: from before the step; the loss of that step takes its ``counts``.
-    logits: ``[N, K]`` floats of the step.
+    logits: ``[..., K]`` floats of the step.
     confidence: the score of the loss, by name or as a function of probabilities.
     score_range: the ``score_range`` of the loss.
-    where: optional ``[N]`` bools; rows that are False are not counted and may hold NaN.
+    where: optional ``[...]`` bools; rows that are False are not counted and may hold NaN.
+    weights: the weights of the loss.
     axis_name: optional mapped axis, over whose devices the batch is spread.
 
   Returns:
@@ -213,25 +212,31 @@ def update_selective_risk(state: SelectiveRiskState, logits: ArrayLike, *,
   >>> update_selective_risk(init_selective_risk(num_bins=2), jnp.array([[9.0, 0.0], [0.0, 0.0]])).counts
   Array([1., 1.], dtype=float32)
   """
-  logits = checks.floating(logits, "logits")
-  checks.rank(logits, 2, "logits", "[N, K]")
-  logits, _, where = checks.batch(logits, jnp.zeros(logits.shape[:1], jnp.int32), where)
+  logits = checks.over_classes(logits, "logits")
+  labels = jnp.zeros(logits.shape[:-1], jnp.int32)
+  logits, _, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name)
   score = gather(jax.lax.stop_gradient(_unit_scores(logits, confidence, score_range)), axis_name)
-  added = _counts(score, gather(where, axis_name), len(state.counts))
+  added = _counts(score, gather(weights, axis_name), len(state.counts))
   return SelectiveRiskState(state.counts + added.astype(state.counts.dtype))
 
 
 def _unit_scores(logits: Array, confidence, score_range) -> Array:
   """The confidence score of each example on [0, 1]."""
   low, high = scores.unit_range(confidence, logits.shape[1]) if score_range is None else score_range
-  if not low < high:
+  if checks.is_readable(low, high) and not low < high:
     raise ValueError(f"score_range must be (low, high) with low < high: got {score_range!r}.")
   return jnp.clip((_scores(logits, confidence) - low) / (high - low), 0, 1)
 
 
-def _counts(scores: Array, valid: Array, num_bins: int) -> Array:
+def _size(weights: Array) -> Array:
+  """N, the number of rows that count or the sum of their weights; 1 if nothing counts."""
+  total = jnp.sum(weights, dtype=jnp.int32 if weights.dtype == jnp.bool_ else weights.dtype)
+  return jnp.where(total == 0, 1, total)
+
+
+def _counts(scores: Array, weights: Array, num_bins: int) -> Array:
   """The number of scores that count in each bin."""
-  return binning.bin_sums(valid.astype(scores.dtype), binning.equal_width_index(scores, num_bins, "left"), num_bins)
+  return binning.bin_sums(weights.astype(scores.dtype), binning.equal_width_index(scores, num_bins, "left"), num_bins)
 
 
 def _seen_before(counts, num_bins: int, dtype) -> Array:
@@ -254,10 +259,20 @@ def _losses(logits: Array, labels: Array, loss) -> Array:
   return checks.one_value_each("loss", find("loss", loss, PER_EXAMPLE)(logits, labels), len(logits))
 
 
-def _quantile(ordered: Array, count: Array, q) -> Array:
-  """``numpy.quantile`` of the first ``count`` ordered values, by linear interpolation; 0 if they are infinite."""
-  place = q * (count - 1).astype(ordered.dtype)
+def _quantile(x: Array, weights: Array, q) -> Array:
+  """``numpy.quantile`` of the ``x`` ``[N]`` that count, each as often as its weight says; 0 if nothing counts."""
+  last = _size(weights) - 1  # The places of the values in ascending order are 0 to ``last``.
+  if weights.dtype == jnp.bool_:
+    ordered, ends = jnp.sort(jnp.where(weights, x, jnp.inf)), None
+  else:
+    order = jnp.argsort(jnp.where(weights > 0, x, jnp.inf))
+    ordered, ends = x[order], jnp.cumsum(weights[order])[:-1]
+
+  def value_at(place):
+    index = place.astype(jnp.int32) if ends is None else jnp.searchsorted(ends, place, side="right")
+    return ordered[index]
+
+  place = q * jnp.maximum(last, 0).astype(x.dtype)
   lower = jnp.floor(place)
-  index = lower.astype(jnp.int32)
-  below, above = ordered[index], ordered[jnp.minimum(index + 1, count - 1)]
+  below, above = value_at(lower), value_at(jnp.minimum(lower + 1, last.astype(x.dtype)))
   return jnp.where(jnp.isfinite(below), below + (place - lower) * (above - below), 0)

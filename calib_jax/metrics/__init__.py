@@ -38,6 +38,7 @@ from calib_jax.metrics.shorthands import (
 from calib_jax.metrics.statistics import cohens_d, sem, within_subject_sem
 from calib_jax.metrics.sweep import sweep_calibration_error
 from calib_jax.metrics.unbinned import kde_calibration_error, ks_calibration_error, smooth_calibration_error
+from calib_jax.metrics.vocabulary import top_label_from_features
 
 __all__ = ["CONVENTIONS", "Assessment", "CalibrationHistogram", "ClassGroupScores", "Reliability", "RiskCoverage",
            "accuracy", "adaptive_calibration_error", "assess", "aurc", "auroc", "bootstrap", "brier_score",
@@ -46,4 +47,8 @@ __all__ = ["CONVENTIONS", "Assessment", "CalibrationHistogram", "ClassGroupScore
            "expected_calibration_error", "fpr_at_tpr", "kde_calibration_error", "ks_calibration_error",
            "maximum_calibration_error", "mean_entropy", "nll", "paired_difference", "reliability",
            "risk_coverage_curve", "sem", "smooth_calibration_error", "sweep_calibration_error", "top_label",
-           "validate", "within_subject_sem"]
+           "top_label_from_features", "validate", "within_subject_sem"]
+
+
+def __dir__() -> list[str]:
+  return sorted(__all__)

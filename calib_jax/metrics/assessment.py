@@ -83,7 +83,7 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
 def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, rate: Array,
             num_resamples: int, level: float) -> Assessment:
   """``assess``; subsamples are masks here, so that the metric has one shape and is compiled once."""
-  place, halves, fifths, outcomes = draws.assess_keys(len(members), key, num_resamples)
+  place, halves, fifths, outcomes = draws.assess_words(len(members), key, num_resamples)
   index = jnp.maximum(members, 0).reshape(-1)
   chance, happened = confidence[index], correct[index]
   rho = draws.dependence(confidence, correct, members)
@@ -95,8 +95,8 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
     return metric(chance, outcome, where=where)
 
   kinds = jnp.repeat(jnp.arange(1, 5), num_resamples)
-  kinds, keys = jnp.append(draws.SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
-  values = map_chunks(value, (kinds, keys), draws.at_once([confidence, correct]))
+  kinds, words = jnp.append(draws.SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
+  values = map_chunks(value, (kinds, words), draws.at_once([confidence, correct]))
   observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
   interval = bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, rate, sure_part(metric), level)
   interval = with_own_rule(metric, observed, interval, (confidence, correct), members, level)

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 import functools
+import statistics
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from calib_jax._numerics.binning import array_module
 from calib_jax.metrics.draws import FIFTH, Metric
 
 Array = jax.Array
+HALVINGS = 40  # Steps of the bisection of the ends of an interval.
 
 
 def checked_rate(bias_rate: ArrayLike) -> np.ndarray:
@@ -56,7 +58,7 @@ def moments(half, rest, fifths):
 
 def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array, fifth: Array, rate: Array,
                         part: Array | float, level: float) -> tuple[Array, Array, Array]:
-  """The estimate and interval of ``bootstrap`` from the value and ``moments``, arrays of one shape.
+  """The estimate and interval of ``bootstrap`` from the value and ``moments``, JAX or NumPy arrays of one shape.
 
   Args:
     value: the metric.
@@ -68,32 +70,33 @@ def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array
     part: the ``sure_part`` of the metric.
     level: the level of the interval.
   """
+  xp = array_module(value)
   # In units of the value or of its noise nothing below overflows, also for a metric in percent whose bias is 0.
-  unit = jnp.maximum(jnp.abs(value), at_zero**0.25)
-  unit = jnp.where(unit > 0, unit, 1)
+  unit = xp.maximum(xp.abs(value), at_zero**0.25)
+  unit = xp.where(unit > 0, unit, 1)
   value, half, fifth = value / unit, half / unit**2, fifth / unit**2
   linear, at_zero = linear / unit**2 / unit**2, at_zero / unit**2 / unit**2
-  square, tiny = value**2, jnp.finfo(value.dtype).tiny
-  at_zero = jnp.maximum(at_zero, 0.02 * linear)
-  slope = linear / jnp.maximum(jnp.maximum(square, jnp.sqrt(at_zero)), tiny)  # A debiased error may be 0.
-  grown = jnp.maximum(fifth - square, 0)
-  rate = jnp.asarray(rate, square.dtype)
+  square, tiny = value**2, xp.finfo(value.dtype).tiny
+  at_zero = xp.maximum(at_zero, 0.02 * linear)
+  slope = linear / xp.maximum(xp.maximum(square, xp.sqrt(at_zero)), tiny)  # A debiased error may be 0.
+  grown = xp.maximum(fifth - square, 0)
+  rate = xp.asarray(rate, square.dtype)
   far, near = grown / (FIFTH - 1), grown / (FIFTH**rate - 1)  # The bias far from 0, and at 0.
-  most_bias = jnp.maximum(near, (half - square) / (2**rate - 1))
+  most_bias = xp.maximum(near, (half - square) / (2**rate - 1))
 
   def bias(true_square, near_zero, far):
-    return far + (near_zero - far) * jnp.exp(-true_square / jnp.maximum(near, tiny))
+    return far + (near_zero - far) * xp.exp(-true_square / xp.maximum(near, tiny))
 
   def score(observed, true_square, bias):
     """The standard normal score of an observed square if the truth is this: it falls as the truth rises."""
     mean = true_square + bias
     # Wilson & Hilferty: the cube root of a gamma variable over its mean is nearly normal, with these moments.
-    spread = (at_zero + true_square * slope) / jnp.maximum(9 * mean**2, tiny)
-    return (jnp.cbrt(observed / jnp.maximum(mean, tiny)) - (1 - spread)) / jnp.sqrt(jnp.maximum(spread, tiny))
+    spread = (at_zero + true_square * slope) / xp.maximum(9 * mean**2, tiny)
+    return (xp.cbrt(observed / xp.maximum(mean, tiny)) - (1 - spread)) / xp.sqrt(xp.maximum(spread, tiny))
 
-  at_least = jnp.maximum(square, near / 2)
-  most = (jnp.sqrt(at_least) + 10 * (jnp.sqrt(slope) + at_zero**0.25)) ** 2
-  z = ndtri(jnp.asarray((1 + level) / 2, square.dtype))
+  at_least = xp.maximum(square, near / 2)
+  most = (xp.sqrt(at_least) + 10 * (xp.sqrt(slope) + at_zero**0.25)) ** 2
+  z = square.dtype.type(statistics.NormalDist().inv_cdf((1 + level) / 2))
 
   def largest(is_below):
     """The largest square of a true error, at least 0, that ``is_below`` holds for, by bisection."""
@@ -101,15 +104,21 @@ def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array
       low, high = bounds
       middle = (low + high) / 2
       below = is_below(middle)
-      return jnp.where(below, middle, low), jnp.where(below, high, middle)
+      return xp.where(below, middle, low), xp.where(below, high, middle)
 
-    low, high = jax.lax.fori_loop(0, 40, halve, (jnp.zeros_like(square), most))
-    return jnp.where(is_below(jnp.zeros_like(square)), (low + high) / 2, 0)
+    bounds = xp.zeros_like(square), most
+    if xp is np:
+      for i in range(HALVINGS):
+        bounds = halve(i, bounds)
+    else:
+      bounds = jax.lax.fori_loop(0, HALVINGS, halve, bounds)
+    low, high = bounds
+    return xp.where(is_below(xp.zeros_like(square)), (low + high) / 2, 0)
 
-  low = jnp.sqrt(largest(lambda truth: score(square, truth, most_bias) > z))
-  high = jnp.sqrt(largest(lambda truth: score(at_least, truth, bias(truth, far, part * far)) > -z))
-  estimate = jnp.where(near == far, square - far, largest(lambda truth: truth + bias(truth, near, far) < square))
-  return unit * jnp.clip(jnp.sqrt(jnp.maximum(estimate, 0)), low, high), unit * low, unit * high
+  low = xp.sqrt(largest(lambda truth: score(square, truth, most_bias) > z))
+  high = xp.sqrt(largest(lambda truth: score(at_least, truth, bias(truth, far, part * far)) > -z))
+  estimate = xp.where(near == far, square - far, largest(lambda truth: truth + bias(truth, near, far) < square))
+  return unit * xp.clip(xp.sqrt(xp.maximum(estimate, 0)), low, high), unit * low, unit * high
 
 
 @functools.cache

@@ -11,8 +11,9 @@ from calib_jax._numerics import binning as bins
 from calib_jax._numerics import radix_selection
 from calib_jax._numerics.binning import masked_mean
 from calib_jax._numerics.sorting import correct_before, sorted_pairs
+from calib_jax._numerics.weighted_ranks import ranked
 from calib_jax.metrics import formulas
-from calib_jax.metrics.compiled import of_classes, of_pairs
+from calib_jax.metrics.compiled import counted, of_classes, of_pairs
 
 Array = jax.Array
 BINNINGS = ("equal_width", "equal_mass")
@@ -25,7 +26,7 @@ class Reliability(NamedTuple):
 
   Attributes:
     edges: ``[M + 1]`` floats, from 0 to 1.
-    counts: ``[M]`` integers, the number of examples in each bin.
+    counts: ``[M]`` integers, the number of examples in each bin, or floats, the sum of their weights.
     mean_confidence: ``[M]`` floats, nan where a bin is empty.
     accuracy: ``[M]`` floats, nan where a bin is empty.
   """
@@ -40,15 +41,18 @@ class _Binned(NamedTuple):
   """Examples with their bins, and the sums of each bin.
 
   Attributes:
-    confidence: ``[N]`` floats, in the order of the examples for bins of equal width, ascending for equal mass.
+    confidence: ``[N]`` floats, in the order of the examples for bins of equal width, ascending for equal mass; with
+      weights, an example at an edge of equal mass may be there in several parts.
+    counts: ``[N]`` bools or, where there are weights, those of the ``confidence``.
     index: ``[N]`` integers, the bin of each ``confidence``; M where the example does not count.
-    size: ``[M]`` integers, the number of examples in each bin.
+    size: ``[M]`` integers, the number of examples in each bin, or floats, the sum of their weights.
     correct: ``[M]`` floats, the number of correct examples.
     total: ``[M]`` floats, the sum of the confidences.
     edges: ``[M + 1]`` floats.
   """
 
   confidence: Array | None
+  counts: Array | None
   index: Array | None
   size: Array
   correct: Array
@@ -57,18 +61,21 @@ class _Binned(NamedTuple):
 
   @property
   def divisor(self) -> Array:
-    """The number of examples in each bin as a float, and 1 where a bin is empty."""
-    return jnp.maximum(self.size, 1).astype(self.total.dtype)
+    """The size of each bin as a float, and 1 where a bin is empty."""
+    return bins.divisor(self.size).astype(self.total.dtype)
 
 
-def _bin(confidence: Array, correct: Array, where: Array, num_bins: int, binning: str, closed: str, ties: str, *,
+def _bin(confidence: Array, correct: Array, counts: Array, num_bins: int, binning: str, closed: str, ties: str, *,
          sums_only: bool = False) -> _Binned:
   """The bins of all examples; with ``sums_only``, fields other than the sums of the bins may be None."""
   if binning == "equal_mass" and closed == "left":
     raise ValueError("closed='left' is for binning='equal_width': equal-mass bins are groups of sorted values.")
+  if counts.dtype != bool:
+    return _bin_by_weight(confidence, correct, counts, num_bins, binning, closed, ties)
+  where = counts
   is_selectable = len(confidence) >= radix_selection.SMALLEST and 1 < num_bins <= radix_selection.MOST_BINS
   if binning == "equal_mass" and sums_only and ties == "share" and is_selectable and confidence.dtype == jnp.float32:
-    return _Binned(None, None, *radix_selection.equal_mass_sums(confidence, correct, where, num_bins), None)
+    return _Binned(None, None, None, *radix_selection.equal_mass_sums(confidence, correct, where, num_bins), None)
   if binning == "equal_width":
     index = jnp.where(where, bins.equal_width_index(confidence, num_bins, closed), num_bins)
     flags = jnp.stack([where, correct > 0], axis=-1).astype(jnp.int32)
@@ -84,12 +91,25 @@ def _bin(confidence: Array, correct: Array, where: Array, num_bins: int, binning
     size, num_correct = jnp.diff(starts), jnp.diff(whole).astype(fraction.dtype) + jnp.diff(fraction)
     edges = bins.equal_mass_edges(confidence, count, num_bins)
   total = bins.bin_sums(confidence, index, num_bins)
-  return _Binned(confidence, index, size, num_correct.astype(confidence.dtype), total, edges)
+  return _Binned(confidence, index < num_bins, index, size, num_correct.astype(confidence.dtype), total, edges)
+
+
+def _bin_by_weight(confidence: Array, correct: Array, weights: Array, num_bins: int, binning: str, closed: str,
+                   ties: str) -> _Binned:
+  if binning == "equal_width":
+    correct = (correct > 0).astype(confidence.dtype)
+    index = jnp.where(weights == 0, num_bins, bins.equal_width_index(confidence, num_bins, closed))
+    edges = bins.equal_width_edges(num_bins, confidence.dtype)
+  else:
+    confidence, correct, weights, index, edges = ranked(confidence, correct, weights, ties).cut(num_bins)
+  rows = weights[:, None] * jnp.stack([jnp.ones_like(confidence), correct, confidence], axis=-1)
+  return _Binned(confidence, weights, index, *bins.bin_sums(rows, index, num_bins).T, edges)
 
 
 def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                       norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
-                      ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
+                      ties: str = "share", sign: str = "both", where: ArrayLike | None = None,
+                      weights: ArrayLike | None = None) -> Array:
   r"""Binned calibration error of predicted probabilities of a binary event, in [0, 1].
 
   .. math::
@@ -119,6 +139,10 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     sign: which gaps count: ``"both"``; ``"over"``, those where the confidence exceeds the accuracy; or ``"under"``, the
       reverse. For norm 1, the errors of ``"over"`` and ``"under"`` add up to that of ``"both"``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands, so that whole weights are
+      repeated examples. All means and shares are weighted. If they are not all whole, each of M equal-mass bins has the
+      M-th part of their sum, and an example at an edge belongs in parts to both sides. With ``debias`` they are numbers
+      of examples: :math:`n_b` is their sum, whose scale then matters.
 
   Returns:
     A scalar. Empty bins contribute 0, and the value is 0 if nothing counts. Without ``debias`` it is biased upwards,
@@ -141,25 +165,25 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     raise ValueError(f"debias=True needs norm=2 and form='bin': got norm={norm!r} and form={form!r}.")
   if debias and sign != "both":
     raise ValueError(f"debias=True needs sign='both': got sign={sign!r}.")
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, correct, where)
-  return of_pairs(_calibration_error, confidence, correct, where, num_bins=num_bins, binning=binning, norm=norm,
-                  form=form, debias=debias, closed=closed, ties=ties, sign=sign)
+  return of_pairs(_calibration_error, confidence, correct, where, weights, num_bins=num_bins, binning=binning,
+                  norm=norm, form=form, debias=debias, closed=closed, ties=ties, sign=sign)
 
 
-def _calibration_error(confidence: Array, correct: Array, where: Array, num_bins, binning, norm, form, debias, closed,
+def _calibration_error(confidence: Array, correct: Array, counts: Array, num_bins, binning, norm, form, debias, closed,
                        ties, sign) -> Array:
-  b = _bin(confidence, correct, where, num_bins, binning, closed, ties, sums_only=form == "bin")
+  b = _bin(confidence, correct, counts, num_bins, binning, closed, ties, sums_only=form == "bin")
   if form == "bin":
     return formulas.binned_error(b.size, b.correct, b.total - b.correct, norm=norm, debias=debias, sign=sign)
-  counted = b.index < num_bins
   gap = b.confidence - (b.correct / b.divisor)[jnp.minimum(b.index, num_bins - 1)]
-  gap = jnp.where(counted, formulas.signed_size(gap, sign), 0)
-  return formulas.power_mean(gap, lambda x: masked_mean(x, counted), norm)
+  gap = jnp.where(b.index < num_bins, formulas.signed_size(gap, sign), 0)
+  return formulas.power_mean(gap, lambda x: masked_mean(x, b.counts), norm)
 
 
 def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
                                 binning: str = "equal_width", norm: float | str = 1, ties: str = "share",
-                                where: ArrayLike | None = None) -> Array:
+                                where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Class-wise calibration error, in [0, 1]: the mean over classes of the error of the class's probability.
 
   .. math:: \Big(\frac{1}{K} \sum_c \mathrm{CE}\big((p_c, 1[y = c])\big)^p\Big)^{1/p}
@@ -174,6 +198,7 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
     norm: p, at least 1, or ``"max"``, the largest gap of any bin of any class.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0, as for ``calibration_error``; the mean over classes has none.
 
   Returns:
     A scalar; 0 if nothing counts. O(NKM) time, or K sorts for equal mass.
@@ -190,34 +215,35 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), norm=(norm, NORM),
                  ties=(ties, TIES))
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_classwise_calibration_error, probs, labels, where, num_bins=num_bins, binning=binning, norm=norm,
-                    ties=ties)
+  return of_classes(_classwise_calibration_error, probs, labels, where, weights, num_bins=num_bins, binning=binning,
+                    norm=norm, ties=ties)
 
 
-def _classwise_calibration_error(probs: Array, labels: Array, where: Array, num_bins, binning, norm, ties) -> Array:
+def _classwise_calibration_error(probs: Array, labels: Array, counts: Array, num_bins, binning, norm, ties) -> Array:
   num_classes = probs.shape[1]
   if binning == "equal_mass":
     def class_error(column):
       class_probs, label = column
       return calibration_error(class_probs, labels == label, num_bins=num_bins, binning=binning, norm=norm, ties=ties,
-                               where=where)
+                               **counted(counts))
 
     errors = jax.lax.map(class_error, (probs.T, jnp.arange(num_classes, dtype=jnp.int32)))
   else:
-    index = jnp.where(where[:, None], bins.equal_width_index(probs, num_bins), num_bins)
+    index = jnp.where(counts.astype(bool)[:, None], bins.equal_width_index(probs, num_bins), num_bins)
     is_label = labels[:, None] == jnp.arange(num_classes, dtype=jnp.int32)[None]
-    size, gap = _sums_by_class(probs - is_label.astype(probs.dtype), index, num_bins)
+    size, gap = _sums_by_class(probs - is_label.astype(probs.dtype), index, num_bins, counts)
     # For norm 1 the sizes of the bins are not needed, so that XLA does not compute them.
-    errors = formulas.binned_error(size, None, gap, count=jnp.sum(where, dtype=jnp.int32), norm=norm)
+    errors = formulas.binned_error(size, None, gap, count=bins.total(counts), norm=norm)
   return formulas.power_mean(errors, jnp.mean, norm)
 
 
-def _sums_by_class(values: Array, index: Array, num_bins: int) -> tuple[Array, Array]:
+def _sums_by_class(values: Array, index: Array, num_bins: int, counts: Array) -> tuple[Array, Array]:
   """The number and the sum of each class's ``values`` ``[N, K]`` in each bin, two arrays ``[K, num_bins]``.
 
-  ``index`` ``[N, K]`` is the bin of each of ``values``. As in ``bins.bin_sums``, rows are added one by one within
-  blocks, and the sums of blocks pairwise.
+  ``index`` ``[N, K]`` is the bin of each of ``values``. If ``counts`` are weights, both are weighted. As in
+  ``bins.bin_sums``, rows are added one by one within blocks, and the sums of blocks pairwise.
   """
   num_classes = values.shape[1]
   block = jnp.arange(len(values), dtype=jnp.int32)[:, None] // bins.BLOCK
@@ -229,11 +255,14 @@ def _sums_by_class(values: Array, index: Array, num_bins: int) -> tuple[Array, A
     total = jnp.zeros(blocks * num_classes * num_bins, x.dtype).at[place].add(x, mode="drop")
     return bins.pairwise_sum(total.reshape(blocks, num_classes, num_bins))
 
-  return sums(jnp.ones_like(index)), sums(values)
+  if counts.dtype == bool:
+    return sums(jnp.ones_like(index)), sums(values)
+  return sums(jnp.broadcast_to(counts[:, None], values.shape)), sums(counts[:, None] * values)
 
 
 def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
-                ties: str = "share", where: ArrayLike | None = None) -> Reliability:
+                ties: str = "share", where: ArrayLike | None = None, weights: ArrayLike | None = None
+                ) -> Reliability:
   """The numbers of a reliability diagram, with the bins of ``calibration_error``.
 
   Args:
@@ -243,6 +272,7 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
     binning: ``"equal_width"`` or ``"equal_mass"``.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0, as for ``calibration_error``.
 
   Returns:
     ``Reliability``. Inner edges of equal-mass bins lie midway between neighbouring groups.
@@ -255,10 +285,11 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
   Array([0. , 0.5], dtype=float32)
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), ties=(ties, TIES))
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, correct, where)
-  return of_pairs(_reliability, confidence, correct, where, num_bins=num_bins, binning=binning, ties=ties)
+  return of_pairs(_reliability, confidence, correct, where, weights, num_bins=num_bins, binning=binning, ties=ties)
 
 
-def _reliability(confidence: Array, correct: Array, where: Array, num_bins, binning, ties) -> Reliability:
-  b = _bin(confidence, correct, where, num_bins, binning, "right", ties)
+def _reliability(confidence: Array, correct: Array, counts: Array, num_bins, binning, ties) -> Reliability:
+  b = _bin(confidence, correct, counts, num_bins, binning, "right", ties)
   return Reliability(b.edges, b.size, *(jnp.where(b.size > 0, x / b.divisor, jnp.nan) for x in (b.total, b.correct)))

@@ -113,13 +113,13 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
   count = len(arrays[0] if members is None else members)
 
   def value(sample):
-    is_sample, key = sample
+    is_sample, words = sample
     every = jnp.arange(count, dtype=jnp.int32)
-    return _of_resample(metric, arrays, members, jnp.where(is_sample, every, draws.draw(key, count, count)))
+    return _of_resample(metric, arrays, members, jnp.where(is_sample, every, draws.draw(words, count, count)))
 
   # The sample itself comes first, among its resamples, so that the metric is compiled only once.
-  keys = jax.random.split(key, num_resamples)
-  samples = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([keys[:1], keys])
+  words = draws.words(jax.random.split(key, num_resamples))
+  samples = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([words[:1], words])
   values = map_chunks(value, samples, draws.at_once(arrays))
   return values[0], *percentiles.ends(values[1:], values[0], count, level)
 
@@ -137,16 +137,16 @@ def subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
                 num_resamples: int) -> tuple[Array, Array]:
   """The metric of random halves and of what they leave out, ``[R, 2, ...]``, and of random fifths, ``[R, ...]``."""
   count = len(arrays[0] if members is None else members)
-  order, keys_of_halves, keys_of_fifths = draws.subsample_keys(count, key, num_resamples)
+  order, of_halves, of_fifths = draws.subsample_words(count, key, num_resamples)
 
-  def half_and_rest(key):
-    return jnp.stack([_of_resample(metric, arrays, members, index) for index in draws.half_and_rest(key, order)])
+  def half_and_rest(words):
+    return jnp.stack([_of_resample(metric, arrays, members, index) for index in draws.half_and_rest(words, order)])
 
-  def fifth(key):
-    return _of_resample(metric, arrays, members, draws.fifth(key, order))
+  def fifth(words):
+    return _of_resample(metric, arrays, members, draws.fifth(words, order))
 
-  return tuple(map_chunks(function, keys, draws.at_once(arrays))
-               for function, keys in ((half_and_rest, keys_of_halves), (fifth, keys_of_fifths)))
+  return tuple(map_chunks(function, words, draws.at_once(arrays))
+               for function, words in ((half_and_rest, of_halves), (fifth, of_fifths)))
 
 
 def _of_resample(metric: Metric, arrays: tuple[Array, ...], members: Array | None, index: Array) -> Array:

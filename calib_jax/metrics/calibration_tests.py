@@ -122,7 +122,7 @@ def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, key
     is_observed, key = sample
     numbers = jax.random.uniform(key, confidence.shape[:1], confidence.dtype)
     if num_groups:
-      numbers = draws.shared(key, numbers, group, num_groups, rho)
+      numbers = draws.shared(draws.words(key), numbers, group, num_groups, rho)
     numbers = numbers.reshape(-1, *(1,) * (confidence.ndim - 1)) if confidence.ndim else numbers
     return metric(confidence, jnp.where(is_observed, correct, numbers < confidence))
 

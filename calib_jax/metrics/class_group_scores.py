@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning
-from calib_jax.metrics.compiled import of_classes
+from calib_jax.metrics.compiled import counted, of_classes
 from calib_jax.metrics.scores import accuracy, nll
 from calib_jax.metrics.shorthands import expected_calibration_error
 
@@ -20,7 +20,7 @@ class ClassGroupScores(NamedTuple):
   """Scores of three groups of examples: those whose label is a head, a medium and a tail class, in this order.
 
   Attributes:
-    counts: ``[3]`` integers, the number of examples in each group.
+    counts: ``[3]`` integers, the number of examples in each group, or floats, the sum of their weights.
     accuracy: ``[3]`` floats, nan where a group is empty.
     nll: ``[3]`` floats, the mean negative log-likelihood in nats, nan where a group is empty.
     expected_calibration_error: ``[3]`` floats, nan where a group is empty.
@@ -43,7 +43,7 @@ def group_of_classes(train_counts: Array) -> Array:
 
 
 def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayLike, *, num_bins: int = 15,
-                       where: ArrayLike | None = None) -> ClassGroupScores:
+                       where: ArrayLike | None = None, weights: ArrayLike | None = None) -> ClassGroupScores:
   """Accuracy, NLL and ECE of the examples of frequent, medium and rare classes.
 
   The classes are sorted by their number of training examples, equal numbers by class index, and split into three groups
@@ -58,6 +58,7 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
     train_counts: ``[K]`` integers, the number of training examples of each class.
     num_bins: M, the number of equal-width bins of the calibration error.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
 
   Returns:
     ``ClassGroupScores``.
@@ -71,11 +72,12 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
   Array([ 1., nan,  0.], dtype=float32)
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"))
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_class_group_scores, probs, labels, where, train_counts, num_bins=num_bins)
+  return of_classes(_class_group_scores, probs, labels, where, weights, train_counts, num_bins=num_bins)
 
 
-def _class_group_scores(probs: Array, labels: Array, where: Array, train_counts, num_bins) -> ClassGroupScores:
+def _class_group_scores(probs: Array, labels: Array, counts: Array, train_counts, num_bins) -> ClassGroupScores:
   train_counts = jnp.asarray(train_counts)
   if not jnp.issubdtype(train_counts.dtype, jnp.integer):
     raise TypeError(f"train_counts must be integers: got dtype {train_counts.dtype}.")
@@ -85,9 +87,10 @@ def _class_group_scores(probs: Array, labels: Array, where: Array, train_counts,
   group = group_of_classes(train_counts)[labels]
 
   def scores(index: Array) -> tuple[Array, ...]:
-    member = where & (group == index)
-    values = (accuracy(probs, labels, where=member), nll(probs, labels, where=member),
-              expected_calibration_error(probs, labels, num_bins=num_bins, where=member))
-    return jnp.sum(member, dtype=jnp.int32), *(jnp.where(jnp.any(member), x, jnp.nan) for x in values)
+    member = counted(jnp.where(group == index, counts, jnp.zeros_like(counts)))
+    values = (accuracy(probs, labels, **member), nll(probs, labels, **member),
+              expected_calibration_error(probs, labels, num_bins=num_bins, **member))
+    size = binning.total(*member.values())
+    return size, *(jnp.where(size > 0, x, jnp.nan) for x in values)
 
   return ClassGroupScores(*jax.vmap(scores)(jnp.arange(NUM_GROUPS, dtype=jnp.int32)))

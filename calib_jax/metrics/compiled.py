@@ -16,15 +16,17 @@ from calib_jax import _checks as checks
 Array = jax.Array
 
 
-def of_pairs(formula: Callable, scores: ArrayLike, values: ArrayLike, where: ArrayLike | None, *arrays: ArrayLike,
-             names: tuple[str, str] = ("confidence", "correct"), **options):
-  """``formula(scores [N], values [N], where [N], *arrays, **options)`` of what ``checks.paired`` returns.
+def of_pairs(formula: Callable, scores: ArrayLike, values: ArrayLike, where: ArrayLike | None,
+             weights: ArrayLike | None, *arrays: ArrayLike, names: tuple[str, str] = ("confidence", "correct"),
+             **options):
+  """``formula(scores [N], values [N], counts [N], *arrays, **options)`` of what ``checks.paired`` returns.
 
   Args:
     formula: a function of a module.
     scores: floats of any shape.
     values: numbers of that shape.
     where: optional bools of that shape.
+    weights: optional numbers of that shape; without them ``counts`` are bools, and else numbers.
     *arrays: more arrays, passed on as they are.
     names: what errors call ``scores`` and ``values``.
     **options: Python values, for each combination of which the formula is compiled.
@@ -32,26 +34,31 @@ def of_pairs(formula: Callable, scores: ArrayLike, values: ArrayLike, where: Arr
   Returns:
     The formula's value.
   """
-  return _of_pairs(formula, names, tuple(options.items()), scores, values, where, *arrays)
+  return _of_pairs(formula, names, tuple(options.items()), scores, values, where, weights, *arrays)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _of_pairs(formula, names, options, scores, values, where, *arrays):
-  return formula(*checks.paired(scores, values, where, names=names), *arrays, **dict(options))
+def _of_pairs(formula, names, options, scores, values, where, weights, *arrays):
+  return formula(*checks.paired(scores, values, where, weights, names=names), *arrays, **dict(options))
 
 
-def of_classes(formula: Callable, probs: ArrayLike, labels: ArrayLike, where: ArrayLike | None, *arrays: ArrayLike,
-               **options):
+def of_classes(formula: Callable, probs: ArrayLike, labels: ArrayLike, where: ArrayLike | None,
+               weights: ArrayLike | None, *arrays: ArrayLike, **options):
   """As ``of_pairs``, of what ``checks.classified`` returns.
 
   The floats of the value are NaN where a label that counts is out of range, because traced labels raise no error.
   """
-  return _of_classes(formula, tuple(options.items()), probs, labels, where, *arrays)
+  return _of_classes(formula, tuple(options.items()), probs, labels, where, weights, *arrays)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _of_classes(formula, options, probs, labels, where, *arrays):
-  probs, labels, where = checks.classified(probs, labels, where)
+def _of_classes(formula, options, probs, labels, where, weights, *arrays):
+  probs, labels, counts = checks.classified(probs, labels, where, weights)
   outside = jnp.any(checks.out_of_range(labels, probs.shape[1]))
   return jax.tree.map(lambda x: jnp.where(outside, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.floating) else x,
-                      formula(probs, labels, where, *arrays, **dict(options)))
+                      formula(probs, labels, counts, *arrays, **dict(options)))
+
+
+def counted(counts: Array) -> dict[str, Array]:
+  """The keyword argument by which a formula hands its ``counts`` on to a metric: ``where`` or ``weights``."""
+  return {"where" if counts.dtype == bool else "weights": counts}

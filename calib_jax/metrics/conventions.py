@@ -14,6 +14,7 @@ Array(0.4375, dtype=float32)
 """
 
 from collections.abc import Callable, Mapping
+import functools
 import types
 
 import jax
@@ -28,7 +29,42 @@ from calib_jax.metrics import formulas
 Array = jax.Array
 
 
-def _torchmetrics(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15) -> Array:
+def _checked(formula: Callable) -> Callable:
+  """A convention of any ``(confidence, correct)``, from one of checked arrays, of JAX or of NumPy."""
+  @functools.wraps(formula)
+  def convention(confidence: ArrayLike, correct: ArrayLike, **options) -> Array:
+    confidence, correct, _ = paired(confidence, correct, None)
+    return formula(confidence, correct, **options)
+
+  return convention
+
+
+def of_arrays(name: str, confidence: np.ndarray, correct: np.ndarray) -> float:
+  """The error by a convention in NumPy, which compiles nothing.
+
+  Args:
+    name: the name in ``CONVENTIONS``.
+    confidence: float32 ``[N]``, at least one.
+    correct: bools ``[N]``.
+
+  Returns:
+    The error.
+  """
+  rule = CONVENTIONS[name]
+  if callable(rule):
+    return float(rule.__wrapped__(confidence, correct))
+  num_bins = rule["num_bins"]
+  if rule["binning"] == "equal_mass":  # In the order of rows, where confidences are equal.
+    index = np.empty(len(confidence), np.int32)
+    index[np.argsort(confidence, kind="stable")] = bins.equal_mass_index(np.arange(len(confidence)), len(confidence),
+                                                                         num_bins)
+  else:
+    index = np.searchsorted((np.arange(1, num_bins) / num_bins).astype(confidence.dtype), confidence)
+  return float(formulas.binned_error(*_sums(confidence, correct, index, num_bins), norm=rule["norm"]))
+
+
+@_checked
+def _torchmetrics(confidence: Array, correct: Array, *, num_bins: int = 15) -> Array:
   """``multiclass_calibration_error(norm="l1")``.
 
   Bins are [lo, hi), and 1.0 has a bin of its own; edges are rounded as by ``torch.linspace``.
@@ -40,70 +76,78 @@ def _torchmetrics(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 
   return _weighted_gap(confidence, correct, edges[1:].astype(np.float32), "left")
 
 
-def _netcal(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 10) -> Array:
+@_checked
+def _netcal(confidence: Array, correct: Array, *, num_bins: int = 10) -> Array:
   """``netcal.metrics.ECE(bins).measure``: bins are [lo, hi), the last closed; edges are float64."""
   return _weighted_gap(confidence, correct, np.linspace(0, 1, num_bins + 1)[1:-1], "left")
 
 
-def _uncertainty_calibration(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15) -> Array:
+@_checked
+def _uncertainty_calibration(confidence: Array, correct: Array, *, num_bins: int = 15) -> Array:
   """``calibration.get_calibration_error``: equal mass with ties in one bin, norm 2, debiased (Kumar et al. 2019)."""
-  confidence, correct, _ = paired(confidence, correct, None)
-  ordered = jnp.sort(confidence)
+  xp = bins.array_module(confidence)
+  ordered = xp.sort(confidence)
   edges = bins.equal_mass_edges(ordered, len(ordered), min(num_bins, len(ordered)))
-  index = jnp.searchsorted(edges[1:-1], confidence, side="left").astype(jnp.int32)
+  index = xp.searchsorted(edges[1:-1], confidence, side="left").astype(xp.int32)
   return formulas.binned_error(*_sums(confidence, correct, index, num_bins), norm=2, debias=True)
 
 
-def _scikit_learn(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 5) -> Array:
+@_checked
+def _scikit_learn(confidence: Array, correct: Array, *, num_bins: int = 5) -> Array:
   """The gaps of ``calibration_curve`` weighted by counts: bins are (lo, hi]; edges are float64."""
   return _weighted_gap(confidence, correct, np.linspace(0, 1, num_bins + 1)[1:-1], "right")
 
 
-def _mapie(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 50) -> Array:
+@_checked
+def _mapie(confidence: Array, correct: Array, *, num_bins: int = 50) -> Array:
   """``expected_calibration_error``: ``num_bins`` edges make one bin fewer, (lo, hi], and exactly 0 has one more."""
   return _weighted_gap(confidence, correct, np.linspace(0, 1, num_bins)[:-1], "right")
 
 
-def _relplot(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 10) -> Array:
+@_checked
+def _relplot(confidence: Array, correct: Array, *, num_bins: int = 10) -> Array:
   """``binnedECE``: the bin is c / (1 / num_bins) truncated, in the precision of c, so that 1.0 has one more."""
   return _weighted_gap(confidence, correct, lambda c: np.trunc(c / c.dtype.type(1 / num_bins)), "left", num_bins)
 
 
-def _robustness_metrics(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15) -> Array:
+@_checked
+def _robustness_metrics(confidence: Array, correct: Array, *, num_bins: int = 15) -> Array:
   """``ece``, as ``tf.histogram_fixed_width_bins``: the bin is c * num_bins truncated, in the precision of c."""
   return _weighted_gap(confidence, correct, lambda c: np.trunc(c * c.dtype.type(num_bins)), "left", num_bins - 1)
 
 
-def _adafocal(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15) -> Array:
+@_checked
+def _adafocal(confidence: Array, correct: Array, *, num_bins: int = 15) -> Array:
   """AdaECE of AdaFocal's code: bins are (lo, hi] between interpolated quantiles; the lowest value is in no bin."""
-  confidence, correct, _ = paired(confidence, correct, None)
-  ordered = jnp.sort(confidence)
+  xp = bins.array_module(confidence)
+  ordered = xp.sort(confidence)
   position = np.linspace(0, len(ordered), num_bins + 1)
   left = np.minimum(position.astype(int), len(ordered) - 1)
   step = ordered[np.minimum(left + 1, len(ordered) - 1)] - ordered[left]
-  edges = ordered[left] + jnp.asarray(position - left, ordered.dtype) * step
-  index = jnp.searchsorted(edges, confidence, side="left").astype(jnp.int32) - 1
+  edges = ordered[left] + xp.asarray(position - left, ordered.dtype) * step
+  index = xp.searchsorted(edges, confidence, side="left").astype(xp.int32) - 1
   return formulas.binned_error(*_sums(confidence, correct, index, num_bins), count=len(ordered))
 
 
-def _weighted_gap(confidence: ArrayLike, correct: ArrayLike, edges: np.ndarray | Callable, closed: str,
+def _weighted_gap(confidence: Array, correct: Array, edges: np.ndarray | Callable, closed: str,
                   top: int | None = None) -> Array:
   """The calibration error, norm 1, of the bins between the inner ``edges``.
 
   ``edges`` are numbers, or a function that maps a confidence to its bin, from 0 to ``top``.
   """
-  confidence, correct, _ = paired(confidence, correct, None)
-  dtype = confidence.dtype
+  xp, dtype = bins.array_module(confidence), confidence.dtype
   if callable(edges):
     edges = np.array([_first_in(edges, j, dtype) for j in range(1, top + 1)], dtype)
   elif edges.dtype != dtype:
     edges = _directed(edges, dtype, closed)
-  index = jnp.searchsorted(jnp.asarray(edges), confidence, side="left" if closed == "right" else "right")
-  return formulas.binned_error(*_sums(confidence, correct, index.astype(jnp.int32), len(edges) + 1))
+  index = xp.searchsorted(xp.asarray(edges), confidence, side="left" if closed == "right" else "right")
+  return formulas.binned_error(*_sums(confidence, correct, index.astype(xp.int32), len(edges) + 1))
 
 
 def _sums(confidence: Array, correct: Array, index: Array, num_bins: int) -> tuple[Array, Array, Array]:
   """The examples, the correct ones, and the sum of confidence - correct of each bin."""
+  if isinstance(confidence, np.ndarray):
+    return tuple(np.bincount(index + 1, x, num_bins + 1)[1:] for x in (None, correct, confidence - correct))
   size, num_correct, total = (bins.bin_sums(x, index, num_bins)
                               for x in (jnp.ones_like(confidence), correct, confidence))
   return size, num_correct, total - num_correct

@@ -1,12 +1,17 @@
-"""The examples that resamples draw, from a key: masks, indices and redrawn outcomes."""
+"""The examples that resamples draw, from a key: masks, indices and redrawn outcomes.
+
+``words`` turns a key into a few random numbers, and everything else is a hash of them, in JAX for one resample or in
+NumPy for a leading axis of resamples: both draw the same examples.
+"""
 
 from collections.abc import Callable, Sequence
-import math
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
+
+from calib_jax._numerics.binning import array_module
 
 Array = jax.Array
 Metric = Callable[..., Array]
@@ -30,11 +35,27 @@ def members(groups: ArrayLike | None, count: int) -> np.ndarray:
   return padded
 
 
-def assess_keys(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array, Array]:
-  """The place of each of ``count`` groups in a random order, and the keys of halves, of fifths and of outcomes."""
-  of_order, *of_kinds = jax.random.split(key, 4)
-  return (jnp.argsort(jax.random.permutation(of_order, count)),
-          *(jax.random.split(of_kind, num_resamples) for of_kind in of_kinds))
+def words(key: Array) -> Array:
+  """The random uint32 ``[3, 2]`` of a key: two for its examples, two for its groups, two for the choice between them.
+
+  Of keys ``[...]`` they are ``[..., 3, 2]``.
+  """
+  if key.ndim:
+    return jax.vmap(words)(key)
+  keys = jnp.concatenate([key[None], jax.random.split(key)])
+  return jax.vmap(lambda x: jax.random.bits(x, (2,), jnp.uint32))(keys)
+
+
+def _words_of_kinds(keys: Array, num_resamples: int) -> Array:
+  """The words of ``num_resamples`` resamples of each of ``keys``; each generator of random numbers is compiled once."""
+  return words(jax.vmap(lambda key: jax.random.split(key, num_resamples))(keys))
+
+
+def assess_words(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array, Array]:
+  """The place of each of ``count`` groups in a random order, and the words of halves, of fifths and of outcomes."""
+  keys = jax.random.split(key, 4)
+  place = jnp.argsort(jax.random.permutation(keys[0], count))
+  return place, *_words_of_kinds(keys[1:], num_resamples)
 
 
 def dependence(confidence: Array, correct: Array, members: Array) -> Array:
@@ -72,21 +93,32 @@ def dependence(confidence: Array, correct: Array, members: Array) -> Array:
   return jnp.minimum(jnp.maximum(products / total, 0) / jnp.maximum(1 - 2 * error, tiny), 1)
 
 
-def shared(key: Array, own: Array, group: Array, num_groups: int, rho: Array) -> Array:
-  """Uniform numbers ``[M]`` of which two of one group are equal with the probability ρ, and else those of ``own``."""
-  of_groups, of_choice = jax.random.split(key)
-  is_shared = uniform(of_choice, own.shape) < jnp.sqrt(rho).astype(jnp.float32)
-  return jnp.where(is_shared, uniform(of_groups, (num_groups,))[group].astype(own.dtype), own)
+def numbers(words: Array, members: Array, rho: Array | float) -> Array:
+  """A uniform number for each of the M ``members`` of groups, ``[..., M]``.
+
+  Two of one group are equal with the probability ρ.
+  """
+  own = uniform(words, members.size)
+  if members.shape[1] == 1:
+    return own
+  return shared(words, own, np.repeat(np.arange(len(members)), members.shape[1]), len(members), rho)
 
 
-def assess_sample(kind: Array, key: Array, place: Array, members: Array, chance: Array, happened: Array,
+def shared(words: Array, own: Array, group: Array, num_groups: int, rho: Array | float) -> Array:
+  """Uniform numbers ``[..., M]`` of which two of one group are equal with the probability ρ; the others are ``own``."""
+  xp = array_module(own)
+  is_shared = uniform(words, own.shape[-1], 2) < xp.sqrt(xp.asarray(rho)).astype(xp.float32)
+  return xp.where(is_shared, uniform(words, num_groups, 1)[..., group].astype(own.dtype), own)
+
+
+def assess_sample(kind: Array, words: Array, place: Array, members: Array, chance: Array, happened: Array,
                   rho: Array | float = 0.0) -> tuple[Array, Array]:
   """Which ``outcome`` each example of a sample of ``assess`` has, and whether it counts.
 
   Args:
     kind: the sample itself, a half, the rest that a half leaves out, a fifth, or the sample with outcomes redrawn.
-    key: the key of the sample; that of a half gives its rest.
-    place: ``[groups]``, as ``assess_keys`` returns it.
+    words: the words of the sample; those of a half give its rest.
+    place: ``[groups]``, as ``assess_words`` returns it.
     members: the examples of each group, as ``members`` returns them; M in all.
     chance: ``[M, ...]``, their confidences.
     happened: bools of that shape, their outcomes.
@@ -95,67 +127,71 @@ def assess_sample(kind: Array, key: Array, place: Array, members: Array, chance:
   Returns:
     ``(outcome, where)``, bools of the shape of ``chance`` and ``[M]``.
   """
-  count = len(members)
-  size = jnp.minimum(jnp.where(kind == FIFTH_PART, FIFTH, 2), count)
-  block, number = place // size, place % size
-  drawn = draw(key, count, size)[block]
-  number = jnp.where(kind == REST, size - 1 - number, number)
-  taken = (kind == SAMPLE) | (kind == REDRAWN) | ((number == drawn) & (block < count // size))
+  taken = (kind == SAMPLE) | (kind == REDRAWN) | is_taken(kind, words, place)
   # The seeds of an example share its number, so that they depend on each other as much as can be.
-  numbers = uniform(key, chance.shape[:1])
-  if members.shape[1] > 1:
-    numbers = shared(key, numbers, jnp.repeat(jnp.arange(count), members.shape[1]), count, rho)
-  numbers = numbers.reshape(-1, *(1,) * (chance.ndim - 1))
-  outcome = jnp.where(kind == REDRAWN, numbers < chance.astype(jnp.float32), happened)
+  number = numbers(words, members, rho).reshape(-1, *(1,) * (chance.ndim - 1))
+  outcome = jnp.where(kind == REDRAWN, number < chance.astype(jnp.float32), happened)
   return outcome, ((members >= 0) & taken[:, None]).reshape(-1)
 
 
-def subsample_keys(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array]:
-  """A random order of ``count`` examples or groups, and the keys of halves and of fifths."""
-  of_order, *of_kinds = jax.random.split(key, 3)
-  return jax.random.permutation(of_order, count), *(jax.random.split(of_kind, num_resamples) for of_kind in of_kinds)
+def is_taken(kind: Array | int, words: Array, place: Array) -> Array:
+  """Whether each group is in a half, in the rest that a half leaves out, or in a fifth, bools ``[..., groups]``."""
+  xp, count = array_module(words), len(place)
+  size = xp.minimum(xp.where(kind == FIFTH_PART, FIFTH, 2), count)
+  block, number = place // size, place % size
+  number = xp.where(kind == REST, size - 1 - number, number)
+  drawn = draw(words, count // min(2, count) + 1, size)[..., block]
+  return (number == drawn) & (block < count // size)
 
 
-def half_and_rest(key: Array, order: Array) -> tuple[Array, Array]:
+def subsample_words(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array]:
+  """A random order of ``count`` examples or groups, and the words of halves and of fifths."""
+  keys = jax.random.split(key, 3)
+  return jax.random.permutation(keys[0], count), *_words_of_kinds(keys[1:], num_resamples)
+
+
+def half_and_rest(words: Array, order: Array) -> tuple[Array, Array]:
   """The examples or groups of a random half and of what it leaves out, one of each two neighbours of ``order``."""
   size = min(2, len(order))
-  first, drawn = _blocks(key, len(order), size)
+  first, drawn = _blocks(words, len(order), size)
   return order[first + drawn], order[first + size - 1 - drawn]
 
 
-def fifth(key: Array, order: Array) -> Array:
+def fifth(words: Array, order: Array) -> Array:
   """The examples or groups of a random fifth, one of each five neighbours of ``order``."""
-  first, drawn = _blocks(key, len(order), min(FIFTH, len(order)))
+  first, drawn = _blocks(words, len(order), min(FIFTH, len(order)))
   return order[first + drawn]
 
 
-def _blocks(key: Array, count: int, size: int) -> tuple[Array, Array]:
+def _blocks(words: Array, count: int, size: int) -> tuple[Array, Array]:
   """The first of each ``size`` of ``count`` places in a row, and a random number below ``size`` for each."""
   number = count // size
-  return jnp.arange(number, dtype=jnp.int32) * size, draw(key, number, size)
+  return np.arange(number, dtype=np.int32) * size, draw(words, number, size)
 
 
-def draw(key: Array, count: int, below: int | Array) -> Array:
+def draw(words: Array, count: int, below: int | Array) -> Array:
   """``count`` random int32 below ``below``, whose chances differ by at most ``below / 2^32`` of themselves."""
-  return (_hash(key, count) % jnp.asarray(below, jnp.uint32)).astype(jnp.int32)
+  xp = array_module(words)
+  return (_hash(words[..., 0, :], count) % xp.asarray(below, xp.uint32)).astype(xp.int32)
 
 
-def uniform(key: Array, shape: tuple[int, ...]) -> Array:
-  """Random multiples of 2^-24 in [0, 1), as float32."""
-  return (_hash(key, math.prod(shape)) >> 8).astype(jnp.float32).reshape(shape) * 2**-24
+def uniform(words: Array, count: int, purpose: int = 0) -> Array:
+  """``count`` random multiples of 2^-24 in [0, 1), as float32; those of another row of words are independent."""
+  xp = array_module(words)
+  return (_hash(words[..., purpose, :], count) >> 8).astype(xp.float32) * xp.float32(2**-24)
 
 
-def _hash(key: Array, count: int) -> Array:
-  """``count`` random uint32.
+def _hash(words: Array, count: int) -> Array:
+  """``count`` random uint32 of each pair of ``words`` ``[..., 2]``.
 
   They are a hash of a counter: the finaliser of MurmurHash3 (two multiplications between shifts), with one word
-  of the key added before it and another in its middle. ``jax.random.bits`` computes twenty rounds for them, which is
-  a third of the time of 1,000 resamples of ECE.
+  added before it and another in its middle. ``jax.random.bits`` computes twenty rounds for them, which is a third of
+  the time of 1,000 resamples of ECE.
   """
-  first, second = jax.random.bits(key, (2,), jnp.uint32)
-  x = first + jnp.arange(count, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
-  x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B) ^ second
-  x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+  xp = array_module(words)
+  x = words[..., :1] + xp.arange(count, dtype=xp.uint32) * xp.uint32(0x9E3779B9)
+  x = (x ^ (x >> 16)) * xp.uint32(0x85EBCA6B) ^ words[..., 1:]
+  x = (x ^ (x >> 13)) * xp.uint32(0xC2B2AE35)
   return x ^ (x >> 16)
 
 

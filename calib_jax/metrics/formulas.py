@@ -6,11 +6,13 @@ these functions, which take the arrays of either library and treat the last axis
 """
 
 from collections.abc import Callable
+import math
 
 import jax
 import numpy as np
 
-from calib_jax._numerics.binning import array_module
+from calib_jax._numerics.binning import array_module, divisor
+from calib_jax._numerics.harmonic import harmonic_difference
 from calib_jax.losses.reductions import root
 
 Array = jax.Array | np.ndarray
@@ -18,7 +20,10 @@ Array = jax.Array | np.ndarray
 # examples differ by at least this.
 TOLERANCE = 1e-6
 GRID = 8192  # Cells of [0, 1] in which the smooth error is computed.
-HALVINGS = 30  # Steps of the bisection of the smooth error.
+SMALLEST = 2.0**-31  # The smallest smooth error.
+LOG_SMALLEST, START = math.log(SMALLEST), math.log(0.03)
+STEPS, CLOSE = 12, 1e-6  # Most steps to the smooth error, and how close to it they end, as a part of it.
+DAMPED = 9  # Frequencies times σ whose damping, exp(-81 / 2), is below the rounding of the rest.
 
 
 def binned_error(size: Array | None, correct: Array | None, gap: Array, *, count: Array | int | None = None,
@@ -43,15 +48,15 @@ def binned_error(size: Array | None, correct: Array | None, gap: Array, *, count
   """
   xp = array_module(gap)
   gap = signed_size(gap, sign)
-  count = xp.maximum(size.sum(-1) if count is None else count, 1).astype(gap.dtype)
+  count = divisor(xp.asarray(size.sum(-1) if count is None else count)).astype(gap.dtype)
   if norm == 1:
     return root(gap.sum(-1) / count, 1)
   size = size.astype(gap.dtype)
-  gap = gap / xp.maximum(size, 1)
+  gap = gap / divisor(size)
   if debias:
-    accuracy = correct / xp.maximum(size, 1)
+    accuracy = correct / divisor(size)
     variance = accuracy * (1 - accuracy) / xp.maximum(size - 1, 1)
-    return root(xp.maximum(xp.where(size > 1, size * (gap**2 - variance), 0).sum(-1) / count, 0), 2)
+    return root(xp.maximum(xp.where(size >= 2, size * (gap**2 - variance), 0).sum(-1) / count, 0), 2)
   return power_mean(gap, lambda x: (size * x).sum(-1) / count, norm)
 
 
@@ -77,21 +82,21 @@ def power_mean(values: Array, mean: Callable[[Array], Array], norm: float | str)
 
 
 def accuracies_rise(size: Array, correct: Array, highest: Array) -> tuple[Array, Array]:
-  """Whether no accuracy of the bins ``[M]`` is below ``highest`` or that of a bin before it; and the new ``highest``.
+  """Whether no accuracy of the bins ``[..., M]`` is below ``highest`` or that of a bin before it; the new ``highest``.
 
   Empty bins are skipped.
   """
   xp = array_module(correct)
   cumulative_maximum = np.maximum.accumulate if xp is np else jax.lax.cummax
-  accuracy = correct / xp.maximum(size, 1)  # 0 where a bin is empty, which is below no other accuracy.
-  highest_before = cumulative_maximum(xp.concatenate([highest[None], accuracy]))
-  return xp.all((size == 0) | (accuracy >= highest_before[:-1] - TOLERANCE)), highest_before[-1]
+  accuracy = correct / divisor(size)  # 0 where a bin is empty, which is below no other accuracy.
+  highest_before = cumulative_maximum(xp.concatenate([highest[..., None], accuracy], axis=-1), axis=correct.ndim - 1)
+  return ((size == 0) | (accuracy >= highest_before[..., :-1] - TOLERANCE)).all(-1), highest_before[..., -1]
 
 
 def ks_error(prefix_sums: Array, count: Array) -> Array:
   """The largest size of the sums ``[..., P]`` of confidence - correct up to each place, divided by ``count``."""
   xp = array_module(prefix_sums)
-  return xp.max(abs(prefix_sums), axis=-1, initial=0) / xp.maximum(count, 1).astype(prefix_sums.dtype)
+  return xp.max(abs(prefix_sums), axis=-1, initial=0) / divisor(xp.asarray(count)).astype(prefix_sums.dtype)
 
 
 def grid_shares(confidence: Array) -> list[tuple[Array, Array]]:
@@ -108,12 +113,15 @@ def grid_shares(confidence: Array) -> list[tuple[Array, Array]]:
 
 
 def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Array:
-  """The σ for which the smoothed residuals have the total size σ.
+  r"""The σ for which the smoothed residuals have the total size σ.
+
+  The size m(σ) never rises with σ, so that :math:`g(x) = \log m(e^x) - x` falls at least as fast as x rises: the root
+  is at most :math:`|g(x)|` away from x. It is found by secant steps within bounds.
 
   Args:
     coefficients: ``[..., F]``, the Fourier coefficients of the residuals of the grid, reflected at 0 and 1, for the
       frequencies πk, k from 0.
-    inverse: maps coefficients to the ``[..., GRID]`` residuals.
+    inverse: maps coefficients to the ``[..., GRID]`` residuals. NumPy's may be fewer, and the others are then 0.
 
   Returns:
     ``[...]`` errors.
@@ -121,21 +129,34 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
   xp = array_module(coefficients)
   frequency = xp.pi * xp.arange(coefficients.shape[-1], dtype=coefficients.real.dtype)
 
-  def halve(_, bounds):
-    low, high = bounds
-    middle = (low + high) / 2
-    damping = xp.exp(-((frequency * middle[..., None]) ** 2) / 2).astype(coefficients.dtype)
-    is_below_root = abs(inverse(coefficients * damping)).sum(-1) > middle
-    return xp.where(is_below_root, middle, low), xp.where(is_below_root, high, middle)
+  def excess(x):
+    width = xp.exp(x)[..., None]
+    # Beyond these the damping is 0 in any precision; compiled programs have one shape.
+    heard = 1 + int(DAMPED / (np.pi * width.min())) if xp is np else None
+    damping = xp.exp(-((frequency[:heard] * width) ** 2) / 2).astype(coefficients.dtype)
+    size = abs(inverse(coefficients[..., :heard] * damping)).sum(-1)
+    return xp.maximum(xp.log(xp.maximum(size, SMALLEST)), LOG_SMALLEST) - x
 
-  low = xp.zeros_like(coefficients[..., 0].real)
-  bounds = low, low + 1
+  def step(_, carry):
+    x, value, slope, low, high = carry
+    low, high = xp.where(value >= 0, xp.maximum(low, x), low), xp.where(value <= 0, xp.minimum(high, x), high)
+    new = x - value / slope
+    new = xp.where((new >= low) & (new <= high), new, (low + high) / 2)
+    new_value = excess(new)
+    moved = xp.where(new == x, 1, new - x)
+    slope = xp.where(new == x, slope, xp.minimum((new_value - value) / moved, -1))
+    return new, new_value, slope, low, high
+
+  x = xp.full_like(coefficients[..., 0].real, START)
+  carry = x, excess(x), xp.full_like(x, -1.5), xp.full_like(x, LOG_SMALLEST), xp.zeros_like(x)
   if xp is np:
-    for i in range(HALVINGS):
-      bounds = halve(i, bounds)
+    for i in range(STEPS):
+      carry = step(i, carry)
+      if np.all(abs(carry[1]) < CLOSE):
+        break
   else:
-    bounds = jax.lax.fori_loop(0, HALVINGS, halve, bounds)
-  return (bounds[0] + bounds[1]) / 2
+    carry = jax.lax.fori_loop(0, STEPS, step, carry)
+  return xp.exp(carry[0])
 
 
 def risk_curve(risk_sums: Array, taken: Array) -> Array:
@@ -149,3 +170,33 @@ def risk_curve(risk_sums: Array, taken: Array) -> Array:
     taken: ``[...]`` integers, the numbers k, at least 1.
   """
   return risk_sums / taken.astype(risk_sums.dtype)
+
+
+def risk_area(risk_before: Array, risk: Array, before: Array, weight: Array) -> Array:
+  r"""What a tie of weight w adds to N times the AURC: the sum of ``risk_curve`` over its examples.
+
+  With B and S the weights and the risks of all more confident examples and s the risks of the tie, the curve at the
+  k-th example is :math:`(S + s (k - B) / w) / k`, and its sum over k from B + 1 to B + w is
+
+  .. math:: s + (S - B s / w) (H_{B + w} - H_B)
+
+  Args:
+    risk_before: S, the sum of weights times risks.
+    risk: s, that sum over the tie.
+    before: B.
+    weight: w.
+  """
+  return risk + (risk_before - before * (risk / divisor(weight))) * harmonic_difference(before, weight)
+
+
+def fewest(total: Array, share: Array | float) -> Array:
+  """The fewest of ``total`` examples ``[...]`` that are at least a ``share`` of them, int32.
+
+  The product may round to the wrong side of an integer, so the shares of that integer and its neighbour are compared
+  with ``share`` themselves.
+  """
+  xp = array_module(total)
+  total, share = xp.maximum(total, 1).astype(xp.float32), xp.asarray(share, xp.float32)
+  number = xp.ceil(share * total)
+  number = xp.where((number - 1) / total >= share, number - 1, xp.where(number / total >= share, number, number + 1))
+  return number.astype(xp.int32)

@@ -78,7 +78,8 @@ class CalibrationHistogram(NamedTuple):
 
   @classmethod
   def from_model_output(cls, *, labels: ArrayLike, probs: ArrayLike | None = None, logits: ArrayLike | None = None,
-                        where: ArrayLike | None = None, **_) -> "CalibrationHistogram":
+                        where: ArrayLike | None = None, weights: ArrayLike | None = None, **_
+                        ) -> "CalibrationHistogram":
     """The state of a batch.
 
     Args:
@@ -86,34 +87,45 @@ class CalibrationHistogram(NamedTuple):
       probs: ``[..., K]`` floats whose rows sum to 1; either these or ``logits``.
       logits: ``[..., K]`` floats.
       where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+      weights: optional ``[...]`` integers, at least 0: for how many examples each stands. Others are refused: states
+        merge exactly because they count, and real sums would depend on the order.
       **_: other outputs of a model, which clu passes to all metrics of a collection, are ignored.
 
     Returns:
       The state.
 
     Raises:
-      TypeError: unless one of probs and logits is given, or if an argument has the wrong dtype.
+      TypeError: unless one of probs and logits is given, or if an argument has the wrong dtype, as weights have that
+        are not integers.
       ValueError: if an argument has the wrong shape.
     """
     if (probs is None) == (logits is None):
       raise TypeError("from_model_output takes either probs or logits.")
     if probs is None:
       probs = jax.nn.softmax(jnp.asarray(logits).astype(jnp.float32))
+    if weights is not None and not jnp.issubdtype(jnp.asarray(weights).dtype, jnp.integer):
+      raise TypeError("weights of a CalibrationHistogram must be integers, because it counts examples: got dtype "
+                      f"{jnp.asarray(weights).dtype}.")
+    _, where = checks.weights_and_where(weights, where, labels)
     checks.class_values(probs, labels, where)
     probs, labels, where = classified(probs, labels, where)
     confidence, correct = top_label(probs.astype(jnp.float32), labels)
     cell = jnp.where(where, cell_of(confidence), 2 * HALF)
     index = jnp.where(where, bins.equal_width_index(confidence, NUM_BINS), NUM_BINS)
-    ones, is_correct = jnp.ones_like(cell), correct.astype(jnp.int32)
+    times = jnp.ones_like(cell) if weights is None else checks.gathered(jnp.asarray(weights)).reshape(-1)
+    times = times.astype(jnp.int32)
+    correct_times = jnp.where(correct, times, 0)
 
     def by_cell(values):
       return jnp.zeros(2 * HALF, values.dtype).at[cell].add(values, mode="drop")
 
-    bin_counts, bin_correct = bins.bin_sums(jnp.stack([ones, is_correct], axis=-1), index, NUM_BINS).T
-    confidence_sums = bins.bin_sums(confidence, index, NUM_BINS)
+    bin_counts, bin_correct = bins.bin_sums(jnp.stack([times, correct_times], axis=-1), index, NUM_BINS).T
     excess = confidence - lowest()[jnp.minimum(cell, 2 * HALF - 1)]
-    return cls(by_cell(ones), by_cell(is_correct), by_cell(excess), by_cell(jnp.where(correct, excess, 0)), bin_counts,
-               bin_correct, confidence_sums, jnp.zeros_like(confidence_sums))
+    if weights is not None:
+      confidence, excess = (times.astype(jnp.float32) * x for x in (confidence, excess))
+    confidence_sums = bins.bin_sums(confidence, index, NUM_BINS)
+    return cls(by_cell(times), by_cell(correct_times), by_cell(excess), by_cell(jnp.where(correct, excess, 0)),
+               bin_counts, bin_correct, confidence_sums, jnp.zeros_like(confidence_sums))
 
   def merge(self, other: "CalibrationHistogram") -> "CalibrationHistogram":
     """The state of the examples of both states.

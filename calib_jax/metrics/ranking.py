@@ -9,9 +9,9 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning
-from calib_jax._numerics.sorting import ordered_key, tie_bounds
+from calib_jax._numerics.sorting import exact_cumsum, ordered_key, sum_between, tie_bounds
 from calib_jax.metrics import formulas
-from calib_jax.metrics.compiled import of_pairs
+from calib_jax.metrics.compiled import counted, of_pairs
 
 Array = jax.Array
 _RISK, _POSITIVES = ("confidence", "risk"), ("scores", "positives")  # What errors call the arrays.
@@ -21,7 +21,7 @@ class RiskCoverage(NamedTuple):
   """A risk-coverage curve.
 
   Attributes:
-    coverage: ``[N]`` floats, k / N for k from 1 to N.
+    coverage: ``[N]`` floats, k / N for k from 1 to N, or the share of the weights of the k most confident examples.
     risk: ``[N]`` floats, the mean risk of the k most confident examples. Where only N' < N examples count, both arrays
       are those of N' examples, followed by nan.
   """
@@ -30,7 +30,8 @@ class RiskCoverage(NamedTuple):
   risk: Array
 
 
-def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> RiskCoverage:
+def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None,
+                        weights: ArrayLike | None = None) -> RiskCoverage:
   """The mean risk of the k most confident examples, for k from 1 to N.
 
   Where k divides a tie, the value is the mean over all orders of the tied examples, so that it does not depend on the
@@ -40,6 +41,8 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
     confidence: scores of any shape and range; the prediction with the higher score is the more confident one.
     risk: any per-example loss of that shape, or bools that are True where the prediction is wrong (``~correct``).
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands. The curve has one point
+      an example all the same, at which all it stands for is taken.
 
   Returns:
     ``RiskCoverage`` of ``[N]`` arrays. O(N log N).
@@ -51,26 +54,72 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
   >>> risk_coverage_curve(jnp.array([0.9, 0.6, 0.6]), jnp.array([False, True, False])).risk
   Array([0.        , 0.25      , 0.33333334], dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, risk, where, names=_RISK, high=math.inf)
-  return of_pairs(_risk_coverage_curve, confidence, risk, where, names=_RISK)
+  return of_pairs(_risk_coverage_curve, confidence, risk, where, weights, names=_RISK)
 
 
-def _risk_coverage_curve(confidence: Array, risk: Array, where: Array) -> RiskCoverage:
-  # The most confident examples come first, and rows that do not count last.
-  key = jnp.where(where, ~ordered_key(confidence), jnp.iinfo(ordered_key(confidence).dtype).max)
-  key, risk = jax.lax.sort((key, risk), num_keys=1, is_stable=False)
-  count = jnp.sum(where, dtype=jnp.int32)
-  counted = jnp.arange(len(key), dtype=jnp.int32) < count
+def _risk_coverage_curve(confidence: Array, risk: Array, counts: Array) -> RiskCoverage:
+  if counts.dtype != bool:
+    return _weighted_curve(_tied(confidence, risk, counts))
+  key, risk = _most_confident_first(confidence, counts, risk)
+  count = jnp.sum(counts, dtype=jnp.int32)
+  is_counted = jnp.arange(len(key), dtype=jnp.int32) < count
   first, last = tie_bounds(key)
-  total = jnp.cumsum(jnp.where(counted, risk, 0))
+  total = jnp.cumsum(jnp.where(is_counted, risk, 0))
   before = jnp.where(first > 0, total[first - 1], 0)
   taken = jnp.arange(1, 1 + len(key), dtype=jnp.int32)
   sums = before + (total[last] - before) * ((taken - first) / (last - first + 1)).astype(total.dtype)
   coverage = taken.astype(total.dtype) / jnp.maximum(count, 1).astype(total.dtype)
-  return RiskCoverage(*(jnp.where(counted, x, jnp.nan) for x in (coverage, formulas.risk_curve(sums, taken))))
+  return RiskCoverage(*(jnp.where(is_counted, x, jnp.nan) for x in (coverage, formulas.risk_curve(sums, taken))))
 
 
-def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def _most_confident_first(confidence: Array, counts: Array, *others: Array) -> list[Array]:
+  """Sort keys from the highest confidence down, rows that do not count last, and ``others`` in their order: ``[N]``."""
+  key = ordered_key(confidence)
+  key = jnp.where(counts.astype(bool), ~key, jnp.iinfo(key.dtype).max)
+  return jax.lax.sort((key, *others), num_keys=1, is_stable=False)
+
+
+class _Tied(NamedTuple):
+  """Examples from the most confident down, with the sums of their ties: ``[N]`` each.
+
+  Attributes:
+    weights: the weight of each example.
+    is_last: whether an example is the last of its tie.
+    taken: the sum of the weights of all examples up to each.
+    before: that of all examples before its tie.
+    mass: that of its tie.
+    risk_before: the sum of weights times risks before its tie.
+    risk: that of its tie.
+  """
+
+  weights: Array
+  is_last: Array
+  taken: Array
+  before: Array
+  mass: Array
+  risk_before: Array
+  risk: Array
+
+
+def _tied(confidence: Array, risk: Array, weights: Array) -> _Tied:
+  key, risk, weights = _most_confident_first(confidence, weights, risk, weights)
+  first, last = tie_bounds(key)
+  place, masses, risks = jnp.arange(len(key), dtype=jnp.int32), exact_cumsum(weights), exact_cumsum(weights * risk)
+  before = [(high + low)[first] for high, low in (masses, risks)]
+  return _Tied(weights, place == last, sum(masses)[1:], before[0], sum_between(masses, first, last + 1),
+               before[1], sum_between(risks, first, last + 1))
+
+
+def _weighted_curve(tied: _Tied) -> RiskCoverage:
+  sums = tied.risk_before + tied.risk * (tied.taken - tied.before) / binning.divisor(tied.mass)
+  curve = tied.taken / binning.divisor(tied.taken[-1]), formulas.risk_curve(sums, binning.divisor(tied.taken))
+  return RiskCoverage(*(jnp.where(tied.weights != 0, x, jnp.nan) for x in curve))
+
+
+def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
+         ) -> Array:
   r"""Area under the risk-coverage curve.
 
   .. math:: \frac{1}{N} \sum_k \frac{1}{k} \sum_{j \le k} \ell_{(j)} = \frac{1}{N} \sum_i (H_N - H_{N - r_i}) \ell_i
@@ -83,6 +132,9 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
     confidence: scores of any shape and range.
     risk: any per-example loss of that shape, or bools that are True where the prediction is wrong.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands, whose number N is their
+      sum. For other than whole weights H is the harmonic number of any real number, :math:`H_x = \psi(x + 1) + \gamma`,
+      so that the scale of the weights matters, and less so the larger they are.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N).
@@ -97,23 +149,29 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
   >>> aurc(jnp.array([0.9, 0.6, 0.3, 0.1]), jnp.array([False, True, False, True])).round(1)
   Array(0.3, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, risk, where, names=_RISK, high=math.inf)
-  return of_pairs(_aurc, confidence, risk, where, names=_RISK)
+  return of_pairs(_aurc, confidence, risk, where, weights, names=_RISK)
 
 
-def _aurc(confidence: Array, risk: Array, where: Array) -> Array:
-  curve = risk_coverage_curve(confidence, risk, where=where).risk
-  counted = ~jnp.isnan(curve)
-  return binning.masked_mean(curve, counted)
+def _aurc(confidence: Array, risk: Array, counts: Array) -> Array:
+  if counts.dtype != bool:
+    tied = _tied(confidence, risk, counts)
+    areas = formulas.risk_area(tied.risk_before, tied.risk, tied.before, tied.mass)
+    return binning.pairwise_sum(jnp.where(tied.is_last, areas, 0)) / binning.divisor(tied.taken[-1])
+  curve = risk_coverage_curve(confidence, risk, where=counts).risk
+  return binning.masked_mean(curve, ~jnp.isnan(curve))
 
 
-def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None,
+                weights: ArrayLike | None = None) -> Array:
   """``aurc`` minus the smallest area of any ordering, which is the ordering by the risk itself (E-AURC).
 
   Args:
     confidence: scores of any shape and range.
     risk: any per-example loss of that shape, or bools that are True where the prediction is wrong.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands, as for ``aurc``.
 
   Returns:
     A scalar, at least 0 up to rounding; 0 if nothing counts. O(N log N).
@@ -125,21 +183,24 @@ def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | No
   >>> excess_aurc(jnp.array([0.9, 0.6, 0.3]), jnp.array([False, True, True]))
   Array(0., dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, risk, where, names=_RISK, high=math.inf)
-  return of_pairs(_excess_aurc, confidence, risk, where, names=_RISK)
+  return of_pairs(_excess_aurc, confidence, risk, where, weights, names=_RISK)
 
 
-def _excess_aurc(confidence: Array, risk: Array, where: Array) -> Array:
-  return aurc(confidence, risk, where=where) - aurc(-risk, risk, where=where)
+def _excess_aurc(confidence: Array, risk: Array, counts: Array) -> Array:
+  return aurc(confidence, risk, **counted(counts)) - aurc(-risk, risk, **counted(counts))
 
 
-def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
+          ) -> Array:
   """Area under the ROC curve: the chance that a positive scores above a negative, where ties count half.
 
   Args:
     scores: floats of any shape and range.
     positives: bools of that shape.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands.
 
   Returns:
     A scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
@@ -151,24 +212,26 @@ def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = 
   >>> auroc(jnp.array([0.9, 0.6, 0.6, 0.1]), jnp.array([True, True, False, False]))
   Array(0.875, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, scores)
   _check_detection(scores, positives, where)
-  return of_pairs(_auroc, scores, positives, where, names=_POSITIVES)
+  return of_pairs(_auroc, scores, positives, where, weights, names=_POSITIVES)
 
 
-def _auroc(scores: Array, positives: Array, where: Array) -> Array:
-  key, is_positive, is_negative = _descending(scores, positives, where)
+def _auroc(scores: Array, positives: Array, counts: Array) -> Array:
+  key, of_positives, of_negatives = _descending(scores, positives, counts)
   first, last = tie_bounds(key)
-  negatives_above = jnp.cumsum(is_negative, dtype=jnp.int32)
-  negatives, total = (jnp.sum(x, dtype=jnp.int32) for x in (is_negative, is_positive))
+  negatives_above = jnp.cumsum(of_negatives, dtype=of_negatives.dtype)
+  negatives, total = (jnp.sum(x, dtype=x.dtype) for x in (of_negatives, of_positives))
   # Each positive contributes the share of negatives that score lower, and half the share of those that tie with it.
   lower = negatives - negatives_above[last]
   tied = negatives_above[last] - jnp.where(first > 0, negatives_above[first - 1], 0)
-  share = (lower.astype(jnp.float32) + tied.astype(jnp.float32) / 2) / jnp.maximum(negatives, 1).astype(jnp.float32)
-  area = binning.pairwise_sum(jnp.where(is_positive, share, 0)) / jnp.maximum(total, 1).astype(jnp.float32)
+  share = (lower.astype(jnp.float32) + tied.astype(jnp.float32) / 2) / binning.divisor(negatives).astype(jnp.float32)
+  area = binning.pairwise_sum(of_positives.astype(jnp.float32) * share) / binning.divisor(total).astype(jnp.float32)
   return jnp.where((negatives > 0) & (total > 0), area, jnp.nan)
 
 
-def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, where: ArrayLike | None = None) -> Array:
+def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, where: ArrayLike | None = None,
+               weights: ArrayLike | None = None) -> Array:
   """False-positive rate at the highest threshold whose true-positive rate is at least ``tpr`` (FPR95 by default).
 
   Args:
@@ -176,6 +239,7 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
     positives: bools of that shape.
     tpr: in (0, 1].
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands.
 
   Returns:
     A scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
@@ -188,22 +252,23 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
   Array(0.5, dtype=float32)
   """
   checks.options(tpr=(tpr, "(0, 1]"))
+  weights, where = checks.weights_and_where(weights, where, scores)
   _check_detection(scores, positives, where)
-  return of_pairs(_fpr_at_tpr, scores, positives, where, tpr, names=_POSITIVES)
+  return of_pairs(_fpr_at_tpr, scores, positives, where, weights, tpr, names=_POSITIVES)
 
 
-def _fpr_at_tpr(scores: Array, positives: Array, where: Array, tpr: Array) -> Array:
-  key, is_positive, is_negative = _descending(scores, positives, where)
+def _fpr_at_tpr(scores: Array, positives: Array, counts: Array, tpr: Array) -> Array:
+  key, of_positives, of_negatives = _descending(scores, positives, counts)
   _, last = tie_bounds(key)
-  caught, alarms = jnp.cumsum(is_positive, dtype=jnp.int32), jnp.cumsum(is_negative, dtype=jnp.int32)
-  positives, negatives = jnp.sum(is_positive, dtype=jnp.int32), jnp.sum(is_negative, dtype=jnp.int32)
-  # ``needed`` is the fewest positives whose rate reaches tpr. The product may round to the wrong side of an integer, so
-  # the rates of that integer and its neighbour are compared with tpr themselves.
-  total, tpr = jnp.maximum(positives, 1).astype(jnp.float32), jnp.asarray(tpr, jnp.float32)
-  needed = jnp.ceil(tpr * total)
-  needed = jnp.where((needed - 1) / total >= tpr, needed - 1, jnp.where(needed / total >= tpr, needed, needed + 1))
-  place = jnp.argmax(caught[last] >= needed.astype(jnp.int32)) if len(key) else 0
-  false_rate = (alarms[last[place]] if len(key) else 0) / jnp.maximum(negatives, 1)
+  caught, alarms = (jnp.cumsum(x, dtype=x.dtype) for x in (of_positives, of_negatives))
+  positives, negatives = (jnp.sum(x, dtype=x.dtype) for x in (of_positives, of_negatives))
+  if counts.dtype == bool:
+    enough = caught >= formulas.fewest(positives, tpr)
+  else:  # Sums of weights are rounded, so that a rate may be below tpr by rounding alone.
+    rate = caught.astype(jnp.float32) / binning.divisor(positives).astype(jnp.float32)
+    enough = rate >= jnp.asarray(tpr, jnp.float32) * (1 - 4 * jnp.finfo(jnp.float32).eps)
+  place = jnp.argmax(enough[last]) if len(key) else 0
+  false_rate = (alarms[last[place]] if len(key) else 0) / binning.divisor(negatives)
   return jnp.where((positives > 0) & (negatives > 0), false_rate.astype(jnp.float32), jnp.nan)
 
 
@@ -214,10 +279,17 @@ def _check_detection(scores: ArrayLike, positives: ArrayLike, where: ArrayLike |
   checks.pair_values(scores, positives, where, names=_POSITIVES, high=math.inf)
 
 
-def _descending(scores: Array, positives: Array, where: Array) -> tuple[Array, Array, Array]:
-  """Sort keys from the highest score down, and which places hold positives, and negatives, that count: ``[N]``."""
+def _descending(scores: Array, positives: Array, counts: Array) -> tuple[Array, Array, Array]:
+  """Sort keys from the highest score down, and what each place counts as a positive, and as a negative: ``[N]``.
+
+  That is 1 or 0 as int32, or the weight or 0.
+  """
   key = ~ordered_key(scores)
   # A positive is 1, a negative 0, and a row that does not count is 2, so that its place does not matter.
-  kind = jnp.where(where, positives.astype(jnp.int32), 2)
-  key, kind = jax.lax.sort((key, kind), num_keys=1, is_stable=False)
-  return key, kind == 1, kind == 0
+  kind = jnp.where(counts.astype(bool), positives.astype(jnp.int32), 2)
+  weights = () if counts.dtype == bool else (counts,)
+  key, kind, *weights = jax.lax.sort((key, kind, *weights), num_keys=1, is_stable=False)
+  is_positive, is_negative = kind == 1, kind == 0
+  if weights:
+    return key, jnp.where(is_positive, weights[0], 0), jnp.where(is_negative, weights[0], 0)
+  return key, is_positive.astype(jnp.int32), is_negative.astype(jnp.int32)

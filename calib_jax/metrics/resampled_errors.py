@@ -7,6 +7,7 @@ JAX. With those, compiled for resamples, an evaluation would take more than twic
 """
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import scipy.fft
 from calib_jax.metrics import formulas
 
 UNIT = 2**32  # Confidences are counted in this part of 1: prefix sums of integers are exact, and faster than of floats.
+MANY = 64  # Bins from which on a sweep looks whether single examples are in order.
 
 
 class Ordered:
@@ -35,12 +37,14 @@ class Ordered:
     """Returns the prefix sums of resamples.
 
     Args:
-      counts: ``[R, N]`` bools or integers, how often each example counts in each resample.
+      counts: ``[R, N]`` or ``[1, N]`` bools or integers, how often each example counts in each resample.
       correct: ``[R, N]`` or ``[N]`` bools.
     """
     counts, correct = counts.take(self.order, axis=1), correct.take(self.order, axis=-1)
-    gap = (self.fixed - correct.astype(np.int64) * UNIT) * counts
-    return Sums(self, *(self._prefix_sums(x) for x in (counts, counts * correct, gap)))
+    size, num_correct = map(self._prefix_sums, (counts, counts & correct if counts.dtype == bool else counts * correct))
+    if correct.ndim == 1:
+      return Sums(self, size, num_correct, self._prefix_sums((self.fixed - correct * UNIT) * counts))
+    return Sums(self, size, num_correct, self._prefix_sums(self.fixed * counts) - UNIT * num_correct)
 
   def sums_of_cells(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
     """Returns the prefix sums of resamples of cells that are in the order of their confidences already.
@@ -84,6 +88,10 @@ class Sums:
   def __init__(self, ordered: Ordered, size: np.ndarray, correct: np.ndarray, gap: np.ndarray):
     self.ordered, self.size, self.correct, self.gap = ordered, size, correct, gap
 
+  def without(self, part: "Sums") -> "Sums":
+    """The sums over the examples that ``part`` leaves out of these."""
+    return Sums(self.ordered, self.size - part.size, self.correct - part.correct, self.gap - part.gap)
+
   @property
   def count(self) -> np.ndarray:
     """The number of examples of each resample ``[R]``; 1 where there is none."""
@@ -100,20 +108,34 @@ class Sums:
   @functools.cached_property
   def equal_mass(self) -> Bins:
     """Bins whose sizes differ by at most one, larger ones first; an edge divides equal confidences in proportion."""
-    return Bins(*map(np.stack, zip(*(self.equal_mass_of(i, self.ordered.num_bins) for i in range(len(self.size))),
-                                   strict=True)))
+    return self.equal_mass_of(self.ordered.num_bins, np.arange(len(self.gap)))
 
-  def equal_mass_of(self, resample: int, num_bins: int) -> Bins:
-    """The bins ``[M]`` of one resample."""
-    size = self.size[resample]
-    each, larger = divmod(int(size[-1]), num_bins)
+  def equal_mass_of(self, num_bins: int, resamples: np.ndarray) -> Bins:
+    """The equal-mass bins of some resamples, ``[len(resamples), num_bins]``."""
+    row = resamples if len(self.size) > 1 else np.zeros_like(resamples)
+    each, larger = np.divmod(self.size[row, -1:], num_bins)
     ranks = np.arange(num_bins + 1)
     ranks = ranks * each + np.minimum(ranks, larger)
-    place = size.searchsorted(ranks)  # The first sums over at least so many examples, of which a part is too many.
-    surplus = (size[place] - ranks) / np.maximum(size[place] - size[place - 1], 1)
-    sums = self.correct[resample], self.gap[resample]
-    correct, gap = (np.diff(x[place] - surplus * (x[place] - x[place - 1])) for x in sums)
-    return Bins(np.diff(ranks).astype(np.float64), correct, gap / UNIT)
+    # The first sums over at least so many examples, of which a part is too many. One search finds those of all rows,
+    # because each row's sums are raised above those of the row before.
+    place = self._raised.searchsorted(ranks + row[:, None] * self._step) - row[:, None] * self.size.shape[1]
+    upper, lower = (np.take_along_axis(self.size[row], x, axis=1) for x in (place, np.maximum(place - 1, 0)))
+    surplus = (upper - ranks) / np.maximum(upper - lower, 1)
+
+    def between(sums):
+      row = resamples if len(sums) > 1 else np.zeros_like(resamples)
+      upper, lower = (sums[row[:, None], x] for x in (place, np.maximum(place - 1, 0)))
+      return np.diff(upper - surplus * (upper - lower))
+
+    return Bins(np.diff(ranks).astype(np.float64), between(self.correct), between(self.gap) / UNIT)
+
+  @functools.cached_property
+  def _step(self) -> int:
+    return int(self.size[:, -1].max()) + 1
+
+  @functools.cached_property
+  def _raised(self) -> np.ndarray:
+    return (self.size + self._step * np.arange(len(self.size))[:, None]).ravel()
 
 
 def calibration_error(sums: Sums, *, binning: str = "equal_width", norm: float | str = 1, debias: bool = False
@@ -130,17 +152,28 @@ def ks(sums: Sums) -> np.ndarray:
 
 def sweep(sums: Sums) -> np.ndarray:
   """``metrics.sweep_calibration_error`` of each resample, ``[R]``."""
-  return np.array([_sweep(sums, i, int(count)) for i, count in enumerate(sums.count)])
+  count = np.broadcast_to(sums.count, len(sums.gap))
+  last, active = np.ones(len(count), np.int64), np.arange(len(count))
+  for num_bins in itertools.count(2):
+    if num_bins == MANY:
+      # Where the accuracies of single examples are in order, those of any groups of neighbours are.
+      single = np.array([_is_in_order(sums, int(count[i]), np.array([i]))[0] for i in active], bool)
+      last[active[single]], active = count[active[single]], active[~single]
+    active = active[count[active] >= num_bins]
+    active = active[_is_in_order(sums, num_bins, active)]
+    if not len(active):
+      break
+    last[active] = num_bins
+  errors = np.empty(len(count))
+  for num_bins in np.unique(last):
+    resamples = np.flatnonzero(last == num_bins)
+    errors[resamples] = formulas.binned_error(*sums.equal_mass_of(int(num_bins), resamples), norm=2)
+  return errors
 
 
-def _sweep(sums: Sums, resample: int, count: int) -> float:
-  def is_in_order(num_bins):
-    bins = sums.equal_mass_of(resample, num_bins)
-    return formulas.accuracies_rise(bins.size, bins.correct, np.float64(0))[0]
-
-  # Where the accuracies of single examples are in order, those of any groups of neighbours are.
-  last = count if is_in_order(count) else next(m for m in range(1, count) if not is_in_order(m + 1))
-  return formulas.binned_error(*sums.equal_mass_of(resample, last), norm=2)
+def _is_in_order(sums: Sums, num_bins: int, resamples: np.ndarray) -> np.ndarray:
+  bins = sums.equal_mass_of(num_bins, resamples)
+  return formulas.accuracies_rise(bins.size, bins.correct, np.zeros(len(resamples)))[0]
 
 
 def smooth(sums: Sums) -> np.ndarray:
@@ -149,23 +182,74 @@ def smooth(sums: Sums) -> np.ndarray:
   mass = sum(np.stack([np.bincount(cell, x * share, formulas.GRID) for x in residual])
              for cell, share in formulas.grid_shares(sums.ordered.values.astype(np.float64)))
   # The Fourier coefficients of the grid followed by its mirror image are those of the cosine transform.
-  errors = formulas.smooth_error(scipy.fft.dct(mass, axis=1), functools.partial(scipy.fft.idct, axis=1))
+  coefficients = scipy.fft.dct(mass.astype(np.float32), axis=1)
+  errors = formulas.smooth_error(coefficients, functools.partial(scipy.fft.idct, n=formulas.GRID, axis=1))
   return errors * (sums.size[:, -1] > 0)
 
 
-def risk_coverage(sums: Sums, risks: tuple[float, ...]) -> np.ndarray:
-  """The area under the risk-coverage curve, its excess over the best order's, and the coverage at each of ``risks``.
+def risk_coverage(ordered: Ordered, counts: np.ndarray, correct: np.ndarray, risks: tuple[float, ...]) -> np.ndarray:
+  r"""The area under the risk-coverage curve, its excess over the best order's, and the coverage at each of ``risks``.
+
+  The area is that of ``metrics.aurc``, with the examples in steps of equal confidence. The k-th most confident example
+  has the weight H_N - H_{k-1}, and those of a step share the mean of their weights, so that only steps with errors add
+  to it. Between them the risk falls as k grows, so that it is lowest just before such a step.
+
+  Args:
+    ordered: the examples.
+    counts: ``[R, N]`` integers, how often each example counts in each resample.
+    correct: ``[N]`` bools.
+    risks: the shares of errors that are allowed.
 
   Returns:
     ``[R, 2 + risks]``, of the curve of ``metrics.risk_coverage_curve`` where the risk is to be wrong.
   """
-  rows = []
-  for size, correct in zip(sums.size, sums.correct, strict=True):
-    taken, risk = risk_curve(size, correct)
-    best = formulas.risk_curve(np.maximum(taken - correct[-1], 0.0), taken)  # The best order has the errors last.
-    rows.append([risk.mean(), risk.mean() - best.mean(),
-                 *(taken[risk <= most].max(initial=0) / len(taken) for most in risks)])
-  return np.array(rows)
+  order = ordered.order[::-1]  # From the most confident example down.
+  starts = len(order) - 1 - ordered.ends[::-1]
+  wrong = ~correct[order]
+  steps = np.flatnonzero(np.add.reduceat(wrong, starts, dtype=np.int64))
+  counts = counts.take(order, axis=1)
+  taken = np.zeros((len(counts), 1 + len(order)), np.int64)
+  np.cumsum(counts, axis=1, out=taken[:, 1:])
+  total = taken[:, -1:]
+  before, after = taken[:, starts[steps]], taken[:, np.append(starts, len(order))[steps + 1]]
+  at = np.flatnonzero(wrong)
+  step_of = np.searchsorted(starts, at, side="right") - 1  # Every step that has errors, once for each of them.
+  errors = np.add.reduceat(counts[:, at], np.searchsorted(step_of, steps), axis=1) if len(at) else counts[:, :0]
+  return np.concatenate([_areas(before, after, errors, total), *(
+    _coverage(before, after, errors, total, risk) for risk in risks)], axis=1)
+
+
+def _areas(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.ndarray) -> np.ndarray:
+  """The area, and its excess, from the number of examples before and after each step and its ``errors``, ``[R, E]``."""
+  harmonic = np.append(0, np.cumsum(1 / np.arange(1, total.max() + 1)))  # H_k, k from 0.
+  weights = np.append(0, np.cumsum(harmonic))  # The sums of H_j over j < k.
+  share = errors / np.maximum(after - before, 1)
+  wrong = errors.sum(1, keepdims=True)
+  area = wrong * harmonic[total] - (share * (weights[after] - weights[before])).sum(1, keepdims=True)
+  # The best order has the errors last: the k-th example is wrong from k = right + 1 on.
+  right = total - wrong
+  best = wrong * (harmonic[total]) - (weights[total] - weights[right])
+  return np.concatenate([area, area - best], axis=1) / total
+
+
+def _coverage(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.ndarray, risk: float) -> np.ndarray:
+  """The largest coverage at which the risk is at most ``risk``, ``[R, 1]``, from the arguments of ``_areas``."""
+  made = np.zeros((len(errors), errors.shape[1] + 1))
+  np.cumsum(errors, axis=1, out=made[:, 1:])
+  before = np.concatenate([before, total], axis=1)
+  allowed = made / np.maximum(before, 1) <= risk
+  last = before.shape[1] - 1 - allowed[:, ::-1].argmax(1)[:, None]  # Before the first error it is always allowed.
+  k, made = (np.take_along_axis(x, last, axis=1) for x in (before, made))
+  # Within the step that follows, which makes errors at a constant share.
+  step = np.minimum(last, errors.shape[1] - 1)
+  if not errors.shape[1]:
+    return k / total
+  end, wrong = (np.take_along_axis(x, step, axis=1) for x in (after, errors))
+  share = wrong / np.maximum(end - k, 1)
+  most = np.floor((share * k - made) / np.where(share > risk, share - risk, 1)) + 1
+  for _ in range(2):  # Rounding may put it on the wrong side of an integer.
+    most -= (made + share * (most - k)) / np.maximum(most, 1) > risk
+  return np.where((last < errors.shape[1]) & (share > risk), np.clip(most, k, end), k) / total
 
 
 def risk_curve(size: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -67,13 +67,15 @@ def _top_label_jvp(primals, tangents):
   return (confidence, correct), (tangent, np.zeros(correct.shape, jax.dtypes.float0))
 
 
-def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
+             ) -> Array:
   """The fraction of examples whose label is the top class, the lowest index in a tie.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
 
   Returns:
     A scalar in [0, 1]; 0 if nothing counts.
@@ -84,12 +86,13 @@ def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = N
   >>> accuracy(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   Array(0.5, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_accuracy, probs, labels, where)
+  return of_classes(_accuracy, probs, labels, where, weights)
 
 
-def _accuracy(probs: Array, labels: Array, where: Array) -> Array:
-  return masked_mean(top_label(probs, labels)[1].astype(probs.dtype), where)
+def _accuracy(probs: Array, labels: Array, counts: Array) -> Array:
+  return masked_mean(top_label(probs, labels)[1].astype(probs.dtype), counts)
 
 
 def _label_loss(probs: Array, labels: Array) -> Array:
@@ -98,13 +101,15 @@ def _label_loss(probs: Array, labels: Array) -> Array:
   return -jnp.log(jnp.maximum(label_probs, jnp.finfo(jnp.float32).tiny))
 
 
-def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
+        ) -> Array:
   """Mean negative log-likelihood of the labels, in nats.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -115,15 +120,17 @@ def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) 
   >>> nll(jnp.array([[0.5, 0.5]]), jnp.array([1])).round(4)
   Array(0.6931, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_nll, probs, labels, where)
+  return of_classes(_nll, probs, labels, where, weights)
 
 
-def _nll(probs: Array, labels: Array, where: Array) -> Array:
-  return masked_mean(_label_loss(probs, labels), where)
+def _nll(probs: Array, labels: Array, counts: Array) -> Array:
+  return masked_mean(_label_loss(probs, labels), counts)
 
 
-def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
+                ) -> Array:
   r"""Brier score, in [0, 2]: the mean squared distance from the probabilities to the one-hot label.
 
   .. math:: \frac{1}{N} \sum_i \sum_k (p_{ik} - 1[y_i = k])^2
@@ -132,6 +139,7 @@ def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None 
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -142,16 +150,18 @@ def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None 
   >>> brier_score(jnp.array([[0.5, 0.5]]), jnp.array([1]))
   Array(0.5, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_brier_score, probs, labels, where)
+  return of_classes(_brier_score, probs, labels, where, weights)
 
 
-def _brier_score(probs: Array, labels: Array, where: Array) -> Array:
+def _brier_score(probs: Array, labels: Array, counts: Array) -> Array:
   onehot = jax.nn.one_hot(labels, probs.shape[-1], dtype=probs.dtype)
-  return masked_mean(jnp.sum((probs - onehot) ** 2, axis=-1), where)
+  return masked_mean(jnp.sum((probs - onehot) ** 2, axis=-1), counts)
 
 
-def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
+                 weights: ArrayLike | None = None) -> Array:
   """Mean entropy of the predictions in nats, in [0, log K].
 
   Args:
@@ -159,6 +169,7 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
     labels: ``[...]`` integers in ``[0, K)``. They do not change the value: they are an argument so that all scores can
       be called in the same way.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -169,21 +180,24 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
   >>> mean_entropy(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([1, 0])).round(4)
   Array(0.3466, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_mean_entropy, probs, labels, where)
+  return of_classes(_mean_entropy, probs, labels, where, weights)
 
 
-def _mean_entropy(probs: Array, labels: Array, where: Array) -> Array:
-  return masked_mean(-negative_entropy(probs), where)
+def _mean_entropy(probs: Array, labels: Array, counts: Array) -> Array:
+  return masked_mean(-negative_entropy(probs), counts)
 
 
-def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
+                     weights: ArrayLike | None = None) -> Array:
   """Mean negative log-likelihood of the examples of each class, in nats.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
 
   Returns:
     ``[K]`` values, nan where no example that counts has the class.
@@ -197,16 +211,17 @@ def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | 
   >>> classwise_losses(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([0, 0])).round(4)
   Array([0.3466,    nan], dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_classwise_losses, probs, labels, where)
+  return of_classes(_classwise_losses, probs, labels, where, weights)
 
 
-def _classwise_losses(probs: Array, labels: Array, where: Array) -> Array:
+def _classwise_losses(probs: Array, labels: Array, counts: Array) -> Array:
   loss = _label_loss(probs, labels)
-  index = jnp.where(where, labels, probs.shape[-1])
-  counts = binning.bin_sums(jnp.ones(index.shape, jnp.int32), index, probs.shape[-1])
-  sums = binning.bin_sums(loss, index, probs.shape[-1])
-  return jnp.where(counts > 0, sums / jnp.maximum(counts, 1).astype(sums.dtype), jnp.nan)
+  index = jnp.where(counts.astype(bool), labels, probs.shape[-1])
+  ones, loss = (jnp.ones(index.shape, jnp.int32), loss) if counts.dtype == bool else (counts, counts * loss)
+  sizes, sums = (binning.bin_sums(x, index, probs.shape[-1]) for x in (ones, loss))
+  return jnp.where(sizes > 0, sums / binning.divisor(sizes).astype(sums.dtype), jnp.nan)
 
 
 def validate(probs: ArrayLike, labels: ArrayLike) -> None:

@@ -5,7 +5,7 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax.metrics.binned import calibration_error
-from calib_jax.metrics.compiled import of_classes
+from calib_jax.metrics.compiled import counted, of_classes
 from calib_jax.metrics.scores import top_label
 
 Array = jax.Array
@@ -13,7 +13,8 @@ Array = jax.Array
 
 def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                                norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
-                               ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
+                               ties: str = "share", sign: str = "both", where: ArrayLike | None = None,
+                               weights: ArrayLike | None = None) -> Array:
   """``calibration_error`` of the top label (ECE), in [0, 1].
 
   Args:
@@ -28,6 +29,7 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -41,14 +43,16 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
   >>> expected_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
   Array(0.25, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_of_top_label, probs, labels, where, num_bins=num_bins, binning=binning, norm=norm, form=form,
-                    debias=debias, closed=closed, ties=ties, sign=sign)
+  return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning=binning, norm=norm,
+                    form=form, debias=debias, closed=closed, ties=ties, sign=sign)
 
 
 def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
                               binning: str = "equal_width", form: str = "bin", closed: str = "right",
-                              ties: str = "share", sign: str = "both", where: ArrayLike | None = None) -> Array:
+                              ties: str = "share", sign: str = "both", where: ArrayLike | None = None,
+                              weights: ArrayLike | None = None) -> Array:
   """``calibration_error`` of the top label with ``norm="max"`` (MCE), in [0, 1]: the largest gap of a bin.
 
   Args:
@@ -61,6 +65,7 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -74,14 +79,15 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
   >>> maximum_calibration_error(jnp.array([[0.75, 0.25], [0.1, 0.9]]), jnp.array([0, 0])).round(2)
   Array(0.9, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_of_top_label, probs, labels, where, num_bins=num_bins, binning=binning, norm="max", form=form,
-                    closed=closed, ties=ties, sign=sign)
+  return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning=binning, norm="max",
+                    form=form, closed=closed, ties=ties, sign=sign)
 
 
 def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, norm: float | str = 1,
                                form: str = "bin", debias: bool = False, ties: str = "share", sign: str = "both",
-                               where: ArrayLike | None = None) -> Array:
+                               where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   """``calibration_error`` of the top label with equal-mass bins (AdaECE), in [0, 1].
 
   Args:
@@ -94,6 +100,7 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
     ties: ``"share"`` or ``"order"``, for edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -107,10 +114,11 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
   >>> adaptive_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]), num_bins=1)
   Array(0.25, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)
-  return of_classes(_of_top_label, probs, labels, where, num_bins=num_bins, binning="equal_mass", norm=norm, form=form,
-                    debias=debias, ties=ties, sign=sign)
+  return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning="equal_mass", norm=norm,
+                    form=form, debias=debias, ties=ties, sign=sign)
 
 
-def _of_top_label(probs: Array, labels: Array, where: Array, **options) -> Array:
-  return calibration_error(*top_label(probs, labels), where=where, **options)
+def _of_top_label(probs: Array, labels: Array, counts: Array, **options) -> Array:
+  return calibration_error(*top_label(probs, labels), **counted(counts), **options)

@@ -8,7 +8,8 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
-from calib_jax._numerics.sorting import exact_cumsum, shared_count, sorted_pairs, tie_bounds
+from calib_jax._numerics.sorting import exact_cumsum, shared_count, sorted_pairs, sum_between, tie_bounds
+from calib_jax._numerics.weighted_ranks import Ranked, ranked
 from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import BINNINGS, TIES
 from calib_jax.metrics.compiled import of_pairs
@@ -21,7 +22,8 @@ Bins = Callable[[Array, Array], tuple[Array, Array, Array]]
 
 
 def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binning: str = "equal_mass",
-                            norm: float = 2, ties: str = "share", where: ArrayLike | None = None) -> Array:
+                            norm: float = 2, ties: str = "share", where: ArrayLike | None = None,
+                            weights: ArrayLike | None = None) -> Array:
   """``calibration_error`` with the largest number of bins for which the accuracies do not fall from bin to bin.
 
   The number of bins M grows from 2 until an accuracy falls below that of a bin before it, or until M = N. The error is
@@ -37,6 +39,8 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     norm: p, at least 1.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie, as in ``calibration_error``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0, as for ``calibration_error``: for how many examples each
+      stands. N is their sum if they are all whole, and else the number of examples whose weight is not 0.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N), and O(M²) for the M that is taken, which is some dozens unless the data
@@ -53,21 +57,32 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
   Array(0.335, dtype=float32)
   """
   checks.options(binning=(binning, BINNINGS), norm=(norm, "[1, inf)"), ties=(ties, TIES))
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, correct, where)
-  return of_pairs(_sweep_calibration_error, confidence, correct, where, binning=binning, norm=norm, ties=ties)
+  return of_pairs(_sweep_calibration_error, confidence, correct, where, weights, binning=binning, norm=norm, ties=ties)
 
 
-def _sweep_calibration_error(confidence: Array, correct: Array, where: Array, binning, norm, ties) -> Array:
+def _sweep_calibration_error(confidence: Array, correct: Array, counts: Array, binning, norm, ties) -> Array:
   if not len(confidence):
     return jnp.zeros((), confidence.dtype)
-  count = jnp.sum(where, dtype=jnp.int32)
-  confidence, correct = sorted_pairs(confidence, correct, where, ties)  # Those that do not count are above 1.
-  bins_of = _sorted_bins(confidence, correct, count, binning, ties)
+  number = count = jnp.sum(counts.astype(bool), dtype=jnp.int32)  # Of rows, and the N of the definition.
+  if counts.dtype == bool:
+    confidence, correct = sorted_pairs(confidence, correct, counts, ties)  # Those that do not count are above 1.
+    bins_of = _sorted_bins(confidence, correct, count, binning, ties)
+  else:
+    rows = ranked(confidence, correct, counts, ties)
+    confidence, bins_of = rows.confidence, _weighted_bins(rows, count, binning)
+    count = jnp.where(rows.is_whole, rows.total.astype(jnp.int32), count)
   # Equal-width bins that are narrower than any difference separate all values, and more bins change nothing.
-  most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(confidence, count))
+  most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(confidence, number))
   # Where the accuracies of single examples are in order, those of any groups of neighbours are, and all M succeed.
   zero = jnp.zeros_like(confidence[0])
-  start = jnp.where(_is_in_order(bins_of, count, zero) if ties == "share" else False, most, jnp.ones_like(most))
+  if counts.dtype != bool:
+    falls = jnp.diff(rows.correct) < -formulas.TOLERANCE
+    is_in_order = ~jnp.any(falls & (jnp.arange(1, len(falls) + 1, dtype=jnp.int32) < number))
+  else:
+    is_in_order = _is_in_order(bins_of, count, zero) if ties == "share" else False
+  start = jnp.where(is_in_order, most, jnp.ones_like(most))
   num_bins = last_in_order(bins_of, start, most, zero)
   return error_of(bins_of, jnp.where(num_bins < most, num_bins, jnp.maximum(count, 1)), norm, zero)
 
@@ -116,13 +131,37 @@ def _sorted_bins(confidence: Array, correct: Array, count: Array, binning: str, 
     if binning == "equal_mass":
       ranks = bins.equal_mass_start(j, count, num_bins)
     else:
-      inner = jnp.searchsorted(confidence, j.astype(dtype) / num_bins.astype(dtype), side="right").astype(jnp.int32)
-      ranks = jnp.where(j == 0, 0, jnp.where(j == num_bins, count, inner))
+      ranks = _places(confidence, count, j, num_bins)
     size, num_correct = (jnp.diff(x).astype(dtype) for x in (ranks, whole[ranks]))
     num_correct += jnp.diff(fraction[ranks])
     return size, num_correct, jnp.diff(high[ranks]) + jnp.diff(low[ranks]) - num_correct
 
   return bins_of
+
+
+def _weighted_bins(rows: Ranked, count: Array, binning: str) -> Bins:
+  """The ``Bins`` of examples with weights, of which the first ``count`` count."""
+  values = rows.correct, rows.confidence
+  sums = [exact_cumsum(rows.weights * x) for x in values]
+
+  def bins_of(j, num_bins):
+    if binning == "equal_mass":
+      ranks = rows.starts(j, num_bins)
+      size = jnp.diff(ranks)
+      num_correct, total = (rows.between(ranks, *x) for x in zip(sums, values, strict=True))
+    else:
+      place = _places(rows.confidence, count, j, num_bins)
+      size, num_correct, total = (sum_between(x, place[:-1], place[1:]) for x in (rows.before, *sums))
+    return size, num_correct, total - num_correct
+
+  return bins_of
+
+
+def _places(confidence: Array, count: Array, j: Array, num_bins: Array) -> Array:
+  """How many of the first ``count`` values of ``confidence`` ``[N]`` are in the equal-width bins before each ``j``."""
+  edges = j.astype(confidence.dtype) / num_bins.astype(confidence.dtype)
+  inner = jnp.searchsorted(confidence, edges, side="right").astype(jnp.int32)
+  return jnp.where(j == 0, 0, jnp.where(j == num_bins, count, inner))
 
 
 def _is_in_order(bins_of: Bins, num_bins: Array, zero: Array) -> Array:

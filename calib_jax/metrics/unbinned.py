@@ -6,9 +6,9 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.binning import masked_mean
+from calib_jax._numerics.binning import divisor, masked_mean, total
 from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs
-from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities
+from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities, neighbours
 from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import TIES
 from calib_jax.metrics.compiled import of_classes, of_pairs
@@ -19,7 +19,7 @@ BANDWIDTHS = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])
 
 
 def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str = "share",
-                         where: ArrayLike | None = None) -> Array:
+                         where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Kolmogorov-Smirnov calibration error: the largest gap between two cumulative sums, in [0, 1].
 
   .. math:: \max_k \Big|\frac{1}{N} \sum_{i \le k} (a_{(i)} - c_{(i)})\Big|
@@ -32,6 +32,7 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
     ties: ``"share"``: each of several examples of equal confidence counts as the mean of ``correct`` over all of them,
       so that the value does not depend on their order; ``"order"``: they keep their order.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N).
@@ -47,22 +48,28 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
   Array(0.2, dtype=float32)
   """
   checks.options(ties=(ties, TIES))
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, correct, where)
-  return of_pairs(_ks_calibration_error, confidence, correct, where, ties=ties)
+  return of_pairs(_ks_calibration_error, confidence, correct, where, weights, ties=ties)
 
 
-def _ks_calibration_error(confidence: Array, correct: Array, where: Array, ties) -> Array:
-  count = jnp.sum(where, dtype=jnp.int32)
-  confidence, correct = sorted_pairs(confidence, correct, where, ties)
+def _ks_calibration_error(confidence: Array, correct: Array, counts: Array, ties) -> Array:
+  count, weights = total(counts), () if counts.dtype == bool else (counts,)
+  confidence, correct, *weights = sorted_pairs(confidence, correct, counts.astype(bool), ties, *weights)
   gap = confidence - correct.astype(confidence.dtype)
-  high, low = exact_cumsum(jnp.where(jnp.arange(len(gap), dtype=jnp.int32) < count, gap, 0))
+  if weights:
+    gap = weights[0] * gap
+  else:
+    gap = jnp.where(jnp.arange(len(gap), dtype=jnp.int32) < count, gap, 0)
+  high, low = exact_cumsum(gap)
   sums = (high + low)[1:]
   if ties == "share":  # The sums rise or fall linearly through a tie, so that the largest is at an end of one.
     sums = jnp.where(jnp.append(confidence[1:] != confidence[:-1], True), sums, 0)
   return formulas.ks_error(sums, count)
 
 
-def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where: ArrayLike | None = None) -> Array:
+def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where: ArrayLike | None = None,
+                             weights: ArrayLike | None = None) -> Array:
   r"""Smooth calibration error (smECE), in [0, 1], which has neither bins nor a bandwidth to choose.
 
   .. math:: \mathrm{smECE}_\sigma = \int_0^1 \Big|\frac{1}{N} \sum_i (a_i - c_i) K_\sigma(t, c_i)\Big| dt, \qquad
@@ -79,6 +86,7 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
     confidence: floats of any shape, in [0, 1].
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
+    weights: optional numbers of that shape, at least 0: for how many examples each stands.
 
   Returns:
     A scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
@@ -93,24 +101,28 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
   >>> smooth_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.172, dtype=float32)
   """
+  weights, where = checks.weights_and_where(weights, where, confidence)
   checks.pair_values(confidence, correct, where)
-  return of_pairs(_smooth_calibration_error, confidence, correct, where)
+  return of_pairs(_smooth_calibration_error, confidence, correct, where, weights)
 
 
-def _smooth_calibration_error(confidence: Array, correct: Array, where: Array) -> Array:
-  count = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1).astype(confidence.dtype)
+def _smooth_calibration_error(confidence: Array, correct: Array, counts: Array) -> Array:
+  count = divisor(total(counts)).astype(confidence.dtype)
   residual = (correct - confidence) / count
+  if counts.dtype != bool:
+    residual = counts * residual
   mass = jnp.zeros(formulas.GRID, confidence.dtype)
   for cell, share in formulas.grid_shares(confidence):
     mass = mass.at[cell].add(residual * share)
   # The grid followed by its mirror image is one period of the reflected residual.
   coefficients = jnp.fft.rfft(jnp.concatenate([mass, mass[::-1]]))
   error = formulas.smooth_error(coefficients, lambda x: jnp.fft.irfft(x, 2 * formulas.GRID)[:formulas.GRID])
-  return error * jnp.any(where).astype(count.dtype)
+  return error * jnp.any(counts).astype(count.dtype)
 
 
 def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: float | None = None, norm: float = 1.0,
-                          form: str = "top_label", where: ArrayLike | None = None) -> Array:
+                          form: str = "top_label", where: ArrayLike | None = None,
+                          weights: ArrayLike | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction, with no root.
 
   .. math::
@@ -128,6 +140,8 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
     form: ``"top_label"``: Beta kernel on the confidence; ``"canonical"``: Dirichlet kernel on the whole vector;
       ``"marginal"``: Beta kernel on each class, with one bandwidth for all classes, summed over classes.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, 0 or at least 1: for how many examples each stands. An example that is left out
+      leaves weight - 1 copies of itself, so that weights between 0 and 1 are refused, and NaN where they are traced.
 
   Returns:
     A scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and O(N)
@@ -145,11 +159,14 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
   Array(0.2, dtype=float32)
   """
   checks.options(bandwidth=(bandwidth, "(0, inf) or None"), norm=(norm, "[1, inf)"), form=(form, FORMS))
+  weights, where = checks.weights_and_where(weights, where, labels)
+  if weights is not None:
+    weights = neighbours(jnp.where(where, weights, 0))
   checks.class_values(probs, labels, where)
-  return of_classes(_kde_calibration_error, probs, labels, where, bandwidth=bandwidth, norm=norm, form=form)
+  return of_classes(_kde_calibration_error, probs, labels, where, weights, bandwidth=bandwidth, norm=norm, form=form)
 
 
-def _kde_calibration_error(probs: Array, labels: Array, where: Array, bandwidth, norm, form) -> Array:
+def _kde_calibration_error(probs: Array, labels: Array, counts: Array, bandwidth, norm, form) -> Array:
   onehot = jax.nn.one_hot(labels, probs.shape[1], dtype=probs.dtype)
   if form == "canonical":
     columns, events = probs[None], onehot[None]
@@ -167,15 +184,16 @@ def _kde_calibration_error(probs: Array, labels: Array, where: Array, bandwidth,
 
   if bandwidth is None:
     def likelihood(h):
-      log_density = jax.lax.map(lambda column: log_densities(log_vectors(column), where, h), columns)
-      return jnp.sum(jnp.where(where, log_density, 0))
+      log_density = jax.lax.map(lambda column: log_densities(log_vectors(column), counts, h), columns)
+      log_density = jnp.where(counts.astype(bool), log_density, 0)
+      return jnp.sum(log_density if counts.dtype == bool else counts[None, :] * log_density)
 
     grid = jnp.asarray(BANDWIDTHS, probs.dtype)
     bandwidth = grid[jnp.argmax(jax.lax.map(likelihood, grid))]
 
   def term(x):
     log_f = log_vectors(x[0])
-    return leave_one_out(log_f, log_f, x[1], where, index, bandwidth, norm)
+    return leave_one_out(log_f, log_f, x[1], counts, index, bandwidth, norm)
 
   terms = jnp.sum(jax.lax.map(term, (columns, events)), axis=0)
-  return jnp.where(jnp.sum(where) >= 2, masked_mean(terms, where), 0)
+  return jnp.where(total(counts) > 1, masked_mean(terms, counts), 0)

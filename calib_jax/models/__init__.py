@@ -23,6 +23,7 @@ from calib_jax.models.classifier import Classifier
 from calib_jax.models.densenet import DenseNet
 from calib_jax.models.heads import HEADS, UPDATES, Draw, Head, MappedHead, SampledHead
 from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features
+from calib_jax.models.masked import Masked
 from calib_jax.models.parameter_groups import decay_mask, layer_groups
 from calib_jax.models.pytorch import FROM_TORCH, from_torch
 from calib_jax.models.resnet import CifarResNet, ResNet
@@ -32,9 +33,9 @@ from calib_jax.models.transformers import Swin, ViT
 from calib_jax.models.wide_resnet import WideResNet
 
 __all__ = ["FROM_TORCH", "HEADS", "MLP", "MODELS", "UPDATES", "Backbone", "BatchNorm", "CifarResNet", "Classifier",
-           "DenseNet", "Draw", "Features", "Head", "MappedHead", "ResNet", "SampledHead", "SimpleCNN", "SimplexETF",
-           "Swin", "ViT", "WideResNet", "backbone", "decay_mask", "from_torch", "get", "get_head", "layer_groups",
-           "simplex_frame"]
+           "DenseNet", "Draw", "Features", "Head", "MappedHead", "Masked", "ResNet", "SampledHead", "SimpleCNN",
+           "SimplexETF", "Swin", "ViT", "WideResNet", "backbone", "decay_mask", "from_torch", "get", "get_head",
+           "layer_groups", "simplex_frame"]
 
 
 def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str | Mapping = "linear",

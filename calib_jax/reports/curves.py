@@ -7,7 +7,6 @@ import numpy as np
 
 from calib_jax.evaluation import Estimate
 from calib_jax.evaluation.measures import ClassGaps, class_gaps
-from calib_jax.evaluation.verdict import class_name
 from calib_jax.metrics.resampled_errors import Ordered, risk_curve
 from calib_jax.reports.logs import logged_by_runs
 from calib_jax.reports.report_figure import FIGURES, ReportFigure, Shown, pooled_pairs
@@ -55,9 +54,18 @@ def _risk_coverage(shown: Shown) -> Axes:
   return risk_coverage_plot(pooled_pairs(shown.lines))
 
 
+def _risk_coverage_finding(shown: Shown) -> str:
+  lines = []
+  for name, (confidence, correct) in pooled_pairs(shown.lines).items():
+    half = np.argsort(-confidence, kind="stable")[:-(-len(correct) // 2)]
+    lines.append(f"{name} {100 * np.mean(~correct[half]):.1f}% and {100 * np.mean(~correct):.1f}%")
+  return f"errors among the more confident half, and among all: {'; '.join(lines)}."
+
+
 FIGURES["risk_coverage"] = ReportFigure(
   _risk_coverage, "Share of errors among the most confident predictions, with 95% bands.", place=40,
-  pooled=" The predictions of all seeds are pooled, and their intervals take them for independent.")
+  pooled=" The predictions of all seeds are pooled, and their intervals take them for independent.",
+  finding=_risk_coverage_finding)
 
 
 @styled
@@ -89,9 +97,18 @@ def _accuracy_confidence(shown: Shown) -> Axes:
   return accuracy_confidence_plot(pooled_pairs(shown.lines))
 
 
+def _accuracy_confidence_finding(shown: Shown) -> str:
+  lines = []
+  for name, (confidence, correct) in pooled_pairs(shown.lines).items():
+    above = confidence >= 0.9
+    accuracy = f", of which {100 * np.mean(correct[above]):.1f}% are right" if above.any() else ""
+    lines.append(f"{name} {100 * np.mean(above):.0f}% of predictions{accuracy}")
+  return f"with a confidence of at least 0.9: {'; '.join(lines)}."
+
+
 FIGURES["accuracy_confidence"] = ReportFigure(
   _accuracy_confidence, "Accuracy of the predictions whose confidence is at least a threshold.", place=30,
-  pooled=" The predictions of all seeds are pooled.")
+  pooled=" The predictions of all seeds are pooled.", finding=_accuracy_confidence_finding)
 
 
 @styled
@@ -128,12 +145,22 @@ def _classes(shown: Shown) -> Axes | None:
   gaps = {name: class_gaps(row.values, num_classes) for name, row in list(shown.rows.items())[:2]}
   if not np.isfinite(next(iter(gaps.values())).error).any():
     return None
-  return class_gaps_plot(gaps, [class_name(shown.results, k) for k in range(num_classes)])
+  return class_gaps_plot(gaps, [shown.results.class_name(k) for k in range(num_classes)])
+
+
+def _classes_finding(shown: Shown) -> str:
+  name, row = next(iter(shown.rows.items()))
+  gaps = class_gaps(row.values, shown.results.first[1].num_classes)
+  worst = np.nanargmax(np.where(np.isfinite(gaps.error), np.abs(gaps.gap), -1))
+  direction = "over" if gaps.gap[worst] > 0 else "under"
+  return (f"the worst class of {name} is {shown.results.class_name(worst)}, {direction}confident by "
+          f"{100 * abs(gaps.gap[worst]):.1f} ± {196 * gaps.error[worst]:.1f} points.")
 
 
 FIGURES["classes"] = ReportFigure(
   _classes, "Confidence minus accuracy of each predicted class with 95% intervals, the worst class first. Right of 0, "
-  "predictions are overconfident.", place=50, pooled=" The predictions of all seeds are pooled.")
+  "predictions are overconfident.", place=50, pooled=" The predictions of all seeds are pooled.",
+  finding=_classes_finding)
 
 
 @styled
@@ -162,7 +189,14 @@ def _pareto(shown: Shown) -> Axes | None:
   return pareto_plot(points) if len(points) > 1 else None
 
 
-FIGURES["pareto"] = ReportFigure(_pareto, "ECE against accuracy with 95% intervals. Lower right is better.", place=80)
+def _pareto_finding(shown: Shown) -> str:
+  lines = (f"{name} {100 * row.estimates['accuracy'].estimate:.1f}% and {100 * row.estimates['ece'].estimate:.1f}%"
+           for name, row in shown.lines.items())
+  return f"accuracy and ECE: {'; '.join(lines)}."
+
+
+FIGURES["pareto"] = ReportFigure(_pareto, "ECE against accuracy with 95% intervals. Lower right is better.", place=80,
+  finding=_pareto_finding)
 
 
 @styled
@@ -212,4 +246,11 @@ def _training(shown: Shown) -> Axes | None:
 
 
 
-FIGURES["training"] = ReportFigure(_training, "What training logged, means over seeds.", place=70)
+def _training_finding(shown: Shown) -> str:
+  lines = (f"{name} from {values[0]:.3g} at step {steps[0]:,} to {values[-1]:.3g} at step {steps[-1]:,}"
+           for name, (steps, values) in logged_by_runs(shown.logs).items())
+  return f"{'; '.join(lines)}."
+
+
+FIGURES["training"] = ReportFigure(_training, "What training logged, means over seeds.", place=70,
+  finding=_training_finding)

@@ -7,7 +7,7 @@ from calib_jax.evaluation import Results
 from calib_jax.evaluation.sections import SECTIONS, Section
 from calib_jax.reports import curves
 from calib_jax.reports.report_figure import FIGURES, Logs, ReportFigure, Shown
-from calib_jax.reports.style import legend_below, styled
+from calib_jax.reports.style import WIDTHS, legend_below, styled
 
 
 def of_section(name: str, section: Section) -> ReportFigure:
@@ -16,27 +16,35 @@ def of_section(name: str, section: Section) -> ReportFigure:
     content = shown.results.sections.get(name)
     return section.figure(content, curves) if content else None
 
-  return ReportFigure(draw, section.caption, section.figure_place)
+  def finding(shown):
+    return section.finding(shown.results.sections[name])
+
+  return ReportFigure(draw, section.caption, section.figure_place, finding=finding)
 
 
 FIGURES.update({name: of_section(name, section) for name, section in SECTIONS.items() if section.figure})
 
 
 @styled
-def figures(results: Results, log: Logs = None) -> dict[str, Figure]:
+def figures(results: Results, log: Logs = None, *, width: str | None = None) -> dict[str, Figure]:
   """Draws every figure that the results have data for.
 
   Args:
     results: the results.
     log: the ``metrics.jsonl`` of a run, whose curves are drawn, or those of several runs by name.
+    width: the width of every figure, ``"single"`` or ``"double"``, a column of a paper or both; None for those that
+      suit the page.
 
   Returns:
     The figures by name, in the order of the report.
   """
-  shown, drawn = Shown(results, log), {}
+  shown, drawn = Shown(results, log, width), {}
   for name, figure in sorted(FIGURES.items(), key=lambda item: item[1].place):
     picture = figure.draw(shown)
     if isinstance(picture, Axes):
+      if width:
+        inches = WIDTHS[width]
+        picture.figure.set_size_inches(inches, max(picture.figure.get_figheight(), 0.45 * inches))
       legend_below(picture.figure, picture)
       picture = picture.figure
     if picture is not None:

@@ -1,6 +1,6 @@
 """Reliability diagrams: accuracy against confidence by bin, with intervals, a smooth curve and a histogram."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import io
 
 import jax
@@ -12,8 +12,10 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax._system.errors import printable
 from calib_jax.evaluation import Predictions, Results
+from calib_jax.evaluation.numbers import error_text
+from calib_jax.metrics.resampled_errors import Ordered
 from calib_jax.reports.report_figure import FIGURES, MOST_PANELS, ReportFigure, Shown, pooled_pairs
-from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, legend_below, new_axes, plain, styled
+from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, WIDTHS, legend_below, new_axes, plain, styled
 
 FEW = 5  # Bins with fewer examples are hollow, because their accuracy says little.
 TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
@@ -68,14 +70,10 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
       axes.plot(means[chosen], accuracy[chosen], "o", color=COLOURS[1], markersize=4, markerfacecolor=face,
                 clip_on=False, zorder=3, label=label)
   if log_odds:
-    for axis, values in (("x", means), ("y", np.concatenate([low, high, means]))):
-      limits = 0.7 * values.min(), 1 - 0.7 * (1 - values.max())
-      near = sum(limits[0] <= tick <= limits[1] for tick in TICKS) < 4
-      shown = [tick for tick in (NEAR_TICKS if near else TICKS) if limits[0] <= tick <= limits[1]]
-      axes.set(**{f"{axis}scale": "logit", f"{axis}lim": limits})
-      axes.set(**{f"{axis}ticks": shown, f"{axis}ticklabels": [f"{tick:g}" for tick in shown]})
+    axes.set(xscale="logit", yscale="logit")
+    _log_odds_axes([axes], *((0.7 * values.min(), 1 - 0.7 * (1 - values.max()))
+                             for values in (means, np.concatenate([low, high, means]))))
     axes.tick_params("x", rotation=45)
-    axes.minorticks_off()
   else:
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
   axes.set(xlabel="confidence", ylabel="accuracy")
@@ -99,39 +97,74 @@ def confidence_histogram(confidence: np.ndarray | metrics.CalibrationHistogram, 
   counts = _bins(confidence, None if _is_histogram(confidence) else np.zeros(len(confidence), bool), num_bins, False)[0]
   edges = np.linspace(0, 1, len(counts) + 1)
   axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=PALE, edgecolor="white", linewidth=0.6)
-  is_steep = counts.max() > counts.sum() / 2
-  if is_steep:
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=0.5)
-  axes.set(xlim=(0, 1), xlabel="confidence", ylabel="examples (log)" if is_steep else "examples")
+  axes.set(xlim=(0, 1), xlabel="confidence", ylabel="examples")
+  if counts.max() > counts.sum() / 2:
+    _log_counts(axes)
   return axes
 
 
+def _log_counts(axes: Axes) -> None:
+  """Gives a histogram a logarithmic axis."""
+  axes.set_yscale("log")
+  axes.set_ylim(bottom=0.5)
+  axes.set_ylabel("examples (log)")
+
+
+def _log_odds_axes(every: Sequence[Axes], x_limits: tuple[float, float], y_limits: tuple[float, float]) -> None:
+  """Gives axes of log-odds the same limits and ticks."""
+  for axis, limits in (("x", x_limits), ("y", y_limits)):
+    near = sum(limits[0] <= tick <= limits[1] for tick in TICKS) < 4
+    shown = [tick for tick in (NEAR_TICKS if near else TICKS) if limits[0] <= tick <= limits[1]]
+    for axes in every:
+      axes.set(**{f"{axis}lim": limits, f"{axis}ticks": shown, f"{axis}ticklabels": [f"{tick:g}" for tick in shown]})
+      axes.minorticks_off()
+
+
 @styled
-def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odds: bool = False
-                     ) -> Figure:
-  """Draws several reliability diagrams side by side, at most three in a row, each above its histogram.
+def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odds: bool = False,
+                     width: str | None = None) -> Figure:
+  """Draws several reliability diagrams side by side, each above its histogram, all on the same axes.
 
   Args:
     panels: ``(confidence [N], correct [N])`` or ``(CalibrationHistogram, None)`` by title.
     num_bins: the number of bins.
     log_odds: whether to draw on axes of log-odds, without histograms.
+    width: ``"single"`` or ``"double"``, a column of a paper with two panels in a row, or both with four; None for 2.5
+      inches a panel, of which at most five are in a row.
 
   Returns:
     The figure.
   """
-  columns = 2 if len(panels) == 4 else min(len(panels), 3)
-  rows = -(-len(panels) // columns)
+  most = {"single": 2, "double": 4, None: 5}[width]
+  rows = -(-len(panels) // most)
+  columns = -(-len(panels) // rows)  # As many in each row: four are two rows of two.
   each = 1 if log_odds else 2
-  figure = Figure(figsize=(max(2.5 * columns, WIDTH), (2.6 if log_odds else 3.5) * rows + 0.5), layout="constrained")
+  inches = WIDTHS[width] if width else max(2.5 * columns, WIDTH)
+  panel = max(min(inches / columns, 2.5), 1.6)  # The height of a diagram, about its width.
+  figure = Figure(figsize=(inches, ((panel + 0.1) if log_odds else 1.4 * panel) * rows + 0.5), layout="constrained")
   grid = figure.subplots(each * rows, columns, squeeze=False, height_ratios=([1] if log_odds else [3.2, 1]) * rows)
   for i, (title, (confidence, correct)) in enumerate(panels.items()):
     axes = grid[each * (i // columns), i % columns]
     reliability_diagram(confidence, correct, num_bins=num_bins, log_odds=log_odds, axes=axes)
     axes.set_title(plain(title, lines=True))
+    axes.set_anchor("N")  # Titles are then above the place that the layout has for the axes.
     if not log_odds:
       axes.set_xlabel("")
       confidence_histogram(confidence, num_bins=num_bins, axes=grid[2 * (i // columns) + 1, i % columns])
+  upper, lower = grid[::each].flat[:len(panels)], grid[1::2].flat[:len(panels)]
+  if log_odds:
+    _log_odds_axes(upper, *((min(x), max(y)) for x, y in (
+      zip(*(axes.get_xlim() for axes in upper), strict=True), zip(*(axes.get_ylim() for axes in upper), strict=True))))
+  else:
+    is_log, most_examples = any(axes.get_yscale() == "log" for axes in lower), max(axes.get_ylim()[1] for axes in lower)
+    for axes in lower:
+      if is_log:
+        _log_counts(axes)
+      axes.set_ylim(top=most_examples)
+  for axes in (*upper, *lower):
+    if not axes.get_subplotspec().is_first_col():  # All have the axes of the first column.
+      axes.set_ylabel("")
+      axes.tick_params("y", labelleft=False)
   for i in range(len(panels), rows * columns):
     for row in range(each):
       grid[each * (i // columns) + row, i % columns].set_visible(False)
@@ -144,9 +177,8 @@ def _panels(shown: Shown) -> dict[str, tuple]:
   rows = dict(list(shown.rows.items())[:MOST_PANELS])
   titles = []
   for name, row in rows.items():
-    error = row.estimates["ece"]
-    estimate, low, high, floor = (100 * x for x in (error.estimate, error.low, error.high, error.floor))
-    titles.append(f"{printable(name)}\nECE {estimate:.1f}% [{low:.1f}, {high:.1f}]\nnoise floor {floor:.1f}%")
+    error, floor, p_value = error_text(row.estimates["ece"], shown.results.num_resamples).split(", ")
+    titles.append(f"{printable(name)}\n{error}, {p_value}\n{floor}")
   return dict(zip(titles, pooled_pairs(rows).values(), strict=True))
 
 
@@ -157,21 +189,41 @@ def _is_steep(results: Results) -> bool:
 
 
 def _report(shown: Shown) -> Figure:
-  return reliability_grid(_panels(shown), num_bins=shown.results.num_bins)
+  return reliability_grid(_panels(shown), num_bins=shown.results.num_bins, width=shown.width)
+
+
+def _finding(shown: Shown) -> str:
+  lines = []
+  for name, row in list(shown.rows.items())[:MOST_PANELS]:
+    excess, error = 100 * row.excess.estimate, row.estimates["ece"]
+    lines.append(f"the mean confidence of {name} is {abs(excess):.1f} points {'above' if excess > 0 else 'below'} its "
+                 f"accuracy, and its ECE is {100 * error.value:.1f}% where a calibrated model would show "
+                 f"{100 * error.floor:.1f}%")
+  return f"{'; '.join(lines)}."
 
 
 FIGURES["reliability"] = ReportFigure(
   _report, "Accuracy against confidence. Points are bins with 95% intervals, hollow with fewer than five examples; the "
-  "curve is a kernel mean with its 95% band. Below are the confidences.", place=10, wide=True, pooled=POOLED)
+  "curve is a kernel mean with its 95% band. Below are the confidences.", place=10, wide=True, pooled=POOLED,
+  finding=_finding)
 
 
 def _report_log_odds(shown: Shown) -> Figure:
-  return reliability_grid(_panels(shown), num_bins=shown.results.num_bins, log_odds=True)
+  return reliability_grid(_panels(shown), num_bins=shown.results.num_bins, log_odds=True, width=shown.width)
+
+
+def _log_odds_finding(shown: Shown) -> str:
+  lines = []
+  for name, (confidence, correct) in list(pooled_pairs(shown.rows).items())[:MOST_PANELS]:
+    top = np.argsort(-confidence, kind="stable")[:-(-len(correct) // 10)]
+    lines.append(f"{name} {100 * confidence[top].mean():.2f}% and {100 * correct[top].mean():.2f}%")
+  return f"mean confidence and accuracy of the most confident tenth: {'; '.join(lines)}."
 
 
 FIGURES["reliability_log_odds"] = ReportFigure(
   _report_log_odds, "The same on axes of log-odds, which separate confidences near 1, and with bins of equal size.",
-  place=20, wide=True, pooled=POOLED, summary="Reliability on axes of log-odds", is_open=_is_steep)
+  place=20, wide=True, pooled=POOLED, summary="Reliability on axes of log-odds", is_open=_is_steep,
+  finding=_log_odds_finding)
 
 
 def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.ndarray:
@@ -203,9 +255,10 @@ def _bins(confidence, correct, num_bins: int, equal_mass: bool) -> tuple[np.ndar
     counts = np.asarray(confidence.bin_counts, np.float64)
     sums = np.asarray(confidence.bin_confidence, np.float64) + np.asarray(confidence.bin_remainder)
     return counts, sums / np.maximum(counts, 1), np.asarray(confidence.bin_correct) / np.maximum(counts, 1)
-  bins = metrics.reliability(np.asarray(confidence, np.float32), np.asarray(correct), num_bins=num_bins,
-                             binning="equal_mass" if equal_mass else "equal_width")
-  return tuple(np.nan_to_num(np.asarray(x, np.float64)) for x in (bins.counts, bins.mean_confidence, bins.accuracy))
+  confidence, correct = np.asarray(confidence, np.float32), np.asarray(correct, bool)
+  sums = Ordered(confidence, num_bins).sums(np.ones((1, len(correct)), bool), correct)
+  (size,), (num_correct,), (gap,) = sums.equal_mass if equal_mass else sums.equal_width
+  return size, (num_correct + gap) / np.maximum(size, 1), num_correct / np.maximum(size, 1)
 
 
 def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:

@@ -23,10 +23,12 @@ class Shown:
   Attributes:
     results: the results.
     logs: the ``metrics.jsonl`` of a run, or those of several runs by name.
+    width: a key of ``style.WIDTHS``; None for widths that suit the page.
   """
 
   results: Results
   logs: Logs = None
+  width: str | None = None
 
   @functools.cached_property
   def rows(self) -> dict[str, Row]:
@@ -56,6 +58,7 @@ class ReportFigure:
     wide: whether the figure is as wide as the page.
     summary: if not empty, the figure can be folded under this title.
     is_open: a function of the results: whether the figure is not folded at first.
+    finding: a function of what is shown to what the figure says of it, for those who do not see it.
   """
 
   draw: Callable[[Shown], Axes | Figure | None] = lambda shown: None
@@ -65,6 +68,7 @@ class ReportFigure:
   wide: bool = False
   summary: str = ""
   is_open: Callable[[Results], bool] = lambda results: True
+  finding: Callable[[Shown], str] = lambda shown: ""
 
 
 FIGURES: dict[str, ReportFigure] = {}

@@ -1,6 +1,6 @@
 """The style of the figures: one column wide, with colours for the colour-blind, and text that stays text in PDF."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 import pathlib
 import re
@@ -17,6 +17,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK, PALE = "#333333", "#9aa5b1"
 WIDTH = 3.4  # Inches, a column of a paper.
+WIDTHS = {"single": WIDTH, "double": 7.0}  # A column, and both columns with the space between them.
+FORMATS = ("pdf", "png", "svg")
 STYLE = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False,
          "axes.edgecolor": INK, "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
          "pdf.fonttype": 42, "svg.hashsalt": "calib_jax", "savefig.facecolor": "white"}
@@ -66,18 +68,21 @@ def legend_below(figure: Figure, axes: Axes) -> None:
                   handlelength=1.6)
 
 
-def save(figure: Figure, stem: pathlib.Path) -> pathlib.Path:
-  """Writes a figure as PNG, PDF and SVG. Each file appears only once it is complete.
+def save(figure: Figure, stem: pathlib.Path, formats: Sequence[str] = FORMATS) -> pathlib.Path:
+  """Writes a figure as PDF, PNG and SVG. Each file appears only once it is complete.
 
   Args:
     figure: the figure.
     stem: the path of the files without their suffix.
+    formats: some of ``pdf``, ``png`` and ``svg``.
 
   Returns:
     The path of the SVG.
   """
   # Without dates, the same figure gives the same bytes.
-  for suffix, metadata in (("png", None), ("pdf", {"CreationDate": None}), ("svg", {"Date": None})):
+  dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+  for suffix in formats:
+    metadata = dates.get(suffix)
     with matplotlib.rc_context(STYLE):
       files.write(stem.with_suffix(f".{suffix}"), lambda file, suffix=suffix, metadata=metadata: figure.savefig(
         file, format=suffix, dpi=200, metadata=metadata))

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 import functools
+import pathlib
 
 from ml_collections import ConfigDict
 import numpy as np
 
 from calib_jax import config as run_config
 from calib_jax import data
+from calib_jax._system.errors import UserError
 
 
 def load_splits(config: ConfigDict, seed: int) -> data.Splits:
@@ -24,15 +26,20 @@ def additional_sets(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callab
   """Yields the names of the sets that ``config.evaluation`` lists, and a function for each that loads it."""
   options = config.evaluation
   for corruption in options.corruptions:
-    for severity in options.severities:
-      yield f"{corruption}_{severity}", functools.partial(_corrupted, config, seed, corruption, severity)
-  yield from foreign_sets(config, seed)
+    if not run_config.is_published(corruption):
+      for severity in options.severities:
+        yield f"{corruption}_{severity}", functools.partial(_corrupted, config, seed, corruption, severity)
+  yield from sets_that_are_read(config, seed)
   if options.predict_train:
     yield "train", lambda: data.EvaluationSet(load_splits(config, seed).train)
 
 
-def foreign_sets(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
-  """Yields those of ``additional_sets`` that are out of distribution."""
+def sets_that_are_read(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
+  """Yields those of ``additional_sets`` that other data are read for: published corruptions, and other data sets."""
+  for path in filter(run_config.is_published, config.evaluation.corruptions):
+    for name, file in data.published_files(path).items():
+      for severity in config.evaluation.severities:
+        yield f"{name}_{severity}", functools.partial(_published, config, seed, file, severity)
   for entry in config.evaluation.ood:
     yield run_config.ood_name(entry), functools.partial(_foreign, config, seed, entry)
 
@@ -41,6 +48,15 @@ def _corrupted(config: ConfigDict, seed: int, corruption: str, severity: int) ->
   test = load_splits(config, seed).test
   images = data.corrupt(test.images, corruption, severity, seed=seed)
   return data.EvaluationSet(test._replace(images=images), "shifted")
+
+
+def _published(config: ConfigDict, seed: int, file: pathlib.Path, severity: int) -> data.EvaluationSet:
+  examples, splits = data.published(file, severity), load_splits(config, seed)
+  wanted = data.image_shape(splits.test)
+  if examples.images.shape[1:] != wanted or examples.labels.max() >= splits.num_classes:
+    raise UserError(f"{file} must hold images {wanted} of {splits.num_classes} classes, as the run's own data are: got "
+                    f"images {examples.images.shape[1:]} and labels up to {examples.labels.max()}.")
+  return data.EvaluationSet(examples, "shifted")
 
 
 def _foreign(config: ConfigDict, seed: int, entry: str) -> data.EvaluationSet:

@@ -9,6 +9,7 @@ import sys
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
+from calib_jax import data
 from calib_jax._system.environment import environment
 from calib_jax._system.errors import UserError, cut, printable, short
 from calib_jax._system.files import read_json, read_text, write_text
@@ -120,10 +121,19 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
   now = training_fields(config)
   keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
   # Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
-  files = {run_config.ood_name(entry): entry for entry in stored.evaluation.get("ood", ())}
-  keys += [f"the files named {name} in evaluation.ood" for entry in config.evaluation.ood
-           if files.get(name := run_config.ood_name(entry), entry) != entry]
+  files_before = _named_files(stored)
+  keys += [f"the files named {name} in evaluation.{field}" for (field, name), file in _named_files(config).items()
+           if files_before.get((field, name), file) != file]
   return ", ".join(keys) + " differ" if keys else ""
+
+
+def _named_files(config: ConfigDict) -> dict[tuple[str, str], str]:
+  """Returns the files of evaluation sets by their field of ``config.evaluation`` and their name in tables."""
+  options = config.evaluation
+  published = filter(run_config.is_published, options.get("corruptions", ()))
+  return {**{("ood", run_config.ood_name(entry)): entry for entry in options.get("ood", ())},
+          **{("corruptions", name): str(file) for path in published
+             for name, file in data.published_files(path).items()}}
 
 
 def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> ConfigDict:

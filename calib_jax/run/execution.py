@@ -12,7 +12,7 @@ from calib_jax import data, evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
 from calib_jax.run import lock, manifest, outputs
-from calib_jax.run.data import foreign_sets, load_splits
+from calib_jax.run.data import load_splits, sets_that_are_read
 from calib_jax.run.directory import check_workdir, create, write_config
 from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks
 from calib_jax.run.run import Run, prediction_file, seeds_of
@@ -48,7 +48,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
     for method, (method_config, folder) in methods.items():
       train_seeds(method_config, folder, method, hooks)
     return
-  for name, load in foreign_sets(config, config.seed):
+  for name, load in sets_that_are_read(config, config.seed):
     if not all(prediction_file(folder, name, seed).exists() for _, folder in methods.values()
                for seed in seeds_of(config)):
       load()  # Raises an error about these files too.

@@ -72,4 +72,4 @@ def remarks(config: ConfigDict) -> Iterator[str]:
     yield "this run trains plain cross entropy itself, so compare_with_cross_entropy adds no second row of it."
   if config.training.select != "last":
     yield followed(config)
-  yield from (method.caution for method in training.of_loss(config.loss).values())
+  yield from (method.caution for method in training.of_loss(config.loss, 1).values())

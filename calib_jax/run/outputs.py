@@ -1,6 +1,6 @@
 """Writes what an evaluation found: tables for people and programs, figures and the page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import importlib.util
 import pathlib
 import shlex
@@ -8,9 +8,10 @@ import sys
 from typing import Any
 
 from calib_jax import evaluation
+from calib_jax._system import progress
 from calib_jax._system.environment import environment
 from calib_jax._system.files import write_text
-from calib_jax.evaluation.formats import markdown_text
+from calib_jax.evaluation import formats
 
 NO_FIGURES = ("The figures and the page are not written, because {} cannot be imported "
               "(pip install 'calib-jax[report]').")
@@ -33,8 +34,8 @@ def reliability_picture(method: str) -> Callable | None:
 
 def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, config: Mapping[str, Any] | None = None,
           log: pathlib.Path | Mapping[str, pathlib.Path] | None = None, seconds: float | None = None,
-          say: Callable[[str], None] = print) -> None:
-  """Writes the results, and prints the table.
+          say: Callable[[str], None] = print, figures: Sequence[str] = (), width: str | None = None) -> None:
+  """Writes the results, and prints the verdict and the short table.
 
   Args:
     results: what an evaluation found.
@@ -45,24 +46,28 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
     seconds: how long the evaluation took, which the page shows; None to leave it out, so that the same results give the
       same page.
     say: prints a text.
+    figures: the formats of the figures beside SVG, which the page has: ``pdf`` and ``png``.
+    width: the width of the figures, ``"single"`` or ``"double"``, a column of a paper or both; None for those that suit
+      the page.
   """
-  table, note = evaluation.markdown(evaluation.to_rows(results)), evaluation.note(results)
+  text = formats.text(results)
   write_text(folder / "results.json", evaluation.to_json(results))
   write_text(folder / "results.csv", evaluation.to_csv(results))
-  write_text(folder / "results.md", f"{markdown_text(note)}\n\n{table}")
+  write_text(folder / "results.md", text)
   write_text(folder / "results.tex", evaluation.to_latex(results))
-  say(f"\n{note}\n\n{table}")
+  say(f"\n{text}")
   if missing := missing_for_figures():
     say(NO_FIGURES.format(" and ".join(missing)))
     return
+  progress.at("drawing figures")
   from calib_jax import reports
 
   (folder / "figures").mkdir(exist_ok=True)
-  figures = {name: reports.save(figure, folder / "figures" / name)
-             for name, figure in reports.figures(results, log).items()}
-  reports.write(folder / "report.html", results, title=title, figures=figures, config=config or {},
+  pictures = {name: reports.save(figure, folder / "figures" / name, [*figures, "svg"])
+              for name, figure in reports.figures(results, log, width=width).items()}
+  reports.write(folder / "report.html", results, title=title, figures=pictures, config=config or {},
                 environment=environment() | ({} if seconds is None else {"seconds": round(seconds, 1)}),
-                command=command())
+                command=command(), logs=log)
 
 
 def command() -> str:

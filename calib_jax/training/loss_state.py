@@ -40,17 +40,19 @@ class StateUpdate(NamedTuple):
   caution: str = ""
 
 
-# Functions of keyword options that make it, by the name of the loss that reads its state.
+# Functions ``(number of classes, **options) -> StateUpdate`` by the name of the loss that reads the state.
 LOSS_STATES: dict[str, Callable[..., StateUpdate]] = {}
 
 
 @register(LOSS_STATES, "adaptive_focal")
-def adafocal(*, num_bins: int = 15, gamma: float = 1.0, rate: float = 1.0, switch: float = 0.2,
+def adafocal(num_classes: int, *, num_bins: int = 15, gamma: float = 1.0, rate: float = 1.0, switch: float = 0.2,
              gamma_min: float = -2.0, gamma_max: float = 20.0) -> StateUpdate:
   """Returns the state update of AdaFocal (Ghosh et al. 2022), which updates bins and gammas on the validation split.
 
   It does so after every epoch. ``losses.init_adaptive_focal`` and ``losses.update_adaptive_focal`` explain the options.
   """
+  del num_classes
+
   def on_epoch(state, epoch, logits, labels):
     del epoch
     confidence, correct = jnp.max(jax.nn.softmax(logits), -1), jnp.argmax(logits, -1) == labels
@@ -60,8 +62,25 @@ def adafocal(*, num_bins: int = 15, gamma: float = 1.0, rate: float = 1.0, switc
   return StateUpdate(lambda: losses.init_adaptive_focal(num_bins, gamma), on_epoch=on_epoch, reads="validation")
 
 
+@register(LOSS_STATES, "class_adaptive_label_smoothing")
+def class_multipliers(num_classes: int, *, margin: float = 10.0, first_curvature: float = 1.0,
+                      growth: float = 1.2, tolerance: float = 0.9, every: int = 10) -> StateUpdate:
+  """Returns the state update of CALS (Liu et al. 2023), which updates multipliers of classes on the validation split.
+
+  It does so after every epoch. ``losses.init_class_adaptive`` and ``losses.update_class_adaptive`` explain the options.
+  """
+  def on_epoch(state, epoch, logits, labels):
+    del labels
+    return losses.update_class_adaptive(state, epoch, logits, margin=margin, growth=growth, tolerance=tolerance,
+                                        every=every)
+
+  return StateUpdate(lambda: losses.init_class_adaptive(num_classes, first_curvature), on_epoch=on_epoch,
+                     reads="validation", report=lambda state: {"multiplier": jnp.mean(state.multipliers),
+                                                               "curvature": state.curvature})
+
+
 @register(LOSS_STATES, "selective_risk")
-def score_counts(*, num_bins: int = 64, confidence: str = "negative_entropy",
+def score_counts(num_classes: int, *, num_bins: int = 64, confidence: str = "negative_entropy",
                  score_range: tuple[float, float] | None = None, stop_gradient: bool = True,
                  accumulate_counts: bool = True) -> StateUpdate:
   """Returns the state update of selective risk (Zhou et al. 2025), which counts the scores of the steps of an epoch.
@@ -69,6 +88,7 @@ def score_counts(*, num_bins: int = 64, confidence: str = "negative_entropy",
   Every epoch starts from zero. If ``accumulate_counts`` is false, a step knows only the scores of its own batch. The
   other options are those of the loss.
   """
+  del num_classes
   caution = "" if stop_gradient else (
     "caution: selective_risk with stop_gradient=False lets gradients flow through the weights. From scratch it lost "
     "accuracy in all 162 settings tried, and collapsed in most with low_confidence_coverage=0.9 and in nearly all with "
@@ -256,11 +276,12 @@ def split_options(name: str, options: dict) -> tuple[dict, dict]:
           {key: value for key, value in options.items() if key in own})
 
 
-def of_loss(section: ConfigDict) -> dict[str, StateUpdate]:
+def of_loss(section: ConfigDict, num_classes: int) -> dict[str, StateUpdate]:
   """Returns the state updates that the losses of a config need.
 
   Args:
     section: a config's section ``loss``.
+    num_classes: the number of classes of the data.
 
   Returns:
     The state updates by the name of the loss that reads their state; empty for most losses.
@@ -275,5 +296,5 @@ def of_loss(section: ConfigDict) -> dict[str, StateUpdate]:
   for part in (section.primary, section.secondary):
     if part.name in LOSS_STATES:
       _, options = split_options(part.name, {key: value for key, value in part.items() if key != "name"})
-      updates[part.name] = LOSS_STATES[part.name](**options)
+      updates[part.name] = LOSS_STATES[part.name](num_classes, **options)
   return updates

@@ -70,8 +70,8 @@ def population(rows: Sequence[Row]) -> str:
   return "over seeds and test images" if has_blocks else "over seeds, on the same test images"
 
 
-def _image_variance(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[float, int]:
-  """The variance of the mean of a - b that the test images cause, by a jackknife, and its degrees of freedom."""
+def image_variance(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[float, int]:
+  """Returns the variance of the mean of a - b that test images cause, by a jackknife, and its degrees of freedom."""
   means = [x.blocks / len(x) if isinstance(x, BySeed) and x.blocks is not None else None for x in (a, b)]
   if any(mean is None and isinstance(x, BySeed) for mean, x in zip(means, (a, b), strict=True)):
     return 0.0, 1
@@ -101,7 +101,7 @@ def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
   mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
   if not deviation:  # The same predictions differ by nothing; of equal differences no seed says how they vary.
     return Difference(0.0, 0.0, 0.0, float("nan"), 1.0, 0.0) if mean == 0 else Difference(mean, *5 * [float("nan")])
-  of_seeds, (of_images, image_freedom) = deviation**2 / len(differences), _image_variance(a, b)
+  of_seeds, (of_images, image_freedom) = deviation**2 / len(differences), image_variance(a, b)
   error, freedom = (of_seeds + of_images) ** 0.5, (of_seeds + of_images) ** 2 / (
     of_seeds**2 / (len(differences) - 1) + of_images**2 / image_freedom)
   half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error

@@ -22,7 +22,7 @@ def few(path: str, seed: int, *, num_examples: int = 6000, num_test: int = 10_00
   Args:
     path: the path of the file.
     seed: draws the examples to train and validate on, stratified by class. Those to test on are the same for all seeds.
-    num_examples: the number of examples to train and validate on.
+    num_examples: the number of examples to train and validate on; 0 for all.
     num_test: the number of examples to test on.
     shrink: the side of the squares of pixels that are averaged.
 
@@ -33,6 +33,7 @@ def few(path: str, seed: int, *, num_examples: int = 6000, num_test: int = 10_00
     UserError: if the file has fewer, or its images cannot be divided into such squares.
   """
   pool = _file(path)
+  num_examples = num_examples or len(pool.train.labels)
   if not 0 < num_examples <= len(pool.train.labels) or not 0 < num_test <= len(pool.test.labels):
     raise UserError(f"{path} has {len(pool.train.labels):,} images to train and {len(pool.test.labels):,} to test on: "
                     f"data.num_examples and data.num_test must be at most that, not {num_examples:,} and {num_test:,}.")

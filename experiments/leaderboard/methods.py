@@ -81,6 +81,7 @@ METHODS: dict[str, Recipe] = {
   "gradient-weighted CE": _primary("brier_weighted_cross_entropy", "gamma", (0.5, 1.0, 2.0)),
   "MbLS": _primary("margin_label_smoothing", "margin", (3.0, 6.0, 10.0), weight=0.1),
   "ACLS": _primary("adaptive_conditional_label_smoothing", "margin", (3.0, 6.0, 10.0), weight=0.1),
+  "CALS": _primary("class_adaptive_label_smoothing", "margin", (3.0, 6.0, 10.0)),
   "CPC": _primary("pairwise_constraints", "discrimination_weight", _STRONGER, exclusion_weight=1.0),
   "MMCE": _secondary("mmce", (1.0, 3.0, 10.0)),
   "AvUC": _secondary("avuc", _STRONGER, threshold=1.15),  # Half of log 10, the largest entropy.

@@ -41,11 +41,6 @@ def test_traced_options_pass_unread():
   np.testing.assert_allclose(loss(2.0), losses.focal(LOGITS, LABELS, gamma=2.0).sum(), rtol=1e-6)
 
 
-def test_a_call_by_name_with_a_wrong_option_names_the_options():
-  with pytest.raises(TypeError, match="focal has no option 'gama'; it has gamma, stop_gradient. Did you mean 'gamma'?"):
-    losses.get("focal", gama=1.0)
-
-
 def test_arrays_are_made_ready_and_soft_labels_stay_floats():
   logits, labels = checks.examples(LOGITS.astype(np.float16), LABELS.astype(np.uint8))
   assert (logits.dtype, labels.dtype) == (jnp.float32, jnp.int32)

@@ -193,25 +193,37 @@ def _weights(losses, normalization, alpha, beta):
   return beta / (1 + np.exp(-normalized / alpha)) - beta / 2
 
 
-@pytest.mark.parametrize(("base", "normalization"), [
-  ("temperature_scaling", "minmax"), ("temperature_scaling", "standard"), *(pytest.param(
-    base, normalization, marks=pytest.mark.slow) for base, normalization in (
-      ("temperature_scaling", "centered"), ("class_temperature_scaling", "standard"),
-      ("class_temperature_scaling", "minmax"), ("class_temperature_scaling", "centered")))])
-def test_classwise_losses_are_weighted_by_what_they_are_at_the_end(base, normalization):
-  calibrator = made("classwise_loss_scaling", base=base, normalization=normalization)
+def _unequal_classes():
+  """Examples of which some classes have few, so that the sums of their losses are unlike the means."""
   logits, labels, where = padded("K=10")
+  return logits, labels, where & ((labels > 2) | (np.arange(SHAPE[0]) % 4 == 0))
+
+
+@pytest.mark.parametrize(("base", "normalization", "class_loss"), [
+  ("temperature_scaling", "minmax", "mean"), ("temperature_scaling", "standard", "mean"),
+  ("temperature_scaling", "standard", "sum"), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    ("temperature_scaling", "centered", "mean"), ("class_temperature_scaling", "standard", "mean"),
+    ("class_temperature_scaling", "minmax", "mean"), ("class_temperature_scaling", "centered", "mean"),
+    ("class_temperature_scaling", "standard", "sum"), ("temperature_scaling", "minmax", "sum")))])
+def test_classwise_losses_are_weighted_by_what_they_are_at_the_end(base, normalization, class_loss):
+  calibrator = made("classwise_loss_scaling", base=base, normalization=normalization, class_loss=class_loss)
+  logits, labels, where = _unequal_classes()
   params = calibrator.fit(logits, labels, where=where)
   assert params["converged"]
+  counts = np.bincount(labels[where]) if class_loss == "sum" else np.ones(SHAPE[1])
+
+  def class_losses(log_probs):
+    return counts * _class_losses(log_probs, labels[where], SHAPE[1])
+
   # Eq. 5 at the solution, from the losses there.
-  at_end = _class_losses(calibrator.apply(params, logits)[where], labels[where], SHAPE[1])
+  at_end = class_losses(calibrator.apply(params, logits)[where])
   w = _weights(at_end, normalization, float(params["alpha"]), float(params["beta"]))
   np.testing.assert_allclose(params["class_weights"], w, atol=1e-2)
 
   # The base's own optimum under those weights, by scipy.
   def value(log_t):
     log_probs = special.log_softmax(logits[where].astype(np.float64) / np.exp(log_t), axis=1)
-    return np.sum((1 + w) * _class_losses(log_probs, labels[where], SHAPE[1]))
+    return np.sum((1 + w) * class_losses(log_probs))
 
   field = params["temperature"] if base == "temperature_scaling" else params["temperatures"]
   start = np.atleast_1d(np.log(np.asarray(field, np.float64)))
@@ -229,6 +241,28 @@ def test_classwise_loss_scaling_wraps_networks_too():
   np.testing.assert_array_equal(log_probs.argmax(1), logits.argmax(1))
   w = _weights(_class_losses(log_probs, labels, 4), "standard", float(params["alpha"]), float(params["beta"]))
   np.testing.assert_allclose(params["class_weights"], w, atol=1e-2)
+
+
+@pytest.mark.parametrize("class_loss", ["mean", "sum"])
+def test_classwise_alpha_and_beta_minimise_eq_6_after_the_first_step(class_loss):
+  logits, labels, where = _unequal_classes()
+  params = made("classwise_loss_scaling", normalization="standard", class_loss=class_loss).fit(
+    logits, labels, where=where)
+  counts = np.bincount(labels[where]) if class_loss == "sum" else np.ones(SHAPE[1])
+
+  def losses_at(temperature):
+    log_probs = special.log_softmax(logits[where].astype(np.float64) / temperature, axis=1)
+    return counts * _class_losses(log_probs, labels[where], SHAPE[1])
+
+  before = losses_at(1.0)
+  gradient = (1 + _weights(before, "standard", 1.0, 1.5)) @ (losses_at(1 + 1e-5) - losses_at(1 - 1e-5)) / 2e-5
+  after = losses_at(1 - 0.02 * min(1, 1 / abs(gradient)) * gradient)
+
+  def value(x):
+    return np.sqrt(np.sum((before - _weights(after, "standard", *x) * (after - before) - after.mean())**2))
+
+  best = optimize.minimize(value, [1.0, 1.5], method="SLSQP", bounds=[(0.1, np.log(10) / 2), (1.5, 2.0)])
+  np.testing.assert_allclose([params["alpha"], params["beta"]], best.x, rtol=2e-2)
 
 
 @functools.cache

@@ -108,9 +108,9 @@ def test_the_page_has_all_runs_and_says_that_seeds_are_pooled(compared):
   change = json.loads((compared / "results.json").read_text())["differences"]["test"]
   (points,) = [100 * x["ece"]["difference"] for x in change
                if (x["row"], x["minus"]) == ("sharp, uncalibrated", "plain, uncalibrated")]
-  assert "sharp against plain" in text and f"the ECE is {points:.1f} points higher (95% interval" in text
+  assert "sharp against plain" in text and f"the debiased ECE is {points:.1f} points higher (95% interval" in text
   assert "d against plain" in text and "The predictions of all seeds are pooled" in text and "tail" in text
-  assert (compared / "figures" / "training.png").exists() and (compared / "figures" / "severity.png").exists()
+  assert (compared / "figures" / "training.svg").exists() and (compared / "figures" / "severity.svg").exists()
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ def test_auto_is_what_the_selection_chooses(tmp_path, monkeypatch, capsys):
   assert command.main([f"--fit={tmp_path}/val.npz", f"--test={tmp_path}/test.npz", "--calibrators", "auto",
                        f"--out={tmp_path}/out", "--num_resamples=20"]) == 0
   expected = calibrators.select(*_arrays(0, 3, 0))
-  (found,) = json.loads((tmp_path / "out/results.json").read_text())["selection"]["predictions"]
+  (found,) = json.loads((tmp_path / "out/results.json").read_text())["selection"]["test"]
   assert found["chosen"] == expected.name == "temperature_scaling"
   assert found["scores"]["identity"]["excess"] == pytest.approx(expected.scores[0].excess, rel=1e-5)
   assert "auto chose temperature_scaling." in capsys.readouterr().out

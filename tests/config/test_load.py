@@ -33,8 +33,9 @@ def test_overrides_take_the_type_of_the_field():
 
 def test_calibrators_are_changed_added_and_removed_by_their_labels():
   key = "evaluation.calibrators"
-  config = _load(f"{key}.TS-SB-ECE.form=label", f"{key}.TS-SB-ECE.num_bins=10", f"{key}.VS.name=vector_scaling",
-  f"{key}.TS=",
+  mine = f"{key}.TS-SB-ECE"
+  config = _load(f"{mine}.name=temperature_scaling", f"{mine}.objective=soft_binned_ece", f"{mine}.form=label",
+                 f"{mine}.num_bins=10", f"{key}.VS.name=vector_scaling", f"{key}.TS=",
                  f"{key}.CLS.name=classwise_loss_scaling", f"{key}.CLS.base=parameterized_temperature_scaling",
                  f"{key}.CLS.top_k=3", f"{key}.Meta.name=meta_calibration", f"{key}.Meta.target=0.1")
   found = config.evaluation.calibrators
@@ -46,7 +47,7 @@ def test_calibrators_are_changed_added_and_removed_by_their_labels():
   with pytest.raises(UserError, match="TS.objektive does not exist: TS has .*Did you mean 'objective'"):
     _load(f"{key}.TS.objektive=ece")
   with pytest.raises(UserError, match="TS-SB-ECE: form must be one of"):
-    _load(f"{key}.TS-SB-ECE.form=bins")
+    _load(f"{mine}.name=temperature_scaling", f"{mine}.objective=soft_binned_ece", f"{mine}.form=bins")
   with pytest.raises(UserError, match="Meta: target must be a number: got None"):
     _load(f"{key}.Meta.name=meta_calibration")
 

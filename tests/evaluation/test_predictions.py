@@ -101,7 +101,7 @@ def test_the_command_line_judges_saved_predictions(tmp_path):
   done = python(*command, f"--fit={tmp_path}/val.npz", f"--test={tmp_path}/test.npz", tmp_path=tmp_path)
   assert done.returncode == 0, done.stderr
   rows = [line.split("|") for line in done.stdout.splitlines() if line.startswith("|")]
-  assert [row[1].strip() for row in rows[2:]] == ["none", "TS", "TS-SB-ECE"]
+  assert [row[1].strip() for row in rows[2:]] == ["none", "TS"]
   accuracy = 100 * np.mean(PROBS[20:].argmax(1) == LABELS[20:])
   assert all(row[2].strip().startswith(f"{accuracy:.2f} [") for row in rows[2:])
   done = python(*command, f"--fit={tmp_path}/absent.npz", f"--test={tmp_path}/test.npz", tmp_path=tmp_path)

@@ -58,6 +58,77 @@ def test_one_column_is_the_probability_or_the_log_odds_of_class_1(shape, tmp_pat
     np.testing.assert_array_equal(loaded.labels, labels)
 
 
+def test_one_column_says_which_class_is_positive_and_may_name_it(tmp_path):
+  odds, labels = LOGITS[:, 0], np.where(LABELS > 0, "yes", "no")
+  probs = 1 / (1 + np.exp(-odds))
+
+  def loaded(columns, **options):
+    notes = []
+    return evaluation.load(_written(tmp_path / "p.csv", columns), say=notes.append, **options), " ".join(notes)
+
+  numbers = LABELS.clip(0, 1)
+  for column, names, wanted in (("prob_yes", labels, ("no", "yes")), ("prob_yes", numbers, ("not yes", "yes")),
+                                ("prob_1", numbers, None), ("prob", numbers, None)):
+    part, notes = loaded([(column, probs), ("label", names)])
+    np.testing.assert_array_equal(part.labels, LABELS > 0)
+    np.testing.assert_allclose(part.logits[:, 1] - part.logits[:, 0], odds, atol=1e-5)
+    assert part.classes == wanted and f"is of class {wanted[1] if wanted else 1}, the positive one" in notes
+  with pytest.raises(UserError, match="column is of 'yes', and its labels are also maybe, no: a binary problem"):
+    loaded([("prob_yes", probs), ("label", np.where(LABELS == 2, "maybe", labels))])
+  with pytest.raises(UserError, match="its labels are text.* or name the column by the positive one, as prob_yes"):
+    loaded([("prob", probs), ("label", labels)])
+  # Numbers in [0, 1] may be log-odds, which has to be said by the name or by the option.
+  for name, options in (("scores", {}), ("scores", {"logits": True}), ("logit", {})):
+    part, _ = loaded([(name, probs), ("label", numbers)], **options)
+    shown = part.logits[:, 1] - part.logits[:, 0]
+    np.testing.assert_allclose(shown, probs if options or name == "logit" else odds, atol=1e-5)
+  with pytest.raises(UserError, match="its prob are probabilities by their name: leave out --logits"):
+    loaded([("prob", probs), ("label", numbers)], logits=True)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_names_of_classes_may_stand_in_a_column(suffix, tmp_path):
+  columns = [("label", LABELS), *((f"logit_{k}", LOGITS[:, k]) for k in range(3)), ("class_name", NAMES[LABELS])]
+  assert evaluation.load(_written(tmp_path / f"p.{suffix}", columns)).classes == tuple(NAMES)
+  columns[-1] = ("class_name", NAMES[LABELS[::-1]])
+  columns[0] = ("label", LABELS % 2)
+  with pytest.raises(UserError, match="must have one name for each label, an integer, and no name twice"):
+    evaluation.load(_written(tmp_path / f"p.{suffix}", columns))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
+def test_each_label_of_a_multi_label_file_is_a_binary_problem(suffix, tmp_path):
+  labels = (LOGITS + RNG.normal(size=LOGITS.shape) > 0).astype(int)
+  if suffix == "npz":
+    np.savez(tmp_path / "p.npz", logits=LOGITS, labels=labels, classes=NAMES, patient=np.arange(12) // 2)
+  else:  # The columns of labels are found by their endings, in any order.
+    scores = {"csv": "y_score", "parquet": "logit"}[suffix]
+    _written(tmp_path / f"p.{suffix}", [*((f"label_{NAMES[k]}", labels[:, k]) for k in (2, 0, 1)), *(
+      (f"{scores}_{name}", LOGITS[:, k]) for k, name in enumerate(NAMES)), ("patient", np.arange(12) // 2)])
+  parts = evaluation.load_labels(tmp_path / f"p.{suffix}", groups="patient")
+  assert list(parts) == ["", *NAMES]
+  pooled = parts[""]
+  np.testing.assert_allclose(pooled.logits, np.stack([np.zeros(36), LOGITS.ravel()], axis=1), rtol=1e-5)
+  np.testing.assert_array_equal(pooled.labels, labels.ravel())
+  np.testing.assert_array_equal(pooled.groups, np.repeat(np.arange(6), 6))
+  for k, name in enumerate(NAMES):
+    np.testing.assert_allclose(parts[name].logits[:, 1], LOGITS[:, k], rtol=1e-5)
+    np.testing.assert_array_equal(parts[name].labels, labels[:, k])
+    assert parts[name].classes == (f"not {name}", name)
+
+
+def test_multi_label_files_that_do_not_fit_are_refused(tmp_path):
+  np.savez(tmp_path / "p.npz", probs=PROBS, labels=LABELS)
+  with pytest.raises(UserError, match=r"have probs \[N, L\] and labels \[N, L\] of 0 and 1: got float32 of shape"):
+    evaluation.load_labels(tmp_path / "p.npz")
+  np.savez(tmp_path / "p.npz", probs=PROBS, labels=np.ones((12, 3), int))
+  with pytest.raises(UserError, match="must be one-hot: .* If a row can have several labels, say --task=multilabel"):
+    evaluation.load(tmp_path / "p.npz")
+  path = _written(tmp_path / "p.csv", [("prob_a", PROBS[:, 0]), ("prob_b", PROBS[:, 1]), ("label_a", LABELS % 2)])
+  with pytest.raises(UserError, match="a column of labels for each of prob_a, prob_b, .*: it has label_a"):
+    evaluation.load_labels(path)
+
+
 @pytest.mark.parametrize(("arrays", "note", "logits"), [
   ({"predictions": PROBS, "targets": LABELS}, "predictions are taken for probabilities, because each row sums", None),
   ({"scores": LOGITS, "y_true": LABELS}, "scores are taken for logits, because they are no probabilities", LOGITS),

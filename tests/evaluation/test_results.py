@@ -16,8 +16,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import evaluate as command
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
-from calib_jax.evaluation import choice, class_errors, decisions, folds, formats
-from calib_jax.evaluation import verdict as verdict_module
+from calib_jax.evaluation import choice, class_errors, decisions, folds, formats, reasons
 from calib_jax.evaluation.measures import class_gaps
 from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.rowwise import Calibrated
@@ -89,12 +88,21 @@ def test_a_verdict_stands_where_the_interval_excludes_zero(results):
 
 
 def test_the_sentences_have_the_numbers(results):
-  text = " ".join(verdict(results))
+  found = verdict(results)
   values = results.sets["test"].rows["mine", "none"].values
   gap = 100 * (values.confidence.astype(np.float64) - values.correct).mean()
-  assert text.startswith(f"Overconfident by {gap:.1f} ± ")
+  assert found.reasons[0].startswith(f"Overconfident by {gap:.1f} ± ")
   temperature = results.fitted["mine"]["TS"][1][0]["temperature"]
-  assert 2 < temperature < 4.5 and f"A temperature of {temperature:.2f} (TS) lowers the ECE from" in text
+  before, after = (results.sets["test"].rows["mine", label].estimates for label in ("none", "TS"))
+  assert 2 < temperature < 4.5 and found.first_line == (
+    f"Use TS (T = {temperature:.2f}): log loss {before['nll'].value:.2f} → {after['nll'].value:.2f} at equal accuracy.")
+  # The ECE as computed, and never one without its bias beside it.
+  assert found.reasons[1].startswith(
+    f"TS lowers the ECE, {100 * before['ece'].value:.1f} → {100 * after['ece'].value:.1f}%: ")
+  assert not any("TS is not shown to" in reason for reason in found.reasons)
+  (recommendation,) = found.recommendations
+  assert (recommendation.kind, recommendation.subject) == ("use", "TS")
+  assert recommendation.numbers["log_loss_after"] == after["nll"].value
   gaps = class_gaps(values, K)
   chosen = values.predicted[:, 0] == 1
   excess = (values.confidence - values.correct)[chosen, 0].astype(np.float64)
@@ -102,13 +110,41 @@ def test_the_sentences_have_the_numbers(results):
   np.testing.assert_allclose([gaps.gap[1], gaps.error[1]], expected, rtol=1e-3)
 
 
+def test_what_speaks_against_other_calibrators_comes_after_all_else(results):
+  evaluated, none = results.sets["test"], ("mine", "none")
+  row = evaluated.rows["mine", "TS"]
+  worse = dataclasses.replace(row, estimates={**row.estimates, **{
+    name: evaluation.Estimate(x, x, x, x) for name, x in (("accuracy", 0.5), ("nll", 9.0))}})
+  lower, same, higher = (evaluation.Interval(x, x - 0.1, x + 0.1) for x in (-0.2, 0, 0.2))
+  for accuracy, nll, sentence in ((lower, same, "other loses "), (same, higher, "other raises the log loss, "),
+                                  (same, same, "other is not shown to have a lower log loss than TS.")):
+    change = {**dict.fromkeys(evaluation.JOINT, same), "accuracy": accuracy, "nll": nll}
+    pairs = {(("mine", "other"), none): change, (("mine", "other"), ("mine", "TS")): change}
+    changed = dataclasses.replace(evaluated, rows={**evaluated.rows, ("mine", "other"): worse},
+                                  differences={**evaluated.differences, **pairs})
+    fitted = {"mine": {**results.fitted["mine"], "other": results.fitted["mine"]["TS"]}}
+    found = verdict(dataclasses.replace(results, sets={"test": changed}, fitted=fitted))
+    assert found.first_line.startswith("Use TS (") and "other" not in found.first_line
+    assert found.reasons[-1].startswith(sentence), found.reasons
+
+
+def test_an_error_as_computed_is_bold_only_where_it_is_the_lowest():
+  value = {"a": 0.03, "b": 0.02}  # Without their bias, the first is lower.
+  rows = {("m", name): evaluation.Row({"ece": evaluation.Estimate(x, 0.01, 0, 0.02, 0.01, 0.5)},
+                                      evaluation.Interval(0, 0, 0)) for name, x in value.items()}
+  change = {(("m", "b"), ("m", "a")): {"ece": evaluation.Interval(0.01, 0.005, 0.015)}}
+  evaluated = evaluation.EvaluatedSet(9, 2, 1, rows=rows, differences=change)
+  results = evaluation.Results(15, 9, {"test": evaluated}, columns=("ece", "ece_debiased"))
+  assert [cells[-2:] for cells in formats.bold(results, formats.to_rows(results)[0])] == [[False, True], [False, False]]
+
+
 def test_only_temperature_scaling_is_called_a_temperature(results):
   """Meta-Cal, ensembles and others also have a param ``temperature``."""
   _, params = results.fitted["mine"]["TS"]
   for calibrator in (calibrators.ensemble_temperature_scaling(), calibrators.structured_matrix_scaling(),
                      calibrators.identity()):
-    text = " ".join(verdict(dataclasses.replace(results, fitted={"mine": {"TS": (calibrator, params)}})))
-    assert "TS lowers the ECE from" in text and "temperature of" not in text
+    found = verdict(dataclasses.replace(results, fitted={"mine": {"TS": (calibrator, params)}}))
+    assert found.first_line.startswith("Use TS: log loss")
 
 
 def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys):
@@ -119,13 +155,16 @@ def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys
   model = evaluation.Model({"test": [test, test]}, {choice.AUTO: (choice.automatic(), params)})
   results = evaluation.judge({"mine": model}, num_resamples=40)
   chose = "auto chose temperature_scaling for 1 of 2 seeds, ensemble_temperature_scaling for 1 of 2 seeds"
-  assert f"{chose}, which lowers" in " ".join(verdict(results)) and evaluation.note(results).endswith(f" {chose}.")
-  shared.write(argparse.Namespace(json=None, out=None), results, {}, title="")
-  assert f"{chose}." in capsys.readouterr().out
-  first, second = (" ".join(verdict(dataclasses.replace(results, fitted={
-    "mine": {choice.AUTO: (choice.automatic(), [p, p])}}))) for p in params)
-  assert "auto chose ensemble_temperature_scaling, which lowers" in second
-  assert "A temperature of " in first and "(auto) lowers" in first
+  first_line = verdict(results).first_line
+  assert first_line.startswith(f"Use auto ({chose.partition('chose ')[2]}): log loss")
+  assert evaluation.note(results).endswith(f" {chose}.")
+  shared.write(argparse.Namespace(json=None, out=None, columns="nll"), results, {})
+  printed = capsys.readouterr().out
+  assert printed.startswith(f"{first_line}\n") and f"{chose}." in printed
+  first, second = (verdict(dataclasses.replace(results, fitted={
+    "mine": {choice.AUTO: (choice.automatic(), [p, p])}})).first_line for p in params)
+  assert first.startswith("Use auto (temperature_scaling, T = ") and (
+    second.startswith("Use auto (ensemble_temperature_scaling): "))
 
 
 def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
@@ -140,10 +179,22 @@ def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
     groups = np.array_split(np.argsort(confidence, kind="stable"), 15)
     expected = sum(len(g) / N * (confidence[g] - correct[g]).mean() ** 2 for g in groups) ** 0.5
     np.testing.assert_allclose(found["soft_calibration"][name], expected, rtol=1e-4)
-  assert verdict(results)[-1] == f"TS has the lowest calibration error by each of {len(found)} tools' conventions."
-  swapped = {"a": {"A": 0.1, "B": 0.2}, "b": {"A": 0.1, "B": 0.05}, "c": {"A": 0.1, "B": 0.3}}
-  assert verdict(dataclasses.replace(results, sections={"conventions": {"test": swapped}}))[-1] == (
-    "Which row has the lowest calibration error depends on the convention of 3 tools: A (2); B (1).")
+
+
+def test_conventions_are_spoken_of_where_they_disagree_about_a_difference_that_is_real(results):
+  none, scaled = {"uncalibrated": 0.1, "TS": 0.2}, {"uncalibrated": 0.1, "TS": 0.05}
+  sentence = "Which row has the lowest calibration error depends on the tool that computes it: TS, uncalibrated."
+
+  def said(by_convention, difference=None):
+    evaluated = results.sets["test"]
+    if difference:
+      changes = {pair: {**of, "ece": difference} for pair, of in evaluated.differences.items()}
+      evaluated = dataclasses.replace(evaluated, differences=changes)
+    changed = dataclasses.replace(results, sets={"test": evaluated}, sections={"conventions": {"test": by_convention}})
+    return sentence in verdict(changed).reasons
+
+  assert said({"a": scaled, "b": none, "c": scaled}) and not said({"a": scaled, "b": scaled})
+  assert not said({"a": scaled, "b": none, "c": scaled}, evaluation.Interval(-0.02, -0.05, 0.01))
 
 
 def test_a_calibrated_model_is_not_accused():
@@ -151,8 +202,8 @@ def test_a_calibrated_model_is_not_accused():
   found = []
   for seed in range(10):
     model = evaluation.Model({"test": [_predictions(1, rng=np.random.default_rng(seed))]}, {})
-    found.append(verdict(evaluation.judge({"mine": model}, num_resamples=40))[0])
-  assert sum(sentence.startswith("No miscalibration can be shown") for sentence in found) >= 8, found
+    found.append(verdict(evaluation.judge({"mine": model}, num_resamples=40)).first_line)
+  assert found.count("Keep the model as it is: 400 examples show no miscalibration.") >= 8, found
 
 
 def test_every_format_has_the_same_numbers(results):
@@ -163,7 +214,7 @@ def test_every_format_has_the_same_numbers(results):
     np.testing.assert_allclose(float(line["estimate"]), cell["estimate"], rtol=1e-7)
     assert (line["p_value"] != "") == ("p_value" in cell)
   latex = evaluation.to_latex(results)
-  assert latex.count(r"\\") == 3 and r"\textbf{" in latex and r"accuracy \%" in latex
+  assert latex.count(r"\\") == 3 and r"\textbf{" in latex and r"accuracy \%" in latex and " & $p$ & " in latex
   html = results._repr_html_()
   assert f"{table['TS']['nll']['estimate']:.4f}" in html and f"N = {N}" in html
 
@@ -290,7 +341,7 @@ def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_byt
     if name == "b":  # Figures take most of the time, and are looked at once.
       monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
     assert _run(files, "fit=val.npz", f"test={test}.npz", "calibrators=temperature_scaling:objective=ece",
-                f"out={tmp_path / name}") == 0
+                f"out={tmp_path / name}", "figures=pdf", "figure_width=single") == 0
   a, b, poisoned = (tmp_path / name for name in ("a", "b", "poisoned"))
   fitted = "calibrators/temperature_scaling:objective=ece.npz"
   assert (a / "results.json").read_bytes() == (b / "results.json").read_bytes()
@@ -300,7 +351,8 @@ def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_byt
                                                  "report.html", "calibrators", "calibrator.npz"}
   assert (a / "calibrator.npz").read_bytes() == (a / fitted).read_bytes()
   for name in ("reliability", "risk_coverage"):
-    assert all((a / f"figures/{name}.{suffix}").stat().st_size > 1000 for suffix in ("png", "pdf", "svg"))
+    assert all((a / f"figures/{name}.{suffix}").stat().st_size > 1000 for suffix in ("pdf", "svg"))
+    assert not (a / f"figures/{name}.png").exists()  # Which was not asked for.
   assert not list(a.rglob("*.tmp")) and "N = 400, K = 3" in capsys.readouterr().out
   calibrated = calibrators.load(a / fitted).apply(_predictions(3).logits)
   np.testing.assert_allclose(np.exp(calibrated).sum(1), 1, rtol=1e-5)
@@ -309,7 +361,7 @@ def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_byt
 def test_json_is_printed_alone(files, capsys):
   assert _run(files, "test=test.npz", "json=-") == 0
   content = json.loads(capsys.readouterr().out)
-  assert list(content["results"]["test"]["predictions"]) == ["none"]
+  assert list(content["results"]["test"]["test"]) == ["none"]
 
 
 def test_one_file_is_cross_validated_and_the_same_file_twice_is_said(files, capsys):
@@ -323,7 +375,7 @@ def test_files_are_compared(files, tmp_path, capsys):
   _write(tmp_path / "better.npz", _predictions(1))
   assert _run(files, "test=test.npz", f"compare={tmp_path / 'better.npz'}", "json=-") == 0
   content = json.loads(capsys.readouterr().out)
-  assert list(content["results"]["test"]) == ["predictions", "better"]
+  assert list(content["results"]["test"]) == ["test", "better"]
   assert content["differences"]["test"][0]["nll"]["high"] < 0
 
 
@@ -382,14 +434,14 @@ def _row(p_value, excess):
 
 
 @pytest.mark.parametrize(("p_value", "excess", "start", "rest"), [
-  (1 / 1001, 0.05, "Overconfident by 5.0 ± 1.2 points: its ECE is 5.0%", "(p ≤ 0.001)."),
-  (0.3, -0.05, "Underconfident by 5.0 ± 1.2 points: ", "(p = 0.300), so that the ECE alone does not show it."),
-  (0.016, 0.005, "The confidence is right on average and wrong in places: ", "is 0.5 ± 1.2 points above the accuracy."),
-  (0.02, 0.0114, "No miscalibration can be shown: ", "is 1.1 ± 1.2 points above the accuracy."),
+  (1 / 1001, 0.05, "Overconfident by 5.0 ± 1.3 points: its ECE is 5.0%", "(p ≤ 0.001)."),
+  (0.3, -0.05, "Underconfident by 5.0 ± 1.3 points: ", "(p = 0.300), so that the ECE alone does not show it."),
+  (0.012, 0.005, "The confidence is right on average and wrong in places: ", "is 0.5 ± 1.3 points above the accuracy."),
+  (0.013, 0.0124, "No miscalibration can be shown: ", "is 1.2 ± 1.3 points above the accuracy."),
 ])
 def test_each_of_two_tests_of_calibration_is_reported(p_value, excess, start, rest):
-  # With that of the classes these are three tests: a p of 2% and an interval that excludes 0 at 97.5% show nothing.
-  sentence = verdict_module._confidence(_row(p_value, excess), 1000)
+  # These are two of four tests: a p of 1.3% and an interval that excludes 0 at 98% show nothing.
+  sentence = reasons.confidence(_row(p_value, excess), 1000)
   assert sentence.startswith(start) and sentence.endswith(rest), sentence
 
 
@@ -403,9 +455,15 @@ def test_models_are_compared_by_accuracy_and_nll_too():
     return evaluation.Predictions(np.log(probs).astype(np.float32), labels)
 
   models = {name: evaluation.Model({"test": [part(accuracy)]}, {}) for name, accuracy in (("a", 0.9), ("b", 0.6))}
-  text = " ".join(verdict(evaluation.judge(models, num_resamples=60)))
+  results = evaluation.judge(models, num_resamples=60)
+  (a,), (b,) = ([row.estimates for (name, _), row in results.sets["test"].rows.items() if name == model]
+                for model in models)
+  text = " ".join(verdict(results).lines)
+  shares = [f"{100 * estimates['accuracy'].value:.1f}" for estimates in (a, b)]
+  assert text.startswith(f"Use a: log loss {a['nll'].value:.2f} against {b['nll'].value:.2f} of b, "
+                         f"{shares[0]} against {shares[1]}% accuracy. Keep a as it is: ")
   assert "b against a: the accuracy is" in text and "points lower" in text
-  assert "the NLL is" in text and "no difference in ECE can be shown" in text
+  assert "the NLL is" in text and "no difference in debiased ECE can be shown" in text
 
 
 def test_intervals_over_seeds_hold_the_mean_over_seeds_and_images():

@@ -24,6 +24,7 @@ PER_EXAMPLE = {
                       "bin_edges": np.array([0, 0.2, 0.4, 0.7, 1], np.float32)}],
   "properized_focal": [{}, {"gamma": 0.5}, {"gamma": 6.0}],
   "margin_label_smoothing": [{}, {"margin": 1.0, "weight": 2.0}],
+  "class_adaptive_label_smoothing": [{"multipliers": 0.3}, {"curvature": 4.0, "margin": 1.5}],
   "adaptive_conditional_label_smoothing": [{}, {"margin": 0.5, "weight": 1.0, "positive_weight": 0.3}],
   "pairwise_constraints": [{}, {"discrimination_weight": 0.5, "exclusion_weight": 3.0}],
 }
@@ -47,7 +48,8 @@ PER_BATCH = {
 }
 SOFT = ("cross_entropy", "brier", "focal")  # Losses whose labels may be distributions.
 # Losses to which a masked class, a logit of -inf, means nothing; nor to cross entropy with label smoothing.
-EVERY_CLASS = ("square", "margin_label_smoothing", "adaptive_conditional_label_smoothing", "pairwise_constraints")
+EVERY_CLASS = ("square", "margin_label_smoothing", "class_adaptive_label_smoothing",
+               "adaptive_conditional_label_smoothing", "pairwise_constraints")
 BOUNDED = ("brier",)  # Losses per example that stay finite where the label's class is masked.
 FIRST = {name: options[0] for name, options in {**PER_EXAMPLE, **PER_BATCH}.items()}
 EXTREMES = {
@@ -119,20 +121,29 @@ def step(name, options):
 
 
 def example_step(name, options, rows=64):
-  """``(logits, labels)`` to a loss's values ``[N]`` and gradients ``[N, K]``, padded so that it compiles once."""
+  """``(logits, labels, where=None)`` to a loss's values ``[N]`` and gradients ``[N, K]``, padded as a batch is."""
   loss = losses.get(name, **options)
 
   @jax.jit
-  def step(logits, labels):
-    values, pullback = jax.vjp(lambda z: loss(z, labels), logits)
+  def step(logits, labels, where):
+    values, pullback = jax.vjp(lambda z: loss(z, labels, where=where), logits)
     return values, pullback(jnp.ones_like(values))[0]
 
-  def padded(logits, labels):
-    n = len(labels)
-    logits, labels = np.pad(np.float32(logits), ((0, rows - n), (0, 0))), np.pad(np.int32(labels), (0, rows - n))
-    return tuple(np.asarray(x)[:n] for x in step(logits, labels))
+  def padded(logits, labels, where=None):
+    batch = _padded(logits, labels, where, rows)
+    values, gradients = (np.asarray(x) for x in step(*batch))
+    assert not np.any(values[~batch[2]]) and not np.any(gradients[~batch[2]])
+    return values[:len(labels)], gradients[:len(labels)]
 
   return padded
+
+
+def _padded(logits, labels, where, rows):
+  """The arrays with ``rows`` rows. Padding holds NaN and labels out of range, and its ``where`` is False."""
+  n = len(labels)
+  where = np.pad(np.ones(n, bool) if where is None else where, (0, rows - n))
+  logits = np.pad(np.float32(logits), ((0, rows - n), (0, 0)), constant_values=np.nan)
+  return logits, np.pad(np.int32(labels), (0, rows - n), constant_values=255), where
 
 
 def batch_step(name, options, rows=ROWS):
@@ -143,13 +154,10 @@ def batch_step(name, options, rows=ROWS):
   step = jax.jit(jax.value_and_grad(losses.get(name, **options)))
 
   def padded(logits, labels, where=None):
-    n = len(labels)
-    where = np.pad(np.ones(n, bool) if where is None else where, (0, rows - n))
-    logits = np.pad(np.float32(logits), ((0, rows - n), (0, 0)), constant_values=np.nan)
-    labels = np.pad(np.int32(labels), (0, rows - n), constant_values=255)
-    value, gradient = (np.asarray(x) for x in step(logits, labels, where=where))
+    *batch, where = _padded(logits, labels, where, rows)
+    value, gradient = (np.asarray(x) for x in step(*batch, where=where))
     assert not np.any(gradient[~where])
-    return value, gradient[:n]
+    return value, gradient[:len(labels)]
 
   return padded
 

@@ -1,8 +1,9 @@
 """The losses in float64 numpy, written from the papers.
 
 Per-example losses take logits and targets ``[N, K]`` (one-hot unless a loss allows others) and return ``[N]``;
-per-batch losses take logits ``[N, K]`` and integer labels ``[N]`` and return a number. ``frozen`` logits stand where
-the papers' losses stop gradients, so that differences of these functions are the gradients that the losses have.
+per-batch losses take logits ``[N, K]`` and labels, integers ``[N]`` or targets ``[N, K]``, and return a number.
+``frozen`` logits stand where the papers' losses stop gradients, so that differences of these functions are the
+gradients that the losses have.
 """
 
 import numpy as np
@@ -41,7 +42,7 @@ def _at(values, index):
 
 
 def _onehot(labels, num_classes):
-  return np.eye(num_classes)[labels]
+  return labels if labels.ndim == 2 else np.eye(num_classes)[labels]
 
 
 def cross_entropy(z, t, label_smoothing=0.0):
@@ -137,6 +138,18 @@ def margin_label_smoothing(z, t, margin=10.0, weight=0.1):
   return cross_entropy(z, t) + weight * np.maximum(z.max(1, keepdims=True) - z - margin, 0).mean(1)
 
 
+def penalty_of_constraints(h, multipliers, curvature):
+  """The augmented Lagrangian max_s (s h - (s - λ)²/(2ρ)) over s of at least 0, whose maximiser is its slope."""
+  slope = np.maximum(multipliers + curvature * h, 0)
+  return slope * h - (slope - multipliers)**2 / (2 * curvature), slope
+
+
+def class_adaptive_label_smoothing(z, t, multipliers=1e-6, curvature=1.0, margin=10.0):
+  """Liu et al. 2023."""
+  h = (z.max(1, keepdims=True) - z - margin) / margin
+  return cross_entropy(z, t) + penalty_of_constraints(h, np.asarray(multipliers, float), curvature)[0].sum(1)
+
+
 def adaptive_conditional_label_smoothing(z, t, frozen=None, margin=10.0, weight=0.1, positive_weight=1.0,
                                          negative_weight=0.1):
   top = z.argmax(1)
@@ -157,9 +170,9 @@ def pairwise_constraints(z, t, discrimination_weight=1.0, exclusion_weight=1.0):
 
 
 def _top_label(z, labels):
-  """Confidence, 1 - confidence, and whether the top class, the first where several tie, is the label."""
+  """Confidence, 1 - confidence, and the target of the top class, the first where several tie."""
   top = z.argmax(1)
-  return np.exp(_at(log_softmax(z), top)), np.exp(_at(log_one_minus(z), top)), top == labels
+  return np.exp(_at(log_softmax(z), top)), np.exp(_at(log_one_minus(z), top)), _at(_onehot(labels, z.shape[1]), top)
 
 
 def _memberships(c, num_bins, temperature, low=0.0):
@@ -183,12 +196,12 @@ def soft_binned_ece(z, labels, num_bins=15, temperature=0.01, norm=2.0, form="la
 
 def soft_binned_marginal_ece(z, labels, num_bins=15, temperature=0.01, norm=2.0):
   """Appendix J of Karandikar et al. 2021, on Eq. 11."""
-  p = softmax(z)
+  p, t = softmax(z), _onehot(labels, z.shape[1])
   total = 0.0
   for k in range(z.shape[1]):
     u = _memberships(p[:, k], num_bins, temperature)
     size = u.sum(0)
-    gap = np.abs(u.T @ (labels == k) - u.T @ p[:, k]) / np.where(size > 0, size, 1)
+    gap = np.abs(u.T @ t[:, k] - u.T @ p[:, k]) / np.where(size > 0, size, 1)
     total += np.sum(size * gap**norm)
   return (total / len(z) / z.shape[1])**(1 / norm)
 
@@ -203,9 +216,9 @@ def avuc(z, labels, frozen=None, threshold=0.5, stop_gradient=False):
   c, rest, accurate = _top_label(frozen if stop_gradient and frozen is not None else z, labels)
   h = _entropy(z)
   certain = h < threshold
-  value = np.where(accurate, c, rest) * np.where(certain, 1 - np.tanh(h), np.tanh(h))
-  placed = accurate == certain
-  return np.log(1 + np.sum(value[~placed]) / max(np.sum(value[placed]), 1e-5))
+  n_au, n_iu = (np.sum((x * np.tanh(h))[~certain]) for x in (accurate * c, (1 - accurate) * rest))
+  n_ac, n_ic = (np.sum((x * (1 - np.tanh(h)))[certain]) for x in (accurate * c, (1 - accurate) * rest))
+  return np.log(1 + (n_au + n_ic) / max(n_ac + n_iu, 1e-5))
 
 
 def soft_avuc(z, labels, threshold=0.5, temperature=1.0):
@@ -217,34 +230,32 @@ def soft_avuc(z, labels, threshold=0.5, temperature=1.0):
   inside = ~uniform & ~sure
   odds = np.where(inside, h * (1 - threshold), 1) / np.where(inside, rest * threshold, 1)
   t = np.where(inside, special.expit(np.log(odds) / temperature), uniform)
-  accurate = z.argmax(1) == labels
+  accurate = _top_label(z, labels)[2]
   high, low = t * np.tanh(h), (1 - t) * (1 - np.tanh(h))
-  misplaced, placed = np.sum(np.where(accurate, high, low)), np.sum(np.where(accurate, low, high))
-  return np.log(1 + misplaced / max(placed, 1e-5))
+  return np.log(1 + (accurate @ high + (1 - accurate) @ low) / max(accurate @ low + (1 - accurate) @ high, 1e-5))
 
 
 def mdca(z, labels):
   """Hebbalaguppe et al. 2022."""
-  return np.mean(np.abs(softmax(z).mean(0) - np.eye(z.shape[1])[labels].mean(0)))
+  return np.mean(np.abs(softmax(z).mean(0) - _onehot(labels, z.shape[1]).mean(0)))
 
 
 def generative_cross_entropy(z, labels):
   """Zhan et al. 2026: each probability of a label divided by the mean over the batch, in logarithms."""
   log_p = log_softmax(z)
   log_mean = special.logsumexp(log_p, axis=0) - np.log(len(z))
-  return np.mean(log_mean[labels] - log_p[np.arange(len(z)), labels])
+  return np.mean(np.sum(_onehot(labels, z.shape[1]) * (log_mean - log_p), axis=1))
 
 
 def mmce(z, labels, kernel_width=0.4, weighted=False):
   """Kumar et al. 2018, both forms as printed."""
   r, rest, c = _top_label(z, labels)
   k = np.exp(-np.abs(r[:, None] - r[None, :]) / kernel_width)
+  right, wrong = c * rest, (1 - c) * r
   if not weighted:
-    v = np.where(c, rest, -r)
-    return max(v @ k @ v, 0)**0.5 / len(r)
-  m, n = max(c.sum(), 1), max((~c).sum(), 1)
-  total = (rest[c] @ k[np.ix_(c, c)] @ rest[c] / m**2 + r[~c] @ k[np.ix_(~c, ~c)] @ r[~c] / n**2
-           - 2 * rest[c] @ k[np.ix_(c, ~c)] @ r[~c] / (m * n))
+    return max((right - wrong) @ k @ (right - wrong), 0)**0.5 / len(r)
+  m, n = c.sum() or 1, (1 - c).sum() or 1  # Sums that are 0 belong to groups that are empty.
+  total = right @ k @ right / m**2 + wrong @ k @ wrong / n**2 - 2 * right @ k @ wrong / (m * n)
   return max(total, 0)**0.5
 
 
@@ -258,7 +269,7 @@ def kde_ece(z, labels, bandwidth=0.1, norm=1.0, form="top_label"):
     problems = [(log_p, y)]
   elif form == "top_label":
     top = z.argmax(1)
-    problems = [(np.stack([_at(log_p, top), _at(log_not, top)], 1), (top == labels)[:, None])]
+    problems = [(np.stack([_at(log_p, top), _at(log_not, top)], 1), _at(y, top)[:, None])]
   else:
     problems = [(np.stack([log_p[:, k], log_not[:, k]], 1), y[:, k:k + 1]) for k in range(num_classes)]
   total = 0.0

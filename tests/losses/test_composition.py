@@ -31,7 +31,7 @@ def test_composite_is_the_weighted_sum_with_its_parts():
   (lambda z, y, where, axis_name: z, None, r"primary must return a scalar, .* it returned shape \(4, 3\)"),
   ("soft_avuc", "focal", "secondary must be a loss per batch.*a loss per example can only be the primary"),
   (lambda z, y: losses.focal(z, y)[:, None], "mmce", r"primary must return .* it returned shape \(4, 1\)"),
-  ("focal", "brier", "secondary must be a loss per batch, which takes where and axis_name: got one without where and"),
+  ("focal", "brier", "secondary must be a loss per batch, which takes where and axis_name: got one without axis"),
 ])
 def test_composite_refuses_losses_of_the_wrong_kind(primary, secondary, message):
   with pytest.raises(ValueError, match=message):

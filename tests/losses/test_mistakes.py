@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import _checks as checks
-from calib_jax import losses
+from calib_jax import calibrators, losses, metrics
 from tests.losses import cases
 from tests.losses.cases import FLOATS, INTS
 
@@ -32,7 +32,7 @@ def test_every_loss_is_registered_under_its_name_and_lists_its_options():
     assert not hasattr(loss, "__wrapped__")  # What a registry holds is the function that its file defines.
     arguments = [p for p in inspect.signature(loss).parameters.values() if p.kind is not p.KEYWORD_ONLY]
     assert [p.name for p in arguments] == ["logits", "labels"]
-    assert not {"where", "axis_name"} & set(losses.options(name))
+    assert not {"where", "weights", "axis_name"} & set(losses.options(name))
   with pytest.raises(ValueError, match="loss name must be one of"):
     losses.options("fokal")
 
@@ -42,17 +42,16 @@ def test_labels_out_of_range_are_refused_where_they_can_be_read(name):
   loss = losses.composite("focal", "mmce") if name == "composite" else losses.get(name, **cases.FIRST[name])
   padded = np.array([0, -100, 2, 3])
   message = (r"labels must be in \[0, 3\): 2 of 4 rows are not; the first, row 1, holds -100 \(rows to ignore are left "
-             r"out by where=labels != -100, which composite, losses per batch, metrics and fits take\)\.")
+             r"out by where=labels != -100, which losses, metrics and fits take\)\.")
   for labels in (padded, jnp.asarray(padded, jnp.int32)):  # Also within jit, where the logits alone are traced.
     with pytest.raises(ValueError, match=message):
       jax.eval_shape(lambda z, y=labels: loss(z, y), FLOATS)
   with pytest.raises(ValueError, match="1 of 4 rows is not; the first, row 3, holds 4294967297"):
     jax.eval_shape(lambda z: loss(z, np.array([0, 1, 2, 2**32 + 1])), FLOATS)  # Its lowest 32 bits are 1.
-  if name not in cases.PER_EXAMPLE:
-    counts = np.array([True, False, True, False])
-    jax.eval_shape(lambda z: loss(z, padded, where=counts), FLOATS)
-    with pytest.raises(ValueError, match="1 of 4 rows is not; the first, row 3, holds 3"):
-      jax.eval_shape(lambda z: loss(z, padded, where=padded != -100), FLOATS)
+  counts = np.array([True, False, True, False])
+  jax.eval_shape(lambda z: loss(z, padded, where=counts), FLOATS)
+  with pytest.raises(ValueError, match="1 of 4 rows is not; the first, row 3, holds 3"):
+    jax.eval_shape(lambda z: loss(z, padded, where=padded != -100), FLOATS)
 
 
 def test_labels_that_are_not_checked_are_nan():
@@ -66,6 +65,16 @@ def test_labels_that_are_not_checked_are_nan():
 
 @pytest.mark.parametrize(("call", "error", "message"), [
   (lambda: losses.focal(FLOATS.astype(int), INTS), TypeError, "logits must be floating point: got dtype int"),
+  (lambda: losses.focal(FLOATS[0], INTS[:3]), ValueError, r"logits \(3,\) and labels \(3,\)\. Logits of binary "
+   r"labels become \[\.\.\., 2\] by losses.two_class\(logits\)\."),
+  (lambda: losses.soft_avuc(FLOATS, INTS[:, None] + INTS[:3]), ValueError, r"losses.two_class\(logits\)"),
+  (lambda: losses.square(FLOATS[0], FLOATS[0]), TypeError, r"got dtype float32\. .* losses.two_class\(logits\)"),
+  (lambda: losses.focal(FLOATS[:, :1], INTS), ValueError, r"two_class\(logits\[\.\.\., 0\]\)"),
+  (lambda: metrics.nll(FLOATS[0], INTS[:3]), ValueError, r"stack\(\[1 - probs, probs\].*losses.two_class"),
+  (lambda: calibrators.temperature_scaling().fit(FLOATS[0], INTS[:3]), ValueError, "losses.two_class"),
+  (lambda: losses.soft_avuc(FLOATS, INTS, axis_name="batch"), ValueError, "axis_name='batch' is no mapped axis here"),
+  (lambda: losses.composite("focal")(FLOATS, INTS, axis_name="batch"), ValueError, "or leave axis_name out"),
+  (lambda: losses.update_selective_risk(losses.init_selective_risk(), FLOATS, axis_name="i"), ValueError, "no mapped"),
   (lambda: losses.focal(FLOATS, INTS[:3]), ValueError, r"got logits \(4, 3\) and labels \(3,\)"),
   (lambda: losses.focal(FLOATS, FLOATS[:, :2]), ValueError, "float labels must have the shape of logits"),
   (lambda: losses.focal(FLOATS, INTS.astype(bool)), TypeError, "labels must be integers in .* got dtype bool"),
@@ -73,8 +82,6 @@ def test_labels_that_are_not_checked_are_nan():
   (lambda: losses.focal(FLOATS, INTS, gamma=-1), ValueError, r"gamma must be in \[0, inf\): got -1"),
   (lambda: losses.focal(FLOATS, INTS, gamma="2"), TypeError, "gamma must be a number: got '2'"),
   (lambda: losses.cross_entropy(FLOATS, INTS, label_smoothing=1.5), ValueError, "label_smoothing must be in"),
-  (lambda: losses.soft_avuc(FLOATS, FLOATS), TypeError, r"labels must be integers in \[0, 3\): got dtype float32"),
-  (lambda: losses.soft_avuc(FLOATS[None], INTS[None]), ValueError, r"logits must have shape \[N, K\]"),
   (lambda: losses.soft_avuc(FLOATS, INTS, threshold=1.0), ValueError, r"threshold must be in \(0, 1\): got 1"),
   (lambda: losses.soft_avuc(FLOATS, INTS, temperature=0), ValueError, "temperature must be in"),
   (lambda: losses.soft_avuc(FLOATS, INTS, where=INTS), TypeError, "where must be boolean: got dtype int32"),
@@ -87,18 +94,10 @@ def test_labels_that_are_not_checked_are_nan():
   (lambda: losses.soft_binned_ece(FLOATS, INTS, norm=0.5), ValueError, r"norm must be in \[1, inf\)"),
   (lambda: losses.soft_binned_ece(FLOATS, INTS, form="lable"), ValueError, "got 'lable'. Did you mean 'label'"),
   (lambda: losses.get("fokal"), ValueError, "must be one of .*'cross_entropy'.*Did you mean 'focal'"),
-  (lambda: losses.get("focal", gama=2), TypeError, "focal has no option 'gama'; it has gamma, stop_gradient"),
+  (lambda: losses.get("focal", gama=2), TypeError, "focal has no option 'gama'; it has gamma, .* Did you mean 'gamma'"),
 ])
 def test_mistakes_are_named(call, error, message):
   with pytest.raises(error, match=message):
     call()
   with pytest.raises(error, match=message):
     jax.jit(call)()
-
-
-def test_options_may_be_traced():
-  logits, labels = cases.data(5, 3)
-  gammas = np.array([0.0, 1.0, 2.5], np.float32)
-  swept = jax.jit(jax.vmap(lambda gamma: losses.focal(logits, labels, gamma=gamma)))(gammas)
-  expected = [cases.example_reference("focal", logits, labels, {"gamma": gamma}) for gamma in gammas]
-  np.testing.assert_allclose(swept, expected, rtol=1e-5)

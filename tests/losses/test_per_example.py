@@ -44,6 +44,15 @@ class TestLossesPerExample:
         # Rows share at most the number of iterations of the inverse focal map.
         np.testing.assert_allclose(np.delete(values, 2), np.delete(expected, 2), rtol=1e-6)
 
+  def test_rows_that_are_ignored_are_0_whatever_they_hold(self, step, name, options):
+    logits, labels = cases.data(12, 3)
+    where = np.arange(12) % 3 != 1
+    expected = step(logits[where], labels[where])
+    for bad in (np.nan, np.inf, -np.inf):
+      found = step(np.where(where[:, None], logits, bad), np.where(where, labels, -100), where)
+      for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one[where], other, rtol=1e-6)
+    assert not any(x.any() for x in step(np.full((4, 3), np.nan), labels[:4], np.zeros(4, bool)))
 
   def test_a_traced_label_out_of_range_is_nan_in_its_row(self, step, name, options):
     logits, labels = cases.data(4, 3)

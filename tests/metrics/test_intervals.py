@@ -76,7 +76,7 @@ def test_p_values_are_uniform_under_the_null(metric):
 @pytest.mark.parametrize("below", [2, 7, 1000])
 def test_resamples_draw_each_example_equally_often_and_independently(below):
   count, num_keys = 20_000, 100
-  drawn = np.asarray(jax.vmap(lambda key: draws.draw(key, count, below))(jax.random.split(KEY, num_keys)))
+  drawn = np.asarray(draws.draw(draws.words(jax.random.split(KEY, num_keys)), count, below))
   counts = np.stack([np.bincount(row, minlength=below) for row in drawn])
   assert counts.shape == (num_keys, below)
   # Pearson's statistic of one key has mean below - 1 and twice that variance; of all keys together it has the same.
@@ -91,7 +91,7 @@ def test_resamples_draw_each_example_equally_often_and_independently(below):
 
 
 def test_redraws_are_uniform_and_independent():
-  x = np.asarray(jax.vmap(lambda key: draws.uniform(key, (20_000,)))(jax.random.split(KEY, 50)), np.float64)
+  x = np.asarray(draws.uniform(draws.words(jax.random.split(KEY, 50)), 20_000), np.float64)
   assert x.min() >= 0 and x.max() < 1
   counts = np.stack([np.bincount((row * 16).astype(int), minlength=16) for row in x])
   for observed in (counts, counts.sum(0, keepdims=True)):
@@ -187,7 +187,7 @@ def test_the_bias_corrected_interval_does_not_depend_on_the_unit_of_the_metric(r
   def ends(unit):
     half, rest, value = (np.float32(x) * unit for x in ([0.18, 0.2, 0.19], [0.2, 0.18, 0.19], 0.191))
     halves, fifths = jnp.stack([half, rest], axis=1), np.full(3, fifth, np.float32) * unit
-    return np.array(bias_correction.bias_corrected(value, halves, fifths, jnp.float32(rate), 0.5, 0.95))
+    return np.array(bias_correction.bias_corrected(*map(jnp.asarray, (value, halves, fifths, rate)), 0.5, 0.95))
 
   fractions = ends(np.float32(1))
   assert 0.1 < fractions[1] <= fractions[0] <= fractions[2] < 0.3

@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import metrics
 from calib_jax.evaluation import resamples
-from calib_jax.metrics import resampled_errors
+from calib_jax.metrics import resampled_detection, resampled_errors
 from tests.metrics import references
 from tests.metrics.data import KINDS, pairs
 
@@ -85,7 +85,7 @@ def test_a_sweep_through_examples_in_order_takes_each_as_a_bin():
 def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
   confidence, correct, counts = _resamples(kind)
   risks = (0.2, 0.4)
-  found = resampled_errors.risk_coverage(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts, correct), risks)
+  found = resampled_errors.risk_coverage(resampled_errors.Ordered(confidence, NUM_BINS), counts, correct, risks)
   for row, values in zip(counts, found, strict=True):
     c, wrong = np.repeat(confidence, row), ~np.repeat(correct, row)
     size, share = np.arange(1, len(c) + 1), references.shared(c, wrong).astype(np.float64)
@@ -95,14 +95,14 @@ def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
       np.testing.assert_allclose(coverage, max(size[curve <= risk + 1e-12], default=0) / len(c), rtol=1e-12)
 
 
-@pytest.mark.parametrize("groups", [None, np.arange(203) // 3])
-def test_assess_draws_and_computes_what_metrics_does(groups, monkeypatch):
-  monkeypatch.setattr(resamples, "BATCH", 4 * 203 * 2 * 7)  # Seven resamples at a time, which 40 is no multiple of.
-  samples = [pairs(203, "ties", seed) for seed in range(2)]
+@pytest.mark.parametrize(("size", "groups"), [(203, None), (203, np.arange(203) // 3), (1, None)])
+def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
+  monkeypatch.setattr(resamples, "BATCH", 203 * 7)  # Seven resamples at a time, which 40 is no multiple of.
+  samples = [pairs(size, "ties", seed) for seed in range(2)]
   confidence, correct = (np.stack(x, axis=1) for x in zip(*samples, strict=True))
   key = jax.random.key(5)
   errors = {"ece": (resampled_errors.calibration_error, 40), "ks": (resampled_errors.ks, 12)}
-  found = resamples.assess(errors, confidence, correct, num_bins=15, key=key, groups=groups)
+  found = resamples.assess(errors, {"row": (confidence, correct)}, num_bins=15, key=key, groups=groups)["row"]
   ends = resamples.intervals(found, {"ece": (1.0, 0.5), "ks": (2 / 3, 0.5)})
   for name, function, number, rate in (("ece", metrics.calibration_error, 40, 1.0),
                                        ("ks", metrics.ks_calibration_error, 12, 2 / 3)):
@@ -119,9 +119,9 @@ def test_redraws_that_equal_the_outcomes_count_for_the_p_value():
   """Where all are right, every other outcome has a larger error."""
   for seed in range(10):
     confidence = 1 - np.random.default_rng(seed).uniform(0, 0.03, (15, 1)).astype(np.float32)
-    found = resamples.assess({"ece": (resampled_errors.calibration_error, 400)}, confidence, np.ones((15, 1), bool),
-                             num_bins=200, key=jax.random.key(0))
-    np.testing.assert_allclose(found["ece"].p_value, 1)
+    found = resamples.assess({"ece": (resampled_errors.calibration_error, 400)},
+                             {"row": (confidence, np.ones((15, 1), bool))}, num_bins=200, key=jax.random.key(0))
+    np.testing.assert_allclose(found["row"]["ece"].p_value, 1)
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(101) % 40])
@@ -140,9 +140,29 @@ def test_percentiles_are_those_of_the_bootstrap(groups, monkeypatch):
 def test_subsamples_are_those_of_the_bias_corrected_bootstrap():
   x = np.random.default_rng(0).normal(0.1, size=(64, 3))
   key = jax.random.key(1)
-  found = resamples.bias_corrected(lambda counts: np.abs(counts @ x / counts.sum(1, keepdims=True)), 64, key=key,
-                                   num_resamples=30)
+  found = resamples.bias_corrected(lambda counts: np.abs(counts @ x / counts.sum(1, keepdims=True)),
+                                   resamples.subsamples(64, key, 30))
   expected = metrics.bootstrap(lambda x: jnp.abs(jnp.mean(x, axis=0)), x, key=key, num_resamples=30,
                                method="bias_corrected")
   ends = resamples.intervals({"mean": found}, {"mean": (1.0, 0.5)})["mean"]
   np.testing.assert_allclose(ends, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [0, 0.25])
+def test_the_separation_of_resamples_is_that_of_their_examples(step):
+  """Against all pairs and all thresholds, with and without ties, and where a set is missing."""
+  rng = np.random.default_rng(0)
+  inside, outside = rng.normal(0.7, size=30), rng.normal(size=50)
+  inside, outside = (np.round(x / step) * step if step else x for x in (inside, outside))
+  drawn = rng.multinomial(80, np.full(80, 1 / 80), size=4)
+  counts = np.concatenate([np.ones((1, 80), int), drawn, np.arange(80)[None] < 30])
+  found = resampled_detection.Separation(inside, outside).measures(*np.split(counts.astype(np.int32), [30], axis=1))
+  assert np.isnan(found[-1]).all()
+  for row, values in zip(counts[:-1], found[:-1], strict=True):
+    a, b = np.repeat(inside, row[:30]), np.repeat(outside, row[30:])
+    rates = []
+    for positive, negative in ((a, b), (-b, -a)):
+      thresholds = [t for t in np.append(positive, negative) if np.mean(positive >= t) >= 0.95 - 1e-9]
+      rates.append(np.mean(negative >= max(thresholds)))
+    pairs = (a[:, None] > b).mean() + (a[:, None] == b).mean() / 2
+    np.testing.assert_allclose(values, [pairs, *rates], rtol=1e-6)

@@ -36,7 +36,8 @@ def _names():
   drawn = reports.figures
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(run.execution, "method_name", lambda config: METHOD)
-    patch.setattr(reports, "figures", lambda *arguments: {"reliability": drawn(*arguments)["reliability"]})
+    patch.setattr(reports, "figures", lambda *arguments, **options: {
+      "reliability": drawn(*arguments, **options)["reliability"]})
     yield
 
 
@@ -101,7 +102,7 @@ def test_names_that_a_user_chose_are_escaped_in_pages_and_tables(finished):
   rows = [line for line in table.splitlines() if line.startswith("|")]
   cells = {line.replace("\\|", "").count("|") for line in rows}
   assert len(rows) == 6 and len(cells) == 1  # A heading, a rule and two rows of each set, all of as many cells.
-  assert (finished / "figures/reliability.png").stat().st_size > 10_000  # A title is no formula.
+  assert (finished / "figures/reliability.svg").stat().st_size > 10_000  # A title is no formula.
 
 
 def test_names_that_a_user_chose_are_text_in_latex(finished):

@@ -23,10 +23,7 @@ SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=
 
 
 def _config(*overrides):
-  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
-  with config.unlocked():
-    del config.evaluation.calibrators["TS-SB-ECE"]
-  return config
+  return run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
 
 
 @pytest.fixture(scope="module")
@@ -188,13 +185,17 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
   before = {path: path.read_bytes() for path in finished.glob("predictions/*_seed?.npz")}
   images = np.random.default_rng(0).integers(0, 256, (100, 8, 8), dtype=np.uint8)
   np.savez(tmp_path / "noise.npz", images=images, labels=np.arange(100) % 10)
-  run.execute(_config("evaluation.num_bins=7", "evaluation.corruptions=('fog',)", "evaluation.severities=(2, 4)",
+  np.save(tmp_path / "snow.npy", images[..., None])
+  np.save(tmp_path / "labels.npy", np.arange(100) % 10)
+  published = f"'{tmp_path / 'snow.npy'}'"
+  run.execute(_config("evaluation.num_bins=7", f"evaluation.corruptions=('fog', {published})",
+                      "evaluation.severities=(2, 4)",
                       f"evaluation.ood=('{tmp_path / 'noise.npz'}',)", "evaluation.save_features=True",
                       "evaluation.predict_train=True"), finished, hooks=[_never])
   found = json.loads((finished / "results.json").read_text())
   assert {name: size["kind"] for name, size in found["settings"]["sets"].items()} == {
-    "test": "in_distribution", "fog_2": "shifted", "fog_4": "shifted", "noise": "out_of_distribution",
-    "train": "in_distribution"}
+    "test": "in_distribution", "fog_2": "shifted", "fog_4": "shifted", f"{tmp_path.name}_snow_2": "shifted",
+    f"{tmp_path.name}_snow_4": "shifted", "noise": "out_of_distribution", "train": "in_distribution"}
   assert list(found["results"]["fog_4"]["focal + soft_avuc"]) == ["none", "TS"]
   assert "auroc" in found["detection"]["noise"]["focal + soft_avuc"]["none"]["msp"]
   fog = evaluation.load(finished / "predictions/fog_4_seed0.npz")
@@ -205,6 +206,9 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
     run.execute(_config("loss.weight=0.25"), finished)
   with pytest.raises(UserError, match=r"another config \(the files named noise in evaluation.ood differ\)"):
     run.execute(_config("evaluation.ood=('elsewhere/noise.npz',)"), finished)
+  with pytest.raises(UserError, match=r"another config \(the files named .*_snow in evaluation.corruptions differ\)"):
+    run.execute(_config(f"evaluation.corruptions=('elsewhere/{tmp_path.name}/snow.npy',)",
+                        "evaluation.severities=(2, 4)"), finished)
 
 
 @pytest.mark.slow

@@ -272,6 +272,20 @@ def test_adaptive_focal_follows_the_validation_split_epoch_by_epoch():
   assert np.abs(state.loss_states["adaptive_focal"].gammas - 1).max() > 0.01
 
 
+# ---- CALS
+
+def test_class_adaptive_multipliers_follow_the_validation_split_epoch_by_epoch():
+  options = ("loss.primary.name=class_adaptive_label_smoothing", "loss.primary.margin=0.5", "loss.primary.every=1",
+             "loss.secondary.name=", "training.num_epochs=2")
+  state, _ = train(short(*options, "training.evaluate_every_epochs=2"))
+  first, (found,) = train(short(*options, "training.num_steps=3"))  # The three steps of one epoch.
+  logits = found["validation"]["logits"]
+  wanted = losses.update_class_adaptive(losses.init_class_adaptive(logits.shape[1]), 1, logits, margin=0.5, every=1)
+  for got, expected in zip(first.loss_states["class_adaptive_label_smoothing"], wanted, strict=True):
+    np.testing.assert_allclose(got[0], expected, rtol=1e-3, atol=1e-6)
+  assert state.loss_states["class_adaptive_label_smoothing"].multipliers.max() > 1e-3
+
+
 # ---- selective risk
 
 @pytest.mark.parametrize("accumulate", [True, pytest.param(False, marks=pytest.mark.slow)])

@@ -25,8 +25,8 @@ COMPOSED = {
   "focal, soft AvUC, several parts": (
     "loss.primary.name=focal", "loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5",
     "training.accumulation_steps=2", "augmentation.name=crop_flip", "augmentation.padding=1"),
-  "mixup, Brier score of devices": (  # Secondary losses take no mixed labels.
-    "loss.primary.name=brier", "loss.secondary.name=", "loss.scope=device", "augmentation.name=mixup",
+  "mixup, Brier score and SB-ECE of devices": (
+    "loss.primary.name=brier", "loss.secondary.name=soft_binned_ece", "loss.scope=device", "augmentation.name=mixup",
     "augmentation.padding=0"),
   "MIT-L, AdaFocal, summed": ("loss.primary.name=adaptive_focal", "loss.secondary.name=", "loss.reduction=sum",
                               "optimizer.clip_norm=1.0", "stage2.optimizer.clip_norm=1.0",

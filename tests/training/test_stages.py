@@ -149,7 +149,7 @@ def test_steps_and_epochs_change_a_method_state_and_resuming_keeps_it(monkeypatc
     return _Count(0 * state.examples, state.epochs + epoch)
 
   zero = jnp.zeros((), jnp.int32)
-  monkeypatch.setitem(loss_state.LOSS_STATES, "counted", lambda: loss_state.StateUpdate(
+  monkeypatch.setitem(loss_state.LOSS_STATES, "counted", lambda num_classes: loss_state.StateUpdate(
     lambda: _Count(zero, zero), on_step=on_step, on_epoch=on_epoch))
   monkeypatch.setitem(losses.PER_EXAMPLE, "counted",
                       lambda logits, labels, *, examples, epochs: losses.cross_entropy(logits, labels))

@@ -38,10 +38,10 @@ SMALL = ("model.name=simple_cnn", "model.channels=(4, 6)", "training.batch_size=
 
 
 @pytest.mark.parametrize("options", [
-  ("loss.secondary.name=soft_avuc",),
+  ("augmentation.name=mixup", "loss.secondary.name=soft_avuc"),
   *(pytest.param(options, marks=pytest.mark.slow) for options in (
-    ("loss.secondary.name=soft_binned_ece",), ("loss.secondary.name=",),
-    ("loss.secondary.name=", "loss.primary.name=cross_entropy", "augmentation.name=mixup"),
+    ("loss.secondary.name=soft_avuc",), ("loss.secondary.name=",),
+    ("augmentation.name=mixup", "loss.primary.name=selective_risk", "loss.secondary.name=soft_binned_ece"),
     ("augmentation.name=mixup_inference", "loss.secondary.name=soft_avuc"))),
 ], ids=lambda options: options[-1].split("=")[-1] or "primary")
 def test_one_and_eight_devices_train_alike_with_an_uneven_last_batch(options):

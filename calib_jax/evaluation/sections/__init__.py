@@ -27,6 +27,7 @@ class Section:
     figure: a function of content that is not empty, and of the module ``reports.curves``, to Matplotlib axes; None for
       no figure.
     caption: the caption of the figure.
+    finding: a function of content that is not empty to a sentence that says what the figure shows.
     figure_place: the place of the figure among those of the page, in tens.
   """
 
@@ -36,6 +37,7 @@ class Section:
   on_page: int
   figure: Callable[[Mapping, Any], Any] | None = None
   caption: str = ""
+  finding: Callable[[Mapping], str] = lambda content: ""
   figure_place: int = 100
 
 

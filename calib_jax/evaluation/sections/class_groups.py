@@ -9,8 +9,9 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.formats import Table, cell
+from calib_jax.evaluation.formats import Table
 from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.results import Interval, Results, RowKey, Values
 from calib_jax.evaluation.sections import SECTIONS, Section
 from calib_jax.metrics.class_group_scores import group_of_classes

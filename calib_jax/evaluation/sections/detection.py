@@ -6,13 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import confidence, metrics
+from calib_jax import confidence
+from calib_jax._system import compilation
+from calib_jax.evaluation import resamples
 from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.formats import Table, cell
+from calib_jax.evaluation.formats import Table
+from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Interval, Results
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.sections import SECTIONS, Section
+from calib_jax.metrics.resampled_detection import Separation
 
 # What is measured, with its heading.
 HEADINGS = {"auroc": "AUROC %", "fpr_at_95_tpr": "FPR95 %", "auroc_outside": "AUROC %, outside positive",
@@ -57,10 +61,19 @@ def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Pred
   inside, outside = (list(map(Calibrated.of, sources)) for sources in (inside, outside))
   groups = _groups(inside[0], outside[0])
   inside, outside = ([_scores(source) for source in sources] for sources in (inside, outside))
-  scores = [np.concatenate(pair) for pair in zip(inside, outside, strict=True)]
-  is_inside = np.arange(len(scores[0])) < len(inside[0])
-  ends = metrics.bootstrap(_separation, np.stack(scores, axis=1), is_inside, key=jax.random.key(0),
-                           num_resamples=num_resamples, groups=groups)
+  size = len(inside[0])
+  separations = [[Separation(*(x[:, i] for x in pair)) for i in range(len(confidence.SCORES))]
+                 for pair in zip(inside, outside, strict=True)]
+
+  def measured(counts):
+    """The measures ``[R, scores, HEADINGS]``, means over seeds."""
+    of_seeds = [[separation.measures(counts[:, :size], counts[:, size:]) for separation in of_seed]
+                for of_seed in separations]
+    auroc, false_rate, outside_false_rate = np.moveaxis(np.mean(of_seeds, axis=0), (2, 1), (0, 1))
+    return np.stack([auroc, false_rate, auroc, outside_false_rate], axis=-1)
+
+  ends = resamples.percentile(measured, size + len(outside[0]), key=jax.random.key(0), num_resamples=num_resamples,
+                              groups=groups)
   return {name: {key: Interval(*(float(x[i, j]) for x in ends)) for j, key in enumerate(HEADINGS)}
           for i, name in enumerate(confidence.SCORES)}
 
@@ -77,25 +90,14 @@ def _groups(inside: Calibrated, outside: Calibrated) -> np.ndarray | None:
 def _scores(source: Calibrated) -> np.ndarray:
   """Every confidence score, ``[N, scores]``."""
   scores = np.empty((len(source.part.labels), len(confidence.SCORES)), np.float32)
+  computed = compilation.sized(_of_chunk, source.part.logits.size)
   for rows, _, log_probs in source.chunks():
-    scores[rows] = _of_chunk(source.probs(rows, log_probs))
+    scores[rows] = computed(source.probs(rows, log_probs))
   return scores
 
 
-@jax.jit
 def _of_chunk(probs: jax.Array) -> jax.Array:
   return jnp.stack([score(probs) for score in confidence.SCORES.values()], axis=1)
-
-
-def _separation(scores: jax.Array, is_inside: jax.Array, *, where: jax.Array | None = None) -> jax.Array:
-  """The measures ``[scores, HEADINGS]`` of ``[N, S, scores]``, means over seeds."""
-  def of_score(score):
-    return jnp.stack([measure(sign * score, positives, where=where)
-                      for sign, positives in ((1, is_inside), (-1, ~is_inside))
-                      for measure in (metrics.auroc, metrics.fpr_at_tpr)])
-
-  over_seeds = jax.vmap(of_score, in_axes=1)
-  return jax.vmap(lambda x: jnp.mean(over_seeds(x), axis=0), in_axes=2)(scores)
 
 
 SECTIONS["detection"] = Section(compute, table, in_json=1, on_page=6)

@@ -7,8 +7,9 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.formats import Table, digits_of
+from calib_jax.evaluation.formats import Table, columns
 from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.numbers import digits_of
 from calib_jax.evaluation.results import EvaluatedSet, Results, RowKey
 from calib_jax.evaluation.sections import SECTIONS, Section
 
@@ -57,7 +58,7 @@ def effect_size(own: Sequence[float], baseline: Sequence[float]) -> float | None
 
 def table(content: Mapping[str, Mapping[str, Mapping[str, Effect]]], results: Results) -> Table:
   """Returns the main metrics over seeds."""
-  shown = {name: metric for name, metric in METRICS.items() if metric.is_main}
+  shown = {column.metric: METRICS[column.metric] for column in columns(results.columns)}
   rows = [[set_name, row, *(_text(effects[name], metric.scale) for name, metric in shown.items())]
           for set_name, by_row in content.items() for row, effects in by_row.items()]
   baseline = next(iter(results.first[1].rows))[0]

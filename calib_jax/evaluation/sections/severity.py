@@ -85,7 +85,16 @@ def figure(content: Mapping[str, Mapping[int, Level]], curves):
     for row, levels in list(content.items())[:MOST_LINES]})
 
 
+def finding(content: Mapping[str, Mapping[int, Level]]) -> str:
+  """Says how the ECE of the first rows changes from the test set to the highest severity."""
+  lines = []
+  for row, levels in list(content.items())[:MOST_LINES]:
+    (_, first), *_, (severity, last) = levels.items()
+    lines.append(f"{row} {100 * first.mean:.1f}% and {100 * last.mean:.1f}%")
+  return f"ECE on the test set and at severity {severity}: {'; '.join(lines)}."
+
+
 SECTIONS["severity"] = Section(
-  compute, table, in_json=4, on_page=3, figure=figure, figure_place=60,
+  compute, table, in_json=4, on_page=3, figure=figure, figure_place=60, finding=finding,
   caption="ECE against the severity of corruptions: means over corruption types with within-subject standard errors, "
           "if there are several types and rows.")

@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 
-import jax
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax._system import compilation
 from calib_jax.evaluation.decisions import lowest
 from calib_jax.evaluation.fitting import Model
 from calib_jax.evaluation.formats import FLOORED, Table
 from calib_jax.evaluation.results import Results, Values
 from calib_jax.evaluation.sections import SECTIONS, Section
+from calib_jax.metrics.conventions import of_arrays
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, dict[str, float]]]:
@@ -25,15 +24,9 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
 
 
 def _errors(values: Values) -> dict[str, float]:
-  by_seed = [_every_convention(values.confidence[:, s], values.correct[:, s])
-             for s in range(values.confidence.shape[1])]
-  return {name: float(np.mean([float(errors[name]) for errors in by_seed])) for name in metrics.CONVENTIONS}
-
-
-@compilation.once
-def _every_convention(confidence: jax.Array, correct: jax.Array) -> dict[str, jax.Array]:
-  return {name: metrics.calibration_error(confidence, correct, **rule) if isinstance(rule, Mapping)
-          else rule(confidence, correct) for name, rule in metrics.CONVENTIONS.items()}
+  seeds = range(values.confidence.shape[1])
+  return {name: float(np.mean([of_arrays(name, values.confidence[:, s], values.correct[:, s]) for s in seeds]))
+          for name in metrics.CONVENTIONS}
 
 
 def table(content: Mapping[str, Mapping[str, Mapping[str, float]]], results: Results) -> Table:

@@ -72,8 +72,8 @@ def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int
           devices: Sequence[jax.Device]) -> Program:
   """Builds the program of a config for one model a seed, mapped over ``devices``."""
   planned = SCHEDULES[config.training.schedule](config, [s.train for s in splits], list(seeds))
-  states = loss_state.of_loss(config.loss)
   shape, built, first_step = shape_of(splits[0]), [], 0
+  states = loss_state.of_loss(config.loss, shape.num_classes)
   for number, stage in enumerate(planned):
     program = _build_stage(config, stage, number, first_step, shape, states, seeds, devices)
     first_step = program.last_step

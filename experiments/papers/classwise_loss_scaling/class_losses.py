@@ -3,7 +3,8 @@
 Run: python -m experiments.papers.classwise_loss_scaling.class_losses [--workdir=experiments/results]
 
 Figure 3, of WRN-28: a linear layer over the logits, at first the identity, learns from the three classes of the largest
-losses alone, by 1,000 gradient steps (rate 0.001; the paper prints neither). A and B have the same total loss.
+losses alone, by 1,000 gradient steps (rate 0.001; the paper prints neither). A and B have the same total loss, and
+panel (e) says which part of it the three classes have.
 Figure 4, of ResNet-110: temperature scaling with each objective, by the paper's own steps. The paper has CIFAR-10; here
 are its authors' logits of CIFAR-10-LT. The class-wise losses are those of the validation images, which are fitted, and
 the ECE (15 equal-width bins) is that of the test images. The curves are written to `classwise_loss_scaling_curves.csv`,
@@ -101,18 +102,31 @@ def equal_totals(total: np.ndarray) -> tuple[int, int]:
   return int(np.abs(total[:lowest + 1] - total[after]).argmin()), after
 
 
+def shares(layer: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the parts of the total loss that the three learned classes and the others have, at each point.
+
+  >>> one, others = shares({"class_0": np.array([1.0]), **{f"class_{i}": np.array([2.0]) for i in (1, 2, 3)}})
+  >>> float(one[0]), float(others[0])
+  (6.0, 1.0)
+  """
+  by_class = np.array([layer[key] for key in layer if key.startswith("class_")])
+  learns = np.isin(np.arange(len(by_class)), np.argsort(by_class[:, 0])[-TOP:])
+  return by_class[learns].sum(0), by_class[~learns].sum(0)
+
+
 def page(results: Sequence[rows.Row]) -> str:
   """Returns the page in Markdown."""
   layer = of_curve(results, "layer")
   points = [(point, i) for point, i in zip("AB", equal_totals(layer["total"]), strict=True)]
+  learned_loss, other_loss = shares(layer)
   lines = ["# Class-wise losses and calibration error, after Figures 3 and 4 of Jung et al. 2023", "",
            *findings.wrapped("`python -m experiments.papers.classwise_loss_scaling.class_losses` wrote this page from "
                              "the authors' logits of CIFAR-10-LT. Losses are those of validation images in nats: their "
                              "total and standard deviation over classes. ECE is that of test images in percent."), "",
            f"![curves]({NAME}.png)", "", "Figure 3, a linear layer that learns three classes of WRN-28:", "",
-           "| point | step | total loss | deviation | ECE |", "|---|---|---|---|---|"]
-  lines += [f"| {point} | {layer['step'][i]:.0f} | {layer['total'][i]:.3f} | {layer['deviation'][i]:.3f} | "
-            f"{layer['ece'][i]:.2f} |" for point, i in points]
+           "| point | step | total loss | of the three | of the others | deviation | ECE |", "|---" * 7 + "|"]
+  lines += [f"| {point} | {layer['step'][i]:.0f} | {layer['total'][i]:.3f} | {learned_loss[i]:.3f} | "
+            f"{other_loss[i]:.3f} | {layer['deviation'][i]:.3f} | {layer['ece'][i]:.2f} |" for point, i in points]
   deviation, total = (_correlation(layer, key) for key in ("deviation", "total"))
   text = f"""Over all steps the correlation of the ECE with the deviation is {deviation}, and with the total loss
     {total}. The paper says that the total does not decide the ECE, and that the deviation is highly correlated with
@@ -137,33 +151,41 @@ def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
   """Draws both figures in one PNG, a row each."""
   from matplotlib.figure import Figure
 
-  figure = Figure(figsize=(8.6, 4.4), layout="constrained")
-  panels = figure.subplots(2, 4)
+  figure = Figure(figsize=(10, 4.4), layout="constrained")
+  panels = figure.subplots(2, 5, width_ratios=(1, 1, 1, 1, 0.8))
   layer = of_curve(results, "layer")
   points = equal_totals(layer["total"])
   by_class = [layer[key] for key in layer if key.startswith("class_")]
   learns = np.argsort([x[0] for x in by_class])[-TOP:]
   for i, x in enumerate(by_class):
     panels[0, 1].plot(layer["step"], x, color=style.COLOURS[1] if i in learns else style.PALE, lw=0.9)
-  panels[0, 1].set_title("class-wise losses (orange: learned)")
+  panels[0, 1].set_title("(b) class-wise losses, nats")
   for axes, key in zip(panels[0, [0, 2, 3]], ("total", "deviation", "ece"), strict=True):
     axes.plot(layer["step"], layer[key], color=style.COLOURS[0], lw=1.2)
-    for point, i in zip("AB", points, strict=True):
+    for point, i, offset in zip("AB", points, ((4, 3), (-8, 4)), strict=True):
       axes.plot(layer["step"][i], layer[key][i], "o", color=style.INK, ms=3)
-      axes.annotate(point, (layer["step"][i], layer[key][i]), (3, 4), textcoords="offset points")
+      axes.annotate(point, (layer["step"][i], layer[key][i]), offset, textcoords="offset points")
+  learned_loss, other_loss = (x[list(points)] for x in shares(layer))
+  for heights, bottom, colour, text in ((learned_loss, 0, style.COLOURS[1], "three, learned"),
+                                        (other_loss, learned_loss, style.PALE, "the others")):
+    panels[0, 4].bar(("A", "B"), heights, 0.6, bottom=bottom, color=colour, label=text)
+  panels[0, 4].set(title="(e) loss by classes, nats", ylim=(0, 1.35 * layer["total"][points[0]]))
+  panels[0, 4].legend(frameon=False, fontsize=7, loc="upper left")
   for i, name in enumerate(fits.STEPS):
     x = of_curve(results, name)
     for axes, key in zip(panels[1, :3], ("total", "deviation", "ece"), strict=True):
       axes.plot(x["step"], x[key], color=style.COLOURS[i], lw=1.2, label=name)
     panels[1, 3].plot(x["deviation"], x["ece"], color=style.COLOURS[i], lw=1.2)
-  titles = {"total": "total loss, nats", "deviation": "deviation of class losses, nats", "ece": "ECE, %"}
-  for axes, key in (*zip(panels[0, [0, 2, 3]], titles, strict=True), *zip(panels[1, :3], titles, strict=True)):
-    axes.set(title=titles[key])
-  for axes in panels[:, :3].flat:
+  titles = {"total": "total loss, nats", "deviation": "deviation of losses, nats", "ece": "ECE, %"}
+  for axes, letter, key in zip(panels[0, [0, 2, 3]], "acd", titles, strict=True):
+    axes.set(title=f"({letter}) {titles[key]}")
+  for axes, letter, key in zip(panels[1, :3], "abc", titles, strict=True):
+    axes.set(title=f"({letter}) {titles[key]}")
+  for axes in (*panels[0, :4], *panels[1, :3]):
     axes.set(xlabel="step")
-  panels[0, 3].set(xlabel="step")
-  panels[1, 3].set(title="ECE, % against deviation", xlabel="deviation of class losses, nats")
-  panels[1, 0].legend(frameon=False, fontsize=7)
+  panels[1, 3].set(title="ECE, % against deviation", xlabel="deviation of losses, nats")
+  panels[1, 4].legend(*panels[1, 0].get_legend_handles_labels(), frameon=False, loc="center left")
+  panels[1, 4].set_axis_off()
   panels[0, 0].set_ylabel("Figure 3: WRN-28, three classes")
   panels[1, 0].set_ylabel("Figure 4: ResNet-110, TS")
   files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))

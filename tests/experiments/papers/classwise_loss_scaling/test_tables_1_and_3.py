@@ -1,4 +1,4 @@
-"""Tables 1 and 3, Figures 3 and 4 of Jung et al. 2023: by NumPy in float64, and pages made from the committed rows."""
+"""Tables 1 and 3, Figures 1, 3 and 4 of Jung et al. 2023: by NumPy in float64, and pages made from their rows."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +7,7 @@ from scipy.special import log_softmax
 
 from experiments.common import rows
 from experiments.common.commands import RESULTS
-from experiments.papers.classwise_loss_scaling import class_losses, tables_1_and_3
+from experiments.papers.classwise_loss_scaling import class_losses, correlation, fits, table2, tables_1_and_3
 
 
 def _data(n=60, k=4):
@@ -16,7 +16,7 @@ def _data(n=60, k=4):
   return logits, np.concatenate([np.arange(k), rng.integers(0, k, n - k)]).astype(np.int32)
 
 
-@pytest.mark.parametrize("made", [tables_1_and_3, class_losses])
+@pytest.mark.parametrize("made", [tables_1_and_3, class_losses, correlation])
 def test_the_committed_pages_are_made_from_the_rows(made):
   found = rows.read(RESULTS / f"{made.NAME}.csv")
   assert made.page(found) == (RESULTS / f"{made.NAME}.md").read_text(encoding="utf-8")
@@ -47,6 +47,21 @@ def test_a_layer_learns_the_classes_of_the_largest_losses():
   np.testing.assert_allclose((path["kernel"][1] - np.eye(4)) / -class_losses.RATE,
                              logits.T @ (residual * weights[:, None]), rtol=1e-2, atol=1e-3)
   np.testing.assert_allclose(path["bias"][1] / -class_losses.RATE, weights @ residual, rtol=1e-4, atol=1e-5)
+
+
+def test_a_point_of_an_uncalibrated_network_has_the_losses_of_its_logits():
+  row = correlation.point("densenet40", "none", "base")
+  logits, labels = table2.split("densenet40", "validation")
+  log_p = log_softmax(logits.astype(np.float64), axis=1)
+  picked, smoothing = log_p[np.arange(len(labels)), labels], fits.SMOOTHING
+  expected = {"nll": -picked.mean(), "smoothed": -((1 - smoothing) * picked + smoothing * log_p.mean(1)).mean(),
+              "focal": -((1 - np.exp(picked)) ** 3 * picked).mean(),
+              "variance": np.var([picked[labels == c].mean() for c in range(10)], ddof=1)}
+  np.testing.assert_allclose([float(row[name]) for name in correlation.LOSSES],
+                             [expected[name] for name in correlation.LOSSES], rtol=1e-4)
+  assert float(row["ece"]) == pytest.approx(21.08, abs=0.01)
+  others = [row | {name: str(-float(row[name])) for name in correlation.LOSSES} | {"ece": "0"}, row]
+  assert correlation.correlations(others) == pytest.approx(dict.fromkeys(correlation.LOSSES, 1.0))
 
 
 @pytest.mark.slow

@@ -1,0 +1,66 @@
+"""The arguments of functions that take features and a last layer in place of logits."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax._checks.limits import number
+from calib_jax._checks.shapes import gathered, mask, out_of_range
+from calib_jax._checks.values import label_values
+
+Array = jax.Array
+
+
+def layer(features, kernel, bias, labels, where, chunk) -> tuple[Array, Array, Array | None, Array, Array, Array]:
+  """The arrays ``(features [N, D], kernel [D, K], bias [K], labels [N], where [N], outside [N])``, types as passed.
+
+  Args:
+    features: ``[..., D]`` floats, whose leading axes become one.
+    kernel: ``[D, K]`` floats.
+    bias: ``[K]`` floats or None.
+    labels: ``[...]`` integers.
+    where: ``[...]`` bools or None.
+    chunk: a number of classes.
+
+  Returns:
+    The arrays. ``outside`` is True where a label that counts is not in ``[0, K)``; it is 0 there. The rows that are
+    ignored are zeros.
+
+  Raises:
+    TypeError: if an array has the wrong dtype.
+    ValueError: if an array has the wrong shape, or a label is out of range.
+  """
+  number("chunk", chunk, low=2, integer=True)
+  features, kernel = _floats(features, "features"), _floats(kernel, "kernel")
+  bias = None if bias is None else _floats(bias, "bias")
+  if kernel.ndim != 2 or features.shape[-1:] != kernel.shape[:1] or kernel.shape[1] < 2:
+    raise ValueError("kernel must be [D, K] for features [..., D], with K at least 2: "
+                     f"got features {features.shape} and kernel {kernel.shape}.")
+  num_classes, shape = kernel.shape[1], features.shape[:-1]
+  if bias is not None and bias.shape != (num_classes,):
+    raise ValueError(f"bias must have shape ({num_classes},), one number for each class: got shape {bias.shape}.")
+  labels = labels if isinstance(labels, jax.Array) else np.asarray(labels)
+  if labels.dtype.kind not in "iu":
+    raise TypeError(f"labels must be integers in [0, {num_classes}), because distributions would be as large as the "
+                    f"logits: got dtype {labels.dtype}.")
+  if labels.shape != shape:
+    raise ValueError("labels must have the shape of features without its last axis: "
+                     f"got features {features.shape} and labels {labels.shape}.")
+  label_values(labels, num_classes, where)
+  where = jnp.ones(shape, bool) if where is None else mask(where, shape)
+  outside = out_of_range(labels, num_classes) & where
+  features = jnp.where(where[..., None], features, 0)
+  labels = jnp.where(outside | ~where, 0, labels).astype(jnp.int32)
+  count = math.prod(shape)
+  features, labels, where, outside = (gathered(x).reshape(count, *x.shape[len(shape):])
+                                      for x in (features, labels, where, outside))
+  return features, kernel, bias, labels, where, outside
+
+
+def _floats(x, name: str) -> Array:
+  x = jnp.asarray(x)
+  if not jnp.issubdtype(x.dtype, jnp.floating):
+    raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")
+  return x

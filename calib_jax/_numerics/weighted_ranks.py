@@ -1,0 +1,123 @@
+"""Sorted examples of which each takes as many ranks as its weight, and what lies below a rank.
+
+A whole weight w stands for w equal examples. Equal-mass groups do not divide these: where all weights are whole, groups
+are those of ``numpy.array_split`` of the repeated examples. Other weights are masses, which can be divided: each of M
+groups has the M-th part of their sum, and an example at an edge belongs in parts to the groups on either side.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from calib_jax._numerics import binning as bins
+from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs, sum_between, tie_bounds
+
+Array = jax.Array
+MOST = 2.0**31  # Sums of whole weights are below it, as int32; those of larger ones are masses.
+
+
+class Ranked(NamedTuple):
+  """Examples in ascending order of confidence; those that do not count are last, and have weight 0.
+
+  Attributes:
+    confidence: ``[N]`` floats.
+    correct: ``[N]`` floats: 0 or 1 or, where tied examples share, the weighted mean over the tie.
+    weights: ``[N]`` floats.
+    before: the sums of the weights before each place from 0 to N, two arrays ``[N + 1]`` that are to be added.
+    is_whole: whether all weights are whole numbers.
+  """
+
+  confidence: Array
+  correct: Array
+  weights: Array
+  before: tuple[Array, Array]
+  is_whole: Array
+
+  @property
+  def ends(self) -> Array:
+    """The rank at which each example ends, ``[N]``."""
+    return (self.before[0] + self.before[1])[1:]
+
+  @property
+  def total(self) -> Array:
+    """The sum of all weights."""
+    return self.ends[-1]
+
+  def starts(self, group: Array, num_bins: Array | int) -> Array:
+    """The rank at which each ``group`` of equal mass begins, of ``num_bins``, which may be traced."""
+    whole = bins.equal_mass_start(group, jnp.where(self.is_whole, self.total, 0).astype(jnp.int32), num_bins)
+    share = group.astype(self.total.dtype) / jnp.asarray(num_bins, self.total.dtype)
+    return jnp.where(self.is_whole, whole.astype(share.dtype), share * self.total)
+
+  def place(self, rank: Array) -> tuple[Array, Array]:
+    """The example that each ``rank`` above 0 divides or ends, and how much of its weight lies below the rank."""
+    place = jnp.clip(jnp.searchsorted(self.ends, rank, side="left"), 0, len(self.ends) - 1).astype(jnp.int32)
+    return place, jnp.maximum((rank - self.before[0][place]) - self.before[1][place], 0)
+
+  def between(self, ranks: Array, sums: tuple[Array, Array], values: Array) -> Array:
+    """The weighted sums of ``values`` ``[N]`` from each of the ``ranks`` to the next.
+
+    Args:
+      ranks: ``[M + 1]``, ascending.
+      sums: ``exact_cumsum`` of the weights times the values.
+      values: ``[N]``.
+    """
+    place, taken = self.place(ranks)
+    first, last = place[:-1], place[1:]
+    # What lies above a rank in its example, not below it, is as small as the range is, and so is its rounding error.
+    left = jnp.minimum(self.weights[first] - taken[:-1], jnp.diff(ranks)) * values[first]
+    right = jnp.where(last > first, taken[1:], 0) * values[last]
+    return left + sum_between(sums, jnp.minimum(first + 1, last), last) + right
+
+  def cut(self, num_bins: int) -> tuple[Array, Array, Array, Array, Array]:
+    """Cuts examples at the inner edges of equal-mass groups.
+
+    Args:
+      num_bins: M.
+
+    Returns:
+      ``(confidence, correct, weights, index, edges)``: of N + M - 1 parts of examples, of which ``index`` is the group;
+      M for those without weight. ``edges`` ``[M + 1]`` lie midway between neighbouring groups, as
+      ``bins.equal_mass_edges`` has them.
+    """
+    starts = self.starts(jnp.arange(num_bins + 1, dtype=jnp.int32), num_bins)
+    inner = starts[1:-1]
+    # An edge that rounding alone separates from the end of an example is at that end.
+    near = self.ends[jnp.stack([jnp.maximum(self.place(inner)[0] - 1, 0), self.place(inner)[0]])]
+    gaps = jnp.abs(near - inner[None, :])
+    slack = 2 * jnp.finfo(inner.dtype).eps * self.total
+    inner = jnp.where(jnp.min(gaps, axis=0) <= slack, jnp.where(gaps[0] < gaps[1], near[0], near[1]), inner)
+    place, taken = self.place(inner)
+    # The part of the example below the edge and, if it holds the edge before too, above that one.
+    parts = jnp.minimum(taken, jnp.diff(inner, prepend=jnp.zeros(1, inner.dtype)))
+    weights = jnp.concatenate([self.weights.at[place].add(-parts), parts])
+    rows = jnp.concatenate([jnp.arange(len(self.ends), dtype=jnp.int32), place])
+    # What is left of an example lies above all edges that it holds.
+    index = jnp.searchsorted(place, rows[:len(self.ends)], side="right").astype(jnp.int32)
+    index = jnp.concatenate([index, jnp.arange(num_bins - 1, dtype=jnp.int32)])
+    index = jnp.where(weights == 0, num_bins, index)
+    above = jnp.clip(jnp.searchsorted(self.ends, inner, side="right"), 0, len(self.ends) - 1)
+    middles = jnp.where(inner < self.total, (self.confidence[place] + self.confidence[above]) / 2, 1)
+    edges = jnp.concatenate([jnp.zeros(1, middles.dtype), middles, jnp.ones(1, middles.dtype)])
+    return self.confidence[rows], self.correct[rows], weights, index, edges
+
+
+def ranked(confidence: Array, correct: Array, weights: Array, ties: str) -> Ranked:
+  """Sorts examples; ``ties`` is as for ``sorting.sorted_pairs``.
+
+  Args:
+    confidence: ``[N]`` floats in [0, 1], N at least 1.
+    correct: ``[N]`` floats, 0 or 1.
+    weights: ``[N]`` floats, at least 0.
+    ties: ``"share"`` or ``"order"``.
+  """
+  confidence, correct, weights = sorted_pairs(confidence, correct, weights.astype(bool), ties, weights)
+  correct = correct.astype(confidence.dtype)
+  before = exact_cumsum(weights)
+  if ties == "share":
+    first, last = tie_bounds(confidence)
+    sums = exact_cumsum(weights * correct)
+    correct = sum_between(sums, first, last + 1) / bins.divisor(sum_between(before, first, last + 1))
+  is_whole = jnp.all(weights == jnp.floor(weights)) & (before[0][-1] < MOST)
+  return Ranked(confidence, correct, weights, before, is_whole)

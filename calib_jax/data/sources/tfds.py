@@ -1,0 +1,108 @@
+"""Data sets of TensorFlow Datasets: those that fit in memory, and ImageNet, which is streamed."""
+
+import functools
+import logging
+import os
+import socket
+import urllib.parse
+
+import numpy as np
+
+from calib_jax._checks.registry import register
+from calib_jax._system.errors import UserError
+from calib_jax.data import record_streams
+from calib_jax.data.sources import SOURCES
+from calib_jax.data.splits import Examples, Pool, checked
+
+# Sets of TensorFlow Datasets that fit in memory as one uint8 array; all images of a set have the same size.
+NAMES = ("cifar10", "cifar100", "fashion_mnist", "kmnist", "mnist", "svhn_cropped")
+
+
+def tfds(name: str, dir: str) -> Pool:
+  """Loads a data set of TensorFlow Datasets, and downloads and prepares it under ``dir`` if it is not there yet."""
+  (train, test), num_classes = read(name, dir, ["train", "test"])
+  return Pool(train, test, num_classes)
+
+
+def _tfds_builder(name: str, folder: str, **options):
+  """Returns the module ``tensorflow_datasets`` and its builder of a data set.
+
+  Raises:
+    UserError: if there is none.
+  """
+  try:
+    import tensorflow_datasets
+  except ImportError as error:
+    raise UserError(f"data set {name!r} needs TensorFlow Datasets, which is not installed: "
+                    "pip install 'calib-jax[data]'.") from error
+  logging.getLogger("absl").setLevel(logging.ERROR)  # Hides a warning for every folder that does not exist yet.
+  try:
+    return tensorflow_datasets, tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False, **options)
+  except ValueError as error:
+    raise UserError(f"TensorFlow Datasets has no {name!r}.") from error
+
+
+def read(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
+  """Returns splits of a data set, which is downloaded and prepared if it is not there, and its number of classes.
+
+  Raises:
+    UserError: if it cannot be downloaded or read.
+  """
+  folder = os.path.expanduser(dir)
+  tensorflow_datasets, builder = _tfds_builder(name, folder)
+  if not builder.is_prepared():
+    try:
+      # Without a network the download would retry for minutes, so the host is looked up first.
+      socket.getaddrinfo(urllib.parse.urlparse(builder.info.homepage).hostname, 443)
+      builder.download_and_prepare()
+    except Exception as error:  # Whatever stops a download, the user can do the same about it.
+      raise UserError(
+        f"data set {name!r} is not prepared in {builder.data_dir} and could not be downloaded there "
+        f"({type(error).__name__}): prepare it on a machine with a network by `tfds build {name} --data_dir={folder}` "
+        "and copy that folder here, or point --config.data.dir at a folder that has it.") from error
+  try:
+    arrays = tensorflow_datasets.as_numpy(builder.as_dataset(split=splits, batch_size=-1))
+  except Exception as error:
+    raise UserError(f"data set {name!r} in {builder.data_dir} cannot be read ({type(error).__name__}: "
+                    f"{str(error).splitlines()[0]}): delete that folder and prepare it again.") from error
+  return ([checked(part["image"], part["label"], builder.data_dir) for part in arrays],
+          builder.info.features["label"].num_classes)
+
+
+@register(SOURCES)
+def imagenet2012(dir: str, corruption: str, severity: int, *, image_size: int = 224,
+                 num_workers: int = 0) -> record_streams.StreamPool:
+  """Opens ImageNet as TensorFlow Datasets prepares it in array_record files; its validation split is the test split.
+
+  Training images are random resized crops, mirrored half of the time. Test and validation images are centre crops of
+  7/8 of the shorter side.
+
+  Args:
+    dir: the directory of TensorFlow Datasets.
+    corruption: the corruption of the test split; empty for none.
+    severity: the severity of the corruption, from 1 to 5.
+    image_size: the side of the images in pixels.
+    num_workers: the number of processes that decode; 0 to decode in threads.
+
+  Raises:
+    UserError: if the data set is not prepared or cannot be read.
+  """
+  folder = os.path.expanduser(dir)
+  tensorflow_datasets, builder = _tfds_builder("imagenet2012", folder, file_format="array_record")
+  advice = (f"download ILSVRC2012 from image-net.org into {folder}/downloads/manual, then `tfds build imagenet2012 "
+            f"--file_format=array_record --data_dir={folder}`, or point --config.data.dir at a folder that has it.")
+  if not builder.is_prepared():
+    raise UserError(f"data set 'imagenet2012' is not prepared in {builder.data_dir}: {advice}")
+  try:
+    decoders = {"image": tensorflow_datasets.decode.SkipDecoding()}
+    train, test = builder.as_data_source(["train", "validation"], decoders=decoders)
+  except Exception as error:  # The same advice helps with another file format and with damaged files.
+    raise UserError(f"data set 'imagenet2012' in {builder.data_dir} cannot be read at random ({type(error).__name__}): "
+                    f"{advice}") from error
+  common = {"image_size": image_size, "num_workers": num_workers, "source": str(builder.data_dir)}
+  train, test = (record_streams.Stream(part, np.arange(len(part)), **common) for part in (train, test))
+  return record_streams.StreamPool(train, test._replace(corruption=corruption, severity=severity), 1000)
+
+
+for _name in NAMES:
+  register(SOURCES, _name)(functools.partial(tfds, _name))

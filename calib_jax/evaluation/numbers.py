@@ -1,0 +1,57 @@
+"""Numbers as text: percent, intervals and p-values."""
+
+import math
+
+from calib_jax.evaluation.measures import num_redraws
+from calib_jax.evaluation.results import Estimate, Interval
+
+
+def cell(number: Estimate | Interval, scale: float, digits: int | None = None) -> str:
+  """Returns ``estimate [low, high]``, by default percent with two digits and others with four."""
+  digits = digits or digits_of(scale)
+  estimate, low, high = (f"{scale * x:.{digits}f}" for x in (number.estimate, number.low, number.high))
+  return f"{estimate} [{low}, {high}]"
+
+
+def digits_of(scale: float) -> int:
+  """Returns how many digits after the point numbers of a scale have: two of percent, and else four."""
+  return 2 if scale == 100 else 4
+
+
+def p_text(p_value: float, metric: str, num_resamples: int) -> str:
+  """Returns a p-value as text, such as "0.012", or "≤ 0.001" for the smallest that so many redraws can give.
+
+  A bound is rounded up, and no p-value is "0.000".
+
+  >>> p_text(1 / 201, "ece", 200), p_text(0.5, "ece", 200), p_text(2e-4, "ece", 10_000)
+  ('≤ 0.005', '0.500', '≤ 0.001')
+  """
+  smallest = 1 / (1 + num_redraws(metric, num_resamples))
+  if p_value <= max(smallest * (1 + 1e-6), 5e-4):
+    return f"≤ {math.ceil(1000 * p_value - 1e-3) / 1000:.3f}"
+  return f"{p_value:.3f}"
+
+
+def error_text(error: Estimate, num_resamples: int) -> str:
+  """Returns the ECE as it is computed, which other tools print too, beside its noise floor and its p-value.
+
+  >>> error_text(Estimate(0.11, 0.1, 0.09, 0.12, floor=0.012, p_value=0.25), 200)
+  'ECE 11.0%, noise floor 1.2%, p = 0.250'
+  """
+  p = p_text(error.p_value, "ece", num_resamples)
+  return (f"ECE {100 * error.value:.1f}%, noise floor {100 * error.floor:.1f}%, "
+          f"p {p if p.startswith('≤') else f'= {p}'}")
+
+
+def apart(*values: float) -> list[str]:
+  """Returns numbers with two digits after the point, or with three or four if they would else look alike.
+
+  >>> apart(0.5234, 0.4311), apart(0.4934, 0.4921), apart(0.5, 0.5)
+  (['0.52', '0.43'], ['0.493', '0.492'], ['0.5000', '0.5000'])
+  """
+  texts = []
+  for digits in (2, 3, 4):
+    texts = [f"{x:.{digits}f}" for x in values]
+    if len(set(texts)) == len(values):
+      break
+  return texts

@@ -1,0 +1,197 @@
+"""The sentences after the first line of a verdict, which say what it rests on.
+
+Sentences have the ECE as it is computed, beside its noise floor and its p-value. Differences of two ECEs are of the
+errors without their bias.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from calib_jax.evaluation import choice, decisions
+from calib_jax.evaluation.measures import class_gaps
+from calib_jax.evaluation.numbers import apart, error_text, p_text
+from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Interval, Results, Row, RowKey
+
+MOST = 5  # Models and sets of which sentences speak.
+
+
+def reasons(results: Results, row: RowKey) -> list[str]:
+  """Returns the sentences, of the row that is recommended; some may be empty."""
+  _, evaluated = results.first
+  model, label = row
+  models = list(dict.fromkeys(name for name, _ in evaluated.rows))
+  others = [name for name in models if name != model]
+  sentence = confidence(evaluated.rows[model, UNCALIBRATED], results.num_resamples)
+  return [f"{model}: {sentence}" if others else sentence,
+          _after(results, evaluated, row) if label != UNCALIBRATED else "",
+          *(_against(evaluated, name, model) for name in others[:MOST]), _one_seed(evaluated, models),
+          _classes(results, evaluated, row), *_sets(results, row), *_detection(results, row),
+          *(_not_used(results, evaluated, (name, other), label) for name, other in evaluated.rows
+            if name == model and other not in (UNCALIBRATED, label)),
+          _conventions(results)]
+
+
+def confidence(row: Row, num_resamples: int) -> str:
+  """Says whether confidences are too high or too low, by two of the tests of ``decisions.TESTS``."""
+  error, excess = row.estimates["ece"], decisions.corrected(row.excess, decisions.TESTS)
+  p = p_text(error.p_value, "ece", num_resamples)
+  is_above, side = decisions.is_miscalibrated(error, decisions.TESTS), decisions.side(excess)
+  measured = (f"its ECE is {100 * error.value:.1f}%, and a perfectly calibrated model of this size would show "
+              f"{100 * error.floor:.1f}% (p {p if p.startswith('≤') else f'= {p}'})")
+  points = f"{100 * abs(excess.estimate):.1f} ± {50 * (excess.high - excess.low):.1f} points"
+  direction = "above" if excess.estimate > 0 else "below"
+  if side:
+    sentence = f"{'Overconfident' if side > 0 else 'Underconfident'} by {points}: {measured}"
+    return f"{sentence}{'' if is_above else ', so that the ECE alone does not show it'}."
+  mean = f"the mean confidence is {points} {direction} the accuracy"
+  if is_above:
+    return f"The confidence is right on average and wrong in places: {measured}; {mean}."
+  return f"No miscalibration can be shown: {measured}; {mean}."
+
+
+def _after(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
+  """Says what a calibrator leaves of the ECE."""
+  none = row[0], UNCALIBRATED
+  before, after = (evaluated.rows[x].estimates["ece"] for x in (none, row))
+  change = {"better": "lowers the ECE", "worse": "raises the ECE"}.get(
+    decisions.compared(evaluated, "ece", row, none), "shows no effect on the ECE")
+  left = ("more than noise is left" if decisions.is_miscalibrated(after) else
+          "what is left is not told apart from noise")
+  return (f"{row[1]} {change}, {100 * before.value:.1f} → {100 * after.value:.1f}%: {left} "
+          f"({error_text(after, results.num_resamples)}).")
+
+
+def _not_used(results: Results, evaluated: EvaluatedSet, row: RowKey, used: str) -> str:
+  """Says what speaks against a calibrator that is not recommended."""
+  (model, label), none = row, (row[0], UNCALIBRATED)
+  name = label if label != choice.AUTO else named(results, model, label)[0]
+  lost = decisions.lost_accuracy(evaluated, row, none)
+  if lost and decisions.compared(evaluated, "accuracy", row, none) == "worse":
+    return f"{name} loses {100 * lost:.1f} points of accuracy."
+  if decisions.compared(evaluated, "nll", row, none) == "worse":
+    losses = apart(*(evaluated.rows[x].estimates["nll"].value for x in (none, row)))
+    return f"{name} raises the log loss, {' → '.join(losses)}."
+  if decisions.compared(evaluated, "nll", row, (model, used)) != "better":
+    return f"{name} is not shown to have a lower log loss than {'no calibration' if used == UNCALIBRATED else used}."
+  return ""
+
+
+def _against(evaluated: EvaluatedSet, name: str, first: str) -> str:
+  """Says what the accuracy, the NLL and the ECE of a model are against those of the first one, before calibration."""
+  own, other = (name, UNCALIBRATED), (first, UNCALIBRATED)
+  changes = {metric: decisions.difference(evaluated, metric, own, other) for metric in ("accuracy", "nll", "ece")}
+  if changes["ece"] is None:
+    return f"{name} has other examples than {first}, so that their difference has no interval."
+  said = [_change(changes["accuracy"], "accuracy", 100, 1, " points"), _change(changes["nll"], "NLL", 1, 3),
+          _change(changes["ece"], "debiased ECE", 100, 1, " points")]
+  return f"Before calibration, {name} against {first}: {'; '.join(said)}."
+
+
+def _change(change: Interval, of: str, scale: float, digits: int, unit: str = "") -> str:
+  """Says that a metric is higher or lower, with its interval, or that no difference can be shown."""
+  if not decisions.side(change):
+    return f"no difference in {of} can be shown"
+  low, high = sorted(abs(scale * end) for end in (change.low, change.high))
+  return (f"the {of} is {scale * abs(change.estimate):.{digits}f}{unit} {'higher' if change.estimate > 0 else 'lower'} "
+          f"(95% interval {low:.{digits}f} to {high:.{digits}f})")
+
+
+def _one_seed(evaluated: EvaluatedSet, models: Sequence[str]) -> str:
+  """Says how models of one seed are compared with those of several."""
+  seeds = {model: len(evaluated.rows[model, UNCALIBRATED].estimates["ece"].per_seed or (0,)) for model in models}
+  single = [model for model, number in seeds.items() if number == 1]
+  if max(seeds.values()) == 1 or not single:
+    return ""
+  return (f"{listed(single)} {'has' if len(single) == 1 else 'have'} one seed: in differences it is taken to vary from "
+          "seed to seed as much as the model that it is compared with.")
+
+
+def _classes(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
+  names = class_names(results, evaluated, row)
+  when = f" after {row[1]}" if row[1] != UNCALIBRATED else ""
+  return f"Predictions of class {names} are miscalibrated{when}." if names else ""
+
+
+def _sets(results: Results, row: RowKey) -> list[str]:
+  """Says what a row is worth on the sets after the first one."""
+  sentences, none = [], (row[0], UNCALIBRATED)
+  sets = [(name, evaluated) for name, evaluated in list(results.measured.items())[1:] if row in evaluated.rows]
+  for name, evaluated in sets[:MOST]:
+    after = evaluated.rows[row].estimates
+    sentence = (f"On {name}: accuracy {100 * after['accuracy'].value:.1f}%, "
+                f"{error_text(after['ece'], results.num_resamples)}")
+    if row != none:
+      change = {"better": "lowers", "worse": "raises"}.get(decisions.compared(evaluated, "nll", row, none))
+      losses = apart(evaluated.rows[none].estimates["nll"].value, after["nll"].value)
+      sentence += (f"; {row[1]} {change} the log loss, {' → '.join(losses)}" if change else
+                   f"; no effect of {row[1]} on the log loss is shown")
+    sentences.append(f"{sentence}.")
+  return sentences + ([f"{len(sets) - MOST} more sets are in the table."] if len(sets) > MOST else [])
+
+
+def _detection(results: Results, row: RowKey) -> list[str]:
+  sentences = []
+  for name, of_scores in scores(results, row)[:MOST]:
+    score, measured = next(iter(of_scores.items()))
+    area = measured["auroc"]
+    sentences.append(f"The confidence ({score}) ranks examples of {results.first[0]} above those of {name} with an "
+                     f"AUROC of {100 * area.estimate:.1f}% (95% interval {100 * area.low:.1f} to "
+                     f"{100 * area.high:.1f}).")
+  return sentences
+
+
+def _conventions(results: Results) -> str:
+  """Says that tools disagree about rows whose difference is real."""
+  name, evaluated = results.first
+  rows = {results.row_name(row): row for row in evaluated.rows}
+  by_convention = {convention: {rows[row]: error for row, error in errors.items() if row in rows}
+                   for convention, errors in results.sections.get("conventions", {}).get(name, {}).items()}
+  lowest = decisions.disagree(by_convention, evaluated)
+  if not lowest:
+    return ""
+  names = ", ".join(results.row_name(row) for row in lowest)
+  return f"Which row has the lowest calibration error depends on the tool that computes it: {names}."
+
+
+def scores(results: Results, row: RowKey) -> list[tuple[str, dict]]:
+  """Returns how well each confidence score detects each out-of-distribution set with a row."""
+  by_set = results.sections.get("detection", {})
+  return [(name, by_model[row[0]][row[1]]) for name, by_model in by_set.items() if row[1] in by_model.get(row[0], {})]
+
+
+def named(results: Results, model: str, label: str) -> tuple[str, float | None]:
+  """Returns a calibrator with what ``auto`` chose and its temperature, and the temperature, a mean over seeds.
+
+  Others may have a temperature too, beside what else they learn.
+  """
+  calibrator, params = results.fitted[model][label]
+  chosen = choice.names(calibrator, params)
+  said, temperature = [choice.phrase(chosen)] if label == choice.AUTO else [], None
+  if set(chosen) == {"temperature_scaling"}:
+    temperature = float(np.mean([choice.own(p)["temperature"] for p in params]))
+    said.append(f"T = {temperature:.2f}")
+  return f"{label} ({', '.join(said)})" if said else label, temperature
+
+
+def class_names(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
+  """Returns the classes that have a gap that is not chance, or ""."""
+  values = evaluated.rows[row].values
+  if values is None:
+    return ""
+  gaps = class_gaps(values, evaluated.num_classes)
+  classes = sorted(decisions.miscalibrated_classes(gaps), key=lambda k: -abs(gaps.gap[k]))
+  names = [f"{results.class_name(k)} ({'over' if gaps.gap[k] > 0 else 'under'}confident by "
+           f"{100 * abs(gaps.gap[k]):.1f} points)" for k in classes[:3]]
+  return ", ".join(names) + (f" and {len(classes) - 3} more" if len(classes) > 3 else "")
+
+
+def listed(names: Sequence[str]) -> str:
+  """Returns some names and how many more there are.
+
+  >>> listed(["a"]), listed(["a", "b", "c"]), listed(list("abcdefg"))
+  ('a', 'a, b and c', 'a, b, c, d, e and 2 more')
+  """
+  more = f"{len(names) - MOST} more" if len(names) > MOST else ""
+  *most, last = [*names[:MOST], *([more] if more else [])]
+  return f"{', '.join(most)} and {last}" if most else last

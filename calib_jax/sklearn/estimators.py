@@ -1,0 +1,272 @@
+"""The two estimators: of a classifier, and of scores that are there already."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.model_selection import check_cv
+from sklearn.svm import LinearSVC
+from sklearn.utils import _safe_indexing, get_tags, indexable
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+  _check_sample_weight,
+  check_array,
+  check_is_fitted,
+  column_or_1d,
+  has_fit_parameter,
+  validate_data,
+)
+
+from calib_jax import _checks as checks
+from calib_jax import calibrators
+
+LEAST = float(np.finfo(np.float32).eps)
+INPUTS = ("logits", "probs")
+
+
+class _WithOptions(ClassifierMixin, BaseEstimator):
+  """An estimator that has the options of its calibrator as parameters, besides those of its signature."""
+
+  def get_params(self, deep: bool = True) -> dict[str, Any]:
+    """Returns the parameters by name; with ``deep``, also those of the estimator that is calibrated."""
+    return {name: value for name, value in vars(self).items() if not name.startswith("_") and not name.endswith("_")
+            } | super().get_params(deep)
+
+  def predict(self, X: Any) -> np.ndarray:
+    """Returns the most probable class of each row of ``X``, ``[N]``; the first of those that tie."""
+    probs = self.predict_proba(X)
+    return self.classes_[probs.argmax(1)]
+
+  def _calibrate(self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> None:
+    """Fits the calibrator to logits ``[N, K]`` and labels ``[N]`` in ``[0, K)``.
+
+    A probability of 0, as forests give it, has a logit of -inf, from which no calibrator can learn. It counts as the
+    smallest probability that is above 0, or as the precision of float32 where that is smaller.
+    """
+    self.least_ = float(np.min(logits, where=np.isfinite(logits), initial=np.log(LEAST)))
+    self.calibrator_ = self._fitted(self._finite(logits), labels, weights)
+
+  def _calibrated(self, logits: np.ndarray) -> np.ndarray:
+    """The calibrated probabilities ``[N, K]`` of logits, in float64, with rows that sum to 1."""
+    probs = np.exp(np.asarray(self.calibrator_(self._finite(logits)), np.float64))
+    return probs / probs.sum(1, keepdims=True)
+
+  def _finite(self, logits: np.ndarray) -> np.ndarray:
+    return np.where(np.isneginf(logits), self.least_, logits)
+
+  def _fitted(self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> calibrators.Fitted:
+    parameters = type(self)._get_param_names()
+    options = {name: value for name, value in self.get_params(deep=False).items() if name not in parameters}
+    if self.method == "auto":
+      if options or weights is not None:
+        raise ValueError('method="auto" takes no options and no sample_weight: name a calibrator, such as '
+                         '"temperature_scaling".')
+      chosen = calibrators.select(logits, labels)
+      return calibrators.Fitted(chosen.calibrator, chosen.params)
+    return calibrators.get(self.method, **options).fitted(logits, labels, weights=weights)
+
+
+class Calibrator(_WithOptions):
+  """A calibrator of ``calib_jax.calibrators`` for scores of any model, which it takes in place of features.
+
+  Args:
+    method: the name of the calibrator, or "auto" for the choice of ``calibrators.select``.
+    inputs: what the scores are: "logits" or "probs".
+    **options: arguments of the calibrator; they are parameters of this estimator too.
+
+  Attributes:
+    classes_: ``[K]``, the classes in the order of the columns.
+    calibrator_: the fitted calibrator, a function of logits.
+    n_features_in_: the number of columns of the scores.
+
+  >>> logits, y = np.array([[3.0, 0.0], [0.0, 3.0], [3.0, 0.0]]), np.array(["cat", "dog", "dog"])
+  >>> Calibrator("temperature_scaling").fit(logits, y).predict(logits)
+  array(['cat', 'dog', 'cat'], dtype='<U3')
+  """
+
+  def __init__(self, method: str = "temperature_scaling", *, inputs: str = "logits", **options: Any):
+    self.method = method
+    self.inputs = inputs
+    vars(self).update(options)
+
+  def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "Calibrator":
+    """Fits the calibrator.
+
+    Args:
+      X: scores ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes: its probability or its log-odds.
+      y: the labels ``[N]``: the columns are their sorted values or, if some class is absent, ``0, …, K − 1``.
+      sample_weight: ``[N]``, for how many examples each row stands.
+
+    Returns:
+      The estimator.
+
+    Raises:
+      ValueError: if labels and columns do not agree, probabilities are none, or a name or an option is unknown.
+    """
+    checks.choice("inputs", self.inputs, INPUTS)
+    logits = self._logits(X, reset=True)
+    y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    self.classes_ = _classes(y, logits.shape[1])
+    if len(y) != len(logits):
+      raise ValueError(f"X and y must have the same length: got {len(logits)} and {len(y)}.")
+    weights = None if sample_weight is None else _check_sample_weight(sample_weight, logits)
+    self._calibrate(logits, np.searchsorted(self.classes_, y), weights)
+    return self
+
+  def predict_proba(self, X: ArrayLike) -> np.ndarray:
+    """Returns the calibrated probabilities ``[N, K]`` of scores as ``fit`` takes them."""
+    check_is_fitted(self)
+    return self._calibrated(self._logits(X))
+
+  def _logits(self, X: ArrayLike, reset: bool = False) -> np.ndarray:
+    scores = np.asarray(X)
+    scores = validate_data(self, scores[:, None] if scores.ndim == 1 else X, reset=reset, dtype=np.float64)
+    if self.inputs == "probs":
+      sums = scores.sum(1) if scores.shape[1] > 1 else np.ones(len(scores))
+      if np.any(scores < 0) or np.any(scores > 1) or np.any(np.abs(sums - 1) > 1e-3):
+        raise ValueError('inputs="probs" needs rows in [0, 1] that sum to 1: for scores before the softmax, use '
+                         'inputs="logits".')
+      if scores.shape[1] == 1:
+        scores = np.concatenate([1 - scores, scores], 1)
+      return _log(scores)
+    return _two_columns(scores)
+
+
+def _two_columns(scores: np.ndarray) -> np.ndarray:
+  """Logits ``[N, K]`` of scores, which of two classes may be one column: the log-odds of the second class."""
+  if scores.ndim == 1 or scores.shape[1] == 1:
+    return np.stack([np.zeros(len(scores)), scores.reshape(-1)], 1)
+  return scores
+
+
+def _classes(y: np.ndarray, number: int) -> np.ndarray:
+  """The classes of the columns of scores."""
+  present = np.unique(y)
+  if len(present) == number:
+    return present
+  if np.issubdtype(present.dtype, np.integer) and present[0] >= 0 and present[-1] < number:
+    return np.arange(number)
+  raise ValueError(f"y must have {number} classes, one for each column of X, or integers from 0 to {number - 1}: got "
+                   f"{len(present)} classes.")
+
+
+class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
+  """A classifier whose probabilities a calibrator of ``calib_jax.calibrators`` corrects.
+
+  The calibrator is fitted to the scores of examples that the classifier has not learnt from: by cross-validation, after
+  which one classifier is fitted to all examples, or to examples of your own (``cv="prefit"``). Scores are the
+  classifier's ``decision_function`` or, without one, the logarithms of its ``predict_proba``, as in scikit-learn's
+  ``CalibratedClassifierCV(ensemble=False)``. A probability of 0 counts as the smallest one above 0, or as 1.2e-7 where
+  that is smaller.
+
+  Args:
+    estimator: the classifier; None for ``LinearSVC(random_state=0)``.
+    method: the name of the calibrator, or "auto" for the choice of ``calibrators.select``.
+    cv: the number of folds, a splitter of scikit-learn, or "prefit" for an estimator that is fitted already, which
+      ``fit`` leaves as it is.
+    **options: arguments of the calibrator; they are parameters of this estimator too.
+
+  Attributes:
+    classes_: ``[K]``, the classes in the order of the columns of ``predict_proba``.
+    estimator_: the fitted classifier.
+    calibrator_: the fitted calibrator, a function of logits.
+
+  >>> from sklearn.datasets import load_breast_cancer
+  >>> x, y = load_breast_cancer(return_X_y=True)
+  >>> CalibratedClassifier(method="focal_temperature_scaling", search="line").get_params()["search"]
+  'line'
+  """
+
+  def __init__(self, estimator: Any = None, method: str = "temperature_scaling", *, cv: Any = 5, **options: Any):
+    self.estimator = estimator
+    self.method = method
+    self.cv = cv
+    vars(self).update(options)
+
+  def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "CalibratedClassifier":
+    """Fits the classifier, unless it is, and the calibrator.
+
+    Args:
+      X: whatever the classifier takes, with N rows.
+      y: the labels ``[N]``.
+      sample_weight: ``[N]``, for how many examples each row stands; the classifier gets it if it takes weights.
+
+    Returns:
+      The estimator.
+
+    Raises:
+      ValueError: if a class has fewer examples than there are folds, or a prefit estimator has other classes than y.
+    """
+    X, y = indexable(X, y)
+    validate_data(self, X, y, skip_check_array=True)
+    y = column_or_1d(check_array(y, ensure_2d=False, dtype=None), warn=True)
+    check_classification_targets(y)
+    weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+    if self.cv == "prefit":
+      self.estimator_ = self._estimator()
+      check_is_fitted(self.estimator_)
+      self.classes_ = np.asarray(self.estimator_.classes_)
+      if not np.isin(y, self.classes_).all():
+        raise ValueError("y must have no class that the prefit estimator does not have.")
+      logits = _scores(self.estimator_, X)
+    else:
+      self.classes_ = np.unique(y)
+      logits = self._out_of_fold(X, y, weights)
+      self.estimator_ = self._trained(X, y, weights)
+    self._calibrate(logits, np.searchsorted(self.classes_, y), weights)
+    return self
+
+  def predict_proba(self, X: Any) -> np.ndarray:
+    """Returns the calibrated probabilities ``[N, K]`` of the rows of ``X``."""
+    check_is_fitted(self)
+    return self._calibrated(_scores(self.estimator_, X))
+
+  def _estimator(self) -> Any:
+    return LinearSVC(random_state=0) if self.estimator is None else self.estimator
+
+  def _trained(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> Any:
+    estimator = clone(self._estimator())
+    takes_weights = weights is not None and has_fit_parameter(estimator, "sample_weight")
+    return estimator.fit(X, y, **({"sample_weight": weights} if takes_weights else {}))
+
+  def _out_of_fold(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The logits ``[N, K]`` of every row, by a classifier that has not learnt from it."""
+    folds = check_cv(self.cv, y, classifier=True)
+    fewest = np.unique(y, return_counts=True)[1].min()
+    if isinstance(self.cv, int) and fewest < self.cv:
+      raise ValueError(f"cv={self.cv} needs at least {self.cv} examples of each class: got n_samples={len(y)}, and "
+                       f"{fewest} of the rarest class.")
+    logits = np.empty((len(y), max(len(self.classes_), 2)))
+    seen = np.zeros(len(y), int)
+    for train, held_out in folds.split(X, y):
+      estimator = self._trained(_safe_indexing(X, train), y[train], None if weights is None else weights[train])
+      if len(estimator.classes_) != len(self.classes_):
+        raise ValueError("a fold of cv has no example of some class to train on: use fewer or stratified folds.")
+      logits[held_out] = _scores(estimator, _safe_indexing(X, held_out))
+      seen[held_out] += 1
+    if np.any(seen != 1):
+      raise ValueError("cv must hold out every example exactly once.")
+    return logits
+
+  def __sklearn_tags__(self):
+    """Returns the tags of the classifier, whose input this one takes."""
+    tags, of_estimator = super().__sklearn_tags__(), get_tags(self._estimator())
+    tags.input_tags = of_estimator.input_tags
+    return tags
+
+
+def _scores(estimator: Any, X: Any) -> np.ndarray:
+  """The logits ``[N, K]`` of a classifier."""
+  number = len(estimator.classes_)
+  if hasattr(estimator, "decision_function"):
+    scores = _two_columns(np.asarray(estimator.decision_function(X), np.float64))
+    if scores.shape[1] == max(number, 2):  # Not the N (N - 1) / 2 columns of one class against one.
+      return scores
+  return _log(np.asarray(estimator.predict_proba(X), np.float64))
+
+
+def _log(probs: np.ndarray) -> np.ndarray:
+  with np.errstate(divide="ignore"):
+    return np.log(probs)

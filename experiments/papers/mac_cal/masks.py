@@ -1,0 +1,149 @@
+"""Figure 1 of Ni et al.: what random masks in the classifier of a trained network do to confidence and accuracy.
+
+Run: python -m experiments.papers.mac_cal.masks --data=IMAGES.npz [--model=mlp] [--workdir=experiments/results]
+
+The networks are those of classifier_level.py. "Masked inference" sets a share of the weights of the last layer to 0 at
+prediction, with a new mask for every 100 test images; "masked retraining" fits a new last layer on the frozen features,
+with a new mask in every step, and predicts with all weights, as the first row of Table 5 does. The rows are written to
+`mac_cal_masks_DATA_MODEL.csv`, and a page and the figure beside it. Ten seeds of the MLP take about five minutes.
+"""
+
+from collections.abc import Sequence
+import pathlib
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import metrics
+from calib_jax._system import files
+from calib_jax.reports import style
+from experiments.common import rows
+from experiments.papers.mac_cal import classifier_level as experiment
+
+RATIOS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
+SHOWN = 0.5  # The ratio of the histogram.
+FORWARD = 100  # Images of one mask.
+BINS = 20
+COLUMNS = {"accuracy": "accuracy, %", "confidence": "confidence, %", "ece": "ECE, %"}
+METHODS = ("masked inference", "masked retraining")
+
+
+@jax.jit
+def masked_logits(features: jax.Array, kernel: jax.Array, bias: jax.Array, ratio: float, key: jax.Array) -> jax.Array:
+  """The logits ``[N, K]`` of a layer that leaves out each weight with probability ``ratio``.
+
+  Args:
+    features: ``[N, D]``, N a multiple of ``FORWARD``.
+    kernel: ``[D, K]``.
+    bias: ``[K]``, which is never masked.
+    ratio: the share of weights that are 0.
+    key: for the masks, one for every ``FORWARD`` images.
+
+  >>> masked_logits(jnp.ones((100, 2)), jnp.ones((2, 3)), jnp.zeros(3), 1.0, jax.random.key(0)).max()
+  Array(0., dtype=float32)
+  """
+  passes = features.reshape(-1, FORWARD, features.shape[1])
+  kept = jax.random.bernoulli(key, 1 - ratio, (len(passes), *kernel.shape))
+  logits = jnp.einsum("pnd,pdk->pnk", passes, jnp.where(kept, kernel[None], 0), precision="highest")
+  return logits.reshape(len(features), -1) + bias[None, :]
+
+
+def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, str]:
+  """Returns accuracy, mean confidence and ECE in percent, and the shares of test images by confidence."""
+  probs = jax.nn.softmax(jnp.asarray(logits))
+  confidence, correct = metrics.top_label(probs, labels)
+  shares = np.histogram(np.asarray(confidence), BINS, (0, 1))[0] / len(labels)
+  values = {"accuracy": 100 * jnp.mean(correct), "confidence": 100 * jnp.mean(confidence),
+            "ece": 100 * metrics.expected_calibration_error(probs, labels)}
+  return {**{name: f"{float(value):.4f}" for name, value in values.items()},
+          **{f"bin_{i}": f"{share:.4f}" for i, share in enumerate(shares)}}
+
+
+def page(results: Sequence[rows.Row], command: str, name: str) -> str:
+  """Returns the page in Markdown: means over seeds."""
+  text = f"""Made by `{command}`. Means over {len({row['seed'] for row in results})} seeds. Masked inference sets a
+    share of the last layer's weights to 0 at prediction; masked retraining fits a new last layer on frozen features
+    with such masks, and predicts with all weights. The paper says that masks lower confidence, and that large shares
+    lower accuracy."""
+  lines = ["# Masks in the classifier of a trained network, after Figure 1 of Ni et al.", "",
+           *textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False), "",
+           f"![confidence and accuracy]({name}.png)", "",
+           "| | share of weights masked | " + " | ".join(COLUMNS.values()) + " |", "|---" * (2 + len(COLUMNS)) + "|"]
+  for (method, ratio), values in means(results).items():
+    lines.append(f"| {method} | {ratio:g} | " + " | ".join(f"{values[column][0]:.2f}" for column in COLUMNS) + " |")
+  return "\n".join(lines) + "\n"
+
+
+def means(results: Sequence[rows.Row]) -> dict[tuple[str, float], dict[str, tuple[float, float]]]:
+  """Returns the mean and the standard error over seeds of every column, by method and share of masked weights."""
+  parts: dict = {}
+  for row in results:
+    parts.setdefault((row["method"], float(row["ratio"])), []).append(row)
+  by_cell = {}
+  for cell, part in parts.items():
+    values = {name: np.array([float(row[name]) for row in part]) for name in part[0]
+              if name not in ("method", "ratio", "seed")}
+    by_cell[cell] = {name: (float(x.mean()), float(x.std(ddof=1) / len(x) ** 0.5) if len(x) > 1 else 0.0)
+                     for name, x in values.items()}
+  return by_cell
+
+
+@style.styled
+def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
+  """Draws the histogram of confidences, and accuracy and confidence against the share of masked weights."""
+  from matplotlib.figure import Figure
+
+  by_cell = means(results)
+  figure = Figure(figsize=(8.6, 2.7), layout="constrained")
+  histogram, *panels = figure.subplots(1, 3)
+  curves = (("as trained", METHODS[0], 0.0), *((f"{method}, {SHOWN:g}", method, SHOWN) for method in METHODS))
+  for i, (label, method, ratio) in enumerate(curves):
+    shares = [100 * by_cell[method, ratio][f"bin_{j}"][0] for j in range(BINS)]
+    histogram.stairs(shares, np.linspace(0, 1, BINS + 1), color=style.COLOURS[i], lw=1.4, label=label)
+  histogram.set(xlabel="confidence", ylabel="test images, %", title="(a) confidence", xlim=(0, 1), yscale="log",
+                ylim=(0.01, 130))
+  histogram.legend(frameon=False, fontsize=7, loc="upper left")
+  for axes, letter, column in zip(panels, "bc", ("accuracy", "confidence"), strict=True):
+    for i, method in enumerate(METHODS):
+      ratios = [ratio for name, ratio in by_cell if name == method]
+      mean, error = np.array([by_cell[method, ratio][column] for ratio in ratios]).T
+      axes.errorbar(ratios, mean, error, marker=style.MARKERS[i], ms=4, lw=1.2, color=style.COLOURS[i + 1],
+                    label=method)
+    axes.set(xlabel="share of weights masked", title=f"({letter}) {COLUMNS[column]}")
+  panels[0].legend(frameon=False, fontsize=7, loc="lower left")
+  files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+  """Trains the networks and the new last layers, and writes the rows, the page and the figure."""
+  parser = experiment.parser(__spec__.name, __doc__)
+  options = parser.parse_args(arguments)
+  splits, (network, together) = experiment.load(options), experiment.MODELS[options.model]
+  labels = splits[0].test.labels[:len(splits[0].test.labels) // FORWARD * FORWARD]
+  first = experiment.configured(options, *network)
+  variables, _ = experiment.train(first, splits, together, "vanilla")
+  features = experiment.of_features(first, variables, splits)
+  head, results = variables["params"]["head"], []
+  for ratio in RATIOS:
+    for seed, part in enumerate(features):
+      logits = masked_logits(part.test.images[:len(labels), 0, 0], head["kernel"][seed], head["bias"][seed], ratio,
+                             jax.random.key(seed))
+      results.append({"method": METHODS[0], "ratio": f"{ratio:g}", "seed": seed, **measured(logits, labels)})
+  for ratio in RATIOS:
+    second = experiment.second_config(options, "masked retraining", f"head.keep={1 - ratio:g}")
+    _, trained = experiment.train(second, features, True, f"masked retraining, {ratio:g}")
+    results += [{"method": METHODS[1], "ratio": f"{ratio:g}", "seed": seed,
+                 **measured(predictions["test"]["logits"][:len(labels)], labels)}
+                for seed, predictions in enumerate(trained.predictions)]
+    print(f"masked retraining, {ratio:g}: {trained.seconds:.0f} s", flush=True)
+  path = options.workdir / f"mac_cal_masks_{pathlib.Path(options.data).stem}_{options.model}.csv"
+  rows.write(path, results)
+  files.write_text(path.with_suffix(".md"), page(results, experiment.command(options, "masks"), path.stem))
+  draw(results, path.with_suffix(".png"))
+  print(f"{path.with_suffix('.md')} holds the table.")
+
+
+if __name__ == "__main__":
+  main()

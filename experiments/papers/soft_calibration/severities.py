@@ -1,0 +1,108 @@
+"""Figures 2, 7, 8 and 9 of Karandikar et al. 2021: the ECE on corrupted images, by severity, of all methods.
+
+Run: python -m experiments.papers.soft_calibration.severities --data=IMAGES.npz [--seeds=2] [--out=DIR] [--only WORD …]
+
+The rows of tables.py have corrupted images of severity 5 alone, and their ECE with equal-width bins. This command
+trains its methods again with the settings that are chosen there, and predicts the corruptions of `scales.SHIFTS` at all
+severities. The calibrators are those of tables.py, fitted to validation images. A row has the ECE (15 equal-mass bins,
+norm 2, as in the paper) and the accuracy for each method, calibrator, seed, corruption and severity; severity 0 is the
+test images. Methods that the file holds are not trained again. figures.py draws the rows.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+
+from calib_jax import calibrators, metrics, run
+from calib_jax.evaluation.results import UNCALIBRATED
+from experiments.common import commands, rows, scales, settings
+from experiments.common.declaration import Method
+from experiments.papers.soft_calibration import tables
+
+SEVERITIES = (1, 2, 3, 4, 5)
+SHOWN = ("TS", "TS-SB-ECE")  # The calibrators of the figures.
+
+
+def chosen(path: pathlib.Path) -> dict[str, dict[str, object]]:
+  """Returns the settings that were tuned, by method, from the rows of tables.py."""
+  return {row["method"]: json.loads(row["chosen"]) for row in rows.read(path)}
+
+
+@jax.jit
+def scores(log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """Returns the accuracy and the ECE, as fractions.
+
+  >>> log_probs = jnp.log(jnp.array([[0.75, 0.25], [0.25, 0.75]]))
+  >>> [float(score) for score in scores(log_probs, jnp.array([0, 1]))]
+  [1.0, 0.25]
+  """
+  confidence, correct = metrics.top_label(jnp.exp(log_probs), labels)
+  return (jnp.mean(correct, dtype=jnp.float32),
+          metrics.calibration_error(confidence, correct, binning="equal_mass", norm=2))
+
+
+def measured(finished: run.Run, method: str, parts: Sequence[tuple[str, int, str]]) -> Iterator[rows.Row]:
+  """Yields the rows of a finished run.
+
+  Args:
+    finished: the run, whose sets are predicted.
+    method: its name.
+    parts: corruption, severity and name of each set.
+  """
+  validation = finished.saved("validation")
+  sections = {UNCALIBRATED: {"name": "identity"}, **{name: tables.EXPERIMENT.calibrators[name] for name in SHOWN}}
+  for label, section in sections.items():
+    calibrator = calibrators.get(**section)
+    fitted = [calibrator.fit(part.logits, part.labels) for part in validation]
+    for corruption, severity, name in parts:
+      for seed, params, part in zip(finished.seeds, fitted, finished.saved(name), strict=True):
+        accuracy, error = scores(calibrator.apply(params, part.logits), part.labels)
+        yield {"method": method, "calibrator": label, "seed": str(seed), "corruption": corruption,
+               "severity": str(severity), "accuracy": f"{float(accuracy):.6g}",
+               "ece_equal_mass_l2": f"{float(error):.6g}"}
+
+
+def trained(method: Method, own: dict[str, object], seeds: int, folder: pathlib.Path) -> run.Run:
+  """Trains a method with its settings ``own``, and predicts the corrupted images."""
+  config = settings.changed(method.config(), {**own, "evaluation.severities": SEVERITIES, "num_seeds": seeds})
+  run.execute(config, folder / settings.digest(config), reports=False)
+  finished = run.Run(config, folder / settings.digest(config))
+  finished.predict_sets()
+  return finished
+
+
+def parser() -> argparse.ArgumentParser:
+  """Returns the parser of the command."""
+  made = commands.parser(__spec__.name, __doc__)
+  made.add_argument("--out", type=pathlib.Path, default=commands.RESULTS, help="where the results go")
+  made.add_argument("--seeds", type=int, default=2, help="how many seeds; 2 by default")
+  made.add_argument("--only", nargs="+", help="only methods whose names hold one of these words")
+  scales.arguments(made)
+  return made
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+  """Trains every method that has no rows yet."""
+  options = parser().parse_args(arguments)
+  options.scale, name = "laptop", f"{pathlib.Path(options.data).stem}_{options.network}"
+  found = chosen(commands.RESULTS / f"{tables.EXPERIMENT.files()}_{name}.csv")
+  if not found:
+    raise SystemExit(f"there are no rows of {tables.EXPERIMENT.files()}_{name}: run tables.py with the same --data.")
+  path = options.out / f"soft_calibration_severities_{name}.csv"
+  done = {row["method"] for row in rows.read(path)}
+  parts = [("none", 0, "test"), *((corruption, severity, f"{corruption}_{severity}")
+                                  for corruption in scales.SHIFTS for severity in SEVERITIES)]
+  for method in tables.EXPERIMENT.methods(options):
+    if method.name in found and method.name not in done and any(word in method.name for word in options.only or ("",)):
+      finished = trained(method, found[method.name], options.seeds, options.out / "runs" / path.stem)
+      rows.append(path, list(measured(finished, method.name, parts)))
+      print(f"{method.name} is measured.", flush=True)
+  rows.pack(path)
+
+
+if __name__ == "__main__":
+  main()

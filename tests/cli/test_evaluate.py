@@ -1,0 +1,173 @@
+"""What the commands that judge predictions print, write and open."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, evaluation
+from calib_jax.cli import compare, inputs
+from calib_jax.cli import evaluate as command
+from calib_jax.evaluation import formats
+from calib_jax.run import outputs
+
+pytestmark = pytest.mark.xdist_group("evaluate")  # One worker compiles what these tests share.
+N, K = 300, 4
+
+
+def _arrays(seed, num_classes=K, columns=()):
+  """Overconfident logits, or log-odds of ``columns`` labels, and labels."""
+  rng = np.random.default_rng(seed)
+  if columns:
+    odds = 2 * rng.normal(size=(N, *columns)) - 1
+    labels = rng.uniform(size=odds.shape) < 1 / (1 + np.exp(-odds))
+    return {"logits": (2 * odds).astype(np.float32), "labels": labels.astype(np.int32)}
+  logits = 2 * rng.normal(size=(N, num_classes))
+  probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  labels = (probs.cumsum(1) > rng.uniform(size=(N, 1))).argmax(1)
+  return {"logits": (2 * logits).astype(np.float32), "labels": labels}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("files")
+  for name, arrays in (("val", _arrays(0)), ("mine", _arrays(1)), ("shifted", _arrays(2)),
+                       ("binary", _arrays(3, columns=(1,))), ("labels", _arrays(4, columns=(2,)))):
+    np.savez(folder / f"{name}.npz", **arrays)
+  return folder
+
+
+@pytest.fixture
+def pages(monkeypatch):
+  """The pages that are written, which are empty here, and those that are opened."""
+  opened, write = [], outputs.write
+
+  def written(results, folder, **options):
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(outputs, "missing_for_figures", lambda: ["matplotlib"])
+      write(results, folder, **options)
+    (folder / "report.html").write_text(options["title"])
+
+  monkeypatch.setattr(outputs, "write", written)
+  monkeypatch.setattr("webbrowser.open", opened.append)
+  return opened
+
+
+def _run(files, *arguments):
+  return command.main([*(a if a.startswith("--") else str(files / a) for a in arguments), "--num_resamples=40"])
+
+
+def test_the_terminal_says_what_to_do_then_the_table_and_what_was_written(files, pages, tmp_path, capsys):
+  out = tmp_path / "out"
+  assert _run(files, "--fit", "val.npz", "--test", "mine.npz", "--test", "shifted.npz",
+              "--columns=accuracy,ece,ece_debiased,mce", f"--out={out}", "--open") == 0
+  printed = capsys.readouterr().out
+  content = json.loads((out / "results.json").read_text())
+  line, reasons = content["verdict"]["first_line"], content["verdict"]["reasons"]
+  assert printed.strip().startswith(f"{line}\n\n- {reasons[0]}\n") and line.startswith("Use TS (T = ")
+  assert (out / "results.md").read_text().strip() in printed
+  assert content["verdict"]["recommendations"][0]["numbers"]["temperature"] == pytest.approx(2, abs=0.5)
+  assert {name: list(rows) for name, rows in content["results"]["mine"].items()} == {"mine": ["none", "TS", "SVS"]}
+  head = "| evaluated on | calibrated by | accuracy % "
+  assert head in printed and "debiased ECE %" in printed and "NLL" not in printed.partition(head)[2].splitlines()[0]
+  latex = (out / "results.tex").read_text()
+  assert r"& accuracy \% & ECE \%, equal width, norm 1 & debiased ECE \% & MCE \% \\" in latex
+  assert printed.splitlines()[-2:] == [
+    f"{out} holds calibrator.npz, calibrators/, results.csv, results.json, results.md, results.tex.",
+    f"The page: {out / 'report.html'}"]
+  assert pages == [(out / "report.html").as_uri()]
+  assert (out / "report.html").read_text() == "Calibration on mine, shifted"
+
+
+def test_models_are_named_by_their_files_and_the_better_one_comes_first(files, pages, tmp_path, capsys):
+  rng = np.random.default_rng(9)
+  worse = dict(_arrays(1))
+  worse["logits"] = worse["logits"] + 8 * rng.normal(size=worse["logits"].shape).astype(np.float32)
+  (tmp_path / "b").mkdir()
+  np.savez(tmp_path / "b/mine.npz", **worse)
+  for arguments in (("--test", "mine.npz", f"--compare={tmp_path}/b/mine.npz"),
+                    ("--test", f"{tmp_path}/b/mine.npz", "--compare", "mine.npz")):
+    assert command.main([*(a if a.startswith("-") or a.startswith("/") else str(files / a) for a in arguments),
+                         f"--out={tmp_path / 'out'}", "--num_resamples=40"]) == 0
+    line = capsys.readouterr().out.strip().splitlines()[0]
+    names = list(json.loads((tmp_path / "out/results.json").read_text())["results"]["mine"])
+    better = "mine" if arguments[1] == "mine.npz" else names[1]
+    assert line.startswith(f"Use {better}: log loss ") and "% accuracy" in line
+    assert (tmp_path / "out/report.html").read_text() == f"{' against '.join(names)} on mine"
+    assert names[0] == "mine" and names[1] == ("b/mine" if better == "mine" else f"{files.name}/mine")
+
+
+def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class(files, capsys):
+  assert _run(files, "--test", "binary.npz", "--task=binary", "--json=-") == 0
+  printed = capsys.readouterr()
+  found = json.loads(printed.out)
+  positive = found["positive_class"]["binary"]["uncalibrated"]
+  arrays = _arrays(3, columns=(1,))
+  probs = 1 / (1 + np.exp(-arrays["logits"][:, 0].astype(np.float64)))
+  bins, outcome = np.ceil(probs * 15), arrays["labels"][:, 0]
+  expected = sum(abs((probs - outcome)[bins == j].sum()) for j in range(1, 16)) / N
+  np.testing.assert_allclose([positive["probability"], positive["share"], positive["ece"]["value"]],
+                             [probs.mean(), outcome.mean(), expected], rtol=1e-4)
+  assert "is of class 1, the positive one" in printed.err and positive["ece"]["p_value"] > 0
+  assert _run(files, "--fit", "labels.npz", "--test", "labels.npz", "--task=multilabel", "--json=-") == 0
+  found = json.loads(capsys.readouterr().out)
+  assert list(found["results"]) == ["labels", "labels: 0", "labels: 1"]
+  assert [found["settings"]["sets"][name]["num_examples"] for name in found["results"]] == [2 * N, N, N]
+  by_set = found["results"]
+  accuracy = [by_set[name]["labels"]["none"]["accuracy"]["value"] for name in by_set]
+  assert accuracy[0] == pytest.approx(np.mean(accuracy[1:]))
+  assert _run(files, "--test", "mine.npz", "--task=binary") == 2
+  assert "has 4 classes: --task=binary is for two" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+  (("--test", "mine.npz", "--columns=accuracy,ese"), "column must be one of 'accuracy', 'nll'"),
+  (("--test", "mine.npz", "--columns=nll_floor"), "column must be one of"),
+  (("--test", "mine.npz", "--open"), "--open opens the page that --out DIR writes"),
+  (("--test", "mine.npz", "--task=multilabel"), "multi-label predictions have logits [N, L]"),
+])
+def test_a_mistake_is_one_sentence(files, arguments, message, capsys):
+  assert _run(files, *arguments) == 2
+  error = capsys.readouterr().err
+  assert error.startswith("error: ") and message in error and error.count("\n") == 1
+
+
+def test_cautions_come_after_the_table_once_and_with_the_names_of_the_runs(files, tmp_path, capsys):
+  few = {name: array[:80] for name, array in _arrays(0).items()}
+  for run in ("a", "b"):
+    (tmp_path / run / "predictions").mkdir(parents=True)
+    for name in ("validation", "test"):
+      evaluation.save(tmp_path / run / f"predictions/{name}_seed0.npz", few["logits"] * (2 if run == "a" else 1),
+                      few["labels"].astype(np.int32))
+  options = ["--calibrators", "vector_scaling", "--num_resamples=20"]
+  assert compare.main([str(tmp_path / "a"), str(tmp_path / "b"), *options]) == 0
+  printed = capsys.readouterr()
+  (caution,) = [line for line in printed.err.splitlines() if " caution: " in line]
+  assert caution.startswith("a, b: caution: vector_scaling: ") and "caution" not in printed.out
+  assert printed.err.splitlines()[-1] == caution
+  (tmp_path / "b/config.json").write_text('{"name": "b"')
+  assert compare.main([str(tmp_path / "a"), str(tmp_path / "b"), *options]) == 2
+  assert f"{tmp_path}/b/config.json cannot be read as JSON" in capsys.readouterr().err
+
+
+def test_default_calibrators_are_what_is_recommended_for_the_size():
+  found = {(n, k): list(calibrators.recommended(n, k)) for n, k in (
+    (299, 10), (300, 10), (999, 10), (1000, 10), (499, 100), (500, 100), (5000, 100), (25_000, 1000), (50_000, 1000),
+    (10_000, 2))}
+  assert found == {(299, 10): ["TS"], (300, 10): ["TS", "SVS"], (999, 10): ["TS", "SVS"], (1000, 10): ["TS", "SMS"],
+                   (499, 100): ["TS"], (500, 100): ["TS", "SVS"], (5000, 100): ["TS", "SMS"],
+                   (25_000, 1000): ["TS", "SVS"], (50_000, 1000): ["TS", "SVS"], (10_000, 2): ["TS"]}
+  assert inputs.labelled([]) == {} and list(inputs.labelled(["platt"])) == ["platt"]
+
+
+def test_errors_stand_as_computed_and_without_their_bias_in_columns_of_their_own():
+  error = evaluation.Estimate(0.12, 0.1, 0.08, 0.11, 0.02, 0.25, [0.12])
+  row = evaluation.Row(dict.fromkeys(evaluation.METRICS, error), evaluation.Interval(0, 0, 0))
+  results = evaluation.Results(15, 100, {"test": evaluation.EvaluatedSet(100, 3, 1, rows={("m", "none"): row})})
+  head, cells = formats.to_rows(results)
+  short = dict(zip(head, cells, strict=True))
+  assert [short[name] for name in ("ECE %, equal width, norm 1", "noise floor %", "p", "debiased ECE %")] == [
+    "12.00", "2.00", "0.250", "10.00 [8.00, 11.00]"]
+  head, cells = formats.to_rows(results, every=True)
+  every = dict(zip(head, cells, strict=True))
+  assert every["MCE %"] == "12.00" and every["debiased MCE %"] == "10.00 [8.00, 11.00]" and len(every) == len(head)

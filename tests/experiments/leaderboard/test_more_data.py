@@ -1,0 +1,30 @@
+"""The page on more data: its settings, and the ranks that it compares."""
+
+import argparse
+
+from experiments.common import rows
+from experiments.leaderboard import more_data
+
+
+def test_methods_have_the_settings_of_the_leaderboard_and_the_second_value_where_it_has_none():
+  assert more_data.setting("MIT") == {"augmentation.alpha": 0.5}
+  options = argparse.Namespace(scale="tiny", data="", shrink=2)
+  configs = {method.name: method.config() for method in more_data.methods(options)}
+  assert list(configs) == list(more_data.NAMES)
+  assert configs["MIT"].augmentation.alpha == 0.5
+  assert configs["SB-ECE"].loss.secondary.name == "soft_binned_ece"
+  assert [*(method.name for method in more_data.methods(argparse.Namespace(scale="tiny", data="x/tiny_imagenet.npz")))
+          ] == list(more_data.MANY_CLASSES)
+
+
+def test_ranks_in_the_order_of_the_leaderboard_correlate_with_it():
+  few = {row["method"]: row for row in rows.read(more_data.FEW) if row["calibrator"] == "none" and row["seed"] == "0"}
+  names = ["cross entropy", "focal", "MIT", "PLP"]
+  table = [{**few[name], "calibrator": calibrator, "images_accuracy": "100 -100 0"}
+           for name in names for calibrator in ("none", "TS")]
+  text = "\n".join(more_data.findings(table))
+  assert "- NLL: +1.00 over 4 methods." in text
+  ascending = sorted(names, key=lambda name: float(few[name]["nll"]))
+  for row in table:
+    row["nll"] = few[ascending[-1 - ascending.index(row["method"])]]["nll"]
+  assert "- NLL: -1.00 over 4 methods." in "\n".join(more_data.findings(table))

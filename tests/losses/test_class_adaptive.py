@@ -1,0 +1,65 @@
+"""The state of CALS: multipliers of classes and the curvature, against float64, and what each update does to them."""
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import losses
+from tests.losses import references
+
+UPDATE = jax.jit(losses.update_class_adaptive, static_argnames=("margin", "growth", "tolerance", "every"))
+
+
+def test_multipliers_and_curvature_follow_the_definition():
+  rng, k = np.random.default_rng(0), 4
+  state, multipliers, curvature, last = losses.init_class_adaptive(k), np.full(k, 1e-6), 1.0, 0.0
+  grown = []
+  for epoch in range(1, 31):
+    # Logits grow apart, class 0 far below the largest; then they come together, which needs no larger curvature.
+    z = rng.normal(size=(37, k)) * 0.2 * epoch - 4 * np.eye(k)[0] if epoch < 20 else 0.3 * rng.normal(size=(37, k))
+    z = z.astype(np.float32)
+    state = UPDATE(state, epoch, z, margin=2.0, growth=1.5, tolerance=0.8, every=3)
+    h = (z.max(1, keepdims=True) - z.astype(float)) / 2 - 1
+    penalties, slopes = references.penalty_of_constraints(h, multipliers, curvature)
+    penalty = penalties.sum(1).mean()
+    if epoch % 3 == 0 and last > 0 and penalty > max(0, 0.8 * last):
+      curvature = min(10, 1.5 * curvature)
+      grown.append(epoch)
+    multipliers, last = np.clip(slopes, 1e-6, 1e6).mean(0), penalty
+    np.testing.assert_allclose(state.multipliers, multipliers, rtol=2e-4)
+    np.testing.assert_allclose(state.last_penalty, penalty, rtol=2e-4, atol=1e-6)
+    np.testing.assert_allclose(state.curvature, curvature, rtol=1e-5)
+    assert epoch != 19 or state.multipliers[0] > 1.2 * state.multipliers[1:].max()
+  assert grown and max(grown) < 21 and curvature == 10 and state.multipliers.min() < 1e-5
+
+
+def test_each_class_has_its_multiplier():
+  z, labels = np.array([[4.0, 0.0, 2.0], [0.0, 1.0, 5.0]], np.float32), np.array([0, 1])
+  multipliers = np.array([0.1, 2.0, 0.5], np.float32)
+  found = losses.class_adaptive_label_smoothing(z, labels, multipliers=multipliers, curvature=2.0, margin=3.0)
+  expected = references.class_adaptive_label_smoothing(z.astype(float), np.eye(3)[labels], multipliers, 2.0, 3.0)
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_extreme_logits_stay_in_bounds_and_one_example_and_two_classes_are_enough():
+  state = UPDATE(losses.init_class_adaptive(2, 10.0), 1, np.array([[1e8, -1e8]], np.float32), margin=1.0)
+  np.testing.assert_allclose(state.multipliers, [1e-6, 1e6])
+  state = UPDATE(losses.init_class_adaptive(2), 10, np.array([[1e4, -1e4]], np.float32))
+  assert np.isfinite(state.last_penalty) and state.curvature == 1  # No epoch came before.
+  value, gradient = jax.value_and_grad(lambda z: losses.class_adaptive_label_smoothing(
+    z, np.array([0]), multipliers=state.multipliers)[0])(np.array([[1e4, -1e4]], np.float32))
+  assert np.isfinite(value) and np.isfinite(gradient).all() and gradient[0, 0] == -gradient[0, 1] > 0
+
+
+@pytest.mark.parametrize(("call", "message"), [
+  (lambda s: losses.update_class_adaptive(s, 1, np.ones((2, 3))), r"logits must be \[N, 2\], one column"),
+  (lambda s: losses.update_class_adaptive(s, 1, np.ones((2, 2)), margin=0.0), "margin must be in"),
+  (lambda s: losses.update_class_adaptive(s, 1, np.ones((2, 2)), growth=0.5), "growth must be in"),
+  (lambda s: losses.init_class_adaptive(0), "num_classes must be in"),
+  (lambda s: losses.init_class_adaptive(2, 0.0), "curvature must be in"),
+  (lambda s: losses.class_adaptive_label_smoothing(np.ones((2, 3)), np.zeros(2, int), **s._asdict()),
+   r"multipliers must be \[K\] or one number: got shape \(2,\) and logits \(2, 3\)"),
+])
+def test_mistakes_are_named(call, message):
+  with pytest.raises(ValueError, match=message):
+    call(losses.init_class_adaptive(2))

@@ -1,0 +1,139 @@
+"""The scikit-learn estimators: their conventions, and the same probabilities as the calibrators that they hold."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import check_estimator
+
+from calib_jax import calibrators
+from calib_jax.sklearn import CalibratedClassifier, Calibrator
+
+RNG = np.random.default_rng(0)
+NAMES = np.array(["cat", "dog", "eel"])
+Y = RNG.integers(0, 3, 240)
+X = RNG.normal(size=(240, 4)) + 1.5 * np.eye(3, 4)[Y]
+BINARY = (Y == 2).astype(int)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("estimator", [CalibratedClassifier(cv=3), CalibratedClassifier(
+  LogisticRegression(), "structured_vector_scaling", cv=3, intercept=2.0)], ids=repr)
+def test_check_estimator(estimator):
+  # Three folds, because the checks have data with three or four examples in a class.
+  results = check_estimator(estimator, on_fail="raise", on_skip=None)
+  assert {result["status"] for result in results} <= {"passed", "skipped"}
+
+
+def test_the_calibrator_is_fitted_to_scores_out_of_fold_and_the_classifier_to_all_examples():
+  model = CalibratedClassifier(GaussianNB()).fit(X, NAMES[Y])
+  log_probs = cross_val_predict(GaussianNB(), X, Y, cv=StratifiedKFold(5), method="predict_log_proba")
+  expected = calibrators.temperature_scaling().fit(log_probs, Y)
+  np.testing.assert_allclose(model.calibrator_.params["temperature"], expected["temperature"], rtol=1e-5)
+  own = GaussianNB().fit(X, Y).predict_log_proba(X)
+  scaled = np.exp(own / float(expected["temperature"]))
+  np.testing.assert_allclose(model.predict_proba(X), scaled / scaled.sum(1, keepdims=True), rtol=1e-4, atol=1e-6)
+  np.testing.assert_array_equal(model.predict(X), NAMES[own.argmax(1)])
+  assert list(model.classes_) == list(NAMES) and model.n_features_in_ == 4
+
+
+def test_a_prefit_classifier_is_left_as_it_is_and_masked_by_no_refit():
+  fitted = LogisticRegression().fit(X[:120], Y[:120])
+  model = CalibratedClassifier(fitted, "vector_scaling", cv="prefit").fit(X[120:], Y[120:])
+  assert model.estimator_ is fitted
+  logits = fitted.decision_function(X[120:])
+  calibrator = calibrators.vector_scaling()
+  expected = np.exp(calibrator.apply(calibrator.fit(logits, Y[120:]), logits))
+  np.testing.assert_allclose(model.predict_proba(X[120:]), expected, rtol=1e-5, atol=1e-6)
+  with pytest.raises(ValueError, match="no class that the prefit estimator does not have"):
+    CalibratedClassifier(fitted, cv="prefit").fit(X, Y + 1)
+
+
+def test_options_are_parameters_that_clones_keep_and_grids_can_set():
+  model = CalibratedClassifier(GaussianNB(), "structured_vector_scaling", intercept=3.0)
+  assert clone(model).get_params()["intercept"] == 3.0 and "estimator__var_smoothing" in model.get_params()
+  assert model.set_params(intercept=2.0, estimator__var_smoothing=1e-3).estimator.var_smoothing == 1e-3
+  assert model.fit(X, Y).calibrator_.calibrator == calibrators.structured_vector_scaling(intercept=2.0)
+  assert clone(model).get_params(deep=False)["intercept"] == 2.0
+  assert "intercept=2.0" in repr(model)
+  with pytest.raises(TypeError, match="intercpt"):
+    CalibratedClassifier(GaussianNB(), "structured_vector_scaling", intercpt=2.0).fit(X, Y)
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(), GaussianNB(), SVC(decision_function_shape="ovo"),
+                                       RandomForestClassifier(5, random_state=0)], ids=lambda x: type(x).__name__)
+def test_two_classes_of_any_classifier(estimator):
+  probs = CalibratedClassifier(estimator, "platt", cv=3).fit(X, NAMES[BINARY]).predict_proba(X)
+  assert probs.shape == (240, 2) and np.all(np.isfinite(probs))
+  np.testing.assert_allclose(probs.sum(1), 1, rtol=1e-12)
+  assert probs[BINARY == 1, 1].mean() > probs[BINARY == 0, 1].mean() + 0.2
+
+
+def test_pipelines_frames_pickles_and_a_choice_by_cross_validation():
+  frame = pd.DataFrame(X, columns=list("abcd"))
+  model = make_pipeline(StandardScaler(), CalibratedClassifier(GaussianNB(), "auto")).fit(frame, pd.Series(NAMES[Y]))
+  again = pickle.loads(pickle.dumps(model))
+  np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
+  assert model[-1].calibrator_.calibrator.name in calibrators.CALIBRATORS
+  assert list(CalibratedClassifier(GaussianNB()).fit(frame, Y).feature_names_in_) == list("abcd")
+  with pytest.raises(ValueError, match="takes no options and no sample_weight"):
+    CalibratedClassifier(GaussianNB(), "auto").fit(X, Y, np.ones(240))
+
+
+def test_weights_of_a_prefit_classifier_are_repeated_rows():
+  fitted, times = GaussianNB().fit(X, Y), RNG.integers(0, 3, 240)
+  repeated = CalibratedClassifier(fitted, cv="prefit").fit(np.repeat(X, times, 0), np.repeat(Y, times))
+  weighted = CalibratedClassifier(fitted, cv="prefit").fit(X, Y, times)
+  np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-4)
+
+
+def test_folds_that_cannot_be_used_are_refused():
+  with pytest.raises(ValueError, match=r"5 examples of each class: got n_samples=239, and 2 of the rarest"):
+    CalibratedClassifier(GaussianNB()).fit(X[:-1], np.r_[Y[:-3], 3, 3])
+  order = np.argsort(Y)
+  with pytest.raises(ValueError, match="no example of some class to train on"):
+    CalibratedClassifier(GaussianNB(), cv=KFold(3)).fit(X[order], Y[order])
+
+
+def test_scores_of_any_model():
+  logits = 3 * X[:, :3]
+  calibrator = calibrators.temperature_scaling()
+  expected = np.exp(calibrator.apply(calibrator.fit(logits, Y), logits))
+  model = Calibrator("temperature_scaling").fit(logits, NAMES[Y])
+  np.testing.assert_allclose(model.predict_proba(logits), expected, rtol=1e-5)
+  probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  np.testing.assert_allclose(Calibrator(inputs="probs").fit(probs, Y).predict_proba(probs), expected, rtol=1e-4)
+  with pytest.raises(ValueError, match="rows in \\[0, 1\\] that sum to 1"):
+    Calibrator(inputs="probs").fit(logits, Y)
+  with pytest.raises(ValueError, match="y must have 3 classes"):
+    Calibrator().fit(logits, Y + 7 * (Y == 2) + 5 * (Y == 1) * (np.arange(240) < 9))
+  assert list(Calibrator().fit(logits[Y < 2], Y[Y < 2]).classes_) == [0, 1, 2]
+
+
+def test_a_probability_of_zero_counts_as_the_smallest_above_it():
+  probs = np.array([[1.0, 0.0], [0.9, 0.1], [1e-9, 1 - 1e-9], [0.6, 0.4]])
+  y = [0, 1, 1, 0]
+  model = Calibrator(inputs="probs").fit(probs, y)
+  same = Calibrator(inputs="probs").fit(np.where(probs == 0, 1e-9, probs), y)
+  np.testing.assert_allclose(model.predict_proba(probs), same.predict_proba(np.where(probs == 0, 1e-9, probs)))
+  assert Calibrator(inputs="probs").fit(probs[[0, 1, 3]], y[:3]).least_ == np.log(np.finfo(np.float32).eps)
+  assert np.all(np.isfinite(model.predict_proba([[0.0, 1.0]])))
+
+
+def test_one_column_is_of_the_second_class():
+  odds = 2 * X[:, 2]
+  both = Calibrator().fit(np.stack([0 * odds, odds], 1), BINARY).predict_proba(np.stack([0 * odds, odds], 1))
+  for column in (odds, odds[:, None]):
+    np.testing.assert_array_equal(Calibrator().fit(column, BINARY).predict_proba(column), both)
+  probs = 1 / (1 + np.exp(-odds))
+  np.testing.assert_allclose(Calibrator(inputs="probs").fit(probs, BINARY).predict_proba(probs), both, atol=1e-5)
