@@ -66,14 +66,15 @@ def coverage(images: int, seeds: int, repeats: int) -> list[dict]:
 
 
 def table(rows: list[dict]) -> str:
-  """Returns the Markdown table."""
+  """Returns the Markdown table of the cases that have rows."""
   cells = {(row["metric"], row["of"], int(row["images"]), int(row["seeds"])): row for row in rows}
+  cases = list(dict.fromkeys((images, seeds) for _, _, images, seeds in cells))
   lines = ["| coverage over seeds and images (by seeds alone), in % | | "
-           + " | ".join(f"{images:,} images, {seeds} seeds" for images, seeds, _ in CASES) + " |",
-           "|---" * (len(CASES) + 2) + "|"]
+           + " | ".join(f"{images:,} images, {seeds} seeds" for images, seeds in cases) + " |",
+           "|---" * (len(cases) + 2) + "|"]
   for name in scores.BLOCKED:
     for what in ("one model", "difference"):
-      found = [cells[name, what, images, seeds] for images, seeds, _ in CASES]
+      found = [cells[name, what, *case] for case in cases]
       texts = [f"{100 * float(row['both']):.1f} ({100 * float(row['seeds_alone']):.1f})" for row in found]
       heading = METRICS[name].heading.replace(" %", "") if what == "one model" else ""
       lines.append(f"| {heading} | {what} | {' | '.join(texts)} |")
