@@ -8,24 +8,28 @@
 """
 
 from calib_jax.calibrators.base import CALIBRATORS, Calibrator, Fitted, get, identity
+from calib_jax.calibrators.centering import centered_isotonic
 from calib_jax.calibrators.classwise import classwise_loss_scaling
 from calib_jax.calibrators.ensemble import ensemble_temperature_scaling
 from calib_jax.calibrators.flexible import class_temperature_scaling, parameterized_temperature_scaling
 from calib_jax.calibrators.focal_temperature import focal_calibration, focal_temperature_scaling
 from calib_jax.calibrators.linear import dirichlet, matrix_scaling, vector_scaling
-from calib_jax.calibrators.logistic import beta_calibration, platt
+from calib_jax.calibrators.logistic import beta_calibration, platt, quadratic_scaling
 from calib_jax.calibrators.meta import meta_calibration
 from calib_jax.calibrators.one_vs_rest import histogram_binning, isotonic
 from calib_jax.calibrators.selection import Selection, caution, recommended, select
+from calib_jax.calibrators.shift import label_shift
 from calib_jax.calibrators.storage import load, save
 from calib_jax.calibrators.structured import structured_matrix_scaling, structured_vector_scaling
 from calib_jax.calibrators.temperature import temperature_scaling
+from calib_jax.calibrators.venn import venn_abers
 
-__all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "caution",
+__all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "caution", "centered_isotonic",
            "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling",
-           "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic", "load",
-           "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt", "recommended", "save",
-           "select", "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling", "vector_scaling"]
+           "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic",
+           "label_shift", "load", "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt",
+           "quadratic_scaling", "recommended", "save", "select", "structured_matrix_scaling",
+           "structured_vector_scaling", "temperature_scaling", "vector_scaling", "venn_abers"]
 
 
 def __dir__() -> list[str]:

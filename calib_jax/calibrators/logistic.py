@@ -1,4 +1,4 @@
-"""Platt scaling and beta calibration: logistic regressions for each class, or for the confidence alone."""
+"""Platt, quadratic and beta calibration: logistic regressions for each class, or for the confidence alone."""
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +50,50 @@ def _ended(left: Array, iterations: Array) -> dict:
 
 def _platt(params: dict, odds: Array) -> Array:
   return jax.nn.sigmoid(params["scale"][:, None] * odds + params["bias"][:, None])
+
+
+@register
+def quadratic_scaling(*, top_label: bool = False) -> Calibrator:
+  r"""Quadratic scaling for every class: :math:`\sigma(a_c s_c + b_c s_c^2 + c_c)`, s the log-odds of p_c, renormalised.
+
+  a, b and c minimise the mean NLL of 1[y = c], a convex problem, by Newton steps, as ``platt`` does. With two classes
+  it is one function of their log-odds. It need not rise, and may change accuracy.
+
+  Args:
+    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
+      probabilities; if False, each class has its own function.
+
+  Returns:
+    A calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, ``converged`` and ``iterations``, the most that a
+    class took.
+
+  References:
+    Berta et al. 2026; it is ``BinaryLogisticCalibrator("quadratic")`` of their package probmetrics.
+
+  >>> calibrator = quadratic_scaling()
+  >>> logits = jnp.repeat(jnp.array([[3.0, 0.0], [2.0, 0.0], [-1.0, 0.0]]), 4, axis=0)
+  >>> params = calibrator.fit(logits, jnp.array([0, 0, 0, 1, 0, 0, 1, 1, 1, 1, 1, 0]))
+  >>> jnp.exp(calibrator.apply(params, logits[::4])).round(2)
+  Array([[0.75, 0.25],
+         [0.5 , 0.5 ],
+         [0.25, 0.75]], dtype=float32)
+  """
+  return one_vs_rest("quadratic_scaling", _solve_quadratic, _quadratic, top_label=top_label, of_odds=True)
+
+
+def _quadratic_features(odds: Array) -> Array:
+  return jnp.stack([odds, odds**2], axis=-1)
+
+
+def _solve_quadratic(odds: Array, happened: Array, weights: Array) -> dict:
+  coefficients, left, iterations = jax.lax.map(
+    lambda column: _logistic(_quadratic_features(column[0]), column[1], weights, (1, 0)), (odds, happened))
+  return dict(zip("abc", coefficients.T, strict=True)) | _ended(left, iterations)
+
+
+def _quadratic(params: dict, odds: Array) -> Array:
+  slopes = jnp.stack([params["a"], params["b"]], axis=-1)
+  return jax.nn.sigmoid(jnp.sum(_quadratic_features(odds) * slopes[:, None, :], axis=-1) + params["c"][:, None])
 
 
 @register
@@ -126,12 +170,13 @@ def _gain_of_rising(features: Array, y: Array, weights: Array, at: Array) -> Arr
   return jnp.max(gains)
 
 
-def _logistic(features: Array, y: Array, weights: Array) -> tuple[Array, Array, Array]:
+def _logistic(features: Array, y: Array, weights: Array, slopes: tuple[int, ...] | None = None
+              ) -> tuple[Array, Array, Array]:
   """``(coefficients [D + 1], what is left to gain, iterations)`` of the logistic regression of ``y`` on ``features``.
 
-  The features are centred and scaled to unit variance first. Coefficients begin at 1 for the features as they were,
-  which is no calibration at all. Newton's steps from there may fail where the sigmoids are saturated, as those of an
-  overconfident model are; the fit then begins at 1 for the scaled features.
+  The features are centred and scaled to unit variance first. Coefficients begin at ``slopes``, 1 if there are none, for
+  the features as they were, which is no calibration at all. Newton's steps from there may fail where the sigmoids are
+  saturated, as those of an overconfident model are; the fit then begins at those for the scaled features.
   """
   centre = jnp.dot(weights, features, precision="highest")
   variance = jnp.dot(weights, (features - centre[None, :]) ** 2, precision="highest")
@@ -170,8 +215,8 @@ def _logistic(features: Array, y: Array, weights: Array) -> tuple[Array, Array, 
       unfinished, advance, (start, *newton(start), jnp.ones((), bool), jnp.zeros((), jnp.int32)))
     return at, left, iterations
 
-  ones = jnp.where(constant, 0, 1).astype(y.dtype)
-  at, left, iterations = fit(jnp.append(ones * unit, jnp.sum(ones * centre)))
-  at, left, more = fit(jnp.where(left <= TOLERANCE, at, jnp.append(ones, 0)))
+  start = jnp.where(constant, 0, jnp.ones_like(unit) if slopes is None else jnp.asarray(slopes, y.dtype))
+  at, left, iterations = fit(jnp.append(start * unit, jnp.sum(start * centre)))
+  at, left, more = fit(jnp.where(left <= TOLERANCE, at, jnp.append(start, 0)))
   slopes = at[:-1] / unit
   return jnp.append(slopes, at[-1] - jnp.dot(slopes, centre, precision="highest")), left, iterations + more

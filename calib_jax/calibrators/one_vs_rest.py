@@ -43,27 +43,37 @@ def isotonic(*, top_label: bool = False) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.log(jnp.array([[0.75, 0.25]])))).round(2)
   Array([[0.5, 0.5]], dtype=float32)
   """
-  checks.choice("top_label", top_label, (True, False))
-
-  def fit(logits, labels, *, where=None, weights=None):
-    refuse_traced("isotonic", logits, labels, where, weights)
-    return _solve(*fit_batch(logits, labels, where, weights), by_class=_solve_isotonic, top_label=top_label)
-
-  return Calibrator(fit, by_row(_apply, value=_isotonic, top_label=top_label), "isotonic", {"top_label": top_label})
+  return on_host("isotonic", _solve_isotonic, interpolated, top_label=top_label)
 
 
 def _solve_isotonic(p: Array, happened: Array, weights: Array) -> dict:
+  return dict(zip("xy", by_column(_isotonic_corners, p, happened, weights), strict=True))
+
+
+def by_column(function: Callable, p: Array, happened: Array, weights: Array) -> list[Array]:
+  """The arrays that a function of NumPy returns of each column of the rows that count, padded with their last value."""
   counted = np.asarray(weights) > 0
   p, happened, weights = (np.asarray(x)[..., counted] for x in (p, happened, weights))
-  corners = [_isotonic_corners(*column, weights) for column in zip(p, happened, strict=True)]
-  longest = max(x.size for x, _ in corners)
-  x, y = (jnp.asarray(np.stack([np.pad(values, (0, longest - values.size), mode="edge") for values in columns]))
-          for columns in zip(*corners, strict=True))
-  return {"x": x, "y": y}
+  of_columns = list(zip(*(function(*column, weights) for column in zip(p, happened, strict=True)), strict=True))
+  longest = [max(map(len, columns)) for columns in of_columns]
+  return [jnp.asarray(np.stack([np.pad(x, (0, size - len(x)), mode="edge") for x in columns]))
+          for size, columns in zip(longest, of_columns, strict=True)]
 
 
-def _isotonic(params: dict, p: Array) -> Array:
+def interpolated(params: dict, p: Array) -> Array:
+  """The values ``[K, N]`` of the functions of each column that are linear between the corners ``x`` and ``y``."""
   return jax.vmap(jnp.interp)(checks.gathered(p), params["x"], params["y"])
+
+
+def on_host(name: str, solve: Callable, value: Callable, *, top_label: bool, **options) -> Calibrator:
+  """As ``one_vs_rest`` of probabilities, for a ``solve`` that runs in NumPy, because shapes depend on the data."""
+  checks.choice("top_label", top_label, (True, False))
+
+  def fit(logits, labels, *, where=None, weights=None):
+    refuse_traced(name, logits, labels, where, weights)
+    return _solve(*fit_batch(logits, labels, where, weights), by_class=solve, top_label=top_label, **options)
+
+  return Calibrator(fit, by_row(_apply, value=value, top_label=top_label), name, {**options, "top_label": top_label})
 
 
 def _isotonic_corners(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -160,7 +160,7 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float | Array = 
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
   checks.options(bandwidth=(bandwidth, "(0, inf)"), norm=(norm, "[1, inf)"), form=(form, FORMS))
-  weights = _neighbours(weights)
+  weights = neighbours(weights)
   index = jnp.arange(len(labels), dtype=jnp.int32)
   if axis_name is not None:
     index = index + jax.lax.axis_index(axis_name) * len(labels)
@@ -188,15 +188,16 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float | Array = 
   return jnp.where(count <= 1, 0, total / jnp.where(count <= 1, 1, count))
 
 
-def _neighbours(weights: Array) -> Array:
-  """The ``weights`` of ``kde_ece``, without a gradient, and NaN where a traced one lies between 0 and 1."""
+def neighbours(weights: Array) -> Array:
+  """The ``weights`` ``[...]`` of a kernel error, without a gradient; a traced one between 0 and 1 is NaN."""
   if weights.dtype == jnp.bool_:
     return weights
   weights = jax.lax.stop_gradient(weights)
   wrong = (weights > 0) & (weights < 1)
   if checks.is_readable(wrong) and np.any(wrong):
-    raise ValueError("weights of kde_ece must be 0 or at least 1: a row that is left out leaves weight - 1 copies of "
-                     f"itself among its neighbours, and one has weight {weights[int(np.argmax(wrong))]:g}.")
+    raise ValueError("weights of a kernel error must be 0 or at least 1: a row that is left out leaves weight - 1 "
+                     "copies of itself among its neighbours, and one has weight "
+                     f"{weights.reshape(-1)[int(np.argmax(wrong))]:g}.")
   return jnp.where(wrong, jnp.nan, weights)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics.binning import divisor, masked_mean, total
 from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs
-from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities
+from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities, neighbours
 from calib_jax.metrics import formulas
 from calib_jax.metrics.binned import TIES
 from calib_jax.metrics.compiled import of_classes, of_pairs
@@ -121,7 +121,8 @@ def _smooth_calibration_error(confidence: Array, correct: Array, counts: Array) 
 
 
 def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: float | None = None, norm: float = 1.0,
-                          form: str = "top_label", where: ArrayLike | None = None) -> Array:
+                          form: str = "top_label", where: ArrayLike | None = None,
+                          weights: ArrayLike | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction, with no root.
 
   .. math::
@@ -139,6 +140,8 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
     form: ``"top_label"``: Beta kernel on the confidence; ``"canonical"``: Dirichlet kernel on the whole vector;
       ``"marginal"``: Beta kernel on each class, with one bandwidth for all classes, summed over classes.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
+    weights: optional ``[...]`` numbers, 0 or at least 1: for how many examples each stands. An example that is left out
+      leaves weight - 1 copies of itself, so that weights between 0 and 1 are refused, and NaN where they are traced.
 
   Returns:
     A scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and O(N)
@@ -156,11 +159,14 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
   Array(0.2, dtype=float32)
   """
   checks.options(bandwidth=(bandwidth, "(0, inf) or None"), norm=(norm, "[1, inf)"), form=(form, FORMS))
+  weights, where = checks.weights_and_where(weights, where, labels)
+  if weights is not None:
+    weights = neighbours(jnp.where(where, weights, 0))
   checks.class_values(probs, labels, where)
-  return of_classes(_kde_calibration_error, probs, labels, where, None, bandwidth=bandwidth, norm=norm, form=form)
+  return of_classes(_kde_calibration_error, probs, labels, where, weights, bandwidth=bandwidth, norm=norm, form=form)
 
 
-def _kde_calibration_error(probs: Array, labels: Array, where: Array, bandwidth, norm, form) -> Array:
+def _kde_calibration_error(probs: Array, labels: Array, counts: Array, bandwidth, norm, form) -> Array:
   onehot = jax.nn.one_hot(labels, probs.shape[1], dtype=probs.dtype)
   if form == "canonical":
     columns, events = probs[None], onehot[None]
@@ -178,15 +184,16 @@ def _kde_calibration_error(probs: Array, labels: Array, where: Array, bandwidth,
 
   if bandwidth is None:
     def likelihood(h):
-      log_density = jax.lax.map(lambda column: log_densities(log_vectors(column), where, h), columns)
-      return jnp.sum(jnp.where(where, log_density, 0))
+      log_density = jax.lax.map(lambda column: log_densities(log_vectors(column), counts, h), columns)
+      log_density = jnp.where(counts.astype(bool), log_density, 0)
+      return jnp.sum(log_density if counts.dtype == bool else counts[None, :] * log_density)
 
     grid = jnp.asarray(BANDWIDTHS, probs.dtype)
     bandwidth = grid[jnp.argmax(jax.lax.map(likelihood, grid))]
 
   def term(x):
     log_f = log_vectors(x[0])
-    return leave_one_out(log_f, log_f, x[1], where, index, bandwidth, norm)
+    return leave_one_out(log_f, log_f, x[1], counts, index, bandwidth, norm)
 
   terms = jnp.sum(jax.lax.map(term, (columns, events)), axis=0)
-  return jnp.where(jnp.sum(where) >= 2, masked_mean(terms, where), 0)
+  return jnp.where(total(counts) > 1, masked_mean(terms, counts), 0)

@@ -17,6 +17,7 @@ CASES = {  # Calibrators by name, with the options that they need.
   "meta_calibration": {"target": 0.1}, "isotonic": {}, "histogram_binning": {}, "platt": {},
   "classwise_loss_scaling": {},
   "structured_vector_scaling": {}, "structured_matrix_scaling": {}, "beta_calibration": {},
+  "quadratic_scaling": {}, "centered_isotonic": {}, "venn_abers": {}, "label_shift": {},
 }
 
 

@@ -164,7 +164,7 @@ def _own(logits, labels, *, where, axis_name):
   (losses.soft_avuc, -WEIGHTS, ValueError, "weights must be finite and at least 0: .* of row 0, is -2"),
   (losses.soft_avuc, WEIGHTS > 0, TypeError, "weights must be real numbers: got dtype bool"),
   (losses.soft_avuc, WEIGHTS[:3], ValueError, r"weights must have shape \(12,\), one value per example: got"),
-  (losses.kde_ece, WEIGHTS / 2, ValueError, "weights of kde_ece must be 0 or at least 1: .* has weight 0.5"),
+  (losses.kde_ece, WEIGHTS / 2, ValueError, "weights of a kernel error must be 0 or at least 1: .* has weight 0.5"),
   (losses.composite("focal", _own), WEIGHTS, ValueError, "secondary takes no weights: a loss of your own needs the"),
   (losses.composite(_own), WEIGHTS, ValueError, "primary takes no weights"),
 ])

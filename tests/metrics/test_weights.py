@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from calib_jax import metrics
 from tests.metrics.data import KINDS, pairs, predictions
@@ -32,6 +32,7 @@ OF_CLASSES = {
     "maximum_calibration_error", "adaptive_calibration_error")},
   **{f"classwise {o}": functools.partial(metrics.classwise_calibration_error, **o) for o in (
     {}, {"norm": 2}, {"binning": "equal_mass"})},
+  "kernel": functools.partial(metrics.kde_calibration_error, bandwidth=0.1),
   "groups": functools.partial(metrics.class_group_scores, train_counts=TRAIN_COUNTS),
 }
 
@@ -229,6 +230,23 @@ def test_real_weights_follow_the_definitions(kind, scale):
   for values, reference in zip(diagram[1:], (parts.sum(0), c @ parts / parts.sum(0), a @ parts / parts.sum(0)),
                                strict=True):
     np.testing.assert_allclose(values, reference, rtol=1e-4)
+
+
+def test_the_kernel_error_leaves_one_of_the_examples_out_that_a_row_stands_for():
+  """Also in the choice of the bandwidth; less than one cannot be left out."""
+  probs, labels = predictions(25, 2)
+  weights = 1 + np.random.default_rng(0).exponential(size=25).astype(np.float32)
+  c, a, w = np.clip(probs.max(1), 1e-6, 1 - 1e-6).astype(np.float64), probs.argmax(1) == labels, weights.astype(float)
+  densities = stats.beta.pdf(c[:, None], c / 0.07 + 1, (1 - c) / 0.07 + 1) * (w - np.eye(25))
+  expected = w @ np.abs(densities @ a / densities.sum(1) - c) / w.sum()
+  found = metrics.kde_calibration_error(probs, labels, bandwidth=0.07, weights=weights)
+  np.testing.assert_allclose(found, expected, rtol=1e-4)
+  times = np.arange(25) % 3
+  rows = np.repeat(np.arange(25), times)
+  np.testing.assert_allclose(metrics.kde_calibration_error(probs, labels, weights=times),
+                             metrics.kde_calibration_error(probs[rows], labels[rows]), rtol=1e-3)
+  with pytest.raises(ValueError, match="weights of a kernel error must be 0 or at least 1: .* has weight 0.5"):
+    metrics.kde_calibration_error(probs, labels, bandwidth=0.07, weights=np.full(25, 0.5))
 
 
 def test_gradients_of_whole_weights_are_those_of_repeated_examples():

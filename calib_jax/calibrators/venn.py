@@ -1,0 +1,126 @@
+"""Venn-Abers prediction: isotonic regressions of the examples and of one more, whose label is either 0 or 1."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import _checks as checks
+from calib_jax._numerics.groups import stratified_folds
+from calib_jax.calibrators.base import Calibrator, refuse_weights, register
+from calib_jax.calibrators.one_vs_rest import by_column, on_host
+
+Array = jax.Array
+
+
+@register
+def venn_abers(kind: str = "inductive", *, folds: int = 5, top_label: bool = False) -> Calibrator:
+  r"""Venn-Abers calibration of p_c for every class, renormalised.
+
+  The example to predict is added to those of the fit, once with the label 0 and once with 1. The isotonic regressions
+  of both give it the probabilities p0 and p1, of which one is perfectly calibrated whatever the distribution. They are
+  merged into
+
+  .. math:: p = \frac{p_1}{1 - p_0 + p_1}, \qquad \text{cross: } p = \frac{G(p_1)}{G(1 - p_0) + G(p_1)}
+
+  where G is the geometric mean over folds, each of which has its own p0 and p1. All p0 and p1 are computed in the fit,
+  in O(N log N) for N examples. It may change accuracy.
+
+  Args:
+    kind: ``"inductive"`` (IVAP), or ``"cross"`` (CVAP), which merges the predictors of ``folds`` parts of the examples.
+    folds: the number of parts of ``"cross"``, at least 2; they are stratified by class and the same in every call.
+    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
+      probabilities; if False, each class has its own function.
+
+  Returns:
+    A calibrator whose params are ``x`` ``[F, K, B]``, the probabilities seen, and ``p0`` and ``p1`` ``[F, K, B + 1]``,
+    steps between them: an example at x, or at least it and below the next, has the p0 after x, and one at x, or above
+    the one before, the p1 before x. F is 1, or ``folds``. Shapes depend on the data, so that ``fit`` runs on the host.
+
+  Raises:
+    ValueError, TypeError: for an unknown kind, folds out of range, or weights of ``"cross"``, which divides examples.
+
+  References:
+    Vovk et al. 2015, Algorithms 1-6.
+
+  >>> calibrator = venn_abers()
+  >>> params = calibrator.fit(jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])), jnp.array([0, 1, 1]))
+  >>> [[round(float(p), 2) for p in params[name][0, 0]] for name in ("p0", "p1")]  # Of class 0.
+  [[0.0, 0.0, 0.0, 0.5], [0.33, 0.5, 1.0, 1.0]]
+  """
+  checks.options(kind=(kind, ("inductive", "cross")), folds=(folds, "integer [2, inf)"))
+  return on_host("venn_abers", _solve, _merged, top_label=top_label, kind=kind, folds=folds)
+
+
+def _solve(p: Array, happened: Array, weights: Array, *, kind: str, folds: int) -> dict:
+  if kind == "inductive":
+    parts = [np.asarray(weights)]
+  else:
+    refuse_weights(weights, 'venn_abers("cross")', "it divides the examples into folds")
+    counted = np.flatnonzero(np.asarray(weights))
+    fold = np.full(len(weights), -1)
+    # Of one column the event, and of several the class, is what folds have their share of.
+    fold[counted] = stratified_folds(np.asarray(happened).argmax(0)[counted] if len(happened) > 1
+                                     else np.asarray(happened)[0, counted].astype(int), folds)
+    parts = [fold == i for i in range(folds)]
+  of_parts = list(zip(*(by_column(_steps, p, happened, part) for part in parts), strict=True))
+  longest = [max(x.shape[-1] for x in arrays) for arrays in of_parts]
+  x, p0, p1 = (jnp.stack([jnp.pad(x, ((0, 0), (0, size - x.shape[-1])), mode="edge") for x in arrays])
+               for size, arrays in zip(longest, of_parts, strict=True))
+  return {"x": x, "p0": p0, "p1": p1}
+
+
+def _merged(params: dict, p: Array) -> Array:
+  """The merged probabilities ``[K, N]``."""
+  def of_column(x, p0, p1, values):
+    return p0[jnp.searchsorted(x, values, side="right")], p1[jnp.searchsorted(x, values, side="left")]
+
+  of_part = jax.vmap(of_column)
+  p0, p1 = jax.vmap(of_part, in_axes=(0, 0, 0, None))(params["x"], params["p0"], params["p1"], checks.gathered(p))
+  happens, fails = (jnp.exp(jnp.mean(jnp.log(x), axis=0)) for x in (p1, 1 - p0))
+  return happens / (happens + fails)
+
+
+def _steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """The probabilities seen, and p0 and p1 before the first, between them, and after the last."""
+  values, group = np.unique(x, return_inverse=True)
+  masses = np.bincount(group, weights, len(values))
+  happened = np.bincount(group, weights * y, len(values))
+  p1 = np.append(_with_one_more(masses, happened), 1)
+  # Reversed, and with the labels exchanged, what a 0 does is what a 1 does.
+  p0 = np.append(0, 1 - _with_one_more(masses[::-1], (masses - happened)[::-1])[::-1])
+  return values, p0.astype(x.dtype), p1.astype(x.dtype)
+
+
+def _with_one_more(masses: np.ndarray, happened: np.ndarray) -> np.ndarray:
+  """For each group of equal scores, the isotonic regression there if one more example of it has the label 1.
+
+  The isotonic regression is the slope of the greatest convex minorant of the points (sum of masses, sum of events).
+  The example comes first before all, and then changes places with one group after another, which moves one point each
+  time; a stack keeps the corners of the minorant from there on (Algorithms 1 and 2).
+  """
+  points = [(-1.0, -1.0), *zip(np.append(0, np.cumsum(masses)).tolist(), np.append(0, np.cumsum(happened)).tolist(),
+                               strict=True)]
+  corners: list[tuple[float, float]] = []
+  for point in reversed(points):
+    _push(corners, point)
+  slopes = []
+  for i in range(2, len(points)):
+    slopes.append(_slope(corners[-1], corners[-2]))
+    (x, y), (left_x, left_y), (right_x, right_y) = points[i - 1], points[i - 2], points[i]
+    points[i - 1] = moved = left_x + right_x - x, left_y + right_y - y
+    top_x, top_y = corners[-1]
+    if moved[1] < top_y + slopes[-1] * (moved[0] - top_x):
+      corners.pop()
+      _push(corners, moved)
+  return np.array(slopes)
+
+
+def _push(corners: list[tuple[float, float]], point: tuple[float, float]) -> None:
+  """Adds a point on the left of a convex chain, without the corners that it leaves above the chain."""
+  while len(corners) > 1 and _slope(point, corners[-1]) >= _slope(corners[-1], corners[-2]):
+    corners.pop()
+  corners.append(point)
+
+
+def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
+  return (b[1] - a[1]) / (b[0] - a[0])
