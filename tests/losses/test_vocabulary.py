@@ -217,12 +217,13 @@ def test_devices_give_the_value_and_gradient_of_the_global_batch():
   split = arrays[0].reshape(2, -1, D), labels.reshape(2, -1)
   mapped = jax.pmap(functools.partial(step, averaged=True), axis_name="batch", in_axes=(None, None, 0, 0),
                     out_axes=None, devices=devices)
-  ways = {"pmap": mapped(*arrays[1:], *split)}
+  put = [jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
+         for x, spec in zip((*arrays[1:], arrays[0], labels), specs, strict=True)]
+  ways = {"pmap": mapped(*arrays[1:], *split),
+          "jit over explicit axes": jax.jit(jax.value_and_grad(value, argnums=(0, 1)))(*put)}
   for check in (True, False):
     sharded = jax.shard_map(functools.partial(step, averaged=not check), mesh=mesh, in_specs=specs, out_specs=same,
                             check_vma=check)
-    put = [jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
-           for x, spec in zip((*arrays[1:], arrays[0], labels), specs, strict=True)]
     ways[f"shard_map, check_vma={check}"] = jax.jit(sharded)(*put)
   for way, found in ways.items():
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
