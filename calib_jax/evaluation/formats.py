@@ -167,7 +167,7 @@ def bold(results: Results, head: Sequence[str], *, every: bool = False) -> list[
     if name not in by_heading or not decisions.is_best(evaluated, (metric := by_heading[name].metric), row):
       return False
     values = {key: other.estimates[metric].value for key, other in evaluated.rows.items()}
-    return by_heading[name].number or metric not in ERRORS or values[row] == min(values.values())
+    return by_heading[name].number == "debiased" or metric not in ERRORS or values[row] == min(values.values())
 
   return [[is_best(name, evaluated, key) for name in head] for _, evaluated, key, _ in results.rows]
 

@@ -4,8 +4,10 @@ import base64
 from collections.abc import Mapping, Sequence
 import dataclasses
 import html
+import itertools
 import json
 import pathlib
+import re
 from typing import Any
 
 import jinja2
@@ -15,10 +17,19 @@ from calib_jax import evaluation
 from calib_jax._system.errors import printable
 from calib_jax._system.files import write_text
 from calib_jax.evaluation import decisions, formats, sections
+from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.verdict import verdict
 from calib_jax.reports.figures import FIGURES
 from calib_jax.reports.report_figure import Logs, ReportFigure, Shown
 
+# The metrics of each table by its title, so many that they fit on a screen.
+GROUPS = {
+  "Accuracy, proper scores and selective prediction": (
+    "accuracy", "nll", "brier", "entropy", "aurc", "excess_aurc", "coverage_at_1", "coverage_at_5"),
+  "Calibration errors in bins of the confidence": ("ece", "ece_equal_mass_l2", "adaptive", "mce", "debiased"),
+  "Calibration errors without fixed bins, and those of every class": (
+    "ks", "sweep", "smooth", "classwise", "classwise_equal_mass"),
+}
 TEMPLATE = pathlib.Path(__file__).with_suffix(".html")
 MARKS = ("The best is bold where it is better than every other row by an interval of paired differences that excludes "
          "zero. Rows in grey italics lose more than a point of accuracy.")
@@ -63,7 +74,7 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
   """
   shown = Shown(results, logs)
   _render(path, title=title, sentences=verdict(results).lines, note=f"{evaluation.note(results)} {MARKS}",
-          tables=[_marked(results, "Results"), _marked(results, "Every metric", every=True), *sections.tables(results)],
+          tables=[_marked(results, "Results"), *_every_metric(results), *sections.tables(results)],
           figures=[_picture(name, file, shown) for name, file in figures.items()], command=command,
           config=json.dumps(config, indent=2) if config else "", environment=json.dumps(environment, indent=2),
           parameters=json.dumps(formats.parameters(results), indent=2))
@@ -100,14 +111,39 @@ def _picture(name: str, file: pathlib.Path, shown: Shown | None = None) -> Pictu
 
 
 def _render(path: pathlib.Path, **content) -> None:
-  template = jinja2.Environment(autoescape=True).from_string(TEMPLATE.read_text(encoding="utf-8"))
+  environment = jinja2.Environment(autoescape=True)
+  environment.filters["stacked"] = _stacked
+  template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
   write_text(path, printable(template.render(**content), lines=True))
+
+
+def _stacked(text: str) -> markupsafe.Markup:
+  """Returns a cell as markup, with an interval in a line of its own, so that more columns fit."""
+  if isinstance(text, markupsafe.Markup):
+    return text
+  number, bracket, interval = text.partition(" [")
+  is_interval = bracket and re.fullmatch(r"[-\d.]+, [-\d.]+\]", interval)
+  return markupsafe.Markup(f"{html.escape(number)} <small>[{interval}</small>" if is_interval else html.escape(text))
+
+
+def _every_metric(results: evaluation.Results) -> list[formats.Table]:
+  """Returns the tables of ``GROUPS``."""
+  table = _marked(results, "", every=True)
+  titles = {METRICS[key].heading: title for title, keys in GROUPS.items() for key in keys}
+  # The first columns are names, for every table. One that is no metric, such as p, belongs to the metric before it.
+  of_columns = list(itertools.accumulate(table.head, lambda last, name: titles.get(name, last), initial=""))[1:]
+  tables = []
+  for title in GROUPS:
+    columns = [i for i, of_column in enumerate(of_columns) if of_column in ("", title)]
+    rows = [[row[i] for i in columns] for row in table.rows]
+    tables.append(formats.Table(title, [table.head[i] for i in columns], rows, table.grey))
+  return tables
 
 
 def _marked(results: evaluation.Results, title: str, *, every: bool = False) -> formats.Table:
   """Returns a table with the best in bold and the rows marked that lose accuracy."""
   head, *body = evaluation.to_rows(results, every=every)
-  rows = [[markupsafe.Markup(f"<strong>{html.escape(text)}</strong>") if is_best else text
+  rows = [[markupsafe.Markup(f"<strong>{_stacked(text)}</strong>") if is_best else text
            for text, is_best in zip(cells, best, strict=True)]
           for cells, best in zip(body, formats.bold(results, head, every=every), strict=True)]
   grey = [i for i, (_, evaluated, key, _) in enumerate(results.rows) if decisions.lost_accuracy(evaluated, key)]

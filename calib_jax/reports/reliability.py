@@ -130,12 +130,12 @@ def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odd
     num_bins: the number of bins.
     log_odds: whether to draw on axes of log-odds, without histograms.
     width: ``"single"`` or ``"double"``, a column of a paper with two panels in a row, or both with four; None for 2.5
-      inches a panel, of which at most three are in a row.
+      inches a panel, of which at most five are in a row.
 
   Returns:
     The figure.
   """
-  most = {"single": 2, "double": 4, None: 3}[width]
+  most = {"single": 2, "double": 4, None: 5}[width]
   rows = -(-len(panels) // most)
   columns = -(-len(panels) // rows)  # As many in each row: four are two rows of two.
   each = 1 if log_odds else 2
@@ -147,6 +147,7 @@ def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odd
     axes = grid[each * (i // columns), i % columns]
     reliability_diagram(confidence, correct, num_bins=num_bins, log_odds=log_odds, axes=axes)
     axes.set_title(plain(title, lines=True))
+    axes.set_anchor("N")  # Titles are then above the place that the layout has for the axes.
     if not log_odds:
       axes.set_xlabel("")
       confidence_histogram(confidence, num_bins=num_bins, axes=grid[2 * (i // columns) + 1, i % columns])
@@ -154,9 +155,16 @@ def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odd
   if log_odds:
     _log_odds_axes(upper, *((min(x), max(y)) for x, y in (
       zip(*(axes.get_xlim() for axes in upper), strict=True), zip(*(axes.get_ylim() for axes in upper), strict=True))))
-  elif any(axes.get_yscale() == "log" for axes in lower):
+  else:
+    is_log, most_examples = any(axes.get_yscale() == "log" for axes in lower), max(axes.get_ylim()[1] for axes in lower)
     for axes in lower:
-      _log_counts(axes)
+      if is_log:
+        _log_counts(axes)
+      axes.set_ylim(top=most_examples)
+  for axes in (*upper, *lower):
+    if not axes.get_subplotspec().is_first_col():  # All have the axes of the first column.
+      axes.set_ylabel("")
+      axes.tick_params("y", labelleft=False)
   for i in range(len(panels), rows * columns):
     for row in range(each):
       grid[each * (i // columns) + row, i % columns].set_visible(False)

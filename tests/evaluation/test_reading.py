@@ -102,8 +102,9 @@ def test_each_label_of_a_multi_label_file_is_a_binary_problem(suffix, tmp_path):
   if suffix == "npz":
     np.savez(tmp_path / "p.npz", logits=LOGITS, labels=labels, classes=NAMES, patient=np.arange(12) // 2)
   else:  # The columns of labels are found by their endings, in any order.
+    scores = {"csv": "y_score", "parquet": "logit"}[suffix]
     _written(tmp_path / f"p.{suffix}", [*((f"label_{NAMES[k]}", labels[:, k]) for k in (2, 0, 1)), *(
-      (f"logit_{name}", LOGITS[:, k]) for k, name in enumerate(NAMES)), ("patient", np.arange(12) // 2)])
+      (f"{scores}_{name}", LOGITS[:, k]) for k, name in enumerate(NAMES)), ("patient", np.arange(12) // 2)])
   parts = evaluation.load_labels(tmp_path / f"p.{suffix}", groups="patient")
   assert list(parts) == ["", *NAMES]
   pooled = parts[""]

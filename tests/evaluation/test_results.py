@@ -99,6 +99,7 @@ def test_the_sentences_have_the_numbers(results):
   # The ECE as computed, and never one without its bias beside it.
   assert found.reasons[1].startswith(
     f"TS lowers the ECE, {100 * before['ece'].value:.1f} → {100 * after['ece'].value:.1f}%: ")
+  assert not any("TS is not shown to" in reason for reason in found.reasons)
   (recommendation,) = found.recommendations
   assert (recommendation.kind, recommendation.subject) == ("use", "TS")
   assert recommendation.numbers["log_loss_after"] == after["nll"].value
@@ -107,6 +108,34 @@ def test_the_sentences_have_the_numbers(results):
   excess = (values.confidence - values.correct)[chosen, 0].astype(np.float64)
   expected = [excess.mean(), excess.std(ddof=1) / len(excess) ** 0.5]
   np.testing.assert_allclose([gaps.gap[1], gaps.error[1]], expected, rtol=1e-3)
+
+
+def test_what_speaks_against_other_calibrators_comes_after_all_else(results):
+  evaluated, none = results.sets["test"], ("mine", "none")
+  row = evaluated.rows["mine", "TS"]
+  worse = dataclasses.replace(row, estimates={**row.estimates, **{
+    name: evaluation.Estimate(x, x, x, x) for name, x in (("accuracy", 0.5), ("nll", 9.0))}})
+  lower, same, higher = (evaluation.Interval(x, x - 0.1, x + 0.1) for x in (-0.2, 0, 0.2))
+  for accuracy, nll, sentence in ((lower, same, "other loses "), (same, higher, "other raises the log loss, "),
+                                  (same, same, "other is not shown to have a lower log loss than TS.")):
+    change = {**dict.fromkeys(evaluation.JOINT, same), "accuracy": accuracy, "nll": nll}
+    pairs = {(("mine", "other"), none): change, (("mine", "other"), ("mine", "TS")): change}
+    changed = dataclasses.replace(evaluated, rows={**evaluated.rows, ("mine", "other"): worse},
+                                  differences={**evaluated.differences, **pairs})
+    fitted = {"mine": {**results.fitted["mine"], "other": results.fitted["mine"]["TS"]}}
+    found = verdict(dataclasses.replace(results, sets={"test": changed}, fitted=fitted))
+    assert found.first_line.startswith("Use TS (") and "other" not in found.first_line
+    assert found.reasons[-1].startswith(sentence), found.reasons
+
+
+def test_an_error_as_computed_is_bold_only_where_it_is_the_lowest():
+  value = {"a": 0.03, "b": 0.02}  # Without their bias, the first is lower.
+  rows = {("m", name): evaluation.Row({"ece": evaluation.Estimate(x, 0.01, 0, 0.02, 0.01, 0.5)},
+                                      evaluation.Interval(0, 0, 0)) for name, x in value.items()}
+  change = {(("m", "b"), ("m", "a")): {"ece": evaluation.Interval(0.01, 0.005, 0.015)}}
+  evaluated = evaluation.EvaluatedSet(9, 2, 1, rows=rows, differences=change)
+  results = evaluation.Results(15, 9, {"test": evaluated}, columns=("ece", "ece_debiased"))
+  assert [cells[-2:] for cells in formats.bold(results, formats.to_rows(results)[0])] == [[False, True], [False, False]]
 
 
 def test_only_temperature_scaling_is_called_a_temperature(results):

@@ -154,13 +154,17 @@ def test_the_simplest_calibrator_is_used_unless_another_one_is_better():
 
 def test_one_of_two_equal_models_is_preferred_in_at_most_5_percent():
   rng, repeats, found = np.random.default_rng(0), 1000, 0
-  first, second = rows = [("a", "none"), ("b", "none")]
+  first, second = ("a", "none"), ("b", "none")
+  estimates = {"ece": evaluation.Estimate(0, 0, 0, 0, 0, 1), **dict.fromkeys(
+    ("nll", "accuracy"), evaluation.Estimate(0.5, 0.5, 0, 1))}
+  rows = dict.fromkeys((first, second), evaluation.Row(estimates, evaluation.Interval(0, 0, 0)))
   for _ in range(repeats):
     losses, correct = rng.exponential(size=(2, 500)), rng.uniform(size=(2, 500)) < 0.8
-    changes = {"nll": _normal(losses[1] - losses[0]), "accuracy": _normal(correct[1] * 1.0 - correct[0])}
-    evaluated = evaluation.EvaluatedSet(500, 10, 1, rows=dict.fromkeys(rows), differences={(second, first): changes})
-    found += any(decisions.best(evaluated, metric, rows, 2) for metric in changes)
-  assert _is_rare(found, repeats)
+    changes = {"nll": _normal(losses[1] - losses[0]), "accuracy": _normal(correct[1] * 1.0 - correct[0]),
+               "ece": evaluation.Interval(0, -1, 1)}
+    sets = {"test": evaluation.EvaluatedSet(500, 10, 1, rows=rows, differences={(second, first): changes})}
+    found += verdict(evaluation.Results(15, 100, sets)).recommendations[0].kind == "prefer"
+  assert _is_rare(found, repeats)  # With each metric at 5% it would be in 10%.
 
 
 def test_one_seed_is_told_apart_from_ten_of_the_same_method_in_at_most_5_percent():
@@ -188,7 +192,7 @@ def test_probabilities_that_are_off_by_5_points_are_called_unreliable_in_at_most
 
 def _set(errors, **others):
   """A set of the model "a" whose rows have these errors, known to a point, and no difference of log loss."""
-  rows = {("a", label): evaluation.Row({"ece": evaluation.Estimate(x, x, x - 0.01, x + 0.01, 0.01, 0.5),
+  rows = {("a", label): evaluation.Row({"ece": evaluation.Estimate(x, x, x - 0.01, x + 0.01, 0.01, float(x < 0.05)),
                                         **dict.fromkeys(("nll", "accuracy"), evaluation.Estimate(0.5, 0.5, 0, 1))},
                                        evaluation.Interval(0, -0.01, 0.01)) for label, x in errors.items()}
   names = list(rows)
@@ -210,6 +214,9 @@ def test_sets_are_warned_of_by_what_is_left_on_them():
   assert warning.subject == "b, d" and warning.numbers == {"least": 0.1, "most": 0.19}
   assert warning.text == ("Do not rely on these probabilities on b and d: off by 10 to 19 points after every "
                           "calibrator.")
+  # That no calibrator mends the test set is said once.
+  results = evaluation.Results(15, 100, {"test": _set(off)}, {"a": {}})
+  assert [x.kind for x in verdict(results).recommendations] == ["do_not_rely"]
   # A calibrator that is not recommended would mend it.
   (warning,) = _warnings({"test": _set(fine), "b": _set({"none": 0.2, "TS": 0.01, "SVS": 0.19})})
   assert warning.text == "Do not rely on these probabilities on b: off by 20 points."
