@@ -1,4 +1,4 @@
-"""Says what a command is at, once it takes longer than two seconds."""
+"""Says what a command is at, once it takes longer than two seconds; commands show it on a terminal."""
 
 from collections.abc import Callable, Iterator
 import contextlib

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+import contextlib
 import dataclasses
 import pathlib
 import sys
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace, evaluate: Callable[[argparse.Namespace], No
     formats.columns(options.columns.split(","))
     if options.open and not options.out:
       raise UserError("--open opens the page that --out DIR writes: say where with --out.")
-    with progress.shown(note):
+    with progress.shown(note) if sys.stderr.isatty() else contextlib.nullcontext():
       evaluate(options)
     return 0
   except (UserError, TypeError, ValueError) as error:

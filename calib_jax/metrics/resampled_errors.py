@@ -30,6 +30,7 @@ class Ordered:
     self.fixed = np.rint(confidence.astype(np.float64) * UNIT).astype(np.int64)
     self.ends = np.flatnonzero(np.append(confidence[1:] != confidence[:-1], True))
     self.values = confidence[self.ends]  # Those that differ.
+    self.places = None if len(self.ends) == len(self.order) else np.append(0, self.ends + 1)
     edges = (np.arange(1, num_bins) / num_bins).astype(confidence.dtype)
     self.edges = np.concatenate([[0], self.values.searchsorted(edges, side="right"), [len(self.values)]])
 
@@ -56,12 +57,9 @@ class Ordered:
     return Sums(self, *(self._prefix_sums(x) for x in (counts, correct, self.fixed * counts - UNIT * correct)))
 
   def _prefix_sums(self, x: np.ndarray) -> np.ndarray:
-    sums = np.zeros((len(x), 1 + len(self.ends)), np.int64)
-    if len(self.ends) == len(self.order):
-      np.cumsum(x, axis=1, out=sums[:, 1:])
-    else:
-      sums[:, 1:] = np.cumsum(x, axis=1, dtype=np.int64)[:, self.ends]
-    return sums
+    sums = np.zeros((len(x), 1 + len(self.order)), np.int64)
+    np.cumsum(x, axis=1, out=sums[:, 1:])
+    return sums if self.places is None else sums.take(self.places, axis=1)
 
 
 class Bins(NamedTuple):
@@ -119,13 +117,19 @@ class Sums:
     # The first sums over at least so many examples, of which a part is too many. One search finds those of all rows,
     # because each row's sums are raised above those of the row before.
     place = self._raised.searchsorted(ranks + row[:, None] * self._step) - row[:, None] * self.size.shape[1]
-    upper, lower = (np.take_along_axis(self.size[row], x, axis=1) for x in (place, np.maximum(place - 1, 0)))
-    surplus = (upper - ranks) / np.maximum(upper - lower, 1)
+    before = np.maximum(place - 1, 0)
+
+    def at_edges(sums):
+      row = (resamples if len(sums) > 1 else np.zeros_like(resamples))[:, None]
+      upper = sums[row, place]
+      return upper, upper - sums[row, before]
+
+    upper, step = at_edges(self.size)
+    surplus = (upper - ranks) / np.maximum(step, 1)
 
     def between(sums):
-      row = resamples if len(sums) > 1 else np.zeros_like(resamples)
-      upper, lower = (sums[row[:, None], x] for x in (place, np.maximum(place - 1, 0)))
-      return np.diff(upper - surplus * (upper - lower))
+      upper, step = at_edges(sums)
+      return np.diff(upper - surplus * step)
 
     return Bins(np.diff(ranks).astype(np.float64), between(self.correct), between(self.gap) / UNIT)
 

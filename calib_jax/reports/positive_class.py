@@ -33,7 +33,14 @@ def _draw(shown: Shown) -> Figure | None:
   return figure
 
 
+def _finding(shown: Shown) -> str:
+  pairs = positive_pairs(dict(list(shown.rows.items())[:MOST_PANELS]))
+  lines = (f"{name} {100 * probability.mean():.1f}% and {100 * happened.mean():.1f}%"
+           for name, (probability, happened) in pairs.items())
+  return f"mean probability of the positive class, and its share: {'; '.join(lines)}."
+
+
 FIGURES["positive_class"] = ReportFigure(
   _draw, "The share of the positive class against its probability. Points are bins with 95% intervals, hollow with "
   "fewer than five examples; the curve is a kernel mean with its 95% band. Below are the probabilities.", place=15,
-  wide=True, pooled=POOLED)
+  wide=True, pooled=POOLED, finding=_finding)
