@@ -76,7 +76,9 @@ def test_p_values_are_uniform_under_the_null(metric):
 @pytest.mark.parametrize("below", [2, 7, 1000])
 def test_resamples_draw_each_example_equally_often_and_independently(below):
   count, num_keys = 20_000, 100
-  drawn = np.asarray(draws.draw(draws.words(jax.random.split(KEY, num_keys)), count, below))
+  words = draws.words(jax.random.split(KEY, num_keys))
+  drawn = np.asarray(jax.vmap(lambda words: draws.draw(words, count, below))(words))
+  np.testing.assert_array_equal(draws.draw(np.asarray(words), count, below), drawn)  # NumPy draws the same.
   counts = np.stack([np.bincount(row, minlength=below) for row in drawn])
   assert counts.shape == (num_keys, below)
   # Pearson's statistic of one key has mean below - 1 and twice that variance; of all keys together it has the same.
@@ -91,7 +93,9 @@ def test_resamples_draw_each_example_equally_often_and_independently(below):
 
 
 def test_redraws_are_uniform_and_independent():
-  x = np.asarray(draws.uniform(draws.words(jax.random.split(KEY, 50)), 20_000), np.float64)
+  words = draws.words(jax.random.split(KEY, 50))
+  x = np.asarray(jax.vmap(lambda words: draws.uniform(words, 20_000))(words), np.float64)
+  np.testing.assert_array_equal(draws.uniform(np.asarray(words), 20_000), x)
   assert x.min() >= 0 and x.max() < 1
   counts = np.stack([np.bincount((row * 16).astype(int), minlength=16) for row in x])
   for observed in (counts, counts.sum(0, keepdims=True)):
