@@ -281,7 +281,7 @@ def test_equal_real_weights_are_no_weights_where_groups_have_equally_many():
     np.testing.assert_allclose(found[f"calibration_error {BINNED[12]}"], plain, rtol=1e-5)
     order = jnp.asarray(np.sort(data[0][0])), jnp.zeros(N), jnp.full(N, weight)
     assert (jnp.sum(ranked(*order, "share").cut(15)[2] > 0)) == N
-  assert metrics.fpr_at_tpr(*_of_twenty(), weights=np.full(21, 0.1, np.float32)) == 0
+    assert metrics.fpr_at_tpr(*_of_twenty(), weights=np.full(21, weight, np.float32)) == 0
 
 
 def _of_twenty():
