@@ -41,7 +41,7 @@ def sorted_pairs(confidence: Array, correct: Array, where: Array, ties: str, *ot
                                          is_stable=True)
   else:
     key = jnp.where(where, bits * 2 + (correct > 0).astype(bits.dtype), largest)
-    key, *others = jax.lax.sort((key, *others), num_keys=1, is_stable=bool(others))
+    key, *others = jax.lax.sort((key, *others), num_keys=1)  # The stable sort of integers alone is the faster one.
     key, correct = key // 2, key & 1
   counts = jnp.arange(len(key), dtype=jnp.int32) < jnp.sum(where, dtype=jnp.int32)
   return jax.lax.bitcast_convert_type(key, confidence.dtype), jnp.where(counts, correct.astype(jnp.int32), 0), *others

@@ -100,7 +100,6 @@ def _backwards(chunk, sums, residuals, cotangents):
       slope += column(cotangents.excess) * power
     slope = jnp.where(one_hot(rows.top - start, logits), column(of_top), slope)
     slope += jnp.where(one_hot(labels - start, logits), column(cotangents.label_logit), 0)
-    slope = jnp.where(logits == -jnp.inf, 0, slope)  # A masked class.
     # As in the gradient of dense logits, products are of numbers of the inputs' type.
     _, pullback = jax.vjp(_product, features, kernel_part)
     of_features, of_kernel = pullback(slope.astype(_product_type(features, kernel)))

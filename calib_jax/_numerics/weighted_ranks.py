@@ -89,8 +89,10 @@ class Ranked(NamedTuple):
     slack = 2 * jnp.finfo(inner.dtype).eps * self.total
     inner = jnp.where(jnp.min(gaps, axis=0) <= slack, jnp.where(gaps[0] < gaps[1], near[0], near[1]), inner)
     place, taken = self.place(inner)
+    taken = jnp.where(inner == self.ends[place], self.weights[place], taken)
     # The part of the example below the edge and, if it holds the edge before too, above that one.
-    parts = jnp.minimum(taken, jnp.diff(inner, prepend=jnp.zeros(1, inner.dtype)))
+    holds_both = jnp.concatenate([jnp.zeros(1, bool), place[1:] == place[:-1]])[:len(place)]
+    parts = taken - jnp.where(holds_both, jnp.roll(taken, 1), 0)
     weights = jnp.concatenate([self.weights.at[place].add(-parts), parts])
     rows = jnp.concatenate([jnp.arange(len(self.ends), dtype=jnp.int32), place])
     # What is left of an example lies above all edges that it holds.

@@ -17,6 +17,7 @@ from calib_jax.evaluation import choice, decisions
 from calib_jax.evaluation.markup import booktabs, csv_text, markdown, markdown_text
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.numbers import cell, digits_of, p_text
+from calib_jax.evaluation.reasons import listed
 from calib_jax.evaluation.results import Results, Row
 from calib_jax.evaluation.verdict import verdict
 
@@ -55,8 +56,11 @@ def text(results: Results) -> str:
 def note(results: Results) -> str:
   """Returns the sentences that say what the numbers of the table are."""
   seeds = results.num_seeds
-  sizes = ", ".join(f"{name}: N = {evaluated.num_examples:,}, K = {evaluated.num_classes:,}"
-                    for name, evaluated in results.sets.items())
+  of_size: dict[tuple[int, int], list[str]] = {}
+  for name, evaluated in results.sets.items():
+    of_size.setdefault((evaluated.num_examples, evaluated.num_classes), []).append(name)
+  sizes = "; ".join(f"{listed(names)}: N = {count:,}, K = {num_classes:,}"
+                    for (count, num_classes), names in of_size.items())
   selections = results.sections.get("selection", {})
   chosen = "".join(f" {choice.AUTO} chose {choice.phrase([selection.chosen for selection in of_seeds])}"
                    f"{f' for {model}' if len(selections) > 1 else ''}." for model, of_seeds in selections.items())

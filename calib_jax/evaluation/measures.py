@@ -16,7 +16,7 @@ from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import resampled_errors
-from calib_jax.metrics.bias_correction import correlation, interval_of_difference
+from calib_jax.metrics.bias_correction import correlation, interval_of_difference, sure_part
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
 CLASSWISE_REDRAWS = 100  # Redraws of the labels for the noise floor of the classwise errors.
@@ -167,9 +167,11 @@ def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_
   for row, values in rows.items():
     for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
       resampled[row, name] = class_errors.resampled(values.class_sums[binning], num_resamples)
-  bias_rates = {(row, name): METRICS[name].bias_rate for row, name in resampled}
+  # The rule of class-wise errors, below, replaces that of the part.
+  rules = {(row, name): (METRICS[name].bias_rate, 1.0 if name.startswith("classwise")
+                         else sure_part(METRICS[name].function)) for row, name in resampled}
   estimates = {row: {} for row in rows}
-  for (row, name), ends in resamples.intervals(resampled, bias_rates).items():
+  for (row, name), ends in resamples.intervals(resampled, rules).items():
     error = resampled[row, name]
     means = (np.ravel(x)[0] for x in (error.value, *ends, error.floor, error.p_value))  # The rest is of each seed.
     estimates[row][name] = Estimate.around(*means, error.value[1:].tolist())
@@ -273,9 +275,12 @@ def class_gaps(values: Values, num_classes: int) -> ClassGaps:
   with np.errstate(invalid="ignore", divide="ignore"):
     gap = np.bincount(predicted, excess, num_classes) / count
     sums = np.bincount(cell, excess - gap[predicted], len(cells))
-    number, squares = (np.bincount(cells % num_classes, x, num_classes) for x in (None, sums**2))
     # At least as much as a calibrated model's: predictions that are all right have almost no spread.
     # Seeds may all be wrong of the same examples, so they count as one.
-    of_calibrated = values.confidence.shape[1] * np.bincount(predicted, chance * (1 - chance), num_classes)
+    variance, rho = chance * (1 - chance), values.dependence()
+    together = np.bincount(cell, np.sqrt(variance), len(cells)) ** 2  # Of what a group adds, where ρ is 1.
+    number, squares, of_groups = (np.bincount(cells % num_classes, x, num_classes) for x in (None, sums**2, together))
+    of_examples = values.confidence.shape[1] * np.bincount(predicted, variance, num_classes)
+    of_calibrated = (1 - rho) * of_examples + rho * of_groups
     error = np.sqrt(np.maximum(squares * number / np.maximum(number - 1, 1), of_calibrated)) / count
   return ClassGaps(gap, np.where(number > 1, error, np.nan), number)

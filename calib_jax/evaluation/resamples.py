@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from calib_jax._system import compilation
-from calib_jax.metrics import draws
-from calib_jax.metrics.bias_correction import growth_of, interval_of_moments, moments
+from calib_jax.metrics import draws, percentiles
+from calib_jax.metrics.bias_correction import checked_rate, interval_of_moments, moments
 from calib_jax.metrics.calibration_tests import p_value_of
 from calib_jax.metrics.resampled_errors import Ordered, Sums
 
@@ -34,7 +34,7 @@ class Resampled(NamedTuple):
   """
 
   value: np.ndarray
-  moments: tuple[np.ndarray, np.ndarray, np.ndarray]
+  moments: tuple[np.ndarray, ...]
   floor: np.ndarray | None = None
   p_value: np.ndarray | None = None
   noise: np.ndarray | None = None
@@ -159,23 +159,20 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
   for first in range(0, num_resamples, size):
     counts = _counts(draws.draw(words[first:first + size], num_groups, num_groups), num_groups)
     values.append(metric(counts if groups is None else counts[:, group]))
-  values = np.concatenate(values)
-  # Quantiles that skip nan take ten times as long.
-  quantile = np.nanquantile if np.isnan(values).any() else np.quantile
-  low, high = quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-  return metric(np.ones((1, count), np.int32))[0], low, high
+  value = metric(np.ones((1, count), np.int32))[0]
+  return value, *percentiles.ends(np.concatenate(values), value, int(num_groups), LEVEL)
 
 
-def intervals(resampled: Mapping[Hashable, Resampled], bias_rates: Mapping[Hashable, float]
+def intervals(resampled: Mapping[Hashable, Resampled], rules: Mapping[Hashable, tuple[float, float]]
               ) -> dict[Hashable, tuple[np.ndarray, np.ndarray, np.ndarray]]:
   """Returns ``(estimate, low, high)`` of each error.
 
   Args:
     resampled: the errors.
-    bias_rates: the ``bias_rate`` of ``metrics.bootstrap`` of each.
+    rules: the ``bias_rate`` of ``metrics.bootstrap`` and the ``sure_part`` of each.
   """
-  parts = [np.broadcast_arrays(error.value, *error.moments, growth_of(bias_rates[name]))
-           for name, error in resampled.items()]
+  parts = [np.broadcast_arrays(error.value, *error.moments, checked_rate(rate), part)
+           for error, (rate, part) in ((error, rules[name]) for name, error in resampled.items())]
   flat = [np.concatenate([np.ravel(x) for x in column]).astype(np.float32) for column in zip(*parts, strict=True)]
   ends = np.cumsum([part[0].size for part in parts])[:-1]
   with np.errstate(all="ignore"):  # Errors without any noise have no scale.

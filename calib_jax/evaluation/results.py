@@ -4,6 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import dataclasses
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
@@ -11,6 +12,7 @@ from calib_jax._numerics.groups import standard_error
 from calib_jax.calibrators import Calibrator
 from calib_jax.evaluation.class_errors import ClassSums
 from calib_jax.evaluation.resamples import LEVEL
+from calib_jax.metrics import draws
 
 UNCALIBRATED = "none"  # The label of predictions before calibration.
 # The columns of the short table: metrics by name; of calibration errors, which stand as computed, also NAME_floor,
@@ -123,15 +125,24 @@ class Values:
   groups: np.ndarray | None = None
   labels: np.ndarray | None = None
 
+  def dependence(self) -> float:
+    """Returns how strongly the outcomes of a group depend on each other: ``metrics.draws.dependence``."""
+    if self.groups is None:
+      return 0.0
+    members = draws.members(self.groups, len(self.confidence))
+    return float(draws.dependence(jnp.asarray(self.confidence), jnp.asarray(self.correct), members))
+
   def excess(self) -> Interval:
     """Returns the mean confidence minus the accuracy, with a normal interval over examples or their groups.
 
-    Some hundred confident predictions may all be right, and then their own spread is almost 0. That of a calibrated
-    model is not, so that the interval has at least its width.
+    Some hundred confident predictions, or some ten groups of them, may all be right, and then their own spread is
+    almost 0. That of a calibrated model is not, so that the interval has at least its width.
     """
     excess, chance = (self.confidence - self.correct).mean(axis=1), self.confidence.astype(np.float64)
-    # By the number of examples: seeds may all be wrong of the same ones.
-    of_calibrated = float(np.sqrt((chance * (1 - chance)).mean() / len(chance)))
+    variance = (chance * (1 - chance)).mean(axis=1)  # Of an example: seeds may all be wrong of the same ones.
+    rho, group = self.dependence(), np.arange(len(chance)) if self.groups is None else self.groups
+    of_groups = np.bincount(np.unique(group, return_inverse=True)[1], np.sqrt(variance)) ** 2  # Where ρ is 1.
+    of_calibrated = float(np.sqrt((1 - rho) * variance.sum() + rho * of_groups.sum())) / len(chance)
     mean, margin = float(excess.mean()), 1.96 * max(standard_error(excess, self.groups), of_calibrated)
     return Interval(mean, mean - margin, mean + margin)
 

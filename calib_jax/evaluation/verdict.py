@@ -98,12 +98,12 @@ def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommenda
   if found and labels:
     return Recommendation("mend", model, f"Try another calibrator{of}: {found}, and {none_helps}.", numbers)
   if found:
-    return Recommendation("calibrate", model, f"Calibrate the model{of}: {found}.", numbers)
+    return Recommendation("calibrate", model, f"Calibrate {model if of else 'the model'}: {found}.", numbers)
   if decisions.is_wide(row.excess):
     most = 100 * max(-row.excess.low, row.excess.high)
     return Recommendation("undecided", model, f"{evaluated.num_examples:,} examples are too few to tell{of}: the mean "
                           f"confidence may be off by {most:.0f} points.", numbers)
-  return Recommendation("keep", model, f"Keep {'the model' if not of else model} as it is: {evaluated.num_examples:,} "
+  return Recommendation("keep", model, f"Keep {model if of else 'the model'} as it is: {evaluated.num_examples:,} "
                         f"examples show no miscalibration{f', and {none_helps}' if labels else ''}.", numbers)
 
 

@@ -31,8 +31,8 @@ def from_features(loss: Loss | tuple[Loss, ...], features: ArrayLike, kernel: Ar
   The value and the gradients in features, kernel and bias are those of the loss of the dense logits. Cross entropy, the
   focal losses of the label's probability, the Brier score, SB-ECE, AvUC and S-AvUC are computed from sums over the
   classes, for ``chunk`` of them at a time, and the gradient computes the logits a second time. All other losses per
-  example, also those of your own, are computed for ``N * chunk / K`` rows at a time and all classes, which takes as
-  much memory and somewhat longer.
+  example, also those of your own, are computed for ``N * chunk / K`` rows at a time and all classes: as many logits, of
+  which they may need several copies, in about twice the time.
 
   Args:
     loss: a loss by name or as a function of logits and labels; ``losses.get("focal", gamma=3.0)`` has options. A tuple

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax.metrics import draws
-from calib_jax.metrics.bias_correction import bias_corrected, growth_of, with_bias
+from calib_jax.metrics.bias_correction import bias_corrected, checked_rate, sure_part, with_bias
 from calib_jax.metrics.bootstrap_intervals import with_own_rule
 from calib_jax.metrics.calibration_tests import gathered_pair, p_value_of
 from calib_jax.metrics.draws import Metric
@@ -71,15 +71,16 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
   confidence, correct = gathered_pair(confidence, correct)
   members = draws.members(groups, len(confidence))
-  result = _assess(metric, confidence, correct, members, key, growth_of(bias_rate), num_resamples, level)
+  rate = checked_rate(bias_rate)
+  result = _assess(metric, confidence, correct, members, key, rate, num_resamples, level)
   if (plain := with_bias(metric)) is metric:
     return result
-  interval = _assess(plain, confidence, correct, members, key, growth_of(bias_rate), num_resamples, level)
+  interval = _assess(plain, confidence, correct, members, key, rate, num_resamples, level)
   return result._replace(estimate=interval.estimate, low=interval.low, high=interval.high)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 6, 7))
-def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, growth: Array,
+def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, rate: Array,
             num_resamples: int, level: float) -> Assessment:
   """``assess``; subsamples are masks here, so that the metric has one shape and is compiled once."""
   place, halves, fifths, outcomes = draws.assess_words(len(members), key, num_resamples)
@@ -97,6 +98,6 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
   kinds, words = jnp.append(draws.SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
   values = map_chunks(value, (kinds, words), draws.at_once([confidence, correct]))
   observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
-  interval = bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, growth, level)
+  interval = bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, rate, sure_part(metric), level)
   interval = with_own_rule(metric, observed, interval, (confidence, correct), members, level)
   return Assessment(observed, *interval, jnp.mean(redrawn, axis=0), p_value_of(observed, redrawn))

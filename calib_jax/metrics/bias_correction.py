@@ -3,6 +3,7 @@
 ``bootstrap`` explains the model of the squared error on which they rest, ``paired_difference`` the differences.
 """
 
+from collections.abc import Callable
 import functools
 import statistics
 
@@ -19,52 +20,76 @@ Array = jax.Array
 HALVINGS = 40  # Steps of the bisection of the ends of an interval.
 
 
-def growth_of(bias_rate: ArrayLike) -> np.ndarray:
-  """By how many times its own size the bias of a squared metric grows from the sample to a fifth of it."""
-  rate = np.asarray(bias_rate, np.float64)
+def checked_rate(bias_rate: ArrayLike) -> np.ndarray:
+  """The power of 1/N with which the bias of a squared metric falls."""
+  rate = np.asarray(bias_rate, np.float32)
   if not np.all((rate > 0) & (rate <= 1)):
     raise ValueError(f"bias_rate must be in (0, 1]: got {bias_rate}.")
-  return (FIFTH**rate - 1).astype(np.float32)
+  return rate
 
 
-def bias_corrected(value: Array, halves: Array, fifths: Array, growth: Array, level: float
+def sure_part(metric: Callable | None) -> float:
+  """The part of the measured bias that is there in any case, which the upper end of an interval subtracts.
+
+  The bias of a squared norm-2 error is that of the model of ``bootstrap`` whatever the gaps are. A bin whose gap is
+  larger than its noise adds bias to no other error, and more to a half and a fifth of the sample: up to half of what is
+  measured was not there in simulations.
+  """
+  return 1.0 if isinstance(metric, functools.partial) and metric.keywords.get("norm") == 2 else 0.5
+
+
+def bias_corrected(value: Array, halves: Array, fifths: Array, rate: Array, part: float, level: float
                     ) -> tuple[Array, Array, Array]:
   """The estimate and interval of ``bootstrap`` from the value, halves ``[R, 2, ...]`` and fifths ``[R, ...]``."""
-  return interval_of_moments(value, *moments(halves[:, 0], halves[:, 1], fifths), growth, level)
+  return interval_of_moments(value, *moments(halves[:, 0], halves[:, 1], fifths), rate, part, level)
 
 
 def moments(half, rest, fifths):
   """What ``interval_of_moments`` needs of resamples ``[R, ...]``, as JAX or NumPy arrays of their elements' shape.
 
   Returns:
-    The mean square of half the difference of a half's Q and its rest's, the variance of the mean of the two, and the
-    mean Q of fifths; Q is the metric's square.
+    The mean square of half the difference of a half's Q and its rest's, the variance of the mean of the two, the mean Q
+    of halves and that of fifths; Q is the metric's square.
   """
   half, rest = half**2, rest**2
-  return (((half - rest) / 2) ** 2).mean(0), ((half + rest) / 2).var(0), (fifths**2).mean(0)
+  middle = (half + rest) / 2
+  return (((half - rest) / 2) ** 2).mean(0), middle.var(0), middle.mean(0), (fifths**2).mean(0)
 
 
-def interval_of_moments(value: Array, linear: Array, at_zero: Array, fifth: Array, growth: Array, level: float
-                        ) -> tuple[Array, Array, Array]:
-  """The estimate and interval of ``bootstrap`` from the value and ``moments``, JAX or NumPy arrays of one shape."""
+def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array, fifth: Array, rate: Array,
+                        part: Array | float, level: float) -> tuple[Array, Array, Array]:
+  """The estimate and interval of ``bootstrap`` from the value and ``moments``, JAX or NumPy arrays of one shape.
+
+  Args:
+    value: the metric.
+    linear: the first of ``moments``.
+    at_zero: the second.
+    half: the third.
+    fifth: the fourth.
+    rate: the ``bias_rate`` of ``bootstrap``.
+    part: the ``sure_part`` of the metric.
+    level: the level of the interval.
+  """
   xp = array_module(value)
   # In units of the value or of its noise nothing below overflows, also for a metric in percent whose bias is 0.
   unit = xp.maximum(xp.abs(value), at_zero**0.25)
   unit = xp.where(unit > 0, unit, 1)
-  value, fifth = value / unit, fifth / unit**2
+  value, half, fifth = value / unit, half / unit**2, fifth / unit**2
   linear, at_zero = linear / unit**2 / unit**2, at_zero / unit**2 / unit**2
   square, tiny = value**2, xp.finfo(value.dtype).tiny
   at_zero = xp.maximum(at_zero, 0.02 * linear)
   slope = linear / xp.maximum(xp.maximum(square, xp.sqrt(at_zero)), tiny)  # A debiased error may be 0.
   grown = xp.maximum(fifth - square, 0)
-  far, near = grown / (FIFTH - 1), grown / growth.astype(square.dtype)  # The bias far from 0, and at 0.
+  rate = xp.asarray(rate, square.dtype)
+  far, near = grown / (FIFTH - 1), grown / (FIFTH**rate - 1)  # The bias far from 0, and at 0.
+  most_bias = xp.maximum(near, (half - square) / (2**rate - 1))
 
-  def bias(true_square):
-    return far + (near - far) * xp.exp(-true_square / xp.maximum(near, tiny))
+  def bias(true_square, near_zero, far):
+    return far + (near_zero - far) * xp.exp(-true_square / xp.maximum(near, tiny))
 
-  def score(observed, true_square):
+  def score(observed, true_square, bias):
     """The standard normal score of an observed square if the truth is this: it falls as the truth rises."""
-    mean = true_square + bias(true_square)
+    mean = true_square + bias
     # Wilson & Hilferty: the cube root of a gamma variable over its mean is nearly normal, with these moments.
     spread = (at_zero + true_square * slope) / xp.maximum(9 * mean**2, tiny)
     return (xp.cbrt(observed / xp.maximum(mean, tiny)) - (1 - spread)) / xp.sqrt(xp.maximum(spread, tiny))
@@ -90,9 +115,9 @@ def interval_of_moments(value: Array, linear: Array, at_zero: Array, fifth: Arra
     low, high = bounds
     return xp.where(is_below(xp.zeros_like(square)), (low + high) / 2, 0)
 
-  low = xp.sqrt(largest(lambda truth: score(square, truth) > z))
-  high = xp.sqrt(largest(lambda truth: score(at_least, truth) > -z))
-  estimate = xp.where(near == far, square - far, largest(lambda truth: truth + bias(truth) < square))
+  low = xp.sqrt(largest(lambda truth: score(square, truth, most_bias) > z))
+  high = xp.sqrt(largest(lambda truth: score(at_least, truth, bias(truth, far, part * far)) > -z))
+  estimate = xp.where(near == far, square - far, largest(lambda truth: truth + bias(truth, near, far) < square))
   return unit * xp.clip(xp.sqrt(xp.maximum(estimate, 0)), low, high), unit * low, unit * high
 
 

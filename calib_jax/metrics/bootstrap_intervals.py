@@ -10,8 +10,8 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
-from calib_jax.metrics import draws
-from calib_jax.metrics.bias_correction import bias_corrected, growth_of, ks_margin, with_bias
+from calib_jax.metrics import draws, percentiles
+from calib_jax.metrics.bias_correction import bias_corrected, checked_rate, ks_margin, sure_part, with_bias
 from calib_jax.metrics.draws import Metric
 from calib_jax.metrics.unbinned import ks_calibration_error
 
@@ -24,10 +24,11 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
               ) -> tuple[Array, Array, Array]:
   r"""The value of a metric with a bootstrap interval.
 
-  ``method="percentile"`` gives the metric and the quantiles of the metric over resamples. It suits means, such as
-  accuracy and proper scores. Calibration errors are biased upwards, because the noise of each bin's accuracy adds to
-  its gap, and the noise of a resample is added to that of the sample: percentile intervals of a calibration error lie
-  too high, and may even begin above the estimate.
+  ``method="percentile"`` gives the metric and quantiles of the metric over resamples, at levels that are corrected for
+  the bias and skewness of the resamples and for small samples (BCa, Efron 1987, with the wider quantiles of Hesterberg
+  2015). It suits means, such as accuracy and proper scores. Calibration errors are biased upwards, because the noise of
+  each bin's accuracy adds to its gap, and the noise of a resample is added to that of the sample: percentiles of a
+  calibration error lie too high, and may even begin above the estimate.
 
   ``method="bias_corrected"`` is for calibration errors, whose true value τ is at least 0. It assumes that the square Q
   of the metric, as a function of the sample, has
@@ -38,15 +39,20 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   proportion to the noise near 0 and normal far from it. A random half of the examples and the other half have the noise
   of the sample once more, with opposite signs: the mean of their two Q has variance :math:`V_0`, and half of the
   difference has variance :math:`Q V_1`. A random fifth has four times that noise, so that its Q has mean
-  :math:`Q + 4B`. The estimate is :math:`\sqrt{\max(Q - B, 0)}`. The interval holds every τ for which the observed Q
-  lies between the ``(1 - level) / 2`` and ``(1 + level) / 2`` quantiles of the gamma distribution with the mean and
-  variance above (by Wilson and Hilferty's cube root). For the upper end, a Q below B/2 counts as B/2, so that the
-  interval of a model that seems better calibrated than chance allows does not shrink to nothing.
+  :math:`Q + 4B`, and that of a half has mean :math:`Q + B`. The estimate, with the B of fifths, is
+  :math:`\sqrt{\max(Q - B, 0)}`. The interval holds every τ for which the observed Q lies between the
+  ``(1 - level) / 2`` and ``(1 + level) / 2`` quantiles of the gamma distribution with the mean and variance above (by
+  Wilson and Hilferty's cube root). For the lower end, B is the larger one of fifths and halves. For the upper end, a Q
+  below B/2 counts as B/2, so that the interval of a model that seems better calibrated than chance allows does not
+  shrink to nothing; and B falls to half of itself, as :math:`(1 + \exp(-\tau^2 / B)) B / 2`, unless the metric is a
+  ``functools.partial`` with ``norm=2``. To other errors, bins whose gap is larger than their noise add no bias, though
+  they add some in halves and fifths.
 
   The bias of ``smooth_calibration_error`` falls more slowly near 0. The noise of a kernel mean of bandwidth σ is
   :math:`(N\sigma)^{-1/2}`, and the error is the σ to which this is equal, :math:`N^{-1/3}`. So its square falls with
   the ``bias_rate`` ρ = 2/3, and a fifth has :math:`Q + (5^\rho - 1) B_0`. Far from 0 the bandwidth is the error, and
-  the rate is 1. In between, :math:`B = B_1 + (B_0 - B_1) \exp(-\tau^2 / B_0)`, where :math:`B_1` is B for ρ = 1.
+  the rate is 1. In between, :math:`B = B_1 + (B_0 - B_1) \exp(-\tau^2 / B_0)`, where :math:`B_1` is B for ρ = 1. The
+  lower end takes :math:`B_0`, and the upper end :math:`(1 + \exp(-\tau^2 / B_0)) B_1 / 2`.
 
   Two errors have a rule of their own, if the metric is the function of this package or a ``functools.partial`` of it.
   The interval of the debiased error is that of the same error with its bias, whose true value is the same. The upper
@@ -82,7 +88,7 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   arrays, members = examples(arrays, groups, num_resamples, level)
   if method == "bias_corrected":
     metric = with_bias(metric)
-  return _bootstrap(metric, arrays, members, key, growth_of(bias_rate), num_resamples, level, method)
+  return _bootstrap(metric, arrays, members, key, checked_rate(bias_rate), num_resamples, level, method)
 
 
 def examples(arrays: Sequence[ArrayLike], groups: ArrayLike | None, num_resamples: int, level: float
@@ -97,11 +103,12 @@ def examples(arrays: Sequence[ArrayLike], groups: ArrayLike | None, num_resample
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5, 6, 7))
-def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, growth: Array,
+def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, rate: Array,
                num_resamples: int, level: float, method: str) -> tuple[Array, Array, Array]:
   if method == "bias_corrected":
     value = metric(*arrays)
-    interval = bias_corrected(value, *subsampled(metric, arrays, members, key, num_resamples), growth, level)
+    interval = bias_corrected(value, *subsampled(metric, arrays, members, key, num_resamples), rate, sure_part(metric),
+                              level)
     return with_own_rule(metric, value, interval, arrays, members, level)
   count = len(arrays[0] if members is None else members)
 
@@ -114,7 +121,7 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
   words = draws.words(jax.random.split(key, num_resamples))
   samples = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([words[:1], words])
   values = map_chunks(value, samples, draws.at_once(arrays))
-  return values[0], *quantiles(values[1:], level)
+  return values[0], *percentiles.ends(values[1:], values[0], count, level)
 
 
 def with_own_rule(metric: Metric, value: Array, interval: tuple[Array, Array, Array], arrays: tuple[Array, ...],

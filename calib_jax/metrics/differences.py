@@ -8,7 +8,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax.metrics.bias_correction import bias_corrected, correlation, growth_of, interval_of_difference, with_bias
+from calib_jax.metrics.bias_correction import (
+  bias_corrected,
+  checked_rate,
+  correlation,
+  interval_of_difference,
+  sure_part,
+  with_bias,
+)
 from calib_jax.metrics.binned import calibration_error, classwise_calibration_error
 from calib_jax.metrics.bootstrap_intervals import bootstrap, examples, subsampled, with_own_rule
 from calib_jax.metrics.draws import Metric
@@ -93,8 +100,8 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
     return bootstrap(_difference(metric, len(a)), *a, *b, key=key, num_resamples=num_resamples, level=level,
                      groups=groups)
   arrays, members = examples([*a, *b], groups, num_resamples, level)
-  growth = growth_of(2 / 3 if function is smooth_calibration_error else 1)
-  return _of_errors(with_bias(metric), arrays, members, key, growth, num_resamples, level)
+  rate = checked_rate(2 / 3 if function is smooth_calibration_error else 1)
+  return _of_errors(with_bias(metric), arrays, members, key, rate, num_resamples, level)
 
 
 @functools.cache
@@ -104,7 +111,7 @@ def _difference(metric: Metric, num_arrays: int) -> Metric:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5, 6))
-def _of_errors(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, growth: Array,
+def _of_errors(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, rate: Array,
                num_resamples: int, level: float) -> tuple[Array, Array, Array]:
   """``paired_difference`` of a calibration error, of the arrays of one model followed by those of the other."""
   models = arrays[:len(arrays) // 2], arrays[len(arrays) // 2:]
@@ -115,7 +122,7 @@ def _of_errors(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
 
   values = of_both(*arrays)
   halves, fifths = subsampled(of_both, arrays, members, key, num_resamples)
-  ends = bias_corrected(values, halves, fifths, growth, level)
+  ends = bias_corrected(values, halves, fifths, rate, sure_part(metric), level)
   intervals = [with_own_rule(metric, values[i], tuple(end[i] for end in ends), model, members, level)
                for i, model in enumerate(models)]
   noise = (halves[:, 0]**2 - halves[:, 1]**2) / 2

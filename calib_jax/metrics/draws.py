@@ -68,8 +68,9 @@ def dependence(confidence: Array, correct: Array, members: Array) -> Array:
   ρ, which makes its p-value larger and never smaller.
 
   Like a variance of m groups, ρ̂ has a relative standard error of about √(2/m). Here m = (Σ d)² / Σ d², with the
-  denominators d of the groups. What is returned is the ρ of which ρ̂ is one such error too low, ρ̂ / (1 - √(2/m)), and 1
-  where two groups have all the weight: with ρ̂ itself, few or unequal groups reject a calibrated model too often.
+  denominators d of the groups. What is returned is the ρ of which ρ̂ is two such errors too low, ρ̂ / (1 - 2 √(2/m)), and
+  1 where eight groups or fewer have all the weight: with ρ̂ itself, or only one such error, few or unequal groups reject
+  a calibrated model too often.
 
   Args:
     confidence: ``[N, ...]`` floats.
@@ -89,7 +90,7 @@ def dependence(confidence: Array, correct: Array, members: Array) -> Array:
   tiny = jnp.finfo(jnp.float32).tiny
   total = jnp.maximum(jnp.sum(most), tiny)
   error = jnp.sqrt(2 * jnp.sum((most / total) ** 2))
-  return jnp.minimum(jnp.maximum(products / total, 0) / jnp.maximum(1 - error, tiny), 1)
+  return jnp.minimum(jnp.maximum(products / total, 0) / jnp.maximum(1 - 2 * error, tiny), 1)
 
 
 def numbers(words: Array, members: Array, rho: Array | float) -> Array:

@@ -7,6 +7,7 @@ cells have; those of ``OTHERS`` are of `metrics.paired_difference`. Rows are app
 experiments/results/coverage_of_differences.csv as they come; what it already holds is skipped.
 """
 
+from collections.abc import Mapping, Sequence
 import functools
 import itertools
 import time
@@ -19,21 +20,23 @@ from calib_jax import metrics
 from calib_jax.evaluation.measures import JOINT, METRICS, measure, per_example
 from calib_jax.evaluation.predictions import Predictions
 from experiments.common import commands
-from experiments.common.rows import append, read
+from experiments.common.rows import read, write
+from experiments.estimators import simulation
 
 RESULTS = commands.RESULTS / "coverage_of_differences.csv"
 SEPARATION = {2: 2**0.5, 10: 2.5, 100: 3.5}  # The distance of a class's mean from 0, by the number of classes.
 REPEATS = {300: 200, 1000: 200, 5000: 100}
 RESAMPLES = 150
-SHOWN = tuple(name for name in JOINT if name not in ("entropy", "coverage_at_1", "coverage_at_5"))
+SHOWN = tuple(name for name in JOINT if name != "entropy")
 OTHERS = {
   "ECE, equal mass, norm 1": functools.partial(metrics.calibration_error, binning="equal_mass"),
-  "debiased, equal mass, norm 2": functools.partial(metrics.calibration_error, binning="equal_mass", norm=2,
-                                                    debias=True),
   "KS": metrics.ks_calibration_error,
   "class-wise, equal width, norm 1": metrics.classwise_calibration_error,
+  "smooth (smECE)": metrics.smooth_calibration_error,
 }
 FEW_CLASSES = 10  # The class-wise error is simulated for at most so many.
+# The smooth error takes long: it has fewer resamples, and is simulated last, for two classes and the fewest examples.
+SLOWEST, SLOWEST_RESAMPLES, SLOWEST_SIZE = "smooth (smECE)", 50, 300
 POINTS = 300_000  # Examples of which the true values are means.
 
 
@@ -86,7 +89,8 @@ def truth(num_classes: int, model: Model) -> dict[str, float]:
   # Equal-width bins of the sorted confidences, and equal-mass bins.
   edges = np.searchsorted(confidence[order], np.arange(1, 15) / 15, "right")
   taken = np.arange(1, POINTS + 1)
-  aurc = np.mean(np.cumsum(risk) / taken)
+  curve = np.cumsum(risk) / taken
+  aurc = curve.mean()
   wrong = risk.mean()
   best = wrong + (1 - wrong) * np.log1p(-wrong)  # The best order has the errors last.
   errors = {"ece": sum(abs(part.sum()) for part in np.split(gap, edges)) / POINTS,
@@ -95,12 +99,14 @@ def truth(num_classes: int, model: Model) -> dict[str, float]:
             "KS": abs(np.cumsum(gap)).max() / POINTS,
             "class-wise, equal width, norm 1": np.mean([_classwise(probs[:, k], posterior[:, k])
                                                         for k in range(min(num_classes, FEW_CLASSES))])}
-  errors["debiased, equal mass, norm 2"] = errors["ece_equal_mass_l2"]
+  cells = [np.array([part.mean() for part in np.array_split(x[order], 500)]) for x in (confidence, accuracy)]
+  errors["smooth (smECE)"] = simulation.true_errors(*cells, np.full(500, 1 / 500))["smooth"]
   if model.exponent == 1:
     errors = dict.fromkeys(errors, 0.0)
   return {"accuracy": accuracy.mean(), "nll": -np.mean((posterior * log_probs).sum(1)),
           "brier": 1 + np.mean((probs**2 - 2 * posterior * probs).sum(1)), **errors, "aurc": aurc,
-          "excess_aurc": aurc - best}
+          "excess_aurc": aurc - best,
+          **{f"coverage_at_{most}": taken[curve <= most / 100].max(initial=0) / POINTS for most in (1, 5)}}
 
 
 def _classwise(probs: np.ndarray, posterior: np.ndarray) -> float:
@@ -109,12 +115,10 @@ def _classwise(probs: np.ndarray, posterior: np.ndarray) -> float:
   return float(abs(np.bincount(bins, probs - posterior, 15)).sum() / len(probs))
 
 
-def of_others(pair: str, num_classes: int, size: int) -> list[dict]:
-  """The rows of ``OTHERS``, as ``coverage`` returns them."""
+def of_others(pair: str, num_classes: int, size: int, names: Sequence[str]) -> list[dict]:
+  """The rows of some of ``OTHERS``, as ``coverage`` returns them."""
   models = PAIRS[pair]
-  rng, intervals = np.random.default_rng(size + num_classes), {name: [] for name in OTHERS}
-  if num_classes > FEW_CLASSES:
-    del intervals["class-wise, equal width, norm 1"]
+  rng, intervals = _rng(pair, num_classes, size), {name: [] for name in names}
   for i in range(REPEATS[size]):
     labels, predictions = sample(rng, size, num_classes, models)
     probs = [np.exp(log_probs).astype(np.float32) for log_probs, _ in predictions]
@@ -122,15 +126,31 @@ def of_others(pair: str, num_classes: int, size: int) -> list[dict]:
     for name, ends in intervals.items():
       arrays = [(p, labels.astype(np.int32)) for p in probs] if name.startswith("class-wise") else tops
       ends.append(np.array(metrics.paired_difference(OTHERS[name], *arrays, key=jax.random.key(i),
-                                                     num_resamples=RESAMPLES, method="bias_corrected")[1:]))
+                                                     num_resamples=resamples(name), method="bias_corrected")[1:]))
   return [_row(pair, num_classes, size, name, ends) for name, ends in intervals.items()]
+
+
+def resamples(name: str) -> int:
+  """The number of resamples of each interval."""
+  return SLOWEST_RESAMPLES if name == SLOWEST else RESAMPLES
+
+
+def names_of_others(num_classes: int, size: int) -> list[str]:
+  """The metrics of ``OTHERS`` that are simulated."""
+  return [name for name in OTHERS if not (name.startswith("class-wise") and num_classes > FEW_CLASSES)
+          and not (name == SLOWEST and (num_classes > 2 or size > SLOWEST_SIZE))]
+
+
+def _rng(pair: str, num_classes: int, size: int) -> np.random.Generator:
+  """Every cell has samples of its own: cells of the same samples would be low or high together."""
+  return np.random.default_rng([list(PAIRS).index(pair), num_classes, size])
 
 
 def _row(pair: str, num_classes: int, size: int, name: str, ends: list) -> dict:
   (first, second), (low, high) = (truth(num_classes, model)[name] for model in PAIRS[pair]), np.array(ends).T
   true = first - second
   return {"pair": pair, "classes": num_classes, "size": size, "metric": name, "repeats": REPEATS[size],
-          "resamples": RESAMPLES, "truth": f"{true:.5f}",
+          "resamples": resamples(name), "truth": f"{true:.5f}",
           "covered": f"{np.mean((low <= true) & (true <= high)):.4f}", "above": f"{np.mean(low > true):.4f}",
           "below": f"{np.mean(high < true):.4f}", "width": f"{np.mean(high - low):.5f}"}
 
@@ -138,7 +158,7 @@ def _row(pair: str, num_classes: int, size: int, name: str, ends: list) -> dict:
 def coverage(pair: str, num_classes: int, size: int) -> list[dict]:
   """The share of intervals that hold the true difference, above it and below it, and their mean width, by metric."""
   models = PAIRS[pair]
-  rng, intervals = np.random.default_rng(size + num_classes), {name: [] for name in SHOWN}
+  rng, intervals = _rng(pair, num_classes, size), {name: [] for name in SHOWN}
   for _ in range(REPEATS[size]):
     labels, predictions = sample(rng, size, num_classes, models)
     values = {i: per_example([Predictions(log_probs.astype(np.float32), labels.astype(np.int32))], num_redraws=2)
@@ -150,7 +170,7 @@ def coverage(pair: str, num_classes: int, size: int) -> list[dict]:
 
 
 def table(rows: list[dict]) -> str:
-  """The Markdown table of coverage and width; coverage below 93% is bold."""
+  """The Markdown table of coverage and width; coverage that is too low is bold."""
   cells = {(row["pair"], row["metric"], int(row["classes"]), int(row["size"])): row for row in rows}
   places = sorted({(classes, size) for _, _, classes, size in cells})
   lines = ["| difference: coverage (mean width), in % | metric | "
@@ -160,7 +180,7 @@ def table(rows: list[dict]) -> str:
     for place in places:
       row = cells.get((pair, name, *place))
       text = f"{100 * float(row['covered']):.1f}" if row else ""
-      bold = "**" if row and float(row["covered"]) < 0.93 else ""
+      bold = "**" if row and simulation.is_too_low(row) else ""
       texts.append(f"{bold}{text}{bold} ({100 * float(row['width']):.1f})" if row else "")
     heading = METRICS[name].heading.replace(" %", "") if name in METRICS else name
     lines.append(f"| {pair if name == SHOWN[0] else ''} | {heading} | {' | '.join(texts)} |")
@@ -168,13 +188,22 @@ def table(rows: list[dict]) -> str:
 
 
 def simulate() -> None:
-  """Simulates what has no row yet."""
-  for num_classes, size, pair, simulated in itertools.product(SEPARATION, REPEATS, PAIRS, (coverage, of_others)):
-    done = {row["metric"] for row in read(RESULTS)
-            if (row["pair"], int(row["classes"]), int(row["size"])) == (pair, num_classes, size)}
-    if done & set(SHOWN if simulated is coverage else OTHERS):
-      continue
-    started = time.monotonic()
-    append(RESULTS, rows := simulated(pair, num_classes, size))
-    shown = ", ".join(f"{row['metric']} {100 * float(row['covered']):.0f}%" for row in rows)
-    print(f"K = {num_classes}, N = {size:,}, {pair}: {shown}; {time.monotonic() - started:.0f} s", flush=True)
+  """Simulates what has no row yet; new rows of a metric replace those that it had."""
+  cells = list(itertools.product(SEPARATION, REPEATS, PAIRS))
+  for is_slowest, cell in itertools.product((False, True), cells):
+    num_classes, size, pair = cell
+    done = {row["metric"] for row in read(RESULTS) if _cell(row) == cell}
+    names = [name for name in names_of_others(num_classes, size)
+             if (name == SLOWEST) == is_slowest and name not in done]
+    started, rows = time.monotonic(), of_others(pair, num_classes, size, names) if names else []
+    if not is_slowest and not done >= set(SHOWN):
+      rows += coverage(pair, num_classes, size)
+    if rows:
+      made = {row["metric"] for row in rows}
+      write(RESULTS, [row for row in read(RESULTS) if _cell(row) != cell or row["metric"] not in made] + rows)
+      shown = ", ".join(f"{row['metric']} {100 * float(row['covered']):.0f}%" for row in rows)
+      print(f"K = {num_classes}, N = {size:,}, {pair}: {shown}; {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _cell(row: Mapping[str, str]) -> tuple[int, int, str]:
+  return int(row["classes"]), int(row["size"]), row["pair"]

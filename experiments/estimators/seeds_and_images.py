@@ -1,15 +1,24 @@
 """How often intervals of experiments hold the mean over seeds and images, where both are drawn anew.
 
-Run: python -m experiments.estimators.seeds_and_images   (5 minutes; it prints a Markdown table)
+Run: python -m experiments.estimators.seeds_and_images   (ten minutes on two CPU cores)
 
 Logits of an image have a part that all seeds of all models share (how hard it is), one that the seeds of a model share,
-and one of a seed and an image; each seed also has a bias of its own. The truth is the mean over repetitions. "Over
-seeds alone" is what Student's t of the seeds on the same test images gives.
+and one of a seed and an image; each seed also has a bias of its own. The truth is the mean over repetitions. "Seeds
+alone" is what Student's t of the seeds on the same test images gives. Rows of a case are appended to
+experiments/results/seeds_and_images.csv when it is done, and what it already holds is skipped. In the end the table of
+docs/metrics.md is written.
 """
 
 import numpy as np
 
-from experiments.common import commands, comparison, scores
+from calib_jax._system.files import write_text
+from calib_jax.evaluation.measures import METRICS
+from experiments.common import commands, comparison, report, scores
+from experiments.common.rows import append, read
+
+RESULTS, PAGE = commands.RESULTS / "seeds_and_images.csv", commands.ROOT / "docs" / "metrics.md"
+BEGIN = "<!-- Written by python -m experiments.estimators.seeds_and_images -->"
+END = "<!-- End of what is written by it -->"
 
 CLASSES = 5
 CASES = ((2000, 3, 300), (2000, 5, 300), (10_000, 10, 100))  # Images, seeds and repetitions.
@@ -38,23 +47,48 @@ def models(rng: np.random.Generator, images: int, seeds: int) -> list[dict[str, 
   return both
 
 
+def coverage(images: int, seeds: int, repeats: int) -> list[dict]:
+  """Returns the rows of a case: the share of intervals that hold the truth, of a model and of the difference of two."""
+  rng = np.random.default_rng(0)
+  samples = [models(rng, images, seeds) for _ in range(repeats)]
+  rows = []
+  for name in scores.BLOCKED:
+    constant = dict.fromkeys(samples[0][0][name], 0.0)
+    for what, pairs in (("one model", [(a[name], constant) for a, _ in samples]),
+                        ("difference", [(a[name], b[name]) for a, b in samples])):
+      row = {"images": images, "seeds": seeds, "repeats": repeats, "metric": name, "of": what}
+      for kind, intervals in (("both", [comparison.paired(a, b) for a, b in pairs]),
+                              ("seeds_alone", [comparison.paired(dict(a), dict(b)) for a, b in pairs])):
+        truth = np.mean([x.mean for x in intervals])
+        row[kind] = f"{np.mean([x.low <= truth <= x.high for x in intervals]):.4f}"
+      rows.append(row)
+  return rows
+
+
+def table(rows: list[dict]) -> str:
+  """Returns the Markdown table of the cases that have rows."""
+  cells = {(row["metric"], row["of"], int(row["images"]), int(row["seeds"])): row for row in rows}
+  cases = list(dict.fromkeys((images, seeds) for _, _, images, seeds in cells))
+  lines = ["| coverage over seeds and images (by seeds alone), in % | | "
+           + " | ".join(f"{images:,} images, {seeds} seeds" for images, seeds in cases) + " |",
+           "|---" * (len(cases) + 2) + "|"]
+  for name in scores.BLOCKED:
+    for what in ("one model", "difference"):
+      found = [cells[name, what, *case] for case in cases]
+      texts = [f"{100 * float(row['both']):.1f} ({100 * float(row['seeds_alone']):.1f})" for row in found]
+      heading = METRICS[name].heading.replace(" %", "") if what == "one model" else ""
+      lines.append(f"| {heading} | {what} | {' | '.join(texts)} |")
+  return "\n".join(lines) + "\n"
+
+
 def main(arguments: list[str] | None = None) -> None:
-  """Prints the table."""
+  """Simulates the cases that have no rows yet, and writes the table."""
   commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  print("| coverage, in % | images, seeds | over seeds and images | over seeds alone |\n|---|---|---|---|")
   for images, seeds, repeats in CASES:
-    rng = np.random.default_rng(0)
-    samples = [models(rng, images, seeds) for _ in range(repeats)]
-    for name in scores.BLOCKED:
-      constant = dict.fromkeys(samples[0][0][name], 0.0)
-      for what, pairs in ((name, [(a[name], constant) for a, _ in samples]),
-                          (f"{name}, difference of two models", [(a[name], b[name]) for a, b in samples])):
-        shares = []
-        for intervals in ([comparison.paired(a, b) for a, b in pairs],
-                          [comparison.paired(dict(a), dict(b)) for a, b in pairs]):
-          truth = np.mean([x.mean for x in intervals])
-          shares.append(f"{100 * np.mean([x.low <= truth <= x.high for x in intervals]):.1f}")
-        print(f"| {what} | {images:,}, {seeds} | {' | '.join(shares)} |", flush=True)
+    if (str(images), str(seeds)) not in {(row["images"], row["seeds"]) for row in read(RESULTS)}:
+      append(RESULTS, coverage(images, seeds, repeats))
+      print(f"{images:,} images, {seeds} seeds: done", flush=True)
+  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(read(RESULTS))))
 
 
 if __name__ == "__main__":

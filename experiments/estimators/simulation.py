@@ -5,11 +5,13 @@ which is calibrated for a = 1 and overconfident for a = 1.6. The limit of each e
 computed by quadrature.
 """
 
+from collections.abc import Mapping
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
 from calib_jax import metrics
 
@@ -66,6 +68,12 @@ def true_errors(confidence: np.ndarray, accuracy: np.ndarray, weight: np.ndarray
     low, high = (sigma, high) if smoothed(sigma) > sigma else (low, sigma)
   return {"l1": float(np.sum(weight * np.abs(gap))), "l2": float(np.sqrt(np.sum(weight * gap**2))),
           "ks": float(np.abs(np.cumsum((weight * gap)[order])).max()), "smooth": float(low if gap.any() else 0)}
+
+
+def is_too_low(row: Mapping[str, str]) -> bool:
+  """Whether the ``covered`` of a row is below 93%, and lower than chance makes 95% in one of a hundred simulations."""
+  covered, repeats = float(row["covered"]), int(row["repeats"])
+  return covered < 0.93 and stats.binom.cdf(round(covered * repeats), repeats, 0.95) < 0.01
 
 
 def simulate(estimator, size: int, sharpness: float, repeats: int = REPEATS, seed: int = 0) -> np.ndarray:

@@ -33,6 +33,17 @@ def test_multipliers_and_curvature_follow_the_definition():
   assert grown and max(grown) < 21 and curvature == 10 and state.multipliers.min() < 1e-5
 
 
+def test_the_curvature_grows_unless_the_penalty_fell_enough():
+  z = np.array([[9.0, 0.0], [0.0, 9.0]], np.float32)
+  penalty = UPDATE(losses.init_class_adaptive(2), 1, z, margin=1.0).last_penalty
+
+  def grows(last, tolerance):
+    state = losses.init_class_adaptive(2)._replace(last_penalty=penalty * np.float32(last))
+    return float(UPDATE(state, 10, z, margin=1.0, tolerance=tolerance).curvature) > 1
+
+  assert grows(1.05, 0.9) and not grows(1.05, 1.0) and not grows(1.2, 0.9) and not grows(-1.0, 0.9)
+
+
 def test_each_class_has_its_multiplier():
   z, labels = np.array([[4.0, 0.0, 2.0], [0.0, 1.0, 5.0]], np.float32), np.array([0, 1])
   multipliers = np.array([0.1, 2.0, 0.5], np.float32)

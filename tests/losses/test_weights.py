@@ -61,7 +61,7 @@ class TestWeights:
     assert np.isfinite(weighted(spoilt, labels, WEIGHTS)[1]).all()
     assert np.isnan(weighted(logits, labels, np.where(np.arange(12) == 3, -1, WEIGHTS).astype(np.float32))[0])
     if name in MEANS:
-      for scale in (1e-25, 1e25):
+      for scale in (np.float32(1e-25), np.float32(1e25)):
         np.testing.assert_allclose(weighted(logits, labels, scale * WEIGHTS)[0], weighted(logits, labels, WEIGHTS)[0],
                                    rtol=2e-5)
 
@@ -154,6 +154,23 @@ def test_counts_of_selective_risk_are_weighted():
   found = losses.update_selective_risk(start, logits, weights=WEIGHTS)
   expected = losses.update_selective_risk(start, np.repeat(logits, WEIGHTS.astype(int), axis=0))
   np.testing.assert_array_equal(found.counts, expected.counts)
+
+
+def test_gradients_in_weights_of_any_size_are_finite():
+  logits, labels = cases.data(12, 3)
+  gradient = jax.jit(jax.grad(lambda w: losses.mdca(logits, labels, weights=w)))
+  np.testing.assert_allclose(np.float32(1e-25) * gradient(np.float32(1e-25) * WEIGHTS), gradient(WEIGHTS), rtol=1e-4,
+                             atol=1e-7)
+
+
+def test_a_row_of_weight_0_with_the_only_likely_label_leaves_generative_cross_entropy_finite():
+  logits = np.array([[0, -200, 0], [0, -190, 0], [0, 200, 0]], np.float32)
+  labels, weights = np.array([1, 0, 1]), np.array([1, 1, 0], np.float32)
+  value, gradient = jax.jit(jax.value_and_grad(
+    lambda z: losses.generative_cross_entropy(z, labels, weights=weights)))(logits)
+  expected = cases.batch_reference("generative_cross_entropy", logits[:2], labels[:2], {})
+  np.testing.assert_allclose(value, expected, rtol=1e-5)
+  assert np.isfinite(gradient).all() and not gradient[2].any()
 
 
 def _own(logits, labels, *, where, axis_name):

@@ -103,7 +103,7 @@ def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
   key = jax.random.key(5)
   errors = {"ece": (resampled_errors.calibration_error, 40), "ks": (resampled_errors.ks, 12)}
   found = resamples.assess(errors, {"row": (confidence, correct)}, num_bins=15, key=key, groups=groups)["row"]
-  ends = resamples.intervals(found, {"ece": 1.0, "ks": 2 / 3})
+  ends = resamples.intervals(found, {"ece": (1.0, 0.5), "ks": (2 / 3, 0.5)})
   for name, function, number, rate in (("ece", metrics.calibration_error, 40, 1.0),
                                        ("ks", metrics.ks_calibration_error, 12, 2 / 3)):
     def error(c, a, *, where, function=function):
@@ -144,7 +144,7 @@ def test_subsamples_are_those_of_the_bias_corrected_bootstrap():
                                    resamples.subsamples(64, key, 30))
   expected = metrics.bootstrap(lambda x: jnp.abs(jnp.mean(x, axis=0)), x, key=key, num_resamples=30,
                                method="bias_corrected")
-  ends = resamples.intervals({"mean": found}, {"mean": 1.0})["mean"]
+  ends = resamples.intervals({"mean": found}, {"mean": (1.0, 0.5)})["mean"]
   np.testing.assert_allclose(ends, expected, rtol=1e-4, atol=1e-6)
 
 

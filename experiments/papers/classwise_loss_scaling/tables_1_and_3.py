@@ -22,8 +22,10 @@ from experiments.papers.classwise_loss_scaling import findings, fits, table2
 from experiments.papers.classwise_loss_scaling.published import NETWORKS, TITLES
 
 NAME = "classwise_loss_scaling_tables_1_and_3"
-NORMALIZATIONS = {"ND": "standard", "CM": "centered", "MM": "minmax"}  # By the paper's names; the first is its choice.
-METHODS = (*(name for name in fits.OBJECTIVES if name != "CLS"), *NORMALIZATIONS)
+# By the paper's names, the first its choice; and its choice with the sums of Eq. 3 as printed.
+SCALED = {"ND": {}, "CM": {"normalization": "centered"}, "MM": {"normalization": "minmax"},
+          "ND, sums": {"class_loss": "sum"}}
+METHODS = (*(name for name in fits.OBJECTIVES if name != "CLS"), *SCALED)
 RESAMPLES = 1000
 Split = tuple[np.ndarray, np.ndarray]
 
@@ -56,8 +58,8 @@ def compared(name: str, fit: Split, test: Split) -> Iterator[rows.Row]:
 
 def _top(base: str, method: str, fit: Split, test: Split) -> tuple[tuple[jax.Array, jax.Array], bool]:
   """The confidences and correctness of the test rows, and whether the fit converged."""
-  if method in NORMALIZATIONS:
-    calibrator = calibrators.get("classwise_loss_scaling", base=fits.BASES[base], normalization=NORMALIZATIONS[method])
+  if method in SCALED:
+    calibrator = calibrators.get("classwise_loss_scaling", base=fits.BASES[base], **SCALED[method])
     params = calibrator.fit(*fit)
   else:
     calibrator, params = fits.converged(base, method, *fit)
@@ -80,7 +82,8 @@ INTRODUCTION = f"""`python -m experiments.papers.classwise_loss_scaling.tables_1
 percent (15 equal-width bins) of each calibrator by the mean NLL (base), by the NLL of smoothed labels (LS, 0.05), by
 the focal loss (FL, gamma 3), by the class-balanced NLL, which the paper lacks, and by class-wise loss scaling with
 class-wise losses normalised by their standard deviation (ND, Eq. 9; the default), by their range from the mean (CM, Eq.
-11) or from the least (MM, Eq. 10). All are fitted to the optimum, which the paper's LS and FL are not (see the page of
+11) or from the least (MM, Eq. 10), or with ND and the sum of each class's losses in place of its mean (ND, sums; Eq. 3
+as printed). All are fitted to the optimum, which the paper's LS and FL are not (see the page of
 its Table 2). In brackets: what the ECE is above that of ND, with the 95% interval of {RESAMPLES} resamples of the test
 examples, paired; bold where that excludes 0. †: the fit ended before its tolerance. The paper says, of balanced CIFAR
 and ImageNet, that class-wise loss scaling has a lower ECE than base, LS and FL, and ND in general one lower than CM and
