@@ -47,7 +47,7 @@ def _everything(probs, labels):
 def test_every_public_metric_is_among_them():
   not_metrics = {"Assessment", "ClassGroupScores", "Reliability", "RiskCoverage", "assess", "bootstrap",
                  "calibration_test", "cohens_d", "collection", "consistency_interval", "paired_difference", "sem",
-                 "top_label", "validate", "within_subject_sem"}
+                 "top_label", "top_label_from_features", "validate", "within_subject_sem"}
   shapes = jax.ShapeDtypeStruct((N, 2), np.float32), jax.ShapeDtypeStruct((N,), np.int32)
   tested = {name.split()[0] for name in jax.eval_shape(_everything, *shapes)}
   assert tested == set(metrics.__all__) - not_metrics
