@@ -168,7 +168,7 @@ def test_weights_have_the_leading_axes_of_their_labels():
   np.testing.assert_array_equal(own.fitted(logits, labels)(logits), logits)
 
 
-TAKES_NO_WEIGHTS = ("meta_calibration", "metaacc", "TS by soft-binned error", "cross venn_abers")
+TAKES_NO_WEIGHTS = ("meta_calibration", "metaacc", "cross venn_abers")
 
 
 def test_integer_weights_are_repeated_rows(variant):
