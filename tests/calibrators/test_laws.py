@@ -109,6 +109,10 @@ def unchecked():
 def test_at_the_edges_params_are_finite_and_output_is_normalised(variant, unchecked):
   calibrator = _made(variant)
   for edge, logits, labels, where in _edges():
+    if variant == "cross venn_abers" and np.sum(np.ones(len(labels), bool) if where is None else where) < 5:
+      with pytest.raises(ValueError, match="5 folds need at least 5 examples"):
+        calibrator.fit(logits.astype(np.float32), labels.astype(np.int32), where=where)
+      continue
     params = calibrator.fit(logits.astype(np.float32), labels.astype(np.int32), where=where)
     for path, leaf in jax.tree.leaves_with_path(params):
       finite = np.isfinite(np.asarray(leaf, np.float64)).all()
@@ -336,6 +340,8 @@ def test_a_fitted_calibrator_is_exported_for_any_number_of_rows(variant):
 
 @pytest.mark.slow
 def test_one_example_of_two_classes_is_enough_to_end_finite(variant):
+  if variant == "cross venn_abers":
+    pytest.skip("it needs an example for each fold")
   params = _made(variant).fit(*synthetic(1, 2))
   _check_normalised(_made(variant).apply(params, synthetic(9, 2, seed=2)[0]), variant)
 
