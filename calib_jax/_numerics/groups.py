@@ -21,7 +21,7 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
   np.int64(1)
   """
   unit = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
-  num_units = int(unit.max()) + 1
+  num_units = int(unit.max(initial=-1)) + 1
   if num_units < num_folds:
     raise ValueError(f"{num_folds} folds need at least {num_folds} {'examples' if groups is None else 'groups'}: there "
                      f"are {num_units}.")
