@@ -33,7 +33,8 @@ TO_NINE_DIGITS = {f"check_sample_weight_equivalence_on_{kind}_data": "float32" f
 @pytest.mark.filterwarnings("ignore")
 def test_check_estimator():
   # Three folds, because the checks have data with three or four examples in a class.
-  results = check_estimator(CalibratedClassifier(cv=3), on_fail="raise", on_skip=None, expected_failed_checks=TO_NINE_DIGITS)
+  results = check_estimator(CalibratedClassifier(cv=3), on_fail="raise", on_skip=None,
+                            expected_failed_checks=TO_NINE_DIGITS)
   assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
 
 
