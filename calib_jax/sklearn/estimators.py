@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 from calib_jax import _checks as checks
 from calib_jax import calibrators
 
-LEAST = float(np.finfo(np.float32).eps)
+LOWEST, LEAST = (float(np.finfo(dtype).eps) for dtype in (np.float64, np.float32))
 INPUTS = ("logits", "probs")
 
 
@@ -158,8 +158,8 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
   The calibrator is fitted to the scores of examples that the classifier has not learnt from: by cross-validation, after
   which one classifier is fitted to all examples, or to examples of your own (``cv="prefit"``). Scores are the
   classifier's ``decision_function`` or, without one, the logarithms of its ``predict_proba``, as in scikit-learn's
-  ``CalibratedClassifierCV(ensemble=False)``. A probability of 0 counts as the smallest one above 0, or as 1.2e-7 where
-  that is smaller.
+  ``CalibratedClassifierCV(ensemble=False)``. Probabilities below 2.2e-16 count as that, and one of 0 as the smallest
+  above it, or as 1.2e-7 where that is smaller.
 
   Args:
     estimator: the classifier; None for ``LinearSVC(random_state=0)``.
@@ -268,5 +268,6 @@ def _scores(estimator: Any, X: Any) -> np.ndarray:
 
 
 def _log(probs: np.ndarray) -> np.ndarray:
+  """Logarithms, of at least ``LOWEST`` as in scikit-learn: naive Bayes has far lower ones, which mean nothing."""
   with np.errstate(divide="ignore"):
-    return np.log(probs)
+    return np.log(np.where(probs > 0, np.maximum(probs, LOWEST), 0))

@@ -131,6 +131,10 @@ def test_a_probability_of_zero_counts_as_the_smallest_above_it():
   np.testing.assert_allclose(model.predict_proba(probs), same.predict_proba(np.where(probs == 0, 1e-9, probs)))
   assert Calibrator(inputs="probs").fit(probs[[0, 1, 3]], y[:3]).least_ == np.log(np.finfo(np.float32).eps)
   assert np.all(np.isfinite(model.predict_proba([[0.0, 1.0]])))
+  tiny = np.array([[1 - 1e-300, 1e-300], [0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+  np.testing.assert_array_equal(Calibrator(inputs="probs").fit(tiny, y).predict_proba(tiny),
+                                Calibrator(inputs="probs").fit(np.maximum(tiny, 2.2204460492503131e-16), y)
+                                .predict_proba(tiny))
 
 
 def test_one_column_is_of_the_second_class():
