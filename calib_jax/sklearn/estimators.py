@@ -268,6 +268,6 @@ def _scores(estimator: Any, X: Any) -> np.ndarray:
 
 
 def _log(probs: np.ndarray) -> np.ndarray:
-  """Logarithms, of at least ``LOWEST`` as in scikit-learn: naive Bayes has far lower ones, which mean nothing."""
+  """Logarithms of probabilities, those below ``LOWEST`` as if they were that; -inf for 0."""
   with np.errstate(divide="ignore"):
     return np.log(np.where(probs > 0, np.maximum(probs, LOWEST), 0))

@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
+from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -106,6 +106,8 @@ def test_folds_that_cannot_be_used_are_refused():
   order = np.argsort(Y)
   with pytest.raises(ValueError, match="no example of some class to train on"):
     CalibratedClassifier(GaussianNB(), cv=KFold(3)).fit(X[order], Y[order])
+  with pytest.raises(ValueError, match="hold out every example exactly once"):
+    CalibratedClassifier(GaussianNB(), cv=ShuffleSplit(2, random_state=0)).fit(X, Y)
 
 
 def test_scores_of_any_model():
