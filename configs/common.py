@@ -64,7 +64,9 @@ def get_config() -> ConfigDict:
       ood=(),  # Data sets, or .npz files, whose test images are out of distribution.
       # Whether to save the features of these sets with their predictions, and to predict the training split too.
       save_features=False, predict_train=False,
-      calibrators={"TS": dict(name="temperature_scaling", objective="nll")})))
+      calibrators={"TS": dict(name="temperature_scaling", objective="nll")},
+      # Whether to fit, beside them, the structured scaling that docs/calibrators.md recommends for so many examples.
+      recommended=True)))
   config.stage2 = ConfigDict(dict(
     optimizer=config.optimizer.copy_and_resolve_references(),  # With schedules of two stages: that of the second stage.
     # With "two_stage": whether the second stage augments images, and whether the frozen backbone is in training mode:

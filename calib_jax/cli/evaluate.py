@@ -158,7 +158,7 @@ def _streamed(options: argparse.Namespace) -> None:
       name, evaluated = results.first
       picture = reports.save(reports.reliability_grid({name: (histogram, None)}, width=options.figure_width),
                              out / "figures" / "reliability", [*options.figures, "svg"])
-      reports.write_streamed(out / "report.html", rows, lines, title=shared.title(results),
+      reports.write_streamed(out / "report.html", results, title=shared.title(results),
                              note=f"{evaluated.num_examples:,} rows. {streamed.NOTE}",
                              reliability=picture, environment=environment(), command=outputs.command())
     shared.show_written(options, lambda line: options.json == "-" or print(line))

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax._checks.registry import register
 from calib_jax._numerics import binning
 from calib_jax._numerics.softmax import label_odds
-from calib_jax.losses.catalogue import PER_EXAMPLE
+from calib_jax.losses.catalogue import PER_EXAMPLE, register
 from calib_jax.losses.focal import focal_of_odds, inverse_focal_of_odds
 
 Array = jax.Array

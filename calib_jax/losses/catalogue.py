@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import functools
+from typing import ParamSpec, TypeVar
 
 import jax
 
@@ -9,11 +10,36 @@ from calib_jax import _checks as checks
 from calib_jax._checks import registry
 
 Array = jax.Array
+Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
 
 # Losses that return one value an example, by name.
 PER_EXAMPLE: dict[str, Callable[..., Array]] = {}
 # Losses that return one value for a whole batch, by name.
 PER_BATCH: dict[str, Callable[..., Array]] = {}
+
+
+def register(losses: dict[str, Callable]) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+  """A decorator that adds a loss to ``losses``, by its name.
+
+  A call with options alone, such as ``focal(gamma=1.0)``, is a TypeError that says how options are bound.
+
+  >>> get("focal", gamma=1.0)(jnp.array([[0.0, 0.0]]), jnp.array([0])).round(4)
+  Array([0.3466], dtype=float32)
+  """
+  def add(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    name = function.__name__
+
+    @functools.wraps(function)
+    def loss(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+      if not args and "logits" not in kwargs:
+        call = ", ".join([repr(name), *(f"{option}={value!r}" for option, value in kwargs.items())])
+        raise TypeError(f"{name} takes logits and labels, and got none: losses.get({call}) is the loss with these "
+                        "options, a function of logits and labels.")
+      return function(*args, **kwargs)
+
+    return registry.register(losses)(loss)
+
+  return add
 
 
 def options(name: str) -> dict[str, object]:

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import expectation, log_softmax, pick, targets
-from calib_jax.losses.catalogue import PER_BATCH
+from calib_jax.losses.catalogue import PER_BATCH, register
 from calib_jax.losses.reductions import global_sum, shares, weighted
 
 Array = jax.Array

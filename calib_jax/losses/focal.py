@@ -12,7 +12,6 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax import focal_map
-from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import (
   expectation,
   infinite,
@@ -24,7 +23,7 @@ from calib_jax._numerics.softmax import (
   predicted,
   with_lowest,
 )
-from calib_jax.losses.catalogue import PER_EXAMPLE
+from calib_jax.losses.catalogue import PER_EXAMPLE, register
 
 Array = jax.Array
 

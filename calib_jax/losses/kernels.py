@@ -9,7 +9,6 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import (
   label_odds,
   log_one_minus,
@@ -20,7 +19,7 @@ from calib_jax._numerics.softmax import (
   targets,
   with_lowest,
 )
-from calib_jax.losses.catalogue import PER_BATCH
+from calib_jax.losses.catalogue import PER_BATCH, register
 from calib_jax.losses.reductions import gather, global_sum, root, shares
 
 Array = jax.Array

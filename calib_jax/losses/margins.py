@@ -5,9 +5,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import one_hot, pick, predicted, varying_as
-from calib_jax.losses.catalogue import PER_EXAMPLE
+from calib_jax.losses.catalogue import PER_EXAMPLE, register
 from calib_jax.losses.proper import cross_entropy
 
 Array = jax.Array

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import (
   LOWEST,
   expectation,
@@ -16,7 +15,7 @@ from calib_jax._numerics.softmax import (
   pick,
   with_lowest,
 )
-from calib_jax.losses.catalogue import PER_EXAMPLE
+from calib_jax.losses.catalogue import PER_EXAMPLE, register
 
 Array = jax.Array
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax import confidence as scores
-from calib_jax._checks.registry import find, register
+from calib_jax._checks.registry import find
 from calib_jax._numerics import binning
-from calib_jax.losses.catalogue import PER_BATCH, PER_EXAMPLE
+from calib_jax.losses.catalogue import PER_BATCH, PER_EXAMPLE, register
 from calib_jax.losses.ranks import rank_weights
 from calib_jax.losses.reductions import gather, global_sum, own, weighted
 

@@ -5,11 +5,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax._checks.registry import register
 from calib_jax._numerics import binning
 from calib_jax._numerics.softmax import label_odds, log_softmax, predicted, target, targets
 from calib_jax.losses import reductions
-from calib_jax.losses.catalogue import PER_BATCH
+from calib_jax.losses.catalogue import PER_BATCH, register
 from calib_jax.losses.reductions import global_sum, shares
 
 Array = jax.Array

@@ -1,7 +1,7 @@
 """Writes a self-contained HTML page of an evaluation: verdict, tables, figures, config and environment."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
 import html
 import itertools
@@ -80,34 +80,34 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
           parameters=json.dumps(formats.parameters(results), indent=2))
 
 
-def write_streamed(path: pathlib.Path, rows: Sequence[Sequence[str]], sentences: Sequence[str], *, title: str,
-                   note: str, reliability: pathlib.Path, environment: Mapping[str, Any], command: str) -> None:
+def write_streamed(path: pathlib.Path, results: evaluation.Results, *, title: str, note: str,
+                   reliability: pathlib.Path, environment: Mapping[str, Any], command: str) -> None:
   """Writes the page of predictions that were streamed.
 
   Args:
     path: the file to write.
-    rows: the table, the heading first.
-    sentences: the verdict.
+    results: what the page is about, as ``evaluation.streamed.measure`` returns it.
     title: the title of the page.
     note: what the intervals mean.
     reliability: the SVG file of the reliability diagram.
     environment: the environment to print.
     command: the command that repeats the evaluation.
   """
-  head, *body = rows
-  _render(path, title=title, sentences=sentences, note=note, command=command,
-          tables=[formats.Table("Results", head, body)], figures=[_picture("reliability", reliability)],
+  head, *body = formats.to_lines(results)
+  _render(path, title=title, sentences=verdict(results).lines, note=note, command=command,
+          tables=[formats.Table("Results", head, body)],
+          figures=[_picture("reliability", reliability, Shown(results))],
           environment=json.dumps(environment, indent=2))
 
 
-def _picture(name: str, file: pathlib.Path, shown: Shown | None = None) -> Picture:
-  """Returns a figure of what is shown, or of streamed predictions, which have one seed."""
+def _picture(name: str, file: pathlib.Path, shown: Shown) -> Picture:
+  """Returns a figure of what is shown."""
   figure = FIGURES.get(name, ReportFigure())
-  ending = figure.pooled if shown and shown.results.num_seeds > 1 else ""
+  ending = figure.pooled if shown.results.num_seeds > 1 else ""
   title, caption = name.replace("_", " "), figure.caption + ending
-  alt = (shown and figure.finding(shown)) or caption
-  return Picture(title, caption, f"{title[0].upper()}{title[1:]}: {alt}", base64.b64encode(file.read_bytes()).decode(),
-                 figure.wide, figure.summary, bool(shown and figure.is_open(shown.results)))
+  alt = f"{title[0].upper()}{title[1:]}: {figure.finding(shown) or caption}"
+  return Picture(title, caption, alt, base64.b64encode(file.read_bytes()).decode(), figure.wide, figure.summary,
+                 figure.is_open(shown.results))
 
 
 def _render(path: pathlib.Path, **content) -> None:

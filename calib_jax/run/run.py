@@ -120,13 +120,18 @@ class Run:
   def calibrators(self) -> evaluation.Fitted:
     """Fits the calibrators of ``config.evaluation`` to the validation split, and saves them in ``calibrators/``.
 
+    If it has any, and ``recommended`` is true, so is the structured scaling of ``calib_jax.calibrators.recommended``.
     ``calib_jax.calibrators.load`` reads the files.
 
     Returns:
       The calibrators by label, each with its params of every seed.
     """
-    labelled = {label: calibrators.get(**section) for label, section in self.config.evaluation.calibrators.items()}
-    fitted = evaluation.fit(self.saved("validation"), labelled)
+    options, validation = self.config.evaluation, self.saved("validation")
+    labelled = {label: calibrators.get(**section) for label, section in options.calibrators.items()}
+    if labelled and options.get("recommended"):  # Runs of earlier versions do not have this field.
+      structured = calibrators.recommended(*validation[0].logits.shape)
+      labelled |= {label: structured[label] for label in structured if label not in ("TS", *labelled)}
+    fitted = evaluation.fit(validation, labelled)
     for label, (_, params) in fitted.items():
       for seed, seed_params in zip(self.seeds, params, strict=True):
         path = self.folder / "calibrators" / f"{stem(label)}_seed{seed}.npz"

@@ -115,7 +115,7 @@ def test_the_table_has_both_methods_before_and_after_calibration_with_intervals(
   results = json.loads((workdir / "results.json").read_text())["results"]["test"]
   assert list(results) == ["cross_entropy", "focal + soft_avuc"]
   for method, folder in (("cross_entropy", workdir / "baseline"), ("focal + soft_avuc", workdir)):
-    assert list(results[method]) == ["none", "TS"]
+    assert list(results[method]) == ["none", "TS", "SVS"]
     for row in results[method].values():
       assert set(row) == set(evaluation.METRICS) - {"sweep", "smooth"}  # Which need 200 resamples.
       assert all(cell["low"] <= cell["high"] and len(cell["per_seed"]) == 2 for cell in row.values())

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 
 import jax
@@ -61,6 +62,7 @@ def test_streaming_equals_one_pass(tmp_path, monkeypatch, capsys):
   page = (tmp_path / "out/report.html").read_text()
   gap, excess = 100 * (confidence.mean() - correct.mean()), confidence - correct
   assert f"Overconfident by {gap:.1f} ± {249.77 * excess.std() / 20:.1f} points: its ECE is" in page
+  assert re.search(fr'alt="Reliability: the mean confidence of \S+ is {gap:.1f} points above its accuracy', page)
   assert "400 rows. The predictions are streamed" in page and page.count("<img") == 1 and "bold" not in page
   np.save(tmp_path / "y.npy", labels + 1)
   with pytest.raises(UserError, match=r"row \d+ of logits is not finite .* or its label is not in \[0, 3\)"):

@@ -29,12 +29,21 @@ def test_every_loss_is_registered_under_its_name_and_lists_its_options():
   assert losses.options("selective_risk")["confidence"] == "negative_entropy"
   assert losses.options("avuc") == {"threshold": inspect.Parameter.empty, "stop_gradient": False}
   for name, loss in registered.items():
-    assert not hasattr(loss, "__wrapped__")  # What a registry holds is the function that its file defines.
     arguments = [p for p in inspect.signature(loss).parameters.values() if p.kind is not p.KEYWORD_ONLY]
     assert [p.name for p in arguments] == ["logits", "labels"]
     assert not {"where", "weights", "axis_name"} & set(losses.options(name))
   with pytest.raises(ValueError, match="loss name must be one of"):
     losses.options("fokal")
+
+
+@pytest.mark.parametrize("name", cases.FIRST)
+def test_a_call_with_options_alone_says_what_to_write(name):
+  options = cases.FIRST[name]
+  with pytest.raises(TypeError, match=f"^{name} takes logits and labels, and got none: losses.get\\('{name}'") as error:
+    getattr(losses, name)(**options)
+  assert all(f"{option}={value!r}" in str(error.value) for option, value in options.items())
+  with pytest.raises(TypeError, match=f"{name}\\(\\) got an unexpected keyword argument 'gama'"):
+    getattr(losses, name)(FLOATS, INTS, gama=2)
 
 
 @pytest.mark.parametrize("name", [*cases.FIRST, "composite"])

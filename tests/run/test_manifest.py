@@ -27,6 +27,7 @@ def _config(*overrides, label=LABEL):
   config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
   with config.unlocked():
     config.evaluation.calibrators = ConfigDict({label: dict(name="temperature_scaling")})
+    config.evaluation.recommended = False
     return run_config.complete(config)
 
 

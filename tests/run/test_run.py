@@ -171,7 +171,7 @@ def test_a_shifted_set_is_evaluated_without_training(finished):
   loaded = Run.load(finished)
   foggy = {"name": "digits", "corruption": "fog", "severity": 5}
   found = loaded.evaluate({"test": None, "fog": foggy, "mine": tuple(loaded.splits(0).test)})
-  assert list(found) == ["test", "fog", "mine"] and list(found["fog"]) == ["none", "TS"]
+  assert list(found) == ["test", "fog", "mine"] and list(found["fog"]) == ["none", "TS", "SVS"]
   written = json.loads((finished / "results.json").read_text())["results"]["test"]
   assert formats.plain(found["test"]) == written["focal + soft_avuc"]
   images, labels = data.load("digits", seed=0, validation_fraction=0.25, corruption="fog", severity=5).test
@@ -196,7 +196,7 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
   assert {name: size["kind"] for name, size in found["settings"]["sets"].items()} == {
     "test": "in_distribution", "fog_2": "shifted", "fog_4": "shifted", f"{tmp_path.name}_snow_2": "shifted",
     f"{tmp_path.name}_snow_4": "shifted", "noise": "out_of_distribution", "train": "in_distribution"}
-  assert list(found["results"]["fog_4"]["focal + soft_avuc"]) == ["none", "TS"]
+  assert list(found["results"]["fog_4"]["focal + soft_avuc"]) == ["none", "TS", "SVS"]
   assert "auroc" in found["detection"]["noise"]["focal + soft_avuc"]["none"]["msp"]
   fog = evaluation.load(finished / "predictions/fog_4_seed0.npz")
   assert fog.kind == "shifted" and fog.features.shape == (359, 8)
@@ -244,6 +244,11 @@ def test_fitted_calibrators_are_kept(finished):
   validation = evaluation.load(finished / "predictions/validation_seed1.npz")
   fitted = calibrators.temperature_scaling().fit(validation.logits, validation.labels)
   np.testing.assert_array_equal(params["temperature"], fitted["temperature"])
+  # SVS is recommended for 359 examples of ten classes; nothing is added to an empty list, or without ``recommended``.
+  assert calibrators.load(finished / "calibrators/SVS_seed0.npz")["scale"].shape == (10,)
+  for override, labels in (("calibrators={}", []), ("recommended=False", ["TS"])):
+    loaded = Run(_config(f"evaluation.{override}"), finished)
+    assert list(loaded.calibrators()) == labels
 
 
 def test_what_cannot_be_is_one_sentence(finished, tmp_path):
