@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 import functools
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import jax
 
@@ -10,7 +10,7 @@ from calib_jax import _checks as checks
 from calib_jax._checks import registry
 
 Array = jax.Array
-Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
+Loss = TypeVar("Loss", bound=Callable)
 
 # Losses that return one value an example, by name.
 PER_EXAMPLE: dict[str, Callable[..., Array]] = {}
@@ -18,7 +18,7 @@ PER_EXAMPLE: dict[str, Callable[..., Array]] = {}
 PER_BATCH: dict[str, Callable[..., Array]] = {}
 
 
-def register(losses: dict[str, Callable]) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+def register(losses: dict[str, Callable]) -> Callable[[Loss], Loss]:
   """A decorator that adds a loss to ``losses``, by its name.
 
   A call with options alone, such as ``focal(gamma=1.0)``, is a TypeError that says how options are bound.
@@ -26,11 +26,11 @@ def register(losses: dict[str, Callable]) -> Callable[[Callable[Arguments, Resul
   >>> get("focal", gamma=1.0)(jnp.array([[0.0, 0.0]]), jnp.array([0])).round(4)
   Array([0.3466], dtype=float32)
   """
-  def add(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+  def add(function: Loss) -> Loss:
     name = function.__name__
 
     @functools.wraps(function)
-    def loss(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def loss(*args, **kwargs):
       if not args and "logits" not in kwargs:
         call = ", ".join([repr(name), *(f"{option}={value!r}" for option, value in kwargs.items())])
         raise TypeError(f"{name} takes logits and labels, and got none: losses.get({call}) is the loss with these "
