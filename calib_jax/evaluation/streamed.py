@@ -1,11 +1,12 @@
 """Metrics of predictions with too many rows for memory: a pair of .npy is read in batches of constant size.
 
 What is kept of the predictions is a ``metrics.CalibrationHistogram``, whose cells are so narrow that all examples of a
-cell have the same confidence for any practical purpose. A bootstrap resample is therefore drawn as a number of right
-and of wrong predictions for each cell, which are independent Poisson variables if the size of the resample is one too.
+cell have the same confidence for any practical purpose. A part of the sample is therefore drawn as a number of right
+and of wrong predictions for each cell, which are independent binomial variables.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+import dataclasses
 import functools
 import pathlib
 import sys
@@ -17,17 +18,18 @@ from calib_jax import metrics
 from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_npy
-from calib_jax.evaluation import columns, reading, sections
+from calib_jax.evaluation import columns, reading, resamples, sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.predictions import is_float
 from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
-from calib_jax.metrics import resampled_errors
+from calib_jax.metrics import draws, resampled_errors
+from calib_jax.metrics.bias_correction import moments, sure_part
 from calib_jax.metrics.calibration_tests import p_value_of
 
 LARGE = 2_000_000  # Rows of a file that is streamed.
 BATCH = 2**20  # Numbers of a batch.
 NUM_RESAMPLES = 200
-LEVEL = 0.95
+Z = 1.96  # The normal quantile of 95% intervals.
 WIDTH = 30  # Characters of the progress bar.
 # The names that evaluations give to what ``CalibrationHistogram.compute`` returns, and whether it is an error.
 NAMES = {"accuracy": ("accuracy", False), "mean_confidence": ("mean_confidence", False),
@@ -63,7 +65,7 @@ def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, me
   name = pathlib.Path(reading.PAIR.fullmatch(str(path))[1]).stem
   measured = estimates(state, num_resamples)
   evaluated = EvaluatedSet(int(state.bin_counts.sum()), num_classes, 1,
-                           rows={(name, UNCALIBRATED): Row(measured, _excess(state, measured))})
+                           rows={(name, UNCALIBRATED): Row(measured, _excess(state))})
   return Results(len(state.bin_counts), num_resamples, {name: evaluated}, sections=sections.empty()), state
 
 
@@ -119,12 +121,12 @@ def _show(done: int, total: int) -> None:
 def estimates(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[str, Estimate]:
   """Computes the metrics of a histogram with their intervals.
 
-  A resample carries the noise of the sample once more, which adds a bias B to the square of an error. B is subtracted
-  from the square of the error, for the estimate, and 2 B from those of the resamples, for the interval.
+  Intervals of errors are those of ``metrics.bootstrap(method="bias_corrected")``, from halves, rests and fifths of the
+  sample; those of means are normal, from the same halves.
 
   Args:
     state: the histogram.
-    num_resamples: the number of resamples, and of redraws of which predictions are right.
+    num_resamples: the number of halves, of fifths, and of redraws of which predictions are right.
 
   Returns:
     The metrics of ``NAMES``.
@@ -142,34 +144,45 @@ def estimates(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[s
     return {"accuracy": accuracy, "mean_confidence": accuracy + gap / resampled_errors.UNIT, **errors}
 
   rng = np.random.default_rng(0)
-  resampled, redrawn = [], []
+
+  def drawn(share):
+    """A part of the sample: every example is in it with the probability ``share``."""
+    right = rng.binomial(correct, share)
+    return right + rng.binomial(count - correct, share), right
+
+  parts = []
   for _ in range(num_resamples):
-    right = rng.poisson(correct)
-    resampled.append(measured(right + rng.poisson(count - correct), right))
-    redrawn.append(measured(count, rng.binomial(count, confidence)))
-  observed, by_name = measured(count, correct), {}
+    size, right = drawn(1 / 2)
+    parts.append([measured(size, right), measured(count - size, correct - right), measured(*drawn(1 / draws.FIFTH)),
+                  measured(count, rng.binomial(count, confidence))])
+  observed, by_name, errors = measured(count, correct), {}, {}
   for name, (key, is_error) in NAMES.items():
-    value, values = observed[name], np.array([x[name] for x in resampled])
-    exact = estimate = np.asarray(computed[key]).item()
-    chance = ()
+    value = np.float64(observed[name])
+    half, rest, fifth, redrawn = np.array([[part[name] for part in kinds] for kinds in parts]).T
     if is_error:
-      bias = max(float(np.mean(values**2)) - value**2, 0)
-      estimate, values = np.sqrt(max(exact**2 - bias, 0)), np.sqrt(np.maximum(values**2 - 2 * bias, 0))
-      floor = np.array([x[name] for x in redrawn])
-      chance = floor.mean(), p_value_of(np.float64(value), floor)
-    by_name[name] = Estimate.around(exact, estimate, *np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]), *chance)
-  return by_name
+      errors[name] = resamples.Resampled(value, moments(half, rest, fifth), redrawn.mean(), p_value_of(value, redrawn))
+    else:
+      margin = Z * np.sqrt(np.mean(((half - rest) / 2) ** 2))
+      by_name[name] = Estimate.around(np.asarray(computed[key]).item(), value, max(value - margin, 0),
+                                      min(value + margin, 1))
+  rules = {name: (METRICS[name].bias_rate, sure_part(METRICS[name].function)) for name in errors}
+  for name, ends in resamples.intervals(errors, rules).items():
+    exact = np.asarray(computed[NAMES[name][0]]).item()
+    by_name[name] = Estimate.around(exact, *map(float, ends), errors[name].floor, errors[name].p_value)
+  excess = _excess(state)
+  above = by_name["ks"].value + (excess.high - excess.low) / 2  # The rule that ``metrics.bootstrap`` has for it.
+  return by_name | {"ks": dataclasses.replace(by_name["ks"], high=max(by_name["ks"].high, above))}
 
 
-def _excess(state: metrics.CalibrationHistogram, estimates: Mapping[str, Estimate]) -> Interval:
+def _excess(state: metrics.CalibrationHistogram) -> Interval:
   """The mean confidence minus the accuracy."""
   count, correct, confidence = (np.asarray(x, np.float64) for x in (state.counts, state.correct,
                                                                     state.mean_confidences()))
-  gap = estimates["mean_confidence"].value - estimates["accuracy"].value
+  gap = np.sum(count * confidence - correct) / count.sum()
   # The mean square of confidence minus correctness, (c - 1)^2 for right predictions and c^2 for others.
   square = np.sum(correct * (confidence - 1) ** 2 + (count - correct) * confidence**2) / count.sum()
   chance = np.sum(count * confidence * (1 - confidence))  # The variance of a calibrated model, as in Values.excess.
-  margin = 1.96 * np.sqrt(max(square - gap**2, chance / count.sum()) / count.sum())
+  margin = Z * np.sqrt(max(square - gap**2, chance / count.sum()) / count.sum())
   return Interval(gap, gap - margin, gap + margin)
 
 
