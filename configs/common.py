@@ -25,6 +25,9 @@ def get_config() -> ConfigDict:
       weight_decay=0.0,  # Decoupled from the gradient.
       coupled_weight_decay=0.0,  # Added to the gradient after clipping, as in PyTorch's SGD.
       decay_norms_and_biases=False,  # Whether these three apply to norms and biases too.
+      # The radius of sharpness-aware minimisation (SAM), whose steps take twice the time; 0 for none. If adaptive, in
+      # units of each parameter.
+      sharpness=0.0, adaptive_sharpness=False,
       schedule="cosine",
       # With "piecewise": fractions of the run at which the rate changes, and the factor that multiplies it there.
       boundaries=(0.3, 0.6, 0.8), decay=0.2),
@@ -51,6 +54,9 @@ def get_config() -> ConfigDict:
       # The loss that the validation split is scored by: "objective", what training minimises; "nll"; or "auto", the NLL
       # if the primary loss is one of a whole batch, and else the objective.
       validation_loss="auto",
+      # The weights that predict: those after the last step if empty; "ema", their exponential moving average, or "swa",
+      # their mean at the ends of the epochs of the last fraction of a stage.
+      average="", average_decay=0.999, average_fraction=0.25,
       select_after_epochs=0,  # With "best" and "refined": evaluations up to this epoch do not count.
       patience=config_dict.placeholder(int),  # With both: evaluations without a new best before a stop.
       max_skipped_steps=0),  # The number of steps that may have a loss or gradient that is not finite.

@@ -21,7 +21,8 @@ from calib_jax.data.sources import LONG_TAIL
 CHOICES = {
   "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.SCHEDULES,
   "loss.scope": ("global", "device"), "loss.reduction": ("mean", "sum"), "training.select": training.SELECTIONS,
-  "training.parallel": ("pmap", "shard_map"), "training.validation_loss": training.VALIDATION_LOSSES,
+  "training.average": training.AVERAGES, "training.parallel": ("pmap", "shard_map"),
+  "training.validation_loss": training.VALIDATION_LOSSES,
   **{f"{prefix}optimizer.{key}": choices for prefix in ("", "stage2.")
      for key, choices in (("name", training.OPTIMIZERS), ("schedule", training.RATES))},
   "model.dtype": ("float32", "bfloat16"),
@@ -35,9 +36,10 @@ RANGES = {
   **{f"{prefix}optimizer.{key}": limits for prefix in ("", "stage2.") for key, limits in {
     "learning_rate": (0, math.inf), "momentum": (0, 0.9999), "l2": (0, math.inf), "weight_decay": (0, math.inf),
     "coupled_weight_decay": (0, math.inf), "decay": (0, 1), "warmup_epochs": (0, math.inf),
-    "clip_norm": (1e-30, math.inf)}.items()},
+    "clip_norm": (1e-30, math.inf), "sharpness": (0, math.inf)}.items()},
   "training.batch_size": (1, math.inf), "training.accumulation_steps": (1, math.inf),
   "training.secondary_rate": (0, math.inf), "training.select_after_epochs": (0, math.inf),
+  "training.average_decay": (0.1, 1), "training.average_fraction": (0, 1),
   "training.patience": (1, math.inf), "training.max_skipped_steps": (0, math.inf),
   "checkpoint.keep": (1, math.inf), "checkpoint.every_steps": (1, math.inf),
   "checkpoint.every_minutes": (0, math.inf), "profile": (0, math.inf),

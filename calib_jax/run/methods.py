@@ -30,6 +30,8 @@ def method_name(config: ConfigDict) -> str:
   parts += [f"{config.head.name} head"] if config.head.name != "linear" else []
   parts += [config.training.schedule] if config.training.schedule != "joint" else []
   parts += [config.augmentation.name] if config.augmentation.name in PAIRED else []
+  parts += [config.training.average.upper()] if config.training.average else []
+  parts += ["SAM"] if config.optimizer.sharpness else []
   return ", ".join(parts)
 
 
@@ -55,6 +57,7 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   baseline.loss.secondary = ConfigDict({"name": ""})
   baseline.head = ConfigDict({"name": "linear"})
   baseline.training.schedule = "joint"
+  baseline.training.average, baseline.optimizer.sharpness = "", 0.0
   baseline.training.cache_features = False  # It is for stages that train the head alone.
   baseline.stage1 = ConfigDict({"workdir": "", "weights": ""})
   if (mixed := config.augmentation).name in PAIRED:

@@ -59,8 +59,9 @@ class Run:
     Args:
       workdir: a run's ``--workdir``, or its subdirectory ``baseline``.
       which: ``"best"`` for each seed's model of the lowest validation loss, which only runs with
-        ``training.select="best"`` or ``"refined"`` keep; ``"last"`` for that of the last step; "" for the best if it
-        was kept and else the last.
+        ``training.select="best"`` or ``"refined"`` keep; ``"average"`` for the averaged one, which only
+        runs with ``training.average`` keep; ``"last"`` for that of the last step; "" for the first of these that was
+        kept.
       own_code: whether import paths in the run's ``config.json`` are imported, which runs their code.
 
     Returns:

@@ -1,9 +1,11 @@
 """The training engine trains one model a seed, in stages, and saves checkpoints from which a run can continue."""
 
+from calib_jax.training.averages import AVERAGES
 from calib_jax.training.best_model import SELECTIONS
 from calib_jax.training.checkpoints import Checkpoints
 from calib_jax.training.distributed.stopping import Stopped
-from calib_jax.training.engine.loop import Layout, predict, train
+from calib_jax.training.engine.layout import Layout, predict
+from calib_jax.training.engine.loop import train
 from calib_jax.training.engine.objectives import VALIDATION_LOSSES, objective, validation_loss
 from calib_jax.training.engine.optimizers import OPTIMIZERS, RATES
 from calib_jax.training.engine.program import check_phases, classifier, decayed, plan, predictor
@@ -15,7 +17,8 @@ from calib_jax.training.run_log.metric_log import EVENTS, NO_EVENTS, MetricLog
 from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import Group, Shape, groups_on_disk, groups_to_train, shape_of
 
-__all__ = ["EVENTS", "LOSS_STATES", "NO_EVENTS", "OPTIMIZERS", "RATES", "SCHEDULES", "SELECTIONS", "VALIDATION_LOSSES",
-           "Checkpoints", "Group", "Layout", "MetricLog", "Phase", "Shape", "Stage", "StateUpdate", "Stopped",
-           "TrainState", "check_phases", "check_weights", "classifier", "decayed", "groups_on_disk", "groups_to_train",
-           "objective", "of_loss", "plan", "predict", "predictor", "shape_of", "train", "validation_loss"]
+__all__ = ["AVERAGES", "EVENTS", "LOSS_STATES", "NO_EVENTS", "OPTIMIZERS", "RATES", "SCHEDULES", "SELECTIONS",
+           "VALIDATION_LOSSES", "Checkpoints", "Group", "Layout", "MetricLog", "Phase", "Shape", "Stage", "StateUpdate",
+           "Stopped", "TrainState", "check_phases", "check_weights", "classifier", "decayed", "groups_on_disk",
+           "groups_to_train", "objective", "of_loss", "plan", "predict", "predictor", "shape_of", "train",
+           "validation_loss"]

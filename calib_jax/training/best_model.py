@@ -8,6 +8,7 @@ import numpy as np
 
 from calib_jax import losses
 from calib_jax.calibrators.temperature import solve_nll
+from calib_jax.training.averages import variables
 from calib_jax.training.engine.steps import TrainState
 
 Array = jax.Array
@@ -34,11 +35,6 @@ class Best(NamedTuple):
   variables: Any
 
 
-def variables(state: TrainState) -> dict[str, Any]:
-  """Returns the part of a state that predicts: ``params`` and ``batch_stats``."""
-  return {"params": state.params, "batch_stats": state.batch_stats}
-
-
 def start(state: TrainState) -> Best:
   """Returns the value before the first evaluation. Its loss is infinite, so the first finite loss is the best."""
   zero = jnp.zeros_like(state.step)
@@ -46,8 +42,8 @@ def start(state: TrainState) -> Best:
 
 
 @jax.jit
-def update(best: Best, state: TrainState, loss: Array, patience: Array) -> Best:
-  """Updates the best models after an evaluation with validation losses ``loss`` ``[S]``.
+def update(best: Best, step: Array, variables: Any, loss: Array, patience: Array) -> Best:
+  """Updates the best models after an evaluation at ``step`` of ``variables``, with validation losses ``loss`` ``[S]``.
 
   A seed that went ``patience`` evaluations without a lower loss has stopped. It keeps its best model even if other
   seeds train on, so that it gets the result that it would get alone.
@@ -58,9 +54,9 @@ def update(best: Best, state: TrainState, loss: Array, patience: Array) -> Best:
   def chosen(new, old):
     return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-  return Best(chosen(loss, best.loss), chosen(state.step, best.step),
+  return Best(chosen(loss, best.loss), chosen(step, best.step),
               jnp.where(better, 0, best.since + running.astype(jnp.int32)),
-              jax.tree.map(chosen, variables(state), best.variables))
+              jax.tree.map(chosen, variables, best.variables))
 
 
 @jax.jit

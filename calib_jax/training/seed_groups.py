@@ -80,18 +80,19 @@ class Group(NamedTuple):
     """Returns ``params`` and ``batch_stats`` of the newest checkpoint, nested dicts of arrays ``[seeds, ...]``.
 
     Args:
-      which: ``"best"``, ``"last"``, or "" for the best if it was kept and else the last.
+      which: ``"best"``, ``"average"``, ``"last"``, or "" for the first of these that was kept.
 
     Raises:
-      UserError: if there is no checkpoint, it is damaged, or ``which`` is "best" and the best was not kept.
+      UserError: if there is no checkpoint, it is damaged, or what ``which`` names was not kept.
     """
     restored = newest(self.folder)
     if restored is None:
       raise UserError(f"{self.folder} holds no checkpoint.")
     tree = restored[1]
-    if which == "best" and "best" not in tree:
-      raise UserError(f"{self.folder} keeps only the last models: they were trained with training.select='last'.")
-    source = tree["state"] if which == "last" or "best" not in tree else tree["best"]["variables"]
+    if (field := {"best": "select='last'", "average": "average=''"}.get(which)) and which not in tree:
+      raise UserError(f"{self.folder} keeps no {which} models: they were trained with training.{field}.")
+    kept = which or next((kind for kind in ("best", "average") if kind in tree), "last")
+    source = tree["state"] if kept == "last" else tree[kept]["variables"]
     return {kind: source.get(kind) or {} for kind in ("params", "batch_stats")}
 
 

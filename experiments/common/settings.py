@@ -1,6 +1,7 @@
 """Configs of runs that differ in a few fields, and a short name for each."""
 
 from collections.abc import Mapping
+import functools
 import hashlib
 import json
 import pathlib
@@ -12,7 +13,10 @@ from calib_jax import config as run_config
 from calib_jax.run.directory import EVALUATION_ONLY
 
 # Fields that configs have had only since some results were made: at these values they change nothing.
-ADDED = {"training": {"cache_features": False}, "stage2": {"augment": False, "backbone_in_training_mode": False}}
+ADDED = {"training.cache_features": False, "stage2.augment": False, "stage2.backbone_in_training_mode": False,
+         "training.average": "", "training.average_decay": 0.999, "training.average_fraction": 0.25,
+         **{f"{section}.{key}": value for section in ("optimizer", "stage2.optimizer")
+            for key, value in (("sharpness", 0.0), ("adaptive_sharpness", False))}}
 # Names that data had when some results were made.
 RENAMED = {"experiments.common.images:few": "experiments.images:few"}
 
@@ -55,8 +59,11 @@ def digest(config: ConfigDict) -> str:
   values there, and names of ``RENAMED`` count as they were, so that older results stay those of their configs.
   """
   fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
-  for section, added in ADDED.items():
-    fields[section] = {key: value for key, value in fields[section].items() if (key, value) not in added.items()}
+  for key, value in ADDED.items():
+    *sections, last = key.split(".")
+    section = functools.reduce(dict.__getitem__, sections, fields)
+    if section[last] == value:
+      del section[last]
   fields["data"] |= {key: pathlib.PurePath(fields["data"][key]).name for key in ("dir", "path")}
   fields["data"]["name"] = RENAMED.get(fields["data"]["name"], fields["data"]["name"])
   return hashed(fields)

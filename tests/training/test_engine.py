@@ -10,7 +10,7 @@ import pytest
 
 from calib_jax import data, losses, models, training
 from calib_jax._system.errors import UserError
-from calib_jax.training import best_model, checkpoints
+from calib_jax.training import averages, best_model, checkpoints
 from calib_jax.training.distributed import stopping
 from calib_jax.training.engine import stages
 from tests.training.small import assert_same, short, tiny_splits, train
@@ -223,8 +223,8 @@ def test_refined_selection_ignores_a_temperature_that_best_minds(monkeypatch):
   update = best_model.update
   for select in ("best", "refined"):
     calls, seen = [], []
-    monkeypatch.setattr(best_model, "update", lambda best, state, loss, patience, seen=seen: (
-      seen.append((int(state.step[0]), float(loss[0]))), update(best, state, loss, patience))[1])
+    monkeypatch.setattr(best_model, "update", lambda best, step, new, loss, patience, seen=seen: (
+      seen.append((int(step[0]), float(loss[0]))), update(best, step, new, loss, patience))[1])
     training.train(short(*options, f"training.select={select}"), [tiny_splits()], seeds=[0],
                    devices=jax.devices()[:1], predicted=())
     steps[select] = min(seen, key=lambda pair: pair[1])[0]
@@ -237,7 +237,7 @@ def test_each_seed_keeps_its_best_and_stops_at_its_own_patience():
   best, ended = best_model.start(state), []
   for step in range(5):
     state = state._replace(step=jnp.full(3, step + 1), params={"w": jnp.full((3, 2), step + 1.0)})
-    best = best_model.update(best, state, losses_of[:, step], 2)
+    best = best_model.update(best, state.step, averages.variables(state), losses_of[:, step], 2)
     ended.append(best_model.stopped(best, 2))
   np.testing.assert_array_equal(best.step, [5, 1, 5])
   np.testing.assert_array_equal(best.variables["params"]["w"][:, 0], [5, 1, 5])

@@ -7,6 +7,7 @@ import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
+import optax
 
 from calib_jax import losses
 from calib_jax.models import Draw
@@ -71,6 +72,28 @@ class Gradients(NamedTuple):
   changed: Changed
   correct: Array
   count: Array
+
+
+def perturbed(params: Any, grads: Any, radius: float, adaptive: bool) -> Any:
+  r"""Returns the parameters at which sharpness-aware minimisation takes its gradient (Foret et al. 2021, Eq. 2).
+
+  .. math:: w + \rho \frac{g}{\|g\|_2}, \qquad \text{or, adaptive,} \qquad
+            w + \rho \frac{|w|^2 \odot g}{\|\,|w| \odot g\|_2}
+
+  It is where the loss is the largest, to first order, among parameters within the distance ρ; the adaptive form, of
+  Kwon et al. 2021, Eq. 8, measures distances in units of each parameter. Where the gradient is 0 nothing moves.
+
+  Args:
+    params: the parameters w.
+    grads: the gradient g of the global batch, with the penalty of L2.
+    radius: ρ, above 0.
+    adaptive: whether the form is adaptive.
+  """
+  scale = jax.tree.map(jnp.abs, params) if adaptive else jax.tree.map(jnp.ones_like, params)
+  scaled = jax.tree.map(jnp.multiply, scale, grads)
+  norm = optax.tree.norm(scaled)
+  factor = radius / jnp.where(norm > 0, norm, 1)
+  return jax.tree.map(lambda w, unit, g: w + factor * unit * g, params, scale, scaled)
 
 
 def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, batch: dict[str, Array], key: Array,

@@ -4,22 +4,21 @@ from collections.abc import Callable, Sequence
 import pathlib
 import signal
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 import numpy as np
 
 from calib_jax import data, metrics
 from calib_jax._system import capacity
-from calib_jax.training import best_model
+from calib_jax.training import averages, best_model
 from calib_jax.training.checkpoints import Checkpoints
-from calib_jax.training.distributed.mapping import AXIS
 from calib_jax.training.distributed.stopping import Stopped, requests
 from calib_jax.training.engine import program as programs
 from calib_jax.training.engine import stages, steps
+from calib_jax.training.engine.layout import Layout, predict
 from calib_jax.training.run_log.metric_log import MetricLog
 from calib_jax.training.run_log.progress import Progress
 from calib_jax.training.run_log.reporting import Measured, Reporter
@@ -62,9 +61,8 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
   layout = Layout.of(devices, config.training.parallel)
   program = programs.build(config, splits, seeds, devices)
   keys = layout.everywhere(jnp.stack([jax.random.key(seed) for seed in seeds]))
-  select = config.training.select != "last"
   keeper = Checkpoints(folder, config.checkpoint.keep) if folder else None
-  first_step, tree = (keeper and keeper.restore(lambda step: program.like(step, keys, select))) or (0, None)
+  first_step, tree = (keeper and keeper.restore(lambda step: program.like(step, keys))) or (0, None)
   if log:
     log.resume(seeds, first_step)
   loop = Loop(config, program, splits, seeds, keys, layout, keeper, log, label, hooks)
@@ -74,7 +72,7 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
   finally:
     if keeper:
       keeper.close()  # A checkpoint that is being written is completed however the run ends.
-  variables = tree["best"].variables if select else best_model.variables(tree["state"])
+  variables = tree["best"].variables if "best" in tree else averages.predicting(tree)
   if predicted and not jax.process_index():
     loop.progress.note(f"predicting {' and '.join(predicted)}")
   predictions = {name: predict(program.stages[-1].predict_step, variables, [s.part(name) for s in splits],
@@ -82,63 +80,6 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
   loop.progress.clear()
   return tree["state"], [{name: {key: x[i] for key, x in arrays.items()} for name, arrays in predictions.items()}
                          for i in range(len(seeds))]
-
-
-class Layout(NamedTuple):
-  """A layout says how a global batch is spread over processes, and over the devices of this process."""
-
-  local: Sequence[jax.Device]
-  host: tuple[int, int]  # The index of this process, and the number of processes.
-  mesh: Sequence[jax.Device]  # The devices that hold a state: those of this process under pmap, all under shard_map.
-
-  @classmethod
-  def of(cls, devices: Sequence[jax.Device], parallel: str = "pmap") -> "Layout":
-    """Returns the layout over ``devices``, which may belong to several processes; ``parallel`` as in a config."""
-    local = [device for device in devices if device.process_index == jax.process_index()]
-    hosts = len(devices) // len(local)
-    host = (jax.process_index() if hosts > 1 else 0, hosts)
-    return cls(local, host, devices if parallel == "shard_map" else local)
-
-  def options(self) -> dict[str, Any]:
-    """Returns the keyword arguments that describe the layout to functions of ``data`` that make batches."""
-    return {"num_devices": len(self.local), "host": self.host}
-
-  def everywhere(self, tree: Any) -> Any:
-    """Copies ``tree`` to all devices that hold a state.
-
-    A training step leaves its state there too; with any other placement the second step would compile again.
-    """
-    sharding = NamedSharding(Mesh(np.array(self.mesh), (AXIS,)), PartitionSpec())
-    if sharding.is_fully_addressable:
-      return jax.device_put(tree, sharding)
-
-    def copied(x):
-      if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(copied(jax.random.key_data(x)))
-      return jax.make_array_from_callback(x.shape, sharding, lambda index: np.asarray(x)[index])
-
-    return jax.tree.map(copied, tree)
-
-
-def predict(predict_step: Callable, variables: Any, parts: Sequence, batch_size: int,
-            layout: Layout) -> dict[str, np.ndarray]:
-  """Predicts every example of a split, in order, and returns the predictions in every process.
-
-  Args:
-    predict_step: a compiled step, as ``program.predictor`` returns it.
-    variables: the models' ``params`` and ``batch_stats``, with a leading axis of seeds.
-    parts: the split's examples, one element a seed.
-    batch_size: the number of examples in a global batch.
-    layout: the processes and devices that a batch is spread over.
-
-  Returns:
-    ``logits`` ``[S, N, K]``, ``labels`` ``[S, N]`` and, if the step returns them, ``features`` ``[S, N, D]``.
-  """
-  sources = [data.in_order(part, batch_size, **layout.options()) for part in parts]
-  outputs = [predict_step(variables, stages.stacked(batches)) for batches in zip(*sources, strict=True)]
-  columns = {name: np.concatenate([np.asarray(batch[name]) for batch in outputs], 1) for name in outputs[0]}
-  num_examples = int(columns.pop("mask")[0].sum())
-  return {"labels" if name == "label" else name: x[:, :num_examples] for name, x in columns.items()}
 
 
 class Loop:
@@ -150,7 +91,7 @@ class Loop:
     """Takes the arguments of ``train`` and the objects that it made from them."""
     self.config, self.program, self.splits, self.seeds, self.keys = config, program, splits, seeds, keys
     self.layout, self.keeper, self.log, self.label, self.hooks = layout, keeper, log, label, hooks
-    self.select, self.patience = config.training.select != "last", config.training.patience or FOREVER
+    self.patience = config.training.patience or FOREVER
     self.profile = Profile(log and log.folder / "profile", config.profile)
     self.meter, self.progress = Meter(), Progress(label, program.num_steps)
     self.reporter = Reporter(config, seeds, log, keeper, self.meter)
@@ -168,11 +109,9 @@ class Loop:
     return tree
 
   def _started(self, stage: programs.StageProgram, tree: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns the tree that a stage begins with; it continues from the previous stage's best model if that is kept."""
-    state = tree and tree["state"]
-    if tree and self.select:
-      state = state._replace(**tree["best"].variables)
-    return self.layout.everywhere(programs.with_best(stage.start(state, self.keys), self.select))
+    """Returns the tree that a stage begins with; it continues from what predicts after the previous stage."""
+    state = tree and tree["state"]._replace(**(tree["best"].variables if "best" in tree else averages.predicting(tree)))
+    return self.layout.everywhere(self.program.tree(stage.start(state, self.keys)))
 
   def _stage(self, stage: programs.StageProgram, tree: dict[str, Any], first_step: int,
              requested: Callable) -> dict[str, Any]:
@@ -193,6 +132,9 @@ class Loop:
       if phase not in compiled and not jax.process_index():
         self.progress.note(f"compiling the step of {stage.stage.phases[phase].name}")
       tree["state"], measured = stage.train_steps[phase](tree["state"], batch, self.keys)
+      if averages.is_due(training, step, stage.steps, stage.ends_epoch(step) is not None):
+        decay = training.average_decay if training.average == "ema" else 1.0
+        tree["average"] = averages.update(tree["average"], tree["state"], decay)
       name = stage.stage.phases[phase].name
       self.reporter.add(Measured(step, name, measured))
       # Only one step is queued on the devices at a time, because each queued step holds its batch in memory.
@@ -216,7 +158,7 @@ class Loop:
     """Returns the phases of a stage with the features of their examples, ``[N, D]`` a seed, in place of images."""
     if not jax.process_index():
       self.progress.note("computing features")
-    features = [predict(stage.feature_step, best_model.variables(state), phase.examples,
+    features = [predict(stage.feature_step, averages.variables(state), phase.examples,
                         self.config.training.batch_size, self.layout) for phase in stage.stage.phases]
     return [phase._replace(examples=[data.Examples(*part) for part in zip(x["features"], x["labels"], strict=True)])
             for phase, x in zip(stage.stage.phases, features, strict=True)]
@@ -255,7 +197,8 @@ class Loop:
     """Scores the validation split, and updates the loss states and the best models."""
     state, training, epoch = tree["state"], self.config.training, stage.ends_epoch(step)
     wanted = sorted(({"validation"} if log else set()) | (stage.read_splits if epoch is not None else set()))
-    predictions = {name: predict(stage.predict_step, best_model.variables(state), [s.part(name) for s in self.splits],
+    variables = self._predicting(stage, tree)
+    predictions = {name: predict(stage.predict_step, variables, [s.part(name) for s in self.splits],
                                  training.batch_size, self.layout) for name in wanted}
     predictions = {name: (x["logits"], x["labels"]) for name, x in predictions.items()}
     if log:
@@ -271,11 +214,22 @@ class Loop:
         self.log.reliability(step, logits[0], labels[0], seed=self.seeds[0])
       # The last step always counts, so that a stage of at most select_after_epochs has a best model too.
       if "best" in tree and (step == stage.last_step or epoch > training.select_after_epochs):
-        tree["best"] = best_model.update(tree["best"], state, measured.get("refined_nll", loss), self.patience)
+        tree["best"] = best_model.update(tree["best"], state.step, variables, measured.get("refined_nll", loss),
+                                         self.patience)
     if stage.update_states and epoch is not None:
       updated = self.layout.everywhere(stage.update_states(state.loss_states, epoch, predictions))
       tree["state"] = steps.with_states(state, *updated)
     return tree
+
+  def _predicting(self, stage: programs.StageProgram, tree: dict[str, Any]) -> dict[str, Any]:
+    """Returns the variables that predict; the mean of SWA gets batch statistics of its own, which ``tree`` keeps."""
+    variables = averages.predicting(tree)
+    if stage.statistics_step and int(tree["average"].count[0]) and variables["batch_stats"]:
+      batches = zip(*(data.in_order(s.train, self.config.training.batch_size, **self.layout.options())
+                      for s in self.splits), strict=True)
+      variables = averages.reestimated(stage.statistics_step, variables, map(stages.stacked, batches))
+      tree["average"] = tree["average"]._replace(variables=variables)
+    return variables
 
   def _stop(self, step: int, number: int) -> None:
     saved = "its state was not saved"

@@ -12,7 +12,7 @@ import optax
 
 from calib_jax import data, losses, models
 from calib_jax._system.errors import UserError
-from calib_jax.training import best_model, loss_state
+from calib_jax.training import averages, best_model, loss_state
 from calib_jax.training.distributed.mapping import AXIS, mapped
 from calib_jax.training.engine import drawing, gradients, objectives, optimizers, stages, steps
 from calib_jax.training.schedules import SCHEDULES
@@ -30,12 +30,18 @@ class StageProgram(NamedTuple):
   train_steps: Sequence[Callable]  # One element a phase.
   predict_step: Callable
   feature_step: Callable | None  # As ``predict_step``, with features; None unless the stage keeps them.
+  statistics_step: Callable | None  # For ``averages.reestimated``; None if nothing is reestimated.
   init: Callable[[jax.Array], steps.TrainState]  # Maps the seeds' keys to a new state.
   start: Callable[[steps.TrainState | None, jax.Array], steps.TrainState]  # Maps the state so far and the seeds' keys.
   # ``(loss_states, epoch, {split: (logits, labels)}) -> (loss_states, batch statistics of the head that change)``
   # after each epoch; None if not needed.
   update_states: Callable | None
   read_splits: frozenset[str]  # The splits that ``update_states`` reads.
+
+  @property
+  def steps(self) -> tuple[int, int]:
+    """The number of steps before the stage, and of the stage."""
+    return self.first_step, self.last_step - self.first_step
 
   def ends_epoch(self, step: int) -> int | None:
     """Returns the number, from 1, of the epoch that ``step`` ends, or None if it ends none."""
@@ -48,6 +54,8 @@ class Program(NamedTuple):
 
   stages: Sequence[StageProgram]
   validation_loss: Callable
+  keeps_best: bool
+  averages: bool
 
   @property
   def num_steps(self) -> int:
@@ -58,14 +66,14 @@ class Program(NamedTuple):
     """Returns the stage that takes ``step``, counted from 1."""
     return next(stage for stage in self.stages if step <= stage.last_step)
 
-  def like(self, step: int, keys: jax.Array, select: bool) -> dict[str, Any]:
+  def tree(self, state: steps.TrainState) -> dict[str, Any]:
+    """Returns what a stage carries from step to step and saves: the state, and the best and average model if wanted."""
+    return {"state": state, **({"best": best_model.start(state)} if self.keeps_best else {}),
+            **({"average": averages.start(state)} if self.averages else {})}
+
+  def like(self, step: int, keys: jax.Array) -> dict[str, Any]:
     """Returns the structure, shapes and dtypes of a checkpoint after ``step``."""
-    return jax.eval_shape(lambda keys: with_best(self.stage_of(step).init(keys), select), keys)
-
-
-def with_best(state: steps.TrainState, select: bool) -> dict[str, Any]:
-  """Returns the tree that a run carries from step to step and saves: the state and, if ``select``, the best model."""
-  return {"state": state, **({"best": best_model.start(state)} if select else {})}
+    return jax.eval_shape(lambda keys: self.tree(self.stage_of(step).init(keys)), keys)
 
 
 def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int],
@@ -86,7 +94,8 @@ def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int
       return jnp.mean(losses.cross_entropy(logits, labels))
     return objective(logits, labels, loss_states=loss_states)[0]
 
-  return Program(built, jax.jit(jax.vmap(validation_loss)))
+  return Program(built, jax.jit(jax.vmap(validation_loss)), config.training.select != "last",
+                 bool(config.training.average))
 
 
 def plan(config: ConfigDict) -> list[stages.Stage]:
@@ -173,6 +182,7 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
     steps.train_step, devices, len(seeds), parallel=config.training.parallel, donate=True, optimizer=optimizer,
     objective=objective._replace(loss_fn=phase.loss_fn, batch_stats=phase.batch_stats), rate=phase.rate,
     accumulation=config.training.accumulation_steps, stage_steps=(first_step, total),
+    sharpness=(stage.optimizer.sharpness, stage.optimizer.adaptive_sharpness),
     report_states=report if reporting else None)
                  for phase in stage.phases]
 
@@ -181,9 +191,12 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
     return steps.init_state(model, optimizer, shape.image_shape, loss_states, key)
 
   init = jax.jit(jax.vmap(initial))
+  reestimates = config.training.average == "swa" and any(phase.batch_stats != "none" for phase in stage.phases)
   predicts = functools.partial(predictor, model, shape, len(seeds), devices, parallel=config.training.parallel)
   return StageProgram(stage, number, first_step, first_step + total, per_epoch, train_steps, predicts(),
-                      predicts(features=True) if stage.cache_features else None, init,
+                      predicts(features=True) if stage.cache_features else None,
+                      mapped(steps.statistics_step, devices, len(seeds), parallel=config.training.parallel, model=model,
+                             normalize=normalizer(shape)) if reestimates else None, init,
                       _starter(stage, number, init, optimizer, seeds),
                       jax.jit(jax.vmap(after_epoch, in_axes=(0, None, 0))) if after_epochs else None,
                       frozenset(update.reads for update in after_epochs.values() if update.reads))
@@ -195,9 +208,9 @@ def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.
   def start(state, keys):
     fresh = init(keys if number == 0 else jax.vmap(jax.random.fold_in, (0, None))(keys, number))
     state = fresh if state is None else state
-    variables = best_model.variables(state)
+    variables = averages.variables(state)
     if stage.start is not None:
-      variables = stage.start(variables, best_model.variables(fresh), seeds)
+      variables = stage.start(variables, averages.variables(fresh), seeds)
     elif number == 0:
       return state
     # The states of losses continue, but that of a head begins with the stage, as the optimizer's does.

@@ -55,8 +55,8 @@ def init_variables(model: nn.Module, image_shape: tuple[int, ...], key: Array) -
 
 def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, objective: gradients.Objective,
                optimizer: optax.GradientTransformation, rate: float = 1.0, accumulation: int = 1,
-               stage_steps: tuple[int, int] = (0, 1), report_states: Callable | None = None
-               ) -> tuple[TrainState, dict[str, Array]]:
+               sharpness: tuple[float, bool] = (0.0, False), stage_steps: tuple[int, int] = (0, 1),
+               report_states: Callable | None = None) -> tuple[TrainState, dict[str, Array]]:
   """Takes one step of minimising ``objective`` on the global batch.
 
   Args:
@@ -67,6 +67,7 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
     optimizer: the optimizer of the stage.
     rate: the factor that multiplies the update.
     accumulation: the number of equal parts that the batch is divided into; see ``gradients.of_batch``.
+    sharpness: the radius ρ, and whether it is adaptive, of sharpness-aware minimisation; see ``gradients.perturbed``.
     stage_steps: the number of steps before the stage, and of the stage.
     report_states: a function from loss states to scalars that the step measures; or None.
 
@@ -77,13 +78,20 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
   draw = objective.model.head.draw(state.params.get("head", {}), jax.random.fold_in(key, _DRAWS), state.step,
                                    state.loss_states.get("head"))
   before = gradients.Changed(state.batch_stats, state.loss_states)
-  grads, measured, changed, correct, count = gradients.of_batch(
-    objective, state.params, draw, before, batch, jax.random.fold_in(key, state.step), accumulation)
-  correct, count = jax.lax.psum((correct, count), AXIS)
-  # The psum inside the global loss transposes to a psum, so pmean gives exactly the gradient of the whole batch.
-  grads, measured = jax.lax.pmean((grads, measured), AXIS)
   held_params, held_stats = _held(state, draw, objective, stage_steps)
-  grads = drawing.kept(grads, jax.tree.map(jnp.zeros_like, grads), *held_params)
+
+  def gradients_at(params):
+    """The gradients of the global batch; all calls have the same random numbers."""
+    grads, measured, changed, *counts = gradients.of_batch(objective, params, draw, before, batch,
+                                                           jax.random.fold_in(key, state.step), accumulation)
+    # The psum inside the global loss transposes to a psum, so pmean gives exactly the gradient of the whole batch.
+    grads, measured = jax.lax.pmean((grads, measured), AXIS)
+    return drawing.kept(grads, jax.tree.map(jnp.zeros_like, grads), *held_params), measured, changed, counts
+
+  grads, measured, changed, counts = gradients_at(state.params)
+  correct, count = jax.lax.psum(counts, AXIS)
+  if sharpness[0]:
+    grads = gradients_at(gradients.perturbed(state.params, grads, *sharpness))[0]
   measured |= {"accuracy": correct / count, "gradient_norm": optax.tree.norm(grads)}
   if report_states is not None:
     measured |= report_states(state.loss_states)
@@ -109,6 +117,18 @@ def _held(state: TrainState, draw: Draw, objective: gradients.Objective,
   fractions, progress = objective.trained(state.params), (state.step - before) / num_steps
   stats = drawing.frozen(state.batch_stats, fractions, progress) if objective.batch_stats == "trained" else {}
   return (drawing.held(draw), drawing.frozen(state.params, fractions, progress)), stats
+
+
+def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable
+                    ) -> tuple[Any, Array]:
+  """Returns the running batch statistics after a training step's forward pass, and the global number of examples.
+
+  Images are not augmented. A model that drops layers or activations at random drops the same ones in every batch.
+  """
+  mask = batch["mask"]
+  _, updated = model.apply(variables, normalize(batch["image"]), train=True, mask=mask,
+                           mutable=["batch_stats", "losses"], rngs={"dropout": jax.random.key(0)})
+  return updated["batch_stats"], jax.lax.psum(jnp.sum(mask, dtype=jnp.float32), AXIS)
 
 
 def predict_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable,

@@ -1,0 +1,123 @@
+"""Averages of a model's weights over its steps, which predict in its place: ``training.average``."""
+
+from collections.abc import Callable, Iterable
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+import optax
+
+from calib_jax.training.engine.steps import TrainState
+
+Array = jax.Array
+# What ``training.average`` may say: the model itself, an exponential moving average of it over all steps, or its mean
+# at the ends of the last epochs (stochastic weight averaging, Izmailov et al. 2018).
+AVERAGES = ("", "ema", "swa")
+
+
+class Average(NamedTuple):
+  """The average of each seed's model in a stage.
+
+  Attributes:
+    count: ``[S]``, the number of models that it is of; the same for all seeds.
+    variables: the mean ``params`` and ``batch_stats``.
+  """
+
+  count: Array
+  variables: Any
+
+
+def variables(state: TrainState) -> dict[str, Any]:
+  """Returns the part of a state that predicts: ``params`` and ``batch_stats``."""
+  return {"params": state.params, "batch_stats": state.batch_stats}
+
+
+def start(state: TrainState) -> Average:
+  """Returns the average of no model yet, with the shapes of ``state``."""
+  return Average(jnp.zeros_like(state.step), jax.tree.map(jnp.copy, variables(state)))
+
+
+def predicting(tree: dict[str, Any]) -> dict[str, Any]:
+  """Returns the variables that predict: those of the average, if it is of any model yet, and else of the state."""
+  average = tree.get("average")
+  return average.variables if average and int(average.count[0]) else variables(tree["state"])
+
+
+def is_due(training: ConfigDict, step: int, stage_steps: tuple[int, int], ends_epoch: bool) -> bool:
+  """Returns whether the model after a step enters the average.
+
+  Args:
+    training: the section of a config.
+    step: the step, counted from 1.
+    stage_steps: the number of steps before the stage, and of the stage.
+    ends_epoch: whether the step ends an epoch.
+  """
+  before, num_steps = stage_steps
+  if training.average == "swa":
+    is_last = step == before + num_steps
+    return is_last or (ends_epoch and step - before > (1 - training.average_fraction) * num_steps)
+  return training.average == "ema"
+
+
+def update(average: Average, state: TrainState, decay: float) -> Average:
+  r"""Adds the model of ``state`` to the average: ``a ← a + r (w - a)``.
+
+  With the decay d the t-th model has :math:`r_t = (1 - d) / (1 - d^t)`. So a is the exponential moving average divided
+  by the sum :math:`1 - d^t` of its weights, which corrects its bias towards the start. The limit d = 1 is the plain
+  mean, :math:`r_t = 1/t`.
+
+  Args:
+    average: the average so far.
+    state: the state after a step, with a leading axis of seeds.
+    decay: d, in (0, 1]; 1 for the mean.
+  """
+  return _update(average, variables(state), math.log(decay))  # In float32, 1 - d would lose its digits.
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _update(average: Average, new: dict[str, Any], log_decay: float) -> Average:
+  count = average.count[0].astype(jnp.float32) + 1
+  decays = log_decay < 0
+  rate = jnp.where(decays, jnp.expm1(log_decay) / jnp.expm1(count * jnp.where(decays, log_decay, -1)), 1 / count)
+  return Average(average.count + 1, optax.incremental_update(new, average.variables, rate))
+
+
+def reestimated(step: Callable, mean: dict[str, Any], batches: Iterable[dict[str, Array]]) -> dict[str, Any]:
+  """Replaces the batch statistics of averaged weights by their own on the training images, as SWA needs.
+
+  A layer's running statistic is ``m · old + (1 - m) · that of the batch``. Its value from the old statistics 0, and
+  that from 1, give m; so the layers need not say it. What training does not change so, such as a head's own numbers,
+  stays as it is.
+
+  Args:
+    step: ``(variables, batch) -> (batch_stats, number of examples)``, a training step's statistics.
+    mean: the averaged ``params`` and ``batch_stats``.
+    batches: the training images.
+
+  Returns:
+    The variables, with the mean statistics of all batches, weighted by their numbers of examples.
+  """
+  zero, one = ({**mean, "batch_stats": jax.tree.map(lambda x, v=value: jnp.full_like(x, v), mean["batch_stats"])}
+               for value in (0, 1))
+  total, examples, momentum = None, 0, None
+  for batch in batches:
+    new, count = step(zero, batch)
+    if momentum is None:
+      momentum = jax.tree.map(jnp.subtract, step(one, batch)[0], new)
+    weighted = jax.tree.map(functools.partial(_times, count), new)
+    total = weighted if total is None else jax.tree.map(jnp.add, total, weighted)
+    examples += count
+
+  def statistic(old, total, momentum):
+    mean = _times(1 / examples, total)
+    return jnp.where(momentum < 1 - 1e-6, mean / jnp.where(momentum < 1 - 1e-6, 1 - momentum, 1), old)
+
+  return {**mean, "batch_stats": jax.tree.map(statistic, mean["batch_stats"], total, momentum)}
+
+
+def _times(of_seeds: Array, x: Array) -> Array:
+  """Multiplies the array ``[S, ...]`` of each seed by a number ``[S]`` of that seed."""
+  return x * of_seeds.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1))

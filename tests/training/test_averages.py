@@ -1,0 +1,161 @@
+"""Averages of weights, and sharpness-aware steps: their formulas, on several devices, and resumed to the bit."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import models, training
+from calib_jax.training import averages
+from calib_jax.training.engine import gradients
+from tests.training.small import assert_same, short, stop, tiny_splits, train
+from tests.training.test_steps import _one_step
+
+
+def _state(value, step=0):
+  return training.TrainState(jnp.full(2, step, jnp.int32), {"w": jnp.asarray(value, jnp.float32)}, {}, (), {},
+                             jnp.zeros(2, jnp.int32))
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.999, 0.999999, 1.0])
+def test_the_average_has_the_weights_of_its_definition(decay):
+  values = np.random.default_rng(0).normal(size=(40, 2, 3))
+  average = averages.start(_state(values[0]))
+  for value in values:
+    average = averages.update(average, _state(value), decay)
+  weights = np.float64(decay) ** np.arange(len(values))[::-1]  # An exponential moving average over its sum of weights.
+  expected = np.tensordot(weights / weights.sum(), values.astype(np.float32).astype(np.float64), 1)
+  # Forty steps, each of which rounds a few times.
+  np.testing.assert_allclose(average.variables["params"]["w"], expected, rtol=0, atol=40 * 4 * np.finfo(np.float32).eps)
+  np.testing.assert_array_equal(average.count, [40, 40])
+
+
+@pytest.mark.parametrize(("options", "entering"), [
+  (("training.average=ema", "training.average_decay=0.6"), range(1, 10)),
+  (("training.average=swa", "training.average_fraction=0.7"), (3, 6, 9)),
+  (("training.average=swa", "training.average_fraction=0.5"), (6, 9)),
+  (("training.average=swa", "training.average_fraction=0.0"), (9,))])
+def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeypatch):
+  config, seen, original = short(*options), {}, averages.update
+
+  def recorded(average, state, decay):
+    seen[int(state.step[0])] = jax.tree.map(np.array, averages.variables(state))
+    return original(average, state, decay)
+
+  monkeypatch.setattr(averages, "update", recorded)
+  _, predictions = train(config, seeds=(0, 1))  # An epoch has three steps.
+  assert tuple(seen) == tuple(entering)
+  decay = 0.6 if "ema" in options[0] else 1.0
+  weights = decay ** np.arange(len(seen))[::-1]
+  mean = jax.tree.map(lambda *x: np.tensordot(weights / weights.sum(), np.stack(x), 1).astype(np.float32),
+                      *seen.values())
+  splits = [tiny_splits(0), tiny_splits(1)]
+  shape = training.shape_of(splits[0])
+  predictor = training.predictor(training.classifier(config, config.head, 3), shape, 2, jax.devices()[:2])
+  expected = training.predict(predictor, mean, [s.test for s in splits], 16, training.Layout.of(jax.devices()[:2]))
+  for i in range(2):
+    np.testing.assert_allclose(predictions[i]["test"]["logits"], expected["logits"][i], rtol=1e-4, atol=1e-5)
+
+
+def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images():
+  """A layer of momentum 0.8 is averaged over batches by their sizes; a head's own number stays."""
+  rng = np.random.default_rng(1)
+  batches = [rng.normal(size=(1, n)).astype(np.float32) for n in (5, 5, 2)]
+
+  def step(variables, batch):
+    old = variables["batch_stats"]
+    new = 0.8 * old["mean"] + 0.2 * batch.mean(1, keepdims=True)
+    return {"mean": new, "head": old["head"]}, jnp.array([batch.size], jnp.float32)
+
+  mean = {"params": {}, "batch_stats": {"mean": jnp.array([[7.0]]), "head": jnp.array([[0.3]])}}
+  found = averages.reestimated(step, mean, batches)["batch_stats"]
+  np.testing.assert_allclose(found["mean"], np.concatenate(batches, 1).mean(1, keepdims=True), rtol=1e-5)
+  np.testing.assert_array_equal(found["head"], mean["batch_stats"]["head"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
+def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(parallel):
+  config = short("training.average=swa", "training.average_fraction=1.0", "model.name=resnet8",
+                 f"training.parallel={parallel}")
+  seen = {}
+  original = averages.reestimated
+
+  def recorded(step, mean, batches):
+    seen["before"], seen["after"] = mean, original(step, mean, batches)
+    return seen["after"]
+
+  averages.reestimated = recorded
+  try:
+    train(config)
+  finally:
+    averages.reestimated = original
+  splits, before, after = tiny_splits(), seen["before"], seen["after"]
+  assert_same(before["params"], after["params"])
+  model = models.get(num_classes=3, head=config.head, axis_name=None, **config.model)
+  normalize = training.engine.program.normalizer(training.shape_of(splits))
+  sums, momentum = None, 0.9
+  for first in range(0, 44, 16):
+    images = splits.train.images[first:first + 16]
+    zero = jax.tree.map(lambda x: 0 * x[0], before["batch_stats"])
+    _, new = model.apply({"params": jax.tree.map(lambda x: x[0], before["params"]), "batch_stats": zero},
+                         normalize(images), train=True, mutable=["batch_stats"])
+    new = jax.tree.map(functools.partial(jnp.multiply, len(images) / (1 - momentum)), new["batch_stats"])
+    sums = new if sums is None else jax.tree.map(jnp.add, sums, new)
+  assert_same(jax.tree.map(lambda x: x[0], after["batch_stats"]), jax.tree.map(lambda x: x / 44, sums), rtol=1e-3,
+              atol=1e-4)
+
+
+@pytest.mark.parametrize("average", ["ema", pytest.param("swa", marks=pytest.mark.slow)])
+def test_a_stopped_run_with_an_average_goes_on_to_the_bit(average, tmp_path):
+  config = short(f"training.average={average}", "training.average_fraction=1.0", "optimizer.sharpness=0.05",
+                 "checkpoint.every_steps=2")
+  whole = train(config, folder=tmp_path / "whole")
+  stop(config, 5, tmp_path / "stopped")
+  resumed = train(config, folder=tmp_path / "stopped")
+  assert_same(whole, resumed)
+  group = training.Group((0,), tmp_path / "stopped")
+  kept, last = group.variables(), group.variables("last")
+  assert_same(kept, group.variables("average"))
+  assert np.abs(kept["params"]["head"]["kernel"] - last["params"]["head"]["kernel"]).max() > 1e-4
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize(("num_devices", "accumulation"), [(1, 1), (4, 1), (2, 2)])
+def test_a_sharpness_aware_step_takes_the_gradient_of_the_worst_neighbour(num_devices, accumulation, adaptive):
+  mask, radius = np.array([1, 1, 1, 0, 1, 0, 0, 1], bool), 0.4
+  before, (state, _), images, labels = _one_step(
+    jax.devices()[:num_devices], mask, accumulation=accumulation, sharpness=(radius, adaptive))
+  x, onehot = images[mask].reshape(-1, 4).astype(np.float64) / 255, np.eye(3)[labels[mask]]
+
+  def gradient(kernel, bias):
+    logits = x @ kernel + bias
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    return x.T @ (p - onehot) / len(x), (p - onehot).mean(0)
+
+  params = [before["kernel"].astype(np.float64), before["bias"].astype(np.float64)]
+  units = [np.abs(w) if adaptive else np.ones_like(w) for w in params]
+  scaled = [unit * g for unit, g in zip(units, gradient(*params), strict=True)]
+  norm = np.sqrt(sum((g**2).sum() for g in scaled))
+  worst = [w + radius * unit * g / norm for w, unit, g in zip(params, units, scaled, strict=True)]
+  for name, w, g in zip(("kernel", "bias"), params, gradient(*worst), strict=True):
+    np.testing.assert_allclose(state.params["head"][name], w - 0.5 * g, rtol=1e-4, atol=1e-6)
+
+
+def test_nothing_moves_where_the_gradient_is_0():
+  params = {"w": jnp.array([1.0, -2.0])}
+  assert_same(gradients.perturbed(params, {"w": jnp.zeros(2)}, 0.1, adaptive=True), params)
+  moved = gradients.perturbed(params, {"w": jnp.array([3.0, 4.0])}, 0.1, adaptive=False)
+  np.testing.assert_allclose(moved["w"], [1.06, -1.92], rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["loss.secondary.name=soft_avuc", pytest.param(
+  "loss.primary.name=selective_risk", marks=pytest.mark.slow)])
+def test_sharpness_is_that_of_the_loss_of_the_global_batch(loss):
+  config = short(loss, "optimizer.sharpness=0.1")
+  one, two = (train(config, devices=devices)[1][0]["test"]["logits"] for devices in (1, 4))
+  np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-4)
+  assert np.abs(one - train(short(loss), devices=1)[1][0]["test"]["logits"]).max() > 1e-3
