@@ -10,7 +10,8 @@ def get_config() -> ConfigDict:
     num_seeds=1,  # The number of models, with seeds seed, seed + 1, ...; tables show their mean.
     compare_with_cross_entropy=False,  # Whether to also train plain cross entropy, all else equal, and report it.
     data=dict(name="digits", dir="~/tensorflow_datasets", path="", validation_fraction=0.25,
-              held_out_fraction=0.1),  # For the second phase of the schedule "interleaved".
+              held_out_fraction=0.1,  # For the second phase of the schedule "interleaved".
+              split_seed=-1),  # The seed of one validation split for all seeds; -1 for one split of each seed.
     augmentation=dict(name="none"), head=dict(name="linear"),
     model=dict(name="mlp", hidden=(128, 128), dtype="float32"),
     loss=dict(
@@ -72,7 +73,8 @@ def get_config() -> ConfigDict:
       save_features=False, predict_train=False,
       calibrators={"TS": dict(name="temperature_scaling", objective="nll")},
       # Whether to fit, beside them, the structured scaling that docs/calibrators.md recommends for so many examples.
-      recommended=True)))
+      recommended=True,
+      ensemble=False)))  # Whether tables also have the ensemble of all seeds, which needs data.split_seed.
   config.stage2 = ConfigDict(dict(
     optimizer=config.optimizer.copy_and_resolve_references(),  # With schedules of two stages: that of the second stage.
     # With "two_stage": whether the second stage augments images, and whether the frozen backbone is in training mode:

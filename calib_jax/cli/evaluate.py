@@ -3,7 +3,7 @@
 Each file is an ``.npz`` with ``labels`` ``[N]`` and ``logits`` (or ``probs``) ``[N, K]``, a pair LOGITS.npy,LABELS.npy,
 a .csv or a .parquet; one column is the probability or the log-odds of class 1. Calibrators are fitted to --fit and
 evaluated on each --test. Without --test they are cross-validated on --fit, and without --fit the predictions of --test
-are only measured.
+are only measured. With --ensemble several files after each of these are pooled.
 """
 
 import argparse
@@ -18,10 +18,11 @@ from calib_jax._system.environment import environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from calib_jax.cli import inputs, shared
-from calib_jax.evaluation import folds, formats, streamed
+from calib_jax.evaluation import ensembles, folds, formats, streamed
 from calib_jax.evaluation.verdict import verdict
 from calib_jax.run import outputs
 
+MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
 MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one.
 
 
@@ -29,10 +30,14 @@ def main(arguments: list[str] | None = None) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
   parser = argparse.ArgumentParser(prog="python -m calib_jax.evaluation", description=__doc__.splitlines()[0],
                                    allow_abbrev=False)
-  parser.add_argument("--fit", metavar="FILE", help="validation predictions, to which calibrators are fitted")
-  parser.add_argument("--test", metavar="FILE", action="append", default=[], help="test predictions; may be repeated")
-  parser.add_argument("--ood", metavar="FILE", action="append", default=[],
+  parser.add_argument("--fit", metavar="FILE", nargs="+", default=[],
+                      help="validation predictions, to which calibrators are fitted")
+  parser.add_argument("--test", metavar="FILE", nargs="+", action="append", default=[],
+                      help="test predictions; may be repeated")
+  parser.add_argument("--ood", metavar="FILE", nargs="+", action="append", default=[],
                       help="out-of-distribution predictions, whose labels do not matter; may be repeated")
+  parser.add_argument("--ensemble", action="store_true", help="the files after --fit, after each --test and after each "
+                      "--ood are those of the members of an ensemble, in the same order")
   parser.add_argument("--compare", nargs="+", metavar="RUN_OR_FILE", default=[],
                       help="directories of runs, or files of predictions of the first --test, to compare with")
   parser.add_argument("--folds", type=int, default=5, help="folds of cross-validation, without --test")
@@ -48,6 +53,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _evaluate(options: argparse.Namespace) -> None:
   """Reads everything, evaluates, and then writes everything."""
   _check(options)
+  if options.ensemble:
+    _ensemble(options)
+    return
+  options.test, options.ood = ([path for paths in files for path in paths] for files in (options.test, options.ood))
+  options.fit = options.fit[0] if options.fit else None
   labelled = inputs.labelled(options.calibrators) if options.fit else {}
   if len(options.test) == 1 and not options.ood and not options.compare and streamed.is_large(options.test[0]):
     if options.fit:
@@ -85,6 +95,32 @@ def _evaluate(options: argparse.Namespace) -> None:
     note(caution)
 
 
+def _ensemble(options: argparse.Namespace) -> None:
+  """Evaluates the members of an ensemble, and their ensemble."""
+  cautions: list[str] = []
+
+  def read(paths):
+    return [evaluation.load(path, groups=options.groups, logits=options.logits, say=shared.note) for path in paths]
+
+  fit = read(options.fit)
+  sets = {inputs.fresh(paths[0], []): read(paths) for paths in options.test}
+  sets |= {inputs.fresh(paths[0], sets): [part._replace(kind="out_of_distribution") for part in read(paths)]
+           for paths in options.ood}
+  inputs.check_alike({**{f"--fit {i}": part for i, part in enumerate(fit)},
+                      **{f"{name} {i}": part for name, parts in sets.items() for i, part in enumerate(parts)}})
+  labelled = inputs.labelled(options.calibrators) if fit else {}
+  if fit and not labelled:
+    labelled = calibrators.recommended(*fit[0].logits.shape)
+  members = evaluation.Model(sets, evaluation.fit(fit, labelled, cautions.append) if fit else {})
+  pooled = ensembles.models(MEMBERS, members, fit)
+  models = {MEMBERS: members, **pooled}
+  results = evaluation.judge(models, num_bins=options.num_bins,
+                             num_resamples=inputs.resamples(options.num_resamples, models))
+  shared.write(options, results, next(iter(pooled.values())).fitted)
+  for caution in dict.fromkeys(cautions):
+    shared.note(caution)
+
+
 def _read(path: str, name: str, options: argparse.Namespace, note: Callable[[str], None]
           ) -> dict[str, evaluation.Predictions]:
   """Returns the predictions of a file under a name, and those of each label of a multi-label file beside them."""
@@ -106,6 +142,15 @@ def _check(options: argparse.Namespace) -> None:
     raise UserError("name the predictions: --fit val.npz --test test.npz, or one of the two.")
   if options.calibrators and not options.fit:
     raise UserError("--calibrators need predictions to be fitted to: --fit val.npz.")
+  if options.ensemble:
+    files = [*([options.fit] if options.fit else []), *options.test, *options.ood]
+    if not options.test or len(files[0]) < 2 or any(len(paths) != len(files[0]) for paths in files):
+      raise UserError("--ensemble needs --test, and after it, --fit and --ood one file of each member, two or more: "
+                      "--fit val1.npz val2.npz --test test1.npz test2.npz --ensemble.")
+    if options.compare or options.task:
+      raise UserError("--ensemble goes without --compare and --task, which are for single models: leave them out.")
+  elif len(options.fit) > 1:
+    raise UserError(f"--fit must be one file, or with --ensemble one of each member: got {len(options.fit)}.")
   shared.check_range("folds", options.folds, 2)
 
 

@@ -30,7 +30,7 @@ CHOICES = {
 
 RANGES = {
   "seed": (0, 2**31 - 1), "num_seeds": (1, 10_000), "data.validation_fraction": (0.001, 0.9),
-  "data.held_out_fraction": (0.001, 0.9),
+  "data.held_out_fraction": (0.001, 0.9), "data.split_seed": (-1, 2**31 - 1),
   "data.severity": (1, 5),
   "loss.weight": (0, math.inf), "model.image_size": (0, 4096),
   **{f"{prefix}optimizer.{key}": limits for prefix in ("", "stage2.") for key, limits in {
@@ -64,6 +64,9 @@ def check(config: ConfigDict, num_devices: int) -> None:
   if config.training.patience and config.training.select == "last":
     raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
                     "evaluations: --config.training.select=best.")
+  if config.evaluation.ensemble and (config.num_seeds < 2 or config.data.split_seed < 0):
+    raise UserError("config key evaluation.ensemble needs the models of several seeds, and one validation split for "
+                    "all of them: --config.num_seeds=5 --config.data.split_seed=0.")
   _check_evaluation(config.evaluation)
   _check_ood(config)
   _check_by_building(config)

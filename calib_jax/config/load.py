@@ -58,7 +58,7 @@ CALIBRATORS = "evaluation.calibrators"
 SECTIONS = {
   "data": Family(data.SOURCES, data.source_options,
                  {"dir": "~/tensorflow_datasets", "path": "", "validation_fraction": 0.1, "held_out_fraction": 0.1,
-                  "corruption": "", "severity": 1}),
+                  "split_seed": -1, "corruption": "", "severity": 1}),
   "augmentation": Family(data.AUGMENTATIONS, _options_in(data.AUGMENTATIONS)),
   "model": Family(models.MODELS, _options_in(models.MODELS),
                   {"dtype": "float32", "weights": "", "image_size": 0}),
@@ -190,8 +190,8 @@ def _tuples(value: Any) -> Any:
 
 
 def data_options(config: ConfigDict) -> dict:
-  """Returns the arguments of ``data.load``: the section ``data`` without ``held_out_fraction``."""
-  return {key: value for key, value in config.data.items() if key != "held_out_fraction"}
+  """Returns the arguments of ``data.load``: the section ``data`` without what says how a run uses the data."""
+  return {key: value for key, value in config.data.items() if key not in ("held_out_fraction", "split_seed")}
 
 
 def _config_file(path: str) -> pathlib.Path:

@@ -32,6 +32,7 @@ class Predictions(NamedTuple):
     train_counts: int64 ``[K]``, the number of training examples of each class; None if it is not known.
     probs: floats ``[N, K]``, the probabilities of the file, from which the logits come; None if logits were. Who
       replaces the logits must replace them too.
+    spread: ``[N]``, how much the members of an ensemble disagree; None of a single model.
   """
 
   logits: np.ndarray
@@ -42,6 +43,7 @@ class Predictions(NamedTuple):
   groups: np.ndarray | None = None
   train_counts: np.ndarray | None = None
   probs: np.ndarray | None = None
+  spread: np.ndarray | None = None
 
 
 def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str = "in_distribution",

@@ -13,8 +13,9 @@ from calib_jax._system.errors import UserError
 
 
 def load_splits(config: ConfigDict, seed: int) -> data.Splits:
-  """Returns the config's data set. That of the last call is cached."""
-  return _load(seed, tuple(sorted(run_config.data_options(config).items())))
+  """Returns the config's data set, split by ``data.split_seed`` or else ``seed``. That of the last call is cached."""
+  fixed = config.data.get("split_seed", -1)  # Runs of earlier versions do not have this field.
+  return _load(seed if fixed < 0 else fixed, tuple(sorted(run_config.data_options(config).items())))
 
 
 @functools.lru_cache(maxsize=1)

@@ -11,6 +11,7 @@ import numpy as np
 from calib_jax import data, evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
+from calib_jax.evaluation import ensembles
 from calib_jax.run import lock, manifest, outputs
 from calib_jax.run.data import load_splits, sets_that_are_read
 from calib_jax.run.directory import check_workdir, create, write_config
@@ -83,7 +84,11 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
   say(f"\ncalibrating and evaluating ({config.evaluation.num_resamples:,} bootstrap resamples) …")
   for run in runs.values():
     run.predict_sets()
-  results = evaluation.judge({method: run.model() for method, run in runs.items()},
+  models = {method: run.model() for method, run in runs.items()}
+  if config.evaluation.ensemble:
+    models |= {name: model for method, run in runs.items()
+               for name, model in ensembles.models(method, models[method], run.saved("validation")).items()}
+  results = evaluation.judge(models,
                              num_bins=config.evaluation.num_bins, num_resamples=config.evaluation.num_resamples)
   outputs.write(results, workdir, title=f"{config.data.name}: {method_name(config)}", config=config.to_dict(),
                 log=workdir / "metrics.jsonl")

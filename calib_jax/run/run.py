@@ -13,6 +13,7 @@ import numpy as np
 from calib_jax import calibrators, data, evaluation, training
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem
+from calib_jax.evaluation import ensembles
 from calib_jax.run import manifest
 from calib_jax.run.data import additional_sets, load_splits
 from calib_jax.run.directory import read_config
@@ -84,14 +85,18 @@ class Run:
 
     Args:
       images: uint8 ``[N, H, W, C]``.
-      seed: the seed of the model; None for the first.
+      seed: the seed of the model; None for the first or, with ``evaluation.ensemble``, for the ensemble of all.
 
     Returns:
-      float32 ``[N, K]``.
+      float32 ``[N, K]``; of an ensemble the logarithms of the mean probabilities.
 
     Raises:
       UserError: if the images have another dtype or shape, or there is no model of that seed.
     """
+    if seed is None and self.config.evaluation.get("ensemble"):
+      labels = np.zeros(len(images), np.int32)
+      members = [self._outputs(images, of_seed, "logits") for of_seed in self.seeds]
+      return ensembles.pooled([evaluation.Predictions(logits, labels) for logits in members]).logits
     return self._outputs(images, seed, "logits")
 
   def features(self, images: ArrayLike, *, seed: int | None = None) -> np.ndarray:

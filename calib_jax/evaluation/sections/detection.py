@@ -21,6 +21,7 @@ from calib_jax.metrics.resampled_detection import Separation
 # What is measured, with its heading.
 HEADINGS = {"auroc": "AUROC %", "fpr_at_95_tpr": "FPR95 %", "auroc_outside": "AUROC %, outside positive",
             "fpr_at_95_tpr_outside": "FPR95 %, outside positive"}
+SPREAD = "negative_spread"  # The score of an ensemble, which is the highest where its members agree.
 
 Detection = dict[str, dict[str, Interval]]  # Measures by confidence score.
 
@@ -54,15 +55,17 @@ def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Pred
     num_resamples: the number of resamples of the bootstrap.
 
   Returns:
-    ``{score: {measure: interval}}``, means over seeds with 95% bootstrap intervals. The measures are ``auroc`` and
+    ``{score: {measure: interval}}`` of the scores of ``confidence`` and, for ensembles, of minus the members'
+    ``spread``; means over seeds with 95% bootstrap intervals. The measures are ``auroc`` and
     ``fpr_at_95_tpr``, which count the examples of ``inside`` as positives, and ``auroc_outside`` and
     ``fpr_at_95_tpr_outside``, which count those of ``outside``, with the negative score.
   """
   inside, outside = (list(map(Calibrated.of, sources)) for sources in (inside, outside))
   groups = _groups(inside[0], outside[0])
+  names = [*confidence.SCORES, *([SPREAD] if inside[0].part.spread is not None else [])]
   inside, outside = ([_scores(source) for source in sources] for sources in (inside, outside))
   size = len(inside[0])
-  separations = [[Separation(*(x[:, i] for x in pair)) for i in range(len(confidence.SCORES))]
+  separations = [[Separation(*(x[:, i] for x in pair)) for i in range(len(names))]
                  for pair in zip(inside, outside, strict=True)]
 
   def measured(counts):
@@ -75,7 +78,7 @@ def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Pred
   ends = resamples.percentile(measured, size + len(outside[0]), key=jax.random.key(0), num_resamples=num_resamples,
                               groups=groups)
   return {name: {key: Interval(*(float(x[i, j]) for x in ends)) for j, key in enumerate(HEADINGS)}
-          for i, name in enumerate(confidence.SCORES)}
+          for i, name in enumerate(names)}
 
 
 def _groups(inside: Calibrated, outside: Calibrated) -> np.ndarray | None:
@@ -88,12 +91,12 @@ def _groups(inside: Calibrated, outside: Calibrated) -> np.ndarray | None:
 
 
 def _scores(source: Calibrated) -> np.ndarray:
-  """Every confidence score, ``[N, scores]``."""
+  """Every confidence score, ``[N, scores]``; that of an ensemble's members is the last."""
   scores = np.empty((len(source.part.labels), len(confidence.SCORES)), np.float32)
   computed = compilation.sized(_of_chunk, source.part.logits.size)
   for rows, _, log_probs in source.chunks():
     scores[rows] = computed(source.probs(rows, log_probs))
-  return scores
+  return scores if source.part.spread is None else np.column_stack([scores, -source.part.spread])
 
 
 def _of_chunk(probs: jax.Array) -> jax.Array:

@@ -1,0 +1,64 @@
+"""Ensembles: the mean probabilities of several models of the same examples, judged like models of their own."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from calib_jax._system.errors import UserError
+from calib_jax.evaluation.fitting import Model, fit
+from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.rowwise import Calibrated
+
+
+def pooled(members: Sequence[Predictions | Calibrated]) -> Predictions:
+  r"""Returns the predictions of an ensemble, whose logits are :math:`\log \frac1S \sum_s p_s`.
+
+  Their ``spread`` is how much the members disagree, in nats: the entropy of the mean minus the mean entropy.
+
+  Args:
+    members: the predictions of S members on the same examples, calibrated or not.
+
+  Raises:
+    UserError: if the members' labels or numbers of classes differ.
+  """
+  sources = [Calibrated.of(member) for member in members]
+  first, total, entropy = sources[0].part, None, 0.0
+  for number, source in enumerate(sources, 1):
+    if source.part.logits.shape != first.logits.shape or not np.array_equal(source.part.labels, first.labels):
+      raise UserError(f"the members of an ensemble need the same examples in the same order: member {number} has other "
+                      "labels, or another number of classes, than the first. The seeds of a run share their validation "
+                      "split if data.split_seed is set.")
+    log_probs = source.log_probs()
+    entropy += _entropy(log_probs) / len(sources)
+    total = log_probs if total is None else np.logaddexp(total, log_probs)
+  logits = total - np.float32(np.log(len(sources)))
+  return first._replace(logits=logits, probs=None, features=None, spread=np.maximum(_entropy(logits) - entropy, 0))
+
+
+def models(name: str, members: Model, validation: Sequence[Predictions]) -> dict[str, Model]:
+  """Returns the ensemble of a model's seeds, with calibrators of its own, and that of its calibrated seeds.
+
+  The first pools and then calibrates, the second calibrates every member and then pools (Rahaman & Thiery 2021).
+
+  Args:
+    name: the name of the model.
+    members: the model, with the predictions and the fitted calibrators of every seed.
+    validation: the predictions that its calibrators were fitted to, one element a seed.
+
+  Returns:
+    Models by name. The second is of the first calibrator, and is left out without any.
+  """
+  title = f"{name}, ensemble of {len(validation or next(iter(members.sets.values())))}"
+  calibrators = {label: calibrator for label, (calibrator, _) in members.fitted.items()}
+  sets = {set_name: [pooled(parts)] for set_name, parts in members.sets.items()}
+  ensembles = {title: Model(sets, fit([pooled(validation)], calibrators) if calibrators else {})}
+  for label in list(calibrators)[:1]:
+    sets = {set_name: [pooled(members.calibrated(set_name, label))] for set_name in members.sets}
+    ensembles[f"{title}, {label} of each"] = Model(sets, {})
+  return ensembles
+
+
+def _entropy(log_probs: np.ndarray) -> np.ndarray:
+  """The entropy of each row ``[N]``, in nats."""
+  probs = np.exp(log_probs)
+  return -np.sum(probs * np.where(probs > 0, log_probs, 0), axis=-1)

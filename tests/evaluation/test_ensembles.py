@@ -1,0 +1,121 @@
+"""Ensembles: the mean of probabilities, its rows in tables, its spread, in runs and from files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import evaluation, run
+from calib_jax._system.errors import UserError
+from calib_jax.cli import evaluate as command
+from calib_jax.evaluation import ensembles
+from calib_jax.run import Run
+
+N, K, S = 300, 4, 3
+
+
+def _members(seed, labels):
+  rng = np.random.default_rng(seed)
+  clean = 2.5 * np.eye(K)[labels] + rng.normal(size=(N, K))
+  return [(2.0 * (clean + rng.normal(size=(N, K)))).astype(np.float32) for _ in range(S)]
+
+
+def _softmax(logits):
+  p = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
+  return p / p.sum(1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def labels():
+  return np.random.default_rng(0).integers(0, K, N).astype(np.int32)
+
+
+def test_the_mean_of_probabilities_and_the_members_spread(labels):
+  members = _members(1, labels)
+  members[0][0], members[1][0] = [1e4, 0, 0, 0], [0, -np.inf, 0, 0]
+  pooled = ensembles.pooled([evaluation.Predictions(z, labels) for z in members])
+  probs = np.stack([_softmax(z) for z in members])
+  np.testing.assert_allclose(np.exp(pooled.logits), probs.mean(0), rtol=2e-6, atol=1e-7)
+
+  def entropy(p):
+    return -np.sum(p * np.log(np.where(p > 0, p, 1)), axis=-1)
+
+  np.testing.assert_allclose(pooled.spread, entropy(probs.mean(0)) - entropy(probs).mean(0), atol=1e-6)
+  assert pooled.spread.min() >= 0
+  alone = ensembles.pooled([evaluation.Predictions(members[2], labels)])
+  np.testing.assert_allclose(np.exp(alone.logits), probs[2], rtol=2e-6, atol=1e-7)
+  np.testing.assert_allclose(alone.spread, 0, atol=1e-6)
+  with pytest.raises(UserError, match="member 2 has other labels"):
+    ensembles.pooled([evaluation.Predictions(members[0], labels), evaluation.Predictions(members[1], labels[::-1])])
+
+
+def _nll(probs, labels):
+  return -np.log(probs[np.arange(N), labels]).mean()
+
+
+def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(labels, tmp_path, capsys):
+  paths = {}
+  for split, seed in (("val", 2), ("test", 3), ("noise", 4)):
+    for i, z in enumerate(_members(seed, labels)):
+      scores = z if split != "noise" else np.random.default_rng(i).normal(size=z.shape).astype(np.float32)
+      paths.setdefault(split, []).append(str(tmp_path / f"{split}{i}.npz"))
+      np.savez(paths[split][-1], logits=scores, labels=labels)
+  arguments = ["--fit", *paths["val"], "--test", *paths["test"], "--ood", *paths["noise"], "--ensemble",
+               "--calibrators", "temperature_scaling", "--num_resamples=40", "--json=-"]
+  assert command.main([*arguments, f"--out={tmp_path / 'out'}"]) == 0
+  found = json.loads(capsys.readouterr().out)
+  rows = found["results"]["test0"]
+  assert {name: list(row) for name, row in rows.items()} == {
+    "members": ["none", "temperature_scaling"], "members, ensemble of 3": ["none", "temperature_scaling"],
+    "members, ensemble of 3, temperature_scaling of each": ["none"]}
+  probs = np.stack([_softmax(z) for z in _members(3, labels)])
+  nll = {name: row["none"]["nll"]["value"] for name, row in rows.items()}
+  np.testing.assert_allclose(nll["members"], np.mean([_nll(p, labels) for p in probs]), rtol=1e-5)
+  np.testing.assert_allclose(nll["members, ensemble of 3"], _nll(probs.mean(0), labels), rtol=1e-5)
+  from calib_jax import calibrators
+
+  temperature = calibrators.temperature_scaling()
+  each = []
+  for validation, test in zip(_members(2, labels), _members(3, labels), strict=True):
+    each.append(np.exp(temperature.apply(temperature.fit(validation, labels), test)))
+  np.testing.assert_allclose(nll["members, ensemble of 3, temperature_scaling of each"],
+                             _nll(np.mean(each, axis=0), labels), rtol=1e-5)
+  pooled = [np.log(np.mean([_softmax(z) for z in _members(seed, labels)], axis=0)) for seed in (2, 3)]
+  log_probs = temperature.apply(temperature.fit(pooled[0], labels), pooled[1])
+  np.testing.assert_allclose(rows["members, ensemble of 3"]["temperature_scaling"]["nll"]["value"],
+                             _nll(np.exp(log_probs), labels), rtol=1e-5)
+  scores = found["detection"]["noise0"]
+  assert "negative_spread" in scores["members, ensemble of 3"]["none"]
+  assert "negative_spread" not in scores["members"]["none"]
+  assert (tmp_path / "out/calibrators/temperature_scaling.npz").exists()
+  for wrong, sentence in ((["--test", *paths["test"][:1]], "one file of each member, two or more"),
+                          (["--fit", *paths["val"][:2], "--test", *paths["test"]], "one file of each member"),
+                          (["--test", *paths["test"], "--task=binary"], "goes without --compare and --task")):
+    assert command.main([*wrong, "--ensemble"]) == 2
+    assert sentence in capsys.readouterr().err
+  assert command.main(["--fit", *paths["val"], "--test", *paths["test"]]) == 2
+  assert "--fit must be one file, or with --ensemble one of each member: got 3" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_has_the_ensemble_of_its_seeds(tmp_path):
+  overrides = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=6", "evaluation.num_resamples=20",
+               "model.hidden=(8,)", "evaluation.recommended=False", "evaluation.ensemble=True")
+  with pytest.raises(UserError, match="evaluation.ensemble needs the models of several seeds, and one validation"):
+    run_config.check(run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in overrides]), 1)
+  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*overrides, "data.split_seed=5")])
+  run.execute(config, tmp_path / "run")
+  rows = json.loads((tmp_path / "run/results.json").read_text())["results"]["test"]
+  name = "focal + soft_avuc"
+  assert {key: list(row) for key, row in rows.items()} == {
+    name: ["none", "TS"], f"{name}, ensemble of 2": ["none", "TS"], f"{name}, ensemble of 2, TS of each": ["none"]}
+  loaded = Run.load(tmp_path / "run")
+  one, two = loaded.splits(0), loaded.splits(1)
+  np.testing.assert_array_equal(one.validation.images, two.validation.images)
+  members = np.stack([_softmax(loaded.predict(one.test.images, seed=seed)) for seed in (0, 1)])
+  assert np.abs(members[0] - members[1]).max() > 1e-3
+  np.testing.assert_allclose(np.exp(loaded.predict(one.test.images)), members.mean(0), rtol=1e-5, atol=1e-6)
+  count = len(one.test.labels)
+  np.testing.assert_allclose(rows[f"{name}, ensemble of 2"]["none"]["nll"]["value"],
+                             -np.log(members.mean(0)[np.arange(count), one.test.labels]).mean(), rtol=1e-5)
