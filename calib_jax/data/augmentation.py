@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calib_jax._system.errors import UserError
+from calib_jax.data.per_image import PER_IMAGE, crop_flip
 
 Array = jax.Array
 # Numbers to fold into a step's key; no example folds in the same ones, because examples fold in their positions.
@@ -27,45 +27,6 @@ def normalize(images: Array, mean: Array, std: Array) -> Array:
     ``[N, H, W, C]`` float32.
   """
   return (images.astype(jnp.float32) / 255 - mean.reshape(1, 1, 1, -1)) / std.reshape(1, 1, 1, -1)
-
-
-def crop_flip(images: Array, keys: Array, *, padding: int = 4, flip: bool = True) -> Array:
-  """Pads each image with zeros and crops it back to its size at a random position.
-
-  Args:
-    images: ``[N, H, W, C]``.
-    keys: ``[N]`` PRNG keys, one an image, so that the result does not depend on how a batch is spread over devices.
-    padding: the number of zeros on each side.
-    flip: whether to mirror each image with probability one half.
-
-  Returns:
-    ``[N, H, W, C]``.
-  """
-  if padding > (side := min(images.shape[1:3])):
-    raise UserError(f"config key augmentation.padding must be at most the side of the images, {side}: got {padding}.")
-
-  def crop(image, key):
-    crop_key, flip_key = jax.random.split(key)
-    padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
-    row, column = jax.random.randint(crop_key, (2,), 0, 2 * padding + 1)
-    image = jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
-    return jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image) if flip else image
-
-  return jax.vmap(crop)(images, keys)
-
-
-def none(images: Array, keys: Array) -> Array:
-  """Returns the images unchanged.
-
-  Args:
-    images: ``[N, H, W, C]``.
-    keys: ``[N]`` PRNG keys, which are not used.
-
-  Returns:
-    ``images``.
-  """
-  del keys
-  return images
 
 
 class Augmented(NamedTuple):
@@ -105,6 +66,41 @@ def mixup(images: Array, labels: Array, mask: Array, key: Array, axis_name: str 
     share = jnp.maximum(share, 1 - share)
   soft = share * jax.nn.one_hot(labels, num_classes) + (1 - share) * jax.nn.one_hot(other_labels, num_classes)
   return Augmented(share * images + (1 - share) * other, soft, mask)
+
+
+def cutmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
+           alpha: float = 1.0, padding: int = 4, flip: bool = True) -> Augmented:
+  """CutMix (Yun et al. 2019): a rectangle of each image is replaced by that of another image of the batch.
+
+  Images are cropped and mirrored first. One λ ~ Beta(alpha, alpha) and one centre are drawn a step; the rectangle has
+  the sides ``sqrt(1 - λ)`` of the image's and is cut off at its border. The label of an image is its own by the share
+  of pixels that it keeps, and the other's by the rest, as with ``mixup``.
+
+  Args:
+    images: ``[n, H, W, C]``, this device's share.
+    labels: ``[n]`` integers.
+    mask: ``[n]``, False for padding, which is never a partner.
+    key: the step's PRNG key.
+    axis_name: the mapped axis of the devices, over which partners are drawn; None for one device.
+    num_classes: the number of classes.
+    alpha: the parameter of the Beta distribution.
+    padding: the padding of ``crop_flip``.
+    flip: whether ``crop_flip`` mirrors images.
+
+  Returns:
+    The mixed images, labels ``[n, num_classes]``, and ``mask``.
+  """
+  images, other, labels, other_labels = _pairs(images, labels, mask, key, axis_name, padding, flip)
+  share_key, *centre_keys = jax.random.split(jax.random.fold_in(key, _SHARES), 3)
+  cut = jnp.sqrt(1 - jax.random.beta(share_key, alpha, alpha))
+  inside = []
+  for centre_key, side in zip(centre_keys, images.shape[1:3], strict=True):
+    half, centre = (cut * side).astype(jnp.int32) // 2, jax.random.randint(centre_key, (), 0, side)
+    inside.append((jnp.arange(side) >= centre - half) & (jnp.arange(side) < centre + half))
+  inside = inside[0][:, None] & inside[1][None, :]
+  share = 1 - jnp.mean(inside, dtype=jnp.float32)
+  soft = share * jax.nn.one_hot(labels, num_classes) + (1 - share) * jax.nn.one_hot(other_labels, num_classes)
+  return Augmented(jnp.where(inside[..., None], other, images), soft, mask)
 
 
 def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
@@ -189,8 +185,7 @@ def example_keys(key: Array, number: int, axis_name: str | None) -> Array:
   return jax.vmap(jax.random.fold_in, (None, 0))(key, _places(number, axis_name))
 
 
-PER_IMAGE: dict[str, Callable[..., Array]] = {"none": none, "crop_flip": crop_flip}
-PAIRED: dict[str, Callable[..., Augmented]] = {"mixup": mixup, "mixup_inference": mixup_inference}
+PAIRED: dict[str, Callable[..., Augmented]] = {"mixup": mixup, "cutmix": cutmix, "mixup_inference": mixup_inference}
 # Augmentations by name.
 AUGMENTATIONS = {**PER_IMAGE, **PAIRED}
 

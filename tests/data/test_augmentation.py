@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
+from calib_jax._system.errors import UserError
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (6, 5, 4, 3), dtype=np.uint8)
 KEYS = jax.random.split(jax.random.key(0), 6)
@@ -123,3 +124,67 @@ def test_mixup_inference_recovers_what_a_linear_model_says_of_each_image(options
       partner = int(np.argmin(np.abs(np.asarray(own) - np.asarray(logits[6 + row])).sum(1)))
       np.testing.assert_allclose(logits[6 + row], own[partner], rtol=1e-3, atol=0.2)
       assert labels[6 + row] == LABELS[partner] and partner < 4
+
+
+def test_cutmix_replaces_a_rectangle_and_mixes_labels_by_its_pixels():
+  shares, places = [], set()
+  for key in range(60):
+    images, soft, mask = map(np.asarray, _augmented("cutmix", key)[:3])
+    np.testing.assert_array_equal(mask, MASK)
+    for i in range(4):
+      replaced = (images[i] != IMAGES[i]).any(-1)
+      if not replaced.any():
+        continue  # Its own partner, or a rectangle without pixels.
+      rows, columns = np.flatnonzero(replaced.any(1)), np.flatnonzero(replaced.any(0))
+      box = np.zeros_like(replaced)
+      box[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1] = True
+      partners = [j for j in range(4) if np.array_equal(images[i], np.where(box[..., None], IMAGES[j], IMAGES[i]))]
+      assert len(partners) == 1  # Never padding.
+      kept = 1 - box.mean()
+      expected = kept * np.eye(3)[LABELS[i]] + (1 - kept) * np.eye(3)[LABELS[partners[0]]]
+      np.testing.assert_allclose(soft[i], expected, atol=1e-6)
+      shares.append(kept)
+      places.add((rows[0], columns[0]))
+  assert len(places) > 8 and min(shares) < 0.7 and max(shares) > 0.7  # At most 4 x 2 of 5 x 4 pixels.
+
+
+def test_cutmix_leaves_lambda_of_the_pixels_on_average():
+  """Away from the border the kept share is λ, up to whole pixels, whose distribution with alpha 1 is uniform."""
+  images = np.zeros((2, 64, 64, 1), np.uint8)
+  augment = data.build_augmentation("cutmix", num_classes=2, padding=0, flip=False)
+  labels, mask = jnp.array([0, 1]), jnp.array([True, True])
+  soft = jax.vmap(lambda key: augment(jnp.asarray(images), labels, mask, key, None).labels)(
+    jax.random.split(jax.random.key(0), 1000))
+  kept = np.asarray(soft[:, 0, 0])  # 1 where an image is its own partner.
+  rng = np.random.default_rng(0)
+  cut, centre = np.sqrt(1 - rng.uniform(size=40_000)), rng.integers(0, 64, (2, 40_000))
+  half = (cut * 64).astype(int) // 2
+  sides = np.minimum(centre + half, 64) - np.maximum(centre - half, 0)
+  expected = 1 - sides.prod(0) / 64**2
+  mixed = kept[kept < 1]
+  assert abs(len(mixed) / 1000 - 0.5) < 0.08  # Every other permutation of two.
+  # The standard error of a mean of 500 numbers in [0, 1] is at most 0.022.
+  np.testing.assert_allclose(mixed.mean(), expected[expected < 1].mean(), atol=0.07)
+
+
+def test_random_erasing_fills_one_rectangle_of_the_image():
+  image = np.full((1, 32, 32, 3), 7, np.uint8)
+  images = np.asarray(data.random_erasing(jnp.repeat(jnp.asarray(image), 600, 0),
+                                          jax.random.split(jax.random.key(3), 600), padding=0, flip=False))
+  assert images.dtype == np.uint8
+  erased, ratios = [], []
+  for found in images:
+    changed = (found != 7).any(-1)  # A pixel stays 7 by chance once in 16 million.
+    if not changed.any():
+      continue
+    rows, columns = np.flatnonzero(changed.any(1)), np.flatnonzero(changed.any(0))
+    assert changed[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1].all()
+    erased.append(changed.mean())
+    ratios.append(len(rows) / len(columns))
+    assert len(np.unique(found[changed])) > min(changed.sum(), 20)
+  assert abs(len(erased) / 600 - 0.5) < 0.08  # Four standard errors.
+  assert 0.01 < min(erased) < 0.04 and 0.29 < max(erased) <= 0.36 and abs(np.mean(erased) - 0.175) < 0.02
+  assert min(ratios) < 0.4 and max(ratios) > 2.5
+  np.testing.assert_array_equal(data.random_erasing(jnp.asarray(image), KEYS[:1], probability=0.0, padding=0), image)
+  with pytest.raises(UserError, match="probability must be in"):
+    data.random_erasing(jnp.asarray(image), KEYS[:1], probability=1.5)
