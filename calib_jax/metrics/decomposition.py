@@ -21,8 +21,9 @@ from calib_jax.metrics.bootstrap_intervals import bootstrap
 Array = jax.Array
 LOSSES = ("nll", "brier")
 MATRIX, VECTOR, TEMPERATURE = "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling"
-# The least examples a class for which a class of recalibrations is taken, and the most classes.
-LEAST = {MATRIX: (50, 100), VECTOR: (5, np.inf), TEMPERATURE: (0, np.inf)}
+# The least examples, the least examples a class and the most classes for which a class of recalibrations is taken, by
+# what docs/calibrators.md measured: with fewer examples it may raise the NLL of others.
+LEAST = {MATRIX: (1000, 50, 100), VECTOR: (300, 5, np.inf), TEMPERATURE: (0, 0, np.inf)}
 NUM_FOLDS = 5
 
 
@@ -86,8 +87,8 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
     key: PRNG key of the resamples; the same key gives the same intervals. Folds do not depend on it.
     recalibration: the class G, "temperature_scaling", "structured_vector_scaling" or "structured_matrix_scaling", as
       the functions of ``calibrators`` of these names have it by default. "auto" chooses by the numbers of examples and
-      classes alone, so that no choice looks at the labels: matrices for at most 100 classes with at least 50 examples a
-      class, else vectors from 5 examples a class on, else a temperature.
+      classes alone, so that no choice looks at the labels: matrices from 1,000 examples and 50 a class on, for at most
+      100 classes; else vectors from 300 examples and 5 a class on; else a temperature.
     folds: the number of folds, which are stratified by class.
     num_resamples: number of resamples of the bootstrap.
     level: the probability that each interval is meant to cover, in (0, 1).
@@ -103,9 +104,7 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
     ValueError: if an argument has the wrong shape or value, or there are fewer examples or groups than folds.
 
   References:
-    Berta et al. 2025, Rethinking early stopping: refine, then calibrate, for the parts; Berta, Braun, Holzmüller et
-    al. 2026, A variational estimator for Lp calibration errors, for their cross-validation; Berta et al. 2026,
-    Structured matrix scaling, for the classes.
+    Berta et al. 2025 for the parts; Berta et al. 2026b for their cross-validation; Berta et al. 2026 for the classes.
 
   >>> logits = jax.random.normal(jax.random.key(0), (500, 2))
   >>> labels = jax.random.categorical(jax.random.key(1), logits)
@@ -136,11 +135,11 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
 def chosen(num_examples: int, num_classes: int) -> str:
   """The class of recalibrations that "auto" is.
 
-  >>> [chosen(n, 10) for n in (499, 500)]
-  ['structured_vector_scaling', 'structured_matrix_scaling']
+  >>> [chosen(n, 10) for n in (299, 300, 1000)]
+  ['temperature_scaling', 'structured_vector_scaling', 'structured_matrix_scaling']
   """
-  return next(name for name, (least, most) in LEAST.items()
-              if num_classes <= most and num_examples >= least * num_classes)
+  return next(name for name, (rows, rows_a_class, most) in LEAST.items()
+              if num_classes <= most and num_examples >= max(rows, rows_a_class * num_classes))
 
 
 def parts(means: Array, low: Array, high: Array) -> CalibrationRefinement:
@@ -181,8 +180,9 @@ def of_examples(probs: Array, labels: Array, weights: Array, groups: np.ndarray 
   if recalibration == "auto":
     recalibration = chosen(*probs.shape)
   fold = stratified_folds(np.asarray(labels), folds, groups)
-  run = compilation.sized(_of_examples, probs.size, static_argnums=(4, 5))
-  return run(probs, labels, weights, fold.astype(np.int32), folds, recalibration)
+  with compilation.running_once():  # To few examples, a fit takes far less time than its compilation.
+    run = compilation.sized(_of_examples, probs.size, static_argnums=(4, 5))
+    return run(probs, labels, weights, fold.astype(np.int32), folds, recalibration)
 
 
 def _of_examples(probs: Array, labels: Array, weights: Array, fold: Array, num_folds: int, recalibration: str

@@ -130,8 +130,8 @@ def table(rows: list[Mapping[str, str]]) -> str:
   of = {key: [100 * float(row[key]) for row in rows]
         for key in ("covered_refinement", "covered_out_of_fold", "above_true_part")}
   return "\n".join(lines) + "\n\n" + (
-    f"The interval of the refinement part held it in {min(of['covered_refinement']):.1f}% or more. That of what is "
-    f"removed out of fold alone held the calibration part in {min(of['covered_out_of_fold']):.1f}% to "
+    f"The interval of the refinement part held it in {min(of['covered_refinement']):.1f}% or more. The interval of "
+    f"what\nis removed out of fold held the calibration part in {min(of['covered_out_of_fold']):.1f}% to "
     f"{max(of['covered_out_of_fold']):.1f}%.\nAt most {max(of['above_true_part']):.1f}% of the intervals began above "
     "the true calibration part.\n")
 

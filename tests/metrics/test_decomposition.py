@@ -97,12 +97,12 @@ def test_estimates_follow_the_definition(recalibration):
 
 
 def test_auto_looks_at_the_numbers_of_examples_and_classes_alone():
-  for n, k, expected in ((500, 10, "matrix"), (499, 10, "vector"), (49, 10, "temperature"), (5000, 1000, "vector"),
-                         (10**6, 101, "vector"), (3, 2, "temperature")):
+  for n, k, expected in ((1000, 20, "matrix"), (999, 2, "vector"), (1000, 21, "vector"), (299, 2, "temperature"),
+                         (5000, 1000, "vector"), (4999, 1000, "temperature"), (10**6, 101, "vector")):
     assert expected in decomposition.chosen(n, k)
   probs, labels = _data()
   np.testing.assert_array_equal(_leaves(parts_of(probs, labels)),
-                                _leaves(parts_of(probs, labels, recalibration="structured_matrix_scaling")))
+                                _leaves(parts_of(probs, labels, recalibration="temperature_scaling")))
 
 
 def test_masked_examples_are_as_if_they_were_not_there():
@@ -131,7 +131,8 @@ def test_whole_weights_are_repeated_rows_of_one_group(loss):
 def test_rows_of_a_group_share_a_fold_and_make_intervals_wider():
   probs, labels = _data(N // 3)
   rows = np.repeat(np.arange(N // 3), 3)
-  alone, together = parts_of(probs[rows], labels[rows]), parts_of(probs[rows], labels[rows], groups=rows)
+  alone, together = (parts_of(probs[rows], labels[rows], recalibration="structured_matrix_scaling", groups=groups)
+                     for groups in (None, rows))
   # A copy of an example in the fit lets recalibration seem to remove more of it.
   assert together.calibration.estimate < alone.calibration.estimate
   # Three copies of each example: the standard error of the loss is √3 times what it seems.
