@@ -70,9 +70,9 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
   as the loss measures it. A small part is therefore no evidence that f is calibrated.
 
   The estimates are by cross-validation: each example is recalibrated by a fit without its fold. Such a fit is worse
-  than the best of G, so that the estimate of the calibration part is too low on average. It is below 0 where
-  recalibration by so many examples raises the loss. A fit to all examples, judged on the same ones, removes too much on
-  average. The interval of the calibration part begins at the lower end of the bootstrap interval (BCa) of what is
+  than the best of G, so that the estimate of the calibration part is too low on average. It is not cut off at 0, and is
+  below it where recalibration by so many examples raises the loss. A fit to all examples, judged on the same ones,
+  removes too much on average. The interval of the calibration part begins at the lower end of the bootstrap interval (BCa) of what is
   removed out of fold, and ends at the upper end for the fit to all examples, or at 0 or the upper end out of fold if
   that is higher; that of the refinement part likewise. docs/metrics.md has the simulated coverage.
 

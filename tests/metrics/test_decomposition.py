@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize, special
@@ -94,6 +95,17 @@ def test_estimates_follow_the_definition(recalibration):
     metric = {"nll": metrics.nll, "brier": metrics.brier_score}[name]
     np.testing.assert_allclose(found.loss.estimate, metric(probs, labels), rtol=1e-5)
     np.testing.assert_allclose(found.loss.estimate, found.calibration.estimate + found.refinement.estimate, rtol=1e-6)
+
+
+@pytest.mark.parametrize("array", [np.array, jnp.array])
+def test_intervals_begin_out_of_fold_and_end_at_the_fit_to_all_or_the_identity(array):
+  # The loss, what is removed out of fold and within, and what is left out of fold and within.
+  means, low, high = array([[5.0, 1.0, 2.0, 4.0, 3.0], [4.5, 0.5, 1.5, 3.5, 2.5], [5.5, 1.5, 2.5, 4.5, 3.5]])
+  found = decomposition.parts(means, low, high)
+  assert found == ((5.0, 4.5, 5.5), (1.0, 0.5, 2.5), (4.0, 2.5, 4.5))
+  # The identity removes 0 and leaves the loss, where fits raise it.
+  means, low, high = array([[1.0, -2.0, -1.0, 3.0, 2.0], [0.5, -3.0, -1.5, 2.0, 1.5], [1.5, -1.0, -0.5, 4.0, 2.5]])
+  assert decomposition.parts(means, low, high) == ((1.0, 0.5, 1.5), (-2.0, -3.0, 0.0), (3.0, 0.5, 4.0))
 
 
 def test_auto_looks_at_the_numbers_of_examples_and_classes_alone():
