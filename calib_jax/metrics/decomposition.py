@@ -72,9 +72,9 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
   The estimates are by cross-validation: each example is recalibrated by a fit without its fold. Such a fit is worse
   than the best of G, so that the estimate of the calibration part is too low on average. It is not cut off at 0, and is
   below it where recalibration by so many examples raises the loss. A fit to all examples, judged on the same ones,
-  removes too much on average. The interval of the calibration part begins at the lower end of the bootstrap interval (BCa) of what is
-  removed out of fold, and ends at the upper end for the fit to all examples, or at 0 or the upper end out of fold if
-  that is higher; that of the refinement part likewise. docs/metrics.md has the simulated coverage.
+  removes too much on average. The interval of the calibration part begins at the lower end of the bootstrap interval
+  (BCa) of what is removed out of fold, and ends at the upper end for the fit to all examples, or at 0 or the upper end
+  out of fold if that is higher; that of the refinement part likewise. docs/metrics.md has the simulated coverage.
 
   All recalibrations are fitted by their penalised NLL. The parts of the Brier score are those of these fits: others of
   the same class may remove a little more.
@@ -128,6 +128,7 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
   groups = None if groups is None else np.ravel(groups)[rows]
   probs, labels, weights = probs[rows], labels[rows], counts[rows].astype(probs.dtype)
   removed = of_examples(probs, labels, weights, groups, recalibration=recalibration, folds=folds)[loss]
+  removed = jnp.where(jnp.any(checks.out_of_range(labels, probs.shape[1])), jnp.nan, removed)
   return parts(*bootstrap(weighted_means, removed, weights, key=key, num_resamples=num_resamples, level=level,
                           groups=groups))
 

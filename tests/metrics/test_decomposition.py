@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
+from calib_jax import _checks as checks
 from calib_jax import metrics
 from calib_jax._numerics.groups import stratified_folds
 from calib_jax.metrics import decomposition
@@ -219,6 +220,15 @@ def test_five_examples_are_enough_and_two_classes_are():
 def test_mistakes_are_said(error, message, options):
   with pytest.raises(error, match=message):
     parts_of(*_data(), **options)
+
+
+def test_without_checks_a_label_out_of_range_gives_nan():
+  probs, labels = _data()
+  checks.check_values(False)
+  try:
+    assert np.isnan(_leaves(parts_of(probs, np.where(np.arange(N) == 7, K, labels)))).all()
+  finally:
+    checks.check_values(True)
 
 
 def test_traced_arrays_are_refused():
