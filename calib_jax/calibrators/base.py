@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._checks import registry
+from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import pick, predicted
 from calib_jax._system import compilation
 
@@ -196,13 +197,6 @@ def refuse_traced(name: str, *arrays) -> None:
   if checks.is_traced(*arrays):
     raise TypeError(f"{name} is fitted on the host, because the shapes in its fit depend on the data: call fit outside "
                     "jax.jit and jax.vmap, and compile apply alone.")
-
-
-def shares(weights: Array, dtype) -> Array:
-  """``weights`` ``[N]``, bools or numbers, as numbers whose sum is 1, or 0 if nothing counts."""
-  weights = weights.astype(dtype)
-  total = jnp.sum(weights)
-  return weights / jnp.where(total > 0, total, 1)
 
 
 def by_row(apply: Callable[..., Array], **options) -> Callable[[Any, Array], Array]:

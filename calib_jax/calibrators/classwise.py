@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import pick
+from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators import ensemble, flexible, temperature
 from calib_jax.calibrators.base import Calibrator, fit_by, get, register
 
@@ -77,7 +78,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
 # rounds below call the latter in place of ``base.fit(weights=…)``, which would mask the logits again in each of them,
 # give a network's NLL another share beside its penalty, and begin its layers anew, so that the weights need not settle.
 BASES = {
-  "temperature_scaling": (temperature.start, temperature.solve_nll),
+  "temperature_scaling": (temperature.start, solve_nll),
   "ensemble_temperature_scaling": (ensemble.start, ensemble.solve),
   "parameterized_temperature_scaling": (flexible.start_network, flexible.solve_network),
   "class_temperature_scaling": (flexible.start_classes, flexible.solve_classes),

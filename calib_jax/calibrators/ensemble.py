@@ -9,8 +9,8 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import pick, relative_to_top
+from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
-from calib_jax.calibrators.temperature import solve_nll
 
 Array = jax.Array
 MAX_ITERATIONS = 100

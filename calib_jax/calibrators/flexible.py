@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
+from calib_jax._numerics.lbfgs import TOLERANCE, least_squares, minimize, minimize_in_rounds, weighted_nll
 from calib_jax._numerics.softmax import relative_to_top
+from calib_jax._numerics.temperature import RANGE, solve_nll, spread
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
-from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize, minimize_in_rounds, weighted_nll
-from calib_jax.calibrators.temperature import RANGE, solve_nll, spread
 
 Array = jax.Array
 LOG_RANGE = 3.0  # The temperatures of examples stay within a factor of e³ of temperature scaling's.

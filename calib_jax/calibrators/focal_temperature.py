@@ -10,10 +10,11 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax import losses, metrics
+from calib_jax._numerics.lbfgs import minimize, shares
 from calib_jax._numerics.softmax import one_hot, pick, predicted, relative_to_top
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, nothing_to_fit, register, shares
-from calib_jax.calibrators.solver import minimize
-from calib_jax.calibrators.temperature import bound_objective, solve_nll
+from calib_jax._numerics.temperature import solve_nll
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, nothing_to_fit, register
+from calib_jax.calibrators.temperature import bound_objective
 from calib_jax.focal_map import log_focal_map, log_weight
 
 Array = jax.Array

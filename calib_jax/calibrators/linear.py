@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
+from calib_jax._numerics.lbfgs import TOLERANCE, least_squares, minimize_in_rounds, weighted_nll
+from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, register
-from calib_jax.calibrators.solver import TOLERANCE, least_squares, minimize_in_rounds, weighted_nll
-from calib_jax.calibrators.temperature import solve_nll
 
 Array = jax.Array
 

@@ -6,9 +6,10 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax import confidence
+from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import relative_to_top
-from calib_jax.calibrators.base import Calibrator, by_row, fit_batch, refuse_traced, refuse_weights, register, shares
-from calib_jax.calibrators.temperature import solve_nll
+from calib_jax._numerics.temperature import solve_nll
+from calib_jax.calibrators.base import Calibrator, by_row, fit_batch, refuse_traced, refuse_weights, register
 
 Array = jax.Array
 SHARE, MOST = 10, 500  # One example in 10, and at most 500, serve to find the threshold.

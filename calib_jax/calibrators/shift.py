@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
-from calib_jax.calibrators.base import Calibrator, get, register, shares
+from calib_jax._numerics.lbfgs import shares
+from calib_jax.calibrators.base import Calibrator, get, register
 
 Array = jax.Array
 TOLERANCE, MAX_ITERATIONS = 1e-6, 2000

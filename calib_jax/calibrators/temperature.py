@@ -3,24 +3,20 @@
 from collections.abc import Callable
 import functools
 import inspect
-import math
 
 import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax import losses, metrics
-from calib_jax._numerics.softmax import pick, relative_to_top, sum_chunks, without_lowest
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, refuse_weights, register, shares
+from calib_jax._numerics.lbfgs import shares
+from calib_jax._numerics.softmax import relative_to_top, without_lowest
+from calib_jax._numerics.temperature import solve_nll
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, refuse_weights, register
 
 Array = jax.Array
 ArrayLike = jax.typing.ArrayLike
 
-RANGE = 1e4  # Temperatures are sought within this factor of the scale of the logits, either way.
-MAX_ITERATIONS = 60
-LOWEST = -1e5  # The lowest logit below the top one; those of -1e4 to 1e4 are at least a fifth of it.
-AT_ONCE = 2**20  # Logits whose softmax is in memory at a time.
-MANY_ROWS = 1000
 # The optima of calibration errors may be far from any sensible temperature: they are sought around that of the NLL.
 SEARCH_RANGE = 10.0
 SEARCH_POINTS, SEARCH_LEVELS = 33, 4
@@ -130,113 +126,6 @@ def _apply(params: dict, logits: Array) -> Array:
 def start(logits: Array) -> dict[str, Array]:
   """The params before a fit, which change nothing."""
   return {"temperature": jnp.ones((), logits.dtype)}
-
-
-def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
-  """The temperature of the smallest weighted NLL; that of constant logits, 1, where all weights are 0.
-
-  With b = 1/T, the slope of the NLL in b is E[z] - z_y, weighted and summed over examples, and increases with b. The
-  logits are measured from the top one, so that z <= 0, and in units of their spread, so that b is near 1 for logits of
-  any scale. The root of log(-E[z]) = log(-z_y), nearly linear in log b, is found by Newton steps within a bracket.
-
-  Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers.
-    weights: ``[N]`` floats, at least 0.
-
-  Returns:
-    The scalars ``temperature``, ``converged`` and ``iterations``.
-  """
-  sums = _summed(_sums, logits, labels, weights)
-  unit, is_constant = _unit(sums[0], weights), sums[0] >= 0
-  start = jnp.zeros((), logits.dtype)
-  if len(labels) >= MANY_ROWS:
-    # The optimum of one row in 16 is a start from which 3 steps over all rows suffice in place of 5.
-    sample = logits[::16], labels[::16], weights[::16]
-    near, _, _ = _log_inverse(*sample, unit, _summed(_sums, *sample), start)
-    start = jnp.where(jnp.abs(near) < math.log(RANGE), near, start)
-  log_b, converged, iterations = _log_inverse(logits, labels, weights, unit, sums, start)
-  return {"temperature": jnp.where(is_constant, 1, unit * jnp.exp(-log_b)),
-          "converged": converged, "iterations": iterations}
-
-
-def spread(logits: Array, weights: Array) -> Array:
-  """How far logits lie below the top one, in the weighted mean; 1 if they do not."""
-  return _unit(jnp.sum(weights * jnp.mean(_below_top(logits), axis=-1)), weights)
-
-
-def _unit(mean_sum: Array, weights: Array) -> Array:
-  total = jnp.sum(weights)
-  mean = -mean_sum / jnp.where(total > 0, total, 1)
-  return jnp.where(mean > 0, mean, 1)
-
-
-def _below_top(logits: Array) -> Array:
-  """``relative_to_top``, where a masked class of -1e9 counts as ``LOWEST``: one of them would decide the spread."""
-  return jnp.maximum(relative_to_top(logits), LOWEST)
-
-
-def _summed(function: Callable, logits: Array, labels: Array, weights: Array) -> tuple[Array, ...]:
-  """The sums of a function of logits, labels and weights, in chunks: the whole array would be in memory thrice."""
-  return sum_chunks(lambda rows, weights: function(*rows, weights), (logits, labels), weights,
-                    max(1, AT_ONCE // logits.shape[1]))
-
-
-def _sums(logits: Array, labels: Array, weights: Array) -> tuple[Array, Array]:
-  """The weighted sums of the mean logit and of the label's logit, both relative to the top."""
-  centred = _below_top(logits)
-  return jnp.sum(weights * jnp.mean(centred, axis=-1)), jnp.sum(weights * pick(centred, labels))
-
-
-def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums: tuple[Array, Array], start: Array
-                 ) -> tuple[Array, Array, Array]:
-  """The log b of ``solve_nll``, in units of 1 / ``unit``; whether it is known; and the number of steps.
-
-  ``sums`` are those of ``_sums``, and ``start`` is log b where the steps begin.
-  """
-  def moments(log_b):
-    """The slope in b, E[z] - z_y; E[z]; and Var[z]; each weighted and summed over examples."""
-    def of_rows(logits, labels, weights):
-      scaled = _below_top(logits) / unit
-      e = jnp.exp(jnp.exp(log_b) * scaled)  # At most 1: a softmax would look for the largest logit again.
-      p = e / jnp.sum(e, axis=-1, keepdims=True)
-      expected = jnp.sum(p * scaled, axis=-1)
-      variance = jnp.sum(p * (scaled - expected[:, None]) ** 2, axis=-1)
-      slope = expected - pick(scaled, labels)
-      return jnp.sum(weights * slope), jnp.sum(weights * expected), jnp.sum(weights * variance)
-
-    return _summed(of_rows, logits, labels, weights)
-
-  bound = jnp.log(jnp.asarray(RANGE, logits.dtype))
-  # A Newton step leaves a share of its square as the error, a fifth on real logits: after one this short, an eps.
-  short, tolerance = 2 * jnp.sqrt(jnp.finfo(logits.dtype).eps), 4 * jnp.finfo(logits.dtype).eps
-
-  def step(carry):
-    log_b, low, high, _, iterations = carry
-    slope, expected, variance = moments(log_b)
-    low, high = jnp.where(slope < 0, log_b, low), jnp.where(slope > 0, log_b, high)
-    ratio = slope / jnp.where(expected < 0, expected, -1)
-    usable = (variance > 0) & (expected < 0) & (ratio < 1)
-    # log(E[z] / z_y) from the slope, so that its sign, and the side of the bracket it leads to, are those of the slope.
-    log_ratio = -jnp.log1p(-jnp.where(usable, ratio, 0))
-    proposal = log_b - log_ratio * expected / jnp.where(usable, jnp.exp(log_b) * variance, 1)
-    # A short step may leave the bracket, because rounding decides the slope's sign at the optimum.
-    last = usable & (jnp.abs(proposal - log_b) <= short)
-    inside = usable & (proposal >= low) & (proposal <= high)
-    new = jnp.where(slope == 0, log_b, jnp.where(last | inside, proposal, (low + high) / 2))
-    done = last | (jnp.abs(new - log_b) <= tolerance * jnp.maximum(jnp.abs(new), 1))
-    return new, low, high, done, iterations + 1
-
-  def unfinished(carry):
-    *_, done, iterations = carry
-    return ~done & (iterations < MAX_ITERATIONS)
-
-  # As the slope increases with b, its limits at 0 and at infinity tell whether an optimum lies between.
-  mean_sum, label_sum = sums
-  at_zero, at_infinity = mean_sum >= label_sum, label_sum >= 0
-  carry = (start, -bound, bound, at_zero | at_infinity, jnp.zeros((), jnp.int32))
-  log_b, _, _, done, iterations = jax.lax.while_loop(unfinished, step, carry)
-  return jnp.where(at_infinity, bound, jnp.where(at_zero, -bound, log_b)), done, iterations
 
 
 def _search(objective: Callable[[Array], Array], centre: Array) -> tuple[Array, Array]:

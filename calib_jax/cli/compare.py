@@ -44,7 +44,8 @@ def _compare(options: argparse.Namespace) -> None:
   models = {name: models[name] for name in names}
   _check(models)
   results = judge(models, num_bins=options.num_bins,
-                  num_resamples=inputs.resamples(options.num_resamples, models))
+                  num_resamples=inputs.resamples(options.num_resamples, models),
+                  columns=options.columns.split(","))
   logs = {name: folders[name] / "metrics.jsonl" for name in models}
   shared.write(options, results, {}, config=configs, logs=logs)
   for text, of_models in cautions.items():

@@ -89,7 +89,8 @@ def _evaluate(options: argparse.Namespace) -> None:
     other = inputs.model(path, test_set, labelled, note, cautions.append)
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
   results = evaluation.judge(models, num_bins=options.num_bins,
-                             num_resamples=inputs.resamples(options.num_resamples, models))
+                             num_resamples=inputs.resamples(options.num_resamples, models),
+                             columns=options.columns.split(","))
   shared.write(options, results, fitted)
   for caution in dict.fromkeys(cautions):
     note(caution)

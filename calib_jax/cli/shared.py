@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable, Mapping
 import contextlib
-import dataclasses
 import pathlib
 import sys
 import time
@@ -90,7 +89,6 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, conf
     if options.json != "-":
       print(printable(text, lines=True), flush=True)
 
-  results = dataclasses.replace(results, columns=tuple(options.columns.split(",")))
   if options.json == "-":
     print(formats.to_json(results), end="")
   elif options.json:

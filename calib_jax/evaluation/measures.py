@@ -1,6 +1,6 @@
 """What an evaluation measures: the columns of its tables, and their values with intervals."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 import dataclasses
 import functools
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 
 from calib_jax import losses, metrics
 from calib_jax._system import compilation
-from calib_jax.evaluation import class_errors, resamples
+from calib_jax.evaluation import class_errors, loss_parts, resamples
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
 from calib_jax.evaluation.rowwise import Calibrated
@@ -33,6 +33,8 @@ class Metric(NamedTuple):
       metrics, which ``measure`` computes together.
     slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
     bias_rate: that of ``metrics.bootstrap``.
+    least: the least value that it can have.
+    on_request: whether it is computed only where it is asked for, because it takes long.
   """
 
   heading: str
@@ -41,6 +43,8 @@ class Metric(NamedTuple):
   function: Callable | None = None
   slow: bool = False
   bias_rate: float = 1.0
+  least: float = 0.0
+  on_request: bool = False
 
 
 def _error(**options) -> Callable:
@@ -51,6 +55,8 @@ def _error(**options) -> Callable:
 METRICS: dict[str, Metric] = {
   "accuracy": Metric("accuracy %", 100, False),
   "nll": Metric("NLL", 1),
+  "nll_calibration": Metric("calibration part of the NLL", 1, least=-np.inf, on_request=True),
+  "nll_refinement": Metric("refinement part of the NLL", 1, on_request=True),
   "brier": Metric("Brier", 1),
   "entropy": Metric("mean entropy", 1, None),
   "ece": Metric("ECE %, equal width, norm 1", 100, function=_error()),
@@ -83,13 +89,14 @@ def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> t
 
 
 def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15,
-                num_redraws: int = CLASSWISE_REDRAWS) -> Values:
+                num_redraws: int = CLASSWISE_REDRAWS, metrics_on_request: Collection[str] = ()) -> Values:
   """Computes the values of each example.
 
   Args:
     parts: the predictions, one element a seed, all of the same size.
     num_bins: the number of bins of each class.
     num_redraws: the number of redraws of the labels for the noise floor of the classwise errors.
+    metrics_on_request: those of the metrics ``on_request`` that are computed; other names are ignored.
 
   Returns:
     The values.
@@ -109,7 +116,8 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     sums.append(summing.sums())
   *values, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
   by_binning = {binning: [of_seed[binning] for of_seed in sums] for binning in sums[0]}
-  return Values(*values, by_binning, Calibrated.of(parts[0]).part.groups, labels)
+  removed = loss_parts.removed(parts) if not set(loss_parts.NAMES).isdisjoint(metrics_on_request) else None
+  return Values(*values, by_binning, Calibrated.of(parts[0]).part.groups, labels, removed)
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
@@ -130,7 +138,8 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   key = jax.random.key(0)
   errors, differences_of_errors = _errors(rows, num_bins, key, num_resamples)
   means, differences_of_means = _joint(rows, num_bins, key, num_resamples)
-  tables = {row: means[row] | errors[row] for row in rows}
+  parts = loss_parts.estimates(rows, key=key, num_resamples=num_resamples)
+  tables = {row: means[row] | errors[row] | parts.get(row, {}) for row in rows}
   estimates = {row: {name: table[name] for name in METRICS if name in table} for row, table in tables.items()}
   differences = {}
   for (row, other), apart in differences_of_means.items():
@@ -153,7 +162,7 @@ def _of_population(name: str, estimate: Estimate) -> Estimate:
   """The estimate with its interval over examples and seeds, within the values that the metric can have."""
   wider = over_seeds(Interval(estimate.estimate, estimate.low, estimate.high), estimate.per_seed)
   most = 1 if METRICS[name].scale == 100 else np.inf
-  return dataclasses.replace(estimate, low=max(wider.low, 0.0), high=min(wider.high, most))
+  return dataclasses.replace(estimate, low=max(wider.low, METRICS[name].least), high=min(wider.high, most))
 
 
 def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int

@@ -1,6 +1,6 @@
 """Evaluates models before and after calibration, on all of their sets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 
 import numpy as np
@@ -9,11 +9,12 @@ from calib_jax._system import compilation, progress
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.fitting import Model
 from calib_jax.evaluation.measures import measure, per_example
-from calib_jax.evaluation.results import EvaluatedSet, Results, Row, over_seeds
+from calib_jax.evaluation.results import COLUMNS, EvaluatedSet, Results, Row, over_seeds
 
 
 @compilation.running_once()
-def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000) -> Results:
+def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000,
+          columns: Sequence[str] = COLUMNS) -> Results:
   """Evaluates models before and after calibration on all of their sets.
 
   Args:
@@ -21,6 +22,7 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
       one that others are compared with.
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the intervals.
+    columns: the columns of the short table; metrics ``on_request`` are computed if they are among them.
 
   Returns:
     The results.
@@ -28,11 +30,12 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   models = _with_groups(models)
   first = next(iter(models.values()))
   sets = {name: _evaluated({model_name: model for model_name, model in models.items() if name in model.sets}, name,
-                           num_bins=num_bins, num_resamples=num_resamples)
+                           columns, num_bins=num_bins, num_resamples=num_resamples)
           for name in dict.fromkeys(name for model in models.values() for name in model.sets)}
   progress.at("computing what the sections of the page show")
   fitted = {name: model.fitted for name, model in models.items()}
-  results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes)
+  results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes,
+                    columns=tuple(columns))
   return dataclasses.replace(results, sections=sections.computed(results, models))
 
 
@@ -50,7 +53,7 @@ def _with_groups(models: Mapping[str, Model]) -> dict[str, Model]:
     for model_name, model in models.items()}
 
 
-def _evaluated(models: Mapping[str, Model], name: str, **options) -> EvaluatedSet:
+def _evaluated(models: Mapping[str, Model], name: str, columns: Sequence[str], **options) -> EvaluatedSet:
   """Evaluates models on one set, which all of them have."""
   by_model = {model_name: model.sets[name] for model_name, model in models.items()}
   part = next(iter(by_model.values()))[0]
@@ -58,7 +61,8 @@ def _evaluated(models: Mapping[str, Model], name: str, **options) -> EvaluatedSe
   if part.kind == "out_of_distribution":  # Its labels have no meaning.
     return evaluated
   progress.at(f"reading the predictions of {name}")
-  rows = {(model_name, label): per_example(model.calibrated(name, label), num_bins=options["num_bins"])
+  rows = {(model_name, label): per_example(model.calibrated(name, label), num_bins=options["num_bins"],
+                                              metrics_on_request=columns)
           for model_name, model in models.items() for label in model.labels}
   estimates, differences = {}, {}
   # Rows are compared if they have the same labels in the same order.

@@ -113,6 +113,7 @@ class Values:
     class_sums: the sums of each class, one element a seed, by the kind of the bins.
     groups: int32 ``[N]``, equal for examples that belong together, or None.
     labels: int32 ``[N, S]``.
+    removed: float32 ``[N, S, 3]``, what ``metrics.decomposition.of_examples`` returns of the NLL, or None.
   """
 
   confidence: np.ndarray
@@ -124,6 +125,7 @@ class Values:
   class_sums: Mapping[str, Sequence[ClassSums]]
   groups: np.ndarray | None = None
   labels: np.ndarray | None = None
+  removed: np.ndarray | None = None
 
   def dependence(self) -> float:
     """Returns how strongly the outcomes of a group depend on each other: ``metrics.draws.dependence``."""

@@ -18,6 +18,7 @@ from calib_jax.metrics.bootstrap_intervals import bootstrap
 from calib_jax.metrics.calibration_tests import calibration_test, consistency_interval
 from calib_jax.metrics.class_group_scores import ClassGroupScores, class_group_scores
 from calib_jax.metrics.conventions import CONVENTIONS
+from calib_jax.metrics.decomposition import CalibrationRefinement, calibration_refinement
 from calib_jax.metrics.differences import paired_difference
 from calib_jax.metrics.histogram import CalibrationHistogram, collection
 from calib_jax.metrics.ranking import RiskCoverage, aurc, auroc, excess_aurc, fpr_at_tpr, risk_coverage_curve
@@ -40,14 +41,14 @@ from calib_jax.metrics.sweep import sweep_calibration_error
 from calib_jax.metrics.unbinned import kde_calibration_error, ks_calibration_error, smooth_calibration_error
 from calib_jax.metrics.vocabulary import top_label_from_features
 
-__all__ = ["CONVENTIONS", "Assessment", "CalibrationHistogram", "ClassGroupScores", "Reliability", "RiskCoverage",
-           "accuracy", "adaptive_calibration_error", "assess", "aurc", "auroc", "bootstrap", "brier_score",
-           "calibration_error", "calibration_test", "class_group_scores", "classwise_calibration_error",
-           "classwise_losses", "cohens_d", "collection", "consistency_interval", "excess_aurc",
-           "expected_calibration_error", "fpr_at_tpr", "kde_calibration_error", "ks_calibration_error",
-           "maximum_calibration_error", "mean_entropy", "nll", "paired_difference", "reliability",
-           "risk_coverage_curve", "sem", "smooth_calibration_error", "sweep_calibration_error", "top_label",
-           "top_label_from_features", "validate", "within_subject_sem"]
+__all__ = ["CONVENTIONS", "Assessment", "CalibrationHistogram", "CalibrationRefinement", "ClassGroupScores",
+           "Reliability", "RiskCoverage", "accuracy", "adaptive_calibration_error", "assess", "aurc", "auroc",
+           "bootstrap", "brier_score", "calibration_error", "calibration_refinement", "calibration_test",
+           "class_group_scores", "classwise_calibration_error", "classwise_losses", "cohens_d", "collection",
+           "consistency_interval", "excess_aurc", "expected_calibration_error", "fpr_at_tpr", "kde_calibration_error",
+           "ks_calibration_error", "maximum_calibration_error", "mean_entropy", "nll", "paired_difference",
+           "reliability", "risk_coverage_curve", "sem", "smooth_calibration_error", "sweep_calibration_error",
+           "top_label", "top_label_from_features", "validate", "within_subject_sem"]
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import losses
-from calib_jax.calibrators.temperature import solve_nll
+from calib_jax._numerics.temperature import solve_nll
 from calib_jax.training.averages import variables
 from calib_jax.training.engine.steps import TrainState
 

@@ -12,9 +12,9 @@ from sklearn import isotonic, linear_model
 
 from calib_jax import calibrators, losses
 from calib_jax._numerics.softmax import log_softmax
+from calib_jax._numerics.temperature import solve_nll
 from calib_jax._system import compilation
 from calib_jax.calibrators import base, classwise, focal_temperature
-from calib_jax.calibrators.temperature import solve_nll
 from tests.calibrators.data import SHAPE, made, padded, real, synthetic
 
 
@@ -321,7 +321,7 @@ def test_the_temperature_of_logits_in_chunks_is_the_root_of_the_slope(monkeypatc
 
   expected = np.exp(-optimize.brentq(slope, -3, 3, xtol=1e-12))
   for at_once in (5 * 307, 5 * 100, 5):
-    monkeypatch.setattr("calib_jax.calibrators.temperature.AT_ONCE", at_once)
+    monkeypatch.setattr("calib_jax._numerics.temperature.AT_ONCE", at_once)
     found = jax.jit(lambda *arrays: solve_nll(*arrays))(logits, labels, weights.astype(np.float32))
     assert found["converged"] and found["iterations"] < 10
     np.testing.assert_allclose(found["temperature"], expected, rtol=5e-6)

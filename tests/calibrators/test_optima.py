@@ -330,7 +330,7 @@ def test_temperature_scaling_does_not_stop_where_it_starts():
 
 
 def test_a_fit_that_was_stopped_says_so(monkeypatch):
-  monkeypatch.setattr("calib_jax.calibrators.solver.MAX_ITERATIONS", 2)
+  monkeypatch.setattr("calib_jax._numerics.lbfgs.MAX_ITERATIONS", 2)
   logits, labels = SETS["K=100"]()
   params = calibrators.vector_scaling().fit(logits[:77], labels[:77])  # A shape that no other test has compiled.
   assert not params["converged"] and params["iterations"] == 2 and np.isfinite(params["scale"]).all()

@@ -60,7 +60,7 @@ def _run(files, *arguments):
 def test_the_terminal_says_what_to_do_then_the_table_and_what_was_written(files, pages, tmp_path, capsys):
   out = tmp_path / "out"
   assert _run(files, "--fit", "val.npz", "--test", "mine.npz", "--test", "shifted.npz",
-              "--columns=accuracy,ece,ece_debiased,mce", f"--out={out}", "--open") == 0
+              "--columns=accuracy,ece,ece_debiased,mce,nll_calibration", f"--out={out}", "--open") == 0
   printed = capsys.readouterr().out
   content = json.loads((out / "results.json").read_text())
   line, reasons = content["verdict"]["first_line"], content["verdict"]["reasons"]
@@ -69,9 +69,11 @@ def test_the_terminal_says_what_to_do_then_the_table_and_what_was_written(files,
   assert content["verdict"]["recommendations"][0]["numbers"]["temperature"] == pytest.approx(2, abs=0.5)
   assert {name: list(rows) for name, rows in content["results"]["mine"].items()} == {"mine": ["none", "TS", "SVS"]}
   head = "| evaluated on | calibrated by | accuracy % "
-  assert head in printed and "debiased ECE %" in printed and "NLL" not in printed.partition(head)[2].splitlines()[0]
+  assert head in printed and "debiased ECE %" in printed and "| NLL " not in printed.partition(head)[2].splitlines()[0]
   latex = (out / "results.tex").read_text()
-  assert r"& accuracy \% & ECE \%, equal width, norm 1 & debiased ECE \% & MCE \% \\" in latex
+  assert r"& accuracy \% & ECE \%, equal width, norm 1 & debiased ECE \% & MCE \% & calibration part " in latex
+  none, scaled = (content["results"]["mine"]["mine"][label] for label in ("none", "TS"))
+  assert none["nll_calibration"]["low"] > 0 > scaled["nll_calibration"]["low"]  # Computed as it is asked for.
   assert printed.splitlines()[-2:] == [
     f"{out} holds calibrator.npz, calibrators/, results.csv, results.json, results.md, results.tex.",
     f"The page: {out / 'report.html'}"]

@@ -10,6 +10,7 @@ import pytest
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
+from calib_jax.evaluation import loss_parts
 from calib_jax.evaluation.results import over_seeds
 
 RNG = np.random.default_rng(1)
@@ -51,7 +52,7 @@ def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
   test = [_predictions(101, 2.0), _predictions(101, 0.5)]
   row = evaluation.evaluate({"none": test}, num_bins=7, num_resamples=50)["none"]
   by_hand = [_by_hand(part.logits, part.labels, 7) for part in test]
-  assert list(row) == [name for name in evaluation.METRICS if name not in ("sweep", "smooth")]
+  assert list(row) == [name for name, metric in evaluation.METRICS.items() if not metric.slow and not metric.on_request]
   for name in by_hand[0]:
     cell, expected = row[name], [numbers[name] for numbers in by_hand]
     np.testing.assert_allclose(cell.per_seed, expected, rtol=1e-4)
@@ -61,6 +62,29 @@ def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
       assert cell.estimate < cell.value and cell.floor > 0  # The bias of the sample is subtracted.
     else:
       np.testing.assert_allclose(cell.estimate, cell.value, rtol=1e-6)
+
+
+def test_the_parts_of_the_log_loss_are_those_of_the_metric():
+  """With its draws and folds, here of examples in groups; of two seeds they are the mean."""
+  part = _predictions(151, 2.5)._replace(groups=np.arange(151, dtype=np.int32) // 2)
+  seeds = part, _predictions(151, 0.5)._replace(groups=part.groups, labels=part.labels)
+  probs = [np.exp(calibrators.identity().apply({}, x.logits)) for x in seeds]
+  expected = [dict(zip(loss_parts.NAMES, metrics.calibration_refinement(
+    p, part.labels, key=jax.random.key(0), num_resamples=40, groups=part.groups)[1:], strict=True)) for p in probs]
+  rows = {len(parts): evaluation.per_example(parts, num_redraws=2, metrics_on_request=loss_parts.NAMES)
+          for parts in (seeds[:1], seeds)}
+  found = loss_parts.estimates(rows, key=jax.random.key(0), num_resamples=40)
+  for name in loss_parts.NAMES:
+    estimate, of_seeds = found[1][name], [float(x[name].estimate) for x in expected]
+    interval = estimate.estimate, estimate.low, estimate.high
+    np.testing.assert_allclose(interval, expected[0][name], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found[2][name].per_seed, of_seeds, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found[2][name].value, np.mean(of_seeds), rtol=1e-3, atol=1e-5)
+  # Fewer examples or groups than folds have none.
+  assert loss_parts.removed([evaluation.Predictions(part.logits[:4], part.labels[:4])]) is None
+  few = evaluation.Predictions(part.logits[:8], part.labels[:8], groups=part.groups[:8])
+  assert loss_parts.removed([few]) is None
+  assert evaluation.per_example(seeds[:1], num_redraws=2).removed is None
 
 
 def test_calibrators_are_fitted_on_the_fit_split_and_applied_to_test():

@@ -12,9 +12,9 @@ import numpy as np
 import optax
 
 from calib_jax import calibrators, losses
+from calib_jax._numerics.lbfgs import TOLERANCE, minimize
 from calib_jax.calibrators import classwise
 from calib_jax.calibrators.classwise import class_weights, scaling_parameters
-from calib_jax.calibrators.solver import TOLERANCE, minimize
 
 Array = jax.Array
 BASES = {

@@ -35,6 +35,13 @@ def weighted_nll(scores: Array, labels: Array, weights: Array) -> Array:
   return jnp.sum(weights * (top + jnp.log1p(others + jnp.expm1(-top))))
 
 
+def shares(weights: Array, dtype) -> Array:
+  """``weights`` ``[N]``, bools or numbers, as numbers whose sum is 1, or 0 if nothing counts."""
+  weights = weights.astype(dtype)
+  total = jnp.sum(weights)
+  return weights / jnp.where(total > 0, total, 1)
+
+
 def least_squares(scores: Array, weights: Array) -> Array:
   """A ten-thousandth of the mean square of each class's ``scores`` ``[N, K]``, those beyond 30 nats counting as 30.
 

@@ -1,0 +1,68 @@
+"""The columns of the calibration and the refinement part of the log loss, which are computed on request."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+from calib_jax.evaluation import resamples
+from calib_jax.evaluation.predictions import Predictions
+from calib_jax.evaluation.results import Estimate, Values
+from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.metrics import decomposition
+
+NAMES = ("nll_calibration", "nll_refinement")
+
+
+def removed(parts: Sequence[Predictions | Calibrated]) -> np.ndarray | None:
+  """Computes what recalibration removes of the log loss of each example, for ``Values.removed``.
+
+  All probabilities of a seed are in memory at once, because recalibrations are fitted to them.
+
+  Args:
+    parts: the predictions, one element a seed.
+
+  Returns:
+    float32 ``[N, S, 3]``; None if there are fewer examples or groups than folds.
+  """
+  groups = Calibrated.of(parts[0]).part.groups
+  columns = []
+  for source in map(Calibrated.of, parts):
+    labels = source.part.labels
+    if len(labels if groups is None else np.unique(groups)) < decomposition.NUM_FOLDS:
+      return None
+    probs = np.empty(source.part.logits.shape, np.float32)
+    for rows, _, log_probs in source.chunks():
+      probs[rows] = source.probs(rows, log_probs)
+    columns.append(decomposition.of_examples(probs, labels, np.ones(len(labels), np.float32), groups)["nll"])
+  return np.stack(columns, axis=1)
+
+
+def estimates(rows: Mapping[Hashable, Values], *, key, num_resamples: int) -> dict[Hashable, dict[str, Estimate]]:
+  """Estimates the two parts, as ``metrics.calibration_refinement`` does; with several seeds, of the mean over them.
+
+  Args:
+    rows: the values of the same examples by row.
+    key: PRNG key.
+    num_resamples: the number of resamples.
+
+  Returns:
+    ``{row: {name: estimate}}`` of the rows that have ``Values.removed``.
+  """
+  rows = {row: values for row, values in rows.items() if values.removed is not None}
+  if not rows:
+    return {}
+  means = np.stack([values.removed.mean(axis=1, dtype=np.float64) for values in rows.values()])  # [rows, N, 3]
+
+  def of_resamples(counts):
+    sums = np.einsum("rn,mnk->rmk", counts.astype(np.float64), means)
+    return decomposition.five_means(sums / counts.sum(1)[:, None, None])
+
+  ends = resamples.percentile(of_resamples, means.shape[1], key=key, num_resamples=num_resamples,
+                              groups=next(iter(rows.values())).groups)
+  tables = {}
+  for (row, values), *of_row in zip(rows.items(), *ends, strict=True):
+    _, *parts = decomposition.parts(*of_row)
+    of_seeds = decomposition.five_means(values.removed.mean(axis=0, dtype=np.float64))[:, (1, 3)].T
+    tables[row] = {name: Estimate.around(part.estimate, *part, per_seed=of_seed.tolist())
+                   for name, part, of_seed in zip(NAMES, parts, of_seeds, strict=True)}
+  return tables
