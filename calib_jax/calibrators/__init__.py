@@ -15,10 +15,12 @@ from calib_jax.calibrators.flexible import class_temperature_scaling, parameteri
 from calib_jax.calibrators.focal_temperature import focal_calibration, focal_temperature_scaling
 from calib_jax.calibrators.linear import dirichlet, matrix_scaling, vector_scaling
 from calib_jax.calibrators.logistic import beta_calibration, platt, quadratic_scaling
+from calib_jax.calibrators.logit_gap import smart
 from calib_jax.calibrators.meta import meta_calibration
 from calib_jax.calibrators.one_vs_rest import histogram_binning, isotonic
 from calib_jax.calibrators.selection import Selection, caution, recommended, select
 from calib_jax.calibrators.shift import label_shift
+from calib_jax.calibrators.spline import spline_calibration
 from calib_jax.calibrators.storage import load, save
 from calib_jax.calibrators.structured import structured_matrix_scaling, structured_vector_scaling
 from calib_jax.calibrators.temperature import temperature_scaling
@@ -28,8 +30,9 @@ __all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration
            "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling",
            "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic",
            "label_shift", "load", "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt",
-           "quadratic_scaling", "recommended", "save", "select", "structured_matrix_scaling",
-           "structured_vector_scaling", "temperature_scaling", "vector_scaling", "venn_abers"]
+           "quadratic_scaling", "recommended", "save", "select", "smart", "spline_calibration",
+           "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling", "vector_scaling",
+           "venn_abers"]
 
 
 def __dir__() -> list[str]:

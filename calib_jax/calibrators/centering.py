@@ -15,12 +15,11 @@ def centered_isotonic(*, top_label: bool = False) -> Calibrator:
   beyond the first and the last point the function is constant. It may change accuracy.
 
   Args:
-    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
-      probabilities; if False, each class has its own function.
+    top_label: whether one function maps the confidence alone, as in ``isotonic``.
 
   Returns:
-    A calibrator whose params are ``x`` and ``y`` ``[K, B]``, the corners of the functions. B depends on the data, so
-    that ``fit`` runs on the host and not under ``jit`` or ``vmap``.
+    A calibrator whose params are ``x`` and ``y`` ``[K, B]``, the corners of the functions, fitted as those of
+    ``isotonic``: on the host.
 
   References:
     Oron & Flournoy 2017.

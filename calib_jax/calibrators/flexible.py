@@ -122,7 +122,7 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
 
 
 def _apply_network(params: dict, logits: Array, *, top_k: int) -> Array:
-  temperature = _temperatures(params, _largest(logits, top_k))[..., None]
+  temperature = _temperatures(params, _largest(logits, top_k))[:, None]
   return keep_top(jax.nn.log_softmax(relative_to_top(logits) / temperature), logits)
 
 
@@ -133,12 +133,16 @@ def _largest(logits: Array, top_k: int) -> Array:
 def start_network(logits: Array, *, top_k: int, hidden: int, layers: int, seed: int, **_) -> dict:
   """The params before a fit: T is 1, the layers are random, and the last one is 0."""
   x = _largest(logits, top_k)
-  sizes = (x.shape[1], *[hidden] * layers)
-  kernels = [jax.random.normal(key, (fan_in, fan_out), x.dtype) / math.sqrt(fan_in) for key, fan_in, fan_out
-             in zip(jax.random.split(jax.random.key(seed), layers), sizes, sizes[1:], strict=False)]
-  network = {f"layer_{i}": {"kernel": kernel, "bias": jnp.zeros(kernel.shape[1], x.dtype)}
-             for i, kernel in enumerate([*kernels, jnp.zeros((hidden, 1), x.dtype)])}
-  return _standard(x, jnp.full(len(x), 1 / len(x), x.dtype), jnp.ones((), x.dtype)) | network
+  units = standard(x, jnp.full(len(x), 1 / len(x), x.dtype))
+  return {"temperature": jnp.ones((), x.dtype)} | units | start_layers((x.shape[1], *[hidden] * layers), seed, x.dtype)
+
+
+def start_layers(sizes: tuple[int, ...], seed: int, dtype) -> dict:
+  """Random layers from one size to the next, and a last one from there to one output, which is 0."""
+  kernels = [jax.random.normal(key, (fan_in, fan_out), dtype) / math.sqrt(fan_in) for key, fan_in, fan_out
+             in zip(jax.random.split(jax.random.key(seed), len(sizes) - 1), sizes, sizes[1:], strict=False)]
+  return {f"layer_{i}": {"kernel": kernel, "bias": jnp.zeros(kernel.shape[1], dtype)}
+          for i, kernel in enumerate([*kernels, jnp.zeros((sizes[-1], 1), dtype)])}
 
 
 def solve_network(logits: Array, labels: Array, weights: Array, start: dict | None = None, *, top_k: int,
@@ -146,7 +150,7 @@ def solve_network(logits: Array, labels: Array, weights: Array, start: dict | No
   """The params of a local optimum of the weighted NLL and the penalty, from ``start`` or from new layers."""
   x = _largest(logits, top_k)
   start = start or start_network(logits, top_k=top_k, **network)
-  fixed = _standard(x, weights, solve_nll(logits, labels, weights)["temperature"])
+  fixed = standard(x, weights) | {"temperature": solve_nll(logits, labels, weights)["temperature"]}
 
   def objective(trained):
     scores = relative_to_top(logits) / _temperatures(fixed | trained, x)[:, None]
@@ -161,18 +165,23 @@ def solve_network(logits: Array, labels: Array, weights: Array, start: dict | No
 
 
 def _temperatures(params: dict, x: Array) -> Array:
-  """The temperature of each row of inputs ``[..., k]``."""
+  """The temperature of each row of inputs ``[N, k]``."""
+  return params["temperature"] * jnp.exp(LOG_RANGE * jnp.tanh(output(params, x) / LOG_RANGE))
+
+
+def output(params: dict, x: Array) -> Array:
+  """The output ``[N]`` of the network of tanh units for inputs ``[N, k]``, which it standardises."""
   x = (x - params["centre"][None, :]) / params["unit"][None, :]
   for i in range(sum(name.startswith("layer_") for name in params)):
     x = jnp.dot(jnp.tanh(x) if i else x, params[f"layer_{i}"]["kernel"], precision="highest")
     x = x + params[f"layer_{i}"]["bias"][None, :]
-  return params["temperature"] * jnp.exp(LOG_RANGE * jnp.tanh(x[..., 0] / LOG_RANGE))
+  return x[:, 0]
 
 
-def _standard(x: Array, weights: Array, temperature: Array) -> dict[str, Array]:
-  """The params that are not trained: the temperature T₀, and the means and deviations of the inputs."""
+def standard(x: Array, weights: Array) -> dict[str, Array]:
+  """The means and deviations of the inputs ``[N, k]``, which are not trained."""
   total = jnp.sum(weights)
   shares = weights / jnp.where(total > 0, total, 1)
   centre = jnp.dot(shares, x)
   unit = jnp.sqrt(jnp.dot(shares, (x - centre[None, :]) ** 2))
-  return {"temperature": temperature, "centre": centre, "unit": jnp.where(unit > 0, unit, 1)}
+  return {"centre": centre, "unit": jnp.where(unit > 0, unit, 1)}

@@ -19,8 +19,7 @@ def platt(*, top_label: bool = False) -> Calibrator:
   change accuracy.
 
   Args:
-    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
-      probabilities; if False, each class has its own function.
+    top_label: whether one function maps the confidence alone, as in ``isotonic``.
 
   Returns:
     A calibrator whose params are ``scale`` and ``bias`` ``[K]``, ``converged`` and ``iterations``, the most that a
@@ -40,10 +39,10 @@ def platt(*, top_label: bool = False) -> Calibrator:
 def _solve_platt(odds: Array, happened: Array, weights: Array) -> dict:
   coefficients, left, iterations = jax.lax.map(
     lambda column: _logistic(column[0][:, None], column[1], weights), (odds, happened))
-  return {"scale": coefficients[:, 0], "bias": coefficients[:, 1]} | _ended(left, iterations)
+  return {"scale": coefficients[:, 0], "bias": coefficients[:, 1]} | ended(left, iterations)
 
 
-def _ended(left: Array, iterations: Array) -> dict:
+def ended(left: Array, iterations: Array) -> dict:
   """How the fits of all classes ended, from what is left to gain in each and how many iterations each took."""
   return {"converged": jnp.all(left <= TOLERANCE), "iterations": jnp.max(iterations)}
 
@@ -60,12 +59,10 @@ def quadratic_scaling(*, top_label: bool = False) -> Calibrator:
   it is one function of their log-odds. It need not rise, and may change accuracy.
 
   Args:
-    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
-      probabilities; if False, each class has its own function.
+    top_label: whether one function maps the confidence alone, as in ``isotonic``.
 
   Returns:
-    A calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, ``converged`` and ``iterations``, the most that a
-    class took.
+    A calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, and ``converged`` and ``iterations`` as in ``platt``.
 
   References:
     Berta et al. 2026; it is ``BinaryLogisticCalibrator("quadratic")`` of their package probmetrics.
@@ -88,7 +85,7 @@ def _quadratic_features(odds: Array) -> Array:
 def _solve_quadratic(odds: Array, happened: Array, weights: Array) -> dict:
   coefficients, left, iterations = jax.lax.map(
     lambda column: _logistic(_quadratic_features(column[0]), column[1], weights, (1, 0)), (odds, happened))
-  return dict(zip("abc", coefficients.T, strict=True)) | _ended(left, iterations)
+  return dict(zip("abc", coefficients.T, strict=True)) | ended(left, iterations)
 
 
 def _quadratic(params: dict, odds: Array) -> Array:
@@ -105,12 +102,10 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
   infinity, the fit ends where less than 1e-6 nats are left to gain. It may change accuracy.
 
   Args:
-    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
-      probabilities; if False, each class has its own function.
+    top_label: whether one function maps the confidence alone, as in ``isotonic``.
 
   Returns:
-    A calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, ``converged`` and ``iterations``, the most that a
-    class took.
+    A calibrator whose params are ``a``, ``b`` and ``c`` ``[K]``, and ``converged`` and ``iterations`` as in ``platt``.
 
   References:
     Kull et al. 2017.
@@ -141,7 +136,7 @@ def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
     return coefficients[best], jnp.maximum(left[best], gain), iterations[best]
 
   coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
-  return dict(zip("abc", coefficients.T, strict=True)) | _ended(left, iterations)
+  return dict(zip("abc", coefficients.T, strict=True)) | ended(left, iterations)
 
 
 def _beta(params: dict, odds: Array) -> Array:

@@ -28,8 +28,7 @@ def venn_abers(kind: str = "inductive", *, folds: int = 5, top_label: bool = Fal
   Args:
     kind: ``"inductive"`` (IVAP), or ``"cross"`` (CVAP), which merges the predictors of ``folds`` parts of the examples.
     folds: the number of parts of ``"cross"``, at least 2; they are stratified by class and the same in every call.
-    top_label: if True, one function maps the confidence, and the other classes share the rest in proportion to their
-      probabilities; if False, each class has its own function.
+    top_label: whether one function maps the confidence alone, as in ``isotonic``.
 
   Returns:
     A calibrator whose params are ``x`` ``[F, K, B]``, the probabilities seen, and ``p0`` and ``p1`` ``[F, K, B + 1]``,

@@ -1,5 +1,7 @@
 """Soft-binned calibration errors (Karandikar et al. 2021, Section 4.1)."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -71,13 +73,7 @@ def top_label_error(odds: Array, correct: Array, weights: Array, axis_name: str 
   checks.options(num_bins=(num_bins, "integer [1, inf)"), temperature=(temperature, "(0, inf)"),
                  norm=(norm, "[1, inf)"), form=(form, ("label", "bin")), root=(root, bool), low=(low, "[0, 1)"))
   confidence, share = jax.nn.sigmoid(-odds), shares(weights, odds.dtype, axis_name)
-  member = binning.soft_membership(confidence, num_bins, temperature, low) * share[:, None]
-  size = global_sum(member, axis_name)
-  used = size > EMPTY
-
-  def mean(values):
-    return jnp.where(used, global_sum(member * values[:, None], axis_name) / jnp.where(used, size, 1), 0)
-
+  member, size, mean = soft_bins(confidence, share, axis_name, num_bins=num_bins, temperature=temperature, low=low)
   accuracy = mean(correct)
   if form == "bin":
     error = jnp.sum(size * jnp.abs(accuracy - mean(confidence)) ** norm)
@@ -85,6 +81,19 @@ def top_label_error(odds: Array, correct: Array, weights: Array, axis_name: str 
     gap = jnp.abs(accuracy[None, :] - confidence[:, None]) ** norm
     error = global_sum(jnp.sum(member * gap, axis=-1), axis_name)
   return reductions.root(error, norm) if root else error
+
+
+def soft_bins(confidence: Array, share: Array, axis_name: str | None, *, num_bins: int, temperature: float,
+              low: float = 0.0) -> tuple[Array, Array, Callable[[Array], Array]]:
+  """The rows' memberships times their shares ``[N, M]``, the bins' sizes ``[M]``, and the means in bins of ``[N]``."""
+  member = binning.soft_membership(confidence, num_bins, temperature, low) * share[:, None]
+  size = global_sum(member, axis_name)
+  used = size > EMPTY
+
+  def mean(values):
+    return jnp.where(used, global_sum(member * values[:, None], axis_name) / jnp.where(used, size, 1), 0)
+
+  return member, size, mean
 
 
 @register(PER_BATCH)

@@ -35,7 +35,8 @@ CALIBRATORS = {
      for objective in ("nll", "ece") for search in ("grid", "line")},
   **{name: {"name": name} for name in BASES[1:]},
   **{f"{base} + CLS": {"name": "classwise_loss_scaling", "base": base} for base in BASES},
-  **{name: {"name": name} for name in ("vector_scaling", "matrix_scaling", "dirichlet", "platt", "isotonic")},
+  **{name: {"name": name} for name in ("vector_scaling", "matrix_scaling", "dirichlet", "platt", "isotonic",
+                                 "spline_calibration", "smart")},
 }
 DIVISIONS = 5  # Seeds of a file, if the command does not say.
 

@@ -1,0 +1,217 @@
+"""Spline calibration against a float64 reference, and against the released code."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import interpolate, optimize, special
+
+from calib_jax import calibrators
+from calib_jax.calibrators import spline
+from tests.calibrators.data import made, synthetic
+
+SHAPE = (400, 3)
+
+
+def _odds(logits):
+  log_p = special.log_softmax(logits.astype(np.float64), axis=1)
+  return log_p - np.log1p(-np.exp(log_p))
+
+
+def _quantiles(x, y, num_knots, weights=None):
+  """The quantiles of the even mixture of events and non-events: the middle of the values that have the level."""
+  mass = np.zeros(len(x))
+  weights = np.ones(len(x)) if weights is None else weights
+  for side in (y, ~y):
+    mass += weights * side / max((weights * side).sum(), 1)
+  order = np.argsort(x, kind="stable")
+  below = np.cumsum(mass[order]) / mass.sum()
+  return np.array([(x[order][below >= level - 1e-9][0] + x[order][below > level + 1e-9][0]) / 2
+                   for level in (np.arange(num_knots) + 0.5) / num_knots])
+
+
+class Reference:
+  """Natural cubic splines by their values at the knots; the penalty by Simpson's rule, which is exact."""
+
+  def __init__(self, knots):
+    self.knots, self.span = knots, np.ptp(knots)
+    self.cubic = interpolate.CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
+    inner = np.sort(np.concatenate([knots, (knots[1:] + knots[:-1]) / 2]))
+    second = self.cubic(inner, 2) * self.span**2
+    simpson = np.zeros(len(inner))
+    for i, h in enumerate(np.diff(knots) / self.span):
+      simpson[2 * i:2 * i + 3] += h / 6 * np.array([1, 4, 1])
+    self.penalty = (second * simpson[:, None]).T @ second
+
+  def basis(self, x):
+    inside = np.clip(x, self.knots[0], self.knots[-1])
+    slopes = np.where((x < self.knots[0])[:, None], self.cubic(self.knots[0], 1), self.cubic(self.knots[-1], 1))
+    return self.cubic(inside) + (x - inside)[:, None] * slopes
+
+  def fit(self, x, y, penalty, weights=None):
+    rows = self.basis(x)
+    weights = np.full(len(x), 1 / len(x)) if weights is None else weights / weights.sum()
+
+    def value(at):
+      scores = rows @ at
+      gradient = rows.T @ (weights * (special.expit(scores) - y)) + penalty * self.penalty @ at
+      return weights @ (np.logaddexp(0, scores) - y * scores) + penalty / 2 * at @ self.penalty @ at, gradient
+
+    def hessian(at):
+      p = special.expit(rows @ at)
+      return (rows * (weights * p * (1 - p))[:, None]).T @ rows + penalty * self.penalty
+
+    # From Platt scaling's start, the log-odds themselves.
+    found = optimize.minimize(value, self.knots, jac=True, hess=hessian, method="trust-exact",
+                              options={"gtol": 1e-10, "maxiter": 2000})
+    return found.x, value
+
+
+def test_ramps_and_a_line_are_the_natural_splines():
+  knots = np.array([-3.0, -1.0, -0.5, 2.0, 2.2, 6.0])
+  x = np.linspace(-6, 9, 301)
+  found = np.asarray(spline.ramps(jnp.asarray(x, jnp.float32), jnp.asarray(knots, jnp.float32)), np.float64)
+  basis = Reference(knots).basis(x)
+  columns = np.column_stack([np.ones_like(x), x, found])
+  assert np.linalg.matrix_rank(columns) == 6
+  np.testing.assert_allclose(columns @ np.linalg.lstsq(columns, basis)[0], basis, atol=1e-4)
+  # Each is 0 on the left, and its second derivative is a hat of height 1.
+  assert (found[x <= -3] == 0).all()
+  at = interpolate.CubicSpline(knots, np.asarray(spline.ramps(jnp.asarray(knots, jnp.float32),
+                                                             jnp.asarray(knots, jnp.float32))), bc_type="natural")
+  np.testing.assert_allclose(at(knots, 2)[1:-1], np.eye(4), atol=1e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_fit_is_the_penalised_logistic_regression_on_the_splines(weighted):
+  logits, labels = synthetic(*SHAPE)
+  weights = np.random.default_rng(0).integers(0, 4, SHAPE[0]).astype(np.float32) if weighted else np.ones(SHAPE[0])
+  calibrator = made("spline_calibration", penalty=1e-4)
+  params = calibrator.fit(logits, labels, weights=weights.astype(np.float32))
+  assert params["converged"] and (np.asarray(params["penalty"]) == np.float32(1e-4)).all()
+  odds, test = _odds(logits), synthetic(*SHAPE, seed=1)[0]
+  expected, linear = [], []
+  for k in range(SHAPE[1]):
+    knots = _quantiles(odds[:, k], labels == k, 10, weights)
+    np.testing.assert_allclose(params["knots"][k], knots, rtol=1e-4, atol=1e-4)
+    reference = Reference(knots)
+    at, value = reference.fit(odds[:, k], labels == k, 1e-4, weights)
+    ours = np.asarray(_scores(params, k, knots), np.float64)
+    assert value(ours)[0] - value(at)[0] <= 1e-6
+    expected.append(special.expit(reference.basis(_odds(test)[:, k]) @ at))
+    linear.append(np.abs(np.diff(at / knots)).max())
+  expected = np.clip(np.stack(expected, axis=1), 1e-6, 1)
+  np.testing.assert_allclose(np.exp(calibrator.apply(params, test)), expected / expected.sum(1, keepdims=True),
+                             atol=2e-3)
+  assert max(linear) > 0.1  # The splines are not lines, which any penalty would give.
+
+
+def _scores(params, k, x):
+  of_class = {name: params[name][k:k + 1] for name in ("knots", "level", "slope", "curvature")}
+  return special.logit(np.asarray(spline._spline(of_class, jnp.asarray(x, jnp.float32)[None]), np.float64))[0]
+
+
+def test_the_penalty_has_the_lowest_nll_of_held_out_examples():
+  logits, labels = synthetic(*SHAPE)
+  logits = np.round(logits)  # With ties, which share a fold.
+  params = made("spline_calibration").fit(logits, labels)
+  odds, chosen = _odds(logits), []
+  for k in range(SHAPE[1]):
+    x, y = np.round(odds[:, k], 5), labels == k
+    fold = np.unique(x, return_inverse=True)[1] % 5
+    assert len(np.unique(x)) < len(x)
+    reference = Reference(np.asarray(params["knots"][k], np.float64))
+    nll = []
+    for penalty in spline.PENALTIES:
+      nll.append(0)
+      for i in range(5):
+        at, _ = reference.fit(x[fold != i], y[fold != i], penalty)
+        scores = reference.basis(x[fold == i]) @ at
+        nll[-1] += np.sum(np.logaddexp(0, scores) - y[fold == i] * scores) / len(x)
+    at = int(np.argmin(np.abs(np.log(spline.PENALTIES) - np.log(float(params["penalty"][k])))))
+    # Fits end 1e-7 nats above their optimum, and so about the root of that away from it.
+    assert nll[at] <= min(nll) + 1e-4, (k, at, nll)
+    chosen.append(max(nll) - nll[at])
+  assert max(chosen) > 1e-3  # It matters.
+
+
+def test_a_large_penalty_is_platt_scaling():
+  logits, labels = synthetic(*SHAPE)
+  test = synthetic(*SHAPE, seed=1)[0]
+  found, expected = (c.apply(c.fit(logits, labels), test)
+                     for c in (made("spline_calibration", penalty=1e4), made("platt")))
+  np.testing.assert_allclose(np.exp(found), np.exp(expected), atol=2e-3)
+
+
+def test_a_bent_truth_is_found_where_a_line_cannot_be():
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(4000, 2)) * 3
+  labels = (rng.uniform(size=4000) < special.expit(3 * np.tanh(x[:, 1]) + 0.5)).astype(np.int32)
+  logits = np.stack([np.zeros(4000), x[:, 1]], axis=1).astype(np.float32)
+  test = np.stack([np.zeros(50), np.linspace(-7, 7, 50)], axis=1).astype(np.float32)
+  truth = special.expit(3 * np.tanh(test[:, 1]) + 0.5)
+  errors = {}
+  for name in ("spline_calibration", "platt"):
+    calibrator = made(name)
+    params = calibrator.fit(logits, labels)
+    errors[name] = np.abs(np.exp(calibrator.apply(params, test))[:, 1] - truth).max()
+    if name == "spline_calibration":  # With two classes it is one function of their log-odds.
+      both = spline._spline(params, jnp.asarray(np.stack([-test[:, 1], test[:, 1]])))
+      np.testing.assert_allclose(both.sum(0), 1, atol=2e-3)
+  assert errors["spline_calibration"] < 0.03 < 0.08 < errors["platt"], errors
+
+
+def test_the_order_of_examples_does_not_matter():
+  logits, labels = synthetic(*SHAPE)
+  order = np.random.default_rng(0).permutation(SHAPE[0])
+  one, other = (made("spline_calibration").fit(logits[rows], labels[rows]) for rows in (np.arange(SHAPE[0]), order))
+  np.testing.assert_array_equal(one["penalty"], other["penalty"])
+  np.testing.assert_allclose(one["level"], other["level"], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("labelled", ["as usual", "all right", "all wrong", "one class"])
+def test_fits_of_extreme_logits_converge(factor, labelled):
+  logits, labels = synthetic(*SHAPE)
+  labels = {"as usual": labels, "all right": logits.argmax(1), "all wrong": logits.argmin(1),
+            "one class": np.zeros_like(labels)}[labelled].astype(np.int32)
+  calibrator, logits = made("spline_calibration"), (factor * logits).astype(np.float32)
+  params = calibrator.fit(logits, labels)
+  assert params["converged"]
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+  nll = -np.mean(np.asarray(calibrator.apply(params, logits))[np.arange(SHAPE[0]), labels])
+  prior = np.bincount(labels) / SHAPE[0]
+  assert nll <= special.entr(prior).sum() + 1e-2
+
+
+@pytest.mark.parametrize(("options", "match"), [
+  ({"num_knots": 2}, "num_knots must be in"), ({"penalty": 0.0}, "penalty must be in"),
+  ({"folds": 1}, "folds must be in"), ({"top_label": "yes"}, "top_label must be one of")])
+def test_mistakes_are_named(options, match):
+  with pytest.raises(ValueError, match=match):
+    calibrators.spline_calibration(**options)
+
+
+@pytest.mark.filterwarnings("ignore:Optimization did not converge")
+def test_the_splines_are_those_of_the_released_code():
+  """Its last fit leaves one fold out, and it finds its optimum as far as float64 lets it, which it warns of."""
+  package = pytest.importorskip("splinecalib")
+  utils = pytest.importorskip("splinecalib.calib_utils")
+  logits, labels = synthetic(1500, 2)
+  p, test = (special.expit((x[:, 1] - x[:, 0]).astype(np.float64)) for x in (logits, synthetic(300, 2, seed=1)[0]))
+  kept = utils.get_stratified_foldnums(labels, 5) != 0
+  options = {"knot_sample_size": 0, "unity_prior": False, "max_iter": 20_000, "tol": 1e-9}
+  # With nearly no penalty, its own does not matter.
+  params = calibrators.spline_calibration(num_knots=6, penalty=1e-9).fit(logits[kept], labels[kept])
+  knots = np.asarray(params["knots"][1], np.float64)
+  theirs = package.SplineCalib(add_knots=special.expit(knots), reg_param_vec=[1e-10], **options)
+  theirs.fit(p, labels)
+  np.testing.assert_allclose(special.expit(_scores(params, 1, special.logit(test))), theirs.calibrate(test), atol=2e-3)
+  # With its penalty, of the coefficients of its basis, by our solver.
+  theirs = package.SplineCalib(add_knots=special.expit(knots), reg_param_vec=[0.01], **options)
+  theirs.fit(p, labels)
+  rows, test_rows = (utils._natural_cubic_spline_basis_expansion(special.logit(x), knots) for x in (p[kept], test))
+  at, left, _ = spline._fit(*(jnp.asarray(x, jnp.float32) for x in (
+    rows, labels[kept], np.full(kept.sum(), 1 / kept.sum()), np.full(6, 2 * 0.01 / 6), np.zeros(6))))
+  assert left <= spline.TOLERANCE
+  np.testing.assert_allclose(special.expit(test_rows @ np.asarray(at)), theirs.calibrate(test), atol=1e-3)
