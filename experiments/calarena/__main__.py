@@ -1,7 +1,7 @@
 """Every calibrator by the protocol of CalArena (Berta et al. 2026), on its files or on data sets that are at hand.
 
 Run: python -m experiments.calarena --data=calibration_benchmarks [--published=results] [--out=DIR]
-     python -m experiments.calarena --data=local [--predictions=DIR] [--splits=3] [--out=DIR]
+     python -m experiments.calarena --data=local [--predictions=DIR] [--splits=2] [--out=DIR]
 
 With a folder of CalArena's HDF5 files, ``files`` says what is run and written, to experiments/results/calarena or to
 `--out`; `--published` is the folder `results` of CalArena's repository. With `local`, ``local`` says so, and
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]",
                       help="by default every registered calibrator")
   parser.add_argument("--predictions", type=pathlib.Path, help="with local: a folder of test predictions, .npz files")
-  commands.add_numbers(parser, {"splits": 3})
+  commands.add_numbers(parser, {"splits": 2})
   parser.add_argument("--out", type=pathlib.Path, help="where the results go")
   options = parser.parse_args(arguments)
   try:

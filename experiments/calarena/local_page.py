@@ -14,6 +14,7 @@ from experiments.common.rows import Row
 
 TASKS = {"binary": "two classes", "multiclass": "more than two classes"}
 SCORES = {"logloss": "log loss", "brier": "Brier", "ece-15": "ECE"}
+FIGURE = "calarena_local.png"
 FAST_FROM = 2000  # Calibration examples from which on the aim for the time of a fit holds.
 SIZES = {"n < 200": (0, 200), "n 200 to 1,999": (200, 2000), "n ≥ 2,000": (2000, np.inf)}
 CLASSES = {"K = 2": (2, 2), "K 3 to 20": (3, 20), "K > 20": (21, np.inf)}
@@ -48,6 +49,7 @@ def page(rows: Sequence[Row]) -> str:
     chosen = of_task(every, task)
     if chosen:
       lines += ["", f"## {TASKS[task].capitalize()}", "", *_task(chosen)]
+  lines += ["", f"![Win rates by log loss]({FIGURE})"]
   lines += ["", "## The same method by other packages", "", *same_method(every)]
   lines += ["", "## Does `select` find the best?", ""]
   lines += [line for task in TASKS for line in _select(of_task(every, task), task)]
@@ -71,9 +73,9 @@ def _task(rows: Sequence[Row]) -> list[str]:
   wins = {score: local_table.wins(found.values[score], found.experiments) for score in SCORES}
   ranks = local_table.mean_ranks(found.values["logloss"], found.experiments)
   lines = ["The excess is over the best method of each experiment, in thousandths. Win rates are the share of "
-           "the other methods that one beats, with 95% intervals of a bootstrap over data sets. The mean rank is by "
-           f"log loss. Fits are median processor milliseconds, with fewer than {FAST_FROM:,} calibration examples and "
-           "with as many or more.", "",
+           "the other methods that one beats, with 95% intervals of a bootstrap over data sets; of so few they are too "
+           "narrow. The mean rank is by log loss. Fits are median processor milliseconds, with fewer than "
+           f"{FAST_FROM:,} calibration examples and with as many or more.", "",
            "| method | excess, log loss | Brier | ECE | mean rank | wins, log loss | Brier | ECE | fit, fewer | "
            "more |", "|---" * 10 + "|"]
   for j in np.argsort(-wins["logloss"][0], kind="stable"):
@@ -140,7 +142,8 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         columns[f"{classes}, {size}"] = _cell(local_table.table(chosen))
   lines = ["Log loss less that of `temperature_scaling`, in thousandths, ± its standard error over data sets; the "
            "lowest of a column is bold. Where more than 1,000 examples calibrate, the first 500 do as well, in the "
-           "columns of fewer examples.", "",
+           "columns of fewer examples. The last row has 95% intervals over data sets (Student's t) of what `select` is "
+           "above the best single method of a column.", "",
            f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
   names = list(dict.fromkeys(name for column in columns.values() for name in column))
   lines += [f"| {name} | {' | '.join(column.get(name, '') for column in columns.values())} |" for name in names]
@@ -159,6 +162,11 @@ def _cell(found: Table) -> dict[str, str]:
   for j, method in enumerate(found.methods):
     text = f"{values[:, j].mean():+.1f}" + (f" ± {errors[j]:.1f}" if number > 1 and j != base else "")
     texts[label(method)] = f"**{text}**" if j == best else text
+  if (SELECT, OURS) in found.methods:
+    single = found.methods[local_table.best_single(found)]
+    mean, half = _difference(found, "logloss", found.methods.index((SELECT, OURS)), found.methods.index(single))
+    texts["`select` less the best single method"] = (
+      f"{mean:+.1f}" + (f" [{mean - half:+.1f}, {mean + half:+.1f}]" if number > 1 else "") + f", {label(single)}")
   return texts
 
 

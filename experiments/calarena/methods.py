@@ -28,12 +28,14 @@ LEFT_OUT = {
 MOST_CLASSES = {("spline_calibration", "probmetrics"): 2, ("beta_calibration", "netcal"): 2, ("platt", "netcal"): 2,
                 ("venn_abers", "probmetrics"): 10}
 REACHES_0 = "its probabilities reach 0; ours are at least 1e-6"
-NETCAL = "cuts probabilities off at 2e-16; ours, as the inputs are, at 1e-38"
+NETCAL = "cuts probabilities off at 2e-16; ours, as the inputs, at 1e-38"
 # Peers whose method is not the same, and what differs.
 DIFFERS = {
   ("temperature_scaling", "torch"): "stops after 50 small steps",
   ("vector_scaling", "torch"): "stops after 50 small steps",
   ("platt", "scikit-learn"): "smooths the labels as Platt 1999; of K > 2 classes it takes logits, ours log-odds",
+  ("ensemble_temperature_scaling", "probmetrics"): "its temperature is from 0.05 to 5",
+  ("beta_calibration", "probmetrics"): "betacal's, which cuts probabilities off at 1.2e-7; ours at 1e-38",
   ("temperature_scaling", "netcal"): NETCAL, ("platt", "netcal"): NETCAL, ("beta_calibration", "netcal"): NETCAL,
   ("isotonic", "netcal"): REACHES_0, ("isotonic", "probmetrics"): REACHES_0, ("isotonic", "scikit-learn"): REACHES_0,
   ("centered_isotonic", "probmetrics"): REACHES_0,
