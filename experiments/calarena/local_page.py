@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments.calarena import local_table
 from experiments.calarena.local_peers import same_method
+from experiments.calarena.local_sets import CLASSIFIERS
 from experiments.calarena.local_table import Table
 from experiments.calarena.methods import LEFT_OUT, MOST_CLASSES, OURS, SELECT
 from experiments.common.rows import Row
@@ -54,6 +55,7 @@ def page(rows: Sequence[Row]) -> str:
   lines += ["", "## Does `select` find the best?", ""]
   lines += [line for task in TASKS for line in _select(of_task(every, task), task)]
   lines += ["", "## By the number of classes and of calibration examples", "", *_cells(rows)]
+  lines += ["", "## By the model", "", *_models(every)]
   return "\n".join(lines) + "\n"
 
 
@@ -120,7 +122,7 @@ def _select(rows: Sequence[Row], task: str) -> list[str]:
     best = local_table.best_single(found, score)
     mean, half = _difference(found, score, chosen, best)
     ends = f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
-    verdict = "not told apart" if not abs(mean) > half else "told apart"
+    verdict = "not told apart" if not abs(mean) > half else f"told apart, and {'lower' if mean < 0 else 'higher'}"
     lower = local_table.by_dataset(found.values[score][:, chosen] < found.values[score][:, best], found.experiments)
     lines.append(f"- {TASKS[task].capitalize()}, {SCORES[score]}: `select` less the best single method, "
                  f"{label(found.methods[best])}, is {ends} thousandths over {len(lower)} data sets (Student's t, 95%): "
@@ -143,11 +145,32 @@ def _cells(rows: Sequence[Row]) -> list[str]:
   lines = ["Log loss less that of `temperature_scaling`, in thousandths, ± its standard error over data sets; the "
            "lowest of a column is bold. Where more than 1,000 examples calibrate, the first 500 do as well, in the "
            "columns of fewer examples. The last row has 95% intervals over data sets (Student's t) of what `select` is "
-           "above the best single method of a column.", "",
-           f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+           "above the best single method of a column, which is chosen on the same test examples.", ""]
+  return lines + _side_by_side(columns)
+
+
+def _models(every: Sequence[Row]) -> list[str]:
+  """The same table by the kind of model, with all calibration examples."""
+  own = [row for row in every if row["package"] == OURS]
+  kinds = {"forests": {"forest"}, "other classifiers": set(CLASSIFIERS) - {"forest"}}
+  kinds["saved networks"] = {row["model"] for row in own} - set(CLASSIFIERS)
+  columns = {}
+  for task in TASKS:
+    for kind, models in kinds.items():
+      chosen = [row for row in of_task(own, task) if row["model"] in models]
+      if chosen:
+        columns[f"{TASKS[task]}, {kind}"] = _cell(local_table.table(chosen))
+  lines = ["Forests give many probabilities of exactly 0, which count as 1e-38, as CalArena's files have it, so that "
+           "one wrong one asks for a very large temperature. Their differences are so large that they decide the means "
+           "above.", ""]
+  return lines + _side_by_side(columns)
+
+
+def _side_by_side(columns: dict[str, dict[str, str]]) -> list[str]:
+  """The lines of a table from the texts of its columns by row."""
   names = list(dict.fromkeys(name for column in columns.values() for name in column))
-  lines += [f"| {name} | {' | '.join(column.get(name, '') for column in columns.values())} |" for name in names]
-  return lines
+  return [f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"] + [
+    f"| {name} | {' | '.join(column.get(name, '') for column in columns.values())} |" for name in names]
 
 
 def _cell(found: Table) -> dict[str, str]:
@@ -192,7 +215,7 @@ def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
     axis.set_xlim(0, 1)
     axis.tick_params(axis="x", labelsize=7)
     axis.set_xlabel("win rate by log loss, 95% interval over data sets", fontsize=8)
-    axis.set_title(f"{TASKS[task]}: {len(found.experiments)} experiments, "
+    axis.set_title(f"{TASKS[task]}\n{len(found.experiments)} experiments, "
                    f"{len({dataset for dataset, _ in found.experiments})} data sets", fontsize=8)
     axis.grid(axis="x", lw=0.4)
   drawn.suptitle("blue: calib_jax; grey: the same methods by other packages", fontsize=8)

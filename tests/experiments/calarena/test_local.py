@@ -151,8 +151,11 @@ def test_pairs_compare_losses_and_times_of_the_same_fits():
   pair, = local_peers.pairs(made)
   assert (pair.name, pair.package, pair.task) == ("platt", "probmetrics", "binary")
   np.testing.assert_allclose(pair.losses, [0.0004, 0.2, 0.0], atol=1e-9)
+  assert pair.many.tolist() == [True, True, False]
   np.testing.assert_allclose(pair.times, [6, 2])
   np.testing.assert_allclose(pair.fewer, [1])
   text = "\n".join(local_peers.same_method(made))
   assert "2 of 3 log losses agree to 1e-3, 1 are lower by calib_jax and 0 by the other" in text
+  assert "1 of 2 agree, 1 are lower by calib_jax" in text
+  assert "| platt | probmetrics | binary | 1 of 2 | 1 of 1 |" in text
   assert "met in 1 of 2 fits, and by the median it is missed by platt (binary, probmetrics: 4.0)" in text
