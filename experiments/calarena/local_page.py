@@ -86,7 +86,8 @@ def _task(rows: Sequence[Row]) -> list[str]:
     lines.append(f"| {' | '.join(cells + _milliseconds(rows, found.methods[j]))} |")
   if found.partial:
     most = max(int(row["classes"]) for row in rows)
-    limits = [f"{label(key)} up to {limit}" for key, limit in MOST_CLASSES.items() if limit < most]
+    limits = [f"{label(key)} up to {limit}" for key, limit in MOST_CLASSES.items()
+              if limit < most and (key[0], OURS) in found.methods]
     notes = Counter(label((row["method"], row["package"])) for row in rows if not row["logloss"])
     lines += ["", "Without a result of every experiment, and so not in the table: "
               + ", ".join(label(method) for method in found.partial) + "."

@@ -74,8 +74,8 @@ def same_method(rows: Sequence[Row]) -> list[str]:
            f"The aim of {TIMES:.0f} times the speed from {FAST_FROM:,} examples on is met in "
            f"{np.sum(times >= TIMES)} of {len(times)} fits"
            + (f", and by the median it is missed by {', '.join(slow)}." if slow else "."), "",
-           "| method | by | task | within 1e-3, n ≥ 2,000 | fewer | theirs less ours | n ≥ 2,000: times | fewer: times | "
-           "what differs |", "|---" * 9 + "|"]
+           "| method | by | task | within 1e-3, n ≥ 2,000 | fewer | theirs less ours | n ≥ 2,000: times | "
+           "fewer: times | what differs |", "|---" * 9 + "|"]
   for pair in sorted(found, key=lambda pair: (TASKS.index(pair.task), (pair.name, pair.package) in DIFFERS)):
     low, middle, high = 1000 * np.quantile(pair.losses, [0, 0.5, 1])
     cells = (pair.name, pair.package, pair.task,

@@ -7,7 +7,7 @@ from scipy import special, stats
 from calib_jax import calibrators
 from experiments.calarena import __main__ as command
 from experiments.calarena import local, local_page, local_peers, local_sets, local_table, methods
-from experiments.common import rows
+from experiments.common import commands, rows
 from tests.calibrators.data import synthetic
 
 pytestmark = pytest.mark.xdist_group("calarena")
@@ -159,3 +159,8 @@ def test_pairs_compare_losses_and_times_of_the_same_fits():
   assert "1 of 2 agree, 1 are lower by calib_jax" in text
   assert "| platt | probmetrics | binary | 1 of 2 | 1 of 1 |" in text
   assert "met in 1 of 2 fits, and by the median it is missed by platt (binary, probmetrics: 4.0)" in text
+
+
+def test_the_committed_page_is_of_the_committed_rows():
+  path = commands.RESULTS / "calarena_local.csv"
+  assert local_page.page(rows.read(path)) == path.with_suffix(".md").read_text(encoding="utf-8")
