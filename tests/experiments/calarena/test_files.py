@@ -9,8 +9,7 @@ from scipy import special
 
 from calib_jax import calibrators
 from calib_jax._system.errors import UserError
-from experiments.calarena import __main__ as command
-from experiments.calarena import files, ranks
+from experiments.calarena import command, files, ranks
 from experiments.common.rows import append
 from tests.calibrators.data import synthetic
 

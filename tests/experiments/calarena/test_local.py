@@ -5,8 +5,7 @@ import pytest
 from scipy import special, stats
 
 from calib_jax import calibrators
-from experiments.calarena import __main__ as command
-from experiments.calarena import local, local_page, local_peers, local_sets, local_table, methods
+from experiments.calarena import command, local, local_page, local_peers, local_sets, local_table, methods
 from experiments.common import commands, rows
 from tests.calibrators.data import synthetic
 
