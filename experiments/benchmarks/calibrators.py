@@ -20,8 +20,8 @@ import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.evaluation.predictions import load
-from experiments.benchmarks.calibrator_peers import PEERS, prepared, versions
 from experiments.common import commands
+from experiments.common.calibrator_peers import PEERS, prepared, versions
 
 TRUE_TEMPERATURE = 1.70
 TEST_SIZE = 10_000
@@ -115,8 +115,9 @@ def main(arguments=None) -> None:
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("predictions", nargs="*", type=pathlib.Path)
   parser.add_argument("--synthetic", nargs="+", default=[], metavar="NxK", help="such as 50000x1000")
-  parser.add_argument("--calibrators", nargs="+", choices=list(calibrators.CALIBRATORS), default=list(PEERS),
-                      metavar="NAME", help="by default those that other packages have too")
+  parser.add_argument("--calibrators", nargs="+", choices=list(calibrators.CALIBRATORS), metavar="NAME",
+                      default=[name for name in PEERS if name in calibrators.CALIBRATORS],
+                      help="by default those that other packages have too")
   options = parser.parse_args(arguments)
   packages = versions()
   print(f"{jax.devices()[0].device_kind}, {len(jax.devices())} device(s), JAX {jax.__version__}, "

@@ -4,8 +4,8 @@ import numpy as np
 from scipy import special
 
 from calib_jax import calibrators
-from experiments.benchmarks import calibrator_peers
 from experiments.benchmarks import calibrators as benchmark
+from experiments.common import calibrator_peers
 from tests.calibrators.data import synthetic
 
 

@@ -1,22 +1,18 @@
-"""Every calibrator on the files of CalArena (Berta et al. 2026), beside the results that CalArena publishes.
+"""Every calibrator on CalArena's files: HDF5 files, one a benchmark, such as ``cv-multiclass.h5``.
 
-Run: python -m experiments.calibrators.calarena --data=calibration_benchmarks [--published=results] [--workdir=out]
+Every group ``{dataset}/{model}`` holds ``probas_cal``, ``labels_cal``, ``probas_test`` and ``labels_test``
+(https://huggingface.co/datasets/probkit/CalArena). Every registered calibrator, with its defaults, is fitted to the
+calibration examples of every experiment of a benchmark and scored on its test examples. The results are written as
+CalArena writes them, ``{out}/{benchmark}/{calibrator}.csv``: ``dataset``, ``model``, ``cal_size``, ``test_size``, for
+more than two classes ``n_classes``, and then, each after the calibrator's name and ``_``, ``brier``, ``logloss``, for
+binary benchmarks ``kuiper``, ``ece-15``, ``accuracy``, and ``time``, the seconds of fitting and applying, which include
+compilation. What these files hold already is not run again.
 
-`--data` is a folder with CalArena's HDF5 files, one a benchmark, such as `cv-multiclass.h5`, in which every group
-`{dataset}/{model}` holds `probas_cal`, `labels_cal`, `probas_test` and `labels_test` (https://huggingface.co/datasets/
-probkit/CalArena). Every registered calibrator, with its defaults, is fitted to the calibration examples of every
-experiment of a benchmark and scored on its test examples. The results are written as CalArena writes them,
-`{workdir}/{benchmark}/{calibrator}.csv`: `dataset`, `model`, `cal_size`, `test_size`, for more than two classes
-`n_classes`, and then, each after the calibrator's name and `_`, `brier`, `logloss`, for binary benchmarks `kuiper`,
-`ece-15`, `accuracy`, and `time`, the seconds of fitting and applying, which include compilation. What these files hold
-already is not run again.
-
-`{workdir}/{benchmark}.md` and `.png` compare the calibrators with each other and, with `--published`, with the CSV
-files of CalArena's repository (its folder `results`): see `calarena_ranks`.
+``{out}/{benchmark}.md`` and ``.png`` compare the calibrators with each other and with CalArena's CSV files (the folder
+``results`` of its repository): see ``ranks``.
 """
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import pathlib
 import time
 from typing import NamedTuple
@@ -29,8 +25,7 @@ from calib_jax import calibrators, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.cli.inputs import calibrator
 from calib_jax.training.run_log.progress import Progress
-from experiments.calibrators import calarena_ranks
-from experiments.common import commands
+from experiments.calarena import ranks
 from experiments.common.rows import append, read
 
 # Calibrators as on the command line of calib_jax.evaluation; two have an option without a default.
@@ -76,11 +71,11 @@ def load(path: pathlib.Path, group: str) -> Experiment:
       raise UserError(f"{path}: {group} has no {', '.join(missing)}.")
     p, y, test_p, test_y = (np.asarray(file[group][name]) for name in ARRAYS)
   dataset, _, model = group.rpartition("/")
-  return Experiment(dataset, model, (_logarithms(p), y.ravel().astype(np.int32)),
-                    (_logarithms(test_p), test_y.ravel().astype(np.int32)))
+  return Experiment(dataset, model, (logarithms(p), y.ravel().astype(np.int32)),
+                    (logarithms(test_p), test_y.ravel().astype(np.int32)))
 
 
-def _logarithms(probs: np.ndarray) -> np.ndarray:
+def logarithms(probs: np.ndarray) -> np.ndarray:
   """Float32 log-probabilities ``[N, K]``; a single column is the probability of class 1."""
   probs = probs.astype(np.float32)
   if probs.ndim == 1 or probs.shape[1] == 1:
@@ -120,7 +115,7 @@ def row(experiment: Experiment, name: str, binary: bool) -> dict:
   chosen = calibrator(name)
   log_probs = np.asarray(chosen.apply(chosen.fit(*experiment.fit), experiment.test[0]))
   seconds = time.perf_counter() - started
-  return {**calarena_ranks.key(experiment.dataset, experiment.model, len(experiment.fit[1]), len(experiment.test[1])),
+  return {**ranks.key(experiment.dataset, experiment.model, len(experiment.fit[1]), len(experiment.test[1])),
           **({} if binary else {"n_classes": experiment.fit[0].shape[1]}),
           **{f"{name}_{metric}": value for metric, value in scores(log_probs, experiment.test[1], binary).items()},
           f"{name}_time": seconds}
@@ -140,9 +135,9 @@ def missing(path: pathlib.Path, names: list[str], folder: pathlib.Path) -> Itera
       jax.clear_caches()  # Other datasets have other shapes, so that programs compiled for this one only take memory.
 
 
-def run(path: pathlib.Path, names: list[str], workdir: pathlib.Path) -> None:
+def run(path: pathlib.Path, names: list[str], out: pathlib.Path) -> None:
   """Runs the calibrators on all experiments of a benchmark, and appends to their CSV files."""
-  benchmark, folder = path.stem, workdir / path.stem
+  benchmark, folder = path.stem, out / path.stem
   folder.mkdir(parents=True, exist_ok=True)
   progress = None
   for job, jobs, experiment, name in missing(path, names, folder):
@@ -157,38 +152,29 @@ def run(path: pathlib.Path, names: list[str], workdir: pathlib.Path) -> None:
       progress.update(job, 0, values[f"{name}_logloss"])
 
 
-def parse(arguments=None) -> argparse.Namespace:
-  """Returns the options of the command."""
-  parser = commands.parser(__spec__.name, __doc__)
-  parser.add_argument("--data", type=pathlib.Path, required=True, help="the folder with CalArena's .h5 files")
-  parser.add_argument("--published", type=pathlib.Path, help="the folder results of CalArena's repository")
-  parser.add_argument("--benchmarks", nargs="+", metavar="NAME", help="such as cv-multiclass; by default all of --data")
-  parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=CALIBRATORS,
-                      help="by default every registered calibrator")
-  parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("experiments/results/calarena"))
-  return parser.parse_args(arguments)
+def run_all(folder: pathlib.Path, out: pathlib.Path, *, published: pathlib.Path | None = None,
+            benchmarks: Sequence[str] | None = None, chosen: Sequence[str] = CALIBRATORS) -> None:
+  """Runs what has no row yet, and writes the comparison of each benchmark.
 
+  Args:
+    folder: the folder with CalArena's files.
+    out: where the results go.
+    published: the folder ``results`` of CalArena's repository.
+    benchmarks: names of files without ``.h5``; None for all.
+    chosen: the calibrators, as on the command line.
 
-def main(arguments=None) -> None:
-  """Runs what has no row yet, and writes the comparison of each benchmark."""
-  options = parse(arguments)
-  names = list(dict.fromkeys(["identity", *options.calibrators]))  # Improvements are over the identity.
-  files = {path.stem: path for path in sorted(options.data.glob("*.h5"))}
-  chosen = options.benchmarks or list(files)
-  unknown = [name for name in chosen if name not in files]
-  if unknown or not chosen:
-    raise SystemExit(f"error: {options.data} has no file {unknown[0] if unknown else '*'}.h5; it has "
-                     f"{', '.join(files) or 'none'}.")
-  try:
-    for name in names:
-      calibrator(name)  # A mistake in a name or an option stops the command before anything runs.
-    for benchmark in chosen:
-      run(files[benchmark], names, options.workdir)
-      calarena_ranks.write(options.workdir / benchmark, options.published and options.published / benchmark)
-      print(f"{options.workdir / benchmark}.md holds the comparison.", flush=True)
-  except (UserError, TypeError, ValueError) as error:
-    raise SystemExit(f"error: {error}") from None
-
-
-if __name__ == "__main__":
-  main()
+  Raises:
+    UserError: if a file or a calibrator is missing.
+  """
+  names = list(dict.fromkeys(["identity", *chosen]))  # Improvements are over the identity.
+  paths = {path.stem: path for path in sorted(folder.glob("*.h5"))}
+  wanted = benchmarks or list(paths)
+  unknown = [name for name in wanted if name not in paths]
+  if unknown or not wanted:
+    raise UserError(f"{folder} has no file {unknown[0] if unknown else '*'}.h5; it has {', '.join(paths) or 'none'}.")
+  for name in names:
+    calibrator(name)  # A mistake in a name or an option stops the command before anything runs.
+  for benchmark in wanted:
+    run(paths[benchmark], names, out)
+    ranks.write(out / benchmark, published and published / benchmark)
+    print(f"{out / benchmark}.md holds the comparison.", flush=True)

@@ -8,7 +8,9 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators
-from experiments.calibrators import calarena, calarena_ranks
+from calib_jax._system.errors import UserError
+from experiments.calarena import command, files, ranks
+from experiments.common.rows import append
 from tests.calibrators.data import synthetic
 
 pytestmark = pytest.mark.xdist_group("calarena")  # One worker makes what most of these tests share.
@@ -37,7 +39,7 @@ def _rows(path):
 def finished(tmp_path_factory):
   folder = tmp_path_factory.mktemp("calarena")
   _benchmark(folder, "small-multiclass")
-  calarena.main([f"--data={folder}", f"--workdir={folder / 'out'}", "--calibrators", *NAMES[1:]])
+  command.main([f"--data={folder}", f"--out={folder / 'out'}", "--calibrators", *NAMES[1:]])
   return folder
 
 
@@ -67,7 +69,7 @@ def test_a_second_run_fits_only_what_is_missing(finished, capsys):
   path = finished / "out/small-multiclass/temperature_scaling.csv"
   before, others = path.read_text(), (finished / "out/small-multiclass/histogram_binning.csv").read_bytes()
   path.write_text("".join(before.splitlines(keepends=True)[:-1]))
-  calarena.main([f"--data={finished}", f"--workdir={finished / 'out'}", "--calibrators", *NAMES[1:]])
+  command.main([f"--data={finished}", f"--out={finished / 'out'}", "--calibrators", *NAMES[1:]])
   without_time = [[line.rsplit(",", 1)[0] for line in text.splitlines()] for text in (before, path.read_text())]
   assert without_time[0] == without_time[1]
   assert (finished / "out/small-multiclass/histogram_binning.csv").read_bytes() == others
@@ -82,8 +84,8 @@ def test_published_results_are_compared_and_those_of_other_files_refused(finishe
     rows = [{key.replace(source, name): float(value) + add if "brier" in key else value
              for key, value in row.items()} for row in _rows(out / f"small-multiclass/{source}.csv")]
     for row in rows:
-      calarena.append(published / f"{name}.csv", [row])
-  calarena_ranks.write(out / "small-multiclass", published)
+      append(published / f"{name}.csv", [row])
+  ranks.write(out / "small-multiclass", published)
   page = (out / "small-multiclass.md").read_text(encoding="utf-8")
   assert "4 calibrators, 3 of calib_jax (in code type) and 1 as published by CalArena, on 4 experiments" in page
   assert "| XX |" in page and "Base-model" not in page and (out / "small-multiclass.png").stat().st_size > 5_000
@@ -94,34 +96,34 @@ def test_published_results_are_compared_and_those_of_other_files_refused(finishe
   text = (published / "Base-model.csv").read_text()
   first = _rows(published / "Base-model.csv")[0]["Base-model_brier"]
   (published / "Base-model.csv").write_text(text.replace(first, "0.9"))
-  with pytest.raises(calarena.UserError, match="a/one: before calibration the Brier score is"):
-    calarena_ranks.write(out / "small-multiclass", published)
+  with pytest.raises(UserError, match="a/one: before calibration the Brier score is"):
+    ranks.write(out / "small-multiclass", published)
 
 
 def test_win_rates_ranks_and_the_critical_difference():
   values = np.array([[0.3, 0.1, 0.2], [0.3, 0.3, 0.1]])
-  np.testing.assert_allclose(calarena_ranks.win_rates(values), [[0, 1, 0.5], [0, 0, 1]])  # A tie is no win.
-  ranks, _, difference = calarena_ranks.mean_ranks(values, np.array([0, 1]))
-  np.testing.assert_allclose(ranks, [2.75, 1.75, 1.5])
+  np.testing.assert_allclose(ranks.win_rates(values), [[0, 1, 0.5], [0, 0, 1]])  # A tie is no win.
+  mean_ranks, _, difference = ranks.mean_ranks(values, np.array([0, 1]))
+  np.testing.assert_allclose(mean_ranks, [2.75, 1.75, 1.5])
   np.testing.assert_allclose(difference, 2.343 * np.sqrt(3 * 4 / (6 * 2)), rtol=1e-3)
   # Demšar 2006, Section 3.2.2: four classifiers on 14 data sets; chi² of 9.28 has a p-value of 0.0258.
   rng = np.random.default_rng(0)
-  assert calarena_ranks.mean_ranks(rng.normal(size=(14, 4)), np.arange(14))[2] == pytest.approx(1.25, abs=0.005)
+  assert ranks.mean_ranks(rng.normal(size=(14, 4)), np.arange(14))[2] == pytest.approx(1.25, abs=0.005)
   # One dataset of two experiments and one of one: means are over datasets.
-  averaged = calarena_ranks.mean_ranks(np.array([[0.0, 1.0], [3.0, 1.0], [0.0, 1.0]]), np.array([0, 0, 1]))[0]
+  averaged = ranks.mean_ranks(np.array([[0.0, 1.0], [3.0, 1.0], [0.0, 1.0]]), np.array([0, 0, 1]))[0]
   np.testing.assert_allclose(averaged, [1.5, 1.5])
   datasets = [(str(i // 2), str(i % 2)) for i in range(40)]
-  assert np.array_equal(np.bincount(calarena_ranks.blocks(datasets)), np.full(20, 2))
-  assert np.array_equal(calarena_ranks.blocks(datasets[:38]), np.arange(38))
+  assert np.array_equal(np.bincount(ranks.blocks(datasets)), np.full(20, 2))
+  assert np.array_equal(ranks.blocks(datasets[:38]), np.arange(38))
   rates = np.repeat(rng.uniform(size=(20, 1)), 2, axis=0)
-  low, high = calarena_ranks.interval(rates, calarena_ranks.blocks(datasets))
+  low, high = ranks.interval(rates, ranks.blocks(datasets))
   half = 1.96 * rates.std() / np.sqrt(20)  # Of 20 datasets, not of 40 experiments.
   np.testing.assert_allclose([low[0], high[0]], [rates.mean() - half, rates.mean() + half], atol=0.3 * half)
 
 
 def test_binary_benchmarks_are_one_column_and_have_the_kuiper_metric(tmp_path):
   _benchmark(tmp_path, "small-binary", datasets=("a",), models=("one",), k=2)
-  calarena.main([f"--data={tmp_path}", f"--workdir={tmp_path}", "--calibrators", "identity"])
+  command.main([f"--data={tmp_path}", f"--out={tmp_path}", "--calibrators", "identity"])
   found, = _rows(tmp_path / "small-binary/identity.csv")
   logits, labels = (part[150:] for part in synthetic(400, 2))
   p = special.softmax(logits.astype(np.float64), axis=1)[:, 1]
@@ -137,24 +139,24 @@ def test_binary_benchmarks_are_one_column_and_have_the_kuiper_metric(tmp_path):
 
 def test_mistakes_and_help_run_nothing(tmp_path, capsys):
   with pytest.raises(SystemExit, match="0"):
-    calarena.main(["--help"])
+    command.main(["--help"])
   assert "--published" in capsys.readouterr().out
   with pytest.raises(SystemExit, match="has no file"):
-    calarena.main([f"--data={tmp_path}"])
+    command.main([f"--data={tmp_path}"])
   _benchmark(tmp_path, "small-multiclass", datasets=("a",), models=("one",))
   with pytest.raises(SystemExit, match="Did you mean 'temperature_scaling'"):
-    calarena.main([f"--data={tmp_path}", f"--workdir={tmp_path / 'out'}", "--calibrators", "temprature_scaling"])
+    command.main([f"--data={tmp_path}", f"--out={tmp_path / 'out'}", "--calibrators", "temprature_scaling"])
   assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
 def test_every_registered_calibrator_runs(tmp_path):
   ours = {name for name in calibrators.CALIBRATORS if ":" not in name}  # Other tests add their own.
-  assert {name.partition(":")[0] for name in calarena.CALIBRATORS} == ours
+  assert {name.partition(":")[0] for name in files.CALIBRATORS} == ours
   _benchmark(tmp_path, "small-multiclass", datasets=("a",), models=("one",))
-  calarena.main([f"--data={tmp_path}", f"--workdir={tmp_path / 'out'}"])
+  command.main([f"--data={tmp_path}", f"--out={tmp_path / 'out'}"])
   losses = {name: float(_rows(tmp_path / f"out/small-multiclass/{name}.csv")[0][f"{name}_logloss"])
-            for name in calarena.CALIBRATORS}
+            for name in files.CALIBRATORS}
   assert np.isfinite(list(losses.values())).all() and losses["structured_vector_scaling"] < losses["identity"]
 
 
@@ -166,7 +168,7 @@ def test_metrics_are_those_of_probmetrics(k):
   logits, labels = synthetic(900, k)
   labels[labels == 3] = 2  # A class without an example is left out of the calibration error.
   probs = special.softmax(2 * logits, axis=1)
-  found = calarena.scores(np.log(probs), labels, binary=k == 2)
+  found = files.scores(np.log(probs), labels, binary=k == 2)
   expected = theirs.Metrics.from_names(list(found)).compute_all_from_labels_probs(
     torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(probs))
   assert found == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-5)

@@ -1,0 +1,136 @@
+"""What is fitted on local data sets: every registered calibrator, ``select``, and the same ones of other packages."""
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from calib_jax import calibrators
+from calib_jax.cli.inputs import calibrator
+from experiments.common.calibrator_peers import PACKAGES, PEERS, Peer, prepared, versions
+
+OURS, SELECT = "calib_jax", "select"
+CORNERS = ("isotonic", "centered_isotonic", "venn_abers")  # Their functions are given by corners.
+# Not fitted here, and why.
+LEFT_OUT = {
+  "focal_calibration": "needs the gamma of the training",
+  "focal_temperature_scaling": "tries 4,500 pairs",
+  "meta_calibration": "makes uncertain predictions uniform",
+  "label_shift": "is fitted to the test examples too",
+  "classwise_loss_scaling": "is a step after another calibrator",
+  "matrix_scaling": "is dirichlet where logits are log-probabilities, as here",
+  "class_temperature_scaling": "no other package has it, and it takes 2 s to compile for every shape",
+  "parameterized_temperature_scaling": "no other package has it, and it takes 4 s to compile for every shape",
+}
+# The most classes with which slow peers are fitted.
+MOST_CLASSES = {("spline_calibration", "probmetrics"): 2, ("beta_calibration", "netcal"): 2, ("platt", "netcal"): 2,
+                ("venn_abers", "probmetrics"): 10}
+REACHES_0 = "its probabilities reach 0; ours are at least 1e-6"
+NETCAL = "cuts probabilities off at 2e-16; ours, as the inputs, at 1e-38"
+# Peers whose method is not the same, and what differs.
+DIFFERS = {
+  ("temperature_scaling", "torch"): "stops after 50 small steps",
+  ("vector_scaling", "torch"): "stops after 50 small steps",
+  ("platt", "scikit-learn"): "smooths the labels as Platt 1999; of K > 2 classes it takes logits, ours log-odds",
+  ("ensemble_temperature_scaling", "probmetrics"): "its temperature is from 0.05 to 5",
+  ("beta_calibration", "probmetrics"): "betacal's, which cuts probabilities off at 1.2e-7; ours at 1e-38",
+  ("temperature_scaling", "netcal"): NETCAL, ("platt", "netcal"): NETCAL, ("beta_calibration", "netcal"): NETCAL,
+  ("isotonic", "netcal"): REACHES_0, ("isotonic", "probmetrics"): REACHES_0, ("isotonic", "scikit-learn"): REACHES_0,
+  ("centered_isotonic", "probmetrics"): REACHES_0,
+  ("histogram_binning", "probmetrics"): "10 bins; ours has 15",
+  ("histogram_binning", "netcal"): "10 bins of equal width; ours has 15 of equal mass",
+}
+
+
+class Method(NamedTuple):
+  """A method by one package.
+
+  Attributes:
+    name: the name of the calibrator in calib_jax.
+    package: "calib_jax", or the package whose implementation it is.
+    fit: takes inputs ``[N, K]`` and labels ``[N]``, and returns a function from inputs to probabilities ``[N, K]``.
+  """
+
+  name: str
+  package: str
+  fit: Peer
+
+  def inputs(self, log_probs: np.ndarray) -> np.ndarray:
+    """Returns what ``fit`` takes: float32 as the predictions are, but float64 for packages that lose digits in it."""
+    if self.package == OURS:
+      return log_probs
+    return prepared(self.package, log_probs.astype(np.float64) if self.package in ("netcal", "scikit-learn")
+                    else log_probs)
+
+
+class Chosen(NamedTuple):
+  """A function from logits to probabilities, and the name of the calibrator that ``select`` chose."""
+
+  selection: calibrators.Selection
+
+  def __call__(self, logits: np.ndarray) -> np.ndarray:
+    """Returns the probabilities."""
+    return np.exp(_apply(self.selection.calibrator, self.selection.params, logits))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _apply(chosen: calibrators.Calibrator, params: Any, logits: np.ndarray) -> jax.Array:
+  return chosen.apply(params, logits)
+
+
+def _fit(text: str, logits: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+  chosen = calibrator(text)
+  params = jax.block_until_ready(chosen.fit(logits, labels))
+  if chosen.name in CORNERS:
+    params = padded(params)
+  return lambda other: np.exp(_apply(chosen, params, other))
+
+
+def padded(params: dict[str, jax.Array]) -> dict[str, np.ndarray]:
+  """Repeats the last corner of a function, as its fit does, until there are a power of two of them.
+
+  Their number depends on the data, and ``apply`` would be compiled for each number.
+  """
+  count = params["x"].shape[-1]
+  more = (1 << (count - 1).bit_length()) - count
+  return {name: np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, more)], mode="edge") for name, x in params.items()}
+
+
+def _select(logits: np.ndarray, labels: np.ndarray) -> Chosen:
+  selection = calibrators.select(logits, labels)
+  jax.block_until_ready(selection.params)
+  return Chosen(selection)
+
+
+def names(chosen: Sequence[str] | None = None) -> list[str]:
+  """Returns the calibrators to fit, as texts of the command line; by default all but those of ``LEFT_OUT``.
+
+  Raises:
+    UserError, ValueError, TypeError: for an unknown name or option.
+  """
+  texts = list(chosen) if chosen else [name for name in calibrators.CALIBRATORS if name not in LEFT_OUT] + [SELECT]
+  for text in texts:
+    if text != SELECT:
+      calibrator(text)
+  return texts
+
+
+def of(name: str, num_classes: int, peers: bool = True) -> list[Method]:
+  """Returns a method by this package and, with ``peers``, by the packages that are installed."""
+  own = Method(name, OURS, _select if name == SELECT else functools.partial(_fit, name))
+  installed = _installed()
+  return [own] + [Method(name, package, fit) for package, fit in PEERS.get(name, {}).items()
+                  if peers and package in installed
+                  and num_classes <= MOST_CLASSES.get((name, package), num_classes)]
+
+
+@functools.cache
+def _installed() -> frozenset[str]:
+  return frozenset(versions())
+
+
+def missing() -> list[str]:
+  """Returns the packages that are not installed."""
+  return [package for package in PACKAGES if package not in _installed()]
