@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
+from calib_jax._numerics.lbfgs import minimize
 from calib_jax._numerics.softmax import label_odds, predicted, relative_to_top
+from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
 from calib_jax.calibrators.flexible import output, standard, start_layers
-from calib_jax.calibrators.solver import minimize
-from calib_jax.calibrators.temperature import solve_nll
 from calib_jax.losses.soft_binned import soft_bins
 
 Array = jax.Array

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax.calibrators.base import Calibrator, register, shares
+from calib_jax._numerics.lbfgs import shares
+from calib_jax.calibrators.base import Calibrator, register
 from calib_jax.calibrators.logistic import TOLERANCE, ended
 from calib_jax.calibrators.one_vs_rest import one_vs_rest
 
