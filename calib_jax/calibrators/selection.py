@@ -84,8 +84,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
     logits: ``[N, K]`` floats, the calibration set.
     labels: ``[N]`` integers in ``[0, K)``.
     candidates: names of calibrators, or calibrators by name, from the simplest to the most flexible; None for
-      temperature scaling, its ensemble, structured vector scaling and, where there are at least 50 examples a class,
-      structured matrix scaling.
+      temperature scaling, its ensemble, structured vector scaling and, of three classes or more with at least 50
+      examples each, structured matrix scaling.
     criterion: "nll" or "brier", the score.
     folds: the number of folds, from 2 to the number of examples or groups.
     groups: optional ``[N]`` integers; examples with the same integer share a fold, and count as one in standard errors.
@@ -107,7 +107,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   checks.choice("criterion", criterion, CRITERIA)
   checks.number("folds", folds, low=2, high=max(len(labels), 2), integer=True)
   if candidates is None:
-    candidates = CANDIDATES if len(labels) >= MATRIX_ROWS * logits.shape[1] else CANDIDATES[:-1]
+    num_classes = logits.shape[1]  # Of two classes, the matrix gains nothing over the vector.
+    candidates = CANDIDATES if num_classes > 2 and len(labels) >= MATRIX_ROWS * num_classes else CANDIDATES[:-1]
   if not isinstance(candidates, Mapping):
     candidates = {name: get(name) for name in candidates}
   if not candidates:

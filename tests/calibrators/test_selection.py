@@ -59,10 +59,12 @@ def test_scores_are_those_of_fits_without_the_fold(criterion):
   assert chosen.scores[0].excess == 0
 
 
-def test_the_default_candidates_have_matrix_scaling_from_50_examples_a_class_on(monkeypatch):
+def test_the_default_candidates_have_matrix_scaling_of_three_classes_with_50_examples_each(monkeypatch):
   monkeypatch.setattr(calibrators.selection, "_out_of_fold", lambda calibrator, logits, *_: np.zeros(len(logits)))
-  for size, expected in ((100, calibrators.selection.CANDIDATES), (99, calibrators.selection.CANDIDATES[:-1])):
-    assert tuple(s.name for s in calibrators.select(*synthetic(size, 2), folds=2).scores) == expected
+  cases = ((150, 3, calibrators.selection.CANDIDATES), (149, 3, calibrators.selection.CANDIDATES[:-1]),
+           (1000, 2, calibrators.selection.CANDIDATES[:-1]))
+  for size, num_classes, expected in cases:
+    assert tuple(s.name for s in calibrators.select(*synthetic(size, num_classes), folds=2).scores) == expected
 
 
 def test_every_class_is_in_every_fold_also_where_rows_are_sorted_by_class():
