@@ -33,8 +33,11 @@ def sure_part(metric: Callable | None) -> float:
 
   The bias of a squared norm-2 error is that of the model of ``bootstrap`` whatever the gaps are. A bin whose gap is
   larger than its noise adds bias to no other error, and more to a half and a fifth of the sample: up to half of what is
-  measured was not there in simulations.
+  measured was not there in simulations. Of the smooth error's bias no part is sure: with half of it, differences of ten
+  classes covered in 88%, and with none in 92%.
   """
+  if getattr(getattr(metric, "func", metric), "__name__", "").startswith("smooth"):
+    return 0.0
   return 1.0 if isinstance(metric, functools.partial) and metric.keywords.get("norm") == 2 else 0.5
 
 

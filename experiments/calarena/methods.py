@@ -39,6 +39,8 @@ DIFFERS = {
   ("temperature_scaling", "netcal"): NETCAL, ("platt", "netcal"): NETCAL, ("beta_calibration", "netcal"): NETCAL,
   ("isotonic", "netcal"): REACHES_0, ("isotonic", "probmetrics"): REACHES_0, ("isotonic", "scikit-learn"): REACHES_0,
   ("centered_isotonic", "probmetrics"): REACHES_0,
+  ("spline_calibration", "probmetrics"): "splinecalib's: random knots, a ridge on all coefficients, and 20 examples of "
+                                         "its own",
   ("histogram_binning", "probmetrics"): "10 bins; ours has 15",
   ("histogram_binning", "netcal"): "10 bins of equal width; ours has 15 of equal mass",
 }

@@ -35,8 +35,8 @@ OTHERS = {
   "smooth (smECE)": metrics.smooth_calibration_error,
 }
 FEW_CLASSES = 10  # The class-wise error is simulated for at most so many.
-# The smooth error takes long: it has fewer resamples, and is simulated last, for two classes and the fewest examples.
-SLOWEST, SLOWEST_RESAMPLES, SLOWEST_SIZE = "smooth (smECE)", 50, 300
+# The smooth error takes long: it has fewer resamples, and is simulated last, for few numbers of classes and examples.
+SLOWEST, SLOWEST_RESAMPLES, SLOWEST_PLACES = "smooth (smECE)", 50, ((2, 300), (10, 300), (2, 1000))
 POINTS = 300_000  # Examples of which the true values are means.
 
 
@@ -138,7 +138,7 @@ def resamples(name: str) -> int:
 def names_of_others(num_classes: int, size: int) -> list[str]:
   """The metrics of ``OTHERS`` that are simulated."""
   return [name for name in OTHERS if not (name.startswith("class-wise") and num_classes > FEW_CLASSES)
-          and not (name == SLOWEST and (num_classes > 2 or size > SLOWEST_SIZE))]
+          and not (name == SLOWEST and (num_classes, size) not in SLOWEST_PLACES)]
 
 
 def _rng(pair: str, num_classes: int, size: int) -> np.random.Generator:
