@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
+import numpy as np
 import optax
 
 from calib_jax.training.engine.steps import TrainState
@@ -40,10 +41,14 @@ def start(state: TrainState) -> Average:
   return Average(jnp.zeros_like(state.step), jax.tree.map(jnp.copy, variables(state)))
 
 
+def has_begun(tree: dict[str, Any]) -> bool:
+  """Returns whether a run keeps an average, and it is of any model yet."""
+  return "average" in tree and bool(np.asarray(tree["average"].count)[0])
+
+
 def predicting(tree: dict[str, Any]) -> dict[str, Any]:
-  """Returns the variables that predict: those of the average, if it is of any model yet, and else of the state."""
-  average = tree.get("average")
-  return average.variables if average and int(average.count[0]) else variables(tree["state"])
+  """Returns the variables that predict: those of the average if it has begun, and else of the state."""
+  return tree["average"].variables if has_begun(tree) else variables(tree["state"])
 
 
 def is_due(training: ConfigDict, step: int, stage_steps: tuple[int, int], ends_epoch: bool) -> bool:

@@ -98,7 +98,8 @@ def alone(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.xdist_group("alone")
 @pytest.mark.parametrize(("further", "parallel"), [
-  ((*TWO_STAGE, *VARIATIONAL), "pmap"), ((*TWO_STAGE, *MASKED), "shard_map")])
+  ((*TWO_STAGE, *VARIATIONAL, "--config.training.average=ema"), "pmap"),
+  ((*TWO_STAGE, *MASKED, "--config.training.average=swa", "--config.training.average_fraction=0.5"), "shard_map")])
 def test_two_processes_train_as_one(further, parallel, alone, tmp_path):
   """By the schedule two_stage; those of the next test train by that of ``RUN``, interleaved."""
   codes, output = _pair(tmp_path, "main.py", options=(*SELECTED, *further, f"--config.training.parallel={parallel}"),

@@ -224,7 +224,7 @@ class Loop:
   def _predicting(self, stage: programs.StageProgram, tree: dict[str, Any]) -> dict[str, Any]:
     """Returns the variables that predict; the mean of SWA gets batch statistics of its own, which ``tree`` keeps."""
     variables = averages.predicting(tree)
-    if stage.statistics_step and int(tree["average"].count[0]) and variables["batch_stats"]:
+    if stage.statistics_step and averages.has_begun(tree) and variables["batch_stats"]:
       batches = zip(*(data.in_order(s.train, self.config.training.batch_size, **self.layout.options())
                       for s in self.splits), strict=True)
       variables = averages.reestimated(stage.statistics_step, variables, map(stages.stacked, batches))
