@@ -25,11 +25,12 @@ from calib_jax.reports.report_figure import Logs, ReportFigure, Shown
 # The metrics of each table by its title, so many that they fit on a screen.
 GROUPS = {
   "Accuracy, proper scores and selective prediction": (
-    "accuracy", "nll", "nll_calibration", "nll_refinement", "brier", "entropy", "aurc", "excess_aurc", "coverage_at_1",
+    "accuracy", "nll", "brier", "entropy", "aurc", "excess_aurc", "coverage_at_1",
     "coverage_at_5"),
   "Calibration errors in bins of the confidence": ("ece", "ece_equal_mass_l2", "adaptive", "mce", "debiased"),
   "Calibration errors without fixed bins, and those of every class": (
     "ks", "sweep", "smooth", "classwise", "classwise_equal_mass"),
+  "Parts of the log loss": ("nll_calibration", "nll_refinement"),  # On request.
 }
 TEMPLATE = pathlib.Path(__file__).with_suffix(".html")
 MARKS = ("The best is bold where it is better than every other row by an interval of paired differences that excludes "
@@ -134,7 +135,7 @@ def _every_metric(results: evaluation.Results) -> list[formats.Table]:
   # The first columns are names, for every table. One that is no metric, such as p, belongs to the metric before it.
   of_columns = list(itertools.accumulate(table.head, lambda last, name: titles.get(name, last), initial=""))[1:]
   tables = []
-  for title in GROUPS:
+  for title in [title for title in GROUPS if title in of_columns]:
     columns = [i for i, of_column in enumerate(of_columns) if of_column in ("", title)]
     rows = [[row[i] for i in columns] for row in table.rows]
     tables.append(formats.Table(title, [table.head[i] for i in columns], rows, table.grey))

@@ -120,9 +120,11 @@ def test_slow_errors_have_fewer_resamples_and_biases_of_their_own_rates():
   confidence, correct = (jnp.stack(x, axis=1) for x in zip(*pairs, strict=True))
   for name, error, rate in (("smooth", metrics.smooth_calibration_error, 2 / 3),
                             ("sweep", metrics.sweep_calibration_error, 1.0)):
-    found = metrics.assess(lambda c, r, *, where, error=error: jnp.mean(jnp.stack(
-      [error(c[:, i], r[:, i], where=where[:, i]) for i in (0, 1)])), confidence, correct, key=jax.random.key(0),
-                           num_resamples=12, bias_rate=rate)
+    def mean_error(c, r, *, where, error=error):
+      return jnp.mean(jnp.stack([error(c[:, i], r[:, i], where=where[:, i]) for i in (0, 1)]))
+
+    mean_error.__name__ = error.__name__  # By which the interval knows the smooth error.
+    found = metrics.assess(mean_error, confidence, correct, key=jax.random.key(0), num_resamples=12, bias_rate=rate)
     # The table's interval is over seeds too.
     wider = over_seeds(evaluation.Interval(*map(float, found[1:4])), row[name].per_seed)
     expected = found._replace(low=max(wider.low, 0), high=wider.high)

@@ -191,8 +191,8 @@ def test_the_tables_of_the_page_hold_every_metric_once_beside_the_names(page):
             for text in re.findall(r"<thead>(.*?)</thead>", page.read_text(), re.DOTALL)]
   head = [html.escape(name) for name in evaluation.to_rows(_results(), every=True)[0]]
   names = [name for name in head if name in ("trained with", "calibrated by")]
-  assert len(names) == 2 and all(table[:2] == names for table in tables[1:4])
-  assert sorted(name for table in tables[1:4] for name in table[2:]) == sorted(head[2:])
+  assert len(names) == 2 and all(table[:2] == names for table in tables[1:5])
+  assert sorted(name for table in tables[1:5] for name in table[2:]) == sorted(head[2:])
   scores, errors = tables[1:3]
   assert METRICS["nll"].heading in scores and "noise floor %" in errors
 
