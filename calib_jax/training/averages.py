@@ -87,7 +87,14 @@ def _update(average: Average, new: dict[str, Any], log_decay: float) -> Average:
   count = average.count[0].astype(jnp.float32) + 1
   decays = log_decay < 0
   rate = jnp.where(decays, jnp.expm1(log_decay) / jnp.expm1(count * jnp.where(decays, log_decay, -1)), 1 / count)
-  return Average(average.count + 1, optax.incremental_update(new, average.variables, rate))
+  mean = jax.tree.map(lambda new, old: optax.incremental_update(new, old, rate) if _is_number(new) else new, new,
+                      average.variables)
+  return Average(average.count + 1, mean)
+
+
+def _is_number(x: Array) -> bool:
+  """Returns whether an array has a mean; a head's PRNG key, which is of integers, has none, and the newest stays."""
+  return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 def reestimated(step: Callable, mean: dict[str, Any], batches: Iterable[dict[str, Array]]) -> dict[str, Any]:
@@ -105,18 +112,23 @@ def reestimated(step: Callable, mean: dict[str, Any], batches: Iterable[dict[str
   Returns:
     The variables, with the mean statistics of all batches, weighted by their numbers of examples.
   """
-  zero, one = ({**mean, "batch_stats": jax.tree.map(lambda x, v=value: jnp.full_like(x, v), mean["batch_stats"])}
-               for value in (0, 1))
+  def filled(value):
+    stats = jax.tree.map(lambda x: jnp.full_like(x, value) if _is_number(x) else x, mean["batch_stats"])
+    return {**mean, "batch_stats": stats}
+
+  zero, one = filled(0), filled(1)
   total, examples, momentum = None, 0, None
   for batch in batches:
     new, count = step(zero, batch)
     if momentum is None:
       momentum = jax.tree.map(jnp.subtract, step(one, batch)[0], new)
-    weighted = jax.tree.map(functools.partial(_times, count), new)
+    weighted = jax.tree.map(lambda x, n=count: _times(n, x) if _is_number(x) else x, new)
     total = weighted if total is None else jax.tree.map(jnp.add, total, weighted)
     examples += count
 
   def statistic(old, total, momentum):
+    if not _is_number(old):
+      return old
     mean = _times(1 / examples, total)
     return jnp.where(momentum < 1 - 1e-6, mean / jnp.where(momentum < 1 - 1e-6, 1 - momentum, 1), old)
 

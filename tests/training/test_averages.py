@@ -67,12 +67,23 @@ def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images():
   def step(variables, batch):
     old = variables["batch_stats"]
     new = 0.8 * old["mean"] + 0.2 * batch.mean(1, keepdims=True)
-    return {"mean": new, "head": old["head"]}, jnp.array([batch.size], jnp.float32)
+    return {**old, "mean": new}, jnp.array([batch.size], jnp.float32)
 
-  mean = {"params": {}, "batch_stats": {"mean": jnp.array([[7.0]]), "head": jnp.array([[0.3]])}}
+  mean = {"params": {}, "batch_stats": {"mean": jnp.array([[7.0]]), "head": jnp.array([[0.3]]),
+                                        "key": jnp.array([[7, 2**32 - 1]], jnp.uint32)}}
   found = averages.reestimated(step, mean, batches)["batch_stats"]
   np.testing.assert_allclose(found["mean"], np.concatenate(batches, 1).mean(1, keepdims=True), rtol=1e-5)
-  np.testing.assert_array_equal(found["head"], mean["batch_stats"]["head"])
+  for name in ("head", "key"):
+    np.testing.assert_array_equal(found[name], mean["batch_stats"][name])
+
+
+def test_a_key_is_not_averaged():
+  """A head's random numbers at prediction: their key is of integers, and the newest one stays."""
+  states = [_state(np.zeros((2, 1)))._replace(batch_stats={"key": jnp.full((2, 2), key, jnp.uint32)}) for key in (5, 9)]
+  average = averages.start(states[0])
+  for state in states:
+    average = averages.update(average, state, 0.9)
+  np.testing.assert_array_equal(average.variables["batch_stats"]["key"], np.full((2, 2), 9, np.uint32))
 
 
 @pytest.mark.slow
