@@ -116,7 +116,8 @@ def _ensemble(options: argparse.Namespace) -> None:
   pooled = ensembles.models(MEMBERS, members, fit)
   models = {MEMBERS: members, **pooled}
   results = evaluation.judge(models, num_bins=options.num_bins,
-                             num_resamples=inputs.resamples(options.num_resamples, models))
+                             num_resamples=inputs.resamples(options.num_resamples, models),
+                             columns=options.columns.split(","))
   shared.write(options, results, next(iter(pooled.values())).fitted)
   for caution in dict.fromkeys(cautions):
     shared.note(caution)

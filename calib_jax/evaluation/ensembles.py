@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calib_jax._system.errors import UserError
+from calib_jax.confidence import negative_entropy
 from calib_jax.evaluation.fitting import Model, fit
 from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.rowwise import Calibrated
@@ -59,6 +60,5 @@ def models(name: str, members: Model, validation: Sequence[Predictions]) -> dict
 
 
 def _entropy(log_probs: np.ndarray) -> np.ndarray:
-  """The entropy of each row ``[N]``, in nats."""
-  probs = np.exp(log_probs)
-  return -np.sum(probs * np.where(probs > 0, log_probs, 0), axis=-1)
+  """The entropy of each row of log-probabilities ``[N, K]``, in nats: ``[N]``."""
+  return -np.asarray(negative_entropy(np.exp(log_probs)))

@@ -62,7 +62,7 @@ def _evaluated(models: Mapping[str, Model], name: str, columns: Sequence[str], *
     return evaluated
   progress.at(f"reading the predictions of {name}")
   rows = {(model_name, label): per_example(model.calibrated(name, label), num_bins=options["num_bins"],
-                                              metrics_on_request=columns)
+                                           metrics_on_request=columns)
           for model_name, model in models.items() for label in model.labels}
   estimates, differences = {}, {}
   # Rows are compared if they have the same labels in the same order.

@@ -25,8 +25,7 @@ from calib_jax.reports.report_figure import Logs, ReportFigure, Shown
 # The metrics of each table by its title, so many that they fit on a screen.
 GROUPS = {
   "Accuracy, proper scores and selective prediction": (
-    "accuracy", "nll", "brier", "entropy", "aurc", "excess_aurc", "coverage_at_1",
-    "coverage_at_5"),
+    "accuracy", "nll", "brier", "entropy", "aurc", "excess_aurc", "coverage_at_1", "coverage_at_5"),
   "Calibration errors in bins of the confidence": ("ece", "ece_equal_mass_l2", "adaptive", "mce", "debiased"),
   "Calibration errors without fixed bins, and those of every class": (
     "ks", "sweep", "smooth", "classwise", "classwise_equal_mass"),

@@ -89,6 +89,9 @@ def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(
   assert "negative_spread" in scores["members, ensemble of 3"]["none"]
   assert "negative_spread" not in scores["members"]["none"]
   assert (tmp_path / "out/calibrators/temperature_scaling.npz").exists()
+  assert command.main(["--test", *paths["test"], "--ensemble", "--columns=accuracy,mce", "--num_resamples=10"]) == 0
+  head = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| trained with"))
+  assert [cell.strip() for cell in head.split("|")[3:5]] == ["accuracy %", "MCE %"], head
   for wrong, sentence in ((["--test", *paths["test"][:1]], "one file of each member, two or more"),
                           (["--fit", *paths["val"][:2], "--test", *paths["test"]], "one file of each member"),
                           (["--test", *paths["test"], "--task=binary"], "goes without --compare and --task")):

@@ -60,7 +60,7 @@ def table(content: Mapping[str, Mapping[str, Mapping[str, Effect]]], results: Re
   """Returns the main metrics over seeds."""
   shown = {column.metric: METRICS[column.metric] for column in columns(results.columns)}
   rows = [[set_name, row, *(_text(effects[name], metric.scale) if name in effects else ""
-                                for name, metric in shown.items())]
+                              for name, metric in shown.items())]
           for set_name, by_row in content.items() for row, effects in by_row.items()]
   baseline = next(iter(results.first[1].rows))[0]
   return Table(f"Over seeds: mean ± standard error, and Cohen's d against {baseline}",
