@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import metrics
-from calib_jax.metrics import bias_correction, bootstrap_intervals, calibration_tests, draws
+from calib_jax.metrics import bias_correction, bootstrap_intervals, calibration_tests, draws, resampled_errors
 from experiments import coverage
 
 KEY = jax.random.key(0)
@@ -487,3 +487,10 @@ def test_assess_agrees_with_the_functions_that_it_joins(groups):
   floor, low, high = metrics.consistency_interval(_one_bin, confidence, **options)
   np.testing.assert_allclose(found.floor, floor, atol=5 * float(high - low) / np.sqrt(4000))
   assert float(found.p_value) == pytest.approx(1 / 4001)
+
+
+def test_no_part_of_the_smooth_errors_bias_is_sure_whichever_function_computes_it():
+  for error in (metrics.smooth_calibration_error, resampled_errors.smooth):
+    assert bias_correction.sure_part(error) == bias_correction.sure_part(functools.partial(error)) == 0.0
+  assert bias_correction.sure_part(metrics.calibration_error) == 0.5
+  assert bias_correction.sure_part(functools.partial(metrics.calibration_error, norm=2)) == 1.0
