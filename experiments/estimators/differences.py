@@ -35,8 +35,7 @@ OTHERS = {
   "smooth (smECE)": metrics.smooth_calibration_error,
 }
 FEW_CLASSES = 10  # The class-wise error is simulated for at most so many.
-# The smooth error takes long: it has fewer resamples, and is simulated last, for few numbers of classes and examples.
-SLOWEST, SLOWEST_RESAMPLES, SLOWEST_PLACES = "smooth (smECE)", 50, ((2, 300), (10, 300), (2, 1000))
+SLOWEST, SLOWEST_RESAMPLES = "smooth (smECE)", 50  # It takes long: it has fewer resamples, and is simulated last.
 POINTS = 300_000  # Examples of which the true values are means.
 
 
@@ -135,10 +134,9 @@ def resamples(name: str) -> int:
   return SLOWEST_RESAMPLES if name == SLOWEST else RESAMPLES
 
 
-def names_of_others(num_classes: int, size: int) -> list[str]:
+def names_of_others(num_classes: int) -> list[str]:
   """The metrics of ``OTHERS`` that are simulated."""
-  return [name for name in OTHERS if not (name.startswith("class-wise") and num_classes > FEW_CLASSES)
-          and not (name == SLOWEST and (num_classes, size) not in SLOWEST_PLACES)]
+  return [name for name in OTHERS if not (name.startswith("class-wise") and num_classes > FEW_CLASSES)]
 
 
 def _rng(pair: str, num_classes: int, size: int) -> np.random.Generator:
@@ -193,7 +191,7 @@ def simulate() -> None:
   for is_slowest, cell in itertools.product((False, True), cells):
     num_classes, size, pair = cell
     done = {row["metric"] for row in read(RESULTS) if _cell(row) == cell}
-    names = [name for name in names_of_others(num_classes, size)
+    names = [name for name in names_of_others(num_classes)
              if (name == SLOWEST) == is_slowest and name not in done]
     started, rows = time.monotonic(), of_others(pair, num_classes, size, names) if names else []
     if not is_slowest and not done >= set(SHOWN):
