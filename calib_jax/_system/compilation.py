@@ -96,7 +96,11 @@ def sized(function: Callable, size: int, **options) -> Callable:
   Within ``running_once``, one that reads few of them is compiled fast rather than into fast code: it would take far
   longer to compile than to run.
   """
-  is_frugal = _runs_once.get() and size <= FEW
+  return _jitted(function, _runs_once.get() and size <= FEW, **options)
+
+
+@functools.lru_cache(maxsize=64)
+def _jitted(function: Callable, is_frugal: bool, **options) -> Callable:
   return jax.jit(function, compiler_options=frugal() if is_frugal else None, **options)
 
 

@@ -178,6 +178,7 @@ def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
     ValueError: if an array has the wrong shape, a value from which nothing can be learnt, or if no row counts. Traced
       logits become NaN in a row whose label is out of range, and traced weights NaN where they are below 0.
   """
+  logits = checks.floating(logits, "logits")
   weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(logits, labels, where, name="logits")
   checks.something_counts(labels, where)

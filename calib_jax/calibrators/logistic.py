@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 
+from calib_jax._numerics.logistic_regression import TOLERANCE, minimize_nll, nll
 from calib_jax.calibrators.base import Calibrator, register
 from calib_jax.calibrators.one_vs_rest import one_vs_rest
 
 Array = jax.Array
-MAX_ITERATIONS, TOLERANCE = 50, 1e-6
 
 
 @register
@@ -129,7 +129,8 @@ def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
     features, y = _beta_features(column[0]), column[1]
     # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
     coefficients, left, iterations = jax.lax.map(lambda face: _logistic(features * face[None, :], y, weights), free)
-    values = jax.lax.map(lambda at: _binary_nll(features, y, weights, at), coefficients)
+    rows = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
+    values = jax.lax.map(lambda at: nll(rows, y, weights, at), coefficients)
     allowed = jnp.all(coefficients[:, :2] >= 0, axis=1)
     best = jnp.argmin(jnp.where(allowed, values, jnp.inf))
     gain = _gain_of_rising(features, y, weights, coefficients[best])
@@ -142,12 +143,6 @@ def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
 def _beta(params: dict, odds: Array) -> Array:
   coefficients = jnp.stack([params[name] for name in "abc"], axis=-1)
   return jax.nn.sigmoid(jnp.sum(_beta_features(odds) * coefficients[:, None, :2], axis=-1) + coefficients[:, 2:])
-
-
-def _binary_nll(features: Array, y: Array, weights: Array, at: Array) -> Array:
-  """The weighted NLL of the logistic regression of ``y`` on ``features`` ``[N, D]``; ``at``'s last is the constant."""
-  scores = jnp.dot(features, at[:-1], precision="highest") + at[-1]
-  return jnp.sum(weights * (jax.nn.softplus(scores) - y * scores))
 
 
 def _gain_of_rising(features: Array, y: Array, weights: Array, at: Array) -> Array:
@@ -177,41 +172,10 @@ def _logistic(features: Array, y: Array, weights: Array, slopes: tuple[int, ...]
   variance = jnp.dot(weights, (features - centre[None, :]) ** 2, precision="highest")
   constant = variance <= (jnp.finfo(y.dtype).eps * jnp.maximum(jnp.abs(centre), 1)) ** 2
   unit = jnp.where(constant, 1, jnp.sqrt(variance))
-  features = jnp.where(constant[None, :], 0, (features - centre[None, :]) / unit[None, :])
-
-  def nll(at):
-    return _binary_nll(features, y, weights, at)
-
-  def newton(at):
-    p = jax.nn.sigmoid(jnp.dot(features, at[:-1], precision="highest") + at[-1])
-    rows = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
-    gradient = jnp.dot(weights * (p - y), rows, precision="highest")
-    hessian = jnp.dot((rows * (weights * p * (1 - p))[:, None]).T, rows, precision="highest")
-    ridge = 4e-7 * jnp.diag(hessian) + jnp.finfo(y.dtype).tiny
-    step = -jnp.linalg.solve(hessian + jnp.diag(ridge), gradient)
-    # The NLL is at least 0; where it nearly is, the Hessian may be singular and the step not a number.
-    return step, jnp.fmin(-jnp.dot(gradient, step) / 2, nll(at))
-
-  def unfinished(carry):
-    _, _, left, moved, iterations = carry
-    return (left > TOLERANCE / 10) & moved & (iterations < MAX_ITERATIONS)
-
-  def advance(carry):
-    at, step, _, _, iterations = carry
-    candidates = at[None, :] + 0.5 ** jnp.arange(12, dtype=y.dtype)[:, None] * step[None, :]
-    values = jax.lax.map(nll, candidates)
-    best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
-    moved = values[best] < nll(at)
-    new = jnp.where(moved, candidates[best], at)
-    return new, *newton(new), moved, iterations + 1
-
-  def fit(start):
-    at, _, left, _, iterations = jax.lax.while_loop(
-      unfinished, advance, (start, *newton(start), jnp.ones((), bool), jnp.zeros((), jnp.int32)))
-    return at, left, iterations
-
+  rows = jnp.where(constant[None, :], 0, (features - centre[None, :]) / unit[None, :])
+  rows = jnp.concatenate([rows, jnp.ones_like(rows[:, :1])], axis=1)
   start = jnp.where(constant, 0, jnp.ones_like(unit) if slopes is None else jnp.asarray(slopes, y.dtype))
-  at, left, iterations = fit(jnp.append(start * unit, jnp.sum(start * centre)))
-  at, left, more = fit(jnp.where(left <= TOLERANCE, at, jnp.append(start, 0)))
+  at, left, iterations = minimize_nll(rows, y, weights, jnp.append(start * unit, jnp.sum(start * centre)))
+  at, left, more = minimize_nll(rows, y, weights, jnp.where(left <= TOLERANCE, at, jnp.append(start, 0)))
   slopes = at[:-1] / unit
   return jnp.append(slopes, at[-1] - jnp.dot(slopes, centre, precision="highest")), left, iterations + more

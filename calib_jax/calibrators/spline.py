@@ -2,17 +2,16 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.lbfgs import shares
+from calib_jax._numerics.logistic_regression import minimize_nll
 from calib_jax.calibrators.base import Calibrator, register
-from calib_jax.calibrators.logistic import TOLERANCE, ended
+from calib_jax.calibrators.logistic import ended
 from calib_jax.calibrators.one_vs_rest import one_vs_rest
 
 Array = jax.Array
 PENALTIES = tuple(10.0**-i for i in range(8))  # From the largest, nearly Platt scaling, so that ties go to it.
-MAX_ITERATIONS, HALVINGS = 50, 20
 # The least distance of two knots, as a share of their span, and as one of the largest log-odds, beyond rounding.
 GAP, ROUNDING = 1e-3, 1e-5
 
@@ -153,7 +152,7 @@ def _path(rows: Array, y: Array, weights: Array, fold: Array, folds: int, penalt
 
   def next_penalty(starts, penalty):
     ridge = jnp.where(jnp.arange(rows.shape[1]) < 2, 0, penalty)
-    at, left, iterations = jax.vmap(_fit, in_axes=(None, None, 0, None, 0))(rows, y, training, ridge, starts)
+    at, left, iterations = jax.vmap(minimize_nll, in_axes=(None, None, 0, 0, None))(rows, y, training, starts, ridge)
     scores = jnp.dot(rows, at.T, precision="highest")
     nll = jnp.sum(held_out.T * (jax.nn.softplus(scores) - y[:, None] * scores))
     return at, (nll, penalty, at[-1], left[-1], iterations[-1])
@@ -162,53 +161,3 @@ def _path(rows: Array, y: Array, weights: Array, fold: Array, folds: int, penalt
   _, (nll, *fits) = jax.lax.scan(next_penalty, start, penalties)
   best = jnp.argmin(jnp.where(jnp.isfinite(nll), nll, jnp.inf))
   return tuple(x[best] for x in fits)
-
-
-def _fit(rows: Array, y: Array, weights: Array, ridge: Array, start: Array) -> tuple[Array, Array, Array]:
-  """``(coefficients [M], what is left to gain, iterations)`` of logistic regression from ``start``.
-
-  It minimises the NLL, weighted, plus half the sum of the ``ridge`` ``[M]`` times the squared coefficients.
-  """
-  # The products of columns are taken once, so that each Hessian, and those of all folds, is one product of matrices.
-  i, j = np.triu_indices(len(start))
-  products = rows[:, i] * rows[:, j]
-  pair = np.zeros((len(start), len(start)), int)
-  pair[i, j] = pair[j, i] = np.arange(len(i))
-
-  def value(at):
-    scores = jnp.dot(rows, at, precision="highest")
-    return jnp.sum(weights * (jax.nn.softplus(scores) - y * scores)) + jnp.sum(ridge * at**2) / 2
-
-  def newton(at):
-    p = jax.nn.sigmoid(jnp.dot(rows, at, precision="highest"))
-    gradient = jnp.dot(weights * (p - y), rows, precision="highest") + ridge * at
-    hessian = jnp.dot(weights * p * (1 - p), products, precision="highest")[pair] + jnp.diag(ridge)
-    small = 4e-7 * jnp.diag(hessian) + jnp.finfo(y.dtype).tiny
-    step = -jnp.linalg.solve(hessian + jnp.diag(small), gradient)
-    # The objective is at least 0; where it nearly is, the Hessian may be singular and the step not a number.
-    return step, jnp.fmin(-jnp.dot(gradient, step) / 2, value(at))
-
-  def unfinished(carry):
-    *_, left, moved, iterations = carry
-    return (left > TOLERANCE / 10) & moved & (iterations < MAX_ITERATIONS)
-
-  def advance(carry):
-    at, lowest, step, _, _, iterations = carry
-
-    def is_too_long(search):
-      _, new, halvings = search
-      return ~(new < lowest) & (halvings < HALVINGS)
-
-    def halve(search):
-      length, _, halvings = search
-      return length / 2, value(at + length / 2 * step), halvings + 1
-
-    one = jnp.ones_like(lowest)
-    length, new, _ = jax.lax.while_loop(is_too_long, halve, (one, value(at + step), jnp.zeros((), jnp.int32)))
-    moved = new < lowest
-    at = jnp.where(moved, at + length * step, at)
-    return at, jnp.where(moved, new, lowest), *newton(at), moved, iterations + 1
-
-  carry = start, value(start), *newton(start), jnp.ones((), bool), jnp.zeros((), jnp.int32)
-  at, _, _, left, _, iterations = jax.lax.while_loop(unfinished, advance, carry)
-  return at, left, iterations
