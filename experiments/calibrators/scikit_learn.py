@@ -105,7 +105,8 @@ def page(table_rows: Sequence[rows.Row]) -> str:
            f"classifier, {len(splits)} splits in halves. Log loss and Brier score are means over all pairs, "
            f"and in brackets is the 95% interval of the difference from {BASELINE}, over splits of these data sets "
            "(Nadeau & Bengio 2003); in simulations 98 to 100% of such intervals held the true difference. Wins are the "
-           "pairs whose mean log loss is lower than the baseline's. Seconds are the median of a fit and a prediction, of which the classifier's own fits are the most.", "",
+           "pairs whose mean log loss is lower than the baseline's. Seconds are the median of a fit and a prediction, "
+           "of which the classifier's own fits are the most.", "",
            "| calibrated by | accuracy % | log loss | difference | Brier | difference | wins | seconds |",
            "|---" * 8 + "|"]
   for label in CALIBRATED:
