@@ -14,8 +14,13 @@ from calib_jax._system.errors import UserError
 
 def load_splits(config: ConfigDict, seed: int) -> data.Splits:
   """Returns the config's data set, split by ``data.split_seed`` or else ``seed``. That of the last call is cached."""
+  return _load(_data_seed(config, seed), tuple(sorted(run_config.data_options(config).items())))
+
+
+def _data_seed(config: ConfigDict, seed: int) -> int:
+  """The seed of everything that is drawn in data: members of an ensemble see the same noise on corrupted images."""
   fixed = config.data.get("split_seed", -1)  # Runs of earlier versions do not have this field.
-  return _load(seed if fixed < 0 else fixed, tuple(sorted(run_config.data_options(config).items())))
+  return seed if fixed < 0 else fixed
 
 
 @functools.lru_cache(maxsize=1)
@@ -47,7 +52,7 @@ def sets_that_are_read(config: ConfigDict, seed: int) -> Iterator[tuple[str, Cal
 
 def _corrupted(config: ConfigDict, seed: int, corruption: str, severity: int) -> data.EvaluationSet:
   test = load_splits(config, seed).test
-  images = data.corrupt(test.images, corruption, severity, seed=seed)
+  images = data.corrupt(test.images, corruption, severity, seed=_data_seed(config, seed))
   return data.EvaluationSet(test._replace(images=images), "shifted")
 
 
@@ -62,5 +67,6 @@ def _published(config: ConfigDict, seed: int, file: pathlib.Path, severity: int)
 
 def _foreign(config: ConfigDict, seed: int, entry: str) -> data.EvaluationSet:
   name, path = ("npz", entry) if run_config.is_file(entry) else (entry, "")
-  images = data.out_of_distribution(name, load_splits(config, seed), seed=seed, dir=config.data.dir, path=path)
+  images = data.out_of_distribution(name, load_splits(config, seed), seed=_data_seed(config, seed),
+                                    dir=config.data.dir, path=path)
   return data.EvaluationSet(data.Examples(images, np.zeros(len(images), np.int32)), "out_of_distribution")

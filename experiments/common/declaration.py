@@ -21,6 +21,8 @@ class Method(NamedTuple):
     search: the values to try on the validation split, by field; empty for none.
     trials: the fields of the config in which tuning differs, such as the seeds.
     one_at_a_time: whether one field is tuned after another, and not all combinations are tried.
+    members: the number of networks of each seed, whose mean predicts. They share the images of the seed, and differ in
+      their initial weights and the order of examples.
   """
 
   task: str
@@ -29,6 +31,7 @@ class Method(NamedTuple):
   search: Mapping[str, Sequence] = {}
   trials: Mapping[str, object] = {}
   one_at_a_time: bool = False
+  members: int = 1
 
 
 class Saved(NamedTuple):

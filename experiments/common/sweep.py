@@ -29,6 +29,7 @@ from ml_collections import ConfigDict
 from calib_jax import run
 from calib_jax._system import environment
 from calib_jax._system.errors import UserError
+from calib_jax.evaluation import ensembles
 from calib_jax.evaluation.results import UNCALIBRATED
 from calib_jax.run.data import additional_sets
 from calib_jax.training import Stopped
@@ -36,6 +37,7 @@ from experiments.common import commands, comparison, report, rows, scores, setti
 from experiments.common.declaration import Experiment, Method, Saved
 
 SCALES = ("tiny", "laptop", "paper")
+FIRST_MEMBER = 1000  # The first seed of the members of ensembles, beyond the seeds of single networks.
 
 
 class Job(NamedTuple):
@@ -53,7 +55,10 @@ class Job(NamedTuple):
 
 
 def jobs(methods: Sequence[Method | Saved], num_seeds: int | None = None) -> list[Job]:
-  """Returns the runs of methods; seeds that train together, or with settings that are tuned, share one."""
+  """Returns the runs of methods; seeds that train together, or with settings that are tuned, share one.
+
+  Every ensemble is a run of its own, whose members train together.
+  """
   all_jobs = []
   for method in methods:
     if isinstance(method, Saved):
@@ -64,7 +69,9 @@ def jobs(methods: Sequence[Method | Saved], num_seeds: int | None = None) -> lis
     declared = settings.digest(config)
     if method.search:
       declared = settings.hashed([declared, dict(method.search), dict(method.trials)])
-    together = config.training.seeds_together or method.search
+    if method.members > 1:
+      declared = settings.hashed([declared, method.members])
+    together = method.members == 1 and (config.training.seeds_together or method.search)
     all_jobs += [Job(method, config, part, declared) for part in ([seeds] if together else [(seed,) for seed in seeds])]
   return all_jobs
 
@@ -214,6 +221,9 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
     others = {"shifted": [], "train": []}
     for name, _ in additional_sets(finished.config, job.seeds[0]):
       others["train" if name == "train" else "shifted"].append(finished.saved(name))
+  if job.method.members > 1:
+    validation, test = [ensembles.pooled(validation)], [ensembles.pooled(test)]
+    others = {kind: [[ensembles.pooled(of_set)] for of_set in sets] for kind, sets in others.items()}
   scored = scores.calibrated(validation, test, experiment.calibrators, others,
                              tuple(name for name in experiment.columns if name in scores.MORE))
   shared = {"chosen": json.dumps(chosen), "declared": job.declared, "config": trained,
@@ -236,7 +246,10 @@ def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None) -> tup
     tune = tuning.one_at_a_time if job.method.one_at_a_time else tuning.grid
     chosen = tune(settings.changed(config, job.method.trials), job.method.search,
                   path=path_of(stem, shard, "_trials")).chosen
-  config = settings.changed(config, {**chosen, "seed": job.seeds[0], "num_seeds": len(job.seeds)})
+  members = job.method.members
+  seeds = {"seed": job.seeds[0], "num_seeds": len(job.seeds)} if members == 1 else {
+    "seed": FIRST_MEMBER + members * job.seeds[0], "num_seeds": members, "data.split_seed": job.seeds[0]}
+  config = settings.changed(config, {**chosen, **seeds})
   name = re.sub(r"[^a-z0-9]+", "_", f"{job.method.task} {job.method.name}".lower()).strip("_")
   folder = stem.parent / "runs" / stem.name / f"{name}_{settings.digest(config)}"
   run.execute(config, folder, reports=False)

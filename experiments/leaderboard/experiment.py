@@ -50,7 +50,8 @@ def methods(options: argparse.Namespace) -> list[Method]:
     return settings.changed(shared(), scales.scaled(recipe.fields, options.scale))
 
   trials = scales.TRIALS | ({"num_seeds": 1} if options.scale == "tiny" else {})
-  return [Method("", name, functools.partial(configured, recipe), recipe.search, trials if recipe.search else {})
+  return [Method("", name, functools.partial(configured, recipe), recipe.search, trials if recipe.search else {},
+                 members=recipe.members)
           for name, recipe in {**METHODS, **COMBINED}.items()]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from calib_jax import evaluation
 from calib_jax._system import files
-from experiments.common import claims, comparison, ranking, settings
+from experiments.common import claims, comparison, costs, ranking, scales, settings
 from experiments.common.commands import RESULTS, ROOT
 from experiments.common.rows import Row
 from experiments.leaderboard import conditions
@@ -19,6 +19,8 @@ from experiments.leaderboard.methods import COMBINED, METHODS, Recipe
 
 BASELINE = "cross entropy"
 CRITERION = "ece_equal_mass_l2"  # By which settings are chosen on the validation split.
+RECIPES = {**METHODS, **COMBINED}
+NUM_EPOCHS = scales.NETWORKS["mlp"]["training.num_epochs"]
 MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to be called the best of calibration.
 README, ROWS = ROOT / "README.md", RESULTS / "leaderboard_fashion_mnist_mlp.csv"
 PLACE = re.compile(r"(<!-- The top of the leaderboard\. -->\n).*?(<!-- Its end\. -->)", re.DOTALL)
@@ -47,8 +49,15 @@ def findings(rows: Sequence[Row]) -> list[str]:
 def chosen_settings(rows: Sequence[Row]) -> dict[str, dict[str, object]]:
   """Returns the fields that each method of the rows sets, with the values that were chosen."""
   chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
-  recipes = {**METHODS, **COMBINED}
-  return {name: _fields(recipes[name]) | values for name, values in chosen.items() if name in recipes}
+  return {name: _fields(RECIPES[name]) | values for name, values in chosen.items() if name in RECIPES}
+
+
+def cost(name: str, values: Mapping[str, object]) -> tuple[str, str]:
+  """Returns how often as much as cross entropy a method takes to train and to predict, with its chosen values."""
+  if name not in RECIPES:
+    return "", ""
+  fields, members = _fields(RECIPES[name]) | dict(values), RECIPES[name].members
+  return costs.text(costs.training(fields, NUM_EPOCHS, members)), costs.text(costs.prediction(fields, members))
 
 
 def _fields(recipe: Recipe) -> dict[str, object]:
@@ -61,9 +70,8 @@ def _doubt(claim: claims.Claim, rows: Sequence[Row]) -> str:
   fields = chosen_settings(rows)
   if reason := claims.unlike(claim, fields):
     return f"not comparable: {reason}"
-  recipes = {**METHODS, **COMBINED}
   at_edge = [method for method, _ in (claim.row, claim.other)
-             if method in fields and claims.at_edge(recipes[method].search, fields[method])]
+             if method in fields and claims.at_edge(RECIPES[method].search, fields[method])]
   return f"cannot tell: {' and '.join(at_edge)} at the edge of the grid" if at_edge else ""
 
 
@@ -82,16 +90,18 @@ def _methods(rows: Sequence[Row]) -> list[str]:
            f"{comparison.population(rows)}. The noise floor is the ECE that a perfectly calibrated model with these "
            "confidences would have. A win is a lower NLL than another method's on the same seed. *: no other method "
            "has both a higher accuracy and a lower ECE. Settings were chosen by the validation ECE (equal mass, norm "
-           "2), and the last column is the mean rank by that error of the test images.", "",
+           "2), and the column before the last two is the mean rank by that error of the test images. Costs count "
+           "passes through the network, for one setting: training is 1 for a plain run and 5 for an ensemble of five, "
+           "and what a step's loss takes is not in it.", "",
            "| trained with | chosen | accuracy % | NLL | Brier | ECE % | noise floor % | NLL after TS | wins % | "
-           "mean rank | by ECE |", "|---" * 11 + "|"]
+           "mean rank | by ECE | times to train | to predict |", "|---" * 13 + "|"]
   for name in sorted(names, key=lambda name: np.mean([*nll[name].values()])):
     i, text = names.index(name), {c: comparison.cell(columns[c][name], c) for c in columns if c != "brier"}
     lines.append("| " + " | ".join([
       name + ("*" if on_front[name] else ""), comparison.settings(chosen[name]), text["accuracy"],
       _change(nll, name), _change(columns["brier"], name), text["ece"], text["floor"].split(" ")[0],
       _change(after, name, nll[BASELINE]), f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}",
-      f"{error_ranks.mean[i]:.1f}"]) + " |")
+      f"{error_ranks.mean[i]:.1f}", *cost(name, chosen[name])]) + " |")
   lost = [name for name in nll if name not in names]
   return [*lines, "", *([f"Diverged on some seeds: {', '.join(lost)}.", ""] if lost else []),
           f"Mean ranks differ at 5% if they are {ranks.critical:.1f} apart (Nemenyi's test over {len(values)} seeds; "
@@ -130,34 +140,45 @@ def _calibrators(rows: Sequence[Row]) -> list[str]:
 
 
 def _beyond(rows: Sequence[Row]) -> list[str]:
-  """Compares the best combination that no paper tried with the best single method of the papers."""
+  """Compares the best combination that no paper tried, at one and at five times the cost, with the papers' best."""
   lines = ["## Beyond the papers", "",
            "The method of the lowest ECE, and of the lowest NLL, among those that give up less than "
            f"{100 * MOST_LOST:.0f} point of accuracy to cross entropy: of the papers, and of the combinations that "
-           "none of them tried. The best of each is chosen on the test images, so that p is corrected for all pairs of "
-           "a method of the papers and a combination, and for the lines of this table (Bonferroni, then Holm).", "",
-           "| column | calibrated by | best of the papers | | best combination | | difference [95%] | p | "
-           "relative |", "|---" * 9 + "|"]
+           "none of them tried, of one network and of five. The best of each is chosen on the test images, so that p "
+           "is corrected for all pairs of a method of the papers and a combination, and for the lines of this table "
+           "(Bonferroni, then Holm).", "",
+           "| column | calibrated by | best of the papers | | best combination | | times to train | to predict | "
+           "difference [95%] | p | relative |", "|---" * 11 + "|"]
+  groups = [[name for name in COMBINED if (RECIPES[name].members > 1) == ensembles] for ensembles in (False, True)]
+  chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
+  accuracy = {name: np.mean([*x.values()]) for name, x in ranking.of_methods(rows, "accuracy", "none").items()}
+
+  def lowest(names, found) -> tuple[str, int]:
+    allowed = [name for name in names if name in found and accuracy[name] > accuracy[BASELINE] - MOST_LOST
+               and np.isfinite([*found[name].values()]).all()]
+    return min(allowed, key=lambda name: np.mean([*found[name].values()]), default=""), len(allowed)
+
   pairs, p_values = [], []
-  for column, calibrator in (("ece", "none"), ("nll", "none"), ("nll", "TS"), ("nll", "structured vector")):
+  for column, calibrator in (("ece", "none"), ("nll", "none"), ("nll", "TS"), ("nll", "structured vector"),
+                             ("nll", "structured matrix")):
     found = ranking.of_methods(rows, column, calibrator)
-    accuracy = {name: np.mean([*x.values()]) for name, x in ranking.of_methods(rows, "accuracy", "none").items()}
-    allowed = [[name for name in group if name in found and accuracy[name] > accuracy[BASELINE] - MOST_LOST
-                and np.isfinite([*found[name].values()]).all()] for group in (METHODS, COMBINED)]
-    if not all(allowed):
-      continue
-    best = [min(group, key=lambda name, found=found: np.mean([*found[name].values()])) for group in allowed]
-    apart = comparison.paired(found[best[1]], found[best[0]])
-    pairs.append((column, calibrator, best, found, apart))
-    p_values.append(min(apart.p_value * len(allowed[0]) * len(allowed[1]), 1.0))
-  for (column, calibrator, best, found, apart), p_value in zip(pairs, comparison.holm(p_values), strict=True):
+    paper, num_papers = lowest(METHODS, found)
+    for group in groups:
+      combined, num_combined = lowest(group, found)
+      if paper and combined:
+        apart = comparison.paired(found[combined], found[paper])
+        pairs.append((column, calibrator, paper, combined, found, apart))
+        p_values.append(min(apart.p_value * num_papers * num_combined, 1.0))
+  for (column, calibrator, paper, combined, found, apart), p_value in zip(pairs, comparison.holm(p_values),
+                                                                          strict=True):
     scale = 1 if column == "nll" else 100
     digits = 4 if column == "nll" else 2
     low, high = (f"{scale * x:+.{digits}f}" for x in (apart.low, apart.high))
     lines.append(" | ".join([
-      f"| {comparison.heading(column)}", calibrator, best[0], comparison.cell(found[best[0]], column), best[1],
-      comparison.cell(found[best[1]], column), f"{scale * apart.mean:+.{digits}f} [{low}, {high}]",
-      comparison.p_text(p_value), f"{100 * apart.mean / np.mean([*found[best[0]].values()]):+.0f}% |"]))
+      f"| {comparison.heading(column)}", calibrator, paper, comparison.cell(found[paper], column), combined,
+      comparison.cell(found[combined], column), *cost(combined, chosen[combined]),
+      f"{scale * apart.mean:+.{digits}f} [{low}, {high}]", comparison.p_text(p_value),
+      f"{100 * apart.mean / np.mean([*found[paper].values()]):+.0f}% |"]))
   return lines
 
 
@@ -165,12 +186,14 @@ def summary(rows: Sequence[Row], name: str) -> str:
   """Returns the row of experiments/README.md; ``name`` is that of the files."""
   methods, seeds = {row["method"] for row in rows}, {row["seed"] for row in rows}
   return ("| every training method and calibrator, ranked, and the claims of five papers judged | `python -m "
-          f"experiments.leaderboard --data=IMAGES.npz` ([{len(methods)} of {len(METHODS) + len(COMBINED)} methods, "
+          f"experiments.leaderboard --data=IMAGES.npz` ([{len(methods)} of {len(RECIPES)} methods, "
           f"{len(seeds)} seeds](results/{name}.md)) |")
 
 
 def top(rows: Sequence[Row], most: int = 5) -> str:
   """Returns the table of README.md and a sentence on it: the methods of the lowest NLL, and cross entropy as the last.
+
+  Ensembles, which cost several times as much, are not among them.
 
   Args:
     rows: the rows of the leaderboard.
@@ -190,6 +213,7 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
     found = comparison.paired(values, dict.fromkeys(values, 0.0))
     return f"{100 * found.mean:.2f} [{100 * found.low:.2f}, {100 * found.high:.2f}]"
 
+  nll = {name: by_seed for name, by_seed in nll.items() if name not in RECIPES or RECIPES[name].members == 1}
   ranked = sorted(ranking.table(nll)[0], key=lambda name: mean(nll, name))  # Those that trained on every seed.
   shown = [*[name for name in ranked if name != BASELINE][:most - 1], BASELINE]
   names, values = ranking.table(nll)
@@ -200,7 +224,8 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
               f"{mean(nll_after, name):.4f}", with_interval(ece_after[name])] for name in shown)]
   floors = [100 * mean(floor, name) for name in shown]
   seeds = sorted({int(row["seed"]) for row in rows})
-  words = (f"{len(nll)} of {len(METHODS) + len(COMBINED)} methods have run, with seeds {seeds[0]} to {seeds[-1]}. "
+  number = sum(recipe.members == 1 for recipe in RECIPES.values())
+  words = (f"{len(nll)} of {number} methods of one network have run, with seeds {seeds[0]} to {seeds[-1]}. "
            f"Before calibration, models with these confidences would show an ECE of {min(floors):.1f} to "
            f"{max(floors):.1f}% if they were perfectly calibrated. By its mean rank over seeds, the first row is not "
            f"told apart from {alike} other methods (Nemenyi's test at 5%). Brackets are "

@@ -284,3 +284,13 @@ def test_a_directory_of_another_format_is_refused(number, finished, tmp_path):
 
 def _contents(folder):
   return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+def test_members_of_an_ensemble_see_the_same_corrupted_and_foreign_images():
+  config = _config("data.split_seed=3", "evaluation.corruptions=('gaussian_noise',)", "evaluation.severities=(5,)")
+  noisy = [[evaluated().examples.images for _, evaluated in run.data.additional_sets(config, seed)] for seed in (0, 1)]
+  assert len(noisy[0]) == 1
+  np.testing.assert_array_equal(noisy[0][0], noisy[1][0])
+  own = _config("evaluation.corruptions=('gaussian_noise',)", "evaluation.severities=(5,)")
+  noisy = [next(evaluated().examples.images for _, evaluated in run.data.additional_sets(own, seed)) for seed in (0, 1)]
+  assert np.any(noisy[0] != noisy[1])

@@ -198,3 +198,18 @@ def test_a_method_is_tuned_field_by_field_or_over_all_combinations(one_at_a_time
   chosen, _ = sweep._trained(job, tmp_path / "test", None)
   assert chosen == {"loss.weight": 0.3, "optimizer.l2": 0.0}
   assert ((0.1, 0.1) in tried) != one_at_a_time
+
+
+def test_an_ensemble_is_a_row_of_its_own_that_pools_networks_of_the_same_images(tmp_path):
+  method = Method("digits", "two", _config, members=2)
+  experiment = EXPERIMENT._replace(methods=lambda options: [method])
+  assert [job.seeds for job in sweep.jobs([method])] == [(0,), (1,)]
+  assert sweep.main(experiment, [f"--out={tmp_path}", "--seeds=1"]) == 0
+  found = rows.read(tmp_path / "test_small.csv")
+  assert [(row["calibrator"], row["seed"]) for row in found] == [("none", "0"), ("TS", "0")]
+  folder, = (tmp_path / "runs" / "test_small").iterdir()
+  members = run.Run.load(folder).saved("test")
+  assert len(members) == 2 and run.Run.load(folder).config.data.split_seed == 0
+  probs = np.mean([np.exp(x.logits - np.logaddexp.reduce(x.logits, axis=1, keepdims=True)) for x in members], axis=0)
+  nll = -np.mean(np.log(probs[np.arange(len(probs)), members[0].labels]))
+  assert float(found[0]["nll"]) == pytest.approx(nll, rel=1e-5)

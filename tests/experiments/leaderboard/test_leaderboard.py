@@ -31,7 +31,8 @@ def test_a_tiny_leaderboard_trains_and_has_a_page(tmp_path):
   command = ["--scale=tiny", f"--out={tmp_path}", "--only", "cross entropy", "MbLS"]
   assert sweep.main(leaderboard.EXPERIMENT._replace(calibrators={"TS": leaderboard.CALIBRATORS["TS"]}), command) == 0
   found = rows.read(tmp_path / "leaderboard_tiny.csv")
-  assert list(dict.fromkeys(row["method"] for row in found)) == ["cross entropy", "MbLS", "cross entropy, refined"]
+  assert list(dict.fromkeys(row["method"] for row in found)) == [
+    "cross entropy", "MbLS", "cross entropy, ensemble of 5", "cross entropy, refined"]
   page = (tmp_path / "leaderboard_tiny.md").read_text(encoding="utf-8")
   assert "| MbLS" in page and "## Beyond the papers" in page and (tmp_path / "leaderboard_tiny.png").exists()
 
