@@ -1,0 +1,116 @@
+"""Successive halving over a joint space of settings: many candidates on one seed, ever fewer of them on more seeds.
+
+Jamieson & Talwalkar 2016 give survivors more epochs. Here they get more seeds: a schedule of fewer epochs is another
+schedule, and what learns its images by heart late looks good early. All looks are at validation splits.
+"""
+
+from collections.abc import Callable, Mapping
+import itertools
+import json
+import pathlib
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+import numpy as np
+
+from calib_jax._system.errors import UserError
+from experiments.common import rows, settings
+
+FIRST_SEED = 100  # The seeds of these trials are none of those that experiments report.
+Scores = list[tuple[float, float]]
+Space = Mapping[str, Mapping[str, Mapping[str, object]]]  # The fields of each choice, by part and by its name.
+
+
+class Standing(NamedTuple):
+  """A candidate: the choice of each part, and its mean scores over the seeds that it has been trained with.
+
+  ``loss`` is infinite if it cannot be trained.
+  """
+
+  choice: Mapping[str, str]
+  loss: float
+  accuracy: float
+  num_seeds: int
+
+
+def draw(space: Space, number: int, seed: int = 0) -> list[dict[str, str]]:
+  """Returns so many different combinations of one choice of each part; the first choices of all parts are the first."""
+  combinations = [dict(zip(space, names, strict=True)) for names in itertools.product(*space.values())]
+  order = np.random.default_rng(seed).permutation(len(combinations) - 1)[:max(number - 1, 0)] + 1
+  return [combinations[i] for i in (0, *order)]
+
+
+def fields(space: Space, choice: Mapping[str, str]) -> dict[str, object]:
+  """Returns the fields of a config that a candidate sets."""
+  return {key: value for part, name in choice.items() for key, value in space[part][name].items()}
+
+
+def rungs(number: int, num_seeds: int = 1, eta: int = 3, finalists: int = 3) -> list[tuple[int, int]]:
+  """Returns how many candidates each rung has, and with how many seeds each of them is scored.
+
+  >>> rungs(81)
+  [(81, 1), (27, 2), (9, 4), (3, 8)]
+  """
+  found = [(number, num_seeds)]
+  while number > finalists:
+    number, num_seeds = max(number // eta, finalists), 2 * num_seeds
+    found.append((number, num_seeds))
+  return found
+
+
+def halve(config: ConfigDict, space: Space, number: int, score: Callable[[ConfigDict], Scores], *, path: pathlib.Path,
+          most_lost: float, say: Callable[[str], object] = print) -> list[Standing]:
+  """Returns the last candidates, from the best on.
+
+  Candidates that lose more than ``most_lost`` of accuracy to the first one, which stays in every rung, are out.
+
+  Args:
+    config: a complete config, of which candidates change fields.
+    space: the choices of each part; the first ones are those to compare with.
+    number: the number of candidates to draw.
+    score: maps a config to the loss, lower is better, and the accuracy of each of its seeds, on validation splits.
+    path: a ``.csv`` file that keeps the scores. What it holds is not trained again.
+    most_lost: the accuracy that a candidate may lose, a fraction.
+    say: is called with a line for each score.
+  """
+  saved = {(row["config"], row["seed"]): row for row in rows.read(path)}
+  remaining, standings = draw(space, number), []
+  for size, num_seeds in rungs(number):
+    remaining = remaining[:size]
+    standings = [_standing(config, space, choice, num_seeds, score, saved, path, say) for choice in remaining]
+    reference = standings[0]
+    allowed = [x for x in standings if np.isfinite(x.loss) and x.accuracy > reference.accuracy - most_lost]
+    ranked = sorted(allowed, key=lambda x: x.loss)
+    say(f"{len(remaining)} candidates, {num_seeds} seeds: the best is {text(ranked[0].choice)}, {ranked[0].loss:.4f}")
+    remaining = [reference.choice, *(x.choice for x in ranked if x is not reference)]
+    standings = ranked
+  return standings
+
+
+def _standing(config, space, choice, num_seeds, score, saved, path, say) -> Standing:
+  """Scores a candidate on seeds that it has not been scored on."""
+  try:
+    changed = settings.changed(config, {**fields(space, choice), "num_seeds": 1})
+  except UserError as error:  # Some losses do not take the labels of some augmentations.
+    say(f"{text(choice)}: left out, because {error}")
+    return Standing(choice, np.inf, 0.0, 0)
+  keys = [(settings.digest(changed), str(seed)) for seed in range(FIRST_SEED, FIRST_SEED + num_seeds)]
+  if missing := [key for key in keys if key not in saved]:
+    new = [{"config": key[0], "seed": key[1], "choice": json.dumps(choice), "loss": f"{loss:.6f}",
+            "accuracy": f"{accuracy:.6f}"} for key, (loss, accuracy) in zip(missing, score(settings.changed(
+              changed, {"seed": int(missing[0][1]), "num_seeds": len(missing)})), strict=True)]
+    rows.append(path, new)
+    saved |= dict(zip(missing, new, strict=True))
+  loss, accuracy = ([float(saved[key][column]) for key in keys] for column in ("loss", "accuracy"))
+  say(f"{text(choice)}, seeds {keys[0][1]} to {keys[-1][1]}: loss {np.mean(loss):.4f}, accuracy "
+      f"{100 * np.mean(accuracy):.2f}%")
+  return Standing(choice, float(np.mean(loss)), float(np.mean(accuracy)), len(keys))
+
+
+def text(choice: Mapping[str, str]) -> str:
+  """Returns the names of the choices that do something.
+
+  >>> text({"loss": "focal", "augmentation": "none", "weights": "SAM"})
+  'focal, SAM'
+  """
+  return ", ".join(name for name in choice.values() if name != "none") or "none"
