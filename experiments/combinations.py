@@ -13,16 +13,15 @@ experiments.leaderboard` with the same `--data` and `--network` makes them.
 import argparse
 from collections.abc import Mapping, Sequence
 import functools
-import re
 import sys
 
 import jax
 from ml_collections import ConfigDict
 import numpy as np
 
-from calib_jax import calibrators, run, training
+from calib_jax import calibrators
 from calib_jax._system.errors import UserError
-from experiments.common import comparison, costs, halving, ranking, rows, scales, settings, sweep
+from experiments.common import comparison, costs, halving, ranking, rows, scales, settings, sweep, tuning
 from experiments.common.commands import RESULTS
 from experiments.common.declaration import Experiment, Method
 from experiments.leaderboard.experiment import CALIBRATORS
@@ -64,17 +63,11 @@ def validated(config: ConfigDict) -> halving.Scores:
 
   They are those of its validation images, and ``(inf, 0)`` if training diverges or losses and labels do not fit.
   """
-  seeds = tuple(range(config.seed, config.seed + config.num_seeds))
-  groups = [seeds] if config.training.seeds_together else [(seed,) for seed in seeds]
   try:
-    predictions = [x for group in groups for x in training.train(
-      config, [run.data.load_splits(config, seed) for seed in group], seeds=group, label="halving",
-      predicted=("validation",))[1]]
+    return [_score(**part) if part else (float("inf"), 0.0) for part in tuning.validation_predictions(config)]
   except (UserError, ValueError) as error:
-    if not re.search(r"is (nan|-?inf) at step", str(error)):
-      print(f"error: {error}")
-    return [(float("inf"), 0.0)] * len(seeds)
-  return [_score(**x["validation"]) for x in predictions]
+    print(f"error: {error}")
+    return [(float("inf"), 0.0)] * config.num_seeds
 
 
 def _score(logits: jax.Array, labels: jax.Array) -> tuple[float, float]:

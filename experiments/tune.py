@@ -6,6 +6,10 @@ The focal exponent of the primary loss is tuned first, if it has one, and then t
 (experiments/common/tuning.py). The search begins with the middle one of each setting's values. The trials are kept in
 `tune_NAME.csv`, where NAME is that of the config's file and variant, and those that it already holds are not trained
 again. The table of all trials is written beside it (`.md`).
+
+With `--halving=N`, N combinations of all these values are drawn instead, and successive halving
+(experiments/common/halving.py) leaves ever fewer of them, with ever more seeds. Its trials are in
+`tune_NAME_halving.csv`.
 """
 
 import argparse
@@ -15,7 +19,7 @@ import pathlib
 from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
-from experiments.common import commands, settings, tuning
+from experiments.common import commands, halving, settings, tuning
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
 
@@ -28,6 +32,21 @@ def page(tuned: tuning.Tuned, command: str, num_seeds: int) -> str:
   return "\n".join([*lines, "", f"Chosen: {_text(tuned.chosen)}."]) + "\n"
 
 
+def _halve(config, search: dict, number: int, path: pathlib.Path) -> None:
+  """Prints the last combinations of successive halving, from the best on; the middle of all values is one of them."""
+  space = {field: {f"{field}={value}": {field: value} for value in sorted(values, key=lambda x: x != middle)}
+           for field, values in search.items() for middle in [values[len(values) // 2]]}
+  found = halving.halve(config, space, number, _error_first, path=path, most_lost=tuning.MOST_LOST)
+  for standing in found:
+    print(f"ECE {100 * standing.loss:.2f}%, accuracy {100 * standing.accuracy:.2f}%: "
+          + " ".join(f"--config.{name}" for name in standing.choice.values()))
+
+
+def _error_first(config) -> halving.Scores:
+  found = [tuning.scores(**part) if part else (0.0, float("inf")) for part in tuning.validation_predictions(config)]
+  return [(float(ece), float(accuracy)) for accuracy, ece in found]
+
+
 def _text(fields: dict) -> str:
   return ", ".join(f"{key.removeprefix('loss.').removeprefix('optimizer.')} {value:g}" for key, value in fields.items())
 
@@ -37,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("--config", required=True, help="a file with get_config(); it is executed")
   parser.add_argument("--num_seeds", type=int, help="those of the config by default")
+  parser.add_argument("--halving", type=int, metavar="N", help="halve the number of N random combinations instead")
   options = parser.parse_args(arguments)
   try:
     _tune(options)
@@ -55,6 +75,9 @@ def _tune(options: argparse.Namespace) -> None:
   search |= tuning.search_space(config.loss.secondary)
   middle = {field: values[len(values) // 2] for field, values in search.items()}
   config = settings.changed(config, {"compare_with_cross_entropy": False, "num_seeds": num_seeds, **middle})
+  if options.halving:
+    _halve(config, search, options.halving, path.with_name(f"{path.stem}_halving.csv"))
+    return
   tuned = tuning.one_at_a_time(config, search, path=path)
   text = page(tuned, f"python -m experiments.tune --config={options.config} --num_seeds={num_seeds}", num_seeds)
   write_text(path.with_suffix(".md"), text)

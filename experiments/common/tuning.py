@@ -122,7 +122,8 @@ def grid(config: ConfigDict, search: Mapping[str, Iterable], *, path: pathlib.Pa
 
 
 @jax.jit
-def _scores(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+def scores(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """Returns the accuracy and the ECE (equal mass, norm 2) of predictions ``[N, K]``."""
   probs = jax.nn.softmax(logits)
   return metrics.accuracy(probs, labels), metrics.adaptive_calibration_error(probs, labels, norm=2)
 
@@ -132,22 +133,24 @@ def validation_scores(config: ConfigDict) -> tuple[float, float]:
 
   Both are ``(0, inf)`` if training diverges.
   """
-  seeds = range(config.seed, config.seed + config.num_seeds)
-  try:
-    pairs = [scores for together in ([seeds] if config.training.seeds_together else [[seed] for seed in seeds])
-             for scores in _trained(config, list(together))]
-  except UserError as error:
-    if not re.search(r"is (nan|-?inf) at step", str(error)):
-      raise
-    return 0.0, float("inf")
-  accuracy, ece = np.mean(pairs, axis=0)
+  accuracy, ece = np.mean([scores(**part) if part else (0, np.inf) for part in validation_predictions(config)], axis=0)
   return float(accuracy), float(ece)
 
 
-def _trained(config: ConfigDict, seeds: list[int]) -> list[tuple[jax.Array, jax.Array]]:
-  splits = [run.data.load_splits(config, seed) for seed in seeds]
-  _, predictions = training.train(config, splits, seeds=seeds, label="tuning", predicted=("validation",))
-  return [_scores(**of_seed["validation"]) for of_seed in predictions]
+def validation_predictions(config: ConfigDict) -> list[dict[str, np.ndarray] | None]:
+  """Trains the models of a config; returns the logits and labels of each one's validation split, or None.
+
+  They are None for all seeds if training diverges.
+  """
+  seeds = tuple(range(config.seed, config.seed + config.num_seeds))
+  try:
+    return [of_seed["validation"] for group in ([seeds] if config.training.seeds_together else [[s] for s in seeds])
+            for of_seed in training.train(config, [run.data.load_splits(config, seed) for seed in group], seeds=group,
+                                          label="tuning", predicted=("validation",))[1]]
+  except UserError as error:
+    if not re.search(r"is (nan|-?inf) at step", str(error)):
+      raise
+    return [None] * len(seeds)
 
 
 def _tried(config: ConfigDict, tried: Sequence[dict], path: pathlib.Path | None, validate: Callable,

@@ -1,0 +1,58 @@
+"""Successive halving: which candidates go on, what is kept, and what is not trained twice."""
+
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from experiments.common import halving, rows, settings
+
+SPACE = {"rate": {"none": {}, **{f"rate {i}": {"optimizer.learning_rate": 0.01 * (i + 2)} for i in range(8)}},
+         "decay": {"none": {}, "decay": {"optimizer.l2": 1e-3}}}
+
+
+@pytest.fixture(scope="module")
+def config():
+  return settings.changed(run_config.load("configs/digits_savuc.py", []), {
+    "loss.secondary": {"name": ""}, "compare_with_cross_entropy": False, "optimizer.learning_rate": 0.01})
+
+
+def _score(calls):
+  """The loss falls with the rate, and each seed has noise; the largest rate is inaccurate, and one diverges."""
+  def score(config):
+    calls.append((config.optimizer.learning_rate, config.optimizer.l2, config.seed, config.num_seeds))
+    rate = config.optimizer.learning_rate
+    if rate == pytest.approx(0.05):
+      return [(float("inf"), 0.0)] * config.num_seeds
+    return [(1 - rate + 0.001 * np.sin(seed), 0.5 if rate > 0.085 else 0.9)
+            for seed in range(config.seed, config.seed + config.num_seeds)]
+
+  return score
+
+
+def test_the_best_accurate_candidate_wins_and_survivors_get_more_seeds(config, tmp_path):
+  calls = []
+  found = halving.halve(config, SPACE, 18, _score(calls), path=tmp_path / "x.csv", most_lost=0.01, say=calls.count)
+  assert found[0].choice["rate"] == "rate 6" and found[0].loss < 0.93  # Rate 7 is too inaccurate.
+  assert [x.loss for x in found] == sorted(x.loss for x in found) and {x.num_seeds for x in found} == {4}
+  mean = np.mean([1 - 0.08 + 0.001 * np.sin(seed) for seed in range(100, 104)])
+  assert found[0].loss == pytest.approx(mean, abs=1e-6)
+  assert len({(rate, l2) for rate, l2, *_ in calls}) == 18
+  # Each seed of a candidate is trained once: 18 on the first, and survivors on what they lack.
+  assert len(set(calls)) == len(calls)
+  assert {(seed, number) for *_, seed, number in calls} == {(100, 1), (101, 1), (102, 2)}
+
+
+def test_what_a_file_holds_is_not_trained_again(config, tmp_path):
+  calls, again = [], []
+  path = tmp_path / "x.csv"
+  first = halving.halve(config, SPACE, 6, _score(calls), path=path, most_lost=0.01, say=lambda line: None)
+  assert halving.halve(config, SPACE, 6, _score(again), path=path, most_lost=0.01, say=lambda line: None) == first
+  assert again == [] and len(rows.read(path)) == sum(number for *_, number in calls)
+
+
+def test_candidates_are_drawn_once_and_the_plain_one_is_among_them():
+  drawn = halving.draw(SPACE, 7)
+  assert drawn[0] == {"rate": "none", "decay": "none"} and len({tuple(x.values()) for x in drawn}) == 7
+  assert halving.draw(SPACE, 100) != drawn and len(halving.draw(SPACE, 100)) == 18
+  assert halving.fields(SPACE, {"rate": "rate 0", "decay": "decay"}) == {
+    "optimizer.learning_rate": 0.02, "optimizer.l2": 1e-3}
