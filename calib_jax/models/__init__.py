@@ -27,15 +27,16 @@ from calib_jax.models.masked import Masked
 from calib_jax.models.parameter_groups import decay_mask, layer_groups
 from calib_jax.models.pytorch import FROM_TORCH, from_torch
 from calib_jax.models.resnet import CifarResNet, ResNet
+from calib_jax.models.shared_body import SharedBody
 from calib_jax.models.simplex_etf import SimplexETF, simplex_frame
 from calib_jax.models.small import MLP, SimpleCNN
 from calib_jax.models.transformers import Swin, ViT
 from calib_jax.models.wide_resnet import WideResNet
 
 __all__ = ["FROM_TORCH", "HEADS", "MLP", "MODELS", "UPDATES", "Backbone", "BatchNorm", "CifarResNet", "Classifier",
-           "DenseNet", "Draw", "Features", "Head", "MappedHead", "Masked", "ResNet", "SampledHead", "SimpleCNN",
-           "SimplexETF", "Swin", "ViT", "WideResNet", "backbone", "decay_mask", "from_torch", "get", "get_head",
-           "layer_groups", "simplex_frame"]
+           "DenseNet", "Draw", "Features", "Head", "MappedHead", "Masked", "ResNet", "SampledHead", "SharedBody",
+           "SimpleCNN", "SimplexETF", "Swin", "ViT", "WideResNet", "backbone", "decay_mask", "from_torch", "get",
+           "get_head", "layer_groups", "simplex_frame"]
 
 
 def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str | Mapping = "linear",

@@ -17,7 +17,7 @@ from tests.programs import ROOT
 from tests.training.small import assert_same, tiny_splits, train
 
 HEADS = {"linear": (), "two_stage": ("head.width=4",), "variational": ("head.width=4", "head.num_samples=2"),
-         "masked": ("head.width=6",), "simplex_etf": ()}
+         "masked": ("head.width=6",), "simplex_etf": (), "shared_body": ("head.members=2", "head.width=6")}
 CNN = ("model.name=simple_cnn", "model.channels=(10,)")
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.stage2_epochs=1", "training.log_every_steps=1",
          "optimizer.learning_rate=0.05")
@@ -185,7 +185,7 @@ def test_a_run_that_dies_goes_on_to_the_same_bits(schedule, head, finished, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", ["variational", "masked", "simplex_etf"])
+@pytest.mark.parametrize("head", ["variational", "masked", "simplex_etf", "shared_body"])
 def test_the_second_stage_leaves_the_extractor_as_the_first_one_left_it(head):
   """To the bit, with its batch statistics, also beside a head that has batch statistics or draws of its own."""
   plain = ("loss.primary.name=cross_entropy", "loss.secondary.name=")
