@@ -13,6 +13,7 @@ experiments.leaderboard` with the same `--data` and `--network` makes them.
 import argparse
 from collections.abc import Mapping, Sequence
 import functools
+import math
 import sys
 
 import jax
@@ -150,13 +151,8 @@ def judged(apart: comparison.Difference, more: comparison.Difference, target: fl
 
 def _fields(name: str) -> dict[str, object]:
   """The flat fields of a combination by its name in tables."""
-  names = {choice: fields for part in SPACE.values() for choice, fields in part.items() if choice != "none"}
-  found, rest = {}, name
-  for choice in sorted(names, key=len, reverse=True):
-    if choice in rest:
-      rest = rest.replace(choice, "")
-      found |= settings.flat(names[choice])
-  return found
+  every = halving.draw(SPACE, math.prod(map(len, SPACE.values())))
+  return settings.flat(next(halving.fields(SPACE, choice) for choice in every if halving.text(choice) == name))
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
