@@ -17,6 +17,7 @@ from calib_jax._system import capacity
 from calib_jax._system.errors import LONGEST, UserError, short
 from calib_jax.config.imports import is_import_path
 from calib_jax.data.sources import LONG_TAIL
+from calib_jax.evaluation.laplace import HESSIANS
 
 CHOICES = {
   "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.SCHEDULES,
@@ -25,14 +26,14 @@ CHOICES = {
   "training.validation_loss": training.VALIDATION_LOSSES,
   **{f"{prefix}optimizer.{key}": choices for prefix in ("", "stage2.")
      for key, choices in (("name", training.OPTIMIZERS), ("schedule", training.RATES))},
-  "model.dtype": ("float32", "bfloat16"),
+  "model.dtype": ("float32", "bfloat16"), "evaluation.laplace": ("", *HESSIANS),
 }
 
 RANGES = {
   "seed": (0, 2**31 - 1), "num_seeds": (1, 10_000), "data.validation_fraction": (0.001, 0.9),
   "data.held_out_fraction": (0.001, 0.9), "data.split_seed": (-1, 2**31 - 1),
   "data.severity": (1, 5),
-  "loss.weight": (0, math.inf), "model.image_size": (0, 4096),
+  "loss.weight": (0, math.inf), "model.image_size": (0, 4096), "model.dropout": (0, 0.999),
   **{f"{prefix}optimizer.{key}": limits for prefix in ("", "stage2.") for key, limits in {
     "learning_rate": (0, math.inf), "momentum": (0, 0.9999), "l2": (0, math.inf), "weight_decay": (0, math.inf),
     "coupled_weight_decay": (0, math.inf), "decay": (0, 1), "warmup_epochs": (0, math.inf),
@@ -46,8 +47,11 @@ RANGES = {
   "training.num_epochs": (1, math.inf), "training.num_steps": (1, math.inf), "training.stage2_epochs": (1, math.inf),
   "training.peeling_exponent": (0.01, 100),
   "training.log_every_steps": (1, math.inf), "training.evaluate_every_epochs": (1, math.inf),
-  "evaluation.num_bins": (1, 10_000), "evaluation.num_resamples": (2, math.inf),
+  "evaluation.num_bins": (1, 10_000), "evaluation.num_resamples": (2, math.inf), "evaluation.samples": (0, 10_000),
+  "evaluation.laplace_samples": (0, 10_000),
 }
+
+IMAGES = jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)  # The images that models are traced on.
 
 
 def check(config: ConfigDict, num_devices: int) -> None:
@@ -67,6 +71,9 @@ def check(config: ConfigDict, num_devices: int) -> None:
   if config.evaluation.ensemble and (config.num_seeds < 2 or config.data.split_seed < 0):
     raise UserError("config key evaluation.ensemble needs the models of several seeds, and one validation split for "
                     "all of them: --config.num_seeds=5 --config.data.split_seed=0.")
+  if config.evaluation.laplace and config.head.name != "linear":
+    raise UserError("config key evaluation.laplace is for the head 'linear', whose one layer it approximates: got "
+                    f"head.name {short(config.head.name)}.")
   _check_evaluation(config.evaluation)
   _check_ood(config)
   _check_by_building(config)
@@ -218,7 +225,11 @@ def _check_by_building(config: ConfigDict) -> None:
   own = is_import_path(config.model.name) or is_import_path(config.head.name)
   model = _attempt("model", lambda: models.get(num_classes=3, head=config.head, **config.model), own=own)
   num_models = config.num_seeds if config.training.seeds_together else 1
-  capacity.check_model(_attempt("model", lambda: _shapes(model), own=own), num_models)
+  shapes = _attempt("model", lambda: _shapes(model), own=own)
+  capacity.check_model(shapes, num_models)
+  if config.evaluation.samples and not models.is_random(model, shapes, IMAGES):
+    raise UserError("config key evaluation.samples needs a model with a random layer, and all samples of this one "
+                    "would be the same: --config.model.dropout=0.2 adds such a layer.")
 
 
 def _shapes(model: models.Classifier):
@@ -232,7 +243,7 @@ def _shapes(model: models.Classifier):
 
 @functools.lru_cache(maxsize=64)
 def _traced_shapes(model: models.Classifier):
-  return jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+  return jax.eval_shape(model.init, jax.random.key(0), IMAGES)
 
 
 def _attempt(key: str, build: Callable, own: bool = False):

@@ -13,16 +13,18 @@ frozen together, and ``decay_mask`` the parameters that decay by default.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from calib_jax import _checks as checks
 from calib_jax.models.classifier import Classifier
 from calib_jax.models.densenet import DenseNet
-from calib_jax.models.heads import HEADS, UPDATES, Draw, Head, MappedHead, SampledHead
-from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features
+from calib_jax.models.heads import HEADS, UPDATES, Draw, Head, MappedHead, SampledHead, log_mean_probs
+from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, random_key
 from calib_jax.models.masked import Masked
 from calib_jax.models.parameter_groups import decay_mask, layer_groups
 from calib_jax.models.pytorch import FROM_TORCH, from_torch
@@ -36,11 +38,11 @@ from calib_jax.models.wide_resnet import WideResNet
 __all__ = ["FROM_TORCH", "HEADS", "MLP", "MODELS", "UPDATES", "Backbone", "BatchNorm", "CifarResNet", "Classifier",
            "DenseNet", "Draw", "Features", "Head", "MappedHead", "Masked", "ResNet", "SampledHead", "SharedBody",
            "SimpleCNN", "SimplexETF", "Swin", "ViT", "WideResNet", "backbone", "decay_mask", "from_torch", "get",
-           "get_head", "layer_groups", "simplex_frame"]
+           "get_head", "is_random", "layer_groups", "log_mean_probs", "random_key", "simplex_frame"]
 
 
 def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str | Mapping = "linear",
-        image_size: int = 0, weights: str = "", **options) -> Classifier:
+        image_size: int = 0, weights: str = "", dropout: float = 0.0, **options) -> Classifier:
   """Returns a classifier by the name of its backbone.
 
   Args:
@@ -50,6 +52,7 @@ def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str 
     head: the name of the head, one of ``HEADS``, or a dict of ``name`` and the head's options.
     image_size: the side to which the model resizes images before the backbone; 0 to leave them as they are.
     weights: the file that a training run starts from; no file is read here (``from_torch`` reads one).
+    dropout: the probability, in [0, 1), that training drops a feature between backbone and head; see ``Classifier``.
     **options: the options of the backbone.
 
   Returns:
@@ -61,7 +64,27 @@ def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str 
   del weights
   section = {"name": head} if isinstance(head, str) else dict(head)
   head_ = get_head(num_classes=num_classes, axis_name=options.get("axis_name"), **section)
-  return Classifier(backbone(name, dtype=dtype, **options), head_, image_size)
+  return Classifier(backbone(name, dtype=dtype, **options), head_, image_size, dropout, options.get("axis_name"))
+
+
+def is_random(model: nn.Module, variables: Any, images: Any) -> bool:
+  """Returns whether a model has a random layer that predictions can sample: dropout, stochastic depth, a random code.
+
+  Args:
+    model: the model.
+    variables: its ``params`` and ``batch_stats``, or their shapes.
+    images: ``[N, H, W, C]``, or their shape.
+
+  >>> model = get("mlp", num_classes=3, hidden=(8,), dropout=0.5)
+  >>> images = jnp.zeros((1, 4, 4, 1))
+  >>> is_random(model, model.init(jax.random.key(0), images), images)
+  True
+  """
+  def predict(key, variables, images):
+    return model.apply(variables, images, rngs={"samples": key})
+
+  program = jax.make_jaxpr(predict)(jax.random.key(0), variables, images).jaxpr
+  return any(program.invars[0] is variable for equation in program.eqns for variable in equation.invars)
 
 
 def backbone(name: str, *, dtype: DTypeLike = "float32", **options) -> nn.Module:

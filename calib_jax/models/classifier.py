@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from calib_jax.models.layers import Features
+from calib_jax.models.layers import Features, example_keys, random_key
 
 Array = jax.Array
 
@@ -15,15 +15,24 @@ class Classifier(nn.Module):
   The backbone's parameters are at the top level of ``params``, with names that start with their group (``stem_conv``,
   ``group1_block0``, …). The head's parameters are under ``head``.
 
+  Dropout is before the head: each feature that the head gets is 0 with that probability, and is else divided by its
+  complement. In training every image has a draw of its own. A sampled prediction (``evaluation.samples``) has one draw
+  for all images, so that it does not depend on which others are predicted beside it. Any other prediction has no
+  dropout. A map that a head reads beside the features stays whole.
+
   Attributes:
     backbone: maps images to ``Features``.
     head: maps ``Features`` to logits.
     image_size: images are resized to this side before the backbone, bilinearly; 0 to leave them as they are.
+    dropout: the probability that a feature is dropped between backbone and head, in [0, 1).
+    axis_name: the mapped axis over which a batch is spread, if any.
   """
 
   backbone: nn.Module
   head: nn.Module
   image_size: int = 0
+  dropout: float = 0.0
+  axis_name: str | None = None
 
   @nn.compact
   def __call__(self, images: Array, *, train: bool = False, mask: Array | None = None,
@@ -46,8 +55,19 @@ class Classifier(nn.Module):
       features = Features(images)
     else:
       features = self.backbone(_resized(images, self.image_size), train=train and not freeze_batch_stats, mask=mask)
-    logits = self.head(features, train=train, mask=mask)
+    logits = self.head(self._dropped(features, train), train=train, mask=mask)
     return (logits, features.vector) if return_features else logits
+
+
+  def _dropped(self, features: Features, train: bool) -> Features:
+    """Returns the features that the head gets."""
+    key = random_key(self, train) if self.dropout else None
+    if key is None:
+      return features
+    number, size = features.vector.shape
+    keys = example_keys(key, number, self.axis_name) if train else key[None]
+    kept = jax.vmap(lambda key: jax.random.bernoulli(key, 1 - self.dropout, (size,)))(keys)
+    return features._replace(vector=jnp.where(kept, features.vector / (1 - self.dropout), 0))
 
 
 def _resized(images: Array, side: int) -> Array:

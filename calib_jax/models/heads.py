@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._checks.registry import register
-from calib_jax.models.layers import Features
+from calib_jax.models.layers import Features, example_keys, random_key
 
 Array = jax.Array
 # Heads by name.
@@ -122,6 +122,11 @@ class TwoStage(Head):
     return nn.Dense(self.num_classes, name="logits")(nn.Dense(self.width, name="narrow")(x))
 
 
+def log_mean_probs(logits: Array) -> Array:
+  """Returns the logarithms ``[N, K]`` of the mean probabilities of S samples, from their logits ``[S, N, K]``."""
+  return jax.nn.logsumexp(jax.nn.log_softmax(logits), 0) - jnp.log(jnp.float32(len(logits)))
+
+
 class MappedHead(Head):
   """The base class of heads that know the mapped axis over which a batch is spread."""
 
@@ -136,10 +141,7 @@ class SampledHead(MappedHead):
 
     They depend on the positions of the examples in the global batch, and not on the number of devices.
     """
-    place = jnp.arange(number)
-    if self.axis_name is not None:
-      place += jax.lax.axis_index(self.axis_name) * number
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(self.make_rng("dropout"), place)
+    keys = example_keys(self.make_rng("dropout"), number, self.axis_name)
     return jax.vmap(lambda key: jax.random.normal(key, (size,)))(keys)
 
 
@@ -153,7 +155,8 @@ class Variational(SampledHead):
   .. math:: \mathrm{KL}(q(z|x)\,\|\,N(0, I)) / \dim z = \mathrm{mean}(e^v + m^2 - 1 - v) / 2
 
   In training z is one sample. A prediction is the log of the mean softmax over ``num_samples`` samples, whose noise is
-  drawn from a key that the seed gives the model when it is initialised, and is the same for all images.
+  drawn from a key that the seed gives the model when it is initialised, and is the same for all images. With
+  ``evaluation.samples`` = S it is the mean over S passes, each of one sample, in place of ``num_samples``.
 
   Attributes:
     width: the dimension of z.
@@ -192,6 +195,7 @@ class Variational(SampledHead):
       kl = jnp.mean(jnp.exp(log_variance) + mean**2 - 1 - log_variance, -1) / 2
       self.sow("losses", "kl", self.weight * kl, init_fn=lambda: None, reduce_fn=lambda old, new: new)
       return logits(mean + deviation * self.noise(*mean.shape))
-    noise = jax.random.normal(jax.random.wrap_key_data(key.value), (self.num_samples, 1, self.width))
-    samples = jax.nn.log_softmax(logits(mean[None] + deviation[None] * noise))
-    return jax.nn.logsumexp(samples, 0) - jnp.log(jnp.float32(self.num_samples))
+    drawn = random_key(self, train)
+    number = self.num_samples if drawn is None else 1
+    noise = jax.random.normal(jax.random.wrap_key_data(key.value) if drawn is None else drawn, (number, 1, self.width))
+    return log_mean_probs(logits(mean[None] + deviation[None] * noise))

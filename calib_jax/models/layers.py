@@ -46,6 +46,30 @@ class Backbone(nn.Module):
   axis_name: str | None = None  # The mapped axis over which batch statistics are shared.
 
 
+def random_key(module: nn.Module, train: bool) -> Array | None:
+  """Returns the key of a random layer; None where it computes its mean, in predictions without samples.
+
+  Args:
+    module: the layer, which draws from the key ``dropout`` in training. In predictions it draws from the key
+      ``samples``, if ``apply`` was given one: ``evaluation.samples`` averages such predictions.
+    train: whether the layer is in training.
+  """
+  if train:
+    return module.make_rng("dropout")
+  return module.make_rng("samples") if module.has_rng("samples") else None
+
+
+def example_keys(key: Array, number: int, axis_name: str | None) -> Array:
+  """Returns a key for each of a device's ``number`` examples.
+
+  It depends on the place of the example in the global batch over ``axis_name``, and not on the number of devices.
+  """
+  place = jnp.arange(number)
+  if axis_name is not None:
+    place += jax.lax.axis_index(axis_name) * number
+  return jax.vmap(jax.random.fold_in, (None, 0))(key, place)
+
+
 class Features(NamedTuple):
   """What a backbone computes for a head."""
 

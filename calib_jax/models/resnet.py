@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._checks.registry import register
-from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, conv, stem_conv, stem_pool
+from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, conv, random_key, stem_conv, stem_pool
 
 Array = jax.Array
 
@@ -19,7 +19,7 @@ class BasicBlock(nn.Module):
 
   If the shape changes, the shortcut takes every other pixel and pads the channels with zeros. ``survival`` is the
   probability that a training step uses the block. It is drawn once for the whole batch, from the key ``dropout``. At
-  test time the block's output is multiplied by it (Huang et al. 2016, Eq. 5).
+  test time the block's output is multiplied by it (Huang et al. 2016, Eq. 5), unless predictions are sampled.
   """
 
   features: int
@@ -36,7 +36,8 @@ class BasicBlock(nn.Module):
     y = conv(self.features, 3, dtype=self.dtype, name="conv2")(y)
     y = BatchNorm(self.axis_name, self.dtype, name="norm2")(y, train=train, mask=mask)
     if self.survival < 1:
-      taken = jax.random.bernoulli(self.make_rng("dropout"), self.survival) if train else self.survival
+      key = random_key(self, train)
+      taken = self.survival if key is None else jax.random.bernoulli(key, self.survival)
       y = y * jnp.asarray(taken, y.dtype)
     x = x[:, :: self.stride, :: self.stride]
     missing = self.features - x.shape[-1]

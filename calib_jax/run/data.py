@@ -28,6 +28,16 @@ def _load(seed: int, options: tuple) -> data.Splits:
   return data.load(seed=seed, **dict(options))
 
 
+def check_laplace(config: ConfigDict, splits: data.Splits) -> None:
+  """Raises a UserError if a last-layer Laplace approximation cannot be fitted to a run's training split."""
+  if config.head.name != "linear":
+    raise UserError(f"a Laplace approximation is for the head 'linear', whose one layer it approximates: this run's is "
+                    f"{config.head.name!r}.")
+  if not isinstance(splits.train, data.Examples):
+    raise UserError("a Laplace approximation needs the features of all training images, and those of "
+                    f"{config.data.name!r} are read as a stream: use evaluation.samples, or leave it out.")
+
+
 def additional_sets(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
   """Yields the names of the sets that ``config.evaluation`` lists, and a function for each that loads it."""
   options = config.evaluation

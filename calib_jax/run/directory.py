@@ -120,6 +120,10 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
     return str(error).removesuffix(".")
   now = training_fields(config)
   keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+  # Trained models do not depend on the samples, but predictions do, and those that are there are not made again.
+  files = [file for folder in (path.parent, path.parent / "baseline") for file in folder.glob("predictions/*.npz")]
+  if files and stored.evaluation.get("samples", 0) != config.evaluation.samples:
+    keys.append("evaluation.samples (predictions are made anew if their directory is deleted)")
   # Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
   files_before = _named_files(stored)
   keys += [f"the files named {name} in evaluation.{field}" for (field, name), file in _named_files(config).items()

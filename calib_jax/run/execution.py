@@ -12,10 +12,10 @@ from calib_jax import data, evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
 from calib_jax.evaluation import ensembles
-from calib_jax.run import lock, manifest, outputs
-from calib_jax.run.data import load_splits, sets_that_are_read
+from calib_jax.run import laplace, lock, manifest, outputs
+from calib_jax.run.data import check_laplace, load_splits, sets_that_are_read
 from calib_jax.run.directory import check_workdir, create, write_config
-from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks
+from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks, samples_name
 from calib_jax.run.run import Run, prediction_file, seeds_of
 from calib_jax.training.distributed import processes
 
@@ -44,6 +44,8 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
   splits = load_splits(config, config.seed)  # Raises an error about the data before anything is written.
   for method_config, _ in methods.values():
     training.check_phases(method_config, splits)
+    if config.evaluation.laplace:
+      check_laplace(method_config, splits)
   not_kept = compilation.keep()
   if not processes.is_first():  # The first process holds the directory for all of them.
     for method, (method_config, folder) in methods.items():
@@ -85,9 +87,15 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
   for run in runs.values():
     run.predict_sets()
   models = {method: run.model() for method, run in runs.items()}
+  validation = {method: run.saved("validation") for method, run in runs.items()}
+  if config.evaluation.laplace:
+    for method, run in runs.items():
+      # The approximation is of the network itself, without samples.
+      name = f"{method.removesuffix(samples_name(config))}, {laplace.TITLE}"
+      models[name], validation[name] = laplace.model(run, models[method])
   if config.evaluation.ensemble:
-    models |= {name: model for method, run in runs.items()
-               for name, model in ensembles.models(method, models[method], run.saved("validation")).items()}
+    models |= {title: model for name in validation
+               for title, model in ensembles.models(name, models[name], validation[name]).items()}
   results = evaluation.judge(models,
                              num_bins=config.evaluation.num_bins, num_resamples=config.evaluation.num_resamples)
   outputs.write(results, workdir, title=f"{config.data.name}: {method_name(config)}", config=config.to_dict(),

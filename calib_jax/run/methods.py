@@ -32,7 +32,13 @@ def method_name(config: ConfigDict) -> str:
   parts += [config.augmentation.name] if config.augmentation.name in PAIRED else []
   parts += [config.training.average.upper()] if config.training.average else []
   parts += ["SAM"] if config.optimizer.sharpness else []
-  return ", ".join(parts)
+  parts += [f"dropout {config.model.dropout:g}"] if config.model.dropout else []
+  return ", ".join(parts) + samples_name(config)
+
+
+def samples_name(config: ConfigDict) -> str:
+  """Returns the end of the name of a method whose predictions are sampled, and else ""."""
+  return f", {config.evaluation.samples} samples" if config.evaluation.samples else ""
 
 
 def followed(config: ConfigDict) -> str:
@@ -48,8 +54,9 @@ def followed(config: ConfigDict) -> str:
 def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   """Returns the config that trains plainly on the same data: cross entropy, the linear head and the schedule "joint".
 
-  The model, the weights that it starts from, the optimizer and the epochs of the first stage stay as they are, and so
-  do random crops and mirrored images, which are part of the recipe and which mixup does too. Mixup itself is a method.
+  The model, the weights that it starts from, the optimizer and the epochs of the first stage stay as they are, except
+  for averages of the weights, sharpness-aware steps, dropout and sampled predictions, which are methods. So do random
+  crops and mirrored images, which are part of the recipe and which mixup does too. Mixup itself is a method.
   """
   baseline = config.copy_and_resolve_references().unlock()
   baseline.compare_with_cross_entropy = False
@@ -58,6 +65,7 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   baseline.head = ConfigDict({"name": "linear"})
   baseline.training.schedule = "joint"
   baseline.training.average, baseline.optimizer.sharpness = "", 0.0
+  baseline.model.dropout, baseline.evaluation.samples = 0.0, 0
   baseline.training.cache_features = False  # It is for stages that train the head alone.
   baseline.stage1 = ConfigDict({"workdir": "", "weights": ""})
   if (mixed := config.augmentation).name in PAIRED:

@@ -1,6 +1,7 @@
 """A finished run: its models, predictions and calibrators, which ``Run.load`` takes from its directory."""
 
 from collections.abc import Callable, Mapping, Sequence
+import functools
 import pathlib
 import sys
 from typing import Any, NamedTuple
@@ -14,8 +15,10 @@ from calib_jax import calibrators, data, evaluation, training
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem
 from calib_jax.evaluation import ensembles
+from calib_jax.evaluation.laplace import Laplace
+from calib_jax.evaluation.laplace import fit as fit_laplace
 from calib_jax.run import manifest
-from calib_jax.run.data import additional_sets, load_splits
+from calib_jax.run.data import additional_sets, check_laplace, load_splits
 from calib_jax.run.directory import read_config
 from calib_jax.run.methods import plain_cross_entropy
 
@@ -49,6 +52,7 @@ class Run:
     self.seeds = tuple(seeds_of(config))
     self.devices = jax.local_devices()
     self._models: dict[tuple[int, ...], _Models] = {}
+    self._laplace: dict[int, Laplace] = {}
     self._loaded = False  # Whether the files may be others than those that the run wrote.
 
   @classmethod
@@ -88,7 +92,7 @@ class Run:
       seed: the seed of the model; None for the first or, with ``evaluation.ensemble``, for the ensemble of all.
 
     Returns:
-      float32 ``[N, K]``; of an ensemble the logarithms of the mean probabilities.
+      float32 ``[N, K]``; of an ensemble, or with ``evaluation.samples``, the logarithms of the mean probabilities.
 
     Raises:
       UserError: if the images have another dtype or shape, or there is no model of that seed.
@@ -113,6 +117,26 @@ class Run:
       UserError: if the images have another dtype or shape, or there is no model of that seed.
     """
     return self._outputs(images, seed, "features")
+
+  def laplace(self, seed: int | None = None) -> Laplace:
+    """Returns the Laplace approximation of the head of ``seed`` (default: the first), with ``evaluation.laplace``.
+
+    It is fitted to the training split, and ``run.laplace(seed).log_probs(run.features(images, seed=seed))`` predicts.
+
+    Raises:
+      UserError: if the head is not linear or too large, or the training images do not fit in memory.
+    """
+    seed = self.seeds[0] if seed is None else seed
+    if seed not in self._laplace:
+      check_laplace(self.config, splits := self.splits(seed))
+      head = self.variables(seed)["params"]["head"]
+      features = self.features(splits.train.images, seed=seed)
+      try:
+        self._laplace[seed] = fit_laplace(features, splits.train.labels, kernel=head["kernel"], bias=head["bias"],
+                                          hessian=self.config.evaluation.get("laplace") or "auto")
+      except ValueError as error:
+        raise UserError(f"config key evaluation.laplace: {error}") from error
+    return self._laplace[seed]
 
   def variables(self, seed: int | None = None) -> dict[str, Any]:
     """Returns ``params`` and ``batch_stats`` of the model of ``seed`` (default: the first), for ``model.apply``."""
@@ -236,9 +260,11 @@ class Run:
     head = training.plan(self.config)[-1].head or self.config.head
     model = training.classifier(self.config, head, shape.num_classes)
     variables = training.Layout.of(self.devices).everywhere(group.variables(self.which))
-    return _Models(group.seeds, variables, shape, *(
-      training.predictor(model, shape, len(group.seeds), self.devices, features=wanted,
-                         parallel=self.config.training.parallel) for wanted in (False, True)))
+    samples = self.config.evaluation.get("samples", 0)  # Runs of earlier versions do not have this field.
+    predictor = functools.partial(training.predictor, model, shape, len(group.seeds), self.devices,
+                                  parallel=self.config.training.parallel)
+    return _Models(group.seeds, variables, shape, predictor(samples=samples, seeds=group.seeds),
+                   predictor(features=True))
 
 
 def warn(text: str) -> None:

@@ -15,7 +15,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.training import seed_groups
 
 # Fields of config.model that describe the run rather than the layers.
-_NOT_LAYERS = ("name", "dtype", "weights", "image_size")
+_NOT_LAYERS = ("name", "dtype", "weights", "image_size", "dropout")
 
 
 def check_file(config: ConfigDict) -> None:

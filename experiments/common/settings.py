@@ -15,7 +15,7 @@ from calib_jax.run.directory import EVALUATION_ONLY
 # Fields that configs have had only since some results were made: at these values they change nothing.
 ADDED = {"training.cache_features": False, "stage2.augment": False, "stage2.backbone_in_training_mode": False,
          "data.split_seed": -1, "training.average": "", "training.average_decay": 0.999,
-         "training.average_fraction": 0.25,
+         "training.average_fraction": 0.25, "model.dropout": 0.0,
          **{f"{section}.{key}": value for section in ("optimizer", "stage2.optimizer")
             for key, value in (("sharpness", 0.0), ("adaptive_sharpness", False))}}
 # Names that data had when some results were made.
@@ -56,6 +56,7 @@ def flat(fields: Mapping[str, object]) -> dict[str, object]:
 def digest(config: ConfigDict) -> str:
   """Returns twelve hexadecimal digits that configs share only if they train the same models on the same data.
 
+  They also predict with as many samples, on which the saved predictions depend.
   Only the last part of the data's paths counts, so that files may be moved. Fields of ``ADDED`` do not count at the
   values there, and names of ``RENAMED`` count as they were, so that older results stay those of their configs.
   """
@@ -65,6 +66,8 @@ def digest(config: ConfigDict) -> str:
     section = functools.reduce(dict.__getitem__, sections, fields)
     if section[last] == value:
       del section[last]
+  if samples := config.evaluation.samples:
+    fields["evaluation.samples"] = samples
   fields["data"] |= {key: pathlib.PurePath(fields["data"][key]).name for key in ("dir", "path")}
   fields["data"]["name"] = RENAMED.get(fields["data"]["name"], fields["data"]["name"])
   return hashed(fields)

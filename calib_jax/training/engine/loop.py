@@ -75,7 +75,7 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
   variables = tree["best"].variables if "best" in tree else averages.predicting(tree)
   if predicted and not jax.process_index():
     loop.progress.note(f"predicting {' and '.join(predicted)}")
-  predictions = {name: predict(program.stages[-1].predict_step, variables, [s.part(name) for s in splits],
+  predictions = {name: predict(program.predict_step, variables, [s.part(name) for s in splits],
                                config.training.batch_size, layout) for name in predicted}
   loop.progress.clear()
   return tree["state"], [{name: {key: x[i] for key, x in arrays.items()} for name, arrays in predictions.items()}

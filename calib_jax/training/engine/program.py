@@ -15,6 +15,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.training import averages, best_model, loss_state
 from calib_jax.training.distributed.mapping import AXIS, mapped
 from calib_jax.training.engine import drawing, gradients, objectives, optimizers, stages, steps
+from calib_jax.training.engine.layout import Layout
 from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import Shape, shape_of
 
@@ -53,6 +54,7 @@ class Program(NamedTuple):
   """The program of a whole run, which trains one model a seed."""
 
   stages: Sequence[StageProgram]
+  predict_step: Callable  # Of the trained model, with the samples of ``evaluation.samples``.
   validation_loss: Callable
   keeps_best: bool
   averages: bool
@@ -94,7 +96,12 @@ def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int
       return jnp.mean(losses.cross_entropy(logits, labels))
     return objective(logits, labels, loss_states=loss_states)[0]
 
-  return Program(built, jax.jit(jax.vmap(validation_loss)), config.training.select != "last",
+  samples, predict_step = config.evaluation.samples, built[-1].predict_step
+  if samples:
+    model = classifier(config, built[-1].stage.head or config.head, shape.num_classes)
+    predict_step = predictor(model, shape, len(seeds), devices, parallel=config.training.parallel, samples=samples,
+                             seeds=seeds)
+  return Program(built, predict_step, jax.jit(jax.vmap(validation_loss)), config.training.select != "last",
                  bool(config.training.average))
 
 
@@ -241,7 +248,7 @@ def normalizer(shape: Shape) -> Callable:
 
 
 def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: Sequence[jax.Device],
-              features: bool = False, parallel: str = "pmap") -> Callable:
+              features: bool = False, parallel: str = "pmap", samples: int = 0, seeds: Sequence[int] = ()) -> Callable:
   """Returns ``steps.predict_step`` of a model, mapped over seeds and devices.
 
   Args:
@@ -251,12 +258,19 @@ def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: S
     devices: the devices to spread a batch over.
     features: whether the step also returns the features before the head.
     parallel: how the step is mapped over devices, as in a config.
+    samples: the number of stochastic forward passes that are averaged, as ``evaluation.samples``. A prediction then
+      takes so many times the time of the model from its first random layer on: with dropout that of the head alone.
+    seeds: the models' seeds, which the samples are drawn by.
 
   Returns:
     The function ``(variables, batch) -> predictions`` that ``predict`` takes.
   """
-  return mapped(steps.predict_step, devices, num_seeds, parallel=parallel, model=model,
-                normalize=normalizer(shape), features=features)
+  step = mapped(steps.predict_step, devices, num_seeds, parallel=parallel, model=model,
+                normalize=normalizer(shape), features=features, samples=samples)
+  if not samples:
+    return step
+  keys = Layout.of(devices, parallel).everywhere(jnp.stack([jax.random.key(seed) for seed in seeds]))
+  return lambda variables, batch: step({**variables, "key": keys}, batch)
 
 
 def decayed(all_parameters: bool) -> Callable:

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from calib_jax.models import Draw
+from calib_jax.models import Draw, log_mean_probs
 from calib_jax.training.distributed.mapping import AXIS
 from calib_jax.training.engine import drawing, gradients
 
 Array = jax.Array
-# A number to fold into the run's key for what a head draws; no step has it.
-_DRAWS = 2**32 - 3
+# Numbers to fold into the run's key for what a head draws and for the samples of predictions; no step has them.
+_DRAWS, _SAMPLES = 2**32 - 3, 2**32 - 4
 
 
 class TrainState(NamedTuple):
@@ -132,19 +132,30 @@ def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model
 
 
 def predict_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable,
-                 features: bool = False) -> dict[str, Array]:
+                 features: bool = False, samples: int = 0) -> dict[str, Array]:
   """Predicts a batch, with the model's running statistics and without augmentation.
 
   Args:
-    variables: the model's ``params`` and ``batch_stats``.
+    variables: the model's ``params`` and ``batch_stats``, and with ``samples`` also the run's ``key``.
     batch: this device's share: ``image`` uint8, ``label`` and ``mask``.
     model: the model.
     normalize: maps stored images to the model's input.
-    features: whether to return the features before the head too.
+    features: whether to return the features before the head too; those are never sampled.
+    samples: the number S of draws of the model's random layers, over which the probabilities are averaged; their
+      logarithms are the logits. All images have the same draws. With 0 these layers compute their means.
 
   Returns:
     ``logits`` ``[n, K]``, ``label``, ``mask`` and, if asked for, ``features`` ``[n, D]`` of all devices' shares.
   """
-  predictions = model.apply(variables, normalize(batch["image"]), return_features=features)
-  outputs = dict(zip(("logits", "features"), predictions, strict=True)) if features else {"logits": predictions}
+  variables = dict(variables)
+  key = variables.pop("key", None)
+  images = normalize(batch["image"])
+  if samples:
+    # Mapped over keys, layers before the first random one are computed once, and only the others S times.
+    keys = jax.random.split(jax.random.fold_in(key, _SAMPLES), samples)
+    sampled = jax.vmap(lambda key: model.apply(variables, images, rngs={"samples": key}))(keys)
+    outputs = {"logits": log_mean_probs(sampled)}
+  else:
+    predictions = model.apply(variables, images, return_features=features)
+    outputs = dict(zip(("logits", "features"), predictions, strict=True)) if features else {"logits": predictions}
   return jax.lax.all_gather({**outputs, "label": batch["label"], "mask": batch["mask"]}, AXIS, tiled=True)
