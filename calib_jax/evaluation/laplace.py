@@ -131,8 +131,9 @@ class Laplace(NamedTuple):
 
     .. math:: \mathrm{softmax}\!\left(z / \sqrt{1 + \pi v / 8}\right)
 
-    This is the multi-class probit approximation (Daxberger et al. 2021, Section 2.1, which ignores the covariances).
-    With samples it is instead the mean softmax of logits that are drawn with all their covariances.
+    This is the multi-class probit approximation (Daxberger et al. 2021), which ignores the covariances. The variances
+    have that of a shift of all logits, which changes no probability, but here makes them less certain. With samples the
+    prediction is instead the mean softmax of logits that are drawn with all their covariances.
 
     Args:
       features: ``[N, D]``.

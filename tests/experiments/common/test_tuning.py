@@ -65,10 +65,12 @@ def test_a_setting_that_diverges_is_not_chosen():
 
 
 def test_configs_share_a_name_if_they_train_the_same_models():
-  same = [{"evaluation.num_bins": 10}, {"num_seeds": 7}, {"data.dir": "elsewhere/tensorflow_datasets"}]
-  other = [{"seed": 1}, {"loss.weight": 0.4}, {"data.path": "other.npz"}]
+  same = [{"evaluation.num_bins": 10}, {"num_seeds": 7}, {"data.dir": "elsewhere/tensorflow_datasets"},
+          {"evaluation.laplace": "auto"}]
+  other = [{"seed": 1}, {"loss.weight": 0.4}, {"data.path": "other.npz"}, {"model.dropout": 0.2},
+           {"model.dropout": 0.2, "evaluation.samples": 4}]  # Saved predictions depend on the samples.
   assert {settings.digest(settings.changed(CONFIG, fields)) for fields in same} == {settings.digest(CONFIG)}
-  assert len({settings.digest(settings.changed(CONFIG, fields)) for fields in other} | {settings.digest(CONFIG)}) == 4
+  assert len({settings.digest(settings.changed(CONFIG, fields)) for fields in other} | {settings.digest(CONFIG)}) == 6
 
 
 def test_a_committed_page_is_made_from_its_trials(tmp_path, monkeypatch):

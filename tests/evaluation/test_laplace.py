@@ -1,0 +1,173 @@
+"""Last-layer Laplace: Hessians, the evidence, its optimum and predictions, against float64 from the paper."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax.evaluation import laplace
+
+N, D, K = 14, 2, 3
+P = K * (D + 1)
+RNG = np.random.default_rng(0)
+FEATURES, LABELS = RNG.normal(size=(N, D)), RNG.integers(0, K, N)
+KERNEL, BIAS = RNG.normal(size=(D, K)), RNG.normal(size=K)
+FORMS = ("full", "kronecker")
+
+
+def _fit(features=FEATURES, labels=LABELS, kernel=KERNEL, bias=BIAS, **options):
+  return laplace.fit(features, labels, kernel=kernel, bias=bias, **options)
+
+
+def _softmax(z):
+  p = np.exp(z - z.max(-1, keepdims=True))
+  return p / p.sum(-1, keepdims=True)
+
+
+def _with_bias(features):
+  return np.concatenate([features, np.ones((len(features), 1))], 1)
+
+
+def _nll_gradient(theta, x, labels):
+  """Of the summed log loss by θ, whose weights of a class stand together."""
+  p = _softmax(x @ theta.reshape(K, -1).T)
+  return ((p - np.eye(K)[labels]).T @ x).ravel()
+
+
+def _theta(kernel=KERNEL, bias=BIAS):
+  return np.concatenate([kernel, bias[None]]).T.ravel()
+
+
+def _brute_hessian(kind, features=FEATURES):
+  x = _with_bias(features)
+  p = _softmax(x @ np.concatenate([KERNEL, BIAS[None]]))
+  curvatures = [np.diag(row) - np.outer(row, row) for row in p]
+  if kind == "full":
+    return sum(np.kron(c, np.outer(row, row)) for c, row in zip(curvatures, x, strict=True))
+  return np.kron(sum(curvatures) / len(x), x.T @ x)
+
+
+def _dense(hessian):
+  """The matrix of a Hessian that the module holds by its eigenvalues."""
+  if isinstance(hessian, laplace.Full):
+    vectors = hessian.vectors.reshape(-1, len(hessian.values))
+    return (vectors * hessian.values) @ vectors.T
+  inputs, logits = ((vectors * values) @ vectors.T for values, vectors in (hessian.of_inputs, hessian.of_logits))
+  return np.kron(logits, inputs)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_the_hessian_is_that_of_its_definition(kind, monkeypatch):
+  monkeypatch.setattr(laplace, "ROWS", 5)  # Three parts.
+  found = _fit(hessian=kind).hessian
+  np.testing.assert_allclose(_dense(found), _brute_hessian(kind), atol=1e-13)
+  np.testing.assert_allclose(np.sort(found.values), np.linalg.eigvalsh(_brute_hessian(kind)), atol=1e-12)
+
+
+def test_the_full_hessian_is_the_second_derivative_of_the_log_loss():
+  step, x = 1e-5, _with_bias(FEATURES)
+  columns = [(_nll_gradient(_theta() + e, x, LABELS) - _nll_gradient(_theta() - e, x, LABELS)) / (2 * step)
+             for e in step * np.eye(P)]
+  # The error of a central difference is of the order of its step squared.
+  np.testing.assert_allclose(_dense(_fit(hessian="full").hessian), columns, atol=1e-7)
+
+
+@pytest.mark.parametrize("features", [FEATURES[:1], np.repeat(FEATURES[:1], 6, 0)], ids=("one", "equal"))
+def test_the_factors_are_exact_for_one_example_and_for_equal_ones(features):
+  found = _dense(_fit(features, LABELS[:len(features)], hessian="kronecker").hessian)
+  np.testing.assert_allclose(found, _brute_hessian("full", features), atol=1e-12)
+
+
+def _brute_evidence(kind, precision):
+  """log p(D | θ) + log N(θ; 0, 1/δ) + (P log 2π + log det Σ) / 2."""
+  p = _softmax(_with_bias(FEATURES) @ np.concatenate([KERNEL, BIAS[None]]))
+  prior = stats.multivariate_normal.logpdf(_theta(), np.zeros(P), np.eye(P) / precision)
+  _, log_det = np.linalg.slogdet(_brute_hessian(kind) + precision * np.eye(P))
+  return np.log(p[np.arange(N), LABELS]).sum() + prior + (P * np.log(2 * np.pi) - log_det) / 2
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_the_prior_has_the_largest_marginal_likelihood(kind):
+  for precision in (1e-4, 0.7, 1e5):
+    found = _fit(hessian=kind, prior_precision=precision)
+    assert found.prior_precision == precision
+    np.testing.assert_allclose(found.log_evidence, _brute_evidence(kind, precision), rtol=1e-9)
+  best = _fit(hessian=kind)
+  np.testing.assert_allclose(best.log_evidence, _brute_evidence(kind, best.prior_precision), rtol=1e-9)
+  others = best.prior_precision * np.array([1e-3, 0.1, 0.9, 1.1, 10, 1e3])
+  assert all(_brute_evidence(kind, other) < best.log_evidence for other in others)
+  step = 1e-4
+  slope = (_brute_evidence(kind, best.prior_precision * np.exp(step))
+           - _brute_evidence(kind, best.prior_precision * np.exp(-step))) / (2 * step)
+  assert abs(slope) < 1e-6
+
+
+def _covariances(kind, features, precision):
+  posterior = np.linalg.inv(_brute_hessian(kind) + precision * np.eye(P))
+  jacobians = [np.kron(np.eye(K), x) for x in _with_bias(features)]
+  return [j @ posterior @ j.T for j in jacobians], posterior
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_the_probit_prediction_divides_logits_by_their_spread(kind, monkeypatch):
+  monkeypatch.setattr(laplace, "ROWS", 3)
+  test = 3 * RNG.normal(size=(7, D))
+  covariances, _ = _covariances(kind, test, 0.4)
+  logits = _with_bias(test) @ np.concatenate([KERNEL, BIAS[None]])
+  expected = [_softmax(z / np.sqrt(1 + np.pi / 8 * np.diag(c))) for z, c in zip(logits, covariances, strict=True)]
+  found = _fit(hessian=kind, prior_precision=0.4).log_probs(test)
+  assert found.dtype == np.float32
+  np.testing.assert_allclose(np.exp(found), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_samples_are_those_of_weights_of_the_posterior(kind):
+  test, number = np.concatenate([RNG.normal(size=(2, D)), [[3.0, -4.0]]]), 4000
+  covariances, posterior = _covariances(kind, test, 0.4)
+  weights = RNG.multivariate_normal(_theta(), posterior, size=number).reshape(number, K, -1)
+  probs = _softmax(np.einsum("skd,nd->snk", weights, _with_bias(test)))
+  fitted = _fit(hessian=kind, prior_precision=0.4)
+  found = fitted.log_probs(test, num_samples=number, seed=3)
+  # The two means have a standard error each.
+  np.testing.assert_allclose(np.exp(found), probs.mean(0), atol=5 * np.sqrt(2 / number) * probs.std(0).max())
+  deviation = fitted.hessian.deviations(_with_bias(test), 0.4)
+  roots = np.stack([deviation(unit) for unit in np.eye(K)], 2)
+  np.testing.assert_allclose(roots @ roots.swapaxes(1, 2), covariances, rtol=1e-8, atol=1e-10)
+  np.testing.assert_array_equal(found, fitted.log_probs(test, num_samples=number, seed=3))
+  assert np.abs(found - fitted.log_probs(test, num_samples=number, seed=4)).max() > 1e-4
+  # An example has the same prediction whichever others are predicted beside it.
+  np.testing.assert_allclose(fitted.log_probs(test[1:2], num_samples=9), fitted.log_probs(test, num_samples=9)[1:2],
+                             rtol=1e-5)
+
+
+@pytest.mark.parametrize("samples", [0, 20])
+@pytest.mark.parametrize("kind", FORMS)
+def test_limits(kind, samples):
+  logits = _with_bias(FEATURES) @ np.concatenate([KERNEL, BIAS[None]])
+  certain = _fit(hessian=kind, prior_precision=1e14).log_probs(FEATURES, num_samples=samples)
+  np.testing.assert_allclose(np.exp(certain), _softmax(logits), rtol=1e-5)
+  for features, labels, kernel, bias in (
+      (1e4 * FEATURES, LABELS, KERNEL, BIAS),  # Its Hessian is 0 but for rounding.
+      (FEATURES[:1], LABELS[:1], KERNEL, BIAS), (FEATURES, np.zeros(N, int), KERNEL, BIAS),
+      (FEATURES, LABELS, 0 * KERNEL, 0 * BIAS), (FEATURES, LABELS, 1e4 * KERNEL, BIAS),
+      (0 * FEATURES, LABELS, KERNEL, BIAS),
+      (FEATURES, LABELS % 2, KERNEL[:, :2], BIAS[:2])):
+    fitted = _fit(features, labels, kernel, bias, hessian=kind)
+    found = fitted.log_probs(np.concatenate([features, 1e4 * features[:1]]), num_samples=samples)
+    assert np.isfinite(found).all() and fitted.prior_precision > 0 and np.isfinite(fitted.log_evidence)
+    np.testing.assert_allclose(np.exp(found.astype(np.float64)).sum(1), 1, rtol=1e-5)
+  # No weights at all: the prior that is the most certain of 0, and equal probabilities.
+  found = _fit(FEATURES, LABELS, 0 * KERNEL, 0 * BIAS, hessian=kind).log_probs(FEATURES)
+  np.testing.assert_allclose(np.exp(found), 1 / K, rtol=1e-5)
+
+
+def test_the_form_follows_from_the_number_of_weights_and_impossible_ones_are_refused(monkeypatch):
+  assert isinstance(_fit().hessian, laplace.Full)
+  monkeypatch.setattr(laplace, "AUTO_FULL", P - 1)
+  assert isinstance(_fit().hessian, laplace.Kronecker)
+  monkeypatch.setattr(laplace, "LARGEST_FULL", P - 1)
+  with pytest.raises(ValueError, match="'full' is for at most 8 weights: got 9; use 'kronecker'"):
+    _fit(hessian="full")
+  with pytest.raises(ValueError, match="hessian must be one of 'auto', 'full', 'kronecker'"):
+    _fit(hessian="diagonal")
+  with pytest.raises(ValueError, match=r"features must be \[N, D\]"):
+    _fit(FEATURES[:, :1])

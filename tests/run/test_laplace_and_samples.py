@@ -1,0 +1,126 @@
+"""Runs with sampled predictions, and with the rows of a last-layer Laplace approximation."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import evaluation, run
+from calib_jax._system.errors import UserError
+from calib_jax.evaluation import laplace
+from calib_jax.run import Run
+from calib_jax.run.methods import method_name, plain_cross_entropy
+
+pytestmark = [pytest.mark.xdist_group("laplace"), pytest.mark.usefixtures("no_figures")]
+SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=6", "evaluation.num_resamples=10",
+         "model.hidden=(8,)", "evaluation.recommended=False", "loss.primary.name=cross_entropy", "loss.secondary.name=",
+         "model.dropout=0.3")
+NAME = "cross_entropy, dropout 0.3"
+
+
+def _config(*overrides):
+  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
+  run_config.check(config, 1)
+  return config
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("run") / "run"
+  run.execute(_config("evaluation.samples=4", "evaluation.laplace=full", "evaluation.corruptions=('fog',)",
+                      "evaluation.severities=(2,)", "evaluation.ensemble=True", "data.split_seed=1"), folder)
+  return folder
+
+
+def _never(step, measured):
+  """A hook for runs that must not take a step."""
+  raise AssertionError("this must not train")
+
+
+def _map_logits(loaded, features, seed):
+  head = {name: np.asarray(x) for name, x in loaded.variables(seed)["params"]["head"].items()}
+  return features @ head["kernel"] + head["bias"]
+
+
+def _nll(log_probs, labels):
+  return -np.mean(log_probs[np.arange(len(labels)), labels])
+
+
+def test_predictions_are_of_as_many_samples_in_files_and_afterwards(finished):
+  loaded = Run.load(finished)
+  test = loaded.splits(1).test
+  saved = evaluation.load(finished / "predictions/test_seed1.npz").logits
+  np.testing.assert_array_equal(loaded.predict(test.images, seed=1), saved)
+  np.testing.assert_allclose(np.exp(saved).sum(1), 1, rtol=1e-5)
+  np.testing.assert_allclose(loaded.predict(test.images[5:9], seed=1), saved[5:9], rtol=1e-4, atol=1e-5)
+  plain = _map_logits(loaded, loaded.features(test.images, seed=1), 1)
+  assert np.abs(np.exp(saved) - np.exp(plain) / np.exp(plain).sum(1, keepdims=True)).max() > 1e-3
+
+
+def test_tables_have_the_rows_of_the_laplace_approximation_of_training_features(finished):
+  rows = json.loads((finished / "results.json").read_text())["results"]
+  assert list(rows) == ["test", "fog_2"]
+  expected = [f"{NAME}, 4 samples", f"{NAME}, Laplace", f"{NAME}, 4 samples, ensemble of 2",
+              f"{NAME}, 4 samples, ensemble of 2, TS of each", f"{NAME}, Laplace, ensemble of 2",
+              f"{NAME}, Laplace, ensemble of 2, TS of each"]
+  assert list(rows["test"]) == expected and all("TS" in rows["test"][name] for name in expected[:3])
+  loaded, nll = Run.load(finished), []
+  for seed in (0, 1):
+    splits, head = loaded.splits(seed), loaded.variables(seed)["params"]["head"]
+    features = loaded.features(splits.train.images, seed=seed)
+    posterior = laplace.fit(features, splits.train.labels, hessian="full", **head)
+    log_probs = posterior.log_probs(loaded.features(splits.test.images, seed=seed))
+    nll.append(_nll(log_probs, splits.test.labels))
+    assert loaded.laplace(seed).prior_precision == posterior.prior_precision
+    saved = evaluation.load(finished / f"predictions/laplace_full/test_seed{seed}.npz")
+    np.testing.assert_allclose(saved.logits, log_probs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(saved.train_counts, np.bincount(splits.train.labels, minlength=10))
+  np.testing.assert_allclose(rows["test"][f"{NAME}, Laplace"]["none"]["nll"]["value"], np.mean(nll), rtol=1e-5)
+
+
+def test_another_approximation_needs_no_training_and_other_samples_need_other_predictions(finished, tmp_path):
+  shutil.copytree(finished, tmp_path / "run")
+  before = (tmp_path / "run/predictions/laplace_full/test_seed0.npz").read_bytes()
+  fields = ("data.split_seed=1", "evaluation.laplace=kronecker", "evaluation.laplace_samples=3")
+  run.execute(_config("evaluation.samples=4", *fields), tmp_path / "run", hooks=[_never])
+  rows = json.loads((tmp_path / "run/results.json").read_text())["results"]["test"]
+  found = evaluation.load(tmp_path / "run/predictions/laplace_kronecker_3/test_seed0.npz")
+  assert list(rows) == [f"{NAME}, 4 samples", f"{NAME}, Laplace"]
+  loaded = Run.load(tmp_path / "run")
+  features = loaded.features(loaded.splits(0).test.images)
+  assert isinstance(loaded.laplace().hessian, laplace.Kronecker)
+  np.testing.assert_allclose(found.logits, loaded.laplace().log_probs(features, num_samples=3), rtol=1e-5, atol=1e-6)
+  assert (tmp_path / "run/predictions/laplace_full/test_seed0.npz").read_bytes() == before
+  with pytest.raises(UserError, match=r"evaluation.samples \(predictions are made anew if their dir"):
+    run.execute(_config("evaluation.samples=5", *fields), tmp_path / "run", hooks=[_never])
+  shutil.rmtree(tmp_path / "run/predictions")
+  run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[_never])
+  loaded = Run.load(tmp_path / "run")
+  np.testing.assert_allclose(loaded.saved("test")[0].logits, _map_logits(loaded, features, 0), rtol=1e-4, atol=1e-4)
+
+
+def test_what_no_approximation_is_for_is_refused(tmp_path, monkeypatch):
+  with pytest.raises(UserError, match=r"evaluation.laplace is for the head 'linear'.*got head.name 'masked'"):
+    _config("evaluation.laplace=auto", "head.name=masked", "training.schedule=two_stage")
+  with pytest.raises(UserError, match="evaluation.laplace must be one of '' for none, auto, full, kronecker: got"):
+    _config("evaluation.laplace=diag")
+  run.execute(_config("num_seeds=1"), tmp_path / "run", reports=False)
+  monkeypatch.setattr(laplace, "LARGEST_FULL", 10)
+  loaded = Run.load(tmp_path / "run")
+  with loaded.config.unlocked():
+    loaded.config.evaluation.laplace = "full"
+  with pytest.raises(UserError, match="evaluation.laplace: hessian 'full' is for at most 10 weights: got 90"):
+    loaded.laplace()
+  with loaded.config.unlocked():
+    loaded.config.head.name = "two_stage"
+  with pytest.raises(UserError, match="for the head 'linear', whose one layer it approximates: this run's is 'two"):
+    loaded.laplace()
+
+
+def test_the_baseline_is_without_dropout_and_samples():
+  config = _config("evaluation.samples=4")
+  assert method_name(config) == f"{NAME}, 4 samples"
+  plain = plain_cross_entropy(config)
+  assert method_name(plain) == "cross_entropy" and plain.model.dropout == 0 and plain.evaluation.samples == 0
