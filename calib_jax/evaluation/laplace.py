@@ -50,9 +50,7 @@ class Full(NamedTuple):
       for k in range(classes):
         for other in range(k + 1):
           hessian[k, :, other] += (x * (p[:, k] * ((k == other) - p[:, other]))[:, None]).T @ x
-    for k in range(classes):
-      for other in range(k):
-        hessian[other, :, k] = hessian[k, :, other]
+    # Of a symmetric matrix eigh reads the lower triangle, which the blocks of other <= k hold.
     values, vectors = np.linalg.eigh(hessian.reshape(classes * inputs, -1))
     return cls(np.maximum(values, 0), vectors.reshape(classes, inputs, -1))
 

@@ -159,3 +159,21 @@ def test_cached_features_are_dropped_as_those_of_a_forward_pass_are():
             "augmentation.name=none", "head.name=two_stage", "head.width=4")
   cached, plain = (train(short(*fields, f"training.cache_features={flag}")) for flag in (True, False))
   assert_same(cached[1], plain[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("head", "others"), [
+  (("linear",), ("augmentation.name=mixup_inference", "augmentation.padding=0", "loss.secondary.name=")),
+  (("two_stage", "head.width=4"), ("augmentation.name=mixup", "augmentation.padding=0", "loss.secondary.name=")),
+  (("variational", "head.width=4"), ("data.held_out_fraction=0.4", "training.schedule=two_stage")),
+  (("masked", "head.width=6"), ("loss.reduction=sum", "training.schedule=two_stage")),
+  (("simplex_etf",), ("training.schedule=classifier_retraining",))], ids=lambda x: x[0])
+def test_every_head_trains_with_dropout_and_predicts_with_samples(head, others):
+  config = short(*SMALL, f"head.name={head[0]}", *head[1:], *others, "model.dropout=0.3", "evaluation.samples=3",
+                 "training.stage2_epochs=1")
+  run_config.check(config, 2)
+  _, found = train(config, seeds=(0, 1))
+  for predictions in found:
+    logits = predictions["test"]["logits"]
+    assert np.isfinite(logits).all()
+    np.testing.assert_allclose(np.exp(logits).sum(1), 1, rtol=1e-5)
