@@ -76,6 +76,9 @@ def test_a_sample_of_stochastic_depth_takes_whole_blocks_and_keeps_the_batch_sta
   distance = np.abs(found[:, None] - np.array(combinations)).max((2, 3))
   np.testing.assert_allclose(distance.min(1), 0, atol=1e-5)
   odds = [np.prod(c) for c in itertools.product(*((1 - s, s) for s in (5 / 6, 4 / 6, 0.5)))]
+  # A frozen backbone is not in training, though the step has a key for the head.
+  frozen = model.apply(variables, IMAGES, train=True, freeze_batch_stats=True, rngs={"dropout": jax.random.key(2)})
+  np.testing.assert_allclose(frozen, model.apply(variables, IMAGES), rtol=1e-5, atol=1e-6)
   np.testing.assert_allclose(np.bincount(distance.argmin(1), minlength=8) / len(found), odds, atol=0.12)
 
 
