@@ -122,9 +122,9 @@ class TwoStage(Head):
     return nn.Dense(self.num_classes, name="logits")(nn.Dense(self.width, name="narrow")(x))
 
 
-def log_mean_probs(logits: Array) -> Array:
-  """Returns the logarithms ``[N, K]`` of the mean probabilities of S samples, from their logits ``[S, N, K]``."""
-  return jax.nn.logsumexp(jax.nn.log_softmax(logits), 0) - jnp.log(jnp.float32(len(logits)))
+def log_mean_probs(logits: Array, axis: int = 0) -> Array:
+  """Returns the logarithms ``[N, K]`` of the mean probabilities of samples, whose logits have an ``axis`` of them."""
+  return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis) - jnp.log(jnp.float32(logits.shape[axis]))
 
 
 class MappedHead(Head):

@@ -1,6 +1,5 @@
 """The head ``shared_body``: an ensemble of classifiers on the features of one backbone."""
 
-import math
 from typing import Any
 
 import flax.linen as nn
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._checks.registry import register
-from calib_jax.models.heads import HEADS, Head
+from calib_jax.models.heads import HEADS, Head, log_mean_probs
 from calib_jax.models.layers import Features
 
 Array = jax.Array
@@ -52,7 +51,7 @@ class SharedBody(Head):
       return nn.Dense(self.num_classes, name=f"logits{i}")(x)
 
     logits = jnp.stack([member(i) for i in range(self.members)], axis=1)
-    return logits if train else _pooled(logits)
+    return logits if train else log_mean_probs(logits, axis=1)
 
   @nn.nowrap
   def objectives(self, output: Array, labels: Array, state: Any, *, where: Array, axis_name: str | None):
@@ -64,9 +63,4 @@ class SharedBody(Head):
   def combined(self, output: Array, state: Any) -> Array:
     """Returns the logarithms of the mean probabilities ``[n, num_classes]``."""
     del state
-    return _pooled(output)
-
-
-def _pooled(logits: Array) -> Array:
-  """The logarithms ``[N, K]`` of the mean probabilities of logits ``[N, M, K]``."""
-  return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=1) - math.log(logits.shape[1])
+    return log_mean_probs(output, axis=1)

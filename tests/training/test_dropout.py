@@ -95,7 +95,7 @@ def test_a_sample_of_v_tst_has_one_code_and_their_mean_is_that_of_many_codes():
 @pytest.mark.parametrize(("options", "expected"), [
   ({}, False), ({"dropout": 0.1}, True), ({"head": "masked"}, False), ({"head": "variational"}, True),
   ({"name": "resnet8"}, False), ({"name": "resnet8", "last_survival": 0.9}, True),
-  ({"head": "simplex_etf"}, False), ({"head": "masked", "dropout": 0.5}, True)])
+  ({"head": "simplex_etf"}, False), ({"head": "shared_body"}, False), ({"head": "masked", "dropout": 0.5}, True)])
 def test_it_is_known_which_models_have_a_random_layer(options, expected):
   model = models.get(num_classes=3, **{"name": "mlp", **options})
   images = jax.ShapeDtypeStruct((1, 8, 8, 3), jnp.float32)
@@ -170,7 +170,8 @@ def test_cached_features_are_dropped_as_those_of_a_forward_pass_are():
   (("two_stage", "head.width=4"), ("augmentation.name=mixup", "augmentation.padding=0", "loss.secondary.name=")),
   (("variational", "head.width=4"), ("data.held_out_fraction=0.4", "training.schedule=two_stage")),
   (("masked", "head.width=6"), ("loss.reduction=sum", "training.schedule=two_stage")),
-  (("simplex_etf",), ("training.schedule=classifier_retraining",))], ids=lambda x: x[0])
+  (("simplex_etf",), ("training.schedule=classifier_retraining",)),
+  (("shared_body", "head.members=2", "head.width=4"), ("loss.reduction=sum",))], ids=lambda x: x[0])
 def test_every_head_trains_with_dropout_and_predicts_with_samples(head, others):
   config = short(*SMALL, f"head.name={head[0]}", *head[1:], *others, "model.dropout=0.3", "evaluation.samples=3",
                  "training.stage2_epochs=1")
