@@ -66,7 +66,7 @@ def validated(config: ConfigDict) -> halving.Scores:
   """
   try:
     return [_score(**part) if part else (float("inf"), 0.0) for part in tuning.validation_predictions(config)]
-  except (UserError, ValueError) as error:
+  except (UserError, ValueError, TypeError) as error:
     print(f"error: {error}")
     return [(float("inf"), 0.0)] * config.num_seeds
 
