@@ -117,12 +117,16 @@ METHODS: dict[str, Recipe] = {
   "PLP": Recipe({"training.schedule": "layer_peeled"}, {"training.peeling_exponent": (0.5, 1.0, 2.0)}),
 }
 
-# Beyond the papers: averages of the weights, flat minima, and combinations that none of them tried.
+# Beyond the papers: averages of the weights, flat minima, random layers, heads that share a body, and combinations that
+# none of them tried.
 COMBINED: dict[str, Recipe] = {
   "EMA": Recipe({"training.average": "ema"}, {"training.average_decay": (0.9, 0.97, 0.99)}),
   "SWA": Recipe({"training.average": "swa", "optimizer.schedule": "constant"},
                 {"training.average_fraction": (0.25, 0.5, 0.75)}),
   "SAM": Recipe({}, {"optimizer.sharpness": (0.05, 0.1, 0.2)}),
+  "dropout": Recipe({}, {"model.dropout": (0.1, 0.2, 0.5)}),
+  "MC dropout": Recipe({"model.dropout": 0.2, "evaluation.samples": 20}, {"model.dropout": (0.1, 0.2, 0.5)}),
+  "shared body": Recipe({"head": {"name": "shared_body"}}, {"head.members": (3, 5, 10)}),
   "gradient-weighted CE + S-AvUC": _secondary("soft_avuc", _STRONGER, _WEIGHTED, **_AVUC),
   "gradient-weighted CE + S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), _WEIGHTED, **_AVUC)),
   "focal + S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), _FOCAL, **_AVUC)),
