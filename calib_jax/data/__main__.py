@@ -1,6 +1,8 @@
 """Shows the data set of a config: splits, counts, normalisation, and a picture of 64 augmented training images.
 
 python -m calib_jax.data --config=configs/cifar100_savuc.py --picture=data.png
+
+It also prepares public archives (``prepare``): python -m calib_jax.data prepare cifar-10-python.tar.gz
 """
 
 import argparse
@@ -14,10 +16,13 @@ import numpy as np
 from calib_jax import config as run_config
 from calib_jax import data
 from calib_jax._system.errors import UserError, printable
+from calib_jax.data import prepare
 
 
 def main(arguments: list[str]) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
+  if arguments[:1] == ["prepare"]:
+    return prepare.main(arguments[1:])
   parser = argparse.ArgumentParser(prog="python -m calib_jax.data", description=__doc__.splitlines()[0],
                                    allow_abbrev=False)
   parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py; it "

@@ -68,7 +68,8 @@ def _config(paper: ModuleType, data: str, model: str, fields: Mapping[str, objec
       **{key: {**value, **AT_LAPTOP[1]["augmentation"]} if key == "augmentation" else scaled.get(key, value)
          for key, value in fields.items()}, "loss.reduction": "mean"})
   config = run_config.complete(paper.recipe(data, model).unlock()).lock()
-  return settings.changed(config, {**fields, **at_paper_scale, "compare_with_cross_entropy": False})
+  return settings.changed(config, {**fields, **at_paper_scale, **scales.directory(options),
+                                   "compare_with_cross_entropy": False})
 
 
 def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+import os
 import pathlib
 
 from ml_collections import ConfigDict
@@ -30,7 +31,7 @@ def base(options: argparse.Namespace) -> ConfigDict:
   if options.scale == "paper":
     config = reweighted_risk.get_config("cifar10.resnet50").unlock()
     config.num_seeds = 5
-    return run_config.complete(config).lock()
+    return settings.changed(run_config.complete(config).lock(), directory(options))
   if options.scale == "laptop" and not options.data:
     raise UserError("--data must name an .npz file of images, such as --data=fashion_mnist.npz.")
   config = run_config.complete(common.get_config().unlock())
@@ -43,6 +44,21 @@ def base(options: argparse.Namespace) -> ConfigDict:
              "validation_fraction": 1 / 3}, **NETWORKS[options.network]})
 
 
+def directory(options: argparse.Namespace) -> dict[str, object]:
+  """Returns the field of the directory of the data sets at paper scale, which ``--data`` names there.
+
+  Raises:
+    UserError: if it is no directory.
+  """
+  if not options.data:
+    return {}
+  if not os.path.isdir(os.path.expanduser(options.data)):
+    raise UserError("with --scale=paper --data must name a directory that holds the archives of the data sets, what "
+                    "`python -m calib_jax.data prepare` makes of them, or the data sets of TensorFlow Datasets: got "
+                    f"{options.data}.")
+  return {"data.dir": options.data}
+
+
 def scaled(fields: Mapping[str, object], scale: str) -> dict[str, object]:
   """Returns the fields of a method with the values that replace them at a scale."""
   return {key: {**value, **SCALED[scale].get(key, {})} if isinstance(value, dict) else SCALED[scale].get(key, value)
@@ -51,7 +67,8 @@ def scaled(fields: Mapping[str, object], scale: str) -> dict[str, object]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options that choose the images and the network at laptop scale."""
-  parser.add_argument("--data", default="", help="an .npz file of images, as docs/data_and_models.md describes it")
+  parser.add_argument("--data", default="", help="an .npz file of images; with --scale=paper the directory of the data "
+                      "sets (docs/data_and_models.md describes both)")
   parser.add_argument("--network", choices=list(NETWORKS), default="mlp")
 
 

@@ -12,6 +12,7 @@ from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_npy
 from calib_jax.data.corruptions import CORRUPTIONS
 from calib_jax.data.sources import SOURCES, tfds
+from calib_jax.data.sources.downloads import cifar10, cifar100
 from calib_jax.data.splits import Examples, Pool, checked
 
 SEVERITIES = 5
@@ -63,7 +64,7 @@ def cifar10_corrupted(dir: str, corruption: str, severity: int) -> Pool:
   The published images are those of ``dir/CIFAR-10-C``, if there is such a folder, and else of TensorFlow Datasets.
   """
   _check_corruption("cifar10_corrupted", corruption)
-  pool, folder = tfds.tfds("cifar10", dir), pathlib.Path(dir).expanduser() / "CIFAR-10-C"
+  pool, folder = cifar10(dir), pathlib.Path(dir).expanduser() / "CIFAR-10-C"
   if folder.is_dir():
     return pool._replace(test=published(folder / f"{corruption}.npy", severity))
   # TensorFlow Datasets has other names for two corruptions.
@@ -84,7 +85,7 @@ def cifar100_corrupted(dir: str, corruption: str, severity: int) -> Pool:
   if not folder.is_dir():
     raise UserError(f"cifar100_corrupted needs the folder CIFAR-100-C in {folder.parent}, which has none: unpack "
                     "CIFAR-100-C.tar of zenodo.org/records/3555552 there, or point --config.data.dir at its parent.")
-  return tfds.tfds("cifar100", dir)._replace(test=published(folder / f"{corruption}.npy", severity))
+  return cifar100(dir)._replace(test=published(folder / f"{corruption}.npy", severity))
 
 
 def _check_corruption(name: str, corruption: str) -> None:

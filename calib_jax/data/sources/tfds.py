@@ -14,8 +14,9 @@ from calib_jax.data import record_streams
 from calib_jax.data.sources import SOURCES
 from calib_jax.data.splits import Examples, Pool, checked
 
-# Sets of TensorFlow Datasets that fit in memory as one uint8 array; all images of a set have the same size.
-NAMES = ("cifar10", "cifar100", "fashion_mnist", "kmnist", "mnist", "svhn_cropped")
+# Sets of TensorFlow Datasets that fit in memory as one uint8 array; all images of a set have the same size. CIFAR has
+# archives, too (``downloads``).
+NAMES = ("fashion_mnist", "kmnist", "mnist", "svhn_cropped")
 
 
 def tfds(name: str, dir: str) -> Pool:

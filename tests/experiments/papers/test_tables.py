@@ -9,9 +9,11 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import models
+from calib_jax._system.errors import UserError
 from configs import mac_cal
 from experiments.common import report, rows, scores, sweep, tuning
 from experiments.common.commands import RESULTS
+from experiments.leaderboard import experiment as leaderboard_experiment
 from experiments.leaderboard import methods as training_methods
 from experiments.papers.focal_temperature import table as focal_temperature_table
 from experiments.papers.mac_cal import tables as mac_cal_tables
@@ -148,3 +150,15 @@ def test_a_tuned_row_at_the_edge_of_its_grid_is_not_judged():
   assert chosen["brier"]["optimizer.l2"] == tuning.L2[-1]
   line, = (line for line in text.splitlines() if line.startswith("| S-AvUC lowers the ECE of brier | "))
   assert line.endswith("| cannot tell: brier+soft_avuc and brier at the edge of the grid |")
+
+
+@pytest.mark.parametrize("name", [*TABLES, "leaderboard"])
+def test_at_paper_scale_data_names_the_directory_of_the_data_sets(name, tmp_path):
+  experiment = TABLES.get(name) or leaderboard_experiment.EXPERIMENT
+  def first(data):
+    return experiment.methods(sweep.parse(experiment, ["--scale=paper", f"--data={data}"]))[0].config()
+
+  assert first(tmp_path).data.dir == str(tmp_path)
+  assert sweep.parse(experiment, ["--scale=paper"]).data == "" and first("").data.dir == "~/tensorflow_datasets"
+  with pytest.raises(UserError, match=r"--data must name a directory .*prepare.*: got .*absent\.npz"):
+    first(tmp_path / "absent.npz")

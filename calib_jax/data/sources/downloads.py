@@ -1,0 +1,53 @@
+"""CIFAR-10, CIFAR-100 and Tiny ImageNet from a directory that holds their archives, or what is prepared of them."""
+
+import pathlib
+
+from calib_jax._checks.registry import register
+from calib_jax._system.files import read_npz
+from calib_jax.data import archives
+from calib_jax.data.sources import SOURCES, tfds
+from calib_jax.data.sources.arrays import npz
+from calib_jax.data.sources.folders import tiny_imagenet_folder
+from calib_jax.data.splits import Pool
+
+
+def archived(name: str, dir: str) -> Pool | None:
+  """Reads ``NAME.npz`` (python -m calib_jax.data prepare) or else the published archive, whichever ``dir`` holds.
+
+  Returns:
+    The examples, or None if there is neither.
+
+  Raises:
+    UserError: if the file cannot be read.
+  """
+  folder = pathlib.Path(dir).expanduser()
+  if (prepared := folder / f"{name}.npz").exists():
+    classes = read_npz(prepared, ("class_names",)).get("class_names")
+    return npz(str(prepared), 0)._replace(classes=None if classes is None else tuple(map(str, classes)))
+  archive = folder / archives.ARCHIVES[name].file
+  return archives.read(name, archive) if archive.exists() else None
+
+
+@register(SOURCES)
+def cifar10(dir: str) -> Pool:
+  """Loads CIFAR-10 from ``dir``: cifar10.npz, cifar-10-python.tar.gz, or else TensorFlow Datasets.
+
+  The order of the examples, and so the split of a seed, is that of the archive, or that of TensorFlow Datasets.
+  """
+  return archived("cifar10", dir) or tfds.tfds("cifar10", dir)
+
+
+@register(SOURCES)
+def cifar100(dir: str) -> Pool:
+  """Loads CIFAR-100 with its 100 fine labels from ``dir``: cifar100.npz, cifar-100-python.tar.gz, or else TFDS."""
+  return archived("cifar100", dir) or tfds.tfds("cifar100", dir)
+
+
+@register(SOURCES)
+def tiny_imagenet(dir: str) -> Pool:
+  """Loads Tiny ImageNet from ``dir``: tiny_imagenet.npz, tiny-imagenet-200.zip, or the folder that this unpacks to.
+
+  Its validation images are the test split. Classes are in the order of ``wnids.txt``. Images are 64x64 RGB; grey ones
+  become RGB.
+  """
+  return archived("tiny_imagenet", dir) or tiny_imagenet_folder(dir)
