@@ -15,8 +15,9 @@ import jax
 from calib_jax import config as run_config
 from calib_jax._system.files import write_text
 from experiments.benchmarks.timing import pairs
-from experiments.benchmarks.training import engine, engine_and_features, images
+from experiments.benchmarks.training import images
 from experiments.common import commands
+from experiments.common.train_step import engine, engine_and_features
 
 HEADS = {"TST": "two_stage", "V-TST": "variational", "MaC-Cal": "masked"}
 JOINT = {"BalCAL": ("head.name=simplex_etf",),

@@ -12,7 +12,6 @@ compiled).
 """
 
 from collections.abc import Callable, Mapping
-import functools
 import json
 import pathlib
 import statistics
@@ -25,10 +24,9 @@ import optax
 
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
-from calib_jax.training import best_model
-from calib_jax.training.engine import program
 from experiments.benchmarks import timing
 from experiments.common import commands
+from experiments.common.train_step import engine
 
 OPTIONS = {"avuc": {"threshold": 0.5}}
 
@@ -48,37 +46,6 @@ def configured(model: dict, batch_size: int, secondary: str = "", *overrides: st
              "loss.primary.name": "cross_entropy", "loss.secondary.name": secondary, "augmentation.name": "none",
              "optimizer.l2": 0.0, **{f"loss.secondary.{k}": v for k, v in OPTIONS.get(secondary, {}).items()}}
   return run_config.load("configs/cifar100_savuc.py", [f"--config.{k}={v}" for k, v in options.items()] + [*overrides])
-
-
-def engine(config, splits, stage: int = 0):
-  """A function without arguments that takes one step of a stage of the engine and waits for it."""
-  return engine_and_features(config, splits, stage)[0]
-
-
-def engine_and_features(config, splits, stage: int = 0):
-  """The same, and a function that computes the features of the step; None unless the stage keeps features."""
-  device, size, keys = jax.devices()[:1], config.training.batch_size, jax.random.key(0)[None]
-  stages = program.build(config, [splits], [0], device).stages
-  carry = {"state": None}
-  for part in stages[:stage + 1]:
-    carry["state"] = part.start(carry["state"], keys)
-  carry["state"] = jax.device_put(carry["state"], device[0])
-  batch = {"image": splits.train.images[:size][None, None], "label": splits.train.labels[:size][None, None],
-           "mask": np.ones((1, 1, size), bool)}
-  features = None
-  if stages[stage].feature_step is not None:
-    variables = jax.tree.map(jnp.copy, best_model.variables(carry["state"]))
-    compute = functools.partial(stages[stage].feature_step, variables, batch)
-    batch = batch | {"image": np.asarray(compute()["features"])[None]}
-    features = lambda: jax.block_until_ready(compute())  # noqa: E731
-
-  def step():
-    carry["state"], measured = stages[stage].train_steps[0](carry["state"], batch, keys)
-    jax.block_until_ready((carry["state"], measured))
-
-  step()
-  step()
-  return step, features
 
 
 def by_hand(config, splits):

@@ -19,7 +19,6 @@ import datetime
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import time
 from typing import NamedTuple
@@ -97,7 +96,8 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
   try:
     wanted = [m for m in experiment.methods(options) if not options.only or any(
       word in f"{m.task} {m.name}" for word in options.only)]
-    failures = run_jobs(experiment, jobs(wanted, options.seeds), stem, options)
+    index, number = options.shard or (1, 1)
+    failures = run_jobs(experiment, jobs(wanted, options.seeds)[index - 1::number], stem, options)
   except Stopped as stopped:
     print(f"\n{stopped}", file=sys.stderr)
     return 128 + stopped.signal
@@ -123,7 +123,7 @@ def parse(experiment: Experiment, arguments: Sequence[str] | None = None) -> arg
   parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("experiments/results"))
   parser.add_argument("--seeds", type=int, help="the number of seeds; that of each config by default")
   parser.add_argument("--only", nargs="+", help="only methods whose names hold one of these words")
-  parser.add_argument("--shard", type=_shard, help="i/n: only every n-th run, from the i-th on; i is from 1 to n")
+  parser.add_argument("--shard", type=shard, help="i/n: only every n-th run, from the i-th on; i is from 1 to n")
   parser.add_argument("--processes", type=int, default=1, help="so many shards at once on this machine")
   experiment.arguments(parser)
   return parser.parse_args(arguments)
@@ -134,7 +134,8 @@ def stem_of(experiment: Experiment, options: argparse.Namespace) -> pathlib.Path
   return options.out / f"{experiment.files()}_{experiment.suffix(options)}"
 
 
-def _shard(text: str) -> tuple[int, int]:
+def shard(text: str) -> tuple[int, int]:
+  """Returns the number of a shard, from 1, and how many there are, of a text such as "1/4"."""
   match = re.fullmatch(r"(\d+)/(\d+)", text)
   if not match or not 1 <= int(match[1]) <= int(match[2]):
     raise argparse.ArgumentTypeError(f"must be i/n with 1 <= i <= n, such as 1/4: got {text!r}")
@@ -164,23 +165,17 @@ def _join(stem: pathlib.Path) -> None:
 def _in_processes(experiment: Experiment, options: argparse.Namespace, arguments: list[str]) -> int:
   """Runs a process for each shard, and then this command without shards, which makes the table."""
   number = options.processes
-  others = [text for i, text in enumerate(arguments) if not text.startswith("--processes")
-            and (i == 0 or arguments[i - 1] != "--processes")]
-  command = [sys.executable, "-m", f"experiments.{experiment.name}", *others]
-  codes = [process.wait() for process in [subprocess.Popen([*command, f"--shard={i}/{number}"])
-                                          for i in range(1, number + 1)]]
+  others = commands.without_processes(arguments)
+  codes = commands.together(f"experiments.{experiment.name}",
+                            [[*others, f"--shard={i}/{number}"] for i in range(1, number + 1)])
   return max(*codes, main(experiment, others))
 
 
 def run_jobs(experiment: Experiment, wanted: Sequence[Job], stem: pathlib.Path, options: argparse.Namespace
              ) -> list[tuple[Job, str]]:
-  """Runs the jobs of a shard that have no rows yet, and appends their rows; returns the failures."""
+  """Runs those of the jobs that have no rows yet, and appends their rows; returns the failures."""
   path = path_of(stem, options.shard)
-  labels = [UNCALIBRATED, *experiment.calibrators]
-  done = {_key(row) for row in [*rows.read(path_of(stem)), *rows.read(path)]}
-  index, number = options.shard or (1, 1)
-  missing = [job for job in wanted[index - 1::number]
-             if not all((*key, job.declared) in done for key in _rows_of(job, labels))]
+  missing = without_rows(experiment, wanted, [*rows.read(path_of(stem)), *rows.read(path)])
   started, failures = time.monotonic(), []
   for i, job in enumerate(missing, 1):
     print(f"[{i}/{len(missing)}] {job.label()}", flush=True)
@@ -192,20 +187,32 @@ def run_jobs(experiment: Experiment, wanted: Sequence[Job], stem: pathlib.Path, 
       failures.append((job, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"))
       print(f"failed: {failures[-1][1]}", file=sys.stderr, flush=True)
       continue
-    replaced = set(_rows_of(job, labels))
-    rows.drop(path, lambda row, replaced=replaced: _key(row)[:-1] in replaced)
-    rows.append(path, new)
+    keep(experiment, job, new, path)
     print(f"[{i}/{len(missing)}] {job.label()} took {float(new[0]['seconds']):.0f} s; "
           f"{commands.left(started, i, len(missing))} for {len(missing) - i} more runs", flush=True)
   return failures
+
+
+def without_rows(experiment: Experiment, wanted: Sequence[Job], found: Sequence[rows.Row]) -> list[Job]:
+  """Returns the jobs of which a row is missing among those that were found."""
+  done = {_key(row) for row in found}
+  return [job for job in wanted if not all((*key, job.declared) in done for key in _rows_of(experiment, job))]
+
+
+def keep(experiment: Experiment, job: Job, new: Sequence[Mapping[str, str]], path: pathlib.Path) -> None:
+  """Appends the rows of a job to a file, in place of those that it has of the same models."""
+  replaced = set(_rows_of(experiment, job))
+  rows.drop(path, lambda row: _key(row)[:-1] in replaced)
+  rows.append(path, new)
 
 
 def _key(row: Mapping[str, str]) -> tuple[str, ...]:
   return tuple(row[name] for name in ("task", "method", "calibrator", "seed", "declared"))
 
 
-def _rows_of(job: Job, labels: Sequence[str]) -> list[tuple[str, ...]]:
-  return [(job.method.task, job.method.name, label, str(seed)) for label in labels for seed in job.seeds]
+def _rows_of(experiment: Experiment, job: Job) -> list[tuple[str, ...]]:
+  return [(job.method.task, job.method.name, label, str(seed))
+          for label in (UNCALIBRATED, *experiment.calibrators) for seed in job.seeds]
 
 
 def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[int, int] | None = None

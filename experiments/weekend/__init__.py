@@ -1,0 +1,1 @@
+"""The papers' tables at paper scale, in the order of published evidence per hour, as one command."""

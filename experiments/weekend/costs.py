@@ -1,0 +1,102 @@
+"""How long a cell takes: an estimate by counting operations, until the step is measured on the device at hand."""
+
+from collections.abc import Mapping
+import functools
+import math
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+import numpy as np
+
+from calib_jax import data, models
+from experiments.common.train_step import engine
+
+# Dense bfloat16 operations a second that the makers print, of all devices that one process uses.
+CARDS = {"h100": 989e12, "h200": 989e12, "a100": 312e12, "a40": 150e12, "tpu-v4-8": 4 * 275e12, "tpu-v5e-8": 8 * 197e12,
+         "cpu": 1e11}
+SHARE = 0.12  # Of these that a step of a CIFAR network at batch 128 is taken to reach. An assumption, not measured.
+BACKWARD = 3.0  # Operations of a training step in units of those of its forward pass.
+OVERHEAD = 1.1  # Of compilation, checkpoints and evaluation, in units of the steps. An assumption.
+# Training examples, the shape of an image, and the number of classes.
+SETS = {"cifar10": (50_000, (32, 32, 3), 10), "cifar100": (50_000, (32, 32, 3), 100),
+        "tiny_imagenet": (100_000, (64, 64, 3), 200), "digits": (1437, (8, 8, 1), 10)}
+
+
+def network(config: ConfigDict) -> str:
+  """Returns a name for what a step computes; steps of the same name take the same time, but for their losses."""
+  options = ", ".join(f"{key}={value}" for key, value in sorted(config.model.items()) if key not in ("name", "weights"))
+  shape = "x".join(map(str, SETS[config.data.name][1]))
+  return f"{config.model.name} ({options}), {shape}, batch {config.training.batch_size}"
+
+
+def forward_operations(config: ConfigDict) -> float:
+  """Returns the operations of the forward pass of one image, as XLA counts them before it compiles the program."""
+  options = {key: value for key, value in config.model.items() if key != "dtype"}
+  return _operations(tuple(sorted(options.items())), *SETS[config.data.name][1:])
+
+
+@functools.lru_cache(maxsize=64)
+def _operations(options: tuple, shape: tuple[int, ...], num_classes: int) -> float:
+  model = models.get(num_classes=num_classes, **dict(options))
+  image = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+  variables = jax.eval_shape(lambda key, x: model.init(key, x, train=False), jax.random.key(0), image)
+  return jax.jit(lambda v, x: model.apply(v, x, train=False)).lower(variables, image).cost_analysis()["flops"]
+
+
+def num_steps(config: ConfigDict) -> float:
+  """Returns the number of training steps of a model, in units of whole steps of its network.
+
+  Steps of a second stage on frozen features count as a forward pass, and as none if the features are kept. Steps of
+  sharpness-aware minimisation count twice, and evaluations of the validation split as forward passes.
+  """
+  training, examples = config.training, SETS[config.data.name][0] * (1 - config.data.validation_fraction)
+  per_epoch = math.ceil(examples / training.batch_size)
+  forward = per_epoch / BACKWARD
+  steps = training.num_steps or training.num_epochs * per_epoch
+  epochs = steps / per_epoch
+  if training.schedule == "two_stage":
+    steps += forward if training.cache_features else training.stage2_epochs * forward
+  validation = config.data.validation_fraction / (1 - config.data.validation_fraction) * forward
+  return steps * (2 if config.optimizer.sharpness else 1) + validation * (epochs // training.evaluate_every_epochs)
+
+
+def step_seconds(config: ConfigDict, card: str, measured: Mapping[str, float]) -> tuple[float, bool]:
+  """Returns the seconds of a step, and whether they were measured.
+
+  Args:
+    config: the config.
+    card: one of ``CARDS``, for networks that were not measured.
+    measured: seconds by the name of the ``network``.
+  """
+  if (name := network(config)) in measured:
+    return measured[name], True
+  return BACKWARD * forward_operations(config) * config.training.batch_size / (SHARE * CARDS[card]), False
+
+
+def hours(config: ConfigDict, seeds: int, card: str, measured: Mapping[str, float]) -> tuple[float, bool]:
+  """Returns the hours of some models of a config, and whether they follow from a measured step."""
+  seconds, is_measured = step_seconds(config, card, measured)
+  return seeds * OVERHEAD * num_steps(config) * seconds / 3600, is_measured
+
+
+def measure(config: ConfigDict, repeats: int = 10) -> float:
+  """Returns the seconds of a step of a config on all local devices, the median of some after two others.
+
+  Images are random. Networks with other losses than that of ``config`` take the same time up to a few percent
+  (docs/training.md).
+  """
+  _, shape, num_classes = SETS[config.data.name]
+  size = config.training.batch_size
+  rng, labels = np.random.default_rng(0), np.arange(size, dtype=np.int32) % num_classes
+  part = data.Examples(rng.integers(0, 256, (size, *shape), dtype=np.uint8), labels)
+  splits = data.Splits(part, part, part, num_classes, np.full(shape[-1], 0.5, np.float32),
+                       np.full(shape[-1], 0.25, np.float32))
+  step, taken = engine(config, splits, devices=jax.local_devices()), []
+  for _ in range(repeats):
+    started = time.perf_counter()
+    step()
+    taken.append(time.perf_counter() - started)
+  return statistics.median(taken)

@@ -1,0 +1,116 @@
+"""Trains the cells of a plan until the time is over; several processes may share the directory.
+
+What a process trains it claims by a lock in the directory, which ends with the process, however it ends. A run that was
+stopped goes on from its last checkpoint, on whichever machine takes it next.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+import contextlib
+import pathlib
+import re
+import shutil
+import sys
+import time
+
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import write_text
+from calib_jax.run import lock
+from calib_jax.training import Stopped
+from experiments.common import sweep
+from experiments.weekend import page, plan
+
+FREE = 2 * 10**9  # Bytes that must be free on the disk before a run starts.
+
+
+class FullDisk(Exception):
+  """Says that the disk is full."""
+
+
+@contextlib.contextmanager
+def claimed(folder: pathlib.Path) -> Iterator[bool]:
+  """Claims a folder for this process in a ``with`` block; gives False if another process has it."""
+  folder.mkdir(parents=True, exist_ok=True)
+  with contextlib.ExitStack() as stack:
+    try:
+      stack.enter_context(lock.held(folder))
+    except UserError as error:
+      if "is in use" not in str(error):
+        raise
+      yield False
+    else:
+      yield True
+
+
+def _keep(cell: plan.Cell, job: sweep.Job, new: Sequence[dict[str, str]], options: argparse.Namespace) -> None:
+  """Appends rows while no other process does."""
+  while True:
+    with claimed(options.out / "claims" / "rows") as mine:
+      if mine:
+        sweep.keep(cell.table.experiment, job, new, sweep.path_of(cell.stem(options), options.shard))
+        return
+    time.sleep(0.1)
+
+
+def train(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options: argparse.Namespace) -> int:
+  """Trains what fits, cell by cell, prints the published numbers beside ours, and writes the page after each cell.
+
+  Args:
+    planned: the cells of this process in order, of ``plan.fitting``.
+    options: the options of the command.
+
+  Returns:
+    The exit code: 0; 1 if a run failed; 2 if the disk is full; 128 plus the number of the signal that stopped it.
+  """
+  started, failures, code = time.monotonic(), [], 0
+  try:
+    for cell, jobs, _ in planned:
+      trained = [_train(cell, job, options, started, failures) for job in jobs]
+      found = cell.rows(options)
+      if any(trained) and found:
+        print("\n".join([*page.HEADING, *page.lines(cell, found)]), flush=True)
+        write_page(planned, options, failures)
+  except Stopped as stopped:
+    print(f"\n{stopped}", file=sys.stderr)
+    code = 128 + stopped.signal
+  except FullDisk as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  write_page(planned, options, failures)
+  return code or (1 if failures else 0)
+
+
+def write_page(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options: argparse.Namespace,
+               failures: Sequence[str] = ()) -> None:
+  """Writes the page of what is done by all processes."""
+  now = [(cell, cell.missing(options), 0) for cell, _, _ in planned]
+  write_text(options.out / f"weekend_{options.scale}.md", page.page(now, options, failures))
+
+
+def _train(cell: plan.Cell, job: sweep.Job, options: argparse.Namespace, started: float, failures: list[str]) -> bool:
+  """Trains one run, unless it does not fit any more or another process has it; returns whether it did."""
+  name = re.sub(r"[^a-z0-9]+", "_", f"{cell.stem(options).name} {job.label()}".lower())
+  left = options.hours - (time.monotonic() - started) / 3600
+  if cell.hours_of([job]) > left:
+    print(f"{job.label()} takes {cell.hours_of([job]):.2f} h and {max(left, 0):.2f} h are left: it does not start.",
+          flush=True)
+    return False
+  if (free := shutil.disk_usage(options.out).free) < FREE:
+    raise FullDisk(f"{options.out} has {free / 1e9:.1f} GB free, and a run needs {FREE / 1e9:g} GB: free some space "
+                   "and give the same command again; it goes on from the last checkpoint.")
+  with claimed(options.out / "claims" / f"{name}_{job.declared}") as mine:
+    if not mine or job not in cell.missing(options):  # Another process has it, or has finished it meanwhile.
+      return False
+    print(f"{cell.table.title}: {job.label()}, {cell.hours_of([job]):.2f} h", flush=True)
+    try:
+      _keep(cell, job, sweep.run_job(job, cell.table.experiment, cell.stem(options), options.shard), options)
+    except Stopped:
+      raise
+    except Exception as error:  # Whatever stops one run, the others go on, unless the disk is full for them too.
+      text = f"{cell.table.title}: {job.label()}: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+      if "no space is left" in text.lower():
+        raise FullDisk(text) from error
+      failures.append(text)
+      print(f"failed: {text}", file=sys.stderr, flush=True)
+      return False
+  return True

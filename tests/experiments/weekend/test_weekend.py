@@ -1,0 +1,260 @@
+"""The papers' tables as one command: what it plans, how long that takes, what it trains once, and the page."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import models, training
+from calib_jax._system.errors import UserError
+from calib_jax.run import lock
+from experiments.common import rows, sweep
+from experiments.common.commands import ROOT
+from experiments.weekend import __main__ as weekend
+from experiments.weekend import costs, page, plan, published, work
+from experiments.weekend.tables import TABLES, Number
+
+pytestmark = [pytest.mark.usefixtures("no_figures"), pytest.mark.xdist_group("weekend")]
+TINY = ("--scale=tiny", "--seeds=2", "--tables", "soft_calibration", "--only", "cross_entropy+mmce", "focal+soft_avuc")
+
+
+def _options(*arguments):
+  options = weekend.parse(arguments)
+  options.network = "mlp"
+  return options
+
+
+def test_every_published_number_has_a_cell_and_a_column_of_ours():
+  counts = {}
+  for name, make in TABLES.items():
+    table = make()
+    methods = {(m.task, m.name) for m in table.experiment.methods(sweep.parse(table.experiment, ["--scale=paper"]))}
+    assert set(table.numbers) <= methods
+    for numbers in table.numbers.values():
+      assert all(number.calibrator in ("none", *table.experiment.calibrators) for number in numbers)
+      assert {number.column for number in numbers} <= {*table.experiment.columns}
+    counts[name] = (len(table.numbers), sum(map(len, table.numbers.values())))
+  assert counts == {"focal_temperature": (18, 90), "soft_calibration": (5, 15), "reweighted_risk_cifar10": (28, 56),
+                    "reweighted_risk_cifar100": (28, 56), "mac_cal": (144, 144)}
+
+
+def test_some_numbers_are_at_the_places_where_the_papers_print_them():
+  number = TABLES["focal_temperature"]().numbers["tiny_imagenet, resnet50", "focal_7"]
+  assert [(x.calibrator, x.column, x.mean) for x in number] == [
+    ("none", "accuracy", 50.9), ("TS by log loss", "nll", 2.01), ("TS by ECE", "adaptive", 1.01),
+    ("FTS by log loss", "nll", 2.01), ("FTS by ECE", "adaptive", 0.96)]
+  assert number[0].error == pytest.approx(0.3 / 5**0.5)
+  risk = TABLES["reweighted_risk_cifar100"]().numbers["cifar100, wide_resnet28_10", "selective_risk"]
+  assert [x.mean for x in risk] == [79.76, 4.91]
+  assert TABLES["mac_cal"]().numbers["cifar100, resnet110", "masked"][0].mean == 1.44
+  # Every percentage is one, and the mean ECE of MaC-Cal over nine networks is the lowest of the table.
+  means = {loss: np.mean(values) for loss, values in published.MAC_CAL.items()}
+  assert min(means, key=means.get) == "masked"
+
+
+def test_hours_are_the_steps_times_the_recorded_seconds(tmp_path):
+  options = _options("--tables", "soft_calibration", f"--out={tmp_path}")
+  name = costs.network(plan.cells(options, {})[0].config)
+  assert name.startswith("wide_resnet28_10 (") and "dtype=bfloat16" in name and name.endswith("32x32x3, batch 512")
+  (tmp_path / "step_seconds.json").write_text(json.dumps({weekend._device(): {name: 0.1}, "2 x other": {name: 9.0}}))
+  found = plan.cells(options, weekend._recorded(tmp_path / "step_seconds.json"))
+  per_epoch = math.ceil(45_000 / 512)
+  steps = 200 * per_epoch + 20 * (0.1 / 0.9) * per_epoch / 3  # Evaluations of 5,000 images, every ten epochs.
+  assert len(found) == 5 and all(cell.measured and cell.num_seeds == 3 for cell in found)
+  for cell in found:
+    assert cell.hours == pytest.approx(3 * 1.1 * steps * 0.1 / 3600)
+  one = found[0].hours / 3
+  for hours, fits in ((0, []), (1.01 * one, [1]), (4.5 * one, [3, 1]), (15.1 * one, [3] * 5)):
+    options.hours = hours
+    assert [number for *_, number in plan.fitting(found, options) if number] == fits
+  options.hours = 4.5 * one
+  text = plan.text(plan.fitting(found, options), options)
+  assert "| 1 of 3 runs fit |" in text and "| does not fit |" in text and "≈" not in text
+  assert f"Table 1a {15 * one:.1f}. In {options.hours:g} hours 1 of 5 cells are whole" in text
+
+
+def test_estimates_are_those_of_counted_operations():
+  options = _options("--tables", "soft_calibration")
+  cell = plan.cells(options, {})[0]
+  # The multiplications of WRN-28-10 are 5.2e9 for an image; at its borders XLA counts those of the padding out.
+  assert 0.85 < costs.forward_operations(cell.config) / (2 * 5.25e9) < 1.02
+  seconds = 3 * costs.forward_operations(cell.config) * 512 / (0.12 * 989e12)
+  assert costs.step_seconds(cell.config, "h100", {}) == (pytest.approx(seconds), False)
+  assert "≈ marks estimates: 12% of the 989 T" in plan.text(plan.fitting([cell], options), options)
+
+
+def test_a_backward_pass_takes_twice_a_forward_pass():
+  model = models.get("resnet8", num_classes=10)
+  image = jax.ShapeDtypeStruct((4, 32, 32, 3), jnp.float32)
+  variables = jax.eval_shape(lambda key, x: model.init(key, x, train=False), jax.random.key(0), image)
+
+  def loss(params, rest, x):
+    return jnp.sum(model.apply({"params": params, **rest}, x, train=False))
+
+  rest = {key: value for key, value in variables.items() if key != "params"}
+  forward, both = (jax.jit(f).lower(variables["params"], rest, image).cost_analysis()["flops"]
+                   for f in (loss, jax.grad(loss)))
+  assert both / forward == pytest.approx(costs.BACKWARD, rel=0.15)
+
+
+def test_cells_with_more_evidence_an_hour_are_first_and_shards_divide_them(tmp_path, monkeypatch):
+  monkeypatch.setattr(costs, "forward_operations", lambda config: 1e9 if config.model.name == "resnet50" else 4e9)
+  arguments = [f"--out={tmp_path}", "--tables", "soft_calibration", "focal_temperature"]
+  found = plan.cells(_options(*arguments), {})
+  worth = [len(cell.numbers) * cell.num_seeds / cell.hours for cell in found]
+  assert worth == sorted(worth, reverse=True) and len(found) == 23
+  assert found[0].table.title.startswith("Komisarenko") and found[-1].table.title.startswith("Karandikar")
+  names = [[cell.name() for cell in weekend._cells(_options(*arguments, f"--shard={i}/2"), {})] for i in (1, 2)]
+  assert sorted([*names[0], *names[1]]) == sorted(cell.name() for cell in found)
+  assert [len(part) for part in names] == [12, 11]
+
+
+def test_differences_have_intervals_over_both(monkeypatch):
+  def found(values):
+    return [{"task": "", "method": "m", "calibrator": "none", "seed": str(i), "ece": str(x)}
+            for i, x in enumerate(values)]
+
+  ours = np.array([0.02, 0.03, 0.025])
+  one, = page.compared(found(ours), [Number("none", "ece", 2.2, 0.1, 5)])
+  half = 100 * stats.t.ppf(0.975, 2) * ours.std(ddof=1) / 3**0.5
+  assert one.difference == pytest.approx(100 * ours.mean() - 2.2)
+  assert one.half == pytest.approx(math.hypot(half, 0.1 * stats.t.ppf(0.975, 4)))
+  assert one.cells()[0] == "2.2 ± 0.10" and one.cells()[3] == "yes"
+  far, = page.compared(found(ours), [Number("none", "ece", 9.0)])
+  assert far.half == pytest.approx(half) and far.cells()[0] == "9" and far.cells()[3] == "no"
+  alone, = page.compared(found(ours[:1]), [Number("none", "ece", 2.2)])
+  assert alone.cells() == ["2.2", "2.00", "-0.20", ""]
+  assert page.compared(found(ours), [Number("TS", "ece", 2.2)]) == []
+
+
+@pytest.fixture
+def trained(monkeypatch):
+  """Replaces training by rows that are made up; gives the labels of what trains."""
+  labels = []
+
+  def run_job(job, experiment, stem, shard=None):
+    labels.append(job.label())
+    return [{"task": job.method.task, "method": job.method.name, "calibrator": calibrator, "seed": str(seed),
+             "declared": job.declared, "accuracy": f"{0.5 + 0.01 * seed}", "nll": "1", "ece_equal_mass_l2": "0.1",
+             "config": job.declared, "seconds": "36", "device": "1 x cpu", "jax": "0", "date": "2000-01-01"}
+            for calibrator in ("none", *experiment.calibrators) for seed in job.seeds]
+
+  monkeypatch.setattr(sweep, "run_job", run_job)
+  monkeypatch.setattr(costs, "measure", lambda config: 1e-3)
+  return labels
+
+
+def test_cells_train_once_and_their_numbers_are_on_the_page(tmp_path, trained, capsys):
+  command = [*TINY, f"--out={tmp_path}"]
+  assert weekend.main([*command, "--dry_run"]) == 0
+  assert trained == [] and "2 of 2 cells are whole" in capsys.readouterr().out and len(list(tmp_path.iterdir())) == 0
+  assert weekend.main(command) == 0
+  printed = capsys.readouterr().out
+  assert len(trained) == 2 and printed.count("| Karandikar et al. 2021, Table 1a | focal+soft_avuc | accuracy %, none "
+                                             "| 78.1 ± 0.08 | 50.50 ± 0.50 |") == 1
+  text = (tmp_path / "weekend_tiny.md").read_text(encoding="utf-8")
+  assert "| 4.06 ± 0.14 | 10.00 ± 0.00 | +5.94 | |" in text.replace("|  |", "| |")  # No interval: the seeds are equal.
+  assert "these numbers say only that everything runs" in text and "Not done" not in text
+  assert weekend.main(command) == 0 and len(trained) == 2
+
+
+def test_what_another_process_has_is_left_to_it(tmp_path, trained, capsys):
+  command = [*TINY, f"--out={tmp_path}"]
+  cell = weekend._cells(_options(*command), {})[0]
+  job = cell.jobs[0]
+  claim = tmp_path / "claims" / f"soft_calibration_tables_tiny_{cell.method.name}_seeds_0_1_{job.declared}".replace(
+    "+", "_")
+  claim.mkdir(parents=True)
+  holder = subprocess.Popen([sys.executable, "-c", "import fcntl, os, sys, time\n"
+                             f"file = open({str(claim / lock.NAME)!r}, 'w')\n"
+                             "fcntl.flock(file, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(600)"],
+                            stdout=subprocess.PIPE)
+  try:
+    assert holder.stdout.readline() == b"held\n"
+    assert weekend.main(command) == 0
+    assert len(trained) == 1 and job.label() not in trained
+    assert f"- Karandikar et al. 2021, Table 1a: {cell.name()}, 1 of 1 runs" in (
+      tmp_path / "weekend_tiny.md").read_text(encoding="utf-8")
+  finally:
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+  assert weekend.main(command) == 0 and trained[1] == job.label()  # A killed process holds nothing.
+
+
+def test_shards_write_files_of_their_own_that_one_page_joins(tmp_path, trained):
+  command = [*TINY, f"--out={tmp_path}"]
+  for i in (1, 2):
+    assert weekend.main([*command, f"--shard={i}/2"]) == 0
+  assert len(trained) == 2 and len(list(tmp_path.glob("*_shard*of2.csv"))) == 2
+  assert weekend.main([*command, "--hours=0"]) == 0 and len(trained) == 2
+  text = (tmp_path / "weekend_tiny.md").read_text(encoding="utf-8")
+  assert "Not done" not in text and text.count("| Karandikar") == 6
+
+
+def test_a_full_disk_and_a_signal_stop_the_command_and_a_failure_does_not(tmp_path, trained, monkeypatch, capsys):
+  command = [*TINY, f"--out={tmp_path}"]
+  with monkeypatch.context() as patch:
+    patch.setattr(work, "FREE", 10**30)
+    assert weekend.main(command) == 2
+    assert "GB free, and a run needs" in capsys.readouterr().err and trained == []
+  for error, code, message in ((training.Stopped("SIGTERM: stopped after step 1", 15), 143, "stopped after step 1"),
+                               (UserError("it could not be written (no space is left); free some"), 2, "no space"),
+                               (UserError("a row fails"), 1, "failed: Karandikar")):
+    calls = []
+
+    def broken(*arguments, error=error, calls=calls):
+      calls.append(arguments)
+      raise error
+
+    with monkeypatch.context() as patch:
+      patch.setattr(sweep, "run_job", broken)
+      assert weekend.main(command) == code
+    assert message in capsys.readouterr().err and len(calls) == (2 if code == 1 else 1)
+  assert "## Failed" in (tmp_path / "weekend_tiny.md").read_text(encoding="utf-8")
+  assert weekend.main(command) == 0 and len(trained) == 2
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+  ([], "--data must name the directory of the data sets: cifar100."),
+  (["--data=DIR"], r"has no cifar100 (cifar100.npz or cifar-100-python.tar.gz or cifar100): download the archive"),
+  (["--data=DIR/absent"], "--data must name a directory"),
+])
+def test_absent_data_are_said_before_anything_trains(arguments, message, tmp_path, trained, capsys):
+  arguments = [argument.replace("DIR", str(tmp_path)) for argument in arguments]
+  assert weekend.main(["--tables", "soft_calibration", f"--out={tmp_path}/out", *arguments]) == 2
+  assert message in capsys.readouterr().err and trained == []
+
+
+@pytest.mark.slow
+def test_a_killed_command_goes_on_and_ends_end_to_end(tmp_path):
+  command = [sys.executable, "-m", "experiments.weekend", "--scale=tiny", "--seeds=2", "--tables", "soft_calibration",
+             "--only", "focal+soft_avuc", f"--out={tmp_path}"]
+  environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+  process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+  try:
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.glob("runs/*/*/lock")):
+      assert process.poll() is None and time.monotonic() < deadline
+      time.sleep(0.05)
+  finally:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+  assert not list(tmp_path.glob("*.csv"))
+  done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  found = rows.read(tmp_path / "soft_calibration_tables_tiny.csv")
+  assert {(row["method"], row["seed"]) for row in found} == {("focal+soft_avuc", "0"), ("focal+soft_avuc", "1")}
+  assert "| focal+soft_avuc | accuracy %, none | 78.1 ± 0.08 |" in done.stdout
+  recorded = json.loads((tmp_path / "step_seconds.json").read_text())
+  (seconds,), = (by_network.values() for by_network in recorded.values())
+  assert 0 < seconds < 10
