@@ -109,8 +109,9 @@ def _measure(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], path
     if number and name not in measured:
       measured[name] = costs.measure(cell.config)
       print(f"a step of {name} takes {1e3 * measured[name]:.1f} ms on {_device()}", flush=True)
-      others = read_json(path) if path.exists() else {}
-      write_text(path, json.dumps({**others, _device(): measured}, indent=2) + "\n")
+      with work.alone(path.parent):
+        others = read_json(path) if path.exists() else {}
+        write_text(path, json.dumps({**others, _device(): {**others.get(_device(), {}), **measured}}, indent=2) + "\n")
   return len(measured) > before
 
 

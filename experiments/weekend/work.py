@@ -42,12 +42,13 @@ def claimed(folder: pathlib.Path) -> Iterator[bool]:
       yield True
 
 
-def _keep(cell: plan.Cell, job: sweep.Job, new: Sequence[dict[str, str]], options: argparse.Namespace) -> None:
-  """Appends rows while no other process does."""
+@contextlib.contextmanager
+def alone(out: pathlib.Path) -> Iterator[None]:
+  """Waits until no other process writes in the directory, and keeps others waiting in a ``with`` block."""
   while True:
-    with claimed(options.out / "claims" / "rows") as mine:
+    with claimed(out / "claims" / "rows") as mine:
       if mine:
-        sweep.keep(cell.table.experiment, job, new, sweep.path_of(cell.stem(options), options.shard))
+        yield
         return
     time.sleep(0.1)
 
@@ -83,8 +84,9 @@ def train(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options
 def write_page(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options: argparse.Namespace,
                failures: Sequence[str] = ()) -> None:
   """Writes the page of what is done by all processes."""
-  now = [(cell, cell.missing(options), 0) for cell, _, _ in planned]
-  write_text(options.out / f"weekend_{options.scale}.md", page.page(now, options, failures))
+  with alone(options.out):
+    now = [(cell, cell.missing(options), 0) for cell, _, _ in planned]
+    write_text(options.out / f"weekend_{options.scale}.md", page.page(now, options, failures))
 
 
 def _train(cell: plan.Cell, job: sweep.Job, options: argparse.Namespace, started: float, failures: list[str]) -> bool:
@@ -103,7 +105,9 @@ def _train(cell: plan.Cell, job: sweep.Job, options: argparse.Namespace, started
       return False
     print(f"{cell.table.title}: {job.label()}, {cell.hours_of([job]):.2f} h", flush=True)
     try:
-      _keep(cell, job, sweep.run_job(job, cell.table.experiment, cell.stem(options), options.shard), options)
+      new = sweep.run_job(job, cell.table.experiment, cell.stem(options), options.shard)
+      with alone(options.out):
+        sweep.keep(cell.table.experiment, job, new, sweep.path_of(cell.stem(options), options.shard))
     except Stopped:
       raise
     except Exception as error:  # Whatever stops one run, the others go on, unless the disk is full for them too.

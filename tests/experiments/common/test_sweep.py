@@ -10,7 +10,7 @@ from scipy import stats
 
 from calib_jax import config as run_config
 from calib_jax import run, training
-from experiments.common import comparison, rows, settings, sweep, tuning
+from experiments.common import commands, comparison, rows, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
 
 FIELDS = {"model.hidden": (4,), "training.num_steps": 2, "num_seeds": 2, "compare_with_cross_entropy": False,
@@ -213,3 +213,25 @@ def test_an_ensemble_is_a_row_of_its_own_that_pools_networks_of_the_same_images(
   probs = np.mean([np.exp(x.logits - np.logaddexp.reduce(x.logits, axis=1, keepdims=True)) for x in members], axis=0)
   nll = -np.mean(np.log(probs[np.arange(len(probs)), members[0].labels]))
   assert float(found[0]["nll"]) == pytest.approx(nll, rel=1e-5)
+
+
+def test_processes_share_the_memory_of_a_gpu(monkeypatch):
+  started = []
+
+  class Popen:
+    def __init__(self, command, env):
+      started.append((command[2:], env["XLA_PYTHON_CLIENT_MEM_FRACTION"]))
+
+    def wait(self):
+      return 0
+
+  monkeypatch.setattr(commands.subprocess, "Popen", Popen)
+  monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
+  others = commands.without_processes(["--out=x", "--processes", "3", "--seeds=2", "--processes=3"])
+  assert others == ["--out=x", "--seeds=2"]
+  assert commands.together("experiments.test", [[*others, f"--shard={i}/3"] for i in (1, 2, 3)]) == [0, 0, 0]
+  assert [fraction for _, fraction in started] == ["0.300"] * 3
+  assert started[2][0] == ["experiments.test", "--out=x", "--seeds=2", "--shard=3/3"]
+  monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.2")
+  commands.together("experiments.test", [[]])
+  assert started[-1][1] == "0.2"
