@@ -2,12 +2,16 @@
 
 Run: python -m experiments.benchmarks.accelerator [--data=cifar10.npz] [--minutes=9] [--out=DIR]
 
-1. A training step of WRN-28-10 at batch 512 in bfloat16: examples a second, the share of the matrix products that this
-   device reaches, and the time relative to a hand-written step and, where it is installed, to PyTorch.
-2. What each secondary loss adds to that step.
-3. Whether two runs agree bit by bit.
-4. The time of a step under pmap and under shard_map.
-5. With `--data`, an `.npz` file of CIFAR-10 as docs/data_and_models.md describes it: ResNet-50 with cross entropy, with
+1. A training step of WRN-28-10 at batch 512 in bfloat16: examples a second, the shares of the device's matrix products
+   and copies that its operations and bytes reach, and the time relative to a hand-written step and, where it is
+   installed, to PyTorch.
+2. The same step on all local devices together, if there are several.
+3. The step of ResNet-50 and of WRN-28-10 at batch 128 and 512, and the share that the value and gradient of each loss
+   would take of it.
+4. Whether two runs agree bit by bit, and the time of a step under pmap and under shard_map.
+5. The ECE of 50,000 x 1,000 logits and temperature scaling of them, beside PyTorch where it is installed.
+6. What three secondary losses add to the step of 1, measured in the step itself.
+7. With `--data`, an `.npz` file of CIFAR-10 as docs/data_and_models.md describes it: ResNet-50 with cross entropy, with
    the focal loss, and with S-AvUC and SB-ECE on top, and PreResNet-56 with selective risk, in as many epochs of the
    papers' schedules as the rest of the time allows.
 
@@ -23,6 +27,7 @@ import json
 import pathlib
 import re
 import signal
+import statistics
 import sys
 import time
 from typing import Any, NamedTuple
@@ -37,12 +42,14 @@ from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from configs import reweighted_risk
-from experiments.benchmarks import timing
+from experiments.benchmarks import losses as loss_times
+from experiments.benchmarks import on_device, timing
 from experiments.benchmarks import training as steps
 from experiments.common import commands, scores, settings
 
-SECONDARY = ("soft_avuc", "soft_binned_ece", "mmce", "avuc", "kde_ece", "aurc", "selective_risk",
-             "soft_binned_marginal_ece")
+LOSSES = ("cross_entropy", "focal", "soft_avuc", "soft_binned_ece", "mmce", "avuc", "kde_ece", "aurc", "selective_risk",
+          "soft_binned_marginal_ece")
+SECONDARY = ("soft_avuc", "soft_binned_ece", "mmce")
 RUNS = {  # The network of configs/reweighted_risk.py, and the fields that are set.
   "ResNet-50, cross entropy": ("resnet50", {}),
   "ResNet-50, focal": ("resnet50", {"loss.primary": {"name": "focal", "gamma": 1.0}}),
@@ -63,9 +70,13 @@ class Size(NamedTuple):
   Attributes:
     model: the fields of the measured network.
     batch_size: its batch.
+    networks: the fields of the networks, by name, of which a step is timed at each of ``batch_sizes``.
+    batch_sizes: their batches.
+    losses: the losses whose share of these steps is measured.
+    predictions: the numbers of examples and classes of metrics and fits.
     budget: the seconds of each comparison.
     matrix: the side of the matrices whose product is the ceiling; 0 for the largest that fits.
-    secondary: the secondary losses that are measured.
+    secondary: the secondary losses that are measured in a step.
     fields: the fields of all runs.
     runs: the names of the runs.
   """
@@ -74,17 +85,26 @@ class Size(NamedTuple):
   batch_size: int
   budget: float
   matrix: int
+  networks: Mapping[str, Mapping[str, object]]
+  batch_sizes: Sequence[int]
+  losses: Sequence[str]
+  predictions: tuple[int, int]
   secondary: Sequence[str]
   fields: Mapping[str, object]
   runs: Sequence[str]
 
 
 SIZES = {
-  "paper": Size({"model.depth": 28, "model.width": 10, "model.dtype": "bfloat16"}, 512, 15.0, 0, SECONDARY,
+  "paper": Size({"model.depth": 28, "model.width": 10, "model.dtype": "bfloat16"}, 512, 10.0, 0,
+                {"ResNet-50": {"model.name": "resnet50", "model.dtype": "bfloat16"},
+                 "WRN-28-10": {"model.name": "wide_resnet28_10", "model.dtype": "bfloat16"}}, (128, 512), LOSSES,
+                (50_000, 1000), SECONDARY,
                 {"model.dtype": "bfloat16"}, tuple(RUNS)),
   "tiny": Size({"model.name": "simple_cnn", "model.channels": "(4,)", "model.dtype": "float32"}, 16, 0.0, 128,
-               SECONDARY[:1], {"model": {"name": "simple_cnn", "channels": (4,)}, "training.batch_size": 16,
-                                "training.num_epochs": 2}, tuple(RUNS)[3:4]),
+               {"CNN": {"model.name": "simple_cnn", "model.channels": "(4,)", "model.dtype": "float32"}}, (8, 16),
+               LOSSES[:3], (500, 10), SECONDARY[:1],
+               {"model": {"name": "simple_cnn", "channels": (4,)}, "training.batch_size": 16, "training.num_epochs": 2},
+               tuple(RUNS)[3:4]),
 }
 
 
@@ -116,6 +136,33 @@ def plain_step(session: Session) -> dict[str, float]:
   return measured
 
 
+def network_step(session: Session, name: str, batch_size: int) -> dict[str, object]:
+  """Times the step of a network, and the value and gradient of each loss on as many logits as a share of it."""
+  config = steps.configured(session.size.networks[name], batch_size)
+  step = steps.engine(config, session.splits)
+  seconds = statistics.median(timing.seconds(step) for _ in range(10))
+  shares = {}
+  for loss in session.size.losses:
+    alone = loss_times.compiled(loss, loss_times.VARIANTS[loss][1], batch_size, session.splits.num_classes)
+    shares[loss] = statistics.median(timing.seconds(alone) for _ in range(10)) / seconds
+  return {"seconds": seconds, "examples_per_second": batch_size / seconds,
+          **{f"share_of_{loss}": share for loss, share in shares.items()}}
+
+
+def all_devices(session: Session) -> dict[str, float]:
+  """Measures the step on all local devices relative to that on one; the batch is the same."""
+  devices = _devices(session.size.batch_size)
+  ratio, seconds = timing.pairs(steps.engine(session.config(), session.splits, devices=devices), session.plain(),
+                               session.size.budget)
+  return {"devices": len(devices), "seconds": seconds, "relative_to_one_device": ratio}
+
+
+def _devices(batch_size: int) -> list[jax.Device]:
+  """Returns as many local devices as share a batch evenly."""
+  devices = jax.local_devices()
+  return devices[:next(n for n in range(len(devices), 0, -1) if batch_size % n == 0)]
+
+
 def secondary_step(session: Session, name: str) -> dict[str, float]:
   """Measures what a secondary loss adds to the step."""
   ratio, seconds = timing.pairs(steps.engine(session.config(secondary=name), session.splits), session.plain(),
@@ -126,7 +173,7 @@ def secondary_step(session: Session, name: str) -> dict[str, float]:
 def repeated(session: Session) -> dict[str, Any]:
   """Trains twice for a few steps, and compares the parameters bit by bit."""
   config = session.config("--config.training.num_steps=5", "--config.training.evaluate_every_epochs=1000")
-  states = [training.train(config, [session.splits], seeds=[0], devices=jax.devices()[:1], predicted=(),
+  states = [training.train(config, [session.splits], seeds=[0], devices=_devices(session.size.batch_size), predicted=(),
                            label="repeat")[0].params for _ in range(2)]
   pairs = list(zip(*map(jax.tree.leaves, states), strict=True))
   return {"equal_bits": all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs),
@@ -163,8 +210,8 @@ def run(session: Session, name: str) -> dict[str, Any]:
     if time.monotonic() > session.deadline:
       signal.raise_signal(signal.SIGTERM)  # The loop saves a checkpoint, and stops.
 
-  _, predictions = training.train(config, [splits], seeds=[config.seed], devices=jax.devices()[:1], folder=folder,
-                                  label=name, hooks=[stop_in_time])
+  _, predictions = training.train(config, [splits], seeds=[config.seed], devices=_devices(config.training.batch_size),
+                                  folder=folder, label=name, hooks=[stop_in_time])
   held_out, test = ([evaluation.Predictions(**predictions[0][split])] for split in ("validation", "test"))
   scored = scores.calibrated(held_out, test, {"TS": {"name": "temperature_scaling"}})
   return {"epochs": plan[name], "seconds": time.monotonic() - started, "steps": len(taken),
@@ -172,14 +219,19 @@ def run(session: Session, name: str) -> dict[str, Any]:
 
 
 def _step_seconds(config, splits: data.Splits) -> float:
-  return timing.seconds(steps.engine(config, splits), 5)
+  return timing.seconds(steps.engine(config, splits, devices=_devices(config.training.batch_size)), 5)
 
 
 def parts(session: Session) -> dict[str, Callable[[Session], dict]]:
   """Returns what is measured by name, the most important first."""
   named: dict[str, Callable] = {"step": plain_step}
+  if len(_devices(session.size.batch_size)) > 1:
+    named["all devices"] = all_devices
+  named |= {f"{name}, batch {n}": functools.partial(network_step, name=name, batch_size=n)
+            for name in session.size.networks for n in session.size.batch_sizes}
+  named |= {"repeated": repeated, "parallel": parallel, "metrics and fits": lambda session: on_device.measured(
+    *session.size.predictions, session.size.budget)}
   named |= {f"secondary {name}": functools.partial(secondary_step, name=name) for name in session.size.secondary}
-  named |= {"repeated": repeated, "parallel": parallel}
   if session.options.data:
     named |= {f"run {name}": functools.partial(run, name=name) for name in session.size.runs}
   return named

@@ -5,8 +5,9 @@ Run: python -m experiments.benchmarks.training [--budget SECONDS] [NAME ...]
 It trains WRN-16-4 at batch 128 on a CPU, and WRN-28-10 at batch 512 in bfloat16 on an accelerator, with 32x32 images on
 one device. Steps are timed in pairs, in turn; the median ratio is printed. The hand-written step is the least code that
 trains the same model: it has no mask, takes no measurements and does not check for losses that are not finite.
-Utilisation is the number of operations a second (as the compiler counts those of the hand-written step), divided by
-that of a large matrix product on this device. The last line is of a run of the whole engine, and says how long the
+The share of matrix products is the number of operations a second (as the compiler counts those of the hand-written
+step), divided by that of a large matrix product on this device; that of copies is the same for bytes, and that of the
+roofline is the larger of both. The last line is of a run of the whole engine, and says how long the
 device waited for input. With PyTorch and a CUDA device it also times WRN-28-10 in PyTorch (channels last, bfloat16,
 compiled).
 """
@@ -24,7 +25,7 @@ import optax
 
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
-from experiments.benchmarks import timing
+from experiments.benchmarks import roofline, timing
 from experiments.common import commands
 from experiments.common.train_step import engine
 
@@ -49,7 +50,7 @@ def configured(model: dict, batch_size: int, secondary: str = "", *overrides: st
 
 
 def by_hand(config, splits):
-  """The same for the least code that trains the model; and its operations a step, by the compiler's count."""
+  """The same for the least code that trains the model; and its operations and bytes, by the compiler's count."""
   size = config.training.batch_size
   model = models.get(num_classes=100, **config.model)
   optimizer = optax.sgd(0.1, momentum=0.9)
@@ -75,16 +76,7 @@ def by_hand(config, splits):
     jax.block_until_ready((state, value))
 
   run()
-  return run, compiled.cost_analysis()["flops"]
-
-
-def ceiling(dtype, n: int = 0) -> float:
-  """Operations a second of a large matrix product, of side ``n`` or as large as fits the device."""
-  n = n or (8192 if jax.default_backend() != "cpu" else 2048)
-  a = jnp.ones((n, n), dtype)
-  product = jax.jit(lambda a: a @ a)
-  product(a).block_until_ready()
-  return 2 * n**3 / min(timing.seconds(lambda: product(a).block_until_ready()) for _ in range(10))
+  return run, compiled.cost_analysis()
 
 
 def plain(config, splits, budget: float, matrix: int = 0) -> tuple[dict[str, float], Callable[[], None]]:
@@ -97,11 +89,10 @@ def plain(config, splits, budget: float, matrix: int = 0) -> tuple[dict[str, flo
     matrix: the side of the matrices; 0 for the largest that fits.
   """
   step, size = engine(config, splits), config.training.batch_size
-  hand, flops = by_hand(config, splits)
+  hand, counted = by_hand(config, splits)
   ratio, taken = timing.pairs(step, hand, budget)
   values = {"seconds": taken, "examples_per_second": size / taken, "relative_to_hand_written": ratio,
-            "tera_operations_per_second": flops / taken / 1e12,
-            "share_of_matrix_products": flops / taken / ceiling(jnp.dtype(config.model.dtype), matrix)}
+            **roofline.beside(taken, counted, roofline.ceilings(jnp.dtype(config.model.dtype), matrix))}
   theirs = pytorch(size) if jax.default_backend() != "cpu" else None
   return values | ({"relative_to_pytorch": taken / theirs} if theirs else {}), step
 

@@ -10,7 +10,8 @@ from tests.training.small import digits
 
 STEPS = 60
 CNN = ("model.name=simple_cnn", "model.channels=(8,16)", "loss.secondary.name=", "training.batch_size=64",
-       f"training.num_steps={STEPS}", "optimizer.learning_rate=0.2", "loss.primary.name=cross_entropy", "training.log_every_steps=1000",
+       f"training.num_steps={STEPS}", "optimizer.learning_rate=0.2", "loss.primary.name=cross_entropy",
+       "training.log_every_steps=1000",
        "training.evaluate_every_epochs=1000", "num_seeds=1", "compare_with_cross_entropy=False")
 
 

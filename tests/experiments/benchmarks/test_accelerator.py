@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -27,8 +28,14 @@ def test_it_runs_end_to_end_and_continues(command, tmp_path, capsys):
   assert not path.exists() and "the same command goes on with: step" in capsys.readouterr().out
   assert accelerator.main(command) == 0
   found = json.loads(path.read_text())["results"]
-  assert list(found) == ["step", "secondary soft_avuc", "repeated", "parallel", f"run {RUN}"]
+  assert list(found) == ["step", "all devices", "CNN, batch 8", "CNN, batch 16", "repeated", "parallel",
+                         "metrics and fits", "secondary soft_avuc", f"run {RUN}"]
+  assert found["all devices"]["devices"] == len(jax.local_devices()) > 1
+  assert all(found["CNN, batch 8"][f"share_of_{name}"] > 0 for name in ("cross_entropy", "focal", "soft_avuc"))
+  assert 0 < found["metrics and fits"]["ece_seconds"] < 10 and found["metrics and fits"]["ts_seconds"] > 0
   assert found["step"]["examples_per_second"] > 0 and found["step"]["share_of_matrix_products"] > 0
+  assert found["step"]["share_of_roofline"] == max(found["step"]["share_of_matrix_products"],
+                                                   found["step"]["share_of_copies"])
   assert found["repeated"] == {"equal_bits": True, "largest_difference": 0.0}
   run = found[f"run {RUN}"]
   assert run["epochs"] == 2 and 0 <= run["none"]["accuracy"] <= 1 and np.isfinite(run["TS"]["nll"])

@@ -258,3 +258,12 @@ def test_a_killed_command_goes_on_and_ends_end_to_end(tmp_path):
   recorded = json.loads((tmp_path / "step_seconds.json").read_text())
   (seconds,), = (by_network.values() for by_network in recorded.values())
   assert 0 < seconds < 10
+
+
+def test_a_step_is_timed_on_all_local_devices(monkeypatch):
+  asked = []
+  monkeypatch.setattr(costs, "engine", lambda config, splits, devices: asked.append(
+    (len(devices), splits.train.images.shape, splits.num_classes)) or (lambda: time.sleep(0.002)))
+  config = plan.cells(_options(*TINY), {})[0].config
+  assert 0.002 <= costs.measure(config, repeats=3) < 0.1
+  assert asked == [(len(jax.local_devices()), (config.training.batch_size, 8, 8, 1), 10)] and asked[0][0] > 1

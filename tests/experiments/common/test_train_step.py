@@ -1,0 +1,27 @@
+"""The step that benchmarks time is that of the engine, on one device and on several."""
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax.training.engine import steps
+from experiments.common.train_step import engine, engine_and_features
+from tests.training.small import short, tiny_splits
+
+
+@pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_step_is_taken_each_time(number, parallel, monkeypatch):
+  taken = []
+  original = steps.train_step
+  monkeypatch.setattr(steps, "train_step", lambda *a, **k: taken.append(a[1]["image"].shape) or original(*a, **k))
+  step = engine(short(f"training.parallel={parallel}"), tiny_splits(), devices=jax.devices()[:number])
+  step()
+  assert set(taken) == {(16 // number, 4, 4, 1)}
+
+
+def test_features_are_those_of_a_second_stage():
+  config = short("training.schedule=two_stage", "training.cache_features=true", "head.name=two_stage")
+  step, features = engine_and_features(config, tiny_splits(), stage=1)
+  step()
+  assert np.asarray(features()["features"]).shape[-1] == 5
