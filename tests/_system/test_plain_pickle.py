@@ -82,3 +82,20 @@ def test_damage_is_one_sentence(content):
 
 def test_a_place_of_the_memo_far_away_takes_no_memory():
   assert read_dict(b"\x80\x02}r" + struct.pack("<I", 2**32 - 1) + b".", "a file") == {}
+
+
+def test_mutated_pickles_are_read_or_refused_in_a_sentence():
+  rng = np.random.default_rng(0)
+  value = {"data": ARRAY, "labels": [1, 2, 300], "name": ("x", None)}
+  sound = [pickle.dumps(value, protocol) for protocol in (0, 2, 4)]
+  read = 0
+  for i in range(1500):
+    content = bytearray(sound[i % 3])
+    for _ in range(rng.integers(1, 4)):
+      place = rng.integers(len(content))
+      content[place:place + rng.integers(0, 3)] = rng.bytes(rng.integers(0, 3))
+    try:
+      read += isinstance(read_dict(bytes(content), "a file"), dict)
+    except UserError as error:
+      assert str(error).startswith("a file ") and "\n" not in str(error)
+  assert read > 50
