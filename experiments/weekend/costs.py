@@ -12,13 +12,14 @@ from ml_collections import ConfigDict
 import numpy as np
 
 from calib_jax import data, models
+from experiments.common import costs as passes
+from experiments.common import settings
 from experiments.common.train_step import engine
 
 # Dense bfloat16 operations a second that the makers print, of all devices that one process uses.
 CARDS = {"h100": 989e12, "h200": 989e12, "a100": 312e12, "a40": 150e12, "tpu-v4-8": 4 * 275e12, "tpu-v5e-8": 8 * 197e12,
          "cpu": 1e11}
 SHARE = 0.12  # Of these that a step of a CIFAR network at batch 128 is taken to reach. An assumption, not measured.
-BACKWARD = 3.0  # Operations of a training step in units of those of its forward pass.
 OVERHEAD = 1.1  # Of compilation, checkpoints and evaluation, in units of the steps. An assumption.
 # Training examples, the shape of an image, and the number of classes.
 SETS = {"cifar10": (50_000, (32, 32, 3), 10), "cifar100": (50_000, (32, 32, 3), 100),
@@ -49,18 +50,16 @@ def _operations(options: tuple, shape: tuple[int, ...], num_classes: int) -> flo
 def num_steps(config: ConfigDict) -> float:
   """Returns the number of training steps of a model, in units of whole steps of its network.
 
-  Steps of a second stage on frozen features count as a forward pass, and as none if the features are kept. Steps of
-  sharpness-aware minimisation count twice, and evaluations of the validation split as forward passes.
+  ``passes.training`` says what a second stage, sharpness and several views of an image cost; evaluations of the
+  validation split count as forward passes.
   """
   training, examples = config.training, SETS[config.data.name][0] * (1 - config.data.validation_fraction)
   per_epoch = math.ceil(examples / training.batch_size)
-  forward = per_epoch / BACKWARD
   steps = training.num_steps or training.num_epochs * per_epoch
   epochs = steps / per_epoch
-  if training.schedule == "two_stage":
-    steps += forward if training.cache_features else training.stage2_epochs * forward
-  validation = config.data.validation_fraction / (1 - config.data.validation_fraction) * forward
-  return steps * (2 if config.optimizer.sharpness else 1) + validation * (epochs // training.evaluate_every_epochs)
+  validation = config.data.validation_fraction / (1 - config.data.validation_fraction) * per_epoch * passes.FORWARD
+  return (steps * passes.training(settings.flat(config.to_dict()), epochs)
+          + validation * (epochs // training.evaluate_every_epochs))
 
 
 def step_seconds(config: ConfigDict, card: str, measured: Mapping[str, float]) -> tuple[float, bool]:
@@ -73,7 +72,7 @@ def step_seconds(config: ConfigDict, card: str, measured: Mapping[str, float]) -
   """
   if (name := network(config)) in measured:
     return measured[name], True
-  return BACKWARD * forward_operations(config) * config.training.batch_size / (SHARE * CARDS[card]), False
+  return forward_operations(config) / passes.FORWARD * config.training.batch_size / (SHARE * CARDS[card]), False
 
 
 def hours(config: ConfigDict, seeds: int, card: str, measured: Mapping[str, float]) -> tuple[float, bool]:

@@ -19,7 +19,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.run import lock
 from experiments.common import rows, sweep
 from experiments.common.commands import ROOT
-from experiments.weekend import __main__ as weekend
+from experiments.weekend import command as weekend
 from experiments.weekend import costs, page, plan, published, work
 from experiments.weekend.tables import TABLES, Number
 
@@ -103,7 +103,7 @@ def test_a_backward_pass_takes_twice_a_forward_pass():
   rest = {key: value for key, value in variables.items() if key != "params"}
   forward, both = (jax.jit(f).lower(variables["params"], rest, image).cost_analysis()["flops"]
                    for f in (loss, jax.grad(loss)))
-  assert both / forward == pytest.approx(costs.BACKWARD, rel=0.15)
+  assert both / forward == pytest.approx(1 / costs.passes.FORWARD, rel=0.15)
 
 
 def test_cells_with_more_evidence_an_hour_are_first_and_shards_divide_them(tmp_path, monkeypatch):
