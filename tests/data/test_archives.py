@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import sys
 import tarfile
 import zipfile
 
@@ -202,3 +203,11 @@ def test_nothing_is_left_where_the_file_cannot_be_written_whole(tmp_path, capsys
   assert command.main(["prepare", str(path), f"--sha256={archives.sha256(path)}"]) == 2
   assert "record 4 is not a whole picture" in capsys.readouterr().err
   assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_without_tensorflow_the_message_names_the_archive(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)  # Its import fails.
+  with pytest.raises(UserError, match=r"pip install 'calib-jax\[data\]', or put cifar-100-python.tar.gz into /"):
+    _load("cifar100", tmp_path)
+  with pytest.raises(UserError, match=r"pip install 'calib-jax\[data\]'\.$"):
+    _load("mnist", tmp_path)

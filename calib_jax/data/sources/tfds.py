@@ -11,6 +11,7 @@ import numpy as np
 from calib_jax._checks.registry import register
 from calib_jax._system.errors import UserError
 from calib_jax.data import record_streams
+from calib_jax.data.archives import ARCHIVES
 from calib_jax.data.sources import SOURCES
 from calib_jax.data.splits import Examples, Pool, checked
 
@@ -35,12 +36,17 @@ def _tfds_builder(name: str, folder: str, **options):
     import tensorflow_datasets
   except ImportError as error:
     raise UserError(f"data set {name!r} needs TensorFlow Datasets, which is not installed: "
-                    "pip install 'calib-jax[data]'.") from error
+                    f"pip install 'calib-jax[data]'{_or_archive(name, folder)}.") from error
   logging.getLogger("absl").setLevel(logging.ERROR)  # Hides a warning for every folder that does not exist yet.
   try:
     return tensorflow_datasets, tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False, **options)
   except ValueError as error:
     raise UserError(f"TensorFlow Datasets has no {name!r}.") from error
+
+
+def _or_archive(name: str, folder: str) -> str:
+  """Returns what else helps, for a message, where the archive of a data set can be read."""
+  return f", or put {ARCHIVES[name].file} into {folder}" if name in ARCHIVES else ""
 
 
 def read(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
@@ -60,7 +66,8 @@ def read(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
       raise UserError(
         f"data set {name!r} is not prepared in {builder.data_dir} and could not be downloaded there "
         f"({type(error).__name__}): prepare it on a machine with a network by `tfds build {name} --data_dir={folder}` "
-        "and copy that folder here, or point --config.data.dir at a folder that has it.") from error
+        f"and copy that folder here{_or_archive(name, folder)}, or point --config.data.dir at a folder that has it."
+      ) from error
   try:
     arrays = tensorflow_datasets.as_numpy(builder.as_dataset(split=splits, batch_size=-1))
   except Exception as error:
