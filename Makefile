@@ -29,7 +29,7 @@ lint: .venv/ready
 
 # The site, in docs/_build/html. Sphinx and what it needs have an environment of their own; the build needs no network.
 docs: .venv-docs/ready
-	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going docs docs/_build/html
+	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going -c docs . docs/_build/html
 
 .venv/ready: requirements.txt
 .venv-docs/ready: requirements.txt docs/requirements.txt

@@ -1,8 +1,13 @@
-"""Settings of the site: `make docs` builds it without a network, and a warning is an error."""
+"""Settings of the site: `make docs` builds it without a network, and a warning is an error.
+
+The pages are those of docs/ and of experiments/, at the paths that they have in the repository, whose root is Sphinx's
+source directory. So links between them are the same on the site and in the repository.
+"""
 
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
 from docutils import nodes
@@ -10,34 +15,55 @@ from docutils.utils.math import MathError, latex2mathml
 from docutils.utils.math.mathml_elements import math as mathml
 from sphinx.util import logging
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+ROOT = pathlib.Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = sys.path[0]  # The notebooks run in processes of their own.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import calib_jax
 
+
+
+def _repository() -> dict[str, str]:
+  """Returns the theme's options that link to the repository of this clone, if it comes from a web address."""
+  done = subprocess.run(["git", "remote", "get-url", "origin"], capture_output=True, text=True, check=False, cwd=ROOT)
+  address = re.sub(r"^git@([^:]+):", r"https://\1/", done.stdout.strip()).removesuffix(".git")
+  if not re.fullmatch(r"https://[\w.-]+/[\w./-]+", address):
+    return {}
+  return {"source_repository": f"{address}/", "source_branch": "main", "source_directory": ""}
+
+
 project = "calib_jax"
 version = release = calib_jax.__version__
 copyright = "the calib_jax authors"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+root_doc = "docs/index"
+include_patterns = ["docs/**", "experiments/README.md", "experiments/results/**", "CONTRIBUTING.md", "CHANGELOG.md",
+                    "calib_jax/data/embedded/README.md"]
+exclude_patterns = ["docs/_build", "docs/_templates", ".*", "runs", "build", "dist"]
+templates_path = [str(ROOT / "docs" / "_templates")]
 nitpicky = False
 smartquotes = False  # It would change the two dashes of an option.
 html_theme = "furo"
 html_title = f"calib_jax {version}"
+html_static_path = ["site/site.css"]
+html_css_files = ["site.css"]
+html_extra_path = ["site/index.html"]  # It leads from the root of the site to the first page.
+html_theme_options = _repository()
 html_show_sourcelink = False
 html_copy_source = False
 python_maximum_signature_line_length = 100
 add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autodoc_typehints = "none"  # Docstrings give the shapes, which say more.
+autosummary_generate = True
+autosummary_imported_members = False
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # A field is described once, in the docstring of its class.
 
 myst_heading_anchors = 3
 nb_execution_mode = "force"
-nb_execution_timeout = 30  # Seconds for one cell.
+nb_execution_timeout = 600  # Seconds for one cell, on a busy machine.
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 html_math_renderer = "mathml"
@@ -57,19 +83,18 @@ def _show_math(writer, node) -> None:
   raise nodes.SkipNode
 
 
-def _link_files(app, docname: str, source: list[str]) -> None:
-  """Makes links to files outside docs/ into downloads."""
-  up = r"\.\./" * (docname.count("/") + 1)
-  source[0] = re.sub(rf"\[([^\]]+)\]\(({up}[^)#]+)\)", r"{download}`\1 <\2>`", source[0])
-
-
 def _skip_fields(app, what: str, name: str, member: object, skip: bool, options) -> bool | None:
   """Leaves out the fields of a NamedTuple, which the docstring of its class describes."""
   return True if (getattr(member, "__doc__", None) or "").startswith("Alias for field") else None
 
 
+def _seen_from_docs(app, path: pathlib.Path, docname: str, content: list[str]) -> None:
+  """Makes the links of README.md, which docs/index.md includes, relative to docs/."""
+  content[0] = re.sub(r"\]\((?=docs/|experiments/|[A-Z]+\.md)", "](../", content[0])
+
+
 def setup(app) -> None:
   """Registers how formulas, links and members are shown."""
+  app.connect("include-read", _seen_from_docs)
   app.connect("autodoc-skip-member", _skip_fields)
   app.add_html_math_renderer("mathml", (_show_math, None), (_show_math, None))
-  app.connect("source-read", _link_files)

@@ -1,32 +1,63 @@
-"""Copies the table and the figure of a finished `make demo` into the README.
+"""Copies the table and the figure of a finished `make demo` into docs/demo.md, and the short table into the README.
 
 Run: python docs/demo.py [--check]
 
-With ``--check`` it changes nothing, and says whether they are those of the README byte for byte.
+With ``--check`` it changes nothing, and says whether they are those of the run byte for byte.
 """
 
+from collections.abc import Sequence
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "runs" / "fashion_mnist_small_savuc"
-README, FIGURE = ROOT / "README.md", ROOT / "docs" / "figures" / "fashion_mnist_small_savuc.svg"
-PLACE = re.compile(r"(<!-- The table of `make demo`\. -->\n\n).*?(\n<!-- Its end\. -->)", re.DOTALL)
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "demo.md"
+FIGURE = ROOT / "docs" / "figures" / "fashion_mnist_small_savuc.svg"
+PLACE = re.compile(r"(<!-- The table of `make demo`\. -->\n\n)(.*?)(\n<!-- Its end\. -->)", re.DOTALL)
+HEADINGS = ("method", "accuracy %", "log loss", "ECE % (noise floor)")
+
+
+def cells(table: str) -> list[list[str]]:
+  """Returns the cells of a Markdown table, without the line under its heading."""
+  rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+  return [rows[0], *rows[2:]]
+
+
+def short(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+  """Returns the rows of the README's table: estimates without intervals, in words that need no legend."""
+  column = {name.partition(",")[0]: i for i, name in enumerate(rows[0])}
+
+  def number(row: Sequence[str], name: str, digits: int) -> str:
+    return f"{float(row[column[name]].partition(' ')[0]):.{digits}f}"
+
+  def method(row: Sequence[str]) -> str:
+    fitted = {"none": "", "TS": " + temperature scaling"}[row[column["calibrated by"]]]
+    return row[column["trained with"]].replace("_", " ") + fitted
+
+  return [list(HEADINGS), *([method(row), number(row, "accuracy %", 1), number(row, "NLL", 3),
+                             f"{number(row, 'ECE %', 1)} ({number(row, 'noise floor %', 1)})"] for row in rows[1:])]
 
 
 def main() -> int:
   """Runs the command line; returns 1 if a check fails and else 0."""
+  sys.path.insert(0, str(ROOT))
+  from calib_jax import evaluation
+
   table = (RUN / "results.md").read_text(encoding="utf-8").rpartition("\n\n")[2]
   picture = (RUN / "figures" / "reliability.svg").read_bytes()
-  text = README.read_text(encoding="utf-8")
-  wanted = PLACE.sub(lambda place: place[1] + table + place[2], text)
+  wanted = {README: evaluation.markdown(short(cells(table))), PAGE: table}
+  texts = {path: path.read_text(encoding="utf-8") for path in wanted}
+  written = {path: PLACE.sub(lambda place, new=new: place[1] + new + place[3], texts[path])
+             for path, new in wanted.items()}
   if sys.argv[1:] == ["--check"]:
-    same = {"table": wanted == text, "figure": FIGURE.exists() and FIGURE.read_bytes() == picture}
+    same = {f"table of {path.name}": written[path] == texts[path] for path in wanted}
+    same["figure"] = FIGURE.exists() and FIGURE.read_bytes() == picture
     for name, is_same in same.items():
-      print(f"the {name} of {RUN.relative_to(ROOT)} is {'' if is_same else 'not '}that of the README")
+      print(f"the {name} is {'' if is_same else 'not '}that of {RUN.relative_to(ROOT)}")
     return 0 if all(same.values()) else 1
-  README.write_text(wanted, encoding="utf-8")
+  for path, text in written.items():
+    path.write_text(text, encoding="utf-8")
   FIGURE.write_bytes(picture)
   return 0
 

@@ -26,7 +26,8 @@ GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
 
 def page(tuned: tuning.Tuned, command: str, num_seeds: int) -> str:
   """Returns the Markdown table of all trials, and the chosen settings below it."""
-  lines = [f"Validation accuracy and ECE (15 equal-mass bins, norm 2), means over {num_seeds} seeds, of every setting "
+  lines = ["# Every setting that was tried", "",
+           f"Validation accuracy and ECE (15 equal-mass bins, norm 2), means over {num_seeds} seeds, of every setting "
            f"that `{command}` tried, in its order.", "", "| setting | accuracy % | ECE % |", "|---|---|---|"]
   lines += [f"| {_text(trial.fields)} | {100 * trial.accuracy:.2f} | {100 * trial.ece:.2f} |" for trial in tuned.trials]
   return "\n".join([*lines, "", f"Chosen: {_text(tuned.chosen)}."]) + "\n"

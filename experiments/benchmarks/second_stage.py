@@ -58,7 +58,8 @@ def main() -> None:
   parser.add_argument("--model", default="resnet8")
   parser.add_argument("--budget", type=float, default=10.0, help="seconds for each method")
   options = parser.parse_args()
-  lines = [f"{options.model}, 10 classes, batches of {SIZE}, {jax.default_backend()}: the time of a step divided by "
+  lines = ["# What a second stage costs", "",
+           f"{options.model}, 10 classes, batches of {SIZE}, {jax.default_backend()}: the time of a step divided by "
            f"that of a plain step, and the cost of the method as a share of {EPOCHS} plain epochs.", "",
            "| method | step | cost % |", "|---|---|---|"]
   lines += [f"| {name} | {ratio:.3f} | {100 * share:.2f} |"

@@ -70,7 +70,8 @@ def means(rows: list[dict], key: str) -> dict[tuple[str, str, int], tuple[float,
 def table(rows: list[dict]) -> str:
   """Returns the Markdown table of NLL above temperature scaling's, in thousandths of a nat, best in bold."""
   excess, sizes = means(rows, "nll"), sorted({int(row["size"]) for row in rows})
-  lines = ["NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard error "
+  lines = ["# Calibrators by the number of examples", "",
+           "NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard error "
            "over seeds where there are several, on the same images; the lowest mean of a column in bold, whether or "
            "not it is told apart from the others.", ""]
   for name in dict.fromkeys(row["predictions"] for row in rows):

@@ -7,7 +7,7 @@ are used for nothing else. Then each seed draws its own 4,000 images to train on
 calibrators. `--network=mlp` learns its training images by heart and has ten seeds; `resnet8` is convolutional and has
 five; `--seeds` changes the number. `--scale=paper` trains ResNet-50 on CIFAR-10 as Zhou et al. 2025 do; `--data` is
 there the directory of the archive or of what TensorFlow Datasets prepared. The command for the leaderboard that
-README.md shows also writes its top there.
+docs/results.md shows also writes its top there.
 """
 
 import argparse
@@ -62,7 +62,7 @@ EXPERIMENT = Experiment("leaderboard", "Every training method and every calibrat
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """Runs what is missing, and makes the page and, if the rows are those of README.md, the table there."""
+  """Runs what is missing, and makes the page and, if the rows are those of docs/results.md, the table there."""
   code, options = sweep.main(EXPERIMENT, arguments), sweep.parse(EXPERIMENT, arguments)
   path = sweep.path_of(sweep.stem_of(EXPERIMENT, options))
   if path.resolve() == page.ROWS and not options.shard:

@@ -22,7 +22,7 @@ CRITERION = "ece_equal_mass_l2"  # By which settings are chosen on the validatio
 RECIPES = {**METHODS, **COMBINED}
 NUM_EPOCHS = scales.NETWORKS["mlp"]["training.num_epochs"]
 MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to be called the best of calibration.
-README, ROWS = ROOT / "README.md", RESULTS / "leaderboard_fashion_mnist_mlp.csv"
+PAGE, ROWS = ROOT / "docs" / "results.md", RESULTS / "leaderboard_fashion_mnist_mlp.csv"
 PLACE = re.compile(r"(<!-- The top of the leaderboard\. -->\n).*?(<!-- Its end\. -->)", re.DOTALL)
 
 
@@ -191,7 +191,7 @@ def summary(rows: Sequence[Row], name: str) -> str:
 
 
 def top(rows: Sequence[Row], most: int = 5) -> str:
-  """Returns the table of README.md and a sentence on it: the methods of the lowest NLL, and cross entropy as the last.
+  """Returns the table of docs/results.md and a sentence on it: the methods of the lowest NLL, and cross entropy as the last.
 
   Ensembles, which cost several times as much, are not among them.
 
@@ -233,7 +233,7 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
   return f"{evaluation.markdown(table)}\n{textwrap.fill(words, 120)}\n"
 
 
-def write_top(rows: Sequence[Row], readme: pathlib.Path = README) -> None:
-  """Writes ``top`` into README.md, between its two comments."""
-  text = readme.read_text(encoding="utf-8")
-  files.write_text(readme, PLACE.sub(lambda place: f"{place[1]}\n{top(rows)}\n{place[2]}", text))
+def write_top(rows: Sequence[Row], page: pathlib.Path = PAGE) -> None:
+  """Writes ``top`` into docs/results.md, between its two comments."""
+  text = page.read_text(encoding="utf-8")
+  files.write_text(page, PLACE.sub(lambda place: f"{place[1]}\n{top(rows)}\n{place[2]}", text))

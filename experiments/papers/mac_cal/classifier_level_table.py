@@ -81,7 +81,8 @@ def table(rows: list[dict], command: str = "") -> str:
   for row in rows:
     groups.setdefault((row["calibrated"], row["first"], row["second"]), []).append(row)
   seeds = len({row["seed"] for row in rows})
-  lines = [f"Means over {seeds} seeds. In brackets: the difference to the same network with its own head, or of "
+  lines = ["# New heads on a trained network, after Tables 2 and 3 of Ni et al.", "",
+           f"Means over {seeds} seeds. In brackets: the difference to the same network with its own head, or of "
            "networks without a second stage to vanilla, paired by seed, with its 95% t interval over seeds, on "
            "the same test images. q is that after the last epoch, T the temperature that validation images give."]
   lines += ["", f"Made by `{command}`."] if command else []

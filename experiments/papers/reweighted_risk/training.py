@@ -201,7 +201,8 @@ def table(rows: list[dict]) -> str:
 
   NLL and ECE are over the seeds whose logits stayed finite; where not all did, the table says how many did not.
   """
-  lines = ["± is the standard error of the mean over seeds, on the same test images.", "",
+  lines = ["# Settings of the selective-risk loss of Zhou et al. 2025", "",
+           "± is the standard error of the mean over seeds, on the same test images.", "",
            "| loss | score | smoothing | coverage | counts | weights | start | accuracy % | NLL | ECE % |",
            "|" + "---|" * 10]
   for setting, group in itertools.groupby(sorted(rows, key=_order), key=_order):
