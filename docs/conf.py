@@ -4,6 +4,7 @@ The pages are those of docs/ and of experiments/, at the paths that they have in
 source directory. So links between them are the same on the site and in the repository.
 """
 
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -19,6 +20,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = sys.path[0]  # The notebooks run in processes of their own.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if importlib.metadata.version("jax").startswith("0.10."):  # XLA refuses flags that it does not know.
+  # Most of the notebooks' time is compilation, of which these flags take two thirds away.
+  os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+                        "--xla_cpu_parallel_codegen_split_count=1")
 
 import calib_jax
 
@@ -67,6 +72,7 @@ nb_execution_timeout = 600  # Seconds for one cell, on a busy machine.
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 html_math_renderer = "mathml"
+ARRAY_LIKE = r"(?:~?[\w.]*\bArray \| )~?[\w.]*ndarray \| ~?[\w.]*bool \| ~?[\w.]*number \| bool \| int \| float \| complex"
 
 
 def _show_math(writer, node) -> None:
@@ -93,8 +99,21 @@ def _seen_from_docs(app, path: pathlib.Path, docname: str, content: list[str]) -
   content[0] = re.sub(r"\]\((?=docs/|experiments/|[A-Z]+\.md)", "](../", content[0])
 
 
+def _named_types(app, what: str, name: str, obj: object, options, signature: str | None, returned: str | None):
+  """Shows the type alias ArrayLike by its name, rather than as the union that it stands for."""
+  return tuple(text and re.sub(ARRAY_LIKE, "ArrayLike", text) for text in (signature, returned))
+
+
+def _unbroken(app, docname: str, source: list[str]) -> None:
+  """Keeps a number and its error, or its interval, on one line."""
+  source[0] = re.sub(r"(?<=\d) ± (?=\d)", "\u00a0±\u00a0", source[0])
+  source[0] = re.sub(r"(?<=\d) \[([-+\d.]+), ([-+\d.]+)\](?=[ |;,.)])", "\u00a0[\\1,\u00a0\\2]", source[0])
+
+
 def setup(app) -> None:
   """Registers how formulas, links and members are shown."""
   app.connect("include-read", _seen_from_docs)
+  app.connect("source-read", _unbroken)
+  app.connect("autodoc-process-signature", _named_types)
   app.connect("autodoc-skip-member", _skip_fields)
   app.add_html_math_renderer("mathml", (_show_math, None), (_show_math, None))

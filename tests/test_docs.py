@@ -6,6 +6,7 @@ import inspect
 import io
 import pathlib
 import re
+import runpy
 import types
 
 import matplotlib
@@ -41,7 +42,7 @@ def test_snippets_run(page, code, tmp_path, monkeypatch):
 def test_notebooks_run(page, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setenv("XLA_FLAGS", "")  # One of them adds to it; what it asks for, the tests have anyway.
-  cells = re.findall(r"```\{code-cell\}\n(?::tags:.*\n)?(.*?)```", PAGES[page], re.DOTALL)
+  cells = re.findall(r"```\{code-cell\}\n(?::tags:[^\n]*\n)?(.*?)```", PAGES[page], re.DOTALL)
   module = types.ModuleType("__main__")
   with matplotlib.rc_context({"backend": "agg"}):
     exec(compile("\n".join(cells), page, "exec"), vars(module))
@@ -72,21 +73,37 @@ def test_every_public_name_is_documented_and_has_a_place_on_the_site(name):
   module = importlib.import_module(f"calib_jax.{name}")
   page = (ROOT / f"docs/api/{name}.rst").read_text(encoding="utf-8")
   assert f".. automodule:: calib_jax.{name}\n" in page
+  listed = re.findall(r"^   (\w+)$", page, re.MULTILINE)  # In its summary tables, from which Sphinx makes the pages.
   constants = set(re.findall(rf"^\.\. py:data:: calib_jax\.{name}\.(\w+)\n\n   \w", page, re.MULTILINE))
   assert constants <= set(vars(module)), "the page describes a constant that the module does not have"
   for public in _public_names(module):
     value = getattr(module, public)
     if inspect.isclass(value) or inspect.isfunction(value):
       assert inspect.getdoc(value), f"calib_jax.{name}.{public} is public and has no docstring"
+      assert listed.count(public) == 1, f"docs/api/{name}.rst has {public} in {listed.count(public)} tables"
     else:
       assert public in constants, f"calib_jax.{name}.{public} is public and docs/api/{name}.rst does not describe it"
+  assert set(listed) <= set(_public_names(module))
+
+
+def _pages_of_the_menu(page):
+  """The pages that the menu of the site lists, by the fences of a page that say so."""
+  fences = re.findall(r"```\{toctree\}\n(?::[^\n]*\n)*\n(.*?)```", PAGES[page], re.DOTALL)
+  return {re.sub(r".* <(.*)>", r"\1", line) for fence in fences for line in fence.splitlines()}
 
 
 def test_the_index_lists_every_page():
-  listed = set(re.findall(r"^[\w/]+$", PAGES["docs/index.md"], re.MULTILINE))
+  listed = _pages_of_the_menu("docs/index.md")
   assert {name for name in listed if name.startswith("api/")} == {f"api/{name}" for name in calib_jax.__all__}
   guides = {page[len("docs/"):-len(".md")] for page in PAGES if re.fullmatch(r"docs/\w+\.md", page)} - {"index"}
-  assert guides | {"gallery/index"} == {name for name in listed if not name.startswith("api/")}
+  assert guides | {"gallery/index"} == {name for name in listed if not name.startswith(("api/", "/"))}
+
+
+def test_every_page_of_results_is_a_page_of_the_site():
+  results = {f"/experiments/results/{path.stem}" for path in (ROOT / "experiments/results").glob("*.md")}
+  assert _pages_of_the_menu("docs/results.md") == {"/experiments/README", *results}
+  for path in (ROOT / "experiments/results").glob("*.md"):
+    assert path.read_text(encoding="utf-8").startswith("# "), f"{path.name} has no title"
 
 
 def test_the_commands_of_the_first_screen_are_targets():
@@ -106,11 +123,16 @@ def test_files_it_names_exist(page):
     assert any((ROOT / (module.replace(".", "/") + end)).is_file() for end in (".py", "/__main__.py")), module
 
 
+def test_the_readme_fits_on_a_few_screens():
+  assert PAGES["README.md"].count("\n") <= 120
+
+
 def test_the_table_of_the_demo_is_one_that_a_run_writes_now():
-  text = PAGES["README.md"].partition("<!-- The table of `make demo`. -->\n\n")[2].partition("\n<!-- Its end. -->")[0]
-  rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
-  del rows[1]
+  demo = types.SimpleNamespace(**runpy.run_path(str(ROOT / "docs/demo.py")))
+  text = demo.PLACE.search(PAGES["docs/demo.md"])[2]
+  rows = demo.cells(text)
   assert evaluation.markdown(rows) == text and len(rows) <= 6
+  assert demo.PLACE.search(PAGES["README.md"])[2] == evaluation.markdown(demo.short(rows))
   assert rows[0] == ["trained with", "calibrated by", *(x.heading for x in formats.columns(evaluation.COLUMNS))]
   config = run_config.load("configs/fashion_mnist_small_savuc.py", [])
   assert [row[:2] for row in rows[1:]] == [
