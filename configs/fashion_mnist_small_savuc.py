@@ -2,8 +2,8 @@
 
 Run: python main.py --config=configs/fashion_mnist_small_savuc.py --workdir=runs/fashion_mnist_small_savuc
 
-docs/demo.md shows the table to expect. The focal exponent, the settings of the secondary loss and the L2 term were chosen
-on the validation splits by `python -m experiments.tune --config=configs/fashion_mnist_small_savuc.py`
+docs/demo.md shows the table to expect. The focal exponent, the settings of the secondary loss and the L2 term were
+chosen on the validation splits by `python -m experiments.tune --config=configs/fashion_mnist_small_savuc.py`
 (experiments/results/tune_fashion_mnist_small_savuc.md). Cross entropy has the same L2 term. Cross-validation on the
 validation splits (``calibrators.select``) prefers temperature scaling for two of the five networks of cross entropy and
 structured matrix scaling for three, and for the tuned ones no calibrator for three, and one of these for each of the

@@ -20,13 +20,12 @@ ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = sys.path[0]  # The notebooks run in processes of their own.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-if importlib.metadata.version("jax").startswith("0.10."):  # XLA refuses flags that it does not know.
-  # Most of the notebooks' time is compilation, of which these flags take two thirds away.
-  os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
-                        "--xla_cpu_parallel_codegen_split_count=1")
+# Most of the notebooks' time is compilation, of which these flags take two thirds away. XLA refuses unknown flags.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+                      "--xla_cpu_parallel_codegen_split_count=1"
+                      if importlib.metadata.version("jax").startswith("0.10.") else "")
 
 import calib_jax
-
 
 
 def _repository() -> dict[str, str]:
@@ -72,7 +71,8 @@ nb_execution_timeout = 600  # Seconds for one cell, on a busy machine.
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 html_math_renderer = "mathml"
-ARRAY_LIKE = r"(?:~?[\w.]*\bArray \| )~?[\w.]*ndarray \| ~?[\w.]*bool \| ~?[\w.]*number \| bool \| int \| float \| complex"
+ARRAY_LIKE = (r"(?:~?[\w.]*\bArray \| )~?[\w.]*ndarray \| ~?[\w.]*bool \| ~?[\w.]*number "
+              r"\| bool \| int \| float \| complex")
 
 
 def _show_math(writer, node) -> None:

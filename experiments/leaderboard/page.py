@@ -191,7 +191,7 @@ def summary(rows: Sequence[Row], name: str) -> str:
 
 
 def top(rows: Sequence[Row], most: int = 5) -> str:
-  """Returns the table of docs/results.md and a sentence on it: the methods of the lowest NLL, and cross entropy as the last.
+  """Returns the table of docs/results.md and a sentence on it: the methods of the lowest NLL, then cross entropy.
 
   Ensembles, which cost several times as much, are not among them.
 
