@@ -4,7 +4,6 @@ The pages are those of docs/ and of experiments/, at the paths that they have in
 source directory. So links between them are the same on the site and in the repository.
 """
 
-import importlib.metadata
 import os
 import pathlib
 import re
@@ -20,10 +19,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = sys.path[0]  # The notebooks run in processes of their own.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Most of the notebooks' time is compilation, of which these flags take two thirds away. XLA refuses unknown flags.
+# Most of the notebooks' time is compilation, of which these flags of the JAX in requirements.txt take two thirds away.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
-                      "--xla_cpu_parallel_codegen_split_count=1"
-                      if importlib.metadata.version("jax").startswith("0.10.") else "")
+                      "--xla_cpu_parallel_codegen_split_count=1")
 
 import calib_jax
 
