@@ -15,8 +15,7 @@ from docutils.utils.math import MathError, latex2mathml
 from docutils.utils.math.mathml_elements import math as mathml
 from sphinx.util import logging
 
-ROOT = pathlib.Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 os.environ["PYTHONPATH"] = sys.path[0]  # The notebooks run in processes of their own.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of the notebooks' time is compilation, of which these flags of the JAX in requirements.txt take two thirds away.
@@ -24,6 +23,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu
                       "--xla_cpu_parallel_codegen_split_count=1")
 
 import calib_jax
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 
 def _repository() -> dict[str, str]:
