@@ -63,7 +63,7 @@ def losses(data: str, model: str):
     "aurc": primary("aurc", confidence=_ENTROPY),  # Not printed: the released code's default score.
     # Algorithm 1 has gradients through the weights, which the released code clamps, and through the quantile. Steps
     # that are not finite are left out, as its half precision does. The second row has no gradient, and is what trains
-    # here; see docs/losses.md.
+    # here; see docs/selective_risk.md.
     "selective_risk": primary("selective_risk", low_confidence_coverage=coverage, smoothing=smoothing,
                               confidence=score, stop_gradient=False, threshold_gradient=True)
                       | {"training.max_skipped_steps": 10**6},

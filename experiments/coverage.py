@@ -7,7 +7,7 @@ of a metric and checks whether it holds the value that the metric tends to as N 
 experiments/results/coverage.csv, one row for each metric, model and sample size. What it already holds is skipped, so
 that the command can be stopped and started again; delete the file to simulate everything anew. The differences of two
 models are those of estimators/differences.py, and p-values of dependent rows those of estimators/dependence.py. In the
-end the tables of docs/metrics.md are written from all of them. Everything takes about four hours on one CPU core.
+end the tables of docs/coverage.md are written from all of them. Everything takes about four hours on one CPU core.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from experiments.common import commands, report
 from experiments.common.rows import append, read
 from experiments.estimators import dependence, differences, posteriors, simulation
 
-RESULTS, PAGE = commands.RESULTS / "coverage.csv", commands.ROOT / "docs" / "metrics.md"
+RESULTS, PAGE = commands.RESULTS / "coverage.csv", commands.ROOT / "docs" / "coverage.md"
 BEGIN, END = "<!-- Written by python -m experiments.coverage -->", "<!-- End of what is written by it -->"
 SIZES = (100, 300, 1000, 10_000)
 SLOWEST = "smooth (smECE)"  # It is simulated last and less often.

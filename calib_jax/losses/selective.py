@@ -99,9 +99,9 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, low_confidence_cover
     quantile: ``stop_gradient=False, threshold_gradient=True``.
 
   With a gradient, every example gains by being less confident than the numbers of scores say, and training from scratch
-  may collapse; see docs/losses.md. The defaults of κ and ν, which the paper prints for CIFAR-10, are those that stayed
-  nearest to cross entropy's accuracy there, where ν = 0.05 lost up to 1.5 points more. Where a network memorises,
-  κ = 0.25 has a lower NLL and ECE.
+  may collapse; see docs/selective_risk.md. The defaults of κ and ν, which the paper prints for CIFAR-10, are those that
+  stayed nearest to cross entropy's accuracy there, where ν = 0.05 lost up to 1.5 points more. Where a network
+  memorises, κ = 0.25 has a lower NLL and ECE.
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.

@@ -2,7 +2,7 @@
 
 Calibration errors come as functions of any binary pair ``(confidence, correct)`` and as top-label shorthands of
 ``probs`` ``[..., K]`` and ``labels`` ``[...]``. All take ``where`` (False is ignored), flatten leading axes,
-and work under ``jit`` and ``vmap``. Errors are fractions. docs/metrics.md says which to trust, and how tools differ.
+and work under ``jit`` and ``vmap``. Errors are fractions. docs/metrics.md says which to trust.
 
 >>> probs, labels = jnp.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]]), jnp.array([0, 1, 1])
 >>> expected_calibration_error(probs, labels).round(3)

@@ -58,7 +58,7 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   The interval of the debiased error is that of the same error with its bias, whose true value is the same. The upper
   end of ``ks_calibration_error`` is at least z standard deviations of the mean of confidence - correct above the error.
 
-  docs/metrics.md has the simulated coverage of all of them, and says where intervals are too short.
+  docs/coverage.md has the simulated coverage of all of them, and says where intervals are too short.
 
   Args:
     metric: a function of ``arrays`` to a scalar or an array, traceable by ``jit``; it is compiled once for each

@@ -72,7 +72,7 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
   Returns:
     (1 + the number of redraws whose metric is at least the observed one) / (1 + R), of the metric's shape. The
     probability that it is at most α, if the model is calibrated, is at most α without groups. With groups it is about
-    α: docs/metrics.md has what was simulated.
+    α: docs/coverage.md has what was simulated.
 
   Raises:
     TypeError, ValueError: if an argument has the wrong dtype, shape or value.

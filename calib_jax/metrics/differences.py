@@ -54,7 +54,7 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
   over halves of the sample, if it is negative, and else 0. Where one of them reaches 0, r = -1: the ends are
   :math:`l_a - h_b` and :math:`h_a - l_b`. There the noise of the labels, which both models share, enters one error by
   its size and the other by its sign: the two are uncorrelated and yet dependent, and no estimate of r covers. These
-  intervals are wide; what they call different is so. docs/metrics.md has their simulated coverage.
+  intervals are wide; what they call different is so. docs/coverage.md has their simulated coverage.
 
   Args:
     metric: a function of the arrays of one model to a scalar or an array, traceable by ``jit``.

@@ -6,7 +6,7 @@ x is normal with unit variance around a mean of its class, and the posterior is 
 distort it as those of posteriors.py do. The true calibration part is the loss minus that of the posterior. The part of
 the class of recalibrations is that of a fit to very many examples, judged by the posterior; the two are equal if the
 class holds what undoes the distortion. Rows are appended to experiments/results/coverage_of_parts.csv as they come, and
-what it already holds is skipped. In the end the table of docs/metrics.md is written.
+what it already holds is skipped. In the end the table of docs/coverage.md is written.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from experiments.common import commands, report
 from experiments.common.rows import append, read
 from experiments.estimators import differences, posteriors, simulation
 
-RESULTS, PAGE = commands.RESULTS / "coverage_of_parts.csv", commands.ROOT / "docs" / "metrics.md"
+RESULTS, PAGE = commands.RESULTS / "coverage_of_parts.csv", commands.ROOT / "docs" / "coverage.md"
 BEGIN = "<!-- Written by python -m experiments.estimators.decomposition -->"
 END = "<!-- End of what is written by it -->"
 

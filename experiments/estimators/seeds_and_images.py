@@ -6,7 +6,7 @@ Logits of an image have a part that all seeds of all models share (how hard it i
 and one of a seed and an image; each seed also has a bias of its own. The truth is the mean over repetitions. "Seeds
 alone" is what Student's t of the seeds on the same test images gives. Rows of a case are appended to
 experiments/results/seeds_and_images.csv when it is done, and what it already holds is skipped. In the end the table of
-docs/metrics.md is written.
+docs/coverage.md is written.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from calib_jax.evaluation.measures import METRICS
 from experiments.common import commands, comparison, report, scores
 from experiments.common.rows import append, read
 
-RESULTS, PAGE = commands.RESULTS / "seeds_and_images.csv", commands.ROOT / "docs" / "metrics.md"
+RESULTS, PAGE = commands.RESULTS / "seeds_and_images.csv", commands.ROOT / "docs" / "coverage.md"
 BEGIN = "<!-- Written by python -m experiments.estimators.seeds_and_images -->"
 END = "<!-- End of what is written by it -->"
 
