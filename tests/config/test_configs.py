@@ -22,7 +22,7 @@ from configs import (
 from tests.config.data import SHAPES
 
 PAPERS = {"SC": soft_calibration, "RR": reweighted_risk, "FT": focal_temperature, "CL": classwise_loss_scaling,
-          "MC": mac_cal}  # By their names in docs/data_and_models.md.
+          "MC": mac_cal}  # By their names in docs/recipes.md.
 FILES = {paper: paper.__name__.replace(".", "/") + ".py" for paper in PAPERS.values()}
 NETWORKS = [f"{FILES[paper]}:{data}.{model}" for paper in PAPERS.values() for data in paper.NETWORKS
             for model in paper.NETWORKS[data]]
@@ -170,7 +170,7 @@ def test_a_wrong_cell_is_one_sentence_that_lists_what_there_is(argument, message
 
 
 def test_the_page_of_the_papers_has_every_cell():
-  page = pathlib.Path("docs/data_and_models.md").read_text(encoding="utf-8")
+  page = pathlib.Path("docs/recipes.md").read_text(encoding="utf-8")
   for name, paper in PAPERS.items():
     row, = re.findall(rf"^\| {name}, .*`{FILES[paper]}`.*$", page, re.MULTILINE)
     named = {word for quoted in re.findall(r"`(.*?)`", row) for word in re.split(r"[+]", quoted) if word}
@@ -196,7 +196,7 @@ def _changed(config, default, prefix=""):
 
 
 def test_the_table_of_the_papers_has_every_field_that_their_configs_change():
-  page = pathlib.Path("docs/data_and_models.md").read_text(encoding="utf-8")
+  page = pathlib.Path("docs/recipes.md").read_text(encoding="utf-8")
   table = page.split("| field | SC | RR | FT | CL | MC |")[1]
   rows = {}
   for line in table.splitlines()[2:]:
