@@ -2,7 +2,7 @@
 
 Tools differ in the number of bins, in which end of a bin belongs to it, in the bin of 1.0, in norms and in how edges
 are rounded. Each entry of ``CONVENTIONS`` is a frozen set of options for ``calibration_error`` or, where options are
-not enough, a function of ``(confidence, correct)`` whose ``num_bins`` defaults to the tool's own. docs/metrics.md shows
+not enough, a function of ``(confidence, correct)`` whose ``num_bins`` defaults to the tool's own. docs/ece.md shows
 both calls.
 
 >>> from calib_jax.metrics import calibration_error
