@@ -100,7 +100,7 @@ def _seen_from_docs(app, path: pathlib.Path, docname: str, content: list[str]) -
 
 def _named_types(app, what: str, name: str, obj: object, options, signature: str | None, returned: str | None):
   """Shows the type alias ArrayLike by its name, rather than as the union that it stands for."""
-  if signature and "<factory>" in signature:  # Sphinx cannot read it, and so leaves the modules of types in it; other packages have no pages.
+  if signature and "<factory>" in signature:  # Sphinx cannot read it. Other packages have no pages here.
     signature = re.sub(r"~(?!calib_jax)(?:\w+\.)+", "", signature).replace("<factory>", "...")
   return tuple(text and re.sub(ARRAY_LIKE, "ArrayLike", text) for text in (signature, returned))
 
