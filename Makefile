@@ -29,6 +29,7 @@ lint: .venv/ready
 
 # The site, in docs/_build/html. Sphinx and what it needs have an environment of their own; the build needs no network.
 docs: .venv-docs/ready
+	rm -rf docs/api/generated  # Pages of names that are no longer there.
 	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going -c docs . docs/_build/html
 
 .venv/ready: requirements.txt
