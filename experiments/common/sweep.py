@@ -228,9 +228,9 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
     others = {"shifted": [], "train": []}
     for name, _ in additional_sets(finished.config, job.seeds[0]):
       others["train" if name == "train" else "shifted"].append(finished.saved(name))
-  if job.method.members > 1:
-    validation, test = [ensembles.pooled(validation)], [ensembles.pooled(test)]
-    others = {kind: [[ensembles.pooled(of_set)] for of_set in sets] for kind, sets in others.items()}
+    if job.method.members > 1:
+      validation, test = [ensembles.pooled(validation)], [ensembles.pooled(test)]
+      others = {kind: [[ensembles.pooled(of_set)] for of_set in sets] for kind, sets in others.items()}
   scored = scores.calibrated(validation, test, experiment.calibrators, others,
                              tuple(name for name in experiment.columns if name in scores.MORE))
   shared = {"chosen": json.dumps(chosen), "declared": job.declared, "config": trained,
