@@ -2,6 +2,7 @@
 
 from calib_jax.data.augmentation import (
   AUGMENTATIONS,
+  augmix,
   build_augmentation,
   cutmix,
   mixup,
@@ -19,14 +20,14 @@ from calib_jax.data.batches import (
 )
 from calib_jax.data.corruptions import CORRUPTIONS, corrupt
 from calib_jax.data.mixture import gaussian_mixture, mixture_posterior
-from calib_jax.data.per_image import crop_flip, none, random_erasing
+from calib_jax.data.per_image import crop_flip, none, randaugment, random_erasing
 from calib_jax.data.record_streams import Stream
 from calib_jax.data.sources import SOURCES, load, out_of_distribution, source_options
 from calib_jax.data.sources.corrupted import published, published_files
 from calib_jax.data.splits import EvaluationSet, Examples, Pool, Splits, held_out, long_tailed, stratified
 
 __all__ = ["AUGMENTATIONS", "CORRUPTIONS", "ORDERS", "SOURCES", "EvaluationSet", "Examples", "Pool", "Splits", "Stream",
-           "build_augmentation", "corrupt", "crop_flip", "cutmix", "gaussian_mixture", "held_out", "image_shape",
-           "in_order", "load", "long_tailed", "mixture_posterior", "mixup", "mixup_inference", "none", "normalize",
-           "num_examples", "out_of_distribution", "published", "published_files", "random_erasing", "source_options",
-           "steps_per_epoch", "stratified", "training_batch", "training_batches"]
+           "augmix", "build_augmentation", "corrupt", "crop_flip", "cutmix", "gaussian_mixture", "held_out",
+           "image_shape", "in_order", "load", "long_tailed", "mixture_posterior", "mixup", "mixup_inference", "none",
+           "normalize", "num_examples", "out_of_distribution", "published", "published_files", "randaugment",
+           "random_erasing", "source_options", "steps_per_epoch", "stratified", "training_batch", "training_batches"]

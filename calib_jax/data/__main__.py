@@ -67,7 +67,7 @@ def augmented(config, splits: data.Splits) -> np.ndarray:
   augment = data.build_augmentation(num_classes=splits.num_classes, **config.augmentation)
   image, label, mask = (jnp.asarray(batch[key][0]) for key in ("image", "label", "mask"))
   images = jax.jit(lambda *x: augment(*x, jax.random.key(config.seed), None).images)(image, label, mask)
-  return np.round(np.asarray(images[:64])).astype(np.uint8)
+  return np.round(np.asarray(images[-64:])).astype(np.uint8)  # The last of several views.
 
 
 def draw(images: np.ndarray, path: pathlib.Path) -> None:

@@ -8,7 +8,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calib_jax.data.per_image import PER_IMAGE, crop_flip
+from calib_jax import _checks as checks
+from calib_jax import losses
+from calib_jax.data.operations import levels
+from calib_jax.data.per_image import PER_IMAGE, crop_flip, mixed_chains
 
 Array = jax.Array
 # Numbers to fold into a step's key; no example folds in the same ones, because examples fold in their positions.
@@ -30,12 +33,22 @@ def normalize(images: Array, mean: Array, std: Array) -> Array:
 
 
 class Augmented(NamedTuple):
-  """What a step trains on; ``unmix`` maps the model's logits of ``images`` to those that ``labels`` belong to."""
+  """What a step trains on.
+
+  Attributes:
+    images: ``[V n, H, W, C]``, V views of the n examples one after another; V is 1 for most augmentations.
+    labels: ``[n]`` integers, or ``[n, K]`` floats where they are mixed.
+    mask: ``[n]`` bools, False for padding.
+    unmix: maps the head's output for ``images`` to that which ``labels`` belong to.
+    penalties: maps the logits of ``images`` to further losses per example ``[n]``, by name, which are added to the
+      loss.
+  """
 
   images: Array
   labels: Array
   mask: Array
-  unmix: Callable[[Array], Array] = lambda logits: logits
+  unmix: Callable[[Array], Array] = lambda output: output
+  penalties: Callable[[Array], dict[str, Array]] = lambda logits: {}
 
 
 def mixup(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
@@ -151,6 +164,58 @@ def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_
   return Augmented(mixes, jnp.concatenate([labels, other_labels]), jnp.concatenate([mask, mask]), unmix)
 
 
+def augmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
+           width: int = 3, depth: int = -1, severity: float = 3.0, alpha: float = 1.0, consistency: float = 12.0,
+           padding: int = 4, flip: bool = True) -> Augmented:
+  """AugMix (Hendrycks et al. 2020): images are mixed with chains of operations on them, and predictions agree on both.
+
+  Images are cropped and mirrored first. A mix is ``(1 - m) x + m Σ wᵢ chainᵢ(x)``, with w ~ Dirichlet(alpha, …) and
+  m ~ Beta(alpha, alpha) for each image. Each chain has its own length and operations, at levels that are uniform in
+  [0.1, ``severity``] of 10. They are auto-contrast, equalise, posterise, solarise, rotation, shears and translations:
+  brightness, contrast, colour and sharpness are left out, because they are like corruptions of the benchmarks that
+  robustness is measured by. As in the released code, posterise keeps 4 bits at level 0, and grey levels, bits and
+  pixels are whole; degrees are not rounded here.
+
+  With ``consistency`` above 0, the model sees each clean image and two mixes of it in one batch of three times the
+  size, whose statistics batch normalisation takes. The loss is that of the clean images, plus ``consistency`` times
+  ``losses.jensen_shannon_consistency`` of the three predictions. With 0 it is the loss of one mix of each image.
+
+  Args:
+    images: ``[n, H, W, C]``, this device's share.
+    labels: ``[n]`` integers.
+    mask: ``[n]``, False for padding.
+    key: the step's PRNG key.
+    axis_name: the mapped axis of the devices; None for one device.
+    num_classes: not used.
+    width: the number of chains, at least 1.
+    depth: the number of operations in a chain; -1 for 1, 2 or 3 at random.
+    severity: the largest level of the operations, in [0.1, 10].
+    alpha: the parameter of both distributions.
+    consistency: λ, the factor of the consistency, at least 0.
+    padding: the padding of ``crop_flip``.
+    flip: whether ``crop_flip`` mirrors images.
+
+  Returns:
+    The images, labels and mask, and the functions ``unmix`` and ``penalties``.
+  """
+  del num_classes
+  crop_keys, *view_keys = jnp.moveaxis(
+    jax.vmap(lambda key: jax.random.split(key, 3))(example_keys(key, len(labels), axis_name)), 1, 0)
+  images = crop_flip(images, crop_keys, padding=padding, flip=flip)
+  views = 2 if consistency else 1
+  mixes = mixed_chains(jnp.concatenate([levels(images)] * views), jnp.concatenate(view_keys[:views]), width=width,
+                       depth=depth, severity=severity, alpha=alpha)
+  if not consistency:
+    return Augmented(mixes, labels, mask)
+
+  def penalties(logits):
+    stacked = logits.reshape(3, len(labels), -1)
+    return {"consistency": consistency * losses.jensen_shannon_consistency(stacked)}
+
+  return Augmented(jnp.concatenate([images.astype(jnp.float32), mixes]), labels, mask,
+                   lambda output: output[:len(labels)], penalties)
+
+
 def _apart(key: Array, alpha: float, min_difference: float) -> tuple[Array, Array]:
   """Returns the larger and the smaller of two draws of Beta(alpha, alpha), drawn until they are so far apart."""
   def draw(carry):
@@ -185,9 +250,13 @@ def example_keys(key: Array, number: int, axis_name: str | None) -> Array:
   return jax.vmap(jax.random.fold_in, (None, 0))(key, _places(number, axis_name))
 
 
-PAIRED: dict[str, Callable[..., Augmented]] = {"mixup": mixup, "cutmix": cutmix, "mixup_inference": mixup_inference}
+PER_BATCH: dict[str, Callable[..., Augmented]] = {"mixup": mixup, "cutmix": cutmix, "mixup_inference": mixup_inference,
+                                                  "augmix": augmix}
 # Augmentations by name.
-AUGMENTATIONS = {**PER_IMAGE, **PAIRED}
+AUGMENTATIONS = {**PER_IMAGE, **PER_BATCH}
+# What some options may be.
+_LIMITS = {"num_ops": "integer [1, inf)", "magnitude": "[0, 30]", "width": "integer [1, inf)",
+           "depth": "integer [1, inf) or -1", "severity": "[0.1, 10]", "consistency": "[0, inf)"}
 
 
 def build_augmentation(name: str, *, num_classes: int, **options) -> Callable[..., Augmented]:
@@ -202,14 +271,15 @@ def build_augmentation(name: str, *, num_classes: int, **options) -> Callable[..
     A function ``(images, labels, mask, key, axis_name) -> Augmented`` of one device's share of a batch.
 
   Raises:
-    ValueError: if ``padding`` or ``alpha`` is out of range.
+    TypeError, ValueError: if an option is of the wrong kind or out of range.
   """
   if options.get("padding", 0) < 0:
     raise ValueError(f"padding must be at least 0: got {options['padding']}.")
   if not 0 < options.get("alpha", 1) < math.inf:
     raise ValueError(f"alpha must be positive: got {options['alpha']}.")
-  if name in PAIRED:
-    return functools.partial(PAIRED[name], num_classes=num_classes, **options)
+  checks.options(**{option: (value, _LIMITS[option]) for option, value in options.items() if option in _LIMITS})
+  if name in PER_BATCH:
+    return functools.partial(PER_BATCH[name], num_classes=num_classes, **options)
 
   def each(images, labels, mask, key, axis_name):
     return Augmented(PER_IMAGE[name](images, example_keys(key, len(labels), axis_name), **options), labels, mask)

@@ -46,6 +46,7 @@ from calib_jax.losses.class_adaptive import (
 )
 from calib_jax.losses.class_means import generative_cross_entropy, mdca
 from calib_jax.losses.composition import composite
+from calib_jax.losses.consistency import jensen_shannon_consistency
 from calib_jax.losses.focal import dual_focal, focal, inverse_focal, properized_focal, sample_dependent_focal
 from calib_jax.losses.kernels import kde_ece, mmce
 from calib_jax.losses.margins import (
@@ -71,10 +72,10 @@ __all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "ClassAdaptiveState
            "adaptive_conditional_label_smoothing", "adaptive_focal", "aurc", "avuc", "brier",
            "brier_weighted_cross_entropy", "class_adaptive_label_smoothing", "composite", "cross_entropy", "dual_focal",
            "focal", "from_features", "generative_cross_entropy", "get", "init_adaptive_focal", "init_class_adaptive",
-           "init_selective_risk", "inverse_focal", "kde_ece", "margin_label_smoothing", "mdca", "mmce", "options",
-           "pairwise_constraints", "properized_focal", "sample_dependent_focal", "selective_risk", "soft_avuc",
-           "soft_binned_ece", "soft_binned_marginal_ece", "square", "two_class", "update_adaptive_focal",
-           "update_class_adaptive", "update_selective_risk"]
+           "init_selective_risk", "inverse_focal", "jensen_shannon_consistency", "kde_ece", "margin_label_smoothing",
+           "mdca", "mmce", "options", "pairwise_constraints", "properized_focal", "sample_dependent_focal",
+           "selective_risk", "soft_avuc", "soft_binned_ece", "soft_binned_marginal_ece", "square", "two_class",
+           "update_adaptive_focal", "update_class_adaptive", "update_selective_risk"]
 
 
 def __dir__() -> list[str]:

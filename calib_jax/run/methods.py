@@ -10,9 +10,9 @@ from ml_collections import ConfigDict
 
 from calib_jax import losses, training
 from calib_jax._checks.registry import options as registry_options
-from calib_jax.data.augmentation import PAIRED
 
 CROSS_ENTROPY = "cross_entropy"
+PLAIN = ("none", "crop_flip")  # Augmentations of plain training.
 
 
 def method_name(config: ConfigDict) -> str:
@@ -29,7 +29,7 @@ def method_name(config: ConfigDict) -> str:
   parts = [f"{loss} + {secondary}" if secondary else loss]
   parts += [f"{config.head.name} head"] if config.head.name != "linear" else []
   parts += [config.training.schedule] if config.training.schedule != "joint" else []
-  parts += [config.augmentation.name] if config.augmentation.name in PAIRED else []
+  parts += [config.augmentation.name] if config.augmentation.name not in PLAIN else []
   parts += [config.training.average.upper()] if config.training.average else []
   parts += ["SAM"] if config.optimizer.sharpness else []
   parts += [f"dropout {config.model.dropout:g}"] if config.model.dropout else []
@@ -56,7 +56,7 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
 
   The model, the weights that it starts from, the optimizer and the epochs of the first stage stay as they are, except
   for averages of the weights, sharpness-aware steps, dropout and sampled predictions, which are methods. So do random
-  crops and mirrored images, which are part of the recipe and which mixup does too. Mixup itself is a method.
+  crops and mirrored images, which are part of the recipe and with which other augmentations begin; these are methods.
   """
   baseline = config.copy_and_resolve_references().unlock()
   baseline.compare_with_cross_entropy = False
@@ -68,9 +68,9 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   baseline.model.dropout, baseline.evaluation.samples = 0.0, 0
   baseline.training.cache_features = False  # It is for stages that train the head alone.
   baseline.stage1 = ConfigDict({"workdir": "", "weights": ""})
-  if (mixed := config.augmentation).name in PAIRED:
-    moves = mixed.padding or mixed.flip
-    baseline.augmentation = ConfigDict({"name": "crop_flip", "padding": mixed.padding, "flip": mixed.flip} if moves
+  if (own := config.augmentation).name not in PLAIN:
+    moves = own.padding or own.flip
+    baseline.augmentation = ConfigDict({"name": "crop_flip", "padding": own.padding, "flip": own.flip} if moves
                                        else {"name": "none"})
   return baseline.lock()
 

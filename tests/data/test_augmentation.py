@@ -114,7 +114,7 @@ def test_mixup_inference_can_keep_its_shares_apart():
 def test_mixup_inference_recovers_what_a_linear_model_says_of_each_image(options):
   weights = jnp.asarray(np.random.default_rng(1).normal(size=(IMAGES[0].size, 3)), jnp.float32)
   for key in range(10):
-    images, labels, mask, unmix = _augmented("mixup_inference", key, **options)
+    images, labels, mask, unmix, _ = _augmented("mixup_inference", key, **options)
     logits = unmix(images.reshape(12, -1) @ weights)
     own = IMAGES.reshape(6, -1).astype(np.float32) @ weights
     np.testing.assert_allclose(logits[:6], own, rtol=1e-3, atol=0.2)

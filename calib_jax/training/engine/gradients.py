@@ -139,8 +139,9 @@ def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, ba
 def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, part: dict[str, Array], key: Array,
             share: Array | float = 1.0) -> Gradients:
   """Returns the gradients of one part of a batch, which holds the fraction ``share`` of the examples."""
-  images, labels, mask, unmix = objective.augment(part["image"], part["label"], part["mask"], key, AXIS)
-  images = objective.normalize(images)
+  augmented = objective.augment(part["image"], part["label"], part["mask"], key, AXIS)
+  images, labels, mask = objective.normalize(augmented.images), augmented.labels, augmented.mask
+  views = len(images) // len(mask)
   # Averages over parts, weighted by their shares, and over devices follow: this factor turns them into sums.
   devices = 1 if objective.loss_axis else jax.lax.axis_size(AXIS)
   scale = {"scale": devices / jnp.where(share > 0, share, 1)} if objective.sums else {}
@@ -149,21 +150,26 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
     trained = drawing.trainable(params, objective.trained)
     params = jax.tree.map(lambda x, train: x if train else jax.lax.stop_gradient(x), params, trained)
     output, updated = objective.model.apply(
-      {"params": drawing.used(params, draw), "batch_stats": changed.batch_stats}, images, train=True, mask=mask,
+      {"params": drawing.used(params, draw), "batch_stats": changed.batch_stats}, images, train=True,
+      mask=jnp.tile(mask, views),
       freeze_batch_stats=objective.batch_stats == "none", mutable=["batch_stats", "losses"], rngs={"dropout": key})
-    output, head, head_state = unmix(output), objective.model.head, changed.loss_states.get("head")
+    head, head_state = objective.model.head, changed.loss_states.get("head")
+    penalties = augmented.penalties(head.combined(output, head_state))
+    output = augmented.unmix(output)
     logits, loss, terms = head.combined(output, head_state), 0.0, {}
     for weight, z in head.objectives(output, labels, head_state, where=mask, axis_name=AXIS):
       part_loss, part_terms = objective.loss_fn(z, labels, loss_states=changed.loss_states, where=mask,
                                                 axis_name=objective.loss_axis, **scale)
       loss += weight * part_loss
       terms = {name: terms.get(name, 0.0) + weight * x for name, x in part_terms.items()}
-    # A head's own losses per example are reduced as the primary is.
-    for path, values in flax.traverse_util.flatten_dict(updated.get("losses", {})).items():
+    # The first view is that of the labels. A head's own losses per example, of this view, and those of the augmentation
+    # are reduced as the primary is.
+    own = flax.traverse_util.flatten_dict(updated.get("losses", {}))
+    for name, values in ({path[-1]: values[:len(mask)] for path, values in own.items()} | penalties).items():
       reduced = losses.composite(lambda *_, values=values: values, reduction="sum" if objective.sums else "mean")
-      own, _ = reduced(logits, labels, where=mask, axis_name=objective.loss_axis)
-      terms[path[-1]] = scale.get("scale", 1.0) * own
-      loss += terms[path[-1]]
+      reduced_values, _ = reduced(logits, labels, where=mask, axis_name=objective.loss_axis)
+      terms[name] = scale.get("scale", 1.0) * reduced_values
+      loss += terms[name]
     squares = jax.tree.map(lambda x, decay, train: jnp.sum(x**2) if decay and train else 0.0, params,
                            objective.decays(params), trained)
     penalty = objective.l2 * sum(jax.tree.leaves(squares))

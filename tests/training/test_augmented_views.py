@@ -1,0 +1,170 @@
+"""The step with AugMix: its loss, gradient and batch statistics, and what it goes with."""
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+from ml_collections import config_dict
+import numpy as np
+import optax
+import pytest
+
+from calib_jax import config as run_config
+from calib_jax import data, losses, models, training
+from calib_jax.training.distributed.mapping import AXIS, mapped
+from calib_jax.training.engine import gradients, program, stages, steps
+from tests.losses.test_consistency import reference as divergence
+from tests.programs import ROOT
+from tests.training.small import assert_same, short, stop, tiny_splits, train
+
+AUGMIX = ("augmentation.name=augmix", "augmentation.padding=0", "augmentation.flip=false", "augmentation.width=1",
+          "augmentation.depth=1")
+CNN = ("model.name=simple_cnn", "model.channels=(4,)")
+MASK = np.array([1, 1, 1, 1, 0, 1, 0, 0], bool)
+IMAGES = np.random.default_rng(2).integers(0, 256, (8, 4, 4, 1), dtype=np.uint8)
+LABELS = np.arange(8, dtype=np.int32) % 3
+
+
+def _augment(consistency=2.0):
+  return data.build_augmentation("augmix", num_classes=3, padding=0, flip=False, width=1, depth=1, severity=10.0,
+                                 consistency=consistency)
+
+
+def _step(devices, model="simple_cnn", reduction="mean", **options):
+  """One step of gradient descent on eight images; the state before and after, and what it measured."""
+  own = {"channels": (4,)} if model == "simple_cnn" else {"hidden": ()}
+  model = models.get(model, num_classes=3, axis_name=AXIS, **own)
+  loss = config_dict.ConfigDict({"primary": {"name": "focal", "gamma": 1.0}, "secondary": {"name": "soft_avuc",
+                                 "threshold": 0.5}, "weight": 0.5, "reduction": reduction})
+  objective = gradients.Objective(
+    model, training.objective(loss), AXIS, augment=_augment(), normalize=_normalize, l2=0.0,
+    decays=models.decay_mask, sums=reduction == "sum")
+  train_step = mapped(steps.train_step, devices, 1, donate=True, objective=objective, optimizer=optax.sgd(0.5),
+                      **options)
+  state = steps.init_state(model, optax.sgd(0.5), (4, 4, 1), {}, jax.random.key(0))
+  # Predictions that differ by view.
+  state = state._replace(params=state.params | {"head": jax.tree.map(lambda x: 4 * x, state.params["head"])})
+  batch = {"image": IMAGES, "label": LABELS, "mask": MASK}
+  shaped = {k: v.reshape(len(devices), 1, -1, *v.shape[1:]) for k, v in batch.items()}
+  after, measured = train_step(jax.tree.map(lambda x: x[None].copy(), state), shaped, jax.random.key(0)[None])
+  return state, *jax.tree.map(lambda x: x[0], (after, measured))
+
+
+def _normalize(images):
+  return images.astype(jnp.float32) / 255 - 0.5
+
+
+def _expected(state, model, reduction="mean"):
+  """The loss as a function of the parameters, written out for one device; and the batch statistics."""
+  key = jax.random.fold_in(jax.random.key(0), 0)
+  images = jax.jit(lambda: _augment()(jnp.asarray(IMAGES), LABELS, MASK, key, None).images)()
+  own = {"channels": (4,)} if model == "simple_cnn" else {"hidden": ()}
+  model = models.get(model, num_classes=3, **own)
+
+  def loss(params):
+    logits, updated = model.apply({"params": params, "batch_stats": state.batch_stats}, _normalize(images), train=True,
+                                  mask=np.concatenate([MASK] * 3), mutable=["batch_stats"])
+    clean = logits[:8][MASK]
+    number = float(MASK.sum()) if reduction == "sum" else 1
+    primary = number * jnp.mean(losses.focal(clean, LABELS[MASK], gamma=1.0))
+    secondary = losses.soft_avuc(clean, LABELS[MASK], threshold=0.5)
+    p = jax.nn.softmax(logits.reshape(3, 8, 3)[:, MASK])
+    mean = jnp.mean(p, axis=0, keepdims=True)
+    consistency = 2 * number * jnp.mean(jnp.sum(p * jnp.log(p / mean), -1))
+    parts = {"primary": primary, "secondary": secondary, "consistency": consistency}
+    return primary + 0.5 * secondary + consistency, (parts, logits, updated.get("batch_stats", {}))
+
+  return jax.jit(jax.value_and_grad(loss, has_aux=True))(state.params)
+
+
+@pytest.mark.parametrize(("model", "num_devices", "reduction", "options"), [
+  ("mlp", 2, "sum", {"parallel": "shard_map"}), ("simple_cnn", 4, "mean", {}),
+  *(pytest.param(model, 1, reduction, {}, marks=pytest.mark.slow)
+    for model, reduction in (("mlp", "mean"), ("simple_cnn", "sum")))])
+def test_a_step_is_that_of_the_formula(model, num_devices, reduction, options):
+  state, after, measured = _step(jax.devices()[:num_devices], model, reduction, **options)
+  (loss, (parts, logits, batch_stats)), grads = _expected(state, model, reduction)
+  np.testing.assert_allclose(measured["loss"], loss, rtol=1e-5)
+  for name, value in parts.items():
+    np.testing.assert_allclose(measured[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+  number = float(MASK.sum()) if reduction == "sum" else 1
+  of_reference = 2 * number * divergence(np.asarray(logits, np.float64).reshape(3, 8, 3))[MASK].mean()
+  np.testing.assert_allclose(measured["consistency"], of_reference, rtol=1e-4, atol=1e-6)
+  assert of_reference > 0.001
+  np.testing.assert_allclose(measured["accuracy"], np.mean(np.argmax(logits[:8], -1)[MASK] == LABELS[MASK]), rtol=1e-6)
+  assert_same(after.params, jax.tree.map(lambda w, g: w - 0.5 * g, state.params, grads), rtol=1e-4, atol=1e-6)
+  assert_same(after.batch_stats, batch_stats, rtol=1e-5, atol=1e-6)  # Those of all three views.
+  assert bool(batch_stats) == (model == "simple_cnn")
+
+
+def test_masked_rows_do_not_matter(monkeypatch):
+  _, after, measured = _step(jax.devices()[:1])
+  changed = IMAGES.copy()
+  changed[~MASK] = 255 - changed[~MASK]
+  monkeypatch.setitem(globals(), "IMAGES", changed)
+  _, other, of_other = _step(jax.devices()[:1])
+  assert_same((after, measured), (other, of_other))
+
+
+# ---- with everything else
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("role", "loss"), [
+  *(("primary", name) for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH)),
+  *(("secondary", name) for name in losses.PER_BATCH)])
+def test_its_step_is_built_with_every_loss(role, loss):
+  """On shapes, with the heads in turn."""
+  heads = ("linear", "variational", "simplex_etf", "masked")
+  number = sorted({*losses.PER_EXAMPLE, *losses.PER_BATCH}).index(loss)
+  other = ("loss.secondary.name=",) if role == "primary" else ("loss.primary.name=cross_entropy",)
+  threshold = (f"loss.{role}.threshold=0.5",) if loss == "avuc" else ()
+  config = short(*AUGMIX, *other, f"loss.{role}.name={loss}", *threshold, *CNN,
+                 f"head.name={heads[number % 4]}")
+  run_config.check(config, 1)
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1]).stages[0]
+  keys = jax.random.key(0)[None]
+  state = jax.eval_shape(built.init, keys)
+  _, batch = next(stages.batches(built.stage.phases, 0, [0], batch_size=16, num_devices=1))
+  after, measured = jax.eval_shape(built.train_steps[0], state, batch, keys)
+  assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+  assert {role, "consistency"} <= measured.keys()
+
+
+COMPOSED = {
+  "variational, parts": (*AUGMIX, "head.name=variational", "head.width=4", "training.accumulation_steps=2"),
+  "simplex_etf": (*AUGMIX, *CNN, "head.name=simplex_etf"),
+  "interleaved, device": (*AUGMIX, "training.schedule=interleaved", "loss.scope=device", "data.held_out_fraction=0.4",
+                          "loss.primary.name=cross_entropy", "loss.secondary.name=soft_avuc"),
+  "SAM, EMA, AdaFocal": (*AUGMIX, "optimizer.sharpness=0.1", "training.average=ema",
+                         "loss.primary.name=adaptive_focal", "loss.secondary.name="),
+  "shard_map, one mix": (*AUGMIX, "augmentation.consistency=0.0", "training.parallel=shard_map"),
+  "randaugment": ("augmentation.name=randaugment", "augmentation.padding=1", "loss.secondary.name=")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPOSED)
+def test_a_run_that_is_stopped_goes_on_to_the_same_bits(name, tmp_path):
+  config = short(*COMPOSED[name], "training.num_epochs=2", "checkpoint.every_steps=2")
+  whole = train(config)
+  stop(config, 4, tmp_path)
+  assert_same(whole, train(config, folder=tmp_path))
+  assert np.isfinite(whole[1][0]["test"]["logits"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["simplex_etf", "variational, parts", "SAM, EMA, AdaFocal", "randaugment"])
+def test_devices_do_not_change_what_is_trained(name):
+  config = short(*COMPOSED[name], "training.num_epochs=1", "loss.scope=global")
+  one, two = (train(config, devices=n, predicted=())[0] for n in (1, 4))
+  if name != "variational, parts":  # Its samples are drawn by device.
+    assert_same(one, two, rtol=2e-4, atol=2e-5)
+  assert flax.traverse_util.flatten_dict(one.params).keys() == flax.traverse_util.flatten_dict(two.params).keys()
+
+
+def test_the_picture_of_the_data_shows_mixes(tmp_path, capsys):
+  pytest.importorskip("PIL.Image")
+  from calib_jax.data import __main__ as command
+  config = run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in AUGMIX])
+  splits = data.load("digits", seed=0, validation_fraction=0.5)
+  mixes = command.augmented(config, splits)
+  batch = next(data.training_batches(splits.train, 0, batch_size=64, num_devices=1, seed=0))["image"][0]
+  assert mixes.shape == batch.shape and (mixes != batch).reshape(64, -1).any(1).mean() > 0.3
