@@ -134,6 +134,8 @@ def test_a_run_that_never_finished_is_not_accused_and_its_predictions_are_compar
   (("loss.primary.name=cross_entropy", "loss.secondary.name=", "head.name=masked", "training.schedule=two_stage",
     "training.cache_features=True"), "cross_entropy, masked head, two_stage"),
   (("loss.primary.name=cross_entropy", "loss.secondary.name=", "augmentation.name=mixup"), "cross_entropy, mixup"),
+  (("loss.primary.name=cross_entropy", "loss.secondary.name=", "augmentation.name=augmix"), "cross_entropy, augmix"),
+  (("augmentation.name=randaugment",), "focal + soft_avuc, randaugment"),
 ])
 def test_a_methods_name_holds_what_differs_from_plain_training(overrides, name):
   config = _config(*overrides)
