@@ -151,8 +151,8 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
     params = jax.tree.map(lambda x, train: x if train else jax.lax.stop_gradient(x), params, trained)
     output, updated = objective.model.apply(
       {"params": drawing.used(params, draw), "batch_stats": changed.batch_stats}, images, train=True,
-      mask=jnp.tile(mask, views),
-      freeze_batch_stats=objective.batch_stats == "none", mutable=["batch_stats", "losses"], rngs={"dropout": key})
+      mask=jnp.tile(mask, views), freeze_batch_stats=objective.batch_stats == "none",
+      mutable=["batch_stats", "losses"], rngs={"dropout": key})
     head, head_state = objective.model.head, changed.loss_states.get("head")
     penalties = augmented.penalties(head.combined(output, head_state))
     output = augmented.unmix(output)
