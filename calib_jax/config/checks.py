@@ -16,6 +16,7 @@ from calib_jax import calibrators, data, models, training
 from calib_jax._system import capacity
 from calib_jax._system.errors import LONGEST, UserError, short
 from calib_jax.config.imports import is_import_path
+from calib_jax.data.augmentation import MIXED_LABELS
 from calib_jax.data.sources import LONG_TAIL
 from calib_jax.evaluation.laplace import HESSIANS
 
@@ -213,10 +214,11 @@ def _check_by_building(config: ConfigDict) -> None:
   They are traced on shapes, so no array is computed.
   """
   _attempt("training.schedule", lambda: training.plan(config))
-  soft = config.augmentation.name == "mixup"
+  mixing = config.augmentation.name
+  soft = mixing in MIXED_LABELS
   labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
   states = _attempt("loss", lambda: {name: method.init() for name, method in training.of_loss(config.loss, 3).items()})
-  _attempt("augmentation.name mixup, whose labels are mixed" if soft else "loss",
+  _attempt(f"augmentation.name {mixing}, whose labels are mixed" if soft else "loss",
            lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, loss_states=states),
                                   jnp.zeros((2, 3))),
            own=is_import_path(config.loss.primary.name) or is_import_path(config.loss.secondary.name))

@@ -252,6 +252,7 @@ def example_keys(key: Array, number: int, axis_name: str | None) -> Array:
 
 PER_BATCH: dict[str, Callable[..., Augmented]] = {"mixup": mixup, "cutmix": cutmix, "mixup_inference": mixup_inference,
                                                   "augmix": augmix}
+MIXED_LABELS = ("mixup", "cutmix")  # Those whose labels are distributions.
 # Augmentations by name.
 AUGMENTATIONS = {**PER_IMAGE, **PER_BATCH}
 # What some options may be.

@@ -185,3 +185,10 @@ def test_shapes_are_those_of_the_model_also_where_it_has_an_array_as_a_field():
   for model, width in ((_Scaled(np.ones(3, np.float32)), 2), (nn.Dense(5), 5)):
     for _ in range(2):
       assert [x.shape for x in jax.tree.leaves(checks._shapes(model))] == [(width,), (3, width)]
+
+
+@pytest.mark.parametrize("name", ["mixup", "cutmix"])
+def test_a_loss_that_takes_no_mixed_labels_is_refused_before_the_data_are_read(name):
+  with pytest.raises(UserError, match=f"augmentation.name {name}, whose labels are mixed: labels must be integers"):
+    _load(f"augmentation.name={name}", "augmentation.padding=0", "loss.primary.name=brier_weighted_cross_entropy")
+  _load(f"augmentation.name={name}", "augmentation.padding=0", "loss.primary.name=focal")
