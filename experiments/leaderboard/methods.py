@@ -117,8 +117,8 @@ METHODS: dict[str, Recipe] = {
   "PLP": Recipe({"training.schedule": "layer_peeled"}, {"training.peeling_exponent": (0.5, 1.0, 2.0)}),
 }
 
-# Beyond the papers: averages of the weights, flat minima, random layers, heads that share a body, and combinations that
-# none of them tried.
+# Beyond the papers: averages of the weights, flat minima, random layers, heads that share a body, augmentations, and
+# combinations that none of them tried.
 COMBINED: dict[str, Recipe] = {
   "EMA": Recipe({"training.average": "ema"}, {"training.average_decay": (0.9, 0.97, 0.99)}),
   "SWA": Recipe({"training.average": "swa", "optimizer.schedule": "constant"},
@@ -127,6 +127,10 @@ COMBINED: dict[str, Recipe] = {
   "dropout": Recipe({}, {"model.dropout": (0.1, 0.2, 0.5)}),
   "MC dropout": Recipe({"model.dropout": 0.2, "evaluation.samples": 20}, {"model.dropout": (0.1, 0.2, 0.5)}),
   "shared body": Recipe({"head": {"name": "shared_body"}}, {"head.members": (3, 5, 10)}),
+  "RandAugment": Recipe({"augmentation": {"name": "randaugment", "padding": 0, "flip": False}},
+                        {"augmentation.magnitude": (3.0, 6.0, 9.0)}),
+  "AugMix": Recipe({"augmentation": {"name": "augmix", "padding": 0, "flip": False}},
+                   {"augmentation.severity": (1.0, 2.0, 3.0)}),
   "gradient-weighted CE + S-AvUC": _secondary("soft_avuc", _STRONGER, _WEIGHTED, **_AVUC),
   "gradient-weighted CE + S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), _WEIGHTED, **_AVUC)),
   "focal + S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), _FOCAL, **_AVUC)),
