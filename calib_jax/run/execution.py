@@ -48,6 +48,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
   splits = load_splits(config, config.seed)  # Raises an error about the data before anything is written.
   for method_config, _ in methods.values():
     training.check_phases(method_config, splits)
+    training.check_model(method_config, splits)
     if config.evaluation.laplace:
       check_laplace(method_config, splits)
   not_kept = compilation.keep()

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from calib_jax import data
@@ -65,7 +64,7 @@ def _obstacles(config: ConfigDict, stage: stages.Stage, longer: stages.Stage, sp
     yield "training.average 'swa' is the mean over the last part of a run, and holds models of what was the last part"
   shape = shape_of(splits)
   model = classifier(config, stage.head or config.head, shape.num_classes)
-  params = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *shape.image_shape)))["params"]
+  params = jax.eval_shape(model.init, jax.random.key(0), shape.zeros())["params"]
   if any(0 < fraction < 1 for fraction in stage.trained(params).values()):
     yield f"training.schedule {training.schedule!r} freezes layers at fractions of the run, and some of them go on"
   head = (stage.head or config.head).name
