@@ -31,6 +31,9 @@ def _state(folder):
 def test_a_constant_rate_goes_on_to_the_bit(options, tmp_path, capsys):
   config = [_config(*options, f"training.num_epochs={epochs}") for epochs in (2, 5)]
   run.execute(config[0], tmp_path / "extended")
+  with pytest.raises(RuntimeError, match="killed"):
+    run.execute(config[1], tmp_path / "extended", hooks=[_killed])
+  assert not (tmp_path / "extended/results.json").exists()  # What is left is not taken for that of the longer run.
   taken = []
   run.execute(config[1], tmp_path / "extended", hooks=[lambda step, measured: taken.append(step)])
   assert taken == list(range(5, 11))  # It went on from the checkpoint.
@@ -53,6 +56,11 @@ def test_a_constant_rate_goes_on_to_the_bit(options, tmp_path, capsys):
   run.execute(config[1], tmp_path / "extended", hooks=[_never])  # It is finished, and nothing is wrong with it.
   out = capsys.readouterr()
   assert not out.err and "made anew" not in out.out and "longer" not in out.out
+
+
+def _killed(step, measured):
+  """A hook that stands for a crash."""
+  raise RuntimeError("killed")
 
 
 def _never(step, measured):
