@@ -23,7 +23,8 @@ def folder(tmp_path, monkeypatch):
   """A copy of the two files, in another directory than the one in which commands run."""
   run.data._load.cache_clear()
   shutil.copytree(ROOT / "examples/own", tmp_path / "own")
-  monkeypatch.setattr(sys, "path", [*sys.path])
+  # Other tests leave the directories of their configs there.
+  monkeypatch.setattr(sys, "path", [path for path in sys.path if "pytest-of" not in path])
   monkeypatch.delitem(sys.modules, "mine", raising=False)
   # The tests forbid broadcasting between arrays of different ranks, and users do not.
   with jax.numpy_rank_promotion("allow"):

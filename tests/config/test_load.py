@@ -57,7 +57,7 @@ def test_calibrators_are_changed_added_and_removed_by_their_labels():
   "config.evaluation.calibrators['Mine'] = dict(name='temperature_scaling')",
   "config.evaluation.calibrators.update(Mine=dict(name='temperature_scaling'))"])
 def test_a_file_adds_calibrators(statement, tmp_path):
-  path = tmp_path / "mine.py"
+  path = tmp_path / "added.py"
   path.write_text("from configs import common\n\n\ndef get_config():\n  config = common.get_config()\n"
                   f"  {statement}\n  return config\n")
   config = _load(path=str(path))
