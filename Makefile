@@ -5,7 +5,8 @@ BIN := .venv/bin
 
 .PHONY: demo test test-slow test-all lint docs clean
 
-demo: .venv/ready
+# The demo needs less than the tests: what requirements.txt has under core, train and report, and no TensorFlow.
+demo: .venv/demo
 	$(BIN)/python main.py --config=configs/fashion_mnist_small_savuc.py --workdir=runs/fashion_mnist_small_savuc
 
 test: .venv/ready lint
@@ -32,12 +33,22 @@ docs: .venv-docs/ready
 	rm -rf docs/api/generated  # Pages of names that are no longer there.
 	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going -c docs . docs/_build/html
 
+# uv installs faster than pip, where it is at hand.
+PIP = $(if $(shell command -v uv),uv pip install --quiet --python $(@D)/bin/python,\
+  $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile)
+VENV = test -n "$(PYTHON)" || { echo "calib_jax needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }; \
+  test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+
+.venv/demo: requirements.txt
+	@$(VENV)
+	$(PIP) -c $< $$(sed -n '/^# core/,/^# data/p; /^# report/,/^# test/p' $< | grep -v '^#')
+	touch $@
+
 .venv/ready: requirements.txt
 .venv-docs/ready: requirements.txt docs/requirements.txt
 .venv/ready .venv-docs/ready:
-	@test -n "$(PYTHON)" || { echo "calib_jax needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(addprefix -r ,$^)
+	@$(VENV)
+	$(PIP) $(addprefix -r ,$^)
 	$(@D)/bin/python -m compileall -q -j 0 -x tensorflow $(@D)/lib || true  # On all cores; pip compiles on one.
 	touch $@
 

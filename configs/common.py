@@ -85,4 +85,6 @@ def get_config() -> ConfigDict:
     # With "two_stage": whether the second stage augments images, and whether the frozen backbone is in training mode:
     # its batch norm then uses the statistics of the batch, whose running means go on.
     augment=False, backbone_in_training_mode=False))
-  return config.lock()
+  config.lock()
+  config.evaluation.calibrators.unlock()  # A config adds calibrators of its own: its keys are labels, not fields.
+  return config

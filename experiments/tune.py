@@ -1,11 +1,13 @@
 """The search of Karandikar et al. 2021, Appendix G, for the settings of a config, on its validation splits.
 
-Run: python -m experiments.tune --config=configs/fashion_mnist_small_savuc.py [--num_seeds=5]
+Run: python -m experiments.tune --config=configs/fashion_mnist_small_savuc.py [--num_seeds=5] [--config.KEY=VALUE ...]
+     [--search KEY=VALUE,VALUE ... [--grid]]
 
 The focal exponent of the primary loss is tuned first, if it has one, and then the settings of the paper
 (experiments/common/tuning.py). The search begins with the middle one of each setting's values. The trials are kept in
 `tune_NAME.csv`, where NAME is that of the config's file and variant, and those that it already holds are not trained
-again. The table of all trials is written beside it (`.md`).
+again. The table of all trials is written beside it (`.md`). `--search` names other fields and values, which are tried
+one field after another, or in all combinations with `--grid`.
 
 With `--halving=N`, N combinations of all these values are drawn instead, and successive halving
 (experiments/common/halving.py) leaves ever fewer of them, with ever more seeds. Its trials are in
@@ -15,10 +17,14 @@ With `--halving=N`, N combinations of all these values are drawn instead, and su
 import argparse
 from collections.abc import Sequence
 import pathlib
+import shlex
+
+from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
+from calib_jax.config import overrides
 from experiments.common import commands, halving, settings, tuning
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
@@ -49,7 +55,8 @@ def _error_first(config) -> halving.Scores:
 
 
 def _text(fields: dict) -> str:
-  return ", ".join(f"{key.removeprefix('loss.').removeprefix('optimizer.')} {value:g}" for key, value in fields.items())
+  return ", ".join(f"{key.removeprefix('loss.').removeprefix('optimizer.')} "
+                   f"{f'{value:g}' if isinstance(value, int | float) else value}" for key, value in fields.items())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,30 +64,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("--config", required=True, help="a file with get_config(); it is executed")
   parser.add_argument("--num_seeds", type=int, help="those of the config by default")
+  parser.add_argument("--search", nargs="+", default=[], metavar="KEY=VALUE,VALUE", help="fields of the config and the "
+                      "values to try, in place of those of the paper: optimizer.learning_rate=0.03,0.1,0.3")
+  parser.add_argument("--grid", action="store_true", help="tries all combinations of --search")
   parser.add_argument("--halving", type=int, metavar="N", help="halve the number of N random combinations instead")
-  options = parser.parse_args(arguments)
+  options, changed = parser.parse_known_args(arguments)
   try:
-    _tune(options)
+    _tune(options, changed)
   except UserError as error:
     print(f"error: {error}")
     return 2
   return 0
 
 
-def _tune(options: argparse.Namespace) -> None:
-  config = run_config.load(options.config, [])
+def searched(config: ConfigDict, texts: Sequence[str]) -> dict[str, tuple[object, ...]]:
+  """Returns the values to try by field, of texts such as "optimizer.l2=0,1e-4"; their type is that of the field.
+
+  Raises:
+    UserError: for a text of another form, a field that the config does not have, or a value of another type.
+  """
+  space = {}
+  for text in texts:
+    key, is_pair, values = text.partition("=")
+    if not is_pair or not values:
+      raise UserError(f"--search: {text!r} must be a field and its values, such as optimizer.l2=0,1e-4.")
+    copy, read = config.copy_and_resolve_references(), []
+    for value in values.split(","):
+      overrides.apply(copy, key, value)
+      read.append(run_config.get(copy, key))
+    space[key] = tuple(read)
+  return space
+
+
+def _tune(options: argparse.Namespace, changed: Sequence[str]) -> None:
+  config = run_config.load(options.config, list(changed))
   num_seeds = options.num_seeds or config.num_seeds
   file, _, variant = options.config.partition(":")
   path = options.workdir / f"tune_{'_'.join(filter(None, (pathlib.Path(file).stem, variant)))}.csv"
-  search = {"loss.primary.gamma": GAMMAS} if "gamma" in config.loss.primary else {}
-  search |= tuning.search_space(config.loss.secondary)
+  search = searched(config, options.search)
+  if options.grid and options.halving:
+    raise UserError("--grid tries all combinations, and --halving some of them: leave one of the two out.")
+  if options.grid and not search:
+    raise UserError("--grid needs the fields and values to combine: --search optimizer.l2=0,1e-4.")
+  if not search:
+    search = {"loss.primary.gamma": GAMMAS} if "gamma" in config.loss.primary else {}
+    search |= tuning.search_space(config.loss.secondary)
   middle = {field: values[len(values) // 2] for field, values in search.items()}
   config = settings.changed(config, {"compare_with_cross_entropy": False, "num_seeds": num_seeds, **middle})
   if options.halving:
     _halve(config, search, options.halving, path.with_name(f"{path.stem}_halving.csv"))
     return
-  tuned = tuning.one_at_a_time(config, search, path=path)
-  text = page(tuned, f"python -m experiments.tune --config={options.config} --num_seeds={num_seeds}", num_seeds)
+  tuned = (tuning.grid if options.grid else tuning.one_at_a_time)(config, search, path=path)
+  command = shlex.join(["python", "-m", "experiments.tune", f"--config={options.config}", f"--num_seeds={num_seeds}",
+                        *changed, *(["--search", *options.search] if options.search else []),
+                        *(["--grid"] if options.grid else [])])
+  text = page(tuned, command, num_seeds)
   write_text(path.with_suffix(".md"), text)
   print(text)
 

@@ -54,7 +54,7 @@ def test_imports_point_down_the_list_of_the_architecture():
   rooms = [name for line in table.splitlines() for name in re.findall(r"`(\w+)(?:/|\.py)`", line.split("|")[1])]
   package = ROOT / "calib_jax"
   assert {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} == {
-    "__init__", *rooms}
+    "__init__", "__main__", *rooms}
   for path in package.rglob("*.py"):
     room = path.relative_to(package).parts[0].removesuffix(".py")
     if room == "__init__" or path.name == "__main__.py":  # Commands begin there.

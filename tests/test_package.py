@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import calib_jax
 from calib_jax.cli import main
+from calib_jax.run import outputs
 from tests.programs import BLOCKER, ROOT
 
 SOURCES = ("calib_jax", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE")
@@ -90,13 +92,25 @@ def test_what_is_installed_is_imported_evaluates_and_trains(installed, tmp_path)
 
 
 @pytest.mark.parametrize(("arguments", "code", "said"), [
-  (["--help"], 0, "usage: calib-jax {train,evaluate,compare}"), ([], 0, "usage: calib-jax {train,evaluate,compare}"),
+  (["--help"], 0, "usage: calib-jax {train,evaluate,compare}"), ([], 0, "\n  evaluate  calibrates and measures"),
+  (["--version"], 0, f"calib-jax {calib_jax.__version__}\n"),
   (["trian"], 2, "error: calib-jax has no command 'trian': type calib-jax with train, evaluate, compare.\n")])
 def test_the_command_says_what_it_can_do(arguments, code, said, monkeypatch, capsys):
   monkeypatch.setattr(sys, "argv", ["calib-jax", *arguments])
   assert main.main() == code
   output = capsys.readouterr()
   assert said in output.out + output.err
+
+
+def test_the_package_is_a_command_too(tmp_path):
+  environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+  assert _run(sys.executable, "-m", "calib_jax", cwd=tmp_path, env=environment) == f"{main.HELP}\n"
+
+
+def test_what_is_installed_says_how_it_was_started(monkeypatch):
+  monkeypatch.setattr(main.importlib, "import_module", lambda name: types.SimpleNamespace(main=outputs.command))
+  monkeypatch.setattr(sys, "argv", ["/env/bin/calib-jax", "evaluate", "--fit", "my val.npz"])
+  assert main.main() == "calib-jax evaluate --fit 'my val.npz'"
 
 
 def test_a_program_whose_packages_are_missing_says_what_to_install(monkeypatch, capsys):

@@ -8,17 +8,31 @@ calib-jax compare runs/digits_focal runs/digits_savuc --out comparison
 import importlib
 import sys
 
+import calib_jax
+
 # The modules of the programs, whose function ``main`` reads the rest of the command line.
 PROGRAMS = {"train": "calib_jax.cli.train", "evaluate": "calib_jax.cli.evaluate",
             "compare": "calib_jax.cli.compare"}
+HELP = f"""usage: calib-jax {{{",".join(PROGRAMS)}}} ..., or python -m calib_jax ...
+
+  train     trains, recalibrates, evaluates and reports in one directory: --config=FILE --workdir=DIR
+  evaluate  calibrates and measures saved logits or probabilities: --fit val.csv --test test.csv
+  compare   measures runs, or files of predictions, beside each other: RUN RUN --out DIR
+  --version prints the version
+
+calib-jax COMMAND --help shows the options of a command. From Python, calib_jax.losses, .metrics and .calibrators are
+functions of arrays, and calib_jax.run.Run.load(DIR) loads what train wrote. python -m calib_jax.data --config=FILE
+shows what a config trains on."""
 
 
 def main() -> int:
   """Runs the command line; returns the exit code of the program, which is 2 after a mistake of the user."""
   name, *arguments = sys.argv[1:] or ["--help"]
   if name in ("-h", "--help"):
-    print(f"usage: calib-jax {{{','.join(PROGRAMS)}}} ...\n\n"
-          "calib-jax train --help, calib-jax evaluate --help and calib-jax compare --help show the options of each.")
+    print(HELP)
+    return 0
+  if name == "--version":
+    print(f"calib-jax {calib_jax.__version__}")
     return 0
   if name not in PROGRAMS:
     print(f"error: calib-jax has no command {name!r}: type calib-jax with {', '.join(PROGRAMS)}.",

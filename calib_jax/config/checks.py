@@ -30,6 +30,7 @@ CHOICES = {
   "model.dtype": ("float32", "bfloat16"), "evaluation.laplace": ("", *HESSIANS),
 }
 
+FILES = ("npz", "arrays")  # The data sets of ``data.path``.
 RANGES = {
   "seed": (0, 2**31 - 1), "num_seeds": (1, 10_000), "data.validation_fraction": (0.001, 0.9),
   "data.held_out_fraction": (0.001, 0.9), "data.split_seed": (-1, 2**31 - 1),
@@ -61,7 +62,7 @@ def check(config: ConfigDict, num_devices: int) -> None:
     one_of(key, get(config, key), choices)
   for key, (low, high) in RANGES.items():
     _in_range(key, get(config, key), low, high)
-  if config.data.name == "npz" and not config.data.path:
+  if config.data.name in FILES and not config.data.path:
     raise UserError("config key data.path must name the .npz file: --config.data.path=my_images.npz.")
   _check_optimizer(config, "optimizer", "training.num_epochs")
   _check_optimizer(config, "stage2.optimizer", "training.stage2_epochs")
@@ -191,7 +192,7 @@ def _check_ood(config: ConfigDict) -> None:
   taken |= {f"{name}_{level}" for name in corrupted for level in config.evaluation.severities}
   for entry in config.evaluation.ood:
     if isinstance(entry, str) and is_file(entry):
-      own = config.data.path if config.data.name.startswith("npz") else ""
+      own = config.data.path if config.data.name.removesuffix(LONG_TAIL) in FILES else ""
       is_own = entry == own or (os.path.exists(entry) and os.path.exists(own) and os.path.samefile(entry, own))
     else:
       one_of("evaluation.ood", entry, data.SOURCES)
@@ -226,6 +227,8 @@ def _check_by_building(config: ConfigDict) -> None:
   capacity.check_batch(config.training.batch_size)
   own = is_import_path(config.model.name) or is_import_path(config.head.name)
   model = _attempt("model", lambda: models.get(num_classes=3, head=config.head, **config.model), own=own)
+  if config.data.name.removesuffix(LONG_TAIL) == "arrays" or is_import_path(config.data.name):
+    return  # The shape of the data is known when they are read: ``training.check_model`` traces the model then.
   num_models = config.num_seeds if config.training.seeds_together else 1
   shapes = _attempt("model", lambda: _shapes(model), own=own)
   capacity.check_model(shapes, num_models)

@@ -2,7 +2,8 @@
 
 A name such as ``my_package.losses:mine`` is the path of a module, a colon, and the name of a function or class in it.
 It is registered under this name, so that everything that finds a loss, model, head, data source or calibrator by name
-finds it too. The module may lie in the directory in which the command runs, or anywhere where Python imports from.
+finds it too. The module may lie in the directory in which the command runs, beside the config file, or anywhere where
+Python imports from.
 
 Import paths are code that is run, so only a config file, which is Python itself, and the command line may name them.
 The JSON of a run's directory may not, unless the caller says so.
@@ -22,6 +23,7 @@ from calib_jax.data import sources
 
 REGISTRIES: dict[str, MutableMapping[str, Callable]] = {
   "data": data.SOURCES, "model": models.MODELS, "head": models.HEADS, "evaluation.calibrators": calibrators.CALIBRATORS}
+BASES = {"model": models.Backbone, "head": models.Head}
 
 
 def register(section: str, name: str) -> None:
@@ -37,7 +39,7 @@ def register(section: str, name: str) -> None:
   if not is_import_path(name) or not (section.startswith("loss.") or section in REGISTRIES):
     return
   key = f"config key {section}.name"
-  function = _imported(key, name)
+  function = _imported(key, name, BASES.get(section))
   if section.startswith("loss."):
     is_batch_loss = _takes(function, ("where", "axis_name"))
     if section == "loss.secondary" and not is_batch_loss:
@@ -69,10 +71,14 @@ def import_paths(section: Mapping, prefix: str = "") -> Iterator[tuple[str, str]
       yield f"{prefix}{field}", value
 
 
-def search_here() -> None:
-  """Lets Python import what lies in the present directory, and ``configs`` from the package if it is not there."""
-  if os.getcwd() not in sys.path:  # A program has the directory of its own file there, and not the one it runs in.
-    sys.path.append(os.getcwd())
+def search_here(*folders: str) -> None:
+  """Lets Python import what lies in the present directory and in ``folders``.
+
+  The directory ``configs`` is that of the package if it is not there.
+  """
+  for folder in (os.getcwd(), *folders):
+    if folder not in sys.path:  # A program has the directory of its own file there, and not the one it runs in.
+      sys.path.append(folder)
   try:
     importlib.import_module("configs.common")
   except ModuleNotFoundError:
@@ -80,7 +86,7 @@ def search_here() -> None:
       sys.modules["configs"] = importlib.import_module("calib_jax.configs")
 
 
-def _imported(key: str, name: str) -> Callable:
+def _imported(key: str, name: str, base: type | None) -> Callable:
   module_name, _, attribute = name.partition(":")
   search_here()
   try:
@@ -91,6 +97,9 @@ def _imported(key: str, name: str) -> Callable:
   function = getattr(module, attribute, None)
   if not callable(function):
     raise UserError(f"{key}: the module {module_name} has no function or class {attribute!r}.")
+  if base and isinstance(function, type) and not issubclass(function, base):
+    raise UserError(f"{key}: {name} must be a subclass of calib_jax.models.{base.__name__}, whose fields it inherits; "
+                    "its own fields are options.")
   try:
     options(function)
   except (ValueError, TypeError, AttributeError) as error:

@@ -221,7 +221,7 @@ def _from_file(argument: str) -> ConfigDict:
   file = _config_file(path)
   spec = importlib.util.spec_from_file_location("run_config", file)
   module = importlib.util.module_from_spec(spec)
-  imports.search_here()
+  imports.search_here(str(file.resolve().parent))
   try:
     spec.loader.exec_module(module)
     if after_colon and not inspect.signature(module.get_config).parameters:

@@ -34,6 +34,8 @@ def main(arguments: list[str]) -> int:
     run_config.check(config, num_devices=1)
     splits = data.load(seed=config.seed, **run_config.data_options(config))
     print(describe(splits))
+    if isinstance(splits.train, data.Examples) and splits.train.images.dtype != np.uint8:
+      return 0  # There is nothing to draw.
     draw(augmented(config, splits), options.picture)
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
@@ -50,8 +52,10 @@ def describe(splits: data.Splits) -> str:
     counts = "known when read" if streamed else _counts(np.bincount(part.labels, minlength=splits.num_classes))
     shape = "x".join(map(str, data.image_shape(part)))
     lines.append(f"{name:10}  {data.num_examples(part):9,}  {shape:12}  {counts}")
+  of_images = isinstance(splits.train, data.Stream) or splits.train.images.dtype == np.uint8
   for name, values in (("mean", splits.mean), ("deviation", splits.std)):
-    lines.append(f"{name} of train / 255, by channel: {', '.join(f'{v:.4f}' for v in values)}")
+    lines.append(f"{name} of {'train / 255, by channel' if of_images else 'train, by column, to standardise by'}: "
+                 f"{', '.join(f'{v:.4f}' for v in values[:20])}{', …' if len(values) > 20 else ''}")
   return "\n".join(lines)
 
 

@@ -26,14 +26,14 @@ def num_examples(part: Examples | Stream) -> int:
   return len(part.index if isinstance(part, Stream) else part.labels)
 
 
-def image_shape(part: Examples | Stream) -> tuple[int, int, int]:
-  """Returns the shape of a split's images, as a model gets them.
+def image_shape(part: Examples | Stream) -> tuple[int, ...]:
+  """Returns the shape of one of a split's images, or of one row, as a model gets them.
 
   Args:
     part: the examples of the split.
 
   Returns:
-    ``(height, width, channels)``.
+    ``(height, width, channels)``, or the shape of a row.
   """
   return (part.image_size, part.image_size, 3) if isinstance(part, Stream) else part.images.shape[1:]
 

@@ -11,7 +11,11 @@ from calib_jax.data.record_streams import Stream
 
 
 class Examples(NamedTuple):
-  """Images uint8 ``[N, H, W, C]`` and their labels int32 ``[N]``, on the host."""
+  """Images uint8 ``[N, H, W, C]`` and their labels int32 ``[N]``, on the host.
+
+  In place of images there may be rows of a table, float32 ``[N, ...]``, or integers such as token ids, int32
+  ``[N, ...]``.
+  """
 
   images: np.ndarray
   labels: np.ndarray
@@ -24,13 +28,16 @@ class Examples(NamedTuple):
 class Pool(NamedTuple):
   """What a data set provides: examples to train and validate on, examples to test on, and the classes.
 
-  ``classes`` has the names of the classes, or is None if they have none.
+  ``classes`` has the names of the classes, or is None if they have none. ``standardize`` says whether float32 inputs
+  are standardised by the mean and deviation of each column, the last axis, in the training split; images always are,
+  by channel, and integers never.
   """
 
   train: Examples
   test: Examples
   num_classes: int
   classes: tuple[str, ...] | None = None
+  standardize: bool = True
 
 
 class EvaluationSet(NamedTuple):
@@ -43,8 +50,9 @@ class EvaluationSet(NamedTuple):
 class Splits(NamedTuple):
   """A data set: disjoint splits, the number of classes, and the mean and deviation of ``train / 255`` by channel.
 
-  Splits that do not fit in memory are streams (see ``record_streams``). ``others`` has more sets to evaluate on, by
-  name, and ``classes`` the names of the classes, or None.
+  Of inputs that are not uint8 they are those of the columns, or 0 and 1 if nothing is standardised. Splits that do not
+  fit in memory are streams (see ``record_streams``). ``others`` has more sets to evaluate on, by name, and ``classes``
+  the names of the classes, or None.
   """
 
   train: Examples | Stream
@@ -154,16 +162,28 @@ def with_validation(pool: Pool, fraction: float, seed: int) -> Splits:
     if count == 1 or (count and not (train.labels == c).any()):
       raise UserError(f"class {c} has {count} example{'s' if count > 1 else ''} to train and validate on: "
                       f"too few for a data.validation_fraction of {fraction:g}.")
+  mean, std = _moments(train.images, pool.standardize)
+  return Splits(train, validation, pool.test, pool.num_classes, mean.astype(np.float32), std.astype(np.float32),
+                classes=pool.classes)
+
+
+def _moments(inputs: np.ndarray, standardize: bool) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the mean and the deviation of each channel of images, divided by 255, or of each column of a table."""
+  pixels = inputs.reshape(-1, inputs.shape[-1])
+  if inputs.dtype != np.uint8:
+    if not standardize or not np.issubdtype(inputs.dtype, np.floating):
+      return np.zeros(pixels.shape[1]), np.ones(pixels.shape[1])
+    mean = pixels.mean(0, dtype=np.float64)
+    std = np.sqrt(np.square(pixels - mean).mean(0))
+    # A constant column is divided by 1; rounding may give it a tiny deviation.
+    return mean, np.where(std > 1e-6 * np.abs(mean), std, 1.0)
   # Sums over a histogram of pixel values are exact and need no float copy of the images.
-  pixels = train.images.reshape(-1, train.images.shape[-1])
   histogram = np.stack([np.bincount(channel, minlength=256) for channel in pixels.T])
   value = np.arange(256) / 255
   mean = histogram @ value / len(pixels)
   std = np.sqrt(histogram @ value**2 / len(pixels) - mean**2)
   # A constant channel is divided by 1, which leaves it at 0 after the mean is subtracted.
-  std = np.where(std > 1e-6, std, 1.0)
-  return Splits(train, validation, pool.test, pool.num_classes, mean.astype(np.float32), std.astype(np.float32),
-                classes=pool.classes)
+  return mean, np.where(std > 1e-6, std, 1.0)
 
 
 def checked(images: np.ndarray, labels: np.ndarray, source: str) -> Examples:
@@ -177,12 +197,21 @@ def checked(images: np.ndarray, labels: np.ndarray, source: str) -> Examples:
   if images.ndim != 4 or images.dtype != np.uint8 or 0 in images.shape[1:]:
     raise UserError(f"{source}: images must be uint8 of shape [N, H, W, C] or [N, H, W], "
                     f"not {images.dtype} of shape {images.shape}.")
-  if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) != len(images):
-    raise UserError(f"{source}: labels must be integers of shape [{len(images)}], one for each image, "
+  return Examples(images, checked_labels(labels, len(images), source))
+
+
+def checked_labels(labels: np.ndarray, number: int, source: str) -> np.ndarray:
+  """Returns the labels of ``number`` examples as int32.
+
+  Raises:
+    UserError: if a shape, dtype or label is wrong; the message names their ``source``.
+  """
+  if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) != number:
+    raise UserError(f"{source}: labels must be integers of shape [{number}], one for each image or row, "
                     f"not {labels.dtype} of shape {labels.shape}.")
   if len(labels) == 0 or labels.min() < 0 or labels.max() >= 2**31:
     raise UserError(f"{source}: labels must be class numbers from 0 to {2**31 - 1:,}, and there must be at least one.")
-  return Examples(images, labels.astype(np.int32))
+  return labels.astype(np.int32)
 
 
 def checked_number(key: str, value: float, low: float, high: float) -> None:

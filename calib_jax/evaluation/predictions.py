@@ -177,7 +177,9 @@ def _logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callabl
   binary = scores.ndim == 1 or scores.shape[1] == 1
   summaries = [_summary(chunk, binary) for chunk in _chunks(scores)]
   if num_bad := sum(bad for bad, *_ in summaries):
-    raise UserError(f"{path}: {num_bad} of the {len(scores)} rows of its {name} are not finite.")
+    row = next(i * _step(scores) + x[4] for i, x in enumerate(summaries) if x[0])
+    raise UserError(f"{path}: {num_bad} of the {len(scores)} rows of its {name} are not finite; the first is row "
+                    f"{row}, counted from 0: {short(scores[row].tolist())}.")
   low, high = min(x[1] for x in summaries), max(x[2] for x in summaries)
   in_range = low >= 0 and high <= 1
   distributions = in_range and all(x[3] for x in summaries)
@@ -218,20 +220,25 @@ def _are_valid(probs: np.ndarray) -> bool:
   return True
 
 
+def _step(scores: np.ndarray) -> int:
+  """Returns the number of rows of each of ``_chunks``."""
+  return max(CHUNK * len(scores) // scores.size, 1)
+
+
 def _chunks(scores: np.ndarray) -> Iterator[np.ndarray]:
   """Yields views of some rows at a time."""
-  step = max(CHUNK * len(scores) // scores.size, 1)
+  step = _step(scores)
   for start in range(0, len(scores), step):
     yield scores[start:start + step]
   release(scores)
 
 
-def _summary(scores: np.ndarray, binary: bool) -> tuple[int, float, float, bool]:
-  """Returns how many rows are not finite, the lowest and the highest score, and whether rows sum to about 1."""
+def _summary(scores: np.ndarray, binary: bool) -> tuple[int, float, float, bool, int]:
+  """Returns how many rows are not finite, the lowest and highest score, whether rows sum to about 1, the first bad."""
   with np.errstate(all="ignore"):  # Beyond the range of float32 they become infinite, which is reported.
     finite = np.isfinite(scores.astype(np.float32, copy=False)).reshape(len(scores), -1).all(1)
     sums = binary or bool(np.abs(scores.sum(1, dtype=np.float32) - 1).max() < 2e-3)
-  return int((~finite).sum()), float(scores.min()), float(scores.max()), sums
+  return int((~finite).sum()), float(scores.min()), float(scores.max()), sums, int(finite.argmin())
 
 
 def _classes(path: str | os.PathLike, name: str, classes: np.ndarray, num_classes: int, labels: np.ndarray

@@ -34,9 +34,10 @@ class Masked(Head):
   The q of the last epoch is the one that predictions use. Eq. 12 is printed with a plus, and predictions use every
   weight (``variant="printed"``). Then an overconfident network raises q until there are no masks, and nothing is
   gained. The default reads the q of Eq. 12 as the share of weights that are dropped, which Algorithm 1 and Figure 8
-  call sparsity: an overconfident network uses fewer weights, and predictions take this into account. docs/training.md
-  has the numbers of both readings. The paper prints neither ``width`` nor ``discount`` (γ), whose defaults are ours.
-  The switches ``bottleneck``, ``updates``, ``adaptive`` and ``decaying`` give the rows of its Table 5.
+  call sparsity: an overconfident network uses fewer weights, and predictions take this into account.
+  experiments/results/new_heads.md has the numbers of both readings. The paper prints neither ``width`` nor
+  ``discount`` (γ), whose defaults are ours. The switches ``bottleneck``, ``updates``, ``adaptive`` and ``decaying``
+  give the rows of its Table 5.
 
   Attributes:
     width: the number of hidden units.

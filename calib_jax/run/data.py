@@ -76,7 +76,8 @@ def _published(config: ConfigDict, seed: int, file: pathlib.Path, severity: int)
 
 
 def _foreign(config: ConfigDict, seed: int, entry: str) -> data.EvaluationSet:
-  name, path = ("npz", entry) if run_config.is_file(entry) else (entry, "")
+  of_files = "arrays" if config.data.name == "arrays" else "npz"
+  name, path = (of_files, entry) if run_config.is_file(entry) else (entry, "")
   images = data.out_of_distribution(name, load_splits(config, seed), seed=_data_seed(config, seed),
                                     dir=config.data.dir, path=path)
   return data.EvaluationSet(data.Examples(images, np.zeros(len(images), np.int32)), "out_of_distribution")

@@ -73,12 +73,13 @@ def check_entries(folder: pathlib.Path) -> None:
                         f"{folder} cannot be the directory of a run: move it away.")
 
 
-def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
+def write_config(config: ConfigDict, folder: pathlib.Path, lengthened: dict | None = None) -> str | None:
   """Writes ``config.json`` and ``environment.json``.
 
   Args:
     config: the config of the run.
     folder: the run's directory.
+    lengthened: what ``extension.prepare`` says of a run that this command makes longer; None if it does not.
 
   Returns:
     A sentence for the user if the devices changed since the last command, else None.
@@ -87,48 +88,81 @@ def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
     UserError: if the folder holds a run that was trained with another config.
   """
   path = folder / "config.json"
-  if path.exists() and (differing := differences(path, config)):
+  if path.exists() and not lengthened and (differing := differences(path, config)):
     raise UserError(f"--workdir: {folder} holds a run of another config ({differing}): "
                     "give another --workdir, or delete the old one.")
-  write_text(path, run_config.to_json(config))
-  path, now = folder / "environment.json", environment()
-  changed = None
+  text, path, now = run_config.to_json(config), folder / "environment.json", environment()
+  changed, earlier = None, extensions(folder)
+  if lengthened and lengthened not in earlier:  # A command that was killed right here may have written it.
+    earlier.append(lengthened)
   with contextlib.suppress(UserError, ValueError, KeyError, TypeError, IndexError):
     before = read_json(path)["devices"]
     if isinstance(before, list) and before != now["devices"]:
       then, here = (f"{len(devices)} x {devices[0]}" for devices in (before, now["devices"]))
       changed = printable(f"this run began on {cut(then)} and continues on {here}: its numbers may differ by rounding.")
-  write_text(path, json.dumps(now, indent=2) + "\n")
+  write_text(path, json.dumps(now | ({"extensions": earlier} if earlier else {}), indent=2) + "\n")
+  write_text(folder / "config.json", text)
   return changed
 
 
+def extensions(folder: pathlib.Path) -> list[dict]:
+  """Returns what ``environment.json`` says of earlier commands that made the run in ``folder`` longer."""
+  with contextlib.suppress(UserError, ValueError, KeyError, TypeError, AttributeError):
+    found = read_json(folder / "environment.json").get("extensions", [])
+    return [entry for entry in found if isinstance(entry, dict)]
+  return []
+
+
 def differences(path: pathlib.Path, config: ConfigDict) -> str:
-  """Returns a phrase that lists the training fields in which the config at ``path`` differs, or "" if none do."""
+  """Returns a phrase that lists the training fields in which the config at ``path`` differs, or "" if none do.
+
+  It has the old and the new value of each.
+  """
+  try:
+    # What the present command's config names is imported already, and nothing else needs to be.
+    stored = read_config(path.parent, own_code=None)
+  except UserError as error:
+    return str(error).removesuffix(".")
+  changed = changes(stored, config)
+  phrases = [f"{key} was {_value(before)} and is {_value(now)}" for key, (before, now) in changed.items()]
+  phrases += other_predictions(path.parent, stored, config)
+  return "; ".join(phrases[:6]) + (f"; and {len(phrases) - 6} more" if len(phrases) > 6 else "")
+
+
+ABSENT = "no field"  # Stands for the value of a field that one of two configs does not have.
+
+
+def _value(value: object) -> str:
+  return ABSENT if value is ABSENT else short(value)
+
+
+def changes(before: ConfigDict, now: ConfigDict) -> dict[str, tuple[object, object]]:
+  """Returns the old and the new value of each training field in which two configs differ, by its key."""
   def flat(node, prefix=""):
     if not isinstance(node, dict):
       return {prefix[:-1]: list(node) if isinstance(node, tuple) else node}
     return {key: leaf for name, child in node.items() for key, leaf in flat(child, f"{prefix}{name}.").items()}
 
-  def training_fields(config):
-    return {key: value for key, value in flat(config.to_dict()).items() if key.split(".")[0] not in EVALUATION_ONLY}
+  old, new = ({key: value for key, value in flat(config.to_dict()).items()
+               if key.split(".")[0] not in EVALUATION_ONLY} for config in (before, now))
+  return {key: (old.get(key, ABSENT), new.get(key, ABSENT)) for key in sorted(old.keys() | new.keys())
+          if old.get(key, ABSENT) != new.get(key, ABSENT)}
 
-  try:
-    # What the present command's config names is imported already, and nothing else needs to be.
-    stored = read_config(path.parent, own_code=None)
-    before = training_fields(stored)
-  except UserError as error:
-    return str(error).removesuffix(".")
-  now = training_fields(config)
-  keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+
+def other_predictions(folder: pathlib.Path, before: ConfigDict, now: ConfigDict) -> list[str]:
+  """Returns a phrase for each reason why predictions in a run's directory are not those of the config ``now``.
+
+  Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
+  """
+  phrases, samples = [], (before.evaluation.get("samples", 0), now.evaluation.samples)
   # Trained models do not depend on the samples, but predictions do, and those that are there are not made again.
-  files = [file for folder in (path.parent, path.parent / "baseline") for file in folder.glob("predictions/*.npz")]
-  if files and stored.evaluation.get("samples", 0) != config.evaluation.samples:
-    keys.append("evaluation.samples (predictions are made anew if their directory is deleted)")
-  # Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
-  files_before = _named_files(stored)
-  keys += [f"the files named {name} in evaluation.{field}" for (field, name), file in _named_files(config).items()
-           if files_before.get((field, name), file) != file]
-  return ", ".join(keys) + " differ" if keys else ""
+  files = [file for part in (folder, folder / "baseline") for file in part.glob("predictions/*.npz")]
+  if files and samples[0] != samples[1]:
+    phrases.append(f"evaluation.samples was {samples[0]} and is {samples[1]} (predictions are made anew if their "
+                   "directory is deleted)")
+  earlier = _named_files(before)
+  return phrases + [f"the files named {name} in evaluation.{field} differ"
+                    for (field, name), file in _named_files(now).items() if earlier.get((field, name), file) != file]
 
 
 def _named_files(config: ConfigDict) -> dict[tuple[str, str], str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import pathlib
+import shlex
 import time
 
 from ml_collections import ConfigDict
@@ -12,7 +13,7 @@ from calib_jax import data, evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
 from calib_jax.evaluation import ensembles
-from calib_jax.run import laplace, lock, manifest, outputs
+from calib_jax.run import extension, laplace, lock, manifest, outputs
 from calib_jax.run.data import check_laplace, load_splits, sets_that_are_read
 from calib_jax.run.directory import check_workdir, create, write_config
 from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks, samples_name
@@ -22,7 +23,8 @@ from calib_jax.training.distributed import processes
 SPLITS = ("validation", "test")
 
 
-def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable] = (), *, reports: bool = True) -> None:
+def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable] = (), *, reports: bool = True,
+            extend: bool = False) -> None:
   """Trains, calibrates, evaluates and reports. The first process writes everything in ``workdir``.
 
   Args:
@@ -30,6 +32,8 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
     workdir: the run's directory. Models that it already holds are not trained again.
     hooks: the hooks of ``training.train``.
     reports: whether to evaluate and report; if not, the run ends with its predictions.
+    extend: whether a run that ``workdir`` holds may be made longer also where the result is not that of a run that had
+      begun with the larger length; see ``training.Extension``.
 
   Raises:
     UserError: for a mistake of the user, or if another run holds ``workdir``.
@@ -44,6 +48,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
   splits = load_splits(config, config.seed)  # Raises an error about the data before anything is written.
   for method_config, _ in methods.values():
     training.check_phases(method_config, splits)
+    training.check_model(method_config, splits)
     if config.evaluation.laplace:
       check_laplace(method_config, splits)
   not_kept = compilation.keep()
@@ -58,9 +63,12 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
   create(workdir)
   with lock.held(workdir):
     damage = manifest.begin(workdir)
-    for sentence in (write_config(config, workdir), not_kept, *remarks(config)):
+    damage, lengthened, note = extension.prepare(config, workdir, splits, damage, allowed=extend)
+    for sentence in (note, write_config(config, workdir, lengthened), not_kept, *remarks(config)):
       if sentence:
         say(sentence)
+    if training.EVENTS:
+      say(f"TensorBoard: tensorboard --logdir={shlex.quote(str(workdir))}")
     manifest.keep(workdir, damage)
     for method, (method_config, folder) in methods.items():
       train_seeds(method_config, folder, method, hooks)

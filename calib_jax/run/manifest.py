@@ -94,6 +94,15 @@ def keep(workdir: pathlib.Path, damage: Damage) -> None:
   write(workdir, Manifest(read_text(workdir / CONFIG), {k: v for k, v in files.items() if lasting.fullmatch(k)}))
 
 
+def without_models(damage: Damage) -> Damage:
+  """Returns ``damage`` of a run whose checkpoints and predictions are about to be replaced by those of a longer one."""
+  def others(files):
+    return {path: digest for path, digest in files.items() if not LASTING.fullmatch(path)}
+
+  before = damage.before and damage.before._replace(files=others(damage.before.files))
+  return Damage(before, others(damage.digests))
+
+
 def finish(workdir: pathlib.Path, damage: Damage) -> None:
   """Writes the manifest of a finished run, and says which damaged files were made anew and which were not."""
   files, paths = digests(workdir), damage.paths()

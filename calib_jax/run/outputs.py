@@ -72,6 +72,8 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
 
 def command() -> str:
   """Returns the command that started this program."""
+  if sys.argv[0].startswith("calib-jax "):  # As ``cli.main`` sets it.
+    return shlex.join([*sys.argv[0].split(), *sys.argv[1:]])
   spec = getattr(sys.modules["__main__"], "__spec__", None)
   module = spec.name.removesuffix(".__main__") if spec else ""
   return shlex.join(["python", *(["-m", module] if module else sys.argv[:1]), *sys.argv[1:]])

@@ -88,7 +88,7 @@ class Run:
     """Returns the logits of images. For the run's own test images, on the same devices, they equal the saved ones.
 
     Args:
-      images: uint8 ``[N, H, W, C]``.
+      images: uint8 ``[N, H, W, C]``, or rows as those of the run's own data.
       seed: the seed of the model; None for the first or, with ``evaluation.ensemble``, for the ensemble of all.
 
     Returns:
@@ -107,7 +107,7 @@ class Run:
     """Returns the features before the head.
 
     Args:
-      images: uint8 ``[N, H, W, C]``.
+      images: uint8 ``[N, H, W, C]``, or rows as those of the run's own data.
       seed: the seed of the model; None for the first.
 
     Returns:
@@ -230,9 +230,12 @@ class Run:
   def _outputs(self, images: ArrayLike, seed: int | None, name: str) -> np.ndarray:
     models, place = self._group(seed)
     images = np.asarray(images)
-    if images.dtype != np.uint8 or images.shape[1:] != models.shape.image_shape:
-      raise UserError(f"images must be uint8 of shape [N, {', '.join(map(str, models.shape.image_shape))}] like those "
+    shape, kinds = models.shape, {"uint8": "u", "float32": "bf", "int32": "iu"}
+    fits = images.dtype.kind in kinds[models.shape.dtype] and (shape.dtype != "uint8" or images.dtype == np.uint8)
+    if not fits or images.shape[1:] != shape.image_shape:
+      raise UserError(f"images must be {shape.dtype} of shape [N, {', '.join(map(str, shape.image_shape))}] like those "
                       f"that the run was trained on: got {images.dtype} of shape {images.shape}.")
+    images = images.astype(shape.dtype, copy=False)
     step = models.features_step if name == "features" else models.predict_step
     examples = data.Examples(images, np.zeros(len(images), np.int32))
     outputs = training.predict(step, models.variables, [examples] * len(models.seeds), self.config.training.batch_size,

@@ -29,6 +29,7 @@ class StateUpdate(NamedTuple):
     published: a function from the state of a head to batch statistics of the head, by name, which change with it after
       every epoch, because predictions need them; None for none.
     caution: a sentence that a run with this state says before it trains; empty for none.
+    follows_length: whether ``on_epoch`` depends on the number of epochs of the stage.
   """
 
   init: Callable[[], Any]
@@ -38,6 +39,7 @@ class StateUpdate(NamedTuple):
   report: Callable[[Any], dict[str, jax.Array]] | None = None
   published: Callable[[Any], dict[str, jax.Array]] | None = None
   caution: str = ""
+  follows_length: bool = False
 
 
 # Functions ``(number of classes, **options) -> StateUpdate`` by the name of the loss that reads the state.
@@ -177,7 +179,7 @@ def adaptive_masks(head: models.Head, num_epochs: float) -> StateUpdate:
 
   reads = head.measured if head.adaptive and head.measured != "steps" else ""
   return StateUpdate(init, on_step if head.adaptive and not reads else None, on_epoch, reads=reads,
-                     report=lambda state: {"keep": state.keep},
+                     follows_length=head.adaptive, report=lambda state: {"keep": state.keep},
                      published=(lambda state: {"keep": state.keep}) if head.publishes else None)
 
 

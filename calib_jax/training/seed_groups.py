@@ -9,6 +9,7 @@ import re
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import data
@@ -18,16 +19,22 @@ from calib_jax._system.files import read_json, write_text
 from calib_jax.training.checkpoints import newest
 from calib_jax.training.distributed import processes
 
+DTYPES = ("uint8", "float32", "int32")
 MOST_SEEDS = 10_000  # As in ``config.checks``.
 
 
 class Shape(NamedTuple):
   """What a model depends on in its data. A finished run keeps this in place of the data."""
 
-  image_shape: tuple[int, int, int]
+  image_shape: tuple[int, ...]
   num_classes: int
   mean: np.ndarray
   std: np.ndarray
+  dtype: str = "uint8"  # Of images; or "float32" or "int32", of other arrays.
+
+  def zeros(self) -> jax.Array:
+    """Returns an input of zeros for the model, ``[1, ...]``; only integers that are not grey levels stay integers."""
+    return jnp.zeros((1, *self.image_shape), jnp.int32 if self.dtype == "int32" else jnp.float32)
 
 
 def shape_of(splits: data.Splits) -> Shape:
@@ -39,7 +46,8 @@ def shape_of(splits: data.Splits) -> Shape:
   Returns:
     The shape of its images, its number of classes, and the mean and deviation of each channel.
   """
-  return Shape(tuple(data.image_shape(splits.train)), splits.num_classes, splits.mean, splits.std)
+  dtype = splits.train.images.dtype.name if isinstance(splits.train, data.Examples) else "uint8"
+  return Shape(tuple(data.image_shape(splits.train)), splits.num_classes, splits.mean, splits.std, dtype)
 
 
 class Group(NamedTuple):
@@ -51,7 +59,8 @@ class Group(NamedTuple):
   def write_shape(self, shape: Shape) -> None:
     """Writes ``shape`` to the JSON file beside the checkpoints."""
     text = json.dumps({"image_shape": list(shape.image_shape), "num_classes": shape.num_classes,
-                       "mean": np.asarray(shape.mean).tolist(), "std": np.asarray(shape.std).tolist()}, indent=2)
+                       "mean": np.asarray(shape.mean).tolist(), "std": np.asarray(shape.std).tolist(),
+                       "dtype": shape.dtype}, indent=2)
     self.folder.parent.mkdir(parents=True, exist_ok=True)
     write_text(self.folder.with_suffix(".json"), text + "\n")
 
@@ -63,11 +72,13 @@ class Group(NamedTuple):
     fields = read_json(path)
     try:
       shape = Shape(tuple(fields["image_shape"]), fields["num_classes"], np.array(fields["mean"], np.float32),
-                    np.array(fields["std"], np.float32))
+                    np.array(fields["std"], np.float32), fields.get("dtype", "uint8"))
       counts = (*shape.image_shape, shape.num_classes)
-      if not all(type(count) is int and 0 < count < 2**31 for count in counts) or len(counts) != 4 or not (
+      if not all(type(count) is int and 0 < count < 2**31 for count in counts) or len(counts) < 2 or not (
           shape.mean.shape == shape.std.shape == shape.image_shape[-1:]):
         raise ValueError("its sizes do not fit together")
+      if shape.dtype not in DTYPES or (shape.dtype == "uint8" and len(shape.image_shape) != 3):
+        raise ValueError("its type is not one of images or arrays")
       if shape.num_classes < 2 or not (np.isfinite(shape.mean).all() and np.isfinite(shape.std).all() and (
           shape.std > 0).all()):
         raise ValueError("it has one class, or means and deviations that no images have")

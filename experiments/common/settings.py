@@ -15,7 +15,7 @@ from calib_jax.run.directory import EVALUATION_ONLY
 # Fields that configs have had only since some results were made: at these values they change nothing.
 ADDED = {"training.cache_features": False, "stage2.augment": False, "stage2.backbone_in_training_mode": False,
          "data.split_seed": -1, "training.average": "", "training.average_decay": 0.999,
-         "training.average_fraction": 0.25, "model.dropout": 0.0,
+         "training.average_fraction": 0.25, "model.dropout": 0.0, "model.num_tokens": 0,
          **{f"{section}.{key}": value for section in ("optimizer", "stage2.optimizer")
             for key, value in (("sharpness", 0.0), ("adaptive_sharpness", False))}}
 # Names that data had when some results were made.
@@ -64,7 +64,7 @@ def digest(config: ConfigDict) -> str:
   for key, value in ADDED.items():
     *sections, last = key.split(".")
     section = functools.reduce(dict.__getitem__, sections, fields)
-    if section[last] == value:
+    if last in section and section[last] == value:  # Some fields are options of one model.
       del section[last]
   if samples := config.evaluation.samples:
     fields["evaluation.samples"] = samples

@@ -141,7 +141,7 @@ def test_a_directory_that_holds_another_run_is_left_alone(finished, here, capsys
 
   before = changed()
   assert here([*_arguments(finished[0]), "--config.loss.weight=0.25"]) == 2
-  assert "holds a run of another config (loss.weight differ" in capsys.readouterr().err
+  assert "holds a run of another config (loss.weight was 0.3 and is 0.25" in capsys.readouterr().err
   assert before == changed()
 
 

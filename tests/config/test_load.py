@@ -52,6 +52,25 @@ def test_calibrators_are_changed_added_and_removed_by_their_labels():
     _load(f"{key}.Meta.name=meta_calibration")
 
 
+@pytest.mark.parametrize("statement", [
+  "config.evaluation.calibrators.Mine = dict(name='temperature_scaling')",
+  "config.evaluation.calibrators['Mine'] = dict(name='temperature_scaling')",
+  "config.evaluation.calibrators.update(Mine=dict(name='temperature_scaling'))"])
+def test_a_file_adds_calibrators(statement, tmp_path):
+  path = tmp_path / "added.py"
+  path.write_text("from configs import common\n\n\ndef get_config():\n  config = common.get_config()\n"
+                  f"  {statement}\n  return config\n")
+  config = _load(path=str(path))
+  assert list(config.evaluation.calibrators) == ["Mine", "TS"] and config.is_locked
+  assert config.evaluation.calibrators.Mine.objective == "nll"  # With the options of what it names.
+  assert config.evaluation.calibrators.is_locked  # After the file nothing else adds fields.
+  assert list(_load("evaluation.calibrators.Beta.name=beta_calibration", path=str(path)).evaluation.calibrators) == [
+    "Beta", "Mine", "TS"]
+  path.write_text(path.read_text().replace(statement, "config.evaluation.calibratros = {}"))
+  with pytest.raises(UserError, match="no key 'calibratros'"):
+    _load(path=str(path))
+
+
 def test_a_dict_for_a_section_overrides_its_fields():
   config = _load("loss.primary={'name': 'focal', 'gamma': 3}", "optimizer={'momentum': 0.5}")
   assert config.loss.primary.gamma == 3.0 and config.optimizer.momentum == 0.5 and config.optimizer.name == "sgd"

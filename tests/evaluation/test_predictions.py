@@ -5,7 +5,7 @@ import pytest
 
 from calib_jax import evaluation, metrics
 from calib_jax._system.errors import UserError
-from calib_jax.evaluation import class_errors
+from calib_jax.evaluation import class_errors, predictions
 from tests.programs import python
 
 RNG = np.random.default_rng(0)
@@ -81,6 +81,16 @@ def _by_equal_values(probs, labels):
 def test_what_is_wrong_is_said(tmp_path, arrays, message):
   np.savez(tmp_path / "p.npz", **arrays)
   with pytest.raises(UserError, match=message):
+    evaluation.load(tmp_path / "p.npz")
+
+
+@pytest.mark.parametrize("chunk", [4, 16, 10**6])
+def test_the_first_row_that_is_not_finite_is_named_also_beyond_the_first_chunk(chunk, tmp_path, monkeypatch):
+  monkeypatch.setattr(predictions, "CHUNK", chunk)
+  logits = LOGITS.copy()
+  logits[[21, 30], 2] = np.nan
+  np.savez(tmp_path / "p.npz", logits=logits, labels=LABELS)
+  with pytest.raises(UserError, match=r"2 of the 40 rows .*; the first is row 21, counted from 0: \[.*nan.*\]"):
     evaluation.load(tmp_path / "p.npz")
 
 

@@ -93,7 +93,7 @@ def test_another_approximation_needs_no_training_and_other_samples_need_other_pr
   assert isinstance(loaded.laplace().hessian, laplace.Kronecker)
   np.testing.assert_allclose(found.logits, loaded.laplace().log_probs(features, num_samples=3), rtol=1e-5, atol=1e-6)
   assert (tmp_path / "run/predictions/laplace_full/test_seed0.npz").read_bytes() == before
-  with pytest.raises(UserError, match=r"evaluation.samples \(predictions are made anew if their dir"):
+  with pytest.raises(UserError, match=r"evaluation.samples was 4 and is 5 \(predictions are made anew if their dir"):
     run.execute(_config("evaluation.samples=5", *fields), tmp_path / "run", hooks=[_never])
   shutil.rmtree(tmp_path / "run/predictions")
   run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[_never])

@@ -250,7 +250,7 @@ def test_another_config_is_refused_also_if_config_json_was_damaged(way, copy):
   folder, _ = copy
   before = _files(folder)
   _damage(folder / "config.json", way, random.Random(4))
-  with pytest.raises(UserError, match=r"holds a run of another config \(optimizer.learning_rate differ\)"):
+  with pytest.raises(UserError, match=r"holds a run of another config \(optimizer.learning_rate was 0.1 and is 0.01\)"):
     run.execute(_config("optimizer.learning_rate=0.01"), folder)
   assert _files(folder) == before  # Its config.json is the run's own again.
 

@@ -204,7 +204,7 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
   assert fog.kind == "shifted" and fog.features.shape == (359, 8)
   assert all(path.read_bytes() == content for path, content in before.items())
   assert json.loads((finished / "config.json").read_text())["evaluation"]["num_bins"] == 7
-  with pytest.raises(UserError, match=r"holds a run of another config \(loss.weight differ\)"):
+  with pytest.raises(UserError, match=r"holds a run of another config \(loss.weight was 0.3 and is 0.25\)"):
     run.execute(_config("loss.weight=0.25"), finished)
   with pytest.raises(UserError, match=r"another config \(the files named noise in evaluation.ood differ\)"):
     run.execute(_config("evaluation.ood=('elsewhere/noise.npz',)"), finished)

@@ -79,7 +79,7 @@ def _one_step(devices, mask, l2=0.0, learning_rate=0.5, decays=models.decay_mask
     normalize=lambda x: x.astype(jnp.float32) / 255, l2=l2, decays=decays)
   train_step = mapped(steps.train_step, devices, 1, donate=True, objective=objective,
                       optimizer=optax.sgd(learning_rate), **options)
-  state = steps.init_state(model, optax.sgd(learning_rate), (2, 2, 1), {}, jax.random.key(0))
+  state = steps.init_state(model, optax.sgd(learning_rate), jnp.zeros((1, 2, 2, 1)), {}, jax.random.key(0))
   state = state._replace(params=jax.tree.map(lambda x: x + 0.3, state.params))  # Biases start at 0.
   images = np.random.default_rng(2).integers(0, 256, (8, 2, 2, 1), dtype=np.uint8)
   labels = np.arange(8, dtype=np.int32) % 3

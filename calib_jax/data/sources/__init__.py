@@ -86,6 +86,9 @@ def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tens
     train, validation = record_streams.split(pool.train, validation_fraction, seed)
     return Splits(train, validation, pool.test, pool.num_classes, record_streams.MEAN, record_streams.STD)
   if corruption and "corruption" not in _positional(name):
+    if pool.test.images.dtype != np.uint8:
+      raise UserError(f"config key data.corruption: {name} holds no images, which alone can be corrupted: leave it "
+                      "empty.")
     test = pool.test._replace(images=corrupt(pool.test.images, corruption, severity, seed=seed))
     pool = pool._replace(test=test)
   return with_validation(pool, validation_fraction, seed)
@@ -116,11 +119,12 @@ def out_of_distribution(name: str, like: Splits, *, seed: int = 0, dir: str = "~
   if isinstance(pool, record_streams.StreamPool):
     raise UserError(f"{name} cannot be an out-of-distribution set, because it does not fit in memory.")
   images = pool.test.images
-  if images.shape[-1] == 1 and wanted[-1] == 3:
+  kind = like.test.images.dtype if isinstance(like.test, Examples) else images.dtype
+  if images.dtype == np.uint8 and images.shape[-1] == 1 and wanted[-1:] == (3,):
     images = images.repeat(3, axis=-1)
-  if images.shape[1:] != wanted:
+  if images.shape[1:] != wanted or images.dtype != kind:
     raise UserError(f"images of {path or name} have the shape {images.shape[1:]}, those of the model's own data "
-                    f"{wanted}.")
+                    f"{wanted}" + (f", and are {images.dtype}, those {kind}." if images.dtype != kind else "."))
   if isinstance(like.test, Examples) and np.array_equal(images, like.test.images):
     raise UserError(f"the images of {path or name} are the model's own test images, which are not out of "
                     "distribution: name another data set or file.")

@@ -1,4 +1,7 @@
-"""Data sets of arrays: the digits and the small Fashion-MNIST of this package, and a user's ``.npz`` files."""
+"""Data sets of arrays: the digits and the small Fashion-MNIST of this package, and a user's ``.npz`` files.
+
+The file of a user holds images (``npz``), or tables, token ids and other arrays (``arrays``).
+"""
 
 import os
 import pathlib
@@ -11,7 +14,7 @@ from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import read_npz
 from calib_jax.data import jpeg
 from calib_jax.data.sources import SOURCES
-from calib_jax.data.splits import Examples, Pool, checked, stratified
+from calib_jax.data.splits import Examples, Pool, checked, checked_labels, stratified
 
 
 @register(SOURCES)
@@ -53,27 +56,68 @@ def npz(path: str, seed: int) -> Pool:
   for training and for test, such as ``images_train`` or ``train_images``. Images are uint8 ``[N, H, W, C]`` or
   ``[N, H, W]``, or a uint8 stream of JPEG bytes with ``offsets`` ``[N + 1]``. Labels are integers from 0.
   """
+  parts = [_part(path, *arrays) for arrays in _split_arrays(path, ("images", "labels"), ("offsets",))]
+  return _pool(path, parts, seed)
+
+
+@register(SOURCES)
+def arrays(path: str, seed: int, *, standardize: bool = True) -> Pool:
+  """Loads tables, token ids or other arrays from a file of ``numpy.savez``, without pickle.
+
+  The file holds ``x`` ``[N, ...]`` of any shape and ``labels``, of which a stratified 20% become the test split, or it
+  holds both of them for training and for test, such as ``x_train`` or ``train_x``. Labels are integers from 0. Floats
+  become float32, and are standardised by the mean and the deviation of each column (the last axis) in the training
+  split if ``standardize``; booleans become 0 and 1, and are floats too. Integers become int32 and stay as they are:
+  they are token ids or codes, which a model embeds. Save counts and grey levels as floats.
+  """
+  parts = [_rows(path, *arrays) for arrays in _split_arrays(path, ("x", "labels"))]
+  return _pool(path, parts, seed, standardize=standardize)
+
+
+def _rows(path: str, x: np.ndarray, labels: np.ndarray) -> Examples:
+  if x.ndim == 0 or x.dtype.kind not in "biuf" or 0 in x.shape[1:]:
+    raise UserError(f"{path}: x must be numbers of shape [N, ...], such as a table [N, columns] or token ids [N, T]: "
+                    f"got {x.dtype} of shape {x.shape}.")
+  x, is_integer = (x[:, None] if x.ndim == 1 else x), x.dtype.kind in "iu"
+  if is_integer and x.size and (x.min() < -2**31 or x.max() >= 2**31):
+    raise UserError(f"{path}: integers of x must fit in 32 bits: they go from {x.min()} to {x.max()}.")
+  with np.errstate(over="ignore"):  # What becomes infinite in float32 is reported.
+    rows = np.ascontiguousarray(x, np.int32 if is_integer else np.float32)
+  finite = np.isfinite(rows).reshape(len(rows), -1).all(1)
+  if not finite.all():
+    row = int(finite.argmin())
+    raise UserError(f"{path}: {np.sum(~finite)} of the {len(rows)} rows of x are not finite; the first is row {row}, "
+                    f"counted from 0: {short(x[row].tolist())}. Fill in what is missing.")
+  return Examples(rows, checked_labels(labels, len(rows), path))
+
+
+def _split_arrays(path: str, names: tuple[str, str], optional: tuple[str, ...] = ()) -> list[list[np.ndarray | None]]:
+  """Returns the arrays of a file by split, in the order of their names; None for one that is absent."""
   file = pathlib.Path(path)
   if path and not os.path.exists(file) and os.path.isdir(file.parent):
     near = checks.suggestion(file.name, [sibling.name for sibling in file.parent.glob("*.npz")])
     raise UserError(f"config key data.path: there is no file {short(path)}."
                     + (near or " Write it by numpy.savez, or give the path of another one: --config.data.path=FILE."))
-  names = ("images", "labels", "offsets")
   forms = [("{}",), ("{}_train", "{}_test"), ("train_{}", "test_{}")]
-  arrays = read_npz(path, tuple(split.format(name) for form in forms for split in form for name in names))
-  complete = [form for form in forms if all(split.format(name) in arrays for split in form for name in names[:2])]
+  arrays = read_npz(path, tuple(split.format(name) for form in forms for split in form for name in (*names, *optional)))
+  complete = [form for form in forms if all(split.format(name) in arrays for split in form for name in names)]
   if len(complete) != 1:
-    raise UserError(f"{path} must hold images and labels, or images_train, labels_train, images_test, labels_test, and "
-                    f"not both; it holds {', '.join(arrays) or 'none'} of these.")
-  parts = [_part(path, *(arrays.get(split.format(name)) for name in names)) for split in complete[0]]
+    both = ", ".join(f"{name}_{split}" for split in ("train", "test") for name in names)
+    raise UserError(f"{path} must hold {' and '.join(names)}, or {both}, and not both; it holds "
+                    f"{', '.join(arrays) or 'none'} of these.")
+  return [[arrays.get(split.format(name)) for name in (*names, *optional)] for split in complete[0]]
+
+
+def _pool(path: str, parts: list[Examples], seed: int, **options) -> Pool:
+  """Returns the training and the test split of a file, which may hold one split."""
   if len(parts) == 1:
     rest, part = stratified(parts[0].labels, 0.2, seed, salt=1)
     parts = [parts[0].take(rest), parts[0].take(part)]
   train, test = parts
-  if train.images.shape[1:] != test.images.shape[1:]:
-    raise UserError(f"{path}: training and test images differ in shape: "
-                    f"{train.images.shape[1:]} and {test.images.shape[1:]}.")
-  return Pool(train, test, _num_classes(train.labels, test.labels, path))
+  if train.images.shape[1:] != test.images.shape[1:] or train.images.dtype != test.images.dtype:
+    raise UserError(f"{path}: training and test images or rows differ in shape or type: "
+                    f"{train.images.dtype} {train.images.shape[1:]} and {test.images.dtype} {test.images.shape[1:]}.")
+  return Pool(train, test, _num_classes(train.labels, test.labels, path), **options)
 
 
 def _num_classes(train: np.ndarray, test: np.ndarray, path: str) -> int:

@@ -53,16 +53,20 @@ def adamw(momentum: float, nesterov: bool) -> optax.GradientTransformation:
   return optax.scale_by_adam(b1=momentum, nesterov=nesterov)
 
 
+def rate(section: ConfigDict, num_steps: int, steps_per_epoch: int) -> optax.Schedule:
+  """Returns the learning rate of a stage of ``num_steps``, described by a section like ``config.optimizer``."""
+  return schedule(section.schedule, section.learning_rate, num_steps, boundaries=tuple(section.boundaries),
+                  decay=section.decay, warmup_steps=section.warmup_epochs * steps_per_epoch)
+
+
 def of_section(section: ConfigDict, num_steps: int, steps_per_epoch: int, decays: Callable,
                trainable: Callable) -> optax.GradientTransformation:
   """Returns the optimizer of a stage of ``num_steps``, described by a section like ``config.optimizer``.
 
   It keeps no state for parameters that are not ``trainable``. Their updates are their gradients, which are 0.
   """
-  rate = schedule(section.schedule, section.learning_rate, num_steps, boundaries=tuple(section.boundaries),
-                  decay=section.decay, warmup_steps=section.warmup_epochs * steps_per_epoch)
-  optimizer = build(section.name, rate, momentum=section.momentum, nesterov=section.nesterov,
-                    clip_norm=section.clip_norm, weight_decay=section.weight_decay,
+  optimizer = build(section.name, rate(section, num_steps, steps_per_epoch), momentum=section.momentum,
+                    nesterov=section.nesterov, clip_norm=section.clip_norm, weight_decay=section.weight_decay,
                     coupled_weight_decay=section.coupled_weight_decay, decays=decays)
   return optax.masked(optimizer, trainable)
 

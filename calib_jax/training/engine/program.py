@@ -180,7 +180,8 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
     return {key: value for name in reporting for key, value in reporting[name].report(loss_states[name]).items()}
 
   objective = gradients.Objective(
-    model, loss_fn=None, loss_axis=AXIS if config.loss.scope == "global" else None,
+    model.clone(from_features=stage.cache_features), loss_fn=None,
+    loss_axis=AXIS if config.loss.scope == "global" else None,
     augment=data.build_augmentation(num_classes=shape.num_classes, **(stage.augmentation or config.augmentation)),
     normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
     l2=stage.optimizer.l2, decays=decays, sums=stage.sums,
@@ -195,7 +196,7 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
 
   def initial(key):
     loss_states = {name: update.init() for name, update in states.items()}
-    return steps.init_state(model, optimizer, shape.image_shape, loss_states, key)
+    return steps.init_state(model, optimizer, shape.zeros(), loss_states, key)
 
   init = jax.jit(jax.vmap(initial))
   reestimates = config.training.average == "swa" and any(phase.batch_stats != "none" for phase in stage.phases)
@@ -243,7 +244,12 @@ def classifier(config: ConfigDict, head: ConfigDict, num_classes: int) -> models
 
 
 def normalizer(shape: Shape) -> Callable:
-  """Returns a function that normalises stored images by the mean and deviation of each channel."""
+  """Returns a function that normalises stored images by the mean and deviation of each channel, or rows by columns."""
+  if shape.dtype == "int32":
+    return lambda ids: ids
+  if shape.dtype == "float32":
+    mean, std = (jnp.reshape(x, (1,) * len(shape.image_shape) + (-1,)) for x in (shape.mean, shape.std))
+    return lambda rows: (rows - mean) / std
   return functools.partial(data.normalize, mean=jnp.asarray(shape.mean), std=jnp.asarray(shape.std))
 
 

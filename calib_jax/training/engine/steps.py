@@ -31,10 +31,10 @@ class TrainState(NamedTuple):
   skipped: Array
 
 
-def init_state(model: nn.Module, optimizer: optax.GradientTransformation, image_shape: tuple[int, ...],
-               loss_states: Any, key: Array) -> TrainState:
-  """Returns the state before the first step; its parameters are drawn from ``key``."""
-  variables = init_variables(model, image_shape, key)
+def init_state(model: nn.Module, optimizer: optax.GradientTransformation, example: Array, loss_states: Any, key: Array
+               ) -> TrainState:
+  """Returns the state before the first step; its parameters are drawn from ``key``, and ``example`` is an input."""
+  variables = {"batch_stats": {}, **model.init(key, example)}
   zero = jnp.zeros((), jnp.int32)
   return TrainState(zero, variables["params"], variables["batch_stats"], optimizer.init(variables["params"]),
                     loss_states, zero)
@@ -46,11 +46,6 @@ def with_states(state: TrainState, loss_states: Any, head_stats: dict[str, Array
   if head_stats:
     stats = {**stats, "head": {**stats["head"], **head_stats}}
   return state._replace(loss_states=loss_states, batch_stats=stats)
-
-
-def init_variables(model: nn.Module, image_shape: tuple[int, ...], key: Array) -> dict[str, Any]:
-  """Returns newly initialised ``params`` and ``batch_stats``."""
-  return {"batch_stats": {}, **model.init(key, jnp.zeros((1, *image_shape)))}
 
 
 def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, objective: gradients.Objective,

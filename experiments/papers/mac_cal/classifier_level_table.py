@@ -1,8 +1,9 @@
 """The tables of classifier_level.py: means, and differences to the plain network paired by seed.
 
-Run: python -m experiments.papers.mac_cal.classifier_level_table RESULTS.csv, or without a file for docs/training.md
+Run: python -m experiments.papers.mac_cal.classifier_level_table RESULTS.csv, or without a file for new_heads.md
 
-Without a file it writes the table of the readings of MaC-Cal in docs/training.md, from the committed results.
+Without a file it writes the table of the readings of MaC-Cal in experiments/results/new_heads.md, from the
+committed results.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2
             "overconfidence": ("confidence minus accuracy", 2), "auroc": ("AUROC %", 2), "fpr95": ("FPR95 %", 2)}
 
 
-# The networks and the second stages of the table in docs/training.md.
+# The networks and the second stages of the table in new_heads.md.
 NETWORKS = {"Fashion-MNIST, MLP": "classifier_level_fashion_mnist_mlp", "CIFAR-10, MLP":
             "classifier_level_cifar10_jpeg_mlp", "CIFAR-10, ResNet-8": "classifier_level_cifar10_jpeg_resnet8"}
 READINGS = {
@@ -35,11 +36,11 @@ READINGS = {
   "TST, as Ni et al.": "TST", "TST, Adam": "TST, Adam", "V-TST, as Ni et al.": "V-TST", "V-TST, Adam": "V-TST, Adam"}
 BEGIN, END = ("<!-- Written by python -m experiments.papers.mac_cal.classifier_level_table -->",
               "<!-- End of what is written by it -->")
-PAGE = commands.ROOT / "docs" / "training.md"
+PAGE = commands.RESULTS / "new_heads.md"
 
 
 def readings() -> str:
-  """Returns the table of docs/training.md: accuracy, ECE and NLL, and the ECE after temperature scaling."""
+  """Returns the table of new_heads.md: accuracy, ECE and NLL, and the ECE after temperature scaling."""
   by_network = {name: read((commands.RESULTS / stem).with_suffix(".csv")) for name, stem in NETWORKS.items()}
   seeds = {name: len({row["seed"] for row in found}) for name, found in by_network.items()}
   lines = ["| second stage | " + " | ".join(f"{name} ({seeds[name]} seeds)" for name in by_network) + " |",
@@ -96,7 +97,7 @@ def table(rows: list[dict], command: str = "") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """Prints the table of a file of results, or writes that of docs/training.md."""
+  """Prints the table of a file of results, or writes that of new_heads.md."""
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("results", type=pathlib.Path, metavar="RESULTS.csv", nargs="?")
   results = parser.parse_args(arguments).results

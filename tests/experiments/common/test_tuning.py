@@ -87,3 +87,24 @@ def test_a_committed_page_is_made_from_its_trials(tmp_path, monkeypatch):
 def test_a_config_that_is_not_there_is_one_sentence(tmp_path, capsys):
   assert tune.main(["--config=configs/absent.py", f"--workdir={tmp_path}"]) == 2
   assert capsys.readouterr().out.startswith("error: ") and not list(tmp_path.iterdir())
+
+
+def test_fields_and_values_of_ones_own_are_searched_one_by_one_or_as_a_grid(monkeypatch, tmp_path, capsys):
+  tried = []
+
+  def validate(config):
+    tried.append((config.optimizer.learning_rate, config.optimizer.schedule, config.seed))
+    return 0.9, abs(config.optimizer.learning_rate - 0.1) + (config.optimizer.schedule == "cosine")
+
+  monkeypatch.setattr(tuning, "validation_scores", validate)
+  command = ["--config=configs/digits_savuc.py", f"--workdir={tmp_path}", "--num_seeds=1", "--config.seed=100",
+             "--search", "optimizer.learning_rate=0.01,0.1", "optimizer.schedule=cosine,constant"]
+  assert tune.main([*command, "--grid"]) == 0
+  assert tried == [(rate, name, 100) for rate in (0.01, 0.1) for name in ("cosine", "constant")]
+  assert "Chosen: learning_rate 0.1, schedule constant." in capsys.readouterr().out
+  assert tune.main(command) == 0 and len(tried) == 4  # Everything that it tries has been tried.
+  for wrong, message in (("optimizer.l2", "must be a field and its values"), ("optimizer.l3=1", "does not exist"),
+                         ("optimizer.l2=a", "must be of type float")):
+    assert tune.main([*command[:3], "--search", wrong]) == 2
+    assert message in capsys.readouterr().out
+  assert tune.main([*command[:3], "--grid"]) == 2
