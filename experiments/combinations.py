@@ -36,7 +36,8 @@ SPACE: halving.Space = {
     "CutMix": {"augmentation": {"name": "cutmix", **_PLAIN}},
     "random erasing": {"augmentation": {"name": "random_erasing", **_PLAIN}},
     "crops and flips": {"augmentation": {"name": "crop_flip", "padding": 2, "flip": True}},
-    "mixup of crops and flips": {"augmentation": {"name": "mixup", "alpha": 0.3, "padding": 2, "flip": True}}},
+    "RandAugment": {"augmentation": {"name": "randaugment", "magnitude": 3.0, **_PLAIN}},
+    "AugMix": {"augmentation": {"name": "augmix", "severity": 1.0, **_PLAIN}}},
   "loss": {
     "none": {}, "focal, gamma 1": {"loss.primary": {"name": "focal", "gamma": 1.0}},
     "focal, gamma 2": {"loss.primary": {"name": "focal", "gamma": 2.0}},
