@@ -49,8 +49,8 @@ def losses(data: str, model: str):
     # The recipe of Jordahn & Olmos 2024 and of their code, of which the paper prints nothing.
     "two_stage_released": _released("two_stage"),
     "variational_released": _released("variational"),
-    # MaC-Cal in the reading that lowers ECE, and as it is printed; docs/training.md compares them. The width and γ are
-    # ours.
+    # MaC-Cal in the reading that lowers ECE, and as it is printed; experiments/results/new_heads.md compares them.
+    # The width and γ are ours.
     "masked": _second_stage("masked") | {"training.stage2_epochs": 100, "stage2.optimizer.learning_rate": 0.01},
     "masked_printed": _second_stage("masked", variant="printed"),
     "simplex_etf": {"head": dict(name="simplex_etf")},  # BalCAL; the first λ is ours.

@@ -183,7 +183,7 @@ def test_every_field_of_a_run_is_explained():
       inner = isinstance(value, ConfigDict) and prefix + name not in ("evaluation.calibrators",)
       yield from fields(value, f"{prefix}{name}.") if inner else [prefix + name]
 
-  named = set(re.findall(r"`([\w.]+)`", PAGES["docs/training.md"]))
+  named = set(re.findall(r"`([\w.]+)`", PAGES["docs/fields.md"]))
   assert set(fields(common.get_config())) - {"model.hidden"} <= named
 
 

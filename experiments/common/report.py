@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pathlib
 
 from calib_jax._system.files import write_text
-from experiments.common import comparison
+from experiments.common import comparison, scales
 from experiments.common.declaration import Experiment
 from experiments.common.rows import Row
 
@@ -36,14 +36,15 @@ def write(experiment: Experiment, rows: Sequence[Row], stem: pathlib.Path) -> No
 
 def page(experiment: Experiment, rows: Sequence[Row], name: str) -> str:
   """Returns the page in Markdown; ``name`` is that of the experiment's files."""
-  lines = [f"# {experiment.title}", "", *made_by(experiment, rows), ""]
+  title = ": ".join(filter(None, [experiment.title, scales.described(name.removeprefix(f"{experiment.files()}_"))]))
+  lines = [f"# {title}", "", *made_by(experiment, rows), ""]
   if findings := experiment.findings(list(rows)):
     lines += [*findings, ""]
   if experiment.shown:
     lines += ["## Results", "", f"Calibrated by {', '.join(experiment.shown)}; the rows have all.", ""]
   lines.append(comparison.markdown(_shown(experiment, rows), experiment.columns))
   if experiment.figure:
-    lines += [f"![{experiment.title}]({name}.png)", ""]
+    lines += [f"![{title}]({name}.png)", ""]
   return "\n".join(lines)
 
 

@@ -19,6 +19,9 @@ NETWORKS = {
   "resnet8": {"model": {"name": "resnet8"}, "training.num_epochs": 20, "num_seeds": 5,
               "training.seeds_together": False, "data.shrink": 2},
 }
+# How pages name the images of a file and the networks.
+NAMES = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar10_jpeg": "CIFAR-10 (JPEG)",
+         "tiny_imagenet": "Tiny ImageNet", "mlp": "MLP", "resnet8": "ResNet-8"}
 TINY = {"data": {"name": "digits", "path": "", "validation_fraction": 0.25}, "num_seeds": 2, "training.num_steps": 12,
         "model": {"name": "mlp", "hidden": (8,)}, "training.batch_size": 512, "training.stage2_epochs": 2}
 # Values that replace those of the methods at a scale.
@@ -75,3 +78,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def suffix(options: argparse.Namespace) -> str:
   """Returns the end of the names of an experiment's files: the scale, or the images and the network."""
   return options.scale if options.scale != "laptop" else f"{pathlib.Path(options.data).stem}_{options.network}"
+
+
+def described(end: str) -> str:
+  """Returns what a ``suffix`` stands for: the images and the network; "" if it names none.
+
+  >>> described("cifar10_jpeg_resnet8"), described("my_images_mlp"), described("laptop")
+  ('CIFAR-10 (JPEG), ResNet-8', 'my_images, MLP', '')
+  """
+  images, _, network = end.rpartition("_")
+  return f"{NAMES.get(images, images)}, {NAMES[network]}" if images and network in NETWORKS else ""

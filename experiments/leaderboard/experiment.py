@@ -56,7 +56,7 @@ def methods(options: argparse.Namespace) -> list[Method]:
           for name, recipe in {**METHODS, **COMBINED}.items()]
 
 
-EXPERIMENT = Experiment("leaderboard", "Every training method and every calibrator, under one budget", methods,
+EXPERIMENT = Experiment("leaderboard", "Leaderboard of training methods and calibrators, under one budget", methods,
                         CALIBRATORS | FITTED_TO_FEWER, arguments=scales.arguments, suffix=scales.suffix,
                         findings=page.findings, figure=figure.figure, shown=("none", "TS"))
 

@@ -185,7 +185,8 @@ def _beyond(rows: Sequence[Row]) -> list[str]:
 def summary(rows: Sequence[Row], name: str) -> str:
   """Returns the row of experiments/README.md; ``name`` is that of the files."""
   methods, seeds = {row["method"] for row in rows}, {row["seed"] for row in rows}
-  return ("| every training method and calibrator, ranked, and the claims of five papers judged | `python -m "
+  of = scales.described(name.removeprefix("leaderboard_"))
+  return (f"| every training method and calibrator, ranked, and the claims of five papers judged: {of} | `python -m "
           f"experiments.leaderboard --data=IMAGES.npz` ([{len(methods)} of {len(RECIPES)} methods, "
           f"{len(seeds)} seeds](results/{name}.md)) |")
 

@@ -85,7 +85,7 @@ def measure(config: ConfigDict, repeats: int = 10) -> float:
   """Returns the seconds of a step of a config on all local devices, the median of some after two others.
 
   Images are random. Networks with other losses than that of ``config`` take the same time up to a few percent
-  (docs/training.md).
+  (docs/benchmarks.md).
   """
   _, shape, num_classes = SETS[config.data.name]
   size = config.training.batch_size

@@ -80,7 +80,7 @@ def _mac_cal() -> Table:
     (f"{data}, {network}", loss): (Number("none", "ece", ece),)
     for loss, numbers in published.MAC_CAL.items()
     for (data, network), ece in zip(published.MAC_CAL_TASKS, numbers, strict=True)},
-    "MaC-Cal is the reading that lowers the ECE (docs/training.md). One seed has no interval.")
+    "MaC-Cal is the reading that lowers the ECE (experiments/results/new_heads.md). One seed has no interval.")
 
 
 TABLES: dict[str, Callable[[], Table]] = {
