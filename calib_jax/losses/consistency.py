@@ -16,7 +16,7 @@ def jensen_shannon_consistency(logits: ArrayLike, *, where: ArrayLike | None = N
   r"""Jensen-Shannon divergence of V predictions for each example, in nats; it needs no labels.
 
   .. math::
-    \mathrm{JS}(p_1, \dots, p_V) = \frac{1}{V} \sum_v \sum_k p_{v,k} \log \frac{p_{v,k}}{m_k},
+    \mathrm{JS}(p_1, \ldots, p_V) = \frac{1}{V} \sum_v \sum_k p_{v,k} \log \frac{p_{v,k}}{m_k},
     \quad p_v = \mathrm{softmax}(z_v), \quad m = \frac{1}{V} \sum_v p_v
 
   It is 0 where all predictions are equal, up to rounding, and at most log V. AugMix adds 12 times its mean over a clean
