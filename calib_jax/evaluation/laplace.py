@@ -171,8 +171,8 @@ def fit(features: np.ndarray, labels: np.ndarray, *, kernel: np.ndarray, bias: n
     The posterior.
 
   Raises:
-    ValueError: for an unknown Hessian, shapes that do not fit together, or a full Hessian of more than
-      ``LARGEST_FULL`` weights.
+    ValueError: for an unknown Hessian, shapes that do not fit together, values that are not finite, labels or a
+      precision out of range, or a full Hessian of more than ``LARGEST_FULL`` weights.
   """
   checks.choice("hessian", hessian, HESSIANS)
   weights = np.concatenate([kernel, np.reshape(bias, (1, -1))]).astype(np.float64)
@@ -180,8 +180,12 @@ def fit(features: np.ndarray, labels: np.ndarray, *, kernel: np.ndarray, bias: n
   if np.shape(features) != (len(labels), inputs - 1) or not len(labels):
     raise ValueError(f"features must be [N, D] of at least one example with its label and a kernel [D, K]: got "
                      f"{np.shape(features)}, {len(labels)} labels and {np.shape(kernel)}.")
-  if hessian == "full" and weights.size > LARGEST_FULL:
-    raise ValueError(f"hessian 'full' is for at most {LARGEST_FULL:,} weights: got {weights.size:,}; use 'kronecker'.")
+  if not (np.isfinite(features).all() and np.isfinite(weights).all()):
+    raise ValueError("features, kernel and bias must be finite.")
+  checks.label_values(labels, classes)
+  if prior_precision is not None:
+    checks.options(prior_precision=(prior_precision, "(0, inf)"))
+  check_size(hessian, weights.size)
   form = Full if hessian == "full" or (hessian == "auto" and weights.size <= AUTO_FULL) else Kronecker
   curvature = form.of(((x, softmax(x @ weights, axis=1)) for x in _inputs(features)), inputs, classes)
   log_probs = np.concatenate([log_softmax(x @ weights, axis=1) for x in _inputs(features)])
@@ -190,6 +194,12 @@ def fit(features: np.ndarray, labels: np.ndarray, *, kernel: np.ndarray, bias: n
   log_likelihood = float(np.sum(log_probs[np.arange(len(labels)), labels]))
   return Laplace(weights, curvature, precision,
                  log_marginal_likelihood(log_likelihood, curvature.values, squared_norm, precision))
+
+
+def check_size(hessian: str, num_weights: int) -> None:
+  """Raises a ValueError for a full Hessian of more than ``LARGEST_FULL`` weights."""
+  if hessian == "full" and num_weights > LARGEST_FULL:
+    raise ValueError(f"hessian 'full' is for at most {LARGEST_FULL:,} weights: got {num_weights:,}; use 'kronecker'.")
 
 
 def log_marginal_likelihood(log_likelihood: float, eigenvalues: np.ndarray, squared_norm: float, precision: float

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterator
 import functools
+import math
 import pathlib
 
+import jax
 from ml_collections import ConfigDict
 import numpy as np
 
 from calib_jax import config as run_config
-from calib_jax import data
+from calib_jax import data, training
 from calib_jax._system.errors import UserError
+from calib_jax.evaluation import laplace
 
 
 def load_splits(config: ConfigDict, seed: int) -> data.Splits:
@@ -36,6 +39,13 @@ def check_laplace(config: ConfigDict, splits: data.Splits) -> None:
   if not isinstance(splits.train, data.Examples):
     raise UserError("a Laplace approximation needs the features of all training images, and those of "
                     f"{config.data.name!r} are read as a stream: use evaluation.samples, or leave it out.")
+  model = training.classifier(config, config.head, splits.num_classes)
+  params = jax.eval_shape(model.init, jax.random.key(0), training.shape_of(splits).zeros())["params"]
+  try:  # Before the run trains.
+    laplace.check_size(config.evaluation.get("laplace") or "auto", math.prod(params["head"]["kernel"].shape)
+                       + splits.num_classes)
+  except ValueError as error:
+    raise UserError(f"config key evaluation.laplace: {error}") from error
 
 
 def additional_sets(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:

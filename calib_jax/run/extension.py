@@ -12,7 +12,7 @@ from calib_jax.run.methods import plain_cross_entropy
 
 LENGTHS = ("training.num_epochs", "training.num_steps", "training.stage2_epochs")
 # What the longer run writes anew. Checkpoints stay, from which it goes on, and so does the log.
-REPLACED = ("predictions/*.npz", "calibrators/*.npz", "results.*", "report.html", "figures/*")
+REPLACED = ("predictions/**/*.npz", "calibrators/*.npz", "results.*", "report.html", "figures/*")
 
 
 def prepare(config: ConfigDict, workdir: pathlib.Path, splits: data.Splits, damage: manifest.Damage, *,

@@ -171,3 +171,9 @@ def test_the_form_follows_from_the_number_of_weights_and_impossible_ones_are_ref
     _fit(hessian="diagonal")
   with pytest.raises(ValueError, match=r"features must be \[N, D\]"):
     _fit(FEATURES[:, :1])
+  with pytest.raises(ValueError, match="features, kernel and bias must be finite"):
+    _fit(np.where(FEATURES[0] == FEATURES, np.nan, FEATURES))
+  with pytest.raises(ValueError, match=r"labels must be in \[0, 3\)"):  # Not those of the last class.
+    _fit(labels=LABELS - 1)
+  with pytest.raises(ValueError, match=r"prior_precision must be in \(0, inf\): got 0"):
+    _fit(prior_precision=0.0)

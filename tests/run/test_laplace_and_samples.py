@@ -101,6 +101,16 @@ def test_another_approximation_needs_no_training_and_other_samples_need_other_pr
   np.testing.assert_allclose(loaded.saved("test")[0].logits, _map_logits(loaded, features, 0), rtol=1e-4, atol=1e-4)
 
 
+def test_a_longer_run_has_the_approximation_of_its_own_models(finished, tmp_path):
+  shutil.copytree(finished, tmp_path / "run")
+  fields = ("evaluation.laplace=full", "data.split_seed=1", "training.num_steps=8")
+  run.execute(_config("evaluation.samples=4", *fields), tmp_path / "run", extend=True)
+  loaded = Run.load(tmp_path / "run")
+  log_probs = loaded.laplace().log_probs(loaded.features(loaded.splits(0).test.images))
+  saved = evaluation.load(tmp_path / "run/predictions/laplace_full/test_seed0.npz").logits
+  np.testing.assert_allclose(saved, log_probs, rtol=1e-5, atol=1e-6)
+
+
 def test_what_no_approximation_is_for_is_refused(tmp_path, monkeypatch):
   with pytest.raises(UserError, match=r"evaluation.laplace is for the head 'linear'.*got head.name 'masked'"):
     _config("evaluation.laplace=auto", "head.name=masked", "training.schedule=two_stage")
@@ -113,6 +123,9 @@ def test_what_no_approximation_is_for_is_refused(tmp_path, monkeypatch):
     loaded.config.evaluation.laplace = "full"
   with pytest.raises(UserError, match="evaluation.laplace: hessian 'full' is for at most 10 weights: got 90"):
     loaded.laplace()
+  with pytest.raises(UserError, match="evaluation.laplace: hessian 'full' is for at most 10 weights: got 90"):
+    run.execute(_config("evaluation.laplace=full"), tmp_path / "large")
+  assert not (tmp_path / "large").exists()  # It is refused before anything trains.
   with loaded.config.unlocked():
     loaded.config.head.name = "two_stage"
   with pytest.raises(UserError, match="for the head 'linear', whose one layer it approximates: this run's is 'two"):
