@@ -44,7 +44,7 @@ def test_a_file_that_does_not_fit_leaves_the_one_before(tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_is_one_sentence_and_exit_code_2(number, tmp_path, monkeypatch, capsys):
-  def full(*_):
+  def full(*_, **options):
     raise OSError(number, "No space left on device", str(tmp_path / "results.json"))
 
   monkeypatch.setattr(calib_jax.run, "execute", full)

@@ -40,7 +40,7 @@ def _step(devices, model="simple_cnn", reduction="mean", **options):
     decays=models.decay_mask, sums=reduction == "sum")
   train_step = mapped(steps.train_step, devices, 1, donate=True, objective=objective, optimizer=optax.sgd(0.5),
                       **options)
-  state = steps.init_state(model, optax.sgd(0.5), (4, 4, 1), {}, jax.random.key(0))
+  state = steps.init_state(model, optax.sgd(0.5), jnp.zeros((1, 4, 4, 1)), {}, jax.random.key(0))
   # Predictions that differ by view.
   state = state._replace(params=state.params | {"head": jax.tree.map(lambda x: 4 * x, state.params["head"])})
   batch = {"image": IMAGES, "label": LABELS, "mask": MASK}
