@@ -4,6 +4,8 @@ import collections
 import os
 import pickle
 import struct
+import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -78,6 +80,76 @@ def test_damage_is_one_sentence(content):
   with pytest.raises(UserError, match=r"^a file (cannot be read as|is a pickle that)") as raised:
     read_dict(content, "a file")
   assert "\n" not in str(raised.value)
+
+
+def _nested(times):
+  """Operations that push a tuple of two of a tuple of two of ..., whose text and hash take 2**times steps."""
+  return b")q\x01" + b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1])
+                              for i in range(1, times + 1))
+
+
+_ARRAY_NAME = b"cnumpy.core.multiarray\n_reconstruct\n"
+_IN_DICT = b"\x80\x02}X\x01\x00\x00\x00a"
+_TEXT = b"X" + struct.pack("<I", 10**6) + b"a" * 10**6
+
+
+@pytest.mark.parametrize(("content", "message"), [
+  # Hashes of tuples in tuples overflow the stack, or take exponential time; those of integers can be made equal.
+  (b"\x80\x02})" + b"\x85" * 10**6 + b"K\x01s.", "a key of a dict is no text"),
+  (b"\x80\x02}(" + _nested(60) + b"K\x01u.", "a key of a dict is no text"),
+  (b"\x80\x02(" + _nested(60) + b"K\x01d.", "a key of a dict is no text"),
+  (pickle.dumps({i * (2**61 - 1): 1 for i in range(5)}, 2), "a key of a dict is no text"),
+  (pickle.dumps({"a": 1, b"a": 2}, 3), "a key stands there twice"),
+  # One byte makes a list, a dict, a mark or a place of the memo; three make an array.
+  (_IN_DICT + b"(" + b"]" * 10**7 + b"ls.", "more than 2,097,152 operations"),
+  (_IN_DICT + b"(" + b"}" * 10**7 + b"ls.", "more than 2,097,152 operations"), (b"(" * 10**7, "more than 2,097,152"),
+  (b"\x80\x04}" + b"\x94" * 10**7 + b".", "more than 2,097,152 operations"),
+  (_IN_DICT + b"(" + _ARRAY_NAME + b"q\x00" + b"h\x00)R" * 10**6 + b"ls.", "more than 2,097,152 operations"),
+  # The same text, again and again.
+  (_IN_DICT + _TEXT + b"q\x00X\x06\x00\x00\x00latin1q\x01c_codecs\nencode\nq\x02](" + b"h\x02h\x00h\x01\x86R" * 20000
+   + b"es.", "encodes more text than it holds"),
+  (_IN_DICT + b"c_codecs\nencode\n(X\x01\x00\x00\x00a" + _nested(60) + b"tRs.", "cannot be read"),
+  # A message about a shape, a dtype or an encoding would be exponentially long.
+  (_IN_DICT + _ARRAY_NAME + b")R(" + b"cnumpy\ndtype\n(U\x02u1tR\x89U\x00" + b"tb.", "not enough|shape|bytes"),
+  (_IN_DICT + b"cnumpy\ndtype\n(" + _nested(60) + b"tRs.", "cannot be read"),
+  (_array_of((True, 2)), "the shape of an array"), (_array_of((2.0,)), "the shape of an array"),
+  (_array_of(([2],)), "the shape of an array"), (_array_of([2]), "the shape of an array"),
+  (_array_of(2), "the shape of an array"), (_array_of(None), "the shape of an array"),
+  (_array_of((0, 2**70), b""), "the shape of an array"), (_array_of((1,) * 40 + (2,)), "the shape of an array"),
+  (_array_of((2**62, 2**62, 0), b""), "cannot reshape"),
+  (_array_of((1,), dtype="O"), "dtype 'O8'"), (_array_of((1,), dtype="V2"), "dtype 'V2'"),
+  (_array_of((1,), dtype=[("a", "u1"), ("b", "u1")]), "dtype 'V2'"), (_array_of((1,), dtype="f2"), "dtype 'f2'"),
+  (_array_of((1,), b"a" * 8, dtype="M8[s]"), "dtype 'M8'"), (_array_of((1,), b"a" * 16, dtype="c16"), "dtype 'c16'"),
+  # What stands for NumPy's names is no value.
+  (_IN_DICT + _ARRAY_NAME + b"s.", "an array is not whole"), (_IN_DICT + b"cnumpy\ndtype\nU\x02u1\x85Rs.", "not whole"),
+  (_IN_DICT + _ARRAY_NAME + b")RK\x01as.", "no attribute 'append'"), (_IN_DICT + b"K\x01)Rs.", "not callable"),
+  (b"\x80\x02}\x8b\xff\xff\xff\x7f.", "asks for an operation"), (_IN_DICT + b"L" + b"9" * 10**6 + b"L\ns.", "digits"),
+  (b"\x80\x04\x95" + b"\xff" * 8 + b"}.", "frame size"), (b"\x80\x02}T\xff\xff\xff\xff.", "negative byte count"),
+])
+def test_a_pickle_takes_little_time_and_memory(content, message):
+  tracemalloc.start()
+  try:
+    began = time.process_time()
+    with pytest.raises(UserError, match=message) as raised:
+      read_dict(content, "a file")
+    assert time.process_time() - began < 60 and tracemalloc.get_traced_memory()[1] < 512 * 2**20
+  finally:
+    tracemalloc.stop()
+  assert len(str(raised.value)) < 500 and "\n" not in str(raised.value)
+
+
+def test_deep_and_recursive_values_are_read_and_can_be_dropped():
+  found = read_dict(b"\x80\x02}q\x00(X\x01\x00\x00\x00a" + b"]" * 10**5 + b"a" * (10**5 - 1)
+                    + b"X\x01\x00\x00\x00b)" + b"\x85" * 10**5 + b"X\x01\x00\x00\x00ch\x00u.", "a file")
+  assert isinstance(found["a"], list) and isinstance(found["b"], tuple) and isinstance(found["c"], dict)
+
+
+def test_as_many_names_and_labels_as_the_largest_pickle_of_cifar_has():
+  value = {b"filenames": [f"{i}.png".encode() for i in range(50_000)], b"fine_labels": [i % 100 for i in range(50_000)],
+           b"coarse_labels": [i % 20 for i in range(50_000)]}
+  for protocol in (0, 2):
+    found = read_dict(py2(value, protocol), "a file")
+    assert len(found["filenames"]) == 50_000 and found["fine_labels"] == value[b"fine_labels"]
 
 
 def test_a_place_of_the_memo_far_away_takes_no_memory():
