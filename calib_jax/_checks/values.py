@@ -48,12 +48,14 @@ def check_values(enabled: bool) -> None:
   _values_are_checked = enabled
 
 
-def class_values(scores, labels, where=None, *, name: str = "probs", always: bool = False) -> None:
+def class_values(scores, labels, where=None, *, name: str = "probs", always: bool = False,
+                 converted: tuple[Array, Array] | None = None) -> None:
   """Checks the values of probabilities or logits ``[..., K]`` and of their integer labels ``[...]``.
 
   All must be finite, and labels in ``[0, K)``. Where ``name`` is ``"probs"``, they must also be at least 0, and sum to
   1 in each row to within 1e-3, or 4 eps of their dtype. Rows whose ``where`` is False are not read. Traced arrays are
-  not checked, nor are any arrays after ``check_values(False)`` unless ``always``.
+  not checked, nor are any arrays after ``check_values(False)`` unless ``always``. ``converted`` is what
+  ``scores_and_labels`` returned for logits and labels, if it was called before.
 
   Raises:
     ValueError: for a wrong dtype or shape; the message says how many rows are wrong, and which is the first; TypeError
@@ -61,7 +63,9 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
   """
   if not (_values_are_checked or always) or is_traced(scores, labels, where):
     return
-  checked_scores, checked_labels = scores_and_labels(scores, labels, name=name)
+  if converted is not None and _are_right_on_host(scores, labels):
+    return
+  checked_scores, checked_labels = converted or scores_and_labels(scores, labels, name=name)
   where = mask(where, np.shape(labels))
   tolerance = _sum_tolerance(scores) if name == "probs" else None
   if not _any_wrong(_wrong_classes, checked_scores, checked_labels, where, tolerance):
@@ -77,6 +81,17 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
     rules[1:1] = [("probs must be at least 0", "be", "holds", (rows < 0).any(-1), rows.min(-1)),
                   ("probs must sum to 1 in each row", "do", "sums to", np.abs(sums - 1) > _sum_tolerance(scores), sums)]
   _refuse(rules, where)
+
+
+def _are_right_on_host(logits, labels) -> bool:
+  """Whether NumPy can tell that every logit ``[..., K]`` is finite and every label in ``[0, K)``.
+
+  A finite sum has no other terms. It takes a fifth off the time of a small fit, which would wait for a program of XLA.
+  """
+  if not (isinstance(logits, np.ndarray) and isinstance(labels, np.ndarray) and labels.size):
+    return False
+  with np.errstate(all="ignore"):
+    return bool(np.isfinite(logits.sum()) and labels.min() >= 0 and labels.max() < logits.shape[-1])
 
 
 def label_values(labels, num_classes: int, where=None) -> None:

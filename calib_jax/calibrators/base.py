@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._checks import registry
@@ -140,22 +141,22 @@ def fit_by(solve: Callable[..., dict], *, of_counts: bool = False, **options) ->
     The function ``fit``.
   """
   def fit(logits, labels, *, where=None, weights=None):
-    logits, labels, weights = fit_batch(logits, labels, where, weights)
+    arrays = _checked(logits, labels, where, weights)
     run = _solve
     if _has_hash(tuple(options.values())):
-      run = compilation.sized(_solve, logits.size, static_argnums=(0, 1, 2))
-    params = run(solve, of_counts, tuple(options.items()), logits, labels, weights)
-    if "converged" not in params or not checks.is_traced(logits, labels, weights):
-      return params
-    total = jnp.sum(weights.astype(logits.dtype))
-    return params | {"converged": params["converged"] & jnp.all(jnp.isfinite(logits)) & (total > 0) & (total < jnp.inf)}
+      run = compilation.sized(_solve, arrays[0].size, static_argnums=(0, 1, 2, 3))
+    return run(solve, of_counts, checks.is_traced(*arrays), tuple(options.items()), *arrays)
 
   return fit
 
 
-def _solve(solve: Callable[..., dict], of_counts: bool, options: tuple, logits: Array, labels: Array,
-           weights: Array) -> dict:
-  return solve(logits, labels, weights if of_counts else shares(weights, logits.dtype), **dict(options))
+def _solve(solve: Callable[..., dict], of_counts: bool, is_unchecked: bool, options: tuple, *arrays) -> dict:
+  logits, labels, weights = _flat(*arrays)
+  params = solve(logits, labels, weights if of_counts else shares(weights, logits.dtype), **dict(options))
+  if "converged" not in params or not is_unchecked:
+    return params
+  total = jnp.sum(weights.astype(logits.dtype))
+  return params | {"converged": params["converged"] & jnp.all(jnp.isfinite(logits)) & (total > 0) & (total < jnp.inf)}
 
 
 def _has_hash(options: tuple) -> bool:
@@ -178,12 +179,28 @@ def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
     ValueError: if an array has the wrong shape, a value from which nothing can be learnt, or if no row counts. Traced
       logits become NaN in a row whose label is out of range, and traced weights NaN where they are below 0.
   """
-  logits = checks.floating(logits, "logits")
+  return _flat(*_checked(logits, labels, where, weights))
+
+
+def _checked(logits, labels, where, weights) -> tuple:
+  """``(logits, labels, where, weights)`` as they were passed but for types, once ``fit_batch`` has checked them.
+
+  What it does to arrays is left to ``_flat``, which is compiled with the fit: each step takes longer to dispatch one by
+  one than a small fit takes to run.
+  """
+  passed, logits = (logits, labels), checks.floating(logits, "logits")
   weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(logits, labels, where, name="logits")
+  logits, labels = checks.scores_and_labels(logits, labels)
+  where = checks.mask(where, labels.shape)
+  checks.class_values(*passed, where, name="logits", converted=(logits, labels))
   checks.something_counts(labels, where)
-  logits, labels, where = checks.batch(logits, labels, where)
   checks.warn_of_probs(logits, where)
+  # With a mask in any case, fits with and without one are the same program.
+  return logits, labels, np.ones(labels.shape, bool) if where is None else where, weights
+
+
+def _flat(logits, labels, where, weights) -> tuple[Array, Array, Array]:
+  logits, labels, where = checks.batch(logits, labels, where)
   return logits, labels, checks.counts(weights, where, logits.dtype)
 
 

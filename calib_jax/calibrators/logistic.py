@@ -1,7 +1,10 @@
 """Platt, quadratic and beta calibration: logistic regressions for each class, or for the confidence alone."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax._numerics.logistic_regression import TOLERANCE, minimize_nll, nll
 from calib_jax.calibrators.base import Calibrator, register
@@ -37,9 +40,30 @@ def platt(*, top_label: bool = False) -> Calibrator:
 
 
 def _solve_platt(odds: Array, happened: Array, weights: Array) -> dict:
-  coefficients, left, iterations = jax.lax.map(
-    lambda column: _logistic(column[0][:, None], column[1], weights), (odds, happened))
+  coefficients, left, iterations = _by_column(
+    lambda column: _logistic(column[0][:, None], column[1], weights), odds, happened, mirror=((0, 1), (1, -1)))
   return {"scale": coefficients[:, 0], "bias": coefficients[:, 1]} | ended(left, iterations)
+
+
+def _by_column(fit: Callable, odds: Array, happened: Array, mirror: tuple[tuple[int, ...], tuple[int, ...]]
+               ) -> tuple[Array, Array, Array]:
+  """``(coefficients [K, D], what is left to gain [K], iterations [K])`` of the fits to all columns ``[K, N]``.
+
+  Two classes have opposite log-odds and opposite events, so that the function of one is minus that of the other, at
+  minus its log-odds. One fit is then enough, which takes half the time.
+
+  Args:
+    fit: a function of the log-odds and the events of a column.
+    odds: the log-odds.
+    happened: the events.
+    mirror: for each coefficient of the second class, which one of the first it is, and times what.
+  """
+  if len(odds) != 2:
+    return jax.lax.map(fit, (odds, happened))
+  coefficients, left, iterations = fit((odds[0], happened[0]))
+  order, sign = (np.array(x) for x in mirror)
+  return (jnp.stack([coefficients, coefficients[order] * sign.astype(odds.dtype)]), jnp.stack([left, left]),
+          jnp.stack([iterations, iterations]))
 
 
 def ended(left: Array, iterations: Array) -> dict:
@@ -83,8 +107,9 @@ def _quadratic_features(odds: Array) -> Array:
 
 
 def _solve_quadratic(odds: Array, happened: Array, weights: Array) -> dict:
-  coefficients, left, iterations = jax.lax.map(
-    lambda column: _logistic(_quadratic_features(column[0]), column[1], weights, (1, 0)), (odds, happened))
+  coefficients, left, iterations = _by_column(
+    lambda column: _logistic(_quadratic_features(column[0]), column[1], weights, (1, 0)), odds, happened,
+    mirror=((0, 1, 2), (1, -1, -1)))
   return dict(zip("abc", coefficients.T, strict=True)) | ended(left, iterations)
 
 
@@ -136,7 +161,7 @@ def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
     gain = _gain_of_rising(features, y, weights, coefficients[best])
     return coefficients[best], jnp.maximum(left[best], gain), iterations[best]
 
-  coefficients, left, iterations = jax.lax.map(class_fit, (odds, happened))
+  coefficients, left, iterations = _by_column(class_fit, odds, happened, mirror=((1, 0, 2), (1, 1, -1)))
   return dict(zip("abc", coefficients.T, strict=True)) | ended(left, iterations)
 
 
@@ -176,6 +201,7 @@ def _logistic(features: Array, y: Array, weights: Array, slopes: tuple[int, ...]
   rows = jnp.concatenate([rows, jnp.ones_like(rows[:, :1])], axis=1)
   start = jnp.where(constant, 0, jnp.ones_like(unit) if slopes is None else jnp.asarray(slopes, y.dtype))
   at, left, iterations = minimize_nll(rows, y, weights, jnp.append(start * unit, jnp.sum(start * centre)))
-  at, left, more = minimize_nll(rows, y, weights, jnp.where(left <= TOLERANCE, at, jnp.append(start, 0)))
+  at, left, more = jax.lax.cond(left <= TOLERANCE, lambda: (at, left, jnp.zeros_like(iterations)),
+                                lambda: minimize_nll(rows, y, weights, jnp.append(start, 0)))
   slopes = at[:-1] / unit
   return jnp.append(slopes, at[-1] - jnp.dot(slopes, centre, precision="highest")), left, iterations + more

@@ -12,7 +12,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
 from calib_jax._numerics.softmax import log_one_minus, log_softmax, predicted
-from calib_jax.calibrators.base import Calibrator, by_row, fit_batch, fit_by, refuse_traced, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, refuse_traced, register
 
 Array = jax.Array
 LEAST = 1e-6  # The smallest calibrated probability, before rows are renormalised.
@@ -69,11 +69,17 @@ def on_host(name: str, solve: Callable, value: Callable, *, top_label: bool, **o
   """As ``one_vs_rest`` of probabilities, for a ``solve`` that runs in NumPy, because shapes depend on the data."""
   checks.choice("top_label", top_label, (True, False))
 
+  prepare = fit_by(_solve, by_class=_unsolved, of_counts=True, top_label=top_label)
+
   def fit(logits, labels, *, where=None, weights=None):
     refuse_traced(name, logits, labels, where, weights)
-    return _solve(*fit_batch(logits, labels, where, weights), by_class=solve, top_label=top_label, **options)
+    return solve(**prepare(logits, labels, where=where, weights=weights), **options)
 
   return Calibrator(fit, by_row(_apply, value=value, top_label=top_label), name, {**options, "top_label": top_label})
+
+
+def _unsolved(p: Array, happened: Array, weights: Array) -> dict:
+  return {"p": p, "happened": happened, "weights": weights}
 
 
 def _isotonic_corners(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,15 +1,16 @@
 """The choice of a calibrator by cross-validation on the calibration set."""
 
 from collections.abc import Callable, Mapping, Sequence
-import functools
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.groups import standard_error, stratified_folds
+from calib_jax._system import compilation
 from calib_jax.calibrators.base import Calibrator, get
 from calib_jax.calibrators.one_vs_rest import NUM_BINS
 from calib_jax.losses.proper import brier, cross_entropy
@@ -76,9 +77,9 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   """Returns the simplest calibrator that is as good as the best, by K-fold cross-validation.
 
   The folds are stratified by class and the same in every call. The chosen calibrator is the first candidate whose
-  score exceeds the lowest by at most one standard error of that difference. Folds are masks of one shape, so a fit is
-  compiled once. They are fitted one after another, because under ``jax.vmap`` all of them would take as many iterations
-  as the slowest (2 to 6 times the time for matrix scaling).
+  score exceeds the lowest by at most one standard error of that difference. Folds are masks of one shape, so that their
+  fits are compiled once. They are fitted one after another, because under ``jax.vmap`` all of them would take as many
+  iterations as the slowest (2 to 6 times the time for matrix scaling).
 
   Args:
     logits: ``[N, K]`` floats, the calibration set.
@@ -102,7 +103,7 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   >>> select(logits, labels, ["identity", "temperature_scaling"]).name
   'temperature_scaling'
   """
-  logits, labels = checks.scores_and_labels(logits, labels)
+  passed, (logits, labels) = (logits, labels), checks.scores_and_labels(logits, labels)
   checks.rank(logits, 2, "logits", "[N, K]")
   checks.choice("criterion", criterion, CRITERIA)
   checks.number("folds", folds, low=2, high=max(len(labels), 2), integer=True)
@@ -115,7 +116,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
     raise ValueError("candidates must hold at least one calibrator: got none.")
   groups = None if groups is None else np.asarray(groups)
   fold = stratified_folds(np.asarray(labels), folds, groups)
-  values = {name: _out_of_fold(calibrator, logits, labels, fold, criterion) for name, calibrator in candidates.items()}
+  checks.class_values(*passed, name="logits", converted=(logits, labels))  # The compiled fits of folds cannot raise.
+  values = dict(zip(candidates, _out_of_fold(tuple(candidates.values()), logits, labels, fold, criterion), strict=True))
   best = min(values.values(), key=np.mean)
   scores = [Score(name, float(np.mean(value)), float(np.mean(value - best)),
                   standard_error(value - best, groups)) for name, value in values.items()]
@@ -177,18 +179,33 @@ def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:
   return ""
 
 
-def _out_of_fold(calibrator: Calibrator, logits: jax.Array, labels: jax.Array, fold: np.ndarray,
+def _out_of_fold(calibrators: tuple[Calibrator, ...], logits: jax.Array, labels: jax.Array, fold: np.ndarray,
                  criterion: str) -> np.ndarray:
-  """The score of every example ``[N]``, by a calibrator that was fitted without the example's fold."""
+  """The score of every example ``[len(calibrators), N]``, by calibrators that were fitted without the example's fold.
+
+  The fits and the scores of a fold are one program: of small ones the dispatch takes longer than they do, and XLA
+  computes once what they have in common. For the default candidates and 5,000 examples of 10 classes it takes half the
+  time of one program for each.
+  """
   score = cross_entropy if criterion == "nll" else brier
-  values = np.empty(len(fold))
+  run = compilation.sized(_fold_scores, logits.size, static_argnums=(0, 1))
+  values = np.empty((len(calibrators), len(fold)))
+  size = np.bincount(fold).max()
   for held_out in range(fold.max() + 1):
-    # All rows are scored, and those of the fold are kept: one shape for all folds, and so one compilation.
-    params = calibrator.fit(logits, labels, where=fold != held_out)
-    values[fold == held_out] = np.asarray(_scores(calibrator, score, params, logits, labels))[fold == held_out]
+    rows = np.flatnonzero(fold == held_out)
+    rows = np.pad(rows, (0, size - len(rows)), mode="edge")  # One shape for all folds, and so one compilation.
+    arrays = calibrators, score, logits, labels, fold != held_out, rows
+    try:
+      values[:, rows] = run(*arrays)
+    except TypeError:  # Isotonic regression and others are fitted on the host, and refuse to be compiled.
+      run = _fold_scores
+      values[:, rows] = run(*arrays)
   return values
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _scores(calibrator: Calibrator, score: Callable, params: Any, logits: jax.Array, labels: jax.Array) -> jax.Array:
-  return score(calibrator.apply(params, logits), labels)
+def _fold_scores(calibrators: tuple[Calibrator, ...], score: Callable, logits: jax.Array, labels: jax.Array,
+                 where: jax.Array, rows: jax.Array) -> jax.Array:
+  """The scores ``[len(calibrators), len(rows)]`` of some rows by fits of those of ``where``."""
+  held_out, held_out_labels = checks.gathered(logits)[rows], checks.gathered(labels)[rows]
+  return jnp.stack([score(calibrator.apply(calibrator.fit(logits, labels, where=where), held_out), held_out_labels)
+                    for calibrator in calibrators])

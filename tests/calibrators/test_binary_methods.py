@@ -51,6 +51,27 @@ def test_quadratic_scaling_is_the_logistic_regression_of_the_log_odds_and_their_
     np.testing.assert_allclose(np.exp(found), _renormalised(expected), atol=2e-3)
 
 
+@pytest.mark.parametrize("name", ["platt", "quadratic_scaling", "beta_calibration"])
+def test_with_two_classes_it_does_not_matter_which_is_first(name):
+  # One fit serves both classes: its mirror image is the fit to the other class.
+  logits, labels = synthetic(300, 2)
+  logits[:, 0] += 1
+  calibrator = made(name)
+  params, exchanged = calibrator.fit(logits, labels), calibrator.fit(logits[:, ::-1], 1 - labels)
+  for key in sorted(set(params) & set("abc") | set(params) & {"scale", "bias"}):
+    assert abs(params[key]).max() > 5e-3
+    np.testing.assert_allclose(params[key], exchanged[key][::-1], rtol=1e-3, atol=1e-4)
+
+
+def test_venn_abers_of_the_mirror_image_is_the_mirror_image():
+  for seed in range(12):
+    x, y, weights = _columns(seed)
+    values, p0, p1 = venn._steps(x, y, weights)
+    mirrored_values, mirrored_p0, mirrored_p1 = venn._steps(-x, 1 - y, weights)
+    np.testing.assert_array_equal(mirrored_values, -values[::-1])
+    np.testing.assert_allclose([mirrored_p0, mirrored_p1], [1 - p1[::-1], 1 - p0[::-1]], atol=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_venn_abers_steps_are_the_isotonic_regressions_with_one_more_example(seed):
   x, y, weights = _columns(seed)

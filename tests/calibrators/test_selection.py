@@ -60,11 +60,28 @@ def test_scores_are_those_of_fits_without_the_fold(criterion):
 
 
 def test_the_default_candidates_have_matrix_scaling_of_three_classes_with_50_examples_each(monkeypatch):
-  monkeypatch.setattr(calibrators.selection, "_out_of_fold", lambda calibrator, logits, *_: np.zeros(len(logits)))
+  monkeypatch.setattr(calibrators.selection, "_out_of_fold",
+                      lambda candidates, logits, *_: np.zeros((len(candidates), len(logits))))
   cases = ((150, 3, calibrators.selection.CANDIDATES), (149, 3, calibrators.selection.CANDIDATES[:-1]),
            (1000, 2, calibrators.selection.CANDIDATES[:-1]))
   for size, num_classes, expected in cases:
     assert tuple(s.name for s in calibrators.select(*synthetic(size, num_classes), folds=2).scores) == expected
+
+
+def test_a_candidate_on_the_host_changes_no_score_of_the_others():
+  logits, labels = synthetic(200, 3)
+  compiled = calibrators.select(logits, labels, NAMES).scores
+  on_host = calibrators.select(logits, labels, [*NAMES, "isotonic"]).scores
+  np.testing.assert_allclose([s.score for s in on_host[:-1]], [s.score for s in compiled], rtol=1e-6)
+
+
+def test_logits_that_no_fit_takes_are_refused_before_the_folds_are_fitted():
+  logits, labels = synthetic(40, 3)
+  with pytest.raises(ValueError, match="logits must be finite: 1 of 40 rows is not; the first, row 7, holds nan"):
+    calibrators.select(np.where(np.arange(40)[:, None] == 7, np.nan, logits), labels)
+  labels = np.where(np.arange(40) == 5, np.int64(2**40), labels)  # Its lowest 32 bits are 0, which is a class.
+  with pytest.raises(ValueError, match=r"labels must be in \[0, 3\): 1 of 40 .* row 5, holds 1099511627776"):
+    calibrators.select(logits, labels)
 
 
 def test_every_class_is_in_every_fold_also_where_rows_are_sorted_by_class():
