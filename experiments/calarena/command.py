@@ -21,7 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser = commands.parser(__package__, __doc__)
   parser.add_argument("--data", required=True, help="the folder with CalArena's .h5 files, or local")
   parser.add_argument("--published", type=pathlib.Path, help="the folder results of CalArena's repository")
-  parser.add_argument("--benchmarks", nargs="+", metavar="NAME", help="such as cv-multiclass; by default all of --data")
+  parser.add_argument("--benchmarks", nargs="+", metavar="NAME",
+                      help="such as cv-multiclass, or with local data sets; by default all of --data")
   parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]",
                       help="by default every registered calibrator")
   parser.add_argument("--predictions", type=pathlib.Path, help="with local: a folder of test predictions, .npz files")
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   options = parser.parse_args(arguments)
   try:
     if options.data == "local":
-      local.run(options.out or commands.RESULTS, options.predictions, options.splits, options.calibrators)
+      local.run(options.out or commands.RESULTS, options.predictions, options.splits, options.calibrators,
+                options.benchmarks)
     else:
       files.run_all(pathlib.Path(options.data), options.out or commands.RESULTS / "calarena",
                     published=options.published, benchmarks=options.benchmarks,

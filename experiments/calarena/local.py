@@ -20,6 +20,7 @@ import warnings
 
 import numpy as np
 
+from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from experiments.calarena import local_page, local_sets, methods
 from experiments.calarena.files import Experiment, scores
@@ -98,7 +99,8 @@ def _seconds(implementations: Sequence[methods.Method], experiment: Experiment) 
           for method, pairs in taken.items()}
 
 
-def run(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, chosen: Sequence[str] | None = None) -> None:
+def run(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, chosen: Sequence[str] | None = None,
+        datasets: Sequence[str] | None = None) -> None:
   """Runs what has no row yet, and writes the page and the figure.
 
   Args:
@@ -106,6 +108,10 @@ def run(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, chosen
     predictions: the folder of saved predictions of networks, or None for trained classifiers alone.
     splits: the number of random divisions of each data set.
     chosen: the calibrators, as on the command line; None for all of ``methods.names``.
+    datasets: the names of data sets; None for all.
+
+  Raises:
+    UserError: for a name that is not among them.
   """
   names = methods.names(chosen)
   out.mkdir(parents=True, exist_ok=True)
@@ -113,6 +119,9 @@ def run(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, chosen
   if methods.missing():
     print(f"Not installed, and left out: {', '.join(methods.missing())}.", flush=True)
   made = local_sets.experiments(predictions)
+  if unknown := set(datasets or ()) - {name for name, *_ in made}:
+    raise UserError(f"no such data set: {', '.join(sorted(unknown))}.")
+  made = [experiment for experiment in made if not datasets or experiment[0] in datasets]
   done = {(*(row[key] for key in Job._fields), row["method"]) for row in rows.read(path)}
   started, total = time.monotonic(), len(made) * splits
   for i, (dataset, model, make) in enumerate(made):
