@@ -25,9 +25,11 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
   if num_units < num_folds:
     raise ValueError(f"{num_folds} folds need at least {num_folds} {'examples' if groups is None else 'groups'}: there "
                      f"are {num_units}.")
-  pairs, counts = np.unique(np.stack([unit, labels]), axis=1, return_counts=True)
-  order = np.lexsort((counts, pairs[0]))  # The last pair of a unit is that of its most common label.
-  common = pairs[1][order][np.searchsorted(pairs[0][order], np.arange(num_units), side="right") - 1]
+  common = labels
+  if groups is not None:
+    pairs, counts = np.unique(np.stack([unit, labels]), axis=1, return_counts=True)
+    order = np.lexsort((counts, pairs[0]))  # The last pair of a unit is that of its most common label.
+    common = pairs[1][order][np.searchsorted(pairs[0][order], np.arange(num_units), side="right") - 1]
   shuffled = np.random.default_rng(0).permutation(num_units)
   by_label = shuffled[np.argsort(common[shuffled], kind="stable")]
   fold = np.empty(num_units, np.int64)

@@ -1,5 +1,6 @@
 """Venn-Abers prediction: isotonic regressions of the examples and of one more, whose label is either 0 or 1."""
 
+from collections.abc import Callable
 import functools
 import math
 
@@ -64,7 +65,9 @@ def _solve(p: Array, happened: Array, weights: Array, *, kind: str, folds: int) 
     fold[counted] = stratified_folds(np.asarray(happened).argmax(0)[counted] if len(happened) > 1
                                      else np.asarray(happened)[0, counted].astype(int), folds)
     parts = [fold == i for i in range(folds)]
-  of_parts = list(zip(*(by_column(_steps, p, happened, part) for part in parts), strict=True))
+  # Of two classes without further ties, the second asks what the first one did, which is looked up.
+  steps = functools.partial(_steps, one_more=functools.lru_cache(maxsize=2)(_with_one_more))
+  of_parts = list(zip(*(by_column(steps, p, happened, part) for part in parts), strict=True))
   longest = [max(x.shape[-1] for x in arrays) for arrays in of_parts]
   x, p0, p1 = (jnp.stack([jnp.pad(x, ((0, 0), (0, size - x.shape[-1])), mode="edge") for x in arrays])
                for size, arrays in zip(longest, of_parts, strict=True))
@@ -82,26 +85,26 @@ def _merged(params: dict, p: Array) -> Array:
   return happens / (happens + fails)
 
 
-def _steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray, one_more: Callable[[bytes, bytes], np.ndarray]
+           ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """The probabilities seen, and p0 and p1 before the first, between them, and after the last."""
   values, group = np.unique(x, return_inverse=True)
   masses = np.bincount(group, weights, len(values))
   happened = np.bincount(group, weights * y, len(values))
-  p1 = np.append(_with_one_more(masses.tobytes(), happened.tobytes()), 1)
+  p1 = np.append(one_more(masses.tobytes(), happened.tobytes()), 1)
   # Reversed, and with the labels exchanged, what a 0 does is what a 1 does.
-  p0 = np.append(0, 1 - _with_one_more(masses[::-1].tobytes(), (masses - happened)[::-1].tobytes())[::-1])
+  p0 = np.append(0, 1 - one_more(masses[::-1].tobytes(), (masses - happened)[::-1].tobytes())[::-1])
   return values, p0.astype(x.dtype), p1.astype(x.dtype)
 
 
-@functools.lru_cache(maxsize=2)
 def _with_one_more(masses: bytes, happened: bytes) -> np.ndarray:
   """For each group of equal scores, the isotonic regression there if one more example of it has the label 1.
 
   The isotonic regression is the slope of the greatest convex minorant of the points (sum of masses, sum of events).
   The example comes first before all, and then changes places with one group after another, which moves one point each
   time; a stack keeps the corners of the minorant from there on (Algorithms 1 and 2). Neighbouring groups of nothing but
-  events have the same regression and count as one, which halves the time where scores are good. Bytes can be looked up:
-  of two classes without further ties, the second asks what the first one did, and takes no time.
+  events have the same regression and count as one, which halves the time where scores are good. The arguments are the
+  bytes of arrays, which can be looked up.
   """
   masses, happened = np.frombuffer(masses), np.frombuffer(happened)
   certain = masses == happened

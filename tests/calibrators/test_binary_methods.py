@@ -66,8 +66,8 @@ def test_with_two_classes_it_does_not_matter_which_is_first(name):
 def test_venn_abers_of_the_mirror_image_is_the_mirror_image():
   for seed in range(12):
     x, y, weights = _columns(seed)
-    values, p0, p1 = venn._steps(x, y, weights)
-    mirrored_values, mirrored_p0, mirrored_p1 = venn._steps(-x, 1 - y, weights)
+    values, p0, p1 = venn._steps(x, y, weights, venn._with_one_more)
+    mirrored_values, mirrored_p0, mirrored_p1 = venn._steps(-x, 1 - y, weights, venn._with_one_more)
     np.testing.assert_array_equal(mirrored_values, -values[::-1])
     np.testing.assert_allclose([mirrored_p0, mirrored_p1], [1 - p1[::-1], 1 - p0[::-1]], atol=1e-12)
 
@@ -75,7 +75,7 @@ def test_venn_abers_of_the_mirror_image_is_the_mirror_image():
 @pytest.mark.parametrize("seed", range(12))
 def test_venn_abers_steps_are_the_isotonic_regressions_with_one_more_example(seed):
   x, y, weights = _columns(seed)
-  values, p0, p1 = venn._steps(x, y, weights)
+  values, p0, p1 = venn._steps(x, y, weights, venn._with_one_more)
   for score in (*values, 0.0, 1.0, *np.random.default_rng(seed).uniform(size=5)):
     for label, found in ((0, p0[np.searchsorted(values, score, side="right")]),
                          (1, p1[np.searchsorted(values, score, side="left")])):
@@ -113,7 +113,8 @@ def test_venn_abers_merges_its_probabilities(kind):
 def test_the_time_of_venn_abers_grows_with_n_log_n():
   n = 200_000  # A fit that is quadratic would take minutes.
   x = np.random.default_rng(0).uniform(size=n)
-  values, p0, p1 = venn._steps(x, (np.random.default_rng(1).uniform(size=n) < x**2).astype(float), np.ones(n))
+  values, p0, p1 = venn._steps(x, (np.random.default_rng(1).uniform(size=n) < x**2).astype(float), np.ones(n),
+                                venn._with_one_more)
   assert len(values) == n and (p1[1:-1] >= p0[1:-1]).all()
   assert abs(p1[n // 2] - 0.25) < 0.02 and abs(p0[n // 2] - 0.25) < 0.02
 
@@ -210,7 +211,7 @@ def test_the_steps_are_those_of_the_package_venn_abers(seed, monkeypatch):
   steps, columns = package.calc_p0p1(np.stack([1 - x, x], 1), y), np.stack([1 - test, test], 1)
   with np.errstate(all="ignore"):
     expected = package.calc_probs(*steps, columns)[0][:, 1]
-  values, p0, p1 = venn._steps(x, y, np.ones(len(x)))
+  values, p0, p1 = venn._steps(x, y, np.ones(len(x)), venn._with_one_more)
   happens, fails = p1[np.searchsorted(values, test, side="left")], 1 - p0[np.searchsorted(values, test, side="right")]
   np.testing.assert_allclose(happens / (happens + fails), expected, atol=1e-12)
 

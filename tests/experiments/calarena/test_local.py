@@ -113,7 +113,7 @@ def test_the_command_continues_and_its_page_is_of_its_rows(tmp_path, monkeypatch
   with pytest.raises(SystemExit, match="Did you mean 'platt'"):
     command.main([*arguments[:3], "--calibrators", "plat"])
   out = tmp_path / "one"
-  command.main([*arguments[:2], f"--out={out}", "--calibrators", "identity", "--benchmarks", "digits_even"])
+  command.main([*arguments[:2], f"--out={out}", *arguments[3:], "--benchmarks", "digits_even"])
   assert {row["dataset"] for row in rows.read(out / "calarena_local.csv")} == {"digits_even"}
   with pytest.raises(SystemExit, match="no such data set: digits_odd"):
     command.main([*arguments[:3], "--benchmarks", "digits_even", "digits_odd"])
