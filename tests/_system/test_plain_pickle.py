@@ -102,7 +102,7 @@ _TEXT = b"X" + struct.pack("<I", 10**6) + b"a" * 10**6
   (pickle.dumps({"a": 1, b"a": 2}, 3), "a key stands there twice"),
   # One byte makes a list, a dict, a mark or a place of the memo; three make an array.
   (_IN_DICT + b"(" + b"]" * 10**7 + b"ls.", "more than 2,097,152 operations"),
-  (_IN_DICT + b"(" + b"}" * 10**7 + b"ls.", "more than 2,097,152 operations"), (b"(" * 10**7, "more than 2,097,152"),
+  (b"(" * 10**7, "more than 2,097,152"),
   (b"\x80\x04}" + b"\x94" * 10**7 + b".", "more than 2,097,152 operations"),
   (_IN_DICT + b"(" + _ARRAY_NAME + b"q\x00" + b"h\x00)R" * 10**6 + b"ls.", "more than 2,097,152 operations"),
   # The same text, again and again.
@@ -125,14 +125,14 @@ _TEXT = b"X" + struct.pack("<I", 10**6) + b"a" * 10**6
   (_IN_DICT + _ARRAY_NAME + b")RK\x01as.", "no attribute 'append'"), (_IN_DICT + b"K\x01)Rs.", "not callable"),
   (b"\x80\x02}\x8b\xff\xff\xff\x7f.", "asks for an operation"), (_IN_DICT + b"L" + b"9" * 10**6 + b"L\ns.", "digits"),
   (b"\x80\x04\x95" + b"\xff" * 8 + b"}.", "frame size"), (b"\x80\x02}T\xff\xff\xff\xff.", "negative byte count"),
-])
+], ids=lambda value: str(len(value)))
 def test_a_pickle_takes_little_time_and_memory(content, message):
   tracemalloc.start()
   try:
     began = time.process_time()
     with pytest.raises(UserError, match=message) as raised:
       read_dict(content, "a file")
-    assert time.process_time() - began < 60 and tracemalloc.get_traced_memory()[1] < 512 * 2**20
+    assert time.process_time() - began < 30 and tracemalloc.get_traced_memory()[1] < 512 * 2**20
   finally:
     tracemalloc.stop()
   assert len(str(raised.value)) < 500 and "\n" not in str(raised.value)
