@@ -154,7 +154,8 @@ def _train(cell: plan.Cell, job: sweep.Job, options: argparse.Namespace, started
     except Exception as error:  # Whatever stops one run, the others go on, unless the disk is full for them too.
       text = f"{cell.table.title}: {job.label()}: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
       if is_full(error):
-        raise FullDisk(f"{text} The same command goes on from the last checkpoint once there is space.") from error
+        raise FullDisk(text if "same command" in text else f"{text}. Free some space and give the same command again; "
+                       "it goes on from the last checkpoint.") from error
       failures.append(text)
       print(f"failed: {text}", file=sys.stderr, flush=True)
       return False

@@ -119,6 +119,10 @@ def test_models_of_a_small_network_train_together_unless_that_was_measured_to_be
       assert found.hours == pytest.approx(3 * 1.1 * costs.num_steps(found.config) * seconds / 3600)
     assert found.jobs[0].declared == small.jobs[0].declared  # Rows count however they were trained.
   assert "| 3 together |" in plan.text(plan.fitting([small], options), options)
+  tiny = plan.cells(_options(*TINY), {})[0]
+  names = costs.network(tiny.config), costs.network(tiny.config, 2)
+  slower = plan.cells(_options(*TINY), {names[0]: 0.1, names[1]: 0.3})[0]
+  assert tiny.together == 2 and len(slower.jobs) == 2 and not slower.config.training.seeds_together
   for one in (cell({}, large), cell({}, method, _options("--seeds=1"))):
     assert one.together == 1 and not one.config.training.seeds_together
 
