@@ -261,10 +261,10 @@ def _decoded(path: pathlib.Path, infos: list[zipfile.ZipInfo]) -> Iterator[np.nd
       yield jpeg.decode(records, f"{path}, pictures from {start:,} on")
 
 
-# The SHA-256 of CIFAR are those that torchvision's prototype data sets and Keras verify. The CIFAR page publishes the MD5
-# of the same files, c58f30108f718f92721af3b95e74349a and eb9058c3a382ffc7106e4002c42a8d85. The authors of Tiny ImageNet
-# publish no hash: this one stands in several public repositories, for the file of 248,100,043 bytes whose MD5 loaders
-# for PyTorch check, 90528d7ca1a48142e341f4ef8d21d0de.
+# The SHA-256 of CIFAR are those that Keras (tf.keras.datasets) and torchvision's prototype data sets verify. The CIFAR
+# page publishes the MD5 of the same files, c58f30108f718f92721af3b95e74349a and eb9058c3a382ffc7106e4002c42a8d85. The
+# authors of Tiny ImageNet publish no hash: this one stands in several public repositories, for the file of 248,100,043
+# bytes whose MD5 loaders for PyTorch check, 90528d7ca1a48142e341f4ef8d21d0de.
 ARCHIVES = {
   "cifar10": Archive("cifar-10-python.tar.gz", "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
                      _cifar10),
