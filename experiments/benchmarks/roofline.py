@@ -1,6 +1,7 @@
 """How near a program comes to what its device allows: operations and bytes, as XLA counts them, and their ceilings."""
 
 from collections.abc import Mapping
+import math
 from typing import NamedTuple
 
 import jax
@@ -38,16 +39,17 @@ def beside(seconds: float, counted: Mapping[str, float], most: Ceilings) -> dict
 
   Args:
     seconds: the time of a program.
-    counted: the program's ``compile().cost_analysis()``.
+    counted: what XLA counts in the program (``counting.counted``); what it does not count is nan, or leaves the other
+      bound.
     most: the ceilings.
 
   >>> values = beside(0.004, {"flops": 2e9, "bytes accessed": 3e9}, Ceilings(1e12, 1e12))
   >>> values["bound"], values["share_of_roofline"]
   ('bytes', 0.75)
   """
-  operations, moved = counted.get("flops", 0.0), counted.get("bytes accessed", 0.0)
+  operations, moved = counted.get("flops", math.nan), counted.get("bytes accessed", math.nan)
   least = {"operations": operations / most.operations, "bytes": moved / most.bytes}
-  bound = max(least, key=least.get)
+  bound = max(least, key=lambda name: -1.0 if math.isnan(least[name]) else least[name])
   return {"tera_operations_per_second": operations / seconds / 1e12, "giga_bytes_per_second": moved / seconds / 1e9,
           "share_of_matrix_products": least["operations"] / seconds, "share_of_copies": least["bytes"] / seconds,
           "share_of_roofline": least[bound] / seconds, "bound": bound}

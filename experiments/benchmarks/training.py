@@ -26,7 +26,7 @@ import optax
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
 from experiments.benchmarks import roofline, timing
-from experiments.common import commands
+from experiments.common import commands, counting
 from experiments.common.train_step import engine
 
 OPTIONS = {"avuc": {"threshold": 0.5}}
@@ -76,7 +76,7 @@ def by_hand(config, splits):
     jax.block_until_ready((state, value))
 
   run()
-  return run, compiled.cost_analysis()
+  return run, counting.counted(compiled.cost_analysis())
 
 
 def plain(config, splits, budget: float, matrix: int = 0) -> tuple[dict[str, float], Callable[[], None]]:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import json
 import pathlib
 import sys
+import time
 
 import jax
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit code: 0; 1 if a run failed; 2 for a mistake in what the command is given, or a full disk; 128 plus the
     number of the signal that stopped it.
   """
-  options = parse(arguments)
+  started, options = time.monotonic(), parse(arguments)
   options.network = next(iter(scales.NETWORKS))  # Of the laptop's scale, which is none of those here.
   options.out.mkdir(parents=True, exist_ok=True)
   try:
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(plan.text(planned, options), flush=True)
     if options.dry_run:
       return 0
-    return work.train(planned, options)
+    return work.train(planned, options, started)
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
@@ -105,9 +106,12 @@ def _measure(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], path
   before = len(measured)
   compilation.keep()
   for cell, _, number in planned:
-    name = costs.network(cell.config)
-    if number and name not in measured:
-      measured[name] = costs.measure(cell.config)
+    models = {1, cell.num_seeds} if costs.is_small(cell.config) else {1}  # The faster way is chosen.
+    for num_models in sorted(models) if number else ():
+      name = costs.network(cell.config, num_models)
+      if name in measured:
+        continue
+      measured[name] = costs.measure(cell.config, num_models)
       print(f"a step of {name} takes {1e3 * measured[name]:.1f} ms on {_device()}", flush=True)
       with work.alone(path.parent):
         others = read_json(path) if path.exists() else {}

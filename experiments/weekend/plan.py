@@ -24,6 +24,7 @@ class Cell(NamedTuple):
     numbers: what is printed.
     hours: how long all of them take.
     measured: whether this follows from a step that was measured.
+    together: how many models train in the same steps (``costs.together``).
   """
 
   table: Table
@@ -32,6 +33,7 @@ class Cell(NamedTuple):
   numbers: tuple[Number, ...]
   hours: float
   measured: bool
+  together: int = 1
 
   @property
   def method(self) -> Method:
@@ -79,16 +81,28 @@ def cells(options: argparse.Namespace, measured: Mapping[str, float]) -> list[Ce
     table = TABLES[name]()
     for method in table.experiment.methods(options):
       if numbers := _numbers(table, method):
-        method = method._replace(config=functools.partial(_changed, method.config, options), search={}, trials={})
-        jobs = tuple(sweep.jobs([method], options.seeds or table.seeds))
-        config = method.config()
-        cost, is_measured = costs.hours(config, sum(len(job.seeds) for job in jobs), options.card, measured)
-        found.append(Cell(table, jobs, config, numbers, cost, is_measured))
+        found.append(_cell(table, method, numbers, options, measured))
   return sorted(found, key=lambda cell: -len(cell.numbers) * cell.num_seeds / cell.hours)
 
 
+def _cell(table: Table, method: Method, numbers: tuple[Number, ...], options: argparse.Namespace,
+          measured: Mapping[str, float]) -> Cell:
+  """Returns the cell of a method.
+
+  A job is known by its declaration, in which every model trains alone, so that rows count however they were trained.
+  """
+  method = method._replace(config=functools.partial(_changed, method.config, options), search={}, trials={})
+  jobs = tuple(sweep.jobs([method], options.seeds or table.seeds))
+  config, seeds = jobs[0].config, tuple(seed for job in jobs for seed in job.seeds)
+  number = len(seeds) if method.members == 1 and costs.together(config, len(seeds), measured) else 1
+  if number > 1:
+    jobs = (jobs[0]._replace(config=settings.changed(config, {"training.seeds_together": True}), seeds=seeds),)
+  cost, is_measured = costs.hours(config, len(seeds), options.card, measured, number)
+  return Cell(table, jobs, jobs[0].config, numbers, cost, is_measured, number)
+
+
 def _changed(make: Callable[[], ConfigDict], options: argparse.Namespace) -> ConfigDict:
-  return settings.changed(make(), {"model.dtype": options.dtype})
+  return settings.changed(make(), {"model.dtype": options.dtype, "training.seeds_together": False})
 
 
 def _numbers(table: Table, method: Method) -> tuple[Number, ...]:
@@ -119,7 +133,8 @@ def text(planned: Sequence[tuple[Cell, Sequence[sweep.Job], int]], options: argp
     state = "done" if not missing else "fits" if number == len(missing) else (
       f"{number} of {len(missing)} runs fit" if number else "does not fit")
     sign = "" if cell.measured else "≈ "
-    lines.append(f"| {i} | {cell.table.title} | {cell.name()} | {cell.num_seeds} | {len(cell.numbers)} | "
+    lines.append(f"| {i} | {cell.table.title} | {cell.name()} | {cell.num_seeds}"
+                 f"{' together' if cell.together > 1 else ''} | {len(cell.numbers)} | "
                  f"{sign}{cell.hours_of(missing):.2f} | {state} |")
   return "\n".join([*lines, "", summary(planned, options)])
 

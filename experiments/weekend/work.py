@@ -1,15 +1,18 @@
 """Trains the cells of a plan until the time is over; several processes may share the directory.
 
 What a process trains it claims by a lock in the directory, which ends with the process, however it ends. A run that was
-stopped goes on from its last checkpoint, on whichever machine takes it next.
+stopped goes on from its last checkpoint, on whichever machine takes it next. One that takes longer than planned is
+stopped when the time is over, as by SIGTERM: it saves a checkpoint.
 """
 
 import argparse
 from collections.abc import Iterator, Sequence
 import contextlib
+import errno
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import time
 
@@ -53,32 +56,70 @@ def alone(out: pathlib.Path) -> Iterator[None]:
     time.sleep(0.1)
 
 
-def train(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options: argparse.Namespace) -> int:
+@contextlib.contextmanager
+def stopped_after(seconds: float) -> Iterator[list[int]]:
+  """Stops a run that still trains after some seconds of a ``with`` block; gives a list that has an item if it did.
+
+  What comes after the last step of a run, its predictions and rows, is not stopped: it takes little time.
+  """
+  over, before = [], signal.getsignal(signal.SIGTERM)
+
+  def ring(number, frame):
+    if signal.getsignal(signal.SIGTERM) != before:  # A run trains, and saves a checkpoint when it gets the signal.
+      over.append(number)
+      signal.raise_signal(signal.SIGTERM)
+
+  others = signal.signal(signal.SIGALRM, ring)
+  signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 0.01), 10**8), 1.0)
+  try:
+    yield over
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, others)
+
+
+def train(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options: argparse.Namespace,
+          started: float) -> int:
   """Trains what fits, cell by cell, prints the published numbers beside ours, and writes the page after each cell.
 
   Args:
     planned: the cells of this process in order, of ``plan.fitting``.
     options: the options of the command.
+    started: the ``time.monotonic()`` from which ``options.hours`` count.
 
   Returns:
     The exit code: 0; 1 if a run failed; 2 if the disk is full; 128 plus the number of the signal that stopped it.
   """
-  started, failures, code = time.monotonic(), [], 0
+  failures, code, over = [], 0, []
   try:
-    for cell, jobs, _ in planned:
-      trained = [_train(cell, job, options, started, failures) for job in jobs]
-      found = cell.rows(options)
-      if any(trained) and found:
-        print("\n".join([*page.HEADING, *page.lines(cell, found)]), flush=True)
-        write_page(planned, options, failures)
+    with stopped_after(started + 3600 * options.hours - time.monotonic()) as over:
+      for cell, jobs, _ in planned:
+        trained = [_train(cell, job, options, started, failures) for job in jobs]
+        found = cell.rows(options)
+        if any(trained) and found:
+          print("\n".join([*page.HEADING, *page.lines(cell, found)]), flush=True)
+          write_page(planned, options, failures)
+    write_page(planned, options, failures)
   except Stopped as stopped:
-    print(f"\n{stopped}", file=sys.stderr)
-    code = 128 + stopped.signal
-  except FullDisk as error:
+    if over:
+      print(f"The {options.hours:g} hours are over: {str(stopped).partition(': ')[2]}", flush=True)
+    else:
+      print(f"\n{stopped}", file=sys.stderr)
+      code = 128 + stopped.signal
+    write_page(planned, options, failures)
+  except (FullDisk, OSError) as error:
+    if not is_full(error):
+      raise
     print(f"error: {error}", file=sys.stderr)
     return 2
-  write_page(planned, options, failures)
   return code or (1 if failures else 0)
+
+
+def is_full(error: BaseException | None) -> bool:
+  """Returns whether an error, or one that it comes from, says that the disk is full."""
+  numbers = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+  return error is not None and (isinstance(error, FullDisk) or getattr(error, "errno", None) in numbers
+                                or "no space is left" in str(error) or is_full(error.__cause__ or error.__context__))
 
 
 def write_page(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options: argparse.Namespace,
@@ -112,8 +153,9 @@ def _train(cell: plan.Cell, job: sweep.Job, options: argparse.Namespace, started
       raise
     except Exception as error:  # Whatever stops one run, the others go on, unless the disk is full for them too.
       text = f"{cell.table.title}: {job.label()}: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-      if "no space is left" in text.lower():
-        raise FullDisk(text) from error
+      if is_full(error):
+        raise FullDisk(text if "same command" in text else f"{text}. Free some space and give the same command again; "
+                       "it goes on from the last checkpoint.") from error
       failures.append(text)
       print(f"failed: {text}", file=sys.stderr, flush=True)
       return False

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from tests.adversary import configs, images, judge, kills, names, predictions, records, weights
+from tests.adversary import archives, configs, images, judge, kills, names, predictions, records, weights
 from tests.adversary.judge import Outcome
 
 KILLS = "kills"
@@ -21,7 +21,7 @@ PATIENCE = 600  # Seconds that a killed run and those it is compared with may ta
 
 
 # Every kind of attack on files, configs and names.
-KINDS = {**configs.KINDS, **predictions.KINDS, **images.KINDS, **weights.KINDS, **records.KINDS,
+KINDS = {**configs.KINDS, **predictions.KINDS, **images.KINDS, **weights.KINDS, **records.KINDS, **archives.KINDS,
          **names.KINDS}
 
 

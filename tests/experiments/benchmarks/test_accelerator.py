@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import training
-from experiments.benchmarks import accelerator
+from experiments.benchmarks import accelerator, roofline
 
 RUN = "ResNet-50, focal + SB-ECE"
 
@@ -51,3 +51,12 @@ def test_a_run_stops_when_the_time_is_over_and_goes_on_from_there(command):
   with pytest.raises(training.Stopped, match="stopped after step 1 of 6"):
     accelerator.run(session, RUN)
   assert accelerator.run(session._replace(deadline=float("inf")), RUN)["steps"] == 5
+
+
+@pytest.mark.parametrize(("counted", "bound", "share"), [
+  ({"flops": 2e9, "bytes accessed": 1e9}, "operations", 0.5), ({"flops": 2e9}, "operations", 0.5),
+  ({"bytes accessed": 1e9}, "bytes", 0.25), ({}, "operations", np.nan)])
+def test_what_xla_does_not_count_leaves_the_other_bound(counted, bound, share):
+  found = roofline.beside(0.004, counted, roofline.Ceilings(1e12, 1e12))
+  assert found["bound"] == bound
+  np.testing.assert_allclose(found["share_of_roofline"], share)

@@ -1,8 +1,10 @@
 """The papers' tables as one command: what it plans, how long that takes, what it trains once, and the page."""
 
+import errno
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +19,8 @@ from scipy import stats
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
 from calib_jax.run import lock
-from experiments.common import rows, sweep
+from calib_jax.training.distributed import stopping
+from experiments.common import counting, rows, sweep
 from experiments.common.commands import ROOT
 from experiments.weekend import command as weekend
 from experiments.weekend import costs, page, plan, published, work
@@ -92,6 +95,67 @@ def test_estimates_are_those_of_counted_operations():
   assert "≈ marks estimates: 12% of the 989 T" in plan.text(plan.fitting([cell], options), options)
 
 
+def test_models_of_a_small_network_train_together_unless_that_was_measured_to_be_slower(monkeypatch):
+  monkeypatch.setattr(costs, "forward_operations",
+                      lambda config: {"preresnet56": 2.3e8, "mlp": 1e4}.get(config.model.name, 2.5e9))
+  options, table = _options("--tables", "reweighted_risk_cifar10"), TABLES["reweighted_risk_cifar10"]()
+  method, large = (next(m for m in table.experiment.methods(options)
+                        if m.task == f"cifar10, {network}") for network in ("preresnet56", "resnet50"))
+
+  def cell(measured, method=method, options=options):
+    return plan._cell(table, method, plan._numbers(table, method), options, measured)
+
+  small = cell({})
+  alone, at_once = costs.network(small.config), costs.network(small.config, 3)
+  assert alone != at_once and at_once.endswith("batch 128, 3 models")
+  for measured, together, seconds in (({}, 3, None), ({alone: 0.02}, 3, None), ({alone: 0.02, at_once: 0.03}, 3, 0.01),
+                                      ({alone: 0.02, at_once: 0.06}, 1, 0.02), ({alone: 0.02, at_once: 0.1}, 1, 0.02)):
+    found = cell(measured)
+    assert found.together == together and found.num_seeds == 3 and len(found.jobs) == (1 if together == 3 else 3)
+    assert found.jobs[0].seeds == ((0, 1, 2) if together == 3 else (0,))
+    assert found.config.training.seeds_together == (together == 3)
+    assert found.measured == (seconds is not None)
+    if seconds:
+      assert found.hours == pytest.approx(3 * 1.1 * costs.num_steps(found.config) * seconds / 3600)
+    assert found.jobs[0].declared == small.jobs[0].declared  # Rows count however they were trained.
+  assert "| 3 together |" in plan.text(plan.fitting([small], options), options)
+  tiny = plan.cells(_options(*TINY), {})[0]
+  names = costs.network(tiny.config), costs.network(tiny.config, 2)
+  slower = plan.cells(_options(*TINY), {names[0]: 0.1, names[1]: 0.3})[0]
+  assert tiny.together == 2 and len(slower.jobs) == 2 and not slower.config.training.seeds_together
+  for one in (cell({}, large), cell({}, method, _options("--seeds=1"))):
+    assert one.together == 1 and not one.config.training.seeds_together
+
+
+@pytest.mark.slow
+def test_which_networks_are_small():
+  found = {cell.config.model.name: costs.is_small(cell.config) for cell in plan.cells(_options(
+    "--tables", "reweighted_risk_cifar10", "mac_cal"), {})}
+  # Operations of a step at batch 128: 9e10, 7e11, 9e11 of ResNet-50, and more.
+  assert {name for name, is_small in found.items() if is_small} == {"preresnet56", "densenet121"}
+
+
+def test_operations_are_counted_where_the_device_does_not(monkeypatch):
+  def product(a, b):
+    return a @ b
+
+  shapes = jax.ShapeDtypeStruct((8, 16), jnp.float32), jax.ShapeDtypeStruct((16, 4), jnp.float32)
+  assert counting.operations(product, *shapes) == 2 * 8 * 16 * 4
+  monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda self: None)  # As on Nvidia's devices and TPUs.
+  assert counting.operations(product, *shapes) == pytest.approx(2 * 8 * 16 * 4, rel=0.1)
+  with monkeypatch.context() as patch:
+    patch.setattr(jax, "local_devices", lambda **_: (_ for _ in ()).throw(RuntimeError("Unknown backend cpu")))
+    assert counting.operations(product, *shapes) == pytest.approx(2 * 8 * 16 * 4, rel=0.1)
+  monkeypatch.setattr(jax.stages.Compiled, "cost_analysis", lambda self: [{"bytes accessed": 3.0}])
+  with pytest.raises(UserError, match="unset JAX_PLATFORMS"):
+    counting.operations(product, *shapes)
+
+
+def test_a_step_of_several_models_can_be_timed():
+  config = plan.cells(_options(*TINY), {})[0].config
+  assert 0 < costs.measure(config, 2, repeats=2) < 60
+
+
 def test_a_backward_pass_takes_twice_a_forward_pass():
   model = models.get("resnet8", num_classes=10)
   image = jax.ShapeDtypeStruct((4, 32, 32, 3), jnp.float32)
@@ -149,7 +213,7 @@ def trained(monkeypatch):
             for calibrator in ("none", *experiment.calibrators) for seed in job.seeds]
 
   monkeypatch.setattr(sweep, "run_job", run_job)
-  monkeypatch.setattr(costs, "measure", lambda config: 1e-3)
+  monkeypatch.setattr(costs, "measure", lambda config, num_models: 1e-3)
   return labels
 
 
@@ -224,6 +288,50 @@ def test_a_full_disk_and_a_signal_stop_the_command_and_a_failure_does_not(tmp_pa
   assert weekend.main(command) == 0 and len(trained) == 2
 
 
+def test_a_run_that_takes_longer_than_planned_is_stopped_at_its_checkpoint(tmp_path, trained, monkeypatch, capsys):
+  before, calls = signal.getsignal(signal.SIGTERM), []
+
+  def slow(*arguments):
+    calls.append(arguments)
+    with stopping.requests() as requested:
+      for step in range(3000):
+        time.sleep(0.01)
+        if number := requested(step):
+          raise training.Stopped(f"SIGTERM: seed 0 stopped after step {step}; its state is in DIR", number)
+    raise AssertionError("nothing stopped it")
+
+  monkeypatch.setattr(costs, "measure", lambda config, num_models: 1e-9)
+  with monkeypatch.context() as patch:
+    patch.setattr(sweep, "run_job", slow)
+    assert weekend.main([*TINY, f"--out={tmp_path}", "--hours=0.0003"]) == 0
+  said = capsys.readouterr()
+  assert "The 0.0003 hours are over: seed 0 stopped after step" in said.out and "its state is in DIR" in said.out
+  assert "SIGTERM" not in said.out + said.err and len(calls) == 1 and signal.getsignal(signal.SIGTERM) == before
+  assert "## Not done" in (tmp_path / "weekend_tiny.md").read_text(encoding="utf-8")
+  assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+  assert weekend.main([*TINY, f"--out={tmp_path}"]) == 0 and len(trained) == 2
+
+
+def test_what_comes_after_the_last_step_is_not_stopped():
+  with work.stopped_after(0.01) as over:
+    time.sleep(0.1)  # SIGTERM would end this process.
+  assert not over
+
+
+@pytest.mark.parametrize("where", ["rows", "page", "predictions"])
+def test_a_disk_that_is_full_elsewhere_is_one_sentence(where, tmp_path, trained, monkeypatch, capsys):
+  def full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device", "a file")
+
+  place = {"rows": (sweep, "keep"), "page": (work, "write_page"), "predictions": (sweep, "run_job")}[where]
+  with monkeypatch.context() as patch:
+    patch.setattr(*place, full)
+    assert weekend.main([*TINY, f"--out={tmp_path}"]) == 2
+  said = capsys.readouterr().err
+  assert said.startswith("error: ") and "No space left" in said and said.count("\n") == 1 and len(trained) <= 1
+  assert weekend.main([*TINY, f"--out={tmp_path}"]) == 0
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
   ([], "--data must name the directory of the data sets: cifar100."),
   (["--data=DIR"], r"has no cifar100 (cifar100.npz or cifar-100-python.tar.gz or cifar100): download the archive"),
@@ -256,14 +364,70 @@ def test_a_killed_command_goes_on_and_ends_end_to_end(tmp_path):
   assert {(row["method"], row["seed"]) for row in found} == {("focal+soft_avuc", "0"), ("focal+soft_avuc", "1")}
   assert "| focal+soft_avuc | accuracy %, none | 78.1 ± 0.08 |" in done.stdout
   recorded = json.loads((tmp_path / "step_seconds.json").read_text())
-  (seconds,), = (by_network.values() for by_network in recorded.values())
-  assert 0 < seconds < 10
+  by_network, = recorded.values()
+  assert len(by_network) == 2 and all(0 < seconds < 10 for seconds in by_network.values())  # Alone, and both at once.
+
+
+INTERRUPTED = """
+import os, signal, sys
+import orbax.checkpoint as ocp
+from calib_jax.training import checkpoints
+from experiments.common import settings
+from experiments.weekend import command, plan
+
+how, place = sys.argv[1], int(sys.argv[2])
+changed, save, restore = plan._changed, checkpoints.Checkpoints.save, checkpoints.Checkpoints.restore
+plan._changed = lambda *arguments: settings.changed(changed(*arguments), {"checkpoint.every_steps": 4})
+
+def saved(self, step, tree):
+  if how == "full" and step > place:
+    def full(*_, **__):
+      raise ValueError("RESOURCE_EXHAUSTED: No space left on device")
+    self.manager.save = full
+  save(self, step, tree)
+  if how == "kill" and step == place:
+    self.manager.wait_until_finished()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def restored(self, like):
+  found = restore(self, like)
+  print("from step", found and found[0], flush=True)
+  return found
+
+checkpoints.Checkpoints.save, checkpoints.Checkpoints.restore = saved, restored
+sys.exit(command.main(sys.argv[3:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_cell_goes_on_from_its_checkpoint_after_a_kill_and_a_full_disk(tmp_path):
+  def command(how, place, out):
+    return subprocess.run([sys.executable, "-c", INTERRUPTED, how, str(place), "--scale=tiny", "--seeds=2", "--tables",
+                           "soft_calibration", "--only", "focal+soft_avuc", f"--out={tmp_path / out}"], cwd=ROOT,
+                          env=os.environ | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True)
+
+  killed = command("kill", 4, "run")
+  assert killed.returncode == -signal.SIGKILL and "from step None" in killed.stdout
+  full = command("full", 8, "run")
+  assert full.returncode == 2 and "from step 4" in full.stdout
+  assert "no space is left); the one of step 8 is whole" in full.stderr and "Traceback" not in full.stderr
+  assert full.stderr.count("error: ") == 1 and not list((tmp_path / "run").glob("*.csv"))
+  done = command("", 0, "run")
+  assert done.returncode == 0 and "from step 8" in done.stdout, done.stderr
+  (tmp_path / "whole").mkdir()
+  shutil.copy(tmp_path / "run" / "step_seconds.json", tmp_path / "whole")  # It chooses whether seeds train together.
+  whole = command("", 0, "whole")
+  assert whole.returncode == 0, whole.stderr
+  name = "soft_calibration_tables_tiny.csv"
+  one, other = ([{key: value for key, value in row.items() if key not in ("seconds", "date")}
+                 for row in rows.read(tmp_path / out / name)] for out in ("run", "whole"))
+  assert one == other and len(one) == 8
 
 
 def test_a_step_is_timed_on_all_local_devices(monkeypatch):
   asked = []
-  monkeypatch.setattr(costs, "engine", lambda config, splits, devices: asked.append(
-    (len(devices), splits.train.images.shape, splits.num_classes)) or (lambda: time.sleep(0.002)))
+  monkeypatch.setattr(costs, "engine", lambda config, splits, devices, num_models: asked.append(
+    (len(devices), splits.train.images.shape, splits.num_classes, num_models)) or (lambda: time.sleep(0.002)))
   config = plan.cells(_options(*TINY), {})[0].config
-  assert 0.002 <= costs.measure(config, repeats=3) < 0.1
-  assert asked == [(len(jax.local_devices()), (config.training.batch_size, 8, 8, 1), 10)] and asked[0][0] > 1
+  assert 0.002 <= costs.measure(config, 3, repeats=3) < 0.1
+  assert asked == [(len(jax.local_devices()), (config.training.batch_size, 8, 8, 1), 10, 3)] and asked[0][0] > 1
