@@ -121,10 +121,10 @@ def of_features(config, variables, splits: list[data.Splits]) -> list[data.Split
     own = jax.tree.map(lambda x, i=i: x[i], variables)
     others = {name: data.EvaluationSet(cached(own, split, part.examples), part.kind)
               for name, part in split.others.items()}
-    # Features are not images: a deviation of 1/255 leaves them as they are.
+    # Features are floats, not grey levels: a mean of 0 and a deviation of 1 leave them as they are.
     parts = (cached(own, split, split.part(name)) for name in ("train", "validation", "test"))
     feature_splits.append(data.Splits(*parts, split.num_classes, np.zeros(1, np.float32),
-                                      np.full(1, 1 / 255, np.float32), others))
+                                      np.ones(1, np.float32), others))
   return feature_splits
 
 

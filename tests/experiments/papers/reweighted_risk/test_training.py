@@ -24,7 +24,7 @@ def test_it_appends_a_row_a_seed_skips_what_is_finished_and_writes_the_table(tmp
                                             ("selective_risk", "ramp")) for seed in "01"]
   assert all(np.isfinite(float(row[name])) for row in rows for name in experiment.MEASURED)
   table = (tmp_path / "selective_risk_tiny_mlp.md").read_text(encoding="utf-8")
-  assert table.count("\n") == 8 and "| selective_risk | msp | 0.01 | 0.25 | epoch | printed | warm |" in table
+  assert table.count("\n") == 10 and "| selective_risk | msp | 0.01 | 0.25 | epoch | printed | warm |" in table
   assert "1/3 cross_entropy: accuracy" in capsys.readouterr().out
 
 
