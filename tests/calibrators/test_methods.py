@@ -13,8 +13,7 @@ from sklearn import isotonic, linear_model
 from calib_jax import calibrators, losses
 from calib_jax._numerics.softmax import log_softmax
 from calib_jax._numerics.temperature import solve_nll
-from calib_jax._system import compilation
-from calib_jax.calibrators import base, classwise, focal_temperature
+from calib_jax.calibrators import classwise, focal_temperature
 from tests.calibrators.data import SHAPE, made, padded, real, synthetic
 
 
@@ -332,13 +331,22 @@ def test_calibrators_with_equal_options_share_what_is_compiled():
   first, second, other = (calibrators.structured_vector_scaling(diagonal=d) for d in (7.0, 7.0, 8.0))
   assert first is not second and first == second != other
   logits, labels = synthetic(41, 3)  # A shape that no other test has compiled.
-  params = first.fit(logits, labels)
-  solve = compilation.sized(base._solve, logits.size, static_argnums=(0, 1, 2))
-  compiled = solve._cache_size()
-  np.testing.assert_array_equal(second.fit(logits, labels)["scale"], params["scale"])
-  assert solve._cache_size() == compiled > 0
-  other.fit(logits, labels)
-  assert solve._cache_size() == compiled + 1
+  programs = []
+
+  def count(event, _, **about):
+    if event.endswith("backend_compile_duration"):
+      programs.append(about)
+
+  jax.monitoring.register_event_duration_secs_listener(count)
+  try:
+    params = first.fit(logits, labels)
+    compiled = len(programs)
+    np.testing.assert_array_equal(second.fit(logits, labels)["scale"], params["scale"])
+    assert len(programs) == compiled > 0
+    other.fit(logits, labels)
+    assert len(programs) > compiled
+  finally:
+    jax.monitoring.unregister_event_duration_listener(count)
   with pytest.raises(TypeError, match="diagonal must be"):  # True is not taken for a 1.0 that was asked for before.
     calibrators.structured_vector_scaling(diagonal=1.0), calibrators.structured_vector_scaling(diagonal=True)
   with pytest.raises(TypeError, match="diagonal must be"):
