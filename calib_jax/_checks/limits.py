@@ -36,7 +36,7 @@ def options(**values_and_limits: tuple[object, str | type | Iterable]) -> None:
       continue
     interval, other = _interval(limit)
     if other is None or isinstance(value, jax.core.Tracer) or str(value) != other:
-      number(name, value, **interval)
+      number(name, value, **interval, other=other)
 
 
 @functools.cache
@@ -91,19 +91,22 @@ def _abbreviates(letters: str, words: list[str]) -> bool:
 
 
 def number(name: str, value, *, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
-           open_high: bool = False, integer: bool = False) -> None:
-  """Checks that a Python number lies in ``[low, high]`` (open ends on request). Traced values are not checked."""
+           open_high: bool = False, integer: bool = False, other: str | None = None) -> None:
+  """Checks that a Python number lies in ``[low, high]`` (open ends on request). Traced values are not checked.
+
+  ``other`` is what the value may be as well, for the message.
+  """
   if integer:
     _static(name, value)
   if isinstance(value, jax.core.Tracer):
     return
-  kinds = (int,) if integer else (int, float)
+  kinds, also = (int,) if integer else (int, float), f" or {other}" if other else ""
   if isinstance(value, bool) or not (isinstance(value, kinds) or getattr(value, "ndim", None) == 0):
-    raise TypeError(f"{name} must be {'an integer' if integer else 'a number'}: got {value!r}.")
+    raise TypeError(f"{name} must be {'an integer' if integer else 'a number'}{also}: got {value!r}.")
   value = float(value)
   below = value <= low if open_low else value < low
   above = value >= high if open_high else value > high
   if below or above or math.isnan(value) or math.isinf(value):
     left = "(" if open_low or low == -math.inf else "["
     right = ")" if open_high or high == math.inf else "]"
-    raise ValueError(f"{name} must be in {left}{low:g}, {high:g}{right}: got {value:g}.")
+    raise ValueError(f"{name} must be in {left}{low:g}, {high:g}{right}{also}: got {value:g}.")

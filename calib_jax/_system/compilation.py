@@ -75,7 +75,7 @@ def once(function: Callable, **options) -> Callable:
   """``jax.jit(function, **options)`` for a program that runs once: it compiles fast rather than into fast code."""
   @functools.cache
   def jitted():
-    return jax.jit(function, compiler_options=frugal(), **options)
+    return jax.jit(_alone(function), compiler_options=frugal(), **options)
 
   return functools.wraps(function)(lambda *args: jitted()(*args))
 
@@ -101,7 +101,20 @@ def sized(function: Callable, size: int, **options) -> Callable:
 
 @functools.lru_cache(maxsize=64)
 def _jitted(function: Callable, is_frugal: bool, **options) -> Callable:
-  return jax.jit(function, compiler_options=frugal() if is_frugal else None, **options)
+  return jax.jit(_alone(function), compiler_options=frugal(), **options) if is_frugal else jax.jit(function, **options)
+
+
+def _alone(function: Callable) -> Callable:
+  """The function, within which ``sized`` sets no options: JAX refuses them for programs within a program."""
+  @functools.wraps(function)
+  def traced(*args):
+    token = _runs_once.set(False)
+    try:
+      return function(*args)
+    finally:
+      _runs_once.reset(token)
+
+  return traced
 
 
 def frugal() -> dict[str, bool | int]:

@@ -71,7 +71,8 @@ def augmented(config, splits: data.Splits) -> np.ndarray:
   augment = data.build_augmentation(num_classes=splits.num_classes, **config.augmentation)
   image, label, mask = (jnp.asarray(batch[key][0]) for key in ("image", "label", "mask"))
   images = jax.jit(lambda *x: augment(*x, jax.random.key(config.seed), None).images)(image, label, mask)
-  return np.round(np.asarray(images[-64:])).astype(np.uint8)  # The last of several views.
+  views = len(images) // 64
+  return np.round(np.asarray(images[views - 1::views])).astype(np.uint8)  # The last view of each.
 
 
 def draw(images: np.ndarray, path: pathlib.Path) -> None:

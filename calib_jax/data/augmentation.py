@@ -36,7 +36,7 @@ class Augmented(NamedTuple):
   """What a step trains on.
 
   Attributes:
-    images: ``[V n, H, W, C]``, V views of the n examples one after another; V is 1 for most augmentations.
+    images: ``[n V, H, W, C]``, the V views of each example one after another; V is 1 for most augmentations.
     labels: ``[n]`` integers, or ``[n, K]`` floats where they are mixed.
     mask: ``[n]`` bools, False for padding.
     unmix: maps the head's output for ``images`` to that which ``labels`` belong to.
@@ -139,7 +139,8 @@ def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_
     flip: whether ``crop_flip`` mirrors images.
 
   Returns:
-    The ``2 n`` mixed images, the labels and mask of the ``2 n`` original ones, and the function ``unmix``.
+    The ``2 n`` mixed images, the labels and mask of the ``2 n`` original ones, each image before its partner, and the
+    function ``unmix``.
 
   Raises:
     ValueError: if ``min_difference`` is neither 0 nor in [1/2, 1).
@@ -156,12 +157,12 @@ def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_
     more, less = 0.5 + distance[0], 0.5 - distance[1]
 
   def unmix(logits):
-    more_logits, less_logits = jnp.split(logits, 2)
+    more_logits, less_logits = logits[::2], logits[1::2]
     own, others = (1 - less) * more_logits - (1 - more) * less_logits, more * less_logits - less * more_logits
-    return jnp.concatenate([own, others]) / (more - less)
+    return _in_turn(own, others) / (more - less)
 
-  mixes = jnp.concatenate([more * images + (1 - more) * other, less * images + (1 - less) * other])
-  return Augmented(mixes, jnp.concatenate([labels, other_labels]), jnp.concatenate([mask, mask]), unmix)
+  mixes = _in_turn(more * images + (1 - more) * other, less * images + (1 - less) * other)
+  return Augmented(mixes, _in_turn(labels, other_labels), _in_turn(mask, mask), unmix)
 
 
 def augmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
@@ -209,11 +210,19 @@ def augmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
     return Augmented(mixes, labels, mask)
 
   def penalties(logits):
-    stacked = logits.reshape(3, len(labels), -1)
-    return {"consistency": consistency * losses.jensen_shannon_consistency(stacked)}
+    of_views = jnp.stack([logits[view::3] for view in range(3)])
+    return {"consistency": consistency * losses.jensen_shannon_consistency(of_views)}
 
-  return Augmented(jnp.concatenate([images.astype(jnp.float32), mixes]), labels, mask,
-                   lambda output: output[:len(labels)], penalties)
+  return Augmented(_in_turn(images.astype(jnp.float32), *jnp.split(mixes, 2)), labels, mask,
+                   lambda output: output[::3], penalties)
+
+
+def _in_turn(*views: Array) -> Array:
+  """Returns ``[n V, ...]``, the V views of each example one after another.
+
+  An example's place in the global batch, and so what is drawn for it, then does not depend on the number of devices.
+  """
+  return jnp.stack(views, axis=1).reshape(-1, *views[0].shape[1:])
 
 
 def _apart(key: Array, alpha: float, min_difference: float) -> tuple[Array, Array]:

@@ -22,6 +22,8 @@ def pooled(members: Sequence[Predictions | Calibrated]) -> Predictions:
   Raises:
     UserError: if the members' labels or numbers of classes differ.
   """
+  if not members:
+    raise UserError("an ensemble needs at least one member: got none.")
   sources = [Calibrated.of(member) for member in members]
   first, total, entropy = sources[0].part, None, 0.0
   for number, source in enumerate(sources, 1):

@@ -140,7 +140,13 @@ class Laplace(NamedTuple):
 
     Returns:
       float32 log-probabilities ``[N, K]``.
+
+    Raises:
+      ValueError: if the features have another shape or are not finite, or there are less than 0 samples.
     """
+    checks.options(num_samples=(num_samples, "integer [0, inf)"))
+    if np.ndim(features) != 2 or np.shape(features)[1] != len(self.weights) - 1 or not np.isfinite(features).all():
+      raise ValueError(f"features must be finite numbers [N, {len(self.weights) - 1}]: got shape {np.shape(features)}.")
     noise = np.random.default_rng(seed).normal(size=(num_samples, self.weights.shape[1]))
     parts = [self._log_probs(x, noise) for x in _inputs(features)]
     return np.concatenate(parts).astype(np.float32)

@@ -41,8 +41,8 @@ def jensen_shannon_consistency(logits: ArrayLike, *, where: ArrayLike | None = N
   Array([0.2952], dtype=float32)
   """
   logits = checks.over_classes(logits, "logits")
-  if logits.ndim < 2:
-    raise ValueError(f"logits must be [V, ..., K], with the views on the first axis: got shape {logits.shape}.")
+  if logits.ndim < 2 or not len(logits):
+    raise ValueError(f"logits must be [V, ..., K], with at least one view on the first axis: got shape {logits.shape}.")
   if where is not None:
     where = checks.mask(where, logits.shape[1:-1])
     logits = jnp.where(where[None, ..., None], logits, 0)

@@ -3,6 +3,7 @@
 import os
 
 import jax
+import numpy as np
 import pytest
 
 from calib_jax._system import compilation
@@ -170,6 +171,18 @@ def test_a_program_that_runs_once_gives_what_jit_gives_and_takes_its_options():
   function = compilation.once(power, static_argnums=1)
   assert [float(function(3.0, 2)), float(function(4.0, 2)), float(function(2.0, 3))] == [9, 16, 8]
   assert traced == [2, 3] and function.__doc__ == "The power of x."
+
+
+def test_a_program_that_runs_once_may_hold_others():
+  def inner(x):
+    return x**2
+
+  def outer(x):
+    return compilation.sized(inner, 3)(x) + 1
+
+  with compilation.running_once():
+    np.testing.assert_array_equal(compilation.sized(outer, 3)(np.arange(3.0)), [1, 2, 5])
+    np.testing.assert_array_equal(compilation.once(outer)(np.arange(3.0)), [1, 2, 5])
 
 
 @pytest.mark.parametrize("command", [

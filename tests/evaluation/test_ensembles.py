@@ -46,6 +46,8 @@ def test_the_mean_of_probabilities_and_the_members_spread(labels):
   alone = ensembles.pooled([evaluation.Predictions(members[2], labels)])
   np.testing.assert_allclose(np.exp(alone.logits), probs[2], rtol=2e-6, atol=1e-7)
   np.testing.assert_allclose(alone.spread, 0, atol=1e-6)
+  with pytest.raises(UserError, match="needs at least one member"):
+    ensembles.pooled([])
   with pytest.raises(UserError, match="member 2 has other labels"):
     ensembles.pooled([evaluation.Predictions(members[0], labels), evaluation.Predictions(members[1], labels[::-1])])
 

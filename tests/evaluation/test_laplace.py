@@ -177,3 +177,7 @@ def test_the_form_follows_from_the_number_of_weights_and_impossible_ones_are_ref
     _fit(labels=LABELS - 1)
   with pytest.raises(ValueError, match=r"prior_precision must be in \(0, inf\): got 0"):
     _fit(prior_precision=0.0)
+  with pytest.raises(ValueError, match=r"features must be finite numbers \[N, 2\]: got shape \(2,\)"):
+    _fit().log_probs(FEATURES[0])
+  with pytest.raises(ValueError, match=r"num_samples must be in \[0, inf\): got -1"):
+    _fit().log_probs(FEATURES, num_samples=-1)

@@ -67,8 +67,10 @@ def test_its_gradient_is_that_of_differences():
 
 
 def test_mistakes_are_named():
-  with pytest.raises(ValueError, match=r"logits must be \[V, ..., K\], with the views on the first axis: .*\(5,\)"):
+  with pytest.raises(ValueError, match=r"logits must be \[V, ..., K\], with at least one view on.*\(5,\)"):
     losses.jensen_shannon_consistency(jnp.zeros(5))
+  with pytest.raises(ValueError, match=r"with at least one view on the first axis: got shape \(0, 2, 5\)"):
+    losses.jensen_shannon_consistency(jnp.zeros((0, 2, 5)))
   with pytest.raises(TypeError, match="logits must be floating point"):
     losses.jensen_shannon_consistency(jnp.zeros((3, 2, 5), jnp.int32))
   with pytest.raises(ValueError, match="where"):

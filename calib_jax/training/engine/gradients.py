@@ -151,7 +151,7 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
     params = jax.tree.map(lambda x, train: x if train else jax.lax.stop_gradient(x), params, trained)
     output, updated = objective.model.apply(
       {"params": drawing.used(params, draw), "batch_stats": changed.batch_stats}, images, train=True,
-      mask=jnp.tile(mask, views), freeze_batch_stats=objective.batch_stats == "none",
+      mask=jnp.repeat(mask, views), freeze_batch_stats=objective.batch_stats == "none",
       mutable=["batch_stats", "losses"], rngs={"dropout": key})
     head, head_state = objective.model.head, changed.loss_states.get("head")
     penalties = augmented.penalties(head.combined(output, head_state))
@@ -165,7 +165,7 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
     # The first view is that of the labels. A head's own losses per example, of this view, and those of the augmentation
     # are reduced as the primary is.
     own = flax.traverse_util.flatten_dict(updated.get("losses", {}))
-    for name, values in ({path[-1]: values[:len(mask)] for path, values in own.items()} | penalties).items():
+    for name, values in ({path[-1]: values[::views] for path, values in own.items()} | penalties).items():
       reduced = losses.composite(lambda *_, values=values: values, reduction="sum" if objective.sums else "mean")
       reduced_values, _ = reduced(logits, labels, where=mask, axis_name=objective.loss_axis)
       terms[name] = scale.get("scale", 1.0) * reduced_values
