@@ -12,6 +12,7 @@ from calib_jax.training.engine import loop
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/maps").exists(), reason="this system does not list mappings")
+@pytest.mark.slow
 def test_programs_are_forgotten_only_where_their_mappings_are_many():
   double = jax.jit(lambda x: 2 * x)
   double(jnp.ones(3))

@@ -108,6 +108,7 @@ def _histogram(logits, labels):
   return metrics.CalibrationHistogram.from_model_output(logits=logits, labels=labels)
 
 
+@pytest.mark.slow
 def test_intervals_of_a_histogram_are_those_of_its_examples():
   logits, labels = _logits(4000, 2)
   confidence, correct = _top(logits, labels)

@@ -1,6 +1,7 @@
 """The rooms of the experiments: what they may import, and that a new experiment is one file."""
 
 import ast
+import os
 import subprocess
 import sys
 
@@ -49,6 +50,6 @@ def test_the_architecture_lists_the_rooms():
 def test_a_new_experiment_is_one_file(tmp_path):
   (tmp_path / "mine.py").write_text(NEW)
   done = subprocess.run([sys.executable, tmp_path / "mine.py", f"--out={tmp_path}"], cwd=ROOT, capture_output=True,
-                        env={"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}, text=True)
+                        env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True)
   assert done.returncode == 0, done.stderr
   assert "| plain | TS |" in (tmp_path / "mine_laptop.md").read_text(encoding="utf-8")

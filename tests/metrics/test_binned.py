@@ -119,6 +119,7 @@ def test_the_gradient_of_a_debiased_error_that_is_clipped_at_0_is_0():
     np.testing.assert_array_equal(value, 0)
 
 
+@pytest.mark.slow
 def test_a_high_norm_of_the_sweep_is_nearly_the_largest_gap():
   confidence = jnp.repeat(jnp.array([0.26, 0.76]), 100)
   correct = (jnp.arange(200) % 100 < jnp.repeat(jnp.array([25, 75]), 100)).astype(jnp.int32)

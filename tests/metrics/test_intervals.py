@@ -307,7 +307,7 @@ def _binary(key, num_repeats, size):
 @pytest.mark.parametrize(("metric", "size"), [
   (metrics.calibration_error, 500),
   (functools.partial(metrics.calibration_error, binning="equal_mass", norm=2, debias=True), 500),
-  (metrics.ks_calibration_error, 500)], ids=["ece", "debiased", "ks"])
+  pytest.param(metrics.ks_calibration_error, 500, marks=pytest.mark.slow)], ids=["ece", "debiased", "ks"])
 def test_intervals_of_the_difference_of_two_errors_hold_the_true_difference(metric, size):
   # A calibrated model against one that is 1.6 times overconfident. Quantiles of the difference hold the truth in 11, 33
   # and 11 of these samples.
@@ -351,8 +351,9 @@ def test_the_interval_of_the_debiased_error_holds_the_truth_of_tied_confidences(
   assert jnp.sum((low <= delta + 1e-6) & (delta <= high)) >= 51
 
 
-@pytest.mark.parametrize("test", ["calibration_test", "assess"])
-@pytest.mark.parametrize("dependent", ["seeds", "groups"])
+@pytest.mark.parametrize(("dependent", "test"), [
+  ("groups", "calibration_test"), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    ("seeds", "calibration_test"), ("seeds", "assess"), ("groups", "assess")))])
 def test_a_calibrated_model_of_dependent_entries_is_rejected_as_often_as_said(dependent, test):
   # Five equal entries of each of 150 examples: five seeds, or five rows of a group. If they were redrawn independently,
   # p would be below 5% in 20% of samples of seeds, and in 90% of those of groups.
@@ -395,6 +396,7 @@ def test_dependence_is_none_of_independent_and_all_of_equal_rows():
     np.testing.assert_allclose(pair, (1 - low[0]) / low[0] / 0.6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_few_unequal_groups_reject_a_calibrated_model_as_often_as_said():
   # With the estimate of the dependence itself, rather than an upper one, p would be below 5% in a tenth of samples.
   groups = np.repeat(np.arange(114), [100] * 4 + [30] * 10 + [3] * 100)

@@ -59,6 +59,7 @@ def _assert_close(found, expected, atol=3e-6, **options):
       np.testing.assert_allclose(a, b, rtol=2e-5, atol=atol, err_msg=name, **options)
 
 
+@pytest.mark.xdist_group("whole weights")  # One worker compiles it.
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_weights_are_repeated_examples_and_0_is_a_mask(kind):
   """Rows of weight 0 may hold anything."""
@@ -273,6 +274,7 @@ def test_gradients_of_whole_weights_are_those_of_repeated_examples():
     assert jnp.abs(b).max() > 0
 
 
+@pytest.mark.slow
 def test_equal_real_weights_are_no_weights_where_groups_have_equally_many():
   data = _data("mixed")
   plain = metrics.calibration_error(*data[0], binning="equal_mass", form="label", norm="max")

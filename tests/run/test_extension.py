@@ -27,7 +27,8 @@ def _state(folder):
   return step, jax.tree.leaves(tree)
 
 
-@pytest.mark.parametrize("options", [("training.average=ema",), ("training.select=best", "loss.primary.name=focal")])
+@pytest.mark.parametrize("options", [
+  pytest.param(("training.average=ema",), marks=pytest.mark.slow), ("training.select=best", "loss.primary.name=focal")])
 def test_a_constant_rate_goes_on_to_the_bit(options, tmp_path, capsys):
   config = [_config(*options, f"training.num_epochs={epochs}") for epochs in (2, 5)]
   run.execute(config[0], tmp_path / "extended")

@@ -48,6 +48,7 @@ def _take(process):
   return process.stdout.readline()
 
 
+@pytest.mark.slow
 def test_of_many_that_start_together_one_holds_and_the_others_name_it(tmp_path):
   processes = [_start(tmp_path) for _ in range(5)]
   _go(*processes)

@@ -129,6 +129,7 @@ def test_neither_devices_nor_a_stop_change_what_is_dropped_and_sampled(name, tmp
   assert_same(whole, train(config, seeds=(0, 1), devices=4, folder=tmp_path / "stopped"))
 
 
+@pytest.mark.slow
 def test_the_predictions_of_a_run_are_the_mean_probabilities_of_its_samples():
   """Those of the last step; the scores of validation, and so the model that is selected, are without samples."""
   fields = (*SMALL, "model.dropout=0.4", "training.select=best", "training.evaluate_every_epochs=1")

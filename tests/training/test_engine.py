@@ -43,6 +43,7 @@ def test_an_interleaved_epoch_takes_every_majority_and_then_every_held_out_examp
     assert_same(batch, order[start][1])
 
 
+@pytest.mark.slow
 def test_a_phase_minimises_its_own_loss_at_its_own_rate():
   # One epoch of one step each, of gradient descent from the same start, phase by phase.
   options = ("training.batch_size=64", "optimizer.momentum=0.0", "optimizer.schedule=constant", "loss.weight=0.7",

@@ -50,6 +50,7 @@ def test_kills_leave_no_trace(parallel, kills, further, tmp_path):
   assert steps["whole"] == steps["killed"]  # Nothing is logged twice.
 
 
+@pytest.mark.slow
 def test_a_stopped_run_says_how_to_go_on(tmp_path):
   done = python("tests/training/killed.py", 6, int(signal.SIGTERM), *RUN, f"--workdir={tmp_path / 'run'}",
                 tmp_path=tmp_path)

@@ -45,6 +45,7 @@ def _nll(name, method, log_probs, labels, found):
   assert values[name, method, "0"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_runs_and_files_are_calibrated_and_not_twice(folder, capsys):
   code, path = _run(folder, "two", "one", "=file|.npz", options=["--seeds=3"])
   found = rows.read(path)

@@ -12,6 +12,7 @@ EXPERIMENT = memorisation.EXPERIMENT
 
 
 @pytest.mark.usefixtures("no_figures")
+@pytest.mark.slow
 def test_it_tunes_trains_and_measures_training_and_test_sets(tmp_path, monkeypatch):
   monkeypatch.setattr(memorisation, "STRENGTHS", (0.1, 0.3))
   monkeypatch.setattr(memorisation, "TRIALS", {"seed": 100, "num_seeds": 1})
