@@ -65,9 +65,21 @@ def blocks_text(left_out: Sequence[np.ndarray]) -> str:
 
 
 def population(rows: Sequence[Row]) -> str:
-  """Returns what intervals of these rows are over."""
-  has_blocks = any(value for row in rows for name, value in row.items() if name.startswith("images_"))
-  return "over seeds and test images" if has_blocks else "over seeds, on the same test images"
+  """Returns what intervals of these rows are over.
+
+  >>> of_images, alone = {"task": "", "method": "a", "images_nll": "-1 1"}, {"task": "", "method": "b", "nll": "0.3"}
+  >>> population([of_images]), population([alone])
+  ('over seeds and test images', 'over seeds, on the same test images')
+  >>> population([of_images, alone, alone | {"method": "c"}])
+  'over seeds, and also over test images between the 1 of 3 methods whose rows have that noise'
+  """
+  methods = {(row["task"], row["method"]) for row in rows}
+  with_images = {(row["task"], row["method"]) for row in rows
+                 if any(value for name, value in row.items() if name.startswith("images_"))}
+  if with_images and with_images != methods:
+    return (f"over seeds, and also over test images between the {len(with_images)} of {len(methods)} methods whose "
+            "rows have that noise")
+  return "over seeds and test images" if with_images else "over seeds, on the same test images"
 
 
 def image_variance(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[float, int]:
