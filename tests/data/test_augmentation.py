@@ -65,8 +65,9 @@ def _augmented(name, key=0, **options):
 @pytest.mark.parametrize("alpha", [0.2, 1.0])
 def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
   shares, partners = [], set()
+  draw = jax.jit(lambda key: _augmented("mixup", key, alpha=alpha)[:3])
   for key in range(30):
-    images, soft, mask = map(np.asarray, _augmented("mixup", key, alpha=alpha)[:3])
+    images, soft, mask = map(np.asarray, draw(key))
     np.testing.assert_array_equal(mask, MASK)
     np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-6)
     candidates = []
@@ -90,16 +91,18 @@ def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
 
 
 def test_mixup_with_the_larger_share_keeps_the_label():
+  draw = jax.jit(lambda key: _augmented("mixup", key, alpha=1.0, larger_share=True).labels)
   for key in range(30):
-    soft = np.asarray(_augmented("mixup", key, alpha=1.0, larger_share=True).labels)
+    soft = np.asarray(draw(key))
     assert (soft[np.arange(6), LABELS] >= 0.5).all()
 
 
 @pytest.mark.slow
 def test_mixup_inference_can_keep_its_shares_apart():
   seen = []
+  draw = jax.jit(lambda key: _augmented("mixup_inference", key, alpha=0.5, min_difference=0.5).images)
   for key in range(30):
-    images, *_ = _augmented("mixup_inference", key, alpha=0.5, min_difference=0.5)
+    images = draw(key)
     more, less = np.asarray(images[::2], np.float64), np.asarray(images[1::2], np.float64)
     for i in range(4):
       if np.abs(more[i] - less[i]).max() > 1:  # more - less = (λ₁ - λ₂) (a - b), more - a = -(1 - λ₁) (a - b).
@@ -128,8 +131,9 @@ def test_mixup_inference_recovers_what_a_linear_model_says_of_each_image(options
 
 def test_cutmix_replaces_a_rectangle_and_mixes_labels_by_its_pixels():
   shares, places = [], set()
+  draw = jax.jit(lambda key: _augmented("cutmix", key)[:3])
   for key in range(60):
-    images, soft, mask = map(np.asarray, _augmented("cutmix", key)[:3])
+    images, soft, mask = map(np.asarray, draw(key))
     np.testing.assert_array_equal(mask, MASK)
     for i in range(4):
       replaced = (images[i] != IMAGES[i]).any(-1)

@@ -41,8 +41,7 @@ SMALL = ("model.name=simple_cnn", "model.channels=(4, 6)", "training.batch_size=
   ("augmentation.name=mixup", "loss.secondary.name=soft_avuc"),
   *(pytest.param(options, marks=pytest.mark.slow) for options in (
     ("loss.secondary.name=soft_avuc",), ("loss.secondary.name=",),
-    ("augmentation.name=mixup", "loss.primary.name=selective_risk", "loss.secondary.name=soft_binned_ece"),
-    ("augmentation.name=mixup_inference", "loss.secondary.name=soft_avuc"))),
+    ("augmentation.name=mixup", "loss.primary.name=selective_risk", "loss.secondary.name=soft_binned_ece"))),
 ], ids=lambda options: options[-1].split("=")[-1] or "primary")
 def test_one_and_eight_devices_train_alike_with_an_uneven_last_batch(options):
   config = _config(*SMALL, *options)
