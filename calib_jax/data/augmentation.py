@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax import losses
+from calib_jax._numerics.example_keys import example_keys, places
 from calib_jax.data.operations import levels
 from calib_jax.data.per_image import PER_IMAGE, crop_flip, mixed_chains
 
@@ -242,21 +243,11 @@ def _pairs(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
   everything = (images, labels, mask)
   if axis_name is not None:
     everything = jax.lax.all_gather(everything, axis_name, tiled=True)
-  place = _places(len(labels), axis_name)
+  place = places(len(labels), axis_name)
   partner = jax.random.permutation(jax.random.fold_in(key, _PARTNERS), len(everything[1]))[place]
   partner = jnp.where(everything[2][partner], partner, place)
   other, other_labels = everything[0][partner], everything[1][partner]
   return images.astype(jnp.float32), other.astype(jnp.float32), labels, other_labels
-
-
-def _places(number: int, axis_name: str | None) -> Array:
-  """Returns the positions of this device's examples in the global batch."""
-  return jnp.arange(number) + (0 if axis_name is None else jax.lax.axis_index(axis_name) * number)
-
-
-def example_keys(key: Array, number: int, axis_name: str | None) -> Array:
-  """Returns one key an example, which depends on its position in the global batch and not on the number of devices."""
-  return jax.vmap(jax.random.fold_in, (None, 0))(key, _places(number, axis_name))
 
 
 PER_BATCH: dict[str, Callable[..., Augmented]] = {"mixup": mixup, "cutmix": cutmix, "mixup_inference": mixup_inference,

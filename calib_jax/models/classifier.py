@@ -6,7 +6,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from calib_jax.models.layers import Features, example_keys, random_key
+from calib_jax._numerics.example_keys import example_keys
+from calib_jax.models.layers import Features, random_key
 
 Array = jax.Array
 

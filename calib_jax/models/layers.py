@@ -59,17 +59,6 @@ def random_key(module: nn.Module, train: bool) -> Array | None:
   return module.make_rng("samples") if module.has_rng("samples") else None
 
 
-def example_keys(key: Array, number: int, axis_name: str | None) -> Array:
-  """Returns a key for each of a device's ``number`` examples.
-
-  It depends on the place of the example in the global batch over ``axis_name``, and not on the number of devices.
-  """
-  place = jnp.arange(number)
-  if axis_name is not None:
-    place += jax.lax.axis_index(axis_name) * number
-  return jax.vmap(jax.random.fold_in, (None, 0))(key, place)
-
-
 class Features(NamedTuple):
   """What a backbone computes for a head."""
 
