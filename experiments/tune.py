@@ -30,9 +30,9 @@ from experiments.common import commands, halving, settings, tuning
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
 
 
-def page(tuned: tuning.Tuned, command: str, num_seeds: int) -> str:
+def page(tuned: tuning.Tuned, config: str, command: str, num_seeds: int) -> str:
   """Returns the Markdown table of all trials, and the chosen settings below it."""
-  lines = ["# Every setting that was tried", "",
+  lines = [f"# Every setting that was tried for {config}", "",
            f"Validation accuracy and ECE (15 equal-mass bins, norm 2), means over {num_seeds} seeds, of every setting "
            f"that `{command}` tried, in its order.", "", "| setting | accuracy % | ECE % |", "|---|---|---|"]
   lines += [f"| {_text(trial.fields)} | {100 * trial.accuracy:.2f} | {100 * trial.ece:.2f} |" for trial in tuned.trials]
@@ -118,7 +118,7 @@ def _tune(options: argparse.Namespace, changed: Sequence[str]) -> None:
   command = shlex.join(["python", "-m", "experiments.tune", f"--config={options.config}", f"--num_seeds={num_seeds}",
                         *changed, *(["--search", *options.search] if options.search else []),
                         *(["--grid"] if options.grid else [])])
-  text = page(tuned, command, num_seeds)
+  text = page(tuned, path.stem.removeprefix("tune_"), command, num_seeds)
   write_text(path.with_suffix(".md"), text)
   print(text)
 

@@ -102,8 +102,9 @@ def test_the_index_lists_every_page():
 def test_every_page_of_results_is_a_page_of_the_site():
   results = {f"/experiments/results/{path.stem}" for path in (ROOT / "experiments/results").glob("*.md")}
   assert _pages_of_the_menu("docs/results.md") == {"/experiments/README", *results}
-  for path in (ROOT / "experiments/results").glob("*.md"):
-    assert path.read_text(encoding="utf-8").startswith("# "), f"{path.name} has no title"
+  titles = {path.name: path.read_text(encoding="utf-8").partition("\n")[0]
+            for path in (ROOT / "experiments/results").glob("*.md")}
+  assert all(title.startswith("# ") for title in titles.values()) and len(set(titles.values())) == len(titles), titles
 
 
 def test_the_commands_of_the_first_screen_are_targets():

@@ -2,8 +2,8 @@
 
 Run: python main.py --config=examples/own/config.py --workdir=runs/own
 
-It takes about 20 s. Leave out a line, and that part is the one of configs/common.py. The command line changes options
-too, such as --config.model.width=128 --config.evaluation.calibrators.Mine.strength=0.5.
+It takes less than half a minute. Leave out a line, and that part is the one of configs/common.py. The command line
+changes options too, such as --config.model.width=128 --config.evaluation.calibrators.Mine.strength=0.5.
 """
 
 from configs import common

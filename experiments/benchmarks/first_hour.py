@@ -1,4 +1,4 @@
-"""A stranger's first hour: install, demo, a CSV, a loss and a model of one's own, and the site, from a clean clone.
+"""A newcomer's first hour: install, demo, a CSV, a loss and a model of one's own, and the site, from a clean clone.
 
 Run: python -m experiments.benchmarks.first_hour [--folder DIR] [--python PYTHON] [--skip WORD ...]
 

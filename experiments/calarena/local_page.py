@@ -50,7 +50,7 @@ def page(rows: Sequence[Row]) -> str:
     chosen = of_task(every, task)
     if chosen:
       lines += ["", f"## {TASKS[task].capitalize()}", "", *_task(chosen)]
-  lines += ["", f"![Win rates by log loss]({FIGURE})"]
+  lines += ["", f"![Win rates of all calibrators by log loss, for two classes and for more]({FIGURE})"]
   lines += ["", "## The same method by other packages", "", *same_method(every)]
   lines += ["", "## Does `select` find the best?", ""]
   lines += [line for task in TASKS for line in _select(of_task(every, task), task)]

@@ -80,6 +80,12 @@ def suffix(options: argparse.Namespace) -> str:
   return options.scale if options.scale != "laptop" else f"{pathlib.Path(options.data).stem}_{options.network}"
 
 
+def named(images: str, network: str) -> str:
+  """Returns how the title of a page names the images of a file and a network."""
+  images = pathlib.Path(images).stem
+  return f"{NAMES.get(images, images)}, {NAMES.get(network, network)}"
+
+
 def described(end: str) -> str:
   """Returns what a ``suffix`` stands for: the images and the network; "" if it names none.
 
@@ -87,4 +93,4 @@ def described(end: str) -> str:
   ('CIFAR-10 (JPEG), ResNet-8', 'my_images, MLP', '')
   """
   images, _, network = end.rpartition("_")
-  return f"{NAMES.get(images, images)}, {NAMES[network]}" if images and network in NETWORKS else ""
+  return named(images, network) if images and network in NETWORKS else ""

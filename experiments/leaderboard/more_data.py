@@ -110,7 +110,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 EXPERIMENT = Experiment(
-  "leaderboard.more_data", "Does the leaderboard hold with more data?", methods, CALIBRATORS,
+  "leaderboard.more_data", "The leaderboard with more data", methods, CALIBRATORS,
   ("accuracy", "nll", "brier", "ece", "aurc", "ece_shifted"), shown=("none", "TS"), arguments=arguments,
   suffix=lambda options: scales.suffix(argparse.Namespace(**vars(options), network=NETWORK)), findings=findings)
 

@@ -185,9 +185,9 @@ def _beyond(rows: Sequence[Row]) -> list[str]:
 def summary(rows: Sequence[Row], name: str) -> str:
   """Returns the row of experiments/README.md; ``name`` is that of the files."""
   methods, seeds = {row["method"] for row in rows}, {row["seed"] for row in rows}
-  of = scales.described(name.removeprefix("leaderboard_"))
+  of, network = scales.described(name.removeprefix("leaderboard_")), name.rpartition("_")[2]
   return (f"| every training method and calibrator, ranked, and the claims of five papers judged: {of} | `python -m "
-          f"experiments.leaderboard --data=IMAGES.npz` ([{len(methods)} of {len(RECIPES)} methods, "
+          f"experiments.leaderboard --data=IMAGES.npz --network={network}` ([{len(methods)} of {len(RECIPES)} methods, "
           f"{len(seeds)} seeds](results/{name}.md)) |")
 
 

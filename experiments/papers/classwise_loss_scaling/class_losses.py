@@ -123,7 +123,8 @@ def page(results: Sequence[rows.Row]) -> str:
            *findings.wrapped("`python -m experiments.papers.classwise_loss_scaling.class_losses` wrote this page from "
                              "the authors' logits of CIFAR-10-LT. Losses are those of validation images in nats: their "
                              "total and standard deviation over classes. ECE is that of test images in percent."), "",
-           f"![curves]({NAME}.png)", "", "Figure 3, a linear layer that learns three classes of WRN-28:", "",
+           f"![Total loss, deviation of class-wise losses and ECE by the steps of four objectives]({NAME}.png)", "",
+           "Figure 3, a linear layer that learns three classes of WRN-28:", "",
            "| point | step | total loss | of the three | of the others | deviation | ECE |", "|---" * 7 + "|"]
   lines += [f"| {point} | {layer['step'][i]:.0f} | {layer['total'][i]:.3f} | {learned_loss[i]:.3f} | "
             f"{other_loss[i]:.3f} | {layer['deviation'][i]:.3f} | {layer['ece'][i]:.2f} |" for point, i in points]

@@ -69,7 +69,7 @@ def page(results: Sequence[rows.Row]) -> str:
   by_network = {title: correlations(part) for title, part in parts.items()}
   highest = sum(max(values, key=values.get) == "variance" for values in by_network.values())
   lines = ["# Calibration error and losses, after Figure 1 of Jung et al. 2023", "", *findings.wrapped(INTRODUCTION),
-           "", f"![ECE against losses]({NAME}.png)", "",
+           "", f"![ECE of test images against losses of validation images]({NAME}.png)", "",
            "| points | " + " | ".join(LOSSES.values()) + " |", "|---" * (1 + len(LOSSES)) + "|"]
   for title, values in {"all": correlations(results), "all that are calibrated": correlations(calibrated),
                         **{f"{title}, calibrated": values for title, values in by_network.items()}}.items():

@@ -59,7 +59,7 @@ def page(results: Sequence[rows.Row]) -> str:
     lowest = min(part, key=lambda row: float(row["ece"]))
     lines.append(f"| {name} | {slope:.2f} gamma + {intercept:.2f} | {fit:.3f} | {float(lowest['ece']):.2f} | "
                  f"{lowest['gamma']} | {lowest['temperature']} |")
-  return "\n".join([*lines, "", f"![T against gamma]({NAME}.png)"]) + "\n"
+  return "\n".join([*lines, "", f"![The T of the lowest ECE rises with gamma, close to a line]({NAME}.png)"]) + "\n"
 
 
 def by_name(results: Sequence[rows.Row]) -> dict[str, list[rows.Row]]:

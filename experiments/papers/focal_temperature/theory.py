@@ -183,9 +183,12 @@ def page(rows: list[dict], points: list[dict]) -> str:
     if gamma in SHOWN:
       lines.append(f"| {gamma:g} | {1 / high:.3f} to {1 / low:.3f} | {1 / tight_high:.3f} to {1 / tight_low:.3f} | "
                    f"{1 / inverse:.3f} | {error:.5f} |")
-  lines += ["", "![two classes](focal_temperature_theory_two.png)", "",
-            "![three classes](focal_temperature_theory_three.png)", "",
-            "![lines of equal risk](focal_temperature_theory_risk.png)"]
+  lines += ["", "![1/T of the temperature closest to the focal map is close to a line in gamma]"
+            "(focal_temperature_theory_two.png)", "",
+            "![Of three classes temperature scaling moves probabilities much as the focal map]"
+            "(focal_temperature_theory_three.png)", "",
+            "![Proper losses, the properized focal ones too, are lowest at the true probability]"
+            "(focal_temperature_theory_risk.png)"]
   return "\n".join(lines) + "\n"
 
 

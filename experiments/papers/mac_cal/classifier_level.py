@@ -26,7 +26,7 @@ import numpy as np
 
 from calib_jax import calibrators, data, metrics, models, training
 from calib_jax._system.files import write_text
-from experiments.common import commands
+from experiments.common import commands, scales
 from experiments.common.rows import append, pack, read
 from experiments.papers.mac_cal import classifier_level_table
 from experiments.papers.mac_cal.classifier_level_settings import (
@@ -210,7 +210,8 @@ def main(arguments=None) -> None:
   splits, (network, together) = load(options), MODELS[options.model]
 
   def show():
-    write_text(path.with_suffix(".md"), classifier_level_table.table(read(path), command(options)))
+    network = scales.named(options.data, options.model)
+    write_text(path.with_suffix(".md"), classifier_level_table.table(read(path), network, command(options)))
 
   cached, started = {}, time.monotonic()
   for number, setting in enumerate(missing, 1):

@@ -12,7 +12,7 @@ import pathlib
 import numpy as np
 
 from calib_jax._system.files import write_text
-from experiments.common import commands, comparison, report
+from experiments.common import commands, comparison, report, scales
 from experiments.common.rows import read
 
 MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2),
@@ -76,13 +76,13 @@ def _line(label: str, rows: list[dict], plain: dict[str, dict]) -> str:
   return "| " + " | ".join([label, *cells, f"{np.mean(q):.2f}" if q else "", f"{temperature:.2f}"]) + " |"
 
 
-def table(rows: list[dict], command: str = "") -> str:
-  """Returns the Markdown tables of rows of the CSV file, without and with temperature scaling, and what made them."""
+def table(rows: list[dict], network: str, command: str = "") -> str:
+  """Returns the page of rows of the CSV file: tables without and with temperature scaling, and what made them."""
   groups: dict[tuple[str, str, str], list[dict]] = {}
   for row in rows:
     groups.setdefault((row["calibrated"], row["first"], row["second"]), []).append(row)
   seeds = len({row["seed"] for row in rows})
-  lines = ["# New heads on a trained network, after Tables 2 and 3 of Ni et al.", "",
+  lines = [f"# New heads on a trained network, after Tables 2 and 3 of Ni et al.: {network}", "",
            f"Means over {seeds} seeds. In brackets: the difference to the same network with its own head, or of "
            "networks without a second stage to vanilla, paired by seed, with its 95% t interval over seeds, on "
            "the same test images. q is that after the last epoch, T the temperature that validation images give."]
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("results", type=pathlib.Path, metavar="RESULTS.csv", nargs="?")
   results = parser.parse_args(arguments).results
   if results:
-    print(table(read(results)))
+    print(table(read(results), scales.described(results.stem.removeprefix("classifier_level_")) or results.stem))
   else:
     write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, readings()))
     print(readings())

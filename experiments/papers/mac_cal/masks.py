@@ -69,7 +69,8 @@ def page(results: Sequence[rows.Row], command: str, name: str) -> str:
     lower accuracy."""
   lines = ["# Masks in the classifier of a trained network, after Figure 1 of Ni et al.", "",
            *textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False), "",
-           f"![confidence and accuracy]({name}.png)", "",
+           "![Confidence and accuracy by the share of weights masked, at prediction and in retraining]"
+           f"({name}.png)", "",
            "| | share of weights masked | " + " | ".join(COLUMNS.values()) + " |", "|---" * (2 + len(COLUMNS)) + "|"]
   for (method, ratio), values in means(results).items():
     lines.append(f"| {method} | {ratio:g} | " + " | ".join(f"{values[column][0]:.2f}" for column in COLUMNS) + " |")

@@ -28,7 +28,7 @@ import optax
 
 from calib_jax import data, losses, metrics, models
 from calib_jax._system.files import write_text
-from experiments.common import commands, comparison
+from experiments.common import commands, comparison, scales
 from experiments.common.rows import append, read
 
 SCORES = ("msp", "margin", "negative_entropy")
@@ -196,12 +196,12 @@ def run(setting: Setting, task: Task, seeds: list[int], compiled) -> list[dict]:
           for seed, z in zip(seeds, logits, strict=True)]
 
 
-def table(rows: list[dict]) -> str:
-  """Returns a Markdown table of means over seeds, with the standard error of the mean where there are several.
+def table(rows: list[dict], network: str) -> str:
+  """Returns the page of rows: a table of means over seeds, with the standard error of the mean where there are several.
 
   NLL and ECE are over the seeds whose logits stayed finite; where not all did, the table says how many did not.
   """
-  lines = ["# Settings of the selective-risk loss of Zhou et al. 2025", "",
+  lines = [f"# Settings of the selective-risk loss of Zhou et al. 2025: {network}", "",
            "± is the standard error of the mean over seeds, on the same test images.", "",
            "| loss | score | smoothing | coverage | counts | weights | start | accuracy % | NLL | ECE % |",
            "|" + "---|" * 10]
@@ -253,7 +253,7 @@ def main(arguments=None) -> None:
     means = ", ".join(f"{name} {np.mean([float(row[name]) for row in rows]):.3f}" for name in MEASURED)
     print(f"{number}/{len(missing)} {' '.join(filter(None, setting))}: {means}; "
           f"{commands.left(started, number, len(missing))}", flush=True)
-    write_text(path.with_suffix(".md"), table(read(path)))
+    write_text(path.with_suffix(".md"), table(read(path), scales.named(options.data, options.model)))
   print(f"{path.with_suffix('.md')} holds the table.")
 
 

@@ -149,7 +149,7 @@ def page(results: Sequence[rows.Row], name: str) -> str:
     CIFAR-10-C and CIFAR-100-C, nor ImageNet. ECE in percent, 15 equal-mass bins, norm 2: means over corruptions and
     seeds; severity 0 is the test images."""
   page_lines = ["# The ECE by severity, after Figures 2, 7, 8 and 9 of Karandikar et al. 2021", "", *_wrapped(text), "",
-                f"![ECE by severity]({name}.png)", "",
+                f"![The ECE of all losses and calibrators rises with the severity of the corruption]({name}.png)", "",
                 "| trained with | calibrated by | " + " | ".join(f"severity {level}" for level in severities) + " |",
                 "|---" * (2 + len(severities)) + "|"]
   page_lines += [f"| {method} | {calibrator} | " + " | ".join(f"{x:.2f}" for x in by_curve[method, calibrator]) + " |"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from experiments.common import scales
 from experiments.common.commands import RESULTS
 from experiments.common.rows import read
 from experiments.papers.mac_cal import classifier_level as experiment
@@ -53,7 +54,7 @@ def test_differences_are_paired_by_seed_and_to_the_same_first_stage():
   plain, mixed, fitted = (10.0, 13.0, 17.0), (4.0, 5.0, 9.0), (3.0, 3.5, 9.5)
   rows = [row(first, second, str(seed), ece) for first, second, values in (
     ("vanilla", "", plain), ("mixup 1", "", mixed), ("mixup 1", "MaC-Cal", fitted)) for seed, ece in enumerate(values)]
-  lines = classifier_level_table.table(rows[::-1]).splitlines()
+  lines = classifier_level_table.table(rows[::-1], "").splitlines()
   for label, values, reference in (("mixup 1", mixed, plain), ("mixup 1, MaC-Cal", fitted, mixed)):
     difference = np.subtract(values, reference)
     half = scipy.stats.t.interval(0.95, 2, scale=scipy.stats.sem(difference))[1]
@@ -82,7 +83,8 @@ def test_every_setting_has_a_config_that_can_work():
 def test_a_committed_page_is_made_from_its_rows(path):
   text = path.read_text(encoding="utf-8")
   command = re.search(r"Made by `(.*)`\.", text)[1]
-  assert classifier_level_table.table(read(path.with_suffix(".csv")), command) == text
+  network = scales.described(path.stem.removeprefix("classifier_level_"))
+  assert classifier_level_table.table(read(path.with_suffix(".csv")), network, command) == text
 
 
 def test_curves_of_q_are_those_that_change():

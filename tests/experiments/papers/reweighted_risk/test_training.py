@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.common import scales
 from experiments.common.commands import RESULTS
 from experiments.papers.reweighted_risk import training as experiment
 
@@ -30,7 +31,8 @@ def test_it_appends_a_row_a_seed_skips_what_is_finished_and_writes_the_table(tmp
 
 def test_the_table_says_how_many_seeds_diverged():
   row = {**experiment.Setting("cross_entropy")._asdict(), "accuracy": "50", "nll": "2", "ece": "3"}
-  table = experiment.table([{**row, "seed": "0"}, {**row, "seed": "1", "accuracy": "10", "ece": "nan", "nll": "87"}])
+  rows = [{**row, "seed": "0"}, {**row, "seed": "1", "accuracy": "10", "ece": "nan", "nll": "87"}]
+  table = experiment.table(rows, "")
   assert "| 30.0 ± 20.0 | 2.000 (1 of 2 diverged) | 3.0 (1 of 2 diverged) |" in table
 
 
@@ -44,4 +46,5 @@ def test_logits_that_are_not_finite_have_an_accuracy_alone():
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("selective_risk_*.md")), ids=lambda path: path.stem)
 def test_a_committed_page_is_made_from_its_rows(path):
-  assert experiment.table(experiment.read(path.with_suffix(".csv"))) == path.read_text(encoding="utf-8")
+  network = scales.described(path.stem.removeprefix("selective_risk_"))
+  assert experiment.table(experiment.read(path.with_suffix(".csv")), network) == path.read_text(encoding="utf-8")
