@@ -60,22 +60,28 @@ def alone(out: pathlib.Path) -> Iterator[None]:
 def stopped_after(seconds: float) -> Iterator[list[int]]:
   """Stops a run that still trains after some seconds of a ``with`` block; gives a list that has an item if it did.
 
-  What comes after the last step of a run, its predictions and rows, is not stopped: it takes little time.
+  What comes after the last step of a run, its predictions and rows, is not stopped: it takes little time. A SIGTERM of
+  someone else raises ``Stopped`` there.
   """
-  over, before = [], signal.getsignal(signal.SIGTERM)
+  over = []
+
+  def stop(number, frame):
+    if not over:
+      raise Stopped("SIGTERM: stopped while no run trained; the same command goes on.", number)
 
   def ring(number, frame):
-    if signal.getsignal(signal.SIGTERM) != before:  # A run trains, and saves a checkpoint when it gets the signal.
+    if signal.getsignal(signal.SIGTERM) != stop:  # A run trains, and saves a checkpoint when it gets the signal.
       over.append(number)
       signal.raise_signal(signal.SIGTERM)
 
-  others = signal.signal(signal.SIGALRM, ring)
+  before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop), signal.SIGALRM: signal.signal(signal.SIGALRM, ring)}
   signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 0.01), 10**8), 1.0)
   try:
     yield over
   finally:
     signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, others)
+    for number, handler in before.items():
+      signal.signal(number, handler)
 
 
 def train(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options: argparse.Namespace,

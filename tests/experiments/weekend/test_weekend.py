@@ -1,5 +1,6 @@
 """The papers' tables as one command: what it plans, how long that takes, what it trains once, and the page."""
 
+import contextlib
 import errno
 import json
 import math
@@ -318,6 +319,25 @@ def test_a_run_that_takes_longer_than_planned_is_stopped_at_its_checkpoint(tmp_p
   assert "## Not done" in (tmp_path / "weekend_tiny.md").read_text(encoding="utf-8")
   assert "weekend_tiny.md has the numbers, and the 2 runs that are not done." in said.out
   assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+  assert weekend.main([*TINY, f"--out={tmp_path}"]) == 0 and len(trained) == 2
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_signal_after_the_last_step_of_a_run_stops_the_command(trains, tmp_path, trained, monkeypatch, capsys):
+  calls = []
+
+  def late(*arguments):
+    calls.append(arguments)
+    with stopping.requests() if trains else contextlib.nullcontext():
+      signal.raise_signal(signal.SIGTERM)  # While the run is evaluated, or its rows are made: no step asks any more.
+    return []
+
+  with monkeypatch.context() as patch:
+    patch.setattr(sweep, "run_job", late)
+    assert weekend.main([*TINY, f"--out={tmp_path}"]) == 143
+  said = capsys.readouterr()
+  assert len(calls) == 1 and "SIGTERM: stopped while no run trained; the same command goes on." in said.err
+  assert "weekend_tiny.md has the numbers, and the 2 runs that are not done." in said.out
   assert weekend.main([*TINY, f"--out={tmp_path}"]) == 0 and len(trained) == 2
 
 
