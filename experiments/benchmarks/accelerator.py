@@ -24,7 +24,6 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 import functools
 import json
-import pathlib
 import re
 import signal
 import statistics
@@ -182,8 +181,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
   """Returns the options of the command."""
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("--data", default="", help="an .npz file of 32x32 images in 10 classes, to train on")
-  parser.add_argument("--minutes", type=float, default=9.0, help="when to stop; the same command goes on")
-  parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/accelerator"))
+  parser.add_argument("--minutes", type=commands.amount, default=9.0, help="when to stop; the same command goes on")
+  parser.add_argument("--out", type=commands.directory, default="runs/accelerator")
   parser.add_argument("--scale", choices=list(SIZES), help="tiny on a CPU and paper elsewhere, by default")
   return parser.parse_args(arguments)
 
@@ -192,7 +191,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
   """Measures what has no result yet, until the time is over; returns 1 if something failed."""
   started, options = time.monotonic(), parse(arguments)
   options.scale = options.scale or ("tiny" if jax.default_backend() == "cpu" else "paper")
-  options.out.mkdir(parents=True, exist_ok=True)
   compilation.keep()  # A step that is timed before its run compiles once.
   path, size, failed = options.out / "accelerator.json", SIZES[options.scale], False
   results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

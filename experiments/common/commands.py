@@ -2,11 +2,16 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+import math
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import time
+
+from calib_jax._system.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
@@ -23,8 +28,47 @@ def parser(module: str, text: str, *, results: bool = False) -> argparse.Argumen
   made = argparse.ArgumentParser(prog=f"python -m {module.removesuffix('.__main__')}", allow_abbrev=False,
                                  description=text.splitlines()[0])
   if results:
-    made.add_argument("--workdir", type=_directory, default="experiments/results", help="where the results go")
+    made.add_argument("--workdir", type=directory, default="experiments/results", help="where the results go")
   return made
+
+
+def amount(text: str) -> float:
+  """Returns a number of hours or minutes, which is not negative."""
+  try:
+    value = float(text)
+  except ValueError:
+    value = math.nan
+  if not 0 <= value < math.inf:
+    raise argparse.ArgumentTypeError(f"must be a number of at least 0: got {text!r}")
+  return value
+
+
+def count(text: str) -> int:
+  """Returns a whole number of at least one."""
+  if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
+    raise argparse.ArgumentTypeError(f"must be a whole number of at least 1: got {text!r}")
+  return int(text)
+
+
+def directory(text: str) -> pathlib.Path:
+  """Returns a directory, which is made if it is not there."""
+  try:
+    return made(pathlib.Path(text))
+  except UserError as error:
+    raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def made(path: pathlib.Path) -> pathlib.Path:
+  """Makes a directory if it is not there, and returns it.
+
+  Raises:
+    UserError: if it cannot be made.
+  """
+  try:
+    path.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UserError(f"{path} cannot be made a directory ({error.strerror}).") from error
+  return path
 
 
 def add_numbers(parser: argparse.ArgumentParser, defaults: Mapping[str, float]) -> None:
@@ -50,21 +94,31 @@ def without_processes(arguments: Sequence[str]) -> list[str]:
 def together(module: str, lines: Sequence[Sequence[str]]) -> list[int]:
   """Runs a module with each of some command lines, all at once; returns their exit codes.
 
+  SIGTERM goes on to all of them, as Ctrl-C does by itself, so that each saves a checkpoint. The code of one that a
+  signal ended is 128 plus the signal's number.
+
   JAX otherwise reserves three quarters of a GPU's memory for the first process; here each gets its part of nine tenths,
   unless ``XLA_PYTHON_CLIENT_MEM_FRACTION`` is set. It has no effect on a CPU or a TPU, whose chips one process holds.
   """
   environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / len(lines):.3f}", **os.environ}
-  processes = [subprocess.Popen([sys.executable, "-m", module, *line], env=environment) for line in lines]
-  return [process.wait() for process in processes]
+  processes = []
+
+  def receive(number, frame):
+    for process in processes if number == signal.SIGTERM else ():  # A terminal sends Ctrl-C to all of them.
+      process.send_signal(number)
+
+  before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+  try:
+    for line in lines:
+      processes.append(subprocess.Popen([sys.executable, "-m", module, *line], env=environment))
+    codes = [process.wait() for process in processes]
+  finally:
+    for number, handler in before.items():
+      signal.signal(number, handler)
+  return [code if code >= 0 else 128 - code for code in codes]
 
 
 def left(started: float, done: int, number: int) -> str:
   """Returns how long the rest of a number of jobs takes, of which some are done since the time ``started``."""
   return f"{(time.monotonic() - started) / done * (number - done) / 60:.0f} min left"
 
-
-def _directory(text: str) -> pathlib.Path:
-  """A directory, which is made if it is not there."""
-  path = pathlib.Path(text)
-  path.mkdir(parents=True, exist_ok=True)
-  return path

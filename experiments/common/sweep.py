@@ -87,13 +87,13 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     that stopped it.
   """
   options = parse(experiment, arguments)
-  options.out.mkdir(parents=True, exist_ok=True)
   stem = stem_of(experiment, options)
   if options.processes > 1:
     return _in_processes(experiment, options, sys.argv[1:] if arguments is None else list(arguments))
-  if not options.shard:
-    _join(stem)
   try:
+    commands.made(options.out)
+    if not options.shard:
+      _join(stem)
     wanted = [m for m in experiment.methods(options) if not options.only or any(
       word in f"{m.task} {m.name}" for word in options.only)]
     index, number = options.shard or (1, 1)
@@ -121,10 +121,10 @@ def parse(experiment: Experiment, arguments: Sequence[str] | None = None) -> arg
                                    allow_abbrev=False)
   parser.add_argument("--scale", choices=SCALES, default="laptop")
   parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("experiments/results"))
-  parser.add_argument("--seeds", type=int, help="the number of seeds; that of each config by default")
+  parser.add_argument("--seeds", type=commands.count, help="the number of seeds; that of each config by default")
   parser.add_argument("--only", nargs="+", help="only methods whose names hold one of these words")
   parser.add_argument("--shard", type=shard, help="i/n: only every n-th run, from the i-th on; i is from 1 to n")
-  parser.add_argument("--processes", type=int, default=1, help="so many shards at once on this machine")
+  parser.add_argument("--processes", type=commands.count, default=1, help="so many shards at once on this machine")
   experiment.arguments(parser)
   return parser.parse_args(arguments)
 
@@ -168,6 +168,8 @@ def _in_processes(experiment: Experiment, options: argparse.Namespace, arguments
   others = commands.without_processes(arguments)
   codes = commands.together(f"experiments.{experiment.name}",
                             [[*others, f"--shard={i}/{number}"] for i in range(1, number + 1)])
+  if max(codes) > 128:  # A signal stopped one of them.
+    return max(codes)
   return max(*codes, main(experiment, others))
 
 

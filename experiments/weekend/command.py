@@ -35,14 +35,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
   """Returns the options of the command."""
   parser = commands.parser(__package__, __doc__)
   parser.add_argument("--data", default="", help="the directory of the data sets")
-  parser.add_argument("--hours", type=float, default=48.0, help="what must end by then; 48 by default")
+  parser.add_argument("--hours", type=commands.amount, default=48.0, help="what must end by then; 48 by default")
   parser.add_argument("--tables", nargs="+", choices=list(TABLES), default=list(TABLES), help="all by default")
   parser.add_argument("--only", nargs="+", help="only cells whose names hold one of these words")
-  parser.add_argument("--seeds", type=int, help="the number of models of a cell; that of each table by default")
+  parser.add_argument("--seeds", type=commands.count, help="the models of a cell; those of each table by default")
   parser.add_argument("--dry_run", action="store_true", help="only says what fits")
   parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/weekend"))
   parser.add_argument("--shard", type=sweep.shard, help="i/n: only every n-th cell, from the i-th on")
-  parser.add_argument("--processes", type=int, default=1, help="so many at once on this machine")
+  parser.add_argument("--processes", type=commands.count, default=1, help="so many at once on this machine")
   parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="what backbones compute in")
   parser.add_argument("--card", choices=list(costs.CARDS), default="h100", help="for estimates before steps are timed")
   parser.add_argument("--scale", choices=("tiny", "paper"), default="paper", help="tiny only shows that it runs")
@@ -61,12 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
   """
   started, options = time.monotonic(), parse(arguments)
   options.network = next(iter(scales.NETWORKS))  # Of the laptop's scale, which is none of those here.
-  options.out.mkdir(parents=True, exist_ok=True)
   try:
     if not options.dry_run and options.processes > 1:
       line = commands.without_processes(sys.argv[1:] if arguments is None else list(arguments))
       return max(commands.together("experiments.weekend", [line] * options.processes))
-    path = options.out / "step_seconds.json"
+    path = (options.out if options.dry_run else commands.made(options.out)) / "step_seconds.json"
     planned = plan.fitting(_cells(options, _recorded(path)), options)
     while not options.dry_run:
       _check_data(planned, options)
@@ -87,6 +86,8 @@ def _cells(options: argparse.Namespace, measured: dict[str, float]) -> list[plan
   """Returns the cells of this process, in order."""
   found = [cell for cell in plan.cells(options, measured)
            if not options.only or any(word in cell.name() for word in options.only)]
+  if not found:
+    raise UserError(f"--only: no cell of these tables has a name that holds {' or '.join(options.only)}.")
   index, number = options.shard or (1, 1)
   return found[index - 1::number]
 

@@ -43,7 +43,8 @@ def compared(found: Sequence[rows.Row], numbers: Sequence[Number]) -> list[Compa
   """Returns each published number beside ours.
 
   The interval of the difference has two independent parts, which add up as squares: that of ours over seeds and test
-  images (``comparison.paired``), and, where the paper prints a deviation, Student's of its mean.
+  images (``comparison.paired``), and, where the paper prints a deviation, Student's of its mean. Half of the last place
+  that is printed is added at both ends, because the published number is rounded.
 
   Args:
     found: the rows of a cell.
@@ -59,7 +60,8 @@ def compared(found: Sequence[rows.Row], numbers: Sequence[Number]) -> list[Compa
       half = scale * (apart.high - apart.mean)
       if number.error is not None and number.seeds > 1:
         half = math.hypot(half, number.error * stats.t.ppf((1 + comparison.LEVEL) / 2, number.seeds - 1))
-      pairs.append(Compared(number, comparison.cell(by_seed, number.column), scale * apart.mean, half))
+      pairs.append(Compared(number, comparison.cell(by_seed, number.column), scale * apart.mean,
+                            half + number.unit / 2))
   return pairs
 
 
@@ -98,8 +100,9 @@ def page(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options:
              f"{devices}, {options.dtype}, {versions}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}. Ours are "
              f"means ± standard errors {comparison.population(everything)}; published ones ± the standard error of "
              "their mean, where the paper prints a deviation. The difference is ours minus theirs, with a 95% "
-             "interval, of which our part needs two seeds. One that does not hold 0 is a disagreement; one that does "
-             "says how large a disagreement could hide in it.", "", *notes, *[""] * bool(notes)]
+             "interval, of which our part needs two seeds, and which allows for the rounding of what is printed. One "
+             "that does not hold 0 is a disagreement; one that does says how large a disagreement could hide in it.",
+             "", *notes, *[""] * bool(notes)]
   body = [*HEADING, *done] if done else ["No cell is done."]
   end = ["", "## Not done", "", *(f"- {line}" for line in rest)] if rest else []
   failed = ["", "## Failed", "", *(f"- {line}" for line in failures)] if failures else []

@@ -21,6 +21,7 @@ class Number(NamedTuple):
     mean: the number.
     error: the standard error of the mean, from what is printed beside it; None if nothing is.
     seeds: the number of seeds behind it.
+    unit: the last place to which the mean is printed, in its unit: it is rounded by at most half of that.
   """
 
   calibrator: str
@@ -28,6 +29,7 @@ class Number(NamedTuple):
   mean: float
   error: float | None = None
   seeds: int = 1
+  unit: float = 0.01
 
 
 class Table(NamedTuple):
@@ -48,11 +50,16 @@ class Table(NamedTuple):
   note: str = ""
 
 
+def _unit(place: tuple[str, str]) -> float:
+  """Returns the last place of a number of a calibrator and a column, where accuracies have one decimal."""
+  return 0.1 if place[1] == "accuracy" else 0.01
+
+
 def _focal_temperature() -> Table:
   places = (("none", "accuracy"), ("TS by log loss", "nll"), ("TS by ECE", "adaptive"), ("FTS by log loss", "nll"),
             ("FTS by ECE", "adaptive"))
   return Table(f"{FT}, Table 1", focal_temperature.EXPERIMENT, 5, {
-    (f"{data}, resnet50", loss): tuple(Number(*place, mean, deviation / 5**0.5, 5)
+    (f"{data}, resnet50", loss): tuple(Number(*place, mean, deviation / 5**0.5, 5, _unit(place))
                                        for place, (mean, deviation) in zip(places, numbers, strict=True))
     for (data, loss), numbers in published.FOCAL_TEMPERATURE.items()})
 
@@ -60,7 +67,7 @@ def _focal_temperature() -> Table:
 def _soft_calibration() -> Table:
   places = (("none", "accuracy"), ("none", "ece_equal_mass_l2"), ("TS", "ece_equal_mass_l2"))
   return Table(f"{SC}, Table 1a", soft_calibration.EXPERIMENT, 3, {
-    ("cifar100, wide_resnet28_10", loss): tuple(Number(*place, *pair, 10)
+    ("cifar100, wide_resnet28_10", loss): tuple(Number(*place, *pair, 10, _unit(place))
                                                 for place, pair in zip(places, numbers, strict=True))
     for loss, numbers in published.SOFT_CALIBRATION.items()},
     "The paper tunes κ, T and β and does not print them; here they have the starting points of "

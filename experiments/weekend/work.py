@@ -60,22 +60,28 @@ def alone(out: pathlib.Path) -> Iterator[None]:
 def stopped_after(seconds: float) -> Iterator[list[int]]:
   """Stops a run that still trains after some seconds of a ``with`` block; gives a list that has an item if it did.
 
-  What comes after the last step of a run, its predictions and rows, is not stopped: it takes little time.
+  What comes after the last step of a run, its predictions and rows, is not stopped: it takes little time. A SIGTERM of
+  someone else raises ``Stopped`` there.
   """
-  over, before = [], signal.getsignal(signal.SIGTERM)
+  over = []
+
+  def stop(number, frame):
+    if not over:
+      raise Stopped("SIGTERM: stopped while no run trained; the same command goes on.", number)
 
   def ring(number, frame):
-    if signal.getsignal(signal.SIGTERM) != before:  # A run trains, and saves a checkpoint when it gets the signal.
+    if signal.getsignal(signal.SIGTERM) != stop:  # A run trains, and saves a checkpoint when it gets the signal.
       over.append(number)
       signal.raise_signal(signal.SIGTERM)
 
-  others = signal.signal(signal.SIGALRM, ring)
+  before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop), signal.SIGALRM: signal.signal(signal.SIGALRM, ring)}
   signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 0.01), 10**8), 1.0)
   try:
     yield over
   finally:
     signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, others)
+    for number, handler in before.items():
+      signal.signal(number, handler)
 
 
 def train(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options: argparse.Namespace,
@@ -99,14 +105,14 @@ def train(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options
         if any(trained) and found:
           print("\n".join([*page.HEADING, *page.lines(cell, found)]), flush=True)
           write_page(planned, options, failures)
-    write_page(planned, options, failures)
+    print(write_page(planned, options, failures), flush=True)
   except Stopped as stopped:
     if over:
       print(f"The {options.hours:g} hours are over: {str(stopped).partition(': ')[2]}", flush=True)
     else:
       print(f"\n{stopped}", file=sys.stderr)
       code = 128 + stopped.signal
-    write_page(planned, options, failures)
+    print(write_page(planned, options, failures), flush=True)
   except (FullDisk, OSError) as error:
     if not is_full(error):
       raise
@@ -123,11 +129,14 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def write_page(planned: Sequence[tuple[plan.Cell, Sequence[sweep.Job], int]], options: argparse.Namespace,
-               failures: Sequence[str] = ()) -> None:
-  """Writes the page of what is done by all processes."""
+               failures: Sequence[str] = ()) -> str:
+  """Writes the page of what is done by all processes; returns a sentence that says so."""
+  path = options.out / f"weekend_{options.scale}.md"
   with alone(options.out):
     now = [(cell, cell.missing(options), 0) for cell, _, _ in planned]
-    write_text(options.out / f"weekend_{options.scale}.md", page.page(now, options, failures))
+    write_text(path, page.page(now, options, failures))
+  number = sum(len(missing) for _, missing, _ in now)
+  return f"{path} has the numbers" + (f", and the {number} runs that are not done." if number else ".")
 
 
 def _train(cell: plan.Cell, job: sweep.Job, options: argparse.Namespace, started: float, failures: list[str]) -> bool:
@@ -135,8 +144,6 @@ def _train(cell: plan.Cell, job: sweep.Job, options: argparse.Namespace, started
   name = re.sub(r"[^a-z0-9]+", "_", f"{cell.stem(options).name} {job.label()}".lower())
   left = options.hours - (time.monotonic() - started) / 3600
   if cell.hours_of([job]) > left:
-    print(f"{job.label()} takes {cell.hours_of([job]):.2f} h and {max(left, 0):.2f} h are left: it does not start.",
-          flush=True)
     return False
   if (free := shutil.disk_usage(options.out).free) < FREE:
     raise FullDisk(f"{options.out} has {free / 1e9:.1f} GB free, and a run needs {FREE / 1e9:g} GB: free some space "

@@ -24,7 +24,8 @@ def requests() -> Iterator[Callable[[int], int]]:
   """Catches SIGINT and SIGTERM in a ``with`` block.
 
   It gives a function that takes a step and returns the signal to stop after that step, or 0. A second signal ends the
-  process at once.
+  process at once. A SIGTERM after the last step is passed on to the handler of a program that has one, because it may
+  have more to do than this run.
   """
   received = []
   if threading.current_thread() is not threading.main_thread():
@@ -52,3 +53,5 @@ def requests() -> Iterator[Callable[[int], int]]:
   finally:
     for number, handler in before.items():
       signal.signal(number, handler)
+  if signal.SIGTERM in received and callable(before.get(signal.SIGTERM)):
+    signal.raise_signal(signal.SIGTERM)

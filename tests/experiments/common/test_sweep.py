@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -235,3 +236,30 @@ def test_processes_share_the_memory_of_a_gpu(monkeypatch):
   monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.2")
   commands.together("experiments.test", [[]])
   assert started[-1][1] == "0.2"
+
+
+def test_sigterm_stops_all_processes_and_a_killed_one_is_no_success(tmp_path, monkeypatch):
+  (tmp_path / "one.py").write_text("import os, pathlib, signal, sys, time\nhow = sys.argv[1]\n"
+                                   "signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))\n"
+                                   "pathlib.Path(how).touch()\n"
+                                   "if how == 'killed':\n  os.kill(os.getpid(), signal.SIGKILL)\n"
+                                   "if how == 'last':\n"
+                                   "  while not os.path.exists('first'):\n    time.sleep(0.01)\n"
+                                   "  os.kill(os.getppid(), signal.SIGTERM)\n"
+                                   "if how != 'done':\n  time.sleep(60)\n")
+  monkeypatch.chdir(tmp_path)
+  before = signal.getsignal(signal.SIGTERM)
+  assert commands.together("one", [["done"], ["killed"]]) == [0, 137]
+  assert commands.together("one", [["first"], ["last"]]) == [143, 143]
+  assert signal.getsignal(signal.SIGTERM) == before
+  monkeypatch.setattr(commands, "together", lambda *_: [0, 143])
+  monkeypatch.setattr(sweep, "run_jobs", None)  # What is left does not start after that.
+  assert sweep.main(EXPERIMENT, [f"--out={tmp_path}", "--processes=2"]) == 143
+
+
+@pytest.mark.parametrize(("argument", "message"), [
+  ("--seeds=0", "must be a whole number of at least 1: got '0'"), ("--processes=two", "at least 1: got 'two'")])
+def test_numbers_of_seeds_and_processes_are_at_least_one(argument, message, capsys):
+  with pytest.raises(SystemExit):
+    sweep.parse(EXPERIMENT, [argument])
+  assert message in capsys.readouterr().err
