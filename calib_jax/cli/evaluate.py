@@ -71,7 +71,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     sets |= _read(path, name, options, note)
   sets |= {name: part._replace(kind="out_of_distribution") for path_name, path in _named(options.ood, sets).items()
            for name, part in [next(iter(_read(path, path_name, options, note).items()))]}
-  _check_sets(options, fit, sets, note)
+  _check_sets({"--fit": fit} if fit else {}, sets, options, note)
   if fit and not labelled:
     labelled = calibrators.recommended(*fit.logits.shape)
   out_of_fold = None
@@ -107,8 +107,9 @@ def _ensemble(options: argparse.Namespace) -> None:
   sets = {inputs.fresh(paths[0], []): read(paths) for paths in options.test}
   sets |= {inputs.fresh(paths[0], sets): [part._replace(kind="out_of_distribution") for part in read(paths)]
            for paths in options.ood}
-  inputs.check_alike({**{f"--fit {i}": part for i, part in enumerate(fit)},
-                      **{f"{name} {i}": part for name, parts in sets.items() for i, part in enumerate(parts)}})
+  _check_sets({f"--fit {i}": part for i, part in enumerate(fit, 1)},
+              {f"{name} {i}": part for name, parts in sets.items() for i, part in enumerate(parts, 1)}, options,
+              shared.note)
   labelled = inputs.labelled(options.calibrators) if fit else {}
   if fit and not labelled:
     labelled = calibrators.recommended(*fit[0].logits.shape)
@@ -156,17 +157,22 @@ def _check(options: argparse.Namespace) -> None:
   shared.check_range("folds", options.folds, 2)
 
 
-def _check_sets(options: argparse.Namespace, fit: evaluation.Predictions | None,
-                sets: dict[str, evaluation.Predictions], note: Callable[[str], None]) -> None:
-  """Raises a UserError for sets that do not belong together, and says which are the same."""
-  parts = {**({"--fit": fit} if fit else {}), **sets}
+def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluation.Predictions],
+                options: argparse.Namespace, note: Callable[[str], None]) -> None:
+  """Raises a UserError for sets that do not belong together, and says which are the same.
+
+  ``fit`` holds the predictions of --fit, of an ensemble those of each member.
+  """
+  parts = {**fit, **sets}
   inputs.check_alike(parts)
   for name, other in inputs.same_predictions(parts) if options.test else ():
     note(f"warning: {name} and {other} hold the same predictions"
-         + ("; calibrators are judged on what they were fitted to: for cross-validation, leave out --test."
-            if other == "--fit" else "."))
-  if fit and len(np.unique(fit.labels)) == 1:
-    raise UserError(f"{options.fit}: all labels are {fit.labels[0]}, so no calibrator can be fitted.")
+         + ("; calibrators are judged on what they were fitted to" if other in fit and name in sets else "")
+         + (": for cross-validation, leave out --test." if other == "--fit" else "."))
+  for name, part in fit.items():
+    if len(np.unique(part.labels)) == 1:
+      raise UserError(f"{options.fit if name == '--fit' else name}: all labels are {part.labels[0]}, so no calibrator "
+                      "can be fitted.")
 
 
 def _named(paths: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:

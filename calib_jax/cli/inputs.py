@@ -31,7 +31,9 @@ def calibrator(text: str) -> calibrators.Calibrator:
     UserError: for an unknown name or option.
   """
   name, _, rest = text.partition(":")
-  if text == choice.AUTO:
+  if name == choice.AUTO:
+    if rest:
+      raise UserError(f"the calibrator {choice.AUTO} has no options: got {short(text)}.")
     return choice.automatic()
   checks.choice("calibrator name", name, [choice.AUTO, *calibrators.CALIBRATORS])
   options, values = registry_options(calibrators.CALIBRATORS[name], positional=True), {}

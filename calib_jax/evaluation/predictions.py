@@ -282,16 +282,20 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
     raise UserError(f"{path}: labels must be integers of shape [{count}], "
                     f"not {labels.dtype} of shape {labels.shape}.")
   if labels.dtype.kind == "U":
+    texts, places = labels.tolist(), {name: i for i, name in enumerate(classes or ())}
+    unknown = [row for row, text in enumerate(texts) if text not in places]
+    odd = [row for row in unknown if not texts[row].strip().lstrip("+-").isdigit()]
+    if 0 < len(odd) < len(unknown):  # Such as an empty cell.
+      raise UserError(f"{path}: {len(odd)} of the {count} labels are no integers, as the others are; the first is row "
+                      f"{odd[0]}, counted from 0: {short(texts[odd[0]])}.")
     if classes is None:
-      example = next((label for label in labels.tolist() if not label.strip().isdigit()), str(labels[0]))
-      raise UserError(f"{path}: its labels are text, such as {short(example)}: also save classes, the names of "
-                      f"the {num_classes} classes in the order of the logits"
+      raise UserError(f"{path}: its labels are text, such as {short(texts[(odd or unknown)[0]])}: also save classes, "
+                      f"the names of the {num_classes} classes in the order of the logits"
                       f"{', or name the column by the positive one, as prob_yes' if num_classes == 2 else ''}.")
-    places = {name: i for i, name in enumerate(classes)}
-    unknown = [label for label in dict.fromkeys(labels.tolist()) if label not in places]
     if unknown:
-      raise UserError(f"{path}: no class is called {short(unknown[0])}; the classes are {short(', '.join(classes))}.")
-    labels = np.array([places[label] for label in labels.tolist()])
+      raise UserError(f"{path}: no class is called {short(texts[unknown[0]])}, the label of row {unknown[0]}, counted "
+                      f"from 0; the classes are {short(', '.join(classes))}.")
+    labels = np.array([places[text] for text in texts])
   if labels.min() < 0 or labels.max() >= num_classes:
     raise UserError(f"{path}: labels must be in [0, {num_classes}): they go from {labels.min()} to {labels.max()}.")
   return labels.astype(np.int32)

@@ -99,6 +99,11 @@ def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(
                           (["--test", *paths["test"], "--task=binary"], "goes without --compare and --task")):
     assert command.main([*wrong, "--ensemble"]) == 2
     assert sentence in capsys.readouterr().err
+  np.savez(tmp_path / "one.npz", logits=_members(2, labels)[0], labels=np.ones(N, np.int32))
+  assert command.main(["--fit", *[str(tmp_path / "one.npz")] * 2, "--test", *paths["test"][:2], "--ensemble"]) == 2
+  said = capsys.readouterr().err
+  assert "--fit 1: all labels are 1, so no calibrator can be fitted." in said
+  assert "warning: --fit 2 and --fit 1 hold the same predictions." in said
   assert command.main(["--fit", *paths["val"], "--test", *paths["test"]]) == 2
   assert "--fit must be one file, or with --ensemble one of each member: got 3" in capsys.readouterr().err
 

@@ -66,7 +66,7 @@ def _by_equal_values(probs, labels):
   ({"logits": LOGITS.astype(np.float64) * 1e39, "labels": LABELS}, "40 of the 40 rows of its logits are not finite"),
   ({"logits": LOGITS, "labels": 2 * np.eye(4)[LABELS]}, "must be one-hot"),
   ({"logits": LOGITS, "labels": LABELS.astype(str)}, "labels are text, such as '.': also save classes"),
-  ({"logits": LOGITS, "labels": LABELS.astype(str), "classes": list("abcd")}, "no class is called '.'; the classes"),
+  ({"logits": LOGITS, "labels": LABELS.astype(str), "classes": list("abcd")}, "called '.', the label of row 0,"),
   ({"logits": LOGITS, "labels": LABELS, "classes": list("aab")}, "classes must be 4 different names"),
   ({"logits": LOGITS, "labels": LABELS[:5]}, r"labels must be integers of shape \[40\]"),
   ({"logits": LOGITS, "labels": LABELS.astype(float)}, "labels must be integers"),

@@ -392,6 +392,8 @@ def test_pickles_are_refused_with_the_line_that_converts_them(tmp_path):
   ("p.csv", b"label,logit_0,logit_1\n0,1,2\n0,nan,2\n",
    "1 of the 2 rows of its logit are not finite; the first is row 1, counted from 0: "),
   ("p.csv", b"label,logit_0,logit_1\n0.5,1,2\n", "its labels are text, such as '0.5'"),
+  ("p.csv", b"label,logit_cat,logit_dog\n0,1,2\n,1,2\n1,2,3\n",
+   "1 of the 3 labels are no integers, as the others are; the first is row 1, counted from 0: ''"),
   ("p.parquet", b"PAR1PAR1", "cannot be read as Parquet"),
   ("a.npy,b.npy", None, "there is no file"),
 ])

@@ -309,6 +309,7 @@ def test_every_number_is_out_of_fold():
 @pytest.mark.parametrize(("text", "message"), [
   ("temperature", "calibrator name must be one of .*temperature_scaling"),
   ("temperature_scaling:objectiv=ece", "has no option 'objectiv'; options look like .*Did you mean"),
+  ("auto:folds=3", "auto has no options: got 'auto:folds=3'"),
   ("temperature_scaling:ece", "has no option 'ece'"), ("temperature_scaling:objective=x", "objective must be"),
 ])
 def test_a_wrong_calibrator_is_one_sentence(text, message):
