@@ -9,7 +9,7 @@ import pytest
 from calib_jax import training
 from experiments.benchmarks import accelerator, roofline
 
-RUN = "ResNet-50, focal + SB-ECE"
+RUN = "ResNet-50, focal"
 
 
 @pytest.fixture
