@@ -355,7 +355,7 @@ def test_csv_is_read_only_if_it_is_small_and_every_row_is_whole(tmp_path, monkey
   refused("", "it has no rows")
   refused("0,1,2\n1,0,5,1\n", "line 3 has 4 fields and the header has 3")  # Such as a comma within a number.
   refused('0,1,2\n"1\n1",1,2\n', "a quotation mark is not closed")
-  refused("0,1,2\n0,1,2\nnan,1,2\n", "its labels are text, such as 'nan'")
+  refused("0,1,2\n0,1,2\nnan,1,2\n", "the first is row 2, counted from 0: 'nan'")
   monkeypatch.setattr("calib_jax.evaluation.reading.LINE", 100)
   refused("0,1,2\n0,1," + " " * 100 + "2\n", "line 3 is longer than 100 characters")
   monkeypatch.undo()

@@ -12,6 +12,7 @@ from calib_jax import metrics
 from calib_jax._numerics.weighted_ranks import ranked
 from tests.metrics.data import KINDS, pairs, predictions
 
+pytestmark = pytest.mark.xdist_group("weights")  # One worker compiles what most of these tests share.
 N, K, REPEATED = 60, 3, 120
 TRAIN_COUNTS = np.array([9, 5, 1])
 BINNED = [
@@ -59,7 +60,6 @@ def _assert_close(found, expected, atol=3e-6, **options):
       np.testing.assert_allclose(a, b, rtol=2e-5, atol=atol, err_msg=name, **options)
 
 
-@pytest.mark.xdist_group("whole weights")  # One worker compiles it.
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_weights_are_repeated_examples_and_0_is_a_mask(kind):
   """Rows of weight 0 may hold anything."""
