@@ -232,9 +232,9 @@ class Run:
     images = np.asarray(images)
     shape, kinds = models.shape, {"uint8": "u", "float32": "bf", "int32": "iu"}
     fits = images.dtype.kind in kinds[models.shape.dtype] and (shape.dtype != "uint8" or images.dtype == np.uint8)
-    if not fits or images.shape[1:] != shape.image_shape:
-      raise UserError(f"images must be {shape.dtype} of shape [N, {', '.join(map(str, shape.image_shape))}] like those "
-                      f"that the run was trained on: got {images.dtype} of shape {images.shape}.")
+    if not fits or images.shape[1:] != shape.image_shape or not len(images):
+      raise UserError(f"images must be {shape.dtype} of shape [N, {', '.join(map(str, shape.image_shape))}], one or "
+                      f"more like those that the run was trained on: got {images.dtype} of shape {images.shape}.")
     images = images.astype(shape.dtype, copy=False)
     step = models.features_step if name == "features" else models.predict_step
     examples = data.Examples(images, np.zeros(len(images), np.int32))

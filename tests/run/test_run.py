@@ -259,6 +259,8 @@ def test_what_cannot_be_is_one_sentence(finished, tmp_path):
   loaded = Run.load(finished)
   with pytest.raises(UserError, match=r"images must be uint8 of shape \[N, 8, 8, 1\].*got float32 of shape \(2, 8, 8"):
     loaded.predict(np.zeros((2, 8, 8, 1), np.float32))
+  with pytest.raises(UserError, match=r"one or more like .*got uint8 of shape \(0, 8, 8, 1\)"):
+    loaded.predict(np.zeros((0, 8, 8, 1), np.uint8))
   with pytest.raises(UserError, match="holds no checkpoint of seed 9; it has those of 0, 1"):
     loaded.predict(np.zeros((2, 8, 8, 1), np.uint8), seed=9)
   last = Run.load(finished, which="last")
