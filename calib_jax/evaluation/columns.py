@@ -1,6 +1,6 @@
 """Finds what the arrays and columns of prediction files hold, by their names."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import os
 import re
 from typing import NamedTuple
@@ -15,6 +15,7 @@ SCORES = (*LOGITS, *PROBS, *EITHER)
 LABELS = ("labels", "label", "targets", "target", "y_true", "y")
 CLASSES = ("classes", "class_names")
 NAMES = ("class_name", "label_name")  # A column of tables that has the name of each row's label.
+WEIGHTS = ("weight", "weights", "sample_weight", "sample_weights")  # Evaluation does not use them, and says so.
 NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
@@ -83,6 +84,7 @@ def find_columns(header: Sequence[str], lists: Collection[str], path: str | os.P
       raise UserError(f"{path} has {header.count(name)} columns called {short(name)}: delete all but one.")
   kind, *others = (name for name in SCORES if name in by_kind)
   say_others(path, kind, others, say)
+  say_weights(path, (name for name in header if name not in extra), say)
   columns = by_kind[kind]
   if list(columns) == [""]:
     return Columns(kind, list(columns.values()), labels)
@@ -125,6 +127,13 @@ def say_others(path: str | os.PathLike, name: str, others: Collection[str], say:
   """Says that of several arrays or columns of scores only those called ``name`` are used."""
   if others:
     say(f"{path} holds {name} and {', '.join(others)}: {name} are used.")
+
+
+def say_weights(path: str | os.PathLike, names: Iterable[str], say: Callable[[str], None]) -> None:
+  """Says that weights of rows are not used."""
+  if weights := [name for name in names if name.lower() in WEIGHTS]:
+    say(f"{path}: its {' and '.join(weights)} are not used, so all rows count alike; the functions of "
+        "calib_jax.metrics take weights.")
 
 
 def listed(names: Collection[str]) -> str:

@@ -24,6 +24,7 @@ from calib_jax.evaluation.columns import (
   find_columns,
   listed,
   say_others,
+  say_weights,
 )
 
 PAIR = re.compile(r"(.+\.npy),(.+\.npy)")
@@ -80,6 +81,7 @@ def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
     if name not in SCORES and name.lower() in scores:
       raise UserError(f"{path} holds {name.lower()} and {name}, and only one of them can be meant: delete the other.")
   say_others(path, scores[0], scores[1:], say)
+  say_weights(path, (name for name in names if name not in extra), say)
   labels = [name for name in names if name.lower() in LABELS and name not in extra]
   classes = [name for name in names if name in CLASSES and name not in extra]
   wanted = [scores[0], *labels, *classes, "kind", "features", "train_counts", *extra]

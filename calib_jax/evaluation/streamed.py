@@ -20,8 +20,8 @@ from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_npy
 from calib_jax.evaluation import columns, reading, resamples, sections
 from calib_jax.evaluation.measures import METRICS
-from calib_jax.evaluation.predictions import is_float
 from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
+from calib_jax.evaluation.scores import is_float
 from calib_jax.metrics import draws, resampled_errors
 from calib_jax.metrics.bias_correction import moments, sure_part
 from calib_jax.metrics.calibration_tests import p_value_of

@@ -60,7 +60,7 @@ class SimplexETF(MappedHead):
   back to all of them. A norm and a ReLU follow, and then the pooling. Backbones without a map (the MLP, transformers)
   get dense layers on their features in place of convolutions. In training the logits of class k are multiplied by s,
   for a batch of n examples of c classes with n_k of class k (1 if it has none). λ changes after each epoch; see
-  ``training.loss_state``. A prediction has the newest λ, which is kept with the batch statistics.
+  ``training.head_state``. A prediction has the newest λ, which is kept with the batch statistics.
 
   Attributes:
     share: λ in the first epoch, which the paper does not print; the released code has 0.8.

@@ -5,7 +5,7 @@ import pytest
 
 from calib_jax import evaluation, metrics
 from calib_jax._system.errors import UserError
-from calib_jax.evaluation import class_errors, predictions
+from calib_jax.evaluation import class_errors, scores
 from tests.programs import python
 
 RNG = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def test_what_is_wrong_is_said(tmp_path, arrays, message):
 
 @pytest.mark.parametrize("chunk", [4, 16, 10**6])
 def test_the_first_row_that_is_not_finite_is_named_also_beyond_the_first_chunk(chunk, tmp_path, monkeypatch):
-  monkeypatch.setattr(predictions, "CHUNK", chunk)
+  monkeypatch.setattr(scores, "CHUNK", chunk)
   logits = LOGITS.copy()
   logits[[21, 30], 2] = np.nan
   np.savez(tmp_path / "p.npz", logits=logits, labels=LABELS)

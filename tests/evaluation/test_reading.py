@@ -134,6 +134,7 @@ def test_multi_label_files_that_do_not_fit_are_refused(tmp_path):
   ({"scores": LOGITS, "y_true": LABELS}, "scores are taken for logits, because they are no probabilities", LOGITS),
   ({"logits": PROBS, "labels": LABELS}, "logits are probabilities .* so their logarithms are used", None),
   ({"probs": PROBS, "logits": LOGITS, "labels": LABELS}, "holds logits and probs: logits are used", LOGITS),
+  ({"logits": LOGITS, "labels": LABELS, "sample_weight": np.ones(12)}, "its sample_weight are not used", LOGITS),
 ])
 def test_what_is_chosen_is_said(tmp_path, arrays, note, logits):
   loaded, notes = _loaded(tmp_path, **arrays)

@@ -11,7 +11,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
-from calib_jax.training import loss_state
+from calib_jax.training import head_state
 from calib_jax.training.engine import program, stages
 from tests.training.small import assert_same, digits, tiny_splits, train
 
@@ -93,7 +93,7 @@ def test_q_follows_equations_12_and_13(decaying, variant):
   """Against plain NumPy, over ten epochs of random logits that are too confident, right, or hardly confident."""
   head = models.get_head("masked", num_classes=4, keep=0.45, discount=0.9, decaying=decaying, measured="steps",
                          variant=variant)
-  method = loss_state.of_head("masked", head, 10)["head"]
+  method = head_state.of_head("masked", head, 10)["head"]
   rng = np.random.default_rng(0)
   state, keep, kept = method.init(), 0.45, []
   step = jax.vmap(lambda state, z, y, where: method.on_step(state, z, y, where=where, axis_name="batch"),
@@ -126,7 +126,7 @@ def test_q_follows_equations_12_and_13(decaying, variant):
 def test_q_stays_in_the_unit_interval(right, variant, end):
   # An overconfident network, wrong of all examples, uses fewer weights, or more as the equation is printed.
   head = models.get_head("masked", num_classes=3, keep=0.5, decaying=False, measured="train", variant=variant)
-  method = loss_state.of_head("masked", head, 99)["head"]
+  method = head_state.of_head("masked", head, 99)["head"]
   logits = jnp.where(right, 0.01, 20.0) * jnp.eye(3)
   labels = jnp.arange(3) if right else (jnp.arange(3) + 1) % 3
   state = method.init()
@@ -182,7 +182,7 @@ def test_with_q_1_the_masked_head_is_the_plain_bottleneck(options, monkeypatch):
 def test_masks_are_bernoulli_and_new_in_each_step_or_epoch(per_epoch, rescale):
   head = models.get_head("masked", num_classes=7, keep=0.3, adaptive=False, per_epoch=per_epoch, rescale=rescale)
   params = {"hidden": {"kernel": jnp.ones((40, 50)), "bias": jnp.ones(50)}, "logits": {"kernel": jnp.ones((50, 40))}}
-  state = loss_state.of_head("masked", head, 2)["head"].init()
+  state = head_state.of_head("masked", head, 2)["head"].init()
 
   def factors(step, epoch):
     return head.draw(params, jax.random.key(1), jnp.int32(step), state._replace(epoch=jnp.int32(epoch))).factors
@@ -249,7 +249,7 @@ def test_stored_weights_that_an_epoch_masks_are_zero_and_stay_zero(decay):
 
 def test_a_rescaled_mask_that_keeps_nothing_is_zero_and_not_nan():
   head = models.get_head("masked", num_classes=3, rescale=True)
-  state = loss_state.of_head("masked", head, 2)["head"].init()._replace(keep=jnp.float32(0))
+  state = head_state.of_head("masked", head, 2)["head"].init()._replace(keep=jnp.float32(0))
   draw = head.draw({"logits": {"kernel": jnp.ones((4, 3))}}, jax.random.key(0), jnp.int32(0), state)
   np.testing.assert_array_equal(draw.factors["logits", "kernel"], 0)
 

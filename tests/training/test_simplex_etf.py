@@ -10,7 +10,7 @@ import scipy.special
 from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
-from calib_jax.training import loss_state
+from calib_jax.training import head_state
 from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
@@ -88,7 +88,7 @@ def test_the_loss_balances_classes_over_all_devices(soft):
   shares = np.eye(4)[labels]
   shares = 0.7 * shares + 0.3 * shares[:, ::-1] if soft else shares
   given = jnp.asarray(shares, jnp.float32) if soft else jnp.asarray(labels)
-  state = loss_state.of_head("simplex_etf", head, 1)["head"].init()._replace(share=jnp.float32(0.2))
+  state = head_state.of_head("simplex_etf", head, 1)["head"].init()._replace(share=jnp.float32(0.2))
   found = jax.vmap(lambda z, y, w: head.objectives(z, y, state, where=w, axis_name="batch"),
                    axis_name="batch")(output, given, where)
   counts = shares[where].sum(0)
@@ -120,7 +120,7 @@ def test_a_step_minimises_the_weighted_sum_of_both_losses():
 def test_lambda_meets_its_target_or_is_1(spread, accurate):
   """The confidence and accuracy of all logits of three steps on two devices, in float64, at the λ that was found."""
   head = models.get_head("simplex_etf", num_classes=5, target=0.9)
-  method = loss_state.of_head("simplex_etf", head, 7)["head"]
+  method = head_state.of_head("simplex_etf", head, 7)["head"]
   rng = np.random.default_rng(1)
   state = method.init()
   step = jax.vmap(lambda s, z, y, w: method.on_step(s, z, y, where=w, axis_name="batch"), in_axes=(None, 0, 0, 0),
@@ -149,7 +149,7 @@ def test_lambda_meets_its_target_or_is_1(spread, accurate):
   else:
     assert 0.01 < share < 0.99 and excess(share - 0.02) < 0 < excess(share + 0.02)
     # The excess is interpolated between 129 shares; the bisection stops within 1e-4 of λ, times the steepest slope.
-    grid = np.linspace(0, 1, loss_state.SHARES)
+    grid = np.linspace(0, 1, head_state.SHARES)
     values = [excess(x) for x in grid]
     assert abs(np.interp(share, grid, values)) <= 1e-4 * 128 * np.abs(np.diff(values)).max() + 1e-5
   assert float(state.count) == float(jnp.max(state.correct)) == float(jnp.max(state.confidence)) == 0

@@ -6,7 +6,7 @@ import jax
 from ml_collections import ConfigDict
 
 from calib_jax import data
-from calib_jax.training import loss_state
+from calib_jax.training import head_state
 from calib_jax.training.engine import optimizers, stages
 from calib_jax.training.engine.program import classifier
 from calib_jax.training.schedules import SCHEDULES
@@ -68,7 +68,7 @@ def _obstacles(config: ConfigDict, stage: stages.Stage, longer: stages.Stage, sp
   if any(0 < fraction < 1 for fraction in stage.trained(params).values()):
     yield f"training.schedule {training.schedule!r} freezes layers at fractions of the run, and some of them go on"
   head = (stage.head or config.head).name
-  if any(update.follows_length for update in loss_state.of_head(head, model.head, total / per_epoch).values()):
+  if any(update.follows_length for update in head_state.of_head(head, model.head, total / per_epoch).values()):
     yield f"the head {head!r} changes by the share of the epochs that are over"
   epoch, within = divmod(total, per_epoch)
   regular = not within and epoch % training.evaluate_every_epochs == 0 and epoch > training.select_after_epochs

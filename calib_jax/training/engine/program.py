@@ -12,7 +12,7 @@ import optax
 
 from calib_jax import data, losses, models
 from calib_jax._system.errors import UserError
-from calib_jax.training import averages, best_model, loss_state
+from calib_jax.training import averages, best_model, head_state, loss_state
 from calib_jax.training.distributed.mapping import AXIS, mapped
 from calib_jax.training.engine import drawing, gradients, objectives, optimizers, stages, steps
 from calib_jax.training.engine.layout import Layout
@@ -161,7 +161,7 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
   optimizer = optimizers.of_section(stage.optimizer, total, per_epoch, decays,
                                     lambda params: drawing.trainable(params, stage.trained))
   model = classifier(config, stage.head or config.head, shape.num_classes)
-  states = states | loss_state.of_head((stage.head or config.head).name, model.head, total / per_epoch)
+  states = states | head_state.of_head((stage.head or config.head).name, model.head, total / per_epoch)
   in_steps = {name: update for name, update in states.items() if update.on_step}
   after_epochs = {name: update for name, update in states.items() if update.on_epoch}
   reporting = {name: update for name, update in states.items() if update.report}
