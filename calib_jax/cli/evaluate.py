@@ -101,7 +101,12 @@ def _ensemble(options: argparse.Namespace) -> None:
   cautions: list[str] = []
 
   def read(paths):
-    return [evaluation.load(path, groups=options.groups, logits=options.logits, say=shared.note) for path in paths]
+    parts = [evaluation.load(path, groups=options.groups, logits=options.logits, say=shared.note) for path in paths]
+    for path, part in zip(paths, parts, strict=True):
+      if not ensembles.are_of_the_same(part, parts[0]):
+        raise UserError(f"{path} must have the same examples as {paths[0]}, in the same order: their labels or their "
+                        "numbers of classes differ, so they are no members of one ensemble.")
+    return parts
 
   fit = read(options.fit)
   sets = {inputs.fresh(paths[0], []): read(paths) for paths in options.test}

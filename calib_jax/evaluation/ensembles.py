@@ -27,15 +27,19 @@ def pooled(members: Sequence[Predictions | Calibrated]) -> Predictions:
   sources = [Calibrated.of(member) for member in members]
   first, total, entropy = sources[0].part, None, 0.0
   for number, source in enumerate(sources, 1):
-    if source.part.logits.shape != first.logits.shape or not np.array_equal(source.part.labels, first.labels):
+    if not are_of_the_same(source.part, first):
       raise UserError(f"the members of an ensemble need the same examples in the same order: member {number} has other "
-                      "labels, or another number of classes, than the first. The seeds of a run share their validation "
-                      "split if data.split_seed is set.")
+                      "labels, or another number of classes, than the first.")
     log_probs = source.log_probs()
     entropy += _entropy(log_probs) / len(sources)
     total = log_probs if total is None else np.logaddexp(total, log_probs)
   logits = total - np.float32(np.log(len(sources)))
   return first._replace(logits=logits, probs=None, features=None, spread=np.maximum(_entropy(logits) - entropy, 0))
+
+
+def are_of_the_same(part: Predictions, other: Predictions) -> bool:
+  """Returns whether predictions can be of the same examples: whether their labels and numbers of classes are equal."""
+  return part.logits.shape == other.logits.shape and np.array_equal(part.labels, other.labels)
 
 
 def models(name: str, members: Model, validation: Sequence[Predictions]) -> dict[str, Model]:

@@ -32,6 +32,9 @@ def method_name(config: ConfigDict) -> str:
   parts += [config.augmentation.name] if config.augmentation.name not in PLAIN else []
   parts += [config.training.average.upper()] if config.training.average else []
   parts += ["SAM"] if config.optimizer.sharpness else []
+  second = config.stage2.optimizer
+  if second.sharpness and any(stage.optimizer is second for stage in training.plan(config)):
+    parts += ["SAM in stage 2"]
   parts += [f"dropout {config.model.dropout:g}"] if config.model.dropout else []
   return ", ".join(parts) + samples_name(config)
 

@@ -56,6 +56,7 @@ def _nll(probs, labels):
   return -np.log(probs[np.arange(N), labels]).mean()
 
 
+@pytest.mark.slow
 def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(labels, tmp_path, capsys):
   paths = {}
   for split, seed in (("val", 2), ("test", 3), ("noise", 4)):
@@ -94,12 +95,14 @@ def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(
   assert command.main(["--test", *paths["test"], "--ensemble", "--columns=accuracy,mce", "--num_resamples=10"]) == 0
   head = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| trained with"))
   assert [cell.strip() for cell in head.split("|")[3:5]] == ["accuracy %", "MCE %"], head
+  np.savez(tmp_path / "one.npz", logits=_members(2, labels)[0], labels=np.ones(N, np.int32))
   for wrong, sentence in ((["--test", *paths["test"][:1]], "one file of each member, two or more"),
                           (["--fit", *paths["val"][:2], "--test", *paths["test"]], "one file of each member"),
+                          (["--test", paths["test"][0], str(tmp_path / "one.npz")],
+                           f"{tmp_path / 'one.npz'} must have the same examples as {paths['test'][0]}"),
                           (["--test", *paths["test"], "--task=binary"], "goes without --compare and --task")):
     assert command.main([*wrong, "--ensemble"]) == 2
     assert sentence in capsys.readouterr().err
-  np.savez(tmp_path / "one.npz", logits=_members(2, labels)[0], labels=np.ones(N, np.int32))
   assert command.main(["--fit", *[str(tmp_path / "one.npz")] * 2, "--test", *paths["test"][:2], "--ensemble"]) == 2
   said = capsys.readouterr().err
   assert "--fit 1: all labels are 1, so no calibrator can be fitted." in said

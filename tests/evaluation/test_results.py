@@ -147,6 +147,12 @@ def test_only_temperature_scaling_is_called_a_temperature(results):
     assert found.first_line.startswith("Use TS: log loss")
 
 
+@pytest.mark.parametrize(("groups", "said"), [(None, "5 examples: got 4"), (np.arange(4) // 2, "5 groups: got 2")])
+def test_auto_says_how_many_examples_it_needs(groups, said):
+  with pytest.raises(ValueError, match=f"auto cross-validates, for which it needs at least {said}. Name a calibrator"):
+    choice.fit(np.eye(4, 2, dtype=np.float32), np.array([0, 1, 0, 1]), groups=groups)
+
+
 def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys):
   fit, test = _predictions(3, rng=np.random.default_rng(1)), _predictions(3)
   names = ["temperature_scaling", "ensemble_temperature_scaling"]
