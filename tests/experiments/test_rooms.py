@@ -1,8 +1,7 @@
 """The rooms of the experiments: what they may import, and that a new experiment is one file."""
 
 import ast
-import os
-import subprocess
+import runpy
 import sys
 
 import pytest
@@ -49,7 +48,8 @@ def test_the_architecture_lists_the_rooms():
 @pytest.mark.slow
 def test_a_new_experiment_is_one_file(tmp_path):
   (tmp_path / "mine.py").write_text(NEW)
-  done = subprocess.run([sys.executable, tmp_path / "mine.py", f"--out={tmp_path}"], cwd=ROOT, capture_output=True,
-                        env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True)
-  assert done.returncode == 0, done.stderr
+  with pytest.raises(SystemExit) as ended, pytest.MonkeyPatch.context() as patch:
+    patch.setattr(sys, "argv", ["mine.py", f"--out={tmp_path}"])
+    runpy.run_path(str(tmp_path / "mine.py"), run_name="__main__")
+  assert ended.value.code == 0
   assert "| plain | TS |" in (tmp_path / "mine_laptop.md").read_text(encoding="utf-8")

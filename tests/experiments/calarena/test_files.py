@@ -149,15 +149,9 @@ def test_mistakes_and_help_run_nothing(tmp_path, capsys):
   assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_every_registered_calibrator_runs(tmp_path):
+def test_every_registered_calibrator_is_compared():
   ours = {name for name in calibrators.CALIBRATORS if ":" not in name}  # Other tests add their own.
   assert {name.partition(":")[0] for name in files.CALIBRATORS} == ours
-  _benchmark(tmp_path, "small-multiclass", datasets=("a",), models=("one",))
-  command.main([f"--data={tmp_path}", f"--out={tmp_path / 'out'}"])
-  losses = {name: float(_rows(tmp_path / f"out/small-multiclass/{name}.csv")[0][f"{name}_logloss"])
-            for name in files.CALIBRATORS}
-  assert np.isfinite(list(losses.values())).all() and losses["structured_vector_scaling"] < losses["identity"]
 
 
 @pytest.mark.parametrize("k", [2, 4, 10])
