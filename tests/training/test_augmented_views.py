@@ -1,6 +1,5 @@
 """The step with AugMix: its loss, gradient and batch statistics, and what it goes with."""
 
-import flax.traverse_util
 import jax
 import jax.numpy as jnp
 from ml_collections import config_dict
@@ -140,7 +139,7 @@ COMPOSED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["variational, parts", "SAM, EMA, AdaFocal", "shard_map, one mix", "randaugment"])
+@pytest.mark.parametrize("name", ["variational, parts", "SAM, EMA, AdaFocal"])
 def test_a_run_that_is_stopped_goes_on_to_the_same_bits(name, tmp_path):
   config = short(*COMPOSED[name], "training.num_epochs=2", "checkpoint.every_steps=2")
   whole = train(config)
@@ -150,14 +149,12 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["simplex_etf", "variational, parts", "SAM, EMA, AdaFocal", "dropout", "dropout, MIT",
-                                  "randaugment"])
+@pytest.mark.parametrize("name", ["simplex_etf", "SAM, EMA, AdaFocal", "dropout", "dropout, MIT", "randaugment",
+                                  "shard_map, one mix"])
 def test_devices_do_not_change_what_is_trained(name):
   config = short(*COMPOSED[name], "training.num_epochs=1", "loss.scope=global")
   one, two = (train(config, devices=n, predicted=())[0] for n in (1, 4))
-  if name != "variational, parts":  # Its samples are drawn by device.
-    assert_same(one, two, rtol=2e-4, atol=2e-5)
-  assert flax.traverse_util.flatten_dict(one.params).keys() == flax.traverse_util.flatten_dict(two.params).keys()
+  assert_same(one, two, rtol=2e-4, atol=2e-5)
 
 
 def test_the_picture_of_the_data_shows_mixes(tmp_path, capsys):

@@ -23,13 +23,13 @@ FAST = {
   "between stages": (6, (*RETRAIN, "training.select=best")),
 }
 SLOW = {
-  "first stage": (4, (*RETRAIN, "training.select=best")), "last": (6, RETRAIN), "second stage": (9, RETRAIN),
+  "last": (6, RETRAIN), "second stage": (9, RETRAIN),
   "two_stage": (5, (*CNN, *TWO_STAGE[1:], "head.name=two_stage", "head.width=4", "augmentation.name=mixup",
                     "augmentation.padding=1")),
-  "layer_peeled 2": (2, PEELED), "layer_peeled 5": (5, PEELED),
+  "layer_peeled": (5, PEELED),
   "masked, best": (5, (*MASKED, "training.select=best")), "a mask an epoch": (6, (*MASKED, "head.per_epoch=true")),
   "masked, train, shard_map": (8, (*MASKED, "head.measured=train", "training.parallel=shard_map")),
-  "variational 2": (2, VARIATIONAL), "variational 5": (5, VARIATIONAL),
+  "variational": (5, VARIATIONAL),
   "simplex_etf": (4, (*CNN[:2], "training.num_epochs=2", "loss.primary.name=cross_entropy", "head.name=simplex_etf",
                       "head.target=0.6")),
 }
