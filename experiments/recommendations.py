@@ -7,7 +7,8 @@ compared with that of the lowest, by Student's t of the differences of the same 
 rows, so that any pair could have been compared: Bonferroni's correction is for all pairs. Of 37 equal methods it called
 some worse in at most 3% of simulations, and Holm's correction for the 36 comparisons in 9 to 25%. A method is
 recommended if it is not told apart from the lowest on at least two of the three sets; of these, the table shows those
-of the lowest mean rank.
+of the lowest mean rank. Ensembles, whose predictions cost as much as those of their members together, are not ranked
+with single networks: the table shows the one of the lowest mean rank among them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 
 from calib_jax._system.files import write_text
 from experiments.common import commands, comparison, ranking, report, rows
-from experiments.leaderboard import conditions
+from experiments.leaderboard import conditions, page
 
 PAGE = commands.ROOT / "docs" / "choose.md"
 BEGIN, END = "<!-- Written by python -m experiments.recommendations -->", "<!-- End of what is written by it -->"
@@ -57,8 +58,8 @@ Values = Mapping[str, Mapping[str, float]]  # By method and by seed.
 def worse_than_first(values: Values, order: Sequence[str]) -> list[bool]:
   """Returns whether each method is told apart from the first, which is the lowest of the same values."""
   num_pairs = len(order) * (len(order) - 1) / 2
-  return [False, *(num_pairs * comparison.paired(values[name], values[order[0]]).p_value < 1 - comparison.LEVEL
-                   for name in order[1:])]
+  return [name != order[0] and num_pairs * comparison.paired(values[name], values[order[0]]).p_value
+          < 1 - comparison.LEVEL for name in order]
 
 
 def places(table_rows: list[rows.Row], need: Need, methods: set[str],
@@ -93,40 +94,50 @@ def better_than_cross_entropy(tables: Sequence[list[rows.Row]], need: Need, meth
 
 
 def recommended(by_set: Mapping[str, Mapping[str, Place]]) -> list[str]:
-  """Returns the methods that are not told apart from the lowest on enough sets, those of the lowest mean rank first.
-
-  A method without a place on a set ranks behind all others there.
-  """
-  methods = dict.fromkeys(name for found in by_set.values() for name in found)
-  good = [name for name in methods
+  """Returns the methods that are not told apart from the lowest on enough sets, those of the lowest mean rank first."""
+  return [name for name in by_mean_rank(by_set)
           if sum(name in x and not x[name].is_worse for x in by_set.values()) >= ENOUGH]
-  return sorted(good, key=lambda name: np.mean([x[name].rank if name in x else len(methods) for x in by_set.values()]))
+
+
+def by_mean_rank(by_set: Mapping[str, Mapping[str, Place]]) -> list[str]:
+  """Returns the methods in the order of their mean rank; one without a place on a set ranks behind all others there."""
+  methods = dict.fromkeys(name for found in by_set.values() for name in found)
+  return sorted(methods, key=lambda name: np.mean([x[name].rank if name in x else len(methods)
+                                                   for x in by_set.values()]))
 
 
 def table() -> str:
   """Returns the Markdown of docs/choose.md."""
   by_set = {text: rows.read(commands.RESULTS / f"{name}.csv") for text, name in SETS.items()}
-  common = set.intersection(*({row["method"] for row in table_rows} for table_rows in by_set.values()))
-  lines = ["Better than cross entropy on at least two of the three sets (Student's t, by Holm's method on each set):",
-           ""]
+  everywhere = set.intersection(*({row["method"] for row in table_rows} for table_rows in by_set.values()))
+  ensembles = {name for name in everywhere if page.RECIPES[name].members > 1}
+  single = everywhere - ensembles
+  lines = [f"Better than cross entropy on at least two of the three sets, of {len(single)} methods (Student's t, by "
+           "Holm's method on each set):", ""]
   for need in NEEDS:
-    names = better_than_cross_entropy(list(by_set.values()), need, common)
+    names = better_than_cross_entropy(list(by_set.values()), need, single)
     lines.append(f"- {need.text}: {f'{len(names)} methods' if len(names) > 3 else ', '.join(names) or 'none'};")
   lines[-1] = lines[-1].replace(";", ".")
-  lines += ["", f"| You want | Take | {' | '.join(by_set)} |", "|---" * (2 + len(by_set)) + "|"]
+  lines += ["", f"| You want | Take | times to train, to predict | {' | '.join(by_set)} |",
+            "|---" * (3 + len(by_set)) + "|"]
+  fields = [page.chosen_settings(table_rows) for table_rows in by_set.values()]
   for need in NEEDS:
-    found = {text: places(table_rows, need, common) for text, table_rows in by_set.items()}
+    found, pooled = ({text: places(table_rows, need, names) for text, table_rows in by_set.items()}
+                     for names in (single, ensembles))
     best = recommended(found)
-    for name in [*best[:SHOWN], BASELINE]:
-      cells = [_cell(x.get(name), need.column, len(x)) for x in found.values()]
-      want = need.text if name == best[0] else f"(and {len(best) - SHOWN} more that are not told apart)" if (
-        name == best[SHOWN - 1] and len(best) > SHOWN) else ""
-      lines.append(f"| {want} | {'*for comparison:* ' * (name == BASELINE)}{name} | {' | '.join(cells)} |")
+    more = f"(and {len(best) - SHOWN} more that are not told apart)" if len(best) > SHOWN else ""
+    shown = [(want, "", name, found) for want, name in zip([need.text, "", more], best[:SHOWN], strict=False)]
+    shown += [("", "*for comparison:* ", BASELINE, found)]
+    shown += [("", "*among ensembles:* ", name, pooled) for name in by_mean_rank(pooled)[:1]]
+    for want, remark, name, of_set in shown:
+      times = sorted({", ".join(page.cost(name, chosen[name])) for chosen in fields})
+      cells = [_cell(x.get(name), need.column, len(x)) for x in of_set.values()]
+      lines.append(f"| {want} | {remark}{name} | {' or '.join(times)} | {' | '.join(cells)} |")
     if need.keeps_accuracy:  # Nothing is fitted afterwards, so that the rank as trained on other inputs matters.
-      shifted = [places(x, Need("", "nll_shifted", "none"), common) for x in by_set.values()]
+      shifted = [places(x, Need("", "nll_shifted", "none"), single) for x in by_set.values()]
       warning = "; ".join(f"{name} {', '.join(str(x[name].rank) for x in shifted)}" for name in best[:SHOWN])
   return "\n".join([*lines, "", f"Warning: without a calibrator and on corrupted images, these rank by NLL, of "
-                    f"{len(common)} on the three sets: {warning}."]) + "\n"
+                    f"{len(single)} on the three sets: {warning}."]) + "\n"
 
 
 def _cell(place: Place | None, column: str, count: int) -> str:
