@@ -132,7 +132,7 @@ def say_others(path: str | os.PathLike, name: str, others: Collection[str], say:
 def say_weights(path: str | os.PathLike, names: Iterable[str], say: Callable[[str], None]) -> None:
   """Says that weights of rows are not used."""
   if weights := [name for name in names if name.lower() in WEIGHTS]:
-    say(f"{path}: its {' and '.join(weights)} are not used, so all rows count alike; the functions of "
+    say(f"{path}: its weights ({', '.join(weights)}) are not used, so all rows count alike; the functions of "
         "calib_jax.metrics take weights.")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 import os
 import pathlib
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from calib_jax.evaluation.scores import as_logits, is_float, native
 
 # How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
+_NUMBER = re.compile(r"[+-]?\d+\.\d*(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 class Predictions(NamedTuple):
@@ -193,6 +195,8 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
     if 0 < len(odd) < len(unknown):  # Such as an empty cell.
       raise UserError(f"{path}: {len(odd)} of the {count} labels are no integers, as the others are; the first is row "
                       f"{odd[0]}, counted from 0: {short(texts[odd[0]])}.")
+    if classes is None and all(_NUMBER.fullmatch(text) for text in texts):
+      raise UserError(f"{path}: labels must be integers, such as 2: the first is {short(texts[0])}.")
     if classes is None:
       raise UserError(f"{path}: its labels are text, such as {short(texts[(odd or unknown)[0]])}: also save classes, "
                       f"the names of the {num_classes} classes in the order of the logits"

@@ -169,6 +169,9 @@ def _csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
   try:
     with open(path, encoding="utf-8-sig", newline="") as file:
       header = [name.strip() for name in next(csv.reader([file.readline(LINE)]), [])]
+    if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), "")):
+      raise UserError(f"{path}: its columns are separated by {other!r}: separate them by commas, and write numbers "
+                      "with points.")
     columns = find_columns(header, (), path, extra, say, multilabel)
     numbers = [header.index(name) for name in columns.scores]
     texts = [i for i, name in enumerate(header) if name in columns.labels or name in extra or name in NAMES]

@@ -134,7 +134,7 @@ def test_multi_label_files_that_do_not_fit_are_refused(tmp_path):
   ({"scores": LOGITS, "y_true": LABELS}, "scores are taken for logits, because they are no probabilities", LOGITS),
   ({"logits": PROBS, "labels": LABELS}, "logits are probabilities .* so their logarithms are used", None),
   ({"probs": PROBS, "logits": LOGITS, "labels": LABELS}, "holds logits and probs: logits are used", LOGITS),
-  ({"logits": LOGITS, "labels": LABELS, "sample_weight": np.ones(12)}, "its sample_weight are not used", LOGITS),
+  ({"logits": LOGITS, "labels": LABELS, "weight": np.ones(12)}, r"its weights \(weight\) are not used", LOGITS),
 ])
 def test_what_is_chosen_is_said(tmp_path, arrays, note, logits):
   loaded, notes = _loaded(tmp_path, **arrays)
@@ -388,11 +388,14 @@ def test_pickles_are_refused_with_the_line_that_converts_them(tmp_path):
 @pytest.mark.parametrize(("name", "content", "message"), [
   ("p.csv", b"", "must have a header with a column label"),
   ("p.csv", b"0.1,0.9,1\n0.2,0.8,0\n", "must have a header with a column label"),
+  ("p.csv", b"label;logit_0;logit_1\n0;1,5;2\n", "its columns are separated by ';': separate them by commas"),
+  ("p.csv", b"label\tlogit_0\tlogit_1\n0\t1\t2\n", r"its columns are separated by '\\t': separate them by commas"),
+  ("p.csv", b"label,logit_0,logit_1\n0.0,1,2\n1.0,1,2\n", "labels must be integers, such as 2: the first is '0.0'"),
   ("p.csv", b"label,logit_0,logit_1\n0,a,b\n", "cannot be read as CSV"),
   ("p.csv", b"label,logit_0,logit_1\n0,1,2\n0,1\n", "cannot be read as CSV"),
   ("p.csv", b"label,logit_0,logit_1\n0,1,2\n0,nan,2\n",
    "1 of the 2 rows of its logit are not finite; the first is row 1, counted from 0: "),
-  ("p.csv", b"label,logit_0,logit_1\n0.5,1,2\n", "its labels are text, such as '0.5'"),
+  ("p.csv", b"label,logit_0,logit_1\n0.5,1,2\n", "labels must be integers, such as 2: the first is '0.5'"),
   ("p.csv", b"label,logit_cat,logit_dog\n0,1,2\n,1,2\n1,2,3\n",
    "1 of the 3 labels are no integers, as the others are; the first is row 1, counted from 0: ''"),
   ("p.parquet", b"PAR1PAR1", "cannot be read as Parquet"),
