@@ -260,10 +260,15 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
 def _scores(estimator: Any, X: Any) -> np.ndarray:
   """The logits ``[N, K]`` of a classifier."""
   number = len(estimator.classes_)
-  if hasattr(estimator, "decision_function"):
+  in_pairs = number > 2 and any(name.split("__")[-1] == "decision_function_shape" and value == "ovo"
+                                for name, value in getattr(estimator, "get_params", dict)().items())
+  if hasattr(estimator, "decision_function") and not in_pairs:
     scores = _two_columns(np.asarray(estimator.decision_function(X), np.float64))
-    if scores.shape[1] == max(number, 2):  # Not the N (N - 1) / 2 columns of one class against one.
+    if scores.shape[1] == max(number, 2):
       return scores
+  if in_pairs and not hasattr(estimator, "predict_proba"):
+    raise ValueError('decision_function_shape="ovo" gives a score to each pair of classes, and a calibrator needs one '
+                     'of each class: use "ovr".')
   return _log(np.asarray(estimator.predict_proba(X), np.float64))
 
 

@@ -146,3 +146,10 @@ def test_one_column_is_of_the_second_class():
     np.testing.assert_array_equal(Calibrator().fit(column, BINARY).predict_proba(column), both)
   probs = 1 / (1 + np.exp(-odds))
   np.testing.assert_allclose(Calibrator(inputs="probs").fit(probs, BINARY).predict_proba(probs), both, atol=1e-5)
+
+
+def test_scores_of_pairs_of_classes_are_not_those_of_classes():
+  pairs = SVC(decision_function_shape="ovo")  # Three classes have three pairs.
+  for estimator in (pairs, make_pipeline(StandardScaler(), pairs)):
+    with pytest.raises(ValueError, match='a score to each pair of classes, and a calibrator needs one of each class'):
+      CalibratedClassifier(estimator, cv=3).fit(X, Y)
