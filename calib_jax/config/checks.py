@@ -241,9 +241,7 @@ def _check_by_building(config: ConfigDict) -> None:
   num_models = config.num_seeds if config.training.seeds_together else 1
   shapes = _attempt("model", lambda: _shapes(model), own=own)
   capacity.check_model(shapes, num_models)
-  if config.evaluation.samples and not models.is_random(model, shapes, IMAGES):
-    raise UserError("config key evaluation.samples needs a model with a random layer, and all samples of this one "
-                    "would be the same: --config.model.dropout=0.2 adds such a layer.")
+  training.check_samples(config, model, shapes, IMAGES)
 
 
 def _shapes(model: models.Classifier):
