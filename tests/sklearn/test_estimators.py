@@ -91,6 +91,8 @@ def test_pipelines_frames_pickles_and_a_choice_by_cross_validation():
   assert list(CalibratedClassifier(GaussianNB()).fit(frame, Y).feature_names_in_) == list("abcd")
   with pytest.raises(ValueError, match="takes no options and no sample_weight"):
     CalibratedClassifier(GaussianNB(), "auto").fit(X, Y, np.ones(240))
+  with pytest.raises(ValueError, match='method="auto" cross-validates, for which it needs at least 5 examples: got 3'):
+    Calibrator("auto").fit(np.eye(3), [0, 1, 2])
 
 
 def test_weights_of_a_prefit_classifier_are_repeated_rows():
