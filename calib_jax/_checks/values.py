@@ -73,8 +73,8 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
   num_classes = np.shape(scores)[-1]
   rows, labels = np.asarray(scores).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
   with np.errstate(all="ignore"):
-    rows = rows.astype(np.float64)
-    finite, sums = np.isfinite(rows), rows.sum(-1)
+    finite, rows = np.isfinite(rows.astype(checked_scores.dtype)), rows.astype(np.float64)
+    sums = rows.sum(-1)
   rules = [(f"{name} must be finite", "be", "holds", ~finite.all(-1), rows[np.arange(len(rows)), finite.argmin(-1)]),
            _label_rule(labels, num_classes)]
   if name == "probs":
@@ -91,7 +91,8 @@ def _are_right_on_host(logits, labels) -> bool:
   if not (isinstance(logits, np.ndarray) and isinstance(labels, np.ndarray) and labels.size):
     return False
   with np.errstate(all="ignore"):
-    return bool(np.isfinite(logits.sum()) and labels.min() >= 0 and labels.max() < logits.shape[-1])
+    # Fits are in float32, in which larger numbers are infinite.
+    return bool(np.isfinite(logits.sum(dtype=np.float32)) and labels.min() >= 0 and labels.max() < logits.shape[-1])
 
 
 def label_values(labels, num_classes: int, where=None) -> None:

@@ -15,10 +15,13 @@ from calib_jax import _checks as checks
 from calib_jax import calibrators, data, models, training
 from calib_jax._system import capacity
 from calib_jax._system.errors import LONGEST, UserError, short
+from calib_jax._system.files import stem
 from calib_jax.config.imports import is_import_path
 from calib_jax.data.augmentation import MIXED_LABELS
 from calib_jax.data.sources import LONG_TAIL
+from calib_jax.evaluation.choice import AUTO
 from calib_jax.evaluation.laplace import HESSIANS
+from calib_jax.evaluation.results import UNCALIBRATED
 
 CHOICES = {
   "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.SCHEDULES,
@@ -147,7 +150,13 @@ def _check_batch_size(config: ConfigDict, num_devices: int) -> None:
 
 
 def _check_evaluation(section: ConfigDict) -> None:
-  """Builds the calibrators, and checks the names of the evaluation sets."""
+  """Builds the calibrators, and checks their labels and the names of the evaluation sets."""
+  files = [stem(label) for label in section.calibrators]
+  for label in section.calibrators:
+    if label in (UNCALIBRATED, AUTO) or files.count(stem(label)) > 1:
+      of = "another calibrator's file" if files.count(stem(label)) > 1 else "rows of another kind"
+      raise UserError(f"config key evaluation.calibrators: the label {short(label)} is that of {of}: choose another "
+                      "one.")
   for label, options in section.calibrators.items():
     key = f"evaluation.calibrators.{label}"
     if not isinstance(_attempt(key, lambda options=options: calibrators.get(**options)), calibrators.Calibrator):
@@ -232,9 +241,7 @@ def _check_by_building(config: ConfigDict) -> None:
   num_models = config.num_seeds if config.training.seeds_together else 1
   shapes = _attempt("model", lambda: _shapes(model), own=own)
   capacity.check_model(shapes, num_models)
-  if config.evaluation.samples and not models.is_random(model, shapes, IMAGES):
-    raise UserError("config key evaluation.samples needs a model with a random layer, and all samples of this one "
-                    "would be the same: --config.model.dropout=0.2 adds such a layer.")
+  training.check_samples(config, model, shapes, IMAGES)
 
 
 def _shapes(model: models.Classifier):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from calib_jax import _checks as checks
 from calib_jax import losses
 from calib_jax._numerics.example_keys import example_keys, places
+from calib_jax._system.errors import UserError
 from calib_jax.data.operations import levels
 from calib_jax.data.per_image import PER_IMAGE, crop_flip, mixed_chains
 
@@ -103,7 +104,13 @@ def cutmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
 
   Returns:
     The mixed images, labels ``[n, num_classes]``, and ``mask``.
+
+  Raises:
+    UserError: if a side of the images has less than 3 pixels.
   """
+  if (side := min(images.shape[1:3])) < 3:  # Half of the rectangle's side is rounded down, to 0 for these.
+    raise UserError("config key augmentation.name 'cutmix' needs images of 3 pixels a side or more, of which a "
+                    f"rectangle can be a part: got {side}.")
   images, other, labels, other_labels = _pairs(images, labels, mask, key, axis_name, padding, flip)
   share_key, *centre_keys = jax.random.split(jax.random.fold_in(key, _SHARES), 3)
   cut = jnp.sqrt(1 - jax.random.beta(share_key, alpha, alpha))

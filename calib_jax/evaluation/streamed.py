@@ -194,8 +194,12 @@ def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarr
   total, num_classes = read_npy(scores_path).shape
   size = max(BATCH // num_classes, 1)
   for start in range(0, total, size):
-    rows = slice(start, start + size)
-    scores, labels = (np.array(read_npy(path)[rows]) for path in (scores_path, labels_path))
+    rows, mapped = slice(start, start + size), [read_npy(path) for path in (scores_path, labels_path)]
+    if [array.shape for array in mapped] != [(total, num_classes), (total,)]:
+      raise UserError(f"{scores_path} or {labels_path} was written anew while it was read: wait until both are "
+                      "complete, and run the same command again.")
+    scores, labels = (np.array(array[rows]) for array in mapped)
+    del mapped
     # A label that is out of range stays so as int32, whatever integers the file has.
     labels = np.where((labels >= 0) & (labels < num_classes), labels.astype(np.int32), -1)
     where = np.arange(size) < len(labels)

@@ -23,6 +23,7 @@ from calib_jax import calibrators
 
 LOWEST, LEAST = (float(np.finfo(dtype).eps) for dtype in (np.float64, np.float32))
 INPUTS = ("logits", "probs")
+FOLDS = 5  # Of the choice by ``method="auto"``.
 
 
 class _WithOptions(ClassifierMixin, BaseEstimator):
@@ -62,7 +63,10 @@ class _WithOptions(ClassifierMixin, BaseEstimator):
       if options or weights is not None:
         raise ValueError('method="auto" takes no options and no sample_weight: name a calibrator, such as '
                          '"temperature_scaling".')
-      chosen = calibrators.select(logits, labels)
+      if len(labels) < FOLDS:
+        raise ValueError(f'method="auto" cross-validates, for which it needs at least {FOLDS} examples: got '
+                         f'{len(labels)}. Name a calibrator, such as "temperature_scaling".')
+      chosen = calibrators.select(logits, labels, folds=FOLDS)
       return calibrators.Fitted(chosen.calibrator, chosen.params)
     return calibrators.get(self.method, **options).fitted(logits, labels, weights=weights)
 
@@ -260,10 +264,15 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
 def _scores(estimator: Any, X: Any) -> np.ndarray:
   """The logits ``[N, K]`` of a classifier."""
   number = len(estimator.classes_)
-  if hasattr(estimator, "decision_function"):
+  in_pairs = number > 2 and any(name.split("__")[-1] == "decision_function_shape" and value == "ovo"
+                                for name, value in getattr(estimator, "get_params", dict)().items())
+  if hasattr(estimator, "decision_function") and not in_pairs:
     scores = _two_columns(np.asarray(estimator.decision_function(X), np.float64))
-    if scores.shape[1] == max(number, 2):  # Not the N (N - 1) / 2 columns of one class against one.
+    if scores.shape[1] == max(number, 2):
       return scores
+  if in_pairs and not hasattr(estimator, "predict_proba"):
+    raise ValueError('decision_function_shape="ovo" gives a score to each pair of classes, and a calibrator needs one '
+                     'of each class: use "ovr".')
   return _log(np.asarray(estimator.predict_proba(X), np.float64))
 
 

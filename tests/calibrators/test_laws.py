@@ -478,3 +478,10 @@ def _fit_with_weights(weights, where=None):
 def test_mistakes_are_named(make, error, match):
   with pytest.raises(error, match=match):
     make()
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_logits_beyond_the_range_of_float32_are_not_finite():
+  logits = 1e40 * np.eye(3)  # Finite in float64, but fits are in float32.
+  with pytest.raises(ValueError, match=r"logits must be finite: 3 of 3 rows are not; the first, row 0, holds 1e\+40"):
+    calibrators.vector_scaling().fit(logits, np.arange(3))

@@ -171,6 +171,13 @@ def test_cutmix_leaves_lambda_of_the_pixels_on_average():
   np.testing.assert_allclose(mixed.mean(), expected[expected < 1].mean(), atol=0.07)
 
 
+@pytest.mark.parametrize("shape", [(1, 16), (16, 2)])
+def test_cutmix_refuses_images_of_which_no_rectangle_is_a_part(shape):
+  augment = data.build_augmentation("cutmix", num_classes=2, padding=0, flip=False)
+  with pytest.raises(UserError, match=f"needs images of 3 pixels a side or more, .*: got {min(shape)}"):
+    augment(jnp.zeros((2, *shape, 1), jnp.uint8), jnp.array([0, 1]), jnp.array([True, True]), jax.random.key(0), None)
+
+
 def test_random_erasing_fills_one_rectangle_of_the_image():
   image = np.full((1, 32, 32, 3), 7, np.uint8)
   images = np.asarray(data.random_erasing(jnp.repeat(jnp.asarray(image), 600, 0),

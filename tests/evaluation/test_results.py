@@ -289,6 +289,22 @@ def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatc
       np.testing.assert_allclose(other.redrawn, sums.redrawn, rtol=1e-5)
 
 
+def test_class_frequencies_of_label_shift_are_those_of_the_whole_set(monkeypatch):
+  """In the order of the labels, a part of the rows has other frequencies than all."""
+  monkeypatch.setattr("calib_jax.evaluation.rowwise.CHUNK", K * 50)
+  part, calibrator = _predictions(1), calibrators.label_shift("identity")
+  order = np.argsort(part.labels, kind="stable")
+  part = part._replace(logits=part.logits[order], labels=part.labels[order])
+  fitted = evaluation.fit([part], {"LS": calibrator})
+  log_probs = np.asarray(calibrator.apply(fitted["LS"][1][0], part.logits))
+  values = evaluation.per_example(evaluation.calibrated(fitted, "LS", [part]))
+  np.testing.assert_allclose(values.confidence[:, 0], np.exp(log_probs).max(1), rtol=1e-5)
+  np.testing.assert_allclose(values.nll[:, 0], -log_probs[np.arange(N), part.labels], rtol=1e-5, atol=1e-6)
+  (out_of_fold,) = folds.out_of_fold(part, {"LS": calibrator}, 4)["LS"]
+  rows, _, chunk = next(out_of_fold.chunks())
+  np.testing.assert_allclose(chunk, out_of_fold.log_probs()[rows], rtol=1e-5, atol=1e-6)
+
+
 def test_folds_have_their_share_of_each_class_and_keep_groups():
   labels = np.repeat([0, 1, 2], [50, 30, 7])
   fold = folds.stratified_folds(labels, 5)

@@ -97,6 +97,14 @@ def test_labels_of_every_integer_are_streamed_and_never_wrap(dtype, tmp_path, mo
       streamed.measure(_save(tmp_path, logits, labels))
 
 
+def test_files_that_are_written_anew_while_they_are_read_are_refused(tmp_path, monkeypatch):
+  path = _save(tmp_path, *_logits(400, 2))
+  monkeypatch.setattr(streamed, "BATCH", 64 * K)
+  monkeypatch.setattr(streamed, "_show", lambda done, total: _save(tmp_path, *_logits(200, 2)))
+  with pytest.raises(UserError, match=r"z\.npy or .*y\.npy was written anew while it was read"):
+    streamed.measure(path)
+
+
 @pytest.mark.parametrize(("shape", "dtype"), [((10, 0), "f4"), ((10, 1), "f4"), ((10,), "f4"), ((10, 3), "g"),
                                               ((10, 3), "i4"), ((10, 3), "V2")])
 def test_scores_that_are_no_rows_of_floats_are_not_streamed(shape, dtype, tmp_path):

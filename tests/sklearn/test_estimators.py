@@ -91,6 +91,8 @@ def test_pipelines_frames_pickles_and_a_choice_by_cross_validation():
   assert list(CalibratedClassifier(GaussianNB()).fit(frame, Y).feature_names_in_) == list("abcd")
   with pytest.raises(ValueError, match="takes no options and no sample_weight"):
     CalibratedClassifier(GaussianNB(), "auto").fit(X, Y, np.ones(240))
+  with pytest.raises(ValueError, match='method="auto" cross-validates, for which it needs at least 5 examples: got 3'):
+    Calibrator("auto").fit(np.eye(3), [0, 1, 2])
 
 
 def test_weights_of_a_prefit_classifier_are_repeated_rows():
@@ -146,3 +148,10 @@ def test_one_column_is_of_the_second_class():
     np.testing.assert_array_equal(Calibrator().fit(column, BINARY).predict_proba(column), both)
   probs = 1 / (1 + np.exp(-odds))
   np.testing.assert_allclose(Calibrator(inputs="probs").fit(probs, BINARY).predict_proba(probs), both, atol=1e-5)
+
+
+def test_scores_of_pairs_of_classes_are_not_those_of_classes():
+  pairs = SVC(decision_function_shape="ovo")  # Three classes have three pairs.
+  for estimator in (pairs, make_pipeline(StandardScaler(), pairs)):
+    with pytest.raises(ValueError, match='a score to each pair of classes, and a calibrator needs one of each class'):
+      CalibratedClassifier(estimator, cv=3).fit(X, Y)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import models, training
+from calib_jax import data, models, training
 from calib_jax._system.errors import UserError
 from tests.training.small import assert_same, short, stop, tiny_splits, train
 
@@ -110,6 +110,19 @@ def test_samples_of_a_model_without_a_random_layer_are_refused():
   run_config.check(short("evaluation.samples=4", "head.name=variational", "training.schedule=two_stage"), 1)
   with pytest.raises(UserError, match=r"model.dropout must be in \[0, 0.999\]: got 1"):
     run_config.check(short("model.dropout=1.0"), 1)
+
+
+def test_samples_of_rows_need_a_random_layer_too(tmp_path):
+  """The shape of rows is known when they are read."""
+  path = tmp_path / "rows.npz"
+  np.savez(path, x=np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32), labels=np.arange(60) % 3)
+  splits = data.load("arrays", seed=0, validation_fraction=0.2, path=str(path))
+  config = short("evaluation.samples=4", "data.name=arrays", f"data.path={path}")
+  run_config.check(config, 1)
+  with pytest.raises(UserError, match="evaluation.samples needs a model with a random layer"):
+    training.check_model(config, splits)
+  for option in ("model.dropout=0.1", "head.name=variational"):
+    training.check_model(short("evaluation.samples=4", "data.name=arrays", f"data.path={path}", option), splits)
 
 
 COMPOSED = {

@@ -1,5 +1,7 @@
 """Checks a model on the shape of the data, which is known once they are read."""
 
+from typing import Any
+
 import jax
 from ml_collections import ConfigDict
 
@@ -42,6 +44,21 @@ def check_model(config: ConfigDict, splits: data.Splits) -> None:
       raise UserError(f"config key head: {head.name} must return logits of shape [N, {shape.num_classes}]: got "
                       f"{getattr(logits, 'shape', type(logits).__name__)} for one example.")
     capacity.check_model(variables, num_models)
+  check_samples(config, model, variables, shape.zeros())  # The model of the last stage predicts.
+
+
+def check_samples(config: ConfigDict, model: models.Classifier, variables: Any, images: Any) -> None:
+  """Raises a UserError if predictions are sampled of a model that draws nothing, so that all samples are the same.
+
+  Args:
+    config: a complete config.
+    model: the model that predicts.
+    variables: the shapes of its variables.
+    images: what it takes, or their shape.
+  """
+  if config.evaluation.samples and not models.is_random(model, variables, images):
+    raise UserError("config key evaluation.samples needs a model with a random layer, and all samples of this one "
+                    "would be the same: --config.model.dropout=0.2 adds such a layer.")
 
 
 def _check_options(config: ConfigDict, splits: data.Splits) -> None:
