@@ -23,8 +23,8 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
   unit = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
   num_units = int(unit.max(initial=-1)) + 1
   if num_units < num_folds:
-    raise ValueError(f"{num_folds} folds need at least {num_folds} {'examples' if groups is None else 'groups'}: there "
-                     f"are {num_units}.")
+    raise ValueError(f"cross-validation in {num_folds} folds needs at least {num_folds} "
+                     f"{'examples' if groups is None else 'groups'}: there are {num_units}.")
   common = labels
   if groups is not None:
     pairs, counts = np.unique(np.stack([unit, labels]), axis=1, return_counts=True)

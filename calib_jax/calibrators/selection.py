@@ -95,7 +95,7 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
     The choice; printed, it is a table of the scores.
 
   Raises:
-    ValueError: for an unknown name or criterion, or folds out of range.
+    ValueError: for an unknown name or criterion, or fewer examples or groups than folds.
 
   >>> rng = np.random.default_rng(0)
   >>> labels = rng.integers(0, 3, 300)
@@ -106,7 +106,7 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   passed, (logits, labels) = (logits, labels), checks.scores_and_labels(logits, labels)
   checks.rank(logits, 2, "logits", "[N, K]")
   checks.choice("criterion", criterion, CRITERIA)
-  checks.number("folds", folds, low=2, high=max(len(labels), 2), integer=True)
+  checks.number("folds", folds, low=2, integer=True)
   if candidates is None:
     num_classes = logits.shape[1]  # Of two classes, the matrix gains nothing over the vector.
     candidates = CANDIDATES if num_classes > 2 and len(labels) >= MATRIX_ROWS * num_classes else CANDIDATES[:-1]

@@ -11,7 +11,6 @@ from calib_jax import calibrators
 
 AUTO = "auto"
 CHOSEN, SCORES = "chosen", "scores"
-FOLDS = 5  # Those of ``calibrators.select``.
 
 
 def automatic() -> calibrators.Calibrator:
@@ -31,10 +30,6 @@ def fit(logits: jax.Array, labels: jax.Array, *, where: jax.Array | None = None,
   if where is not None:
     logits, labels = logits[where], labels[where]
     groups = None if groups is None else groups[np.asarray(where)]
-  count, what = (len(labels), "examples") if groups is None else (len(np.unique(groups)), "groups")
-  if count < FOLDS:
-    raise ValueError(f"{AUTO} cross-validates, for which it needs at least {FOLDS} {what}: got {count}. Name a "
-                     "calibrator, such as temperature_scaling.")
   selection = calibrators.select(logits, labels, groups=groups)
   scores = {s.name: {"score": s.score, "excess": s.excess, "standard_error": s.standard_error}
             for s in selection.scores}

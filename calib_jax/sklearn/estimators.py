@@ -23,7 +23,6 @@ from calib_jax import calibrators
 
 LOWEST, LEAST = (float(np.finfo(dtype).eps) for dtype in (np.float64, np.float32))
 INPUTS = ("logits", "probs")
-FOLDS = 5  # Of the choice by ``method="auto"``.
 
 
 class _WithOptions(ClassifierMixin, BaseEstimator):
@@ -63,10 +62,7 @@ class _WithOptions(ClassifierMixin, BaseEstimator):
       if options or weights is not None:
         raise ValueError('method="auto" takes no options and no sample_weight: name a calibrator, such as '
                          '"temperature_scaling".')
-      if len(labels) < FOLDS:
-        raise ValueError(f'method="auto" cross-validates, for which it needs at least {FOLDS} examples: got '
-                         f'{len(labels)}. Name a calibrator, such as "temperature_scaling".')
-      chosen = calibrators.select(logits, labels, folds=FOLDS)
+      chosen = calibrators.select(logits, labels)
       return calibrators.Fitted(chosen.calibrator, chosen.params)
     return calibrators.get(self.method, **options).fitted(logits, labels, weights=weights)
 

@@ -192,7 +192,7 @@ def test_without_a_shift_nothing_changes_and_absent_classes_have_probability_0()
   (lambda: calibrators.venn_abers("crossed"), "kind must be one of 'inductive', 'cross'.*Did you mean 'cross'"),
   (lambda: calibrators.venn_abers("cross", folds=1), "folds must be in"),
   (lambda: calibrators.label_shift("vector_scalin"), "Did you mean 'vector_scaling'"),
-  (lambda: calibrators.venn_abers("cross").fit(*synthetic(3, 2)), "5 folds need at least 5 examples"),
+  (lambda: calibrators.venn_abers("cross").fit(*synthetic(3, 2)), "5 folds needs at least 5 examples"),
 ])
 def test_mistakes_are_named(call, message):
   with pytest.raises(ValueError, match=message):

@@ -111,7 +111,7 @@ def test_at_the_edges_params_are_finite_and_output_is_normalised(variant, unchec
   calibrator = _made(variant)
   for edge, logits, labels, where in _edges():
     if variant == "cross venn_abers" and np.sum(np.ones(len(labels), bool) if where is None else where) < 5:
-      with pytest.raises(ValueError, match="5 folds need at least 5 examples"):
+      with pytest.raises(ValueError, match="cross-validation in 5 folds needs at least 5 examples"):
         calibrator.fit(logits.astype(np.float32), labels.astype(np.int32), where=where)
       continue
     params = calibrator.fit(logits.astype(np.float32), labels.astype(np.int32), where=where)

@@ -147,9 +147,10 @@ def test_only_temperature_scaling_is_called_a_temperature(results):
     assert found.first_line.startswith("Use TS: log loss")
 
 
-@pytest.mark.parametrize(("groups", "said"), [(None, "5 examples: got 4"), (np.arange(4) // 2, "5 groups: got 2")])
+@pytest.mark.parametrize(("groups", "said"), [
+  (None, "5 examples: there are 4"), (np.arange(4) // 2, "5 groups: there are 2")])
 def test_auto_says_how_many_examples_it_needs(groups, said):
-  with pytest.raises(ValueError, match=f"auto cross-validates, for which it needs at least {said}. Name a calibrator"):
+  with pytest.raises(ValueError, match=f"cross-validation in 5 folds needs at least {said}"):
     choice.fit(np.eye(4, 2, dtype=np.float32), np.array([0, 1, 0, 1]), groups=groups)
 
 
@@ -313,7 +314,7 @@ def test_folds_have_their_share_of_each_class_and_keep_groups():
   groups = np.arange(87) // 3
   fold = folds.stratified_folds(labels, 5, groups)
   assert all(len(set(fold[groups == g])) == 1 for g in range(29)) and set(fold) == set(range(5))
-  with pytest.raises(ValueError, match="5 folds need at least 5 groups: there are 2"):
+  with pytest.raises(ValueError, match="cross-validation in 5 folds needs at least 5 groups: there are 2"):
     folds.stratified_folds(labels, 5, groups // 20)
 
 

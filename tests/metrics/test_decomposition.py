@@ -205,9 +205,9 @@ def test_extreme_predictions_give_finite_parts_in_order(name, recalibration):
 def test_five_examples_are_enough_and_two_classes_are():
   probs, labels = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.3, 0.7]], np.float32), np.arange(5) % 2
   assert np.isfinite(_leaves(parts_of(probs, labels))).all()
-  with pytest.raises(ValueError, match="5 folds need at least 5 examples: there are 1"):
+  with pytest.raises(ValueError, match="cross-validation in 5 folds needs at least 5 examples: there are 1"):
     parts_of(probs[:1], labels[:1])
-  with pytest.raises(ValueError, match="5 folds need at least 5 groups: there are 3"):
+  with pytest.raises(ValueError, match="cross-validation in 5 folds needs at least 5 groups: there are 3"):
     parts_of(probs, labels, groups=np.array([0, 0, 1, 1, 2]))
 
 

@@ -91,7 +91,7 @@ def test_pipelines_frames_pickles_and_a_choice_by_cross_validation():
   assert list(CalibratedClassifier(GaussianNB()).fit(frame, Y).feature_names_in_) == list("abcd")
   with pytest.raises(ValueError, match="takes no options and no sample_weight"):
     CalibratedClassifier(GaussianNB(), "auto").fit(X, Y, np.ones(240))
-  with pytest.raises(ValueError, match='method="auto" cross-validates, for which it needs at least 5 examples: got 3'):
+  with pytest.raises(ValueError, match="cross-validation in 5 folds needs at least 5 examples: there are 3"):
     Calibrator("auto").fit(np.eye(3), [0, 1, 2])
 
 
