@@ -1,4 +1,4 @@
-"""The whole evaluation: its numbers against their definitions, its verdicts, folds, and the command with its files."""
+"""The whole evaluation: its numbers against their definitions, its verdicts, and folds."""
 
 import argparse
 import csv
@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax._system import files as files_of
 from calib_jax._system.errors import UserError
-from calib_jax.cli import evaluate as command
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
 from calib_jax.evaluation import choice, class_errors, decisions, folds, formats, reasons
@@ -22,25 +20,17 @@ from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.sections.over_seeds import effect_size
 from calib_jax.evaluation.verdict import verdict
+from tests.evaluation.data import K, N, predictions
 
 pytestmark = pytest.mark.xdist_group("results")  # One worker makes what most of these tests share.
 RNG = np.random.default_rng(0)
-N, K = 400, 3
-
-
-def _predictions(scale, n=N, rng=None):
-  rng = np.random.default_rng(7) if rng is None else rng
-  logits = 2 * rng.normal(size=(n, K))
-  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-  labels = (p.cumsum(1) > rng.uniform(size=(n, 1))).argmax(1)
-  return evaluation.Predictions((scale * logits).astype(np.float32), labels.astype(np.int32))
 
 
 @pytest.fixture(scope="module")
 def results():
   """Logits three times too large; the calibrator with temperature 3 mends them."""
-  fit, test = _predictions(3, rng=np.random.default_rng(1)), _predictions(3)
-  sets = {"test": [test], "far": [_predictions(0.2)._replace(kind="out_of_distribution")]}
+  fit, test = predictions(3, rng=np.random.default_rng(1)), predictions(3)
+  sets = {"test": [test], "far": [predictions(0.2)._replace(kind="out_of_distribution")]}
   model = evaluation.Model(sets, evaluation.fit([fit], {"TS": calibrators.temperature_scaling()}))
   return evaluation.judge({"mine": model}, num_resamples=40)
 
@@ -61,7 +51,7 @@ def test_the_areas_and_coverages_are_those_of_sorting(results):
 
 def test_detection_is_the_share_of_pairs_in_order(results):
   inside = results.sets["test"].rows["mine", "none"].values.confidence[:, 0]
-  outside = _predictions(0.2).logits.astype(np.float64)
+  outside = predictions(0.2).logits.astype(np.float64)
   top = (np.exp(outside) / np.exp(outside).sum(1, keepdims=True)).max(1)
   pairs = (inside[:, None] > top).mean() + (inside[:, None] == top).mean() / 2
   measured = results.sections["detection"]["far"]["mine"]["none"]["msp"]
@@ -155,7 +145,7 @@ def test_auto_says_how_many_examples_it_needs(groups, said):
 
 
 def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys):
-  fit, test = _predictions(3, rng=np.random.default_rng(1)), _predictions(3)
+  fit, test = predictions(3, rng=np.random.default_rng(1)), predictions(3)
   names = ["temperature_scaling", "ensemble_temperature_scaling"]
   params = [{choice.CHOSEN: {name: calibrators.get(name).fit(fit.logits, fit.labels)}, choice.SCORES: {}}
             for name in names]
@@ -208,7 +198,7 @@ def test_a_calibrated_model_is_not_accused():
   # In nine of ten samples: the p-value of a calibrated model is below 0.05 once in twenty.
   found = []
   for seed in range(10):
-    model = evaluation.Model({"test": [_predictions(1, rng=np.random.default_rng(seed))]}, {})
+    model = evaluation.Model({"test": [predictions(1, rng=np.random.default_rng(seed))]}, {})
     found.append(verdict(evaluation.judge({"mine": model}, num_resamples=40)).first_line)
   assert found.count("Keep the model as it is: 400 examples show no miscalibration.") >= 8, found
 
@@ -252,7 +242,7 @@ def test_redraws_that_equal_the_labels_count_for_the_p_value():
 
 
 def test_a_compared_model_has_the_groups_of_the_same_examples():
-  part = _predictions(1)
+  part = predictions(1)
   grouped = part._replace(groups=np.arange(N, dtype=np.int32) // 20)
   models = {name: evaluation.Model({"test": [x]}, {}) for name, x in (("mine", grouped), ("other", part))}
   first, second = (row.estimates for _, _, _, row in evaluation.judge(models, num_resamples=20).rows)
@@ -280,7 +270,7 @@ def test_one_bin_is_enough():
 
 
 def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatch):
-  part, found = _predictions(2), []
+  part, found = predictions(2), []
   for chunk in (K * N, K * 64, K * 7):
     monkeypatch.setattr("calib_jax.evaluation.rowwise.CHUNK", chunk)
     found.append(evaluation.per_example([part]).class_sums)
@@ -293,7 +283,7 @@ def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatc
 def test_class_frequencies_of_label_shift_are_those_of_the_whole_set(monkeypatch):
   """In the order of the labels, a part of the rows has other frequencies than all."""
   monkeypatch.setattr("calib_jax.evaluation.rowwise.CHUNK", K * 50)
-  part, calibrator = _predictions(1), calibrators.label_shift("identity")
+  part, calibrator = predictions(1), calibrators.label_shift("identity")
   order = np.argsort(part.labels, kind="stable")
   part = part._replace(logits=part.logits[order], labels=part.labels[order])
   fitted = evaluation.fit([part], {"LS": calibrator})
@@ -320,7 +310,7 @@ def test_folds_have_their_share_of_each_class_and_keep_groups():
 
 def test_every_number_is_out_of_fold():
   # The fit of this calibrator keeps the sum of what it saw, which tells which examples those were.
-  part = _predictions(1, 20)
+  part = predictions(1, 20)
   spy = calibrators.Calibrator(lambda logits, labels: {"seen": jnp.sum(logits[:, 0])},
                                lambda params, logits: logits.at[:, 1].set(params["seen"]))
   found = folds.out_of_fold(part, {"spy": spy}, 4)["spy"][0].log_probs()
@@ -338,118 +328,6 @@ def test_every_number_is_out_of_fold():
 def test_a_wrong_calibrator_is_one_sentence(text, message):
   with pytest.raises((UserError, ValueError), match=message):
     inputs.calibrator(text)
-
-
-def _write(path, part):
-  np.savez(path, logits=part.logits, labels=part.labels)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("files")
-  _write(folder / "val.npz", _predictions(3, rng=np.random.default_rng(1)))
-  _write(folder / "test.npz", _predictions(3))
-  _write(folder / "poisoned.npz", _predictions(3)._replace(labels=np.arange(N) % K))
-  return folder
-
-
-def _run(files, *arguments):
-  return command.main([f"--{name}={files / value}" if value.endswith(".npz") else f"--{name}={value}"
-                       for name, value in (argument.split("=", 1) for argument in arguments)] + ["--num_resamples=40"])
-
-
-@pytest.mark.slow
-def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_bytes(files, tmp_path, capsys,
-                                                                                   monkeypatch):
-  for name, test in (("a", "test"), ("b", "test"), ("poisoned", "poisoned")):
-    if name == "b":  # Figures take most of the time, and are looked at once.
-      monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
-    assert _run(files, "fit=val.npz", f"test={test}.npz", "calibrators=temperature_scaling:objective=ece",
-                f"out={tmp_path / name}", "figures=pdf", "figure_width=single") == 0
-  a, b, poisoned = (tmp_path / name for name in ("a", "b", "poisoned"))
-  fitted = "calibrators/temperature_scaling:objective=ece.npz"
-  assert (a / "results.json").read_bytes() == (b / "results.json").read_bytes()
-  assert (a / "results.json").read_bytes() != (poisoned / "results.json").read_bytes()
-  assert (a / fitted).read_bytes() == (poisoned / fitted).read_bytes()
-  assert {path.name for path in a.iterdir()} == {"results.json", "results.csv", "results.md", "results.tex", "figures",
-                                                 "report.html", "calibrators", "calibrator.npz"}
-  assert (a / "calibrator.npz").read_bytes() == (a / fitted).read_bytes()
-  for name in ("reliability", "risk_coverage"):
-    assert all((a / f"figures/{name}.{suffix}").stat().st_size > 1000 for suffix in ("pdf", "svg"))
-    assert not (a / f"figures/{name}.png").exists()  # Which was not asked for.
-  assert not list(a.rglob("*.tmp")) and "N = 400, K = 3" in capsys.readouterr().out
-  calibrated = calibrators.load(a / fitted).apply(_predictions(3).logits)
-  np.testing.assert_allclose(np.exp(calibrated).sum(1), 1, rtol=1e-5)
-
-
-def test_json_is_printed_alone(files, capsys):
-  assert _run(files, "test=test.npz", "json=-") == 0
-  content = json.loads(capsys.readouterr().out)
-  assert list(content["results"]["test"]["test"]) == ["none"]
-
-
-def test_one_file_is_cross_validated_and_the_same_file_twice_is_said(files, capsys):
-  assert _run(files, "fit=val.npz", "folds=3", "calibrators=temperature_scaling") == 0
-  assert "cross-validation over 3 folds" in capsys.readouterr().err
-  assert _run(files, "fit=val.npz", "test=val.npz", "calibrators=temperature_scaling") == 0
-  assert "hold the same predictions; calibrators are judged on what they were fitted to" in capsys.readouterr().err
-
-
-def test_files_are_compared(files, tmp_path, capsys):
-  _write(tmp_path / "better.npz", _predictions(1))
-  assert _run(files, "test=test.npz", f"compare={tmp_path / 'better.npz'}", "json=-") == 0
-  content = json.loads(capsys.readouterr().out)
-  assert list(content["results"]["test"]) == ["test", "better"]
-  assert content["differences"]["test"][0]["nll"]["high"] < 0
-
-
-@pytest.mark.parametrize(("arguments", "message"), [
-  ([], "name the predictions: --fit val.npz --test test.npz"),
-  (["test=absent.npz"], "there is no file"),
-  (["test=test.npz", "calibrators=temperature_scaling"], "--calibrators need predictions to be fitted to"),
-  (["fit=val.npz", "folds=1"], "--folds must be from 2 to"),
-  (["fit=val.npz", "test=test.npz", "calibrators=temperatur_scaling"], "calibrator name must be one of"),
-  (["fit=val.npz", "test=test.npz", "compare=."], "is a directory, not a file"),
-])
-def test_a_mistake_is_one_sentence_and_writes_nothing(files, arguments, message, tmp_path, capsys):
-  assert _run(files, *arguments, f"out={tmp_path / 'out'}") == 2
-  error = capsys.readouterr().err
-  assert error.startswith("error: ") and message in error and error.count("\n") == 1
-  assert not (tmp_path / "out").exists()
-
-
-# Names of files that a terminal, a page or a spreadsheet would obey, and one that is not UTF-8.
-HOSTILE = ("<img src=x onerror=alert(1)>", "=cmd|'", "\x1b[31m\nred\u202e", "\udcff")
-
-
-def test_names_of_files_and_classes_are_printable_in_every_output(tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
-  for number, name in enumerate(HOSTILE):
-    part = _predictions(3, rng=np.random.default_rng(number))
-    np.savez(tmp_path / f"{name}.npz", logits=part.logits, labels=part.labels, classes=["\x1b[31ma", "<b>", "=1+1"])
-  arguments = [f"--test={tmp_path / name}.npz" for name in HOSTILE]
-  for extra in (f"--out={tmp_path / 'out'}", "--json=-", f"--compare={tmp_path / HOSTILE[2]}.npz"):
-    assert command.main([*arguments, extra, "--num_resamples=20"]) == 0
-  for bad in (f"--test={tmp_path}/absent\x1b[31m\udcff.npz", f"--compare={tmp_path / HOSTILE[3]}",
-              f"--calibrators=\x1b[31m{HOSTILE[3]}", f"--out={tmp_path / HOSTILE[2]}.npz"):
-    assert command.main([*arguments[:1], f"--fit={tmp_path / HOSTILE[3]}.npz", bad, "--num_resamples=20"]) == 2
-  with pytest.raises(SystemExit):
-    command.main(["\x1b[31m", "\udcff"])
-  printed = capsys.readouterr()
-  written = [path.read_bytes().decode() for path in (tmp_path / "out").iterdir() if path.is_file()]
-  assert len(written) == 4
-  for text in (*printed, *written):
-    assert all(line.isprintable() for line in text.encode().decode().split("\n"))
-    assert "1b[31m" in text  # As it is written: \x1b, \u001b or, in LaTeX, \textbackslash{}x1b.
-  assert "<img" not in (tmp_path / "out/results.md").read_text()
-  assert "\n'=cmd" in (tmp_path / "out/results.csv").read_text()
-
-
-def test_the_file_of_a_calibrator_can_be_written_whatever_its_label(tmp_path):
-  names = {files_of.stem(label) for label in ("a/b", "\x1b[31m\udcff", "x" * 5000, "x" * 5001, "é" * 5000, "TS", "\0")}
-  assert {"a_b", "TS", r"\x1b[31m\udcff", r"\x00"} < names and len(names) == 7
-  for name in names:
-    evaluation.save(tmp_path / f"{name}_seed10.npz", np.zeros((1, 2), np.float32), np.zeros(1, np.int32))
 
 
 def _row(p_value, excess):

@@ -1,0 +1,125 @@
+"""The command that evaluates files: what it writes, compares and refuses."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, evaluation
+from calib_jax._system import files as files_of
+from calib_jax.cli import evaluate as command
+from tests.evaluation.data import K, N, predictions
+
+pytestmark = pytest.mark.xdist_group("results")  # One worker makes what most of these tests and test_results share.
+
+
+def _write(path, part):
+  np.savez(path, logits=part.logits, labels=part.labels)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("files")
+  _write(folder / "val.npz", predictions(3, rng=np.random.default_rng(1)))
+  _write(folder / "test.npz", predictions(3))
+  _write(folder / "poisoned.npz", predictions(3)._replace(labels=np.arange(N) % K))
+  return folder
+
+
+def _run(files, *arguments):
+  return command.main([f"--{name}={files / value}" if value.endswith(".npz") else f"--{name}={value}"
+                       for name, value in (argument.split("=", 1) for argument in arguments)] + ["--num_resamples=40"])
+
+
+@pytest.mark.slow
+def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_bytes(files, tmp_path, capsys,
+                                                                                   monkeypatch):
+  for name, test in (("a", "test"), ("b", "test"), ("poisoned", "poisoned")):
+    if name == "b":  # Figures take most of the time, and are looked at once.
+      monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
+    assert _run(files, "fit=val.npz", f"test={test}.npz", "calibrators=temperature_scaling:objective=ece",
+                f"out={tmp_path / name}", "figures=pdf", "figure_width=single") == 0
+  a, b, poisoned = (tmp_path / name for name in ("a", "b", "poisoned"))
+  fitted = "calibrators/temperature_scaling:objective=ece.npz"
+  assert (a / "results.json").read_bytes() == (b / "results.json").read_bytes()
+  assert (a / "results.json").read_bytes() != (poisoned / "results.json").read_bytes()
+  assert (a / fitted).read_bytes() == (poisoned / fitted).read_bytes()
+  assert {path.name for path in a.iterdir()} == {"results.json", "results.csv", "results.md", "results.tex", "figures",
+                                                 "report.html", "calibrators", "calibrator.npz"}
+  assert (a / "calibrator.npz").read_bytes() == (a / fitted).read_bytes()
+  for name in ("reliability", "risk_coverage"):
+    assert all((a / f"figures/{name}.{suffix}").stat().st_size > 1000 for suffix in ("pdf", "svg"))
+    assert not (a / f"figures/{name}.png").exists()  # Which was not asked for.
+  assert not list(a.rglob("*.tmp")) and "N = 400, K = 3" in capsys.readouterr().out
+  calibrated = calibrators.load(a / fitted).apply(predictions(3).logits)
+  np.testing.assert_allclose(np.exp(calibrated).sum(1), 1, rtol=1e-5)
+
+
+def test_json_is_printed_alone(files, capsys):
+  assert _run(files, "test=test.npz", "json=-") == 0
+  content = json.loads(capsys.readouterr().out)
+  assert list(content["results"]["test"]["test"]) == ["none"]
+
+
+def test_one_file_is_cross_validated_and_the_same_file_twice_is_said(files, capsys):
+  assert _run(files, "fit=val.npz", "folds=3", "calibrators=temperature_scaling") == 0
+  assert "cross-validation over 3 folds" in capsys.readouterr().err
+  assert _run(files, "fit=val.npz", "test=val.npz", "calibrators=temperature_scaling") == 0
+  assert "hold the same predictions; calibrators are judged on what they were fitted to" in capsys.readouterr().err
+
+
+def test_files_are_compared(files, tmp_path, capsys):
+  _write(tmp_path / "better.npz", predictions(1))
+  assert _run(files, "test=test.npz", f"compare={tmp_path / 'better.npz'}", "json=-") == 0
+  content = json.loads(capsys.readouterr().out)
+  assert list(content["results"]["test"]) == ["test", "better"]
+  assert content["differences"]["test"][0]["nll"]["high"] < 0
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+  ([], "name the predictions: --fit val.npz --test test.npz"),
+  (["test=absent.npz"], "there is no file"),
+  (["test=test.npz", "calibrators=temperature_scaling"], "--calibrators need predictions to be fitted to"),
+  (["fit=val.npz", "folds=1"], "--folds must be from 2 to"),
+  (["fit=val.npz", "test=test.npz", "calibrators=temperatur_scaling"], "calibrator name must be one of"),
+  (["fit=val.npz", "test=test.npz", "compare=."], "is a directory, not a file"),
+])
+def test_a_mistake_is_one_sentence_and_writes_nothing(files, arguments, message, tmp_path, capsys):
+  assert _run(files, *arguments, f"out={tmp_path / 'out'}") == 2
+  error = capsys.readouterr().err
+  assert error.startswith("error: ") and message in error and error.count("\n") == 1
+  assert not (tmp_path / "out").exists()
+
+
+# Names of files that a terminal, a page or a spreadsheet would obey, and one that is not UTF-8.
+HOSTILE = ("<img src=x onerror=alert(1)>", "=cmd|'", "\x1b[31m\nred\u202e", "\udcff")
+
+
+def test_names_of_files_and_classes_are_printable_in_every_output(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
+  for number, name in enumerate(HOSTILE):
+    part = predictions(3, rng=np.random.default_rng(number))
+    np.savez(tmp_path / f"{name}.npz", logits=part.logits, labels=part.labels, classes=["\x1b[31ma", "<b>", "=1+1"])
+  arguments = [f"--test={tmp_path / name}.npz" for name in HOSTILE]
+  for extra in (f"--out={tmp_path / 'out'}", "--json=-", f"--compare={tmp_path / HOSTILE[2]}.npz"):
+    assert command.main([*arguments, extra, "--num_resamples=20"]) == 0
+  for bad in (f"--test={tmp_path}/absent\x1b[31m\udcff.npz", f"--compare={tmp_path / HOSTILE[3]}",
+              f"--calibrators=\x1b[31m{HOSTILE[3]}", f"--out={tmp_path / HOSTILE[2]}.npz"):
+    assert command.main([*arguments[:1], f"--fit={tmp_path / HOSTILE[3]}.npz", bad, "--num_resamples=20"]) == 2
+  with pytest.raises(SystemExit):
+    command.main(["\x1b[31m", "\udcff"])
+  printed = capsys.readouterr()
+  written = [path.read_bytes().decode() for path in (tmp_path / "out").iterdir() if path.is_file()]
+  assert len(written) == 4
+  for text in (*printed, *written):
+    assert all(line.isprintable() for line in text.encode().decode().split("\n"))
+    assert "1b[31m" in text  # As it is written: \x1b, \u001b or, in LaTeX, \textbackslash{}x1b.
+  assert "<img" not in (tmp_path / "out/results.md").read_text()
+  assert "\n'=cmd" in (tmp_path / "out/results.csv").read_text()
+
+
+def test_the_file_of_a_calibrator_can_be_written_whatever_its_label(tmp_path):
+  names = {files_of.stem(label) for label in ("a/b", "\x1b[31m\udcff", "x" * 5000, "x" * 5001, "é" * 5000, "TS", "\0")}
+  assert {"a_b", "TS", r"\x1b[31m\udcff", r"\x00"} < names and len(names) == 7
+  for name in names:
+    evaluation.save(tmp_path / f"{name}_seed10.npz", np.zeros((1, 2), np.float32), np.zeros(1, np.int32))
