@@ -36,12 +36,15 @@ class Calibrator:
     apply: ``apply(params, logits)``, pure, returns the log-probabilities of logits ``[..., K]``.
     name: the name of the factory in ``CALIBRATORS``; empty for functions of your own, which are pickled as they are.
     options: the factory's arguments by name.
+    together: whether ``apply`` is a function of all rows together, as that of ``label_shift`` is. Otherwise an
+      evaluation calibrates some rows at a time.
   """
 
   fit: Callable[..., Any]
   apply: Callable[[Any, Array], Array]
   name: str = ""
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  together: bool = False
 
   def fitted(self, logits, labels, *, where=None, weights=None) -> "Fitted":
     """Fits, and returns a function of logits that holds its params.
@@ -82,7 +85,9 @@ class Calibrator:
 
   def __reduce__(self):
     """Makes a pickle hold the name and the options, because functions within a factory cannot be pickled."""
-    return (functools.partial(get, self.name, **self.options), ()) if self.name else (Calibrator, self._key())
+    if self.name:
+      return functools.partial(get, self.name, **self.options), ()
+    return Calibrator, (self.fit, self.apply, "", {}, self.together)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["calibrator"])

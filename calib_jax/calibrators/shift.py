@@ -65,7 +65,7 @@ def label_shift(base: str | Calibrator = "vector_scaling", **base_options) -> Ca
     labels = jnp.where(where, checks.gathered(labels).reshape(-1), 0)
     return {"base": params, "prior": jnp.zeros(logits.shape[-1], logits.dtype).at[labels].add(share)}
 
-  return Calibrator(fit, functools.partial(_apply, base), "label_shift", {"base": base})
+  return Calibrator(fit, functools.partial(_apply, base), "label_shift", {"base": base}, together=True)
 
 
 def _apply(base: Calibrator, params: dict, logits: Array) -> Array:

@@ -38,5 +38,5 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
     for label, (_, of_fold) in fit([others], labelled, lambda caution: None).items():
       params[label] += of_fold
   return {UNCALIBRATED: [Calibrated.of(part)]} | {
-    label: [Calibrated(part, jax.jit(calibrator.apply), params[label], fold).at_once_if(calibrator.name)]
+    label: [Calibrated(part, jax.jit(calibrator.apply), params[label], fold).at_once_if(calibrator.together)]
     for label, calibrator in labelled.items()}

@@ -12,7 +12,6 @@ from calib_jax._system.files import release
 from calib_jax.evaluation.predictions import Predictions
 
 CHUNK = 2**18  # Numbers of the logits that are calibrated at a time.
-TOGETHER = ("label_shift",)  # Calibrators whose ``apply`` is a function of all rows together.
 
 
 class Calibrated(NamedTuple):
@@ -35,9 +34,9 @@ class Calibrated(NamedTuple):
     """Returns the argument itself, or predictions as they are before calibration."""
     return part if isinstance(part, cls) else cls(part, _identity, ({},))
 
-  def at_once_if(self, name: str) -> "Calibrated":
-    """Returns the argument itself or, by one of the calibrators of ``TOGETHER``, what it makes of all rows together."""
-    if name not in TOGETHER:
+  def at_once_if(self, together: bool) -> "Calibrated":
+    """Returns the argument itself or, if its calibrator needs all rows together, what that makes of them."""
+    if not together:
       return self
     return Calibrated.of(self.part._replace(logits=self.log_probs(), probs=None))
 

@@ -33,6 +33,17 @@ def as_logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Calla
   """Returns float32 logits ``[N, K]`` of scores, and the scores ``[N, K]`` if they are probabilities.
 
   All that is large is done with some rows at a time.
+
+  Args:
+    path: the file, for messages.
+    name: the name of the array; one of ``columns.PROBS`` holds probabilities, one of ``columns.EITHER`` is decided by
+      its values.
+    scores: floats ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes.
+    say: a function that prints what the scores are taken for, where their name does not say it.
+    are_logits: whether the user says that they are logits.
+
+  Raises:
+    UserError: if they have another shape or type, are not finite, or are probabilities by name and not by value.
   """
   if are_logits and name in columns.PROBS:
     raise UserError(f"{path}: its {name} are probabilities by their name: leave out --logits, or call them logits.")

@@ -280,10 +280,13 @@ def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatc
       np.testing.assert_allclose(other.redrawn, sums.redrawn, rtol=1e-5)
 
 
-def test_class_frequencies_of_label_shift_are_those_of_the_whole_set(monkeypatch):
-  """In the order of the labels, a part of the rows has other frequencies than all."""
+@pytest.mark.parametrize("is_own", (False, True))
+def test_calibrators_that_need_all_rows_together_get_them(monkeypatch, is_own):
+  """In the order of the labels, a part of the rows has other class frequencies than all."""
   monkeypatch.setattr("calib_jax.evaluation.rowwise.CHUNK", K * 50)
   part, calibrator = predictions(1), calibrators.label_shift("identity")
+  if is_own:
+    calibrator = calibrators.Calibrator(calibrator.fit, calibrator.apply, together=True)
   order = np.argsort(part.labels, kind="stable")
   part = part._replace(logits=part.logits[order], labels=part.labels[order])
   fitted = evaluation.fit([part], {"LS": calibrator})
