@@ -89,7 +89,8 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
     return [Calibrated.of(part) for part in test]
   calibrator, params = fitted[label]
   apply_one = compilation.sized(calibrator.apply, test[0].logits.size)
-  return [Calibrated(part, apply_one, (p,)).at_once_if(calibrator.together) for p, part in zip(params, test, strict=True)]
+  return [Calibrated(part, apply_one, (own,)).at_once_if(calibrator.together)
+          for own, part in zip(params, test, strict=True)]
 
 
 def evaluate(calibrated: Mapping[str, Sequence[Predictions | Calibrated]], *, num_bins: int = 15,
