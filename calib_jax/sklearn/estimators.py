@@ -260,8 +260,8 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
 def _scores(estimator: Any, X: Any) -> np.ndarray:
   """The logits ``[N, K]`` of a classifier."""
   number = len(estimator.classes_)
-  in_pairs = number > 2 and any(name.split("__")[-1] == "decision_function_shape" and value == "ovo"
-                                for name, value in getattr(estimator, "get_params", dict)().items())
+  parts = (estimator, *getattr(estimator, "get_params", dict)().values())
+  in_pairs = number > 2 and any(getattr(part, "decision_function_shape", None) == "ovo" for part in parts)
   if hasattr(estimator, "decision_function") and not in_pairs:
     scores = _two_columns(np.asarray(estimator.decision_function(X), np.float64))
     if scores.shape[1] == max(number, 2):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
@@ -152,6 +153,7 @@ def test_one_column_is_of_the_second_class():
 
 def test_scores_of_pairs_of_classes_are_not_those_of_classes():
   pairs = SVC(decision_function_shape="ovo")  # Three classes have three pairs.
-  for estimator in (pairs, make_pipeline(StandardScaler(), pairs)):
+  frozen = FrozenEstimator(SVC(decision_function_shape="ovo").fit(X, Y))
+  for estimator in (pairs, make_pipeline(StandardScaler(), pairs), frozen, make_pipeline(frozen)):
     with pytest.raises(ValueError, match='a score to each pair of classes, and a calibrator needs one of each class'):
       CalibratedClassifier(estimator, cv=3).fit(X, Y)
