@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
+from calib_jax import losses
 from calib_jax._system.errors import UserError
 from calib_jax.config import checks
 
@@ -210,7 +211,6 @@ def test_shapes_are_those_of_the_model_also_where_it_has_an_array_as_a_field():
 
 
 @pytest.mark.parametrize("name", ["mixup", "cutmix"])
-def test_a_loss_that_takes_no_mixed_labels_is_refused_before_the_data_are_read(name):
-  with pytest.raises(UserError, match=f"augmentation.name {name}, whose labels are mixed: labels must be integers"):
-    _load(f"augmentation.name={name}", "augmentation.padding=0", "loss.primary.name=brier_weighted_cross_entropy")
-  _load(f"augmentation.name={name}", "augmentation.padding=0", "loss.primary.name=focal")
+def test_every_loss_takes_mixed_labels(name):
+  for loss in losses.PER_EXAMPLE:
+    _load(f"augmentation.name={name}", "augmentation.padding=0", f"loss.primary.name={loss}")

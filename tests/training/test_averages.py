@@ -15,7 +15,8 @@ from tests.training.test_steps import _one_step
 
 
 def _state(value, step=0):
-  return training.TrainState(jnp.full(2, step, jnp.int32), {"w": jnp.asarray(value, jnp.float32)}, {}, (), {},
+  value = jnp.asarray(value, jnp.float32)
+  return training.TrainState(jnp.full(2, step, jnp.int32), {"w": value}, {"mean": 2 * value}, (), {},
                              jnp.zeros(2, jnp.int32))
 
 
@@ -28,7 +29,9 @@ def test_the_average_has_the_weights_of_its_definition(decay):
   weights = np.float64(decay) ** np.arange(len(values))[::-1]  # An exponential moving average over its sum of weights.
   expected = np.tensordot(weights / weights.sum(), values.astype(np.float32).astype(np.float64), 1)
   # Forty steps, each of which rounds a few times.
-  np.testing.assert_allclose(average.variables["params"]["w"], expected, rtol=0, atol=40 * 4 * np.finfo(np.float32).eps)
+  tolerance = {"rtol": 0, "atol": 40 * 4 * np.finfo(np.float32).eps}
+  np.testing.assert_allclose(average.variables["params"]["w"], expected, **tolerance)
+  np.testing.assert_allclose(average.variables["batch_stats"]["mean"] / 2, expected, **tolerance)
   np.testing.assert_array_equal(average.count, [40, 40])
 
 
@@ -59,6 +62,23 @@ def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeyp
   expected = training.predict(predictor, mean, [s.test for s in splits], 16, training.Layout.of(jax.devices()[:2]))
   for i in range(2):
     np.testing.assert_allclose(predictions[i]["test"]["logits"], expected["logits"][i], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("select", ["best", "refined"])
+def test_the_best_model_is_chosen_among_averages(select, tmp_path, monkeypatch):
+  means, original = [], averages.update
+
+  def recorded(average, state, decay):
+    mean = original(average, state, decay)
+    means.append(np.array(mean.variables["params"]["head"]["kernel"][0]))
+    return mean
+
+  monkeypatch.setattr(averages, "update", recorded)
+  config = short("training.average=ema", "training.average_decay=0.9", f"training.select={select}",
+                 "training.evaluate_every_epochs=1")
+  train(config, folder=tmp_path)
+  kernel = training.Group((0,), tmp_path).variables("best")["params"]["head"]["kernel"][0]
+  assert any(np.array_equal(kernel, mean) for mean in means[2::3])  # An epoch has three steps.
 
 
 def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images():

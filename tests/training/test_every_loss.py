@@ -2,11 +2,13 @@
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import losses, run
+from calib_jax import losses, run, training
 from calib_jax._system.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -42,6 +44,25 @@ def test_it_trains_for_a_few_steps(role, name, tmp_path, capsys):
                                                                                and role == "primary")
   loaded = run.Run.load(tmp_path / "run").config.loss
   assert loaded.to_dict() == config.loss.to_dict()
+
+
+@pytest.mark.parametrize("name", [name for name in losses.PER_EXAMPLE if name not in ("focal", "brier")])
+def test_mixed_labels_are_the_mean_over_both_classes(name):
+  """As Zhang et al. 2018 define it. Brier's and the focal loss have formulas for distributions, which are others."""
+  loss = _config(f"loss.primary.name={name}", "loss.secondary.name=").loss
+  objective, states = training.objective(loss), {k: v.init() for k, v in training.of_loss(loss, 3).items()}
+  logits = jnp.array([[2.0, -1.0, 0.5], [0.1, 0.3, -2.0], [9.0, 0.0, 1.0]])
+  mixed = jnp.array([[0.7, 0.0, 0.3], [0.4, 0.6, 0.0], [0.0, 1.0, 0.0]])  # The last is of two images of one class.
+
+  found = jax.jit(jax.value_and_grad(lambda z: objective(z, mixed, loss_states=states)[0]))(logits)
+  @jax.jit
+  @jax.value_and_grad
+  def expected(logits):
+    return sum(share * objective(logits[i:i + 1], jnp.array([label]), loss_states=states)[0]
+               for i, label, share in ((0, 0, 0.7), (0, 2, 0.3), (1, 1, 0.6), (1, 0, 0.4), (2, 1, 1.0))) / 3
+
+  for one, other in zip(found, expected(logits), strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -3,16 +3,22 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from calib_jax import losses
 from calib_jax.training.loss_state import split_options
 
+# The losses per example that take distributions as labels themselves.
+SOFT = ("cross_entropy", "focal", "brier")
+
 
 def objective(loss: ConfigDict, parts: tuple[str, ...] = ("primary", "secondary")) -> Callable:
   """Returns the objective ``primary + weight * secondary``, or only one of its two terms; see ``losses.composite``.
 
-  With ``loss.reduction`` "sum" the primary is summed over the global batch instead.
+  With ``loss.reduction`` "sum" the primary is summed over the global batch instead. Labels that mixup or CutMix mixed
+  are distributions over two classes; a primary that takes only integers is then the mean of its values for the two.
 
   Args:
     loss: a config's section ``loss``.
@@ -82,6 +88,19 @@ def _loss(section: ConfigDict) -> Callable[[Mapping[str, Any]], Callable]:
 
   def bound(states):
     state = states[section.name]._asdict() if section.name in states else {}
-    return losses.get(section.name, **options, **state)
+    loss = losses.get(section.name, **options, **state)
+    return _of_two_classes(loss) if section.name in losses.PER_EXAMPLE and section.name not in SOFT else loss
 
   return bound
+
+
+def _of_two_classes(loss: Callable) -> Callable:
+  """Returns a loss per example that also takes mixed labels, ``λ ℓ(z, y) + (1 - λ) ℓ(z, y')`` (Zhang et al. 2018)."""
+  def mixed(logits, labels):
+    if labels.ndim < logits.ndim:
+      return loss(logits, labels)
+    shares, classes = jax.lax.top_k(labels, 2)
+    classes = jnp.where(shares > 0, classes, classes[..., :1])  # Of two images of one class there is no second one.
+    return sum(shares[..., i] * loss(logits, classes[..., i]) for i in range(2))
+
+  return mixed
