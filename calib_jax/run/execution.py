@@ -74,7 +74,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
       train_seeds(method_config, folder, method, hooks)
     if reports:
       report(config, workdir, methods)
-    manifest.finish(workdir, damage)
+    manifest.finish(workdir, damage, reported=reports)
   if reports:
     say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
     for path in sorted(workdir.iterdir()):
