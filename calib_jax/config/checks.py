@@ -74,8 +74,8 @@ def check(config: ConfigDict, num_devices: int) -> None:
     raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
                     "evaluations: --config.training.select=best.")
   if config.evaluation.laplace_samples and not config.evaluation.laplace:
-    raise UserError("config key evaluation.laplace_samples needs evaluation.laplace, the approximation that is sampled: "
-                    "--config.evaluation.laplace=auto.")
+    raise UserError("config key evaluation.laplace_samples needs evaluation.laplace, the approximation that is "
+                    "sampled: --config.evaluation.laplace=auto.")
   if config.evaluation.ensemble and (config.num_seeds < 2 or config.data.split_seed < 0):
     raise UserError("config key evaluation.ensemble needs the models of several seeds, and one validation split for "
                     "all of them: --config.num_seeds=5 --config.data.split_seed=0.")

@@ -166,6 +166,18 @@ def test_what_no_approximation_is_for_is_refused(tmp_path, monkeypatch):
     loaded.laplace()
 
 
+def test_one_network_has_one_row_of_its_approximation():
+  """Stochastic depth is part of the model, so the baseline of plain cross entropy with samples is the same network."""
+  fields = ("loss.primary.name=cross_entropy", "loss.secondary.name=", "model.name=resnet8", "model.last_survival=0.5",
+            "evaluation.samples=4", "evaluation.laplace=full")
+  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in fields])
+  methods = [method_name(plain_cross_entropy(config)), method_name(config)]
+  assert methods == ["cross_entropy", "cross_entropy, 4 samples"]
+  assert run.execution.approximated(config, methods) == {"cross_entropy, Laplace": "cross_entropy"}
+  assert run.execution.approximated(_config("evaluation.samples=4"), ["cross_entropy", f"{NAME}, 4 samples"]) == {
+    "cross_entropy, Laplace": "cross_entropy", f"{NAME}, Laplace": f"{NAME}, 4 samples"}
+
+
 def test_the_baseline_is_without_dropout_and_samples():
   config = _config("evaluation.samples=4")
   assert method_name(config) == f"{NAME}, 4 samples"
