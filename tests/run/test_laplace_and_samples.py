@@ -100,7 +100,7 @@ def test_another_approximation_needs_no_training_and_other_samples_need_other_pr
   run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[_never])
   loaded = Run.load(tmp_path / "run")
   np.testing.assert_allclose(loaded.saved("test")[0].logits, _map_logits(loaded, features, 0), rtol=1e-4, atol=1e-4)
-  # Nobody misses what this config does not predict: the full approximation, and the corrupted images.
+  # What this config does not predict is not missed: the full approximation, and the corrupted images.
   assert "cannot be made anew" not in capsys.readouterr().err
   run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[_never])
   assert "warning" not in capsys.readouterr().err
