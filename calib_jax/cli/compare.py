@@ -10,7 +10,7 @@ import pathlib
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json
 from calib_jax.cli import inputs, shared
-from calib_jax.evaluation import Model, judge
+from calib_jax.evaluation import judge
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def _compare(options: argparse.Namespace) -> None:
     raise UserError(f"--baseline must be one of {', '.join(models)}: got {options.baseline!r}.")
   names = sorted(models, key=lambda name: name != (options.baseline or next(iter(models))))
   models = {name: models[name] for name in names}
-  _check(models)
+  inputs.check_models(models, inputs.TEST, folders, shared.note)
   results = judge(models, num_bins=options.num_bins,
                   num_resamples=inputs.resamples(options.num_resamples, models),
                   columns=options.columns.split(","))
@@ -50,15 +50,3 @@ def _compare(options: argparse.Namespace) -> None:
   shared.write(options, results, {}, config=configs, logs=logs)
   for text, of_models in cautions.items():
     shared.note(f"{', '.join(of_models)}: {text}")
-
-
-def _check(models: dict[str, Model]) -> None:
-  """Raises a UserError unless all models have the same classes, and says which test sets differ."""
-  tests = {name: model.sets[inputs.TEST][0] for name, model in models.items()}
-  inputs.check_alike(tests)
-  first = next(iter(tests))
-  for name, part in tests.items():
-    if part.labels.tobytes() != tests[first].labels.tobytes():
-      shared.note(f"warning: the test labels of {name} are not those of {first}, so their difference has no interval.")
-  for name, other in inputs.same_predictions(tests):
-    shared.note(f"warning: {name} and {other} hold the same test predictions.")

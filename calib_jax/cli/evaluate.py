@@ -81,13 +81,16 @@ def _evaluate(options: argparse.Namespace) -> None:
   fitted = evaluation.fit([fit], labelled, cautions.append) if fit else {}
   test_set = next(iter(sets))
   models = {test_set: evaluation.Model({name: [part] for name, part in sets.items()}, fitted, out_of_fold)}
+  compared = {}
   for path in options.compare:
     name = inputs.fresh(path, models)
+    compared[name] = path
     if options.task == "multilabel":
       models[name] = evaluation.Model({key: [part] for key, part in _read(path, test_set, options, note).items()}, {})
       continue
     other = inputs.model(path, test_set, labelled, note, cautions.append)
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
+  inputs.check_models(models, test_set, compared, note)
   results = evaluation.judge(models, num_bins=options.num_bins,
                              num_resamples=inputs.resamples(options.num_resamples, models),
                              columns=options.columns.split(","))

@@ -15,7 +15,7 @@ from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import release
 from calib_jax.evaluation import choice
 from calib_jax.evaluation.fitting import Model, fit
-from calib_jax.evaluation.predictions import Predictions, load
+from calib_jax.evaluation.predictions import Predictions, differing, load
 from calib_jax.run import manifest
 
 TEST, VALIDATION = "test", "validation"
@@ -80,7 +80,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
     The model with all sets of the run, of which the test set is the first.
 
   Raises:
-    UserError: if the file cannot be read, or the directory does not hold predictions of every seed.
+    UserError: if the file cannot be read, or the directory does not hold predictions of every seed, of the same size.
   """
   if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
     return Model({test_set: [load(path, say=say)]}, {})
@@ -93,6 +93,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   if TEST not in sets or VALIDATION not in sets or len(sizes) != 1:
     raise UserError(f"{pathlib.Path(path) / 'predictions'} must hold predictions of the validation and the test split, "
                     f"one file a seed, such as test_seed0.npz; it has {', '.join(sorted(sets)) or 'none'}.")
+  _check_seeds(files, sets)
   validation = sets.pop(VALIDATION)
   wanted = calibrators.recommended(*validation[0].logits.shape) if wanted is None else wanted
   fitted = fit(validation, wanted, caution or say)
@@ -107,6 +108,41 @@ def files_of_run(path: str | os.PathLike) -> dict[str, list[pathlib.Path]]:
     if match and match[1] != "train":
       files.setdefault(match[1], {})[int(match[2])] = file
   return {name: [by_seed[seed] for seed in sorted(by_seed)] for name, by_seed in files.items()}
+
+
+def _check_seeds(files: Mapping[str, Sequence[pathlib.Path]], sets: Mapping[str, Sequence[Predictions]]) -> None:
+  """Raises a UserError unless a run's predictions have the same number of classes, and of examples in all seeds."""
+  check_alike({str(file): part for name in sets for file, part in zip(files[name], sets[name], strict=True)})
+  for name, parts in sets.items():
+    for file, part in zip(files[name], parts, strict=True):
+      if name != VALIDATION and len(part.labels) != len(parts[0].labels):
+        raise UserError(f"{file} has {len(part.labels):,} examples and {files[name][0].name} {len(parts[0].labels):,}: "
+                        f"the predictions of {name} must be of the same number of examples in every seed.")
+
+
+def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str, str | os.PathLike],
+                 say: Callable[[str], None]) -> None:
+  """Raises a UserError unless the test sets of all models have the same classes, and says which differ.
+
+  Args:
+    models: the models by name; the first is the one that the others are compared with.
+    test_set: the name of their test set.
+    paths: the directories of those that are runs of several seeds.
+    say: is called with a sentence for each model whose labels are others, and for each whose predictions are not.
+  """
+  tests = {name: model.sets[test_set] for name, model in models.items()}
+  check_alike({name: parts[0] for name, parts in tests.items()})
+
+  def named(name, seed):
+    return f"{name} ({files_of_run(paths[name])[TEST][seed].name})" if len(tests[name]) > 1 else name
+
+  first, *others = tests
+  for name in others:
+    if seeds := differing(*([part.labels for part in tests[model]] for model in (name, first))):
+      mine, its = map(named, (name, first), seeds)
+      say(f"warning: the test labels of {mine} are not those of {its}, so their difference has no interval.")
+  for name, other in same_predictions({name: parts[0] for name, parts in tests.items()}):
+    say(f"warning: {name} and {other} hold the same test predictions.")
 
 
 def check_alike(sets: Mapping[str, Predictions]) -> None:

@@ -73,6 +73,9 @@ def check(config: ConfigDict, num_devices: int) -> None:
   if config.training.patience and config.training.select == "last":
     raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
                     "evaluations: --config.training.select=best.")
+  if config.evaluation.laplace_samples and not config.evaluation.laplace:
+    raise UserError("config key evaluation.laplace_samples needs evaluation.laplace, the approximation that is "
+                    "sampled: --config.evaluation.laplace=auto.")
   if config.evaluation.ensemble and (config.num_seeds < 2 or config.data.split_seed < 0):
     raise UserError("config key evaluation.ensemble needs the models of several seeds, and one validation split for "
                     "all of them: --config.num_seeds=5 --config.data.split_seed=0.")
@@ -128,7 +131,10 @@ def _in_range(key: str, value, low: float, high: float) -> None:
 
 
 def _check_optimizer(config: ConfigDict, section: str, epochs_key: str) -> None:
-  """Checks the learning-rate schedule of a stage against its number of epochs."""
+  """Checks the learning-rate schedule of a stage against its number of epochs, and its sharpness-aware steps."""
+  if get(config, f"{section}.adaptive_sharpness") and not get(config, f"{section}.sharpness"):
+    raise UserError(f"config key {section}.adaptive_sharpness needs {section}.sharpness, the radius of the steps: "
+                    f"--config.{section}.sharpness=0.5, for example.")
   boundaries, warmup = get(config, f"{section}.boundaries"), get(config, f"{section}.warmup_epochs")
   fractions = all(isinstance(b, int | float) and 0 < b < 1 for b in boundaries)
   if not fractions or list(boundaries) != sorted(boundaries):

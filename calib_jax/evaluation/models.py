@@ -1,6 +1,6 @@
 """Evaluates models before and after calibration, on all of their sets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 import dataclasses
 
 import numpy as np
@@ -9,7 +9,8 @@ from calib_jax._system import compilation, progress
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.fitting import Model
 from calib_jax.evaluation.measures import measure, per_example
-from calib_jax.evaluation.results import COLUMNS, EvaluatedSet, Results, Row, over_seeds
+from calib_jax.evaluation.predictions import differing
+from calib_jax.evaluation.results import COLUMNS, EvaluatedSet, Results, Row, Values, over_seeds
 
 
 @compilation.running_once()
@@ -53,6 +54,17 @@ def _with_groups(models: Mapping[str, Model]) -> dict[str, Model]:
     for model_name, model in models.items()}
 
 
+def _of_the_same_examples(rows: Mapping[Hashable, Values]) -> list[dict[Hashable, Values]]:
+  """Divides rows into those that are compared, because they have the same labels in the same order."""
+  parts: list[dict[Hashable, Values]] = []
+  for row, values in rows.items():
+    alike = (part for part in parts if differing(values.labels.T, next(iter(part.values())).labels.T) is None)
+    if (part := next(alike, None)) is None:
+      parts.append(part := {})
+    part[row] = values
+  return parts
+
+
 def _evaluated(models: Mapping[str, Model], name: str, columns: Sequence[str], **options) -> EvaluatedSet:
   """Evaluates models on one set, which all of them have."""
   by_model = {model_name: model.sets[name] for model_name, model in models.items()}
@@ -65,11 +77,9 @@ def _evaluated(models: Mapping[str, Model], name: str, columns: Sequence[str], *
                                            metrics_on_request=columns)
           for model_name, model in models.items() for label in model.labels}
   estimates, differences = {}, {}
-  # Rows are compared if they have the same labels in the same order.
-  examples = {row: values.labels[:, 0].tobytes() for row, values in rows.items()}
   progress.at(f"computing the intervals of {name}")
-  for same in dict.fromkeys(examples.values()):
-    measured = measure({row: values for row, values in rows.items() if examples[row] == same}, **options)
+  for alike in _of_the_same_examples(rows):
+    measured = measure(alike, **options)
     estimates |= measured[0]
     differences |= measured[1]
   excess = {row: over_seeds(values.excess(), (values.confidence - values.correct).mean(axis=0))

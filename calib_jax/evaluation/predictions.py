@@ -45,6 +45,23 @@ class Predictions(NamedTuple):
   spread: np.ndarray | None = None
 
 
+def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tuple[int, int] | None:
+  """Returns in which seed the labels of two models differ, so that they cannot be compared example by example.
+
+  Seeds are compared one by one; if one model has more of them than the other, each of a model with the other's first.
+
+  Args:
+    labels: ``[N]`` integers of each seed of a model.
+    other: those of another model.
+
+  Returns:
+    The number, from 0, of a seed of the first model and of one of the other whose labels differ; None if none do.
+  """
+  pairs = ([(i, i) for i in range(len(labels))] if len(labels) == len(other) else
+           [*((i, 0) for i in range(len(labels))), *((0, j) for j in range(len(other)))])
+  return next(((i, j) for i, j in pairs if not np.array_equal(labels[i], other[j])), None)
+
+
 def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str = "in_distribution",
          features: np.ndarray | None = None, classes: Sequence[str] | None = None,
          train_counts: np.ndarray | None = None) -> None:

@@ -1,6 +1,7 @@
 """Writes and reads ``config.json`` and ``environment.json`` in a run's directory."""
 
 import contextlib
+import glob
 import json
 import os
 import pathlib
@@ -155,14 +156,19 @@ def other_predictions(folder: pathlib.Path, before: ConfigDict, now: ConfigDict)
   Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
   """
   phrases, samples = [], (before.evaluation.get("samples", 0), now.evaluation.samples)
-  # Trained models do not depend on the samples, but predictions do, and those that are there are not made again.
-  files = [file for part in (folder, folder / "baseline") for file in part.glob("predictions/*.npz")]
-  if files and samples[0] != samples[1]:
+  # Trained models do not depend on the samples, but predictions do, and those that are there are not made again. The
+  # baseline always predicts without samples.
+  if any(folder.glob("predictions/*.npz")) and samples[0] != samples[1]:
     phrases.append(f"evaluation.samples was {samples[0]} and is {samples[1]} (predictions are made anew if their "
                    "directory is deleted)")
   earlier = _named_files(before)
-  return phrases + [f"the files named {name} in evaluation.{field} differ"
-                    for (field, name), file in _named_files(now).items() if earlier.get((field, name), file) != file]
+  for (field, name), file in _named_files(now).items():
+    folders = [part for part in ("predictions/", "baseline/predictions/")
+               if any(folder.glob(f"{part}**/{glob.escape(name)}_*.npz"))]
+    if folders and earlier.get((field, name), file) != file:
+      phrases.append(f"the files named {name} in evaluation.{field} differ (predictions are made anew if "
+                     f"{' and '.join(folders)} {'is' if len(folders) == 1 else 'are'} deleted)")
+  return phrases
 
 
 def _named_files(config: ConfigDict) -> dict[tuple[str, str], str]:

@@ -1,6 +1,6 @@
 """Executes a run, from its config to its report."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import contextlib
 import pathlib
 import shlex
@@ -74,7 +74,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
       train_seeds(method_config, folder, method, hooks)
     if reports:
       report(config, workdir, methods)
-    manifest.finish(workdir, damage)
+    manifest.finish(workdir, damage, reported=reports)
   if reports:
     say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
     for path in sorted(workdir.iterdir()):
@@ -97,10 +97,8 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
   models = {method: run.model() for method, run in runs.items()}
   validation = {method: run.saved("validation") for method, run in runs.items()}
   if config.evaluation.laplace:
-    for method, run in runs.items():
-      # The approximation is of the network itself, without samples.
-      name = f"{method.removesuffix(samples_name(config))}, {laplace.TITLE}"
-      models[name], validation[name] = laplace.model(run, models[method])
+    for name, method in approximated(config, runs).items():
+      models[name], validation[name] = laplace.model(runs[method], models[method])
   if config.evaluation.ensemble:
     models |= {title: model for name in validation
                for title, model in ensembles.models(name, models[name], validation[name]).items()}
@@ -108,6 +106,22 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
                              num_bins=config.evaluation.num_bins, num_resamples=config.evaluation.num_resamples)
   outputs.write(results, workdir, title=f"{config.data.name}: {method_name(config)}", config=config.to_dict(),
                 log=workdir / "metrics.jsonl")
+
+
+def approximated(config: ConfigDict, methods: Iterable[str]) -> dict[str, str]:
+  """Returns the method of each row of a Laplace approximation, by the name of the row.
+
+  The approximation is of the network itself, without samples, so that plain cross entropy with samples, whose network
+  is that of the baseline, has the row of the baseline.
+
+  Args:
+    config: the config of the run.
+    methods: the names of the methods in tables, the baseline's before that of the run.
+  """
+  names: dict[str, str] = {}
+  for method in methods:
+    names.setdefault(f"{method.removesuffix(samples_name(config))}, {laplace.TITLE}", method)
+  return names
 
 
 def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Sequence[Callable] = ()) -> None:

@@ -27,6 +27,8 @@ CHECKPOINT = re.compile(r"((?:baseline/)?checkpoints/seeds?\d{1,12}(?:-\d{1,12})
 # Files that are being written, and files that were put aside.
 PASSING = ("*.tmp", "*.partial", "*.damaged", "*orbax-checkpoint-tmp*")
 PREDICTIONS = re.compile(r"(?:baseline/)?predictions/.*")
+# What a command makes from checkpoints and predictions, if its config has it.
+MADE = re.compile(r"(?:baseline/)?(?:predictions|calibrators|figures)/.*|results\..*|report\.html")
 LASTING = re.compile(r"(?:baseline/)?(?:predictions|checkpoints)/.*")  # What no later command writes again.
 
 
@@ -103,12 +105,21 @@ def without_models(damage: Damage) -> Damage:
   return Damage(before, others(damage.digests))
 
 
-def finish(workdir: pathlib.Path, damage: Damage) -> None:
-  """Writes the manifest of a finished run, and says which damaged files were made anew and which were not."""
+def finish(workdir: pathlib.Path, damage: Damage, *, reported: bool = True) -> None:
+  """Writes the manifest of a finished run, and says which damaged files were made anew and which were not.
+
+  Args:
+    workdir: the run's directory.
+    damage: what ``begin`` returned.
+    reported: whether the command has written all that its config asks for, rather than only the predictions.
+  """
   files, paths = digests(workdir), damage.paths()
   made = [path for path in paths if files.get(path) != damage.digests.get(path)]
-  left = {path: damage.before.files[path] for path in paths if path not in made}  # The next command names them again.
-  write(workdir, Manifest(read_text(workdir / CONFIG), files | left))
+  # What a report would have made and is gone belongs to an earlier config, such as one with another approximation.
+  optional = [path for path in paths if path not in files and MADE.fullmatch(path)]
+  kept = {path: damage.before.files[path] for path in paths if path not in made and not (reported and path in optional)}
+  left = [path for path in kept if path not in optional]  # The next command names them again.
+  write(workdir, Manifest(read_text(workdir / CONFIG), files | kept))
   if made:
     print(f"made anew: {listed(made)}.", flush=True)
   # A checkpoint that was trained again holds the same numbers in files of other names.
@@ -116,7 +127,7 @@ def finish(workdir: pathlib.Path, damage: Damage) -> None:
     _warn(f"{listed(other)} {_verb(other)} not byte for byte as before: the machine, the versions, the data or the "
           "settings of the evaluation are others, and the results above are those of the new files.")
   if left:
-    _warn(f"{listed([*left])} cannot be made anew: delete {workdir} to train from the beginning, or "
+    _warn(f"{listed(left)} cannot be made anew: delete {workdir} to train from the beginning, or "
           f"{workdir / NAME} to accept the files as they are.")
 
 

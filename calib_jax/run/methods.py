@@ -67,7 +67,8 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   baseline.loss.secondary = ConfigDict({"name": ""})
   baseline.head = ConfigDict({"name": "linear"})
   baseline.training.schedule = "joint"
-  baseline.training.average, baseline.optimizer.sharpness = "", 0.0
+  baseline.training.average = ""
+  baseline.optimizer.sharpness, baseline.optimizer.adaptive_sharpness = 0.0, False
   baseline.model.dropout, baseline.evaluation.samples = 0.0, 0
   baseline.training.cache_features = False  # It is for stages that train the head alone.
   baseline.stage1 = ConfigDict({"workdir": "", "weights": ""})

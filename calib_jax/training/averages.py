@@ -67,6 +67,38 @@ def is_due(training: ConfigDict, step: int, stage_steps: tuple[int, int], ends_e
   return training.average == "ema"
 
 
+def swa_steps(training: ConfigDict, num_steps: int, steps_per_epoch: int, until: int) -> list[int]:
+  """Returns the steps of a stage after which the model enters the mean of SWA.
+
+  Args:
+    training: the section of a config.
+    num_steps: the number of steps of the stage.
+    steps_per_epoch: that of an epoch.
+    until: the last step of the stage that may be among them.
+  """
+  ends = {*range(steps_per_epoch, until + 1, steps_per_epoch), *([num_steps] if num_steps <= until else ())}
+  return [step for step in sorted(ends) if is_due(training, step, (0, num_steps), step % steps_per_epoch == 0)]
+
+
+def resumed(tree: dict[str, Any], training: ConfigDict, step: int, stage_steps: tuple[int, int], steps_per_epoch: int
+            ) -> dict[str, Any]:
+  """Returns a restored tree, in which the mean of SWA starts anew if no model of the stage enters it up to this step.
+
+  Models that it has are then those of the last part of a shorter run, which is made longer.
+
+  Args:
+    tree: what a run carries from step to step.
+    training: the section of a config.
+    step: the step that the tree is of.
+    stage_steps: the number of steps before the stage, and of the stage.
+    steps_per_epoch: the number of steps of an epoch.
+  """
+  before, num_steps = stage_steps
+  if training.average != "swa" or swa_steps(training, num_steps, steps_per_epoch, step - before):
+    return tree
+  return {**tree, "average": tree["average"]._replace(count=np.zeros_like(tree["average"].count))}
+
+
 def update(average: Average, state: TrainState, decay: float) -> Average:
   r"""Adds the model of ``state`` to the average: ``a ← a + r (w - a)``.
 

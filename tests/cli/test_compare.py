@@ -14,6 +14,7 @@ from calib_jax.cli import compare
 from calib_jax.cli import evaluate as command
 from calib_jax.config.load import FORMAT
 from calib_jax.evaluation import choice
+from calib_jax.evaluation.predictions import differing
 from calib_jax.evaluation.sections import class_groups
 from calib_jax.evaluation.sections.severity import by_severity
 from calib_jax.run import manifest
@@ -122,6 +123,50 @@ def test_other_examples_are_said_and_not_paired(folder, tmp_path, capsys):
   output = capsys.readouterr()
   assert "the test labels of stranger are not those of other" in output.err
   assert json.loads(output.out)["differences"]["test"] == []
+
+
+def test_labels_of_all_seeds_are_compared():
+  a, b, longer = np.array([0, 1, 2]), np.array([0, 2, 1]), np.array([0, 1, 2, 2])
+  for labels, other, expected in (
+      ([a], [a], None), ([a, b], [a, b], None), ([a, a], [a], None), ([a], [a, a, a], None), ([a], [b], (0, 0)),
+      ([a, a], [a, b], (1, 1)), ([a, b], [b, a], (0, 0)), ([a, b], [a], (1, 0)), ([a], [a, a, b], (0, 2)),
+      ([a], [longer], (0, 0)), ([a, a, a], [b, b], (0, 0))):
+    assert differing(labels, other) == expected
+
+
+def _with_another_seed(folder, scale, examples, size=N):
+  """Writes a run whose test set of seed 1 is another one."""
+  _write_run(folder, (0, 1), scale, ("validation", "test"))
+  logits, labels = _arrays(1, scale, examples)
+  evaluation.save(folder / "predictions/test_seed1.npz", logits[:size], labels[:size])
+  manifest.write(folder, manifest.Manifest((folder / "config.json").read_text(), manifest.digests(folder)))
+  return folder
+
+
+@pytest.mark.slow
+def test_other_examples_of_one_seed_are_said_and_not_paired(folder, tmp_path, capsys):
+  mixed = _with_another_seed(tmp_path / "mixed", 1, 7)
+  assert compare.main([str(folder / "sharp"), str(mixed), "--json=-", *OPTIONS]) == 0
+  output = capsys.readouterr()
+  said = "warning: the test labels of mixed (test_seed1.npz) are not those of sharp (test_seed1.npz), so"
+  assert said in output.err
+  pairs = [{change["row"].split(",")[0], change["minus"].split(",")[0]}
+           for change in json.loads(output.out)["differences"]["test"]]
+  assert pairs and {"mixed", "sharp"} not in pairs
+  files = [f"{folder}/sharp/predictions/{name}_seed0.npz" for name in ("validation", "test")]
+  assert command.main(["--fit", files[0], "--test", files[1], "--compare", str(mixed), *OPTIONS]) == 0
+  assert "the test labels of mixed (test_seed1.npz) are not those of test_seed0, so" in capsys.readouterr().err
+
+
+def test_sets_that_cannot_be_compared_are_named(folder, tmp_path, capsys):
+  short = _with_another_seed(tmp_path / "short", 1, 1, 150)
+  assert compare.main([str(folder / "sharp"), str(short), *OPTIONS]) == 2
+  said = "predictions/test_seed1.npz has 150 examples and test_seed0.npz 200: the predictions of test must be of the"
+  assert f"error: {short}/{said}" in capsys.readouterr().err
+  logits, labels = _arrays(5, 1, 1)
+  np.savez(tmp_path / "four.npz", logits=np.concatenate([logits, logits[:, :1]], 1), labels=labels)
+  assert command.main(["--test", str(folder / "other.npz"), "--compare", str(tmp_path / "four.npz")]) == 2
+  assert "error: the predictions of four have 4 classes, those of other 3." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("paths", "message"), [

@@ -27,9 +27,13 @@ def _state(folder):
   return step, jax.tree.leaves(tree)
 
 
-@pytest.mark.parametrize("options", [
-  pytest.param(("training.average=ema",), marks=pytest.mark.slow), ("training.select=best", "loss.primary.name=focal")])
-def test_a_constant_rate_goes_on_to_the_bit(options, tmp_path, capsys):
+@pytest.mark.parametrize(("options", "per_epoch"), [
+  pytest.param(("training.average=ema",), 2, marks=pytest.mark.slow),
+  pytest.param(("training.average=swa", "training.average_fraction=0.5"), 2, marks=pytest.mark.slow),
+  pytest.param(("training.schedule=interleaved", "data.held_out_fraction=0.5", "training.batch_size=536"), 4,
+               marks=pytest.mark.slow),
+  (("training.select=best", "loss.primary.name=focal"), 2)])
+def test_a_constant_rate_goes_on_to_the_bit(options, per_epoch, tmp_path, capsys):
   config = [_config(*options, f"training.num_epochs={epochs}") for epochs in (2, 5)]
   run.execute(config[0], tmp_path / "extended")
   with pytest.raises(RuntimeError, match="killed"):
@@ -37,7 +41,7 @@ def test_a_constant_rate_goes_on_to_the_bit(options, tmp_path, capsys):
   assert not (tmp_path / "extended/results.json").exists()  # What is left is not taken for that of the longer run.
   taken = []
   run.execute(config[1], tmp_path / "extended", hooks=[lambda step, measured: taken.append(step)])
-  assert taken == list(range(5, 11))  # It went on from the checkpoint.
+  assert taken == list(range(2 * per_epoch + 1, 5 * per_epoch + 1))  # It went on from the checkpoint.
   out = capsys.readouterr()
   assert "goes on with training.num_epochs from 2 to 5, which equals a run that began so." in out.out
   assert "warning" not in out.err
@@ -46,13 +50,14 @@ def test_a_constant_rate_goes_on_to_the_bit(options, tmp_path, capsys):
     files = [tmp_path / folder / f"predictions/{name}.npz" for folder in ("extended", "whole")]
     np.testing.assert_array_equal(*(evaluation.load(file).logits for file in files))
   states = [_state(tmp_path / folder) for folder in ("extended", "whole")]
-  assert states[0][0] == states[1][0] == 10
+  assert states[0][0] == states[1][0] == 5 * per_epoch
   for ours, theirs in zip(states[0][1], states[1][1], strict=True):
     np.testing.assert_array_equal(ours, theirs)
   results = [json.loads((tmp_path / name / "results.json").read_text())["results"] for name in ("extended", "whole")]
   assert results[0] == results[1]
   entry, = json.loads((tmp_path / "extended/environment.json").read_text())["extensions"]
-  assert entry == {"fields": {"training.num_epochs": [2, 5]}, "not_equal_because": "", "steps": [4, 10]}
+  assert entry == {"fields": {"training.num_epochs": [2, 5]}, "not_equal_because": "",
+                   "steps": [2 * per_epoch, 5 * per_epoch]}
   capsys.readouterr()
   run.execute(config[1], tmp_path / "extended", hooks=[_never])  # It is finished, and nothing is wrong with it.
   out = capsys.readouterr()
@@ -101,7 +106,11 @@ def test_a_shorter_run_and_other_changes_are_refused_with_both_values(overrides,
   (("optimizer.warmup_epochs=1",), None),
   (("training.select=best", "training.evaluate_every_epochs=4"), "training.select 'best' has compared"),
   (("training.select=refined", "training.select_after_epochs=2"), "training.select 'refined' has compared"),
-  (("training.average=swa",), "training.average 'swa'"),
+  (("training.average=swa",), None), (("training.average=swa", "training.average_fraction=1.0"), None),
+  (("training.average=swa", "training.average_fraction=0.75"),
+   "keeps in its mean 1 of the shorter run's models, of epoch 1, which a run"),
+  (("training.average=swa", "training.select=best"), "training.average 'swa' has scored the validation split"),
+  (("training.average=swa", "loss.primary.name=adaptive_focal"), "training.average 'swa' has scored the validation"),
   (("training.schedule=layer_peeled",), "training.schedule 'layer_peeled' freezes layers"),
   (("head.name=masked",), "the head 'masked' changes"), (("head={'name': 'masked', 'adaptive': False}",), None),
   (("optimizer.schedule=piecewise",), "schedule 'piecewise' depends on the number of steps"),

@@ -11,6 +11,7 @@ from calib_jax import evaluation, run
 from calib_jax._system.errors import UserError
 from calib_jax.evaluation import laplace
 from calib_jax.run import Run
+from calib_jax.run.directory import other_predictions
 from calib_jax.run.methods import method_name, plain_cross_entropy
 
 pytestmark = [pytest.mark.xdist_group("laplace"), pytest.mark.usefixtures("no_figures")]
@@ -80,7 +81,7 @@ def test_tables_have_the_rows_of_the_laplace_approximation_of_training_features(
   np.testing.assert_allclose(rows["test"][f"{NAME}, Laplace"]["none"]["nll"]["value"], np.mean(nll), rtol=1e-5)
 
 
-def test_another_approximation_needs_no_training_and_other_samples_need_other_predictions(finished, tmp_path):
+def test_another_approximation_needs_no_training_and_other_samples_need_other_predictions(finished, tmp_path, capsys):
   shutil.copytree(finished, tmp_path / "run")
   before = (tmp_path / "run/predictions/laplace_full/test_seed0.npz").read_bytes()
   fields = ("data.split_seed=1", "evaluation.laplace=kronecker", "evaluation.laplace_samples=3")
@@ -99,6 +100,39 @@ def test_another_approximation_needs_no_training_and_other_samples_need_other_pr
   run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[_never])
   loaded = Run.load(tmp_path / "run")
   np.testing.assert_allclose(loaded.saved("test")[0].logits, _map_logits(loaded, features, 0), rtol=1e-4, atol=1e-4)
+  # What this config does not predict is not missed: the full approximation, and the corrupted images.
+  assert "cannot be made anew" not in capsys.readouterr().err
+  run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[_never])
+  assert "warning" not in capsys.readouterr().err
+
+
+def test_what_predictions_another_config_cannot_use(tmp_path):
+  configs = [_config(*options) for options in ((), ("evaluation.samples=4",))]
+  sets = [_config(f"evaluation.ood=('{name}/noise.npz',)") for name in ("old", "new")]
+  for name in ("baseline/predictions", "predictions"):
+    (tmp_path / name).mkdir(parents=True)
+    (tmp_path / name / "test_seed0.npz").touch()
+    expected = ["evaluation.samples was 0 and is 4 (predictions are made anew if their directory is deleted)"]
+    assert other_predictions(tmp_path, *configs) == (expected if name == "predictions" else [])
+    assert other_predictions(tmp_path, *sets) == []
+  (tmp_path / "baseline/predictions/noise_seed0.npz").touch()
+  same = "the files named noise in evaluation.ood differ (predictions are made anew if "
+  assert other_predictions(tmp_path, *sets) == [f"{same}baseline/predictions/ is deleted)"]
+  (tmp_path / "predictions/laplace_full").mkdir()
+  (tmp_path / "predictions/laplace_full/noise_seed0.npz").touch()
+  assert other_predictions(tmp_path, *sets) == [f"{same}predictions/ and baseline/predictions/ are deleted)"]
+
+
+@pytest.mark.slow
+def test_other_samples_need_only_the_predictions_of_the_run_itself_anew(tmp_path):
+  fields = ("compare_with_cross_entropy=True", "num_seeds=1")
+  run.execute(_config(*fields), tmp_path, reports=False)
+  plain = evaluation.load(tmp_path / "predictions/test_seed0.npz").logits
+  of_baseline = (tmp_path / "baseline/predictions/test_seed0.npz").read_bytes()
+  shutil.rmtree(tmp_path / "predictions")
+  run.execute(_config("evaluation.samples=4", *fields), tmp_path, hooks=[_never], reports=False)
+  assert np.abs(evaluation.load(tmp_path / "predictions/test_seed0.npz").logits - plain).max() > 1e-3
+  assert (tmp_path / "baseline/predictions/test_seed0.npz").read_bytes() == of_baseline
 
 
 def test_a_longer_run_has_the_approximation_of_its_own_models(finished, tmp_path):
@@ -130,6 +164,18 @@ def test_what_no_approximation_is_for_is_refused(tmp_path, monkeypatch):
     loaded.config.head.name = "two_stage"
   with pytest.raises(UserError, match="for the head 'linear', whose one layer it approximates: this run's is 'two"):
     loaded.laplace()
+
+
+def test_one_network_has_one_row_of_its_approximation():
+  """Stochastic depth is part of the model, so the baseline of plain cross entropy with samples is the same network."""
+  fields = ("loss.primary.name=cross_entropy", "loss.secondary.name=", "model.name=resnet8", "model.last_survival=0.5",
+            "evaluation.samples=4", "evaluation.laplace=full")
+  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in fields])
+  methods = [method_name(plain_cross_entropy(config)), method_name(config)]
+  assert methods == ["cross_entropy", "cross_entropy, 4 samples"]
+  assert run.execution.approximated(config, methods) == {"cross_entropy, Laplace": "cross_entropy"}
+  assert run.execution.approximated(_config("evaluation.samples=4"), ["cross_entropy", f"{NAME}, 4 samples"]) == {
+    "cross_entropy, Laplace": "cross_entropy", f"{NAME}, Laplace": f"{NAME}, 4 samples"}
 
 
 def test_the_baseline_is_without_dropout_and_samples():

@@ -157,6 +157,18 @@ def test_changed_predictions_are_refused_and_predicted_again_once_they_are_delet
   assert "made anew: predictions/fog_2_seed1.npz." in capsys.readouterr().out
 
 
+def test_a_command_without_reports_leaves_what_is_gone_to_the_next_with_them(copy, capsys):
+  folder, config = copy
+  before = _files(folder)
+  for name in ("predictions/fog_2_seed0.npz", "results.json"):
+    (folder / name).unlink()
+  run.execute(config, folder, hooks=[_never], reports=False)
+  assert "cannot be made anew" not in capsys.readouterr().err
+  run.execute(config, folder, hooks=[_never])
+  assert _files(folder) == before
+  assert "made anew: predictions/fog_2_seed0.npz, results.json." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("way", ["cut"])
 def test_a_damaged_log_is_said_and_said_again(way, copy, capsys):
   folder, config = copy
@@ -270,7 +282,7 @@ def test_a_damaged_manifest_is_said(way, copy, capsys):
 def test_a_command_that_is_killed_while_it_reports_accuses_nothing(copy, capsys, monkeypatch):
   folder, other = copy[0], _config(label="TS")
   with monkeypatch.context() as patch:
-    patch.setattr(run.manifest, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    patch.setattr(run.manifest, "finish", lambda *_, **options: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
       run.execute(other, folder, hooks=[_never])
   (folder / "predictions/test_seed0.npz").unlink()

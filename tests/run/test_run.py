@@ -208,9 +208,10 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
   assert json.loads((finished / "config.json").read_text())["evaluation"]["num_bins"] == 7
   with pytest.raises(UserError, match=r"holds a run of another config \(loss.weight was 0.3 and is 0.25\)"):
     run.execute(_config("loss.weight=0.25"), finished)
-  with pytest.raises(UserError, match=r"another config \(the files named noise in evaluation.ood differ\)"):
+  with pytest.raises(UserError, match=r"\(the files named noise in evaluation.ood differ \(predictions are made anew "
+                     r"if predictions/ is deleted\)\)"):
     run.execute(_config("evaluation.ood=('elsewhere/noise.npz',)"), finished)
-  with pytest.raises(UserError, match=r"another config \(the files named .*_snow in evaluation.corruptions differ\)"):
+  with pytest.raises(UserError, match=r"\(the files named .*_snow in evaluation.corruptions differ \(pred"):
     run.execute(_config(f"evaluation.corruptions=('elsewhere/{tmp_path.name}/snow.npy',)",
                         "evaluation.severities=(2, 4)"), finished)
 

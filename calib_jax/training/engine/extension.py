@@ -6,9 +6,10 @@ import jax
 from ml_collections import ConfigDict
 
 from calib_jax import data
-from calib_jax.training import head_state
+from calib_jax.training import averages, head_state
 from calib_jax.training.engine import optimizers, stages
 from calib_jax.training.engine.program import classifier
+from calib_jax.training.loss_state import of_loss
 from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import shape_of
 
@@ -60,15 +61,24 @@ def _obstacles(config: ConfigDict, stage: stages.Stage, longer: stages.Stage, sp
     old, new = (optimizers.rate(section, part.total_steps(training.batch_size), per_epoch) for part in (stage, longer))
     yield (f"the learning rate of the schedule {section.schedule!r} depends on the number of steps (it was "
            f"{float(old(total - 1)):.3g} in the last step so far, and is {float(new(total)):.3g} in the next one)")
-  if training.average == "swa":
-    yield "training.average 'swa' is the mean over the last part of a run, and holds models of what was the last part"
   shape = shape_of(splits)
   model = classifier(config, stage.head or config.head, shape.num_classes)
   params = jax.eval_shape(model.init, jax.random.key(0), shape.zeros())["params"]
   if any(0 < fraction < 1 for fraction in stage.trained(params).values()):
     yield f"training.schedule {training.schedule!r} freezes layers at fractions of the run, and some of them go on"
   head = (stage.head or config.head).name
-  if any(update.follows_length for update in head_state.of_head(head, model.head, total / per_epoch).values()):
+  of_head = head_state.of_head(head, model.head, total / per_epoch)
+  if training.average == "swa":
+    reads = any(update.reads for update in (*of_head.values(), *of_loss(config.loss, shape.num_classes).values()))
+    now, held = (averages.swa_steps(training, part.total_steps(training.batch_size), per_epoch, total)
+                 for part in (longer, stage))
+    if now and (others := [f"{step / per_epoch:g}" for step in held if step not in now]):
+      yield (f"training.average 'swa' keeps in its mean {len(others)} of the shorter run's models, of epoch "
+             f"{' to '.join(dict.fromkeys((others[0], others[-1])))}, which a run that began so does not average")
+    elif not now and (reads or training.select != "last"):
+      yield ("training.average 'swa' has scored the validation split by means of what was the last part of the run, on "
+             "which the selected model or the state of the loss or head depends")
+  if any(update.follows_length for update in of_head.values()):
     yield f"the head {head!r} changes by the share of the epochs that are over"
   epoch, within = divmod(total, per_epoch)
   regular = not within and epoch % training.evaluate_every_epochs == 0 and epoch > training.select_after_epochs

@@ -63,6 +63,9 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
   keys = layout.everywhere(jnp.stack([jax.random.key(seed) for seed in seeds]))
   keeper = Checkpoints(folder, config.checkpoint.keep) if folder else None
   first_step, tree = (keeper and keeper.restore(lambda step: program.like(step, keys))) or (0, None)
+  if tree:
+    stage = program.stage_of(first_step)
+    tree = averages.resumed(tree, config.training, first_step, stage.steps, stage.steps_per_epoch)
   if log:
     log.resume(seeds, first_step)
   loop = Loop(config, program, splits, seeds, keys, layout, keeper, log, label, hooks)
