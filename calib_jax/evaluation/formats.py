@@ -7,6 +7,7 @@ import html
 import io
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ FLOORED = "ece"  # The metric whose noise floor and p-value tables have.
 ERRORS = tuple(name for name, metric in METRICS.items() if metric.function or name.startswith("classwise"))
 NUMBER_OF = ("floor", "p", "debiased")
 LARGEST_SHOWN = 16  # Numbers of a fitted parameter that the results repeat.
+# What rows cost that stand beside those of one network, by what their names hold.
+COSTS = {r", ensemble of \d+\b": "An ensemble of n takes n times as long to train and to predict as one member.",
+         r", \d+ samples\b": "In a prediction, n samples repeat the network n times from its first random layer on.",
+         r", Laplace\b": "A Laplace approximation takes one more pass over the training images."}
 NUMBERS = ("estimate", "low", "high", "value", "floor", "p_value")  # The columns of CSV.
 
 
@@ -64,13 +69,15 @@ def note(results: Results) -> str:
   selections = results.sections.get("selection", {})
   chosen = "".join(f" {choice.AUTO} chose {choice.phrase([selection.chosen for selection in of_seeds])}"
                    f"{f' for {model}' if len(selections) > 1 else ''}." for model, of_seeds in selections.items())
+  names = {model for _, _, (model, _), _ in results.rows}
+  costs = "".join(f" {sentence}" for pattern, sentence in COSTS.items() if any(re.search(pattern, x) for x in names))
   return printable(
     f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over "
     f"{'examples and seeds' if seeds > 1 else 'examples'} ({results.num_resamples:,} resamples). The ECE has "
     f"{results.num_bins} bins and is as computed; the noise floor is the ECE that a perfectly calibrated model with "
     "these confidences would show on as many examples, and p the probability of an ECE as large as this if the model "
     "is calibrated. Debiased errors are without the bias that the size of the set causes; they have the intervals, and "
-    f"rows are compared by them.{chosen}")
+    f"rows are compared by them.{chosen}{costs}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,7 @@ from experiments.leaderboard.claims import CLAIMS
 from experiments.leaderboard.methods import COMBINED, METHODS, Recipe
 
 BASELINE = "cross entropy"
+EDGE = "†"  # Stands after a setting at the edge of its grid.
 CRITERION = "ece_equal_mass_l2"  # By which settings are chosen on the validation split.
 RECIPES = {**METHODS, **COMBINED}
 NUM_EPOCHS = scales.NETWORKS["mlp"]["training.num_epochs"]
@@ -70,9 +71,12 @@ def _doubt(claim: claims.Claim, rows: Sequence[Row]) -> str:
   fields = chosen_settings(rows)
   if reason := claims.unlike(claim, fields):
     return f"not comparable: {reason}"
-  at_edge = [method for method, _ in (claim.row, claim.other)
-             if method in fields and claims.at_edge(RECIPES[method].search, fields[method])]
+  at_edge = [method for method, _ in (claim.row, claim.other) if method in fields and _at_edge(method, fields[method])]
   return f"cannot tell: {' and '.join(at_edge)} at the edge of the grid" if at_edge else ""
+
+
+def _at_edge(name: str, values: Mapping[str, object]) -> bool:
+  return name in RECIPES and claims.at_edge(RECIPES[name].search, values)
 
 
 def _methods(rows: Sequence[Row]) -> list[str]:
@@ -90,15 +94,17 @@ def _methods(rows: Sequence[Row]) -> list[str]:
            f"{comparison.population(rows)}. The noise floor is the ECE that a perfectly calibrated model with these "
            "confidences would have. A win is a lower NLL than another method's on the same seed. *: no other method "
            "has both a higher accuracy and a lower ECE. Settings were chosen by the validation ECE (equal mass, norm "
-           "2), and the column before the last two is the mean rank by that error of the test images. Costs count "
-           "passes through the network, for one setting: training is 1 for a plain run and 5 for an ensemble of five, "
-           "and what a step's loss takes is not in it.", "",
+           f"2), and the column before the last two is the mean rank by that error of the test images. {EDGE}: the "
+           "chosen value is the first or the last of those that were tried, so that one beyond it may do better than "
+           "this row. Costs count passes through the network, for one setting: training is 1 for a plain run and 5 for "
+           "an ensemble of five, and what a step's loss takes is not in it.", "",
            "| trained with | chosen | accuracy % | NLL | Brier | ECE % | noise floor % | NLL after TS | wins % | "
            "mean rank | by ECE | times to train | to predict |", "|---" * 13 + "|"]
   for name in sorted(names, key=lambda name: np.mean([*nll[name].values()])):
     i, text = names.index(name), {c: comparison.cell(columns[c][name], c) for c in columns if c != "brier"}
     lines.append("| " + " | ".join([
-      name + ("*" if on_front[name] else ""), comparison.settings(chosen[name]), text["accuracy"],
+      name + ("*" if on_front[name] else ""),
+      comparison.settings(chosen[name]) + (EDGE if _at_edge(name, chosen[name]) else ""), text["accuracy"],
       _change(nll, name), _change(columns["brier"], name), text["ece"], text["floor"].split(" ")[0],
       _change(after, name, nll[BASELINE]), f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}",
       f"{error_ranks.mean[i]:.1f}", *cost(name, chosen[name])]) + " |")
@@ -220,9 +226,12 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
   names, values = ranking.table(nll)
   ranks = ranking.ranks(values)
   alike = int(np.sum(ranks.mean < ranks.mean[names.index(ranked[0])] + ranks.critical)) - 1
-  table = [["trained with", "accuracy %", "NLL", "ECE % [95%]", "NLL after TS", "ECE % after TS [95%]"],
-           *([name, f"{100 * mean(accuracy, name):.2f}", f"{mean(nll, name):.4f}", with_interval(ece[name]),
-              f"{mean(nll_after, name):.4f}", with_interval(ece_after[name])] for name in shown)]
+  chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
+  table = [["trained with", "times to train", "to predict", "accuracy %", "NLL", "ECE % [95%]", "NLL after TS",
+            "ECE % after TS [95%]"],
+           *([name, *cost(name, chosen[name]), f"{100 * mean(accuracy, name):.2f}", f"{mean(nll, name):.4f}",
+              with_interval(ece[name]), f"{mean(nll_after, name):.4f}", with_interval(ece_after[name])]
+             for name in shown)]
   floors = [100 * mean(floor, name) for name in shown]
   seeds = sorted({int(row["seed"]) for row in rows})
   number = sum(recipe.members == 1 for recipe in RECIPES.values())
@@ -230,7 +239,8 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
            f"Before calibration, models with these confidences would show an ECE of {min(floors):.1f} to "
            f"{max(floors):.1f}% if they were perfectly calibrated. By its mean rank over seeds, the first row is not "
            f"told apart from {alike} other methods (Nemenyi's test at 5%). Brackets are "
-           f"{comparison.population(rows)}.")
+           f"{comparison.population(rows)}. Costs are multiples of those of cross entropy, in passes through the "
+           "network.")
   return f"{evaluation.markdown(table)}\n{textwrap.fill(words, 120)}\n"
 
 

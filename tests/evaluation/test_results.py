@@ -164,6 +164,21 @@ def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys
     second.startswith("Use auto (ensemble_temperature_scaling): "))
 
 
+def test_the_note_says_what_rows_cost_that_are_not_of_one_pass_through_one_network(results):
+  def note(*names):
+    evaluated = results.sets["test"]
+    of_names = dataclasses.replace(evaluated, rows={(name, "none"): evaluated.rows["mine", "none"] for name in names})
+    return evaluation.note(dataclasses.replace(results, sets={"test": of_names}))
+
+  plain, sentences = note("mine", "Laplace of mine", "20 samples"), list(formats.COSTS.values())
+  assert not any(sentence in plain for sentence in sentences)
+  for name, sentence in zip(("mine, ensemble of 5, TS of each", "mine, 20 samples", "mine, Laplace"), sentences,
+                            strict=True):
+    assert note("mine", name) == f"{plain} {sentence}"
+  assert note("mine, 4 samples, ensemble of 2", "mine, Laplace") == " ".join([plain, *sentences])
+  assert "n times as long to train and to predict" in sentences[0]
+
+
 def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
   found = results.sections["conventions"]["test"]
   assert found.keys() == metrics.CONVENTIONS.keys()

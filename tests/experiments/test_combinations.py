@@ -8,7 +8,8 @@ import pytest
 
 from calib_jax._system.errors import UserError
 from experiments import combinations
-from experiments.common import comparison, halving, rows, scales, settings
+from experiments.common import comparison, halving, report, rows, scales, settings, sweep
+from experiments.leaderboard.methods import COMBINED
 
 
 def test_every_choice_is_a_config_and_names_say_which():
@@ -33,23 +34,95 @@ def test_losses_and_labels_that_do_not_fit_are_no_error(monkeypatch):
     (float("inf"), 0.0)] * 2
 
 
-def test_the_page_compares_with_the_best_single_method_of_the_papers(monkeypatch, tmp_path):
-  def made(method, nll, accuracy, **more):
-    rng = np.random.default_rng(len(method))
-    return [{"task": "board", "method": method, "calibrator": combinations.LABEL, "seed": str(i),
-             "nll": str(nll + 0.001 * rng.normal()), "accuracy": str(accuracy + 0.001 * rng.normal()), "ece": "0.01",
-             "floor": "0.008", **more} for i in range(5)]
+def _made(method, nll, accuracy, task="board", ece=0.008, **more):
+  rng = np.random.default_rng(len(method))
+  return [{"task": task, "method": method, "calibrator": combinations.LABEL, "seed": str(i),
+           "nll": str(nll + 0.001 * rng.normal()), "accuracy": str(accuracy + 0.001 * rng.normal()),
+           "ece": str(ece + 0.001 * rng.normal()), "floor": "0.008", "chosen": "{}", **more} for i in range(5)]
 
-  board = [*made("cross entropy", 0.5, 0.8), *made("MIT", 0.4, 0.7), *made("SAM", 0.1, 0.8)]
+
+def _page(monkeypatch, tmp_path, board, found):
+  """The cells of each row of the page, and its text."""
   monkeypatch.setattr(combinations, "RESULTS", tmp_path)
   rows.write(tmp_path / "leaderboard_board.csv", board)
-  names = {"focal, gamma 1, SAM": 0.3, "MIT, EMA": 0.395, "MIT, SAM, ensemble of 5": 0.3}
-  text = combinations.findings([row for name, nll in names.items() for row in made(name, nll, 0.8)])
+  text = combinations.findings(found)
   lines = [[x.strip() for x in line.strip("|").split("|")] for line in text]
-  cells = {cell[0]: cell for cell in lines if len(cell) > 5}
-  assert "is MIT" in text[2]  # SAM, of which no paper's table has a row, is not among the single methods.
-  assert cells["focal, gamma 1, SAM"][1:3] == ["2", "1"] and cells["focal, gamma 1, SAM"][-1] == "met"
-  assert cells["MIT, EMA"][-1] == "missed" and cells["MIT, SAM, ensemble of 5"][1:3] == ["20", "5"]
+  return {cell[0]: cell for cell in lines if len(cell) > 5}, text
+
+
+def test_the_page_compares_with_the_best_single_method_of_the_papers(monkeypatch, tmp_path):
+  board = [*_made("cross entropy", 0.5, 0.8), *_made("MIT", 0.4, 0.7)]
+  names = {"focal, gamma 1, EMA": 0.3, "focal, gamma 1, SAM": 0.3, "MIT, EMA": 0.395, "MIT, SAM, ensemble of 5": 0.3}
+  cells, text = _page(monkeypatch, tmp_path, board,
+                      [row for name, nll in names.items() for row in _made(name, nll, 0.81)]
+                      + _made("focal, gamma 1, decay 2e-3", 0.3, 0.81, ece=0.02) + _made("SWA", 0.3, 0.7))
+  assert "is MIT" in text[2]
+  found = {name: [cell[2], cell[3], cell[-1]] for name, cell in cells.items() if cell[1] == "search"}
+  assert found == {
+    "focal, gamma 1, EMA": ["1", "1", "met"], "focal, gamma 1, SAM": ["2", "1", "costs more"],
+    "focal, gamma 1, decay 2e-3": ["1", "1", "missed"],  # An ECE above its noise floor.
+    "SWA": ["1", "1", "missed"],  # A lower accuracy.
+    "MIT, EMA": ["2", "1", "missed"], "MIT, SAM, ensemble of 5": ["20", "5", "costs more"]}
+
+
+def test_the_page_has_the_own_rows_of_the_leaderboard_beyond_the_papers(monkeypatch, tmp_path):
+  board = [*_made("cross entropy", 0.5, 0.8), *_made("MIT", 0.4, 0.7),
+           *_made("AugMix", 0.1, 0.8, chosen='{"augmentation.severity": 3.0}'), *_made("SAM", float("nan"), 0.8),
+           *_made("cross entropy, ensemble of 5", 0.35, 0.8)]
+  cells, text = _page(monkeypatch, tmp_path, board, _made("MIT, EMA", 0.3, 0.8))
+  assert [name for name, cell in cells.items() if cell[1] in ("search", "leaderboard")] == [
+    "AugMix (severity 3.0)", "MIT, EMA", "cross entropy, ensemble of 5"]
+  assert cells["AugMix (severity 3.0)"][1:4] == ["leaderboard", "3", "1"]
+  assert cells["cross entropy, ensemble of 5"][2:4] == ["5", "5"] and "is MIT" in text[2]
+  # The combination is told to be worse than a method of the leaderboard itself.
+  assert text[-1].startswith("- one network: +0.1996 [")
+  assert text[-1].endswith("*MIT, EMA* less *AugMix (severity 3.0)*.")
+
+
+def _difference(mean, low, high):
+  return comparison.Difference(mean, low, high, 0, 1, 0)
+
+
+_LOW, _EQUAL, _HIGH = (_difference(x, x - 0.01, x + 0.01) for x in (-0.05, 0.0, 0.05))
+_UNKNOWN = _difference(0.0, np.nan, np.nan)
+
+
+@pytest.mark.parametrize(("apart", "more", "excess", "cost", "target", "expected"), [
+  (_LOW, _EQUAL, _EQUAL, 1.0, -0.02, "met"), (_LOW, _HIGH, _LOW, 1.0, -0.02, "met"),
+  (_LOW, _EQUAL, _EQUAL, 1.0, -0.04, "met"),  # The upper end is at the target.
+  (_LOW, _EQUAL, _EQUAL, 2.0, -0.02, "costs more"), (_LOW, _EQUAL, _EQUAL, 4 / 3, -0.02, "costs more"),
+  (_LOW, _LOW, _EQUAL, 2.0, -0.02, "missed"), (_LOW, _LOW, _EQUAL, 1.0, -0.02, "missed"),
+  (_LOW, _EQUAL, _HIGH, 1.0, -0.02, "missed"), (_LOW, _EQUAL, _HIGH, 2.0, -0.02, "missed"),
+  (_EQUAL, _EQUAL, _EQUAL, 1.0, -0.02, "missed"), (_EQUAL, _EQUAL, _EQUAL, 2.0, -0.02, "missed"),
+  (_LOW, _EQUAL, _EQUAL, 1.0, -0.045, "cannot tell"), (_LOW, _EQUAL, _EQUAL, 2.0, -0.045, "cannot tell"),
+  (_UNKNOWN, _EQUAL, _EQUAL, 1.0, -0.02, "cannot tell"), (_LOW, _UNKNOWN, _EQUAL, 1.0, -0.02, "cannot tell"),
+  (_LOW, _EQUAL, _UNKNOWN, 1.0, -0.02, "cannot tell"), (_UNKNOWN, _LOW, _EQUAL, 1.0, -0.02, "missed")])
+def test_every_condition_of_the_aim_is_judged(apart, more, excess, cost, target, expected):
+  assert combinations.judged(apart, more, excess, cost, target) == expected
+
+
+def test_the_committed_page_is_made_from_the_committed_rows_and_not_trained_for(monkeypatch):
+  def train(*arguments, **options):
+    raise AssertionError("trains")
+
+  monkeypatch.setattr(combinations.halving, "halve", train)
+  options = sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", "--only=nothing"])
+  assert combinations.methods(options) == []
+  with pytest.raises(AssertionError, match="trains"):
+    combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", "--only", "AugMix"]))
+  path = combinations.RESULTS / f"{sweep.stem_of(combinations.EXPERIMENT, options).name}.csv"
+  text = path.with_suffix(".md").read_text(encoding="utf-8")
+  assert report.page(combinations.EXPERIMENT, rows.read(path), path.stem) == text
+  assert "had RandAugment, magnitude 9 or AugMix, severity 3." in text
+
+
+def test_the_space_has_the_strengths_that_leaderboards_choose_under_names_that_committed_rows_keep():
+  assert combinations._fields("RandAugment, EMA")["augmentation.magnitude"] == 3
+  assert combinations._fields("AugMix, EMA")["augmentation.severity"] == 1
+  chosen = {"RandAugment": "magnitude", "AugMix": "severity"}
+  for name, field in chosen.items():
+    strongest = COMBINED[name].search[f"augmentation.{field}"][-1]
+    assert combinations._fields(f"{name}, {field} {strongest:g}, EMA")[f"augmentation.{field}"] == strongest
 
 
 @pytest.mark.parametrize("effect", [-0.05, -0.02, 0.0])
@@ -59,8 +132,7 @@ def test_an_aim_that_is_just_missed_is_rarely_called_met(effect):
   for _ in range(400):
     a, b = 1 + effect + 0.02 * rng.normal(size=10), np.ones(10)
     apart = comparison.paired(*({str(i): x for i, x in enumerate(values)} for values in (a, b)))
-    equal = comparison.Difference(0, -0.01, 0.01, 0, 1, 0)
-    met += combinations.judged(apart, equal, target) == "met"
+    met += combinations.judged(apart, _EQUAL, _EQUAL, 1.0, target) == "met"
   assert met / 400 < (0.05 if effect == target else 0.01)
 
 

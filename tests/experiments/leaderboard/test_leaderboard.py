@@ -212,6 +212,22 @@ def test_few_images_are_drawn_by_the_seed_and_tested_on_the_same(tmp_path):
     images.few(path, 0, num_examples=60, num_test=30, shrink=3)
 
 
+def test_a_setting_at_the_edge_of_its_grid_is_marked_beside_its_row():
+  chosen = {"cross entropy": {}, "EMA": {"training.average_decay": 0.99}, "SAM": {"optimizer.sharpness": 0.1},
+            "weight decay": {"optimizer.l2": 1e-4}, "FLSD": {"loss.primary.gammas": [7.0, 5.0]},
+            "AURC": {"loss.primary.confidence": "msp"}, "focal, ensemble of 5": {"loss.primary.gamma": 3.0}}
+  found = [{"task": "", "method": name, "calibrator": calibrator, "seed": str(seed), "chosen": json.dumps(values),
+            **dict.fromkeys(("accuracy", "nll", "brier", "ece", "floor", "ece_equal_mass_l2"),
+                            f"{0.1 + 0.1 * i + 0.02 * seed}")}
+           for i, (name, values) in enumerate(chosen.items()) for calibrator in ("none", "TS") for seed in range(2)]
+  lines = leaderboard_page._methods(found)
+  cells = [[x.strip() for x in line.strip("|").split("|")] for line in lines[6:] if line.startswith("|")]
+  assert {cell[0].rstrip("*"): cell[1] for cell in cells} == {
+    "cross entropy": "", "EMA": "average decay 0.99†", "SAM": "sharpness 0.1", "weight decay": "l2 0.0001†",
+    "FLSD": "gammas [7.0, 5.0]†", "AURC": "confidence msp", "focal, ensemble of 5": "gamma 3.0†"}
+  assert "†: the chosen value is the first or the last of those that were tried" in lines[2]
+
+
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("leaderboard_*.tex")), ids=lambda path: path.stem)
 def test_the_committed_page_is_made_from_the_committed_rows(path):
   found, few = rows.read(path.with_suffix(".csv")), "more_data" not in path.stem
@@ -246,10 +262,13 @@ def test_the_top_is_that_of_the_lowest_nll_with_intervals_over_seeds_and_images(
   def values(method, calibrator, column):
     return np.array([float(row[column]) for row in found if (row["method"], row["calibrator"]) == (method, calibrator)])
 
+  assert table[0][1:3] == ["times to train", "to predict"]
   alone = {row["method"] for row in found if leaderboard_page.RECIPES[row["method"]].members == 1}
   lowest = sorted(alone, key=lambda name: values(name, "none", "nll").mean())[:2]
   assert [row[0] for row in table[2:]] == [*lowest, "cross entropy"]
-  for name, accuracy, nll, ece, nll_after, ece_after in table[2:]:
+  chosen = {row["method"]: json.loads(row["chosen"]) for row in found}
+  for name, train, predict, accuracy, nll, ece, nll_after, ece_after in table[2:]:
+    assert (train, predict) == leaderboard_page.cost(name, chosen[name])
     for text, calibrator in ((ece, "none"), (ece_after, "TS")):
       x = 100 * values(name, calibrator, "ece")
       left_out = sum(np.array(row["images_ece"].split(), float) for row in found

@@ -1,0 +1,95 @@
+"""The tables of the guides on what goes beyond the loss: their fields, numbers and costs are those of the rows."""
+
+import functools
+import json
+import re
+
+import numpy as np
+import pytest
+
+from calib_jax import config as run_config
+from configs import common
+from experiments.common import costs, ranking, rows, settings
+from experiments.common.commands import RESULTS, ROOT
+from experiments.leaderboard import page
+
+BOARDS = {"Fashion-MNIST, MLP, 10 seeds": "fashion_mnist_mlp", "Fashion-MNIST, ResNet-8, 5 seeds":
+          "fashion_mnist_resnet8", "CIFAR-10, ResNet-8, 3 seeds": "cifar10_jpeg_resnet8"}
+NAMES = {"average of the weights, EMA": "EMA", "average of the weights, SWA": "SWA", "flat minima, SAM": "SAM",
+         "ensemble of 5 networks": "cross entropy, ensemble of 5", "ensemble of 5, focal loss": "focal, ensemble of 5",
+         "mixup": "mixup", "mixup with inference, MIT": "MIT", "dropout": "dropout",
+         "dropout, 20 samples": "MC dropout", "ten heads on one backbone": "shared body",
+         "RandAugment": "RandAugment", "AugMix with its consistency": "AugMix"}
+
+
+def _tables(name):
+  """The tables of a guide, each as the cells of its rows, the heading first and without the line below it."""
+  lines = (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines()
+  tables, before = [], ""
+  for line in lines:
+    if line.startswith("|"):
+      if not before.startswith("|"):
+        tables.append([])
+      if not line.startswith("|---"):
+        tables[-1].append([cell.strip() for cell in line.strip()[1:-1].split("|")])
+    before = line
+  return tables
+
+
+@functools.cache
+def _rows(board):
+  return rows.read(RESULTS / f"leaderboard_{board}.csv")
+
+
+def _measured():
+  """``(leaderboard, method, cells)`` of each row of the table of docs/training.md that a leaderboard has."""
+  table, = (table for table in _tables("training.md") if table[0][0] == "what")
+  board, found = "", []
+  for cells in table[1:]:
+    if cells[0].startswith("**"):
+      board = next((name for heading, name in BOARDS.items() if cells[0] == f"**cross entropy**, {heading}"), "")
+    if board:
+      found.append((board, NAMES.get(cells[0], page.BASELINE), cells))
+  return found
+
+
+MEASURED = _measured()
+
+
+def test_the_table_has_rows_of_each_leaderboard():
+  assert {board for board, *_ in MEASURED} == set(BOARDS.values())
+  assert {name for board, name, _ in MEASURED if board == "fashion_mnist_mlp"} == {page.BASELINE, *NAMES.values()}
+
+
+@pytest.mark.parametrize(("board", "name", "cells"), MEASURED, ids=[f"{board}, {name}" for board, name, _ in MEASURED])
+def test_the_fields_of_the_table_are_those_of_its_rows(board, name, cells):
+  _, fields, train, predict, *numbers = cells
+  if fields.startswith("the same, "):
+    fields = fields.replace("the same, ", "num_seeds=5 evaluation.ensemble=True data.split_seed=0 ")
+  overrides = [f"--config.{field}" for field in fields.replace("`", "").split()]
+  given = run_config.load(str(ROOT / "configs" / "common.py"), overrides)
+  found = [row for row in _rows(board) if row["method"] == name]
+  base = run_config.complete(common.get_config().unlock()).lock()
+  recipe, chosen = page.RECIPES[name], json.loads(found[0]["chosen"])
+  of_rows = settings.changed(base, {**recipe.fields, **chosen})
+  if recipe.members > 1:
+    assert (given.num_seeds, given.evaluation.ensemble, given.data.split_seed) == (recipe.members, True, 0)
+    of_rows = settings.changed(of_rows, {"num_seeds": recipe.members, "data.split_seed": 0,
+                                         "evaluation.ensemble": True})
+  assert given.to_dict() == of_rows.to_dict()
+  values = [np.mean([*ranking.of_methods(found, column, calibrator)[name].values()])
+            for column, calibrator in (("nll", "none"), ("nll", "TS"), ("ece", "none"))]
+  assert numbers == [f"{values[0]:.4f}", f"{values[1]:.4f}", f"{100 * values[2]:.2f}"]
+  assert (train.split(" ")[0], predict.split(" ")[0]) == page.cost(name, chosen)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_tables_of_the_guide_have_the_costs_of_each_row(place):
+  heading, *cells = _tables("beyond_the_loss.md")[place]
+  assert heading[1:3] == ["to train", "to predict"] and len(cells) > 3
+  for name, train, predict, *_ in cells:
+    samples = re.search(r"dropout (\S+), (\d+) samples", name)
+    fields = {"augmentation.name": name.partition(",")[0].strip("`"), "evaluation.samples": int((samples or "000")[2])}
+    fields |= {"augmentation.consistency": 0} if "consistency=0" in name else {}
+    assert train == costs.text(costs.training(fields, page.NUM_EPOCHS)) + " and a pass" * ("Laplace" in name), name
+    assert predict == costs.text(costs.prediction(fields)) + (f" and {int(samples[2]) - 1} heads" if samples else "")
