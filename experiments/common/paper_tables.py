@@ -99,7 +99,7 @@ def fields(paper: ModuleType, extra: Mapping[str, Mapping[str, object]]) -> dict
 
 
 def _doubt(claim: claims.Claim, of_rows: Mapping[str, Mapping[str, object]], at_edge: set[str]) -> str:
-  """Says why a claim cannot be judged, or ""; the settings of the rows ``at_edge`` are the last that were tried."""
+  """Says why a claim cannot be judged, or ""; the settings of the rows ``at_edge`` are the first or last ones tried."""
   if reason := claims.unlike(claim, of_rows):
     return f"not comparable: {reason}"
   names = [name for name, _ in (claim.row, claim.other) if name in at_edge]
@@ -121,7 +121,8 @@ def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[
           "difference in units of its deviation over seeds. The losses have the values of "
           f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; " + (
             "their κ, T, weight and l2 are tuned one after another, as in the paper, on validation images of two other "
-            "seeds, and a row whose chosen setting is the last that was tried is not judged." if tuned else
-            "nothing is tuned for this network.") + " A row of which a seed has collapsed is not judged." + note, "",
+            "seeds, and a row whose chosen setting is the first or the last that was tried, but for 0, is not judged."
+            if tuned else "nothing is tuned for this network.") + " A row of which a seed has collapsed is not judged."
+          + note, "",
           *table, "", "## All rows"
           ] if len(table) > 2 else []
