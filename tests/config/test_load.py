@@ -132,6 +132,8 @@ def test_a_section_has_every_option_of_what_it_names():
   ("evaluation.ood=(3,)", "evaluation.ood must be one of .*got 3"),
   ("augmentation.name=a:b", "augmentation.name must be one of none, crop_flip.*got 'a:b'"),
   ("training.batch_size=100", "batch_size must be divisible by the 8 devices .* got 100; use 96, for example"),
+  ("training.stage2_batch_size=100", "stage2_batch_size must be divisible by the 8 devices .* got 100; use 96, for"),
+  ("training.stage2_batch_size=-8", "training.stage2_batch_size must be at least 0: got -8"),
 ])
 def test_a_mistake_is_one_sentence_that_names_the_key(override, message):
   with pytest.raises(UserError, match=message) as error:
