@@ -94,6 +94,8 @@ def test_effect_sizes_are_those_of_pooled_deviations():
    {"num_seeds": 3, "loss.primary.smoothing": 0.01, "training.num_epochs": 250}),
   ("papers.mac_cal.tables", "cifar10, densenet121", "part: gradient restriction",
    {"seed": 1, "head.name": "masked", "head.bottleneck": False, "head.updates": "used", "training.stage2_epochs": 40}),
+  ("papers.mac_cal.tables", "cifar10, resnet50", "two_stage_released",
+   {"training.stage2_batch_size": 256, "training.batch_size": 128, "stage2.augment": True}),
 ])
 def test_a_cell_is_the_config_of_its_paper(name, task, method, expected):
   config, = (m.config() for m in _methods(name) if (m.task, m.name) == (task, method))
@@ -102,6 +104,16 @@ def test_a_cell_is_the_config_of_its_paper(name, task, method, expected):
     for part in field.split("."):
       section = section[part]
     assert section == value
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_the_committed_rows_are_still_those_of_their_configs(name):
+  """Otherwise the command of the page would train them again."""
+  experiment = TABLES[name]
+  options = sweep.parse(experiment, ["--data=fashion_mnist.npz"])
+  found = {row["method"]: row["declared"] for row in rows.read(sweep.path_of(sweep.stem_of(experiment, options)))}
+  wanted = [method for method in experiment.methods(options) if method.name in found]
+  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == found
 
 
 def test_weights_beside_a_summed_loss_become_those_beside_its_mean():
