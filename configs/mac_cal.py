@@ -54,6 +54,12 @@ def losses(data: str, model: str):
     "masked": _second_stage("masked") | {"training.stage2_epochs": 100, "stage2.optimizer.learning_rate": 0.01},
     "masked_printed": _second_stage("masked", variant="printed"),
     "simplex_etf": {"head": dict(name="simplex_etf")},  # BalCAL; the first λ is ours.
+    # The recipe of BalCAL's code but for its 600 epochs in batches of 256: Adam at a constant rate, without decay, and
+    # the model of the lowest validation loss.
+    "simplex_etf_released": {
+      "head": dict(name="simplex_etf"), "optimizer.name": "adamw", "optimizer.learning_rate": 1e-4,
+      "optimizer.schedule": "constant", "optimizer.coupled_weight_decay": 0.0, "optimizer.clip_norm": None,
+      "training.select": "best", "training.evaluate_every_epochs": 1},
   }
 
 

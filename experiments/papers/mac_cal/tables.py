@@ -29,7 +29,8 @@ OTHERS = {"cross_entropy": "cross entropy", "label_smoothing": "label smoothing"
           "adaptive_conditional_label_smoothing": "ACLS", "mixup": "mixup", "mixup_inference": "MIT", "focal": "focal",
           "sample_dependent_focal": "FLSD", "dual_focal": "dual focal", "mmce": "MMCE", "pairwise_constraints": "CPC",
           "two_stage": "TST", "variational": "V-TST", "two_stage_released": "TST, released",
-          "variational_released": "V-TST, released", "simplex_etf": "BalCAL", "layer_peeled": "PLP"}
+          "variational_released": "V-TST, released", "simplex_etf": "BalCAL",
+          "simplex_etf_released": "BalCAL, released", "layer_peeled": "PLP"}
 CLAIMS = (
   *(Claim(f"{MC}, {place}", f"MaC-Cal has a lower ECE{where} than {name}", ("masked", "none"), (other, "none"), column)
     for place, where, column in (("Table 1", "", "ece"), ("Figure 5", " on corrupted images", "ece_shifted"))

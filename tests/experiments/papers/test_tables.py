@@ -34,7 +34,7 @@ def test_the_tables_have_the_rows_and_the_columns_of_the_papers():
   cells = {name: [(method.task, method.name) for method in _methods(name)] for name in TABLES}
   # Karandikar et al.: 18 configurations for each CIFAR, and 6 for ImageNet.
   assert len(cells["papers.soft_calibration.tables"]) == 42
-  assert len(cells["papers.reweighted_risk.tables"]) == 10 * 8  # Zhou et al.: XE, six other losses, and ours.
+  assert len(cells["papers.reweighted_risk.tables"]) == 10 * 9  # Zhou et al.: XE, six other losses, and ours.
   assert len(cells["papers.focal_temperature.table"]) == 3 * 6  # Komisarenko & Kull: three data sets.
   assert len(cells["papers.mac_cal.tables"]) == 9 * (len(mac_cal.losses("cifar10", "resnet50")) + len(
     mac_cal_tables.PARTS))
@@ -46,9 +46,9 @@ def test_the_page_of_experiments_names_their_commands_and_how_many_cells_they_ha
   page = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
   assert all(f"`python -m experiments.{name} --scale=paper --out=DIR`" in page for name in (*TABLES, "leaderboard"))
   assert "| 6 losses, three data sets, five seeds |" in page
-  assert "| 42 configurations, ten seeds |" in page and "| 8 losses, ten networks, three seeds |" in page
+  assert "| 42 configurations, ten seeds |" in page and "| 9 losses, ten networks, three seeds |" in page
   methods = {method.name for method in _methods("papers.mac_cal.tables")} - set(mac_cal_tables.PARTS)
-  assert len(methods) == 19 and "| 19 methods and four parts of MaC-Cal, nine networks, one seed |" in page
+  assert len(methods) == 20 and "| 20 methods and four parts of MaC-Cal, nine networks, one seed |" in page
   number = len(training_methods.METHODS) + len(training_methods.COMBINED)
   assert f"| {number} methods, five seeds |" in page
 
@@ -92,6 +92,12 @@ def test_effect_sizes_are_those_of_pooled_deviations():
    {"num_seeds": 10, "loss.secondary.name": "soft_avuc", "training.batch_size": 512}),
   ("papers.reweighted_risk.tables", "cifar100, preresnet56", "selective_risk",
    {"num_seeds": 3, "loss.primary.smoothing": 0.01, "training.num_epochs": 250}),
+  ("papers.reweighted_risk.tables", "cifar10, resnet50", "selective_risk_clamped",
+   {"loss.primary.clamp": True, "loss.primary.stop_gradient": False, "loss.primary.threshold_gradient": False}),
+  ("papers.mac_cal.tables", "cifar100, resnet50", "simplex_etf_released",
+   {"head.name": "simplex_etf", "optimizer.name": "adamw", "optimizer.learning_rate": 1e-4, "training.select": "best",
+    "optimizer.schedule": "constant", "optimizer.coupled_weight_decay": 0.0, "optimizer.clip_norm": None,
+    "training.evaluate_every_epochs": 1}),
   ("papers.mac_cal.tables", "cifar10, densenet121", "part: gradient restriction",
    {"seed": 1, "head.name": "masked", "head.bottleneck": False, "head.updates": "used", "training.stage2_epochs": 40}),
   ("papers.mac_cal.tables", "cifar10, resnet50", "two_stage_released",
