@@ -73,6 +73,14 @@ def test_committed_pages_are_made_from_the_committed_rows(name):
     assert f"(results/{path.stem}.md)" in readme
 
 
+def test_a_page_has_the_detection_of_other_images_where_rows_have_it():
+  found = rows.read(RESULTS / "mac_cal_tables_fashion_mnist_mlp.csv")
+  half = [row | dict.fromkeys(scores.DETECTION, "0.5" if row["method"] == "masked" else "") for row in found]
+  text = report.page(TABLES["papers.mac_cal.tables"], half, "mac_cal_tables_paper")
+  assert "| trained with | calibrated by | AUROC % | FPR95 % |" in text
+  assert "| masked | none | 50.00 ± 0.00 | 50.00 ± 0.00 |" in text and "| cross_entropy | none | 50" not in text
+
+
 def test_effect_sizes_are_those_of_pooled_deviations():
   def made(method, calibrator, values):
     return [{"task": "t", "method": method, "calibrator": calibrator, "seed": str(i), "ece_equal_mass_l2": str(x)}
@@ -94,6 +102,9 @@ def test_effect_sizes_are_those_of_pooled_deviations():
    {"num_seeds": 3, "loss.primary.smoothing": 0.01, "training.num_epochs": 250}),
   ("papers.reweighted_risk.tables", "cifar10, resnet50", "selective_risk_clamped",
    {"loss.primary.clamp": True, "loss.primary.stop_gradient": False, "loss.primary.threshold_gradient": False}),
+  ("papers.mac_cal.tables", "cifar10, resnet110", "masked", {"evaluation.ood": ("cifar100", "svhn_cropped")}),
+  ("papers.mac_cal.tables", "cifar100, resnet50", "two_stage", {"evaluation.ood": ("cifar10", "svhn_cropped")}),
+  ("papers.mac_cal.tables", "tiny_imagenet, resnet50", "cross_entropy", {"evaluation.ood": ()}),
   ("papers.mac_cal.tables", "cifar100, resnet50", "simplex_etf_released",
    {"head.name": "simplex_etf", "optimizer.name": "adamw", "optimizer.learning_rate": 1e-4, "training.select": "best",
     "optimizer.schedule": "constant", "optimizer.coupled_weight_decay": 0.0, "optimizer.clip_norm": None,
