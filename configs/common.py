@@ -45,6 +45,7 @@ def get_config() -> ConfigDict:
       accumulation_steps=1,  # The number of parts in which the model gets a batch, to save memory.
       num_epochs=60, num_steps=config_dict.placeholder(int),  # If num_steps is set, it overrides num_epochs.
       stage2_epochs=40,  # With schedules of two stages: the epochs of the second stage.
+      stage2_batch_size=0,  # With schedules of two stages: the global batch of the second one; 0 for batch_size.
       # With schedules of two stages: whether the second one computes features once, rather than in each step.
       cache_features=False,
       seeds_together=True,  # Whether seeds train in the same steps, or one after another.

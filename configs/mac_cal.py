@@ -54,6 +54,12 @@ def losses(data: str, model: str):
     "masked": _second_stage("masked") | {"training.stage2_epochs": 100, "stage2.optimizer.learning_rate": 0.01},
     "masked_printed": _second_stage("masked", variant="printed"),
     "simplex_etf": {"head": dict(name="simplex_etf")},  # BalCAL; the first λ is ours.
+    # The recipe of BalCAL's code but for its 600 epochs in batches of 256: Adam at a constant rate, without decay, and
+    # the model of the lowest validation loss.
+    "simplex_etf_released": {
+      "head": dict(name="simplex_etf"), "optimizer.name": "adamw", "optimizer.learning_rate": 1e-4,
+      "optimizer.schedule": "constant", "optimizer.coupled_weight_decay": 0.0, "optimizer.clip_norm": None,
+      "training.select": "best", "training.evaluate_every_epochs": 1},
   }
 
 
@@ -70,11 +76,14 @@ def _second_stage(head: str, **options) -> dict[str, object]:
 
 
 def _released(head: str) -> dict[str, object]:
-  """Adam at 1e-4 on crops and flips, the backbone in training mode, and the model of the lowest validation loss."""
+  """Adam at 1e-4 on crops and flips, in batches of 256, with the backbone in training mode.
+
+  The model of the lowest validation loss predicts.
+  """
   return {"head": dict(name=head), "training.schedule": "two_stage", "training.stage2_epochs": 40,
           "stage2.optimizer.name": "adamw", "stage2.optimizer.learning_rate": 1e-4,
           "stage2.optimizer.schedule": "constant", "stage2.augment": True, "stage2.backbone_in_training_mode": True,
-          "training.select": "best", "training.evaluate_every_epochs": 1}
+          "training.stage2_batch_size": 256, "training.select": "best", "training.evaluate_every_epochs": 1}
 
 
 get_config = cells(NETWORKS, recipe, losses)

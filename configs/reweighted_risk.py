@@ -62,11 +62,14 @@ def losses(data: str, model: str):
     "kde_ece": secondary("kde_ece", _KDE_WEIGHT.get(data, 0.5), form="canonical", norm=1.0, bandwidth=0.1),
     "aurc": primary("aurc", confidence=_ENTROPY),  # Not printed: the released code's default score.
     # Algorithm 1 has gradients through the weights, which the released code clamps, and through the quantile. Steps
-    # that are not finite are left out, as its half precision does. The second row has no gradient, and is what trains
-    # here; see docs/selective_risk.md.
+    # that are not finite are left out, as its half precision does. The second row has no gradient through the quantile.
+    # The third has none at all, and is what trains here; see docs/selective_risk.md.
     "selective_risk": primary("selective_risk", low_confidence_coverage=coverage, smoothing=smoothing,
                               confidence=score, stop_gradient=False, threshold_gradient=True)
                       | {"training.max_skipped_steps": 10**6},
+    "selective_risk_clamped": primary("selective_risk", low_confidence_coverage=coverage, smoothing=smoothing,
+                                      confidence=score, stop_gradient=False)
+                              | {"training.max_skipped_steps": 10**6},
     "selective_risk_no_gradient": primary("selective_risk", low_confidence_coverage=coverage, smoothing=smoothing,
                                           confidence=score),
   }

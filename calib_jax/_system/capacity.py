@@ -49,11 +49,11 @@ def check_read(place: str, num_bytes: float) -> None:
                     f"{size(READABLE * memory())}, {READABLE:.0%} of what this machine has.")
 
 
-def check_batch(batch_size: int) -> None:
-  """Raises a UserError if not even the smallest images of a batch can be in memory."""
+def check_batch(key: str, batch_size: int) -> None:
+  """Raises a UserError about ``key`` if not even the smallest images of a batch can be in memory."""
   needed = batch_size * SMALLEST_IMAGE * ITEM
   if needed > memory():
-    raise UserError(f"config key training.batch_size: {batch_size:,} images take at least {size(needed)}, and this "
+    raise UserError(f"config key {key}: {batch_size:,} images take at least {size(needed)}, and this "
                     f"machine has {size(memory())} of memory; choose a smaller batch.")
 
 

@@ -44,6 +44,7 @@ RANGES = {
     "coupled_weight_decay": (0, math.inf), "decay": (0, 1), "warmup_epochs": (0, math.inf),
     "clip_norm": (1e-30, math.inf), "sharpness": (0, math.inf)}.items()},
   "training.batch_size": (1, math.inf), "training.accumulation_steps": (1, math.inf),
+  "training.stage2_batch_size": (0, math.inf),
   "training.secondary_rate": (0, math.inf), "training.select_after_epochs": (0, math.inf),
   "training.average_decay": (0.1, 1), "training.average_fraction": (0, 1),
   "training.patience": (1, math.inf), "training.max_skipped_steps": (0, math.inf),
@@ -69,7 +70,8 @@ def check(config: ConfigDict, num_devices: int) -> None:
     raise UserError("config key data.path must name the .npz file: --config.data.path=my_images.npz.")
   _check_optimizer(config, "optimizer", "training.num_epochs")
   _check_optimizer(config, "stage2.optimizer", "training.stage2_epochs")
-  _check_batch_size(config, num_devices)
+  for key in ("training.batch_size", "training.stage2_batch_size"):
+    _check_batch_size(config, key, num_devices)
   if config.training.patience and config.training.select == "last":
     raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
                     "evaluations: --config.training.select=best.")
@@ -145,13 +147,13 @@ def _check_optimizer(config: ConfigDict, section: str, epochs_key: str) -> None:
     raise UserError(f"config key {section}.warmup_epochs must be at most {epochs_key}, {num_epochs}: got {warmup}.")
 
 
-def _check_batch_size(config: ConfigDict, num_devices: int) -> None:
+def _check_batch_size(config: ConfigDict, key: str, num_devices: int) -> None:
   """Checks that the devices, and the parts of an accumulated batch, share a batch evenly."""
-  size, parts = config.training.batch_size, config.training.accumulation_steps
+  size, parts = get(config, key), config.training.accumulation_steps
   if size % (num_devices * parts):
     near = max(round(size / (num_devices * parts)), 1) * num_devices * parts
     times = f" times training.accumulation_steps ({parts})" if parts > 1 else ""
-    raise UserError(f"config key training.batch_size must be divisible by the {num_devices} devices that share a batch"
+    raise UserError(f"config key {key} must be divisible by the {num_devices} devices that share a batch"
                     f"{times}: got {size}; use {near}, for example.")
 
 
@@ -239,7 +241,8 @@ def _check_by_building(config: ConfigDict) -> None:
                                   jnp.zeros((2, 3))),
            own=is_import_path(config.loss.primary.name) or is_import_path(config.loss.secondary.name))
   _attempt("augmentation", lambda: data.build_augmentation(num_classes=3, **config.augmentation))
-  capacity.check_batch(config.training.batch_size)
+  for key in ("training.batch_size", "training.stage2_batch_size"):
+    capacity.check_batch(key, get(config, key))
   own = is_import_path(config.model.name) or is_import_path(config.head.name)
   model = _attempt("model", lambda: models.get(num_classes=3, head=config.head, **config.model), own=own)
   if config.data.name.removesuffix(LONG_TAIL) == "arrays" or is_import_path(config.data.name):

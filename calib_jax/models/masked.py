@@ -53,8 +53,9 @@ class Masked(Head):
     first_bound: η_0.
     last_bound: η_T.
     discount: γ, in (0, 1].
-    measured: where Conf and Acc are measured, which is not printed: by predicting the split "train" or "validation"
-      after the epoch, or over the "steps" of the epoch, with masks.
+    measured: where Conf and Acc are measured: by predicting the split "train" or "validation" after the epoch, or over
+      the "steps" of the epoch, with masks. The paper prints that it is on the training set, but not whether by
+      predictions or over the steps. The default "validation" departs from it.
     updates: one of "used" (Eq. 11), "gradient" and "all"; only "used" goes with the prediction "stored".
     per_epoch: whether all steps of an epoch use the same weights; "stored" needs it.
     rescale: whether weights that are used are divided by q in training.

@@ -1,4 +1,4 @@
-"""Claims of the papers, judged by the rows of an experiment: agrees, disagrees or cannot tell."""
+"""Claims of the papers, judged by the rows of an experiment: agrees, disagrees or cannot tell, and why."""
 
 from collections.abc import Callable, Mapping, Sequence
 import json
@@ -44,8 +44,13 @@ def difference(rows: Sequence[Row], claim: Claim) -> comparison.Difference | Non
 
   Over all methods it is the difference of their means, seed by seed, without methods that have collapsed.
   """
-  sides = [_by_seed(rows, pair, claim.column) for pair in (claim.row, claim.other)]
+  sides = _sides(rows, claim)
   return comparison.paired(*sides) if all(sides) else None
+
+
+def _sides(rows: Sequence[Row], claim: Claim) -> tuple[comparison.BySeed, comparison.BySeed]:
+  """The values of the two rows of a claim; empty for a row that is missing."""
+  return _by_seed(rows, claim.row, claim.column), _by_seed(rows, claim.other, claim.column)
 
 
 def _by_seed(rows: Sequence[Row], pair: Pair, column: str) -> comparison.BySeed:
@@ -103,32 +108,64 @@ def verdict(apart: comparison.Difference, p_value: float, lower: bool) -> str:
   return "agrees" if (apart.mean < 0) == lower else "disagrees"
 
 
+def reason(apart: comparison.Difference, p_value: float, column: str, num_seeds: int) -> str:
+  """Returns the reason of a verdict: the direction, the size and the interval of the difference, or what is missing.
+
+  Args:
+    apart: the difference.
+    p_value: its p-value, after Holm's correction.
+    column: the value that is compared.
+    num_seeds: the number of seeds that the difference is over.
+
+  >>> reason(comparison.Difference(-0.058, -0.063, -0.053, -9.0, 0.001, 0.002), 0.004, "ece", 10)
+  'lower by 5.80 points [5.30, 6.30] in 10 seeds'
+  """
+  if np.isnan(apart.p_value):
+    return ("no seed of both has a finite value" if not num_seeds else "one seed has no interval" if num_seeds == 1 else
+            f"all {num_seeds} seeds have the same difference, which has no interval")
+  if apart.low <= 0 <= apart.high:
+    return "the interval holds 0"
+  direction = "lower" if apart.mean < 0 else "higher"
+  if not p_value < 1 - comparison.LEVEL:
+    return f"{direction} before Holm's correction, not after it"
+  scale, digits, unit = (1, 4, "") if column in comparison.DIGITS else (100, 2, " points")
+  mean, low, high = (f"{scale * x:.{digits}f}" for x in (abs(apart.mean), *sorted(map(abs, apart[1:3]))))
+  return f"{direction} by {mean}{unit} [{low}, {high}] in {num_seeds} seeds"
+
+
 def table(rows: Sequence[Row], claims: Sequence[Claim], doubt: Callable[[Claim], str] = lambda claim: "") -> list[str]:
   """Returns the lines of the Markdown table of claims.
 
   Args:
     rows: the rows of the experiment.
     claims: the claims. Those whose rows are not there have not been run yet.
-    doubt: says why a claim cannot be judged, or "". Such a claim has no verdict and does not count for Holm's method;
-      nor does one about a method that has collapsed.
+    doubt: says why a claim cannot be judged, as "VERDICT: REASON", or "". Such a claim does not count for Holm's
+      method; nor does one about a method that has collapsed.
   """
-  differences = [difference(rows, claim) for claim in claims]
+  sides = [_sides(rows, claim) for claim in claims]
+  differences = [comparison.paired(*pair) if all(pair) else None for pair in sides]
   out = {method for _, method in ranking.collapsed(rows)}
 
-  def reason_of(claim: Claim) -> str:
+  def doubt_of(claim: Claim, pair: Sequence[comparison.BySeed]) -> str:
+    missing = [method or "any method" for (method, _), found in zip(claim[2:4], pair, strict=True) if not found]
     collapsed = [method for method, _ in (claim.row, claim.other) if method in out]
-    return f"cannot tell: {' and '.join(collapsed)} collapsed" if collapsed else doubt(claim)
+    return (f"not run yet: no rows of {' and '.join(dict.fromkeys(missing))}" if missing else
+            f"cannot tell: {' and '.join(collapsed)} collapsed" if collapsed else doubt(claim))
 
-  doubts = [reason_of(claim) if apart else "not run yet" for claim, apart in zip(claims, differences, strict=True)]
-  p_values = comparison.holm([apart.p_value if apart and not reason else np.nan
-                              for apart, reason in zip(differences, doubts, strict=True)])
-  lines = ["| claim | of | column | difference [95%] | Cohen's d | p (Holm) | verdict |", "|---" * 7 + "|"]
-  for claim, apart, reason, p_value in zip(claims, differences, doubts, p_values, strict=True):
-    numbers = [""] * 3
+  doubts = [doubt_of(claim, pair) for claim, pair in zip(claims, sides, strict=True)]
+  p_values = comparison.holm([apart.p_value if apart and not said else np.nan
+                              for apart, said in zip(differences, doubts, strict=True)])
+  lines = ["| claim | of | column | difference [95%] | Cohen's d | p (Holm) | verdict | reason |", "|---" * 8 + "|"]
+  for claim, pair, apart, said, p_value in zip(claims, sides, differences, doubts, p_values, strict=True):
+    numbers, (judged, _, why) = [""] * 3, said.partition(": ")
     if apart:
       scale, digits = (1, 4) if claim.column in comparison.DIGITS else (100, 2)
       mean, low, high = (f"{scale * x:+.{digits}f}" for x in apart[:3])
       numbers = [f"{mean} [{low}, {high}]", f"{apart.effect:+.1f}", comparison.p_text(p_value)]
+    if not said:
+      judged = verdict(apart, p_value, claim.lower)
+      why = reason(apart, p_value, claim.column, sum(np.isfinite(pair[0][i] - pair[1][i]) for i in pair[0].keys()
+                                                     & pair[1].keys()))
     lines.append(f"| {claim.text} | {claim.paper} | {comparison.heading(claim.column)} | {' | '.join(numbers)} | "
-                 f"{reason or verdict(apart, p_value, claim.lower)} |")
+                 f"{judged} | {why} |")
   return lines

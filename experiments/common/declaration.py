@@ -23,6 +23,8 @@ class Method(NamedTuple):
     one_at_a_time: whether one field is tuned after another, and not all combinations are tried.
     members: the number of networks of each seed, whose mean predicts. They share the images of the seed, and differ in
       their initial weights and the order of examples.
+    detects: whether its rows say how well the confidence tells the test images from ``evaluation.ood``; those columns
+      are empty if it has no such sets.
   """
 
   task: str
@@ -32,6 +34,7 @@ class Method(NamedTuple):
   trials: Mapping[str, object] = {}
   one_at_a_time: bool = False
   members: int = 1
+  detects: bool = False
 
 
 class Saved(NamedTuple):

@@ -14,15 +14,15 @@ from types import ModuleType
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
-from experiments.common import claims, comparison, scales, settings, tuning
+from experiments.common import claims, comparison, scales, scores, settings, tuning
 from experiments.common.declaration import Experiment, Method
 from experiments.common.rows import Row
 
-AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}})
+AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}, "training.stage2_batch_size": 0})
 
 
 def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[str, object]],
-            at_paper_scale: Mapping[str, object], always: Mapping[str, object], tuned: bool,
+            at_paper_scale: Callable[[str], Mapping[str, object]], always: Mapping[str, object], tuned: bool,
             options: argparse.Namespace) -> list[Method]:
   """Returns the methods of a table.
 
@@ -30,7 +30,7 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     paper: the config of the paper, which has its networks, its training settings and its losses.
     rows: the losses in the table; empty for all.
     extra: fields of more rows by name.
-    at_paper_scale: fields that all runs have at that scale.
+    at_paper_scale: maps a data set to the fields that its runs have at that scale.
     always: fields that all runs have at every scale.
     tuned: whether the settings of ``tuning.search_space`` are tuned, one after another.
     options: the options of the command.
@@ -44,11 +44,13 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     losses = paper.losses(data, model)
     named = {name: fields for name, fields in losses.items() if not rows or name in rows} | dict(extra)
     task = f"{data}, {model}" if options.scale == "paper" else ""
+    more = at_paper_scale(data) if options.scale == "paper" else {}
     for name, fields in named.items():
-      config = functools.partial(_config, paper, data, model, {**fields, **always}, at_paper_scale, options)
+      config = functools.partial(_config, paper, data, model, {**fields, **always}, more, options)
       search = _search(fields) if tuned else {}
       trials = scales.TRIALS | ({"num_seeds": 1} if options.scale != "laptop" else {})
-      every_method.append(Method(task, name, config, search, trials if search else {}, one_at_a_time=tuned))
+      every_method.append(Method(task, name, config, search, trials if search else {}, one_at_a_time=tuned,
+                                 detects="evaluation.ood" in more))
   return every_method
 
 
@@ -75,14 +77,15 @@ def _config(paper: ModuleType, data: str, model: str, fields: Mapping[str, objec
 def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
              calibrators: Mapping[str, Mapping[str, object]], rows: Sequence[str] = (),
              extra: Mapping[str, Mapping[str, object]] | None = None, judged: Sequence[claims.Claim] = (),
-             at_paper_scale: Mapping[str, object] | None = None, always: Mapping[str, object] | None = None,
+             at_paper_scale: Callable[[str], Mapping[str, object]] = lambda data: {},
+             always: Mapping[str, object] | None = None,
              tuned: bool = False, note: str = "",
              figure: Callable[[list[Row], pathlib.Path], object] | None = None) -> Experiment:
   """Returns the declaration of a table; ``judged`` are the paper's claims, and ``note`` a sentence on the rows.
 
   See ``methods`` and ``Experiment``.
   """
-  of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale or {}, always or {}, tuned)
+  of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale, always or {}, tuned)
   return Experiment(name, title, of_paper, calibrators, columns, arguments=scales.arguments,
                     suffix=scales.suffix, figure=figure,
                     findings=functools.partial(_findings, paper, judged, extra or {}, tuned, note))
@@ -99,7 +102,7 @@ def fields(paper: ModuleType, extra: Mapping[str, Mapping[str, object]]) -> dict
 
 
 def _doubt(claim: claims.Claim, of_rows: Mapping[str, Mapping[str, object]], at_edge: set[str]) -> str:
-  """Says why a claim cannot be judged, or ""; the settings of the rows ``at_edge`` are the last that were tried."""
+  """Says why a claim cannot be judged, or ""; the settings of the rows ``at_edge`` are the first or last ones tried."""
   if reason := claims.unlike(claim, of_rows):
     return f"not comparable: {reason}"
   names = [name for name, _ in (claim.row, claim.other) if name in at_edge]
@@ -115,13 +118,18 @@ def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[
              if tuned and name in declared_fields and claims.at_edge(_search(declared_fields[name]), values)}
   table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]],
                        lambda claim: _doubt(claim, of_rows, at_edge))
-  return ["## What the paper claims", "",
+  found = [row for row in rows if row.get(scores.DETECTION[0])]
+  detected = ["## Other images than those of the data set", "",
+              "Whether the confidence tells the test images, the positives, from those of evaluation.ood; means over "
+              "these sets.", "", comparison.markdown(found, scores.DETECTION)] if found else []
+  return [*detected, "## What the paper claims", "",
           "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
           f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
           "difference in units of its deviation over seeds. The losses have the values of "
           f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; " + (
             "their κ, T, weight and l2 are tuned one after another, as in the paper, on validation images of two other "
-            "seeds, and a row whose chosen setting is the last that was tried is not judged." if tuned else
-            "nothing is tuned for this network.") + " A row of which a seed has collapsed is not judged." + note, "",
+            "seeds, and a row whose chosen setting is the first or the last that was tried, but for 0, is not judged."
+            if tuned else "nothing is tuned for this network.") + " A row of which a seed has collapsed is not judged."
+          + note, "",
           *table, "", "## All rows"
-          ] if len(table) > 2 else []
+          ] if len(table) > 2 else detected

@@ -32,6 +32,9 @@ MORE = {"sweep": lambda confidence, correct, probs, labels: metrics.sweep_calibr
 # Columns of means over sets of other examples, of a kind such as "shifted" or "train", for experiments with such sets.
 OTHER = ("accuracy", "nll", "ece")
 SHIFTED = tuple(f"{name}_shifted" for name in OTHER)
+# Columns of means over sets that are out of distribution: those of ``metrics.auroc`` and ``metrics.fpr_at_tpr``, of the
+# confidence and with the test images as positives.
+DETECTION = ("auroc_ood", "fpr95_ood")
 
 
 # Columns whose noise of test images rows have too, in ``images_NAME``, and in how many blocks of images.
@@ -103,6 +106,14 @@ def _other(logits: jax.Array, labels: jax.Array) -> jax.Array:
   return jnp.stack([jnp.mean(correct, dtype=jnp.float32), metrics.nll(probs, labels), _ece(confidence, correct)])
 
 
+@jax.jit
+def _detection(inside: jax.Array, outside: jax.Array) -> jax.Array:
+  """The values of ``DETECTION`` for one set."""
+  logits = jnp.concatenate([inside, outside])
+  confidence, is_inside = jnp.max(jax.nn.softmax(logits), axis=-1), jnp.arange(len(logits)) < len(inside)
+  return jnp.stack([metrics.auroc(confidence, is_inside), metrics.fpr_at_tpr(confidence, is_inside)])
+
+
 def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[evaluation.Predictions],
                sections: Mapping[str, Mapping],
                others: Mapping[str, Sequence[Sequence[evaluation.Predictions]]] | None = None,
@@ -116,12 +127,13 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
     sections: the calibrators by label, each a dict of its ``name`` and options; with ``num_examples``, it is fitted to
       so many of the examples, drawn at random; with ``fitted_to`` "train", to predictions of the training split, which
       ``others`` then holds.
-    others: predictions of other sets by their kind, such as "shifted" or "train", each one element a seed.
+    others: predictions of other sets by their kind, "shifted", "train" or "ood", each one element a seed.
     more: columns of ``MORE``.
 
   Returns:
     ``(label, index of the seed, scores, scores without blocks)``; those without a calibrator have the label "none".
-    Scores have ``COLUMNS``, those of ``more`` and, for each kind of other sets, ``OTHER`` with the kind at the end.
+    Scores have ``COLUMNS``, those of ``more`` and, for each kind of other sets, ``OTHER`` with the kind at the end, or
+    ``DETECTION`` for "ood".
     ``without_blocks`` explains the last.
   """
   found = []
@@ -139,7 +151,9 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
         row["converged"] = float(params.get("converged", True))
       for kind, sets in (others or {}).items():
         if sets:
-          values = [_other(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in sets]
-          row |= dict(zip((f"{name}_{kind}" for name in OTHER), np.mean(values, axis=0).tolist(), strict=True))
+          parts = [(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in sets]
+          values = [_detection(logits, z) if kind == "ood" else _other(z, y) for z, y in parts]
+          names = DETECTION if kind == "ood" else [f"{name}_{kind}" for name in OTHER]
+          row |= dict(zip(names, np.mean(values, axis=0).tolist(), strict=True))
       found.append((label, i, row, without_blocks(logits, part.labels)))
   return found

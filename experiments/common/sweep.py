@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from calib_jax import config as run_config
 from calib_jax import run
 from calib_jax._system import environment
 from calib_jax._system.errors import UserError
@@ -227,9 +228,10 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
     chosen, finished = _trained(job, stem, shard)
     trained = settings.digest(finished.config)
     validation, test = finished.saved("validation"), finished.saved("test")
-    others = {"shifted": [], "train": []}
+    foreign = set(map(run_config.ood_name, finished.config.evaluation.ood))
+    others = {"shifted": [], "train": [], "ood": []}
     for name, _ in additional_sets(finished.config, job.seeds[0]):
-      others["train" if name == "train" else "shifted"].append(finished.saved(name))
+      others["ood" if name in foreign else "train" if name == "train" else "shifted"].append(finished.saved(name))
     if job.method.members > 1:
       validation, test = [ensembles.pooled(validation)], [ensembles.pooled(test)]
       others = {kind: [[ensembles.pooled(of_set)] for of_set in sets] for kind, sets in others.items()}
@@ -239,11 +241,12 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
             "seconds": f"{time.monotonic() - started:.1f}", "date": str(datetime.date.today()),
             "jax": now["packages"]["jax"], "device": f"{len(now['devices'])} x {now['devices'][0]}",
             "git": now["git"] or ""}
+  detection = dict.fromkeys(scores.DETECTION, "") if isinstance(job.method, Method) and job.method.detects else {}
   images = {}  # The noise of the images is that of a mean over seeds, so that the first of a run has the sum.
   for label, _, _, left_out in scored:
     images.setdefault(label, []).append(left_out)
   return [{"task": job.method.task, "method": job.method.name, "calibrator": label, "seed": str(job.seeds[i]),
-           **{key: f"{value:.6g}" for key, value in values.items()},
+           **detection, **{key: f"{value:.6g}" for key, value in values.items()},
            **{f"images_{name}": "" if i else comparison.blocks_text([x[name] for x in images[label]])
               for name in scores.BLOCKED}, **shared} for label, i, values, _ in scored]
 

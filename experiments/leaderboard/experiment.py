@@ -48,7 +48,7 @@ def methods(options: argparse.Namespace) -> list[Method]:
   shared = functools.cache(lambda: scales.base(options))
 
   def configured(recipe: Recipe) -> ConfigDict:
-    return settings.changed(shared(), scales.scaled(recipe.fields, options.scale))
+    return settings.changed(shared(), recipe.at(options.scale))
 
   trials = scales.TRIALS | ({"num_seeds": 1} if options.scale == "tiny" else {})
   return [Method("", name, functools.partial(configured, recipe), recipe.search, trials if recipe.search else {},

@@ -7,15 +7,27 @@ Plain cross entropy has none.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from experiments.common import tuning
+from experiments.common import scales, tuning
 
 
 class Recipe(NamedTuple):
-  """The fields of a config that a method sets, the values of one of them that are tried, and how many networks vote."""
+  """A training method.
+
+  Attributes:
+    fields: the fields of a config that it sets.
+    search: the values of one of them that are tried.
+    members: how many networks vote.
+    at_paper_scale: the fields that it also sets at that scale.
+  """
 
   fields: Mapping[str, object]
   search: Mapping[str, Sequence] = {}
   members: int = 1
+  at_paper_scale: Mapping[str, object] = {}
+
+  def at(self, scale: str) -> dict[str, object]:
+    """Returns the fields that it sets at a scale."""
+    return scales.scaled({**self.fields, **(self.at_paper_scale if scale == "paper" else {})}, scale)
 
 
 def _primary(name: str, key: str, values: Sequence, **options) -> Recipe:
@@ -46,16 +58,24 @@ def _new_head(name: str, key: str, values: Sequence, num_epochs: int, optimizer:
 def _released(name: str) -> Recipe:
   """TST and V-TST as their authors train them: Adam, and the model of the lowest validation loss of both stages.
 
-  Their second stage augments images, as their first does; no method does here. The backbone is in training mode in it.
+  The backbone is in training mode in the second stage. At paper scale this augments images, as the first stage does,
+  and has their batches of 256; at laptop scale no method augments.
   """
-  return _new_head(name, "stage2.optimizer.learning_rate", (3e-5, 1e-4, 3e-4), 40, {"name": "adamw"},
-                   {"stage2.backbone_in_training_mode": True, "training.select": "best",
-                    "training.evaluate_every_epochs": 1})
+  recipe = _new_head(name, "stage2.optimizer.learning_rate", (3e-5, 1e-4, 3e-4), 40, {"name": "adamw"},
+                     {"stage2.backbone_in_training_mode": True, "training.select": "best",
+                      "training.evaluate_every_epochs": 1})
+  return recipe._replace(at_paper_scale={"stage2.augment": True, "training.stage2_batch_size": 256,
+                                         "training.select_after_epochs": 0})
 
 
-# Section 5.1 of Ni et al., on features that are computed once.
-_SGD = {"clip_norm": 2.0, "coupled_weight_decay": 5e-4}
-_CACHED = {"training.cache_features": True}
+def _of_ni(name: str, key: str, values: Sequence, num_epochs: int, optimizer: Mapping[str, object] = {}, **options
+           ) -> Recipe:
+  """A second stage as Section 5.1 of Ni et al. has it, on features that are computed once; the last step predicts."""
+  recipe = _new_head(name, key, values, num_epochs, {"clip_norm": 2.0, "coupled_weight_decay": 5e-4, **optimizer},
+                     {"training.cache_features": True}, **options)
+  return recipe._replace(at_paper_scale={"training.select": "last"})
+
+
 def _leaving_out(recipe: Recipe) -> Recipe:
   """The same, leaving out steps that are not finite, as half precision does."""
   return Recipe({**recipe.fields, "training.max_skipped_steps": 10**6}, recipe.search)
@@ -109,11 +129,11 @@ METHODS: dict[str, Recipe] = {
   "SB-ECE, interleaved": _interleaved(_secondary("soft_binned_ece", (), temperature=0.01)),
   "TST": _released("two_stage"),
   "V-TST": _released("variational"),
-  "TST, as Ni et al.": _new_head("two_stage", "stage2.optimizer.learning_rate", _RATES, 40, _SGD, _CACHED),
-  "V-TST, as Ni et al.": _new_head("variational", "stage2.optimizer.learning_rate", _RATES, 40, _SGD, _CACHED),
-  "MaC-Cal": _new_head("masked", "stage2.optimizer.learning_rate", (0.003, 0.01, 0.03), 100, _SGD, _CACHED),
-  "MaC-Cal, printed": _new_head("masked", "head.discount", (0.5, 0.9, 1.0), 40, _SGD | {"learning_rate": 0.1}, _CACHED,
-                                variant="printed"),
+  "TST, as Ni et al.": _of_ni("two_stage", "stage2.optimizer.learning_rate", _RATES, 40),
+  "V-TST, as Ni et al.": _of_ni("variational", "stage2.optimizer.learning_rate", _RATES, 40),
+  "MaC-Cal": _of_ni("masked", "stage2.optimizer.learning_rate", (0.003, 0.01, 0.03), 100),
+  "MaC-Cal, printed": _of_ni("masked", "head.discount", (0.5, 0.9, 1.0), 40, {"learning_rate": 0.1},
+                             variant="printed"),
   "PLP": Recipe({"training.schedule": "layer_peeled"}, {"training.peeling_exponent": (0.5, 1.0, 2.0)}),
 }
 

@@ -49,7 +49,7 @@ def _base(options: argparse.Namespace) -> ConfigDict:
 
 def _config(shared, name: str, scale: str) -> ConfigDict:
   recipe = METHODS[name]
-  return settings.changed(settings.changed(shared(), scales.scaled(recipe.fields, scale)), setting(name))
+  return settings.changed(settings.changed(shared(), recipe.at(scale)), setting(name))
 
 
 @functools.cache

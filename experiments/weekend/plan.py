@@ -102,7 +102,8 @@ def _cell(table: Table, method: Method, numbers: tuple[Number, ...], options: ar
 
 
 def _changed(make: Callable[[], ConfigDict], options: argparse.Namespace) -> ConfigDict:
-  return settings.changed(make(), {"model.dtype": options.dtype, "training.seeds_together": False})
+  return settings.changed(make(), {"model.dtype": options.dtype, "training.seeds_together": False,
+                                    "evaluation.ood": ()})  # No published number that it compares needs other images.
 
 
 def _numbers(table: Table, method: Method) -> tuple[Number, ...]:

@@ -76,7 +76,7 @@ def test_every_cell_loads_and_trains_the_loss_that_it_names():
              re.sub(r"^avuc$", "avuc_gs", config.loss.secondary.name),
              "label_smoothing" if config.loss.primary.get("label_smoothing") else ""}
     for part in loss.split("+"):
-      assert re.sub(r"_(\d+|no_gradient|printed|released)$", "", part) in names, cell
+      assert re.sub(r"_(\d+|clamped|no_gradient|printed|released)$", "", part) in names, cell
 
 
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
@@ -146,7 +146,7 @@ def test_cells_hold_the_printed_values():
 @pytest.mark.parametrize(("argument", "message"), [
   ("reweighted_risk.py:cifar100.preresnet56.selective", "the cell 'cifar100.preresnet56.selective' must be "
    "DATA.NETWORK or DATA.NETWORK.LOSS, with LOSS one of cross_entropy, sample_dependent_focal, inverse_focal, "
-   "dual_focal, kde_ece, aurc, selective_risk, selective_risk_no_gradient: "
+   "dual_focal, kde_ece, aurc, selective_risk, selective_risk_clamped, selective_risk_no_gradient: "
    r"got 'selective'\. Did you mean 'selective_risk'\?$"),
   ("mac_cal.py:cifar10.resnet5", "with NETWORK one of resnet50, resnet110, wide_resnet26_10, densenet121: got "
    r"'resnet5'\. Did you mean 'resnet50'\?$"),

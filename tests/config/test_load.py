@@ -137,6 +137,8 @@ def test_a_section_has_every_option_of_what_it_names():
   ("optimizer.adaptive_sharpness=True", r"\boptimizer.adaptive_sharpness needs optimizer.sharpness, the radius"),
   ("stage2.optimizer.adaptive_sharpness=True", "stage2.optimizer.adaptive_sharpness needs stage2.optimizer.sharpness"),
   ("training.batch_size=100", "batch_size must be divisible by the 8 devices .* got 100; use 96, for example"),
+  ("training.stage2_batch_size=100", "stage2_batch_size must be divisible by the 8 devices .* got 100; use 96, for"),
+  ("training.stage2_batch_size=-8", "training.stage2_batch_size must be at least 0: got -8"),
 ])
 def test_a_mistake_is_one_sentence_that_names_the_key(override, message):
   with pytest.raises(UserError, match=message) as error:

@@ -11,7 +11,7 @@ from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
 from calib_jax.training.engine import program, stages
-from tests.training.small import assert_same, digits, tiny_splits, train
+from tests.training.small import assert_same, digits, stop, tiny_splits, train
 
 pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
@@ -111,6 +111,36 @@ def test_the_second_stage_may_augment_images_or_leave_the_backbone_in_training_m
     with pytest.raises(UserError, match="batch statistics that go on"):
       plain = (o for o in SMALL if not o.startswith("augmentation."))
       run_config.check(digits(*plain, *TWO_STAGE, *HEADS["two_stage"], option, "training.cache_features=true"), 1)
+
+
+def test_the_second_stage_may_have_batches_of_its_own_size():
+  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "training.stage2_batch_size=32")
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
+  # 44 examples are 3 batches of 16, and 2 of 32.
+  assert [(stage.last_step, stage.steps_per_epoch) for stage in built.stages] == [(3, 3), (7, 2)]
+  large = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "training.stage2_batch_size=64")
+  with pytest.raises(UserError, match="training.stage2_batch_size: a batch of 64 is larger than the 44 examples"):
+    program.check_phases(large, tiny_splits())
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_within_a_second_stage_of_other_batches(tmp_path, monkeypatch):
+  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "training.stage2_batch_size=32")
+  seen, batches = [], stages.batches
+
+  def noted(*arguments, **options):
+    for phase, batch in batches(*arguments, **options):
+      seen.append(int(batch["mask"].sum()))
+      yield phase, batch
+
+  monkeypatch.setattr(stages, "batches", noted)
+  whole, predicted = train(config, devices=1)
+  assert seen == [16, 16, 12, 32, 12, 32, 12]
+  stop(config, 5, tmp_path, devices=2)
+  resumed, again = train(config, devices=2, folder=tmp_path)
+  assert int(whole.step[0]) == int(resumed.step[0]) == 7
+  assert_same(whole.params, resumed.params, rtol=1e-4, atol=1e-6)
+  assert_same(predicted, again, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", [HEADS["two_stage"], ("head.name=variational", "head.width=4")], ids=("plain", "KL"))

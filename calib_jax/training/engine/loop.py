@@ -124,8 +124,8 @@ class Loop:
     training, compiled, seen = self.config.training, set(), 0
     phases = self._on_features(stage, tree["state"]) if stage.stage.cache_features else stage.stage.phases
     source = stages.batches(phases, first_step - stage.first_step, self.seeds, salt=stage.number,
-                            batch_size=training.batch_size, accumulation=training.accumulation_steps,
-                            **self.layout.options())
+                            batch_size=stage.stage.batch_size or training.batch_size,
+                            accumulation=training.accumulation_steps, **self.layout.options())
     for step in range(first_step + 1, stage.last_step + 1):
       self.profile.step()
       asked = time.monotonic()

@@ -135,12 +135,13 @@ def check_phases(config: ConfigDict, splits: data.Splits) -> None:
   Raises:
     UserError: that names the phase, and its number of examples or the number of steps that reaches it.
   """
-  size = config.training.batch_size
   for stage in SCHEDULES[config.training.schedule](config, [splits.train], [config.seed]):
+    key = "stage2_batch_size" if stage.batch_size else "batch_size"
+    size = config.training[key]
     steps_before, total = 0, stage.total_steps(size)
     for phase in stage.phases:
       if (number := data.num_examples(phase.examples[0])) < size:
-        raise UserError(f"config key training.batch_size: a batch of {size:,} is larger than the {number:,} examples "
+        raise UserError(f"config key training.{key}: a batch of {size:,} is larger than the {number:,} examples "
                         f"of the phase {phase.name!r} of training.schedule {config.training.schedule!r}, which would "
                         f"take one step in each epoch: set it to {number:,} or less"
                         + (", or raise data.held_out_fraction." if phase.name == "held_out" else "."))

@@ -51,6 +51,7 @@ class Stage(NamedTuple):
       ``params`` and ``batch_stats`` so far and ``fresh`` newly initialised ones of this stage's model, both with a
       leading axis of seeds. None to continue with the model as it is.
     sums: whether its phases sum their primary loss over the examples, as ``gradients.Objective`` says.
+    batch_size: the number of examples of its global batches; 0 for ``training.batch_size``.
     cache_features: whether the features of all examples are computed once, when the stage starts or goes on, and its
       steps then use the head alone. The backbone must be frozen, and images must not be augmented.
   """
@@ -66,13 +67,14 @@ class Stage(NamedTuple):
   start: Callable[[Any, Any, Sequence[int]], Any] | None = None
   sums: bool = False
   cache_features: bool = False
+  batch_size: int = 0
 
   def steps_per_epoch(self, batch_size: int) -> int:
-    """Returns the number of steps of all phases in one epoch."""
-    return sum(phase_steps(phase, batch_size) for phase in self.phases)
+    """Returns the number of steps of all phases in one epoch; ``batch_size`` is ``training.batch_size``."""
+    return sum(phase_steps(phase, self.batch_size or batch_size) for phase in self.phases)
 
   def total_steps(self, batch_size: int) -> int:
-    """Returns the number of steps of the whole stage."""
+    """Returns the number of steps of the whole stage; ``batch_size`` is ``training.batch_size``."""
     return self.num_epochs * self.steps_per_epoch(batch_size) if self.num_steps is None else self.num_steps
 
 
@@ -98,7 +100,8 @@ def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", b
                ) -> Stage:
   """Returns the stage that trains only the head, with ``stage2.optimizer``, for ``training.stage2_epochs``.
 
-  Its loss is a mean over the batch, also if ``loss.reduction`` is "sum".
+  Its batches have ``training.stage2_batch_size`` examples, or ``training.batch_size`` if that is 0. Its loss is a mean
+  over the batch, also if ``loss.reduction`` is "sum".
 
   Args:
     config: a complete config.
@@ -115,7 +118,7 @@ def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", b
   """
   phase = Phase("train", examples, per_example(config.loss, config.training.batch_size), order, batch_stats=batch_stats)
   stage = Stage("head", [phase], config.stage2.optimizer, config.training.stage2_epochs, trained=only_head,
-                cache_features=config.training.cache_features, **fields)
+                cache_features=config.training.cache_features, batch_size=config.training.stage2_batch_size, **fields)
   if stage.cache_features:
     _check_cache(stage, config)
   return stage

@@ -5,7 +5,7 @@ Run: python -m experiments.papers.mac_cal.classifier_level --data=IMAGES.npz [--
 A network trains on few images (`--num_train`) until it knows them by heart and is overconfident. Then each method fits
 a new head on its features, which are computed once: TST and V-TST, by the paper's recipe and by that of their authors;
 the rows of Table 5 up to MaC-Cal as it is printed; the readings of MaC-Cal in which q counts weights that are dropped;
-and other values of what the paper does not print (γ, q, where Conf and Acc are measured, …). PLP, BalCAL, mixup and
+and other values of what the paper does not print (γ, q, how Conf and Acc are measured, …). PLP, BalCAL, mixup and
 MIT-L train networks of their own, and MaC-Cal follows those that were mixed (Figure 6). Each seed has its own images
 and weights. Every method is measured as it is and after temperature scaling on validation images, on the test
 images, and for telling these from scikit-learn's digits and from the test images of the files `--ood`.

@@ -46,6 +46,17 @@ def test_rows_have_the_scores_of_each_calibrator_on_clean_and_shifted_sets():
     assert row["ece_torchmetrics"] == pytest.approx(row["ece"], rel=1e-5)
 
 
+def test_rows_say_how_well_confidence_tells_test_images_from_others():
+  part, test, *outside = ([_predictions(seed, scale)] for seed, scale in ((0, 3.0), (1, 3.0), (2, 1.0), (3, 0.5)))
+  row = scores.calibrated(part, test, {}, {"ood": outside})[0][2]
+  inside, *others = (np.exp(logits).max(1) / np.exp(logits).sum(1) for (logits, *_), in (test, *outside))
+  areas = [np.mean(inside[:, None] > x) for x in others]
+  rates = [np.mean(x >= np.sort(inside)[int(0.05 * N)]) for x in others]
+  assert row["auroc_ood"] == pytest.approx(np.mean(areas), abs=1e-5)
+  assert row["fpr95_ood"] == pytest.approx(np.mean(rates), abs=0.01)
+  assert not set(row) & {"ece_ood", *scores.SHIFTED}
+
+
 def test_a_calibrator_may_see_a_part_of_the_examples():
   part, test = [_predictions(0)], [_predictions(1)]
   few = scores.calibrated(part, test, {"few": {**TS, "num_examples": 50}})[-1][2]

@@ -11,7 +11,7 @@ from scipy import stats
 
 from calib_jax import config as run_config
 from calib_jax import run, training
-from experiments.common import commands, comparison, rows, settings, sweep, tuning
+from experiments.common import commands, comparison, rows, scores, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
 
 FIELDS = {"model.hidden": (4,), "training.num_steps": 2, "num_seeds": 2, "compare_with_cross_entropy": False,
@@ -65,6 +65,24 @@ def test_a_run_that_fails_is_reported_and_the_others_have_rows(finished, capsys)
   values = comparison.values(found, "nll")
   together, apart = (values["digits", name, "none"] for name in ("plain", "apart"))
   assert [together[s] for s in "01"] == pytest.approx([apart[s] for s in "01"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_sets_out_of_distribution_have_columns_of_their_own(tmp_path):
+  images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+  np.savez(tmp_path / "noise.npz", images=images, labels=np.arange(40) % 2)
+
+  def made(ood):
+    config = functools.partial(_config, **{"evaluation.ood": ood, "evaluation.corruptions": ("contrast",),
+                                           "evaluation.severities": (5,), "num_seeds": 1})
+    job, = sweep.jobs([Method("", f"with {len(ood)}", config, detects=True)])
+    return sweep.run_job(job, EXPERIMENT, tmp_path / "rows")
+
+  other, alone = made((str(tmp_path / "noise.npz"),)), made(())
+  assert all(0 <= float(row[name]) <= 1 for row in other for name in scores.DETECTION)
+  assert all(row[name] == "" for row in alone for name in scores.DETECTION) and set(alone[0]) == set(other[0])
+  # The labels of other images are no labels: means over corrupted images leave them out.
+  assert [row["accuracy_shifted"] for row in other] == [row["accuracy_shifted"] for row in alone]
 
 
 def test_a_finished_experiment_only_makes_its_table_again(finished, trained):

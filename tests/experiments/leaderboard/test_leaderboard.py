@@ -9,7 +9,7 @@ from scipy import stats
 from calib_jax import config as run_config
 from calib_jax import data, losses
 from calib_jax._system.errors import UserError
-from experiments.common import claims, images, ranking, report, rows, sweep
+from experiments.common import claims, comparison, images, ranking, report, rows, sweep
 from experiments.common.commands import RESULTS
 from experiments.leaderboard import conditions, more_data
 from experiments.leaderboard import experiment as leaderboard
@@ -98,9 +98,28 @@ def test_claims_of_a_page_compare_like_with_like_and_are_corrected_for_their_num
           for method, values in {"a": (0, 0, 0), "b": (0.8, 1, 1.6), "c": (-1, 1, 0.5)}.items()
           for i, x in enumerate(values)]
   both = [claims.Claim("", "", ("a", "none"), (other, "none"), "ece") for other in ("b", "c")]
-  assert claims.table(rows, both[:1])[2].endswith("| agrees |")
-  assert claims.table(rows, both)[2].endswith("| cannot tell |")
-  assert claims.table(rows, [both[0]._replace(other=("d", "none"))])[2].endswith("| not run yet |")
+  assert claims.table(rows, both[:1])[2].endswith(
+    "| agrees | lower by 113.33 points [9.91, 216.76] in 3 seeds |")
+  assert claims.table(rows, both)[2].endswith("| cannot tell | lower before Holm's correction, not after it |")
+  assert claims.table(rows, both)[3].endswith("| cannot tell | the interval holds 0 |")
+  assert claims.table(rows, [both[0]._replace(other=("d", "none"))])[2].endswith("| not run yet | no rows of d |")
+  assert claims.table(rows, [both[0]], lambda claim: "not comparable: gamma 1.0 against 2.0")[2].endswith(
+    "| not comparable | gamma 1.0 against 2.0 |")
+  assert claims.table(rows[::3], both[:1])[2].endswith("| cannot tell | one seed has no interval |")
+
+
+def test_the_reason_of_a_verdict_says_how_large_the_difference_is():
+  def made(mean, low, high, p_value, column="ece"):
+    return claims.reason(comparison.Difference(mean, low, high, 1.0, p_value, 0.1), 2 * p_value, column, 10)
+
+  assert made(-0.058, -0.063, -0.053, 0.001) == "lower by 5.80 points [5.30, 6.30] in 10 seeds"
+  assert made(0.0123, 0.0023, 0.0223, 0.01, "nll") == "higher by 0.0123 [0.0023, 0.0223] in 10 seeds"
+  assert made(0.1, 0.01, 0.2, 0.03) == "higher before Holm's correction, not after it"
+  assert made(0.1, -0.01, 0.2, 0.07) == "the interval holds 0"
+  same = comparison.paired({"0": 1.0, "1": 2.0}, {"0": 0.0, "1": 1.0})
+  assert claims.reason(same, np.nan, "ece", 2) == "all 2 seeds have the same difference, which has no interval"
+  assert claims.reason(comparison.paired({"0": np.nan}, {"0": 1.0}), np.nan, "ece", 0) == (
+    "no seed of both has a finite value")
 
 
 def test_a_page_decides_no_claim_between_other_gammas_or_at_the_edge_of_a_grid():
@@ -144,7 +163,7 @@ def test_means_over_all_methods_leave_out_those_of_which_a_seed_has_collapsed():
   assert apart.mean == pytest.approx(-0.1)
   judged = [claims.Claim("", "", (name, "none"), ("cross entropy", "none"), "ece") for name in "ab"]
   lines = claims.table(found, judged)
-  assert "collapsed" not in lines[2] and "| cannot tell: b collapsed |" in lines[3]
+  assert "collapsed" not in lines[2] and "| cannot tell | b collapsed |" in lines[3]
 
 
 def test_sizes_of_calibration_sets_are_means_over_the_methods_that_did_not_diverge():
@@ -235,6 +254,22 @@ def test_the_committed_page_is_made_from_the_committed_rows(path):
   assert text == path.with_suffix(".md").read_text(encoding="utf-8")
   readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
   assert (leaderboard_page.summary(found, path.stem) if few else f"(results/{path.stem}.md)") in readme
+
+
+def test_at_paper_scale_second_stages_are_those_of_their_authors():
+  options = sweep.parse(leaderboard.EXPERIMENT, ["--scale=paper"])
+  found = {method.name: method.config() for method in leaderboard.methods(options) if "TST" in method.name
+           or "MaC" in method.name}
+  for name in ("TST", "V-TST"):  # As Jordahn & Olmos 2024.
+    config, training = found[name], found[name].training
+    assert (config.augmentation.name, config.augmentation.padding, config.stage2.augment) == ("crop_flip", 4, True)
+    assert (training.batch_size, training.stage2_batch_size, training.stage2_epochs) == (128, 256, 40)
+    # Every epoch of both stages counts.
+    assert (training.select, training.select_after_epochs, training.evaluate_every_epochs) == ("best", 0, 1)
+  epochs = {"MaC-Cal": 100, "MaC-Cal, printed": 40, "TST, as Ni et al.": 40, "V-TST, as Ni et al.": 40}
+  for name, number in epochs.items():
+    training = found[name].training
+    assert (training.stage2_epochs, training.select, training.stage2_batch_size) == (number, "last", 0)
 
 
 @pytest.mark.slow
