@@ -218,3 +218,17 @@ def test_the_table_of_the_papers_has_every_field_that_their_configs_change():
     for field in set(_changed(config, common.get_config())) - about_the_network:
       assert field in rows, f"{paper} sets {field}"
       assert rows[field][list(papers).index(paper)], f"the table says nothing about {field} of {paper}"
+  for position, (name, paper) in enumerate(PAPERS.items()):  # What single losses and methods set besides.
+    cells_of_the_paper = [(data_name, model) for data_name in paper.NETWORKS for model in paper.NETWORKS[data_name]]
+    of_methods = {field for cell in cells_of_the_paper for fields in paper.losses(*cell).values() for field in fields}
+    for field in of_methods - about_the_network:
+      assert field in rows, f"a method of {name} sets {field}"
+      assert rows[field][position], f"the table says nothing about {field} of {name}"
+
+
+def test_the_table_of_the_papers_names_every_schedule_and_choice_of_a_model():
+  page = pathlib.Path("docs/recipes.md").read_text(encoding="utf-8")
+  schedule, = re.findall(r"^\| `training.schedule` .*$", page, re.MULTILINE)
+  select, = re.findall(r"^\| `training.select`.*$", page, re.MULTILINE)
+  assert "two stages" in schedule.split("|")[-2] and "layer_peeled" in schedule.split("|")[-2]
+  assert "best for" in select.split("|")[-2]

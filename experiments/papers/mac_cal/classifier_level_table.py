@@ -1,9 +1,9 @@
 """The tables of classifier_level.py: means, and differences to the plain network paired by seed.
 
-Run: python -m experiments.papers.mac_cal.classifier_level_table RESULTS.csv, or without a file for new_heads.md
+Run: python -m experiments.papers.mac_cal.classifier_level_table RESULTS.csv, or without a file for two pages
 
-Without a file it writes the table of the readings of MaC-Cal in experiments/results/new_heads.md, from the
-committed results.
+Without a file it writes the table of the readings of MaC-Cal in experiments/results/new_heads.md and a part of it in
+docs/training.md, from the committed results.
 """
 
 from collections.abc import Sequence
@@ -37,16 +37,20 @@ READINGS = {
 BEGIN, END = ("<!-- Written by python -m experiments.papers.mac_cal.classifier_level_table -->",
               "<!-- End of what is written by it -->")
 PAGE = commands.RESULTS / "new_heads.md"
+GUIDE = commands.RESULTS.parents[1] / "docs/training.md"
+# The rows of the guide: the readings of MaC-Cal beside the head that the network has.
+EXCERPT = ("the network with its own head", "as printed", "as printed, measured on validation images",
+           "measured on training images, gamma 0.92", "stored weights set to 0", "MaC-Cal")
 
 
-def readings() -> str:
-  """Returns the table of new_heads.md: accuracy, ECE and NLL, and the ECE after temperature scaling."""
+def readings(labels: Sequence[str] = tuple(READINGS)) -> str:
+  """Returns the table of new_heads.md, or rows of it: accuracy, ECE and NLL, and the ECE after temperature scaling."""
   by_network = {name: read((commands.RESULTS / stem).with_suffix(".csv")) for name, stem in NETWORKS.items()}
   seeds = {name: len({row["seed"] for row in found}) for name, found in by_network.items()}
   lines = ["| second stage | " + " | ".join(f"{name} ({seeds[name]} seeds)" for name in by_network) + " |",
            "|" + "---|" * (len(by_network) + 1)]
-  for label, second in READINGS.items():
-    cells = []
+  for label in labels:
+    second, cells = READINGS[label], []
     for found in by_network.values():
       chosen = [row for row in found if (row["first"], row["second"]) == ("vanilla", second)]
       means = {(row["calibrated"], name): np.mean([float(other[name]) for other in chosen
@@ -82,7 +86,10 @@ def table(rows: list[dict], network: str, command: str = "") -> str:
   for row in rows:
     groups.setdefault((row["calibrated"], row["first"], row["second"]), []).append(row)
   seeds = len({row["seed"] for row in rows})
-  lines = [f"# New heads on a trained network, after Tables 2 and 3 of Ni et al.: {network}", "",
+  # Table 3 has MaC-Cal after networks that other methods trained.
+  title = ("after Tables 2 and 3 of Ni et al." if any(first != "vanilla" for _, first, _ in groups)
+           else "the second stages of Tables 2 and 5 of Ni et al.")
+  lines = [f"# New heads on a trained network, {title}: {network}", "",
            f"Means over {seeds} seeds. In brackets: the difference to the same network with its own head, or of "
            "networks without a second stage to vanilla, paired by seed, with its 95% t interval over seeds, on "
            "the same test images. q is that after the last epoch, T the temperature that validation images give."]
@@ -97,14 +104,15 @@ def table(rows: list[dict], network: str, command: str = "") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """Prints the table of a file of results, or writes that of new_heads.md."""
+  """Prints the table of a file of results, or writes those of new_heads.md and of the guide."""
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("results", type=pathlib.Path, metavar="RESULTS.csv", nargs="?")
   results = parser.parse_args(arguments).results
   if results:
     print(table(read(results), scales.described(results.stem.removeprefix("classifier_level_")) or results.stem))
   else:
-    write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, readings()))
+    for path, text in ((PAGE, readings()), (GUIDE, readings(EXCERPT))):
+      write_text(path, report.between(path.read_text(encoding="utf-8"), BEGIN, END, text))
     print(readings())
 
 

@@ -56,7 +56,24 @@ def test_proposition_3_bounds_the_map_and_the_tightest_bounds_lie_within():
 
 def test_the_committed_page_is_that_of_the_committed_rows():
   text = (RESULTS / "focal_temperature_theory.md").read_text(encoding="utf-8")
-  assert theory.page(ROWS, theory.read(RESULTS / "focal_temperature_theory_points.csv")) == text
+  parts = [theory.read(RESULTS / f"focal_temperature_theory_{part}.csv") for part in ("points", "lines")]
+  assert theory.page(ROWS, *parts) == text and "Sampling explains the error" in text
+
+
+def test_the_published_line_of_four_classes_is_compared_with_the_closest_t():
+  committed = {(row["kind"], row["size"]): row for row in theory.read(RESULTS / "focal_temperature_theory_lines.csv")}
+  row = theory.line_row("probabilities", 10)
+  assert row == committed["probabilities", "10"]
+  logits = np.asarray(theory.points("probabilities", 10), float)
+  for gamma in theory.LINE_GAMMAS:
+    error = largest_difference(logits, gamma, 0.47 * gamma + 0.85)
+    np.testing.assert_allclose(float(row[f"published_{gamma:g}"]), error, atol=6e-4)
+  for other in committed.values():  # What the conclusion says.
+    for gamma in theory.LINE_GAMMAS:
+      assert float(other[f"closest_{gamma:g}"]) <= float(other[f"published_{gamma:g}"])
+    assert 1.8 < float(other["published_0.5"]) / float(other["closest_0.5"]) < 2.5
+  twentieths = committed["probabilities", "20"]
+  assert abs(float(twentieths["slope"]) - 0.47) < 0.01 and abs(float(twentieths["intercept"]) - 0.85) < 0.011
 
 
 def test_lines_over_other_points_are_those_of_their_grids():

@@ -94,3 +94,13 @@ def test_curves_of_q_are_those_that_change():
 
 def test_the_readings_in_the_docs_are_those_of_the_committed_rows():
   assert classifier_level_table.readings() in classifier_level_table.PAGE.read_text(encoding="utf-8")
+  excerpt = classifier_level_table.readings(classifier_level_table.EXCERPT)
+  assert excerpt in classifier_level_table.GUIDE.read_text(encoding="utf-8") and excerpt.count("\n") == 8
+
+
+def test_a_page_is_named_for_the_tables_that_its_rows_belong_to():
+  for path in RESULTS.glob("classifier_level_*.csv"):
+    if not path.stem.endswith("_q"):
+      has_table_3 = any(row["first"] == "focal" and row["second"] for row in read(path))
+      title = path.with_suffix(".md").read_text(encoding="utf-8").partition("\n")[0]
+      assert ("after Tables 2 and 3" in title) == has_table_3

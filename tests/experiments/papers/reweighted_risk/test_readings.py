@@ -1,7 +1,12 @@
 """The readings of the selective-risk loss differ in what they are named for, and committed rows are theirs."""
 
+import json
+import pathlib
+
+import numpy as np
 import pytest
 
+from calib_jax.training import loss_state
 from experiments.common import rows, sweep
 from experiments.common.commands import RESULTS
 from experiments.papers.reweighted_risk import readings
@@ -24,3 +29,38 @@ def test_the_committed_rows_are_those_of_their_configs():
   methods = readings.methods(sweep.parse(readings.EXPERIMENT, ["--images=cifar10_jpeg.npz"]))
   wanted = [method for method in methods if method.name in found]
   assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == found
+
+
+LEADERBOARDS = {"Fashion-MNIST, MLP": "fashion_mnist_mlp", "Fashion-MNIST, ResNet-8": "fashion_mnist_resnet8",
+                "CIFAR-10, ResNet-8": "cifar10_jpeg_resnet8"}
+WEIGHTS = {"no gradient": "selective risk", "gradient, clamped": "selective risk, clamped gradient",
+           "gradient of the released code": "selective risk, released"}
+
+
+def test_what_the_page_says_of_the_leaderboards_is_in_their_rows():
+  lines = [[cell.strip() for cell in line.split("|")[1:-1]]
+           for line in pathlib.Path("docs/selective_risk.md").read_text(encoding="utf-8").splitlines()
+           if line.startswith(tuple(f"| {network} |" for network in LEADERBOARDS))]
+  assert len(lines) == len(LEADERBOARDS) * len(WEIGHTS)
+  for network, stem in LEADERBOARDS.items():
+    every = rows.read(RESULTS / f"leaderboard_{stem}.csv")
+    trials = {(row["fields"], f"{100 * float(row['accuracy']):.1f}")
+              for row in rows.read(RESULTS / f"leaderboard_{stem}_trials.csv")}
+    if not set(WEIGHTS.values()) <= {row["method"] for row in every}:
+      continue  # Rows from before the readings with a gradient.
+    for _, weights, accuracies, coverage, *printed in (line for line in lines if line[0] == network):
+      own = [row for row in every if row["method"] == WEIGHTS[weights]]
+      assert {json.loads(row["chosen"])["loss.primary.low_confidence_coverage"] for row in own} == {float(coverage)}
+      means = {(calibrator, name): np.nanmean([float(row[name]) for row in own if row["calibrator"] == calibrator])
+               for calibrator in ("none", "TS") for name in ("accuracy", "nll", "ece")}
+      assert printed == [f"{100 * means['none', 'accuracy']:.1f}", f"{means['none', 'nll']:.3f}",
+                         f"{100 * means['none', 'ece']:.1f}", f"{means['TS', 'nll']:.3f}",
+                         f"{100 * means['TS', 'ece']:.1f}"], (network, weights)
+      for value, accuracy in zip((0.25, 0.5, 0.9), accuracies.split(" / "), strict=True):
+        assert (json.dumps({"loss.primary.low_confidence_coverage": value}), accuracy) in trials, (network, weights)
+
+
+def test_the_caution_tells_what_an_mlp_and_a_resnet_did():
+  caution = loss_state.score_counts(10, stop_gradient=False).caution
+  assert "small MLPs collapsed in many" in caution and "ResNet-8 trained but was underconfident" in caution
+  assert not loss_state.score_counts(10).caution
