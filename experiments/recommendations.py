@@ -116,7 +116,7 @@ def table() -> str:
            "Holm's method on each set):", ""]
   for need in NEEDS:
     names = better_than_cross_entropy(list(by_set.values()), need, single)
-    lines.append(f"- {need.text}: {f'{len(names)} methods' if len(names) > 3 else ', '.join(names) or 'none'};")
+    lines.append(f"- {need.text}: {f'{len(names)} methods' if len(names) > 6 else ', '.join(names) or 'none'};")
   lines[-1] = lines[-1].replace(";", ".")
   lines += ["", f"| You want | Take | times to train, to predict | {' | '.join(by_set)} |",
             "|---" * (3 + len(by_set)) + "|"]
