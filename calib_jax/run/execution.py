@@ -13,7 +13,7 @@ from calib_jax import data, evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
 from calib_jax.evaluation import ensembles
-from calib_jax.run import extension, laplace, lock, manifest, outputs
+from calib_jax.run import extension, last_layer, lock, manifest, outputs
 from calib_jax.run.data import check_laplace, load_splits, sets_that_are_read
 from calib_jax.run.directory import check_workdir, create, write_config
 from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks, samples_name
@@ -96,9 +96,10 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
     run.predict_sets()
   models = {method: run.model() for method, run in runs.items()}
   validation = {method: run.saved("validation") for method, run in runs.items()}
-  if config.evaluation.laplace:
-    for name, method in approximated(config, runs).items():
-      models[name], validation[name] = laplace.model(runs[method], models[method])
+  for wanted, title, model_of in ((config.evaluation.laplace, last_layer.LAPLACE, last_layer.laplace),
+                                  (config.evaluation.feature_clipping, last_layer.CLIPPING, last_layer.clipping)):
+    for name, method in of_networks(config, runs, title).items() if wanted else ():
+      models[name], validation[name] = model_of(runs[method], models[method])
   if config.evaluation.ensemble:
     models |= {title: model for name in validation
                for title, model in ensembles.models(name, models[name], validation[name]).items()}
@@ -108,19 +109,20 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
                 log=workdir / "metrics.jsonl")
 
 
-def approximated(config: ConfigDict, methods: Iterable[str]) -> dict[str, str]:
-  """Returns the method of each row of a Laplace approximation, by the name of the row.
+def of_networks(config: ConfigDict, methods: Iterable[str], title: str) -> dict[str, str]:
+  """Returns the method of each row whose last layer is read in another way, by the name of the row.
 
-  The approximation is of the network itself, without samples, so that plain cross entropy with samples, whose network
-  is that of the baseline, has the row of the baseline.
+  It is of the network itself, without samples, so that plain cross entropy with samples, whose network is that of the
+  baseline, has the row of the baseline.
 
   Args:
     config: the config of the run.
     methods: the names of the methods in tables, the baseline's before that of the run.
+    title: what the names of such rows end with.
   """
   names: dict[str, str] = {}
   for method in methods:
-    names.setdefault(f"{method.removesuffix(samples_name(config))}, {laplace.TITLE}", method)
+    names.setdefault(f"{method.removesuffix(samples_name(config))}, {title}", method)
   return names
 
 

@@ -1,15 +1,16 @@
-"""Runs with sampled predictions, and with the rows of a last-layer Laplace approximation."""
+"""Runs with sampled predictions, and with rows whose last layer has a posterior or clipped features."""
 
 import json
 import shutil
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from calib_jax import config as run_config
 from calib_jax import evaluation, run
 from calib_jax._system.errors import UserError
-from calib_jax.evaluation import laplace
+from calib_jax.evaluation import feature_clipping, laplace
 from calib_jax.run import Run
 from calib_jax.run.directory import other_predictions
 from calib_jax.run.methods import method_name, plain_cross_entropy
@@ -30,7 +31,8 @@ def _config(*overrides):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
   folder = tmp_path_factory.mktemp("run") / "run"
-  run.execute(_config("evaluation.samples=4", "evaluation.laplace=full", "evaluation.corruptions=('fog',)",
+  run.execute(_config("evaluation.samples=4", "evaluation.laplace=full", "evaluation.feature_clipping=nll",
+                      "evaluation.corruptions=('fog',)",
                       "evaluation.severities=(2,)", "evaluation.ensemble=True", "data.split_seed=1"), folder)
   return folder
 
@@ -63,10 +65,9 @@ def test_predictions_are_of_as_many_samples_in_files_and_afterwards(finished):
 def test_tables_have_the_rows_of_the_laplace_approximation_of_training_features(finished):
   rows = json.loads((finished / "results.json").read_text())["results"]
   assert list(rows) == ["test", "fog_2"]
-  expected = [f"{NAME}, 4 samples", f"{NAME}, Laplace", f"{NAME}, 4 samples, ensemble of 2",
-              f"{NAME}, 4 samples, ensemble of 2, TS of each", f"{NAME}, Laplace, ensemble of 2",
-              f"{NAME}, Laplace, ensemble of 2, TS of each"]
-  assert list(rows["test"]) == expected and all("TS" in rows["test"][name] for name in expected[:3])
+  expected = [f"{NAME}, 4 samples", f"{NAME}, Laplace", f"{NAME}, feature clipping"]
+  expected += [f"{name}, ensemble of 2{end}" for name in expected for end in ("", ", TS of each")]
+  assert list(rows["test"]) == expected and all("TS" in rows["test"][name] for name in expected[:4])
   loaded, nll = Run.load(finished), []
   for seed in (0, 1):
     splits, head = loaded.splits(seed), loaded.variables(seed)["params"]["head"]
@@ -79,6 +80,23 @@ def test_tables_have_the_rows_of_the_laplace_approximation_of_training_features(
     np.testing.assert_allclose(saved.logits, log_probs, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(saved.train_counts, np.bincount(splits.train.labels, minlength=10))
   np.testing.assert_allclose(rows["test"][f"{NAME}, Laplace"]["none"]["nll"]["value"], np.mean(nll), rtol=1e-5)
+
+
+def test_tables_have_the_rows_of_clipped_features(finished):
+  rows, loaded = json.loads((finished / "results.json").read_text())["results"]["test"], Run.load(finished)
+  nll = []
+  for seed in (0, 1):
+    splits, head = loaded.splits(seed), loaded.variables(seed)["params"]["head"]
+    validation, test = (loaded.features(part.images, seed=seed) for part in (splits.validation, splits.test))
+    c = loaded.feature_clipping(seed).threshold
+    assert c == feature_clipping.fit(validation, splits.validation.labels, **head).threshold
+    logits = _map_logits(loaded, np.minimum(test, c), seed)
+    saved = evaluation.load(finished / f"predictions/feature_clipping_nll/test_seed{seed}.npz").logits
+    np.testing.assert_allclose(saved, logits, rtol=1e-4, atol=1e-5)
+    nll.append(_nll(log_softmax(logits, axis=1), splits.test.labels))
+  np.testing.assert_allclose(rows[f"{NAME}, feature clipping"]["none"]["nll"]["value"], np.mean(nll), rtol=1e-5)
+  with pytest.raises(UserError, match="evaluation.feature_clipping is for the head 'linear'.*got head.name 'masked'"):
+    _config("evaluation.feature_clipping=nll", "head.name=masked", "training.schedule=two_stage")
 
 
 def test_another_approximation_needs_no_training_and_other_samples_need_other_predictions(finished, tmp_path, capsys):
@@ -173,8 +191,9 @@ def test_one_network_has_one_row_of_its_approximation():
   config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in fields])
   methods = [method_name(plain_cross_entropy(config)), method_name(config)]
   assert methods == ["cross_entropy", "cross_entropy, 4 samples"]
-  assert run.execution.approximated(config, methods) == {"cross_entropy, Laplace": "cross_entropy"}
-  assert run.execution.approximated(_config("evaluation.samples=4"), ["cross_entropy", f"{NAME}, 4 samples"]) == {
+  assert run.execution.of_networks(config, methods, "Laplace") == {"cross_entropy, Laplace": "cross_entropy"}
+  config = _config("evaluation.samples=4")
+  assert run.execution.of_networks(config, ["cross_entropy", f"{NAME}, 4 samples"], "Laplace") == {
     "cross_entropy, Laplace": "cross_entropy", f"{NAME}, Laplace": f"{NAME}, 4 samples"}
 
 

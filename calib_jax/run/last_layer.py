@@ -1,0 +1,64 @@
+"""The rows of a run's last layer read in another way: its predictions of every set, with calibrators of its own."""
+
+from collections.abc import Callable
+import functools
+
+import numpy as np
+
+from calib_jax import evaluation
+from calib_jax.run import manifest
+from calib_jax.run.data import additional_sets
+from calib_jax.run.run import Run, prediction_file
+
+LAPLACE, CLIPPING = "Laplace", "feature clipping"  # Titles of rows, after the name of the method.
+
+
+def laplace(run: Run, plain: evaluation.Model) -> tuple[evaluation.Model, list[evaluation.Predictions]]:
+  """Returns the model that predicts with the Laplace approximation of each seed's head; see ``_model``."""
+  options = run.config.evaluation
+  folder = f"laplace_{options.laplace}" + (f"_{options.laplace_samples}" if options.laplace_samples else "")
+
+  def predict(seed, features):
+    return run.laplace(seed).log_probs(features, num_samples=options.laplace_samples, seed=seed)
+
+  return _model(run, plain, folder, predict)
+
+
+def clipping(run: Run, plain: evaluation.Model) -> tuple[evaluation.Model, list[evaluation.Predictions]]:
+  """Returns the model whose features each seed clips at the threshold of its validation split; see ``_model``."""
+  clipped = functools.cache(run.feature_clipping)
+  return _model(run, plain, f"feature_clipping_{run.config.evaluation.feature_clipping}",
+                lambda seed, features: clipped(seed).logits(features))
+
+
+def _model(run: Run, plain: evaluation.Model, folder: str, predict: Callable[[int, np.ndarray], np.ndarray]
+           ) -> tuple[evaluation.Model, list[evaluation.Predictions]]:
+  """Returns the model whose last layer is replaced by a function of its features.
+
+  Args:
+    run: a run whose predictions are saved.
+    plain: its model without the function, whose sets and calibrators this one has too.
+    folder: where in ``predictions/`` those of the model are saved, by the options; they are not made again.
+    predict: ``(seed, features) -> logits``.
+
+  Returns:
+    The model, with the run's calibrators fitted to its own predictions of the validation split, and these.
+  """
+  names = ("validation", *plain.sets)
+  for place, seed in enumerate(run.seeds):
+    splits = run.splits(seed)
+    images = {"test": lambda splits=splits: splits.test, "validation": lambda splits=splits: splits.validation}
+    images |= {name: lambda load=load: load().examples for name, load in additional_sets(run.config, seed)}
+    for name in names:
+      path = prediction_file(run.folder, f"{folder}/{name}", seed)
+      if not path.exists():
+        part = run.saved(name)[place]
+        features = run.features(images[name]().images, seed=seed) if part.features is None else part.features
+        path.parent.mkdir(exist_ok=True)
+        evaluation.save(path, predict(seed, features), part.labels, part.kind, classes=part.classes,
+                        train_counts=part.train_counts)
+        manifest.add(run.folder, [path])
+  sets = {name: run.saved(f"{folder}/{name}") for name in names}
+  validation = sets.pop("validation")
+  return evaluation.Model(sets, evaluation.fit(validation, {
+    label: calibrator for label, (calibrator, _) in plain.fitted.items()})), validation
