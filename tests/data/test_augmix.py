@@ -83,6 +83,7 @@ def test_an_image_depends_on_its_place_and_the_key_alone(name, options, channels
   np.testing.assert_array_equal(beside[:views], found[:views])
 
 
+@pytest.mark.slow
 def test_augmix_gives_clean_images_two_mixes_and_the_divergence_of_three_predictions():
   images = PICTURES[3]
   batch = _augmented("augmix", images, consistency=5.0, depth=1)

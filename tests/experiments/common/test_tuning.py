@@ -60,6 +60,7 @@ def test_a_config_is_scored_on_its_validation_splits_whether_its_seeds_train_tog
   assert 0 < accuracy < 1 and 0 < ece < 1
 
 
+@pytest.mark.slow
 def test_a_setting_that_diverges_is_not_chosen():
   assert tuning.validation_scores(settings.changed(CONFIG, {"optimizer.learning_rate": 1e30})) == (0.0, float("inf"))
 
