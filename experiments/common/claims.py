@@ -85,16 +85,31 @@ def unlike(claim: Claim, settings: Mapping[str, Mapping[str, object]]) -> str:
   return ""
 
 
-def at_edge(search: Mapping[str, Sequence], chosen: Mapping[str, object]) -> bool:
+def at_edge(search: Mapping[str, Sequence], chosen: Mapping[str, object],
+            tried: Mapping[str, Sequence] | None = None) -> bool:
   """Returns whether a chosen value is the first or the last that was tried: nobody knows what the next one would do.
 
   Names have no order, and nothing lies below 0.
 
+  Args:
+    search: the values that a search begins with, by field.
+    chosen: the values that it found.
+    tried: the values that it tried, in their order; of fields that are not there, those that it began with.
+
   >>> at_edge({"weight": (0.1, 0.3, 1.0)}, {"weight": 1.0}), at_edge({"l2": (0.0, 1e-4, 1e-3)}, {"l2": 0.0})
   (True, False)
+  >>> at_edge({"weight": (0.1, 0.3, 1.0)}, {"weight": 1.0}, {"weight": [0.1, 0.3, 1.0, 3.0]})
+  False
   """
-  return any(not isinstance(values[0], str) and chosen.get(key) != 0
-             and chosen.get(key) in json.loads(json.dumps([values[0], values[-1]])) for key, values in search.items())
+  values = {**search, **(tried or {})}
+  return any(not isinstance(values[key][0], str) and chosen.get(key) != 0
+             and chosen.get(key) in json.loads(json.dumps([values[key][0], values[key][-1]])) for key in search)
+
+
+def methods_at_edge(rows: Sequence[Row], searches: Mapping[str, Mapping[str, Sequence]]) -> set[str]:
+  """Returns the methods of which a chosen value is ``at_edge``; ``searches`` has the values that each began with."""
+  return {name for name, row in {row["method"]: row for row in rows}.items() if name in searches
+          and at_edge(searches[name], json.loads(row["chosen"]), json.loads(row.get("tried") or "{}"))}
 
 
 def verdict(apart: comparison.Difference, p_value: float, lower: bool) -> str:

@@ -7,7 +7,6 @@ the network of the leaderboard on the images of `--data`, one task.
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 import functools
-import json
 import pathlib
 from types import ModuleType
 
@@ -112,10 +111,9 @@ def _doubt(claim: claims.Claim, of_rows: Mapping[str, Mapping[str, object]], at_
 def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[str, Mapping[str, object]],
               tuned: bool, note: str, rows: Sequence[Row]) -> list[str]:
   """What the paper claims, judged by the rows."""
-  of_rows, chosen = fields(paper, extra), {row["method"]: json.loads(row["chosen"]) for row in rows}
-  declared_fields = _losses_at_laptop(paper) | dict(extra)
-  at_edge = {name for name, values in chosen.items()
-             if tuned and name in declared_fields and claims.at_edge(_search(declared_fields[name]), values)}
+  of_rows = fields(paper, extra)
+  at_edge = claims.methods_at_edge(rows, {name: _search(own) for name, own in (
+    _losses_at_laptop(paper) | dict(extra)).items()} if tuned else {})
   table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]],
                        lambda claim: _doubt(claim, of_rows, at_edge))
   found = [row for row in rows if row.get(scores.DETECTION[0])]

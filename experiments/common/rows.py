@@ -36,18 +36,22 @@ def append(path: pathlib.Path, rows: Sequence[Mapping[str, object]]) -> None:
 
   Args:
     path: the file.
-    rows: dicts with the columns of the file, or with columns of their own if it is new.
+    rows: dicts with the columns of the file, or with columns of their own if it is new. Further columns are empty in
+      the rows that the file has.
 
   Raises:
-    ValueError: if the file has other columns.
+    ValueError: if the file has columns that they lack.
   """
   if not rows:
     return
   text = _lines(path)
   columns = next(csv.reader(io.StringIO(text)), None)
-  if columns and set(columns) != set(rows[0]):
+  if columns and set(columns) - set(rows[0]):
     raise ValueError(f"{path} has the columns {', '.join(columns)}, and the new rows have {', '.join(rows[0])}: "
                      "move the file away, or delete it to run everything again.")
+  if columns and (more := [name for name in rows[0] if name not in columns]):
+    write(path, [row | dict.fromkeys(more, "") for row in read(path)])
+    text, columns = _lines(path), [*columns, *more]
   if not path.exists() or path.stat().st_size > len(text.encode()):  # Packed, or cut in a line by a kill.
     write_text(path, text)
   packed(path).unlink(missing_ok=True)

@@ -223,9 +223,9 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
   """Tunes, trains, calibrates and scores; returns the rows."""
   started, now = time.monotonic(), environment.environment()
   if isinstance(job.method, Saved):
-    chosen, trained, others, (validation, test) = {}, job.declared, {}, job.method.load()
+    chosen, tried, trained, others, (validation, test) = {}, {}, job.declared, {}, job.method.load()
   else:
-    chosen, finished = _trained(job, stem, shard)
+    chosen, tried, finished = _trained(job, stem, shard)
     trained = settings.digest(finished.config)
     validation, test = finished.saved("validation"), finished.saved("test")
     foreign = set(map(run_config.ood_name, finished.config.evaluation.ood))
@@ -237,7 +237,7 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
       others = {kind: [[ensembles.pooled(of_set)] for of_set in sets] for kind, sets in others.items()}
   scored = scores.calibrated(validation, test, experiment.calibrators, others,
                              tuple(name for name in experiment.columns if name in scores.MORE))
-  shared = {"chosen": json.dumps(chosen), "declared": job.declared, "config": trained,
+  shared = {"chosen": json.dumps(chosen), "tried": json.dumps(tried), "declared": job.declared, "config": trained,
             "seconds": f"{time.monotonic() - started:.1f}", "date": str(datetime.date.today()),
             "jax": now["packages"]["jax"], "device": f"{len(now['devices'])} x {now['devices'][0]}",
             "git": now["git"] or ""}
@@ -251,13 +251,14 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
               for name in scores.BLOCKED}, **shared} for label, i, values, _ in scored]
 
 
-def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None) -> tuple[dict[str, object], run.Run]:
-  """Tunes and trains; returns the chosen fields and the finished run."""
-  config, chosen = job.config, {}
+def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None
+             ) -> tuple[dict[str, object], dict[str, list], run.Run]:
+  """Tunes and trains; returns the chosen fields, the values that were tried of each, and the finished run."""
+  config, chosen, tried = job.config, {}, {}
   if job.method.search:
     tune = tuning.one_at_a_time if job.method.one_at_a_time else tuning.grid
-    chosen = tune(settings.changed(config, job.method.trials), job.method.search,
-                  path=path_of(stem, shard, "_trials")).chosen
+    tuned = tune(settings.changed(config, job.method.trials), job.method.search, path=path_of(stem, shard, "_trials"))
+    chosen, tried = tuned.chosen, tuned.tried
   members = job.method.members
   seeds = {"seed": job.seeds[0], "num_seeds": len(job.seeds)} if members == 1 else {
     "seed": FIRST_MEMBER + members * job.seeds[0], "num_seeds": members, "data.split_seed": job.seeds[0]}
@@ -267,4 +268,4 @@ def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None) -> tup
   run.execute(config, folder, reports=False)
   finished = run.Run(config, folder)
   finished.predict_sets()
-  return chosen, finished
+  return chosen, tried, finished

@@ -4,7 +4,9 @@
 the secondary loss, its weight β, and the coefficient λ of the L2 term. The best value of a setting is the one with the
 lowest validation ECE (15 equal-mass bins, norm 2; mean over seeds) among those that give up less than one point of
 validation accuracy to the most accurate one. It is kept while the next setting is tuned. ``grid`` tries all
-combinations at once, as Zhou et al. 2025 tune κ, ν and γ, and chooses by the same rule. Test splits are not looked at.
+combinations at once, as Zhou et al. 2025 tune κ, ν and γ, and chooses by the same rule. While the best value of a
+setting is the first or the last that was tried, the next one of its ladder (``LADDERS``) is tried too: so the best lies
+between two others, unless the ladder ends. Test splits are not looked at.
 
 For example::
 
@@ -12,6 +14,7 @@ For example::
   tuned = tuning.one_at_a_time(config, tuning.search_space(config.loss.secondary), path=pathlib.Path("trials.csv"))
   tuned.chosen   # {"loss.secondary.threshold": 0.5, "loss.secondary.temperature": 1.0, ...}
   tuned.config   # the config with these values
+  tuned.tried    # {"loss.secondary.threshold": [0.1, 0.3, 0.5, ...], ...}
   tuned.trials   # everything that was tried, with its validation accuracy and ECE
 
 Every model of a config's seeds counts, so ``settings.changed(config, {"num_seeds": 10})`` makes the choice less noisy.
@@ -37,6 +40,33 @@ from experiments.common import rows, settings
 # The values to try of the paper's settings, in its order. The paper prints no values; these are ours.
 THRESHOLDS, WEIGHTS, L2 = (0.1, 0.3, 0.5, 0.7, 0.9), (0.1, 0.3, 1.0, 3.0), (0.0, 1e-4, 5e-4, 2e-3)
 TEMPERATURES = {"soft_avuc": (0.1, 0.3, 1.0, 3.0), "soft_binned_ece": (0.001, 0.003, 0.01, 0.03)}
+# The values of each field from the smallest on, of which searches begin with a few and go on where the best lies.
+LADDERS: Mapping[str, Sequence] = {
+  "loss.primary.gamma": (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0),
+  "loss.primary.gammas": ((1.0, 0.5), (2.0, 1.0), (3.0, 2.0), (5.0, 3.0), (7.0, 5.0), (10.0, 7.0), (14.0, 10.0)),
+  "loss.primary.rate": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+  "loss.primary.margin": (0.3, 1.0, 2.0, 3.0, 6.0, 10.0, 15.0, 20.0),
+  "loss.primary.label_smoothing": (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4),
+  "loss.primary.discrimination_weight": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+  "loss.primary.low_confidence_coverage": (0.03, 0.1, 0.25, 0.5, 0.9, 0.95, 0.98),
+  "loss.secondary.threshold": (0.02, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.98),
+  "loss.secondary.temperature": (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+  "loss.weight": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
+  "optimizer.l2": (0.0, 1e-5, 1e-4, 5e-4, 2e-3, 5e-3, 0.01, 0.02),
+  "optimizer.learning_rate": (0.006, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8),
+  "optimizer.sharpness": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0),
+  "stage2.optimizer.learning_rate": (3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+  "augmentation.alpha": (0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0),
+  "augmentation.magnitude": (1.0, 2.0, 3.0, 6.0, 9.0, 12.0, 15.0, 20.0),
+  "augmentation.severity": (0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0),
+  "training.secondary_rate": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+  "training.peeling_exponent": (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+  "training.average_decay": (0.5, 0.8, 0.9, 0.97, 0.99, 0.995, 0.998),
+  "training.average_fraction": (0.1, 0.25, 0.5, 0.75, 0.9),
+  "model.dropout": (0.03, 0.05, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9),
+  "head.discount": (0.1, 0.3, 0.5, 0.9, 1.0),
+  "head.members": (2, 3, 5, 10, 20, 40),
+}
 MOST_LOST = 0.01  # The accuracy that a setting may give up if it is chosen for its ECE.
 
 
@@ -54,6 +84,11 @@ class Tuned(NamedTuple):
   config: ConfigDict
   chosen: dict[str, object]
   trials: list[Trial]
+
+  @property
+  def tried(self) -> dict[str, list]:
+    """The values of each field that were tried, in their order if they have one."""
+    return {key: _values(self.trials, key) for key in self.chosen}
 
 
 def search_space(secondary: Mapping[str, object]) -> dict[str, tuple[float, ...]]:
@@ -84,7 +119,7 @@ def best(trials: Sequence[Trial], most_lost: float = MOST_LOST) -> Trial:
 
 def one_at_a_time(config: ConfigDict, search: Mapping[str, Iterable], *, path: pathlib.Path | None = None,
                   validate: Callable[[ConfigDict], tuple[float, float]] | None = None, most_lost: float = MOST_LOST,
-                  say: Callable[[str], object] = print) -> Tuned:
+                  ladders: Mapping[str, Sequence] = LADDERS, say: Callable[[str], object] = print) -> Tuned:
   """Tunes one field after another, each with the best values of those before.
 
   Args:
@@ -93,6 +128,7 @@ def one_at_a_time(config: ConfigDict, search: Mapping[str, Iterable], *, path: p
     path: a ``.csv`` file to keep trials in; None to keep none.
     validate: ``config -> (accuracy, ECE)``; None for those of the validation splits of the config's seeds.
     most_lost: the accuracy that a setting may give up to the most accurate one.
+    ladders: further values by field, from the smallest on, for where the best one is the first or the last.
     say: is called with a line for each trial.
 
   Returns:
@@ -105,7 +141,8 @@ def one_at_a_time(config: ConfigDict, search: Mapping[str, Iterable], *, path: p
   for key, values in search.items():
     start = chosen | {key: run_config.get(config, key)}
     tried = [start, *(chosen | {key: value} for value in values if value != start[key])]
-    trials += (of_field := _tried(config, tried, path, validate or validation_scores, say))
+    trials += (of_field := _searched(config, tried, {key: ladders.get(key, ())}, path, validate or validation_scores,
+                                     most_lost, say))
     chosen = best(of_field, most_lost).fields
     say(f"{key} = {chosen[key]} is the best.")
   return Tuned(settings.changed(config, chosen), chosen, trials)
@@ -113,10 +150,11 @@ def one_at_a_time(config: ConfigDict, search: Mapping[str, Iterable], *, path: p
 
 def grid(config: ConfigDict, search: Mapping[str, Iterable], *, path: pathlib.Path | None = None,
          validate: Callable[[ConfigDict], tuple[float, float]] | None = None, most_lost: float = MOST_LOST,
-         say: Callable[[str], object] = print) -> Tuned:
+         ladders: Mapping[str, Sequence] = LADDERS, say: Callable[[str], object] = print) -> Tuned:
   """Tries all combinations of the values of ``search``; the arguments are those of ``one_at_a_time``."""
   tried = [dict(zip(search, values, strict=True)) for values in itertools.product(*search.values())]
-  trials = _tried(config, tried, path, validate or validation_scores, say)
+  trials = _searched(config, tried, {key: ladders.get(key, ()) for key in search}, path, validate or validation_scores,
+                     most_lost, say)
   chosen = best(trials, most_lost).fields
   return Tuned(settings.changed(config, chosen), chosen, trials)
 
@@ -151,6 +189,40 @@ def validation_predictions(config: ConfigDict) -> list[dict[str, np.ndarray] | N
     if not re.search(r"is (nan|-?inf) at step", str(error)):
       raise
     return [None] * len(seeds)
+
+
+def _searched(config: ConfigDict, tried: Sequence[dict], ladders: Mapping[str, Sequence], path: pathlib.Path | None,
+              validate: Callable, most_lost: float, say: Callable) -> list[Trial]:
+  """Returns a trial for each dict of fields, and for those that follow where the best value is at an end."""
+  trials = []
+  while tried:
+    trials += _tried(config, tried, path, validate, say)
+    tried = beyond(trials, best(trials, most_lost).fields, ladders)
+  return trials
+
+
+def beyond(trials: Sequence[Trial], chosen: Mapping[str, object], ladders: Mapping[str, Sequence]) -> list[dict]:
+  """Returns the chosen fields with the next value of each field that is the first or the last tried of its ladder.
+
+  >>> trials = [Trial({"weight": weight}, 0.9, 0.1) for weight in (0.1, 0.3, 1.0)]
+  >>> beyond(trials, {"weight": 1.0}, {"weight": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)})
+  [{'weight': 3.0}]
+  >>> beyond(trials, {"weight": 0.3}, {"weight": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)})
+  []
+  """
+  found = []
+  for key, ladder in ladders.items():
+    values = _values(trials, key) if ladder else []
+    if values and chosen[key] == values[0]:
+      found += [dict(chosen) | {key: x} for x in [x for x in ladder if x < values[0]][-1:]]
+    if values and chosen[key] == values[-1]:
+      found += [dict(chosen) | {key: x} for x in [x for x in ladder if x > values[-1]][:1]]
+  return found
+
+
+def _values(trials: Sequence[Trial], key: str) -> list:
+  values = list(dict.fromkeys(trial.fields[key] for trial in trials if key in trial.fields))
+  return values if any(isinstance(x, str) for x in values) else sorted(values)
 
 
 def _tried(config: ConfigDict, tried: Sequence[dict], path: pathlib.Path | None, validate: Callable,

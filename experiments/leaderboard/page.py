@@ -71,15 +71,15 @@ def _fields(recipe: Recipe) -> dict[str, object]:
 
 def _doubt(claim: claims.Claim, rows: Sequence[Row]) -> str:
   """Says why a claim cannot be judged, or ""."""
-  fields = chosen_settings(rows)
-  if reason := claims.unlike(claim, fields):
+  if reason := claims.unlike(claim, chosen_settings(rows)):
     return f"not comparable: {reason}"
-  at_edge = [method for method, _ in (claim.row, claim.other) if method in fields and _at_edge(method, fields[method])]
+  found = _at_edge(rows)
+  at_edge = [method for method, _ in (claim.row, claim.other) if method in found]
   return f"cannot tell: {' and '.join(at_edge)} at the edge of the grid" if at_edge else ""
 
 
-def _at_edge(name: str, values: Mapping[str, object]) -> bool:
-  return name in RECIPES and claims.at_edge(RECIPES[name].search, values)
+def _at_edge(rows: Sequence[Row]) -> set[str]:
+  return claims.methods_at_edge(rows, {name: recipe.search for name, recipe in RECIPES.items()})
 
 
 def _methods(rows: Sequence[Row]) -> list[str]:
@@ -89,7 +89,7 @@ def _methods(rows: Sequence[Row]) -> list[str]:
   error_ranks = ranking.ranks(np.array([[by_error[name][seed] for name in names] for seed in by_error[names[0]]]))
   columns = {column: ranking.of_methods(rows, column, "none") for column in ("accuracy", "brier", "ece", "floor")}
   after = ranking.of_methods(rows, "nll", "TS")
-  chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
+  chosen, at_edge = {row["method"]: json.loads(row["chosen"]) for row in rows}, _at_edge(rows)
   on_front = dict(zip(names, ranking.pareto(*([np.mean([*columns[c][name].values()]) for name in names]
                                               for c in ("accuracy", "ece"))), strict=True))
   lines = ["## Methods, as trained", "",
@@ -107,7 +107,7 @@ def _methods(rows: Sequence[Row]) -> list[str]:
     i, text = names.index(name), {c: comparison.cell(columns[c][name], c) for c in columns if c != "brier"}
     lines.append("| " + " | ".join([
       name + ("*" if on_front[name] else ""),
-      comparison.settings(chosen[name]) + (EDGE if _at_edge(name, chosen[name]) else ""), text["accuracy"],
+      comparison.settings(chosen[name]) + (EDGE if name in at_edge else ""), text["accuracy"],
       _change(nll, name), _change(columns["brier"], name), text["ece"], text["floor"].split(" ")[0],
       _change(after, name, nll[BASELINE]), f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}",
       f"{error_ranks.mean[i]:.1f}", *cost(name, chosen[name])]) + " |")

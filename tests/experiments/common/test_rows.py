@@ -19,6 +19,8 @@ def test_rows_outlive_a_killed_command(tmp_path):
     rows.append(path, [{"a": 5, "c": 6}])
   rows.drop(path, lambda row: row["a"] == "2")
   assert [row["a"] for row in rows.read(path)] == ["1", "4"]
+  rows.append(path, [{"a": 5, "more": "new", "b": "y"}])
+  assert [(row["b"], row["more"]) for row in rows.read(path)] == [("x, y", ""), ("z", ""), ("y", "new")]
 
 
 def test_large_files_are_packed_and_go_on_unpacked(tmp_path, monkeypatch):

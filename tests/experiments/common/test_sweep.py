@@ -214,9 +214,10 @@ def test_a_method_is_tuned_field_by_field_or_over_all_combinations(one_at_a_time
   config = functools.partial(_config, **{"loss.secondary": {"name": "soft_avuc"}, "loss.weight": 0.1})
   method = Method("", "tuned", config, search, {}, one_at_a_time)
   job, = sweep.jobs([method])
-  chosen, _ = sweep._trained(job, tmp_path / "test", None)
+  chosen, values, _ = sweep._trained(job, tmp_path / "test", None)
   assert chosen == {"loss.weight": 0.3, "optimizer.l2": 0.0}
   assert ((0.1, 0.1) in tried) != one_at_a_time
+  assert values == {"loss.weight": [0.1, 0.3, 1.0], "optimizer.l2": [0.0, 0.1]}  # Until the best is inside.
 
 
 def test_an_ensemble_is_a_row_of_its_own_that_pools_networks_of_the_same_images(tmp_path):

@@ -2,13 +2,16 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
 from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
+from configs import common
 from experiments import tune
 from experiments.common import rows, settings, tuning
 from experiments.common.commands import RESULTS
+from experiments.leaderboard.methods import COMBINED, METHODS
 
 CONFIG = settings.changed(run_config.load("configs/digits_savuc.py", []), {
   "loss.primary": {"name": "cross_entropy"}, "loss.secondary": {"name": "soft_avuc", "threshold": 0.5},
@@ -41,15 +44,45 @@ def test_one_setting_after_another_keeps_the_best_of_those_before(tmp_path):
 
   search = {"loss.weight": (0.3, 3.0), "optimizer.l2": (1e-3, 2e-3)}
   tuned = tuning.one_at_a_time(CONFIG, search, path=tmp_path / "trials.csv", validate=validate, say=lambda line: None)
-  # The values that the config has are tried too: its weight is 0.3, and its λ is 0.
-  assert CONFIG.loss.weight == 0.3 and asked == [(0.3, 0.0), (3.0, 0.0), (0.3, 1e-3), (0.3, 2e-3)]
+  # The values that the config has are tried too, its weight 0.3 and its λ 0, and what lies beyond the best weight.
+  assert CONFIG.loss.weight == 0.3
+  assert asked == [(0.3, 0.0), (3.0, 0.0), (0.1, 0.0), (0.3, 1e-3), (0.3, 2e-3)]
   assert tuned.chosen == {"loss.weight": 0.3, "optimizer.l2": 1e-3}
+  assert tuned.tried == {"loss.weight": [0.1, 0.3, 3.0], "optimizer.l2": [0.0, 1e-3, 2e-3]}
   assert (tuned.config.loss.weight, tuned.config.optimizer.l2) == (0.3, 1e-3)
-  assert len(rows.read(tmp_path / "trials.csv")) == 4
+  assert len(rows.read(tmp_path / "trials.csv")) == 5
   again = tuning.one_at_a_time(CONFIG, search, path=tmp_path / "trials.csv", validate=None, say=lambda line: None)
-  assert again.chosen == tuned.chosen and len(asked) == 4
+  assert again.chosen == tuned.chosen and len(asked) == 5
   both = tuning.grid(CONFIG, search, path=tmp_path / "trials.csv", validate=validate, say=lambda line: None)
-  assert both.chosen == tuned.chosen and asked[4:] == [(3.0, 1e-3), (3.0, 2e-3)]
+  assert both.chosen == tuned.chosen and asked[5:] == [(3.0, 1e-3), (3.0, 2e-3), (0.1, 1e-3), (0.3, 5e-4)]
+
+
+@pytest.mark.parametrize(("optimum", "tried"), [
+  (4.0, (0.3, 1.0, 3.0, 10.0)), (0.3, (0.1, 0.3, 1.0)), (1e9, (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)),
+  (0.1, (0.03, 0.1, 0.3, 1.0))])
+def test_a_search_goes_on_until_the_best_lies_between_two_others_or_the_ladder_ends(optimum, tried):
+  found = tuning.grid(CONFIG, {"loss.weight": (0.3, 1.0)}, validate=lambda config: (
+    0.9, abs(np.log(config.loss.weight / optimum))), say=lambda line: None)
+  assert found.tried == {"loss.weight": list(tried)}
+  assert found.chosen["loss.weight"] == min(tried, key=lambda x: abs(np.log(x / optimum)))
+
+
+def test_a_search_does_not_follow_an_error_that_accuracy_pays_for_and_names_have_no_next():
+  found = tuning.grid(CONFIG, {"loss.weight": (0.3, 1.0, 3.0)}, validate=lambda config: (
+    0.9 - 0.02 * (config.loss.weight > 0.5), 1 / config.loss.weight), say=lambda line: None)
+  assert found.chosen == {"loss.weight": 0.3} and found.tried == {"loss.weight": [0.1, 0.3, 1.0, 3.0]}
+  trials = [tuning.Trial({"loss.primary.confidence": name}, 0.9, 0.1) for name in ("msp", "margin")]
+  assert not tuning.beyond(trials, trials[0].fields, tuning.LADDERS)
+
+
+def test_every_number_that_a_method_tries_is_of_a_ladder_that_can_be_climbed():
+  for name, recipe in {**METHODS, **COMBINED}.items():
+    for key, values in recipe.search.items():
+      ladder = tuning.LADDERS.get(key, ())
+      assert isinstance(values[0], str) or set(values) <= set(ladder), name
+      assert [*ladder] == sorted(ladder)
+      for fields in ({key: x} for x in (*ladder[:1], *ladder[-1:])):  # Both ends can be trained.
+        settings.changed(run_config.complete(common.get_config().unlock()), {**recipe.fields, **fields})
 
 
 @pytest.mark.slow
