@@ -3,8 +3,8 @@
 Run: python -m experiments.recommendations   (seconds; it writes the tables of docs/choose.md)
 
 For each need the methods are compared by one column of the rows. On each set the mean over seeds of every method is
-compared with that of the lowest, by Student's t of the differences of the same seeds. The lowest is chosen by the same
-rows, so that any pair could have been compared: Bonferroni's correction is for all pairs. A method is recommended if it
+compared with that of the lowest, by the differences of the same seeds (``comparison.paired``). The lowest is chosen by
+the same rows, so that any pair could have been compared: Bonferroni's correction is for all pairs. A method is recommended if it
 is not told apart from the lowest on at least two of the three sets; of these, the table shows those of the lowest mean
 rank. Ensembles, whose predictions cost as much as those of their members together, are not ranked with single networks:
 the table shows the one of the lowest mean rank among them.
@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from calib_jax._system.files import write_text
 from experiments.common import commands, comparison, ranking, report, rows
@@ -56,22 +55,11 @@ Values = Mapping[str, Mapping[str, float]]  # By method and by seed.
 
 
 def worse_than_first(values: Values, order: Sequence[str]) -> list[bool]:
-  """Returns whether each method is told apart from the first, which is the lowest of the same values.
-
-  It is if the difference is above √(t₁² s₁² + t₂² s₂²), with the standard errors s over seeds and over test images and
-  Student's t of each. Welch's degrees of freedom err far out in the tail, where the level of one of so many pairs lies:
-  three seeds that happen to agree make them large.
-  """
-  level = (1 - comparison.LEVEL) / (len(order) * (len(order) - 1))  # Half of Bonferroni's, on either side.
-
-  def is_worse(name: str) -> bool:
-    apart = comparison.paired(values[name], values[order[0]])
-    of_images, freedom = comparison.image_variance(values[name], values[order[0]])
-    of_seeds = apart.error**2 - of_images
-    return apart.mean > (of_seeds * stats.t.isf(level, len(values[name]) - 1)**2
-                         + of_images * stats.t.isf(level, freedom)**2) ** 0.5
-
-  return [name != order[0] and bool(is_worse(name)) for name in order]
+  """Returns whether each method is told apart from the first, which is the lowest of the same values."""
+  level = (1 - comparison.LEVEL) / (len(order) * (len(order) - 1) / 2 or 1)
+  apart = [comparison.paired(values[name], values[order[0]]) for name in order]
+  return [name != order[0] and difference.mean > 0 and difference.p_value < level
+          for name, difference in zip(order, apart, strict=True)]
 
 
 def places(table_rows: list[rows.Row], need: Need, methods: set[str],
@@ -124,8 +112,8 @@ def table() -> str:
   everywhere = set.intersection(*({row["method"] for row in table_rows} for table_rows in by_set.values()))
   ensembles = {name for name in everywhere if page.RECIPES[name].members > 1}
   single = everywhere - ensembles
-  lines = [f"Better than cross entropy on at least two of the three sets, of {len(single)} methods (Student's t, by "
-           "Holm's method on each set):", ""]
+  lines = [f"Better than cross entropy on at least two of the three sets, of {len(single)} methods (by Holm's method "
+           "on each set):", ""]
   for need in NEEDS:
     names = better_than_cross_entropy(list(by_set.values()), need, single)
     lines.append(f"- {need.text}: {f'{len(names)} methods' if len(names) > 6 else ', '.join(names) or 'none'};")

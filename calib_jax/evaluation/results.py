@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import ndtri, stdtrit
+from scipy.special import stdtrit
 
 from calib_jax._numerics.groups import standard_error
 from calib_jax.calibrators import Calibrator
@@ -35,10 +35,11 @@ class Interval:
 def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence[float] | None = None) -> Interval:
   """Widens an interval over test examples to one over test examples and seeds.
 
-  The variance of the mean over S seeds is that over examples plus the squared standard error over seeds, and the
-  interval is Student's with Satterthwaite's degrees of freedom. What varies with the example and the seed is in both
-  terms, so that the interval is rather too wide. A row of one seed that is compared with one of several is taken to
-  vary as much from seed to seed as that one.
+  The squared length of each arm is that over examples plus, for a row of S seeds, the squared standard error over seeds
+  times that of Student's quantile for S - 1 degrees of freedom. Such an interval holds the mean at least as often as it
+  says (Banerjee 1960); with Satterthwaite's degrees of freedom, two or three seeds that happen to agree make it too
+  short. What varies with the example and the seed is in both terms. A row of one seed that is compared with one of
+  several is taken to vary as much from seed to seed as that one.
 
   Args:
     interval: the mean over seeds, or its difference between two rows, with its interval over test examples.
@@ -55,17 +56,11 @@ def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence
   if len(samples) == 2 and len(terms) == 1:
     (variance, freedom), = terms
     terms = [(variance * (freedom + 2), freedom)]  # S² / S + S² / 1 for S = freedom + 1 seeds and one.
-  between = sum(variance for variance, _ in terms)
+  between = sum(variance * stdtrit(freedom, (1 + LEVEL) / 2) ** 2 for variance, freedom in terms) ** 0.5
   if not between > 0:
     return interval
-
-  def arm(length):
-    total = (length / ndtri((1 + LEVEL) / 2)) ** 2 + between
-    degrees = total**2 / sum(variance**2 / freedom for variance, freedom in terms)
-    return float(stdtrit(degrees, (1 + LEVEL) / 2) * np.sqrt(total))
-
-  return Interval(interval.estimate, interval.estimate - arm(interval.estimate - interval.low),
-                  interval.estimate + arm(interval.high - interval.estimate))
+  low, high = (float(np.hypot(end - interval.estimate, between)) for end in (interval.low, interval.high))
+  return Interval(interval.estimate, interval.estimate - low, interval.estimate + high)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """Compares rows of an experiment seed by seed, and formats them as Markdown and LaTeX tables."""
 
 from collections.abc import Mapping, Sequence
+import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from calib_jax.evaluation.measures import METRICS
 from experiments.common.rows import Row
@@ -23,7 +24,7 @@ UNIT = 1e-5  # Of the values without blocks of images that rows hold.
 
 
 class Difference(NamedTuple):
-  """The mean difference of two rows, its 95% interval, Cohen's d over seeds, Student's p, and the standard error."""
+  """The mean difference of two rows, its 95% interval, Cohen's d over seeds, the p-value, and the standard error."""
 
   mean: float
   low: float
@@ -95,9 +96,12 @@ def image_variance(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[floa
 def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
   """Returns the difference a - b over the seeds of both, with an interval over seeds and, if rows have it, test images.
 
-  The variance of the mean is that over seeds plus that of a jackknife over blocks of images; Student's t has the
-  degrees of freedom of Welch and Satterthwaite. Both parts hold what seeds and images cause together, so that the sum
-  is rather too large. All but the mean is nan where fewer than two seeds are finite, or all of them are equal.
+  The interval is that of Banerjee (1960), the mean ± √(t₁² s₁² + t₂² s₂²), with the standard errors s over seeds and,
+  by a jackknife over blocks of images, over images, and Student's t of the degrees of freedom of each. It holds the
+  mean at least as often as it says, however far in the tail; Welch's degrees of freedom do not: of three seeds that
+  happen to agree, they make equal rows differ. The p-value is the level at which the interval ends at 0. Both parts
+  hold what seeds and images cause together, so that the interval is rather too wide. All but the mean is nan where
+  fewer than two seeds are finite, or all of them are equal.
 
   Args:
     a: values by seed; a ``BySeed`` also has the blocks of images.
@@ -114,12 +118,25 @@ def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
   mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
   if not deviation:  # The same predictions differ by nothing; of equal differences no seed says how they vary.
     return Difference(0.0, 0.0, 0.0, float("nan"), 1.0, 0.0) if mean == 0 else Difference(mean, *5 * [float("nan")])
-  of_seeds, (of_images, image_freedom) = deviation**2 / len(differences), image_variance(a, b)
-  error, freedom = (of_seeds + of_images) ** 0.5, (of_seeds + of_images) ** 2 / (
-    of_seeds**2 / (len(differences) - 1) + of_images**2 / image_freedom)
-  half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
-  p_value = 2 * float(stats.t.sf(abs(mean) / error, freedom))
-  return Difference(mean, mean - half, mean + half, mean / deviation, p_value, error)
+  of_images, image_freedom = image_variance(a, b)
+  terms = [(deviation**2 / len(differences), len(differences) - 1), (of_images, image_freedom)]
+  half = _half_width(terms, 1 - LEVEL)
+  return Difference(mean, mean - half, mean + half, mean / deviation, _p_value(mean, terms),
+                    sum(variance for variance, _ in terms) ** 0.5)
+
+
+def _half_width(terms: Sequence[tuple[float, int]], level: float) -> float:
+  """The half width of Banerjee's interval for variances with their degrees of freedom, which misses ``level``."""
+  return sum(variance * float(special.stdtrit(freedom, level / 2)) ** 2 for variance, freedom in terms) ** 0.5
+
+
+def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
+  """The level at which the interval ends at 0, by bisection of its logarithm, from 1e-100 on."""
+  low, high = math.log(1e-100), 0.0
+  for _ in range(60):
+    middle = (low + high) / 2
+    low, high = (middle, high) if _half_width(terms, math.exp(middle)) > abs(mean) else (low, middle)
+  return math.exp(high)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -121,7 +121,7 @@ def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[
               "Whether the confidence tells the test images, the positives, from those of evaluation.ood; means over "
               "these sets.", "", comparison.markdown(found, scores.DETECTION)] if found else []
   return [*detected, "## What the paper claims", "",
-          "A claim agrees or disagrees where Student's p of the difference, paired by seed, is below 5% after Holm's "
+          "A claim agrees or disagrees where the p-value of the difference, paired by seed, is below 5% after Holm's "
           f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
           "difference in units of its deviation over seeds. The losses have the values of "
           f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; " + (

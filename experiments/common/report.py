@@ -66,4 +66,4 @@ def made_by(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
           f"({revisions}). {len(seeds)} seed{'s' * (len(seeds) > 1)}, {len(runs)} runs, {sum(runs.values()) / 60:.0f} "
           f"minutes on {distinct('device')}, JAX {distinct('jax')}, {distinct('date')}. ± is the standard error of the "
           f"mean, {comparison.population(rows)}. Bold: better than every other row of the table, by 95% intervals "
-          "(Student's) of the differences of the same seeds."]
+          "of the differences of the same seeds."]

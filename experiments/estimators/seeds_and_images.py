@@ -1,15 +1,21 @@
-"""How often intervals of experiments hold the mean over seeds and images, where both are drawn anew.
+"""How often intervals and p-values of experiments hold over seeds and images, where both are drawn anew.
 
-Run: python -m experiments.estimators.seeds_and_images   (ten minutes on two CPU cores)
+Run: python -m experiments.estimators.seeds_and_images   (fifteen minutes on two CPU cores)
 
 Logits of an image have a part that all seeds of all models share (how hard it is), one that the seeds of a model share,
 and one of a seed and an image; each seed also has a bias of its own. The truth is the mean over repetitions. "Seeds
 alone" is what Student's t of the seeds on the same test images gives. Rows of a case are appended to
-experiments/results/seeds_and_images.csv when it is done, and what it already holds is skipped. In the end the table of
-docs/coverage.md is written.
+experiments/results/seeds_and_images.csv when it is done, and what it already holds is skipped.
+
+A second table, of seeds_and_images_p_values.csv, has how often the difference of two equal rows, normal over seeds and
+over images, has a p-value below a level: 5%, and 5% over the number of claims of a page or of pairs of methods, which
+Holm's and Bonferroni's corrections ask for. In the end both tables of docs/coverage.md are written.
 """
 
+import itertools
+
 import numpy as np
+from scipy import stats
 
 from calib_jax._system.files import write_text
 from calib_jax.evaluation.measures import METRICS
@@ -17,12 +23,15 @@ from experiments.common import commands, comparison, report, scores
 from experiments.common.rows import append, read
 
 RESULTS, PAGE = commands.RESULTS / "seeds_and_images.csv", commands.ROOT / "docs" / "coverage.md"
+P_VALUES = commands.RESULTS / "seeds_and_images_p_values.csv"
 BEGIN = "<!-- Written by python -m experiments.estimators.seeds_and_images -->"
 END = "<!-- End of what is written by it -->"
 
 CLASSES = 5
 CASES = ((2000, 3, 300), (2000, 5, 300), (10_000, 10, 100))  # Images, seeds and repetitions.
 SCALES = (1.6, 1.3)  # Of the logits of the two models: both are overconfident.
+SEEDS, SHARES, REPEATS, BLOCKS = (2, 3, 5, 10), (0.3, 0.7, 1.0, 3.0), 20_000, 20
+CORRECTIONS = (1, 11, 100)
 
 
 def models(rng: np.random.Generator, images: int, seeds: int) -> list[dict[str, comparison.BySeed]]:
@@ -65,6 +74,40 @@ def coverage(images: int, seeds: int, repeats: int) -> list[dict]:
   return rows
 
 
+def equal_rows(seeds: int, share: float) -> dict:
+  """Returns the row of how often p-values of equal rows are below each level, over that level.
+
+  Args:
+    seeds: the number of seeds.
+    share: the standard error over images over that over seeds.
+  """
+  rng, p_values, welch = np.random.default_rng(0), [], []
+  for _ in range(REPEATS):
+    of_blocks = share * rng.normal(size=BLOCKS) * (BLOCKS / seeds) ** 0.5
+    found = comparison.BySeed({str(i): of_blocks.mean() + rng.normal() for i in range(seeds)})
+    found.blocks = -seeds * (of_blocks - of_blocks.mean()) / (BLOCKS - 1)  # What leaving out a block changes.
+    zero = dict.fromkeys(found, 0.0)
+    apart, (of_images, freedom) = comparison.paired(found, zero), comparison.image_variance(found, zero)
+    of_seeds = apart.error**2 - of_images
+    welch.append(2 * stats.t.sf(abs(apart.mean) / apart.error, apart.error**4 / (
+      of_seeds**2 / (seeds - 1) + of_images**2 / freedom)))
+    p_values.append(apart.p_value)
+  return {"seeds": seeds, "share": share, "repeats": REPEATS,
+          **{f"{name}{number}": f"{np.mean(np.array(values) < 0.05 / number) * number / 0.05:.3f}"
+             for name, values in (("of", p_values), ("welch", welch)) for number in CORRECTIONS}}
+
+
+def table_of_p_values(rows: list[dict]) -> str:
+  """Returns the Markdown table of ``equal_rows``."""
+  lines = ["| seeds | images over seeds | " + " | ".join(
+    "below 5%" if number == 1 else f"below 5% / {number}" for number in CORRECTIONS) + " |",
+    "|---" * (len(CORRECTIONS) + 2) + "|"]
+  for row in rows:
+    cells = [f"{float(row[f'of{number}']):.2f} ({float(row[f'welch{number}']):.2f})" for number in CORRECTIONS]
+    lines.append(f"| {row['seeds']} | {row['share']} | {' | '.join(cells)} |")
+  return "\n".join(lines) + "\n"
+
+
 def table(rows: list[dict]) -> str:
   """Returns the Markdown table of the cases that have rows."""
   cells = {(row["metric"], row["of"], int(row["images"]), int(row["seeds"])): row for row in rows}
@@ -88,7 +131,12 @@ def main(arguments: list[str] | None = None) -> None:
     if (str(images), str(seeds)) not in {(row["images"], row["seeds"]) for row in read(RESULTS)}:
       append(RESULTS, coverage(images, seeds, repeats))
       print(f"{images:,} images, {seeds} seeds: done", flush=True)
-  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(read(RESULTS))))
+  for seeds, share in itertools.product(SEEDS, SHARES):
+    if (str(seeds), str(share)) not in {(row["seeds"], row["share"]) for row in read(P_VALUES)}:
+      append(P_VALUES, [equal_rows(seeds, share)])
+      print(f"p-values of {seeds} seeds, images over seeds {share}: done", flush=True)
+  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(read(RESULTS)),
+                                  table_of_p_values(read(P_VALUES))))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def _sizes(rows: Sequence[Row]) -> list[str]:
   lines = ["## How many examples a calibrator needs", "",
            "NLL after calibrators that are fitted to n of the validation examples: means over all methods, ± the "
            "standard error over seeds, on the same test images. Bold: lower than every other of its column, by 95% "
-           "intervals (Student's) of the differences of the same seeds.", "",
+           "intervals of the differences of the same seeds.", "",
            f"| calibrated by | {' | '.join(n if n == 'all' else f'n = {n}' for n in numbers)} |",
            "|---" * (1 + len(numbers)) + "|"]
   for label, by_number in found.items():

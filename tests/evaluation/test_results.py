@@ -396,3 +396,15 @@ def test_intervals_over_seeds_hold_the_mean_over_seeds_and_images():
     interval = over_seeds(evaluation.Interval(mean, mean - 1.96 * error, mean + 1.96 * error), images.mean(0))
     held += interval.low <= 0 <= interval.high
   assert held >= 365  # At 95%, fewer have a chance of 1e-3.
+
+
+@pytest.mark.parametrize(("seeds", "share"), [(2, 0.3), (3, 0.3), (3, 1.0)])
+def test_few_seeds_that_happen_to_agree_do_not_make_an_interval_too_short(seeds, share):
+  """With Satterthwaite's degrees of freedom 88, 92 and 95% of them hold the mean; ``share`` is images over seeds."""
+  rng, repeats, held = np.random.default_rng(0), 4000, 0
+  for _ in range(repeats):
+    of_images, of_seeds = share * rng.normal(), seeds**0.5 * rng.normal(size=seeds)
+    mean = of_images + of_seeds.mean()
+    interval = over_seeds(evaluation.Interval(mean, mean - 1.96 * share, mean + 1.96 * share), of_images + of_seeds)
+    held += interval.low <= 0 <= interval.high
+  assert held >= 0.94 * repeats  # At 95%, fewer have a chance of 0.2%.

@@ -310,8 +310,7 @@ def test_the_top_is_that_of_the_lowest_nll_with_intervals_over_seeds_and_images(
                      if (row["method"], row["calibrator"]) == (name, calibrator) and row["images_ece"])
       of_seeds = stats.sem(x) ** 2  # The jackknife is of the mean of ten seeds, in percent and units of 1e-5.
       of_images = 19 / 20 * np.sum((left_out - left_out.mean()) ** 2) * (100 * 1e-5 / len(x)) ** 2
-      freedom = (of_seeds + of_images) ** 2 / (of_seeds**2 / (len(x) - 1) + of_images**2 / 19)
-      low, high = stats.t.interval(0.95, freedom, x.mean(), (of_seeds + of_images) ** 0.5)
-      assert text == f"{x.mean():.2f} [{low:.2f}, {high:.2f}]"
+      half = np.sqrt(stats.t.isf(0.025, len(x) - 1) ** 2 * of_seeds + stats.t.isf(0.025, 19) ** 2 * of_images)
+      assert text == f"{x.mean():.2f} [{x.mean() - half:.2f}, {x.mean() + half:.2f}]"
     assert (nll, nll_after) == tuple(f"{values(name, c, 'nll').mean():.4f}" for c in ("none", "TS"))
     assert accuracy == f"{100 * values(name, 'none', 'accuracy').mean():.2f}"
