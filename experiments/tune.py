@@ -22,6 +22,7 @@ import shlex
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
+from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from calib_jax.config import overrides
@@ -97,6 +98,7 @@ def searched(config: ConfigDict, texts: Sequence[str]) -> dict[str, tuple[object
 
 
 def _tune(options: argparse.Namespace, changed: Sequence[str]) -> None:
+  compilation.keep()
   config = run_config.load(options.config, list(changed))
   num_seeds = options.num_seeds or config.num_seeds
   file, _, variant = options.config.partition(":")

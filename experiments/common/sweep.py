@@ -14,7 +14,7 @@ again. Shards write files of their own, which the next command without ``--shard
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import datetime
 import json
 import pathlib
@@ -26,11 +26,12 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
-from calib_jax import run
-from calib_jax._system import environment
+from calib_jax import evaluation, run
+from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
 from calib_jax.evaluation import ensembles
 from calib_jax.evaluation.results import UNCALIBRATED
+from calib_jax.run import last_layer
 from calib_jax.run.data import additional_sets
 from calib_jax.training import Stopped
 from experiments.common import commands, comparison, report, rows, scores, settings, tuning
@@ -71,6 +72,8 @@ def jobs(methods: Sequence[Method | Saved], num_seeds: int | None = None) -> lis
       declared = settings.hashed([declared, dict(method.search), dict(method.trials)])
     if method.members > 1:
       declared = settings.hashed([declared, method.members])
+    if config.evaluation.laplace:  # Which changes what is predicted, and not what is trained.
+      declared = settings.hashed([declared, config.evaluation.laplace])
     together = method.members == 1 and (config.training.seeds_together or method.search)
     all_jobs += [Job(method, config, part, declared) for part in ([seeds] if together else [(seed,) for seed in seeds])]
   return all_jobs
@@ -93,6 +96,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     return _in_processes(experiment, options, sys.argv[1:] if arguments is None else list(arguments))
   try:
     commands.made(options.out)
+    compilation.keep()  # Tuning, too, trains the same programs again and again.
     if not options.shard:
       _join(stem)
     wanted = [m for m in experiment.methods(options) if not options.only or any(
@@ -227,11 +231,12 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
   else:
     chosen, tried, finished = _trained(job, stem, shard)
     trained = settings.digest(finished.config)
-    validation, test = finished.saved("validation"), finished.saved("test")
+    saved = _predictions(finished)
+    validation, test = saved("validation"), saved("test")
     foreign = set(map(run_config.ood_name, finished.config.evaluation.ood))
     others = {"shifted": [], "train": [], "ood": []}
     for name, _ in additional_sets(finished.config, job.seeds[0]):
-      others["ood" if name in foreign else "train" if name == "train" else "shifted"].append(finished.saved(name))
+      others["ood" if name in foreign else "train" if name == "train" else "shifted"].append(saved(name))
     if job.method.members > 1:
       validation, test = [ensembles.pooled(validation)], [ensembles.pooled(test)]
       others = {kind: [[ensembles.pooled(of_set)] for of_set in sets] for kind, sets in others.items()}
@@ -249,6 +254,15 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
            **detection, **{key: f"{value:.6g}" for key, value in values.items()},
            **{f"images_{name}": "" if i else comparison.blocks_text([x[name] for x in images[label]])
               for name in scores.BLOCKED}, **shared} for label, i, values, _ in scored]
+
+
+def _predictions(finished: run.Run) -> Callable[[str], list[evaluation.Predictions]]:
+  """Returns what maps a set to its predictions, which are those of the Laplace approximation if the config has one."""
+  if not finished.config.evaluation.laplace:
+    return finished.saved
+  names = ["test", *(name for name, _ in additional_sets(finished.config, finished.seeds[0]))]
+  model, validation = last_layer.laplace(finished, evaluation.Model({name: [] for name in names}, {}))
+  return {"validation": validation, **model.sets}.__getitem__
 
 
 def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None

@@ -57,6 +57,7 @@ LADDERS: Mapping[str, Sequence] = {
   "optimizer.sharpness": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0),
   "stage2.optimizer.learning_rate": (3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
   "augmentation.alpha": (0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0),
+  "augmentation.largest": (0.03, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7),
   "augmentation.magnitude": (1.0, 2.0, 3.0, 6.0, 9.0, 12.0, 15.0, 20.0),
   "augmentation.severity": (0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0),
   "training.secondary_rate": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),

@@ -137,8 +137,8 @@ METHODS: dict[str, Recipe] = {
   "PLP": Recipe({"training.schedule": "layer_peeled"}, {"training.peeling_exponent": (0.5, 1.0, 2.0)}),
 }
 
-# Beyond the papers: averages of the weights, flat minima, random layers, heads that share a body, augmentations, and
-# combinations that none of them tried.
+# Beyond the papers: averages of the weights, flat minima, random layers, heads that share a body, augmentations, a
+# posterior of the last layer, and combinations that none of them tried.
 COMBINED: dict[str, Recipe] = {
   "EMA": Recipe({"training.average": "ema"}, {"training.average_decay": (0.9, 0.97, 0.99)}),
   "SWA": Recipe({"training.average": "swa", "optimizer.schedule": "constant"},
@@ -151,13 +151,18 @@ COMBINED: dict[str, Recipe] = {
                         {"augmentation.magnitude": (3.0, 6.0, 9.0)}),
   "AugMix": Recipe({"augmentation": {"name": "augmix", "padding": 0, "flip": False}},
                    {"augmentation.severity": (1.0, 2.0, 3.0)}),
+  "CutMix": Recipe({"augmentation": {"name": "cutmix", "padding": 0, "flip": False}},
+                   {"augmentation.alpha": (0.3, 0.5, 1.0)}),
+  "random erasing": Recipe({"augmentation": {"name": "random_erasing", "padding": 0, "flip": False}},
+                           {"augmentation.largest": (0.1, 0.2, 0.33)}),
+  "Laplace": Recipe({"evaluation.laplace": "auto"}),  # Of the last layer of cross entropy.
   "gradient-weighted CE + S-AvUC": _secondary("soft_avuc", _STRONGER, _WEIGHTED, **_AVUC),
   "gradient-weighted CE + S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), _WEIGHTED, **_AVUC)),
   "focal + S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), _FOCAL, **_AVUC)),
 }
 # The mean of five networks, with the setting of one; it costs five times as much.
-for _name in ("cross entropy", "focal", "MIT"):
-  COMBINED[f"{_name}, ensemble of 5"] = METHODS[_name]._replace(members=5)
+for _name in ("cross entropy", "focal", "MIT", "RandAugment"):
+  COMBINED[f"{_name}, ensemble of 5"] = {**METHODS, **COMBINED}[_name]._replace(members=5)
 for _name in ("cross entropy", "gradient-weighted CE + S-AvUC", "focal + S-AvUC"):
   _recipe = {**METHODS, **COMBINED}[_name]
   COMBINED[f"{_name}, refined"] = _recipe._replace(

@@ -301,3 +301,18 @@ def test_numbers_of_seeds_and_processes_are_at_least_one(argument, message, caps
   with pytest.raises(SystemExit):
     sweep.parse(EXPERIMENT, [argument])
   assert message in capsys.readouterr().err
+
+
+def test_a_row_can_be_the_laplace_approximation_of_the_last_layer(tmp_path):
+  method = Method("digits", "Laplace", functools.partial(_config, **{"evaluation.laplace": "full"}))
+  experiment = EXPERIMENT._replace(methods=lambda options: [method])
+  assert sweep.main(experiment, [f"--out={tmp_path}", "--seeds=1"]) == 0
+  found, = (row for row in rows.read(tmp_path / "test_small.csv") if row["calibrator"] == "none")
+  folder, = (tmp_path / "runs" / "test_small").iterdir()
+  finished = run.Run.load(folder)
+  test, images = finished.saved("test")[0], finished.splits(0).test.images
+  log_probs = finished.laplace(0).log_probs(finished.features(images, seed=0))
+  nll = -np.mean(np.asarray(log_probs)[np.arange(len(test.labels)), test.labels])
+  plain = test.logits - np.logaddexp.reduce(test.logits, axis=1, keepdims=True)
+  assert float(found["nll"]) == pytest.approx(nll, rel=1e-4)
+  assert float(found["nll"]) != pytest.approx(-np.mean(plain[np.arange(len(plain)), test.labels]), rel=1e-3)
