@@ -165,8 +165,9 @@ def other_predictions(folder: pathlib.Path, before: ConfigDict, now: ConfigDict)
   for (field, name), file in _named_files(now).items():
     folders = [part for part in ("predictions/", "baseline/predictions/")
                if any(folder.glob(f"{part}**/{glob.escape(name)}_*.npz"))]
-    if folders and earlier.get((field, name), file) != file:
-      phrases.append(f"the files named {name} in evaluation.{field} differ (predictions are made anew if "
+    if folders and earlier.get((field, name)) != file:
+      reason = "differ" if (field, name) in earlier else "were predicted by an earlier command, maybe from another file"
+      phrases.append(f"the files named {name} in evaluation.{field} {reason} (predictions are made anew if "
                      f"{' and '.join(folders)} {'is' if len(folders) == 1 else 'are'} deleted)")
   return phrases
 

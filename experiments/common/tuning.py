@@ -39,6 +39,7 @@ from experiments.common import rows, settings
 
 # The values to try of the paper's settings, in its order. The paper prints no values; these are ours.
 THRESHOLDS, WEIGHTS, L2 = (0.1, 0.3, 0.5, 0.7, 0.9), (0.1, 0.3, 1.0, 3.0), (0.0, 1e-4, 5e-4, 2e-3)
+RATES = (0.03, 0.1, 0.3)  # Of the steps of the second phase of interleaved training.
 TEMPERATURES = {"soft_avuc": (0.1, 0.3, 1.0, 3.0), "soft_binned_ece": (0.001, 0.003, 0.01, 0.03)}
 # The values of each field from the smallest on, of which searches begin with a few and go on where the best lies.
 LADDERS: Mapping[str, Sequence] = {

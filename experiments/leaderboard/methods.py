@@ -43,7 +43,7 @@ def _secondary(name: str, weights: Sequence[float], primary: Mapping[str, object
 def _interleaved(recipe: Recipe) -> Recipe:
   """The same losses, with the secondary loss on held-out examples only; the rate of its steps is what is tried."""
   return Recipe({**recipe.fields, "training.schedule": "interleaved", "data.held_out_fraction": 0.1},
-                {"training.secondary_rate": (0.03, 0.1, 0.3)})
+                {"training.secondary_rate": tuning.RATES})
 
 
 def _new_head(name: str, key: str, values: Sequence, num_epochs: int, optimizer: Mapping[str, object],

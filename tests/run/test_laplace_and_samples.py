@@ -139,6 +139,9 @@ def test_what_predictions_another_config_cannot_use(tmp_path):
   (tmp_path / "predictions/laplace_full").mkdir()
   (tmp_path / "predictions/laplace_full/noise_seed0.npz").touch()
   assert other_predictions(tmp_path, *sets) == [f"{same}predictions/ and baseline/predictions/ are deleted)"]
+  # A set that the last command did not have, and whose predictions an earlier one left.
+  phrase, = other_predictions(tmp_path, _config(), sets[1])
+  assert phrase.startswith("the files named noise in evaluation.ood were predicted by an earlier command, maybe from")
 
 
 @pytest.mark.slow

@@ -14,12 +14,13 @@ import argparse
 from collections.abc import Mapping, Sequence
 import functools
 import json
+import pathlib
 import sys
 
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
-from experiments.common import comparison, settings, sweep
+from experiments.common import comparison, ranking, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
 from experiments.common.rows import Row
 
@@ -27,8 +28,7 @@ SECONDARY = {
   "soft_avuc": {"threshold": 0.5, "temperature": 0.1},
   "soft_binned_ece": {"temperature": 0.01},
 }
-STRENGTHS = (0.03, 0.1, 0.3, 1.0)
-TUNED = {"joint": "loss.weight", "interleaved": "training.secondary_rate"}
+TUNED = {"joint": {"loss.weight": tuning.WEIGHTS[:3]}, "interleaved": {"training.secondary_rate": tuning.RATES}}
 TRIALS = {"seed": 100, "num_seeds": 3}
 NUM_VALIDATION = 5000
 
@@ -37,11 +37,11 @@ def methods(options: argparse.Namespace) -> list[Method]:
   """Returns plain cross entropy, and each secondary loss in each schedule."""
   every_method = [Method("", "cross entropy", functools.partial(_config, options, {}))]
   for name, values in SECONDARY.items():
-    for schedule, field in TUNED.items():
+    for schedule, search in TUNED.items():
       fields = {"loss.secondary": {"name": name, **values}, "loss.weight": 1.0, "training.schedule": schedule,
                 "data.held_out_fraction": 0.1}
       every_method.append(Method("", f"{schedule} {name}", functools.partial(_config, options, fields),
-                                 {field: STRENGTHS}, TRIALS))
+                                 search, TRIALS))
   return every_method
 
 
@@ -66,15 +66,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def findings(rows: Sequence[Row]) -> list[str]:
-  """Returns a sentence on the strengths that were chosen."""
+  """Returns the strengths that were chosen, and the ECE of each method less that of cross entropy, on test images."""
   chosen = {row["method"]: comparison.settings(json.loads(row["chosen"])) for row in rows}
-  return ["Strengths: " + "; ".join(f"{name}, {text}" for name, text in chosen.items() if text) + "."]
+  ece = ranking.of_methods(rows, "ece", "none")
+  lines = [f"Test ECE less that of cross entropy, in points, with 95% intervals {comparison.population(rows)}:", ""]
+  for name in ece:
+    if name != "cross entropy" and "cross entropy" in ece:
+      apart = comparison.paired(ece[name], ece["cross entropy"])
+      lines.append(f"- {name}, {chosen[name]}: {100 * apart.mean:+.2f} [{100 * apart.low:+.2f}, {100 * apart.high:+.2f}]")
+  return lines if len(lines) > 2 else []
+
+
+def suffix(options: argparse.Namespace) -> str:
+  """Returns the end of the names of the files: the scale, or that of the images."""
+  return pathlib.Path(options.images).stem if options.images and options.scale == "laptop" else options.scale
 
 
 EXPERIMENT = Experiment(
   "papers.soft_calibration.memorisation", "Karandikar et al. 2021, Table 3: memorisation", methods,
   {"TS": {"name": "temperature_scaling"}}, ("accuracy_train", "ece_train", "accuracy", "ece", "nll"),
-  arguments=arguments, findings=findings)
+  arguments=arguments, suffix=suffix, findings=findings)
 
 if __name__ == "__main__":
   sys.exit(sweep.main(EXPERIMENT))

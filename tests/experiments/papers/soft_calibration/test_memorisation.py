@@ -14,7 +14,7 @@ EXPERIMENT = memorisation.EXPERIMENT
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.slow
 def test_it_tunes_trains_and_measures_training_and_test_sets(tmp_path, monkeypatch):
-  monkeypatch.setattr(memorisation, "STRENGTHS", (0.1, 0.3))
+  monkeypatch.setattr(memorisation, "TUNED", {"interleaved": {"training.secondary_rate": (0.1, 0.3)}})
   monkeypatch.setattr(memorisation, "TRIALS", {"seed": 100, "num_seeds": 1})
   command = ["--scale=tiny", f"--out={tmp_path}", "--seeds=2", "--only", "cross entropy", "interleaved soft_avuc"]
   assert sweep.main(EXPERIMENT, command) == 0
@@ -25,7 +25,8 @@ def test_it_tunes_trains_and_measures_training_and_test_sets(tmp_path, monkeypat
   assert all(np.isfinite(float(row[column])) for row in found for column in EXPERIMENT.columns)
   rate = json.loads(found[-1]["chosen"])["training.secondary_rate"]
   page = (tmp_path / "soft_calibration_memorisation_tiny.md").read_text(encoding="utf-8")
-  assert rate in (0.1, 0.3) and f"Strengths: interleaved soft_avuc, secondary rate {rate}." in page
+  assert rate in json.loads(found[-1]["tried"])["training.secondary_rate"]
+  assert f"- interleaved soft_avuc, secondary rate {rate}: " in page
   assert "| train accuracy % | train ECE % |" in page
 
 
