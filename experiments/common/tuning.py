@@ -61,7 +61,7 @@ LADDERS: Mapping[str, Sequence] = {
   "augmentation.largest": (0.03, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7),
   "augmentation.magnitude": (1.0, 2.0, 3.0, 6.0, 9.0, 12.0, 15.0, 20.0),
   "augmentation.severity": (0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0),
-  "training.secondary_rate": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+  "training.secondary_rate": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
   "training.peeling_exponent": (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
   "training.average_decay": (0.5, 0.8, 0.9, 0.97, 0.99, 0.995, 0.998),
   "training.average_fraction": (0.1, 0.25, 0.5, 0.75, 0.9),
