@@ -4,10 +4,10 @@ Run: python -m experiments.recommendations   (seconds; it writes the tables of d
 
 For each need the methods are compared by one column of the rows. On each set the mean over seeds of every method is
 compared with that of the lowest, by the differences of the same seeds (``comparison.paired``). The lowest is chosen by
-the same rows, so that any pair could have been compared: Bonferroni's correction is for all pairs. A method is recommended if it
-is not told apart from the lowest on at least two of the three sets; of these, the table shows those of the lowest mean
-rank. Ensembles, whose predictions cost as much as those of their members together, are not ranked with single networks:
-the table shows the one of the lowest mean rank among them.
+the same rows, so that any pair could have been compared: Bonferroni's correction is for all pairs. A method is
+recommended if it is not told apart from the lowest on at least two of the three sets; of these, the table shows those
+of the lowest mean rank. Ensembles, whose predictions cost as much as those of their members together, are not ranked
+with single networks: the table shows the one of the lowest mean rank among them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

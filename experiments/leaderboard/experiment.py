@@ -2,12 +2,12 @@
 
 Run: python -m experiments.leaderboard --data=IMAGES.npz [--network=mlp] [--out=DIR] [--processes=2]
 
-For each method one of three settings is chosen first, by the rule of experiments/common/tuning.py, with two seeds that
-are used for nothing else. Then each seed draws its own 4,000 images to train on, and 2,000 to validate and to fit
-calibrators. `--network=mlp` learns its training images by heart and has ten seeds; `resnet8` is convolutional and has
-five; `--seeds` changes the number. `--scale=paper` trains ResNet-50 on CIFAR-10 as Zhou et al. 2025 do; `--data` is
-there the directory of the archive or of what TensorFlow Datasets prepared. The command for the leaderboard that
-docs/results.md shows also writes its top there.
+For each method one of three settings is chosen first, or of more if the best is the first or the last, by the rule of
+experiments/common/tuning.py, with two seeds that are used for nothing else. Then each seed draws its own 4,000 images
+to train on, and 2,000 to validate and to fit calibrators. `--network=mlp` learns its training images by heart and has
+ten seeds; `resnet8` is convolutional and has five; `--seeds` changes the number. `--scale=paper` trains ResNet-50 on
+CIFAR-10 as Zhou et al. 2025 do; `--data` is there the directory of the archive or of what TensorFlow Datasets prepared.
+The command for the leaderboard that docs/results.md shows also writes its top there.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Every training method of the leaderboard: the fields that it sets, and the three strengths that are tried.
+"""Every training method of the leaderboard: the fields that it sets, and the three strengths that are tried first.
 
-All methods have the same budget: three values of the one setting that matters most, chosen on the validation split.
-Plain cross entropy has none.
+All methods have the same budget: three values of the one setting that matters most, chosen on the validation split,
+and further ones while the best is the first or the last (experiments/common/tuning.py). Plain cross entropy has none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ class Recipe(NamedTuple):
 
   Attributes:
     fields: the fields of a config that it sets.
-    search: the values of one of them that are tried.
+    search: the values of one of them that are tried first.
     members: how many networks vote.
     at_paper_scale: the fields that it also sets at that scale.
   """

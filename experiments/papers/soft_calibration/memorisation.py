@@ -73,7 +73,8 @@ def findings(rows: Sequence[Row]) -> list[str]:
   for name in ece:
     if name != "cross entropy" and "cross entropy" in ece:
       apart = comparison.paired(ece[name], ece["cross entropy"])
-      lines.append(f"- {name}, {chosen[name]}: {100 * apart.mean:+.2f} [{100 * apart.low:+.2f}, {100 * apart.high:+.2f}]")
+      mean, low, high = (f"{100 * x:+.2f}" for x in apart[:3])
+      lines.append(f"- {name}, {chosen[name]}: {mean} [{low}, {high}]")
   return lines if len(lines) > 2 else []
 
 
