@@ -295,6 +295,7 @@ def test_a_full_disk_and_a_signal_stop_the_command_and_a_failure_does_not(tmp_pa
   assert weekend.main(command) == 0 and len(trained) == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_takes_longer_than_planned_is_stopped_at_its_checkpoint(tmp_path, trained, monkeypatch, capsys):
   before, calls = signal.getsignal(signal.SIGTERM), []
 
@@ -310,9 +311,9 @@ def test_a_run_that_takes_longer_than_planned_is_stopped_at_its_checkpoint(tmp_p
   monkeypatch.setattr(costs, "measure", lambda config, num_models: 1e-9)
   with monkeypatch.context() as patch:
     patch.setattr(sweep, "run_job", slow)
-    assert weekend.main([*TINY, f"--out={tmp_path}", "--hours=0.0003"]) == 0
+    assert weekend.main([*TINY, f"--out={tmp_path}", "--hours=0.001"]) == 0
   said = capsys.readouterr()
-  assert "The 0.0003 hours are over: seed 0 stopped after step" in said.out and "its state is in DIR" in said.out
+  assert "The 0.001 hours are over: seed 0 stopped after step" in said.out and "its state is in DIR" in said.out
   assert "SIGTERM" not in said.out + said.err and len(calls) == 1 and signal.getsignal(signal.SIGTERM) == before
   assert "## Not done" in (tmp_path / "weekend_tiny.md").read_text(encoding="utf-8")
   assert "weekend_tiny.md has the numbers, and the 2 runs that are not done." in said.out
