@@ -113,7 +113,7 @@ def test_the_committed_page_is_made_from_the_committed_rows_and_not_trained_for(
   path = combinations.RESULTS / f"{sweep.stem_of(combinations.EXPERIMENT, options).name}.csv"
   text = path.with_suffix(".md").read_text(encoding="utf-8")
   assert report.page(combinations.EXPERIMENT, rows.read(path), path.stem) == text
-  assert "had RandAugment, magnitude 9 or AugMix, severity 3." in text
+  assert "of severity 1 unless another strength follows." in text
 
 
 def test_the_space_has_the_strengths_that_leaderboards_choose_under_names_that_committed_rows_keep():
