@@ -33,11 +33,15 @@ class Standing(NamedTuple):
   num_seeds: int
 
 
-def draw(space: Space, number: int, seed: int = 0) -> list[dict[str, str]]:
-  """Returns so many different combinations of one choice of each part; the first choices of all parts are the first."""
-  combinations = [dict(zip(space, names, strict=True)) for names in itertools.product(*space.values())]
-  order = np.random.default_rng(seed).permutation(len(combinations) - 1)[:max(number - 1, 0)] + 1
-  return [combinations[i] for i in (0, *order)]
+def draw(space: Space, number: int, allowed: Callable[[dict[str, str]], bool] = lambda choice: True,
+         seed: int = 0) -> list[dict[str, str]]:
+  """Returns so many different combinations of one choice of each part, of those that are ``allowed``.
+
+  The first choices of all parts are the first combination, and always there.
+  """
+  first, *others = (dict(zip(space, names, strict=True)) for names in itertools.product(*space.values()))
+  others = [others[i] for i in np.random.default_rng(seed).permutation(len(others)) if allowed(others[i])]
+  return [first, *others[:max(number - 1, 0)]]
 
 
 def fields(space: Space, choice: Mapping[str, str]) -> dict[str, object]:
@@ -59,7 +63,8 @@ def rungs(number: int, num_seeds: int = 1, eta: int = 3, finalists: int = 3) -> 
 
 
 def halve(config: ConfigDict, space: Space, number: int, score: Callable[[ConfigDict], Scores], *, path: pathlib.Path,
-          most_lost: float, say: Callable[[str], object] = print) -> list[Standing]:
+          most_lost: float, allowed: Callable[[dict[str, str]], bool] = lambda choice: True,
+          say: Callable[[str], object] = print) -> list[Standing]:
   """Returns the last candidates, from the best on.
 
   Candidates that lose more than ``most_lost`` of accuracy to the first one, which stays in every rung, are out.
@@ -71,10 +76,11 @@ def halve(config: ConfigDict, space: Space, number: int, score: Callable[[Config
     score: maps a config to the loss, lower is better, and the accuracy of each of its seeds, on validation splits.
     path: a ``.csv`` file that keeps the scores. What it holds is not trained again.
     most_lost: the accuracy that a candidate may lose, a fraction.
+    allowed: whether a combination may be drawn.
     say: is called with a line for each score.
   """
   saved = {(row["config"], row["seed"]): row for row in rows.read(path)}
-  remaining, standings = draw(space, number), []
+  remaining, standings = draw(space, number, allowed), []
   for size, num_seeds in rungs(number):
     remaining = remaining[:size]
     standings = [_standing(config, space, choice, num_seeds, score, saved, path, say) for choice in remaining]

@@ -136,6 +136,21 @@ def test_an_aim_that_is_just_missed_is_rarely_called_met(effect):
   assert met / 400 < (0.05 if effect == target else 0.01)
 
 
+def test_candidates_take_no_longer_than_the_option_says(monkeypatch):
+  drawn = {}
+
+  def halve(config, space, number, score, *, allowed, **options):
+    drawn[len(drawn)] = halving.draw(space, 200, allowed)
+    return []
+
+  monkeypatch.setattr(combinations.halving, "halve", halve)
+  for times in ("1", "2"):
+    combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", f"--times={times}"]))
+  alone, twice = ({(choice["augmentation"], choice["weights"]) for choice in found} for found in drawn.values())
+  assert ("AugMix, one view", "SWA") in alone and not {"MIT", "AugMix", "AugMix, severity 3"} & {x for x, _ in alone}
+  assert "SAM" not in {x for _, x in alone} and {("MIT", "EMA"), ("none", "SAM")} < twice and ("MIT", "SAM") not in twice
+
+
 def test_few_of_all_combinations_are_drawn():
   assert len(list(itertools.product(*combinations.SPACE.values()))) > 1000
   drawn = halving.draw(combinations.SPACE, 81)

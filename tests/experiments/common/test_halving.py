@@ -56,3 +56,8 @@ def test_candidates_are_drawn_once_and_the_plain_one_is_among_them():
   assert halving.draw(SPACE, 100) != drawn and len(halving.draw(SPACE, 100)) == 18
   assert halving.fields(SPACE, {"rate": "rate 0", "decay": "decay"}) == {
     "optimizer.learning_rate": 0.02, "optimizer.l2": 1e-3}
+
+
+def test_a_combination_that_is_not_allowed_is_not_drawn_and_the_others_keep_their_order():
+  drawn = halving.draw(SPACE, 5, lambda choice: choice["decay"] == "none")
+  assert drawn == [x for x in halving.draw(SPACE, 18) if x["decay"] == "none"][:5]
