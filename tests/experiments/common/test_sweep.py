@@ -122,8 +122,11 @@ def test_a_method_is_tuned_before_it_trains(tmp_path):
   trials, found = rows.read(tmp_path / "test_small_trials.csv"), rows.read(tmp_path / "test_small.csv")
   trials = [tuning.Trial(json.loads(row["fields"]), float(row["accuracy"]), float(row["ece"])) for row in trials]
   best = tuning.best(trials).fields
-  assert len(trials) == 2 and {row["chosen"] for row in found} == {json.dumps(best)}
-  gamma = best["loss.primary.gamma"]
+  gamma, tried = best["loss.primary.gamma"], sorted(trial.fields["loss.primary.gamma"] for trial in trials)
+  ladder = tuning.LADDERS["loss.primary.gamma"]
+  assert {1.0, 2.0} <= set(tried) and (tried[0] < gamma < tried[-1] or gamma in (ladder[0], ladder[-1]))
+  assert {(row["chosen"], row["tried"]) for row in found} == {(json.dumps(best), json.dumps({
+    "loss.primary.gamma": tried}))}
   assert {row["config"] for row in found} == {settings.digest(_config(**{"loss.primary": {"name": "focal",
                                                                                             "gamma": gamma}}))}
 
