@@ -87,7 +87,9 @@ def get_config() -> ConfigDict:
     optimizer=config.optimizer.copy_and_resolve_references(),  # With schedules of two stages: that of the second stage.
     # With "two_stage": whether the second stage augments images, and whether the frozen backbone is in training mode:
     # its batch norm then uses the statistics of the batch, whose running means go on.
-    augment=False, backbone_in_training_mode=False))
+    augment=False, backbone_in_training_mode=False,
+    # With schedules of two stages: the loss per example that the second stage minimises; "" for that of ``loss``.
+    loss=dict(name="")))
   config.lock()
   config.evaluation.calibrators.unlock()  # A config adds calibrators of its own: its keys are labels, not fields.
   return config

@@ -18,6 +18,12 @@ NETWORKS = {
 }
 
 
+# Table 3: MaC-Cal after other losses and augmentations of the first stage. The second stage has cross entropy, as in
+# Algorithm 1.
+FOLLOWED = ("adaptive_conditional_label_smoothing", "label_smoothing", "margin_label_smoothing", "mixup",
+            "mixup_inference", "focal", "sample_dependent_focal", "dual_focal", "pairwise_constraints", "mmce")
+
+
 def recipe(data: str, model: str):
   """The settings of Section 5.1, for methods of one stage, with the one seed that it names."""
   return mukhoti(data, model, tiny_batch_size=128, seed=1)
@@ -29,7 +35,7 @@ def losses(data: str, model: str):
   The paper prints no value of a loss: they are of its code unless said otherwise. "BalCAL's code" is that released with
   Ni et al. 2025, of the same authors.
   """
-  return {
+  table = {
     "cross_entropy": {},
     "adaptive_conditional_label_smoothing": primary("adaptive_conditional_label_smoothing"),  # ACLS; BalCAL's code.
     "label_smoothing": primary("cross_entropy", label_smoothing=0.05),
@@ -61,6 +67,8 @@ def losses(data: str, model: str):
       "optimizer.schedule": "constant", "optimizer.coupled_weight_decay": 0.0, "optimizer.clip_norm": None,
       "training.select": "best", "training.evaluate_every_epochs": 1},
   }
+  return table | {f"{name}_masked": table[name] | table["masked"] | {"stage2.loss": dict(name="cross_entropy")}
+                  for name in FOLLOWED}
 
 
 def _second_stage(head: str, **options) -> dict[str, object]:

@@ -23,6 +23,7 @@ from calib_jax.evaluation.choice import AUTO
 from calib_jax.evaluation.feature_clipping import OBJECTIVES
 from calib_jax.evaluation.laplace import HESSIANS
 from calib_jax.evaluation.results import UNCALIBRATED
+from calib_jax.training.engine.objectives import second_loss
 
 CHOICES = {
   "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.SCHEDULES,
@@ -243,6 +244,10 @@ def _check_by_building(config: ConfigDict) -> None:
            lambda: jax.eval_shape(lambda z: training.objective(config.loss)(z, labels, loss_states=states),
                                   jnp.zeros((2, 3))),
            own=is_import_path(config.loss.primary.name) or is_import_path(config.loss.secondary.name))
+  if second := config.stage2.loss.name:
+    _attempt("stage2.loss", lambda: jax.eval_shape(
+      lambda z: training.objective(second_loss(config.stage2.loss))(z, labels), jnp.zeros((2, 3))),
+             own=is_import_path(second))
   _attempt("augmentation", lambda: data.build_augmentation(num_classes=3, **config.augmentation))
   for key in ("training.batch_size", "training.stage2_batch_size"):
     capacity.check_batch(key, get(config, key))

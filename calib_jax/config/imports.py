@@ -36,11 +36,12 @@ def register(section: str, name: str) -> None:
   Raises:
     UserError: if it cannot be imported, or is not what the section needs.
   """
-  if not is_import_path(name) or not (section.startswith("loss.") or section in REGISTRIES):
+  is_loss = section.startswith("loss.") or section == "stage2.loss"
+  if not is_import_path(name) or not (is_loss or section in REGISTRIES):
     return
   key = f"config key {section}.name"
   function = _imported(key, name, BASES.get(section))
-  if section.startswith("loss."):
+  if is_loss:
     is_batch_loss = _takes(function, ("where", "axis_name"))
     if section == "loss.secondary" and not is_batch_loss:
       raise UserError(f"{key}: {name} must take the keywords where and axis_name, as losses of a batch do.")

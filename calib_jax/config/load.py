@@ -66,6 +66,7 @@ SECTIONS = {
   # Losses that are registered later count too; a ChainMap lists the names of its last mapping first.
   "loss.primary": Family(collections.ChainMap(losses.PER_BATCH, losses.PER_EXAMPLE), _loss_options),
   "loss.secondary": Family(collections.ChainMap(losses.PER_BATCH, {"": None}), _loss_options),
+  "stage2.loss": Family(collections.ChainMap(losses.PER_EXAMPLE, {"": None}), _loss_options),
 }
 
 FORMAT = 2  # Of ``config.json`` and all else in a run's directory.
@@ -175,6 +176,7 @@ def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
       for key, name in import_paths(fields):
         raise UserError(f"{key} is the import path {short(name)}, whose code would be run: if you trust the directory, "
                         "load it with own_code=True.")
+    fields["stage2"].setdefault("loss", {"name": ""})  # Runs of before this section have none.
     config = complete(ConfigDict(_tuples(fields), convert_dict=True), may_import=bool(own_code)).lock()
     check_seeds(config)
     return config

@@ -35,6 +35,7 @@ def method_name(config: ConfigDict) -> str:
   second = config.stage2.optimizer
   if second.sharpness and any(stage.optimizer is second for stage in training.plan(config)):
     parts += ["SAM in stage 2"]
+  parts += [f"{config.stage2.loss.name} in stage 2"] if config.stage2.loss.name else []
   parts += [f"dropout {config.model.dropout:g}"] if config.model.dropout else []
   return ", ".join(parts) + samples_name(config)
 
@@ -71,7 +72,7 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   baseline.optimizer.sharpness, baseline.optimizer.adaptive_sharpness = 0.0, False
   baseline.model.dropout, baseline.evaluation.samples = 0.0, 0
   baseline.training.cache_features = False  # It is for stages that train the head alone.
-  baseline.stage1 = ConfigDict({"workdir": "", "weights": ""})
+  baseline.stage1, baseline.stage2.loss = ConfigDict({"workdir": "", "weights": ""}), ConfigDict({"name": ""})
   if (own := config.augmentation).name not in PLAIN:
     moves = own.padding or own.flip
     baseline.augmentation = ConfigDict({"name": "crop_flip", "padding": own.padding, "flip": own.flip} if moves

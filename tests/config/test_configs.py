@@ -1,5 +1,6 @@
 """Every config builds its model on its data's shapes, and every cell of a paper is a config that can be trained."""
 
+import json
 import pathlib
 import re
 
@@ -50,6 +51,12 @@ def test_the_config_is_sound_and_its_model_fits_its_data(path):
   assert commands and all(command.partition(":")[0] == file and run_config.load(command, []) for command in commands)
 
 
+def test_a_config_of_before_the_second_stage_had_a_loss_can_be_read():
+  fields = json.loads(run_config.to_json(run_config.load("configs/digits_savuc.py", [])))
+  del fields["stage2"]["loss"]
+  assert run_config.from_json(json.dumps(fields)).stage2.loss.name == ""
+
+
 def test_boundaries_are_at_the_printed_epochs():
   def epochs(paper, data, model):
     config = paper.recipe(data, model)
@@ -76,7 +83,7 @@ def test_every_cell_loads_and_trains_the_loss_that_it_names():
              re.sub(r"^avuc$", "avuc_gs", config.loss.secondary.name),
              "label_smoothing" if config.loss.primary.get("label_smoothing") else ""}
     for part in loss.split("+"):
-      assert re.sub(r"_(\d+|clamped|no_gradient|printed|released)$", "", part) in names, cell
+      assert re.sub(r"_(\d+|clamped|masked|no_gradient|printed|released)$", "", part) in names, cell
 
 
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
@@ -174,8 +181,9 @@ def test_the_page_of_the_papers_has_every_cell():
   for name, paper in PAPERS.items():
     row, = re.findall(rf"^\| {name}, .*`{FILES[paper]}`.*$", page, re.MULTILINE)
     named = {word for quoted in re.findall(r"`(.*?)`", row) for word in re.split(r"[+]", quoted) if word}
-    losses = {part for data_name in paper.NETWORKS for model in paper.NETWORKS[data_name]
-              for loss in paper.losses(data_name, model) for part in loss.split("+")}
+    losses = {re.sub("^.*_masked$", "LOSS_masked", part) for data_name in paper.NETWORKS
+              for model in paper.NETWORKS[data_name] for loss in paper.losses(data_name, model)
+              for part in loss.split("+")}
     networks = {model for models_of_data in paper.NETWORKS.values() for model in models_of_data}
     assert {*paper.NETWORKS, *networks, *losses} <= named | {"cross_entropy"}
     assert named - {FILES[paper], "configs/cifar100_savuc.py", "FT"} <= {*paper.NETWORKS, *networks, *losses}

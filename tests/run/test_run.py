@@ -138,6 +138,8 @@ def test_a_run_that_never_finished_is_not_accused_and_its_predictions_are_compar
   (("augmentation.name=randaugment",), "focal + soft_avuc, randaugment"),
   (("training.schedule=classifier_retraining", "stage2.optimizer.sharpness=0.1"),
    "focal + soft_avuc, classifier_retraining, SAM in stage 2"),
+  (("training.schedule=two_stage", "stage2.loss.name=cross_entropy"),
+   "focal + soft_avuc, two_stage, cross_entropy in stage 2"),
 ])
 def test_a_methods_name_holds_what_differs_from_plain_training(overrides, name):
   config = _config(*overrides)

@@ -123,6 +123,35 @@ def test_the_second_stage_may_have_batches_of_its_own_size():
     program.check_phases(large, tiny_splits())
 
 
+def test_the_second_stage_may_have_another_loss_than_the_first(first_stage):
+  """Table 3 of Ni et al.: cross entropy trains the new head of a network that another loss has trained."""
+  head, start = HEADS["two_stage"], f"stage1.workdir={first_stage[1]}"
+  focal = [o for o in SMALL if not o.startswith("loss.")] + ["loss.primary.name=focal", "loss.secondary.name=soft_avuc"]
+  plain, _ = train(digits(*SMALL, *TWO_STAGE, *head, start))
+  own, _ = train(digits(*focal, *TWO_STAGE, *head, start, "stage2.loss.name=cross_entropy"))
+  both, _ = train(digits(*focal, *TWO_STAGE, *head, start))
+  assert_same(plain.params, own.params)
+  assert any(np.any(x != y) for x, y in zip(*map(jax.tree.leaves, (both.params, own.params)), strict=True))
+  config = digits(*focal, *TWO_STAGE, *head, "stage2.loss.name=cross_entropy", "training.validation_loss=objective")
+  rng = np.random.default_rng(0)
+  logits, labels = jnp.asarray(rng.normal(size=(1, 8, 3)), jnp.float32), jnp.asarray(rng.integers(3, size=(1, 8)))
+  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
+  found = [loss({}, logits, labels) for loss in built.validation_losses]
+  log_probs = np.asarray(jax.nn.log_softmax(logits))[0, np.arange(8), labels[0]]
+  np.testing.assert_allclose(found[1], [-log_probs.mean()], rtol=1e-5)  # That of the stage, and not of the first one.
+  assert abs(found[0] - found[1]) > 0.01
+
+
+@pytest.mark.parametrize(("options", "reason"), [
+  (("stage2.loss.name=focal",), "has no second stage"),
+  ((*TWO_STAGE, "stage2.loss.name=soft_avuc"), "must be one of"),
+  ((*TWO_STAGE, "stage2.loss.name=adaptive_focal"), "learns from all steps of a run"),
+  ((*TWO_STAGE, "stage2.loss.name=focal", "stage2.loss.gamma=-1.0"), r"gamma must be in \[0, inf\)")])
+def test_a_loss_that_the_second_stage_cannot_have_is_refused(options, reason):
+  with pytest.raises(UserError, match=reason):
+    run_config.check(digits(*SMALL, *options), 1)
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_within_a_second_stage_of_other_batches(tmp_path, monkeypatch):
   config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "training.stage2_batch_size=32")

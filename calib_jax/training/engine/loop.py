@@ -206,7 +206,7 @@ class Loop:
     predictions = {name: (x["logits"], x["labels"]) for name, x in predictions.items()}
     if log:
       logits, labels = predictions["validation"]
-      loss = self.program.validation_loss(state.loss_states, logits, labels)
+      loss = self.program.validation_losses[stage.number](state.loss_states, logits, labels)
       measured = {"loss": loss}
       if training.select == "refined":
         measured["refined_nll"] = best_model.refined_nll(logits, labels)

@@ -66,6 +66,11 @@ def per_example(loss: ConfigDict, batch_size: int) -> Callable:
   return objective(ConfigDict({**loss.to_dict(), "reduction": "mean", "weight": loss.weight / batch_size}))
 
 
+def second_loss(section: ConfigDict) -> ConfigDict:
+  """Returns the section ``loss`` of a stage that minimises one loss per example: a config's section ``stage2.loss``."""
+  return ConfigDict({"primary": section, "secondary": {"name": ""}, "weight": 0.0, "reduction": "mean"})
+
+
 # What may score the validation split.
 VALIDATION_LOSSES = ("auto", "objective", "nll")
 

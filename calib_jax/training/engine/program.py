@@ -55,7 +55,7 @@ class Program(NamedTuple):
 
   stages: Sequence[StageProgram]
   predict_step: Callable  # Of the trained model, with the samples of ``evaluation.samples``.
-  validation_loss: Callable
+  validation_losses: Sequence[Callable]  # One element a stage.
   keeps_best: bool
   averages: bool
 
@@ -88,21 +88,27 @@ def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int
     program = _build_stage(config, stage, number, first_step, shape, states, seeds, devices)
     first_step = program.last_step
     built.append(program)
+  samples, predict_step = config.evaluation.samples, built[-1].predict_step
+  if samples:
+    model = classifier(config, built[-1].stage.head or config.head, shape.num_classes)
+    predict_step = predictor(model, shape, len(seeds), devices, parallel=config.training.parallel, samples=samples,
+                             seeds=seeds)
+  validation_loss = _validation_loss(config, config.loss)
+  of_stages = [validation_loss if stage.loss is None else _validation_loss(config, stage.loss) for stage in planned]
+  return Program(built, predict_step, of_stages, config.training.select != "last", bool(config.training.average))
+
+
+def _validation_loss(config: ConfigDict, loss: ConfigDict) -> Callable:
+  """Returns a function ``(loss_states, logits, labels) -> loss`` that scores the validation split of every seed."""
   scored_by_nll = objectives.validation_loss(config) == "nll"
-  objective = objectives.per_example(config.loss, config.training.batch_size)
+  objective = objectives.per_example(loss, config.training.batch_size)
 
   def validation_loss(loss_states, logits, labels):
     if scored_by_nll:
       return jnp.mean(losses.cross_entropy(logits, labels))
     return objective(logits, labels, loss_states=loss_states)[0]
 
-  samples, predict_step = config.evaluation.samples, built[-1].predict_step
-  if samples:
-    model = classifier(config, built[-1].stage.head or config.head, shape.num_classes)
-    predict_step = predictor(model, shape, len(seeds), devices, parallel=config.training.parallel, samples=samples,
-                             seeds=seeds)
-  return Program(built, predict_step, jax.jit(jax.vmap(validation_loss)), config.training.select != "last",
-                 bool(config.training.average))
+  return jax.jit(jax.vmap(validation_loss))
 
 
 def plan(config: ConfigDict) -> list[stages.Stage]:
@@ -115,10 +121,13 @@ def plan(config: ConfigDict) -> list[stages.Stage]:
     The stages, whose phases hold the dummy examples.
 
   Raises:
-    UserError: if the schedule refuses the config, or has no use for ``training.cache_features``.
+    UserError: if the schedule refuses the config, or has no use for ``training.cache_features`` or ``stage2.loss``.
   """
   examples = data.Examples(np.zeros((2000, 1, 1, 1), np.uint8), np.arange(2000, dtype=np.int32) % 2)
   planned = SCHEDULES[config.training.schedule](config, [examples], [config.seed])
+  if config.stage2.loss.name and not any(stage.loss for stage in planned):
+    raise UserError(f"config key stage2.loss: training.schedule {config.training.schedule!r} has no second stage that "
+                    "trains only the head. Set stage2.loss.name to ''.")
   if config.training.cache_features and not any(stage.cache_features for stage in planned):
     raise UserError(f"config key training.cache_features: training.schedule {config.training.schedule!r} has no stage "
                     "that trains only the head, whose features could be kept. Set it to false.")

@@ -9,7 +9,8 @@ import numpy as np
 from calib_jax import data, models
 from calib_jax._system.errors import UserError
 from calib_jax.training import pretrained
-from calib_jax.training.engine.objectives import objective, per_example
+from calib_jax.training.engine.objectives import objective, per_example, second_loss
+from calib_jax.training.loss_state import LOSS_STATES
 
 
 class Phase(NamedTuple):
@@ -52,6 +53,7 @@ class Stage(NamedTuple):
       leading axis of seeds. None to continue with the model as it is.
     sums: whether its phases sum their primary loss over the examples, as ``gradients.Objective`` says.
     batch_size: the number of examples of its global batches; 0 for ``training.batch_size``.
+    loss: a section like ``config.loss`` that scores the validation split; None for ``config.loss`` itself.
     cache_features: whether the features of all examples are computed once, when the stage starts or goes on, and its
       steps then use the head alone. The backbone must be frozen, and images must not be augmented.
   """
@@ -68,6 +70,7 @@ class Stage(NamedTuple):
   sums: bool = False
   cache_features: bool = False
   batch_size: int = 0
+  loss: ConfigDict | None = None
 
   def steps_per_epoch(self, batch_size: int) -> int:
     """Returns the number of steps of all phases in one epoch; ``batch_size`` is ``training.batch_size``."""
@@ -100,8 +103,8 @@ def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", b
                ) -> Stage:
   """Returns the stage that trains only the head, with ``stage2.optimizer``, for ``training.stage2_epochs``.
 
-  Its batches have ``training.stage2_batch_size`` examples, or ``training.batch_size`` if that is 0. Its loss is a mean
-  over the batch, also if ``loss.reduction`` is "sum".
+  Its batches have ``training.stage2_batch_size`` examples, or ``training.batch_size`` if that is 0. Its loss is that of
+  ``loss``, or ``stage2.loss`` alone if that has a name, and a mean over the batch, also if ``loss.reduction`` is "sum".
 
   Args:
     config: a complete config.
@@ -114,11 +117,18 @@ def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", b
     The stage.
 
   Raises:
-    UserError: if ``training.cache_features`` is set and the features that the head needs cannot be kept.
+    UserError: if ``training.cache_features`` is set and the features that the head needs cannot be kept, or
+      ``stage2.loss`` has a state, which goes on from the first stage.
   """
-  phase = Phase("train", examples, per_example(config.loss, config.training.batch_size), order, batch_stats=batch_stats)
+  if config.stage2.loss.name in LOSS_STATES:
+    raise UserError(f"config key stage2.loss.name: {config.stage2.loss.name!r} learns from all steps of a run; it can "
+                    "only be loss.primary, which trains both stages if stage2.loss.name is ''.")
+  own = second_loss(config.stage2.loss) if config.stage2.loss.name else None
+  phase = Phase("train", examples, per_example(own or config.loss, config.training.batch_size), order,
+                batch_stats=batch_stats)
   stage = Stage("head", [phase], config.stage2.optimizer, config.training.stage2_epochs, trained=only_head,
-                cache_features=config.training.cache_features, batch_size=config.training.stage2_batch_size, **fields)
+                cache_features=config.training.cache_features, batch_size=config.training.stage2_batch_size, loss=own,
+                **fields)
   if stage.cache_features:
     _check_cache(stage, config)
   return stage

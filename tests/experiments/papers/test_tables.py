@@ -48,7 +48,7 @@ def test_the_page_of_experiments_names_their_commands_and_how_many_cells_they_ha
   assert "| 6 losses, three data sets, five seeds |" in page
   assert "| 42 configurations, ten seeds |" in page and "| 9 losses, ten networks, three seeds |" in page
   methods = {method.name for method in _methods("papers.mac_cal.tables")} - set(mac_cal_tables.PARTS)
-  assert len(methods) == 20 and "| 20 methods and four parts of MaC-Cal, nine networks, one seed |" in page
+  assert len(methods) == 30 and "| 30 methods and four parts of MaC-Cal, nine networks, one seed |" in page
   number = len(training_methods.METHODS) + len(training_methods.COMBINED)
   assert f"| {number} methods, five seeds |" in page
 
@@ -111,6 +111,8 @@ def test_effect_sizes_are_those_of_pooled_deviations():
     "training.evaluate_every_epochs": 1}),
   ("papers.mac_cal.tables", "cifar10, densenet121", "part: gradient restriction",
    {"seed": 1, "head.name": "masked", "head.bottleneck": False, "head.updates": "used", "training.stage2_epochs": 40}),
+  ("papers.mac_cal.tables", "cifar10, resnet50", "mmce_masked",
+   {"head.name": "masked", "loss.secondary.name": "mmce", "stage2.loss.name": "cross_entropy"}),
   ("papers.mac_cal.tables", "cifar10, resnet50", "two_stage_released",
    {"training.stage2_batch_size": 256, "training.batch_size": 128, "stage2.augment": True}),
 ])
