@@ -141,8 +141,9 @@ def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str,
     if seeds := differing(*([part.labels for part in tests[model]] for model in (name, first))):
       mine, its = map(named, (name, first), seeds)
       say(f"warning: the test labels of {mine} are not those of {its}, so their difference has no interval.")
-  for name, other in same_predictions({name: parts[0] for name, parts in tests.items()}):
-    say(f"warning: {name} and {other} hold the same test predictions.")
+  every_part = {named(name, seed): part for name, parts in tests.items() for seed, part in enumerate(parts)}
+  for one, other in same_predictions(every_part):
+    say(f"warning: {one} and {other} hold the same test predictions.")
 
 
 def check_alike(sets: Mapping[str, Predictions]) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax.cli import compare
+from calib_jax.cli import compare, inputs
 from calib_jax.cli import evaluate as command
 from calib_jax.config.load import FORMAT
-from calib_jax.evaluation import choice
-from calib_jax.evaluation.predictions import differing
+from calib_jax.evaluation import choice, fitting
+from calib_jax.evaluation.predictions import Predictions, differing
 from calib_jax.evaluation.sections import class_groups
 from calib_jax.evaluation.sections.severity import by_severity
 from calib_jax.run import manifest
@@ -132,6 +132,16 @@ def test_labels_of_all_seeds_are_compared():
       ([a, a], [a, b], (1, 1)), ([a, b], [b, a], (0, 0)), ([a, b], [a], (1, 0)), ([a], [a, a, b], (0, 2)),
       ([a], [longer], (0, 0)), ([a, a, a], [b, b], (0, 0))):
     assert differing(labels, other) == expected
+
+
+def test_two_seeds_of_the_same_predictions_are_said(tmp_path):
+  models = {}
+  for name, seeds in (("a", (0, 1)), ("b", (2, 1))):
+    _write_run(tmp_path / name, (0, 1), 1, ("test",))
+    models[name] = fitting.Model({"test": [Predictions(*_arrays(seed, 1)) for seed in seeds]}, {})
+  said = []
+  inputs.check_models(models, "test", {name: tmp_path / name for name in models}, said.append)
+  assert said == ["warning: b (test_seed1.npz) and a (test_seed1.npz) hold the same test predictions."]
 
 
 def _with_another_seed(folder, scale, examples, size=N):
