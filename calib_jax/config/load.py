@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Callable, Mapping
 import difflib
+import functools
 import importlib.util
 import inspect
 import json
@@ -21,8 +22,8 @@ from calib_jax.config.cells import cells
 from calib_jax.config.checks import check, check_seeds, get, is_file, one_of, ood_name
 from calib_jax.config.imports import import_paths, is_import_path
 
-__all__ = ["CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get", "is_file",
-           "load", "ood_name", "to_json"]
+__all__ = ["ADDED", "CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get",
+           "is_file", "load", "ood_name", "to_json"]
 
 
 class Family(NamedTuple):
@@ -70,6 +71,12 @@ SECTIONS = {
 }
 
 FORMAT = 2  # Of ``config.json`` and all else in a run's directory.
+# Fields that configs have had only since some runs of this format began: at these values they change nothing.
+ADDED = {"training.cache_features": False, "training.stage2_batch_size": 0, "stage2.augment": False,
+         "stage2.backbone_in_training_mode": False, "stage2.loss": {"name": ""}, "data.split_seed": -1,
+         "training.average": "", "training.average_decay": 0.999, "training.average_fraction": 0.25,
+         **{f"{section}.{key}": value for section in ("optimizer", "stage2.optimizer")
+            for key, value in (("sharpness", 0.0), ("adaptive_sharpness", False))}}
 
 
 def load(path: str, arguments: list[str]) -> ConfigDict:
@@ -176,7 +183,9 @@ def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
       for key, name in import_paths(fields):
         raise UserError(f"{key} is the import path {short(name)}, whose code would be run: if you trust the directory, "
                         "load it with own_code=True.")
-    fields["stage2"].setdefault("loss", {"name": ""})  # Runs of before this section have none.
+    for key, value in ADDED.items():
+      *sections, last = key.split(".")
+      functools.reduce(dict.__getitem__, sections, fields).setdefault(last, value)
     config = complete(ConfigDict(_tuples(fields), convert_dict=True), may_import=bool(own_code)).lock()
     check_seeds(config)
     return config

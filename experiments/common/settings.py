@@ -13,12 +13,7 @@ from calib_jax import config as run_config
 from calib_jax.run.directory import EVALUATION_ONLY
 
 # Fields that configs have had only since some results were made: at these values they change nothing.
-ADDED = {"training.cache_features": False, "training.stage2_batch_size": 0, "stage2.augment": False,
-         "stage2.backbone_in_training_mode": False, "stage2.loss": {"name": ""}, "data.split_seed": -1,
-         "training.average": "", "training.average_decay": 0.999, "training.average_fraction": 0.25,
-         "model.dropout": 0.0, "model.num_tokens": 0,
-         **{f"{section}.{key}": value for section in ("optimizer", "stage2.optimizer")
-            for key, value in (("sharpness", 0.0), ("adaptive_sharpness", False))}}
+ADDED = run_config.ADDED | {"model.dropout": 0.0, "model.num_tokens": 0}
 # Names that data had when some results were made.
 RENAMED = {"experiments.common.images:few": "experiments.images:few"}
 
