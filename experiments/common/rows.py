@@ -62,7 +62,7 @@ def append(path: pathlib.Path, rows: Sequence[Mapping[str, object]]) -> None:
 def write(path: pathlib.Path, rows: Sequence[Mapping[str, object]]) -> None:
   """Writes rows in place of those of a file, which appears anew only once it is complete."""
   file = io.StringIO()
-  _fill(file, list(rows[0]) if rows else [], rows, header=True)
+  _fill(file, list(rows[0]) if rows else [], rows, header=bool(rows))
   write_text(path, file.getvalue())
   packed(path).unlink(missing_ok=True)
 

@@ -1,12 +1,13 @@
 """Figures 2, 7, 8 and 9 of Karandikar et al. 2021: the ECE on corrupted images, by severity, of all methods.
 
-Run: python -m experiments.papers.soft_calibration.severities --data=IMAGES.npz [--seeds=2] [--out=DIR] [--only WORD …]
+Run: python -m experiments.papers.soft_calibration.severities --data=IMAGES.npz [--seeds=5] [--out=DIR] [--only WORD …]
 
 The rows of tables.py have corrupted images of severity 5 alone, and their ECE with equal-width bins. This command
 trains its methods again with the settings that are chosen there, and predicts the corruptions of `scales.SHIFTS` at all
 severities. The calibrators are those of tables.py, fitted to validation images. A row has the ECE (15 equal-mass bins,
 norm 2, as in the paper) and the accuracy for each method, calibrator, seed, corruption and severity; severity 0 is the
-test images. Methods that the file holds are not trained again. figures.py draws the rows.
+test images. Methods of which the file holds the rows of the same config are not trained again. figures.py draws the
+rows.
 """
 
 import argparse
@@ -16,11 +17,11 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
+from ml_collections import ConfigDict
 
 from calib_jax import calibrators, metrics, run
 from calib_jax.evaluation.results import UNCALIBRATED
 from experiments.common import commands, rows, scales, settings
-from experiments.common.declaration import Method
 from experiments.papers.soft_calibration import tables
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -62,13 +63,13 @@ def measured(finished: run.Run, method: str, parts: Sequence[tuple[str, int, str
       for seed, params, part in zip(finished.seeds, fitted, finished.saved(name), strict=True):
         accuracy, error = scores(calibrator.apply(params, part.logits), part.labels)
         yield {"method": method, "calibrator": label, "seed": str(seed), "corruption": corruption,
-               "severity": str(severity), "accuracy": f"{float(accuracy):.6g}",
+               "severity": str(severity), "config": settings.digest(finished.config),
+               "accuracy": f"{float(accuracy):.6g}",
                "ece_equal_mass_l2": f"{float(error):.6g}"}
 
 
-def trained(method: Method, own: dict[str, object], seeds: int, folder: pathlib.Path) -> run.Run:
-  """Trains a method with its settings ``own``, and predicts the corrupted images."""
-  config = settings.changed(method.config(), {**own, "evaluation.severities": SEVERITIES, "num_seeds": seeds})
+def trained(config: ConfigDict, folder: pathlib.Path) -> run.Run:
+  """Trains a config, and predicts the corrupted images."""
   run.execute(config, folder / settings.digest(config), reports=False)
   finished = run.Run(config, folder / settings.digest(config))
   finished.predict_sets()
@@ -79,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
   """Returns the parser of the command."""
   made = commands.parser(__spec__.name, __doc__)
   made.add_argument("--out", type=pathlib.Path, default=commands.RESULTS, help="where the results go")
-  made.add_argument("--seeds", type=int, default=2, help="how many seeds; 2 by default")
+  made.add_argument("--seeds", type=int, default=5, help="how many seeds; 5 by default")
   made.add_argument("--only", nargs="+", help="only methods whose names hold one of these words")
   scales.arguments(made)
   return made
@@ -93,12 +94,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
   if not found:
     raise SystemExit(f"there are no rows of {tables.EXPERIMENT.files()}_{name}: run tables.py with the same --data.")
   path = options.out / f"soft_calibration_severities_{name}.csv"
-  done = {row["method"] for row in rows.read(path)}
+  done = {row["method"]: row.get("config") for row in rows.read(path)}
   parts = [("none", 0, "test"), *((corruption, severity, f"{corruption}_{severity}")
                                   for corruption in scales.SHIFTS for severity in SEVERITIES)]
   for method in tables.EXPERIMENT.methods(options):
-    if method.name in found and method.name not in done and any(word in method.name for word in options.only or ("",)):
-      finished = trained(method, found[method.name], options.seeds, options.out / "runs" / path.stem)
+    if method.name not in found or not any(word in method.name for word in options.only or ("",)):
+      continue
+    config = settings.changed(method.config(), {**found[method.name], "evaluation.severities": SEVERITIES,
+                                                "num_seeds": options.seeds})
+    if done.get(method.name) != settings.digest(config):  # Settings may have been chosen anew.
+      finished = trained(config, options.out / "runs" / path.stem)
+      rows.drop(path, lambda row, name=method.name: row["method"] == name)
       rows.append(path, list(measured(finished, method.name, parts)))
       print(f"{method.name} is measured.", flush=True)
   rows.pack(path)

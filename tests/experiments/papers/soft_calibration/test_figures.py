@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.common import rows
+from experiments.common import rows, settings
 from experiments.common.commands import RESULTS
 from experiments.papers.soft_calibration import figures, severities, tables
 
@@ -58,6 +58,21 @@ def test_the_settings_are_those_that_the_tables_chose():
   assert set(found) == set(figures.name_of(first, second) for first in figures.PRIMARY for second in figures.SECONDARY)
   assert found["focal"].keys() == {"optimizer.l2"}
   assert set(severities.SHOWN) < set(tables.EXPERIMENT.calibrators)
+
+
+def test_only_methods_whose_settings_were_chosen_anew_are_trained_again(tmp_path, monkeypatch):
+  trained = []
+  monkeypatch.setattr(severities, "trained", lambda config, folder: trained.append(config) or config)
+  monkeypatch.setattr(severities, "measured", lambda config, name, parts: [
+    {"method": name, "config": settings.digest(config), "corruption": part[0]} for part in parts])
+  arguments = ["--data=fashion_mnist.npz", f"--out={tmp_path}", "--only", "focal+mmce"]
+  path = tmp_path / f"{figures.NAME}_fashion_mnist_mlp.csv"
+  for number, digest in ((1, None), (1, None), (2, "of other settings")):
+    if digest:
+      rows.write(path, [row | {"config": digest} for row in rows.read(path)])
+    severities.main(arguments)
+    assert len(trained) == number and len(rows.read(path)) == 16
+  assert {row["config"] for row in rows.read(path)} == {settings.digest(trained[0])}
 
 
 def test_the_committed_page_is_made_from_its_rows_and_both_figures_are_drawn(tmp_path, capsys):
