@@ -63,9 +63,10 @@ def _ranks(panels, rows: Sequence[Row], order: Sequence[str]) -> None:
   low, high = np.quantile([before[name] for name in order], (0.25, 0.75))
   most = high + 3 * (high - low)  # What lies beyond is drawn at the edge, with its number.
   for place, name in enumerate(order):
-    left.plot([min(before[name], most), after[name]], [place, place], color=style.PALE, lw=1, zorder=1)
+    left.plot([min(found[name], most) for found in (before, after)], [place, place], color=style.PALE, lw=1, zorder=1)
     if before[name] > most:
-      left.annotate(f"{before[name]:.2f} →", (most, place), (4, 0), textcoords="offset points", fontsize=6, va="center")
+      beyond = " and ".join(f"{found[name]:.2f}" for found in (before, after) if found[name] > most)
+      left.annotate(f"{beyond} →", (most, place), (4, 0), textcoords="offset points", fontsize=6, va="center")
     rank = ranks.mean[names.index(name)]
     middle.plot([rank - ranks.critical / 2, rank + ranks.critical / 2], [place, place], color=style.PALE, lw=3)
     middle.plot(rank, place, "o", color=style.INK, ms=3.5)
