@@ -9,7 +9,8 @@ out of fold) of validation images, among those that are as accurate as cross ent
 which plain cross entropy has one. The other two are then trained with the seeds of the leaderboard, alone and as
 ensembles of five. On its test images they are compared with the method of the papers that has the lowest log loss
 there, beside the leaderboard's own methods beyond the papers. The rows of the leaderboard must be there: `python -m
-experiments.leaderboard` with the same `--data` and `--network` makes them.
+experiments.leaderboard` with the same `--data` and `--network` makes them. The best of them is also trained without one
+of its parts, which shows what each part gives.
 
 `--only` with a word that is in no name, such as `--only=nothing`, makes the page anew, and neither searches nor trains.
 """
@@ -96,7 +97,10 @@ def _score(logits: jax.Array, labels: jax.Array) -> tuple[float, float]:
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
-  """Returns the chosen combinations, alone and as ensembles; none if ``--only`` leaves none of the space."""
+  """Returns the chosen combinations, alone and as ensembles, and the best of them without each of its parts.
+
+  There are none if ``--only`` leaves none of the space.
+  """
   names = [f"{scales.suffix(options)} {name_of(choice, MEMBERS)}" for choice in _every_choice()]
   if options.only and not any(word in name for word in options.only for name in names):
     return []
@@ -104,12 +108,17 @@ def methods(options: argparse.Namespace) -> list[Method]:
   chosen = halving.halve(base, SPACE, options.candidates, validated, path=halving_path(options), most_lost=MOST_LOST,
                          allowed=lambda choice: _times(choice) <= options.times)
   best = [x for x in chosen if any(name != "none" for name in x.choice.values())]
-  made = []
-  for number in (1, MEMBERS):
-    for standing in best:
-      config = functools.partial(settings.changed, base, halving.fields(SPACE, standing.choice))
-      made.append(Method(scales.suffix(options), name_of(standing.choice, number), config, members=number))
-  return made
+  wanted = {name_of(standing.choice, number): (standing.choice, number) for number in (1, MEMBERS) for standing in best}
+  for choice in _one_less(best[0].choice).values() if best else ():
+    wanted.setdefault(name_of(choice, 1), (choice, 1))
+  return [Method(scales.suffix(options), name, functools.partial(settings.changed, base, halving.fields(SPACE, choice)),
+                 members=number) for name, (choice, number) in wanted.items()]
+
+
+def _one_less(choice: Mapping[str, str]) -> dict[str, dict[str, str]]:
+  """The combinations that have one part less, by the name of what they lack; cross entropy alone is none."""
+  return {name: {**choice, part: "none"} for part, name in choice.items()
+          if name != "none" and any(other != "none" for key, other in choice.items() if key != part)}
 
 
 def halving_path(options: argparse.Namespace) -> pathlib.Path:
@@ -131,6 +140,11 @@ class _Entry(NamedTuple):
   fields: Mapping[str, object]
   members: int
   values: Mapping[str, Mapping[str, float]]
+
+  @property
+  def choice(self) -> dict[str, str]:
+    """The choice of each part; only of rows of the search."""
+    return _choice(self.name.removesuffix(f", ensemble of {MEMBERS}"))
 
   def costs(self) -> tuple[float, float]:
     """Returns how often as much as a plain run it takes to train, and how often to predict."""
@@ -168,7 +182,7 @@ def findings(table_rows: Sequence[rows.Row]) -> list[str]:
           "| trained with | from | times to train | to predict | log loss | difference | relative | accuracy less that "
           "of cross entropy, points | ECE % | noise floor % | ECE less its floor, points | the aim |",
           "|---" * 12 + "|", *(_line(entry, nll[single], accuracy) for entry in entries), "",
-          *_against_leaderboard(entries)]
+          *_against_leaderboard(entries), *_parts(entries)]
 
 
 def _of_search(table_rows: Sequence[rows.Row]) -> Iterator[_Entry]:
@@ -248,6 +262,26 @@ def _against_leaderboard(entries: Sequence[_Entry]) -> list[str]:
           "the lowest of its kind on these test images:", "", *lines] if lines else []
 
 
+def _parts(entries: Sequence[_Entry]) -> list[str]:
+  """Compares the combination that was also trained without its parts with the same without each of them."""
+  found = {x.name: x for x in entries if (x.origin, x.members) == ("search", 1)}
+  less = {name: {lacks: found[text] for lacks, choice in _one_less(entry.choice).items()
+                 if (text := halving.text(choice)) in found} for name, entry in found.items()}
+  name = max(less, key=lambda name: len(less[name]), default=None)
+  if name is None or len(less[name]) < 2:
+    return []
+  lines = []
+  for lacks, other in less[name].items():
+    loss, more = (comparison.paired(found[name].values[column], other.values[column]) for column in ("nll", "accuracy"))
+    lines.append(f"| {lacks} | {comparison.cell(other.values['nll'], 'nll')} | {loss.mean:+.4f} [{loss.low:+.4f}, "
+                 f"{loss.high:+.4f}] | {100 * more.mean:+.2f} [{100 * more.low:+.2f}, {100 * more.high:+.2f}] |")
+  return ["", "## What each part gives", "",
+          f"*{name}*, of one network, less the same without one part, paired by seed. The leaderboard trains nearly all "
+          "methods of the papers at a learning rate of 0.05 and without weight decay: what another rate and a decay "
+          "give here, they might give there too.", "",
+          "| without | its log loss | change of the log loss | of the accuracy, points |", "|---|---|---|---|", *lines]
+
+
 def _strengths(task: str) -> list[str]:
   """Says which strengths names stand for, and what of the space no candidate has had."""
   said = ("In names of combinations, RandAugment is of magnitude 3 and AugMix of severity 1 unless another strength "
@@ -259,9 +293,14 @@ def _strengths(task: str) -> list[str]:
   return [said]
 
 
+def _choice(name: str) -> dict[str, str]:
+  """The choice of each part of a combination by its name in tables."""
+  return next(x for x in _every_choice() if halving.text(x) == name)
+
+
 def _fields(name: str) -> dict[str, object]:
   """The flat fields of a combination by its name in tables."""
-  return settings.flat(halving.fields(SPACE, next(x for x in _every_choice() if halving.text(x) == name)))
+  return settings.flat(halving.fields(SPACE, _choice(name)))
 
 
 def _times(choice: Mapping[str, str]) -> float:

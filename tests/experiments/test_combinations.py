@@ -152,6 +152,28 @@ def test_candidates_take_no_longer_than_the_option_says(monkeypatch):
   assert {("MIT", "EMA"), ("none", "SAM")} < twice and ("MIT", "SAM") not in twice
 
 
+def test_the_best_is_also_trained_without_each_of_its_parts_and_compared(monkeypatch, tmp_path):
+  choice = dict.fromkeys(combinations.SPACE, "none") | {"loss": "SB-ECE", "weights": "EMA", "decay": "decay 2e-3"}
+  other = dict.fromkeys(combinations.SPACE, "none") | {"loss": "SB-ECE", "weights": "EMA"}
+  plain = dict.fromkeys(combinations.SPACE, "none")
+  monkeypatch.setattr(combinations.halving, "halve", lambda *arguments, **options: [
+    halving.Standing(x, loss, 0.8, 4) for x, loss in ((choice, 0.3), (other, 0.4), (plain, 0.5))])
+  made = combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz"]))
+  whole, less = "SB-ECE, EMA, decay 2e-3", ["EMA, decay 2e-3", "SB-ECE, decay 2e-3"]
+  assert [(x.name, x.members) for x in made] == [
+    (whole, 1), ("SB-ECE, EMA", 1), (f"{whole}, ensemble of 5", 5), ("SB-ECE, EMA, ensemble of 5", 5),
+    *((name, 1) for name in less)]
+  assert made[-1].config().optimizer.l2 == 2e-3 and not made[-1].config().training.average
+  assert combinations._one_less(plain | {"loss": "SB-ECE"}) == {}  # Without it, it is cross entropy.
+  board = [*_made("cross entropy", 0.5, 0.8), *_made("MIT", 0.4, 0.7)]
+  _, text = _page(monkeypatch, tmp_path, board, [row for name, nll in ((whole, 0.3), (less[0], 0.35), (less[1], 0.3))
+                                                 for row in _made(name, nll, 0.8)])
+  start = text.index("## What each part gives")
+  lines = [[x.strip() for x in line.split("|")[1:-1]] for line in text[start + 6:]]
+  assert [line[0] for line in lines] == ["SB-ECE", "EMA"] and text[start + 2].startswith(f"*{whole}*, of one network")
+  assert float(lines[0][2].split()[0]) == pytest.approx(-0.05, abs=0.003)
+
+
 def test_few_of_all_combinations_are_drawn():
   assert len(list(itertools.product(*combinations.SPACE.values()))) > 1000
   drawn = halving.draw(combinations.SPACE, 81)
