@@ -7,22 +7,18 @@ Candidates take ``--times`` as much to train as a plain network at most, by the 
 Successive halving (experiments/common/halving.py) orders its candidates by the log loss after calibration (`select`,
 out of fold) of validation images, among those that are as accurate as cross entropy. The last rung has three places, of
 which plain cross entropy has one. The other two are then trained with the seeds of the leaderboard, alone and as
-ensembles of five. On its test images they are compared with the method of the papers that has the lowest log loss
-there, beside the leaderboard's own methods beyond the papers. The rows of the leaderboard must be there: `python -m
-experiments.leaderboard` with the same `--data` and `--network` makes them. The best of them is also trained without one
-of its parts, which shows what each part gives.
+ensembles of five, and the better of them also without each of its parts. On the leaderboard's test images they are
+compared with the method of the papers that has the lowest log loss there, beside the leaderboard's own methods beyond
+the papers. The rows of the leaderboard must be there: `python -m experiments.leaderboard` with the same `--data` and
+`--network` makes them.
 
 `--only` with a word that is in no name, such as `--only=nothing`, makes the page anew, and neither searches nor trains.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
 import functools
-import json
-import math
 import pathlib
 import sys
-from typing import NamedTuple
 
 import jax
 from ml_collections import ConfigDict
@@ -30,52 +26,13 @@ import numpy as np
 
 from calib_jax import calibrators
 from calib_jax._system.errors import UserError
-from experiments.common import comparison, costs, halving, ranking, rows, scales, settings, sweep, tuning
-from experiments.common.commands import RESULTS
+from experiments.common import halving, scales, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
-from experiments.leaderboard import page
+from experiments.leaderboard import combination_page
+from experiments.leaderboard.combination_space import MEMBERS, SPACE, every_choice, name_of, one_less, times
 from experiments.leaderboard.experiment import CALIBRATORS
-from experiments.leaderboard.methods import COMBINED, METHODS
 
-_PLAIN, _CROPS = {"padding": 0, "flip": False}, {"padding": 2, "flip": True}
-SPACE: halving.Space = {
-  "augmentation": {
-    "none": {}, "mixup": {"augmentation": {"name": "mixup", "alpha": 0.3, **_PLAIN}},
-    "MIT": {"augmentation": {"name": "mixup_inference", "alpha": 1.0, "min_difference": 0.5, **_PLAIN}},
-    "CutMix": {"augmentation": {"name": "cutmix", **_PLAIN}},
-    "random erasing": {"augmentation": {"name": "random_erasing", **_PLAIN}},
-    "crops and flips": {"augmentation": {"name": "crop_flip", **_CROPS}},
-    # The names without a strength are those of rows from before the strengths that leaderboards choose were here.
-    "RandAugment": {"augmentation": {"name": "randaugment", "magnitude": 3.0, **_PLAIN}},
-    "RandAugment, magnitude 9": {"augmentation": {"name": "randaugment", "magnitude": 9.0, **_PLAIN}},
-    "RandAugment, crops and flips": {"augmentation": {"name": "randaugment", "magnitude": 3.0, **_CROPS}},
-    "AugMix": {"augmentation": {"name": "augmix", "severity": 1.0, **_PLAIN}},
-    "AugMix, severity 3": {"augmentation": {"name": "augmix", "severity": 3.0, **_PLAIN}},
-    # Without the consistency of three views it takes no longer than a plain run.
-    "AugMix, one view": {"augmentation": {"name": "augmix", "severity": 3.0, "consistency": 0.0, **_PLAIN}},
-    "AugMix, one view, crops and flips": {
-      "augmentation": {"name": "augmix", "severity": 3.0, "consistency": 0.0, **_CROPS}}},
-  "loss": {
-    "none": {}, "focal, gamma 1": {"loss.primary": {"name": "focal", "gamma": 1.0}},
-    "focal, gamma 2": {"loss.primary": {"name": "focal", "gamma": 2.0}},
-    "gradient-weighted CE": {"loss.primary": {"name": "brier_weighted_cross_entropy", "gamma": 1.0}},
-    "SB-ECE": {"loss.secondary": {"name": "soft_binned_ece", "temperature": 0.01}, "loss.weight": 0.3},
-    "S-AvUC": {"loss.secondary": {"name": "soft_avuc", "threshold": 0.5, "temperature": 0.1}, "loss.weight": 0.3},
-    "selective risk": {"loss.primary": {"name": "selective_risk", "low_confidence_coverage": 0.25}}},
-  "weights": {
-    "none": {}, "EMA": {"training.average": "ema", "training.average_decay": 0.97},
-    "SWA": {"training.average": "swa", "training.average_fraction": 0.5, "optimizer.schedule": "constant"},
-    "SAM": {"optimizer.sharpness": 0.1}},
-  "decay": {"none": {}, "decay 5e-4": {"optimizer.l2": 5e-4}, "decay 2e-3": {"optimizer.l2": 2e-3},
-            "decay 5e-3": {"optimizer.l2": 5e-3}},
-  "rate": {"none": {}, "twice the rate": {"optimizer.learning_rate": 0.1},
-           "half the rate": {"optimizer.learning_rate": 0.025}},
-}
-LABEL = "structured matrix"  # The calibrator that ``recommended`` names for 2,000 examples of 10 classes.
-MEMBERS = 5
-MOST_LOST = 0.005
-_COMPARED = ("nll", "accuracy", "ece", "floor")
-TARGETS = {1: -0.05, MEMBERS: -0.10}  # The relative difference of log loss that was aimed at, by number of members.
+MOST_LOST = 0.005  # The validation accuracy that a candidate may lose to cross entropy.
 
 
 def validated(config: ConfigDict) -> halving.Scores:
@@ -101,215 +58,24 @@ def methods(options: argparse.Namespace) -> list[Method]:
 
   There are none if ``--only`` leaves none of the space.
   """
-  names = [f"{scales.suffix(options)} {name_of(choice, MEMBERS)}" for choice in _every_choice()]
+  names = [f"{scales.suffix(options)} {name_of(choice, MEMBERS)}" for choice in every_choice()]
   if options.only and not any(word in name for word in options.only for name in names):
     return []
   base = scales.base(options)
   chosen = halving.halve(base, SPACE, options.candidates, validated, path=halving_path(options), most_lost=MOST_LOST,
-                         allowed=lambda choice: _times(choice) <= options.times)
+                         allowed=lambda choice: times(choice) <= options.times)
   best = [x for x in chosen if any(name != "none" for name in x.choice.values())]
   wanted = {name_of(standing.choice, number): (standing.choice, number) for number in (1, MEMBERS) for standing in best}
-  for choice in _one_less(best[0].choice).values() if best else ():
+  for choice in one_less(best[0].choice).values() if best else ():
     wanted.setdefault(name_of(choice, 1), (choice, 1))
   return [Method(scales.suffix(options), name, functools.partial(settings.changed, base, halving.fields(SPACE, choice)),
                  members=number) for name, (choice, number) in wanted.items()]
-
-
-def _one_less(choice: Mapping[str, str]) -> dict[str, dict[str, str]]:
-  """The combinations that have one part less, by the name of what they lack; cross entropy alone is none."""
-  return {name: {**choice, part: "none"} for part, name in choice.items()
-          if name != "none" and any(other != "none" for key, other in choice.items() if key != part)}
 
 
 def halving_path(options: argparse.Namespace) -> pathlib.Path:
   """Returns the file of the trials."""
   stem = sweep.stem_of(EXPERIMENT, options)
   return stem.with_name(f"{stem.name}_halving.csv")
-
-
-def name_of(choice: Mapping[str, str], members: int) -> str:
-  """Returns the name of a combination in tables."""
-  return halving.text(choice) + (f", ensemble of {members}" if members > 1 else "")
-
-
-class _Entry(NamedTuple):
-  """A row of the comparison: its name, who chose it, what it sets, its number of networks, and its values by column."""
-
-  name: str
-  origin: str
-  fields: Mapping[str, object]
-  members: int
-  values: Mapping[str, Mapping[str, float]]
-
-  @property
-  def choice(self) -> dict[str, str]:
-    """The choice of each part; only of rows of the search."""
-    return _choice(self.name.removesuffix(f", ensemble of {MEMBERS}"))
-
-  def costs(self) -> tuple[float, float]:
-    """Returns how often as much as a plain run it takes to train, and how often to predict."""
-    return costs.training(self.fields, page.NUM_EPOCHS, self.members), costs.prediction(self.fields, self.members)
-
-  def loss(self) -> float:
-    """Returns its mean log loss; infinity if a seed diverged."""
-    return float(np.mean(np.nan_to_num([*self.values["nll"].values()], nan=np.inf)))
-
-
-def findings(table_rows: Sequence[rows.Row]) -> list[str]:
-  """Returns the lines of Markdown that compare the combinations with the best single method of the papers."""
-  task = table_rows[0]["task"]
-  board = rows.read(RESULTS / f"leaderboard_{task}.csv")
-  if not any(row["method"] == page.BASELINE for row in board):
-    return ["The comparison needs the rows of the leaderboard on the same images and network."]
-  nll = ranking.of_methods(board, "nll", LABEL)
-  single = min((name for name in METHODS if name in nll and np.isfinite([*nll[name].values()]).all()),
-               key=lambda name: np.mean([*nll[name].values()]))
-  beyond = [row for row in board if row["method"] in COMBINED]
-  entries = sorted([*_of_search(table_rows), *_of_leaderboard(beyond)], key=lambda x: (x.members, x.loss()))
-  accuracy = ranking.of_methods(board, "accuracy", LABEL)[page.BASELINE]
-  return ["## Beyond the best single method", "",
-          f"All are calibrated by {LABEL} scaling. The papers' method of the lowest log loss on these test images is "
-          f"{single}, {comparison.cell(nll[single], 'nll')}: it is chosen on them, which favours it, and the "
-          "combinations and the settings of the leaderboard were chosen on validation images. Rows from the "
-          "leaderboard are its own methods beyond the papers. Differences are paired by seed; brackets are 95% "
-          f"intervals {comparison.population([*table_rows, *beyond])}. The aim was a log loss lower by 5% at the "
-          "cost of one network and by 10% at that of five, to train and to predict, at an accuracy that is equal to "
-          "that of cross entropy or better, and an ECE at its noise floor. So few seeds cannot show that two "
-          "accuracies are equal: the aim asks that the interval of their difference does not lie below 0, and that the "
-          "interval of the ECE less its noise floor does not lie above 0. A row that meets all but the cost "
-          "\"costs more\".", "",
-          *_strengths(task), "",
-          "| trained with | from | times to train | to predict | log loss | difference | relative | accuracy less that "
-          "of cross entropy, points | ECE % | noise floor % | ECE less its floor, points | the aim |",
-          "|---" * 12 + "|", *(_line(entry, nll[single], accuracy) for entry in entries), "",
-          *_against_leaderboard(entries), *_parts(entries)]
-
-
-def _of_search(table_rows: Sequence[rows.Row]) -> Iterator[_Entry]:
-  found = {column: ranking.of_methods(table_rows, column, LABEL) for column in _COMPARED}
-  for name in found["nll"]:
-    members = MEMBERS if name.endswith(f", ensemble of {MEMBERS}") else 1
-    yield _Entry(name, "search", _fields(name.removesuffix(f", ensemble of {MEMBERS}")), members,
-                 {column: by_name[name] for column, by_name in found.items()})
-
-
-def _of_leaderboard(board: Sequence[rows.Row]) -> Iterator[_Entry]:
-  found = {column: ranking.of_methods(board, column, LABEL) for column in _COMPARED}
-  fields = page.chosen_settings(board)
-  chosen = {row["method"]: comparison.settings(json.loads(row["chosen"])) for row in board}
-  for name, by_seed in found["nll"].items():
-    if np.isfinite([*by_seed.values()]).all():
-      yield _Entry(f"{name} ({chosen[name]})" if chosen[name] else name, "leaderboard", fields[name],
-                   COMBINED[name].members, {column: by_name[name] for column, by_name in found.items()})
-
-
-def _line(entry: _Entry, single: Mapping[str, float], accuracy: Mapping[str, float]) -> str:
-  """The row of the table; ``single`` has the log loss of the papers' best, and ``accuracy`` that of cross entropy."""
-  values, reference = entry.values, float(np.mean([*single.values()]))
-  apart, more = comparison.paired(values["nll"], single), comparison.paired(values["accuracy"], accuracy)
-  # Rows do not have the noise of the floor over images, which is far below that of the ECE: here it is constant.
-  excess = comparison.paired(values["ece"], dict(values["floor"]))
-
-  def points(found: comparison.Difference) -> str:
-    return f"{100 * found.mean:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}]"
-
-  return " | ".join([
-    f"| {entry.name}", entry.origin, *map(costs.text, entry.costs()), comparison.cell(values["nll"], "nll"),
-    f"{apart.mean:+.4f} [{apart.low:+.4f}, {apart.high:+.4f}]", f"{100 * apart.mean / reference:+.1f}%", points(more),
-    *(comparison.cell(values[column], column) for column in ("ece", "floor")), points(excess),
-    judged(apart, more, excess, max(entry.costs()) / entry.members, TARGETS[entry.members] * reference) + " |"])
-
-
-def judged(apart: comparison.Difference, more: comparison.Difference, excess: comparison.Difference, cost: float,
-           target: float) -> str:
-  """Returns whether a row meets the aim: "met", "missed", "cannot tell" or "costs more".
-
-  Few seeds can show that an accuracy is lower, or that an ECE is above its noise floor, but not that two values are
-  equal. So "equal or better accuracy" means that the interval does not show a lower one, and "at its noise floor" that
-  the interval does not show a higher ECE. The log loss must be shown to be at or below the target.
-
-  Args:
-    apart: the log loss less that of the reference.
-    more: the accuracy less that of cross entropy.
-    excess: the ECE less its noise floor.
-    cost: what the row costs to train or to predict, the larger of the two, over what the aim allows.
-    target: the difference of log loss that the aim asks for.
-
-  >>> low, none, high = (comparison.Difference(x, x - 0.01, x + 0.01, 0, 0, 0) for x in (-0.05, 0.0, 0.05))
-  >>> judged(low, none, none, 1.0, -0.02), judged(low, none, none, 3.0, -0.02), judged(low, none, none, 1.0, -0.045)
-  ('met', 'costs more', 'cannot tell')
-  >>> judged(none, none, none, 1.0, -0.02), judged(low, low, none, 1.0, -0.02), judged(low, none, high, 1.0, -0.02)
-  ('missed', 'missed', 'missed')
-  """
-  if apart.low > target or more.high < 0 or excess.low > 0:
-    return "missed"
-  if not apart.high <= target or np.isnan([more.high, excess.low]).any():
-    return "cannot tell"
-  return "costs more" if cost > 1 else "met"
-
-
-def _against_leaderboard(entries: Sequence[_Entry]) -> list[str]:
-  """Compares the lowest rows of the search with the lowest ones of the leaderboard, of one network and of five."""
-  lines = []
-  for members in TARGETS:
-    lowest = [next((x for x in entries if (x.origin, x.members) == (origin, members)), None)
-              for origin in ("search", "leaderboard")]
-    if all(lowest):
-      apart = comparison.paired(*(x.values["nll"] for x in lowest))
-      lines.append(f"- {'one network' if members == 1 else f'ensembles of {members}'}: {apart.mean:+.4f} "
-                   f"[{apart.low:+.4f}, {apart.high:+.4f}], *{lowest[0].name}* less *{lowest[1].name}*.")
-  return ["The lowest log loss of the search less the lowest of the leaderboard's own methods beyond the papers, each "
-          "the lowest of its kind on these test images:", "", *lines] if lines else []
-
-
-def _parts(entries: Sequence[_Entry]) -> list[str]:
-  """Compares the combination that was also trained without its parts with the same without each of them."""
-  found = {x.name: x for x in entries if (x.origin, x.members) == ("search", 1)}
-  less = {name: {lacks: found[text] for lacks, choice in _one_less(entry.choice).items()
-                 if (text := halving.text(choice)) in found} for name, entry in found.items()}
-  name = max(less, key=lambda name: len(less[name]), default=None)
-  if name is None or len(less[name]) < 2:
-    return []
-  lines = []
-  for lacks, other in less[name].items():
-    loss, more = (comparison.paired(found[name].values[column], other.values[column]) for column in ("nll", "accuracy"))
-    lines.append(f"| {lacks} | {comparison.cell(other.values['nll'], 'nll')} | {loss.mean:+.4f} [{loss.low:+.4f}, "
-                 f"{loss.high:+.4f}] | {100 * more.mean:+.2f} [{100 * more.low:+.2f}, {100 * more.high:+.2f}] |")
-  return ["", "## What each part gives", "",
-          f"*{name}*, of one network, less the same without one part, paired by seed. The leaderboard trains nearly all "
-          "methods of the papers at a learning rate of 0.05 and without weight decay: what another rate and a decay "
-          "give here, they might give there too.", "",
-          "| without | its log loss | change of the log loss | of the accuracy, points |", "|---|---|---|---|", *lines]
-
-
-def _strengths(task: str) -> list[str]:
-  """Says which strengths names stand for, and what of the space no candidate has had."""
-  said = ("In names of combinations, RandAugment is of magnitude 3 and AugMix of severity 1 unless another strength "
-          "follows.")
-  tried = {row["choice"] for row in rows.read(RESULTS / f"combinations_{task}_halving.csv")}
-  had = {(part, name) for choice in tried for part, name in json.loads(choice).items()}
-  if tried and (never := [name for part, names in SPACE.items() for name in names if (part, name) not in had]):
-    said += f" None of the {len(tried)} candidates that were tried had {'; or '.join(never)}."
-  return [said]
-
-
-def _choice(name: str) -> dict[str, str]:
-  """The choice of each part of a combination by its name in tables."""
-  return next(x for x in _every_choice() if halving.text(x) == name)
-
-
-def _fields(name: str) -> dict[str, object]:
-  """The flat fields of a combination by its name in tables."""
-  return settings.flat(halving.fields(SPACE, _choice(name)))
-
-
-def _times(choice: Mapping[str, str]) -> float:
-  """How often as much as a plain network it takes to train."""
-  return costs.training(settings.flat(halving.fields(SPACE, choice)), page.NUM_EPOCHS)
-
-
-def _every_choice() -> list[dict[str, str]]:
-  return halving.draw(SPACE, math.prod(map(len, SPACE.values())))
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -323,7 +89,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 EXPERIMENT = Experiment(
   "combinations", "Combinations that no paper tried", methods,
   {label: CALIBRATORS[label] for label in ("TS", "structured vector", "structured matrix")},
-  ("accuracy", "nll", "brier", "ece", "ece_shifted"), arguments=arguments, suffix=scales.suffix, findings=findings)
+  ("accuracy", "nll", "brier", "ece", "ece_shifted"), arguments=arguments, suffix=scales.suffix,
+  findings=combination_page.findings)
 
 
 if __name__ == "__main__":

@@ -9,20 +9,23 @@ import pytest
 from calib_jax._system.errors import UserError
 from experiments import combinations
 from experiments.common import comparison, halving, report, rows, scales, settings, sweep
+from experiments.common.commands import RESULTS
+from experiments.leaderboard import combination_page
+from experiments.leaderboard import combination_space as space
 from experiments.leaderboard.methods import COMBINED
 
 
 def test_every_choice_is_a_config_and_names_say_which():
   base = scales.base(argparse.Namespace(scale="tiny"))
-  for part, choices in combinations.SPACE.items():
-    digests = {settings.digest(settings.changed(base, halving.fields(combinations.SPACE, {part: name})))
+  for part, choices in space.SPACE.items():
+    digests = {settings.digest(settings.changed(base, halving.fields(space.SPACE, {part: name})))
                for name in choices}
     assert len(digests) == len(choices), part
-  names = [name for choices in combinations.SPACE.values() for name in choices if name != "none"]
+  names = [name for choices in space.SPACE.values() for name in choices if name != "none"]
   assert len(set(names)) == len(names)
   choice = {"augmentation": "MIT", "loss": "none", "weights": "SAM", "decay": "decay 5e-4", "rate": "none"}
-  found = combinations._fields(halving.text(choice))
-  assert found == settings.flat(halving.fields(combinations.SPACE, choice)) and found["optimizer.sharpness"] == 0.1
+  found = space.fields_of(halving.text(choice))
+  assert found == settings.flat(halving.fields(space.SPACE, choice)) and found["optimizer.sharpness"] == 0.1
 
 
 def test_losses_and_labels_that_do_not_fit_are_no_error(monkeypatch):
@@ -36,16 +39,16 @@ def test_losses_and_labels_that_do_not_fit_are_no_error(monkeypatch):
 
 def _made(method, nll, accuracy, task="board", ece=0.008, **more):
   rng = np.random.default_rng(len(method))
-  return [{"task": task, "method": method, "calibrator": combinations.LABEL, "seed": str(i),
+  return [{"task": task, "method": method, "calibrator": space.LABEL, "seed": str(i),
            "nll": str(nll + 0.001 * rng.normal()), "accuracy": str(accuracy + 0.001 * rng.normal()),
            "ece": str(ece + 0.001 * rng.normal()), "floor": "0.008", "chosen": "{}", **more} for i in range(5)]
 
 
 def _page(monkeypatch, tmp_path, board, found):
   """The cells of each row of the page, and its text."""
-  monkeypatch.setattr(combinations, "RESULTS", tmp_path)
+  monkeypatch.setattr(combination_page, "RESULTS", tmp_path)
   rows.write(tmp_path / "leaderboard_board.csv", board)
-  text = combinations.findings(found)
+  text = combination_page.findings(found)
   lines = [[x.strip() for x in line.strip("|").split("|")] for line in text]
   return {cell[0]: cell for cell in lines if len(cell) > 5}, text
 
@@ -98,7 +101,7 @@ _UNKNOWN = _difference(0.0, np.nan, np.nan)
   (_UNKNOWN, _EQUAL, _EQUAL, 1.0, -0.02, "cannot tell"), (_LOW, _UNKNOWN, _EQUAL, 1.0, -0.02, "cannot tell"),
   (_LOW, _EQUAL, _UNKNOWN, 1.0, -0.02, "cannot tell"), (_UNKNOWN, _LOW, _EQUAL, 1.0, -0.02, "missed")])
 def test_every_condition_of_the_aim_is_judged(apart, more, excess, cost, target, expected):
-  assert combinations.judged(apart, more, excess, cost, target) == expected
+  assert combination_page.judged(apart, more, excess, cost, target) == expected
 
 
 def test_the_committed_page_is_made_from_the_committed_rows_and_not_trained_for(monkeypatch):
@@ -110,19 +113,19 @@ def test_the_committed_page_is_made_from_the_committed_rows_and_not_trained_for(
   assert combinations.methods(options) == []
   with pytest.raises(AssertionError, match="trains"):
     combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", "--only", "AugMix"]))
-  path = combinations.RESULTS / f"{sweep.stem_of(combinations.EXPERIMENT, options).name}.csv"
+  path = RESULTS / f"{sweep.stem_of(combinations.EXPERIMENT, options).name}.csv"
   text = path.with_suffix(".md").read_text(encoding="utf-8")
   assert report.page(combinations.EXPERIMENT, rows.read(path), path.stem) == text
   assert "of severity 1 unless another strength follows." in text
 
 
 def test_the_space_has_the_strengths_that_leaderboards_choose_under_names_that_committed_rows_keep():
-  assert combinations._fields("RandAugment, EMA")["augmentation.magnitude"] == 3
-  assert combinations._fields("AugMix, EMA")["augmentation.severity"] == 1
+  assert space.fields_of("RandAugment, EMA")["augmentation.magnitude"] == 3
+  assert space.fields_of("AugMix, EMA")["augmentation.severity"] == 1
   chosen = {"RandAugment": "magnitude", "AugMix": "severity"}
   for name, field in chosen.items():
     strongest = COMBINED[name].search[f"augmentation.{field}"][-1]
-    assert combinations._fields(f"{name}, {field} {strongest:g}, EMA")[f"augmentation.{field}"] == strongest
+    assert space.fields_of(f"{name}, {field} {strongest:g}, EMA")[f"augmentation.{field}"] == strongest
 
 
 @pytest.mark.parametrize("effect", [-0.05, -0.02, 0.0])
@@ -132,7 +135,7 @@ def test_an_aim_that_is_just_missed_is_rarely_called_met(effect):
   for _ in range(400):
     a, b = 1 + effect + 0.02 * rng.normal(size=10), np.ones(10)
     apart = comparison.paired(*({str(i): x for i, x in enumerate(values)} for values in (a, b)))
-    met += combinations.judged(apart, _EQUAL, _EQUAL, 1.0, target) == "met"
+    met += combination_page.judged(apart, _EQUAL, _EQUAL, 1.0, target) == "met"
   assert met / 400 < (0.05 if effect == target else 0.01)
 
 
@@ -153,9 +156,9 @@ def test_candidates_take_no_longer_than_the_option_says(monkeypatch):
 
 
 def test_the_best_is_also_trained_without_each_of_its_parts_and_compared(monkeypatch, tmp_path):
-  choice = dict.fromkeys(combinations.SPACE, "none") | {"loss": "SB-ECE", "weights": "EMA", "decay": "decay 2e-3"}
-  other = dict.fromkeys(combinations.SPACE, "none") | {"loss": "SB-ECE", "weights": "EMA"}
-  plain = dict.fromkeys(combinations.SPACE, "none")
+  choice = dict.fromkeys(space.SPACE, "none") | {"loss": "SB-ECE", "weights": "EMA", "decay": "decay 2e-3"}
+  other = dict.fromkeys(space.SPACE, "none") | {"loss": "SB-ECE", "weights": "EMA"}
+  plain = dict.fromkeys(space.SPACE, "none")
   monkeypatch.setattr(combinations.halving, "halve", lambda *arguments, **options: [
     halving.Standing(x, loss, 0.8, 4) for x, loss in ((choice, 0.3), (other, 0.4), (plain, 0.5))])
   made = combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz"]))
@@ -164,7 +167,7 @@ def test_the_best_is_also_trained_without_each_of_its_parts_and_compared(monkeyp
     (whole, 1), ("SB-ECE, EMA", 1), (f"{whole}, ensemble of 5", 5), ("SB-ECE, EMA, ensemble of 5", 5),
     *((name, 1) for name in less)]
   assert made[-1].config().optimizer.l2 == 2e-3 and not made[-1].config().training.average
-  assert combinations._one_less(plain | {"loss": "SB-ECE"}) == {}  # Without it, it is cross entropy.
+  assert space.one_less(plain | {"loss": "SB-ECE"}) == {}  # Without it, it is cross entropy.
   board = [*_made("cross entropy", 0.5, 0.8), *_made("MIT", 0.4, 0.7)]
   _, text = _page(monkeypatch, tmp_path, board, [row for name, nll in ((whole, 0.3), (less[0], 0.35), (less[1], 0.3))
                                                  for row in _made(name, nll, 0.8)])
@@ -175,6 +178,6 @@ def test_the_best_is_also_trained_without_each_of_its_parts_and_compared(monkeyp
 
 
 def test_few_of_all_combinations_are_drawn():
-  assert len(list(itertools.product(*combinations.SPACE.values()))) > 1000
-  drawn = halving.draw(combinations.SPACE, 81)
+  assert len(list(itertools.product(*space.SPACE.values()))) > 1000
+  drawn = halving.draw(space.SPACE, 81)
   assert len({halving.text(choice) for choice in drawn}) == 81

@@ -1,0 +1,177 @@
+"""The page of experiments/combinations.py: which combinations reach its aim, and what their parts give."""
+
+from collections.abc import Iterator, Mapping, Sequence
+import json
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.common import comparison, costs, halving, ranking, rows
+from experiments.common.commands import RESULTS
+from experiments.leaderboard import page
+from experiments.leaderboard.combination_space import LABEL, MEMBERS, SPACE, choice_of, fields_of, one_less
+from experiments.leaderboard.methods import COMBINED, METHODS
+
+_COMPARED = ("nll", "accuracy", "ece", "floor")
+TARGETS = {1: -0.05, MEMBERS: -0.10}  # The relative difference of log loss that was aimed at, by number of members.
+
+
+class _Entry(NamedTuple):
+  """A row of the comparison: its name, who chose it, what it sets, its number of networks, and its values by column."""
+
+  name: str
+  origin: str
+  fields: Mapping[str, object]
+  members: int
+  values: Mapping[str, Mapping[str, float]]
+
+  @property
+  def choice(self) -> dict[str, str]:
+    """The choice of each part; only of rows of the search."""
+    return choice_of(self.name.removesuffix(f", ensemble of {MEMBERS}"))
+
+  def costs(self) -> tuple[float, float]:
+    """Returns how often as much as a plain run it takes to train, and how often to predict."""
+    return costs.training(self.fields, page.NUM_EPOCHS, self.members), costs.prediction(self.fields, self.members)
+
+  def loss(self) -> float:
+    """Returns its mean log loss; infinity if a seed diverged."""
+    return float(np.mean(np.nan_to_num([*self.values["nll"].values()], nan=np.inf)))
+
+
+def findings(table_rows: Sequence[rows.Row]) -> list[str]:
+  """Returns the lines of Markdown that compare the combinations with the best single method of the papers."""
+  task = table_rows[0]["task"]
+  board = rows.read(RESULTS / f"leaderboard_{task}.csv")
+  if not any(row["method"] == page.BASELINE for row in board):
+    return ["The comparison needs the rows of the leaderboard on the same images and network."]
+  nll = ranking.of_methods(board, "nll", LABEL)
+  single = min((name for name in METHODS if name in nll and np.isfinite([*nll[name].values()]).all()),
+               key=lambda name: np.mean([*nll[name].values()]))
+  beyond = [row for row in board if row["method"] in COMBINED]
+  entries = sorted([*_of_search(table_rows), *_of_leaderboard(beyond)], key=lambda x: (x.members, x.loss()))
+  accuracy = ranking.of_methods(board, "accuracy", LABEL)[page.BASELINE]
+  return ["## Beyond the best single method", "",
+          f"All are calibrated by {LABEL} scaling. The papers' method of the lowest log loss on these test images is "
+          f"{single}, {comparison.cell(nll[single], 'nll')}: it is chosen on them, which favours it, and the "
+          "combinations and the settings of the leaderboard were chosen on validation images. Rows from the "
+          "leaderboard are its own methods beyond the papers. Differences are paired by seed; brackets are 95% "
+          f"intervals {comparison.population([*table_rows, *beyond])}. The aim was a log loss lower by 5% at the "
+          "cost of one network and by 10% at that of five, to train and to predict, at an accuracy that is equal to "
+          "that of cross entropy or better, and an ECE at its noise floor. So few seeds cannot show that two "
+          "accuracies are equal: the aim asks that the interval of their difference does not lie below 0, and that the "
+          "interval of the ECE less its noise floor does not lie above 0. A row that meets all but the cost "
+          "\"costs more\".", "",
+          *_strengths(task), "",
+          "| trained with | from | times to train | to predict | log loss | difference | relative | accuracy less that "
+          "of cross entropy, points | ECE % | noise floor % | ECE less its floor, points | the aim |",
+          "|---" * 12 + "|", *(_line(entry, nll[single], accuracy) for entry in entries), "",
+          *_against_leaderboard(entries), *_parts(entries)]
+
+
+def _of_search(table_rows: Sequence[rows.Row]) -> Iterator[_Entry]:
+  found = {column: ranking.of_methods(table_rows, column, LABEL) for column in _COMPARED}
+  for name in found["nll"]:
+    members = MEMBERS if name.endswith(f", ensemble of {MEMBERS}") else 1
+    yield _Entry(name, "search", fields_of(name.removesuffix(f", ensemble of {MEMBERS}")), members,
+                 {column: by_name[name] for column, by_name in found.items()})
+
+
+def _of_leaderboard(board: Sequence[rows.Row]) -> Iterator[_Entry]:
+  found = {column: ranking.of_methods(board, column, LABEL) for column in _COMPARED}
+  fields = page.chosen_settings(board)
+  chosen = {row["method"]: comparison.settings(json.loads(row["chosen"])) for row in board}
+  for name, by_seed in found["nll"].items():
+    if np.isfinite([*by_seed.values()]).all():
+      yield _Entry(f"{name} ({chosen[name]})" if chosen[name] else name, "leaderboard", fields[name],
+                   COMBINED[name].members, {column: by_name[name] for column, by_name in found.items()})
+
+
+def _line(entry: _Entry, single: Mapping[str, float], accuracy: Mapping[str, float]) -> str:
+  """The row of the table; ``single`` has the log loss of the papers' best, and ``accuracy`` that of cross entropy."""
+  values, reference = entry.values, float(np.mean([*single.values()]))
+  apart, more = comparison.paired(values["nll"], single), comparison.paired(values["accuracy"], accuracy)
+  # Rows do not have the noise of the floor over images, which is far below that of the ECE: here it is constant.
+  excess = comparison.paired(values["ece"], dict(values["floor"]))
+
+  def points(found: comparison.Difference) -> str:
+    return f"{100 * found.mean:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}]"
+
+  return " | ".join([
+    f"| {entry.name}", entry.origin, *map(costs.text, entry.costs()), comparison.cell(values["nll"], "nll"),
+    f"{apart.mean:+.4f} [{apart.low:+.4f}, {apart.high:+.4f}]", f"{100 * apart.mean / reference:+.1f}%", points(more),
+    *(comparison.cell(values[column], column) for column in ("ece", "floor")), points(excess),
+    judged(apart, more, excess, max(entry.costs()) / entry.members, TARGETS[entry.members] * reference) + " |"])
+
+
+def judged(apart: comparison.Difference, more: comparison.Difference, excess: comparison.Difference, cost: float,
+           target: float) -> str:
+  """Returns whether a row meets the aim: "met", "missed", "cannot tell" or "costs more".
+
+  Few seeds can show that an accuracy is lower, or that an ECE is above its noise floor, but not that two values are
+  equal. So "equal or better accuracy" means that the interval does not show a lower one, and "at its noise floor" that
+  the interval does not show a higher ECE. The log loss must be shown to be at or below the target.
+
+  Args:
+    apart: the log loss less that of the reference.
+    more: the accuracy less that of cross entropy.
+    excess: the ECE less its noise floor.
+    cost: what the row costs to train or to predict, the larger of the two, over what the aim allows.
+    target: the difference of log loss that the aim asks for.
+
+  >>> low, none, high = (comparison.Difference(x, x - 0.01, x + 0.01, 0, 0, 0) for x in (-0.05, 0.0, 0.05))
+  >>> judged(low, none, none, 1.0, -0.02), judged(low, none, none, 3.0, -0.02), judged(low, none, none, 1.0, -0.045)
+  ('met', 'costs more', 'cannot tell')
+  >>> judged(none, none, none, 1.0, -0.02), judged(low, low, none, 1.0, -0.02), judged(low, none, high, 1.0, -0.02)
+  ('missed', 'missed', 'missed')
+  """
+  if apart.low > target or more.high < 0 or excess.low > 0:
+    return "missed"
+  if not apart.high <= target or np.isnan([more.high, excess.low]).any():
+    return "cannot tell"
+  return "costs more" if cost > 1 else "met"
+
+
+def _against_leaderboard(entries: Sequence[_Entry]) -> list[str]:
+  """Compares the lowest rows of the search with the lowest ones of the leaderboard, of one network and of five."""
+  lines = []
+  for members in TARGETS:
+    lowest = [next((x for x in entries if (x.origin, x.members) == (origin, members)), None)
+              for origin in ("search", "leaderboard")]
+    if all(lowest):
+      apart = comparison.paired(*(x.values["nll"] for x in lowest))
+      lines.append(f"- {'one network' if members == 1 else f'ensembles of {members}'}: {apart.mean:+.4f} "
+                   f"[{apart.low:+.4f}, {apart.high:+.4f}], *{lowest[0].name}* less *{lowest[1].name}*.")
+  return ["The lowest log loss of the search less the lowest of the leaderboard's own methods beyond the papers, each "
+          "the lowest of its kind on these test images:", "", *lines] if lines else []
+
+
+def _parts(entries: Sequence[_Entry]) -> list[str]:
+  """Compares the combination that was also trained without its parts with the same without each of them."""
+  found = {x.name: x for x in entries if (x.origin, x.members) == ("search", 1)}
+  less = {name: {lacks: found[text] for lacks, choice in one_less(entry.choice).items()
+                 if (text := halving.text(choice)) in found} for name, entry in found.items()}
+  name = max(less, key=lambda name: len(less[name]), default=None)
+  if name is None or len(less[name]) < 2:
+    return []
+  lines = []
+  for lacks, other in less[name].items():
+    loss, more = (comparison.paired(found[name].values[column], other.values[column]) for column in ("nll", "accuracy"))
+    lines.append(f"| {lacks} | {comparison.cell(other.values['nll'], 'nll')} | {loss.mean:+.4f} [{loss.low:+.4f}, "
+                 f"{loss.high:+.4f}] | {100 * more.mean:+.2f} [{100 * more.low:+.2f}, {100 * more.high:+.2f}] |")
+  return ["", "## What each part gives", "",
+          f"*{name}*, of one network, less the same without one part, paired by seed. The leaderboard trains nearly "
+          "all methods of the papers at a learning rate of 0.05 and without weight decay: what another rate and a "
+          "decay give here, they might give there too.", "",
+          "| without | its log loss | change of the log loss | of the accuracy, points |", "|---|---|---|---|", *lines]
+
+
+def _strengths(task: str) -> list[str]:
+  """Says which strengths names stand for, and what of the space no candidate has had."""
+  said = ("In names of combinations, RandAugment is of magnitude 3 and AugMix of severity 1 unless another strength "
+          "follows.")
+  tried = {row["choice"] for row in rows.read(RESULTS / f"combinations_{task}_halving.csv")}
+  had = {(part, name) for choice in tried for part, name in json.loads(choice).items()}
+  if tried and (never := [name for part, names in SPACE.items() for name in names if (part, name) not in had]):
+    said += f" None of the {len(tried)} candidates that were tried had {'; or '.join(never)}."
+  return [said]
