@@ -1,12 +1,13 @@
 """Is there a combination that no paper tried, and that beats the best single method of the five papers?
 
-Run: python -m experiments.combinations --data=IMAGES.npz [--network=mlp] [--candidates=81] [--times=1] [--out=DIR]
+Run: python -m experiments.combinations --data=IMAGES.npz [--network=mlp] [--candidates=81] [--times=1] [--neighbours]
 
 The space is an augmentation × a loss × an average of weights or flat minima × a weight decay × a learning rate.
 Candidates take ``--times`` as much to train as a plain network at most, by the count of experiments/common/costs.py.
 Successive halving (experiments/common/halving.py) orders its candidates by the log loss after calibration (`select`,
 out of fold) of validation images, among those that are as accurate as cross entropy. The last rung has three places, of
-which plain cross entropy has one. The other two are then trained with the seeds of the leaderboard, alone and as
+which plain cross entropy has one. With `--neighbours` a second halving is among the best candidate and all that differ
+from it in one part. The other two are then trained with the seeds of the leaderboard, alone and as
 ensembles of five, and the better of them also without each of its parts. On the leaderboard's test images they are
 compared with the method of the papers that has the lowest log loss there, beside the leaderboard's own methods beyond
 the papers. The rows of the leaderboard must be there: `python -m experiments.leaderboard` with the same `--data` and
@@ -62,14 +63,22 @@ def methods(options: argparse.Namespace) -> list[Method]:
   if options.only and not any(word in name for word in options.only for name in names):
     return []
   base = scales.base(options)
-  chosen = halving.halve(base, SPACE, options.candidates, validated, path=halving_path(options), most_lost=MOST_LOST,
-                         allowed=lambda choice: times(choice) <= options.times)
-  best = [x for x in chosen if any(name != "none" for name in x.choice.values())]
+  search = functools.partial(halving.halve, base, SPACE, path=halving_path(options), most_lost=MOST_LOST)
+  drawn = halving.draw(SPACE, options.candidates, lambda choice: times(choice) <= options.times)
+  best = _combinations(search(drawn, validated))
+  if options.neighbours and best:
+    near = [x for x in halving.neighbours(SPACE, best[0].choice) if times(x) <= options.times and x != drawn[0]]
+    best = _combinations(search([drawn[0], best[0].choice, *near], validated, num_seeds=2))
   wanted = {name_of(standing.choice, number): (standing.choice, number) for number in (1, MEMBERS) for standing in best}
   for choice in one_less(best[0].choice).values() if best else ():
     wanted.setdefault(name_of(choice, 1), (choice, 1))
   return [Method(scales.suffix(options), name, functools.partial(settings.changed, base, halving.fields(SPACE, choice)),
                  members=number) for name, (choice, number) in wanted.items()]
+
+
+def _combinations(standings: list[halving.Standing]) -> list[halving.Standing]:
+  """Leaves out plain cross entropy."""
+  return [x for x in standings if any(name != "none" for name in x.choice.values())]
 
 
 def halving_path(options: argparse.Namespace) -> pathlib.Path:
@@ -82,6 +91,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of this experiment."""
   scales.arguments(parser)
   parser.add_argument("--candidates", type=int, default=81, help="how many combinations are tried; 81 by default")
+  parser.add_argument("--neighbours", action="store_true",
+                      help="also try all that differ from the best candidate in one part, with two seeds and more")
   parser.add_argument("--times", type=float, default=1.0, metavar="T",
                       help="what they may take to train, where a plain network takes 1; 1 by default, as the aim asks")
 

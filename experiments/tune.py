@@ -44,7 +44,7 @@ def _halve(config, search: dict, number: int, path: pathlib.Path) -> None:
   """Prints the last combinations of successive halving, from the best on; the middle of all values is one of them."""
   space = {field: {f"{field}={value}": {field: value} for value in sorted(values, key=lambda x: x != middle)}
            for field, values in search.items() for middle in [values[len(values) // 2]]}
-  found = halving.halve(config, space, number, _error_first, path=path, most_lost=tuning.MOST_LOST)
+  found = halving.halve(config, space, halving.draw(space, number), _error_first, path=path, most_lost=tuning.MOST_LOST)
   for standing in found:
     print(f"ECE {100 * standing.loss:.2f}%, accuracy {100 * standing.accuracy:.2f}%: "
           + " ".join(f"--config.{name}" for name in standing.choice.values()))

@@ -4,7 +4,7 @@ Jamieson & Talwalkar 2016 give survivors more epochs. Here they get more seeds: 
 schedule, and what learns its images by heart late looks good early. All looks are at validation splits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import itertools
 import json
 import pathlib
@@ -44,6 +44,16 @@ def draw(space: Space, number: int, allowed: Callable[[dict[str, str]], bool] = 
   return [first, *others[:max(number - 1, 0)]]
 
 
+def neighbours(space: Space, choice: Mapping[str, str]) -> list[dict[str, str]]:
+  """Returns the combinations that differ from one in one part.
+
+  >>> neighbours({"loss": {"none": {}, "focal": {}, "Brier": {}}, "decay": {"none": {}, "decay": {}}},
+  ...            {"loss": "focal", "decay": "none"})
+  [{'loss': 'none', 'decay': 'none'}, {'loss': 'Brier', 'decay': 'none'}, {'loss': 'focal', 'decay': 'decay'}]
+  """
+  return [{**choice, part: name} for part, names in space.items() for name in names if name != choice[part]]
+
+
 def fields(space: Space, choice: Mapping[str, str]) -> dict[str, object]:
   """Returns the fields of a config that a candidate sets."""
   return {key: value for part, name in choice.items() for key, value in space[part][name].items()}
@@ -62,8 +72,8 @@ def rungs(number: int, num_seeds: int = 1, eta: int = 3, finalists: int = 3) -> 
   return found
 
 
-def halve(config: ConfigDict, space: Space, number: int, score: Callable[[ConfigDict], Scores], *, path: pathlib.Path,
-          most_lost: float, allowed: Callable[[dict[str, str]], bool] = lambda choice: True,
+def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, str]],
+          score: Callable[[ConfigDict], Scores], *, path: pathlib.Path, most_lost: float, num_seeds: int = 1,
           say: Callable[[str], object] = print) -> list[Standing]:
   """Returns the last candidates, from the best on.
 
@@ -71,23 +81,23 @@ def halve(config: ConfigDict, space: Space, number: int, score: Callable[[Config
 
   Args:
     config: a complete config, of which candidates change fields.
-    space: the choices of each part; the first ones are those to compare with.
-    number: the number of candidates to draw.
+    space: the choices of each part.
+    candidates: the choice of each part of each candidate; the first one is that to compare with.
     score: maps a config to the loss, lower is better, and the accuracy of each of its seeds, on validation splits.
     path: a ``.csv`` file that keeps the scores. What it holds is not trained again.
     most_lost: the accuracy that a candidate may lose, a fraction.
-    allowed: whether a combination may be drawn.
+    num_seeds: the number of seeds of the first rung.
     say: is called with a line for each score.
   """
   saved = {(row["config"], row["seed"]): row for row in rows.read(path)}
-  remaining, standings = draw(space, number, allowed), []
-  for size, num_seeds in rungs(number):
+  remaining, standings = [*candidates], []
+  for size, seeds in rungs(len(candidates), num_seeds):
     remaining = remaining[:size]
-    standings = [_standing(config, space, choice, num_seeds, score, saved, path, say) for choice in remaining]
+    standings = [_standing(config, space, choice, seeds, score, saved, path, say) for choice in remaining]
     reference = standings[0]
     allowed = [x for x in standings if np.isfinite(x.loss) and x.accuracy > reference.accuracy - most_lost]
     ranked = sorted(allowed, key=lambda x: x.loss)
-    say(f"{len(remaining)} candidates, {num_seeds} seeds: the best is {text(ranked[0].choice)}, {ranked[0].loss:.4f}")
+    say(f"{len(remaining)} candidates, {seeds} seeds: the best is {text(ranked[0].choice)}, {ranked[0].loss:.4f}")
     remaining = [reference.choice, *(x.choice for x in ranked if x is not reference)]
     standings = ranked
   return standings

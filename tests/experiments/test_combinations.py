@@ -140,16 +140,13 @@ def test_an_aim_that_is_just_missed_is_rarely_called_met(effect):
 
 
 def test_candidates_take_no_longer_than_the_option_says(monkeypatch):
-  drawn = {}
-
-  def halve(config, space, number, score, *, allowed, **options):
-    drawn[len(drawn)] = halving.draw(space, 200, allowed)
-    return []
-
-  monkeypatch.setattr(combinations.halving, "halve", halve)
+  drawn = []
+  monkeypatch.setattr(combinations.halving, "halve",
+                      lambda config, space, candidates, *arguments, **options: drawn.append(candidates) or [])
   for times in ("1", "2"):
-    combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", f"--times={times}"]))
-  alone, twice = ({(choice["augmentation"], choice["weights"]) for choice in found} for found in drawn.values())
+    combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", f"--times={times}",
+                                                               "--candidates=200"]))
+  alone, twice = ({(choice["augmentation"], choice["weights"]) for choice in found} for found in drawn)
   assert ("AugMix, one view", "EMA") in alone and not {"MIT", "AugMix", "AugMix, severity 3"} & {x for x, _ in alone}
   assert not any(weights == "SAM" for _, weights in alone)
   assert {("MIT", "EMA"), ("none", "SAM")} < twice and ("MIT", "SAM") not in twice
@@ -175,6 +172,23 @@ def test_the_best_is_also_trained_without_each_of_its_parts_and_compared(monkeyp
   lines = [[x.strip() for x in line.split("|")[1:-1]] for line in text[start + 6:]]
   assert [line[0] for line in lines] == ["SB-ECE", "EMA"] and text[start + 2].startswith(f"*{whole}*, of one network")
   assert float(lines[0][2].split()[0]) == pytest.approx(-0.05, abs=0.003)
+
+
+def test_a_second_halving_is_among_the_best_and_its_neighbours_of_the_same_cost(monkeypatch):
+  plain = dict.fromkeys(space.SPACE, "none")
+  best, calls = plain | {"augmentation": "CutMix", "rate": "twice the rate"}, []
+
+  def halve(config, space, candidates, *arguments, num_seeds=1, **options):
+    calls.append((num_seeds, candidates))
+    return [halving.Standing(x, loss, 0.8, 8) for x, loss in ((best, 0.3), (plain, 0.5))]
+
+  monkeypatch.setattr(combinations.halving, "halve", halve)
+  combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", "--neighbours"]))
+  (_, drawn), (seeds, near) = calls
+  assert len(drawn) == 81 and seeds == 2 and near[:2] == [plain, best]
+  assert all(sum(x[part] != best[part] for part in best) == 1 and space.times(x) == 1 for x in near[2:])
+  number = sum(map(len, space.SPACE.values())) - len(space.SPACE) - 4  # MIT, two of AugMix and SAM take longer.
+  assert len(near) == 2 + number and len({halving.text(x) for x in near}) == len(near)
 
 
 def test_few_of_all_combinations_are_drawn():

@@ -31,7 +31,8 @@ def _score(calls):
 
 def test_the_best_accurate_candidate_wins_and_survivors_get_more_seeds(config, tmp_path):
   calls = []
-  found = halving.halve(config, SPACE, 18, _score(calls), path=tmp_path / "x.csv", most_lost=0.01, say=calls.count)
+  found = halving.halve(config, SPACE, halving.draw(SPACE, 18), _score(calls), path=tmp_path / "x.csv", most_lost=0.01,
+                        say=calls.count)
   assert found[0].choice["rate"] == "rate 6" and found[0].loss < 0.93  # Rate 7 is too inaccurate.
   assert [x.loss for x in found] == sorted(x.loss for x in found) and {x.num_seeds for x in found} == {4}
   mean = np.mean([1 - 0.08 + 0.001 * np.sin(seed) for seed in range(100, 104)])
@@ -45,8 +46,9 @@ def test_the_best_accurate_candidate_wins_and_survivors_get_more_seeds(config, t
 def test_what_a_file_holds_is_not_trained_again(config, tmp_path):
   calls, again = [], []
   path = tmp_path / "x.csv"
-  first = halving.halve(config, SPACE, 6, _score(calls), path=path, most_lost=0.01, say=lambda line: None)
-  assert halving.halve(config, SPACE, 6, _score(again), path=path, most_lost=0.01, say=lambda line: None) == first
+  first, second = (halving.halve(config, SPACE, halving.draw(SPACE, 6), _score(of), path=path, most_lost=0.01,
+                                 say=lambda line: None) for of in (calls, again))
+  assert first == second
   assert again == [] and len(rows.read(path)) == sum(number for *_, number in calls)
 
 
