@@ -5,13 +5,13 @@ Run: python -m experiments.combinations --data=IMAGES.npz [--network=mlp] [--can
 The space is an augmentation × a loss × an average of weights or flat minima × a weight decay × a learning rate.
 Candidates take ``--times`` as much to train as a plain network at most, by the count of experiments/common/costs.py.
 Successive halving (experiments/common/halving.py) orders its candidates by the log loss after calibration (`select`,
-out of fold) of validation images, among those that are as accurate as cross entropy. The last rung has three places, of
-which plain cross entropy has one. With `--neighbours` a second halving is among the best candidate and all that differ
-from it in one part. The other two are then trained with the seeds of the leaderboard, alone and as
-ensembles of five, and the better of them also without each of its parts. On the leaderboard's test images they are
-compared with the method of the papers that has the lowest log loss there, beside the leaderboard's own methods beyond
-the papers. The rows of the leaderboard must be there: `python -m experiments.leaderboard` with the same `--data` and
-`--network` makes them.
+out of fold) of validation images, among those that are as accurate as cross entropy. The last candidates of earlier
+searches, which the file of trials has, take part too. With `--neighbours` a second halving is among the best candidate
+and all that differ from it in one part. The last rung has three places, of which plain cross entropy has one. The other
+two are then trained with the seeds of the leaderboard, alone and as ensembles of five, and the better of them also
+without each of its parts. On the leaderboard's test images they are compared with the method of the papers that has the
+lowest log loss there, beside the leaderboard's own methods beyond the papers. The rows of the leaderboard must be
+there: `python -m experiments.leaderboard` with the same `--data` and `--network` makes them.
 
 `--only` with a word that is in no name, such as `--only=nothing`, makes the page anew, and neither searches nor trains.
 """
@@ -63,11 +63,13 @@ def methods(options: argparse.Namespace) -> list[Method]:
   if options.only and not any(word in name for word in options.only for name in names):
     return []
   base = scales.base(options)
-  search = functools.partial(halving.halve, base, SPACE, path=halving_path(options), most_lost=MOST_LOST)
-  drawn = halving.draw(SPACE, options.candidates, lambda choice: times(choice) <= options.times)
+  path, affordable = halving_path(options), lambda choice: times(choice) <= options.times
+  search = functools.partial(halving.halve, base, SPACE, path=path, most_lost=MOST_LOST)
+  drawn = halving.draw(SPACE, options.candidates, affordable)
+  drawn += [x for x in halving.finalists(path, SPACE) if affordable(x) and x not in drawn]
   best = _combinations(search(drawn, validated))
   if options.neighbours and best:
-    near = [x for x in halving.neighbours(SPACE, best[0].choice) if times(x) <= options.times and x != drawn[0]]
+    near = [x for x in halving.neighbours(SPACE, best[0].choice) if affordable(x) and x != drawn[0]]
     best = _combinations(search([drawn[0], best[0].choice, *near], validated, num_seeds=2))
   wanted = {name_of(standing.choice, number): (standing.choice, number) for number in (1, MEMBERS) for standing in best}
   for choice in one_less(best[0].choice).values() if best else ():

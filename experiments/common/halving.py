@@ -44,6 +44,16 @@ def draw(space: Space, number: int, allowed: Callable[[dict[str, str]], bool] = 
   return [first, *others[:max(number - 1, 0)]]
 
 
+def finalists(path: pathlib.Path, space: Space) -> list[dict[str, str]]:
+  """Returns the candidates of a file of scores that have the most seeds, of those that the space still has."""
+  seeds: dict[str, set[str]] = {}
+  for row in rows.read(path):
+    seeds.setdefault(row["choice"], set()).add(row["seed"])
+  most = max(map(len, seeds.values()), default=0)
+  found = [json.loads(choice) for choice, of_choice in seeds.items() if len(of_choice) == most]
+  return [x for x in found if x.keys() == space.keys() and all(name in space[part] for part, name in x.items())]
+
+
 def neighbours(space: Space, choice: Mapping[str, str]) -> list[dict[str, str]]:
   """Returns the combinations that differ from one in one part.
 

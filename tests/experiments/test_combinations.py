@@ -185,7 +185,8 @@ def test_a_second_halving_is_among_the_best_and_its_neighbours_of_the_same_cost(
   monkeypatch.setattr(combinations.halving, "halve", halve)
   combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", "--neighbours"]))
   (_, drawn), (seeds, near) = calls
-  assert len(drawn) == 81 and seeds == 2 and near[:2] == [plain, best]
+  assert halving.draw(space.SPACE, 81, lambda x: space.times(x) == 1) == drawn[:81]
+  assert all(space.times(x) == 1 for x in drawn[81:]) and seeds == 2 and near[:2] == [plain, best]
   assert all(sum(x[part] != best[part] for part in best) == 1 and space.times(x) == 1 for x in near[2:])
   number = sum(map(len, space.SPACE.values())) - len(space.SPACE) - 4  # MIT, two of AugMix and SAM take longer.
   assert len(near) == 2 + number and len({halving.text(x) for x in near}) == len(near)
