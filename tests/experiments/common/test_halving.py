@@ -68,7 +68,7 @@ def test_a_combination_that_is_not_allowed_is_not_drawn_and_the_others_keep_thei
 
 
 def test_finalists_have_the_most_seeds_and_are_of_the_space(tmp_path):
-  choices = [{"rate": "rate 1", "decay": "none"}, {"rate": "rate 99", "decay": "none"}, {"rate": "rate 2", "decay": "none"}]
+  choices = [{"rate": rate, "decay": "none"} for rate in ("rate 1", "rate 99", "rate 2")]
   numbers = (2, 2, 1)
   rows.write(tmp_path / "x.csv", [{"choice": json.dumps(choice), "seed": seed} for choice, number in zip(
     choices, numbers, strict=True) for seed in range(number)])
