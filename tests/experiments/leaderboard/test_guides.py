@@ -19,7 +19,9 @@ NAMES = {"average of the weights, EMA": "EMA", "average of the weights, SWA": "S
          "ensemble of 5 networks": "cross entropy, ensemble of 5", "ensemble of 5, focal loss": "focal, ensemble of 5",
          "mixup": "mixup", "mixup with inference, MIT": "MIT", "dropout": "dropout",
          "dropout, 20 samples": "MC dropout", "ten heads on one backbone": "shared body",
-         "RandAugment": "RandAugment", "AugMix with its consistency": "AugMix"}
+         "RandAugment": "RandAugment", "AugMix with its consistency": "AugMix", "CutMix": "CutMix",
+         "random erasing": "random erasing", "Laplace, last layer": "Laplace",
+         "ensemble of 5, RandAugment": "RandAugment, ensemble of 5"}
 
 
 def _tables(name):
