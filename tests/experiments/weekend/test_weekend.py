@@ -427,15 +427,17 @@ runpy.run_module("experiments.weekend", run_name="__main__")
 @pytest.mark.slow
 def test_a_cell_goes_on_after_kills_and_a_full_disk(tmp_path, capsys):
   command = ["--scale=tiny", "--seeds=2", "--tables", "soft_calibration", "--only", "focal+soft_avuc"]
+  recorded = tmp_path / "run" / "step_seconds.json"
   for place in (0, 4):  # Before it has written a checkpoint, and after.
     killed = subprocess.run([sys.executable, "-c", KILLED, str(place), *command, f"--out={tmp_path}/run"], cwd=ROOT,
                             capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL and "from step None" in killed.stdout, killed.stderr
-  recorded = (tmp_path / "run" / "step_seconds.json").read_text()
-  by_network, = json.loads(recorded).values()
-  assert len(by_network) == 2 and all(0 < seconds < 10 for seconds in by_network.values())  # Alone, and both at once.
+    if place == 0:  # The seeds train together, however busy this machine was when it timed their steps.
+      (device, by_network), = json.loads(recorded.read_text()).items()
+      assert len(by_network) == 2 and all(0 < seconds < 10 for seconds in by_network.values())  # Alone, and both at once.
+      recorded.write_text(json.dumps({device: {name: 1.0 for name in by_network}}))
   (tmp_path / "whole").mkdir()
-  (tmp_path / "whole" / "step_seconds.json").write_text(recorded)  # It chooses whether seeds train together.
+  (tmp_path / "whole" / recorded.name).write_text(recorded.read_text())
   said = {}
   for how, place, out, code, start in (("full", 8, "run", 2, 4), ("", 0, "run", 0, 8), ("", 0, "whole", 0, None)):
     with pytest.MonkeyPatch.context() as patch:
