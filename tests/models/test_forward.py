@@ -161,7 +161,7 @@ def test_vision_transformers():
     _close(found, _dense(_layer_norm(x[0], w, "group2_norm", 1e-6), w, "head"))
 
 
-@pytest.mark.parametrize(("sides", "window"), [((6, 9), 3), ((8, 5), 3), ((4, 4), 4), ((8, 8), 4)])
+@pytest.mark.parametrize(("sides", "window"), [((8, 5), 3), ((4, 4), 4)])
 def test_swin_transformers(sides, window):
   images, w, logits = _drawn("swin_tiny", (*sides, 3), patch_size=1, window=window, width=4, depths=(2, 1),
                              heads=(2, 4))

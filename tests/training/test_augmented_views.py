@@ -107,10 +107,11 @@ def test_masked_rows_do_not_matter(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("role", "loss"), [
-  *(("primary", name) for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH)),
-  *(("secondary", name) for name in losses.PER_BATCH)])
-def test_its_step_is_built_with_every_loss(role, loss):
-  """On shapes, with the heads in turn."""
+  ("primary", "focal"), ("primary", "adaptive_focal"), ("primary", "avuc"), ("primary", "selective_risk"),
+  ("secondary", "mmce"), ("secondary", "generative_cross_entropy"), ("secondary", "selective_risk"),
+  ("secondary", "soft_avuc")])
+def test_its_step_is_built_with_losses_of_examples_and_of_batches_with_and_without_a_state(role, loss):
+  """On shapes, with the heads in turn. Every loss has a step in ``test_heads_compose``."""
   heads = ("linear", "variational", "simplex_etf", "masked")
   number = sorted({*losses.PER_EXAMPLE, *losses.PER_BATCH}).index(loss)
   other = ("loss.secondary.name=",) if role == "primary" else ("loss.primary.name=cross_entropy",)

@@ -118,19 +118,16 @@ def saved(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("saved predictions")
-@pytest.mark.parametrize(("name", "head"), [(name, SAVED[i % 2]) for i, name in enumerate(CASES)])
-def test_every_calibrator_fits_the_saved_predictions(name, head, saved):
-  assert CASES.keys() == {name for name in calibrators.CALIBRATORS if ":" not in name}  # Other tests add their own.
+@pytest.mark.parametrize("head", SAVED)
+@pytest.mark.parametrize("name", ["temperature_scaling", "dirichlet", "isotonic", "structured_matrix_scaling"])
+def test_calibrators_of_each_kind_fit_the_saved_predictions(name, head, saved):
   calibrator, validation, test = made(name, **CASES[name]), saved[head, "validation"], saved[head, "test"]
   params = calibrator.fit(validation.logits, validation.labels)
   fitted, log_probs = calibrator.apply(params, validation.logits), calibrator.apply(params, test.logits)
   assert log_probs.shape == test.logits.shape and np.isfinite(np.exp(log_probs)).all()
   np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)
-  # These do not fit the NLL, or weigh it by class.
-  if name not in ("focal_calibration", "meta_calibration", "focal_temperature_scaling", "classwise_loss_scaling",
-                  "centered_isotonic", "smart"):
-    before = metrics.nll(jax.nn.softmax(validation.logits), validation.labels)
-    assert metrics.nll(jnp.exp(fitted), validation.labels) <= before + 1e-3
+  before = metrics.nll(jax.nn.softmax(validation.logits), validation.labels)
+  assert metrics.nll(jnp.exp(fitted), validation.labels) <= before + 1e-3
 
 
 @pytest.fixture(scope="module")

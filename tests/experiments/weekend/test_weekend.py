@@ -434,7 +434,7 @@ def test_a_cell_goes_on_after_kills_and_a_full_disk(tmp_path, capsys):
     assert killed.returncode == -signal.SIGKILL and "from step None" in killed.stdout, killed.stderr
     if place == 0:  # The seeds train together, however busy this machine was when it timed their steps.
       (device, by_network), = json.loads(recorded.read_text()).items()
-      assert len(by_network) == 2 and all(0 < seconds < 10 for seconds in by_network.values())  # Alone, and both at once.
+      assert len(by_network) == 2 and all(0 < seconds < 10 for seconds in by_network.values())  # Alone, both at once.
       recorded.write_text(json.dumps({device: {name: 1.0 for name in by_network}}))
   (tmp_path / "whole").mkdir()
   (tmp_path / "whole" / recorded.name).write_text(recorded.read_text())
