@@ -7,17 +7,21 @@ flips, a weight decay of 5e-4, a rate of 0.1 that falls three times, Îº = 0.9, Î
 the loss carry no gradient, that of Eq. 17 as printed, the same clamped, or that of the released code, which is clamped
 and goes through the quantile too. The released reading also has a row for each part of the recipe that it may need. The
 model of the lowest validation loss predicts, as in the paper; the columns of the training set and the rows named "last"
-say whether this hides a collapse.
+say whether this hides a collapse. Two small networks with convolutions, of which one has no batch norm, say whether it
+is batch norm that makes a reading train.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import functools
 import sys
 
+import flax.linen as nn
+import jax
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
+from calib_jax import models
 from configs import reweighted_risk
 from experiments.common import settings, sweep
 from experiments.common.declaration import Experiment, Method
@@ -36,19 +40,46 @@ READINGS: dict[str, Mapping[str, object]] = {
   "released, no decay": {**_RELEASED, "optimizer.coupled_weight_decay": 0.0},
   "released, half precision": {**_RELEASED, "model.dtype": "bfloat16"},
 }
+ON_SMALL = ("no gradient", "released", "clamped")  # The readings that the small networks have.
+
+
+class PlainCNN(models.Backbone):
+  """``simple_cnn`` without batch norm: biases stand in its place."""
+
+  channels: Sequence[int] = (32, 64)
+
+  @nn.compact
+  def __call__(self, x: jax.Array, *, train: bool = False, mask: jax.Array | None = None) -> models.Features:
+    """Maps images ``[N, H, W, C]`` to pooled features."""
+    for i, width in enumerate(self.channels, start=1):
+      if i > 1:
+        x = nn.max_pool(x, (2, 2), (2, 2))
+      x = nn.relu(nn.Conv(width, (3, 3), dtype=self.dtype, kernel_init=nn.initializers.he_normal(),
+                          name=f"group{i}_conv")(x))
+    return models.Features.pooled(x)
+
+
+NETWORKS = {  # The config's model, by the name of the table.
+  "": dict(name="resnet8", dtype="float32"),
+  "CNN": dict(name="simple_cnn", dtype="float32"),
+  "CNN without batch norm": dict(name="experiments.papers.reweighted_risk.readings:PlainCNN", dtype="float32"),
+}
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
-  """Returns cross entropy and each reading, by the same recipe."""
-  return [Method("", "cross entropy", functools.partial(_config, options, "cross_entropy", {})),
-          *(Method("", name, functools.partial(_config, options, "selective_risk_no_gradient", fields))
-            for name, fields in READINGS.items())]
+  """Returns cross entropy and each reading, by the same recipe, and some of them with small networks."""
+  found = []
+  for task in NETWORKS:
+    found.append(Method(task, "cross entropy", functools.partial(_config, options, task, "cross_entropy", {})))
+    found += [Method(task, name, functools.partial(_config, options, task, "selective_risk_no_gradient", fields))
+              for name, fields in READINGS.items() if not task or name in ON_SMALL]
+  return found
 
 
-def _config(options: argparse.Namespace, loss: str, fields: Mapping[str, object]) -> ConfigDict:
+def _config(options: argparse.Namespace, task: str, loss: str, fields: Mapping[str, object]) -> ConfigDict:
   config = reweighted_risk.get_config(f"cifar10.resnet50.{loss}").unlock()
   config.data = dict(name="npz", path=options.images, dir="", validation_fraction=0.1)
-  config.model = dict(name="resnet8", dtype="float32")
+  config.model = NETWORKS[task]
   if options.scale == "tiny":
     config.data = dict(name="digits", path="", dir="", validation_fraction=0.25)
     config.model = dict(name="mlp", hidden=(8,), dtype="float32")

@@ -3,9 +3,12 @@
 import json
 import pathlib
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calib_jax import models
 from calib_jax.training import loss_state
 from experiments.common import rows, sweep
 from experiments.common.commands import RESULTS
@@ -19,16 +22,28 @@ ROWS = RESULTS / "reweighted_risk_readings_laptop.csv"
   ("released", False, True, True), ("released, no decay", False, True, True)])
 def test_each_reading_trains_the_loss_that_it_names(name, stop_gradient, clamp, threshold_gradient):
   options = sweep.parse(readings.EXPERIMENT, ["--scale=tiny"])
-  method, = (method for method in readings.methods(options) if method.name == name)
-  loss = method.config().loss.primary
-  assert (loss.stop_gradient, loss.clamp, loss.threshold_gradient) == (stop_gradient, clamp, threshold_gradient)
+  found = [method.config().loss.primary for method in readings.methods(options) if method.name == name]
+  assert len(found) == (3 if name in readings.ON_SMALL else 1)
+  for loss in found:
+    assert (loss.stop_gradient, loss.clamp, loss.threshold_gradient) == (stop_gradient, clamp, threshold_gradient)
+
+
+def test_the_small_networks_differ_in_batch_norm_alone():
+  shapes = []
+  for network in (models.SimpleCNN(), readings.PlainCNN()):
+    variables = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    kernels = jax.tree.map(lambda x: x.shape, {name: layer["kernel"] for name, layer in variables["params"].items()
+                                               if "kernel" in layer})
+    shapes.append(kernels)
+    assert ("batch_stats" in variables) == isinstance(network, models.SimpleCNN)
+  assert shapes[0] == shapes[1] and len(shapes[0]) == 2
 
 
 def test_the_committed_rows_are_those_of_their_configs():
-  found = {row["method"]: row["declared"] for row in rows.read(ROWS)}
+  found = {(row["task"], row["method"]): row["declared"] for row in rows.read(ROWS)}
   methods = readings.methods(sweep.parse(readings.EXPERIMENT, ["--images=cifar10_jpeg.npz"]))
-  wanted = [method for method in methods if method.name in found]
-  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == found
+  wanted = [method for method in methods if (method.task, method.name) in found]
+  assert {(job.method.task, job.method.name): job.declared for job in sweep.jobs(wanted)} == found
 
 
 LEADERBOARDS = {"Fashion-MNIST, MLP": "fashion_mnist_mlp", "Fashion-MNIST, ResNet-8": "fashion_mnist_resnet8",
