@@ -74,8 +74,9 @@ def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: Arr
     TypeError, ValueError: if an argument has the wrong dtype, shape or range.
 
   References:
-    Zhan et al. 2026 (arXiv 2604.06689). The formula follows from the words of its abstract; the mean, where a sum over
-    the batch would add log N, is ours.
+    Zhan et al. 2026 (arXiv 2604.06689). The abstracts give the formula in words: "maximizes p(x|y)", "cross-entropy
+    augmented with a class-level confidence regularizer", and "normalizing each sample's softmax score against the
+    model's predictions on the batch". The mean, where a sum over the batch would add log N, is ours.
 
   >>> generative_cross_entropy(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(2)
   Array(-0.57, dtype=float32)

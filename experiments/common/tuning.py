@@ -41,6 +41,8 @@ from experiments.common import rows, settings
 THRESHOLDS, WEIGHTS, L2 = (0.1, 0.3, 0.5, 0.7, 0.9), (0.1, 0.3, 1.0, 3.0), (0.0, 1e-4, 5e-4, 2e-3)
 RATES = (0.03, 0.1, 0.3)  # Of the steps of the second phase of interleaved training.
 TEMPERATURES = {"soft_avuc": (0.1, 0.3, 1.0, 3.0), "soft_binned_ece": (0.001, 0.003, 0.01, 0.03)}
+# What these losses have where only their weight or the rate of their steps is tuned.
+SECONDARY = {"soft_avuc": {"threshold": 0.5, "temperature": 0.1}, "soft_binned_ece": {"temperature": 0.01}}
 # The values of each field from the smallest on, of which searches begin with a few and go on where the best lies.
 LADDERS: Mapping[str, Sequence] = {
   "loss.primary.gamma": (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0),

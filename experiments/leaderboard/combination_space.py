@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 import math
 
-from experiments.common import costs, halving, settings
+from experiments.common import costs, halving, settings, tuning
 from experiments.leaderboard import page
 
 _PLAIN, _CROPS = {"padding": 0, "flip": False}, {"padding": 2, "flip": True}
@@ -28,8 +28,9 @@ SPACE: halving.Space = {
     "none": {}, "focal, gamma 1": {"loss.primary": {"name": "focal", "gamma": 1.0}},
     "focal, gamma 2": {"loss.primary": {"name": "focal", "gamma": 2.0}},
     "gradient-weighted CE": {"loss.primary": {"name": "brier_weighted_cross_entropy", "gamma": 1.0}},
-    "SB-ECE": {"loss.secondary": {"name": "soft_binned_ece", "temperature": 0.01}, "loss.weight": 0.3},
-    "S-AvUC": {"loss.secondary": {"name": "soft_avuc", "threshold": 0.5, "temperature": 0.1}, "loss.weight": 0.3},
+    "SB-ECE": {"loss.secondary": {"name": "soft_binned_ece", **tuning.SECONDARY["soft_binned_ece"]},
+               "loss.weight": 0.3},
+    "S-AvUC": {"loss.secondary": {"name": "soft_avuc", **tuning.SECONDARY["soft_avuc"]}, "loss.weight": 0.3},
     "selective risk": {"loss.primary": {"name": "selective_risk", "low_confidence_coverage": 0.25}}},
   "weights": {
     "none": {}, "EMA": {"training.average": "ema", "training.average_decay": 0.97},

@@ -81,7 +81,7 @@ def _leaving_out(recipe: Recipe) -> Recipe:
   return Recipe({**recipe.fields, "training.max_skipped_steps": 10**6}, recipe.search)
 
 
-_AVUC = {"threshold": 0.5, "temperature": 0.1}
+_AVUC, _BINNED = tuning.SECONDARY["soft_avuc"], tuning.SECONDARY["soft_binned_ece"]
 _FOCAL = {"name": "focal", "gamma": 1.0}
 _WEIGHTED = {"name": "brier_weighted_cross_entropy", "gamma": 1.0}
 _STRONGER = tuning.WEIGHTS[:3]
@@ -107,7 +107,7 @@ METHODS: dict[str, Recipe] = {
   "MMCE": _secondary("mmce", (1.0, 3.0, 10.0)),
   "AvUC": _secondary("avuc", _STRONGER, threshold=1.15),  # Half of log 10, the largest entropy.
   "S-AvUC": _secondary("soft_avuc", _STRONGER, **_AVUC),
-  "SB-ECE": _secondary("soft_binned_ece", _STRONGER, temperature=0.01),
+  "SB-ECE": _secondary("soft_binned_ece", _STRONGER, **_BINNED),
   "MDCA": _secondary("mdca", (1.0, 3.0, 10.0)),
   "GCE": Recipe({"loss.primary": {"name": "generative_cross_entropy"}},
                 {"optimizer.learning_rate": (0.025, 0.05, 0.1)}),
@@ -124,9 +124,9 @@ METHODS: dict[str, Recipe] = {
   "MIT": Recipe({"augmentation": {"name": "mixup_inference", "padding": 0, "flip": False, "min_difference": 0.5}},
                 {"augmentation.alpha": (0.3, 0.5, 1.0)}),
   "focal + S-AvUC": _secondary("soft_avuc", _STRONGER, _FOCAL, **_AVUC),
-  "focal + SB-ECE": _secondary("soft_binned_ece", _STRONGER, _FOCAL, temperature=0.01),
+  "focal + SB-ECE": _secondary("soft_binned_ece", _STRONGER, _FOCAL, **_BINNED),
   "S-AvUC, interleaved": _interleaved(_secondary("soft_avuc", (), **_AVUC)),
-  "SB-ECE, interleaved": _interleaved(_secondary("soft_binned_ece", (), temperature=0.01)),
+  "SB-ECE, interleaved": _interleaved(_secondary("soft_binned_ece", (), **_BINNED)),
   "TST": _released("two_stage"),
   "V-TST": _released("variational"),
   "TST, as Ni et al.": _of_ni("two_stage", "stage2.optimizer.learning_rate", _RATES, 40),

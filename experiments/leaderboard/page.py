@@ -96,7 +96,9 @@ def _methods(rows: Sequence[Row]) -> list[str]:
            "has both a higher accuracy and a lower ECE. Settings were chosen by the validation ECE (equal mass, norm "
            f"2), and the column before the last two is the mean rank by that error of the test images. {EDGE}: the "
            "chosen value is the first or the last of those that were tried, so that one beyond it may do better than "
-           "this row. Costs count passes through the network, for one setting: training is 1 for a plain run and 5 for "
+           "this row. Of the losses of Karandikar et al. only the weight, or the rate of interleaved steps, is tuned "
+           "here; `experiments.papers.soft_calibration.tables` tunes all four settings of the paper. Costs count "
+           "passes through the network, for one setting: training is 1 for a plain run and 5 for "
            "an ensemble of five, and what a step's loss takes is not in it.", "",
            "| trained with | chosen | accuracy % | NLL | Brier | ECE % | noise floor % | NLL after TS | wins % | "
            "mean rank | by ECE | times to train | to predict |", "|---" * 13 + "|"]

@@ -1,15 +1,19 @@
-"""Figures of the papers that show what a loss is: Karandikar et al. 2021, 3 and 4; Zhou et al. 2025, 1, 2, 5 and 6.
+"""Figures of the papers that show what a loss is: Karandikar et al. 2021, 3, 4; Zhou et al. 2025, 1, 2, 5, 6, A1, A2.
 
 Run: python -m experiments.papers.loss_figures [--out=DIR] [--trained=selective_risk_fashion_mnist_mlp.csv]
 
 The first four panels are formulas: soft bins and the soft threshold of the entropy; the focal and the inverse focal
 loss, whose weights are divided by their largest; and the smoothed distribution function of the selective-risk loss. The
-last two are networks: `--trained` names rows of reweighted_risk/training.py.
+next two are networks: `--trained` names rows of reweighted_risk/training.py. The last three are the first figures of
+the appendix of Zhou et al., which numbers them from 1 again: the gradients of the focal and the inverse focal loss by
+the probability of the label (of the latter the text prints one sign wrongly), and the dual focal loss of two classes,
+with the weight as printed and as in its released code, which forgets the rival of a misclassified example.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import pathlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import special
@@ -22,6 +26,7 @@ from experiments.common import commands, rows
 
 NAME = "loss_figures"
 GAMMA = 2.0
+DUAL = {"strongest": "as printed", "strongest_below": "released code"}  # By the competitor of ``losses.dual_focal``.
 
 
 def soft_threshold(entropy: np.ndarray, threshold: float, temperature: float) -> np.ndarray:
@@ -47,6 +52,16 @@ def smoothed_distribution(scores: np.ndarray, at: np.ndarray, smoothing: float, 
   return ((steps * counts).sum(1) / counts.sum()).round(6)
 
 
+def slope(loss: Callable[..., jax.Array], p: np.ndarray, **options: object) -> jax.Array:
+  """Returns the derivative of a loss of two classes by the probability p of the label.
+
+  >>> slope(losses.cross_entropy, np.array([0.25, 0.5])).round(3)
+  Array([-4., -2.], dtype=float32)
+  """
+  return jax.vmap(jax.grad(lambda q: loss(jnp.log(jnp.stack([q, 1 - q])), jnp.array(0), **options)))(jnp.asarray(
+    p, jnp.float32))
+
+
 def means(results: Sequence[rows.Row], column: str, **fields: str) -> dict[tuple[str, str, str], float]:
   """Returns the mean of a column over seeds by score, ν and κ: the rows that train from scratch and have ``fields``."""
   values: dict[tuple[str, str, str], list[float]] = {}
@@ -58,15 +73,17 @@ def means(results: Sequence[rows.Row], column: str, **fields: str) -> dict[tuple
 
 @style.styled
 def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
-  """Draws the six panels in one PNG; ``results`` are rows of reweighted_risk/training.py."""
+  """Draws the nine panels in one PNG; ``results`` are rows of reweighted_risk/training.py."""
   from matplotlib.figure import Figure
 
-  drawn = Figure(figsize=(9.5, 6.6), layout="constrained")
-  panels = drawn.subplots(2, 3).ravel()
+  drawn = Figure(figsize=(9.5, 9.9), layout="constrained")
+  panels = drawn.subplots(3, 3).ravel()
   for function, axes in zip((_bins, _thresholds, _weights, _distributions), panels, strict=False):
     function(axes)
   _scores(panels[4], results)
   _coverages(panels[5], results)
+  for function, axes in zip((_gradients, _dual_weights, _dual_gradients), panels[6:], strict=True):
+    function(axes)
   files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
 
 
@@ -135,6 +152,39 @@ def _coverages(axes, results: Sequence[rows.Row]) -> None:
   axes.axhline(_cross_entropy(results, "accuracy"), color=style.INK, lw=1, ls="--", label="cross entropy")
   axes.set(xlabel=r"$\kappa$, coverage of low confidence", ylabel="test accuracy, %",
            title=r"$\kappa$ and $\nu$ (Zhou et al., Figure 6)")
+  _legend(axes)
+
+
+def _gradients(axes) -> None:
+  p = np.linspace(0.01, 0.99, 393)
+  for loss, name, line in ((losses.focal, "focal", "-"), (losses.inverse_focal, "inverse", "--")):
+    for i, gamma in enumerate((1.0, 2.0, 5.0)):
+      axes.plot(p, slope(loss, p, gamma=gamma), line, color=style.COLOURS[i], lw=1.2,
+                label=rf"{name}, $\gamma$ = {gamma:g}")
+  axes.axhline(0, color=style.INK, lw=0.8)
+  axes.set(xlabel="probability of the label", ylabel="gradient of the loss", ylim=(-16, 8),
+           title="Gradients (Zhou et al., Figure A1)")
+  _legend(axes)
+
+
+def _dual_weights(axes) -> None:
+  p = np.linspace(0.005, 0.995, 397)
+  logits, labels = np.log(np.stack([p, 1 - p], axis=1)), np.zeros(len(p), int)
+  for i, (competitor, name) in enumerate(DUAL.items()):
+    weight = losses.dual_focal(logits, labels, gamma=GAMMA, competitor=competitor) / -np.log(p)
+    axes.plot(p, np.where(np.isclose(p, 0.5), np.nan, weight), color=style.COLOURS[i], lw=1.2, label=name)
+  axes.set(xlabel="probability of the label", ylabel=rf"weight, $\gamma$ = {GAMMA:g}",
+           title="Dual focal loss (Zhou et al., Figure A2)")
+  _legend(axes)
+
+
+def _dual_gradients(axes) -> None:
+  p = np.linspace(0.02, 0.98, 385)
+  for i, (competitor, name) in enumerate(DUAL.items()):
+    values = slope(losses.dual_focal, p, gamma=GAMMA, competitor=competitor)
+    axes.plot(p, np.where(np.isclose(p, 0.5), np.nan, values), color=style.COLOURS[i], lw=1.2, label=name)
+  axes.set(xlabel="probability of the label", ylabel=rf"gradient, $\gamma$ = {GAMMA:g}", ylim=(-40, 4),
+           title="Its gradient (Zhou et al., Figure A2)")
   _legend(axes)
 
 

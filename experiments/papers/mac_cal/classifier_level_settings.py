@@ -21,7 +21,8 @@ _ADAM = ("optimizer.name=adamw", "optimizer.learning_rate=0.0001", "optimizer.cl
 _CROPS = ("augmentation.name=crop_flip", "augmentation.padding=4", "augmentation.flip=true")
 _RELEASED = (*_CROPS, *_BEST, "training.schedule=two_stage", "stage2.augment=true",
              "stage2.backbone_in_training_mode=true", "stage2.optimizer.name=adamw",
-             "stage2.optimizer.learning_rate=0.0001", "stage2.optimizer.schedule=constant")
+             "stage2.optimizer.learning_rate=0.0001", "stage2.optimizer.schedule=constant",
+             "training.stage2_batch_size=256")
 
 FIRST = {  # Overrides of the first stage, or of the only one, by name.
   "vanilla": (),

@@ -24,10 +24,6 @@ from experiments.common import comparison, ranking, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
 from experiments.common.rows import Row
 
-SECONDARY = {
-  "soft_avuc": {"threshold": 0.5, "temperature": 0.1},
-  "soft_binned_ece": {"temperature": 0.01},
-}
 TUNED = {"joint": {"loss.weight": tuning.WEIGHTS[:3]}, "interleaved": {"training.secondary_rate": tuning.RATES}}
 TRIALS = {"seed": 100, "num_seeds": 3}
 NUM_VALIDATION = 5000
@@ -36,7 +32,7 @@ NUM_VALIDATION = 5000
 def methods(options: argparse.Namespace) -> list[Method]:
   """Returns plain cross entropy, and each secondary loss in each schedule."""
   every_method = [Method("", "cross entropy", functools.partial(_config, options, {}))]
-  for name, values in SECONDARY.items():
+  for name, values in tuning.SECONDARY.items():
     for schedule, search in TUNED.items():
       fields = {"loss.secondary": {"name": name, **values}, "loss.weight": 1.0, "training.schedule": schedule,
                 "data.held_out_fraction": 0.1}

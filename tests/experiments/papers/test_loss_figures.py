@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from calib_jax import losses
 from experiments.common import rows
 from experiments.papers import loss_figures
 
@@ -14,6 +15,14 @@ def test_curves_are_those_of_the_formulas():
   centres = np.array([0.125, 0.375, 0.375, 0.875])
   expected = np.mean(1 / (1 + np.exp(-(at[:, None] - centres) / 0.1)), axis=1)
   np.testing.assert_allclose(loss_figures.smoothed_distribution(scores, at, 0.1, num_bins=4), expected, atol=1e-5)
+
+
+def test_gradients_are_those_of_the_appendix():
+  p, gamma = np.array([0.1, 0.4, 0.7, 0.95]), 3.0
+  focal = gamma * (1 - p)**(gamma - 1) * np.log(p) - (1 - p)**gamma / p
+  inverse = -gamma * (1 + p)**(gamma - 1) * np.log(p) - (1 + p)**gamma / p  # The paper prints its first sign as +.
+  np.testing.assert_allclose(loss_figures.slope(losses.focal, p, gamma=gamma), focal, rtol=2e-5)
+  np.testing.assert_allclose(loss_figures.slope(losses.inverse_focal, p, gamma=gamma), inverse, rtol=2e-5)
 
 
 def test_networks_are_averaged_over_the_seeds_of_what_is_asked_for(tmp_path):
