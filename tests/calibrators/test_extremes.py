@@ -132,21 +132,6 @@ def test_a_masked_class_changes_no_other_row(name, mask):
   np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("name", calibrators.CALIBRATORS)
-def test_one_row_is_calibrated_as_one_of_many(name):
-  logits, labels = _usual()
-  logits, labels = logits.astype(np.float32), labels.astype(np.int32)
-  calibrator = calibrators.get(name, **NEEDED.get(name, {}))
-  params = calibrator.fit(logits, labels)
-  many = np.asarray(calibrator.apply(params, logits))
-  one = calibrator.apply(params, logits[3])
-  assert one.shape == (CLASSES,)
-  if name != "label_shift":  # It counts the classes of all rows.
-    np.testing.assert_allclose(one, many[3], rtol=1e-4, atol=1e-5)
-  np.testing.assert_allclose(calibrator.apply(params, logits.reshape(2, 32, CLASSES)), many.reshape(2, 32, CLASSES),
-                             rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("shape", [(), (3, 0)])
 def test_logits_without_classes_are_refused(shape):
   with pytest.raises(ValueError, match=r"logits must have the shape \[..., K\] of at least one class"):

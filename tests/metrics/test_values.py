@@ -41,16 +41,21 @@ def unchecked():
   (PROBS, _with(LABELS, slice(3, 5), 2), r"labels must be in \[0, 2\): 2 of 6 rows are not; the first, row 3, holds 2"),
   (PROBS, _with(LABELS, 0, -1), "holds -1"),
 ])
-@pytest.mark.parametrize("name", OF_CLASSES)
-def test_wrong_predictions_are_refused_where_they_count(name, probs, labels, message):
-  metric = getattr(metrics, name)
-  with pytest.raises(ValueError, match=message):
-    metric(probs, labels)
-  if name == "accuracy":  # One metric is enough for the shared mask, and for leading axes.
-    wrong = (probs != PROBS).any(1) | (labels != LABELS)
-    assert metric(probs, labels, where=~wrong) == 1
+def test_wrong_predictions_are_refused_where_they_count(probs, labels, message):
+  """By one metric, with the shared mask and leading axes."""
+  for shape in ((6,), (2, 3)):
     with pytest.raises(ValueError, match=message):
-      metric(probs.reshape(2, 3, 2), labels.reshape(2, 3))
+      metrics.accuracy(probs.reshape(*shape, 2), labels.reshape(shape))
+  wrong = (probs != PROBS).any(1) | (labels != LABELS)
+  assert metrics.accuracy(probs, labels, where=~wrong) == 1
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_every_metric_refuses_wrong_predictions(name):
+  for probs, labels, message in ((_with(PROBS, 2, (np.nan, 0.5)), LABELS, "holds nan"),
+                                 (PROBS, _with(LABELS, 0, -1), "holds -1")):
+    with pytest.raises(ValueError, match=message):
+      getattr(metrics, name)(probs, labels)
 
 
 @pytest.mark.parametrize("name", OF_PAIRS)

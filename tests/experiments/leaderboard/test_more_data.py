@@ -2,7 +2,9 @@
 
 import argparse
 
-from experiments.common import rows
+import pytest
+
+from experiments.common import commands, rows, sweep
 from experiments.leaderboard import more_data
 
 
@@ -28,3 +30,11 @@ def test_ranks_in_the_order_of_the_leaderboard_correlate_with_it():
   for row in table:
     row["nll"] = few[ascending[-1 - ascending.index(row["method"])]]["nll"]
   assert "- NLL: -1.00 over 4 methods." in "\n".join(more_data.findings(table))
+
+
+@pytest.mark.parametrize("data", ["cifar10_jpeg.npz", "tiny_imagenet.npz"])
+def test_committed_rows_have_the_settings_that_the_page_prints(data):
+  options = sweep.parse(more_data.EXPERIMENT, [f"--data={data}"])
+  found = {row["method"]: row["declared"] for row in rows.read(
+    commands.RESULTS / f"leaderboard_more_data_{data.removesuffix('.npz')}_resnet8.csv")}
+  assert {job.method.name: job.declared for job in sweep.jobs(more_data.methods(options))} == found
