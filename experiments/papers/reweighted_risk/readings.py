@@ -40,7 +40,7 @@ READINGS: dict[str, Mapping[str, object]] = {
   "released, no decay": {**_RELEASED, "optimizer.coupled_weight_decay": 0.0},
   "released, half precision": {**_RELEASED, "model.dtype": "bfloat16"},
 }
-ON_SMALL = ("no gradient", "released", "clamped")  # The readings that the small networks have.
+ON_SMALL = ("released", "clamped")  # The readings that the small networks have.
 
 
 class PlainCNN(models.Backbone):
