@@ -1,6 +1,7 @@
 """The page on more data: its settings, and the ranks that it compares."""
 
 import argparse
+import re
 
 import pytest
 
@@ -38,3 +39,22 @@ def test_committed_rows_have_the_settings_that_the_page_prints(data):
   found = {row["method"]: row["declared"] for row in rows.read(
     commands.RESULTS / f"leaderboard_more_data_{data.removesuffix('.npz')}_resnet8.csv")}
   assert {job.method.name: job.declared for job in sweep.jobs(more_data.methods(options))} == found
+
+
+def test_what_the_guide_says_of_more_data_is_in_the_rows():
+  table = rows.read(commands.RESULTS / "leaderboard_more_data_cifar10_jpeg_resnet8.csv")
+  found = dict(re.findall(r"^- (.*): ([+-][\d.]+) over 9 methods", "\n".join(more_data.findings(table)), re.MULTILINE))
+  guide = (commands.ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
+  section = " ".join(guide.split("### Does this hold with more data?")[1].split("\n## ")[0].split())
+  ece = "ECE %, equal width, norm 1"
+  accuracy, before, log_loss, after, ece_after = (
+    float(found[name]) for name in ("accuracy %", "NLL", "NLL after TS", ece, f"{ece} after TS"))
+  assert f"(Spearman's correlation {accuracy:g} and {after:g})" in section
+  assert f"after temperature scaling ({log_loss:g})" in section and f"log loss before it ({before:g})" in section
+  assert f"ECE after it ({ece_after:g})" in section
+  nll = {row["method"]: float(row["nll"]) for row in table if row["calibrator"] == "TS"}
+  for text in (f"Layer peeling ({nll['PLP']:.2f}) and interleaved S-AvUC ({nll['S-AvUC, interleaved']:.2f}) are better",
+               f"the focal loss ({nll['focal']:.2f}), selective risk ({nll['selective risk']:.2f}) and MaC-Cal "
+               f"({nll['MaC-Cal']:.2f}) are worse, and TST ({nll['TST']:.2f})",
+               f"{nll['SB-ECE']:.2f} against {nll['cross entropy']:.2f} of cross entropy"):
+    assert text in section
