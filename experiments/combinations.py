@@ -30,10 +30,8 @@ from calib_jax._system.errors import UserError
 from experiments.common import halving, scales, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
 from experiments.leaderboard import combination_page
-from experiments.leaderboard.combination_space import MEMBERS, SPACE, every_choice, name_of, one_less, times
+from experiments.leaderboard.combination_space import MEMBERS, MOST_LOST, SPACE, every_choice, name_of, one_less, times
 from experiments.leaderboard.experiment import CALIBRATORS
-
-MOST_LOST = 0.005  # The validation accuracy that a candidate may lose to cross entropy.
 
 
 def validated(config: ConfigDict) -> halving.Scores:
@@ -103,7 +101,7 @@ EXPERIMENT = Experiment(
   "combinations", "Combinations that no paper tried", methods,
   {label: CALIBRATORS[label] for label in ("TS", "structured vector", "structured matrix")},
   ("accuracy", "nll", "brier", "ece", "ece_shifted"), arguments=arguments, suffix=scales.suffix,
-  findings=combination_page.findings)
+  cost=combination_page.cost_of, findings=combination_page.findings)
 
 
 if __name__ == "__main__":

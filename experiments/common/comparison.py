@@ -1,6 +1,6 @@
 """Compares rows of an experiment seed by seed, and formats them as Markdown and LaTeX tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ from experiments.common.rows import Row
 
 LEVEL = 0.95
 Key = tuple[str, str, str]  # Task, method and calibrator.
+Cost = Callable[[Row], Sequence[str]]  # The texts below COST_HEADINGS of the method of a row.
+COST_HEADINGS = ("times to train", "times to predict")
 OTHER_ERRORS = ("ece_corrected", "marginal")  # Columns that evaluations do not have, of which lower is better.
 HEADINGS = {"ece_corrected": "ECE % less its bias", "floor": "noise floor %", "p_value": "p",
             "marginal": "marginal ECE %, equal mass, norm 2", "ece_shifted": "ECE % on corrupted images",
@@ -211,39 +213,46 @@ def mean_text(values: Sequence[float], digits: int, sign: str = "") -> str:
   return text + (f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else "")
 
 
-def cells(rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[Key, list[tuple[str, bool]]]]:
-  """Returns the table of rows as ``(key, [(text, whether it is best)])``, in the order of the rows."""
+def cells(rows: Sequence[Row], columns: Sequence[str], cost: Cost | None = None
+          ) -> list[tuple[Key, list[tuple[str, bool]]]]:
+  """Returns the table of rows as ``(key, [(text, whether it is best)])``, in their order; costs are the first texts."""
   found = {column: values(rows, column) for column in columns}
   winners = {column: best(by_key, column) for column, by_key in found.items()}
-  return [(key, [(cell(found[column][key], column), key in winners[column]) for column in columns])
+  costs = {row["method"]: [(text, False) for text in cost(row)] for row in rows} if cost else {}
+  return [(key, costs.get(key[1], []) + [(cell(found[column][key], column), key in winners[column])
+                                         for column in columns])
           for key in next(iter(found.values()), {})]
 
 
-def markdown(rows: Sequence[Row], columns: Sequence[str]) -> str:
+def headings(columns: Sequence[str], cost: Cost | None = None) -> list[str]:
+  """Returns the first line of a table of ``cells``."""
+  return ["trained with", "calibrated by", *(COST_HEADINGS if cost else ()), *map(heading, columns)]
+
+
+def markdown(rows: Sequence[Row], columns: Sequence[str], cost: Cost | None = None) -> str:
   """Returns the Markdown tables, one a task; bold is better than every other row of its table."""
   lines: list[str] = []
-  task = None
-  for (of_task, method, calibrator), texts in cells(rows, columns):
+  task, first = None, headings(columns, cost)
+  for (of_task, method, calibrator), texts in cells(rows, columns, cost):
     if of_task != task:
       task = of_task
-      lines += ["", *([f"## {task}", ""] if task else []),
-                "| trained with | calibrated by | " + " | ".join(map(heading, columns)) + " |",
-                "|---" * (2 + len(columns)) + "|"]
+      lines += ["", *([f"## {task}", ""] if task else []), f"| {' | '.join(first)} |", "|---" * len(first) + "|"]
     shown = [f"**{text}**" if is_best else text for text, is_best in texts]
     lines.append(" | ".join([f"| {method}", calibrator, *shown]) + " |")
   return "\n".join(lines[1:]) + "\n"
 
 
-def latex(rows: Sequence[Row], columns: Sequence[str]) -> str:
+def latex(rows: Sequence[Row], columns: Sequence[str], cost: Cost | None = None) -> str:
   """Returns the same as LaTeX, for the package booktabs."""
-  lines = [f"\\begin{{tabular}}{{ll{'r' * len(columns)}}}", "\\toprule",
-           " & ".join(["trained with", "calibrated by", *map(heading, columns)]).replace("%", "\\%") + " \\\\"]
+  first = headings(columns, cost)
+  lines = [f"\\begin{{tabular}}{{ll{'r' * (len(first) - 2)}}}", "\\toprule",
+           " & ".join(first).replace("%", "\\%") + " \\\\"]
   task = None
-  for (of_task, method, calibrator), texts in cells(rows, columns):
+  for (of_task, method, calibrator), texts in cells(rows, columns, cost):
     if of_task != task:
       task = of_task
       lines.append("\\midrule")
-      lines += [f"\\multicolumn{{{2 + len(columns)}}}{{l}}{{{_escaped(task)}}} \\\\"] if task else []
+      lines += [f"\\multicolumn{{{len(first)}}}{{l}}{{{_escaped(task)}}} \\\\"] if task else []
     shown = [text.replace(" ± ", " \\pm ") for text, _ in texts]
     shown = [f"$\\mathbf{{{text}}}$" if is_best else f"${text}$" if text and "diverged" not in text else text
              for text, (_, is_best) in zip(shown, texts, strict=True)]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from calib_jax.evaluation import Predictions
+from experiments.common.comparison import Cost
 from experiments.common.rows import Row
 
 
@@ -67,6 +68,7 @@ class Experiment(NamedTuple):
     shown: the calibrators in the table; None for all.
     arguments: adds options of its own to the command.
     suffix: maps the options to the end of the names of its files.
+    cost: maps a row to what its method costs to train and to predict, which stands beside it; None for no such columns.
     findings: maps the rows to the lines of Markdown that follow the table.
     figure: draws the rows in a file.
   """
@@ -79,6 +81,7 @@ class Experiment(NamedTuple):
   shown: tuple[str, ...] | None = None
   arguments: Callable[[argparse.ArgumentParser], object] = lambda parser: None
   suffix: Callable[[argparse.Namespace], str] = lambda options: options.scale
+  cost: Cost | None = None
   findings: Callable[[list[Row]], list[str]] = lambda rows: []
   figure: Callable[[list[Row], pathlib.Path], object] | None = None
 

@@ -29,7 +29,7 @@ def write(experiment: Experiment, rows: Sequence[Row], stem: pathlib.Path) -> No
     stem: the path of its files without their suffix.
   """
   write_text(stem.with_suffix(".md"), page(experiment, rows, stem.name))
-  write_text(stem.with_suffix(".tex"), comparison.latex(_shown(experiment, rows), experiment.columns))
+  write_text(stem.with_suffix(".tex"), comparison.latex(_shown(experiment, rows), experiment.columns, experiment.cost))
   if experiment.figure:
     experiment.figure(list(rows), stem.with_suffix(".png"))
 
@@ -42,7 +42,7 @@ def page(experiment: Experiment, rows: Sequence[Row], name: str) -> str:
     lines += [*findings, ""]
   if experiment.shown:
     lines += ["## Results", "", f"Calibrated by {', '.join(experiment.shown)}; the rows have all.", ""]
-  lines.append(comparison.markdown(_shown(experiment, rows), experiment.columns))
+  lines.append(comparison.markdown(_shown(experiment, rows), experiment.columns, experiment.cost))
   if experiment.figure:
     lines += [f"![{title}]({name}.png)", ""]
   return "\n".join(lines)

@@ -6,15 +6,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common import comparison, costs, halving, ranking, rows
+from experiments.common import comparison, costs, halving, ranking, rows, settings
 from experiments.common.commands import RESULTS
 from experiments.leaderboard import page
-from experiments.leaderboard.combination_space import LABEL, MEMBERS, SPACE, choice_of, fields_of, one_less
+from experiments.leaderboard.combination_space import (
+  LABEL,
+  MEMBERS,
+  MOST_LOST,
+  SPACE,
+  choice_of,
+  fields_of,
+  one_less,
+)
 from experiments.leaderboard.methods import COMBINED, METHODS
 
 PART = "one part less"  # The origin of rows that lack a part of the best combination.
 _COMPARED = ("nll", "accuracy", "ece", "floor")
 TARGETS = {1: -0.05, MEMBERS: -0.10}  # The relative difference of log loss that was aimed at, by number of members.
+# How many candidates had been tried after each search, and what was new in it.
+SEARCHES = {
+  "fashion_mnist_mlp": {
+    155: "", 229: "more strengths of RandAugment and AugMix",
+    275: "candidates of the cost of one network alone, AugMix of one view, and all neighbours of the best"},
+  "fashion_mnist_resnet8": {27: "", 80: "candidates of the cost of one network alone, and AugMix of one view"}}
 
 
 class _Entry(NamedTuple):
@@ -68,19 +82,30 @@ def findings(table_rows: Sequence[rows.Row]) -> list[str]:
           "accuracies are equal: the aim asks that the interval of their difference does not lie below 0, and that the "
           "interval of the ECE less its noise floor does not lie above 0. A row that meets all but the cost "
           "\"costs more\".", "",
-          *_strengths(task), "",
+          *_search(task), "",
           "| trained with | from | times to train | to predict | log loss | difference | relative | accuracy less that "
           "of cross entropy, points | ECE % | noise floor % | ECE less its floor, points | the aim |",
           "|---" * 12 + "|", *(_line(entry, nll[single], accuracy) for entry in entries), "",
           *_against_leaderboard(entries), *_parts(whole, less, entries)]
 
 
+def cost_of(row: rows.Row) -> tuple[str, str]:
+  """Returns how often as much as a plain network the combination of a row takes to train and to predict."""
+  entry = _Entry(row["method"], "search", *_set_by(row["method"]), {})
+  training, prediction = entry.costs()
+  return costs.text(training), costs.text(prediction)
+
+
+def _set_by(name: str) -> tuple[dict[str, object], int]:
+  """The fields and the number of networks of a row of the search."""
+  alone = name.removesuffix(f", ensemble of {MEMBERS}")
+  return fields_of(alone), 1 if alone == name else MEMBERS
+
+
 def _of_search(table_rows: Sequence[rows.Row]) -> Iterator[_Entry]:
   found = {column: ranking.of_methods(table_rows, column, LABEL) for column in _COMPARED}
   for name in found["nll"]:
-    members = MEMBERS if name.endswith(f", ensemble of {MEMBERS}") else 1
-    yield _Entry(name, "search", fields_of(name.removesuffix(f", ensemble of {MEMBERS}")), members,
-                 {column: by_name[name] for column, by_name in found.items()})
+    yield _Entry(name, "search", *_set_by(name), {column: by_name[name] for column, by_name in found.items()})
 
 
 def _of_leaderboard(board: Sequence[rows.Row]) -> Iterator[_Entry]:
@@ -178,12 +203,24 @@ def _parts(whole: str, less: Mapping[str, str], entries: Sequence[_Entry]) -> li
           "| without | its log loss | change of the log loss | of the accuracy, points |", "|---|---|---|---|", *lines]
 
 
-def _strengths(task: str) -> list[str]:
-  """Says which strengths names stand for, and what of the space no candidate has had."""
-  said = ("In names of combinations, RandAugment is of magnitude 3 and AugMix of severity 1 unless another strength "
-          "follows.")
+def _search(task: str) -> list[str]:
+  """Says how candidates were chosen, how often test images were seen, and what of the space no candidate has had."""
   tried = {row["choice"] for row in rows.read(RESULTS / f"combinations_{task}_halving.csv")}
+  said = ("Candidates were ordered by their log loss out of fold, after calibration, on validation images of seeds "
+          f"that no row has, among those that lost less than {100 * MOST_LOST:g} points of validation accuracy to "
+          f"cross entropy. {len(tried)} have been tried")
+  if task in SEARCHES:
+    (first, _), *later = SEARCHES[task].items()
+    said += (f", in {len(later) + 1} searches: {first} in the first, "
+             + ", ".join(f"{number} after the next (new: {what})" for number, what in later)
+             + ". The test images had been seen before each but the first")
+  said += (". Each row is judged by itself, at 95%, without a correction for the number of rows. In names of "
+           "combinations, RandAugment is of magnitude 3 and AugMix of severity 1 unless another strength follows.")
   had = {(part, name) for choice in tried for part, name in json.loads(choice).items()}
-  if tried and (never := [name for part, names in SPACE.items() for name in names if (part, name) not in had]):
-    said += f" None of the {len(tried)} candidates that were tried had {'; or '.join(never)}."
+  never = [(name, costs.training(settings.flat(fields), page.NUM_EPOCHS) > 1)
+           for part, names in SPACE.items() for name, fields in names.items() if (part, name) not in had]
+  if missed := [name for name, costs_more in never if not costs_more]:
+    said += f" None had {'; or '.join(missed)}."
+  if dear := [name for name, costs_more in never if costs_more]:
+    said += f" Networks with {'; or '.join(dear)} take longer to train than the aim allows, and were no candidates."
   return [said]

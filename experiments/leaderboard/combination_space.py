@@ -1,6 +1,7 @@
 """The space that experiments/combinations.py searches: every choice of each part of a combination, by its name."""
 
 from collections.abc import Mapping
+import functools
 import math
 
 from experiments.common import costs, halving, settings, tuning
@@ -43,6 +44,7 @@ SPACE: halving.Space = {
 }
 LABEL = "structured matrix"  # The calibrator that ``recommended`` names for 2,000 examples of 10 classes.
 MEMBERS = 5
+MOST_LOST = 0.005  # The validation accuracy that a candidate may lose to cross entropy.
 
 
 def name_of(choice: Mapping[str, str], members: int) -> str:
@@ -50,6 +52,7 @@ def name_of(choice: Mapping[str, str], members: int) -> str:
   return halving.text(choice) + (f", ensemble of {members}" if members > 1 else "")
 
 
+@functools.cache
 def choice_of(name: str) -> dict[str, str]:
   """Returns the choice of each part of a combination by its name in tables."""
   return next(x for x in every_choice() if halving.text(x) == name)

@@ -1,6 +1,6 @@
 """What the rankings of the leaderboard depend on: the size of the calibration set, corruption, and the tool."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import re
 
 import numpy as np
@@ -10,9 +10,15 @@ from experiments.common import comparison, ranking, scores
 from experiments.common.rows import Row
 
 
-def findings(rows: Sequence[Row]) -> list[str]:
-  """Returns the lines of Markdown of the three sections; those that the rows have nothing for are left out."""
-  return [line for section in (_sizes(rows), _shifts(rows), _conventions(rows)) if section for line in [*section, ""]]
+def findings(rows: Sequence[Row], cost: Callable[[str], Sequence[str]]) -> list[str]:
+  """Returns the lines of Markdown of the three sections; those that the rows have nothing for are left out.
+
+  Args:
+    rows: the rows of the leaderboard.
+    cost: maps a method to the texts of what it costs to train and to predict.
+  """
+  sections = (_sizes(rows), _shifts(rows, cost), _conventions(rows))
+  return [line for section in sections if section for line in [*section, ""]]
 
 
 def sizes(rows: Sequence[Row]) -> dict[str, tuple[str, int]]:
@@ -58,7 +64,7 @@ def _sizes(rows: Sequence[Row]) -> list[str]:
   return lines
 
 
-def _shifts(rows: Sequence[Row]) -> list[str]:
+def _shifts(rows: Sequence[Row], cost: Callable[[str], Sequence[str]]) -> list[str]:
   if scores.SHIFTED[0] not in rows[0]:
     return []
   shown = [("accuracy_shifted", "none"), ("nll_shifted", "none"), ("ece_shifted", "none"), ("nll_shifted", "TS"),
@@ -70,11 +76,12 @@ def _shifts(rows: Sequence[Row]) -> list[str]:
            "Means over three corruptions of the test images (shot noise, Gaussian blur and contrast, at severity 5), ± "
            "the standard error over seeds, on the same test images. Calibrators are fitted to clean images. The "
            f"rankings of methods by their ECE on clean and on corrupted images have Kendall's τ = {tau:.2f}.", "",
-           "| trained with | accuracy % | NLL | ECE % | NLL after TS | ECE % after TS |", "|---" * 6 + "|"]
+           f"| trained with | {' | '.join(comparison.COST_HEADINGS)} | accuracy % | NLL | ECE % | NLL after TS | ECE % "
+           "after TS |", "|---" * 8 + "|"]
   for name in sorted(names, key=lambda name: np.mean([*found[1][name].values()])):
     cells = [comparison.cell(values[name], column.removesuffix("_shifted"))
              for (column, _), values in zip(shown, found, strict=True)]
-    lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines.append(f"| {name} | {' | '.join([*cost(name), *cells])} |")
   return lines
 
 

@@ -58,7 +58,7 @@ def methods(options: argparse.Namespace) -> list[Method]:
 
 EXPERIMENT = Experiment("leaderboard", "Leaderboard of training methods and calibrators, under one budget", methods,
                         CALIBRATORS | FITTED_TO_FEWER, arguments=scales.arguments, suffix=scales.suffix,
-                        findings=page.findings, figure=figure.figure, shown=("none", "TS"))
+                        cost=page.cost_of, findings=page.findings, figure=figure.figure, shown=("none", "TS"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

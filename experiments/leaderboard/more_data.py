@@ -20,6 +20,7 @@ from scipy import stats
 
 from experiments.common import commands, comparison, ranking, rows, scales, settings, sweep
 from experiments.common.declaration import Experiment, Method
+from experiments.leaderboard import page
 from experiments.leaderboard.experiment import CALIBRATORS
 from experiments.leaderboard.methods import METHODS
 
@@ -113,7 +114,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 EXPERIMENT = Experiment(
   "leaderboard.more_data", "The leaderboard with more data", methods, CALIBRATORS,
   ("accuracy", "nll", "brier", "ece", "aurc", "ece_shifted"), shown=("none", "TS"), arguments=arguments,
-  suffix=lambda options: scales.suffix(argparse.Namespace(**vars(options), network=NETWORK)), findings=findings)
+  suffix=lambda options: scales.suffix(argparse.Namespace(**vars(options), network=NETWORK)), cost=page.cost_of,
+  findings=findings)
 
 if __name__ == "__main__":
   sys.exit(sweep.main(EXPERIMENT))

@@ -31,13 +31,13 @@ def findings(rows: Sequence[Row]) -> list[str]:
   """Returns the lines of Markdown before the table of all results."""
   if not any(row["method"] == BASELINE for row in rows):
     return [f"The rankings need the rows of {BASELINE}, from which differences are counted."]
-  fewer = conditions.sizes(rows)
+  fewer, chosen = conditions.sizes(rows), {row["method"]: json.loads(row["chosen"]) for row in rows}
   whole = [row for row in rows if row["calibrator"] not in fewer]
   out = sorted(method for _, method in ranking.collapsed(rows))
   left_out = [f"Means over all methods leave out {', '.join(out)}, of which a seed lost more than "
               f"{100 * ranking.MOST_LOST:.0f} points of accuracy to cross entropy.", ""] if out else []
   return [*_methods(rows), "", *left_out, *_calibrators(ranking.trained(whole)), "",
-          *conditions.findings(rows), *_beyond(rows), "",
+          *conditions.findings(rows, lambda name: cost(name, chosen[name])), *_beyond(rows), "",
           "## What the papers claim", "",
           "A claim agrees or disagrees where the p-value of the difference, paired by seed, is below 5% after Holm's "
           f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
@@ -59,6 +59,11 @@ def cost(name: str, values: Mapping[str, object]) -> tuple[str, str]:
     return "", ""
   fields, members = _fields(RECIPES[name]) | dict(values), RECIPES[name].members
   return costs.text(costs.training(fields, NUM_EPOCHS, members)), costs.text(costs.prediction(fields, members))
+
+
+def cost_of(row: Row) -> tuple[str, str]:
+  """Returns ``cost`` of the method of a row."""
+  return cost(row["method"], json.loads(row["chosen"]))
 
 
 def _fields(recipe: Recipe) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -117,6 +118,27 @@ def test_the_committed_page_is_made_from_the_committed_rows_and_not_trained_for(
   text = path.with_suffix(".md").read_text(encoding="utf-8")
   assert report.page(combinations.EXPERIMENT, rows.read(path), path.stem) == text
   assert "of severity 1 unless another strength follows." in text
+
+
+def test_the_page_says_how_many_candidates_each_search_had_and_what_cost_too_much(monkeypatch, tmp_path):
+  for task, searches in combination_page.SEARCHES.items():
+    tried = {row["choice"] for row in rows.read(RESULTS / f"combinations_{task}_halving.csv")}
+    assert list(searches) == sorted(searches) and len(tried) == max(searches)
+  said, = combination_page._search("cifar10_jpeg_resnet8")
+  assert "27 have been tried." in said and "Networks with MIT; or AugMix; or" in said and "or SAM take longer" in said
+  assert "None had" not in said
+  said, = combination_page._search("fashion_mnist_mlp")
+  assert "in 3 searches: 155 in the first, 229 after the next (new: more strengths" in said
+  monkeypatch.setattr(combination_page, "RESULTS", tmp_path)
+  choice = dict.fromkeys(space.SPACE, "none")
+  rows.write(tmp_path / "combinations_board_halving.csv", [{"choice": json.dumps(choice)}])
+  said, = combination_page._search("board")
+  assert "None had mixup; or CutMix;" in said and "1 have been tried" in said
+
+
+def test_costs_stand_beside_each_row():
+  row = {"method": "AugMix, SAM, ensemble of 5", "chosen": "{}"}
+  assert combination_page.cost_of(row) == ("30", "5")  # Three views, each step twice, five networks.
 
 
 def test_the_space_has_the_strengths_that_leaderboards_choose_under_names_that_committed_rows_keep():

@@ -215,6 +215,10 @@ def test_bold_is_only_what_is_better_than_every_other_row():
   assert "| a | none | **0.2000 ± 0.0577** | 50.00 ± 0.00 |" in text and text.count("**") == 2
   assert "a & none & $\\mathbf{0.2000 \\pm 0.0577}$ & $50.00 \\pm 0.00$ \\\\" in comparison.latex(
     clear, ("nll", "accuracy"))
+  costs = {"a": ("1", "1"), "b": ("10", "5"), "c": ("", "")}
+  text = comparison.markdown(clear, ("accuracy",), lambda row: costs[row["method"]])
+  assert "| calibrated by | times to train | times to predict | accuracy % |\n|---|---|---|---|---|\n" in text
+  assert "| b | none | 10 | 5 | 50.00" in text and "| c | none |  |  | 50.00" in text
 
 
 def test_a_seed_that_diverged_is_counted():

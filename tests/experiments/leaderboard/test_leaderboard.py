@@ -193,10 +193,13 @@ def test_corrupted_images_have_a_table_in_the_order_of_their_nll():
   found = _rows(**{f"{name}__{calibrator}": {
     "ece": (x, x), "accuracy_shifted": (0.5, 0.7), "nll_shifted": (y, y), "ece_shifted": (y / 10, y / 10)}
     for name, x, y in (("a", 0.1, 2), ("b", 0.2, 1)) for calibrator in ("none", "TS")})
-  *_, first, second = conditions._shifts(found)
-  assert first == ("| b | 60.00 ± 10.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 |")
-  assert second.startswith("| a | 60.00 ± 10.00 | 2.0000") and "τ = -1.00" in conditions._shifts(found)[2]
-  assert conditions._shifts(_rows(a__none={"ece": (1, 1)})) == []
+  def cost(name):
+    return {"a": ("1", "1"), "b": ("10", "5")}[name]
+
+  *_, first, second = conditions._shifts(found, cost)
+  assert first == ("| b | 10 | 5 | 60.00 ± 10.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 |")
+  assert second.startswith("| a | 1 | 1 | 60.00 ± 10.00 | 2.0000") and "τ = -1.00" in conditions._shifts(found, cost)[2]
+  assert conditions._shifts(_rows(a__none={"ece": (1, 1)}), cost) == []
 
 
 def test_rows_without_cross_entropy_say_what_is_missing():
