@@ -9,9 +9,11 @@ out of fold) of validation images, among those that are as accurate as cross ent
 searches, which the file of trials has, take part too. With `--neighbours` a second halving is among the best candidate
 and all that differ from it in one part. The last rung has three places, of which plain cross entropy has one. The other
 two are then trained with the seeds of the leaderboard, alone and as ensembles of five, and the better of them also
-without each of its parts. On the leaderboard's test images they are compared with the method of the papers that has the
-lowest log loss there, beside the leaderboard's own methods beyond the papers. The rows of the leaderboard must be
-there: `python -m experiments.leaderboard` with the same `--data` and `--network` makes them.
+without each of its parts. The best method of the papers is trained with the weight decay and the learning rate of the
+better one too, which the leaderboard does not give it. On the leaderboard's test images they are compared with the
+method of the papers that has the lowest log loss there, beside the leaderboard's own methods beyond the papers. The
+rows of the leaderboard must be there: `python -m experiments.leaderboard` with the same `--data` and `--network` makes
+them.
 
 `--only` with a word that is in no name, such as `--only=nothing`, makes the page anew, and neither searches nor trains.
 """
@@ -30,8 +32,18 @@ from calib_jax._system.errors import UserError
 from experiments.common import halving, scales, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
 from experiments.leaderboard import combination_page
-from experiments.leaderboard.combination_space import MEMBERS, MOST_LOST, SPACE, every_choice, name_of, one_less, times
+from experiments.leaderboard.combination_space import (
+  MEMBERS,
+  MOST_LOST,
+  SPACE,
+  WITH,
+  every_choice,
+  name_of,
+  one_less,
+  times,
+)
 from experiments.leaderboard.experiment import CALIBRATORS
+from experiments.leaderboard.methods import METHODS
 
 
 def validated(config: ConfigDict) -> halving.Scores:
@@ -53,11 +65,13 @@ def _score(logits: jax.Array, labels: jax.Array) -> tuple[float, float]:
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
-  """Returns the chosen combinations, alone and as ensembles, and the best of them without each of its parts.
+  """Returns the chosen combinations, alone and as ensembles, and what explains the best of them.
 
-  There are none if ``--only`` leaves none of the space.
+  That is the same without each of its parts, and the papers' best with its decay and rate. There are none if ``--only``
+  leaves none of the space.
   """
-  names = [f"{scales.suffix(options)} {name_of(choice, MEMBERS)}" for choice in every_choice()]
+  names = [f"{scales.suffix(options)} {name}" for name in [
+    *(name_of(choice, MEMBERS) for choice in every_choice()), *(f"{method}{WITH}" for method in METHODS)]]
   if options.only and not any(word in name for word in options.only for name in names):
     return []
   base = scales.base(options)
@@ -72,8 +86,14 @@ def methods(options: argparse.Namespace) -> list[Method]:
   wanted = {name_of(standing.choice, number): (standing.choice, number) for number in (1, MEMBERS) for standing in best}
   for choice in one_less(best[0].choice).values() if best else ():
     wanted.setdefault(name_of(choice, 1), (choice, 1))
-  return [Method(scales.suffix(options), name, functools.partial(settings.changed, base, halving.fields(SPACE, choice)),
-                 members=number) for name, (choice, number) in wanted.items()]
+  found = [Method(scales.suffix(options), name,
+                  functools.partial(settings.changed, base, halving.fields(SPACE, choice)), members=number)
+           for name, (choice, number) in wanted.items()]
+  if best and (changed := combination_page.papers_best_with(scales.suffix(options), best[0].choice)):
+    name, single, fields = changed
+    recipe = functools.partial(settings.changed, base, METHODS[single].at(options.scale))
+    found.append(Method(scales.suffix(options), name, lambda: settings.changed(recipe(), fields)))
+  return found
 
 
 def _combinations(standings: list[halving.Standing]) -> list[halving.Standing]:

@@ -13,7 +13,9 @@ from experiments.leaderboard.combination_space import (
   LABEL,
   MEMBERS,
   MOST_LOST,
+  OPTIMISER,
   SPACE,
+  WITH,
   choice_of,
   fields_of,
   one_less,
@@ -21,6 +23,7 @@ from experiments.leaderboard.combination_space import (
 from experiments.leaderboard.methods import COMBINED, METHODS
 
 PART = "one part less"  # The origin of rows that lack a part of the best combination.
+PAPERS = "the papers"  # The origin of the papers' best with the decay and the rate of the best combination.
 _COMPARED = ("nll", "accuracy", "ece", "floor")
 TARGETS = {1: -0.05, MEMBERS: -0.10}  # The relative difference of log loss that was aimed at, by number of members.
 # How many candidates had been tried after each search, and what was new in it.
@@ -60,9 +63,7 @@ def findings(table_rows: Sequence[rows.Row]) -> list[str]:
   board = rows.read(RESULTS / f"leaderboard_{task}.csv")
   if not any(row["method"] == page.BASELINE for row in board):
     return ["The comparison needs the rows of the leaderboard on the same images and network."]
-  nll = ranking.of_methods(board, "nll", LABEL)
-  single = min((name for name in METHODS if name in nll and np.isfinite([*nll[name].values()]).all()),
-               key=lambda name: np.mean([*nll[name].values()]))
+  nll, single = ranking.of_methods(board, "nll", LABEL), _papers_best(board)
   beyond = [row for row in board if row["method"] in COMBINED]
   searched = list(_of_search(table_rows))
   whole, less = _whole(searched)
@@ -86,7 +87,38 @@ def findings(table_rows: Sequence[rows.Row]) -> list[str]:
           "| trained with | from | times to train | to predict | log loss | difference | relative | accuracy less that "
           "of cross entropy, points | ECE % | noise floor % | ECE less its floor, points | the aim |",
           "|---" * 12 + "|", *(_line(entry, nll[single], accuracy) for entry in entries), "",
-          *_against_leaderboard(entries), *_parts(whole, less, entries)]
+          *_against_leaderboard(entries), *_parts(whole, less, entries, nll[single])]
+
+
+def _papers_best(board: Sequence[rows.Row]) -> str:
+  """The method of the papers that has the lowest log loss on the test images of a leaderboard."""
+  nll = ranking.of_methods(board, "nll", LABEL)
+  return min((name for name in METHODS if name in nll and np.isfinite([*nll[name].values()]).all()),
+             key=lambda name: np.mean([*nll[name].values()]))
+
+
+def papers_best_with(task: str, choice: Mapping[str, str]) -> tuple[str, str, dict[str, object]] | None:
+  """Returns the papers' best with the weight decay and the learning rate of a combination.
+
+  Args:
+    task: the end of the name of the leaderboard's files.
+    choice: the choice of each part of the combination.
+
+  Returns:
+    The name of its row, that of the method, and the fields that it sets beside those of its recipe: the values that the
+    leaderboard chose, and the decay and the rate. None if the combination changes neither, or only what the recipe
+    sets itself.
+  """
+  board = rows.read(RESULTS / f"leaderboard_{task}.csv")
+  if not board:
+    return None
+  single = _papers_best(board)
+  added = halving.fields(SPACE, {part: choice[part] for part in OPTIMISER})
+  own = page.chosen_settings(board)[single]
+  if not added or any(field in own for field in added):
+    return None
+  chosen = json.loads(next(row["chosen"] for row in board if row["method"] == single))
+  return f"{single}{WITH}{halving.text({part: choice[part] for part in OPTIMISER})}", single, {**chosen, **added}
 
 
 def cost_of(row: rows.Row) -> tuple[str, str]:
@@ -98,6 +130,8 @@ def cost_of(row: rows.Row) -> tuple[str, str]:
 
 def _set_by(name: str) -> tuple[dict[str, object], int]:
   """The fields and the number of networks of a row of the search."""
+  if WITH in name:
+    return settings.flat(METHODS[name.partition(WITH)[0]].fields), 1
   alone = name.removesuffix(f", ensemble of {MEMBERS}")
   return fields_of(alone), 1 if alone == name else MEMBERS
 
@@ -105,7 +139,8 @@ def _set_by(name: str) -> tuple[dict[str, object], int]:
 def _of_search(table_rows: Sequence[rows.Row]) -> Iterator[_Entry]:
   found = {column: ranking.of_methods(table_rows, column, LABEL) for column in _COMPARED}
   for name in found["nll"]:
-    yield _Entry(name, "search", *_set_by(name), {column: by_name[name] for column, by_name in found.items()})
+    yield _Entry(name, PAPERS if WITH in name else "search", *_set_by(name),
+                 {column: by_name[name] for column, by_name in found.items()})
 
 
 def _of_leaderboard(board: Sequence[rows.Row]) -> Iterator[_Entry]:
@@ -132,7 +167,8 @@ def _line(entry: _Entry, single: Mapping[str, float], accuracy: Mapping[str, flo
     f"| {entry.name}", entry.origin, *map(costs.text, entry.costs()), comparison.cell(values["nll"], "nll"),
     f"{apart.mean:+.4f} [{apart.low:+.4f}, {apart.high:+.4f}]", f"{100 * apart.mean / reference:+.1f}%", points(more),
     *(comparison.cell(values[column], column) for column in ("ece", "floor")), points(excess),
-    judged(apart, more, excess, max(entry.costs()) / entry.members, TARGETS[entry.members] * reference) + " |"])
+    ("" if entry.origin == PAPERS else
+     judged(apart, more, excess, max(entry.costs()) / entry.members, TARGETS[entry.members] * reference)) + " |"])
 
 
 def judged(apart: comparison.Difference, more: comparison.Difference, excess: comparison.Difference, cost: float,
@@ -179,15 +215,15 @@ def _against_leaderboard(entries: Sequence[_Entry]) -> list[str]:
 
 def _whole(searched: Sequence[_Entry]) -> tuple[str, dict[str, str]]:
   """The combination that was also trained without its parts, and the names of these by the part that they lack."""
-  single = {x.name: x for x in searched if x.members == 1}
+  single = {x.name: x for x in searched if x.members == 1 and x.origin != PAPERS}
   less = {name: {lacks: other for lacks, choice in one_less(entry.choice).items()
                  if (other := halving.text(choice)) in single} for name, entry in single.items()}
   whole = max(less, key=lambda name: len(less[name]), default="")
   return (whole, less[whole]) if whole and len(less[whole]) > 1 else ("", {})
 
 
-def _parts(whole: str, less: Mapping[str, str], entries: Sequence[_Entry]) -> list[str]:
-  """Compares a combination with the same without each of its parts."""
+def _parts(whole: str, less: Mapping[str, str], entries: Sequence[_Entry], single: Mapping[str, float]) -> list[str]:
+  """Compares a combination with the same without each of its parts, and with the papers' best with its optimiser."""
   if not less:
     return []
   found, lines = {x.name: x for x in entries}, []
@@ -199,8 +235,21 @@ def _parts(whole: str, less: Mapping[str, str], entries: Sequence[_Entry]) -> li
   return ["", "## What each part gives", "",
           f"*{whole}*, of one network, less the same without one part, paired by seed. The leaderboard trains nearly "
           "all methods of the papers at a learning rate of 0.05 and without weight decay: what another rate and a "
-          "decay give here, they might give there too.", "",
+          f"decay give here, they might give there too.{_with_same_optimiser(found[whole], entries, single)}", "",
           "| without | its log loss | change of the log loss | of the accuracy, points |", "|---|---|---|---|", *lines]
+
+
+def _with_same_optimiser(whole: _Entry, entries: Sequence[_Entry], single: Mapping[str, float]) -> str:
+  """Says what the decay and the rate of a combination give to the papers' best, and how far it lies below that."""
+  said = ""
+  for other in (x for x in entries if x.origin == PAPERS):
+    change = comparison.paired(other.values["nll"], single)
+    apart = comparison.paired(whole.values["nll"], other.values["nll"])
+    relative = 100 / np.mean([*other.values["nll"].values()])
+    said += (f" *{other.name}*, with the setting that the leaderboard chose, changes its log loss by "
+             f"{change.mean:+.4f} [{change.low:+.4f}, {change.high:+.4f}]; that of the combination is "
+             f"{-relative * apart.mean:.1f}% [{-relative * apart.high:.1f}, {-relative * apart.low:.1f}] below this.")
+  return said
 
 
 def _search(task: str) -> list[str]:

@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -192,8 +193,41 @@ def test_the_best_is_also_trained_without_each_of_its_parts_and_compared(monkeyp
                                                  for row in _made(name, nll, 0.8)])
   start = text.index("## What each part gives")
   lines = [[x.strip() for x in line.split("|")[1:-1]] for line in text[start + 6:]]
+  assert "they might give there too." in text[start + 2]
   assert [line[0] for line in lines] == ["SB-ECE", "EMA"] and text[start + 2].startswith(f"*{whole}*, of one network")
   assert float(lines[0][2].split()[0]) == pytest.approx(-0.05, abs=0.003)
+
+
+def test_the_best_of_the_papers_is_also_trained_with_the_decay_and_the_rate_of_the_best(monkeypatch, tmp_path):
+  whole, less, changed = "SB-ECE, EMA, decay 2e-3", "EMA, decay 2e-3", "MIT with decay 2e-3"
+  board = [*_made("cross entropy", 0.5, 0.8), *_made("MIT", 0.4, 0.8, chosen='{"augmentation.alpha": 0.25}'),
+           *_made("weight decay", 0.45, 0.8, chosen='{"optimizer.l2": 0.003}')]
+  found = [row for name, nll in ((whole, 0.3), (less, 0.35), ("SB-ECE, EMA", 0.36), (changed, 0.375))
+           for row in _made(name, nll, 0.81)]
+  cells, text = _page(monkeypatch, tmp_path, board, found)
+  assert cells[changed][1:4] == ["the papers", "2", "1"] and cells[changed][-1] == "" and cells[whole][-1] == "met"
+  said = text[text.index("## What each part gives") + 2]
+  change, below = re.search(rf"\*{changed}\*, .* by (\S+) \[.* is (\S+)% \[", said).groups()
+  assert float(change) == pytest.approx(-0.025, abs=0.002) and float(below) == pytest.approx(20, abs=1)
+
+  choice = space.choice_of(whole)
+  name, single, fields = combination_page.papers_best_with("board", choice)
+  assert (name, single) == (changed, "MIT") and fields == {"augmentation.alpha": 0.25, "optimizer.l2": 2e-3}
+  assert combination_page.papers_best_with("board", choice | {"decay": "none"}) is None
+  monkeypatch.setattr(combinations.halving, "halve", lambda *arguments, **options: [
+    halving.Standing(choice, 0.3, 0.8, 4)])
+  monkeypatch.setattr(combinations.combination_page, "papers_best_with", lambda task, choice: (name, single, fields))
+  made = combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", "--only=MIT with"]))
+  config = made[-1].config()
+  assert made[-1].name == changed and config.augmentation.name == "mixup_inference"
+  assert config.augmentation.alpha == 0.25 and config.optimizer.l2 == 2e-3
+
+  # A method that sets its own decay keeps it.
+  rows.write(tmp_path / "leaderboard_board.csv", [row | {"nll": "0.1"} if row["method"] == "weight decay" else row
+                                                  for row in board])
+  monkeypatch.undo()
+  monkeypatch.setattr(combination_page, "RESULTS", tmp_path)
+  assert combination_page.papers_best_with("board", choice) is None
 
 
 def test_a_second_halving_is_among_the_best_and_its_neighbours_of_the_same_cost(monkeypatch):
