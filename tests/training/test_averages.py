@@ -153,10 +153,13 @@ def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(parallel)
               atol=1e-4)
 
 
-@pytest.mark.parametrize("average", ["ema", pytest.param("swa", marks=pytest.mark.slow)])
-def test_a_stopped_run_with_an_average_goes_on_to_the_bit(average, tmp_path):
+@pytest.mark.parametrize(("average", "options"), [
+  ("ema", ()), pytest.param("swa", ("training.schedule=classifier_retraining", "training.stage2_epochs=2",
+                                    "stage2.optimizer.sharpness=0.1"), marks=pytest.mark.slow)])
+def test_a_stopped_run_with_an_average_goes_on_to_the_bit(average, options, tmp_path):
+  """With class-balanced batches in the second stage, too."""
   config = short(f"training.average={average}", "training.average_fraction=1.0", "optimizer.sharpness=0.05",
-                 "checkpoint.every_steps=2")
+                 "checkpoint.every_steps=2", *options)
   whole = train(config, folder=tmp_path / "whole")
   stop(config, 5, tmp_path / "stopped")
   resumed = train(config, folder=tmp_path / "stopped")

@@ -82,6 +82,8 @@ def perturbed(params: Any, grads: Any, radius: float, adaptive: bool) -> Any:
 
   It is where the loss is the largest, to first order, among parameters within the distance ρ; the adaptive form, of
   Kwon et al. 2021, Eq. 8, measures distances in units of each parameter. Where the gradient is 0 nothing moves.
+  ``optax.contrib.sam`` has no adaptive form, and its gradient function returns the gradient alone, without the batch
+  statistics and the states of losses and heads that a step carries on.
 
   Args:
     params: the parameters w.
