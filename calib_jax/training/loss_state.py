@@ -91,8 +91,9 @@ def score_counts(num_classes: int, *, num_bins: int = 64, confidence: str = "neg
   del num_classes
   caution = "" if stop_gradient else (
     "caution: selective_risk with stop_gradient=False lets gradients flow through the weights. From scratch it lost "
-    "accuracy in nearly all settings tried: small MLPs collapsed in many, most often with low_confidence_coverage=0.9 "
-    "or threshold_gradient=True, and a ResNet-8 trained but was underconfident; see docs/selective_risk.md.")
+    "accuracy in nearly all settings tried: small networks without batch norm collapsed in many, most often with "
+    "low_confidence_coverage=0.9 or threshold_gradient=True, and a ResNet-8 with it trained but was underconfident; "
+    "see docs/selective_risk.md.")
 
   def init():
     return losses.init_selective_risk(num_bins)
