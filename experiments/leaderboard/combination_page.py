@@ -13,7 +13,7 @@ from experiments.leaderboard.combination_space import (
   LABEL,
   MEMBERS,
   MOST_LOST,
-  OPTIMISER,
+  OPTIMIZER,
   SPACE,
   WITH,
   choice_of,
@@ -113,12 +113,12 @@ def papers_best_with(task: str, choice: Mapping[str, str]) -> tuple[str, str, di
   if not board:
     return None
   single = _papers_best(board)
-  added = halving.fields(SPACE, {part: choice[part] for part in OPTIMISER})
+  added = halving.fields(SPACE, {part: choice[part] for part in OPTIMIZER})
   own = page.chosen_settings(board)[single]
   if not added or any(field in own for field in added):
     return None
   chosen = json.loads(next(row["chosen"] for row in board if row["method"] == single))
-  return f"{single}{WITH}{halving.text({part: choice[part] for part in OPTIMISER})}", single, {**chosen, **added}
+  return f"{single}{WITH}{halving.text({part: choice[part] for part in OPTIMIZER})}", single, {**chosen, **added}
 
 
 def cost_of(row: rows.Row) -> tuple[str, str]:
@@ -223,7 +223,7 @@ def _whole(searched: Sequence[_Entry]) -> tuple[str, dict[str, str]]:
 
 
 def _parts(whole: str, less: Mapping[str, str], entries: Sequence[_Entry], single: Mapping[str, float]) -> list[str]:
-  """Compares a combination with the same without each of its parts, and with the papers' best with its optimiser."""
+  """Compares a combination with the same without each of its parts, and with the papers' best that has its decay."""
   if not less:
     return []
   found, lines = {x.name: x for x in entries}, []
@@ -235,11 +235,11 @@ def _parts(whole: str, less: Mapping[str, str], entries: Sequence[_Entry], singl
   return ["", "## What each part gives", "",
           f"*{whole}*, of one network, less the same without one part, paired by seed. The leaderboard trains nearly "
           "all methods of the papers at a learning rate of 0.05 and without weight decay: what another rate and a "
-          f"decay give here, they might give there too.{_with_same_optimiser(found[whole], entries, single)}", "",
+          f"decay give here, they might give there too.{_with_same_optimizer(found[whole], entries, single)}", "",
           "| without | its log loss | change of the log loss | of the accuracy, points |", "|---|---|---|---|", *lines]
 
 
-def _with_same_optimiser(whole: _Entry, entries: Sequence[_Entry], single: Mapping[str, float]) -> str:
+def _with_same_optimizer(whole: _Entry, entries: Sequence[_Entry], single: Mapping[str, float]) -> str:
   """Says what the decay and the rate of a combination give to the papers' best, and how far it lies below that."""
   said = ""
   for other in (x for x in entries if x.origin == PAPERS):

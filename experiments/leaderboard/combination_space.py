@@ -44,7 +44,7 @@ SPACE: halving.Space = {
 }
 LABEL = "structured matrix"  # The calibrator that ``recommended`` names for 2,000 examples of 10 classes.
 MEMBERS = 5
-OPTIMISER = ("decay", "rate")  # The parts that every method of the papers can have too.
+OPTIMIZER = ("decay", "rate")  # The parts that every method of the papers can have too.
 WITH = " with "  # Stands between a method of the papers and the choices of these parts.
 MOST_LOST = 0.005  # The validation accuracy that a candidate may lose to cross entropy.
 
