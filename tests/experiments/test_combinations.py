@@ -206,6 +206,7 @@ def test_the_best_of_the_papers_is_also_trained_with_the_decay_and_the_rate_of_t
            for row in _made(name, nll, 0.81)]
   cells, text = _page(monkeypatch, tmp_path, board, found)
   assert cells[changed][1:4] == ["the papers", "2", "1"] and cells[changed][-1] == "" and cells[whole][-1] == "met"
+  assert "\"the papers\" stands for that method with the decay" in " ".join(text)
   said = text[text.index("## What each part gives") + 2]
   change, below = re.search(rf"\*{changed}\*, .* by (\S+) \[.* is (\S+)% \[", said).groups()
   assert float(change) == pytest.approx(-0.025, abs=0.002) and float(below) == pytest.approx(20, abs=1)
