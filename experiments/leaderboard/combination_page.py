@@ -76,8 +76,8 @@ def findings(table_rows: Sequence[rows.Row]) -> list[str]:
           "combinations and the settings of the leaderboard were chosen on validation images. Rows from the "
           "leaderboard are its own methods beyond the papers"
           + (", and nothing has chosen those with one part less" if less else "")
-          + (f". \"{PAPERS}\" stands for that method with the decay and the rate of the best combination, which the aim "
-             "is not about" if any(x.origin == PAPERS for x in entries) else "") + ". Differences are paired by "
+          + (f". \"{PAPERS}\" stands for that method with the decay and the rate of the best combination, which the "
+             "aim is not about" if any(x.origin == PAPERS for x in entries) else "") + ". Differences are paired by "
           f"seed; brackets are 95% intervals {comparison.population([*table_rows, *beyond])}. The aim was a log loss "
           "lower by 5% at the "
           "cost of one network and by 10% at that of five, to train and to predict, at an accuracy that is equal to "
