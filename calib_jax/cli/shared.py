@@ -100,6 +100,7 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, conf
   out.mkdir(parents=True, exist_ok=True)
   if fitted:
     (out / "calibrators").mkdir(exist_ok=True)
+  fitted = {label: value for label, value in fitted.items() if label not in {label for _, label in results.failed}}
   for label, (fitted_calibrator, (params,)) in fitted.items():
     if label == choice.AUTO:
       fitted_calibrator, params = choice.chosen(params)

@@ -5,8 +5,9 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from scipy.special import ndtri
 
-from calib_jax.evaluation.measures import JOINT, METRICS, ClassGaps
-from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, RowKey
+from calib_jax._numerics.groups import standard_error
+from calib_jax.evaluation.measures import JOINT, METRICS, ClassGaps, class_gaps
+from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, Row, RowKey, over_seeds
 
 SIGNIFICANCE = 0.05
 # The verdict tests a row's ECE, its mean confidence, its classes and whether a calibrator lowers its log loss, each at
@@ -16,6 +17,8 @@ FEWEST = 30  # Examples of a class whose gap is judged.
 POINT = 0.01  # The loss of accuracy that is said.
 OFF = 0.05  # Probabilities with a calibration error beyond this are not to be relied on.
 WIDE = 0.05  # An arm of the interval of the mean confidence from which on there are too few examples to tell.
+FEWEST_GROUPS = 10  # Groups of dependent examples, or more, from which intervals are judged.
+LIKE_GUESSING = 0.02  # The share of a guess's log loss that a model gains at most where it is no better.
 
 
 def side(interval: Interval) -> int:
@@ -48,13 +51,18 @@ def difference(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey)
   if (row, other) in evaluated.differences:
     return evaluated.differences[row, other].get(metric)
   reverse = evaluated.differences.get((other, row), {}).get(metric)
-  return reverse and Interval(-reverse.estimate, -reverse.high, -reverse.low)
+  return reverse and -reverse
+
+
+def has_few_groups(evaluated: EvaluatedSet) -> bool:
+  """Returns whether examples belong to so few groups that their spread, and so every interval, is not known."""
+  return evaluated.num_groups is not None and evaluated.num_groups < FEWEST_GROUPS
 
 
 def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey) -> str:
   """Returns "better" or "worse" if the difference of two rows excludes zero, and else ""."""
   change = difference(evaluated, metric, row, other)
-  if metric not in JOINT or change is None or not side(change):
+  if metric not in JOINT or change is None or not side(change) or has_few_groups(evaluated):
     return ""
   return "worse" if (side(change) > 0) == METRICS[metric].lower_is_better else "better"
 
@@ -74,11 +82,12 @@ def better(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey, num
   """Returns whether a row is better than another one by one of ``number`` comparisons that are made (Bonferroni)."""
   change = difference(evaluated, metric, row, other)
   lower_is_better = METRICS[metric].lower_is_better
-  return change is not None and side(corrected(change, number)) == (-1 if lower_is_better else 1)
+  return change is not None and not has_few_groups(evaluated) and (
+    side(corrected(change, number)) == (-1 if lower_is_better else 1))
 
 
 def to_use(evaluated: EvaluatedSet, model: str, labels: Sequence[str]) -> str:
-  """Returns the calibrator that lowers the log loss of a model, or "" if none does.
+  """Returns the calibrator that is shown to lower the log loss of a model, or "" if none is.
 
   Each is tested against no calibration, as one of the verdict's ``TESTS`` and one of the calibrators. Those that lose
   accuracy are left out. Of the others the first is taken, unless another one has a lower log loss than it beyond an
@@ -100,6 +109,11 @@ def to_use(evaluated: EvaluatedSet, model: str, labels: Sequence[str]) -> str:
   return min(lower or [first], key=lambda label: evaluated.rows[model, label].estimates["nll"].value)
 
 
+def gain(evaluated: EvaluatedSet, model: str, label: str, number: int) -> Interval:
+  """Returns by how much a calibrator lowers the log loss, with the interval by which one of ``number`` is tested."""
+  return corrected(difference(evaluated, "nll", (model, UNCALIBRATED), (model, label)), TESTS * number)
+
+
 def best(evaluated: EvaluatedSet, metric: str, rows: Sequence[RowKey], number: int) -> RowKey | None:
   """Returns the row that is better than all others by one of ``number`` metrics that are compared, or None."""
   return next((row for row in rows if all(better(evaluated, metric, row, other, number)
@@ -111,9 +125,77 @@ def is_off(error: Estimate, number: int) -> bool:
   return corrected(Interval(error.estimate, error.low, error.high), number).low > OFF
 
 
-def is_wide(excess: Interval) -> bool:
+def excess_of(row: Row) -> Interval:
+  """Returns the mean confidence minus the accuracy of a row, with the interval of one of ``TESTS`` tests."""
+  return corrected(row.excess, TESTS).within(-1, 1)
+
+
+def most_excess(excess: Interval, num_units: int) -> float:
+  """Returns by how much a mean confidence may be wrong, at most 1.
+
+  Args:
+    excess: the mean confidence minus the accuracy.
+    num_units: the number n of examples, or of groups of them. Where all of them are right, up to 3 / n of others may
+      be wrong.
+  """
+  return min(max(-excess.low, excess.high, 3 / num_units), 1.0)
+
+
+def is_wide(excess: Interval, num_units: int) -> bool:
   """Returns whether so few examples were measured that a mean confidence may be wrong by more than ``WIDE``."""
-  return (excess.high - excess.low) / 2 > WIDE
+  return (excess.high - excess.low) / 2 > WIDE or 3 / num_units > WIDE
+
+
+def least_gain(row: Row, num_classes: int) -> float:
+  """Returns how much of the log loss in nats the miscalibration that is shown allows to remove, at least.
+
+  Where the confidence is wrong by g on average, the right confidence would have a log loss that is lower by at least
+  2 g² (Pinsker's inequality). The g are the ends next to 0 of the intervals of the mean confidence, of the ECE and of
+  the predicted classes, of which the largest sum counts.
+  """
+  excess, error = excess_of(row), row.estimates["ece"]
+  gaps = [max(excess.low, -excess.high), corrected(Interval(error.estimate, error.low, error.high), TESTS).low]
+  gains = [2 * max(gap, 0.0) ** 2 for gap in gaps]
+  if row.values is not None:
+    of_class = class_gaps(row.values, num_classes)
+    certain = np.maximum(abs(of_class.gap) - _class_quantile(of_class) * of_class.error, 0)
+    is_judged = of_class.count >= FEWEST
+    gains.append(2 * float(np.sum(of_class.share[is_judged] * certain[is_judged] ** 2)))
+  return max(gains)
+
+
+def guess(row: Row) -> tuple[str, float] | None:
+  """Returns what guess a row is no better than, with its log loss in nats, or None.
+
+  A guess gives equal probabilities to the classes that an example has, or the share of each class among the other
+  examples. A row is no better than the one with the lower log loss if neither a lower log loss nor a higher accuracy is
+  shown, and if it can gain at most ``LIKE_GUESSING`` of the log loss and ``WIDE`` of the accuracy.
+
+  Args:
+    row: a row with values; None is returned if they lack the labels.
+  """
+  values = row.values
+  if values.labels is None or values.num_options is None:
+    return None
+  labels, count = values.labels, len(values.labels)
+  if 3 / (count if values.groups is None else len(np.unique(values.groups))) > WIDE:
+    return None  # So few say nothing of the accuracy.
+  shares = np.stack([np.bincount(of_seed)[of_seed] for of_seed in labels.T], axis=1)
+  by_shares = np.log(count - 1 + values.num_options.max()) - np.log(shares)  # n - 1 others of the class, and one more.
+  losses = {"equal probabilities": np.log(values.num_options), "the shares of the classes": by_shares}
+  name = min(losses, key=lambda kind: losses[kind].mean())
+
+  def interval(gain):
+    mean, margin = float(gain.mean()), 1.96 * standard_error(gain.mean(axis=1), values.groups)
+    return over_seeds(Interval(mean, mean - margin, mean + margin), gain.mean(axis=0))
+
+  loss = float(losses[name].mean())
+  of_loss = interval(losses[name] - values.nll)
+  chance = max(float((1 / values.num_options).mean()), float(shares.max(0).mean()) / count)
+  of_accuracy = interval(values.correct - chance)
+  is_guess = of_loss.low <= 0 and of_accuracy.low <= 0 and of_loss.high <= LIKE_GUESSING * loss and (
+    of_accuracy.high <= WIDE)
+  return (name, loss) if is_guess else None
 
 
 def disagree(by_convention: Mapping[str, Mapping[Hashable, float]], evaluated: EvaluatedSet) -> list[RowKey]:
@@ -149,8 +231,11 @@ def lost_accuracy(evaluated: EvaluatedSet, row: RowKey, reference: RowKey | None
 
 def miscalibrated_classes(gaps: ClassGaps) -> np.ndarray:
   """Returns the classes whose gap is not chance, by intervals that hold for all classes at once, of ``TESTS`` tests."""
-  quantile = ndtri(1 - SIGNIFICANCE / TESTS / 2 / len(gaps.gap))
-  return np.flatnonzero((gaps.count >= FEWEST) & (abs(gaps.gap) > quantile * gaps.error))
+  return np.flatnonzero((gaps.count >= FEWEST) & (abs(gaps.gap) > _class_quantile(gaps) * gaps.error))
+
+
+def _class_quantile(gaps: ClassGaps) -> float:
+  return ndtri(1 - SIGNIFICANCE / TESTS / 2 / len(gaps.gap))
 
 
 def lowest(errors: Mapping[str, float]) -> str:

@@ -61,7 +61,8 @@ def models(name: str, members: Model, validation: Sequence[Predictions]) -> dict
   ensembles = {title: Model(sets, fit([pooled(validation)], calibrators) if calibrators else {})}
   for label in list(calibrators)[:1]:
     sets = {set_name: [pooled(members.calibrated(set_name, label))] for set_name in members.sets}
-    ensembles[f"{title}, {label} of each"] = Model(sets, {})
+    if not any(np.isnan(part.logits).any() for (part,) in sets.values()):  # Else the fit of a member failed.
+      ensembles[f"{title}, {label} of each"] = Model(sets, {})
   return ensembles
 
 

@@ -70,10 +70,11 @@ def note(results: Results) -> str:
   chosen = "".join(f" {choice.AUTO} chose {choice.phrase([selection.chosen for selection in of_seeds])}"
                    f"{f' for {model}' if len(selections) > 1 else ''}." for model, of_seeds in selections.items())
   names = {model for _, _, (model, _), _ in results.rows}
+  units = "examples" if results.first[1].num_groups is None else "groups of examples"
   costs = "".join(f" {sentence}" for pattern, sentence in COSTS.items() if any(re.search(pattern, x) for x in names))
   return printable(
     f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over "
-    f"{'examples and seeds' if seeds > 1 else 'examples'} ({results.num_resamples:,} resamples). The ECE has "
+    f"{units}{' and seeds' if seeds > 1 else ''} ({results.num_resamples:,} resamples). The ECE has "
     f"{results.num_bins} bins and is as computed; the noise floor is the ECE that a perfectly calibrated model with "
     "these confidences would show on as many examples, and p the probability of an ECE as large as this if the model "
     "is calibrated. Debiased errors are without the bias that the size of the set causes; they have the intervals, and "

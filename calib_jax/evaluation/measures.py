@@ -19,6 +19,7 @@ from calib_jax.metrics import resampled_errors
 from calib_jax.metrics.bias_correction import correlation, interval_of_difference, sure_part
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
+ABSENT = 1e4  # A logit that lies so far below its row's largest is of a class that the row does not have.
 CLASSWISE_REDRAWS = 100  # Redraws of the labels for the noise floor of the classwise errors.
 
 
@@ -34,6 +35,7 @@ class Metric(NamedTuple):
     slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
     bias_rate: that of ``metrics.bootstrap``.
     least: the least value that it can have.
+    most: the largest value that it can have; None for log K.
     on_request: whether it is computed only where it is asked for, because it takes long.
   """
 
@@ -44,6 +46,7 @@ class Metric(NamedTuple):
   slow: bool = False
   bias_rate: float = 1.0
   least: float = 0.0
+  most: float | None = 1.0
   on_request: bool = False
 
 
@@ -54,11 +57,11 @@ def _error(**options) -> Callable:
 # The metrics of an evaluation by name, in the order of its tables.
 METRICS: dict[str, Metric] = {
   "accuracy": Metric("accuracy %", 100, False),
-  "nll": Metric("NLL", 1),
-  "nll_calibration": Metric("calibration part of the NLL", 1, least=-np.inf, on_request=True),
-  "nll_refinement": Metric("refinement part of the NLL", 1, on_request=True),
-  "brier": Metric("Brier", 1),
-  "entropy": Metric("mean entropy", 1, None),
+  "nll": Metric("NLL", 1, most=np.inf),
+  "nll_calibration": Metric("calibration part of the NLL", 1, least=-np.inf, most=np.inf, on_request=True),
+  "nll_refinement": Metric("refinement part of the NLL", 1, most=np.inf, on_request=True),
+  "brier": Metric("Brier", 1, most=2.0),
+  "entropy": Metric("mean entropy", 1, None, most=None),
   "ece": Metric("ECE %, equal width, norm 1", 100, function=_error()),
   "ece_equal_mass_l2": Metric("ECE %, equal mass, norm 2", 100, function=_error(binning="equal_mass", norm=2)),
   "adaptive": Metric("ECE %, equal mass, norm 1", 100, function=_error(binning="equal_mass")),
@@ -81,11 +84,20 @@ JOINT = ("accuracy", "nll", "brier", "entropy", "ece", "ece_equal_mass_l2", "aur
 MEANS = tuple(name for name in JOINT if not METRICS[name].function)
 
 
+def num_present(log_probs: jax.Array) -> jax.Array:
+  """How many classes each row of log-probabilities ``[N, K]`` has: those that are not masked."""
+  return jnp.sum(log_probs > jnp.max(log_probs, axis=-1, keepdims=True) - ABSENT, axis=-1, dtype=jnp.int32)
+
+
+class NotNumbers(ValueError):
+  """Predictions of which some are not numbers, as those of a calibrator whose fit failed."""
+
+
 def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
   confidence, correct = metrics.top_label(probs, labels)
   entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
   return (confidence, correct, losses.cross_entropy(log_probs, labels), losses.brier(log_probs, labels), entropy,
-          jnp.argmax(probs, axis=-1).astype(jnp.int32))
+          jnp.argmax(probs, axis=-1).astype(jnp.int32), num_present(log_probs))
 
 
 def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15,
@@ -100,24 +112,29 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
 
   Returns:
     The values.
+
+  Raises:
+    NotNumbers: if a prediction is NaN, whose class would be as good as any.
   """
   columns, sums = [], []
   for source in map(Calibrated.of, parts):
     labels, summing = source.part.labels, class_errors.Summing(source, num_bins, num_redraws)
     of_seed = [np.empty(len(labels), dtype)
-               for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32)]
+               for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32, np.int32)]
     computed = compilation.sized(_per_example, source.part.logits.size)
     for rows, first, log_probs in source.chunks():
       probs = source.probs(rows, log_probs)
       for column, values in zip(of_seed, computed(probs, log_probs, labels[rows]), strict=True):
         column[rows] = values
       summing.add(rows, first, probs, labels[rows])
+    if num_nan := int(np.isnan(of_seed[2]).sum()):
+      raise NotNumbers(f"{num_nan:,} of {len(labels):,} predictions are not numbers")
     columns.append([*of_seed, labels])
     sums.append(summing.sums())
-  *values, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
+  *values, num_options, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
   by_binning = {binning: [of_seed[binning] for of_seed in sums] for binning in sums[0]}
   removed = loss_parts.removed(parts) if not set(loss_parts.NAMES).isdisjoint(metrics_on_request) else None
-  return Values(*values, by_binning, Calibrated.of(parts[0]).part.groups, labels, removed)
+  return Values(*values, by_binning, Calibrated.of(parts[0]).part.groups, labels, num_options, removed)
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
@@ -145,9 +162,9 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   for (row, other), apart in differences_of_means.items():
     apart |= differences_of_errors[row, other]
     seeds = [[estimates[x][name].per_seed for name in JOINT] for x in (row, other)]
-    differences[row, other] = {name: over_seeds(apart[name], *of_seeds)
+    differences[row, other] = {name: _of_differences(name, over_seeds(apart[name], *of_seeds), rows[row])
                                for name, *of_seeds in zip(JOINT, *seeds, strict=True)}
-  return {row: {name: _of_population(name, estimate) for name, estimate in table.items()}
+  return {row: {name: _of_population(name, estimate, rows[row]) for name, estimate in table.items()}
           for row, table in estimates.items()}, differences
 
 
@@ -158,11 +175,24 @@ def num_redraws(name: str, num_resamples: int) -> int:
   return num_resamples // FEWER if METRICS[name].slow else num_resamples
 
 
-def _of_population(name: str, estimate: Estimate) -> Estimate:
+def _range(name: str, values: Values) -> tuple[float, float]:
+  """The least and the largest value that a metric can have."""
+  metric = METRICS[name]
+  most = np.log(values.class_sums["equal_width"][0].gaps.shape[1]) if metric.most is None else metric.most
+  return metric.least, most
+
+
+def _of_population(name: str, estimate: Estimate, values: Values) -> Estimate:
   """The estimate with its interval over examples and seeds, within the values that the metric can have."""
   wider = over_seeds(Interval(estimate.estimate, estimate.low, estimate.high), estimate.per_seed)
-  most = 1 if METRICS[name].scale == 100 else np.inf
-  return dataclasses.replace(estimate, low=max(wider.low, METRICS[name].least), high=min(wider.high, most))
+  inside = wider.within(*_range(name, values))
+  return dataclasses.replace(estimate, low=inside.low, high=inside.high)
+
+
+def _of_differences(name: str, interval: Interval, values: Values) -> Interval:
+  """The interval of a difference, within the values that differences of the metric can have."""
+  least, most = _range(name, values)
+  return interval.within(least - most, most - least)
 
 
 def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
@@ -258,11 +288,13 @@ class ClassGaps(NamedTuple):
       a class that is never predicted.
     error: ``[K]``, the standard error of the gap.
     count: ``[K]``, the number of examples, or of their groups; the seeds of an example count once.
+    share: ``[K]``, the share of the predictions that are of the class.
   """
 
   gap: np.ndarray
   error: np.ndarray
   count: np.ndarray
+  share: np.ndarray
 
 
 def class_gaps(values: Values, num_classes: int) -> ClassGaps:
@@ -292,4 +324,4 @@ def class_gaps(values: Values, num_classes: int) -> ClassGaps:
     of_examples = values.confidence.shape[1] * np.bincount(predicted, variance, num_classes)
     of_calibrated = (1 - rho) * of_examples + rho * of_groups
     error = np.sqrt(np.maximum(squares * number / np.maximum(number - 1, 1), of_calibrated)) / count
-  return ClassGaps(gap, np.where(number > 1, error, np.nan), number)
+  return ClassGaps(gap, np.where(number > 1, error, np.nan), number, count / len(predicted))

@@ -6,11 +6,22 @@ import dataclasses
 import numpy as np
 
 from calib_jax._system import compilation, progress
+from calib_jax._system.errors import UserError
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.measures import measure, per_example
-from calib_jax.evaluation.predictions import differing
-from calib_jax.evaluation.results import COLUMNS, EvaluatedSet, Results, Row, Values, over_seeds
+from calib_jax.evaluation.measures import NotNumbers, measure, per_example
+from calib_jax.evaluation.predictions import Predictions, differing
+from calib_jax.evaluation.results import (
+  COLUMNS,
+  UNCALIBRATED,
+  EvaluatedSet,
+  Results,
+  Row,
+  RowKey,
+  Values,
+  over_seeds,
+)
+from calib_jax.evaluation.rowwise import Calibrated
 
 
 @compilation.running_once()
@@ -30,14 +41,51 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   """
   models = _with_groups(models)
   first = next(iter(models.values()))
-  sets = {name: _evaluated({model_name: model for model_name, model in models.items() if name in model.sets}, name,
-                           columns, num_bins=num_bins, num_resamples=num_resamples)
-          for name in dict.fromkeys(name for model in models.values() for name in model.sets)}
+  values, failed = _values(models, num_bins, columns)
+  models = {name: dataclasses.replace(model, fitted={
+    label: fitted for label, fitted in model.fitted.items() if (name, label) not in failed})
+    for name, model in models.items()}
+  sets = {name: _evaluated({model_name: model.sets[name] for model_name, model in models.items() if name in model.sets},
+                           name, {row: of_row for row, of_row in of_set.items() if row not in failed},
+                           num_bins=num_bins, num_resamples=num_resamples)
+          for name, of_set in values.items()}
   progress.at("computing what the sections of the page show")
   fitted = {name: model.fitted for name, model in models.items()}
   results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes,
-                    columns=tuple(columns))
+                    columns=tuple(columns), failed=failed)
   return dataclasses.replace(results, sections=sections.computed(results, models))
+
+
+def _values(models: Mapping[str, Model], num_bins: int, columns: Sequence[str]
+            ) -> tuple[dict[str, dict[RowKey, Values]], dict[RowKey, str]]:
+  """Returns the values of each row by set, and a sentence for each row whose predictions are not numbers somewhere."""
+  values: dict[str, dict[RowKey, Values]] = {}
+  failed: dict[RowKey, str] = {}
+  for model_name, model in models.items():
+    for name, (part, *_) in model.sets.items():
+      of_set = values.setdefault(name, {})
+      progress.at(f"reading the predictions of {name}")
+      for label in model.labels:
+        try:
+          if part.kind == "out_of_distribution":  # Its labels have no meaning.
+            _check_numbers(model.calibrated(name, label))
+          else:
+            of_set[model_name, label] = per_example(model.calibrated(name, label), num_bins=num_bins,
+                                                    metrics_on_request=columns)
+        except NotNumbers as error:
+          if label == UNCALIBRATED:
+            raise UserError(f"{model_name} on {name}: {error}.") from None
+          who = f"{label} of {model_name}" if len(models) > 1 else label
+          failed[model_name, label] = f"{who} is left out, because its fit failed: on {name}, {error}."
+  return values, failed
+
+
+def _check_numbers(parts: Sequence[Calibrated]) -> None:
+  """Raises NotNumbers if predictions of a set that is not measured are NaN."""
+  for source in parts:
+    for _, _, log_probs in source.chunks():
+      if num_nan := int(np.isnan(log_probs).any(1).sum()):
+        raise NotNumbers(f"{num_nan:,} of {len(log_probs):,} predictions are not numbers")
 
 
 def _with_groups(models: Mapping[str, Model]) -> dict[str, Model]:
@@ -65,24 +113,20 @@ def _of_the_same_examples(rows: Mapping[Hashable, Values]) -> list[dict[Hashable
   return parts
 
 
-def _evaluated(models: Mapping[str, Model], name: str, columns: Sequence[str], **options) -> EvaluatedSet:
-  """Evaluates models on one set, which all of them have."""
-  by_model = {model_name: model.sets[name] for model_name, model in models.items()}
+def _evaluated(by_model: Mapping[str, Sequence[Predictions]], name: str, rows: Mapping[RowKey, Values], **options
+               ) -> EvaluatedSet:
+  """Evaluates the rows of one set, of which ``by_model`` has the predictions of each model."""
   part = next(iter(by_model.values()))[0]
-  evaluated = EvaluatedSet(len(part.labels), part.logits.shape[1], max(map(len, by_model.values())), part.kind)
-  if part.kind == "out_of_distribution":  # Its labels have no meaning.
-    return evaluated
-  progress.at(f"reading the predictions of {name}")
-  rows = {(model_name, label): per_example(model.calibrated(name, label), num_bins=options["num_bins"],
-                                           metrics_on_request=columns)
-          for model_name, model in models.items() for label in model.labels}
+  num_groups = None if part.groups is None else len(np.unique(part.groups))
+  evaluated = EvaluatedSet(len(part.labels), part.logits.shape[1], max(map(len, by_model.values())), part.kind,
+                           num_groups)
   estimates, differences = {}, {}
   progress.at(f"computing the intervals of {name}")
   for alike in _of_the_same_examples(rows):
     measured = measure(alike, **options)
     estimates |= measured[0]
     differences |= measured[1]
-  excess = {row: over_seeds(values.excess(), (values.confidence - values.correct).mean(axis=0))
+  excess = {row: over_seeds(values.excess(), (values.confidence - values.correct).mean(axis=0)).within(-1, 1)
             for row, values in rows.items()}
   return dataclasses.replace(evaluated, differences=differences, rows={
     row: Row(estimates[row], excess[row], values) for row, values in rows.items()})

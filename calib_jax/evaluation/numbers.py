@@ -51,7 +51,37 @@ def apart(*values: float) -> list[str]:
   """
   texts = []
   for digits in (2, 3, 4):
-    texts = [f"{x:.{digits}f}" for x in values]
+    texts = [f"{x:z.{digits}f}" for x in values]
     if len(set(texts)) == len(values):
       break
   return texts
+
+
+def points(excess: Interval) -> str:
+  """Returns the size of a difference of two shares in points, with its interval in the direction of the difference.
+
+  >>> points(Interval(-0.05, -0.08, -0.02)), points(Interval(0.26, -1.0, 1.0))
+  ('5.0 ± 3.0 points', '26.0 points (-100 to 100)')
+  """
+  size = -excess if excess.estimate < 0 else excess
+  if math.isclose(size.high - size.estimate, size.estimate - size.low, rel_tol=1e-3):
+    return f"{100 * size.estimate:.1f} ± {50 * (size.high - size.low):.1f} points"
+  return f"{100 * size.estimate:.1f} points ({100 * size.low:.0f} to {100 * size.high:.0f})"  # Its range cuts it off.
+
+
+def ends(gain: Interval) -> str:
+  """Returns the ends of an interval, with digits that tell them from 0.
+
+  >>> ends(Interval(0.09, 0.071, 0.113)), ends(Interval(0.01, -0.0004, 0.02))
+  ('0.07 to 0.11', '-0.0004 to 0.0200')
+  """
+  return " to ".join(apart(0.0, gain.low, gain.high)[1:])
+
+
+def counted(number: int, noun: str) -> str:
+  """Returns a number of things.
+
+  >>> counted(1, "example"), counted(2000, "example")
+  ('1 example', '2,000 examples')
+  """
+  return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from calib_jax.evaluation import choice, decisions
 from calib_jax.evaluation.measures import class_gaps
-from calib_jax.evaluation.numbers import apart, error_text, p_text
+from calib_jax.evaluation.numbers import apart, error_text, p_text, points
 from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Interval, Results, Row, RowKey
 
 MOST = 5  # Models and sets of which sentences speak.
@@ -29,24 +29,25 @@ def reasons(results: Results, row: RowKey) -> list[str]:
           _classes(results, evaluated, row), *_sets(results, row), *_detection(results, row),
           *(_not_used(results, evaluated, (name, other), label) for name, other in evaluated.rows
             if name == model and other not in (UNCALIBRATED, label)),
-          _conventions(results)]
+          *(f"{label} ended at a bound of its range: its temperature is not determined." for name, label
+            in evaluated.rows if name == model and label != UNCALIBRATED and is_at_bound(results, model, label)),
+          _conventions(results), *results.failed.values()]
 
 
 def confidence(row: Row, num_resamples: int) -> str:
   """Says whether confidences are too high or too low, by two of the tests of ``decisions.TESTS``."""
-  error, excess = row.estimates["ece"], decisions.corrected(row.excess, decisions.TESTS)
+  error, excess = row.estimates["ece"], decisions.excess_of(row)
   p = p_text(error.p_value, "ece", num_resamples)
   is_above, side = decisions.is_miscalibrated(error, decisions.TESTS), decisions.side(excess)
   measured = (f"its ECE is {100 * error.value:.1f}%, and a perfectly calibrated model of this size would show "
               f"{100 * error.floor:.1f}% (p {p if p.startswith('≤') else f'= {p}'})")
-  points = f"{100 * abs(excess.estimate):.1f} ± {50 * (excess.high - excess.low):.1f} points"
   direction = "above" if excess.estimate > 0 else "below"
   if side:
-    sentence = f"{'Overconfident' if side > 0 else 'Underconfident'} by {points}: {measured}"
+    sentence = f"{'Overconfident' if side > 0 else 'Underconfident'} by {points(excess)}: {measured}"
     return f"{sentence}{'' if is_above else ', so that the ECE alone does not show it'}."
-  mean = f"the mean confidence is {points} {direction} the accuracy"
+  mean = f"the mean confidence is {points(excess)} {direction} the accuracy"
   if is_above:
-    return f"The confidence is right on average and wrong in places: {measured}; {mean}."
+    return f"The confidence is wrong in places: {measured}; no error of its mean is shown: {mean}."
   return f"No miscalibration can be shown: {measured}; {mean}."
 
 
@@ -172,6 +173,12 @@ def named(results: Results, model: str, label: str) -> tuple[str, float | None]:
     temperature = float(np.mean([choice.own(p)["temperature"] for p in params]))
     said.append(f"T = {temperature:.2f}")
   return f"{label} ({', '.join(said)})" if said else label, temperature
+
+
+def is_at_bound(results: Results, model: str, label: str) -> bool:
+  """Returns whether the fit of a calibrator to a seed ended at a bound of its range."""
+  _, params = results.fitted[model][label]
+  return any(bool(np.any(choice.own(p).get("at_bound", False))) for p in params)
 
 
 def class_names(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:

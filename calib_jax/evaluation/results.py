@@ -31,6 +31,14 @@ class Interval:
   low: float
   high: float
 
+  def within(self, least: float, most: float) -> "Interval":
+    """Returns the interval without what lies outside of the range of its quantity."""
+    return Interval(self.estimate, max(self.low, least), min(self.high, most))
+
+  def __neg__(self) -> "Interval":
+    """Returns the interval of the number with the other sign."""
+    return Interval(-self.estimate, -self.high, -self.low)
+
 
 def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence[float] | None = None) -> Interval:
   """Widens an interval over test examples to one over test examples and seeds.
@@ -108,6 +116,7 @@ class Values:
     class_sums: the sums of each class, one element a seed, by the kind of the bins.
     groups: int32 ``[N]``, equal for examples that belong together, or None.
     labels: int32 ``[N, S]``.
+    num_options: int32 ``[N, S]``, the number of classes that an example has: those whose logits are not masked.
     removed: float32 ``[N, S, 3]``, what ``metrics.decomposition.of_examples`` returns of the NLL, or None.
   """
 
@@ -120,6 +129,7 @@ class Values:
   class_sums: Mapping[str, Sequence[ClassSums]]
   groups: np.ndarray | None = None
   labels: np.ndarray | None = None
+  num_options: np.ndarray | None = None
   removed: np.ndarray | None = None
 
   def dependence(self) -> float:
@@ -141,7 +151,7 @@ class Values:
     of_groups = np.bincount(np.unique(group, return_inverse=True)[1], np.sqrt(variance)) ** 2  # Where ρ is 1.
     of_calibrated = float(np.sqrt((1 - rho) * variance.sum() + rho * of_groups.sum())) / len(chance)
     mean, margin = float(excess.mean()), 1.96 * max(standard_error(excess, self.groups), of_calibrated)
-    return Interval(mean, mean - margin, mean + margin)
+    return Interval(mean, mean - margin, mean + margin).within(-1, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +178,7 @@ class EvaluatedSet:
     num_classes: K.
     num_seeds: the largest number of seeds of a model.
     kind: how the examples relate to the training data, one of ``KINDS``.
+    num_groups: the number of groups of examples that depend on each other; None if every example is on its own.
     rows: the rows, those of the first model first; none of an out-of-distribution set.
     differences: the differences of metrics by name, of a row minus an earlier row, by the pair of rows. Pairs without
       the same examples have none.
@@ -177,6 +188,7 @@ class EvaluatedSet:
   num_classes: int
   num_seeds: int
   kind: str = "in_distribution"
+  num_groups: int | None = None
   rows: Mapping[RowKey, Row] = dataclasses.field(default_factory=dict)
   differences: Mapping[tuple[RowKey, RowKey], Mapping[str, Interval]] = dataclasses.field(default_factory=dict)
 
@@ -235,6 +247,7 @@ class Results:
     classes: the names of the classes, or None.
     level: the probability that intervals are meant to cover.
     columns: the columns of the short table, as ``COLUMNS``.
+    failed: a sentence for each row that is left out because the predictions of its calibrator are not numbers.
   """
 
   num_bins: int
@@ -245,6 +258,7 @@ class Results:
   classes: tuple[str, ...] | None = None
   level: float = 0.95
   columns: tuple[str, ...] = COLUMNS
+  failed: Mapping[RowKey, str] = dataclasses.field(default_factory=dict)
 
   @property
   def measured(self) -> dict[str, EvaluatedSet]:

@@ -6,22 +6,28 @@ The first line recommends, and the sentences of ``reasons`` say what it rests on
 from collections.abc import Mapping, Sequence
 
 from calib_jax.evaluation import decisions, reasons
-from calib_jax.evaluation.numbers import apart, error_text
-from calib_jax.evaluation.reasons import class_names, listed, named, scores
-from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Recommendation, Results, RowKey, Verdict
+from calib_jax.evaluation.numbers import apart, counted, ends, error_text, points
+from calib_jax.evaluation.reasons import class_names, is_at_bound, listed, named, scores
+from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Recommendation, Results, Row, RowKey, Verdict
 
 
 def verdict(results: Results) -> Verdict:
   """Returns what to do with the model, or with the best one of several, and sentences that say why."""
   test_set, evaluated = results.first
   models = list(dict.fromkeys(model for model, _ in evaluated.rows))
+  if decisions.has_few_groups(evaluated):
+    return _few_groups(results, models[0])
   rival = _models(evaluated, models) if len(models) > 1 else None
   model = rival.subject if rival and rival.kind == "prefer" else models[0]
   labels = [label for name, label in evaluated.rows if name == model and label != UNCALIBRATED]
-  label = decisions.to_use(evaluated, model, labels)
-  row = model, label or UNCALIBRATED
+  at_bound = [label for label in labels if is_at_bound(results, model, label)]
+  determined = [label for label in labels if label not in at_bound]
+  label = decisions.to_use(evaluated, model, determined)
+  calibration = _nothing_to_calibrate(results, model, at_bound) or _guess(results, model)
+  row = model, UNCALIBRATED if calibration else label or UNCALIBRATED
   off = _off(results, row, labels)
-  calibration = _use(results, model, label) if label else _as_it_is(results, model, labels)
+  calibration = calibration or (_use(results, model, label, len(determined)) if label else
+                                _as_it_is(results, model, labels))
   recommendations = (rival, calibration if calibration.kind != "mend" or test_set not in off else None,
                      _unreliable(off, row, labels), *_undetected(results, row))
   return Verdict(tuple(x for x in recommendations if x), tuple(filter(None, reasons.reasons(results, row))))
@@ -49,6 +55,8 @@ def _models(evaluated: EvaluatedSet, models: Sequence[str]) -> Recommendation:
   of = f"{names[other]}{f', the next of {len(rows)} models' if len(rows) > 2 else ''}"
   low, high = apart(nll[one], nll[other])
   shares = "{:.1f} against {:.1f}% accuracy".format(*(100 * accuracy[row] for row in (one, other)))
+  gain, more = (decisions.corrected(decisions.difference(evaluated, name, *pair), 2)
+                for name, pair in (("nll", (other, one)), ("accuracy", (one, other))))
   kind, numbers = "prefer", {"log_loss": nll[one], "log_loss_of_other": nll[other], "accuracy": accuracy[one],
                              "accuracy_of_other": accuracy[other]}
   if by_loss and by_accuracy and by_accuracy != by_loss:
@@ -57,19 +65,58 @@ def _models(evaluated: EvaluatedSet, models: Sequence[str]) -> Recommendation:
       f"accuracy, {100 * accuracy[by_accuracy]:.1f} against {100 * accuracy[one]:.1f}%.")
   elif by_loss:
     is_shown = decisions.side(decisions.difference(evaluated, "accuracy", one, other))
-    text = (f"Use {names[one]}: log loss{after} {low} against {high} of {of}, {shares}"
+    text = (f"Use {names[one]}: log loss{after} {low} against {high} of {of} (lower by {ends(gain)}), {shares}"
             f"{'' if is_shown else ' (no difference in accuracy is shown)'}.")
   elif by_accuracy:
-    text = (f"Use {names[one]}: {shares} of {of}; no model is shown to have the lowest log loss{after} ({low} against "
-            f"{high}).")
+    text = (f"Use {names[one]}: {shares} of {of} ({100 * more.low:.1f} to {100 * more.high:.1f} points more); no model "
+            f"is shown to have the lowest log loss{after} ({low} against {high}).")
   else:
     kind, text = "undecided", (f"No model is shown to be the best: log loss{after} {low} of {names[one]} against "
                                f"{high} of {of}, {shares}.")
   return Recommendation(kind, one[0], text, numbers)
 
 
-def _use(results: Results, model: str, label: str) -> Recommendation:
-  """Recommends a calibrator by the log loss that it takes away, and says what it does to the accuracy."""
+def _few_groups(results: Results, model: str) -> Verdict:
+  """Says that so few groups decide nothing, and what was measured."""
+  _, evaluated = results.first
+  row = evaluated.rows[model, UNCALIBRATED]
+  line = (f"Nothing is decided: intervals over {counted(evaluated.num_groups, 'group')} say nothing, and need "
+          f"{decisions.FEWEST_GROUPS} or more.")
+  error, excess = row.estimates["ece"], row.excess.estimate
+  measured = (f"The ECE is {100 * error.value:.1f}%, and the mean confidence is {100 * abs(excess):.1f} points "
+              f"{'above' if excess > 0 else 'below'} the accuracy, of these groups.")
+  return Verdict((Recommendation("undecided", model, line),), (measured, *results.failed.values()))
+
+
+def _nothing_to_calibrate(results: Results, model: str, at_bound: Sequence[str]) -> Recommendation | None:
+  """Says that predictions which are all right determine no temperature, if calibrators ended at their bound."""
+  _, evaluated = results.first
+  accuracy = evaluated.rows[model, UNCALIBRATED].estimates["accuracy"].value
+  if accuracy < 1 or not at_bound:
+    return None
+  return Recommendation("undecided", model, "The predictions are always right here"
+                        f"{_of_model(evaluated, model)}: nothing to calibrate; T is not determined.",
+                        {"accuracy": accuracy})
+
+
+def _guess(results: Results, model: str) -> Recommendation | None:
+  """Says that a model is no better than guessing, by its row of the lowest log loss, if that is so."""
+  _, evaluated = results.first
+  rows = [row for (name, _), row in evaluated.rows.items() if name == model and row.values is not None]
+  row = min(rows, key=lambda row: row.estimates["nll"].value, default=None)
+  guess = row and decisions.guess(row)
+  if not guess:
+    return None
+  (kind, guessed), nll = guess, row.estimates["nll"].value
+  own, of_guess = f"{nll:.2f}", f"{guessed:.2f}"
+  text = (f"log loss {own} is that of {kind}" if own == of_guess else
+          f"log loss {own}, and that of {kind} is {of_guess}")
+  return Recommendation("undecided", model, f"No better than guessing{_of_model(evaluated, model)}: {text}.",
+                        {"log_loss": nll, "log_loss_of_guess": guessed})
+
+
+def _use(results: Results, model: str, label: str, number: int) -> Recommendation:
+  """Recommends one of ``number`` calibrators by the log loss that it removes, and says what it does to the accuracy."""
   _, evaluated = results.first
   before, after = (model, UNCALIBRATED), (model, label)
   nll, accuracy = ([evaluated.rows[row].estimates[name].value for row in (before, after)]
@@ -81,42 +128,64 @@ def _use(results: Results, model: str, label: str) -> Recommendation:
     ending = "and accuracy {:.1f} → {:.1f}%".format(*(100 * x for x in accuracy))
     ending += "" if decisions.side(change) else ", where no difference is shown"
   name, temperature = named(results, model, label)
-  numbers = {"log_loss_before": nll[0], "log_loss_after": nll[1], "accuracy_before": accuracy[0],
-             "accuracy_after": accuracy[1], **({} if temperature is None else {"temperature": temperature})}
+  gain = decisions.gain(evaluated, model, label, number)
+  numbers = {"log_loss_before": nll[0], "log_loss_after": nll[1], "gain_low": gain.low, "gain_high": gain.high,
+             "accuracy_before": accuracy[0], "accuracy_after": accuracy[1],
+             **({} if temperature is None else {"temperature": temperature})}
   return Recommendation("use", label, f"Use {name}{_of_model(evaluated, model)}: log loss "
-                        f"{' → '.join(apart(*nll))} {ending}.", numbers)
+                        f"{' → '.join(apart(*nll))} (lower by {ends(gain)}) {ending}.", numbers)
 
 
 def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommendation:
-  """Says whether a model that no calibrator improves can stay as it is."""
+  """Says whether a model that no calibrator is shown to improve can stay as it is."""
   _, evaluated = results.first
   row, of = evaluated.rows[model, UNCALIBRATED], _of_model(evaluated, model)
-  found = _miscalibration(results, evaluated, (model, UNCALIBRATED))
+  fault = _miscalibration(results, evaluated, (model, UNCALIBRATED))
+  num_units = evaluated.num_groups or evaluated.num_examples
   numbers = {"ece": row.estimates["ece"].value, "excess": row.excess.estimate}
-  none_helps = "no calibrator lowers the log loss" if len(labels) > 1 else "".join(
-    f"{label} does not lower the log loss" for label in labels)
-  if found and labels:
-    return Recommendation("mend", model, f"Try another calibrator{of}: {found}, and {none_helps}.", numbers)
-  if found:
-    return Recommendation("calibrate", model, f"Calibrate {model if of else 'the model'}: {found}.", numbers)
-  if decisions.is_wide(row.excess):
-    most = 100 * max(-row.excess.low, row.excess.high)
-    return Recommendation("undecided", model, f"{evaluated.num_examples:,} examples are too few to tell{of}: the mean "
+  gains = {label: decisions.gain(evaluated, model, label, len(labels)) for label in labels}
+  lowering = [label for label, gain in gains.items() if gain.low > 0]  # But they lose accuracy, or are at a bound.
+  none_helps = ("no calibrator is shown to lower the log loss" if len(labels) > 1 else
+                "".join(f"{label} is not shown to lower the log loss" for label in labels))
+  if lowering:
+    none_helps = f"no calibrator but {listed(lowering)}, which cannot be recommended, is shown to lower the log loss"
+  if fault and labels:
+    least = decisions.least_gain(row, evaluated.num_classes)
+    possible = {label: gain for label, gain in gains.items() if gain.high >= least and label not in lowering}
+    if not possible:
+      return Recommendation("mend", model, f"Try another calibrator{of}: {fault}, and {none_helps}.",
+                            numbers | {"least_gain": least})
+    label = max(possible, key=lambda label: gains[label].estimate)
+    more = "examples or seeds" if evaluated.num_seeds > 1 else "examples"
+    return Recommendation("undecided", model, f"Whether {label} mends {model if of else 'the model'} is not shown: "
+                          f"{fault}; it lowers the log loss by {ends(gains[label])}, and more {more} would tell.",
+                          numbers | {"gain_low": gains[label].low, "gain_high": gains[label].high, "least_gain": least})
+  if fault:
+    return Recommendation("calibrate", model, f"Calibrate {model if of else 'the model'}: {fault}.", numbers)
+  if decisions.is_wide(row.excess, num_units):
+    most = 100 * decisions.most_excess(row.excess, num_units)
+    return Recommendation("undecided", model, f"{_too_few(evaluated, row, num_units)} too few to tell{of}: the mean "
                           f"confidence may be off by {most:.0f} points.", numbers)
   return Recommendation("keep", model, f"Keep {model if of else 'the model'} as it is: {evaluated.num_examples:,} "
                         f"examples show no miscalibration{f', and {none_helps}' if labels else ''}.", numbers)
 
 
+def _too_few(evaluated: EvaluatedSet, row: Row, num_units: int) -> str:
+  """Returns what is too few, such as "1 example is": seeds if their examples would do, or else groups or examples."""
+  number, noun = num_units, "example" if evaluated.num_groups is None else "group"
+  if row.values is not None and not decisions.is_wide(row.values.excess(), num_units):
+    number, noun = row.values.confidence.shape[1], "seed"
+  return f"{counted(number, noun)} {'is' if number == 1 else 'are'}"
+
+
 def _miscalibration(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
   """Returns what three tests find of a row, or ""."""
   measured = evaluated.rows[row]
-  excess = decisions.corrected(measured.excess, decisions.TESTS)
+  excess = decisions.excess_of(measured)
   if decisions.side(excess):
-    return (f"{'overconfident' if excess.estimate > 0 else 'underconfident'} by {100 * abs(excess.estimate):.1f} ± "
-            f"{50 * (excess.high - excess.low):.1f} points")
+    return f"{'overconfident' if excess.estimate > 0 else 'underconfident'} by {points(excess)}"
   if decisions.is_miscalibrated(measured.estimates["ece"], decisions.TESTS):
-    return ("the confidence is right on average and wrong in places "
-            f"({error_text(measured.estimates['ece'], results.num_resamples)})")
+    return f"the confidence is wrong in places ({error_text(measured.estimates['ece'], results.num_resamples)})"
   names = class_names(results, evaluated, row)
   return f"predictions of class {names} are miscalibrated" if names else ""
 
@@ -126,7 +195,7 @@ def _off(results: Results, row: RowKey, labels: Sequence[str]) -> dict[str, list
   off = {}
   for name, evaluated in results.measured.items():
     errors = {label: evaluated.rows[row[0], label].estimates["ece"] for label in (UNCALIBRATED, *labels)
-              if (row[0], label) in evaluated.rows}
+              if (row[0], label) in evaluated.rows and not decisions.has_few_groups(evaluated)}
     is_off = {label: decisions.is_off(error, len(results.measured)) for label, error in errors.items()}
     if is_off.get(row[1]) and (labels or name != results.first[0]):
       chosen = (labels or [UNCALIBRATED]) if all(is_off.values()) else [row[1]]

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
 from calib_jax.evaluation import choice, class_errors, decisions, folds, formats, reasons
-from calib_jax.evaluation.measures import class_gaps
+from calib_jax.evaluation.measures import METRICS, class_gaps
 from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.sections.over_seeds import effect_size
@@ -47,6 +48,43 @@ def test_the_areas_and_coverages_are_those_of_sorting(results):
     low_risk = np.flatnonzero(risk <= percent / 100)
     coverage = (low_risk[-1] + 1) / N if len(low_risk) else 0
     np.testing.assert_allclose(estimates[f"coverage_at_{percent}"].value, coverage, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_broken", [lambda logits: logits[:, :1] > 2, lambda logits: logits[:, :1] < -90])
+def test_a_calibrator_whose_predictions_are_not_numbers_is_left_out(results, is_broken):
+  # NaN for some test examples, and for one of those out of distribution alone.
+  broken = calibrators.Calibrator(lambda logits, labels: {}, lambda params, logits: jnp.where(
+    is_broken(logits), jnp.nan, jax.nn.log_softmax(logits)))
+  far = predictions(0.2)._replace(kind="out_of_distribution")
+  far.logits[0, 0] = -99.0
+  both = evaluation.fit([predictions(3, rng=np.random.default_rng(1))], {
+    "broken": broken, "TS": calibrators.temperature_scaling()})
+  sets = {"test": [predictions(3)], "far": [far]}
+  judged = evaluation.judge({"mine": evaluation.Model(sets, both)}, num_resamples=40)
+  assert list(judged.sets["test"].rows) == [("mine", "none"), ("mine", "TS")] and list(judged.fitted["mine"]) == ["TS"]
+  (sentence,) = judged.failed.values()
+  assert sentence.startswith("broken is left out, because its fit failed: on ") and "are not numbers" in sentence
+  assert verdict(judged).lines == [*verdict(results).lines[:-1], verdict(judged).lines[-2], sentence]
+  nan = predictions(3)
+  nan.logits[0] = np.nan
+  with pytest.raises(UserError, match="mine on test: 1 of 400 predictions are not numbers"):
+    evaluation.judge({"mine": evaluation.Model({"test": [nan]}, {})}, num_resamples=40)
+
+
+def test_no_interval_leaves_the_range_of_its_quantity():
+  # Two seeds of unlike luck: Student's quantile of one degree of freedom is 12.7.
+  parts = [predictions(scale) for scale in (0.1, 8.0)]
+  judged = evaluation.judge({"mine": evaluation.Model({"test": parts}, {"half": (
+    calibrators.Calibrator(None, lambda params, logits: jax.nn.log_softmax(logits / 2)), [{}, {}])})}, num_resamples=40)
+  evaluated = judged.sets["test"]
+  most = {name: {"Brier": 2.0, "mean entropy": np.log(K), "NLL": np.inf}.get(metric.heading, 1.0)
+          for name, metric in METRICS.items()}
+  for row in evaluated.rows.values():
+    assert row.excess.low >= -1 and row.excess.high <= 1
+    assert all(x.low >= 0 and x.high <= most[name] * (1 + 1e-6) for name, x in row.estimates.items())
+  (changes,) = evaluated.differences.values()
+  assert all(-most[name] <= x.low and x.high <= most[name] for name, x in changes.items())
+  assert "points (-100 to 100)" in verdict(judged).lines[1], verdict(judged).lines
 
 
 def test_detection_is_the_share_of_pairs_in_order(results):
@@ -84,8 +122,12 @@ def test_the_sentences_have_the_numbers(results):
   assert found.reasons[0].startswith(f"Overconfident by {gap:.1f} ± ")
   temperature = results.fitted["mine"]["TS"][1][0]["temperature"]
   before, after = (results.sets["test"].rows["mine", label].estimates for label in ("none", "TS"))
+  change = results.sets["test"].differences[("mine", "TS"), ("mine", "none")]["nll"]
+  arms = 2.4977 / 1.9600 * np.array([change.high - change.estimate, change.low - change.estimate])  # Of 98.75%.
+  low, high = -change.estimate - arms
   assert 2 < temperature < 4.5 and found.first_line == (
-    f"Use TS (T = {temperature:.2f}): log loss {before['nll'].value:.2f} → {after['nll'].value:.2f} at equal accuracy.")
+    f"Use TS (T = {temperature:.2f}): log loss {before['nll'].value:.2f} → {after['nll'].value:.2f} (lower by "
+    f"{low:.2f} to {high:.2f}) at equal accuracy.")
   # The ECE as computed, and never one without its bias beside it.
   assert found.reasons[1].startswith(
     f"TS lowers the ECE, {100 * before['ece'].value:.1f} → {100 * after['ece'].value:.1f}%: ")
@@ -356,7 +398,7 @@ def _row(p_value, excess):
 @pytest.mark.parametrize(("p_value", "excess", "start", "rest"), [
   (1 / 1001, 0.05, "Overconfident by 5.0 ± 1.3 points: its ECE is 5.0%", "(p ≤ 0.001)."),
   (0.3, -0.05, "Underconfident by 5.0 ± 1.3 points: ", "(p = 0.300), so that the ECE alone does not show it."),
-  (0.012, 0.005, "The confidence is right on average and wrong in places: ", "is 0.5 ± 1.3 points above the accuracy."),
+  (0.012, 0.005, "The confidence is wrong in places: ", "is 0.5 ± 1.3 points above the accuracy."),
   (0.013, 0.0124, "No miscalibration can be shown: ", "is 1.2 ± 1.3 points above the accuracy."),
 ])
 def test_each_of_two_tests_of_calibration_is_reported(p_value, excess, start, rest):
@@ -380,8 +422,8 @@ def test_models_are_compared_by_accuracy_and_nll_too():
                 for model in models)
   text = " ".join(verdict(results).lines)
   shares = [f"{100 * estimates['accuracy'].value:.1f}" for estimates in (a, b)]
-  assert text.startswith(f"Use a: log loss {a['nll'].value:.2f} against {b['nll'].value:.2f} of b, "
-                         f"{shares[0]} against {shares[1]}% accuracy. Keep a as it is: ")
+  assert text.startswith(f"Use a: log loss {a['nll'].value:.2f} against {b['nll'].value:.2f} of b (lower by 0.30 to "
+                         f"0.38), {shares[0]} against {shares[1]}% accuracy. Keep a as it is: ")
   assert "b against a: the accuracy is" in text and "points lower" in text
   assert "the NLL is" in text and "no difference in debiased ECE can be shown" in text
 
