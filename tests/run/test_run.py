@@ -275,12 +275,12 @@ def test_interrupted_seeds_go_on_together(tmp_path):
 def test_fitted_calibrators_are_kept(finished):
   from calib_jax import calibrators
 
-  params = calibrators.load(finished / "calibrators/TS_seed1.npz")
+  loaded = calibrators.load(finished / "calibrators/TS_seed1.npz")
   validation = evaluation.load(finished / "predictions/validation_seed1.npz")
-  fitted = calibrators.temperature_scaling().fit(validation.logits, validation.labels)
-  np.testing.assert_array_equal(params["temperature"], fitted["temperature"])
+  fitted = calibrators.temperature_scaling().fitted(validation.logits, validation.labels)
+  np.testing.assert_array_equal(loaded.apply(validation.logits), fitted(validation.logits))
   # SVS is recommended for 359 examples of ten classes; nothing is added to an empty list, or without ``recommended``.
-  assert calibrators.load(finished / "calibrators/SVS_seed0.npz")["scale"].shape == (10,)
+  assert calibrators.load(finished / "calibrators/SVS_seed0.npz").params["scale"].shape == (10,)
   for override, labels in (("calibrators={}", []), ("recommended=False", ["TS"])):
     loaded = Run(_config(f"evaluation.{override}"), finished)
     assert list(loaded.calibrators()) == labels
