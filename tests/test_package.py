@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import types
 import zipfile
 
@@ -56,9 +57,19 @@ def test_the_wheel_holds_every_module_and_config_and_nothing_else(installed):
   assert {name for name in names if name.endswith(".py")} == expected
   embedded = {f"calib_jax/data/embedded/{name}"
               for name in ("fashion_mnist_small.npz", "digits.npz", "LICENSE", "README.md")}
-  assert {"calib_jax/py.typed", *embedded} <= set(names) and any(name.endswith("licenses/LICENSE") for name in names)
+  assert {"calib_jax/py.typed", "calib_jax/losses/__init__.pyi", *embedded} <= set(names)
+  assert any(name.endswith("licenses/LICENSE") for name in names)
   assert {name.split("/")[0] for name in names} == {"calib_jax", f"calib_jax-{calib_jax.__version__}.dist-info"}
   assert wheel.name == f"calib_jax-{calib_jax.__version__}-py3-none-any.whl"
+
+
+def test_the_page_of_installation_lists_every_extra_and_the_tests_have_what_serving_needs():
+  extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+  page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+  listed = [re.findall("`(.*?)`", line.split("|")[1]) for line in page.splitlines() if line.startswith("| `")]
+  assert {name for names in listed for name in names} == set(extras)
+  need, = extras["export"]
+  assert f"\n{need.split('>=')[0]}==" in (ROOT / "requirements.txt").read_text(encoding="utf-8")
 
 
 LIBRARY = """

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from calib_jax import calibrators, confidence, losses, metrics
 
@@ -14,7 +15,13 @@ def of_losses(logits: jax.Array, labels: jax.Array, where: jax.Array, gamma: jax
   losses.focal(logits, labels, gama=2)  # wrong
   losses.focal(logits, labels, 2.0)  # wrong
   losses.focal(gamma=2)  # wrong
-  losses.get("focal", gamma=2)(logits, labels)
+  losses.get("focal", gamma=gamma)(logits, labels, where=where)
+  losses.get("focal", gama=2)  # wrong
+  losses.get("focall")  # wrong
+  losses.get("avuc")  # wrong
+  losses.get("focal")(logits, labels, were=where)  # wrong
+  losses.get("focal")(logits, labels, axis_name="batch")  # wrong
+  losses.get("soft_avuc", axis_name="batch")(logits, labels, weights=where)
   losses.brier(logits, labels, gamma=2)  # wrong
   losses.avuc(logits, labels, threshold=0.5)
   losses.avuc(logits, labels)  # wrong
@@ -30,6 +37,11 @@ def of_composite(logits: jax.Array, labels: jax.Array, weight: jax.Array) -> Non
   total, parts = losses.composite("focal", losses.soft_avuc, weight=weight)(logits, labels)
   jnp.add(total, parts["primary"])
   losses.composite("focal", "soft_avuc", weigth=0.3)  # wrong
+  losses.composite("focall")  # wrong
+  losses.composite("focal", "focal")  # wrong
+  losses.composite("selective_risk", reduction="sum")(logits, labels, where=labels != -100, axis_name="batch")
+  losses.composite("focal", losses.get("soft_avuc", threshold=weight))(logits, labels, were=weight)  # wrong
+  losses.composite(optax.softmax_cross_entropy_with_integer_labels, functools.partial(losses.mmce, weighted=True))
 
 
 def of_the_rest(logits: jax.Array, labels: jax.Array) -> None:

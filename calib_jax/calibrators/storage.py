@@ -12,6 +12,8 @@ from calib_jax.calibrators.base import CALIBRATORS, Calibrator, Fitted, get
 
 DEEPEST = 8  # Levels of dictionaries of arrays.
 _MADE = "calibrator.json"  # The bytes of {"name": …, "options": …}.
+# What names of arrays end with that hold predictions or data, and no params.
+_DATA = ("logits", "logit", "probs", "prob", "proba", "probabilities", "labels", "label", "targets", "images", "true")
 
 
 def save(path: str | os.PathLike, params: dict, calibrator: Calibrator | None = None) -> None:
@@ -52,7 +54,7 @@ def load(path: str | os.PathLike) -> Fitted | dict:
 
   Raises:
     ValueError: if the file is missing, damaged, or holds anything but arrays of numbers and a calibrator's name and
-      options.
+      options, such as predictions.
   """
   params: dict = {}
   try:
@@ -60,6 +62,10 @@ def load(path: str | os.PathLike) -> Fitted | dict:
   except errors.UserError as error:
     raise ValueError(str(error)) from error
   made = arrays.pop(_MADE, None)
+  if made is None and any(name.split("_")[-1] in _DATA for name in arrays):
+    raise ValueError(f"{path} must hold a calibrator, as calibrators.save writes it, and holds the arrays "
+                     f"{errors.printable(', '.join(arrays))[:200]}: predictions are what a calibrator is fitted to, by "
+                     "calibrators.temperature_scaling().fitted(logits, labels), for example.")
   for name, value in arrays.items():
     if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
       raise ValueError(f"{path}: {errors.printable(name)} must hold numbers of at most 64 bits: got dtype "

@@ -115,12 +115,12 @@ def get(config: ConfigDict, key: str):
   return config
 
 
-def one_of(key: str, value, choices: Iterable[str]) -> None:
-  """Raises a UserError that names the key and its choices unless ``value`` is one of them."""
+def one_of(key: str, value, choices: Iterable[str], advice: str = "") -> None:
+  """Raises a UserError that names the key and its choices, and ends in ``advice``, unless ``value`` is one of them."""
   if not any(value == choice for choice in choices):
     listed = ", ".join(str(k) or "'' for none" for k in choices) or "nothing"
     raise UserError(f"config key {key} must be one of {listed}: got {short(value)}."
-                    + checks.suggestion(str(value)[:LONGEST], choices))
+                    + (checks.suggestion(str(value)[:LONGEST], choices) or advice))
 
 
 def _in_range(key: str, value, low: float, high: float) -> None:

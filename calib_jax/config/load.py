@@ -242,8 +242,11 @@ def _from_file(argument: str) -> ConfigDict:
     raise UserError(f"--config: {path}: {error}") from error
   except Exception as error:  # The user's own file may raise any exception.
     unknown = re.search(r'Key "(.*?)" does not exist', str(error))
-    reason = f"the config has no key {unknown[1]!r}; configs/common.py lists them" if unknown else error
-    raise UserError(f"--config: {path} cannot be used ({type(error).__name__}: {reason}).") from error
+    reason, near = error, ""
+    if unknown:
+      reason = f"the config has no key {unknown[1]!r} there; configs/common.py lists them"
+      near = overrides.elsewhere(importlib.import_module("configs.common").get_config(), unknown[1])
+    raise UserError(f"--config: {path} cannot be used ({type(error).__name__}: {reason}).{near}") from error
   if not isinstance(config, ConfigDict):
     raise UserError(f"--config: get_config() of {path} must return a ConfigDict, not {type(config).__name__}.")
   return config.unlock()
@@ -266,7 +269,7 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None,
   valid = family.common if name != section.get("name", "") else section
   options = {option: value for option, value in section.items() if option in valid and option != "name"}
   for option, value in options.items():
-    one_of(f"{key}: option", option, defaults)
+    one_of(f"{key}: option", option, defaults, overrides.elsewhere(config, f"{key}.{option}"))
     if isinstance(defaults[option], float) and isinstance(value, int):
       options[option] = float(value)
   section = ConfigDict({"name": name, **defaults, **options}, convert_dict=False)

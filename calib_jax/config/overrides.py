@@ -1,7 +1,7 @@
 """Overrides of a config on the command line: ``--config.key=value``."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import re
 
 from ml_collections import ConfigDict
@@ -34,8 +34,7 @@ def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[st
   for argument in arguments:
     match = re.fullmatch(r"--config\.([^=]+)=(.*)", argument, re.DOTALL)
     if not match:
-      raise UserError(f"the argument {short(argument)} is not an override: overrides look like "
-                      "--config.training.num_steps=20.")
+      raise UserError(f"the argument {short(argument)} is not an override: {_instead(argument, config)}.")
     key, text = match[1], match[2]
     if text and isinstance(_node(config, key), ConfigDict):
       try:
@@ -51,6 +50,30 @@ def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[st
     else:
       pairs.append((key, text))
   return pairs
+
+
+def _instead(argument: str, config: ConfigDict) -> str:
+  """Returns what to write in place of an argument that is not an override, for a message."""
+  name, _, text = argument.lstrip("-").removeprefix("config.").partition("=")
+  if name == "flagfile":
+    return ("files of arguments are not read: put its arguments on the command line, as in $(cat FILE), or its values "
+            "into a config of your own, a file with get_config() for --config")
+  if name in _keys(config):
+    return f"write --config.{name}={text or 'VALUE'}"
+  return "overrides look like --config.training.num_steps=20, and --help lists the options"
+
+
+def elsewhere(config: ConfigDict, key: str) -> str:
+  """`` Did you mean …?`` with the keys whose last part is that of ``key``, or nothing if there are none or many."""
+  near = [other for other in _keys(config) if other.split(".")[-1] == key.split(".")[-1] and other != key]
+  return f" Did you mean {' or '.join(map(repr, near))}?" if 0 < len(near) <= 3 else ""
+
+
+def _keys(config: ConfigDict, prefix: str = "") -> Iterator[str]:
+  for name, child in config.items():
+    yield f"{prefix}{name}"
+    if isinstance(child, ConfigDict):
+      yield from _keys(child, f"{prefix}{name}.")
 
 
 def _flat(key: str, value) -> list[tuple[str, str]]:
@@ -79,8 +102,9 @@ def apply(config: ConfigDict, key: str, text: str) -> None:
   for part in key.split("."):
     if not isinstance(node, ConfigDict) or part not in node:
       keys = list(node) if isinstance(node, ConfigDict) else []
+      advice = elsewhere(config, key) or checks.suggestion(part, keys)
       raise UserError(f"config key {key[:LONGEST]} does not exist: {place} has "
-                      f"{', '.join(keys) or 'no keys of its own'}.{checks.suggestion(part, keys)}")
+                      f"{', '.join(keys) or 'no keys of its own'}.{advice}")
     parent, node, place = node, node[part], part
   kind = parent.get_type(part)
   try:

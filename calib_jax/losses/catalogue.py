@@ -70,7 +70,8 @@ def get(name: str, **options) -> Callable[..., Array]:
     **options: any of that loss's keyword arguments; ``losses.options(name)`` lists them.
 
   Returns:
-    A function of logits and labels, and of ``where``; for a loss per batch of ``weights`` and ``axis_name`` too.
+    A function of logits and labels, and of ``where``; for a loss per batch of ``weights`` and ``axis_name`` too. A type
+    checker knows the names and the options of each, and therefore asks for a literal name, not any ``str``.
 
   Raises:
     ValueError: for an unknown name.

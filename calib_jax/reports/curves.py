@@ -165,10 +165,10 @@ FIGURES["classes"] = ReportFigure(
 
 @styled
 def pareto_plot(points: Mapping[str, tuple[Estimate, Estimate]], *, axes: Axes | None = None) -> Axes:
-  """Draws the calibration error of rows against their accuracy, with 95% intervals of both.
+  """Draws the debiased ECE of rows against their accuracy, with 95% intervals of both, as tables have them.
 
   Args:
-    points: the estimates ``(accuracy, error)`` by label.
+    points: the estimates ``(accuracy, ECE)`` by label.
     axes: where to draw; None for a new figure.
 
   Returns:
@@ -179,7 +179,7 @@ def pareto_plot(points: Mapping[str, tuple[Estimate, Estimate]], *, axes: Axes |
     spread = [[[100 * (x.estimate - x.low)], [100 * (x.high - x.estimate)]] for x in (accuracy, error)]
     axes.errorbar(100 * accuracy.estimate, 100 * error.estimate, xerr=spread[0], yerr=spread[1], markersize=5,
                   fmt=MARKERS[i % len(MARKERS)], color=COLOURS[i % len(COLOURS)], elinewidth=0.8, label=plain(label))
-  axes.set(xlabel="accuracy, %", ylabel="ECE, %")
+  axes.set(xlabel="accuracy, %", ylabel="debiased ECE, %")
   _from_zero(axes)
   return axes
 
@@ -192,16 +192,17 @@ def _pareto(shown: Shown) -> Axes | None:
 def _pareto_finding(shown: Shown) -> str:
   lines = (f"{name} {100 * row.estimates['accuracy'].estimate:.1f}% and {100 * row.estimates['ece'].estimate:.1f}%"
            for name, row in shown.lines.items())
-  return f"accuracy and ECE: {'; '.join(lines)}."
+  return f"accuracy and debiased ECE: {'; '.join(lines)}."
 
 
-FIGURES["pareto"] = ReportFigure(_pareto, "ECE against accuracy with 95% intervals. Lower right is better.", place=80,
+FIGURES["pareto"] = ReportFigure(
+  _pareto, "Debiased ECE against accuracy with 95% intervals, as in the table. Lower right is better.", place=80,
   finding=_pareto_finding)
 
 
 @styled
 def severity_plot(errors: Mapping[str, Mapping[int, tuple[float, float]]], *, axes: Axes | None = None) -> Axes:
-  """Draws the calibration error against the severity of corruptions, the mean over corruption types with its error.
+  """Draws the debiased ECE against the severity of corruptions, the mean over corruption types with its error.
 
   Args:
     errors: ``{label: {severity: (mean, standard error)}}``; severity 0 is the test set. Where a standard error is nan,
@@ -216,17 +217,17 @@ def severity_plot(errors: Mapping[str, Mapping[int, tuple[float, float]]], *, ax
     severity, (mean, error) = list(by_severity), 100 * np.nan_to_num(np.array(list(by_severity.values()))).T
     axes.errorbar(severity, mean, error, fmt=MARKERS[i % len(MARKERS)] + "-", markersize=3.5, linewidth=1.2,
                   color=COLOURS[i % len(COLOURS)], label=plain(label))
-  axes.set(xlabel="severity (0: test set)", ylabel="ECE, %", xticks=sorted(set().union(*errors.values())))
+  axes.set(xlabel="severity (0: test set)", ylabel="debiased ECE, %", xticks=sorted(set().union(*errors.values())))
   _from_zero(axes)
   return axes
 
 
 @styled
 def training_plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, axes: Axes | None = None) -> Axes:
-  """Draws logged values against steps.
+  """Draws logged losses against steps.
 
   Args:
-    curves: ``(steps, values)`` by the name of the value.
+    curves: ``(steps, values)`` by the name of the loss.
     axes: where to draw; None for a new figure.
 
   Returns:
@@ -235,7 +236,7 @@ def training_plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, (steps, values)) in enumerate(curves.items()):
     axes.plot(steps, values, linewidth=1.2, label=plain(label), **_line(i))
-  axes.set(xlabel="step", ylabel="value")
+  axes.set(xlabel="training step", ylabel="loss; NLL in nats")
   axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
   return axes
 
@@ -252,5 +253,6 @@ def _training_finding(shown: Shown) -> str:
   return f"{'; '.join(lines)}."
 
 
-FIGURES["training"] = ReportFigure(_training, "What training logged, means over seeds.", place=70,
-  finding=_training_finding)
+FIGURES["training"] = ReportFigure(
+  _training, "The loss that training minimises, and the NLL of the validation split in nats; means over seeds.",
+  place=70, finding=_training_finding)

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import pathlib
+import shutil
 import sys
 
 from ml_collections import ConfigDict
@@ -74,6 +75,38 @@ def check_entries(folder: pathlib.Path) -> None:
                         f"{folder} cannot be the directory of a run: move it away.")
 
 
+# What a run leaves that another one must not replace, and what is there before the first of it.
+OUTCOMES = ("checkpoints/*/*", "predictions/*", "calibrators/*", "figures/*", "results.*", "report.*")
+PREPARATIONS = ("baseline", "checkpoints", "predictions", "events", "profile", "metrics.jsonl", "environment.json",
+                "manifest.json", "config.json")
+
+
+def start_anew(config: ConfigDict, folder: pathlib.Path) -> str | None:
+  """Empties a run's directory of another config if that run ended, such as by diverging, before its first checkpoint.
+
+  Args:
+    config: the config of the command.
+    folder: the run's directory.
+
+  Returns:
+    A sentence for the user, or None if there is nothing to empty.
+  """
+  if not (folder / "config.json").exists() or any(
+      next(folder.glob(part + pattern), None) for part in ("", "baseline/") for pattern in OUTCOMES):
+    return None
+  try:
+    if not (changed := _phrases(changes(read_config(folder, own_code=None), config))):
+      return None
+  except UserError:  # It may not be the directory of a run: ``write_config`` says so.
+    return None
+  for path in (folder / name for name in PREPARATIONS):
+    if path.is_dir() and not path.is_symlink():
+      shutil.rmtree(path)
+    else:
+      path.unlink(missing_ok=True)
+  return f"{folder} held a run of another config without a checkpoint, and starts anew ({_first(changed)})."
+
+
 def write_config(config: ConfigDict, folder: pathlib.Path, lengthened: dict | None = None) -> str | None:
   """Writes ``config.json`` and ``environment.json``.
 
@@ -124,9 +157,15 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
     stored = read_config(path.parent, own_code=None)
   except UserError as error:
     return str(error).removesuffix(".")
-  changed = changes(stored, config)
-  phrases = [f"{key} was {_value(before)} and is {_value(now)}" for key, (before, now) in changed.items()]
-  phrases += other_predictions(path.parent, stored, config)
+  return _first(_phrases(changes(stored, config)) + other_predictions(path.parent, stored, config))
+
+
+def _phrases(changed: dict[str, tuple[object, object]]) -> list[str]:
+  return [f"{key} was {_value(before)} and is {_value(now)}" for key, (before, now) in changed.items()]
+
+
+def _first(phrases: list[str]) -> str:
+  """Returns the first six phrases as one, and the number of the others."""
   return "; ".join(phrases[:6]) + (f"; and {len(phrases) - 6} more" if len(phrases) > 6 else "")
 
 

@@ -183,11 +183,12 @@ class Run:
       structured = calibrators.recommended(*validation[0].logits.shape)
       labelled |= {label: structured[label] for label in structured if label not in ("TS", *labelled)}
     fitted = evaluation.fit(validation, labelled)
-    for label, (_, params) in fitted.items():
+    for label, (calibrator, params) in fitted.items():
+      by_name = calibrator if calibrator.name in calibrators.CALIBRATORS else None  # One of the user's own has no name.
       for seed, seed_params in zip(self.seeds, params, strict=True):
         path = self.folder / "calibrators" / f"{stem(label)}_seed{seed}.npz"
         path.parent.mkdir(exist_ok=True)
-        calibrators.save(path, seed_params)
+        calibrators.save(path, seed_params, by_name)
     return fitted
 
   def evaluate(self, tests: Mapping[str, Any] | None = None, calibrators: Mapping[str, Any] | None = None

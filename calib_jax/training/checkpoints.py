@@ -59,11 +59,11 @@ class Checkpoints:
     self._guarded(lambda: self.manager.save(step, args=ocp.args.StandardSave(written)))
     self.last = step
 
-  def newest(self) -> str:
-    """Returns the path of the newest checkpoint, or a phrase that stands for it, for messages."""
+  def newest(self) -> str | None:
+    """Returns the path of the newest checkpoint, or a phrase that stands for it, for messages; None without one."""
     if jax.process_index():
       return "the first process's --workdir"
-    return str(self.folder / str(self.last)) if self.last is not None else "none yet"
+    return str(self.folder / str(self.last)) if self.last is not None else None
 
   def close(self) -> None:
     """Waits until the last write has ended, and releases the folder."""

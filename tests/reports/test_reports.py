@@ -1,6 +1,7 @@
 """Figures and the page: drawn from what they say they are, with legends off the data, and readable in a browser."""
 
 import base64
+import copy
 import csv
 import dataclasses
 import functools
@@ -125,7 +126,20 @@ def test_training_curves_are_means_over_seeds_and_skip_damaged_lines(tmp_path):
   (axes,) = reports.figures(results, {"mine": log, "absent": tmp_path / "absent"})["training"].axes
   assert [line.get_label() for line in axes.lines] == ["mine: train/loss"]
   np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 2], [2, 0.5]])
+  assert (axes.get_xlabel(), axes.get_ylabel()) == ("training step", "loss; NLL in nats")
   assert "training" not in reports.figures(results)
+
+
+def test_the_axes_of_ece_and_accuracy_are_columns_of_the_table_and_have_their_numbers():
+  results = copy.deepcopy(_results())
+  for place, row in enumerate(results.first[1].rows.values()):
+    row.estimates["ece"] = evaluation.Estimate(0.022 + place, 0.018 + place, 0.011, 2.0275, 0.01, 0.5, [0.022])
+  head, *rows = formats.to_rows(results)
+  (axes,) = reports.figures(results)["pareto"].axes
+  columns = [head.index(label.replace(", %", " %")) for label in (axes.get_xlabel(), axes.get_ylabel())]
+  points = [container.lines[0].get_xydata()[0] for container in axes.containers]
+  assert [[row[i].split()[0] for i in columns] for row in rows] == [[f"{x:.2f}" for x in point] for point in points]
+  assert [row[columns[1]].split()[0] for row in rows] == ["1.80", "101.80", "201.80"]
 
 
 def test_a_picture_for_event_files_is_an_image():
@@ -207,7 +221,7 @@ def test_alt_texts_say_what_the_figures_show(page):
                f"of at least 0.9: uncalibrated {100 * above.mean():.0f}% of predictions, of which "
                f"{100 * correct[above].mean():.1f}% are right",
                f"among all: uncalibrated {100 * np.mean(~correct[confidence > np.median(confidence)]):.1f}% and "
-               f"{100 * np.mean(~correct):.1f}%", "accuracy and ECE: uncalibrated 90.0% and 90.0%",
+               f"{100 * np.mean(~correct):.1f}%", "accuracy and debiased ECE: uncalibrated 90.0% and 90.0%",
                "the worst class of uncalibrated is "):
     assert any(said in alt for alt in alts), (said, alts)
 

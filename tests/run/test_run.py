@@ -13,7 +13,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.config.load import FORMAT
 from calib_jax.evaluation import formats
-from calib_jax.run import Run
+from calib_jax.run import Run, directory, manifest
 from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
 from tests.programs import python
 
@@ -49,6 +49,34 @@ def test_it_predicts_to_the_bit_what_it_saved_also_in_a_fresh_process(finished, 
   done = python("-c", script, finished, tmp_path / "logits.npy", tmp_path=tmp_path, XLA_FLAGS=os.environ["XLA_FLAGS"])
   assert done.returncode == 0, done.stderr
   np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), saved)
+
+
+def test_a_run_without_a_checkpoint_does_not_block_its_directory(finished, tmp_path, capsys):
+  """What a run leaves that diverges before its first checkpoint is gone once another config trains there."""
+  diverged = _config("optimizer.learning_rate=1e30", "seed=7")
+  directory.write_config(diverged, tmp_path)
+  manifest.keep(tmp_path, manifest.Damage(None, {}))
+  (tmp_path / "metrics.jsonl").write_text('{"seed": 7, "step": 1, "train/loss": 2.0}\n')
+  for folder in ("predictions", "checkpoints/seeds7-8", "events/seed7"):
+    (tmp_path / folder).mkdir(parents=True)
+  run.execute(_config(), tmp_path, reports=False)
+  assert (f"{tmp_path} held a run of another config without a checkpoint, and starts anew (optimizer.learning_rate was "
+          "1e+30 and is 0.1; seed was 7 and is 0).") in capsys.readouterr().out
+  assert '"seed": 7' not in (tmp_path / "metrics.jsonl").read_text() and not any(tmp_path.glob("*/seed*7*"))
+  np.testing.assert_array_equal(*(evaluation.load(folder / "predictions/test_seed0.npz").logits
+                                  for folder in (tmp_path, finished)))
+
+
+@pytest.mark.parametrize("outcome", ["checkpoints/seed0/6/x", "baseline/checkpoints/seed0/6/x", "predictions/test.npz",
+                                     "results.json"])
+def test_a_run_of_another_config_with_anything_to_lose_stays(outcome, tmp_path):
+  directory.write_config(_config("seed=7"), tmp_path)
+  (tmp_path / outcome).parent.mkdir(parents=True, exist_ok=True)
+  (tmp_path / outcome).touch()
+  assert directory.start_anew(_config(), tmp_path) is None and (tmp_path / outcome).exists()
+  (tmp_path / outcome).unlink()
+  if not outcome.endswith("x"):  # The folder of a checkpoint alone is one, also if it is damaged.
+    assert "seed was 7 and is 0" in directory.start_anew(_config(), tmp_path) and not any(tmp_path.iterdir())
 
 
 def _swap(path):
@@ -247,12 +275,12 @@ def test_interrupted_seeds_go_on_together(tmp_path):
 def test_fitted_calibrators_are_kept(finished):
   from calib_jax import calibrators
 
-  params = calibrators.load(finished / "calibrators/TS_seed1.npz")
+  loaded = calibrators.load(finished / "calibrators/TS_seed1.npz")
   validation = evaluation.load(finished / "predictions/validation_seed1.npz")
-  fitted = calibrators.temperature_scaling().fit(validation.logits, validation.labels)
-  np.testing.assert_array_equal(params["temperature"], fitted["temperature"])
+  fitted = calibrators.temperature_scaling().fitted(validation.logits, validation.labels)
+  np.testing.assert_array_equal(loaded.apply(validation.logits), fitted(validation.logits))
   # SVS is recommended for 359 examples of ten classes; nothing is added to an empty list, or without ``recommended``.
-  assert calibrators.load(finished / "calibrators/SVS_seed0.npz")["scale"].shape == (10,)
+  assert calibrators.load(finished / "calibrators/SVS_seed0.npz").params["scale"].shape == (10,)
   for override, labels in (("calibrators={}", []), ("recommended=False", ["TS"])):
     loaded = Run(_config(f"evaluation.{override}"), finished)
     assert list(loaded.calibrators()) == labels

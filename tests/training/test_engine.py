@@ -13,6 +13,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.training import averages, best_model, checkpoints
 from calib_jax.training.distributed import stopping
 from calib_jax.training.engine import stages
+from calib_jax.training.run_log import progress
 from tests.training.small import assert_same, short, tiny_splits, train
 
 # ---- schedules
@@ -379,12 +380,22 @@ def test_a_disk_that_takes_no_more_is_one_sentence_and_harms_nothing(tmp_path, m
   assert_same(back, tree)
 
 
+# ---- what a run says
+
+def test_the_time_left_leaves_out_steps_that_do_something_for_the_first_time(monkeypatch):
+  """Steps 1, 2, 3 and 6 are the first plain one, the first report, the first end of an epoch, and both in one."""
+  counted = []
+  monkeypatch.setattr(progress.Progress, "count", lambda _, examples, seconds: counted.append(examples))
+  train(short("training.log_every_steps=2", "loss.secondary.name="), predicted=())
+  assert counted == [16, 16, 16, 16, 12]  # Steps 4, 5, 7, 8 and 9; an epoch has 16, 16 and 12 examples.
+
+
 # ---- guard rails
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_part_and_checkpoint(tmp_path):
   config = short("optimizer.learning_rate=1e30", "optimizer.schedule=constant", "checkpoint.every_steps=1")
   with pytest.raises(UserError, match=r"the (primary part of the loss|gradient) is (nan|inf) at step 2 \(seed 0\).*"
-                                      r"lower optimizer.learning_rate.*the last checkpoint is .*/1\."):
+                                      r"lower optimizer.learning_rate.*the last checkpoint is .*/1, and a changed"):
     train(config, folder=tmp_path)
   assert [p.name for p in tmp_path.iterdir()] == ["1"]
 

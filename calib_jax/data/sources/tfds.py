@@ -35,8 +35,8 @@ def _tfds_builder(name: str, folder: str, **options):
   try:
     import tensorflow_datasets
   except ImportError as error:
-    raise UserError(f"data set {name!r} needs TensorFlow Datasets, which is not installed: "
-                    f"pip install 'calib-jax[data]'{_or_archive(name, folder)}.") from error
+    raise UserError(f"data set {name!r} needs TensorFlow Datasets, which is not installed: {_archive(name, folder)}"
+                    "pip install 'calib-jax[data]'.") from error
   logging.getLogger("absl").setLevel(logging.ERROR)  # Hides a warning for every folder that does not exist yet.
   try:
     return tensorflow_datasets, tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False, **options)
@@ -44,9 +44,10 @@ def _tfds_builder(name: str, folder: str, **options):
     raise UserError(f"TensorFlow Datasets has no {name!r}.") from error
 
 
-def _or_archive(name: str, folder: str) -> str:
-  """Returns what else helps, for a message, where the archive of a data set can be read."""
-  return f", or put {ARCHIVES[name].file} into {folder}" if name in ARCHIVES else ""
+def _archive(name: str, folder: str) -> str:
+  """Returns what to do with the archive of a data set that has one, for a message that goes on with what else helps."""
+  return (f"put {ARCHIVES[name].file} (https://www.cs.toronto.edu/~kriz/{ARCHIVES[name].file}) into {folder}, or name "
+          "the folder that holds it by --config.data.dir=DIR; or ") if name in ARCHIVES else ""
 
 
 def read(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
@@ -65,9 +66,8 @@ def read(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
     except Exception as error:  # Whatever stops a download, the user can do the same about it.
       raise UserError(
         f"data set {name!r} is not prepared in {builder.data_dir} and could not be downloaded there "
-        f"({type(error).__name__}): prepare it on a machine with a network by `tfds build {name} --data_dir={folder}` "
-        f"and copy that folder here{_or_archive(name, folder)}, or point --config.data.dir at a folder that has it."
-      ) from error
+        f"({type(error).__name__}): {_archive(name, folder)}run `tfds build {name} --data_dir=DIR` on a machine with a "
+        "network, and name the copy of DIR by --config.data.dir=DIR.") from error
   try:
     arrays = tensorflow_datasets.as_numpy(builder.as_dataset(split=splits, batch_size=-1))
   except Exception as error:

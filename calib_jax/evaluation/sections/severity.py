@@ -19,7 +19,7 @@ MOST_LINES = 7  # Rows of the figure.
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-  """The ECE at one severity, the mean over corruptions.
+  """The debiased ECE at one severity, the mean over corruptions.
 
   Attributes:
     mean: the mean.
@@ -34,7 +34,7 @@ class Level:
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[int, Level]]:
-  """Averages the ECE of each row by severity."""
+  """Averages the debiased ECE of each row by severity."""
   errors = {name: {row: measured.estimates["ece"].estimate for row, measured in evaluated.rows.items()}
             for name, evaluated in results.measured.items()}
   return results.named(by_severity(errors, results.first[0]))
@@ -66,10 +66,10 @@ def by_severity(errors: Mapping[str, Mapping[RowKey, float]], test_set: str) -> 
 
 
 def table(content: Mapping[str, Mapping[int, Level]], results: Results) -> Table:
-  """Returns the ECE by the severity of corruptions."""
+  """Returns the debiased ECE by the severity of corruptions."""
   severities = list(next(iter(content.values())))
   rows = [[row, *(_with_error(levels[severity]) for severity in severities)] for row, levels in content.items()]
-  return Table("ECE % by severity: mean over corruption types ± within-subject standard error",
+  return Table("debiased ECE % by severity: mean over corruption types ± within-subject standard error",
                ["row", *(f"severity {severity}" if severity else "test set" for severity in severities)], rows)
 
 
@@ -86,15 +86,15 @@ def figure(content: Mapping[str, Mapping[int, Level]], curves):
 
 
 def finding(content: Mapping[str, Mapping[int, Level]]) -> str:
-  """Says how the ECE of the first rows changes from the test set to the highest severity."""
+  """Says how the debiased ECE of the first rows changes from the test set to the highest severity."""
   lines = []
   for row, levels in list(content.items())[:MOST_LINES]:
     (_, first), *_, (severity, last) = levels.items()
     lines.append(f"{row} {100 * first.mean:.1f}% and {100 * last.mean:.1f}%")
-  return f"ECE on the test set and at severity {severity}: {'; '.join(lines)}."
+  return f"debiased ECE on the test set and at severity {severity}: {'; '.join(lines)}."
 
 
 SECTIONS["severity"] = Section(
   compute, table, in_json=4, on_page=3, figure=figure, figure_place=60, finding=finding,
-  caption="ECE against the severity of corruptions: means over corruption types with within-subject standard errors, "
-          "if there are several types and rows.")
+  caption="Debiased ECE against the severity of corruptions: means over corruption types with within-subject standard "
+          "errors, if there are several types and rows.")

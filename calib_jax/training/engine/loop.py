@@ -121,7 +121,7 @@ class Loop:
     """Takes the steps of one stage after ``first_step``."""
     if first_step >= stage.last_step or self._ended(tree):
       return tree
-    training, compiled, seen = self.config.training, set(), 0
+    training, compiled, kinds = self.config.training, set(), set()
     phases = self._on_features(stage, tree["state"]) if stage.stage.cache_features else stage.stage.phases
     source = stages.batches(phases, first_step - stage.first_step, self.seeds, salt=stage.number,
                             batch_size=stage.stage.batch_size or training.batch_size,
@@ -143,16 +143,21 @@ class Loop:
       # Only one step is queued on the devices at a time, because each queued step holds its batch in memory.
       jax.block_until_ready(measured if phase not in compiled else self.reporter.previous())
       examples = int(batch["mask"].sum()) * self.layout.host[1]
-      seen += examples
       if phase in compiled:
         self.meter.count(examples, waited)
       else:
         compiled.add(phase)
         self.meter.compiled(name, time.monotonic() - asked)
-      seen = self._show(step, seen, measured)
+      self._show(step, measured)
       for hook in self.hooks:
         hook(step, measured)
       tree = self._after(stage, step, tree, requested(step))
+      # The first step that reports, evaluates or ends an epoch also compiles, or imports TensorBoard, for what it does.
+      epoch = stage.ends_epoch(step)
+      kind = phase, step % training.log_every_steps == 0, epoch and epoch % training.evaluate_every_epochs == 0
+      if kind in kinds:
+        self.progress.count(examples, time.monotonic() - asked)
+      kinds.add(kind)
       if self._ended(tree):
         break
     return tree
@@ -185,12 +190,10 @@ class Loop:
       self._stop(step, stop)
     return tree
 
-  def _show(self, step: int, seen: int, measured: dict[str, jax.Array]) -> int:
-    """Shows the progress line if it is due; returns how many examples it has not counted yet."""
-    if jax.process_index() or not self.progress.due(step):
-      return seen
-    self.progress.update(step, seen, float(np.mean(measured["loss"])))
-    return 0
+  def _show(self, step: int, measured: dict[str, jax.Array]) -> None:
+    """Shows the progress line if it is due."""
+    if not jax.process_index() and self.progress.due(step):
+      self.progress.update(step, float(np.mean(measured["loss"])))
 
   def _ended(self, tree: dict[str, Any]) -> bool:
     """Returns whether every seed has stopped early."""

@@ -9,16 +9,21 @@ from calib_jax._system.errors import printable
 class Progress:
   """Prints step, examples/s, loss and time left.
 
-  On a terminal the line is updated in place; elsewhere a line is printed every ten seconds and at the end. The rate
-  counts the steps after the first shown one, because the first step also compiles.
+  On a terminal the line is updated in place; elsewhere a line is printed every ten seconds and at the end. Speed and
+  time left are those of the steps that were counted, and are not shown before there are any.
   """
 
   def __init__(self, label: str, num_steps: int, stream=None):
     """Prepares a line that starts with ``label``; ``stream`` defaults to standard error."""
     self.label, self.num_steps, self.stream = printable(label), num_steps, stream or sys.stderr
     self.live = self.stream.isatty()
-    self.started = self.shown = None
-    self.examples = 0
+    self.shown = None
+    self.steps = self.examples = 0
+    self.seconds = 0.0
+
+  def count(self, examples: int, seconds: float) -> None:
+    """Counts a step for the speed and the time left; one that does what happens once, such as to compile, is none."""
+    self.steps, self.examples, self.seconds = self.steps + 1, self.examples + examples, self.seconds + seconds
 
   def note(self, text: str) -> None:
     """Shows what takes time without a step, such as "compiling"."""
@@ -36,20 +41,13 @@ class Progress:
     period = 0.2 if self.live else 10.0
     return step >= self.num_steps or self.shown is None or time.monotonic() - self.shown >= period
 
-  def update(self, step: int, examples: int, loss: float) -> None:
-    """Shows the state after ``step`` steps, which read ``examples`` examples since the last call."""
-    now = time.monotonic()
-    if self.started is None:
-      self.started, self.first_step = now, step
-      self.examples = 0
-    else:
-      self.examples += examples
+  def update(self, step: int, loss: float) -> None:
+    """Shows the state after ``step`` steps."""
     rate, left = "", ""
-    if now > self.started and step > self.first_step:
-      per_step = (now - self.started) / (step - self.first_step)
-      rate = f"  {self.examples / (now - self.started):,.0f} examples/s"
-      left = f"  {_clock(per_step * (self.num_steps - step))} left"
-    self.shown = now
+    if self.seconds > 0:
+      rate = f"  {self.examples / self.seconds:,.0f} examples/s"
+      left = f"  {_clock(self.seconds / self.steps * (self.num_steps - step))} left"
+    self.shown = time.monotonic()
     line = f"{self.label}  step {step:,}/{self.num_steps:,}{rate}  loss {loss:.4f}{left}"
     done = step >= self.num_steps
     self.stream.write(f"\r\x1b[K{line}" + ("\n" if done else "") if self.live else line + "\n")

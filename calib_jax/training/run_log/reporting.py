@@ -78,7 +78,9 @@ class Reporter:
     causes = ("primary", "secondary", "l2", "gradient_norm")
     part = next(name for name in causes if not np.isfinite(values.get(name, 0.0)))
     quantity = "gradient" if part == "gradient_norm" else f"{part} part of the loss"
-    checkpoint = f"the last checkpoint is {self.keeper.newest()}" if self.keeper else "the run saves no checkpoints"
+    newest = self.keeper and self.keeper.newest()
+    checkpoint = (f"the last checkpoint is {newest}, and a changed config needs a new --workdir" if newest else
+                  "there is no checkpoint yet" if self.keeper else "the run saves no checkpoints")
     limit = self.config.training.max_skipped_steps
     count = f" ({skipped} steps so far, training.max_skipped_steps is {limit})" if skipped > 1 else ""
     return (f"the {quantity} is {values[part]:g} at step {step:,} (seed {seed}){count}: lower optimizer.learning_rate "
