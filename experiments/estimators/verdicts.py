@@ -126,16 +126,18 @@ def recommendations(truth: Truth, repeats: int) -> list[Recommendation]:
   return [verdict(simulated(rng, truth)).recommendations[0] for _ in range(repeats)]
 
 
-def share(said: Callable[[Recommendation], bool], truth: Truth, repeats: int) -> float:
+def share_of(said: Callable[[Recommendation], bool], truth: Truth, repeats: int) -> float:
   """Returns how often the first recommendation is as ``said`` wants it."""
   return float(np.mean([said(x) for x in recommendations(truth, repeats)]))
 
 
-def missed_gain(truth: Truth, repeats: int) -> float:
-  """Returns how often the interval of the gain that "Use TS" prints does not hold the true gain, among such lines."""
+def of_printed_gain(truth: Truth, repeats: int) -> tuple[float, float]:
+  """Returns how often the interval that "Use TS" prints misses the true gain, and the printed over the true gain."""
   used = [x.numbers for x in recommendations(truth, repeats) if x.kind == "use"]
   gains = [true_gain(truth, round(x["temperature"], 3)) for x in used]
-  return float(np.mean([not x["gain_low"] <= gain <= x["gain_high"] for x, gain in zip(used, gains, strict=True)]))
+  missed = [not x["gain_low"] <= gain <= x["gain_high"] for x, gain in zip(used, gains, strict=True)]
+  printed = [x["log_loss_before"] - x["log_loss_after"] for x in used]
+  return float(np.mean(missed)), float(np.mean(printed) / np.mean(gains))
 
 
 def useless_calibrators(repeats: int) -> float:
@@ -208,20 +210,20 @@ def whole_command(repeats: int) -> float:
 
 
 class Case(NamedTuple):
-  """A row of the table: what is true, what the first line says, and how often it does."""
+  """A row of the table: what is true, what the first line says, and how often it does, or ``of_printed_gain``."""
 
   truth: str
   said: str
-  value: Callable[[int], float]
+  value: Callable[[int], float | tuple[float, float]]
   repeats: int
 
 
 def _kinds(truth: Truth, *kinds: str, differs: bool = False) -> Callable[[int], float]:
-  return functools.partial(share, lambda x: (x.kind in kinds) != differs, truth)
+  return functools.partial(share_of, lambda x: (x.kind in kinds) != differs, truth)
 
 
 def _guesses(truth: Truth) -> Callable[[int], float]:
-  return functools.partial(share, lambda x: x.text.startswith("No better than guessing"), truth)
+  return functools.partial(share_of, lambda x: x.text.startswith("No better than guessing"), truth)
 
 
 ONLY_A_TEMPERATURE = ((1000, 1.15), (3000, 1.15), (3000, 1.08), (10_000, 1.05))
@@ -236,8 +238,7 @@ CASES = (
          _kinds(Truth(n, scale), kind), 1000) for n, scale in ONLY_A_TEMPERATURE
     for said, kind in (("to try another calibrator", "mend"), ("to use TS", "use"))),
   *(Case(f"logits {scale} times too large, {n:,} examples, of the lines that say to use TS",
-         "an interval of the gain that does not hold the true gain", functools.partial(missed_gain, Truth(n, scale)),
-         1000)
+         "an interval that does not hold the true gain", functools.partial(of_printed_gain, Truth(n, scale)), 1000)
     for n, scale in ONLY_A_TEMPERATURE),
   Case("half of the classes too likely, the others too unlikely, the right T near 1, 3,000 examples",
        "to try another calibrator", _kinds(Truth(3000, scale=0.7, bias=1.0), "mend"), 300),
@@ -249,7 +250,8 @@ CASES = (
          "no better than guessing", _guesses(Truth(n, spread=spread)), 1000)
     for n, spread, percent in ((500, 0.43, 4), (5000, 0.43, 4))),
   Case("a calibrated model, 5 groups of 100 equal examples", "anything but that nothing is decided",
-       functools.partial(share, lambda x: not x.text.startswith("Nothing is decided"), Truth(500, num_groups=5)), 200),
+       functools.partial(share_of, lambda x: not x.text.startswith("Nothing is decided"), Truth(500, num_groups=5)),
+       200),
   Case("a calibrated model, 500 examples, by the whole command with TS and SVS", "not to be kept", whole_command, 300),
   Case("20 calibrators that change nothing, 500 examples", "to use one", useless_calibrators, 1000),
   Case("two equal models, 500 examples", "to use one", equal_models, 3000),
@@ -261,7 +263,9 @@ CASES = (
 def table(rows: list[dict]) -> str:
   """Returns the Markdown table."""
   lines = ["| truth | the first line says | how often | simulations |", "|---|---|---|---|"]
-  lines += [f"| {row['truth']} | {row['said']} | {100 * float(row['share']):.1f}% | {row['repeats']} |" for row in rows]
+  for row in rows:
+    ratio = f" (it prints {float(row['ratio']):.1f} times the true gain on average)" if row["ratio"] else ""
+    lines.append(f"| {row['truth']} | {row['said']}{ratio} | {100 * float(row['share']):.1f}% | {row['repeats']} |")
   return "\n".join(lines) + "\n"
 
 
@@ -271,10 +275,13 @@ def main(arguments: list[str] | None = None) -> None:
   done = {(row["truth"], row["said"]) for row in read(RESULTS)}
   for i, case in enumerate(CASES, 1):
     if (case.truth, case.said) not in done:
-      value = case.value(case.repeats)
-      append(RESULTS, [{"truth": case.truth, "said": case.said, "share": f"{value:.4f}", "repeats": case.repeats}])
-      print(f"{i} of {len(CASES)}: {case.truth}: {case.said}: {100 * value:.1f}%", flush=True)
-  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(read(RESULTS))))
+      share, *ratio = np.atleast_1d(case.value(case.repeats))
+      append(RESULTS, [{"truth": case.truth, "said": case.said, "share": f"{share:.4f}", "repeats": case.repeats,
+                        "ratio": "".join(f"{x:.3f}" for x in ratio)}])
+      print(f"{i} of {len(CASES)}: {case.truth}: {case.said}: {100 * share:.1f}%", flush=True)
+  order = {(case.truth, case.said): i for i, case in enumerate(CASES)}
+  rows = sorted(read(RESULTS), key=lambda row: order[row["truth"], row["said"]])
+  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(rows)))
 
 
 if __name__ == "__main__":
