@@ -250,10 +250,15 @@ def left_out(path: str | os.PathLike, number: int, count: int, ignore_label: int
 
 
 def ignoring(labels: np.ndarray, low: int, high: int) -> str:
-  """Returns how to leave out rows, as a sentence, if all labels that are not from ``low`` to ``high`` are the same."""
+  """Returns how to leave out rows, as a sentence, if all labels that are not from ``low`` to ``high`` are the same.
+
+  It is "" for the neighbors of the range, because labels may be numbered from 1.
+  """
   outside = np.unique(labels[(labels < low) | (labels > high)])
+  if len(outside) != 1 or 0 <= outside[0] <= high + 1:
+    return ""
   return (f" If {outside[0]} marks rows that are not scored, leave them out: --ignore_label={outside[0]} "
-          f"(ignore_label={outside[0]} in Python).") if len(outside) == 1 else ""
+          f"(ignore_label={outside[0]} in Python).")
 
 
 def _with_other(positive: str, labels: np.ndarray, path: str | os.PathLike) -> list[str]:

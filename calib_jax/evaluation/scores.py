@@ -85,7 +85,7 @@ def as_logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Calla
     return np.stack([np.zeros_like(logits.ravel()), logits.ravel()], axis=1) if binary else logits, None
   if not distributions:
     raise UserError(f"{path}: its {name} are no {'percentages' if percent else 'probabilities'}: "
-                    f"{_fault(summary, unit, in_range, len(scores))}")
+                    f"{_fault(summary, unit, binary, len(scores))}")
   divided, size = not binary and summary.deviation(unit) > EXACT * unit, scores.size * (2 if binary else 1)
   capacity.check_read(f"{path}: {name}", (4 + (binary or divided or percent) * max(scores.itemsize, 4)) * size)
   if divided:
@@ -200,16 +200,15 @@ def _decimals(scores: np.ndarray) -> int | None:
   return decimals
 
 
-def _fault(summary: Summary, unit: int, in_range: bool, count: int) -> str:
+def _fault(summary: Summary, unit: int, binary: bool, count: int) -> str:
   """Returns why scores are no probabilities, or no percentages, and what they may be."""
-  if in_range:
+  if summary.low >= 0 and not binary:
     row, total = max(zip(summary.rows, summary.sums, strict=True), key=lambda pair: abs(pair[1] - unit))
     return (f"row {row}, counted from 0, sums to {total:.6g} in place of {unit}, and no sum of {count} rows is further "
             "off. If each class is a label of its own, add --task=multilabel; if they are logits, call them logits.")
-  mend = "if they are logits, call them logits"
-  if unit == 1 and summary.low >= 0 and summary.high <= 100:
-    mend = f"if they are percentages, add --percent; {mend}"
-  return f"they go from {summary.low:g} to {summary.high:g}, and must be in [0, {unit}]; {mend}."
+  percent = "if they are percentages, add --percent; " if binary and summary.low >= 0 and summary.high <= 100 else ""
+  return (f"they go from {summary.low:g} to {summary.high:g}, and must be in [0, {unit}]; {percent}if they are logits, "
+          "call them logits.")
 
 
 def _step(scores: np.ndarray) -> int:
