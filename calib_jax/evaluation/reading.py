@@ -130,17 +130,20 @@ def _rows(arrays: dict[str, np.ndarray], path: str | os.PathLike, say: Callable[
 
 
 def _numbers(labels: np.ndarray, names: Collection[str]) -> np.ndarray:
-  """Returns labels as integers or bools, if they are whole floats, or texts of such numbers that are no ``names``."""
-  if labels.dtype.kind == "f" and (np.abs(labels) < 2**53).all() and (labels % 1 == 0).all():
-    return labels.astype(np.int64)
-  texts = labels.tolist() if labels.dtype.kind == "U" and labels.ndim == 1 else ()
+  """Returns labels as texts if all are ``names`` of classes, and else as integers or bools if their texts are such."""
+  is_number = labels.dtype.kind == "f"
+  has_texts = labels.ndim == 1 and (labels.dtype.kind == "U" or (is_number and len(names) > 0))
+  texts = list(map(str, labels.tolist())) if has_texts else []
   values = set(texts)
-  if not values or values <= set(names):
-    return labels
+  if values and values <= set(names):
+    return np.array(texts)
+  if is_number:
+    is_whole = (np.abs(labels) < 2**53).all() and (labels % 1 == 0).all()
+    return labels.astype(np.int64) if is_whole else labels
   numbers = {text: whole(text) for text in values}
-  if None not in numbers.values():
+  if values and None not in numbers.values():
     return np.array([numbers[text] for text in texts], np.int64)
-  return np.char.lower(labels) == "true" if {text.lower() for text in values} <= {"true", "false"} else labels
+  return np.char.lower(labels) == "true" if values and {x.lower() for x in values} <= {"true", "false"} else labels
 
 
 def whole(text: str) -> int | None:

@@ -90,13 +90,23 @@ def test_what_is_wrong_is_said(tmp_path, arrays, message):
 
 
 @pytest.mark.parametrize("chunk", [4, 16, 10**6])
-def test_the_first_row_that_is_not_finite_is_named_also_beyond_the_first_chunk(chunk, tmp_path, monkeypatch):
+def test_the_first_bad_row_is_named_also_beyond_the_first_chunk(chunk, tmp_path, monkeypatch):
   monkeypatch.setattr(scores, "CHUNK", chunk)
   logits = LOGITS.copy()
   logits[[21, 30], 2] = np.nan
   np.savez(tmp_path / "p.npz", logits=logits, labels=LABELS)
   with pytest.raises(UserError, match=r"2 of the 40 rows .*; the first is row 21, counted from 0: \[.*nan.*\]"):
     evaluation.load(tmp_path / "p.npz")
+  logits = LOGITS.copy()
+  logits[[21, 30], LABELS[[21, 30]]] = -np.inf
+  np.savez(tmp_path / "p.npz", logits=logits, labels=LABELS)
+  with pytest.raises(UserError, match=rf"the label of row 21, counted from 0, is {LABELS[21]}, a class that the row"):
+    evaluation.load(tmp_path / "p.npz")
+  probs = np.tile([0.25, 0.25, 0.25, 0.25], (40, 1))
+  probs[33] = [0.3, 0.25, 0.24, 0.22]  # Row 33 alone makes all rows be divided.
+  np.savez(tmp_path / "p.npz", probs=probs.astype(np.float32), labels=LABELS)
+  loaded = evaluation.load(tmp_path / "p.npz").probs
+  np.testing.assert_allclose(loaded, probs / probs.sum(1, keepdims=True), rtol=1e-6)
 
 
 def test_absent_and_damaged_files_are_said(tmp_path):

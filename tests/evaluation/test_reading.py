@@ -389,6 +389,17 @@ def test_true_and_false_are_labels_of_two_classes_and_may_be_their_names(suffix,
     assert loaded.classes == classes
 
 
+@pytest.mark.parametrize("suffix", TABLES)
+def test_numbers_that_are_names_of_classes_are_no_places(suffix, tmp_path):
+  """Ratings, whose columns are in any order."""
+  ratings = np.array([2.0, 1.0, 1.5])
+  for names, labels in ((ratings, ratings[LABELS]), (ratings[:2], ratings[LABELS % 2])):
+    columns = [("label", labels), *((f"logit_{name}", x) for name, x in zip(names, LOGITS.T, strict=False))]
+    loaded = evaluation.load(_written(tmp_path / f"p.{suffix}", columns))
+    np.testing.assert_array_equal(loaded.labels, LABELS % len(names))
+    assert loaded.classes == tuple(map(str, names))
+
+
 @pytest.mark.parametrize("suffix", ["npz", *TABLES])
 def test_rows_of_a_label_that_is_not_scored_are_left_out_whatever_they_hold(suffix, tmp_path):
   labels = np.where(np.arange(12) < 4, -100, LABELS + 1)  # Labels from 1, as the columns are.
@@ -416,7 +427,9 @@ def test_sequences_are_rows_in_groups_unless_others_are_named(suffix, tmp_path):
   np.testing.assert_array_equal(loaded.labels, LABELS)
   np.testing.assert_array_equal(loaded.groups, np.arange(12) // 3)
   assert "its predictions of shape (4, 3, 3) are read as 12 rows; the rows of each of its 4 sequences" in notes[0]
-  np.testing.assert_array_equal(evaluation.load(path, groups="user").groups, np.arange(12) < 6)
+  named = evaluation.load(path, groups="user", say=notes.append)
+  np.testing.assert_array_equal(named.groups, np.arange(12) < 6)
+  assert any(note.endswith("of shape (4, 3, 3) are read as 12 rows.") for note in notes)
 
 
 def test_images_are_rows_and_one_row_each_is_no_group(tmp_path):
