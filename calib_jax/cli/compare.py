@@ -19,6 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
   parser.add_argument("paths", nargs="+", metavar="RUN_OR_FILE", help="directories of runs, or files of predictions")
   parser.add_argument("--baseline", metavar="NAME", help="the name in the table of what the others are compared with; "
                       "by default the first")
+  inputs.add_reading(parser)
   shared.add_options(parser)
   return shared.run(parser.parse_intermixed_args(arguments), _compare)
 
@@ -35,7 +36,8 @@ def _compare(options: argparse.Namespace) -> None:
     if (folders[name] / "config.json").exists():
       configs[name] = read_json(folders[name] / "config.json")
     models[name] = inputs.model(path, inputs.TEST, labelled, shared.note,
-                                lambda text, name=name: cautions.setdefault(text, []).append(name))
+                                lambda text, name=name: cautions.setdefault(text, []).append(name),
+                                **inputs.reading(options))
     # Without --calibrators all runs have those of the first one.
     labelled = labelled or {label: fitted for label, (fitted, _) in models[name].fitted.items()} or None
   if options.baseline and options.baseline not in models:

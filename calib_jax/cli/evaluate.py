@@ -1,9 +1,9 @@
 """Evaluates predictions of any framework: python -m calib_jax.evaluation --fit val.npz --test test.npz.
 
 Each file is an ``.npz`` with ``labels`` ``[N]`` and ``logits`` (or ``probs``) ``[N, K]``, a pair LOGITS.npy,LABELS.npy,
-a .csv or a .parquet; one column is the probability or the log-odds of class 1. Calibrators are fitted to --fit and
-evaluated on each --test. Without --test they are cross-validated on --fit, and without --fit the predictions of --test
-are only measured. With --ensemble several files after each of these are pooled.
+a .csv, .tsv, .jsonl or .parquet; one column is the probability or the log-odds of class 1. Calibrators are fitted to
+--fit and evaluated on each --test. Without --test they are cross-validated on --fit, and without --fit the predictions
+of --test are only measured. With --ensemble several files after each of these are pooled.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
                       help="the array whose equal values mark examples that belong together")
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
                       "multilabel files scores and labels are [N, L], and each label is a binary problem")
-  parser.add_argument("--logits", action="store_true", help="scores are logits also if they look like probabilities")
+  inputs.add_reading(parser)
   shared.add_options(parser)
   return shared.run(parser.parse_args(arguments), _evaluate)
 
@@ -88,7 +88,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     if options.task == "multilabel":
       models[name] = evaluation.Model({key: [part] for key, part in _read(path, test_set, options, note).items()}, {})
       continue
-    other = inputs.model(path, test_set, labelled, note, cautions.append)
+    other = inputs.model(path, test_set, labelled, note, cautions.append, **inputs.reading(options))
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
   inputs.check_models(models, test_set, compared, note)
   results = evaluation.judge(models, num_bins=options.num_bins,
@@ -104,7 +104,7 @@ def _ensemble(options: argparse.Namespace) -> None:
   cautions: list[str] = []
 
   def read(paths):
-    parts = [evaluation.load(path, groups=options.groups, logits=options.logits, say=shared.note) for path in paths]
+    parts = [evaluation.load(path, groups=options.groups, say=shared.note, **inputs.reading(options)) for path in paths]
     for path, part in zip(paths, parts, strict=True):
       if not ensembles.are_of_the_same(part, parts[0]):
         raise UserError(f"{path} must have the same examples as {paths[0]}, in the same order: their labels or their "
@@ -135,8 +135,9 @@ def _ensemble(options: argparse.Namespace) -> None:
 def _read(path: str, name: str, options: argparse.Namespace, note: Callable[[str], None]
           ) -> dict[str, evaluation.Predictions]:
   """Returns the predictions of a file under a name, and those of each label of a multi-label file beside them."""
-  reading = {"groups": options.groups, "logits": options.logits, "say": note}
+  reading = {"groups": options.groups, "say": note, **inputs.reading(options)}
   if options.task == "multilabel":
+    del reading["ignore_label"]
     pooled, *labels = evaluation.load_labels(path, **reading).items()
     if len(labels) > MOST_LABELS:
       note(f"{path} has {len(labels)} labels: the first {MOST_LABELS} are also shown one by one.")
@@ -153,6 +154,8 @@ def _check(options: argparse.Namespace) -> None:
     raise UserError("name the predictions: --fit val.npz --test test.npz, or one of the two.")
   if options.calibrators and not options.fit:
     raise UserError("--calibrators need predictions to be fitted to: --fit val.npz.")
+  if options.task == "multilabel" and options.ignore_label is not None:
+    raise UserError("--ignore_label is the label of whole rows, which multi-label files do not have: leave it out.")
   if options.ensemble:
     files = [*([options.fit] if options.fit else []), *options.test, *options.ood]
     if not options.test or len(files[0]) < 2 or any(len(paths) != len(files[0]) for paths in files):
@@ -197,7 +200,8 @@ def _streamed(options: argparse.Namespace) -> None:
     raise UserError("--groups, --task and --logits are for files that fit into memory: a streamed file is counted row "
                     "by row, as if no two rows belonged together. Divide the file, or leave them out.")
   shared.note(streamed.NOTE)
-  results, histogram = streamed.measure(options.test[0], num_resamples=options.num_resamples)
+  results, histogram = streamed.measure(options.test[0], num_resamples=options.num_resamples, percent=options.percent,
+                                        ignore_label=options.ignore_label, say=shared.note)
   rows, lines = formats.to_lines(results), verdict(results).lines
   text, table = formats.to_json(results), "\n\n".join([*map(formats.markdown_text, lines),
                                                        formats.markdown(formats.to_lines(results))])

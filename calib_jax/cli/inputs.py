@@ -1,10 +1,12 @@
 """What the commands evaluate and compare: calibrators by text, files of predictions, and directories of runs."""
 
+import argparse
 import ast
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import os
 import pathlib
 import re
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +54,19 @@ def calibrator(text: str) -> calibrators.Calibrator:
   return calibrators.get(name, **values)
 
 
+def add_reading(parser: argparse.ArgumentParser) -> None:
+  """Adds the options that say how files of predictions are read."""
+  parser.add_argument("--logits", action="store_true", help="scores are logits also if they look like probabilities")
+  parser.add_argument("--percent", action="store_true", help="probabilities are percentages, from 0 to 100")
+  parser.add_argument("--ignore_label", type=int, metavar="LABEL",
+                      help="leaves out rows with this label, such as -100, which are not scored")
+
+
+def reading(options: argparse.Namespace) -> dict[str, Any]:
+  """Returns what the options of ``add_reading`` say, as arguments of ``evaluation.load``."""
+  return {"logits": options.logits, "percent": options.percent, "ignore_label": options.ignore_label}
+
+
 def labelled(texts: Sequence[str]) -> dict[str, calibrators.Calibrator]:
   """Returns the calibrators of texts by label."""
   return {text: calibrator(text) for text in texts}
@@ -66,7 +81,7 @@ def fresh(path: str, taken: Collection[str]) -> str:
 
 
 def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator] | None, say: Callable[[str], None],
-          caution: Callable[[str], None] | None = None) -> Model:
+          caution: Callable[[str], None] | None = None, **reading: Any) -> Model:
   """Returns the model of a file of test predictions, or of a run, with calibrators fitted to its validation split.
 
   Args:
@@ -75,6 +90,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
     wanted: the calibrators by label, which only a run can be calibrated with; None for ``calibrators.recommended``.
     say: is called with a sentence for each choice between readings of a file.
     caution: is called with a sentence for each calibrator that is known to hurt; None for ``say``.
+    **reading: how a file is read, as ``evaluation.load`` takes it; runs are read as they were written.
 
   Returns:
     The model with all sets of the run, of which the test set is the first.
@@ -83,7 +99,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
     UserError: if the file cannot be read, or the directory does not hold predictions of every seed, of the same size.
   """
   if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
-    return Model({test_set: [load(path, say=say)]}, {})
+    return Model({test_set: [load(path, say=say, **reading)]}, {})
   files, root = files_of_run(path), manifest.root(pathlib.Path(path))
   used = manifest.names(root, (file for by_seed in files.values() for file in by_seed))
   if doubt := manifest.doubt(root, [*([manifest.CONFIG] if (root / manifest.CONFIG).exists() else []), *used]):

@@ -5,6 +5,8 @@ import os
 import re
 from typing import NamedTuple
 
+import numpy as np
+
 from calib_jax._system.errors import UserError, short
 
 # What arrays and columns may be called. Those of EITHER are probabilities if each row sums to 1, and else logits.
@@ -12,7 +14,7 @@ LOGITS = ("logits", "logit", "log_probs", "log_probabilities")
 PROBS = ("probs", "probabilities", "probability", "y_prob", "y_proba", "prob", "softmax")
 EITHER = ("predictions", "scores", "outputs", "y_score", "preds")
 SCORES = (*LOGITS, *PROBS, *EITHER)
-LABELS = ("labels", "label", "targets", "target", "y_true", "y")
+LABELS = ("labels", "label", "label_ids", "targets", "target", "y_true", "y")
 CLASSES = ("classes", "class_names")
 NAMES = ("class_name", "label_name")  # A column of tables that has the name of each row's label.
 WEIGHTS = ("weight", "weights", "sample_weight", "sample_weights")  # Evaluation does not use them, and says so.
@@ -36,6 +38,22 @@ class Columns(NamedTuple):
   labels: list[str]
   classes: list[str] | None = None
   from_1: bool = False
+
+
+class Table(NamedTuple):
+  """What a table holds: what its columns are, the scores, and by name the labels and what else was asked for."""
+
+  columns: Columns
+  scores: np.ndarray
+  labels: dict[str, np.ndarray]
+  others: dict[str, np.ndarray]
+
+
+def stacked(scores: list[np.ndarray], columns: Columns, path: str | os.PathLike) -> np.ndarray:
+  """Returns columns of scores as one array, ``[N, K]`` or ``[N]``."""
+  if len(scores) > 1 and any(score.ndim > 1 for score in scores):
+    raise UserError(f"{path}: columns such as {columns.scores[0]}, one a class, must hold one number in each row.")
+  return scores[0] if len(scores) == 1 else np.stack(scores, axis=1)
 
 
 def find_columns(header: Sequence[str], lists: Collection[str], path: str | os.PathLike, extra: Collection[str],
@@ -76,9 +94,14 @@ def find_columns(header: Sequence[str], lists: Collection[str], path: str | os.P
       before = by_kind.setdefault(kind, {}).setdefault(end, name)
       if before is not name:
         raise UserError(f"{path} has the columns {short(before)} and {short(name)} for one class: delete one of them.")
+  numbers = [name for name in header if NUMBER.fullmatch(name) and name not in extra]
+  if not by_kind and labels and len(numbers) > 1:
+    by_kind = {"scores": {str(int(name)): name for name in numbers}}
+    say(f"{path}: its columns {short(numbers[0])} to {short(numbers[-1])} are taken for the scores of these classes.")
   if not labels or not by_kind:
-    raise UserError(f"{path} must have a header with a column label, and columns such as logit_0 or prob_cat, one a "
-                    f"class; its columns are {listed(header)}.")
+    raise UserError(f"{path} must have a header with a column label (or {', '.join(LABELS[2:])}), and columns of "
+                    "scores such as logit_0 or prob_cat, one for every class; its columns are "
+                    f"{listed(header)}.")
   for name in (*labels, *extra):
     if header.count(name) > 1:
       raise UserError(f"{path} has {header.count(name)} columns called {short(name)}: delete all but one.")

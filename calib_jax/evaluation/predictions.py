@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 import os
 import pathlib
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -11,18 +10,17 @@ import numpy as np
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import write_npz
 from calib_jax.evaluation import columns, reading
-from calib_jax.evaluation.scores import as_logits, is_float, native
+from calib_jax.evaluation.scores import as_logits, check_labels, is_float, native
 
 # How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
-_NUMBER = re.compile(r"[+-]?\d+\.\d*(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 class Predictions(NamedTuple):
   """The predictions of a classifier on a set of examples.
 
   Attributes:
-    logits: float32 ``[N, K]``, which may be log-probabilities.
+    logits: float32 ``[N, K]``, which may be log-probabilities; -inf for a class that the row does not have.
     labels: int32 ``[N]``; those of an out-of-distribution set have no meaning.
     kind: how the examples relate to the training data, one of ``KINDS``.
     features: ``[N, D]``, the features before the head; None if they were not saved.
@@ -82,18 +80,23 @@ def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str =
             **{name: np.asarray(value) for name, value in extra.items() if value is not None})
 
 
-def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False,
-         say: Callable[[str], None] = lambda note: None) -> Predictions:
+def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, percent: bool = False,
+         ignore_label: int | None = None, say: Callable[[str], None] = lambda note: None) -> Predictions:
   """Reads predictions of any framework, without pickle.
 
   Args:
-    path: an ``.npz``, a pair ``LOGITS.npy,LABELS.npy``, a ``.csv`` or a ``.parquet`` with labels, and logits or probs;
-      ``columns`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one column ``[N]`` of a
-      binary problem: the probability or log-odds of class 1, the positive one. Labels are integers, bools, one-hot, or
-      strings where the file names its ``classes``. Logits are the logarithms of ``probs``, with zeros replaced by the
-      smallest normal float32.
+    path: an ``.npz``, a pair ``LOGITS.npy,LABELS.npy``, a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` with labels,
+      and logits or probs; ``columns`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one
+      column ``[N]`` of a binary problem: the probability or log-odds of class 1, the positive one. With more axes, such
+      as ``[B, T, K]`` of tokens or ``[B, H, W, K]`` of pixels, they are flattened, and the rows of each sequence or
+      image are one group unless ``groups`` names others. Labels are whole numbers, bools, one-hot, or strings where
+      the file names its ``classes``. A logit of -inf is a class that the row does not have. Logits are the logarithms
+      of ``probs``, with zeros replaced by the smallest normal float32; where rounding has changed the sums of
+      ``probs``, rows are divided by them.
     groups: the name of an array ``[N]`` whose equal values mark examples that belong together; "" for none.
     logits: whether scores are logits also if they look like probabilities.
+    percent: whether scores are percentages, from 0 to 100.
+    ignore_label: the label of rows that are not scored, such as -100, which are left out; None to leave out none.
     say: is called with a sentence for each choice between readings of the file.
 
   Returns:
@@ -102,22 +105,24 @@ def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False,
   Raises:
     UserError: if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
-  arrays = reading.arrays(path, [groups] if groups else [], say)
+  arrays = reading.arrays(path, [groups] if groups else [], say, ignore_label=ignore_label)
   name = reading.one_of(arrays, columns.SCORES)
   scores = arrays[name]
-  logits, probs = as_logits(path, name, scores, say, logits)
+  logits, probs = as_logits(path, name, scores, say, logits, percent)
   num_classes = logits.shape[1]
   names, labels = reading.one_of(arrays, columns.CLASSES), arrays[reading.one_of(arrays, columns.LABELS)]
   classes = _classes(path, names, arrays[names], num_classes, labels) if names else None
-  labels = _labels(path, labels, len(logits), num_classes, classes)
+  labels, kind = _labels(path, labels, len(logits), num_classes, classes), _kind(path, arrays)
+  if probs is None and kind != "out_of_distribution":
+    check_labels(path, logits, labels)
   if scores.size == len(scores):
     say(f"{path}: its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
-  return Predictions(logits, labels, _kind(path, arrays), _features(path, arrays.get("features"), len(logits)), classes,
+  return Predictions(logits, labels, kind, _features(path, arrays.get("features"), len(logits)), classes,
                      _groups(path, arrays, groups, len(logits)),
                      _train_counts(path, arrays.get("train_counts"), num_classes), probs)
 
 
-def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = False,
+def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = False, percent: bool = False,
                 say: Callable[[str], None] = lambda note: None) -> dict[str, Predictions]:
   """Reads multi-label predictions: each of L labels is a binary problem.
 
@@ -126,6 +131,7 @@ def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = Fal
       ``[N, L]``, 1 where an example has the label; a table has columns such as ``prob_cat`` and ``label_cat``.
     groups: as in ``load``.
     logits: as in ``load``.
+    percent: as in ``load``.
     say: as in ``load``.
 
   Returns:
@@ -144,7 +150,7 @@ def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = Fal
                     f"{scores.dtype} of shape {scores.shape} and {labels.dtype} of shape {labels.shape}.")
   (count, num_labels), named = scores.shape, reading.one_of(arrays, columns.CLASSES)
   names = _classes(path, named, arrays[named], num_labels, labels) if named else tuple(map(str, range(num_labels)))
-  pairs, probs = as_logits(path, name, scores.reshape(-1), say, logits)
+  pairs, probs = as_logits(path, name, scores.reshape(-1), say, logits, percent)
   labels, kind = labels.astype(np.int32), _kind(path, arrays)
   members = _groups(path, arrays, groups, count)
   members = np.arange(count, dtype=np.int32) if members is None else members
@@ -202,18 +208,28 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
       raise UserError(f"{path}: labels of shape {labels.shape} must be one-hot: a 1 and else zeros in each row. "
                       "If a row can have several labels, say --task=multilabel.")
     labels = one_hot.argmax(1)
+  if labels.shape == (count,) and labels.dtype.kind == "f":  # Whole numbers are integers by now.
+    if missing := np.isnan(labels).sum():
+      raise UserError(f"{path}: labels must be integers, and {missing} of {count} are missing (NaN), the first in row "
+                      f"{np.isnan(labels).argmax()}, counted from 0: leave these rows out.")
+    row = next(row for row, label in enumerate(labels.tolist()) if not label.is_integer() or abs(label) >= 2**53)
+    raise UserError(f"{path}: labels must be integers: that of row {row}, counted from 0, is {labels[row]}.")
   if labels.shape != (count,) or labels.dtype.kind not in "biuU" or (labels.dtype.kind == "b" and num_classes != 2):
     raise UserError(f"{path}: labels must be integers of shape [{count}], "
                     f"not {labels.dtype} of shape {labels.shape}.")
+  if labels.dtype.kind == "b" and sorted(map(str.lower, classes or ())) == ["false", "true"]:
+    labels = labels == (classes[1].lower() == "true")
   if labels.dtype.kind == "U":
     texts, places = labels.tolist(), {name: i for i, name in enumerate(classes or ())}
     unknown = [row for row, text in enumerate(texts) if text not in places]
-    odd = [row for row in unknown if not texts[row].strip().lstrip("+-").isdigit()]
+    odd = [row for row in unknown if not reading.NUMBER.fullmatch(texts[row].strip())]
     if 0 < len(odd) < len(unknown):  # Such as an empty cell.
       raise UserError(f"{path}: {len(odd)} of the {count} labels are no integers, as the others are; the first is row "
                       f"{odd[0]}, counted from 0: {short(texts[odd[0]])}.")
-    if classes is None and all(_NUMBER.fullmatch(text) for text in texts):
-      raise UserError(f"{path}: labels must be integers, such as 2: the first is {short(texts[0])}.")
+    if classes is None and not odd:
+      row = next((row for row, text in enumerate(texts) if reading.whole(text) is None), 0)
+      raise UserError(f"{path}: labels must be integers, such as 2: that of row {row}, counted from 0, is "
+                      f"{short(texts[row])}.")
     if classes is None:
       raise UserError(f"{path}: its labels are text, such as {short(texts[(odd or unknown)[0]])}: also save classes, "
                       f"the names of the {num_classes} classes in the order of the logits"
@@ -223,7 +239,8 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
                       f"from 0; the classes are {short(', '.join(classes))}.")
     labels = np.array([places[text] for text in texts])
   if labels.min() < 0 or labels.max() >= num_classes:
-    raise UserError(f"{path}: labels must be in [0, {num_classes}): they go from {labels.min()} to {labels.max()}.")
+    raise UserError(f"{path}: labels must be in [0, {num_classes}): they go from {labels.min()} to {labels.max()}."
+                    f"{reading.ignoring(labels, 0, num_classes - 1)}")
   return labels.astype(np.int32)
 
 
@@ -239,8 +256,8 @@ def _train_counts(path: str | os.PathLike, counts: np.ndarray | None, num_classe
 
 
 def _groups(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray | None:
-  """Returns an integer for each example, equal for those of the same group; None without a name."""
-  if not name:
+  """Returns an integer for each example, equal for those of the same group; None without any groups."""
+  if not name and name not in arrays:
     return None
   if name not in arrays or arrays[name].shape != (count,) or arrays[name].dtype.kind not in "biuU":
     actual = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "nothing of that name"

@@ -1,8 +1,6 @@
-"""Reads the arrays of prediction files: ``.npz``, a pair of ``.npy``, CSV and Parquet."""
+"""Reads the arrays of prediction files: ``.npz``, a pair of ``.npy``, CSV, TSV, JSON lines and Parquet."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-import csv
-import importlib.util
+from collections.abc import Callable, Collection, Mapping
 import math
 import os
 import pathlib
@@ -13,6 +11,7 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import check_regular, conversion, names_in_npz, read_npy, read_npz, shapes_in_npz
+from calib_jax.evaluation import parquet_files, text_files
 from calib_jax.evaluation.columns import (
   CLASSES,
   LABELS,
@@ -20,34 +19,36 @@ from calib_jax.evaluation.columns import (
   NAMES,
   PROBS,
   SCORES,
-  Columns,
-  find_columns,
+  Table,
   listed,
   say_others,
   say_weights,
 )
 
 PAIR = re.compile(r"(.+\.npy),(.+\.npy)")
-LINE = 2**24  # Characters of a line of CSV.
-TEXT = 100  # Bytes that a short text takes in memory.
-WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
-SAFE_PYARROW = (14, 0, 1)
+ARCHIVES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # How zip files and pickles begin.
+SPREADSHEETS = (".xlsx", ".xlsm", ".ods")  # These are zip files too.
+INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None,
-           multilabel: bool = False) -> dict[str, np.ndarray]:
+           multilabel: bool = False, ignore_label: int | None = None) -> dict[str, np.ndarray]:
   """Reads the arrays of one file of predictions.
 
   Args:
-    path: an ``.npz``; ``LOGITS.npy,LABELS.npy``, which are mapped into memory; a ``.csv`` or ``.parquet`` whose columns
-      are called like ``label``, ``logit_cat`` and ``logit_dog``; or ``.npz`` by any other name.
+    path: an ``.npz``; ``LOGITS.npy,LABELS.npy``, which are mapped into memory; a ``.csv``, ``.tsv``, ``.jsonl`` or
+      ``.parquet`` whose columns are called like ``label``, ``logit_cat`` and ``logit_dog``; or ``.npz`` by any other
+      name.
     extra: names to read in addition to those of scores, labels and classes.
     say: is called with a sentence for each choice between readings of the file.
     multilabel: whether a row can have several labels, so that a table has a column of labels for each class.
+    ignore_label: the label of rows that are left out; None to leave out none.
 
   Returns:
     Arrays by name, of which one holds scores and one labels. Columns such as ``logit_cat`` are joined into one array
-    ``logit`` ``[N, K]``, and the ends of their names are ``classes``.
+    ``logit`` ``[N, K]``, and the ends of their names are ``classes``. Without ``multilabel`` all leading axes are
+    flattened, and if there were several, "" is the place on the first of them, ``[N]``.
 
   Raises:
     UserError: if the file cannot be read, or if it can be read in several ways.
@@ -55,16 +56,102 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
   if pair := PAIR.fullmatch(str(path)):
     scores, labels = map(read_npy, pair.groups())
     name = next((alias for alias in (*PROBS, *LOGITS) if alias in pathlib.Path(pair[1]).stem.lower()), "scores")
-    return {name: scores, "labels": labels}
-  check_regular(path)
-  suffix = pathlib.Path(path).suffix.lower()
-  if suffix == ".npy":
-    raise UserError(f"{path} holds one array: give two files as LOGITS.npy,LABELS.npy, with a comma and no space.")
-  if suffix == ".csv":
-    return _csv(path, extra, say, multilabel)
-  if suffix in (".parquet", ".pq"):
-    return _parquet(path, extra, say, multilabel)
-  return _npz(path, extra, say)
+    read = {name: scores, "labels": labels}
+  else:
+    check_regular(path)
+    suffix = pathlib.Path(path).suffix.lower()
+    if suffix == ".npy":
+      raise UserError(f"{path} holds one array: give two files as LOGITS.npy,LABELS.npy, with a comma and no space.")
+    if suffix in (*text_files.SEPARATORS, ".jsonl", ".parquet", ".pq"):
+      read_table = (text_files.read_csv if suffix in text_files.SEPARATORS else
+                    text_files.read_json_lines if suffix == ".jsonl" else parquet_files.read_parquet)
+      return _joined(read_table(path, extra, say, multilabel), path, say, ignore_label)
+    if suffix != ".npz" and (suffix in SPREADSHEETS or not _begins(path, ARCHIVES)):
+      raise UserError(f"{path}: files of this ending are not read, but .npz, LOGITS.npy,LABELS.npy, .csv, .tsv, .jsonl "
+                      "(JSON lines, an object a row) and .parquet are.")
+    read = _npz(path, extra, say)
+  if multilabel:
+    return read
+  classes = one_of(read, CLASSES)
+  return _rows(read, path, say, ignore_label, extra, list(map(str, np.ravel(read[classes]))) if classes else ())
+
+
+def _begins(path: str | os.PathLike, beginnings: Collection[bytes]) -> bool:
+  """Returns whether a file begins with one of these two bytes."""
+  try:
+    with open(path, "rb") as file:
+      return file.read(2) in beginnings
+  except OSError as error:
+    raise UserError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def _rows(arrays: dict[str, np.ndarray], path: str | os.PathLike, say: Callable[[str], None], ignore_label: int | None,
+          extra: Collection[str], names: Collection[str] = ()) -> dict[str, np.ndarray]:
+  """Returns arrays whose leading axes are flattened, without the rows that are to be ignored.
+
+  Labels that are whole numbers become integers, unless they are ``names`` of classes.
+  """
+  name, label = one_of(arrays, SCORES), one_of(arrays, LABELS)
+  labels, shape = arrays[label], arrays[name].shape
+  per_row = [key for key in (name, label, "features", *NAMES, *extra) if key in arrays]
+  if len(shape) > 2:
+    leading, count = shape[:-1], math.prod(shape[:-1])
+    if labels.shape not in (leading, (*leading, 1), shape):
+      moved = (f" If the second axis of {name} is that of the classes, make it the last: numpy.moveaxis({name}, 1, -1)."
+               if labels.shape == (shape[0], *shape[2:]) else "")
+      raise UserError(f"{path}: {name} of shape {short(shape)} need labels of shape {short(leading)}, not "
+                      f"{short(labels.shape)}.{moved}")
+    groups = ""
+    if count > shape[0] and not extra:
+      arrays[""], per_row = np.repeat(np.arange(shape[0]), count // shape[0]), [*per_row, ""]
+      groups = (f"; the rows of each of its {shape[0]:,} sequences or images (the first axis) depend on each other, so "
+                "they are one group, unless --groups names others")
+    say(f"{path}: its {name} of shape {short(shape)} are read as {count:,} rows{groups}.")
+    for key in per_row:
+      array = arrays[key]
+      if array.shape[:len(leading)] == leading:
+        if not array.flags.c_contiguous:
+          capacity.check_read(f"{path}: {key}", array.nbytes)
+        arrays[key] = array.reshape(count, *array.shape[len(leading):])
+      elif key in extra and array.shape == shape[:1]:
+        arrays[key] = np.repeat(array, count // max(len(array), 1))
+    labels = arrays[label]
+  count = arrays[name].shape[:1]
+  if count == (labels.size,):
+    arrays[label] = labels = _numbers(labels, names)
+  if ignore_label is not None and labels.shape[:1] == count and labels.dtype.kind in "biufU":
+    ignored = str(ignore_label) if labels.dtype.kind == "U" else ignore_label
+    is_used = (labels.reshape(len(labels), -1) != ignored).any(1)
+    say(left_out(path, np.sum(~is_used), len(labels), ignore_label))
+    if not is_used.all():
+      capacity.check_read(str(path), sum(arrays[key].nbytes for key in per_row))
+      arrays |= {key: arrays[key][is_used] for key in per_row if arrays[key].shape[:1] == count}
+  return arrays
+
+
+def _numbers(labels: np.ndarray, names: Collection[str]) -> np.ndarray:
+  """Returns labels as texts if all are ``names`` of classes, and else as integers or bools if their texts are such."""
+  is_number = labels.dtype.kind == "f"
+  has_texts = labels.ndim == 1 and (labels.dtype.kind == "U" or (is_number and len(names) > 0))
+  texts = list(map(str, labels.tolist())) if has_texts else []
+  values = set(texts)
+  if values and values <= set(names):
+    return np.array(texts)
+  if is_number:
+    is_whole = (np.abs(labels) < 2**53).all() and (labels % 1 == 0).all()
+    return labels.astype(np.int64) if is_whole else labels
+  numbers = {text: whole(text) for text in values}
+  if values and None not in numbers.values():
+    return np.array([numbers[text] for text in texts], np.int64)
+  return np.char.lower(labels) == "true" if values and {x.lower() for x in values} <= {"true", "false"} else labels
+
+
+def whole(text: str) -> int | None:
+  """Returns the whole number that a text such as "2" or "2.0" is, or None."""
+  if INTEGER.fullmatch(text):
+    return int(text)
+  number = float(text) if NUMBER.fullmatch(text) else math.inf
+  return int(number) if abs(number) < 2**53 and number.is_integer() else None
 
 
 def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
@@ -86,8 +173,8 @@ def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
   classes = [name for name in names if name in CLASSES and name not in extra]
   wanted = [scores[0], *labels, *classes, "kind", "features", "train_counts", *extra]
   shapes = shapes_in_npz(path, wanted)
-  rows, *width = shapes.get(scores[0]) or (1,)
-  num_classes = max(width[0] if width else 2, 2)
+  shape = shapes.get(scores[0]) or (1,)
+  rows, num_classes = math.prod(shape[:-1] or shape), max(shape[-1] if len(shape) > 1 else 2, 2)
   most = {**dict.fromkeys(labels, rows * num_classes), **dict.fromkeys(classes, num_classes), "kind": 1,
           "train_counts": num_classes, **dict.fromkeys(extra, rows)}
   for name, shape in shapes.items():
@@ -121,28 +208,60 @@ def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | 
   return next((name for name in aliases if name in arrays), None)
 
 
-def _table(columns: Columns, scores: np.ndarray, labels: dict[str, np.ndarray], others: dict[str, np.ndarray],
-           path: str | os.PathLike, say: Callable[[str], None]) -> dict[str, np.ndarray]:
+def _joined(table: Table, path: str | os.PathLike, say: Callable[[str], None], ignore_label: int | None
+            ) -> dict[str, np.ndarray]:
   """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
-  table, classes = {columns.kind: scores}, columns.classes
+  columns, scores, labels, others = table
+  classes = columns.classes
+  if scores.dtype.kind in "iu":
+    scores = scores.astype(np.float64)
+  names = () if columns.from_1 else classes or ()
+  labels = {name: _numbers(values, names) for name, values in labels.items()}
   if columns.labels[0].lower() not in LABELS:  # One column a class.
-    return table | others | {LABELS[0]: np.stack(list(labels.values()), axis=1)} | (
+    return {columns.kind: scores} | others | {LABELS[0]: np.stack(list(labels.values()), axis=1)} | (
       {"classes": np.array(classes)} if classes else {})
   _drop_all_but_one(labels, list(labels), LABELS, path)
-  ((name, values),) = labels.items()
+  read = _rows({columns.kind: scores} | labels | others, path, say, ignore_label,
+               [name for name in others if name not in NAMES], names)
+  name = one_of(read, LABELS)
+  values, scores = read[name], read[columns.kind]
   if columns.from_1 and values.ndim == 1 and values.dtype.kind in "iu" and len(values):
     first, last = columns.scores[0], columns.scores[-1]
     if values.min() < 1 or values.max() > len(columns.scores):
       raise UserError(f"{path}: its columns are numbered from 1 ({short(first)} to {short(last)}), and its labels go "
-                      f"from {values.min()} to {values.max()}: number both from 0, or both from 1.")
+                      f"from {values.min()} to {values.max()}: number both from 0, or both from 1."
+                      f"{ignoring(values, 1, len(columns.scores))}")
     say(f"{path}: its columns are numbered from 1, so its labels are too: label 1 is {first}.")
-    values = values - values.dtype.type(1)
+    read[name] = values = values - values.dtype.type(1)
   if classes and len(classes) == 1:
     classes = _with_other(classes[0], values, path)
-  names = [others.pop(name) for name in NAMES if name in others]
+  names = [read.pop(name) for name in NAMES if name in read]
   if names and not classes:
     classes = _by_row(values, names[0], max(2, *scores.shape[1:]), path)
-  return table | others | {name: values} | ({"classes": np.array(classes)} if classes else {})
+  return read | ({"classes": np.array(classes)} if classes else {})
+
+
+def left_out(path: str | os.PathLike, number: int, count: int, ignore_label: int) -> str:
+  """Returns the sentence that says how many rows are left out.
+
+  Raises:
+    UserError: if they are all rows.
+  """
+  if number == count:
+    raise UserError(f"{path}: all labels are {ignore_label}, which is to be ignored, so that no row is left.")
+  return f"{path}: {number:,} of its {count:,} rows have the label {ignore_label} and are left out."
+
+
+def ignoring(labels: np.ndarray, low: int, high: int) -> str:
+  """Returns how to leave out rows, as a sentence, if all labels that are not from ``low`` to ``high`` are the same.
+
+  It is "" for the neighbors of the range, because labels may be numbered from 1.
+  """
+  outside = np.unique(labels[(labels < low) | (labels > high)])
+  if len(outside) != 1 or 0 <= outside[0] <= high + 1:
+    return ""
+  return (f" If {outside[0]} marks rows that are not scored, leave them out: --ignore_label={outside[0]} "
+          f"(ignore_label={outside[0]} in Python).")
 
 
 def _with_other(positive: str, labels: np.ndarray, path: str | os.PathLike) -> list[str]:
@@ -161,131 +280,3 @@ def _by_row(labels: np.ndarray, names: np.ndarray, num_classes: int, path: str |
   if not pairs or len(pairs) != len(found) or len(set(found.values())) != len(found):
     raise UserError(f"{path}: its column of names must have one name for each label, an integer, and no name twice.")
   return [found.get(k, str(k)) for k in range(num_classes)]
-
-
-def _csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool
-         ) -> dict[str, np.ndarray]:
-  """Reads the columns of a CSV file with a header. Columns of labels are text or integers, those of ``extra`` text."""
-  try:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-      header = [name.strip() for name in next(csv.reader([file.readline(LINE)]), [])]
-    if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), "")):
-      raise UserError(f"{path}: its columns are separated by {other!r}: separate them by commas, and write numbers "
-                      "with points.")
-    columns = find_columns(header, (), path, extra, say, multilabel)
-    numbers = [header.index(name) for name in columns.scores]
-    texts = [i for i, name in enumerate(header) if name in columns.labels or name in extra or name in NAMES]
-    options = {"delimiter": ",", "quotechar": '"', "comments": None, "ndmin": 2}
-    values = np.loadtxt(_lines(path, len(header), 4 * len(numbers)), usecols=numbers, dtype=np.float32, **options)
-    text = np.loadtxt(_lines(path, len(header), TEXT * len(texts)), usecols=texts, dtype=object, **options)
-  except (ValueError, IndexError, csv.Error, OSError) as error:
-    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise UserError(f"{path} cannot be read as CSV ({reason}).") from error
-  read = {header[i]: _text(text[:, j], path, header[i] in columns.labels) for j, i in enumerate(texts)}
-  return _table(columns, values, {name: read.pop(name) for name in columns.labels}, read, path, say)
-
-
-def _lines(path: str | os.PathLike, num_fields: int, row_bytes: int) -> Iterator[str]:
-  """Yields the lines of a CSV file after its header, each of which must have ``num_fields`` fields.
-
-  The bytes that the rows take in memory are checked before as many are read.
-  """
-  with open(path, encoding="utf-8-sig", newline="") as file:
-    number, rows = 1, 0
-    file.readline(LINE)
-    while line := file.readline(LINE):
-      number += 1
-      if len(line) == LINE or line.count('"') % 2:
-        raise ValueError(f"line {number:,} is longer than {LINE:,} characters, or a quotation mark is not closed in it")
-      if not line.strip():
-        continue
-      fields = len(next(csv.reader([line]))) if '"' in line else line.count(",") + 1
-      if fields != num_fields:
-        raise ValueError(f"line {number:,} has {fields} fields and the header has {num_fields}")
-      rows += 1
-      capacity.check_read(f"{path}: {rows:,} of its rows", rows * row_bytes)
-      yield line
-    if not rows:
-      raise ValueError("it has no rows")
-
-
-def _text(text: np.ndarray, path: str | os.PathLike, may_be_integers: bool) -> np.ndarray:
-  """Returns texts without spaces around them, as integers if all of them are and may be."""
-  values = {value: value.strip() for value in set(text)}
-  if may_be_integers and all(re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII) for value in values.values()):
-    return np.array([int(values[value]) for value in text], np.int64)
-  capacity.check_read(str(path), 4 * len(text) * max(map(len, values.values())))
-  return np.array([values[value] for value in text])
-
-
-def _parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool
-             ) -> dict[str, np.ndarray]:
-  """Reads the columns of a Parquet file that predictions may have. A column of lists becomes ``[N, K]``."""
-  if not importlib.util.find_spec("pyarrow"):
-    raise UserError(f"{path}: to read Parquet, pyarrow must be installed (pip install pyarrow); CSV works without.")
-  import pyarrow
-  from pyarrow import parquet
-
-  if tuple(map(int, re.findall(r"\d+", pyarrow.__version__)[:3])) < SAFE_PYARROW:
-    raise UserError(f"{path}: Parquet is not read with pyarrow {pyarrow.__version__}, because a file could run code in "
-                    "it (CVE-2023-47248): pip install -U pyarrow.")
-  try:
-    schema = parquet.read_schema(path)
-    lists = [field.name for field in schema if pyarrow.types.is_nested(field.type)]
-    texts = [field.name for field in schema if not (pyarrow.types.is_primitive(field.type) or field.name in lists)]
-    columns = find_columns(schema.names, lists, path, extra, say, multilabel)
-    wanted = [*columns.scores, *columns.labels, *(name for name in (*extra, *NAMES) if name in schema.names)]
-    # Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
-    file = parquet.ParquetFile(path, read_dictionary=texts)
-    capacity.check_read(str(path), WIDEST * _num_values(file, wanted, path))
-    table = file.read(columns=wanted)
-    arrays = {name: _values(table[name].combine_chunks(), name, path) for name in wanted}
-  except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
-    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise UserError(f"{path} cannot be read as Parquet ({reason}).") from error
-  scores = [arrays.pop(name) for name in columns.scores]
-  if len(scores) > 1 and any(score.ndim > 1 for score in scores):
-    raise UserError(f"{path}: columns such as {columns.scores[0]}, one a class, must hold one number in each row.")
-  scores = scores[0] if len(scores) == 1 else np.stack(scores, axis=1)
-  return _table(columns, scores, {name: arrays.pop(name) for name in columns.labels}, arrays, path, say)
-
-
-def _num_values(file, wanted: Collection[str], path: str | os.PathLike) -> int:
-  """Returns how many numbers and texts the columns ``wanted`` of a Parquet file hold, by what the file says."""
-  places = [i for i in range(len(file.schema)) if file.schema.column(i).path.partition(".")[0] in wanted]
-  groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-  capacity.check_read(str(path), sum(max(WIDEST * group.num_rows * len(places), group.total_byte_size)
-                                     for group in groups))
-  for i in range(len(groups)):
-    # An exception of Parquet within ``column`` below would end the process: reading a row raises the same one first.
-    next(file.iter_batches(batch_size=1, row_groups=[i], columns=wanted), None)
-  return sum(group.column(i).num_values for group in groups for i in places)
-
-
-def _values(column, name: str, path: str | os.PathLike) -> np.ndarray:
-  """Returns a column of pyarrow as an array, ``[N, K]`` if it holds lists of K numbers."""
-  import pyarrow
-
-  types, rows, nulls = pyarrow.types, len(column), column.null_count
-  is_list = types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
-  if is_list:
-    sizes = column.value_lengths().unique().to_pylist() if not nulls else []
-    column = column.flatten()
-    nulls += column.null_count
-  if nulls:
-    raise UserError(f"{path}: the column {short(name)} has {nulls} missing values (nulls): leave these rows out.")
-  if types.is_dictionary(column.type):
-    texts, places = column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False)
-    if not all(isinstance(text, str) for text in texts):
-      raise UserError(f"{path}: the column {short(name)} must hold numbers or texts.")
-    capacity.check_read(f"{path}: {name}", 4 * len(places) * max(map(len, texts), default=0))
-    values = np.array(texts, str)[places] if texts else np.empty(0, str)
-  elif types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
-    values = column.to_numpy(zero_copy_only=False)
-  else:
-    raise UserError(f"{path}: the column {short(name)} must hold numbers or texts, not {column.type}.")
-  if not is_list:
-    return values
-  if len(sizes) != 1:
-    raise UserError(f"{path}: the lists of the column {short(name)} must all have one length.")
-  return values.reshape(rows, sizes[0])

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 import os
+from typing import NamedTuple
 
 import numpy as np
 
-from calib_jax import metrics
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import release
@@ -13,6 +13,9 @@ from calib_jax.evaluation import columns
 
 FLOATS = (np.float16, np.float32, np.float64)
 CHUNK = 2**20  # Numbers of the scores that are checked at a time.
+EXACT = 1e-3  # How far from 1 the sum of a row may be before rows are divided by their sums; metrics allow as much.
+NEAR = 2e-3  # How far it may be if probabilities are not rounded.
+DECIMALS = 6  # The most decimals to which scores are taken to be rounded.
 
 
 def is_float(dtype: np.dtype) -> bool:
@@ -28,9 +31,9 @@ def native(path: str | os.PathLike, name: str, array: np.ndarray) -> np.ndarray:
   return array.astype(array.dtype.newbyteorder("="))
 
 
-def as_logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callable[[str], None], are_logits: bool
-            ) -> tuple[np.ndarray, np.ndarray | None]:
-  """Returns float32 logits ``[N, K]`` of scores, and the scores ``[N, K]`` if they are probabilities.
+def as_logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callable[[str], None], are_logits: bool,
+              percent: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
+  """Returns float32 logits ``[N, K]`` of scores, and the probabilities ``[N, K]`` if the scores are such.
 
   All that is large is done with some rows at a time.
 
@@ -38,63 +41,174 @@ def as_logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Calla
     path: the file, for messages.
     name: the name of the array; one of ``columns.PROBS`` holds probabilities, one of ``columns.EITHER`` is decided by
       its values.
-    scores: floats ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes.
-    say: a function that prints what the scores are taken for, where their name does not say it.
+    scores: floats ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes. A logit of -inf is a class that
+      the row does not have.
+    say: a function that prints what the scores are taken for, where their name does not say it, and that rows are
+      divided by their sums, where rounding has changed these.
     are_logits: whether the user says that they are logits.
+    percent: whether the user says that they are percentages.
 
   Raises:
-    UserError: if they have another shape or type, are not finite, or are probabilities by name and not by value.
+    UserError: if they have another shape or type, are NaN or +inf, are -inf in all classes of a row, or are
+      probabilities by name and not by value, or percentages and nobody says so.
   """
-  if are_logits and name in columns.PROBS:
-    raise UserError(f"{path}: its {name} are probabilities by their name: leave out --logits, or call them logits.")
+  if are_logits and (percent or name in columns.PROBS):
+    raise UserError(f"{path}: its {name} are {'percentages by --percent' if percent else 'probabilities by their name'}"
+                    ": leave out --logits, or call them logits.")
   if scores.ndim not in (1, 2) or not is_float(scores.dtype) or scores.size == 0:
     raise UserError(f"{path}: {name} must be floats (float16 to float64) of shape [N, K], not {scores.dtype} of shape "
                     f"{scores.shape}.")
   scores = native(path, name, scores)
-  binary = scores.ndim == 1 or scores.shape[1] == 1
-  summaries = [_summary(chunk, binary) for chunk in _chunks(scores)]
-  if num_bad := sum(bad for bad, *_ in summaries):
-    row = next(i * _step(scores) + x[4] for i, x in enumerate(summaries) if x[0])
-    raise UserError(f"{path}: {num_bad} of the {len(scores)} rows of its {name} are not finite; the first is row "
-                    f"{row}, counted from 0: {short(scores[row].tolist())}.")
-  low, high = min(x[1] for x in summaries), max(x[2] for x in summaries)
-  in_range = low >= 0 and high <= 1
-  distributions = in_range and all(x[3] for x in summaries)
-  are_probs = name in columns.PROBS or (distributions and not are_logits and (name in columns.EITHER or not binary))
-  if name in columns.EITHER and not are_logits:
+  binary, unit = scores.ndim == 1 or scores.shape[1] == 1, 100 if percent else 1
+  summary = summarize(scores)
+  if summary.num_bad:
+    raise UserError(f"{path}: {summary.num_bad} of the {len(scores)} rows of its {name} hold NaN, +inf, or -inf in "
+                    f"every class; the first is row {summary.first_bad}, counted from 0: "
+                    f"{short(scores[summary.first_bad].tolist())}.")
+  in_range = summary.low >= 0 and summary.high <= unit
+  distributions = in_range if binary else sums_to(unit, scores, summary)
+  are_probs = percent or name in columns.PROBS or (
+    distributions and not are_logits and (name in columns.EITHER or not binary))
+  if not (distributions or are_logits or binary) and sums_to(100, scores, summary):
+    raise UserError(f"{path}: its {name} are percentages, because each row sums to 100: add --percent "
+                    "(percent=True in Python).")
+  if name in columns.EITHER and not are_logits and not percent:
     say(f"{path}: its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
         + (("they are in [0, 1]." if binary else "each row sums to 1.") if are_probs else "they are no probabilities."))
-  elif are_probs and name not in columns.PROBS:
+  elif are_probs and not percent and name not in columns.PROBS:
     say(f"{path}: its {name} are probabilities (each row sums to 1), so their logarithms are used.")
-  if are_probs or binary or scores.dtype != np.float32:
-    capacity.check_read(f"{path}: {name}", (2 if binary else 1) * 4 * scores.size)
   if not are_probs:
-    logits = scores.astype(np.float32, copy=False)
+    if binary or scores.dtype != np.float32:
+      capacity.check_read(f"{path}: {name}", (2 if binary else 1) * 4 * scores.size)
+    with np.errstate(over="ignore"):  # To -inf, which is a class that the row does not have.
+      logits = scores.astype(np.float32, copy=False)
     return np.stack([np.zeros_like(logits.ravel()), logits.ravel()], axis=1) if binary else logits, None
-  if binary and not in_range:
-    raise UserError(f"{path}: {name} of one column must be in [0, 1]: they go from {low:g} to {high:g}. Save them as "
-                    "logits if they are log-odds.")
+  if not distributions:
+    raise UserError(f"{path}: its {name} are no {'percentages' if percent else 'probabilities'}: "
+                    f"{_fault(summary, unit, binary, len(scores))}")
+  divided, size = not binary and summary.deviation(unit) > EXACT * unit, scores.size * (2 if binary else 1)
+  capacity.check_read(f"{path}: {name}", (4 + (binary or divided or percent) * max(scores.itemsize, 4)) * size)
+  if divided:
+    say(f"{path}: {division(name, scores, summary, unit)}")
   if binary:
     scores = scores.ravel()
-    scores = np.stack([1 - scores, scores], axis=1)
-  try:
-    if not all(map(_are_valid, _chunks(scores))):
-      metrics.validate(scores, np.zeros(len(scores), np.int32))  # Its message counts the rows of the whole array.
-  except ValueError as error:
-    raise UserError(f"{path}: {error} Save them as logits if they are not probabilities.") from None
+    scores = np.stack([unit - scores, scores], axis=1)
+  if divided or percent:
+    probs = np.empty(scores.shape, np.result_type(scores, np.float32))
+    for chunk, rows in zip(_chunks(scores), _chunks(probs), strict=True):
+      np.divide(chunk, chunk.sum(1, keepdims=True, dtype=probs.dtype) if divided else unit, out=rows)
+    scores = probs
   logits = np.empty(scores.shape, np.float32)
   for chunk, rows in zip(_chunks(scores), _chunks(logits), strict=True):
     np.log(np.maximum(chunk, np.finfo(np.float32).tiny, dtype=np.float32), out=rows)
   return logits, scores
 
 
-def _are_valid(probs: np.ndarray) -> bool:
-  """Returns whether rows are probabilities."""
-  try:
-    metrics.validate(probs, np.zeros(len(probs), np.int32))
-  except ValueError:
-    return False
-  return True
+def check_labels(path: str | os.PathLike, logits: np.ndarray, labels: np.ndarray) -> None:
+  """Raises a UserError if a row does not have the class of its label, whose logit is then -inf."""
+  start = 0
+  for chunk in _chunks(logits):
+    absent = np.isneginf(chunk[np.arange(len(chunk)), labels[start:start + len(chunk)]])
+    if absent.any():
+      row = start + int(absent.argmax())
+      raise UserError(f"{path}: the label of row {row}, counted from 0, is {labels[row]}, a class that the row does "
+                      "not have, because its logit is -inf; if labels have no meaning here, save "
+                      "kind='out_of_distribution' too.")
+    start += len(chunk)
+
+
+class Summary(NamedTuple):
+  """What decides whether scores are logits, probabilities or percentages.
+
+  Attributes:
+    num_bad: the number of rows with NaN, +inf, or -inf in every class.
+    first_bad: the first of them, if there are any.
+    low: the lowest score.
+    high: the highest score.
+    sums: the lowest and the highest sum of a row.
+    rows: the rows that have these sums.
+  """
+
+  num_bad: int
+  first_bad: int
+  low: float
+  high: float
+  sums: tuple[float, float]
+  rows: tuple[int, int]
+
+  def deviation(self, unit: float) -> float:
+    """Returns how far the sum of a row is from ``unit`` at most."""
+    return max(abs(total - unit) for total in self.sums)
+
+
+def summarize(scores: np.ndarray) -> Summary:
+  """Summarizes scores ``[N, K]`` or ``[N]``, some rows at a time."""
+  lowest, highest, totals = [], [], []
+  with np.errstate(all="ignore"):  # What is beyond the range of float32 becomes infinite.
+    for chunk in _chunks(scores):
+      chunk = chunk.astype(np.float32, copy=False).reshape(len(chunk), -1)
+      lowest.append(chunk.min())
+      highest.append(chunk.max(1))
+      totals.append(chunk.sum(1))
+  largest, total = np.concatenate(highest), np.concatenate(totals)
+  bad = ~np.isfinite(largest)  # NaN, +inf, or -inf where all are.
+  rows = int(total.argmin()), int(total.argmax())
+  return Summary(int(bad.sum()), int(bad.argmax()), min(lowest).item(), largest.max().item(),
+                 (total[rows[0]].item(), total[rows[1]].item()), rows)
+
+
+def tolerance(unit: int, scores: np.ndarray) -> float:
+  """Returns how far from ``unit`` the sum of a row may be: K / 2 units of the last place to which scores are rounded.
+
+  It is at least ``NEAR`` and less than half of ``unit``.
+  """
+  decimals = _decimals(scores)
+  rounding = 0 if decimals is None else scores.shape[1] / 2 * 10.0**-decimals
+  return min(max(rounding + 1e-5 * unit, NEAR * unit), unit / 2)
+
+
+def sums_to(unit: int, scores: np.ndarray, summary: Summary) -> bool:
+  """Returns whether all rows of scores ``[N, K]`` are in [0, unit] and sum to ``unit``, but for ``tolerance``."""
+  off = summary.deviation(unit)
+  return summary.low >= 0 and summary.high <= unit * (1 + 1e-6) and off < unit / 2 and (
+    off <= NEAR * unit or off <= tolerance(unit, scores))
+
+
+def division(name: str, scores: np.ndarray, summary: Summary, unit: int) -> str:
+  """Returns the sentence that says why rows are divided by their sums."""
+  decimals, (low, high) = _decimals(scores), summary.sums
+  rounded = "" if decimals is None else f", because they are rounded to {decimals} decimals"
+  return (f"the rows of its {name} sum to {low / unit:.4g} to {high / unit:.4g}{' of 100%' if unit > 1 else ''}"
+          f"{rounded}: each is divided by its sum.")
+
+
+def _decimals(scores: np.ndarray) -> int | None:
+  """Returns the fewest decimals to which all scores are rounded; None for more than ``DECIMALS``.
+
+  >>> _decimals(np.array([[0.25, 0.5], [0.125, 0.3]], np.float32))
+  3
+  """
+  decimals, rounding = 0, 2 * np.finfo(scores.dtype).eps
+  for chunk in _chunks(scores):
+    while True:
+      scaled = chunk.astype(np.float64) * 10**decimals
+      if (np.abs(scaled - np.rint(scaled)) <= rounding * scaled).all():
+        break
+      decimals += 1
+      if decimals > DECIMALS:
+        return None
+  return decimals
+
+
+def _fault(summary: Summary, unit: int, binary: bool, count: int) -> str:
+  """Returns why scores are no probabilities, or no percentages, and what they may be."""
+  if summary.low >= 0 and not binary:
+    row, total = max(zip(summary.rows, summary.sums, strict=True), key=lambda pair: abs(pair[1] - unit))
+    return (f"row {row}, counted from 0, sums to {total:.6g} in place of {unit}, and no sum of {count} rows is further "
+            "off. If each class is a label of its own, add --task=multilabel; if they are logits, call them logits.")
+  percent = "if they are percentages, add --percent; " if binary and summary.low >= 0 and summary.high <= 100 else ""
+  return (f"they go from {summary.low:g} to {summary.high:g}, and must be in [0, {unit}]; {percent}if they are logits, "
+          "call them logits.")
 
 
 def _step(scores: np.ndarray) -> int:
@@ -108,11 +222,3 @@ def _chunks(scores: np.ndarray) -> Iterator[np.ndarray]:
   for start in range(0, len(scores), step):
     yield scores[start:start + step]
   release(scores)
-
-
-def _summary(scores: np.ndarray, binary: bool) -> tuple[int, float, float, bool, int]:
-  """Returns how many rows are not finite, the lowest and highest score, whether rows sum to about 1, the first bad."""
-  with np.errstate(all="ignore"):  # Beyond the range of float32 they become infinite, which is reported.
-    finite = np.isfinite(scores.astype(np.float32, copy=False)).reshape(len(scores), -1).all(1)
-    sums = binary or bool(np.abs(scores.sum(1, dtype=np.float32) - 1).max() < 2e-3)
-  return int((~finite).sum()), float(scores.min()), float(scores.max()), sums, int(finite.argmin())

@@ -21,7 +21,7 @@ from calib_jax._system.files import read_npy
 from calib_jax.evaluation import columns, reading, resamples, sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
-from calib_jax.evaluation.scores import is_float
+from calib_jax.evaluation.scores import EXACT, NEAR, division, is_float, summarize, sums_to, tolerance
 from calib_jax.metrics import draws, resampled_errors
 from calib_jax.metrics.bias_correction import moments, sure_part
 from calib_jax.metrics.calibration_tests import p_value_of
@@ -45,22 +45,27 @@ def is_large(path: str) -> bool:
   return bool(pair) and len(np.atleast_1d(read_npy(pair[1]))) >= LARGE
 
 
-def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, metrics.CalibrationHistogram]:
+def measure(path: str, *, num_resamples: int | None = None, percent: bool = False, ignore_label: int | None = None,
+            say: Callable[[str], None] = lambda note: None) -> tuple[Results, metrics.CalibrationHistogram]:
   """Measures a pair of .npy in constant memory.
 
   Args:
     path: ``LOGITS.npy,LABELS.npy``; the scores are probabilities if the name of their file says so, or if all rows of
       the first batch are probabilities, and else logits.
     num_resamples: the number of resamples of the intervals; None for 200.
+    percent: as in ``evaluation.load``.
+    ignore_label: as in ``evaluation.load``.
+    say: as in ``evaluation.load``.
 
   Returns:
     ``(results, histogram)``. The results have the metrics of ``NAMES`` alone, in one row, which ``formats.to_lines``
     shows.
 
   Raises:
-    UserError: if the arrays do not fit together, or a row is not finite or a label out of range.
+    UserError: if the arrays do not fit together, a row is not finite, a label is out of range, or its class has the
+      logit -inf.
   """
-  state, num_classes = _state(path)
+  state, num_classes = _state(path, percent, ignore_label, say)
   num_resamples = num_resamples or NUM_RESAMPLES
   name = pathlib.Path(reading.PAIR.fullmatch(str(path))[1]).stem
   measured = estimates(state, num_resamples)
@@ -69,31 +74,48 @@ def measure(path: str, *, num_resamples: int | None = None) -> tuple[Results, me
   return Results(len(state.bin_counts), num_resamples, {name: evaluated}, sections=sections.empty()), state
 
 
-def _state(path: str) -> tuple[metrics.CalibrationHistogram, int]:
+def _state(path: str, percent: bool = False, ignore_label: int | None = None,
+           say: Callable[[str], None] = lambda note: None) -> tuple[metrics.CalibrationHistogram, int]:
   """Returns the histogram of a pair of .npy, and the number of classes."""
   scores_path, labels_path = reading.PAIR.fullmatch(str(path)).groups()
   scores, labels = read_npy(scores_path), read_npy(labels_path)
   fits = scores.ndim == 2 and scores.shape[1] > 1 and is_float(scores.dtype)
-  if not fits or labels.shape != scores.shape[:1] or labels.dtype.kind not in "iu":
+  if not fits or labels.shape != scores.shape[:1] or labels.dtype.kind not in "iuf":
     raise UserError(f"{path}: scores must be floats (float16 to float64) [N, K] and labels integers [N]: got "
                     f"{scores.dtype} of shape {scores.shape} and {labels.dtype} of shape {labels.shape}.")
-  first = np.asarray(scores[:max(BATCH // scores.shape[1], 1)], np.float32)
-  says_probs = any(alias in pathlib.Path(scores_path).stem.lower() for alias in columns.PROBS)
-  name = "probs" if says_probs or not _are_not_probs(first).any() else "logits"
+  unit, first = 100 if percent else 1, np.asarray(scores[:max(BATCH // scores.shape[1], 1)])
+  summary = summarize(first)
+  says_probs = percent or any(alias in pathlib.Path(scores_path).stem.lower() for alias in columns.PROBS)
+  distributions = sums_to(unit, first, summary)
+  name = "probs" if says_probs or distributions else "logits"
+  if not distributions and sums_to(100, first, summary):
+    raise UserError(f"{path}: its scores are percentages, because each row sums to 100: add --percent (percent=True "
+                    "in Python).")
   why = "" if says_probs or name == "logits" else " The first rows are probabilities, so that all must be."
+  divided = distributions and summary.deviation(unit) > EXACT * unit
+  off = tolerance(unit, first) if distributions else NEAR * unit
+  if divided:
+    say(f"{path}: {division(name, first, summary, unit)}")
   update = _update(name)
   state = metrics.CalibrationHistogram.empty()
   state = jax.tree.map(lambda x: x.copy(), state)  # Its arrays share memory, which cannot be donated twice.
-  for start, batch_scores, batch_labels, where in _batches(scores_path, labels_path):
-    wrong = ~np.isfinite(batch_scores).all(1) | (batch_labels < 0) | (batch_labels >= scores.shape[1])
+  for start, batch_scores, batch_labels, where in _batches(scores_path, labels_path, unit, ignore_label):
+    label_scores = np.take_along_axis(batch_scores, np.maximum(batch_labels, 0)[:, None], axis=1)[:, 0]
+    wrong = ~np.isfinite(batch_scores.max(1)) | (batch_labels < 0) | np.isneginf(label_scores)
     if name == "probs":
-      wrong |= _are_not_probs(batch_scores)
+      sums = batch_scores.sum(1)
+      wrong |= ~((batch_scores >= 0).all(1) & (batch_scores <= unit * (1 + 1e-6)).all(1) & (np.abs(sums - unit) <= off))
+      batch_scores /= sums[:, None] if divided else unit
+    wrong &= where
     if wrong.any():
-      raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, not in [0, 1] "
-                      f"or without the sum 1, or its label is not in [0, {scores.shape[1]}).{why}")
+      raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, not in "
+                      f"[0, {unit}] or without the sum {unit}, or its label is not in [0, {scores.shape[1]}) or has "
+                      f"the logit -inf.{why}")
     # Without waiting, batches would queue in memory.
     state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))
     _show(min(start + len(where), len(labels)), len(labels))
+  if ignore_label is not None:
+    say(reading.left_out(path, len(labels) - int(state.bin_counts.sum()), len(labels), ignore_label))
   return state, scores.shape[1]
 
 
@@ -103,11 +125,6 @@ def _update(name: str) -> Callable:
   return jax.jit(lambda state, scores, labels, where: state.merge(
     metrics.CalibrationHistogram.from_model_output(labels=labels, where=where, **{name: scores})), donate_argnums=0,
     compiler_options=compilation.frugal())
-
-
-def _are_not_probs(scores: np.ndarray) -> np.ndarray:
-  """Returns which rows of ``[rows, K]`` are no probabilities."""
-  return ~((scores >= 0).all(1) & (scores <= 1).all(1) & (np.abs(scores.sum(1) - 1) <= 2e-3))
 
 
 def _show(done: int, total: int) -> None:
@@ -186,8 +203,9 @@ def _excess(state: metrics.CalibrationHistogram) -> Interval:
   return Interval(gap, gap - margin, gap + margin)
 
 
-def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-  """Yields batches of the same size, the last filled with zeros.
+def _batches(scores_path: str, labels_path: str, unit: int, ignore_label: int | None
+             ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+  """Yields batches of the same size, the last filled with rows that do not count; a label that is out of range is -1.
 
   The files are mapped anew for each batch, because pages of a mapping stay in memory as long as it exists.
   """
@@ -200,9 +218,11 @@ def _batches(scores_path: str, labels_path: str) -> Iterator[tuple[int, np.ndarr
                       "complete, and run the same command again.")
     scores, labels = (np.array(array[rows]) for array in mapped)
     del mapped
-    # A label that is out of range stays so as int32, whatever integers the file has.
-    labels = np.where((labels >= 0) & (labels < num_classes), labels.astype(np.int32), -1)
-    where = np.arange(size) < len(labels)
+    where = np.ones(len(labels), bool) if ignore_label is None else labels != ignore_label
+    with np.errstate(invalid="ignore", over="ignore"):  # Infinity has no remainder, and no float32 may be larger.
+      is_class = (labels >= 0) & (labels < num_classes) & (labels % 1 == 0)
+      scores = np.where(where[:, None], scores, unit / num_classes).astype(np.float32)
+    labels = np.where(is_class, np.where(is_class, labels, 0).astype(np.int32), -1)
     fill = size - len(labels)
-    yield (start, np.pad(scores.astype(np.float32), ((0, fill), (0, 0)), constant_values=1 / num_classes),
-           np.pad(labels, (0, fill)), where)
+    yield (start, np.pad(scores, ((0, fill), (0, 0)), constant_values=unit / num_classes),
+           np.pad(np.where(where, labels, 0), (0, fill)), np.pad(where, (0, fill)))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import contextlib
 import csv
 import io
+import json
 import re
 import tokenize
 import zipfile
@@ -42,8 +43,10 @@ def _as_labels(labels: np.ndarray, num_classes: int, classes: Sequence[str] | No
     labels = labels[:, 0]
   if labels.ndim == 2:
     return labels.argmax(1)
-  if labels.dtype.kind in "US" and classes is not None:
-    return np.array([list(classes).index(str(x)) for x in labels])
+  if labels.dtype.kind in "US":
+    if classes is not None and set(map(str, labels)) <= set(classes):
+      return np.array([list(classes).index(str(x)) for x in labels])
+    labels = labels.astype(np.float64)
   if not all(int(x) == x and 0 <= int(x) < num_classes for x in labels.tolist()):
     raise Unclear(f"labels {labels[:4]}")
   return labels.astype(np.int64)
@@ -122,6 +125,17 @@ def csv_file(content: bytes) -> Columns:
     elif any(name.strip().lower().startswith(alias) for alias in SCORES):
       with contextlib.suppress(ValueError):  # Scores that are not used are not read.
         columns.append((name, np.array([float(cell) for cell in text], np.float64)))
+  return _joined(columns)
+
+
+def json_lines(content: bytes) -> Columns:
+  """Reads JSON lines whose objects have the keys of the first."""
+  rows = [json.loads(line) for line in io.StringIO(content.decode("utf-8-sig"), newline="") if line.strip()]
+  columns: Columns = []
+  for name in rows[0]:
+    if name.lower() in LABELS or any(name.lower().startswith(alias) for alias in SCORES):
+      with contextlib.suppress(ValueError, KeyError):  # Scores that are not used are not read.
+        columns.append((name, np.array([row[name] for row in rows])))
   return _joined(columns)
 
 

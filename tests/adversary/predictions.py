@@ -1,10 +1,11 @@
-"""Mutated predictions as ``.npz``, a pair of ``.npy``, a streamed pair, CSV and Parquet, and a plain reading of each.
+"""Mutated predictions as ``.npz``, pairs of ``.npy``, CSV, JSON lines and Parquet, and a plain reading of each.
 
 What is accepted must be what the plain reading gives in the documented order; where a file has two readings, something
 must have been said.
 """
 
 import io
+import json
 import pathlib
 import random
 
@@ -221,10 +222,26 @@ def _parquet(draw, sound, folder):
   return str(path)
 
 
+def _json_lines(draw, sound, folder):
+  names = _names(draw) if draw.random() < 0.5 else ["label", draw.choice(("logits", "scores", "probs"))]
+  scores = LOGITS.tolist() if len(names) > 2 else LOGITS[:, None].tolist()
+  rows = [dict(zip(names, [int(LABELS[i]), *scores[i]], strict=True)) for i in range(8)]
+  lines = [json.dumps(row).encode() for row in rows]
+  for _ in range(draw.randrange(3)):
+    place = draw.randrange(8)
+    lines[place] = mutations.json_text(draw, rows[place]).replace(b"\n", b" ")
+  content = b"\n".join(lines)
+  path = folder / "predictions.jsonl"
+  path.write_bytes(mutations.changed(content, draw) if draw.random() < 0.2 else content)
+  mutations.in_place_of(draw, path)
+  return str(path)
+
+
 KINDS: dict[str, Kind] = {
   "predictions.npz": Kind(_bombs, _npz, _read, _silent_file(plain.npz)),
   "predictions.npy pair": Kind(lambda folder: None, _pair, _read, _silent_pair),
   "predictions streamed": Kind(_prepare_streamed, _streamed_pair, streamed._state, _silent_stream),
   "predictions.csv": Kind(lambda folder: None, _csv, _read, _silent_file(plain.csv_file)),
+  "predictions.jsonl": Kind(lambda folder: None, _json_lines, _read, _silent_file(plain.json_lines)),
   "predictions.parquet": Kind(lambda folder: {}, _parquet, _read, _silent_file(plain.parquet)),
 }

@@ -68,6 +68,27 @@ def test_one_file_is_cross_validated_and_the_same_file_twice_is_said(files, caps
   assert "hold the same predictions; calibrators are judged on what they were fitted to" in capsys.readouterr().err
 
 
+def test_tokens_are_read_by_the_command_and_compared_if_they_are_scored(tmp_path, capsys):
+  part = predictions(3)
+  labels = np.where(np.arange(N) % 4, part.labels, -100).reshape(-1, 4)
+  masked = np.where(np.arange(K) == (part.labels[:, None] + 1) % K, -np.inf, part.logits)
+  for name, logits in (("a", part.logits), ("b", masked)):
+    np.savez(tmp_path / f"{name}.npz", predictions=logits.reshape(-1, 4, K), label_ids=labels)
+  arguments = [f"--test={tmp_path}/a.npz", f"--compare={tmp_path}/b.npz", "--num_resamples=20", "--json=-"]
+  assert command.main(arguments) == 2
+  assert "from -100 to 2. If -100 marks rows that are not scored, leave them out: --ignore_l" in capsys.readouterr().err
+  assert command.main([*arguments, "--ignore_label", "-100"]) == 0
+  printed = capsys.readouterr()
+  assert printed.err.count(f"are read as {N} rows; the rows of each of its {N // 4} sequences") == 2
+  content = json.loads(printed.out)
+  assert content["settings"]["sets"]["a"]["num_examples"] == N * 3 // 4
+  p = np.exp(masked.astype(np.float64))
+  nll = -np.log((p / p.sum(1, keepdims=True))[np.arange(N), part.labels])[np.arange(N) % 4 > 0]
+  assert content["results"]["a"]["b"]["none"]["nll"]["value"] == pytest.approx(nll.mean(), rel=1e-5)
+  assert command.main([*arguments, "--task=multilabel", "--ignore_label=-100"]) == 2
+  assert "--ignore_label is the label of whole rows" in capsys.readouterr().err
+
+
 def test_files_are_compared(files, tmp_path, capsys):
   _write(tmp_path / "better.npz", predictions(1))
   assert _run(files, "test=test.npz", f"compare={tmp_path / 'better.npz'}", "json=-") == 0

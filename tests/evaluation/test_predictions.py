@@ -60,21 +60,26 @@ def _by_equal_values(probs, labels):
   ({"other": LOGITS, "mine": LABELS}, "it holds other, mine: name them so"),
   ({"logits": LOGITS.astype(int), "labels": LABELS}, "logits must be floats"),
   ({"logits": LOGITS.astype(np.longdouble), "labels": LABELS}, r"logits must be floats \(float16 to float64\)"),
-  ({"logits": LOGITS[None], "labels": LABELS}, r"of shape \[N, K\], not float32 of shape \(1, 40, 4\)"),
+  ({"logits": LOGITS[None], "labels": LABELS}, r"of shape \(1, 40, 4\) need labels of shape \(1, 40\), not \(40,"),
+  ({"logits": LOGITS.reshape(10, 4, 2, 2), "labels": LABELS.reshape(10, 2, 2)}, r"numpy.moveaxis\(logits, 1, -1\)"),
   ({"logits": LOGITS[:, 0], "labels": LABELS}, r"labels must be in \[0, 2\): they go from 0 to 3"),
-  ({"probs": LOGITS[:, 0], "labels": LABELS % 2}, r"must be in \[0, 1\]: .* Save them as logits if they are log-odds"),
-  ({"logits": LOGITS.astype(np.float64) * 1e39, "labels": LABELS}, "40 of the 40 rows of its logits are not finite"),
+  ({"probs": LOGITS[:, 0], "labels": LABELS % 2}, r"must be in \[0, 1\]; if they are logits, call them"),
+  ({"logits": LOGITS.astype(np.float64) * 1e39, "labels": LABELS}, "of the 40 rows of its logits hold NaN, .inf, or"),
   ({"logits": LOGITS, "labels": 2 * np.eye(4)[LABELS]}, "must be one-hot"),
-  ({"logits": LOGITS, "labels": LABELS.astype(str)}, "labels are text, such as '.': also save classes"),
-  ({"logits": LOGITS, "labels": LABELS.astype(str), "classes": list("abcd")}, "called '.', the label of row 0,"),
+  ({"logits": LOGITS, "labels": np.array(list("abcd"))[LABELS]}, "labels are text, such as '.': also save classes"),
+  ({"logits": LOGITS, "labels": np.array(list("abce"))[LABELS], "classes": list("abcd")}, "no class is called 'e'"),
   ({"logits": LOGITS, "labels": LABELS, "classes": list("aab")}, "classes must be 4 different names"),
   ({"logits": LOGITS, "labels": LABELS[:5]}, r"labels must be integers of shape \[40\]"),
-  ({"logits": LOGITS, "labels": LABELS.astype(float)}, "labels must be integers"),
-  ({"logits": LOGITS, "labels": LABELS + 1}, r"labels must be in \[0, 4\): they go from 1 to 4"),
+  ({"logits": LOGITS, "labels": LABELS / 2}, r"labels must be integers: that of row \d+, counted from 0, is [01].5\."),
+  ({"logits": LOGITS, "labels": np.where(LABELS, LABELS, -100)}, "from -100 to 3. If -100 .*: --ignore_label=-100 "),
+  ({"logits": np.where(np.arange(4) == LABELS[:, None], -np.inf, LOGITS), "labels": LABELS},
+   r"the label of row 0, counted from 0, is \d, a class that the row does not have, because its logit is -inf"),
+  ({"logits": np.full((40, 4), -np.inf), "labels": LABELS}, "40 of the 40 rows .* or -inf in every class; .* is row 0"),
+  ({"logits": LOGITS, "labels": LABELS + 1}, r"labels must be in \[0, 4\): they go from 1 to 4\.$"),
   ({"logits": LOGITS, "labels": LABELS - 1}, "they go from -1 to"),
-  ({"logits": np.where(LOGITS > 2, np.nan, LOGITS), "labels": LABELS}, "of the 40 rows of its logits are not finite"),
-  ({"probs": 2 * PROBS, "labels": LABELS}, "probs must sum to 1 in each row: 40 of 40 rows do.* Save them as logits"),
-  ({"probs": LOGITS, "labels": LABELS}, "probs must be at least 0: .* Save them as logits"),
+  ({"logits": np.where(LOGITS > 2, np.nan, LOGITS), "labels": LABELS}, "of the 40 rows of its logits hold NaN, "),
+  ({"probs": 2 * PROBS, "labels": LABELS}, r"no probabilities: row \d+, .* sums to 2(\.0.*)? in place of 1, and"),
+  ({"probs": LOGITS, "labels": LABELS}, r"its probs are no probabilities: they go from -\d.* call them logits"),
   ({"logits": LOGITS, "labels": LABELS, "train_counts": np.ones(3)}, "train_counts must be 4 integers of at least 0"),
   ({"logits": np.array([None]), "labels": LABELS}, "holds Python objects, which are not read"),
 ])
@@ -85,13 +90,23 @@ def test_what_is_wrong_is_said(tmp_path, arrays, message):
 
 
 @pytest.mark.parametrize("chunk", [4, 16, 10**6])
-def test_the_first_row_that_is_not_finite_is_named_also_beyond_the_first_chunk(chunk, tmp_path, monkeypatch):
+def test_the_first_bad_row_is_named_also_beyond_the_first_chunk(chunk, tmp_path, monkeypatch):
   monkeypatch.setattr(scores, "CHUNK", chunk)
   logits = LOGITS.copy()
   logits[[21, 30], 2] = np.nan
   np.savez(tmp_path / "p.npz", logits=logits, labels=LABELS)
   with pytest.raises(UserError, match=r"2 of the 40 rows .*; the first is row 21, counted from 0: \[.*nan.*\]"):
     evaluation.load(tmp_path / "p.npz")
+  logits = LOGITS.copy()
+  logits[[21, 30], LABELS[[21, 30]]] = -np.inf
+  np.savez(tmp_path / "p.npz", logits=logits, labels=LABELS)
+  with pytest.raises(UserError, match=rf"the label of row 21, counted from 0, is {LABELS[21]}, a class that the row"):
+    evaluation.load(tmp_path / "p.npz")
+  probs = np.tile([0.25, 0.25, 0.25, 0.25], (40, 1))
+  probs[33] = [0.3, 0.25, 0.24, 0.22]  # Row 33 alone makes all rows be divided.
+  np.savez(tmp_path / "p.npz", probs=probs.astype(np.float32), labels=LABELS)
+  loaded = evaluation.load(tmp_path / "p.npz").probs
+  np.testing.assert_allclose(loaded, probs / probs.sum(1, keepdims=True), rtol=1e-6)
 
 
 def test_absent_and_damaged_files_are_said(tmp_path):

@@ -1,5 +1,6 @@
 """Predictions of other frameworks: formats, names and kinds of arrays, and one sentence for what cannot be read."""
 
+import json
 import pickle
 import random
 import re
@@ -197,12 +198,19 @@ def test_parquet_has_columns_or_lists(tmp_path):
 
 
 def _written(path, columns):
-  """Writes columns, given as pairs because names may repeat, as CSV or Parquet."""
+  """Writes columns, given as pairs because names may repeat, by the ending of the path."""
   names, values = zip(*columns, strict=True)
-  if path.suffix == ".csv":
-    lines = [",".join(names), *(",".join(map(str, row)) for row in zip(*values, strict=True))]
+  if path.suffix in (".csv", ".tsv"):
+    separator = {".csv": ",", ".tsv": "\t"}[path.suffix]
+    lines = [separator.join(names), *(separator.join(map(str, row)) for row in zip(*values, strict=True))]
     path.write_text("\n".join(lines), encoding="utf-8")
+  elif path.suffix == ".jsonl":
+    rows = zip(*(np.asarray(column).tolist() for column in values), strict=True)
+    path.write_text("\n\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows))
+  elif path.suffix == ".npz":
+    np.savez(path, **dict(columns))
   else:
+    values = [column.tolist() if np.ndim(column) > 1 else column for column in values]
     pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow, which is optional.")
     from pyarrow import parquet
 
@@ -260,7 +268,7 @@ def test_classes_are_those_of_the_scores_that_are_used(tmp_path):
   ({"labels": LABELS, "classes": NAMES, "class_names": NAMES[::-1]}, "holds classes and class_names, which differ"),
   ({"labels": LABELS, "classes": np.arange(1, 4)}, "classes are the numbers '1, 2, 3', so its labels may be these"),
   ({"labels": np.full(12, 2**64 - 1, np.uint64)}, "labels must be in .* from 18446744073709551615 to"),
-  ({"labels": np.where(LABELS, LABELS, np.nan)}, "labels must be integers"),
+  ({"labels": np.where(LABELS, LABELS, np.nan)}, r"and 4 of 12 are missing \(NaN\), the first in row 0, count"),
   ({"labels": LABELS, "train_counts": np.full(3, 2**63, np.uint64)}, "train_counts must be 3 integers of at least 0"),
   ({"labels": LABELS, "features": np.zeros((5, 2))}, r"features must be floats of shape \[12, D\]"),
   ({"labels": LABELS, "features": NAMES[LABELS]}, r"features must be floats of shape \[12, D\]"),
@@ -345,6 +353,209 @@ def test_parquet_with_a_damaged_footer_does_not_end_the_process(tmp_path):
   assert len(reasons) > 100
 
 
+TABLES = ["csv", "tsv", "jsonl", "parquet"]
+
+
+@pytest.mark.parametrize("suffix", TABLES)
+def test_every_table_holds_the_same_predictions(suffix, tmp_path):
+  columns = [("label", NAMES[LABELS]), *((f"logit_{name}", x) for name, x in zip(NAMES, LOGITS.T, strict=True)),
+             ("patient", np.arange(12) // 4)]
+  loaded = evaluation.load(_written(tmp_path / f"p.{suffix}", columns), groups="patient")
+  np.testing.assert_allclose(loaded.logits, LOGITS, rtol=1e-6)
+  np.testing.assert_array_equal(loaded.labels, LABELS)
+  np.testing.assert_array_equal(loaded.groups, np.arange(12) // 4)
+  assert loaded.classes == tuple(NAMES)
+
+
+@pytest.mark.parametrize("suffix", ["npz", *TABLES])
+@pytest.mark.parametrize("labels", [LABELS.astype(np.float64), LABELS.astype(np.float32), LABELS.astype("U1")])
+def test_labels_that_are_whole_numbers_are_integers_in_every_file(suffix, labels, tmp_path):
+  scores = [("logits", LOGITS)] if suffix == "npz" else [(f"logit_{k + 1}", LOGITS[:, k]) for k in range(3)]
+  shift = scores[0][0] == "logit_1"  # Columns that are numbered from 1 have labels from 1.
+  shifted = (labels.astype(int) + 1).astype(labels.dtype) if shift else labels
+  loaded = evaluation.load(_written(tmp_path / f"p.{suffix}", [*scores, ("label_ids", shifted)]))
+  np.testing.assert_array_equal(loaded.labels, LABELS)
+  assert loaded.labels.dtype == np.int32
+
+
+@pytest.mark.parametrize("suffix", TABLES)
+def test_true_and_false_are_labels_of_two_classes_and_may_be_their_names(suffix, tmp_path):
+  true, p = LABELS > 0, PROBS[:, 0]
+  for names, classes in ((["prob"], None), (["prob_yes"], ("not yes", "yes")), (["prob_True", "prob_False"],
+                                                                                ("True", "False"))):
+    columns = [("label", true), *zip(names, (p, 1 - p), strict=False)]
+    loaded = evaluation.load(_written(tmp_path / f"p.{suffix}", columns))
+    np.testing.assert_array_equal(loaded.labels, ~true if len(names) == 2 else true)
+    assert loaded.classes == classes
+
+
+@pytest.mark.parametrize("suffix", TABLES)
+def test_numbers_that_are_names_of_classes_are_no_places(suffix, tmp_path):
+  """Ratings, whose columns are in any order."""
+  ratings = np.array([2.0, 1.0, 1.5])
+  for names, labels in ((ratings, ratings[LABELS]), (ratings[:2], ratings[LABELS % 2])):
+    columns = [("label", labels), *((f"logit_{name}", x) for name, x in zip(names, LOGITS.T, strict=False))]
+    loaded = evaluation.load(_written(tmp_path / f"p.{suffix}", columns))
+    np.testing.assert_array_equal(loaded.labels, LABELS % len(names))
+    assert loaded.classes == tuple(map(str, names))
+
+
+@pytest.mark.parametrize("suffix", ["npz", *TABLES])
+def test_rows_of_a_label_that_is_not_scored_are_left_out_whatever_they_hold(suffix, tmp_path):
+  labels = np.where(np.arange(12) < 4, -100, LABELS + 1)  # Labels from 1, as the columns are.
+  logits = np.where(labels[:, None] < 0, -np.inf if suffix != "csv" else np.nan, LOGITS)
+  scores = [("logits", logits)] if suffix == "npz" else [(f"logit_{k + 1}", logits[:, k]) for k in range(3)]
+  labels = labels - (labels > 0) if suffix == "npz" else labels
+  path = _written(tmp_path / f"p.{suffix}", [*scores, ("label", labels), ("patient", np.arange(12) // 2)])
+  notes = []
+  loaded = evaluation.load(path, groups="patient", ignore_label=-100, say=notes.append)
+  np.testing.assert_allclose(loaded.logits, LOGITS[4:], rtol=1e-6)
+  np.testing.assert_array_equal(loaded.labels, LABELS[4:])
+  np.testing.assert_array_equal(loaded.groups, np.arange(8) // 2)
+  assert f"{path}: 4 of its 12 rows have the label -100 and are left out." in notes
+  with pytest.raises(UserError, match="all labels are 0, which is to be ignored, so that no row is left"):
+    evaluation.load(_written(tmp_path / f"p.{suffix}", [("prob", PROBS[:, 0]), ("label", 0 * LABELS)]), ignore_label=0)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "jsonl", "parquet"])
+def test_sequences_are_rows_in_groups_unless_others_are_named(suffix, tmp_path):
+  arrays = [("predictions", LOGITS.reshape(4, 3, 3)), ("label_ids", LABELS.reshape(4, 3)),
+            ("user", np.array([7, 7, 1, 1]))]
+  path, notes = _written(tmp_path / f"p.{suffix}", arrays), []
+  loaded = evaluation.load(path, say=notes.append)
+  np.testing.assert_array_equal(loaded.logits, LOGITS)
+  np.testing.assert_array_equal(loaded.labels, LABELS)
+  np.testing.assert_array_equal(loaded.groups, np.arange(12) // 3)
+  assert "its predictions of shape (4, 3, 3) are read as 12 rows; the rows of each of its 4 sequences" in notes[0]
+  named = evaluation.load(path, groups="user", say=notes.append)
+  np.testing.assert_array_equal(named.groups, np.arange(12) < 6)
+  assert any(note.endswith("of shape (4, 3, 3) are read as 12 rows.") for note in notes)
+
+
+def test_images_are_rows_and_one_row_each_is_no_group(tmp_path):
+  for shape in ((2, 2, 3, 3), (12, 1, 3)):
+    loaded, notes = _loaded(tmp_path, logits=LOGITS.reshape(shape), labels=LABELS.reshape(shape[:-1]),
+                            features=np.arange(24.0).reshape(*shape[:-1], 2))
+    np.testing.assert_array_equal(loaded.logits, LOGITS)
+    np.testing.assert_array_equal(loaded.features, np.arange(24).reshape(12, 2))
+    assert f"are read as 12 rows{'; the rows of each of its 2' if shape[0] == 2 else '.'}" in notes
+    assert loaded.groups is None if shape[0] == 12 else loaded.groups.tolist() == [0] * 6 + [1] * 6
+
+
+@pytest.mark.parametrize("suffix", ["npz", *TABLES])
+def test_a_logit_of_minus_infinity_is_a_class_that_the_row_does_not_have(suffix, tmp_path):
+  logits = np.where(np.arange(3) == (LABELS[:, None] + 1) % 3, -np.inf, LOGITS)
+  scores = [("log_probs", logits)] if suffix == "npz" else [(f"logit_{k}", logits[:, k]) for k in range(3)]
+  loaded = evaluation.load(_written(tmp_path / f"p.{suffix}", [*scores, ("label", LABELS)]))
+  np.testing.assert_allclose(loaded.logits, logits, rtol=1e-6)
+  np.savez(tmp_path / "far.npz", logits=np.where(np.isinf(logits), -1e300, logits.astype(np.float64)), labels=LABELS)
+  np.testing.assert_allclose(evaluation.load(tmp_path / "far.npz").logits, logits, rtol=1e-6)
+  np.savez(tmp_path / "ood.npz", logits=logits, labels=(LABELS + 1) % 3, kind="out_of_distribution")
+  assert evaluation.load(tmp_path / "ood.npz").kind == "out_of_distribution"  # Its labels have no meaning.
+
+
+@pytest.mark.parametrize("suffix", ["npz", *TABLES])
+@pytest.mark.parametrize("name", ["prob", "logit", "scores"])
+def test_rounded_probabilities_and_percentages_are_divided_by_their_sums(suffix, name, tmp_path):
+  rounded = np.array([[0.33, 0.33, 0.33], [0.67, 0.17, 0.17], [0.5, 0.25, 0.25], [0.34, 0.33, 0.34]])
+  expected = rounded / rounded.sum(1, keepdims=True)
+
+  def load(scores, **options):
+    notes, scores = [], [(name, scores)] if suffix == "npz" else [(f"{name}_{k}", x) for k, x in enumerate(scores.T)]
+    path = _written(tmp_path / f"p.{suffix}", [*scores, ("label", LABELS[:4])])
+    loaded = evaluation.load(path, say=notes.append, **options)
+    np.testing.assert_allclose(loaded.probs, expected, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(loaded.logits), expected, rtol=1e-6)
+    return " ".join(notes)
+
+  assert (f"the rows of its {name} sum to 0.99 to 1.01, because they are rounded to 2 decimals: each is divided by its "
+          "sum.") in load(rounded)
+  with pytest.raises(UserError, match=f"its {name} are percentages, because each row sums to 100: add --percent "):
+    load(100 * rounded)
+  said = load(100 * rounded, percent=True)
+  assert "sum to 0.99 to 1.01 of 100%, because they are rounded to 0 decimals" in said and "taken for" not in said
+  with pytest.raises(UserError, match="its .* are no percentages: row 0, .* sums to 0.99 in place of 100"):
+    load(rounded, percent=True)
+
+
+@pytest.mark.parametrize(("row", "is_read"), [
+  ([0.33, 0.33, 0.33], True), ([0.33, 0.33, 0.32], False), ([0.34, 0.34, 0.34], False), ([0.4, 0.4, 0.3], True),
+  ([0.4, 0.4, 0.4], False), ([0.333, 0.333, 0.333], True), ([0.33, 0.33, 0.325], False), ([0.0, 0.0, 0.0], False),
+  ([1.0, 1.0, 0.0], False), ([0.51, *[0.0] * 99], True), ([0.5, *[0.0] * 99], False),
+  ([0.33331, 0.33331, 0.33153], True), ([0.33331, 0.33331, 0.33121], False)])  # Not rounded: at most 0.002 off.
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_sum_may_be_off_by_half_a_unit_of_the_last_place_for_each_class(row, is_read, dtype, tmp_path):
+  np.savez(tmp_path / "p.npz", probs=np.array([row], dtype), labels=[0])
+  if is_read:
+    probs = evaluation.load(tmp_path / "p.npz").probs
+    np.testing.assert_allclose(probs, [np.array(row) / sum(row) if abs(sum(row) - 1) > 1.1e-3 else row], rtol=1e-6)
+  else:
+    with pytest.raises(UserError, match="its probs are no probabilities: row 0, .* sums to .* in place of 1"):
+      evaluation.load(tmp_path / "p.npz")
+
+
+def test_one_column_of_percentages_needs_the_option(tmp_path):
+  percent, labels = np.array([[10.0], [99.5]]), [0, 1]
+  with pytest.raises(UserError, match=r"from 10 to 99.5, and must be in .*; if they are percentages, add --percent"):
+    _loaded(tmp_path, probs=percent, labels=labels)
+  np.savez(tmp_path / "p.npz", probs=percent, labels=labels)
+  np.testing.assert_allclose(evaluation.load(tmp_path / "p.npz", percent=True).probs, [[0.9, 0.1], [0.005, 0.995]])
+  with pytest.raises(UserError, match="its probs are percentages by --percent: leave out --logits"):
+    evaluation.load(tmp_path / "p.npz", percent=True, logits=True)
+  # Logits that sum to 100 by chance can still be read.
+  np.savez(tmp_path / "p.npz", logits=np.array([[40.0, 60.0]]), labels=[1])
+  np.testing.assert_array_equal(evaluation.load(tmp_path / "p.npz", logits=True).logits, [[40, 60]])
+
+
+def test_columns_that_are_class_numbers_are_scores_and_it_is_said(tmp_path):
+  for scores, kind in ((PROBS, "probabilities"), (LOGITS, "logits")):
+    path, notes = _written(tmp_path / "p.csv", [("2", scores[:, 2]), ("0", scores[:, 0]), ("1", scores[:, 1]),
+                                                ("label", LABELS)]), []
+    loaded = evaluation.load(path, say=notes.append)
+    np.testing.assert_allclose(loaded.logits, np.log(PROBS) if scores is PROBS else LOGITS, rtol=1e-5, atol=1e-6)
+    assert "columns '2' to '1' are taken for the scores" in notes[0] and f"taken for {kind}" in notes[1]
+
+
+@pytest.mark.parametrize("break_", ["\n", "\r\n", "\n\n", '""\n', ", "])
+def test_texts_of_csv_may_hold_line_breaks_commas_and_quotation_marks(break_, tmp_path):
+  (tmp_path / "p.csv").write_bytes((
+    f'text,prob_0,prob_1,label\n"good{break_}film",0.25,0.75,1\n5" wide,0.5,0.5,0\n').encode())
+  loaded = evaluation.load(tmp_path / "p.csv")
+  np.testing.assert_array_equal(loaded.probs, [[0.25, 0.75], [0.5, 0.5]])
+  np.testing.assert_array_equal(loaded.labels, [1, 0])
+
+
+@pytest.mark.parametrize(("content", "message"), [
+  ("", "it has no rows"), ("[1]", "line 1 cannot be read as JSON .it holds a list where"), ("{", "line 1 cannot be"),
+  ('{"prob": 0.5, "label": 1, "label": 0}', "it has the key 'label' twice"),
+  ('{"prob": 0.5, "label": 1}\n{"prob": 0.5}', "line 2 has no 'label': leave this row out"),
+  ('{"prob": 0.5, "label": 1}\n{"prob": null, "label": 1}', "line 2 has no 'prob': leave"),
+  ('{"probs": [0.5, 0.5], "label": 1}\n{"probs": [1], "label": 0}', "lists of 'probs' must all have one length"),
+  ('{"probs": [[1], 2], "label": 1}', "cannot be read as JSON lines"),
+  ('{"prob": 0.5, "label": 1}\n{"prob": 0.5, "label": "a"}', "'label' must hold numbers, or texts, in all rows"),
+  ('{"prob": {"a": 1}, "label": 1}', "'prob' must hold numbers"), ('{"text": "a"}', "must have a header with a column"),
+])
+def test_json_lines_that_are_no_rows_are_refused(content, message, tmp_path, monkeypatch):
+  (tmp_path / "p.jsonl").write_text(content)
+  with pytest.raises(UserError, match=message):
+    evaluation.load(tmp_path / "p.jsonl")
+  monkeypatch.setattr(capacity, "memory", lambda: 10)
+  (tmp_path / "p.jsonl").write_text('{"prob": 0.5, "label": 1}')
+  with pytest.raises(UserError, match="p.jsonl: 1 of its rows would take 216 bytes of memory"):
+    evaluation.load(tmp_path / "p.jsonl")
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.json", "p", "p.xlsx"])
+def test_files_of_other_endings_are_refused_unless_they_are_npz(name, tmp_path):
+  (tmp_path / name).write_bytes(b"PK" if name == "p.xlsx" else b"prob,label\n0.5,1\n")
+  with pytest.raises(UserError, match=r"files of this ending are not read, but .npz, .* \.csv, \.tsv, \.jsonl"):
+    evaluation.load(tmp_path / name)
+  if name == "p":
+    np.savez(tmp_path / "q.npz", logits=LOGITS, labels=LABELS)
+    (tmp_path / "q.npz").rename(tmp_path / name)
+    np.testing.assert_array_equal(evaluation.load(tmp_path / name).logits, LOGITS)
+
+
 def test_csv_is_read_only_if_it_is_small_and_every_row_is_whole(tmp_path, monkeypatch):
   path = tmp_path / "p.csv"
 
@@ -355,13 +566,16 @@ def test_csv_is_read_only_if_it_is_small_and_every_row_is_whole(tmp_path, monkey
 
   refused("", "it has no rows")
   refused("0,1,2\n1,0,5,1\n", "line 3 has 4 fields and the header has 3")  # Such as a comma within a number.
-  refused('0,1,2\n"1\n1",1,2\n', "a quotation mark is not closed")
+  refused('0,1,2\n"1,1,2\n0,1,2\n', r"line 3: unexpected end of data; is a quotation mark not closed\?")
+  refused('0,1,2\n"1' + ",1,2\n" * 30_000, r"line 3: field larger than field limit \(131072\); is a quotation mark not")
+  refused('0,"1,5",2\n', "a number is missing, or has a comma in place of a point")
   refused("0,1,2\n0,1,2\nnan,1,2\n", "the first is row 2, counted from 0: 'nan'")
-  monkeypatch.setattr("calib_jax.evaluation.reading.LINE", 100)
+  monkeypatch.setattr("calib_jax.evaluation.text_files.LINE", 100)
   refused("0,1,2\n0,1," + " " * 100 + "2\n", "line 3 is longer than 100 characters")
   monkeypatch.undo()
   monkeypatch.setattr(capacity, "memory", lambda: 10**6)
-  refused("0,1,2\n" * 6000, "p.csv: 5,001 of its rows would take 500 KB of memory")
+  monkeypatch.setattr("calib_jax.evaluation.text_files.CHECKED", 0)
+  refused("0,1,2\n" * 6000, "p.csv: 4,588 of its rows would take 500 KB of memory")  # 100 + 1 + 2 * 4 bytes a row.
   refused("0,1,2\n" * 4000 + "x" * 100 + ",1,2\n", "p.csv would take 1.6 MB")
 
 
@@ -390,12 +604,12 @@ def test_pickles_are_refused_with_the_line_that_converts_them(tmp_path):
   ("p.csv", b"0.1,0.9,1\n0.2,0.8,0\n", "must have a header with a column label"),
   ("p.csv", b"label;logit_0;logit_1\n0;1,5;2\n", "its columns are separated by ';': separate them by commas"),
   ("p.csv", b"label\tlogit_0\tlogit_1\n0\t1\t2\n", r"its columns are separated by '\\t': separate them by commas"),
-  ("p.csv", b"label,logit_0,logit_1\n0.0,1,2\n1.0,1,2\n", "labels must be integers, such as 2: the first is '0.0'"),
+  ("p.csv", b"label,logit_0,logit_1\n0.0,1,2\n0.5,1,2\n", "such as 2: that of row 1, counted from 0, is '0.5'"),
+  ("p.csv", b"label,logit_0,logit_1\n0.0,1,2\n,1,2\n1.0,1,2\n", "1 of the 3 labels are no integers, .* is row 1, .*''"),
   ("p.csv", b"label,logit_0,logit_1\n0,a,b\n", "cannot be read as CSV"),
   ("p.csv", b"label,logit_0,logit_1\n0,1,2\n0,1\n", "cannot be read as CSV"),
   ("p.csv", b"label,logit_0,logit_1\n0,1,2\n0,nan,2\n",
-   "1 of the 2 rows of its logit are not finite; the first is row 1, counted from 0: "),
-  ("p.csv", b"label,logit_0,logit_1\n0.5,1,2\n", "labels must be integers, such as 2: the first is '0.5'"),
+   r"1 of the 2 rows of its logit hold NaN, \+inf, or -inf in every class; the first is row 1, counted from 0: "),
   ("p.csv", b"label,logit_cat,logit_dog\n0,1,2\n,1,2\n1,2,3\n",
    "1 of the 3 labels are no integers, as the others are; the first is row 1, counted from 0: ''"),
   ("p.parquet", b"PAR1PAR1", "cannot be read as Parquet"),

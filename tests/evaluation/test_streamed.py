@@ -82,6 +82,34 @@ def test_rows_that_sum_to_1_are_probabilities_and_what_is_none_is_said(tmp_path,
     streamed.measure(_save(tmp_path, probs, labels))
 
 
+def test_a_stream_is_read_as_a_file_that_fits_into_memory(tmp_path, monkeypatch):
+  monkeypatch.setattr(streamed, "BATCH", 64 * K)
+  logits, labels = _logits(400, 1)
+  logits[np.arange(400), (labels + 1) % K] = -np.inf  # Classes that the row does not have.
+  probs = np.exp(logits - logits.max(1, keepdims=True))
+  rounded = np.round(probs / probs.sum(1, keepdims=True), 2)
+  rounded[7] = [0.5, 0.25, 0.26]  # In the first batch, and its sum is 1.01.
+  notes, unscored = [], np.where(np.arange(400) % 4, labels, -100)
+  for scores, options in ((rounded, {}), (100 * rounded, {"percent": True})):
+    path = _save(tmp_path, scores, unscored.astype(np.float32))
+    confidence = (rounded / rounded.sum(1, keepdims=True)).max(1)
+    _, state = streamed.measure(path, num_resamples=5, ignore_label=-100, say=notes.append, **options)
+    scored = unscored >= 0
+    np.testing.assert_allclose(np.sum(state.bin_confidence), confidence[scored].sum(), rtol=1e-5)
+    assert int(np.sum(state.correct)) == (rounded.argmax(1) == labels)[scored].sum()
+  assert "its probs sum to 1 to 1.01, because they are rounded to 2 decimals: each is divided by its sum" in notes[0]
+  assert "100 of its 400 rows have the label -100 and are left out" in notes[1]
+  with pytest.raises(UserError, match="its scores are percentages, because each row sums to 100: add --percent"):
+    streamed.measure(path, ignore_label=-100)
+  with pytest.raises(UserError, match="all labels are -100, which is to be ignored"):
+    streamed.measure(_save(tmp_path, logits, np.full(400, -100)), ignore_label=-100)
+  state = streamed.measure(_save(tmp_path, logits, labels), num_resamples=5)[1]
+  np.testing.assert_allclose(np.sum(state.bin_confidence), _top(logits, labels)[0].sum(), rtol=1e-5)
+  labels[300] = (labels[300] + 1) % K
+  with pytest.raises(UserError, match="row 300 of logits .* or has the logit -inf"):
+    streamed.measure(_save(tmp_path, logits, labels))
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint64, ">i8"])
 def test_labels_of_every_integer_are_streamed_and_never_wrap(dtype, tmp_path, monkeypatch):
   monkeypatch.setattr(streamed, "BATCH", 64 * 300)
