@@ -55,9 +55,9 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
 
   All must be finite, and labels in ``[0, K)``. Where ``name`` is ``"probs"``, they must also be at least 0, and sum to
   1 in each row to within 1e-3, or 4 eps of their dtype. Logits may be -inf, but that of the label must be less than 1e4
-  below its row's largest: otherwise the row does not have the label's class. Rows whose ``where`` is False are not read. Traced arrays are
-  not checked, nor are any arrays after ``check_values(False)`` unless ``always``. ``converted`` is what
-  ``scores_and_labels`` returned for logits and labels, if it was called before.
+  below its row's largest: otherwise the row does not have the label's class. Rows whose ``where`` is False are not
+  read. Traced arrays are not checked, nor are any arrays after ``check_values(False)`` unless ``always``. ``converted``
+  is what ``scores_and_labels`` returned for logits and labels, if it was called before.
 
   Raises:
     ValueError: for a wrong dtype or shape; the message says how many rows are wrong, and which is the first; TypeError
@@ -86,7 +86,7 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
                   ("probs must sum to 1 in each row", "do", "sums to", np.abs(sums - 1) > _sum_tolerance(scores), sums)]
   else:
     rules[1:1] = [("each row of logits must hold a finite number", "do", "holds", masked.all(-1), rows[:, 0])]
-    rules += [("labels must be classes of their rows, with logits less than 1e4 below the largest", "be", "holds",
+    rules += [("labels must be classes that their rows have (logits less than 1e4 below the largest)", "be", "holds",
                np.asarray(_lacks_label(checked_scores, checked_labels)).reshape(-1), labels)]
   _refuse(rules, where)
 
@@ -220,7 +220,7 @@ def _wrong_classes(scores: Array, labels: Array, tolerance: float | None) -> Arr
 
 def _lacks_label(logits: Array, labels: Array) -> Array:
   """Which rows do not have the class of their label; also those with NaN or inf, and those of -inf alone."""
-  is_label = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype)
+  is_label = jax.nn.one_hot(labels, logits.shape[-1], dtype=bool)
   return ~(jnp.sum(logits, axis=-1, where=is_label) - jnp.max(logits, axis=-1) > ABSENT)
 
 

@@ -18,7 +18,8 @@ def apply(params: dict, logits: Array) -> Array:
 def _smoothed(logits: Array, temperature: Array, share: Array) -> Array:
   """The logarithm of (1 - share) softmax(z / T) + share / K, with K the number of classes that the row has."""
   size = jnp.sum(logits != -jnp.inf, axis=-1, keepdims=True, dtype=logits.dtype)
-  return masked_as(jnp.log((1 - share) * jax.nn.softmax(logits / temperature) + share / size), logits)
+  p = jax.nn.softmax(masked_as(unmasked(logits) / temperature, logits))
+  return masked_as(jnp.log((1 - share) * p + share / size), logits)
 
 
 def _scores(params: dict, x: Array) -> Array:

@@ -23,23 +23,26 @@ Array = jax.Array
 class Calibrator:
   """Two functions, and how they were made.
 
-  A logit of -inf, or 1e4 or more below the largest of its row, is of a class that the row does not have, such as an
-  option that a question lacks. Fits and ``apply`` leave it out: its probability is 0 (log-probability -inf), so that
-  "K classes" are those of the row wherever a formula counts them; it is no example of its class's one-vs-rest function,
-  and 0 as a feature in the scores of other classes. Rows that have one class are not fitted to: it has probability 1.
+  A logit of -inf, or of 1e4 or more below the largest of its row, is that of a class that the row does not have, such
+  as an option that a question lacks. Fits and ``apply`` leave it out: its probability is 0 and its log-probability
+  -inf; where a formula counts classes, those of the row count; the row is no example of the class in one-vs-rest
+  methods; and as a feature in the scores of other classes, its logit or log-probability is 0. A row of one class gives
+  it probability 1, and is not fitted to.
 
   Params of iterative fits say how they ended: ``converged``, whether the objective is at its optimum within tolerance,
-  and ``iterations``. Those with one temperature, or with temperature scaling as their first step, have ``at_bound`` too:
-  True if that temperature is at an end of its range, because every prediction is right, or none is better than equal
-  probabilities, so that the data do not determine it. Calibrators of one factory with equal options are equal, and so are static arguments of
-  ``jax.jit`` for which it compiles once.
+  and ``iterations``. Fits of one temperature, and those that begin with temperature scaling, have ``at_bound`` too:
+  whether that temperature is at an end of its range, which the data then do not determine, because every prediction is
+  right, or because none is better than equal probabilities.
+
+  Calibrators of one factory with equal options are equal, and so are static arguments of ``jax.jit`` for which it
+  compiles once.
 
   Attributes:
     fit: ``fit(logits, labels, *, where=None, weights=None)`` learns from held-out ``logits`` ``[..., K]`` and
       ``labels`` ``[...]``, whose leading axes are flattened, and returns params, a pytree of arrays. ``where``
       ``[...]`` says which examples count, and ``weights`` ``[...]``, finite and at least 0, for how many examples each
       stands: integer weights are repeated rows. A fit raises ValueError if a logit that counts is NaN or inf, a label
-      is out of range or a class that its row does not have, or nothing counts. Within ``jit`` and ``vmap`` it cannot
+      is out of range or of a class that its row does not have, or nothing counts. Within ``jit`` and ``vmap`` it cannot
       raise; ``converged`` is then False.
     apply: ``apply(params, logits)``, pure, returns the log-probabilities of logits ``[..., K]``.
     name: the name of the factory in ``CALIBRATORS``; empty for functions of your own, which are pickled as they are.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.softmax import masked_as, pick, tempered
+from calib_jax._numerics.softmax import masked_as, pick, tempered, unmasked
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
 
@@ -73,10 +73,11 @@ def _apply(params: dict, logits: Array, *, space: str) -> Array:
   if space == "logits":
     factor = mixture[0] / temperature + mixture[1]
     return keep_top(jax.nn.log_softmax(tempered(logits, 1 / factor)), logits)
-  components = jnp.stack(_components(logits, temperature), axis=-1)
+  components = jnp.stack([unmasked(x) for x in _components(logits, temperature)], axis=-1)
   mixture = mixture[None, None, :]
   # A component of weight 0 is left out, because the logarithm of its weight is not finite.
-  return keep_top(jax.nn.logsumexp(components, axis=-1, b=mixture, where=mixture > 0), logits)
+  mixed = jax.nn.logsumexp(components, axis=-1, b=mixture, where=mixture > 0)
+  return keep_top(masked_as(mixed, logits), logits)
 
 
 def _components(logits: Array, temperature: Array) -> tuple[Array, Array, Array]:

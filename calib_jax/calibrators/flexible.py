@@ -180,7 +180,7 @@ def _temperatures(params: dict, x: Array) -> Array:
 
 
 def output(params: dict, x: Array) -> Array:
-  """The output ``[N]`` of the network of tanh units for inputs ``[N, k]``, which it standardises; infinite ones to 0."""
+  """The output ``[N]`` of the network of tanh units for inputs ``[N, k]``, standardised; infinite ones become 0."""
   absent = jnp.isinf(x)
   x = (jnp.where(absent, params["centre"][None, :], x) - params["centre"][None, :]) / params["unit"][None, :]
   for i in range(sum(name.startswith("layer_") for name in params)):

@@ -159,7 +159,8 @@ def _grid(objective, logits, labels, weights, start):
   best = jnp.argmin(values)
   at = best // len(GAMMAS), best % len(GAMMAS)
   inside = (at[0] > 0) & (at[0] < len(TEMPERATURES) - 1)
-  return (temperatures[at[0]], gammas[at[1]], values[at]), _ended(values.size) | {"converged": inside, "at_bound": ~inside}
+  status = _ended(values.size) | {"converged": inside, "at_bound": ~inside}
+  return (temperatures[at[0]], gammas[at[1]], values[at]), status
 
 
 def _line(objective, logits, labels, weights, start):

@@ -20,8 +20,9 @@ def vector_scaling() -> Calibrator:
   r"""Vector scaling: ``log softmax(a ⊙ z + b)``, by the mean NLL (Guo et al. 2017).
 
   The problem is convex and is solved by L-BFGS from temperature scaling's optimum. It may change accuracy, and a may be
-  negative. A class that a row does not have keeps probability 0 there, whatever its bias. Where the optimum is at infinity (separable data, or a class that never occurs), the fit ends, finite, where
-  its gradient is within tolerance; where every example is right, that is at temperature scaling's bound.
+  negative. Where the optimum is at infinity (separable data, or a class that never occurs), the fit ends, finite, where
+  its gradient is within tolerance; where every example is right, that is at temperature scaling's bound. A class that a
+  row does not have keeps probability 0 there, whatever its bias.
 
   Returns:
     A calibrator whose params are ``scale`` a and ``bias`` b ``[K]``, ``converged``, ``iterations`` and
@@ -56,7 +57,7 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
   of_class = jnp.where(logits == -jnp.inf, 0, weights[:, None])
   total = jnp.maximum(jnp.sum(of_class, axis=0), jnp.finfo(logits.dtype).tiny)
   near = jnp.maximum(logits, jnp.max(logits, axis=1, keepdims=True) - 30 / inverse)
-  origin = jnp.sum(of_class / total * near, axis=0)
+  origin = jnp.sum(of_class / total[None, :] * near, axis=0)
   relative = unmasked(logits - origin[None, :])
 
   def scores(params):

@@ -209,7 +209,7 @@ def _solve(logits: Array, labels: Array, weights: Array, *, by_class: Callable, 
     happened, weights = (predicted(logits) == labels)[None], weights[None]
   else:
     happened = labels[None, :] == jnp.arange(logits.shape[1], dtype=jnp.int32)[:, None]
-    weights = jnp.where(logits.T == -jnp.inf, jnp.zeros((), weights.dtype), weights[None])
+    weights = jnp.where(jnp.isneginf(logits.T), jnp.zeros((), weights.dtype), weights[None])
   if not by_counts:
     weights = jax.vmap(shares, in_axes=(0, None))(weights, logits.dtype)
   return by_class(_columns(logits, top_label, of_odds), happened.astype(logits.dtype), weights, **options)
