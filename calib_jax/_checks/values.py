@@ -157,8 +157,8 @@ def warn_of_probs(logits: Array, where: Array | None = None) -> None:
   rows = rows.reshape(-1, logits.shape[-1])
   if len(rows) and _are_probs(rows[:1]) and _are_probs(rows):
     warnings.warn("logits look like probabilities (rows in [0, 1] that sum to 1), and calibrators take logits: pass "
-                  "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0 by rounding.", UserWarning,
-                  stacklevel=_level_outside())
+                  "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0 by rounding.",
+                  UserWarning, stacklevel=_level_outside())
 
 
 def _are_probs(rows: np.ndarray) -> bool:

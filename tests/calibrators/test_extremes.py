@@ -1,5 +1,6 @@
 """Fits of logits of any scale reach the optimum that scipy finds in float64, and say so."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -169,8 +170,19 @@ def test_what_formulas_make_of_a_class_that_a_row_does_not_have(name, options, p
   params = {name: np.asarray(value, np.float32) for name, value in params.items()}
   for mask in (-np.inf, -10001.0):
     logits = np.array([[np.log(0.8), np.log(0.2), mask]], np.float32)
-    found = np.exp(calibrators.get(name, **options).apply(params, logits)[0])
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=0)
+    apply = calibrators.get(name, **options).apply
+    np.testing.assert_allclose(np.exp(apply(params, logits)[0]), expected, rtol=1e-5, atol=0)
+    slopes = jax.grad(lambda params, logits: apply(params, logits)[0, 0], argnums=(0, 1))(params, logits)  # noqa: B023
+    assert all(np.isfinite(slope).all() for slope in jax.tree.leaves(slopes)) and slopes[1][0, 2] == 0
+
+
+def test_better_than_equal_probabilities_is_over_the_classes_that_rows_have():
+  """Of two classes whose logits differ by 2, the first one is right in 7 of 10 rows: 2 / T is log(7 / 3)."""
+  rows = np.arange(ROWS)
+  logits = np.tile(np.array([0, -2, -np.inf, -np.inf], np.float32), (ROWS, 1))
+  params = made("temperature_scaling").fit(logits, (rows % 10 >= 7).astype(np.int32), where=rows < 60)
+  np.testing.assert_allclose(params["temperature"], 2 / np.log(7 / 3), rtol=1e-5)
+  assert not params["at_bound"]
 
 
 @pytest.mark.parametrize("name", ["temperature_scaling", "ensemble_temperature_scaling", "class_temperature_scaling",
