@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import (
+  LOWEST,
   log_one_minus,
   log_softmax,
   one_hot,
@@ -21,7 +22,6 @@ from calib_jax._numerics.softmax import (
   predicted,
   varying_as,
   with_lowest,
-  without_lowest,
 )
 
 Array = jax.Array
@@ -114,8 +114,9 @@ def _logarithm(probs: ArrayLike) -> Array:
 def log_focal_map(log_q: Array, gamma) -> Array:
   """The focal calibration map from log-probabilities, or logits, to log-probabilities."""
   log_q, is_top = log_softmax(log_q)
-  log_q = with_lowest(log_q)
-  return without_lowest(log_softmax(log_weight(log_q, log_one_minus(log_q, is_top), gamma))[0])
+  finite = with_lowest(log_q)
+  mapped = log_softmax(log_weight(finite, log_one_minus(finite, is_top), gamma))[0]
+  return jnp.where(log_q <= LOWEST, -jnp.inf, mapped)
 
 
 def log_weight(log_q: Array, log_not: Array, gamma) -> Array:

@@ -5,6 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
+# Calibrators take a logit 1e4 below its row's largest, or lower, for that of a class that the row does not have. The
+# hundredth is for rounding.
+ABSENT = -1e4 + 1e-2
 
 
 def floating(x, name: str) -> Array:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax._checks.shapes import (
+  ABSENT,
   floating,
   is_readable,
   is_traced,
@@ -53,9 +54,10 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
   """Checks the values of probabilities or logits ``[..., K]`` and of their integer labels ``[...]``.
 
   All must be finite, and labels in ``[0, K)``. Where ``name`` is ``"probs"``, they must also be at least 0, and sum to
-  1 in each row to within 1e-3, or 4 eps of their dtype. Rows whose ``where`` is False are not read. Traced arrays are
-  not checked, nor are any arrays after ``check_values(False)`` unless ``always``. ``converted`` is what
-  ``scores_and_labels`` returned for logits and labels, if it was called before.
+  1 in each row to within 1e-3, or 4 eps of their dtype. Logits may be -inf, but that of the label must be less than 1e4
+  below its row's largest: otherwise the row does not have the label's class. Rows whose ``where`` is False are not
+  read. Traced arrays are not checked, nor are any arrays after ``check_values(False)`` unless ``always``. ``converted``
+  is what ``scores_and_labels`` returned for logits and labels, if it was called before.
 
   Raises:
     ValueError: for a wrong dtype or shape; the message says how many rows are wrong, and which is the first; TypeError
@@ -73,26 +75,33 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
   num_classes = np.shape(scores)[-1]
   rows, labels = np.asarray(scores).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
   with np.errstate(all="ignore"):
-    finite, rows = np.isfinite(rows.astype(checked_scores.dtype)), rows.astype(np.float64)
+    narrow, rows = rows.astype(checked_scores.dtype), rows.astype(np.float64)
     sums = rows.sum(-1)
-  rules = [(f"{name} must be finite", "be", "holds", ~finite.all(-1), rows[np.arange(len(rows)), finite.argmin(-1)]),
-           _label_rule(labels, num_classes)]
+  masked = (narrow == -np.inf) & (name == "logits")
+  allowed = np.isfinite(narrow) | masked
+  rules = [(f"{name} must be finite{' or -inf' * (name == 'logits')}", "be", "holds", ~allowed.all(-1),
+            rows[np.arange(len(rows)), allowed.argmin(-1)]), _label_rule(labels, num_classes)]
   if name == "probs":
     rules[1:1] = [("probs must be at least 0", "be", "holds", (rows < 0).any(-1), rows.min(-1)),
                   ("probs must sum to 1 in each row", "do", "sums to", np.abs(sums - 1) > _sum_tolerance(scores), sums)]
+  else:
+    rules[1:1] = [("each row of logits must hold a finite number", "do", "holds", masked.all(-1), rows[:, 0])]
+    rules += [("labels must be classes that their rows have (logits less than 1e4 below the largest)", "be", "holds",
+               np.asarray(_lacks_label(checked_scores, checked_labels)).reshape(-1), labels)]
   _refuse(rules, where)
 
 
 def _are_right_on_host(logits, labels) -> bool:
-  """Whether NumPy can tell that every logit ``[..., K]`` is finite and every label in ``[0, K)``.
+  """Whether NumPy can tell that logits ``[..., K]`` are finite, rows have all classes, and labels are in ``[0, K)``.
 
-  A finite sum has no other terms. It takes a fifth off the time of a small fit, which would wait for a program of XLA.
+  It takes a fifth off the time of a small fit, which would wait for a program of XLA.
   """
   if not (isinstance(logits, np.ndarray) and isinstance(labels, np.ndarray) and labels.size):
     return False
   with np.errstate(all="ignore"):
-    # Fits are in float32, in which larger numbers are infinite.
-    return bool(np.isfinite(logits.sum(dtype=np.float32)) and labels.min() >= 0 and labels.max() < logits.shape[-1])
+    # Fits are in float32, in which larger numbers are infinite. NaN and infinite ranges are not below any number.
+    spread = np.float32(logits.max()) - np.float32(logits.min())
+    return bool(spread < -ABSENT and labels.min() >= 0 and labels.max() < logits.shape[-1])
 
 
 def label_values(labels, num_classes: int, where=None) -> None:
@@ -148,8 +157,8 @@ def warn_of_probs(logits: Array, where: Array | None = None) -> None:
   rows = rows.reshape(-1, logits.shape[-1])
   if len(rows) and _are_probs(rows[:1]) and _are_probs(rows):
     warnings.warn("logits look like probabilities (rows in [0, 1] that sum to 1), and calibrators take logits: pass "
-                  "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0.", UserWarning,
-                  stacklevel=_level_outside())
+                  "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0 by rounding.",
+                  UserWarning, stacklevel=_level_outside())
 
 
 def _are_probs(rows: np.ndarray) -> bool:
@@ -197,7 +206,7 @@ def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | 
 
 
 def _wrong_classes(scores: Array, labels: Array, tolerance: float | None) -> Array:
-  """Which rows break a rule of ``class_values``: one pass over the scores, whose sum is not finite if one is not.
+  """Which rows break a rule of ``class_values``, in one pass over the scores.
 
   Rows of probabilities must sum to 1 within the ``tolerance``, which is None for logits.
   """
@@ -205,8 +214,14 @@ def _wrong_classes(scores: Array, labels: Array, tolerance: float | None) -> Arr
     # A row with a negative number sums to infinity, and one with a NaN to NaN, so that one sum tells all.
     wrong = ~(jnp.abs(jnp.sum(jnp.where(scores < 0, jnp.inf, scores), axis=-1) - 1) <= tolerance)
   else:
-    wrong = ~jnp.all(jnp.isfinite(scores), axis=-1)
+    wrong = _lacks_label(scores, labels)
   return wrong | out_of_range(labels, scores.shape[-1])
+
+
+def _lacks_label(logits: Array, labels: Array) -> Array:
+  """Which rows do not have the class of their label; also those with NaN or inf, and those of -inf alone."""
+  is_label = jax.nn.one_hot(labels, logits.shape[-1], dtype=bool)
+  return ~(jnp.sum(logits, axis=-1, where=is_label) - jnp.max(logits, axis=-1) > ABSENT)
 
 
 def _label_rule(labels: np.ndarray, num_classes: int) -> tuple[str, str, str, np.ndarray, np.ndarray]:

@@ -46,7 +46,7 @@ def least_squares(scores: Array, weights: Array) -> Array:
   """A ten-thousandth of the mean square of each class's ``scores`` ``[N, K]``, those beyond 30 nats counting as 30.
 
   Units of slopes are measured by curvatures, which may all be near 0 for a class: these squares keep the unit in
-  proportion to the class's own scores, and a masked class's -1e9 keeps it no smaller than other scores do.
+  proportion to the class's own scores, and an outlier keeps it no smaller than other scores do.
   """
   return 1e-4 * jnp.sum(weights[:, None] * jnp.clip(scores, -30, 30) ** 2, axis=0)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from calib_jax._checks.shapes import aligned
+from calib_jax._checks.shapes import ABSENT, aligned
 
 Array = jax.Array
 LOWEST = -1e20  # Finite masks, such as -1e9, are far above it.
@@ -24,9 +24,19 @@ def with_lowest(logits: Array) -> Array:
   return jnp.maximum(logits, LOWEST)
 
 
-def without_lowest(logits: Array) -> Array:
-  """The logits that ``with_lowest`` was given."""
-  return jnp.where(logits <= LOWEST, -jnp.inf, logits)
+def without_absent(logits: Array) -> Array:
+  """Logits with -inf in place of those of classes that the row does not have: 1e4 or more below its largest."""
+  return jnp.where(logits - jnp.max(logits, axis=-1, keepdims=True) <= ABSENT, -jnp.inf, logits)
+
+
+def unmasked(logits: Array) -> Array:
+  """Logits with 0 in place of -inf."""
+  return jnp.where(logits == -jnp.inf, 0, logits)
+
+
+def masked_as(scores: Array, logits: Array) -> Array:
+  """The scores of the classes that a row of logits has, and -inf, without a gradient, for the others."""
+  return jnp.where(logits == -jnp.inf, -jnp.inf, scores)
 
 
 def infinite(values: Array) -> Array:
@@ -113,6 +123,11 @@ def relative_to_top(logits: Array) -> Array:
   # into one instruction, which would skip the product's rounding, so that the top would not be exactly 0.
   finite = jnp.maximum(logits, jnp.finfo(logits.dtype).min)
   return finite - jnp.max(finite, axis=-1, keepdims=True)
+
+
+def tempered(logits: Array, temperature: Array) -> Array:
+  """``relative_to_top(logits) / temperature``, and -inf, without a gradient, where a logit is -inf."""
+  return masked_as(jnp.where(logits == -jnp.inf, 0, relative_to_top(logits)) / temperature, logits)
 
 
 def predicted(scores: Array) -> Array:

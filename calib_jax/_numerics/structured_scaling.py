@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._numerics.lbfgs import minimize, shares, weighted_nll
-from calib_jax._numerics.temperature import solve_nll
+from calib_jax._numerics.softmax import masked_as, unmasked
+from calib_jax._numerics.temperature import temperature_and_bound
 
 Array = jax.Array
 
@@ -15,16 +16,19 @@ def apply(params: dict, logits: Array) -> Array:
 
 
 def _smoothed(logits: Array, temperature: Array, share: Array) -> Array:
-  """The logarithm of (1 - share) softmax(z / T) + share / K."""
-  return jnp.log((1 - share) * jax.nn.softmax(logits / temperature) + share / logits.shape[-1])
+  """The logarithm of (1 - share) softmax(z / T) + share / K, with K the number of classes that the row has."""
+  size = jnp.sum(logits != -jnp.inf, axis=-1, keepdims=True, dtype=logits.dtype)
+  p = jax.nn.softmax(masked_as(unmasked(logits) / temperature, logits))
+  return masked_as(jnp.log((1 - share) * p + share / size), logits)
 
 
 def _scores(params: dict, x: Array) -> Array:
-  """``x + v ⊙ x + M x + b``; without ``weights`` M is 0."""
+  """``x + v ⊙ x + M x + b``; without ``weights`` M is 0. An x of -inf counts as 0 in the scores of other classes."""
+  features = unmasked(x)
   if "weights" not in params:
-    return x + params["scale"][None, :] * x + params["bias"][None, :]
+    return x + params["scale"][None, :] * features + params["bias"][None, :]
   matrix = params["weights"] + jnp.diag(params["scale"])
-  return x + jnp.dot(x, matrix.T, precision="highest") + params["bias"][None, :]
+  return x + jnp.dot(features, matrix.T, precision="highest") + params["bias"][None, :]
 
 
 def _mirror(x: Array) -> Array:
@@ -54,20 +58,20 @@ def solve(logits: Array, labels: Array, weights: Array, *, intercept: float, dia
   num_classes = logits.shape[1]
   total, weights = jnp.sum(weights), shares(weights, logits.dtype)
   count = jnp.where(total > 0, total, 1).astype(logits.dtype)
-  temperature, share = solve_nll(logits, labels, weights)["temperature"], 1 / (count + 1)
-  x = _smoothed(logits, temperature, share)
+  first, share = temperature_and_bound(logits, labels, weights), 1 / (count + 1)
+  x = _smoothed(logits, first["temperature"], share)
   penalty = {"bias": intercept * num_classes / count, "scale": diagonal * num_classes / count}
   if off_diagonal is not None:
     penalty["weights"] = off_diagonal * num_classes * (num_classes - 1) / count
-  p = jnp.exp(x)
+  p, features = jnp.exp(x), unmasked(x)
   curvature = weights[:, None] * p * (1 - p)
   mass = jnp.sum(curvature, axis=0) + 1e-3 / num_classes + 2 * penalty["bias"]
   own = jnp.eye(num_classes, dtype=bool)
-  centre = {"scale": jnp.sum(curvature * x, axis=0) / mass}
-  square = {"scale": jnp.sum(curvature * x**2, axis=0)}
+  centre = {"scale": jnp.sum(curvature * features, axis=0) / mass}
+  square = {"scale": jnp.sum(curvature * features**2, axis=0)}
   if off_diagonal is not None:
-    mirror = _mirror(jnp.dot(jnp.sum(curvature, axis=1), x))
-    reflected = _reflected(x, mirror)
+    mirror = _mirror(jnp.dot(jnp.sum(curvature, axis=1), features))
+    reflected = _reflected(features, mirror)
     centre["weights"] = jnp.dot(curvature.T, reflected, precision="highest") / mass[:, None]
     square["weights"] = jnp.dot(curvature.T, reflected**2, precision="highest")
   masses = {"scale": mass, "weights": mass[:, None]}
@@ -90,4 +94,4 @@ def solve(logits: Array, labels: Array, weights: Array, *, intercept: float, dia
     return nll + sum(penalty[name] * jnp.sum(value**2) for name, value in params.items())
 
   steps, status = minimize(objective, jax.tree.map(jnp.zeros_like, unit))
-  return parameters(steps) | {"temperature": temperature, "uniform_share": share} | status
+  return parameters(steps) | first | {"uniform_share": share} | status

@@ -6,13 +6,13 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calib_jax._numerics.softmax import pick, relative_to_top, sum_chunks
+from calib_jax._checks.shapes import ABSENT
+from calib_jax._numerics.softmax import pick, relative_to_top, sum_chunks, unmasked
 
 Array = jax.Array
 
 RANGE = 1e4  # Temperatures are sought within this factor of the scale of the logits, either way.
 MAX_ITERATIONS = 60
-LOWEST = -1e5  # The lowest logit below the top one; those of -1e4 to 1e4 are at least a fifth of it.
 AT_ONCE = 2**20  # Logits whose softmax is in memory at a time.
 MANY_ROWS = 1000
 
@@ -23,6 +23,7 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
   With b = 1/T, the slope of the NLL in b is E[z] - z_y, weighted and summed over examples, and increases with b. The
   logits are measured from the top one, so that z <= 0, and in units of their spread, so that b is near 1 for logits of
   any scale. The root of log(-E[z]) = log(-z_y), nearly linear in log b, is found by Newton steps within a bracket.
+  Logits 1e4 or more below the top are of classes that their row does not have.
 
   Args:
     logits: ``[N, K]`` floats.
@@ -30,7 +31,8 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     weights: ``[N]`` floats, at least 0.
 
   Returns:
-    The scalars ``temperature``, ``converged`` and ``iterations``.
+    The scalars ``temperature``, ``converged``, ``iterations`` and ``at_bound``, whether T is at an end of its range:
+    no T is better than equal probabilities, or none is too small. So is that of constant logits.
   """
   sums = _summed(_sums, logits, labels, weights)
   unit, is_constant = _unit(sums[0], weights), sums[0] >= 0
@@ -42,12 +44,18 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
     start = jnp.where(jnp.abs(near) < math.log(RANGE), near, start)
   log_b, converged, iterations = _log_inverse(logits, labels, weights, unit, sums, start)
   return {"temperature": jnp.where(is_constant, 1, unit * jnp.exp(-log_b)),
-          "converged": converged, "iterations": iterations}
+          "converged": converged, "iterations": iterations, "at_bound": jnp.abs(log_b) >= 0.999 * math.log(RANGE)}
+
+
+def temperature_and_bound(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
+  """``temperature`` and ``at_bound`` of ``solve_nll``: what other fits keep of it."""
+  fitted = solve_nll(logits, labels, weights)
+  return {name: fitted[name] for name in ("temperature", "at_bound")}
 
 
 def spread(logits: Array, weights: Array) -> Array:
   """How far logits lie below the top one, in the weighted mean; 1 if they do not."""
-  return _unit(jnp.sum(weights * jnp.mean(_below_top(logits), axis=-1)), weights)
+  return _unit(jnp.sum(weights * _row_means(_below_top(logits))), weights)
 
 
 def _unit(mean_sum: Array, weights: Array) -> Array:
@@ -57,8 +65,14 @@ def _unit(mean_sum: Array, weights: Array) -> Array:
 
 
 def _below_top(logits: Array) -> Array:
-  """``relative_to_top``, where a masked class of -1e9 counts as ``LOWEST``: one of them would decide the spread."""
-  return jnp.maximum(relative_to_top(logits), LOWEST)
+  """``relative_to_top``, and -inf for a class that the row does not have."""
+  relative = relative_to_top(logits)
+  return jnp.where(relative <= ABSENT, -jnp.inf, relative)
+
+
+def _row_means(below_top: Array) -> Array:
+  """The mean over the classes that each row has ``[N]``."""
+  return jnp.sum(unmasked(below_top), axis=-1) / jnp.sum(below_top != -jnp.inf, axis=-1, dtype=below_top.dtype)
 
 
 def _summed(function: Callable, logits: Array, labels: Array, weights: Array) -> tuple[Array, ...]:
@@ -70,7 +84,7 @@ def _summed(function: Callable, logits: Array, labels: Array, weights: Array) ->
 def _sums(logits: Array, labels: Array, weights: Array) -> tuple[Array, Array]:
   """The weighted sums of the mean logit and of the label's logit, both relative to the top."""
   centred = _below_top(logits)
-  return jnp.sum(weights * jnp.mean(centred, axis=-1)), jnp.sum(weights * pick(centred, labels))
+  return jnp.sum(weights * _row_means(centred)), jnp.sum(weights * pick(centred, labels))
 
 
 def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums: tuple[Array, Array], start: Array
@@ -84,7 +98,7 @@ def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums
     def of_rows(logits, labels, weights):
       scaled = _below_top(logits) / unit
       e = jnp.exp(jnp.exp(log_b) * scaled)  # At most 1: a softmax would look for the largest logit again.
-      p = e / jnp.sum(e, axis=-1, keepdims=True)
+      p, scaled = e / jnp.sum(e, axis=-1, keepdims=True), unmasked(scaled)
       expected = jnp.sum(p * scaled, axis=-1)
       variance = jnp.sum(p * (scaled - expected[:, None]) ** 2, axis=-1)
       slope = expected - pick(scaled, labels)

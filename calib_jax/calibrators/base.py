@@ -13,7 +13,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._checks import registry
 from calib_jax._numerics.lbfgs import shares
-from calib_jax._numerics.softmax import pick, predicted
+from calib_jax._numerics.softmax import pick, predicted, without_absent
 from calib_jax._system import compilation
 
 Array = jax.Array
@@ -23,16 +23,27 @@ Array = jax.Array
 class Calibrator:
   """Two functions, and how they were made.
 
+  A logit of -inf, or of 1e4 or more below the largest of its row, is that of a class that the row does not have, such
+  as an option that a question lacks. Fits and ``apply`` leave it out: its probability is 0 and its log-probability
+  -inf; where a formula counts classes, those of the row count; the row is no example of the class in one-vs-rest
+  methods; and as a feature in the scores of other classes, its logit or log-probability is 0. A row of one class gives
+  it probability 1, and is not fitted to.
+
   Params of iterative fits say how they ended: ``converged``, whether the objective is at its optimum within tolerance,
-  and ``iterations``. Calibrators of one factory with equal options are equal, and so are static arguments of
-  ``jax.jit`` for which it compiles once.
+  and ``iterations``. Fits of one temperature, and those that begin with temperature scaling, have ``at_bound`` too:
+  whether that temperature is at an end of its range, which the data then do not determine, because every prediction is
+  right, or because none is better than equal probabilities.
+
+  Calibrators of one factory with equal options are equal, and so are static arguments of ``jax.jit`` for which it
+  compiles once.
 
   Attributes:
     fit: ``fit(logits, labels, *, where=None, weights=None)`` learns from held-out ``logits`` ``[..., K]`` and
       ``labels`` ``[...]``, whose leading axes are flattened, and returns params, a pytree of arrays. ``where``
       ``[...]`` says which examples count, and ``weights`` ``[...]``, finite and at least 0, for how many examples each
-      stands: integer weights are repeated rows. A fit raises ValueError if a logit that counts is not finite, a label
-      is out of range, or nothing counts. Within ``jit`` and ``vmap`` it cannot raise; ``converged`` is then False.
+      stands: integer weights are repeated rows. A fit raises ValueError if a logit that counts is NaN or inf, a label
+      is out of range or of a class that its row does not have, or nothing counts. Within ``jit`` and ``vmap`` it cannot
+      raise; ``converged`` is then False.
     apply: ``apply(params, logits)``, pure, returns the log-probabilities of logits ``[..., K]``.
     name: the name of the factory in ``CALIBRATORS``; empty for functions of your own, which are pickled as they are.
     options: the factory's arguments by name.
@@ -161,7 +172,7 @@ def _solve(solve: Callable[..., dict], of_counts: bool, is_unchecked: bool, opti
   if "converged" not in params or not is_unchecked:
     return params
   total = jnp.sum(weights.astype(logits.dtype))
-  return params | {"converged": params["converged"] & jnp.all(jnp.isfinite(logits)) & (total > 0) & (total < jnp.inf)}
+  return params | {"converged": params["converged"] & jnp.all(logits < jnp.inf) & (total > 0) & (total < jnp.inf)}
 
 
 def _has_hash(options: tuple) -> bool:
@@ -176,13 +187,13 @@ def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
   """What every fit does with its arguments first.
 
   Returns:
-    ``(logits [N, K], labels [N], weights [N])``; of rows that do not count all are 0. Where no weights were given they
-    are bools, so that a fit may tell.
+    ``(logits [N, K], labels [N], weights [N])``; of rows that do not count, or that have one class, all are 0. Logits
+    of classes that a row does not have are -inf. Where no weights were given they are bools, so that a fit may tell.
 
   Raises:
     TypeError: if an array has the wrong dtype.
     ValueError: if an array has the wrong shape, a value from which nothing can be learnt, or if no row counts. Traced
-      logits become NaN in a row whose label is out of range, and traced weights NaN where they are below 0.
+      logits become NaN in a row whose label is no class of it, and traced weights NaN where they are below 0.
   """
   return _flat(*_checked(logits, labels, where, weights))
 
@@ -206,7 +217,11 @@ def _checked(logits, labels, where, weights) -> tuple:
 
 def _flat(logits, labels, where, weights) -> tuple[Array, Array, Array]:
   logits, labels, where = checks.batch(logits, labels, where)
-  return logits, labels, checks.counts(weights, where, logits.dtype)
+  logits = without_absent(logits)
+  logits = jnp.where((pick(logits, labels) == -jnp.inf)[:, None], jnp.nan, logits)
+  is_certain = jnp.sum(logits == -jnp.inf, axis=1) == logits.shape[1] - 1
+  return (jnp.where(is_certain[:, None], 0, logits), jnp.where(is_certain, 0, labels),
+          checks.counts(weights, where & ~is_certain, logits.dtype))
 
 
 def refuse_weights(weights: Array, name: str, why: str) -> None:
@@ -230,7 +245,7 @@ def by_row(apply: Callable[..., Array], **options) -> Callable[[Any, Array], Arr
       raise ValueError(f"logits must have the shape [..., K] of at least one class: got {logits.shape}.")
     checks.warn_of_probs(logits)
     rows = logits.reshape(math.prod(logits.shape[:-1]), logits.shape[-1])
-    return apply(params, rows, **options).reshape(logits.shape)
+    return apply(params, without_absent(rows), **options).reshape(logits.shape)
 
   return apply_to_rows
 

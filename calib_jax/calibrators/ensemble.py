@@ -1,14 +1,13 @@
 """Ensemble temperature scaling: a mixture of the scaled, the plain and the uniform prediction."""
 
 import itertools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.softmax import pick, relative_to_top
+from calib_jax._numerics.softmax import masked_as, pick, tempered, unmasked
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
 
@@ -23,7 +22,7 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
 
   The mean NLL gives first T, then the weights on the simplex. Accuracy is unchanged. The problem of the weights is
   convex and is solved by Newton steps, each to the exact minimum of the quadratic model over the simplex. The logits
-  are read once, because the steps need only three numbers of each example.
+  are read once, because the steps need only three numbers of each example. K is the number of classes that a row has.
 
   Args:
     space: ``"probs"`` for the mixture of probabilities, or ``"logits"`` for
@@ -31,7 +30,8 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
       temperature, the best of which is T itself with w = (1, 0, 0).
 
   Returns:
-    A calibrator whose params are ``temperature``, ``weights`` ``[3]``, ``gap``, ``converged`` and ``iterations``.
+    A calibrator whose params are ``temperature``, ``weights`` ``[3]``, ``gap``, ``converged``, ``iterations`` and
+    ``at_bound``, of T.
     ``converged`` certifies that T converged and that the duality gap of the weights, ``gap``, is at most 16 eps (2e-6
     nats in float32).
 
@@ -64,27 +64,26 @@ def solve(logits: Array, labels: Array, weights: Array, *, space: str) -> dict:
     return params | {"weights": jnp.array([1, 0, 0], logits.dtype), "gap": jnp.zeros((), logits.dtype)}
   of_label = jnp.stack([pick(x, labels) for x in _components(logits, params["temperature"])], axis=-1)
   mixture, gap, iterations = _simplex(of_label, weights)
-  return {"temperature": params["temperature"], "weights": mixture, "gap": gap,
-          "converged": params["converged"] & (gap <= _tolerance(gap.dtype)),
-          "iterations": params["iterations"] + iterations}
+  return params | {"weights": mixture, "gap": gap, "converged": params["converged"] & (gap <= _tolerance(gap.dtype)),
+                   "iterations": params["iterations"] + iterations}
 
 
 def _apply(params: dict, logits: Array, *, space: str) -> Array:
   mixture, temperature = params["weights"], params["temperature"]
   if space == "logits":
     factor = mixture[0] / temperature + mixture[1]
-    return keep_top(jax.nn.log_softmax(factor * relative_to_top(logits)), logits)
-  components = jnp.stack(_components(logits, temperature), axis=-1)
+    return keep_top(jax.nn.log_softmax(tempered(logits, 1 / factor)), logits)
+  components = jnp.stack([unmasked(x) for x in _components(logits, temperature)], axis=-1)
   mixture = mixture[None, None, :]
   # A component of weight 0 is left out, because the logarithm of its weight is not finite.
-  return keep_top(jax.nn.logsumexp(components, axis=-1, b=mixture, where=mixture > 0), logits)
+  mixed = jax.nn.logsumexp(components, axis=-1, b=mixture, where=mixture > 0)
+  return keep_top(masked_as(mixed, logits), logits)
 
 
 def _components(logits: Array, temperature: Array) -> tuple[Array, Array, Array]:
-  """The logarithms of the scaled and the plain probabilities ``[N, K]``, and of the uniform one, a scalar."""
-  relative = relative_to_top(logits)
-  uniform = jnp.full_like(logits, -math.log(logits.shape[-1]))
-  return jax.nn.log_softmax(relative / temperature), jax.nn.log_softmax(relative), uniform
+  """The logarithms of the scaled, the plain and the uniform probabilities ``[N, K]``."""
+  uniform = masked_as(jnp.zeros_like(logits), logits)
+  return tuple(map(jax.nn.log_softmax, (tempered(logits, temperature), tempered(logits, 1), uniform)))
 
 
 _SHORTEST = 2.0**-24  # Of the steps of the weights, as a share of Newton's.

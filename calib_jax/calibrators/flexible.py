@@ -6,9 +6,16 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.lbfgs import TOLERANCE, least_squares, minimize, minimize_in_rounds, weighted_nll
-from calib_jax._numerics.softmax import relative_to_top
-from calib_jax._numerics.temperature import RANGE, solve_nll, spread
+from calib_jax._numerics.lbfgs import (
+  TOLERANCE,
+  least_squares,
+  minimize,
+  minimize_in_rounds,
+  shares,
+  weighted_nll,
+)
+from calib_jax._numerics.softmax import masked_as, tempered, unmasked
+from calib_jax._numerics.temperature import RANGE, spread, temperature_and_bound
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
 
 Array = jax.Array
@@ -24,8 +31,8 @@ def class_temperature_scaling() -> Calibrator:
   accuracy.
 
   Returns:
-    A calibrator whose params are ``temperatures`` ``[K]``, ``converged``, ``iterations`` and ``gradient_norm``, in the
-    solver's units.
+    A calibrator whose params are ``temperatures`` ``[K]``, ``converged``, ``iterations``, ``gradient_norm``, in the
+    solver's units, and ``at_bound``, of temperature scaling's T.
 
   References:
     Frenkel & Goldberger 2021; Jung et al. 2023, Eq. 15.
@@ -39,7 +46,7 @@ def class_temperature_scaling() -> Calibrator:
 
 
 def _apply_classes(params: dict, logits: Array) -> Array:
-  return jax.nn.log_softmax(logits / params["temperatures"][None, :])
+  return jax.nn.log_softmax(masked_as(unmasked(logits) / params["temperatures"][None, :], logits))
 
 
 def start_classes(logits: Array) -> dict:
@@ -54,12 +61,13 @@ def solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
   all q are near 0, ``least_squares`` bound the unit.
   """
   num_classes = logits.shape[1]
-  start = jnp.minimum(solve_nll(logits, labels, weights)["temperature"], 10 * spread(logits, weights))
+  first, finite = temperature_and_bound(logits, labels, weights), unmasked(logits)
+  start = jnp.minimum(first["temperature"], 10 * spread(logits, weights))
 
   def round_from(params):
     factors = params["factors"]  # start / T_k.
-    scaled = logits / start * factors[None, :]
-    p = jax.nn.softmax(scaled)
+    scaled = finite / start * factors[None, :]
+    p = jax.nn.softmax(masked_as(scaled, logits))
     squares = jnp.sum(weights[:, None] * p * (1 - p) * scaled**2, axis=0) + least_squares(scaled, weights)
     unit = jax.lax.rsqrt(jnp.where(squares > 0, squares, 1))
 
@@ -68,7 +76,8 @@ def solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
       return {"factors": jnp.exp(jnp.clip(jnp.log(factors) + unit * steps, -bound, bound))}
 
     def nll(steps):
-      return weighted_nll(logits / start * parameters(steps)["factors"][None, :], labels, weights)
+      scores = finite / start * parameters(steps)["factors"][None, :]
+      return weighted_nll(masked_as(scores, logits), labels, weights)
 
     return nll, parameters, jnp.zeros_like(factors)
 
@@ -76,7 +85,7 @@ def solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
   # Beyond 100 classes it grows with their number, because the rounding errors of all slopes add up in their norm.
   params, status = minimize_in_rounds(round_from, {"factors": jnp.ones(num_classes, logits.dtype)},
                                       tolerance=TOLERANCE / 1000 * max(1, num_classes / 100))
-  return {"temperatures": start / params["factors"]} | status
+  return {"temperatures": start / params["factors"], "at_bound": first["at_bound"]} | status
 
 
 @register
@@ -85,6 +94,7 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
   r"""Parameterized temperature scaling (PTS): :math:`z / h_\theta(z_s)`, by mean NLL + weight_decay/2 ‖θ‖².
 
   The inputs of the network are the ``top_k`` largest logits in descending order, each standardised; its units are tanh.
+  Where a row has fewer classes, the inputs that it lacks are 0 once standardised, as their means are.
   Its output gives T = T₀ exp(3 tanh(output / 3)), which is positive and within a factor of e³ of T₀, temperature
   scaling's T, with which the fit begins. Accuracy is therefore unchanged. The problem is not convex: ``converged``
   certifies a local optimum.
@@ -98,7 +108,7 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
 
   Returns:
     A calibrator whose params are ``temperature`` T₀, ``centre`` and ``unit`` of the inputs, ``layer_0`` … with
-    ``kernel`` and ``bias``, ``converged``, ``iterations`` and ``gradient_norm``.
+    ``kernel`` and ``bias``, ``converged``, ``iterations``, ``gradient_norm`` and ``at_bound``, of T₀.
 
   Raises:
     ValueError, TypeError: if an option is out of range or of another type.
@@ -123,7 +133,7 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
 
 def _apply_network(params: dict, logits: Array, *, top_k: int) -> Array:
   temperature = _temperatures(params, _largest(logits, top_k))[:, None]
-  return keep_top(jax.nn.log_softmax(relative_to_top(logits) / temperature), logits)
+  return keep_top(jax.nn.log_softmax(tempered(logits, temperature)), logits)
 
 
 def _largest(logits: Array, top_k: int) -> Array:
@@ -150,10 +160,10 @@ def solve_network(logits: Array, labels: Array, weights: Array, start: dict | No
   """The params of a local optimum of the weighted NLL and the penalty, from ``start`` or from new layers."""
   x = _largest(logits, top_k)
   start = start or start_network(logits, top_k=top_k, **network)
-  fixed = standard(x, weights) | {"temperature": solve_nll(logits, labels, weights)["temperature"]}
+  fixed = standard(x, weights) | temperature_and_bound(logits, labels, weights)
 
   def objective(trained):
-    scores = relative_to_top(logits) / _temperatures(fixed | trained, x)[:, None]
+    scores = tempered(logits, _temperatures(fixed | trained, x)[:, None])
     nll = weighted_nll(scores, labels, weights)
     return nll + weight_decay / 2 * sum(jnp.sum(x**2) for x in jax.tree.leaves(trained))
 
@@ -170,8 +180,9 @@ def _temperatures(params: dict, x: Array) -> Array:
 
 
 def output(params: dict, x: Array) -> Array:
-  """The output ``[N]`` of the network of tanh units for inputs ``[N, k]``, which it standardises."""
-  x = (x - params["centre"][None, :]) / params["unit"][None, :]
+  """The output ``[N]`` of the network of tanh units for inputs ``[N, k]``, standardised; infinite ones become 0."""
+  absent = jnp.isinf(x)
+  x = (jnp.where(absent, params["centre"][None, :], x) - params["centre"][None, :]) / params["unit"][None, :]
   for i in range(sum(name.startswith("layer_") for name in params)):
     x = jnp.dot(jnp.tanh(x) if i else x, params[f"layer_{i}"]["kernel"], precision="highest")
     x = x + params[f"layer_{i}"]["bias"][None, :]
@@ -179,9 +190,9 @@ def output(params: dict, x: Array) -> Array:
 
 
 def standard(x: Array, weights: Array) -> dict[str, Array]:
-  """The means and deviations of the inputs ``[N, k]``, which are not trained."""
-  total = jnp.sum(weights)
-  shares = weights / jnp.where(total > 0, total, 1)
-  centre = jnp.dot(shares, x)
-  unit = jnp.sqrt(jnp.dot(shares, (x - centre[None, :]) ** 2))
+  """The means and deviations of the finite inputs ``[N, k]``, which are not trained."""
+  share, absent = shares(weights, x.dtype), jnp.isinf(x)
+  mass = jnp.maximum(1 - jnp.dot(share, absent.astype(x.dtype)), jnp.finfo(x.dtype).tiny)
+  centre = jnp.dot(share, jnp.where(absent, 0, x)) / mass
+  unit = jnp.sqrt(jnp.dot(share, jnp.where(absent, 0, x - centre[None, :]) ** 2) / mass)
   return {"centre": centre, "unit": jnp.where(unit > 0, unit, 1)}

@@ -11,8 +11,8 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax import losses, metrics
 from calib_jax._numerics.lbfgs import minimize, shares
-from calib_jax._numerics.softmax import one_hot, pick, predicted, relative_to_top
-from calib_jax._numerics.temperature import solve_nll
+from calib_jax._numerics.softmax import one_hot, pick, predicted, relative_to_top, tempered, unmasked
+from calib_jax._numerics.temperature import temperature_and_bound
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, nothing_to_fit, register
 from calib_jax.calibrators.temperature import bound_objective
 from calib_jax.focal_map import log_focal_map, log_weight
@@ -76,8 +76,9 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
       ``losses.get("soft_binned_ece", form="bin")``, which is differentiable.
 
   Returns:
-    A calibrator whose params are the scalars ``temperature``, ``gamma``, ``value`` of the objective, ``converged``,
-    False where the grid's best T is the grid's first or last, and ``iterations``, the number of evaluations.
+    A calibrator whose params are the scalars ``temperature``, ``gamma``, ``value`` of the objective, ``iterations``,
+    the number of evaluations, ``converged`` and ``at_bound``. Where the grid's best T is the grid's first or last, this
+    is True and ``converged`` is False; of other searches it is that of the NLL's temperature.
 
   Raises:
     ValueError: for an unknown objective or search.
@@ -99,13 +100,13 @@ def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str 
 
 
 def _solve(logits: Array, labels: Array, weights: Array, *, objective: str | Callable, search: str) -> dict:
-  start = solve_nll(logits, labels, shares(weights, logits.dtype))["temperature"]
-  (temperature, gamma, value), status = SEARCHES[search](objective, logits, labels, weights, start)
-  return {"temperature": temperature, "gamma": gamma, "value": value} | status
+  first = temperature_and_bound(logits, labels, shares(weights, logits.dtype))
+  (temperature, gamma, value), status = SEARCHES[search](objective, logits, labels, weights, first["temperature"])
+  return first | {"temperature": temperature, "gamma": gamma, "value": value} | status
 
 
 def _apply(params: dict, logits: Array) -> Array:
-  return keep_top(log_focal_map(relative_to_top(logits) / params["temperature"], params["gamma"]), logits)
+  return keep_top(log_focal_map(tempered(logits, params["temperature"]), params["gamma"]), logits)
 
 
 def objective_value(objective: str | Callable, logits: Array, labels: Array,
@@ -124,7 +125,7 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
   relative, top = relative_to_top(logits), predicted(logits)
   of_label, correct = pick(relative, labels), top == labels
   # The top class, whose 1 - q may round to 0, is treated separately from the others, for which q <= 1/2.
-  others = jnp.where(one_hot(top, logits), -1e30, relative)
+  others = jnp.where(one_hot(top, logits) | (logits == -jnp.inf), -jnp.inf, relative)
   weights, tiny = shares(weights, logits.dtype), jnp.finfo(logits.dtype).tiny
 
   def values(temperature, gammas):
@@ -133,7 +134,7 @@ def objective_value(objective: str | Callable, logits: Array, labels: Array,
     log_total = jnp.log1p(rest)
     # w(q) = q / ((1 - q)^γ (1 + γ r(q))): all but the power is the same for every γ.
     q = exponentials * jnp.exp(-log_total)[:, None]
-    log_not, ratio = jnp.log1p(-q), q * (log_total[:, None] - others / temperature) / (1 - q)
+    log_not, ratio = jnp.log1p(-q), q * (log_total[:, None] - unmasked(others) / temperature) / (1 - q)
 
     def of_gamma(gamma):
       mapped = jnp.sum(q * jnp.exp(-gamma * log_not) / (1 + gamma * ratio), axis=-1)
@@ -158,7 +159,8 @@ def _grid(objective, logits, labels, weights, start):
   best = jnp.argmin(values)
   at = best // len(GAMMAS), best % len(GAMMAS)
   inside = (at[0] > 0) & (at[0] < len(TEMPERATURES) - 1)
-  return (temperatures[at[0]], gammas[at[1]], values[at]), _ended(values.size) | {"converged": inside}
+  status = _ended(values.size) | {"converged": inside, "at_bound": ~inside}
+  return (temperatures[at[0]], gammas[at[1]], values[at]), status
 
 
 def _line(objective, logits, labels, weights, start):
@@ -204,7 +206,7 @@ def _gradient(objective, logits, labels, weights, start):
 
   def value(steps):
     temperature, gamma = parameters(steps)
-    log_probs = log_focal_map(relative_to_top(logits) / temperature, gamma)
+    log_probs = log_focal_map(tempered(logits, temperature), gamma)
     if objective == "nll":
       return -jnp.sum(weights * pick(log_probs, labels))
     return loss(log_probs, labels)

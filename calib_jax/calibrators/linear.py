@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.lbfgs import TOLERANCE, least_squares, minimize_in_rounds, weighted_nll
+from calib_jax._numerics.softmax import masked_as, unmasked
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, register
 
@@ -20,7 +21,8 @@ def vector_scaling() -> Calibrator:
 
   The problem is convex and is solved by L-BFGS from temperature scaling's optimum. It may change accuracy, and a may be
   negative. Where the optimum is at infinity (separable data, or a class that never occurs), the fit ends, finite, where
-  its gradient is within tolerance; where every example is right, that is at temperature scaling's bound.
+  its gradient is within tolerance; where every example is right, that is at temperature scaling's bound. A class that a
+  row does not have keeps probability 0 there, whatever its bias.
 
   Returns:
     A calibrator whose params are ``scale`` a and ``bias`` b ``[K]``, ``converged``, ``iterations`` and
@@ -38,13 +40,8 @@ def vector_scaling() -> Calibrator:
 
 
 def _apply_vector(params: dict, logits: Array) -> Array:
-  scores = params["scale"][None, :] * _unmasked(logits) + params["bias"][None, :]
-  return jax.nn.log_softmax(jnp.where(logits == -jnp.inf, -jnp.inf, scores))
-
-
-def _unmasked(features: Array) -> Array:
-  """The features, of which those of masked classes, -inf, count as 0 in the scores of the others."""
-  return jnp.where(features == -jnp.inf, 0, features)
+  scores = params["scale"][None, :] * unmasked(logits) + params["bias"][None, :]
+  return jax.nn.log_softmax(masked_as(scores, logits))
 
 
 def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
@@ -56,14 +53,15 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
   """
   inverse = 1 / solve_nll(logits, labels, weights)["temperature"]
   # Columns are measured from their means, because scores lose their digits where logits are far from 0. A logit whose
-  # score is more than 30 nats below the top one, as of a masked class, does not move them any further.
-  total = jnp.maximum(jnp.sum(weights), jnp.finfo(logits.dtype).tiny)
+  # score is more than 30 nats below the top one does not move them any further, nor does an absent class.
+  of_class = jnp.where(logits == -jnp.inf, 0, weights[:, None])
+  total = jnp.maximum(jnp.sum(of_class, axis=0), jnp.finfo(logits.dtype).tiny)
   near = jnp.maximum(logits, jnp.max(logits, axis=1, keepdims=True) - 30 / inverse)
-  origin = jnp.sum(weights[:, None] / total * near, axis=0)
-  relative = logits - origin[None, :]
+  origin = jnp.sum(of_class / total[None, :] * near, axis=0)
+  relative = unmasked(logits - origin[None, :])
 
   def scores(params):
-    return params["scale"][None, :] * relative + params["bias"][None, :]
+    return masked_as(params["scale"][None, :] * relative + params["bias"][None, :], logits)
 
   def round_from(params):
     curvature, mass = _curvatures(scores(params), weights)
@@ -80,7 +78,8 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
     def nll(steps):
       new = params["scale"] + steps[0] * scale_unit
       constant = params["bias"] + params["scale"] * centre + steps[1] * bias_unit
-      return weighted_nll(new[None, :] * (relative - centre[None, :]) + constant[None, :], labels, weights)
+      new_scores = new[None, :] * (relative - centre[None, :]) + constant[None, :]
+      return weighted_nll(masked_as(new_scores, logits), labels, weights)
 
     return nll, parameters, jnp.zeros((2, logits.shape[1]), logits.dtype)
 
@@ -104,7 +103,8 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
   .. math:: \text{mean NLL} + \lambda\,\operatorname{mean}_{i \ne j} W_{ij}^2 + \mu\,\operatorname{mean}_i b_i^2
 
   The problem is convex and is solved by L-BFGS from temperature scaling's optimum. It may change accuracy.
-  ``vector_scaling`` says what happens where the optimum is at infinity.
+  ``vector_scaling`` says what happens where the optimum is at infinity. A class that a row does not have keeps
+  probability 0 there, and counts as a feature of 0 in the scores of the others.
 
   Args:
     l2: weight μ of the penalty on the bias, at least 0.
@@ -164,9 +164,12 @@ def _matrix(name: str, features: Callable[[Array], Array], l2: float, off_diagon
 
 
 def _apply_matrix(params: dict, logits: Array, *, features: Callable[[Array], Array]) -> Array:
-  x = _unmasked(features(logits))
-  scores = jnp.dot(x, params["weights"].T, precision="highest") + params["bias"][None, :]
-  return jax.nn.log_softmax(jnp.where(logits == -jnp.inf, -jnp.inf, scores))
+  return jax.nn.log_softmax(_matrix_scores(params, features(logits)))
+
+
+def _matrix_scores(params: dict, x: Array) -> Array:
+  scores = jnp.dot(unmasked(x), params["weights"].T, precision="highest") + params["bias"][None, :]
+  return masked_as(scores, x)
 
 
 def _solve_matrix(logits: Array, labels: Array, weights: Array, *, features: Callable[[Array], Array], l2: float,
@@ -184,8 +187,8 @@ def _solve_matrix(logits: Array, labels: Array, weights: Array, *, features: Cal
   own = jnp.eye(num_classes, dtype=bool)
 
   def round_from(params):
-    base = jnp.dot(x, params["weights"].T, precision="highest") + params["bias"][None, :]
-    directions = _directions(x, constant, base, weights, penalty)
+    base = _matrix_scores(params, x)
+    directions = _directions(unmasked(x), constant, base, weights, penalty)
 
     def parameters(steps):
       slope, change = directions.change(steps)

@@ -41,11 +41,11 @@ def platt(*, top_label: bool = False) -> Calibrator:
 
 def _solve_platt(odds: Array, happened: Array, weights: Array) -> dict:
   coefficients, left, iterations = _by_column(
-    lambda column: _logistic(column[0][:, None], column[1], weights), odds, happened, mirror=((0, 1), (1, -1)))
+    lambda x, y, weights: _logistic(x[:, None], y, weights), odds, happened, weights, mirror=((0, 1), (1, -1)))
   return {"scale": coefficients[:, 0], "bias": coefficients[:, 1]} | ended(left, iterations)
 
 
-def _by_column(fit: Callable, odds: Array, happened: Array, mirror: tuple[tuple[int, ...], tuple[int, ...]]
+def _by_column(fit: Callable, *columns: Array, mirror: tuple[tuple[int, ...], tuple[int, ...]]
                ) -> tuple[Array, Array, Array]:
   """``(coefficients [K, D], what is left to gain [K], iterations [K])`` of the fits to all columns ``[K, N]``.
 
@@ -53,16 +53,15 @@ def _by_column(fit: Callable, odds: Array, happened: Array, mirror: tuple[tuple[
   minus its log-odds. One fit is then enough, which takes half the time.
 
   Args:
-    fit: a function of the log-odds and the events of a column.
-    odds: the log-odds.
-    happened: the events.
+    fit: a function of the log-odds, the events and the weights of a column.
+    *columns: the log-odds, the events and the weights.
     mirror: for each coefficient of the second class, which one of the first it is, and times what.
   """
-  if len(odds) != 2:
-    return jax.lax.map(fit, (odds, happened))
-  coefficients, left, iterations = fit((odds[0], happened[0]))
+  if len(columns[0]) != 2:
+    return jax.lax.map(lambda column: fit(*column), columns)
+  coefficients, left, iterations = fit(*(x[0] for x in columns))
   order, sign = (np.array(x) for x in mirror)
-  return (jnp.stack([coefficients, coefficients[order] * sign.astype(odds.dtype)]), jnp.stack([left, left]),
+  return (jnp.stack([coefficients, coefficients[order] * sign.astype(left.dtype)]), jnp.stack([left, left]),
           jnp.stack([iterations, iterations]))
 
 
@@ -108,7 +107,7 @@ def _quadratic_features(odds: Array) -> Array:
 
 def _solve_quadratic(odds: Array, happened: Array, weights: Array) -> dict:
   coefficients, left, iterations = _by_column(
-    lambda column: _logistic(_quadratic_features(column[0]), column[1], weights, (1, 0)), odds, happened,
+    lambda x, y, weights: _logistic(_quadratic_features(x), y, weights, (1, 0)), odds, happened, weights,
     mirror=((0, 1, 2), (1, -1, -1)))
   return dict(zip("abc", coefficients.T, strict=True)) | ended(left, iterations)
 
@@ -150,8 +149,8 @@ def _beta_features(odds: Array) -> Array:
 def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
   free = jnp.array([[1, 1], [0, 1], [1, 0], [0, 0]], odds.dtype)
 
-  def class_fit(column):
-    features, y = _beta_features(column[0]), column[1]
+  def class_fit(x, y, weights):
+    features = _beta_features(x)
     # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
     coefficients, left, iterations = jax.lax.map(lambda face: _logistic(features * face[None, :], y, weights), free)
     rows = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
@@ -161,7 +160,7 @@ def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
     gain = _gain_of_rising(features, y, weights, coefficients[best])
     return coefficients[best], jnp.maximum(left[best], gain), iterations[best]
 
-  coefficients, left, iterations = _by_column(class_fit, odds, happened, mirror=((1, 0, 2), (1, 1, -1)))
+  coefficients, left, iterations = _by_column(class_fit, odds, happened, weights, mirror=((1, 0, 2), (1, 1, -1)))
   return dict(zip("abc", coefficients.T, strict=True)) | ended(left, iterations)
 
 

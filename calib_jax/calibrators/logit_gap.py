@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.lbfgs import minimize
-from calib_jax._numerics.softmax import label_odds, predicted, relative_to_top
-from calib_jax._numerics.temperature import solve_nll
+from calib_jax._numerics.softmax import label_odds, predicted, tempered
+from calib_jax._numerics.temperature import temperature_and_bound
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
 from calib_jax.calibrators.flexible import output, standard, start_layers
 from calib_jax.losses.soft_binned import soft_bins
@@ -49,7 +49,7 @@ def smart(*, hidden: int = 16, layers: int = 2, num_bins: int = 15, width: float
 
   Returns:
     A calibrator whose params are ``temperature`` T₀, ``centre`` and ``unit`` of the gap, ``layer_0`` … with ``kernel``
-    and ``bias``, ``converged``, ``iterations`` and ``gradient_norm``.
+    and ``bias``, ``converged``, ``iterations``, ``gradient_norm`` and ``at_bound``, of T₀.
 
   Raises:
     ValueError, TypeError: if an option is out of range or of another type.
@@ -72,7 +72,7 @@ def smart(*, hidden: int = 16, layers: int = 2, num_bins: int = 15, width: float
 
 
 def _apply(params: dict, logits: Array) -> Array:
-  return keep_top(jax.nn.log_softmax(relative_to_top(logits) / _temperatures(params, _gap(logits))[:, None]), logits)
+  return keep_top(jax.nn.log_softmax(tempered(logits, _temperatures(params, _gap(logits))[:, None])), logits)
 
 
 def _gap(logits: Array) -> Array:
@@ -88,12 +88,12 @@ def _temperatures(params: dict, gap: Array) -> Array:
 
 def _solve(logits: Array, labels: Array, weights: Array, *, hidden: int, layers: int, num_bins: int, width: float,
            delta: float, seed: int) -> dict:
-  gap, top, scores = _gap(logits), predicted(logits), relative_to_top(logits)
+  gap, top = _gap(logits), predicted(logits)
   correct = (top == labels).astype(logits.dtype)
-  fixed = standard(gap, weights) | {"temperature": solve_nll(logits, labels, weights)["temperature"]}
+  fixed = standard(gap, weights) | temperature_and_bound(logits, labels, weights)
 
   def error(trained):
-    odds = label_odds(scores / _temperatures(fixed | trained, gap)[:, None], top)
+    odds = label_odds(tempered(logits, _temperatures(fixed | trained, gap)[:, None]), top)
     return charbonnier_error(jax.nn.sigmoid(-odds), correct, weights, num_bins=num_bins, width=width, delta=delta)
 
   trained, status = minimize(error, start_layers((1, *[hidden] * layers), seed, logits.dtype), tolerance=TOLERANCE)

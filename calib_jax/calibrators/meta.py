@@ -7,7 +7,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax import confidence
 from calib_jax._numerics.lbfgs import shares
-from calib_jax._numerics.softmax import relative_to_top
+from calib_jax._numerics.softmax import masked_as, tempered
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_batch, refuse_traced, refuse_weights, register
 
@@ -21,7 +21,7 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
   r"""Meta-Cal: uniform where the entropy of the prediction is at or above a threshold, else temperature scaling.
 
   A tenth of the examples, at most 500, gives the threshold; the others give the temperature. Accuracy falls, because
-  the top class of a uniform prediction is class 0.
+  the top class of a uniform prediction is the first class that the row has.
 
   Args:
     constraint: ``"miscoverage"`` (MetaMis) makes the share ``target`` of correct predictions uniform: the threshold is
@@ -33,7 +33,7 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
     seed: seed of the split of the examples.
 
   Returns:
-    A calibrator whose params are the scalars ``threshold``, in nats, ``temperature``, ``converged`` and ``iterations``.
+    A calibrator whose params are the scalars ``threshold``, in nats, and those of temperature scaling.
     ``fit`` splits on the host and does not run under ``jit`` or ``vmap``.
 
   Raises:
@@ -76,8 +76,8 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
 
 def _apply(params: dict, logits: Array) -> Array:
   is_confident = _entropy(logits) < params["threshold"]
-  log_probs = jax.nn.log_softmax(relative_to_top(logits) / params["temperature"])
-  return jnp.where(is_confident[..., None], log_probs, -jnp.log(jnp.asarray(logits.shape[-1], logits.dtype)))
+  uniform = masked_as(jnp.zeros_like(logits), logits)
+  return jax.nn.log_softmax(jnp.where(is_confident[..., None], tempered(logits, params["temperature"]), uniform))
 
 
 _temperature = jax.jit(solve_nll)

@@ -1,5 +1,7 @@
 """Calibrators that map each class's probability on its own and renormalise, or that map the confidence alone.
 
+A class's function is fitted to the rows that have the class.
+
 Isotonic regression and histogram binning are here; those by logistic regression are in ``logistic.py``.
 """
 
@@ -11,12 +13,13 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
-from calib_jax._numerics.softmax import log_one_minus, log_softmax, predicted
+from calib_jax._numerics.lbfgs import shares
+from calib_jax._numerics.softmax import log_one_minus, log_softmax, masked_as, predicted
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, refuse_traced, register
 
 Array = jax.Array
 LEAST = 1e-6  # The smallest calibrated probability, before rows are renormalised.
-MOST_ODDS = 1e5  # Log-odds beyond, as of a class masked by a logit of -1e30, count as these.
+MOST_ODDS = 1e5  # Log-odds beyond, as of a row's only class, count as these.
 NUM_BINS = 15  # The default number of bins of histogram binning.
 
 
@@ -51,10 +54,9 @@ def _solve_isotonic(p: Array, happened: Array, weights: Array) -> dict:
 
 
 def by_column(function: Callable, p: Array, happened: Array, weights: Array) -> list[Array]:
-  """The arrays that a function of NumPy returns of each column of the rows that count, padded with their last value."""
-  counted = np.asarray(weights) > 0
-  p, happened, weights = (np.asarray(x)[..., counted] for x in (p, happened, weights))
-  of_columns = list(zip(*(function(*column, weights) for column in zip(p, happened, strict=True)), strict=True))
+  """The arrays that a function of NumPy returns of each column's rows that count, padded with their last value."""
+  columns = zip(*map(np.asarray, (p, happened, weights)), strict=True)
+  of_columns = list(zip(*(function(*(x[column[2] > 0] for x in column)) for column in columns), strict=True))
   longest = [max(map(len, columns)) for columns in of_columns]
   return [jnp.asarray(np.stack([np.pad(x, (0, size - len(x)), mode="edge") for x in columns]))
           for size, columns in zip(longest, of_columns, strict=True)]
@@ -69,7 +71,7 @@ def on_host(name: str, solve: Callable, value: Callable, *, top_label: bool, **o
   """As ``one_vs_rest`` of probabilities, for a ``solve`` that runs in NumPy, because shapes depend on the data."""
   checks.choice("top_label", top_label, (True, False))
 
-  prepare = fit_by(_solve, by_class=_unsolved, of_counts=True, top_label=top_label)
+  prepare = fit_by(_solve, of_counts=True, by_class=_unsolved, by_counts=True, top_label=top_label)
 
   def fit(logits, labels, *, where=None, weights=None):
     refuse_traced(name, logits, labels, where, weights)
@@ -127,15 +129,14 @@ def histogram_binning(num_bins: int = NUM_BINS, *, binning: str = "equal_mass", 
          [0.5, 1. ]], dtype=float32)
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, ("equal_mass", "equal_width")))
-  return one_vs_rest("histogram_binning", _solve_histogram, _histogram, top_label=top_label, of_counts=True,
-                      num_bins=num_bins, binning=binning)
+  return one_vs_rest("histogram_binning", _solve_histogram, _histogram, top_label=top_label, by_counts=True,
+                     num_bins=num_bins, binning=binning)
 
 
 def _solve_histogram(p: Array, happened: Array, weights: Array, *, num_bins: int, binning: str) -> dict:
-  where = weights.astype(bool)
-
   def class_bins(column):
-    x, y = column
+    x, y, weights = column
+    where = weights.astype(bool)
     if binning == "equal_mass":
       edges = _equal_mass_edges(jnp.where(where, x, jnp.inf), weights, num_bins)
     else:
@@ -145,10 +146,10 @@ def _solve_histogram(p: Array, happened: Array, weights: Array, *, num_bins: int
     if weights.dtype != bool:
       rows = weights[:, None] * rows
     counts, positives = bins.bin_sums(rows, index, num_bins).T
-    shares = positives / jnp.where(counts > 0, counts, 1)
-    return edges, jnp.where(counts > 0, shares, (edges[1:] + edges[:-1]) / 2)
+    frequencies = positives / jnp.where(counts > 0, counts, 1)
+    return edges, jnp.where(counts > 0, frequencies, (edges[1:] + edges[:-1]) / 2)
 
-  edges, values = jax.lax.map(class_bins, (p, happened))
+  edges, values = jax.lax.map(class_bins, (p, happened, weights))
   return {"edges": edges, "values": values}
 
 
@@ -174,16 +175,17 @@ def _bin(edges: Array, x: Array) -> Array:
 
 
 def one_vs_rest(name: str, solve: Callable, value: Callable, *, top_label: bool, of_odds: bool = False,
-                 of_counts: bool = False, **options) -> Calibrator:
+                by_counts: bool = False, **options) -> Calibrator:
   """A calibrator of the columns ``[K, N]`` of probabilities or log-odds; one column, the confidence, if ``top_label``.
 
   Args:
     name: the name of its factory.
-    solve: ``(columns, happened [K, N], weights [N], **options) -> params``.
+    solve: ``(columns, happened [K, N], weights [K, N], **options) -> params``; the weights of a column are 0 for rows
+      without its class.
     value: ``(params, columns) -> calibrated probabilities [K, N]``.
     top_label: whether the only column is the confidence.
     of_odds: whether the columns are log-odds.
-    of_counts: as in ``fit_by``.
+    by_counts: whether ``solve`` gets the weights as ``fit_batch`` returns them, rather than with a sum of 1 by column.
     **options: the factory's other options.
 
   Returns:
@@ -191,7 +193,7 @@ def one_vs_rest(name: str, solve: Callable, value: Callable, *, top_label: bool,
   """
   checks.choice("top_label", top_label, (True, False))
   of_columns = {"top_label": top_label, "of_odds": of_odds}
-  return Calibrator(fit_by(_solve, by_class=solve, of_counts=of_counts, **of_columns, **options),
+  return Calibrator(fit_by(_solve, of_counts=True, by_class=solve, by_counts=by_counts, **of_columns, **options),
                     by_row(_apply, value=value, **of_columns), name, {**options, "top_label": top_label})
 
 
@@ -201,12 +203,15 @@ def _columns(logits: Array, top_label: bool, of_odds: bool) -> Array:
   return (jnp.sum(values, axis=-1, where=is_top, keepdims=True) if top_label else values).T
 
 
-def _solve(logits: Array, labels: Array, weights: Array, *, by_class: Callable, top_label: bool, of_odds: bool = False,
-           **options) -> dict:
+def _solve(logits: Array, labels: Array, weights: Array, *, by_class: Callable, by_counts: bool, top_label: bool,
+           of_odds: bool = False, **options) -> dict:
   if top_label:
-    happened = (predicted(logits) == labels)[None]
+    happened, weights = (predicted(logits) == labels)[None], weights[None]
   else:
     happened = labels[None, :] == jnp.arange(logits.shape[1], dtype=jnp.int32)[:, None]
+    weights = jnp.where(jnp.isneginf(logits.T), jnp.zeros((), weights.dtype), weights[None])
+  if not by_counts:
+    weights = jax.vmap(shares, in_axes=(0, None))(weights, logits.dtype)
   return by_class(_columns(logits, top_label, of_odds), happened.astype(logits.dtype), weights, **options)
 
 
@@ -214,8 +219,8 @@ def _apply(params: dict, logits: Array, *, value: Callable, top_label: bool, of_
   values = jnp.clip(value(params, _columns(logits, top_label, of_odds)), LEAST, 1 - LEAST * top_label).T
   values = checks.aligned(values, logits)  # Those of tables are on all devices.
   if not top_label:
-    return jax.nn.log_softmax(jnp.log(values))
+    return jax.nn.log_softmax(masked_as(jnp.log(values), logits))
   log_p, is_top = log_softmax(logits)
   log_others = jax.nn.logsumexp(log_p, axis=-1, where=~is_top, keepdims=True)
   others = log_p - log_others + jnp.log1p(-values)
-  return jax.nn.log_softmax(jnp.where(is_top, jnp.log(values), others))
+  return jax.nn.log_softmax(masked_as(jnp.where(is_top, jnp.log(values), others), logits))

@@ -70,7 +70,7 @@ def _solve(odds: Array, happened: Array, weights: Array, *, num_knots: int, pena
   folds = folds if penalty is None else 1  # There is nothing to choose.
 
   def class_fit(column):
-    x, y = column
+    x, y, weights = column
     knots = _knots(x, y, weights, num_knots)
     span = knots[-1] - knots[0]
     rows, to_curvature = _features((x - knots[0]) / span, (knots - knots[0]) / span)
@@ -78,7 +78,7 @@ def _solve(odds: Array, happened: Array, weights: Array, *, num_knots: int, pena
     return {"knots": knots, "level": at[0], "slope": at[1] / span, "curvature": to_curvature(at[2:]) / span**2,
             "penalty": chosen}, left, iterations
 
-  params, left, iterations = jax.lax.map(class_fit, (odds, happened))
+  params, left, iterations = jax.lax.map(class_fit, (odds, happened, weights))
   return params | ended(left, iterations)
 
 

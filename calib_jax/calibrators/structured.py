@@ -11,7 +11,8 @@ def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) 
 
   Temperature scaling by the NLL comes first. Its probabilities are mixed with the uniform distribution by the share
   1/(n + 1), where n is the number of fit examples, or the sum of their weights, and x is the logarithm of the mixture.
-  Then v and b minimise
+  A class that a row does not have keeps probability 0; its x counts as 0 in the scores of the others. Then v and b
+  minimise
 
   .. math:: \text{mean NLL} + \lambda_b \frac{K}{n} \|b\|^2 + \lambda_v \frac{K}{n} \|v\|^2
 
@@ -24,7 +25,7 @@ def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) 
 
   Returns:
     A calibrator whose params are ``temperature`` and ``uniform_share``, ``scale`` v and ``bias`` b ``[K]``,
-    ``converged``, ``iterations`` and ``gradient_norm``, in the solver's units.
+    ``converged``, ``iterations``, ``gradient_norm``, in the solver's units, and ``at_bound``, of T.
 
   Raises:
     ValueError, TypeError: if an option is out of range or of another type.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from calib_jax import _checks as checks
 from calib_jax import losses, metrics
 from calib_jax._numerics.lbfgs import shares
-from calib_jax._numerics.softmax import relative_to_top, without_lowest
+from calib_jax._numerics.softmax import tempered
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, refuse_weights, register
 
@@ -65,7 +65,8 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
     temperature: width of the soft bins of ``"soft_binned_ece"``, not of the calibrator.
 
   Returns:
-    A calibrator whose params are the scalars ``temperature``, ``converged`` and ``iterations``.
+    A calibrator whose params are the scalars ``temperature``, ``converged``, ``iterations`` and ``at_bound``; beside
+    objectives other than the NLL, this is also True if their best T is at an end of the search.
 
   Raises:
     ValueError: for an unknown objective or an option out of range.
@@ -106,7 +107,9 @@ def _solve(logits: Array, labels: Array, weights: Array, *, objective: str | Cal
   value = bound_objective(objective if callable(objective) else OBJECTIVES[objective], weights, **options)
   params = solve_nll(logits, labels, shares(weights, logits.dtype))
   best, evaluations = _search(lambda t: value(logits / t, labels), params["temperature"])
-  return params | {"temperature": best, "iterations": params["iterations"] + evaluations}
+  factor = jnp.maximum(best / params["temperature"], params["temperature"] / best)
+  return {"temperature": best, "iterations": params["iterations"] + evaluations, "converged": params["converged"],
+          "at_bound": params["at_bound"] | (factor >= 0.999 * SEARCH_RANGE)}
 
 
 def bound_objective(function: Callable[..., Array], weights: Array, **options) -> Callable[[Array, Array], Array]:
@@ -119,8 +122,7 @@ def bound_objective(function: Callable[..., Array], weights: Array, **options) -
 
 
 def _apply(params: dict, logits: Array) -> Array:
-  scaled = without_lowest(relative_to_top(logits)) / params["temperature"]
-  return keep_top(jax.nn.log_softmax(scaled), logits)
+  return keep_top(jax.nn.log_softmax(tempered(logits, params["temperature"])), logits)
 
 
 def start(logits: Array) -> dict[str, Array]:

@@ -59,12 +59,13 @@ def _solve(p: Array, happened: Array, weights: Array, *, kind: str, folds: int) 
     parts = [np.asarray(weights)]
   else:
     refuse_weights(weights, 'venn_abers("cross")', "it divides the examples into folds")
-    counted = np.flatnonzero(np.asarray(weights))
-    fold = np.full(len(weights), -1)
+    weights = np.asarray(weights)
+    counted = np.flatnonzero(weights.any(0))
+    fold = np.full(weights.shape[1], -1)
     # Of one column the event, and of several the class, is what folds have their share of.
     fold[counted] = stratified_folds(np.asarray(happened).argmax(0)[counted] if len(happened) > 1
                                      else np.asarray(happened)[0, counted].astype(int), folds)
-    parts = [fold == i for i in range(folds)]
+    parts = [weights & (fold == i) for i in range(folds)]
   # Of two classes without further ties, the second asks what the first one did, which is looked up.
   steps = functools.partial(_steps, one_more=functools.lru_cache(maxsize=2)(_with_one_more))
   of_parts = list(zip(*(by_column(steps, p, happened, part) for part in parts), strict=True))
@@ -88,6 +89,8 @@ def _merged(params: dict, p: Array) -> Array:
 def _steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray, one_more: Callable[[bytes, bytes], np.ndarray]
            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """The probabilities seen, and p0 and p1 before the first, between them, and after the last."""
+  if not x.size:
+    return np.zeros(1, x.dtype), np.zeros(2, x.dtype), np.ones(2, x.dtype)
   values, group = np.unique(x, return_inverse=True)
   masses = np.bincount(group, weights, len(values))
   happened = np.bincount(group, weights * y, len(values))

@@ -188,5 +188,4 @@ def test_apply(name, is_set):
   for spec in (ROWS, PartitionSpec("batch", "model")):
     found = _agree(jax.jit(functools.partial(calibrators.get(name).apply, APPLIED[name])), LOGITS,
                    mesh=_mesh(shape=(4, 2)), is_set=is_set, specs=[spec])
-    # Outside ``jax.set_mesh``, what is looked up in histogram binning's table is on no mesh.
-    assert jax.typeof(found).sharding.spec[0] == ("batch" if is_set or name != "histogram_binning" else None)
+    assert jax.typeof(found).sharding.spec[0] == "batch"

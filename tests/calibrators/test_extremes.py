@@ -1,5 +1,6 @@
 """Fits of logits of any scale reach the optimum that scipy finds in float64, and say so."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -32,8 +33,10 @@ def _extreme(name):
   logits, labels = _accurate() if name == "accurate" else _usual()
   if name == "one long row":
     logits[0] *= 1000
-  elif name == "masked":
-    logits[5, (labels[5] + 1) % CLASSES] = -1e9
+  elif name == "masked":  # Rows lack up to three classes, and one is left with its label alone.
+    masks = np.array([-np.inf, -1e30, -1e9, -2e4])[np.arange(ROWS) % 4]
+    absent = (np.random.default_rng(1).random(logits.shape) < 0.3) | (np.arange(ROWS) == 5)[:, None]
+    logits = np.where(absent & (np.arange(CLASSES) != labels[:, None]), masks[:, None], logits)
   elif name == "columns of other units":
     logits *= [1, 1e3, 1, 1e-3]
   elif name == "far from 0":
@@ -41,6 +44,12 @@ def _extreme(name):
   elif name != "accurate":
     logits *= float(name)
   return logits.astype(np.float32), labels.astype(np.int32)
+
+
+def _float64(logits):
+  """The logits, and -inf for classes that a row does not have."""
+  z = logits.astype(np.float64)
+  return np.where(z <= z.max(1, keepdims=True) - 1e4, -np.inf, z)
 
 
 EXTREMES = ("0.0001", "20", "300", "one long row", "masked", "columns of other units", "far from 0", "accurate")
@@ -72,8 +81,10 @@ def test_fits_of_every_class(name, extreme):
   logits, labels = _extreme(extreme)
   params = made(name).fit(logits, labels)
   assert params["converged"]
-  log_p = special.log_softmax(logits.astype(np.float64), axis=1)
+  every_log_p, every_label = special.log_softmax(_float64(logits), axis=1), labels
   for c in range(CLASSES):
+    rows = np.isfinite(every_log_p[:, c]) & (np.isfinite(every_log_p).sum(1) > 1)
+    log_p, labels = every_log_p[rows], every_label[rows]
     log_others = special.logsumexp(np.delete(log_p, c, axis=1), axis=1)
     if name == "platt":
       features, names, bounds = (log_p[:, c] - log_others)[:, None], ("scale", "bias"), None
@@ -93,14 +104,15 @@ def test_fits_of_a_factor_for_each_class(name, extreme):
   params = {k: np.asarray(v, np.float64) for k, v in made(name).fit(logits, labels).items()}
   assert params["converged"]
   offsets = name == "vector_scaling"
-  z = logits.astype(np.float64)
-  centre = z.mean(0) if offsets and extreme != "masked" else np.zeros(CLASSES)
+  absent = np.isneginf(_float64(logits))
+  z = np.where(absent, 0, logits.astype(np.float64))
+  centre = z.mean(0) if offsets else np.zeros(CLASSES)
   temperature = float(calibrators.temperature_scaling().fit(logits, labels)["temperature"])
   scale = params["scale"] if offsets else 1 / params["temperatures"]
   unit = np.minimum(1 / np.abs(z - centre).mean(0), 100 / temperature)
 
   def value(x):
-    scores = x[:CLASSES] * unit * (z - centre) + x[CLASSES:]
+    scores = np.where(absent, -np.inf, x[:CLASSES] * unit * (z - centre) + x[CLASSES:])
     slope = special.softmax(scores, axis=1)
     slope[np.arange(ROWS), labels] -= 1
     nll = np.mean(special.logsumexp(scores, axis=1) - scores[np.arange(ROWS), labels])
@@ -115,21 +127,70 @@ def test_fits_of_a_factor_for_each_class(name, extreme):
   assert value(ours)[0] - best <= 1e-4 * best, (value(ours)[0], best)
 
 
-NEEDED = {"focal_calibration": {"gamma": 2.0}, "meta_calibration": {"target": 0.1},
-          "classwise_loss_scaling": {"base": "temperature_scaling"}}
+def test_one_temperature_and_a_matrix_of_rows_that_lack_classes():
+  logits, labels = _extreme("masked")
+  z, rows = _float64(logits), np.arange(ROWS)
+  some = np.isfinite(z).sum(1) > 1
+  x, z, chosen = np.where(np.isneginf(z), 0, z)[some], z[some], (rows[:some.sum()], labels[some])
+
+  def nll(scores):
+    return np.mean(special.logsumexp(scores, axis=1) - scores[chosen])
+
+  best = optimize.minimize_scalar(lambda t: nll(z / t), bounds=(0.1, 20), method="bounded", options={"xatol": 1e-9})
+  params = made("temperature_scaling").fit(logits, labels)
+  np.testing.assert_allclose(params["temperature"], best.x, rtol=1e-3)
+  assert params["converged"] and not params["at_bound"]
+
+  def objective(flat):
+    matrix, bias = flat[:-CLASSES].reshape(CLASSES, CLASSES), flat[-CLASSES:]
+    off_diagonal = matrix[~np.eye(CLASSES, dtype=bool)]
+    return (nll(np.where(np.isneginf(z), -np.inf, x @ matrix.T + bias))
+            + 100 * np.mean(off_diagonal**2) + np.mean(bias**2))
+
+  params = made("matrix_scaling").fit(logits, labels)
+  ours = objective(np.append(params["weights"], params["bias"]).astype(np.float64))
+  least = optimize.minimize(objective, np.append(np.eye(CLASSES) / best.x, np.zeros(CLASSES)), tol=1e-10).fun
+  assert params["converged"] and ours - least <= 1e-5 * least
 
 
-@pytest.mark.parametrize("mask", [-1e9, -1e30])
-@pytest.mark.parametrize("name", ["temperature_scaling", "class_temperature_scaling", "vector_scaling",
-                                  "ensemble_temperature_scaling", "structured_vector_scaling", "platt"])
-def test_a_masked_class_changes_no_other_row(name, mask):
+@pytest.mark.parametrize(("name", "options", "params", "expected"), [
+  ("ensemble_temperature_scaling", {}, {"temperature": 1.0, "weights": [0.0, 0.5, 0.5]}, [0.65, 0.35, 0]),
+  ("structured_vector_scaling", {}, {"temperature": 1.0, "uniform_share": 0.5, "scale": [0.0] * 3, "bias": [0.0] * 3},
+   [0.65, 0.35, 0]),
+  ("meta_calibration", {"target": 0.5}, {"temperature": 1.0, "threshold": 0.0}, [0.5, 0.5, 0]),
+  ("isotonic", {}, {"x": [[0.0, 1.0]] * 3, "y": [[0.0, 0.0]] * 3}, [0.5, 0.5, 0]),
+  ("isotonic", {"top_label": True}, {"x": [[0.0, 1.0]], "y": [[0.0, 0.6]]}, [0.48, 0.52, 0]),
+  ("vector_scaling", {}, {"scale": [1.0] * 3, "bias": [0.0, np.log(4.0), 9.0]}, [0.5, 0.5, 0]),
+  # The scores of the second and third class would hold the first's log 0.8 and, if it had one, the third's logit.
+  ("matrix_scaling", {}, {"weights": [[1.0, 0.0, 7.0], [0.0, 1.0, 7.0], [1.0, 0.0, 1.0]], "bias": [0.0] * 3},
+   [0.8, 0.2, 0]),
+])
+def test_what_formulas_make_of_a_class_that_a_row_does_not_have(name, options, params, expected):
+  """By hand, for the probabilities 0.8 and 0.2 of the two classes that the row has."""
+  params = {name: np.asarray(value, np.float32) for name, value in params.items()}
+  for mask in (-np.inf, -10001.0):
+    logits = np.array([[np.log(0.8), np.log(0.2), mask]], np.float32)
+    apply = calibrators.get(name, **options).apply
+    np.testing.assert_allclose(np.exp(apply(params, logits)[0]), expected, rtol=1e-5, atol=0)
+    slopes = jax.grad(lambda params, logits: apply(params, logits)[0, 0], argnums=(0, 1))(params, logits)  # noqa: B023
+    assert all(np.isfinite(slope).all() for slope in jax.tree.leaves(slopes)) and slopes[1][0, 2] == 0
+
+
+def test_better_than_equal_probabilities_is_over_the_classes_that_rows_have():
+  """Of two classes whose logits differ by 2, the first one is right in 7 of 10 rows: 2 / T is log(7 / 3)."""
+  rows = np.arange(ROWS)
+  logits = np.tile(np.array([0, -2, -np.inf, -np.inf], np.float32), (ROWS, 1))
+  params = made("temperature_scaling").fit(logits, (rows % 10 >= 7).astype(np.int32), where=rows < 60)
+  np.testing.assert_allclose(params["temperature"], 2 / np.log(7 / 3), rtol=1e-5)
+  assert not params["at_bound"]
+
+
+@pytest.mark.parametrize("name", ["temperature_scaling", "ensemble_temperature_scaling", "class_temperature_scaling",
+                                  "structured_vector_scaling"])
+def test_a_temperature_at_an_end_of_its_range_is_named(name):
   logits, labels = _usual()
-  logits[5, (labels[5] + 1) % CLASSES] = -1e4
-  logits, labels = logits.astype(np.float32), labels.astype(np.int32)
-  calibrator = made(name)
-  masked = np.where(logits == -1e4, np.float32(mask), logits)
-  found, expected = (calibrator.apply(calibrator.fit(x, labels), logits) for x in (masked, logits))
-  np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+  logits, fit = logits.astype(np.float32), made(name).fit
+  assert [bool(fit(logits, y)["at_bound"]) for y in (labels, logits.argmax(1), logits.argmin(1))] == [False, True, True]
 
 
 @pytest.mark.parametrize("shape", [(), (3, 0)])
@@ -141,8 +202,8 @@ def test_logits_without_classes_are_refused(shape):
 def test_focal_temperature_says_where_its_grid_ends():
   logits, labels = _usual()
   fit = made("focal_temperature_scaling", objective="nll").fit
-  assert fit(logits.astype(np.float32), labels)["converged"]
-  assert not fit((300 * logits).astype(np.float32), labels)["converged"]
+  inside, at_end = fit(logits.astype(np.float32), labels), fit((300 * logits).astype(np.float32), labels)
+  assert inside["converged"] and not inside["at_bound"] and not at_end["converged"] and at_end["at_bound"]
 
 
 def test_beta_calibration_knows_that_a_bound_does_not_hold_the_optimum(monkeypatch):

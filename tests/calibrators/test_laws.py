@@ -73,20 +73,20 @@ def _edges():
   yield "all right", logits, logits.argmax(1), every
   yield "all wrong", logits, logits.argmin(1), every
   yield "constant", np.zeros_like(logits), labels, every
-  yield "thousandfold", 1000 * logits, labels, every
+  yield "three hundredfold", 300 * logits, labels, every
   yield "thousandth", logits / 1000, labels, every
   yield "ties", np.round(logits / 3), labels, every
   yield "a class absent", logits, np.minimum(labels, 8), every
-  yield "ten thousand", np.where(logits > 0, 1e4, -1e4), labels, every
+  yield "ten thousand", np.where(logits > 0, 1e4, 1), labels, every
   yield "one counts", logits, labels, rows == 5
   yield "none counts", logits, labels, rows < 0
   yield "masked rows hold nan", np.where(rows[:, None] < 24, logits, np.nan), labels, rows < 24
 
 
 def _scores(logits):
-  """Test logits ``SHAPE``: others, a thousandfold of those, and some of those of the fit."""
+  """Test logits ``SHAPE``: others, three hundred times those, and some of those of the fit."""
   test = synthetic(SHAPE[0] // 3, SHAPE[1], seed=1)[0]
-  return np.concatenate([test, 1000 * test, np.nan_to_num(logits[:SHAPE[0] // 3])]).astype(np.float32)
+  return np.concatenate([test, 300 * test, np.nan_to_num(logits[:SHAPE[0] // 3])]).astype(np.float32)
 
 
 def _check_normalised(log_probs, name):
@@ -141,6 +141,28 @@ def test_only_rows_that_count_are_fitted(variant):
   test = _scores(logits)
   np.testing.assert_allclose(np.exp(calibrator.apply(masked, test)), np.exp(calibrator.apply(twice, test)),
                              atol=_looseness(variant))
+
+
+def test_a_class_that_a_row_does_not_have_is_left_out_whatever_its_mask(variant):
+  calibrator = _made(variant)
+  logits, labels = synthetic(*SHAPE)
+  rng, rows = np.random.default_rng(0), np.arange(SHAPE[0])
+  absent = (rng.random(SHAPE) < 0.3) | (rows < 5)[:, None]  # The first five rows have one class each.
+  absent[rows, labels] = False
+  masks = np.array([-1e4, -1e9, -1e20, -1e30, np.finfo(np.float32).min, -np.inf])[rng.integers(0, 6, SHAPE)]
+  masks += np.where(masks == -1e4, logits.max(axis=1, where=~absent, initial=-np.inf, keepdims=True), 0)
+  masked = np.where(absent, masks.astype(np.float32), logits)
+  expected = np.where(absent, -np.inf, logits)
+  params = calibrator.fit(masked, labels, where=rows >= 0)
+  log_probs = np.asarray(calibrator.apply(params, masked), np.float64)
+  assert (np.isneginf(log_probs) == absent).all() and (log_probs[rows[:5], labels[:5]] == 0).all()
+  np.testing.assert_allclose(special.logsumexp(log_probs, axis=1), 0, atol=1e-5)
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+  # A row of one class is no example, as it has probability 1 whatever the params.
+  of_infinite = calibrator.fit(expected, labels, where=rows >= 5)
+  if variant == "label_shift":  # Its class frequencies are those of all rows.
+    params, of_infinite = params["base"], of_infinite["base"]
+  jax.tree.map(np.testing.assert_array_equal, params, of_infinite)
 
 
 def test_leading_axes_are_flattened_and_a_fitted_calibrator_is_its_apply(variant):
@@ -494,5 +516,5 @@ def test_mistakes_are_named(make, error, match):
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_logits_beyond_the_range_of_float32_are_not_finite():
   logits = 1e40 * np.eye(3)  # Finite in float64, but fits are in float32.
-  with pytest.raises(ValueError, match=r"logits must be finite: 3 of 3 rows are not; the first, row 0, holds 1e\+40"):
+  with pytest.raises(ValueError, match=r"finite or -inf: 3 of 3 rows are not; the first, row 0, holds 1e\+40"):
     calibrators.vector_scaling().fit(logits, np.arange(3))

@@ -77,7 +77,7 @@ def test_a_candidate_on_the_host_changes_no_score_of_the_others():
 
 def test_logits_that_no_fit_takes_are_refused_before_the_folds_are_fitted():
   logits, labels = synthetic(40, 3)
-  with pytest.raises(ValueError, match="logits must be finite: 1 of 40 rows is not; the first, row 7, holds nan"):
+  with pytest.raises(ValueError, match="finite or -inf: 1 of 40 rows is not; the first, row 7, holds nan"):
     calibrators.select(np.where(np.arange(40)[:, None] == 7, np.nan, logits), labels)
   labels = np.where(np.arange(40) == 5, np.int64(2**40), labels)  # Its lowest 32 bits are 0, which is a class.
   with pytest.raises(ValueError, match=r"labels must be in \[0, 3\): 1 of 40 .* row 5, holds 1099511627776"):

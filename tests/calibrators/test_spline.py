@@ -169,7 +169,7 @@ def test_the_order_of_examples_does_not_matter():
   np.testing.assert_allclose(one["level"], other["level"], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 300.0])
 @pytest.mark.parametrize("labelled", ["as usual", "all right", "all wrong", "one class"])
 def test_fits_of_extreme_logits_converge(factor, labelled):
   logits, labels = synthetic(*SHAPE)

@@ -9,8 +9,12 @@ from tests.calibrators.data import synthetic
 
 LOGITS, LABELS = synthetic(40, 5)
 BAD = {
-  "nan": (np.where(np.eye(40, 5, dtype=bool), np.nan, LOGITS), LABELS, "logits must be finite: 5 of 40 rows are not"),
+  "nan": (np.where(np.eye(40, 5, dtype=bool), np.nan, LOGITS), LABELS, "finite or -inf: 5 of 40 rows are not"),
   "infinite": (np.where(np.arange(40)[:, None] == 3, np.inf, LOGITS), LABELS, "1 of 40 rows is not; the first, row 3"),
+  "no class": (np.where(np.arange(40)[:, None] == 3, -np.inf, LOGITS), LABELS,
+               "each row of logits must hold a finite number: 1 of 40 rows does not; the first, row 3, holds -inf"),
+  "label absent": (np.where((np.arange(40)[:, None] == 3) & (np.arange(5) == LABELS[3]), -1.1e4, LOGITS), LABELS,
+                   "labels must be classes that their rows have .*: 1 of 40 rows is not; the first, row 3, holds"),
   "labels from 1": (LOGITS, LABELS + 1, r"labels must be in \[0, 5\)"),
   "label -1": (LOGITS, np.where(np.arange(40) == 7, -1, LABELS), "the first, row 7, holds -1"),
   "empty": (LOGITS[:0], LABELS[:0], "at least one example to fit"),
@@ -41,7 +45,7 @@ def test_bad_values_within_jit_do_not_converge(name):
   fit = jax.jit(_made(name).fit)
   every, none = np.ones(40, bool), np.zeros(40, bool)
   assert fit(LOGITS, LABELS, where=every)["converged"]
-  for kind in ("nan", "infinite", "labels from 1", "label -1"):
+  for kind in ("nan", "infinite", "no class", "label absent", "labels from 1", "label -1"):
     logits, labels, _ = BAD[kind]
     assert not fit(logits.astype(np.float32), labels, where=every)["converged"]
   assert not fit(LOGITS, LABELS, where=none)["converged"]
