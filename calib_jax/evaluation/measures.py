@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import losses, metrics
+from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import compilation
 from calib_jax.evaluation import class_errors, loss_parts, resamples
 from calib_jax.evaluation.predictions import Predictions
@@ -19,7 +20,6 @@ from calib_jax.metrics import resampled_errors
 from calib_jax.metrics.bias_correction import correlation, interval_of_difference, sure_part
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
-ABSENT = 1e4  # A logit that lies so far below its row's largest is of a class that the row does not have.
 CLASSWISE_REDRAWS = 100  # Redraws of the labels for the noise floor of the classwise errors.
 
 
@@ -86,7 +86,7 @@ MEANS = tuple(name for name in JOINT if not METRICS[name].function)
 
 def num_present(log_probs: jax.Array) -> jax.Array:
   """How many classes each row of log-probabilities ``[N, K]`` has: those that are not masked."""
-  return jnp.sum(log_probs > jnp.max(log_probs, axis=-1, keepdims=True) - ABSENT, axis=-1, dtype=jnp.int32)
+  return jnp.sum(log_probs - jnp.max(log_probs, axis=-1, keepdims=True) > ABSENT, axis=-1, dtype=jnp.int32)
 
 
 class NotNumbers(ValueError):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import release
@@ -104,16 +105,22 @@ def as_logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Calla
   return logits, scores
 
 
+def lacks_label(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  """Returns which rows ``[N]`` of logits ``[N, K]`` do not have the class of their label ``[N]``."""
+  with np.errstate(all="ignore"):
+    return ~(np.take_along_axis(logits, labels[:, None], axis=1)[:, 0] - logits.max(1) > ABSENT)
+
+
 def check_labels(path: str | os.PathLike, logits: np.ndarray, labels: np.ndarray) -> None:
-  """Raises a UserError if a row does not have the class of its label, whose logit is then -inf."""
+  """Raises a UserError if a row does not have the class of its label."""
   start = 0
   for chunk in _chunks(logits):
-    absent = np.isneginf(chunk[np.arange(len(chunk)), labels[start:start + len(chunk)]])
+    absent = lacks_label(chunk, labels[start:start + len(chunk)])
     if absent.any():
       row = start + int(absent.argmax())
       raise UserError(f"{path}: the label of row {row}, counted from 0, is {labels[row]}, a class that the row does "
-                      "not have, because its logit is -inf; if labels have no meaning here, save "
-                      "kind='out_of_distribution' too.")
+                      "not have, because its logit is -inf, or 1e4 or more below the row's largest; if labels have no "
+                      "meaning here, save kind='out_of_distribution' too.")
     start += len(chunk)
 
 

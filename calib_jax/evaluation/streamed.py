@@ -21,7 +21,7 @@ from calib_jax._system.files import read_npy
 from calib_jax.evaluation import columns, reading, resamples, sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
-from calib_jax.evaluation.scores import EXACT, NEAR, division, is_float, summarize, sums_to, tolerance
+from calib_jax.evaluation.scores import EXACT, NEAR, division, is_float, lacks_label, summarize, sums_to, tolerance
 from calib_jax.metrics import draws, resampled_errors
 from calib_jax.metrics.bias_correction import moments, sure_part
 from calib_jax.metrics.calibration_tests import p_value_of
@@ -100,8 +100,8 @@ def _state(path: str, percent: bool = False, ignore_label: int | None = None,
   state = metrics.CalibrationHistogram.empty()
   state = jax.tree.map(lambda x: x.copy(), state)  # Its arrays share memory, which cannot be donated twice.
   for start, batch_scores, batch_labels, where in _batches(scores_path, labels_path, unit, ignore_label):
-    label_scores = np.take_along_axis(batch_scores, np.maximum(batch_labels, 0)[:, None], axis=1)[:, 0]
-    wrong = ~np.isfinite(batch_scores.max(1)) | (batch_labels < 0) | np.isneginf(label_scores)
+    wrong = ~np.isfinite(batch_scores.max(1)) | (batch_labels < 0)
+    wrong |= lacks_label(batch_scores, np.maximum(batch_labels, 0))
     if name == "probs":
       sums = batch_scores.sum(1)
       wrong |= ~((batch_scores >= 0).all(1) & (batch_scores <= unit * (1 + 1e-6)).all(1) & (np.abs(sums - unit) <= off))
