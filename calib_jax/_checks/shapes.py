@@ -7,12 +7,32 @@ import numpy as np
 Array = jax.Array
 
 
+def array(x, name: str) -> Array | np.ndarray | None:
+  """What a caller passed, as an array of JAX or of NumPy, which reads lists, pandas, and tensors on the host.
+
+  Arrays are returned as they are, and so is None.
+
+  Raises:
+    TypeError: unless it holds numbers or bools.
+  """
+  if x is None or isinstance(x, jax.Array):
+    return x
+  try:
+    x = np.asarray(x)
+  except jax.errors.TracerArrayConversionError:  # A list of traced numbers.
+    return jnp.asarray(x)
+  if x.dtype.kind in "OSUMm":
+    raise TypeError(f"{name} must be an array of numbers or bools: got dtype {x.dtype}.")
+  return x
+
+
 def floating(x, name: str) -> Array:
   """``x`` as an array of float32 or wider.
 
   Raises:
     TypeError: unless it is floating point.
   """
+  x = array(x, name)
   if isinstance(x, np.ndarray) and x.dtype == np.float16:
     x = x.astype(np.float32)  # XLA cannot do it on processors without an instruction for it, such as those of SSE4.2.
   x = jnp.asarray(x)
@@ -58,7 +78,7 @@ def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = Fals
 
 def _narrowed(labels) -> Array:
   """``labels`` as an array; integers that int32 does not hold become -1, whose lowest 32 bits might be a class."""
-  labels = labels if isinstance(labels, jax.Array) else np.asarray(labels)
+  labels = array(labels, "labels")
   if labels.dtype.kind in "iu" and not np.can_cast(labels.dtype, np.int32):
     bounds = jnp.iinfo(jnp.int32)
     low, high = (0 if labels.dtype.kind == "u" else bounds.min), bounds.max
@@ -93,7 +113,7 @@ def mask(where, shape: tuple[int, ...]) -> Array | None:
   """``where`` as a bool array of ``shape``, or None."""
   if where is None:
     return None
-  where = jnp.asarray(where)
+  where = jnp.asarray(array(where, "where"))
   if where.dtype != jnp.bool_:
     raise TypeError(f"where must be boolean: got dtype {where.dtype}.")
   if where.shape != shape:
