@@ -68,9 +68,11 @@ def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = Fals
   soft = soft and jnp.issubdtype(labels.dtype, jnp.floating)
   binary = _binary(name) if labels.shape == scores.shape else ""
   if not soft and not jnp.issubdtype(labels.dtype, jnp.integer):
-    raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}): got dtype {labels.dtype}.{binary}")
+    way = "" if binary else ", which labels.astype(int) makes of whole numbers"
+    raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}){way}: got dtype {labels.dtype}.{binary}")
   if labels.shape != (scores.shape if soft else scores.shape[:-1]):
-    kind, axes = ("float labels", "") if soft else ("labels", " without its last axis")
+    kind, axes = ("labels", " without its last axis") if not soft else (
+      "float labels", ", and labels.astype(int) makes integers of whole numbers" if labels.ndim < scores.ndim else "")
     raise ValueError(f"{kind} must have the shape of {name}{axes}: "
                      f"got {name} {scores.shape} and labels {labels.shape}.{binary}")
   return scores, aligned(labels, scores).astype(scores.dtype if soft else jnp.int32)
