@@ -12,13 +12,14 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of the tests' time is compilation, and these flags take two thirds of that away. CALIB_JAX_FULL_OPTIMIZATION=1
-# compiles as users do. XLA refuses unknown flags, so these are only for the version they were measured on.
+# compiles as users do. XLA refuses unknown flags, so that each stands only where a version that knows it is installed.
 os.environ["XLA_FLAGS"] = " ".join([
   os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=8",
-  *(["--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false",
-     "--xla_cpu_parallel_codegen_split_count=1"]
-    if not os.environ.get("CALIB_JAX_FULL_OPTIMIZATION") and importlib.metadata.version("jax").startswith("0.10.")
-    else [])])
+  *(flag for flag, versions in {
+      "--xla_backend_optimization_level=0": ("0.10.", "0.11.", "0.12."),
+      "--xla_cpu_parallel_codegen_split_count=1": ("0.10.", "0.11.", "0.12."),
+      "--xla_cpu_use_fusion_emitters=false": ("0.10.",)}.items()
+    if not os.environ.get("CALIB_JAX_FULL_OPTIMIZATION") and importlib.metadata.version("jax").startswith(versions))])
 
 import jax
 import jax.numpy as jnp

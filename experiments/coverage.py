@@ -51,10 +51,6 @@ class Model(NamedTuple):
   shift: float = 0.0
 
 
-def _aurc(confidence, correct):
-  return metrics.aurc(confidence, 1 - correct)
-
-
 PAIR = ("confidence", "correct")
 METRICS = {
   **{name: Metric(simulation.ESTIMATORS[name][0], PAIR, "bias_corrected", simulation.ESTIMATORS[name][1],
@@ -62,7 +58,7 @@ METRICS = {
      for name in ("ECE, 15 equal-width bins", "ECE, 15 equal-mass bins", "equal mass, norm 2", "KS", SLOWEST)},
   "NLL": Metric(jnp.mean, ("nll",), "percentile", "nll"),
   "Brier": Metric(jnp.mean, ("brier",), "percentile", "brier"),
-  "AURC": Metric(_aurc, PAIR, "percentile", "aurc"),
+  "AURC": Metric(metrics.aurc, PAIR, "percentile", "aurc"),
 }
 MODELS = {
   "calibrated": Model("Gaussian mixture", (1.0, 1.0)), "overconfident": Model("Gaussian mixture", (1.6, 1.6)),

@@ -86,6 +86,15 @@ def test_every_public_name_is_documented_and_has_a_place_on_the_site(name):
   assert set(listed) <= set(_public_names(module))
 
 
+def test_a_displayed_formula_is_one_paragraph():
+  """The site shows the paragraphs of one directive as a product on one line: each needs a directive of its own."""
+  display = re.compile(r"^( *)\.\. math::.*\n(?:\1 +.*\n)*\n+\1 +\S", re.MULTILINE)
+  assert display.search("  .. math::\n    x\n\n    y") and not display.search("  .. math:: x\n\n  .. math:: y\n\n  z")
+  several = [path.name for path in sorted((ROOT / "calib_jax").rglob("*.py"))
+             if display.search(path.read_text(encoding="utf-8"))]
+  assert not several
+
+
 def _pages_of_the_menu(page):
   """The pages that the menu of the site lists, by the fences of a page that say so."""
   fences = re.findall(r"```\{toctree\}\n(?::[^\n]*\n)*\n(.*?)```", PAGES[page], re.DOTALL)

@@ -10,6 +10,7 @@ from calib_jax._checks.layers import layer
 from calib_jax._checks.limits import choice, number, options, suggestion
 from calib_jax._checks.shapes import (
   aligned,
+  array,
   floating,
   gathered,
   is_readable,
@@ -34,8 +35,8 @@ from calib_jax._checks.values import (
 )
 from calib_jax._checks.weights import counts, weights_and_where
 
-__all__ = ["aligned", "batch", "check_values", "choice", "class_values", "classified", "counts", "example_values",
-           "examples", "floating", "gathered", "is_readable", "is_traced", "label_values", "layer", "mapped_axis",
-           "mask", "masked_class", "number", "one_value_each", "options", "out_of_range", "over_classes", "pair_values",
-           "paired", "rank", "same_shape", "scores_and_labels", "something_counts", "suggestion", "warn_of_probs",
-           "weights_and_where"]
+__all__ = ["aligned", "array", "batch", "check_values", "choice", "class_values", "classified", "counts",
+           "example_values", "examples", "floating", "gathered", "is_readable", "is_traced", "label_values", "layer",
+           "mapped_axis", "mask", "masked_class", "number", "one_value_each", "options", "out_of_range", "over_classes",
+           "pair_values", "paired", "rank", "same_shape", "scores_and_labels", "something_counts", "suggestion",
+           "warn_of_probs", "weights_and_where"]

@@ -14,6 +14,7 @@ import numpy as np
 
 from calib_jax._checks.shapes import (
   aligned,
+  array,
   floating,
   gathered,
   is_readable,
@@ -105,7 +106,7 @@ def paired(scores, values, where, weights=None, *, names: tuple[str, str] = ("co
 
   ``counts`` are the weights or, without any, ``where``.
   """
-  scores, values = floating(scores, names[0]), jnp.asarray(values)
+  scores, values = floating(scores, names[0]), jnp.asarray(array(values, names[1]))
   same_shape(scores, values, names)
   scores, values, where = _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
   return scores, values, counts(weights, where, scores.dtype)

@@ -4,10 +4,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from calib_jax._checks.limits import number
-from calib_jax._checks.shapes import gathered, mask, out_of_range
+from calib_jax._checks.shapes import array, gathered, mask, out_of_range
 from calib_jax._checks.values import label_values
 
 Array = jax.Array
@@ -41,7 +40,7 @@ def layer(features, kernel, bias, labels, where, chunk) -> tuple[Array, Array, A
   num_classes, shape = kernel.shape[1], features.shape[:-1]
   if bias is not None and bias.shape != (num_classes,):
     raise ValueError(f"bias must have shape ({num_classes},), one number for each class: got shape {bias.shape}.")
-  labels = labels if isinstance(labels, jax.Array) else np.asarray(labels)
+  labels = array(labels, "labels")
   if labels.dtype.kind not in "iu":
     raise TypeError(f"labels must be integers in [0, {num_classes}), because distributions would be as large as the "
                     f"logits: got dtype {labels.dtype}.")
@@ -60,7 +59,7 @@ def layer(features, kernel, bias, labels, where, chunk) -> tuple[Array, Array, A
 
 
 def _floats(x, name: str) -> Array:
-  x = jnp.asarray(x)
+  x = jnp.asarray(array(x, name))
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")
   return x

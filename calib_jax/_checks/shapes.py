@@ -10,12 +10,32 @@ Array = jax.Array
 ABSENT = -1e4 + 1e-2
 
 
+def array(x, name: str) -> Array | np.ndarray | None:
+  """What a caller passed, as an array of JAX or of NumPy, which reads lists, pandas, and tensors on the host.
+
+  Arrays are returned as they are, and so is None.
+
+  Raises:
+    TypeError: unless it holds numbers or bools.
+  """
+  if x is None or isinstance(x, jax.Array):
+    return x
+  try:
+    x = np.asarray(x)
+  except jax.errors.TracerArrayConversionError:  # A list of traced numbers.
+    return jnp.asarray(x)
+  if x.dtype.kind in "OSUMm":
+    raise TypeError(f"{name} must be an array of numbers or bools: got dtype {x.dtype}.")
+  return x
+
+
 def floating(x, name: str) -> Array:
   """``x`` as an array of float32 or wider.
 
   Raises:
     TypeError: unless it is floating point.
   """
+  x = array(x, name)
   if isinstance(x, np.ndarray) and x.dtype == np.float16:
     x = x.astype(np.float32)  # XLA cannot do it on processors without an instruction for it, such as those of SSE4.2.
   x = jnp.asarray(x)
@@ -51,9 +71,11 @@ def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = Fals
   soft = soft and jnp.issubdtype(labels.dtype, jnp.floating)
   binary = _binary(name) if labels.shape == scores.shape else ""
   if not soft and not jnp.issubdtype(labels.dtype, jnp.integer):
-    raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}): got dtype {labels.dtype}.{binary}")
+    way = "" if binary else ", which labels.astype(int) makes of whole numbers"
+    raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}){way}: got dtype {labels.dtype}.{binary}")
   if labels.shape != (scores.shape if soft else scores.shape[:-1]):
-    kind, axes = ("float labels", "") if soft else ("labels", " without its last axis")
+    kind, axes = ("labels", " without its last axis") if not soft else (
+      "float labels", ", and labels.astype(int) makes integers of whole numbers" if labels.ndim < scores.ndim else "")
     raise ValueError(f"{kind} must have the shape of {name}{axes}: "
                      f"got {name} {scores.shape} and labels {labels.shape}.{binary}")
   return scores, aligned(labels, scores).astype(scores.dtype if soft else jnp.int32)
@@ -61,7 +83,7 @@ def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = Fals
 
 def _narrowed(labels) -> Array:
   """``labels`` as an array; integers that int32 does not hold become -1, whose lowest 32 bits might be a class."""
-  labels = labels if isinstance(labels, jax.Array) else np.asarray(labels)
+  labels = array(labels, "labels")
   if labels.dtype.kind in "iu" and not np.can_cast(labels.dtype, np.int32):
     bounds = jnp.iinfo(jnp.int32)
     low, high = (0 if labels.dtype.kind == "u" else bounds.min), bounds.max
@@ -96,7 +118,7 @@ def mask(where, shape: tuple[int, ...]) -> Array | None:
   """``where`` as a bool array of ``shape``, or None."""
   if where is None:
     return None
-  where = jnp.asarray(where)
+  where = jnp.asarray(array(where, "where"))
   if where.dtype != jnp.bool_:
     raise TypeError(f"where must be boolean: got dtype {where.dtype}.")
   if where.shape != shape:

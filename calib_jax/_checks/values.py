@@ -23,6 +23,7 @@ import numpy as np
 
 from calib_jax._checks.shapes import (
   ABSENT,
+  array,
   floating,
   is_readable,
   is_traced,
@@ -176,21 +177,23 @@ def _level_outside() -> int:
 
 
 def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confidence", "correct"),
-                high: float = 1.0) -> None:
+                high: float = 1.0, binary: bool = False) -> None:
   """Checks that two arrays of one shape are finite, and that the first is in ``[1 - high, high]``.
 
-  With the default, confidences must be in [0, 1]; ``high=math.inf`` allows scores of any range. Otherwise it does what
-  ``class_values`` does.
+  With the default, confidences must be in [0, 1]; ``high=math.inf`` allows scores of any range. ``binary`` asks for
+  zeros and ones in the second. Otherwise it does what ``class_values`` does.
   """
   if not _values_are_checked or is_traced(scores, values, where):
     return
-  same_shape(floating(scores, names[0]), jnp.asarray(values), names)
+  same_shape(floating(scores, names[0]), array(values, names[1]), names)
   where = mask(where, np.shape(scores))
-  if _any_wrong(_wrong_pairs, scores, values, where, high):
+  if _any_wrong(_wrong_pairs, scores, values, where, (high, binary)):
     scores, values = (np.asarray(x).astype(np.float64).reshape(-1) for x in (scores, values))
     _refuse([(f"{names[0]} must be finite", "be", "holds", ~np.isfinite(scores), scores),
              (f"{names[0]} must be in [0, 1]", "be", "holds", (scores < 1 - high) | (scores > high), scores),
-             (f"{names[1]} must be finite", "be", "holds", ~np.isfinite(values), values)], where)
+             (f"{names[1]} must be finite", "be", "holds", ~np.isfinite(values), values),
+             (f"{names[1]} must be bools, or zeros and ones (a loss of each example is passed as risk=)", "be", "holds",
+              (values != 0) & (values != 1), values)], where)
 
 
 def _any_wrong(rule: Callable, scores, values, where: Array | None, option) -> bool:
@@ -233,9 +236,11 @@ def _sum_tolerance(probs) -> float:
   return max(1e-3, 4 * float(jnp.finfo(jnp.asarray(probs).dtype).eps))
 
 
-def _wrong_pairs(scores: Array, values: Array, high: float) -> Array:
-  """Which pairs break a rule of ``pair_values``."""
-  return ~(jnp.isfinite(scores) & (scores >= 1 - high) & (scores <= high) & jnp.isfinite(values))
+def _wrong_pairs(scores: Array, values: Array, option: tuple[float, bool]) -> Array:
+  """Which pairs break a rule of ``pair_values``, whose ``(high, binary)`` is the option."""
+  high, binary = option
+  is_value = (values == 0) | (values == 1) if binary and values.dtype != jnp.bool_ else jnp.isfinite(values)
+  return ~(jnp.isfinite(scores) & (scores >= 1 - high) & (scores <= high) & is_value)
 
 
 def _refuse(rules: Iterable[tuple[str, str, str, np.ndarray, np.ndarray]], where: Array | None) -> None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax._checks.shapes import gathered, is_readable, mask
+from calib_jax._checks.shapes import array, gathered, is_readable, mask
 
 Array = jax.Array
 
@@ -32,14 +32,14 @@ def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | Non
   Array([ True, False], dtype=bool)
   """
   if weights is None:
-    return None, where
+    return None, array(where, "where")
   weights, where = real_weights(weights, where, np.shape(labels)), mask(where, np.shape(labels))
   return weights, (weights != 0) & (True if where is None else where)
 
 
 def real_weights(weights, where, shape: tuple[int, ...]) -> Array:
   """The weights of ``weights_and_where``, for losses: a row of weight 0 counts there, as it has a gradient in it."""
-  weights, where = jnp.asarray(weights), mask(where, shape)
+  weights, where = jnp.asarray(array(weights, "weights")), mask(where, shape)
   if jnp.issubdtype(weights.dtype, jnp.integer):
     weights = weights.astype(jnp.float32)
   if not jnp.issubdtype(weights.dtype, jnp.floating):

@@ -109,8 +109,8 @@ def _state(path: str, percent: bool = False, ignore_label: int | None = None,
     wrong &= where
     if wrong.any():
       raise UserError(f"{path}: row {start + int(wrong.argmax())} of {name} is not finite or, for probs, not in "
-                      f"[0, {unit}] or without the sum {unit}, or its label is not in [0, {scores.shape[1]}) or has "
-                      f"the logit -inf.{why}")
+                      f"[0, {unit}] or without the sum {unit}, or its label is not in [0, {scores.shape[1]}) or is "
+                      f"a class that the row does not have.{why}")
     # Without waiting, batches would queue in memory.
     state = jax.block_until_ready(update(state, batch_scores, batch_labels, where))
     _show(min(start + len(where), len(labels)), len(labels))

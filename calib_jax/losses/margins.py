@@ -180,14 +180,16 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   # Class i against all other classes j, one i at a time and computed again for the gradient, so that memory is never
   # [..., K, K]. A pair of a class with itself, log 2, and pairs with the label are left out.
   @jax.checkpoint
-  def add_pairs(total, i):
-    chosen = jax.lax.dynamic_index_in_dim(logits, i, -1)
+  def add_pairs(total, class_and_logit):
+    i, logit = class_and_logit
     is_pair = other & ~one_hot(jnp.full(labels.shape, i), logits)
-    pairs = jnp.sum(jax.nn.softplus(logits - chosen), axis=-1, where=is_pair)
+    pairs = jnp.sum(jax.nn.softplus(logits - logit[..., None]), axis=-1, where=is_pair)
     return total + jnp.where(i == labels, 0, pairs), None
 
   zeros = varying_as(varying_as(jnp.zeros_like(discrimination), logits), labels)
-  total, _ = jax.lax.scan(add_pairs, zeros, jnp.arange(num_classes, dtype=jnp.int32))
+  # The logits of one class are a row of the transpose: JAX 0.12 cannot differentiate a dynamic slice on Explicit axes.
+  classes = jnp.arange(num_classes, dtype=jnp.int32), jnp.moveaxis(logits, -1, 0)
+  total, _ = jax.lax.scan(add_pairs, zeros, classes)
   exclusion = total / 2 / max((num_classes - 1) * (num_classes - 2), 1)
   values = cross_entropy(logits, labels) + discrimination_weight * discrimination + exclusion_weight * exclusion
   return checks.example_values(values, labels, where, logits.shape[-1])

@@ -32,8 +32,9 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
     S_j = \sum_i u_j(c_i), \quad C_j = \frac{1}{S_j} \sum_i u_j(c_i)\, c_i, \quad
     A_j = \frac{1}{S_j} \sum_i u_j(c_i)\, a_i
 
-    \text{bin: } \Big(\sum_j \frac{S_j}{N} |A_j - C_j|^p\Big)^{1/p} \qquad
-    \text{label: } \Big(\frac{1}{N} \sum_i \sum_j u_j(c_i)\, |A_j - c_i|^p\Big)^{1/p}
+  .. math:: \text{bin: } \Big(\sum_j \frac{S_j}{N} |A_j - C_j|^p\Big)^{1/p}
+
+  .. math:: \text{label: } \Big(\frac{1}{N} \sum_i \sum_j u_j(c_i)\, |A_j - c_i|^p\Big)^{1/p}
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.

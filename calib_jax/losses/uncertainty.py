@@ -22,12 +22,11 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array, stop
   otherwise. With a distribution as its label, it is accurate to the part that is the probability of the top class, and
   counts in both sums by its parts:
 
-  .. math::
-    n_{AU} = \sum_{AU} c_i \tanh h_i, \quad n_{IC} = \sum_{IC} (1 - c_i)(1 - \tanh h_i)
+  .. math:: n_{AU} = \sum_{AU} c_i \tanh h_i, \quad n_{IC} = \sum_{IC} (1 - c_i)(1 - \tanh h_i)
 
-    n_{AC} = \sum_{AC} c_i (1 - \tanh h_i), \quad n_{IU} = \sum_{IU} (1 - c_i) \tanh h_i
+  .. math:: n_{AC} = \sum_{AC} c_i (1 - \tanh h_i), \quad n_{IU} = \sum_{IU} (1 - c_i) \tanh h_i
 
-    \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
+  .. math:: \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
@@ -77,12 +76,11 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array 
   :math:`t_i = \sigma((\mathrm{logit}\, h^*_i - \mathrm{logit}\, \kappa) / T)`, and :math:`a_i` 1 where the top class
   is the label, 0 otherwise, or its probability in a distribution,
 
-  .. math::
-    n_{AU} = \sum_i a_i t_i \tanh h_i, \quad n_{IC} = \sum_i (1 - a_i) (1 - t_i)(1 - \tanh h_i)
+  .. math:: n_{AU} = \sum_i a_i t_i \tanh h_i, \quad n_{IC} = \sum_i (1 - a_i) (1 - t_i)(1 - \tanh h_i)
 
-    n_{AC} = \sum_i a_i (1 - t_i)(1 - \tanh h_i), \quad n_{IU} = \sum_i (1 - a_i) t_i \tanh h_i
+  .. math:: n_{AC} = \sum_i a_i (1 - t_i)(1 - \tanh h_i), \quad n_{IU} = \sum_i (1 - a_i) t_i \tanh h_i
 
-    \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
+  .. math:: \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.

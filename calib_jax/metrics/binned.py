@@ -165,8 +165,6 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     raise ValueError(f"debias=True needs norm=2 and form='bin': got norm={norm!r} and form={form!r}.")
   if debias and sign != "both":
     raise ValueError(f"debias=True needs sign='both': got sign={sign!r}.")
-  weights, where = checks.weights_and_where(weights, where, confidence)
-  checks.pair_values(confidence, correct, where)
   return of_pairs(_calibration_error, confidence, correct, where, weights, num_bins=num_bins, binning=binning,
                   norm=norm, form=form, debias=debias, closed=closed, ties=ties, sign=sign)
 
@@ -215,8 +213,6 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), norm=(norm, NORM),
                  ties=(ties, TIES))
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
   return of_classes(_classwise_calibration_error, probs, labels, where, weights, num_bins=num_bins, binning=binning,
                     norm=norm, ties=ties)
 
@@ -285,8 +281,6 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
   Array([0. , 0.5], dtype=float32)
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), ties=(ties, TIES))
-  weights, where = checks.weights_and_where(weights, where, confidence)
-  checks.pair_values(confidence, correct, where)
   return of_pairs(_reliability, confidence, correct, where, weights, num_bins=num_bins, binning=binning, ties=ties)
 
 

@@ -95,7 +95,7 @@ def examples(arrays: Sequence[ArrayLike], groups: ArrayLike | None, num_resample
              ) -> tuple[tuple[Array, ...], np.ndarray | None]:
   """The arrays to resample and the examples of each group, or None, after checks of the arguments of ``bootstrap``."""
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
-  arrays = tuple(checks.gathered(jnp.asarray(x)) for x in arrays)
+  arrays = tuple(checks.gathered(jnp.asarray(checks.array(x, "arrays"))) for x in arrays)
   if not arrays or any(x.ndim == 0 or len(x) != len(arrays[0]) or len(x) == 0 for x in arrays):
     raise ValueError("arrays must share their first axis, of at least one example: got shapes "
                      f"{[x.shape for x in arrays]}.")

@@ -101,7 +101,8 @@ def p_value_of(observed, redrawn):
 
 def gathered_pair(confidence: ArrayLike, correct: ArrayLike) -> tuple[Array, Array]:
   """Confidences as floats and outcomes as bools, of all rows."""
-  confidence, correct = checks.floating(confidence, "confidence"), jnp.asarray(correct)
+  confidence = checks.floating(confidence, "confidence")
+  correct = jnp.asarray(checks.array(correct, "correct"))
   checks.same_shape(confidence, correct, ("confidence", "correct"))
   return checks.gathered(confidence), checks.gathered(correct).astype(bool)
 

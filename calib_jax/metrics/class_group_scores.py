@@ -72,13 +72,11 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
   Array([ 1., nan,  0.], dtype=float32)
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"))
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
+  train_counts = checks.array(train_counts, "train_counts")
   return of_classes(_class_group_scores, probs, labels, where, weights, train_counts, num_bins=num_bins)
 
 
 def _class_group_scores(probs: Array, labels: Array, counts: Array, train_counts, num_bins) -> ClassGroupScores:
-  train_counts = jnp.asarray(train_counts)
   if not jnp.issubdtype(train_counts.dtype, jnp.integer):
     raise TypeError(f"train_counts must be integers: got dtype {train_counts.dtype}.")
   if train_counts.shape != (probs.shape[1],):

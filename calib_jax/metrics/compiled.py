@@ -1,7 +1,7 @@
-"""Runs the formula of a metric as one compiled program.
+"""Checks the arrays of a metric and runs its formula as one compiled program.
 
-A metric checks its options and the values of its arrays, and hands its formula to ``of_pairs`` or ``of_classes``. The
-formula is a function of its module, so that ``jax.jit`` compiles it once for each combination of options.
+A metric checks its options and hands its arrays and its formula to ``of_pairs`` or ``of_classes``. The formula is a
+function of its module, so that ``jax.jit`` compiles it once for each combination of options.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Array = jax.Array
 
 def of_pairs(formula: Callable, scores: ArrayLike, values: ArrayLike, where: ArrayLike | None,
              weights: ArrayLike | None, *arrays: ArrayLike, names: tuple[str, str] = ("confidence", "correct"),
-             **options):
+             high: float = 1.0, binary: bool = False, **options):
   """``formula(scores [N], values [N], counts [N], *arrays, **options)`` of what ``checks.paired`` returns.
 
   Args:
@@ -29,11 +29,16 @@ def of_pairs(formula: Callable, scores: ArrayLike, values: ArrayLike, where: Arr
     weights: optional numbers of that shape; without them ``counts`` are bools, and else numbers.
     *arrays: more arrays, passed on as they are.
     names: what errors call ``scores`` and ``values``.
+    high: as for ``checks.pair_values``, here and below.
+    binary: whether ``values`` must be zeros and ones.
     **options: Python values, for each combination of which the formula is compiled.
 
   Returns:
     The formula's value.
   """
+  scores, values = checks.array(scores, names[0]), checks.array(values, names[1])
+  weights, where = checks.weights_and_where(weights, where, scores)
+  checks.pair_values(scores, values, where, names=names, high=high, binary=binary)
   return _of_pairs(formula, names, tuple(options.items()), scores, values, where, weights, *arrays)
 
 
@@ -48,6 +53,9 @@ def of_classes(formula: Callable, probs: ArrayLike, labels: ArrayLike, where: Ar
 
   The floats of the value are NaN where a label that counts is out of range, because traced labels raise no error.
   """
+  probs, labels = checks.array(probs, "probs"), checks.array(labels, "labels")
+  weights, where = checks.weights_and_where(weights, where, labels)
+  checks.class_values(probs, labels, where)
   return _of_classes(formula, tuple(options.items()), probs, labels, where, weights, *arrays)
 
 

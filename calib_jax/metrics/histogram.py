@@ -102,10 +102,12 @@ class CalibrationHistogram(NamedTuple):
     if (probs is None) == (logits is None):
       raise TypeError("from_model_output takes either probs or logits.")
     if probs is None:
-      probs = jax.nn.softmax(jnp.asarray(logits).astype(jnp.float32))
-    if weights is not None and not jnp.issubdtype(jnp.asarray(weights).dtype, jnp.integer):
+      probs = jax.nn.softmax(checks.floating(logits, "logits").astype(jnp.float32))
+    probs, labels, weights = (checks.array(x, name) for x, name in ((probs, "probs"), (labels, "labels"),
+                                                                    (weights, "weights")))
+    if weights is not None and not jnp.issubdtype(weights.dtype, jnp.integer):
       raise TypeError("weights of a CalibrationHistogram must be integers, because it counts examples: got dtype "
-                      f"{jnp.asarray(weights).dtype}.")
+                      f"{weights.dtype}.")
     _, where = checks.weights_and_where(weights, where, labels)
     checks.class_values(probs, labels, where)
     probs, labels, where = classified(probs, labels, where)

@@ -1,5 +1,6 @@
 """Selective prediction and detection: risk-coverage curves and areas, and areas and points of ROC curves."""
 
+from collections.abc import Callable
 import math
 from typing import NamedTuple
 
@@ -11,10 +12,10 @@ from calib_jax import _checks as checks
 from calib_jax._numerics import binning
 from calib_jax._numerics.sorting import exact_cumsum, ordered_key, sum_between, tie_bounds
 from calib_jax.metrics import formulas
-from calib_jax.metrics.compiled import counted, of_pairs
+from calib_jax.metrics.compiled import of_pairs
 
 Array = jax.Array
-_RISK, _POSITIVES = ("confidence", "risk"), ("scores", "positives")  # What errors call the arrays.
+_POSITIVES = ("scores", "positives")  # What errors call the arrays.
 
 
 class RiskCoverage(NamedTuple):
@@ -30,8 +31,8 @@ class RiskCoverage(NamedTuple):
   risk: Array
 
 
-def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None,
-                        weights: ArrayLike | None = None) -> RiskCoverage:
+def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk: ArrayLike | None = None,
+                        where: ArrayLike | None = None, weights: ArrayLike | None = None) -> RiskCoverage:
   """The mean risk of the k most confident examples, for k from 1 to N.
 
   Where k divides a tie, the value is the mean over all orders of the tied examples, so that it does not depend on the
@@ -39,7 +40,9 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
 
   Args:
     confidence: scores of any shape and range; the prediction with the higher score is the more confident one.
-    risk: any per-example loss of that shape, or bools that are True where the prediction is wrong (``~correct``).
+    correct: bools, or zeros and ones, of that shape: whether the prediction is right. The risk is then 1 where it is
+      wrong and 0 where it is right.
+    risk: any per-example loss of that shape, in place of ``correct``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
     weights: optional numbers of that shape, at least 0: for how many examples each stands. The curve has one point
       an example all the same, at which all it stands for is taken.
@@ -48,15 +51,29 @@ def risk_coverage_curve(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayL
     ``RiskCoverage`` of ``[N]`` arrays. O(N log N).
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape.
+    TypeError: if an argument has the wrong dtype, or both or neither of ``correct`` and ``risk`` are given.
+    ValueError: if an argument has the wrong shape or value.
 
-  >>> risk_coverage_curve(jnp.array([0.9, 0.6, 0.6]), jnp.array([False, True, False])).risk
+  >>> risk_coverage_curve(jnp.array([0.9, 0.6, 0.6]), jnp.array([True, False, True])).risk
   Array([0.        , 0.25      , 0.33333334], dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, confidence)
-  checks.pair_values(confidence, risk, where, names=_RISK, high=math.inf)
-  return of_pairs(_risk_coverage_curve, confidence, risk, where, weights, names=_RISK)
+  return _of_risk(_risk_coverage_curve, confidence, correct, risk, where, weights)
+
+
+def _of_risk(summary: Callable, confidence: ArrayLike, correct: ArrayLike | None, risk: ArrayLike | None,
+             where: ArrayLike | None, weights: ArrayLike | None):
+  """``summary(confidence [N], risk [N], counts [N])``; the risk without one is 1 - ``correct``."""
+  if (correct is None) == (risk is None):
+    raise TypeError("give either correct, whether each prediction is right, or risk=, a loss of each example: got "
+                    f"{'neither' if risk is None else 'both'}.")
+  is_risk = risk is not None
+  return of_pairs(_with_risk, confidence, risk if is_risk else correct, where, weights, high=math.inf,
+                  names=("confidence", "risk" if is_risk else "correct"), binary=not is_risk, summary=summary,
+                  is_risk=is_risk)
+
+
+def _with_risk(confidence: Array, values: Array, counts: Array, summary, is_risk):
+  return summary(confidence, values if is_risk else 1 - values, counts)
 
 
 def _risk_coverage_curve(confidence: Array, risk: Array, counts: Array) -> RiskCoverage:
@@ -118,8 +135,8 @@ def _weighted_curve(tied: _Tied) -> RiskCoverage:
   return RiskCoverage(*(jnp.where(tied.weights != 0, x, jnp.nan) for x in curve))
 
 
-def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
-         ) -> Array:
+def aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk: ArrayLike | None = None,
+         where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Area under the risk-coverage curve.
 
   .. math:: \frac{1}{N} \sum_k \frac{1}{k} \sum_{j \le k} \ell_{(j)} = \frac{1}{N} \sum_i (H_N - H_{N - r_i}) \ell_i
@@ -130,7 +147,9 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
 
   Args:
     confidence: scores of any shape and range.
-    risk: any per-example loss of that shape, or bools that are True where the prediction is wrong.
+    correct: bools, or zeros and ones, of that shape: whether the prediction is right. The risk is then 1 where it is
+      wrong and 0 where it is right.
+    risk: any per-example loss of that shape, in place of ``correct``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
     weights: optional numbers of that shape, at least 0: for how many examples each stands, whose number N is their
       sum. For other than whole weights H is the harmonic number of any real number, :math:`H_x = \psi(x + 1) + \gamma`,
@@ -140,18 +159,18 @@ def aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = No
     A scalar; 0 if nothing counts. O(N log N).
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape.
+    TypeError: if an argument has the wrong dtype, or both or neither of ``correct`` and ``risk`` are given.
+    ValueError: if an argument has the wrong shape or value.
 
   References:
     Zhou et al. 2025, Section 3.3.
 
-  >>> aurc(jnp.array([0.9, 0.6, 0.3, 0.1]), jnp.array([False, True, False, True])).round(1)
+  >>> aurc(jnp.array([0.9, 0.6, 0.3, 0.1]), jnp.array([True, False, True, False])).round(1)
   Array(0.3, dtype=float32)
+  >>> aurc(jnp.array([0.9, 0.6]), risk=jnp.array([0.5, 2.5]))  # (0.5 + (0.5 + 2.5) / 2) / 2
+  Array(1., dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, confidence)
-  checks.pair_values(confidence, risk, where, names=_RISK, high=math.inf)
-  return of_pairs(_aurc, confidence, risk, where, weights, names=_RISK)
+  return _of_risk(_aurc, confidence, correct, risk, where, weights)
 
 
 def _aurc(confidence: Array, risk: Array, counts: Array) -> Array:
@@ -159,17 +178,19 @@ def _aurc(confidence: Array, risk: Array, counts: Array) -> Array:
     tied = _tied(confidence, risk, counts)
     areas = formulas.risk_area(tied.risk_before, tied.risk, tied.before, tied.mass)
     return binning.pairwise_sum(jnp.where(tied.is_last, areas, 0)) / binning.divisor(tied.taken[-1])
-  curve = risk_coverage_curve(confidence, risk, where=counts).risk
+  curve = _risk_coverage_curve(confidence, risk, counts).risk
   return binning.masked_mean(curve, ~jnp.isnan(curve))
 
 
-def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | None = None,
-                weights: ArrayLike | None = None) -> Array:
+def excess_aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk: ArrayLike | None = None,
+                where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   """``aurc`` minus the smallest area of any ordering, which is the ordering by the risk itself (E-AURC).
 
   Args:
     confidence: scores of any shape and range.
-    risk: any per-example loss of that shape, or bools that are True where the prediction is wrong.
+    correct: bools, or zeros and ones, of that shape: whether the prediction is right. The risk is then 1 where it is
+      wrong and 0 where it is right.
+    risk: any per-example loss of that shape, in place of ``correct``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
     weights: optional numbers of that shape, at least 0: for how many examples each stands, as for ``aurc``.
 
@@ -177,19 +198,17 @@ def excess_aurc(confidence: ArrayLike, risk: ArrayLike, *, where: ArrayLike | No
     A scalar, at least 0 up to rounding; 0 if nothing counts. O(N log N).
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape.
+    TypeError: if an argument has the wrong dtype, or both or neither of ``correct`` and ``risk`` are given.
+    ValueError: if an argument has the wrong shape or value.
 
-  >>> excess_aurc(jnp.array([0.9, 0.6, 0.3]), jnp.array([False, True, True]))
+  >>> excess_aurc(jnp.array([0.9, 0.6, 0.3]), jnp.array([True, False, False]))
   Array(0., dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, confidence)
-  checks.pair_values(confidence, risk, where, names=_RISK, high=math.inf)
-  return of_pairs(_excess_aurc, confidence, risk, where, weights, names=_RISK)
+  return _of_risk(_excess_aurc, confidence, correct, risk, where, weights)
 
 
 def _excess_aurc(confidence: Array, risk: Array, counts: Array) -> Array:
-  return aurc(confidence, risk, **counted(counts)) - aurc(-risk, risk, **counted(counts))
+  return _aurc(confidence, risk, counts) - _aurc(-risk, risk, counts)
 
 
 def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
@@ -212,9 +231,8 @@ def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = 
   >>> auroc(jnp.array([0.9, 0.6, 0.6, 0.1]), jnp.array([True, True, False, False]))
   Array(0.875, dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, scores)
-  _check_detection(scores, positives, where)
-  return of_pairs(_auroc, scores, positives, where, weights, names=_POSITIVES)
+  _check_positives(positives)
+  return of_pairs(_auroc, scores, positives, where, weights, names=_POSITIVES, high=math.inf)
 
 
 def _auroc(scores: Array, positives: Array, counts: Array) -> Array:
@@ -252,9 +270,8 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
   Array(0.5, dtype=float32)
   """
   checks.options(tpr=(tpr, "(0, 1]"))
-  weights, where = checks.weights_and_where(weights, where, scores)
-  _check_detection(scores, positives, where)
-  return of_pairs(_fpr_at_tpr, scores, positives, where, weights, tpr, names=_POSITIVES)
+  _check_positives(positives)
+  return of_pairs(_fpr_at_tpr, scores, positives, where, weights, tpr, names=_POSITIVES, high=math.inf)
 
 
 def _fpr_at_tpr(scores: Array, positives: Array, counts: Array, tpr: Array) -> Array:
@@ -272,11 +289,10 @@ def _fpr_at_tpr(scores: Array, positives: Array, counts: Array, tpr: Array) -> A
   return jnp.where((positives > 0) & (negatives > 0), false_rate.astype(jnp.float32), jnp.nan)
 
 
-def _check_detection(scores: ArrayLike, positives: ArrayLike, where: ArrayLike | None) -> None:
-  """Refuses positives that are not bools, and scores that are not finite."""
-  if jnp.asarray(positives).dtype != jnp.bool_:
-    raise TypeError(f"positives must be boolean: got dtype {jnp.asarray(positives).dtype}.")
-  checks.pair_values(scores, positives, where, names=_POSITIVES, high=math.inf)
+def _check_positives(positives: ArrayLike) -> None:
+  """Raises a TypeError unless positives are bools."""
+  if (dtype := checks.array(positives, "positives").dtype) != jnp.bool_:
+    raise TypeError(f"positives must be boolean: got dtype {dtype}.")
 
 
 def _descending(scores: Array, positives: Array, counts: Array) -> tuple[Array, Array, Array]:

@@ -30,6 +30,7 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   >>> top_label(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   (Array([0.5, 0.9], dtype=float32), Array([False,  True], dtype=bool))
   """
+  probs, labels = checks.array(probs, "probs"), checks.array(labels, "labels")
   checks.class_values(probs, labels)
   return _compiled_top_label(probs, labels)
 
@@ -86,8 +87,6 @@ def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = N
   >>> accuracy(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   Array(0.5, dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
   return of_classes(_accuracy, probs, labels, where, weights)
 
 
@@ -120,8 +119,6 @@ def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, 
   >>> nll(jnp.array([[0.5, 0.5]]), jnp.array([1])).round(4)
   Array(0.6931, dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
   return of_classes(_nll, probs, labels, where, weights)
 
 
@@ -150,8 +147,6 @@ def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None 
   >>> brier_score(jnp.array([[0.5, 0.5]]), jnp.array([1]))
   Array(0.5, dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
   return of_classes(_brier_score, probs, labels, where, weights)
 
 
@@ -180,8 +175,6 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
   >>> mean_entropy(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([1, 0])).round(4)
   Array(0.3466, dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
   return of_classes(_mean_entropy, probs, labels, where, weights)
 
 
@@ -211,8 +204,6 @@ def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | 
   >>> classwise_losses(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([0, 0])).round(4)
   Array([0.3466,    nan], dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
   return of_classes(_classwise_losses, probs, labels, where, weights)
 
 

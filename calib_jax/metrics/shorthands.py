@@ -3,7 +3,6 @@
 import jax
 from jax.typing import ArrayLike
 
-from calib_jax import _checks as checks
 from calib_jax.metrics.binned import calibration_error
 from calib_jax.metrics.compiled import counted, of_classes
 from calib_jax.metrics.scores import top_label
@@ -43,8 +42,6 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
   >>> expected_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
   Array(0.25, dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
   return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning=binning, norm=norm,
                     form=form, debias=debias, closed=closed, ties=ties, sign=sign)
 
@@ -79,8 +76,6 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
   >>> maximum_calibration_error(jnp.array([[0.75, 0.25], [0.1, 0.9]]), jnp.array([0, 0])).round(2)
   Array(0.9, dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
   return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning=binning, norm="max",
                     form=form, closed=closed, ties=ties, sign=sign)
 
@@ -114,8 +109,6 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
   >>> adaptive_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]), num_bins=1)
   Array(0.25, dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
   return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning="equal_mass", norm=norm,
                     form=form, debias=debias, ties=ties, sign=sign)
 

@@ -57,8 +57,6 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
   Array(0.335, dtype=float32)
   """
   checks.options(binning=(binning, BINNINGS), norm=(norm, "[1, inf)"), ties=(ties, TIES))
-  weights, where = checks.weights_and_where(weights, where, confidence)
-  checks.pair_values(confidence, correct, where)
   return of_pairs(_sweep_calibration_error, confidence, correct, where, weights, binning=binning, norm=norm, ties=ties)
 
 

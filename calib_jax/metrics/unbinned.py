@@ -48,8 +48,6 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
   Array(0.2, dtype=float32)
   """
   checks.options(ties=(ties, TIES))
-  weights, where = checks.weights_and_where(weights, where, confidence)
-  checks.pair_values(confidence, correct, where)
   return of_pairs(_ks_calibration_error, confidence, correct, where, weights, ties=ties)
 
 
@@ -101,8 +99,6 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
   >>> smooth_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(3)
   Array(0.172, dtype=float32)
   """
-  weights, where = checks.weights_and_where(weights, where, confidence)
-  checks.pair_values(confidence, correct, where)
   return of_pairs(_smooth_calibration_error, confidence, correct, where, weights)
 
 
@@ -159,10 +155,9 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
   Array(0.2, dtype=float32)
   """
   checks.options(bandwidth=(bandwidth, "(0, inf) or None"), norm=(norm, "[1, inf)"), form=(form, FORMS))
-  weights, where = checks.weights_and_where(weights, where, labels)
   if weights is not None:
+    weights, where = checks.weights_and_where(weights, where, labels)
     weights = neighbours(jnp.where(where, weights, 0))
-  checks.class_values(probs, labels, where)
   return of_classes(_kde_calibration_error, probs, labels, where, weights, bandwidth=bandwidth, norm=norm, form=form)
 
 

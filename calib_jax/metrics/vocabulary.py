@@ -37,7 +37,8 @@ def top_label_from_features(features: ArrayLike, kernel: ArrayLike, labels: Arra
   >>> confidence.round(1), correct
   (Array([0.8, 0.7], dtype=float32), Array([ True, False], dtype=bool))
   """
-  shape = jnp.shape(labels)
+  labels = checks.array(labels, "labels")
+  shape = labels.shape
   features, kernel, bias, labels, _, outside = checks.layer(features, kernel, bias, labels, None, chunk)
   confidence, correct = _compiled(features, kernel, bias, labels, chunk)
   return jnp.where(outside, jnp.nan, confidence).reshape(shape), (correct & ~outside).reshape(shape)

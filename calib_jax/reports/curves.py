@@ -37,7 +37,8 @@ def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, a
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   for i, (label, (confidence, correct)) in enumerate(panels.items()):
-    sums = Ordered(np.asarray(confidence), 1).sums(np.ones((1, len(correct)), int), np.asarray(correct))
+    confidence, correct = np.asarray(confidence), np.asarray(correct)
+    sums = Ordered(confidence, 1).sums(np.ones((1, len(correct)), int), correct)
     count, risk = risk_curve(sums.size[0], sums.correct[0])
     shown = np.unique(np.linspace(min(9, len(count) - 1), len(count) - 1, MOST_POINTS).astype(int))
     coverage, risk, count = count[shown] / len(count), risk[shown], count[shown]

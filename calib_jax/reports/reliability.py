@@ -48,6 +48,8 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
   'confidence'
   """
   axes = new_axes() if axes is None else axes
+  if not _is_histogram(confidence):
+    confidence, correct = np.asarray(confidence, np.float32), np.asarray(correct, bool)
   counts, means, accuracy = _bins(confidence, correct, num_bins, log_odds)
   used = counts > 0
   counts, means, accuracy = counts[used], means[used], accuracy[used]
@@ -94,7 +96,9 @@ def confidence_histogram(confidence: np.ndarray | metrics.CalibrationHistogram, 
     The axes.
   """
   axes = new_axes(height=WIDTH / 3) if axes is None else axes
-  counts = _bins(confidence, None if _is_histogram(confidence) else np.zeros(len(confidence), bool), num_bins, False)[0]
+  if not _is_histogram(confidence):
+    confidence = np.asarray(confidence, np.float32)
+  counts = _bins(confidence, np.zeros(len(confidence), bool), num_bins, False)[0]
   edges = np.linspace(0, 1, len(counts) + 1)
   axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=PALE, edgecolor="white", linewidth=0.6)
   axes.set(xlim=(0, 1), xlabel="confidence", ylabel="examples")
@@ -255,7 +259,6 @@ def _bins(confidence, correct, num_bins: int, equal_mass: bool) -> tuple[np.ndar
     counts = np.asarray(confidence.bin_counts, np.float64)
     sums = np.asarray(confidence.bin_confidence, np.float64) + np.asarray(confidence.bin_remainder)
     return counts, sums / np.maximum(counts, 1), np.asarray(confidence.bin_correct) / np.maximum(counts, 1)
-  confidence, correct = np.asarray(confidence, np.float32), np.asarray(correct, bool)
   sums = Ordered(confidence, num_bins).sums(np.ones((1, len(correct)), bool), correct)
   (size,), (num_correct,), (gap,) = sums.equal_mass if equal_mass else sums.equal_width
   return size, (num_correct + gap) / np.maximum(size, 1), num_correct / np.maximum(size, 1)

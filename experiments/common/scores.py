@@ -54,9 +54,8 @@ def _plain(logits: jax.Array, labels: jax.Array, more: tuple[str, ...]
   errors = {name: error(confidence, correct) for name, error in CALIBRATION.items()}
   errors |= {name: MORE[name](confidence, correct, probs, labels) for name in more}
   errors |= {column: metrics.CONVENTIONS[name](confidence, correct) for column, name in CONVENTIONS.items()}
-  risk = (~correct).astype(jnp.float32)
   values = {"accuracy": jnp.mean(correct, dtype=jnp.float32), "nll": metrics.nll(probs, labels),
-            "brier": metrics.brier_score(probs, labels), **errors, "aurc": metrics.aurc(confidence, risk),
+            "brier": metrics.brier_score(probs, labels), **errors, "aurc": metrics.aurc(confidence, correct),
             "classwise": metrics.classwise_calibration_error(probs, labels)}
   return values, confidence, correct
 

@@ -86,6 +86,7 @@ def test_labels_that_are_not_checked_are_nan():
   (lambda: losses.update_selective_risk(losses.init_selective_risk(), FLOATS, axis_name="i"), ValueError, "no mapped"),
   (lambda: losses.focal(FLOATS, INTS[:3]), ValueError, r"got logits \(4, 3\) and labels \(3,\)"),
   (lambda: losses.focal(FLOATS, FLOATS[:, :2]), ValueError, "float labels must have the shape of logits"),
+  (lambda: losses.focal(FLOATS, INTS.astype(np.float32)), ValueError, "of logits, and labels.astype.* makes integers"),
   (lambda: losses.focal(FLOATS, INTS.astype(bool)), TypeError, "labels must be integers in .* got dtype bool"),
   (lambda: losses.focal(FLOATS[:, :1], INTS), ValueError, "at least 2 classes"),
   (lambda: losses.focal(FLOATS, INTS, gamma=-1), ValueError, r"gamma must be in \[0, inf\): got -1"),

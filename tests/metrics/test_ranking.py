@@ -50,8 +50,25 @@ def test_risk_coverage_and_its_areas_equal_the_reference_under_masks(kind):
 @jax.jit
 @jax.vmap
 def _curves(scores, risk, where):
-  return [metric(scores, risk, where=where) for metric in (metrics.risk_coverage_curve, metrics.aurc,
-                                                           metrics.excess_aurc)]
+  return [metric(scores, risk=risk, where=where) for metric in (metrics.risk_coverage_curve, metrics.aurc,
+                                                                metrics.excess_aurc)]
+
+
+def test_the_second_argument_says_what_is_correct():
+  """Of four predictions the least confident is wrong: the risks are 0, 0, 0 and 1/4, and no ordering has a lower area.
+
+  ``1 - correct`` as the risk gives the same, also where rows are ignored or have weights.
+  """
+  confidence, correct = np.array([0.9, 0.8, 0.7, 0.6], np.float32), np.array([1, 1, 1, 0])
+  for right in (correct, correct.astype(bool), correct.astype(np.float32)):
+    assert metrics.aurc(confidence, right) == 0.0625
+  np.testing.assert_array_equal(metrics.risk_coverage_curve(confidence, correct).risk, [0, 0, 0, 0.25])
+  assert metrics.excess_aurc(confidence, correct) == 0
+  for counts in ({"where": np.array([True, False, True, True])}, {"weights": np.array([2.0, 0.0, 1.0, 1.5])}):
+    for metric in (metrics.risk_coverage_curve, metrics.aurc, metrics.excess_aurc):
+      for a, b in zip(jax.tree.leaves(metric(1 - confidence, correct, **counts)),
+                      jax.tree.leaves(metric(1 - confidence, risk=1 - correct, **counts)), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_aurc_is_the_harmonic_loss():
@@ -61,7 +78,7 @@ def test_aurc_is_the_harmonic_loss():
   @jax.jit
   def areas(logits, labels):
     confidence = jnp.max(jax.nn.softmax(logits), axis=1)
-    return metrics.aurc(confidence, losses.cross_entropy(logits, labels)), losses.aurc(logits, labels)
+    return metrics.aurc(confidence, risk=losses.cross_entropy(logits, labels)), losses.aurc(logits, labels)
 
   np.testing.assert_allclose(*areas(logits, labels), rtol=1e-5)
 
@@ -123,14 +140,21 @@ def test_a_million_scores_keep_their_digits():
   np.testing.assert_allclose(metrics.auroc(scores, positives), exact, atol=1e-6 + tied / len(scores)**1.9)
   wrong = positives[np.argsort(-scores, kind="stable")]
   expected = np.mean(np.cumsum(wrong) / np.arange(1, len(wrong) + 1))
-  np.testing.assert_allclose(metrics.aurc(scores, positives), expected, rtol=1e-5)
+  np.testing.assert_allclose(metrics.aurc(scores, risk=positives), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [
   (lambda: metrics.auroc(np.ones(3, np.float32), np.ones(3)), TypeError, "positives must be boolean: got dtype float"),
   (lambda: metrics.aurc(np.ones(3, np.float32), np.ones(4)), ValueError,
+   r"correct must have the shape of confidence: got confidence \(3,\) and correct \(4,\)"),
+  (lambda: metrics.aurc(np.ones(3, np.float32), risk=np.ones(4)), ValueError,
    r"risk must have the shape of confidence: got confidence \(3,\) and risk \(4,\)"),
   (lambda: metrics.aurc(np.ones(3, int), np.ones(3)), TypeError, "confidence must be floating point"),
+  (lambda: metrics.aurc(np.ones(3, np.float32), np.array([0.0, 1.0, 0.3])), ValueError,
+   r"correct must be bools, or zeros and ones \(a loss of each example is passed as risk=\): 1 of 3 rows is not; the "
+   "first, row 2, holds 0.3"),
+  (lambda: metrics.excess_aurc(np.ones(3, np.float32)), TypeError, "give either correct, .* or risk=.*: got neither"),
+  (lambda: metrics.risk_coverage_curve(np.ones(1, np.float32), [1], risk=[0.0]), TypeError, "give either .*: got both"),
   (lambda: metrics.fpr_at_tpr(np.ones(3, np.float32), np.ones(3, bool), tpr=2.0), ValueError, r"tpr must be in \(0, 1"),
   (lambda: metrics.cohens_d(jnp.ones(1), jnp.ones(3)), ValueError, "a must hold at least 2 values"),
   (lambda: metrics.within_subject_sem(jnp.ones(4)), ValueError, r"x must have shape \[subjects, conditions\]"),

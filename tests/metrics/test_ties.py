@@ -36,7 +36,7 @@ def _everything(probs, labels):
     probs, labels, np.array([5, 9]))._asdict().items()}
   values["kde_calibration_error"] = metrics.kde_calibration_error(probs, labels, bandwidth=0.1)
   for name in ("aurc", "excess_aurc", "risk_coverage_curve"):
-    values[name] = getattr(metrics, name)(confidence, ~correct)
+    values[name] = getattr(metrics, name)(confidence, correct)
   for name in ("auroc", "fpr_at_tpr"):
     values[name] = getattr(metrics, name)(confidence, correct)
   values |= {f"CONVENTIONS {name}": rule(confidence, correct) for name, rule in metrics.CONVENTIONS.items()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import _checks as checks
-from calib_jax import metrics
+from calib_jax import calibrators, losses, metrics
 
 PROBS, LABELS = np.full((6, 2), 0.5, np.float32), np.zeros(6, np.int32)
 CONFIDENCE, CORRECT = np.full(6, 0.75, np.float32), np.ones(6, bool)
@@ -134,6 +134,62 @@ def test_logits_need_only_be_finite():
   checks.class_values(10 * PROBS, LABELS, name="logits")
   with pytest.raises(ValueError, match="logits must be finite or -inf: 1 of 6 .* first, row 0, holds nan"):
     checks.class_values(_with(PROBS, 0, np.nan), LABELS, name="logits")
+
+
+class _Tensor:
+  """What a tensor of another framework offers."""
+
+  def __init__(self, values):
+    self.values = values
+
+  def __array__(self, dtype=None, copy=None):
+    return np.asarray(self.values, dtype)
+
+
+def _of_every_kind(calls, *kinds):
+  """Each of ``calls`` gives for arrays of every kind what it gives for arrays of NumPy."""
+  for name, call in calls.items():
+    expected = jax.tree.leaves(call(np.asarray))
+    for kind in kinds:
+      for a, b in zip(jax.tree.leaves(call(kind)), expected, strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=f"{name} of {kind}")
+
+
+def test_lists_tensors_and_pandas_are_read_as_arrays():
+  counts = {"where": np.arange(6) > 0, "weights": np.arange(6)}
+  pair, classes = (CONFIDENCE, np.arange(6) % 2 > 0), (np.stack([CONFIDENCE, 1 - CONFIDENCE], 1), LABELS)
+  metric_of = {**{name: classes for name in OF_CLASSES}, **{name: pair for name in (*OF_PAIRS, *OF_SCORES)}}
+  del metric_of["top_label"]
+  calls = {name: lambda kind, name=name, arrays=arrays: getattr(metrics, name)(
+    *map(kind, arrays), **{option: kind(x) for option, x in counts.items()}) for name, arrays in metric_of.items()}
+  calls["top_label"] = lambda kind: metrics.top_label(*map(kind, classes))
+  calls["risk"] = lambda kind: metrics.aurc(kind(CONFIDENCE), risk=kind(CONFIDENCE))
+  calls["groups"] = lambda kind: metrics.class_group_scores(*map(kind, classes), kind(np.array([2, 1])))
+  calls["histogram"] = lambda kind: metrics.CalibrationHistogram.from_model_output(
+    probs=kind(classes[0]), labels=kind(LABELS), weights=kind(counts["weights"]))
+  mean = lambda c, a, where=None: jnp.mean(c)  # noqa: E731
+  options = {"key": jax.random.key(0), "num_resamples": 2}
+  for name in ("bootstrap", "assess", "calibration_test"):
+    calls[name] = lambda kind, name=name: getattr(metrics, name)(
+      mean, *map(kind, pair), groups=kind(np.arange(6)), **options)
+  calls["consistency_interval"] = lambda kind: metrics.consistency_interval(
+    lambda c, a: jnp.mean(a.astype(c.dtype)), kind(CONFIDENCE), **options)
+  calls["paired_difference"] = lambda kind: metrics.paired_difference(
+    mean, [*map(kind, pair)], [*map(kind, pair)], method="percentile", **options)
+  calls["square"] = lambda kind: losses.square(*map(kind, classes), where=kind(counts["where"]))
+  calls["avuc"] = lambda kind: losses.avuc(*map(kind, classes), threshold=0.5, weights=kind(counts["weights"]))
+  calls["fit"] = lambda kind: calibrators.get("histogram_binning").fit(
+    *map(kind, (4 * classes[0], LABELS)), **{option: kind(x) for option, x in counts.items()})
+  _of_every_kind(calls, _Tensor, np.ndarray.tolist)
+  pandas = pytest.importorskip("pandas")
+  frames = lambda x: pandas.DataFrame(x) if x.ndim > 1 else pandas.Series(x)  # noqa: E731
+  _of_every_kind({name: calls[name] for name in ("nll", "calibration_error", "aurc", "square")}, frames)
+
+
+def test_what_is_no_array_of_numbers_is_named():
+  for wrong, dtype in ((CORRECT.astype(object), "object"), (["yes"] * 6, "<U3")):
+    with pytest.raises(TypeError, match=f"correct must be an array of numbers or bools: got dtype {dtype}"):
+      metrics.calibration_error(CONFIDENCE, wrong)
 
 
 def test_arrays_may_be_passed_by_name():

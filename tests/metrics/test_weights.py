@@ -44,8 +44,9 @@ def _values(pair, classes, risk, counts):
   """Every metric, by name, in one program."""
   confidence, correct = pair
   values = {name: metric(confidence, correct, **counts) for name, metric in OF_PAIRS.items()}
-  values |= {name: metric(confidence, ~correct, **counts) for name, metric in OF_RANKS.items()}
-  values |= {f"{name} of losses": OF_RANKS[name](confidence, risk, **counts) for name in ("aurc", "excess_aurc")}
+  for name, metric in OF_RANKS.items():
+    values[name] = metric(confidence, correct if "aurc" in name else ~correct, **counts)
+  values |= {f"{name} of losses": OF_RANKS[name](confidence, risk=risk, **counts) for name in ("aurc", "excess_aurc")}
   return values | {name: metric(*classes, **counts) for name, metric in OF_CLASSES.items()}
 
 
@@ -86,13 +87,13 @@ def _curve(curve):
 
 @pytest.mark.parametrize("kind", ["mixed", "ties"])
 def test_the_weighted_curve_is_that_of_repeated_examples_where_one_ends(kind):
-  (confidence, wrong), _, _ = _data(kind, 40)
+  (confidence, correct), _, _ = _data(kind, 40)
   weights = np.random.default_rng(0).integers(0, 4, 40)
   order = np.argsort(-confidence, kind="stable")
   ends = np.cumsum(weights[order])[weights[order] > 0] - 1
   repeated = np.repeat(np.arange(40), weights)
-  found = _curve(metrics.risk_coverage_curve(confidence, wrong, weights=weights))
-  expected = _curve(metrics.risk_coverage_curve(confidence[repeated], wrong[repeated]))
+  found = _curve(metrics.risk_coverage_curve(confidence, correct, weights=weights))
+  expected = _curve(metrics.risk_coverage_curve(confidence[repeated], correct[repeated]))
   for a, b in zip(found, expected, strict=True):
     if kind == "mixed":
       np.testing.assert_allclose(a[:len(ends)], b[ends], rtol=1e-5)
@@ -264,7 +265,7 @@ def test_gradients_of_whole_weights_are_those_of_repeated_examples():
       binned = [metrics.calibration_error(c, a, **o, **counts) for o in BINNED if "binning" not in o]
       scores = [getattr(metrics, name)(p, y, **counts) for name in (
         "nll", "brier_score", "mean_entropy", "classwise_calibration_error", "expected_calibration_error")]
-      return jnp.stack([*binned, *scores, metrics.aurc(c, r, **counts)])
+      return jnp.stack([*binned, *scores, metrics.aurc(c, risk=r, **counts)])
 
     return jax.jacrev(values, argnums=(0, 1, 2))(confidence, probs, risk)
 
@@ -294,7 +295,7 @@ def _of_twenty():
 def test_large_weights_keep_their_digits():
   (confidence, correct), _, risk = _data("mixed", 1000)
   weights = (1e5 * np.random.default_rng(0).exponential(size=1000)).astype(np.float32)
-  np.testing.assert_allclose(metrics.aurc(confidence, risk, weights=weights), _aurc(confidence, risk, weights),
+  np.testing.assert_allclose(metrics.aurc(confidence, risk=risk, weights=weights), _aurc(confidence, risk, weights),
                              rtol=1e-5)
   np.testing.assert_allclose(metrics.ks_calibration_error(confidence, correct, weights=weights),
                              _ks(confidence, correct, weights), atol=1e-6)

@@ -96,6 +96,28 @@ def test_degenerate_predictions_are_drawn(confidence, tmp_path):
     assert struct.unpack(">II", content[16:24])[0] >= 600
 
 
+def test_tensors_and_lists_are_drawn_as_arrays():
+  confidence, correct = _pair()
+
+  class Tensor:
+    def __init__(self, values):
+      self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+      return np.asarray(self.values, dtype)
+
+  draw = {"reliability": reports.reliability_diagram, "histogram": lambda c, a: reports.confidence_histogram(c),
+          "log": lambda c, a: reports.reliability_diagram(c, a, log_odds=True),
+          "risk": lambda c, a: reports.risk_coverage_plot({"a": (c, a)}),
+          "accuracy": lambda c, a: reports.accuracy_confidence_plot({"a": (c, a)})}
+  for name, of_pair in draw.items():
+    drawn = [of_pair(kind(confidence), kind(correct)) for kind in (np.asarray, Tensor, np.ndarray.tolist)]
+    places = [np.concatenate([[bar.get_height() for bar in axes.patches], *(line.get_ydata() for line in axes.lines)])
+              for axes in drawn]
+    assert len(places[0])
+    np.testing.assert_allclose(places[1:], [places[0]] * 2, rtol=1e-6, err_msg=name)
+
+
 def test_the_risk_coverage_curve_ends_at_the_error_rate():
   confidence, correct = _pair()
   axes = reports.risk_coverage_plot({"a": (confidence, correct)})
