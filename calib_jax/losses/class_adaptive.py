@@ -67,8 +67,8 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
   References:
     Liu et al. 2023, Class Adaptive Network Calibration, as in its released code, which has the mean over classes.
 
-  >>> class_adaptive_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), multipliers=0.5, margin=1.0).round(3)
-  Array([1.486], dtype=float32)
+  >>> class_adaptive_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), multipliers=0.5, margin=1.0).round(2)
+  Array([1.49], dtype=float32)
   """
   del last_constraints
   logits, labels = checks.examples(logits, labels, where)
@@ -89,7 +89,7 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
 
 
 def _constraints(logits: Array, margin: float) -> Array:
-  """h ``[..., K]``, above 0 where a logit is more than the margin below the largest."""
+  """The constraints h ``[..., K]``, above 0 where a logit is more than the margin below the largest."""
   return (pick(logits, predicted(logits))[..., None] - logits) / margin - 1
 
 

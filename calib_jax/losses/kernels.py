@@ -75,7 +75,8 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float | Array = 
   Array(0.119, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
-  checks.options(kernel_width=(kernel_width, "(0, inf)"), weighted=(weighted, bool), variant=(variant, ("paper", "released")))
+  checks.options(kernel_width=(kernel_width, "(0, inf)"), weighted=(weighted, bool),
+                 variant=(variant, ("paper", "released")))
   top = predicted(logits)
   odds, correct = label_odds(logits, top), target(labels, top, logits)
   confidence, rest = jax.nn.sigmoid(-odds), jax.nn.sigmoid(odds)

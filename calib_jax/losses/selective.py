@@ -78,9 +78,10 @@ class SelectiveRiskState(NamedTuple):
 @register(PER_BATCH)
 def selective_risk(logits: ArrayLike, labels: ArrayLike, *, variant: str = "stopped",
                    low_confidence_coverage: float | Array = 0.9, smoothing: float | Array = 0.1, num_bins: int = 64,
-                   confidence: scores.Score = "negative_entropy", score_range: tuple[float, float] | None = None, loss: Loss = "cross_entropy",
-                   counts: ArrayLike | None = None, where: ArrayLike | None = None, weights: ArrayLike | None = None,
-                   axis_name: str | None = None) -> Array:
+                   confidence: scores.Score = "negative_entropy", score_range: tuple[float, float] | None = None,
+                   loss: Loss = "cross_entropy", counts: ArrayLike | None = None,
+                   where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None
+                   ) -> Array:
   r"""Selective risk over the low-confidence region: examples that the model is surer of weigh more, up to a quantile.
 
   .. math::

@@ -41,7 +41,7 @@ def test_the_curvature_of_a_class_grows_unless_its_mean_constraint_fell_enough()
     return list(UPDATE(state, epoch, z, margin=1.0, **options).curvature > 1)
 
   assert grown([-9, 9.9, -9]) == [False, True, False]  # 9 > 0.9 · 9.9 = 8.91, and -1 is not above 0.
-  assert grown([-9, 10.1, -9]) == grown([0, 9, 0], 9) == [False] * 3 and grown([0, 9.5, 0], tolerance=1.0) == [False] * 3
+  assert grown([-9, 10.1, -9]) == grown([0, 9, 0], 9) == grown([0, 9.5, 0], tolerance=1.0) == [False] * 3
   assert grown([-9, -5, -9]) == [False, True, False]
   assert list(UPDATE(losses.init_class_adaptive(3), 1, z, margin=1.0, every=1).curvature) == [1, 1, 1]  # None before.
 

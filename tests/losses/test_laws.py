@@ -137,8 +137,9 @@ def test_clamped_weights_of_selective_risk_are_bounded():
   logits, labels = _data(40, 4)
   # At ν = 1e-4 the weights of the surest examples grow without bound; clamped, they are at most log(N + 1).
   sure = 20 * np.eye(4, dtype=np.float32)[labels] + logits
-  bounded, unbounded = (losses.selective_risk(sure, labels, smoothing=1e-4, num_bins=5, low_confidence_coverage=1.0,
-                                              variant=v, loss=lambda z, y: jnp.ones(40)) for v in ("clamped", "printed"))
+  bounded, unbounded = (losses.selective_risk(sure, labels, variant=variant, low_confidence_coverage=1.0, num_bins=5,
+                                              smoothing=1e-4, loss=lambda z, y: jnp.ones(40))
+                        for variant in ("clamped", "printed"))
   assert bounded <= np.log(41) * (1 + 1e-5) and unbounded > 100
 
 
@@ -232,7 +233,7 @@ def test_pairwise_constraints_of_two_classes_have_no_exclusion():
   (lambda z, y: losses.selective_risk(z, y, low_confidence_coverage=1.5), ValueError, "low_confidence_coverage must"),
   (lambda z, y: losses.selective_risk(z, y, smoothing=0), ValueError, "smoothing must be in"),
   (lambda z, y: losses.selective_risk(z, y, score_range=(1.0, 0.0)), ValueError, "score_range must be"),
-  (lambda z, y: losses.selective_risk(z, y, variant="release"), ValueError, "variant must be .* Did you mean 'released'"),
+  (lambda z, y: losses.selective_risk(z, y, variant="release"), ValueError, "Did you mean 'released'"),
   (lambda z, y: losses.mmce(z, y, variant="code"), ValueError, "variant must be one of 'paper', 'released'"),
   (lambda z, y: losses.dual_focal(z, y, stop_gradient="p"), ValueError, "must be one of False, True, 'competitor'"),
 ])

@@ -20,7 +20,8 @@ AXIS, DEVICES, SHARES = "batch", 4, PartitionSpec("batch")
 # Forms that exchange other arrays than the default options do, or gradients of them.
 EXCHANGES = {
   "kde_ece canonical": ("kde_ece", {"form": "canonical"}), "kde_ece marginal": ("kde_ece", {"form": "marginal"}),
-  "mmce weighted": ("mmce", {"weighted": True, "variant": "released"}), "soft_binned_ece bin": ("soft_binned_ece", {"form": "bin"}),
+  "mmce weighted": ("mmce", {"weighted": True, "variant": "released"}),
+  "soft_binned_ece bin": ("soft_binned_ece", {"form": "bin"}),
   "selective_risk released": ("selective_risk", {"variant": "released", "confidence": "msp"})}
 LOSSES = {"composite": ("composite", {}), **{name: (name, options) for name, options in cases.FIRST.items()},
           **EXCHANGES}
