@@ -1,7 +1,7 @@
 """Losses against the code that their authors released: released.npz holds values and gradients for one or two batches.
 
 * ``selective_risk SCORE κ ν``: what the code of Zhou et al. 2025 (han678/CalibWeightedRisk, run in November 2026) gave
-  for the batches ``logits`` ``[2, 128, 10]`` of an epoch, whose counts add up, with 64 bins. Gradients are there for two
+  for the batches ``logits`` ``[2, 128, 10]`` of an epoch, whose counts add up, with 64 bins. It has gradients of two
   of the settings.
 * ``mmce`` and ``mmce weighted`` (Mukhoti et al. 2020), ``class_adaptive_label_smoothing`` (Liu et al. 2023, with
   ``multipliers``, ``curvature`` and a margin of 2) and ``dual_focal competitor`` (Lin et al. 2025, γ = 3): the formulas
@@ -43,6 +43,15 @@ def test_selective_risk(score):
       elif f"{name} gradient" in RELEASED:
         expected = RELEASED[f"{name} gradient"][i]
         assert np.linalg.norm(gradient - expected) < 1e-6 * np.linalg.norm(expected)
+
+
+def test_mmce_adds_1e_10_under_the_root_and_is_0_without_a_correct_example():
+  # One example is right and sure, and the others are wrong with a confidence of 1/2: v is 0 and -0.5/3999².
+  logits, labels = np.zeros((4000, 2), np.float32), np.ones(4000, int)
+  logits[0], labels[0] = [50, 0], 0
+  loss = jax.jit(losses.get("mmce", weighted=True, variant="released"))
+  np.testing.assert_allclose(loss(logits, labels), ((0.5 / 3999)**2 + 1e-10)**0.5, rtol=1e-5)
+  assert loss(logits, np.ones(4000, int)) == 0
 
 
 @pytest.mark.parametrize(("name", "loss"), [
