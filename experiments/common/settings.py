@@ -57,7 +57,8 @@ def digest(config: ConfigDict) -> str:
 
   They also predict with as many samples, on which the saved predictions depend.
   Only the last part of the data's paths counts, so that files may be moved. Fields of ``ADDED`` do not count at the
-  values there, and names of ``RENAMED`` and ``FLAGS`` count as they were, so that older results stay those of their configs.
+  values there, and names of ``RENAMED`` and ``FLAGS`` count as they were, so that older results stay those of their
+  configs.
   """
   fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
   for key, value in ADDED.items():
