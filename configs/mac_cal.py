@@ -47,8 +47,9 @@ def losses(data: str, model: str):
     "sample_dependent_focal": primary("sample_dependent_focal", thresholds=(0.2,), gammas=(5.0, 3.0)),  # FLSD.
     "dual_focal": primary("dual_focal", gamma=NETWORKS[data][model], competitor="strongest_below"),  # DFL; γ ours.
     "pairwise_constraints": primary("pairwise_constraints", discrimination_weight=0.1, exclusion_weight=1.0),  # CPC.
-    # Weighted, λ = 2. The code multiplies the mean of cross entropy plus λ·MMCE by the batch size, 128.
-    "mmce": secondary("mmce", 2.0 * 128, weighted=True),
+    # Weighted, λ = 2, as the code normalises it, which multiplies the mean of cross entropy plus λ·MMCE by the batch
+    # size, 128.
+    "mmce": secondary("mmce", 2.0 * 128, weighted=True, variant="released"),
     "layer_peeled": {"training.schedule": "layer_peeled"},  # PLP.
     "two_stage": _second_stage("two_stage"),  # TST.
     "variational": _second_stage("variational"),  # V-TST.
@@ -61,7 +62,9 @@ def losses(data: str, model: str):
     "masked_printed": _second_stage("masked", variant="printed"),
     "simplex_etf": {"head": dict(name="simplex_etf")},  # BalCAL; the first λ is ours.
     # The recipe of BalCAL's code but for its 600 epochs in batches of 256: Adam at a constant rate, without decay, and
-    # the model of the lowest validation loss.
+    # the model of the lowest validation loss. There that is the sum of both heads' cross entropies, unweighted and of
+    # augmented images, and training images are never shuffled; here λ weighs it, validation images are as they are, and
+    # training shuffles.
     "simplex_etf_released": {
       "head": dict(name="simplex_etf"), "optimizer.name": "adamw", "optimizer.learning_rate": 1e-4,
       "optimizer.schedule": "constant", "optimizer.coupled_weight_decay": 0.0, "optimizer.clip_norm": None,
@@ -86,7 +89,8 @@ def _second_stage(head: str, **options) -> dict[str, object]:
 def _released(head: str) -> dict[str, object]:
   """Adam at 1e-4 on crops and flips, in batches of 256, with the backbone in training mode.
 
-  The model of the lowest validation loss predicts.
+  The model of the lowest validation loss predicts. The code never shuffles, and augments validation images too; here
+  training shuffles, and they are as they are.
   """
   return {"head": dict(name=head), "training.schedule": "two_stage", "training.stage2_epochs": 40,
           "stage2.optimizer.name": "adamw", "stage2.optimizer.learning_rate": 1e-4,

@@ -103,7 +103,8 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
     top_k: number of inputs, at least 1; all logits if there are fewer.
     hidden: number of units of a hidden layer, at least 1.
     layers: number of hidden layers, at least 1.
-    weight_decay: weight of the penalty on the network's parameters θ, at least 0; the default is that of Jung et al.
+    weight_decay: weight of the penalty on the network's parameters θ, at least 0; the default is that of Jung et al.,
+      whose released code never uses it.
     seed: seed of the initial weights.
 
   Returns:

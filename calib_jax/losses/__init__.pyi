@@ -63,8 +63,8 @@ def get(name: Literal['sample_dependent_focal'], *, thresholds: Sequence[float] 
 def get(name: Literal['inverse_focal'], *, gamma: float | Array = ..., stop_gradient: bool = ...,
   where: ArrayLike | None = ...) -> _PerExample: ...
 @overload
-def get(name: Literal['dual_focal'], *, gamma: float | Array = ..., competitor: str = ..., stop_gradient: bool = ...,
-  where: ArrayLike | None = ...) -> _PerExample: ...
+def get(name: Literal['dual_focal'], *, gamma: float | Array = ..., competitor: str = ...,
+  stop_gradient: bool | str = ..., where: ArrayLike | None = ...) -> _PerExample: ...
 @overload
 def get(name: Literal['properized_focal'], *, gamma: float | Array = ...,
   where: ArrayLike | None = ...) -> _PerExample: ...
@@ -81,7 +81,7 @@ def get(name: Literal['brier_weighted_cross_entropy'], *, gamma: float | Array =
 def get(name: Literal['brier'], *, where: ArrayLike | None = ...) -> _PerExample: ...
 @overload
 def get(name: Literal['class_adaptive_label_smoothing'], *, multipliers: ArrayLike = ..., curvature: ArrayLike = ...,
-  last_penalty: ArrayLike = ..., margin: float | Array = ..., where: ArrayLike | None = ...) -> _PerExample: ...
+  last_constraints: ArrayLike = ..., margin: float | Array = ..., where: ArrayLike | None = ...) -> _PerExample: ...
 @overload
 def get(name: Literal['square'], *, true_class_weight: float | Array = ..., true_class_target: float | Array = ...,
   where: ArrayLike | None = ...) -> _PerExample: ...
@@ -102,7 +102,7 @@ def get(name: Literal['mdca'], *, where: ArrayLike | None = ..., weights: ArrayL
 def get(name: Literal['generative_cross_entropy'], *, where: ArrayLike | None = ..., weights: ArrayLike | None = ...,
   axis_name: str | None = ...) -> _PerBatch: ...
 @overload
-def get(name: Literal['mmce'], *, kernel_width: float | Array = ..., weighted: bool = ...,
+def get(name: Literal['mmce'], *, kernel_width: float | Array = ..., weighted: bool = ..., variant: str = ...,
   where: ArrayLike | None = ..., weights: ArrayLike | None = ..., axis_name: str | None = ...) -> _PerBatch: ...
 @overload
 def get(name: Literal['kde_ece'], *, bandwidth: float | Array = ..., norm: float | Array = ..., form: str = ...,
@@ -111,11 +111,10 @@ def get(name: Literal['kde_ece'], *, bandwidth: float | Array = ..., norm: float
 def get(name: Literal['aurc'], *, confidence: scores.Score = ..., loss: Loss = ..., estimator: str = ...,
   where: ArrayLike | None = ..., weights: ArrayLike | None = ..., axis_name: str | None = ...) -> _PerBatch: ...
 @overload
-def get(name: Literal['selective_risk'], *, low_confidence_coverage: float | Array = ...,
+def get(name: Literal['selective_risk'], *, variant: str = ..., low_confidence_coverage: float | Array = ...,
   smoothing: float | Array = ..., num_bins: int = ..., confidence: scores.Score = ..., score_range: tuple[float,
-  float] | None = ..., loss: Loss = ..., stop_gradient: bool = ..., clamp: bool = ..., threshold_gradient: bool = ...,
-  counts: ArrayLike | None = ..., where: ArrayLike | None = ..., weights: ArrayLike | None = ...,
-  axis_name: str | None = ...) -> _PerBatch: ...
+  float] | None = ..., loss: Loss = ..., counts: ArrayLike | None = ..., where: ArrayLike | None = ...,
+  weights: ArrayLike | None = ..., axis_name: str | None = ...) -> _PerBatch: ...
 @overload
 def get(name: Literal['soft_binned_ece'], *, num_bins: int = ..., temperature: float | Array = ...,
   norm: float | Array = ..., form: str = ..., root: bool = ..., low: float | Array = ..., where: ArrayLike | None = ...,

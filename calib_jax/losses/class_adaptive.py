@@ -21,24 +21,25 @@ class ClassAdaptiveState(NamedTuple):
 
   Attributes:
     multipliers: λ ``[K]``, one for each class.
-    curvature: ρ, which all classes share.
-    last_penalty: the penalty on the validation split after the epoch before, 0 at first; the loss does not read it.
+    curvature: ρ ``[K]``.
+    last_constraints: the mean constraint of each class on the validation split after the epoch before, ``[K]``,
+      infinite at first; the loss does not read it.
   """
 
   multipliers: Array
   curvature: Array
-  last_penalty: Array
+  last_constraints: Array
 
 
 @register(PER_EXAMPLE)
 def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, multipliers: ArrayLike = LEAST,
-                                   curvature: ArrayLike = 1.0, last_penalty: ArrayLike = 0.0,
+                                   curvature: ArrayLike = 1.0, last_constraints: ArrayLike = 0.0,
                                    margin: float | Array = 10.0, where: ArrayLike | None = None) -> Array:
   r"""Class adaptive label smoothing (CALS): cross entropy in nats, and a penalty of large distances between logits.
 
   .. math::
-    -\log p_y + \sum_k P\Big(\frac{\max_j z_j - z_k}{m} - 1,\, \lambda_k\Big), \qquad
-    P(h, \lambda) = \begin{cases} \lambda h + \tfrac{\rho}{2} h^2 & \lambda + \rho h \ge 0 \\
+    -\log p_y + \frac{1}{K} \sum_k P\Big(\frac{\max_j z_j - z_k}{m} - 1,\, \lambda_k,\, \rho_k\Big), \qquad
+    P(h, \lambda, \rho) = \begin{cases} \lambda h + \tfrac{\rho}{2} h^2 & \lambda + \rho h \ge 0 \\
     -\lambda^2 / (2 \rho) & \text{otherwise} \end{cases}
 
   This is the augmented Lagrangian (of Powell, Hestenes and Rockafellar) of the constraints that no logit is more than m
@@ -52,9 +53,9 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
     labels: ``[...]`` integers in ``[0, K)``.
     multipliers: λ, ``[K]`` floats of at least 0, or one for all classes, by default that of the first epoch. They carry
       no gradient.
-    curvature: ρ, above 0. It carries no gradient.
-    last_penalty: the field of ``ClassAdaptiveState``, which is not used.
-    margin: m, above 0.
+    curvature: ρ, above 0, ``[K]`` or one for all classes. It carries no gradient.
+    last_constraints: the field of ``ClassAdaptiveState``, which is not used.
+    margin: m, above 0. The released configs have 20.
     where: optional ``[...]`` bools, False for rows that are ignored.
 
   Returns:
@@ -64,31 +65,32 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
     TypeError, ValueError: if an argument has the wrong dtype, shape or range.
 
   References:
-    Liu et al. 2023, Class Adaptive Network Calibration, as in its released code.
+    Liu et al. 2023, Class Adaptive Network Calibration, as in its released code, which has the mean over classes.
 
-  >>> class_adaptive_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), multipliers=0.5, margin=1.0).round(3)
-  Array([2.924], dtype=float32)
+  >>> class_adaptive_label_smoothing(jnp.array([[3.0, 0.0]]), jnp.array([0]), multipliers=0.5, margin=1.0).round(2)
+  Array([1.49], dtype=float32)
   """
-  del last_penalty
+  del last_constraints
   logits, labels = checks.examples(logits, labels, where)
   checks.options(margin=(margin, "(0, inf)"))
   checks.masked_class(logits, "class_adaptive_label_smoothing depends on the logit of every class")
   multipliers, curvature = (jax.lax.stop_gradient(checks.floating(x, name)).astype(logits.dtype)
                             for x, name in ((multipliers, "multipliers"), (curvature, "curvature")))
-  if multipliers.shape not in ((), logits.shape[-1:]):
-    raise ValueError(f"multipliers must be [K] or one number: got shape {multipliers.shape} and logits {logits.shape}.")
-  values = cross_entropy(logits, labels) + jnp.sum(_penalties(logits, multipliers, curvature, margin)[0], axis=-1)
+  for x, name in ((multipliers, "multipliers"), (curvature, "curvature")):
+    if x.shape not in ((), logits.shape[-1:]):
+      raise ValueError(f"{name} must be [K] or one number: got shape {x.shape} and logits {logits.shape}.")
+  h = _constraints(logits, margin)
+  multipliers, curvature = (jnp.broadcast_to(x, h.shape) for x in (multipliers, curvature))
+  slope, inside = multipliers + curvature * h, multipliers * h + curvature / 2 * h**2
+  # (slope² - λ²) / (2ρ) is the first case, too, but loses the digits of a small λ.
+  penalties = jnp.where(slope >= 0, inside, -multipliers**2 / (2 * curvature))
+  values = cross_entropy(logits, labels) + jnp.mean(penalties, axis=-1)
   return checks.example_values(values, labels, where, logits.shape[-1])
 
 
-def _penalties(logits: Array, multipliers: Array, curvature: Array, margin: float) -> tuple[Array, Array]:
-  """P and its derivative in h, ``[..., K]`` each."""
-  h = (pick(logits, predicted(logits))[..., None] - logits) / margin - 1
-  multipliers = jnp.broadcast_to(multipliers, h.shape)
-  slope = multipliers + curvature * h
-  # (slope² - λ²) / (2ρ) is the first case, too, but loses the digits of a small λ.
-  inside = multipliers * h + curvature / 2 * h**2
-  return jnp.where(slope >= 0, inside, -multipliers**2 / (2 * curvature)), jax.nn.relu(slope)
+def _constraints(logits: Array, margin: float) -> Array:
+  """The constraints h ``[..., K]``, above 0 where a logit is more than the margin below the largest."""
+  return (pick(logits, predicted(logits))[..., None] - logits) / margin - 1
 
 
 def init_class_adaptive(num_classes: int, curvature: float | Array = 1.0) -> ClassAdaptiveState:
@@ -96,7 +98,7 @@ def init_class_adaptive(num_classes: int, curvature: float | Array = 1.0) -> Cla
 
   Args:
     num_classes: K.
-    curvature: ρ.
+    curvature: ρ of every class.
 
   Returns:
     The state, whose multipliers are all 1e-6.
@@ -108,7 +110,7 @@ def init_class_adaptive(num_classes: int, curvature: float | Array = 1.0) -> Cla
   Array([1.e-06, 1.e-06], dtype=float32)
   """
   checks.options(num_classes=(num_classes, "integer [1, inf)"), curvature=(curvature, "(0, inf)"))
-  return ClassAdaptiveState(jnp.full(num_classes, LEAST, jnp.float32), jnp.float32(curvature), jnp.zeros(()))
+  return ClassAdaptiveState(*(jnp.full(num_classes, x, jnp.float32) for x in (LEAST, curvature, jnp.inf)))
 
 
 def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: ArrayLike, *,
@@ -119,10 +121,11 @@ def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: A
   With :math:`h_{ik}` the constraint of example i and class k,
 
   .. math::
-    \lambda_k \leftarrow \frac{1}{N} \sum_i \min(\max(\lambda_k + \rho\, h_{ik},\, 10^{-6}),\, 10^6),
+    \lambda_k \leftarrow \frac{1}{N} \sum_i \min(\max(\lambda_k + \rho_k\, h_{ik},\, 10^{-6}),\, 10^6),
 
-  the mean derivative of the penalty. In every ``every``-th epoch ρ becomes min(10, ``growth`` · ρ) if the mean penalty,
-  by the λ and ρ before, is above 0 and above ``tolerance`` times that after the epoch before, which is above 0, too.
+  the mean derivative of the penalty. In every ``every``-th epoch :math:`\rho_k` becomes min(10, ``growth`` ·
+  :math:`\rho_k`) where the class's mean constraint :math:`\bar h_k` is above ``tolerance`` times max(0, that after the
+  epoch before).
 
   Args:
     state: the state after the epoch before.
@@ -130,7 +133,7 @@ def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: A
     logits: ``[N, K]`` floats.
     margin: m, as in the loss.
     growth: what ρ is multiplied by, at least 1.
-    tolerance: the part of the last penalty that is progress enough, at least 0.
+    tolerance: the part of the last constraint that is progress enough, at least 0.
     every: the number of epochs between changes of ρ.
 
   Returns:
@@ -143,8 +146,8 @@ def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: A
     Liu et al. 2023, as in the released code.
 
   >>> state = update_class_adaptive(init_class_adaptive(2), 1, jnp.array([[3.0, 0.0], [1.0, 0.0]]), margin=1.0)
-  >>> state.multipliers.round(3), state.last_penalty.round(3)
-  (Array([0., 1.], dtype=float32), Array(1., dtype=float32))
+  >>> state.multipliers.round(3), state.last_constraints.round(3)
+  (Array([0., 1.], dtype=float32), Array([-1.,  1.], dtype=float32))
   """
   checks.options(margin=(margin, "(0, inf)"), growth=(growth, "[1, inf)"), tolerance=(tolerance, "[0, inf)"),
                  every=(every, "integer [1, inf)"))
@@ -152,8 +155,9 @@ def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: A
   if logits.ndim != 2 or logits.shape[1:] != state.multipliers.shape:
     raise ValueError(f"logits must be [N, {len(state.multipliers)}], one column for each multiplier: "
                      f"got shape {logits.shape}.")
-  penalties, slopes = _penalties(logits, state.multipliers, state.curvature, margin)
-  penalty, last = jnp.mean(jnp.sum(penalties, axis=-1)), state.last_penalty
-  grows = (epoch % every == 0) & (last > 0) & (penalty > 0) & (penalty > tolerance * last)
+  h = _constraints(logits, margin)
+  constraints = jnp.mean(h, axis=0)
+  grows = (epoch % every == 0) & (constraints > tolerance * jnp.maximum(state.last_constraints, 0))
   curvature = jnp.where(grows, jnp.minimum(growth * state.curvature, MOST_CURVATURE), state.curvature)
-  return ClassAdaptiveState(jnp.mean(jnp.clip(slopes, LEAST, MOST), axis=0), curvature, penalty)
+  multipliers = jnp.mean(jnp.clip(state.multipliers[None] + state.curvature[None] * h, LEAST, MOST), axis=0)
+  return ClassAdaptiveState(multipliers, curvature, constraints)

@@ -141,7 +141,7 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array 
 
 @register(PER_EXAMPLE)
 def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, competitor: str = "strongest",
-               stop_gradient: bool = False, where: ArrayLike | None = None) -> Array:
+               stop_gradient: bool | str = False, where: ArrayLike | None = None) -> Array:
   r"""Dual focal loss, in nats.
 
   .. math:: \ell(z, y) = -(1 - p_y + p_j)^\gamma \log p_y
@@ -153,11 +153,12 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2
     competitor: which class is j. ``"strongest"``: the most probable of the other classes (Zhou et al. 2025, Eq. 24);
       ``"strongest_below"``: the most probable of those with p_j < p_y, and p_j = 0 if there is none (the code released
       with Tao et al. 2023; Zhou et al. print it as Eq. 26, without saying what holds if there is none).
-    stop_gradient: whether the factor :math:`(1 - p_y + p_j)^\gamma` carries no gradient (Lin et al. 2025).
+    stop_gradient: whether the factor :math:`(1 - p_y + p_j)^\gamma` carries no gradient (Lin et al. 2025);
+      ``"competitor"`` for :math:`p_j` alone, as in the code released with Lin et al.
     where: optional ``[...]`` bools; rows that are False give 0 and may hold NaN.
 
   Returns:
-    ``[...]`` values. O(NK). Gradients flow through p_j; in a tie they go to the lowest index.
+    ``[...]`` values. O(NK). Gradients through p_j go to the lowest index in a tie.
 
   Raises:
     TypeError, ValueError: if an argument has the wrong dtype, shape or range.
@@ -170,14 +171,14 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2
   """
   logits, labels = checks.examples(logits, labels, where)
   checks.options(gamma=(gamma, "[0, inf)"), competitor=(competitor, ("strongest", "strongest_below")),
-                 stop_gradient=(stop_gradient, bool))
+                 stop_gradient=(stop_gradient, (False, True, "competitor")))
   odds, label_logit = label_odds(logits, labels), with_lowest(pick(logits, labels))
   is_rival = ~one_hot(labels, logits) if competitor == "strongest" else logits < label_logit[..., None]
   rivals = jnp.where(is_rival, logits, -1e30)  # Where there is no rival, p_j is 0 and has no gradient.
   log_rival = pick(rivals, predicted(rivals)) - label_logit - jax.nn.softplus(odds)
   # 1 - p_y + p_j is a sum of two numbers above 0, whose logarithms are known.
-  factor = jnp.exp(gamma * jnp.logaddexp(-jax.nn.softplus(-odds), log_rival))
-  values = infinite(_held(factor, stop_gradient) * jax.nn.softplus(odds))
+  log_factor = jnp.logaddexp(-jax.nn.softplus(-odds), _held(log_rival, stop_gradient == "competitor"))
+  values = infinite(_held(jnp.exp(gamma * log_factor), stop_gradient is True) * jax.nn.softplus(odds))
   return checks.example_values(values, labels, where, logits.shape[-1])
 
 

@@ -76,12 +76,12 @@ def class_multipliers(num_classes: int, *, margin: float = 10.0, first_curvature
 
   return StateUpdate(lambda: losses.init_class_adaptive(num_classes, first_curvature), on_epoch=on_epoch,
                      reads="validation", report=lambda state: {"multiplier": jnp.mean(state.multipliers),
-                                                               "curvature": state.curvature})
+                                                               "curvature": jnp.mean(state.curvature)})
 
 
 @register(LOSS_STATES, "selective_risk")
-def score_counts(num_classes: int, *, num_bins: int = 64, confidence: str = "negative_entropy",
-                 score_range: tuple[float, float] | None = None, stop_gradient: bool = True,
+def score_counts(num_classes: int, *, variant: str = "stopped", num_bins: int = 64,
+                 confidence: str = "negative_entropy", score_range: tuple[float, float] | None = None,
                  accumulate_counts: bool = True) -> StateUpdate:
   """Returns the state update of selective risk (Zhou et al. 2025), which counts the scores of the steps of an epoch.
 
@@ -89,19 +89,17 @@ def score_counts(num_classes: int, *, num_bins: int = 64, confidence: str = "neg
   other options are those of the loss.
   """
   del num_classes
-  caution = "" if stop_gradient else (
-    "caution: selective_risk with stop_gradient=False lets gradients flow through the weights. From scratch it lost "
-    "accuracy in nearly all settings tried: small networks without batch norm collapsed in many, most often with "
-    "low_confidence_coverage=0.9 or threshold_gradient=True, and a ResNet-8 with it trained but was underconfident; "
-    "see docs/selective_risk.md.")
+  caution = "" if variant not in ("printed", "clamped") else (
+    f"caution: selective_risk with variant={variant!r} lets gradients flow through the weights, and lost accuracy in "
+    "nearly all settings tried from scratch: some small networks collapsed; see docs/selective_risk.md.")
 
   def init():
     return losses.init_selective_risk(num_bins)
 
   def on_step(state, logits, labels, *, where, axis_name):
     del labels
-    return losses.update_selective_risk(state, logits, confidence=confidence, score_range=score_range, where=where,
-                                        axis_name=axis_name)
+    return losses.update_selective_risk(state, logits, variant=variant, confidence=confidence, score_range=score_range,
+                                        where=where, axis_name=axis_name)
 
   def on_epoch(state, epoch, logits, labels):
     del state, epoch, logits, labels

@@ -148,8 +148,9 @@ def run(path: pathlib.Path, names: list[str], out: pathlib.Path) -> None:
       print(f"{benchmark}: {name} cannot be fitted to {experiment.dataset}/{experiment.model}: {error}", flush=True)
       continue
     append(folder / f"{name}.csv", [values])
+    progress.count(1, values[f"{name}_time"])
     if progress.due(job):
-      progress.update(job, 0, values[f"{name}_logloss"])
+      progress.update(job, values[f"{name}_logloss"])
 
 
 def run_all(folder: pathlib.Path, out: pathlib.Path, *, published: pathlib.Path | None = None,

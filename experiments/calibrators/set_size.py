@@ -11,6 +11,7 @@ of four networks, three of 10 classes and one of 100, take six minutes of a proc
 """
 
 import pathlib
+import time
 
 import jax
 import jax.numpy as jnp
@@ -181,6 +182,7 @@ def main(arguments=None) -> None:
     for step, (method, size, seed) in enumerate(jobs, start=1):
       if (file.stem, method, str(size), str(seed)) in done:
         continue
+      started = time.perf_counter()
       order = np.random.default_rng(seed).permutation(len(predictions.labels))
       fit, test = np.array_split(order, 2)[::-1]
       logits, labels = predictions.logits[fit][:max(SIZES)], predictions.labels[fit][:max(SIZES)]
@@ -188,8 +190,9 @@ def main(arguments=None) -> None:
       values = measured(calibrator.apply(params, predictions.logits[test]), predictions.labels[test])
       append(path, [{"predictions": file.stem, "method": method, "size": size, "seed": seed,
                      **{key: f"{float(values[key]):.6g}" for key in FIELDS[4:8]}, "chosen": chosen}])
+      progress.count(1, time.perf_counter() - started)
       if progress.due(step):
-        progress.update(step, 0, float(values["nll"]))
+        progress.update(step, float(values["nll"]))
   rows = read(path)
   write_text(path.with_suffix(".md"), table(rows) + "\n" + choices(rows))
   figure(rows, path.with_suffix(".png"))

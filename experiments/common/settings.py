@@ -13,9 +13,12 @@ from calib_jax import config as run_config
 from calib_jax.run.directory import EVALUATION_ONLY
 
 # Fields that configs have had only since some results were made: at these values they change nothing.
-ADDED = run_config.ADDED | {"model.dropout": 0.0, "model.num_tokens": 0}
+ADDED = run_config.ADDED | {"model.dropout": 0.0, "model.num_tokens": 0, "loss.secondary.variant": "paper"}
 # Names that data had when some results were made.
 RENAMED = {"experiments.common.images:few": "experiments.images:few"}
+# Options of selective risk, by its variant, when some results were made.
+FLAGS = {variant: {"stop_gradient": variant == "stopped", "clamp": variant != "printed", "threshold_gradient": False}
+         for variant in ("stopped", "printed", "clamped")}
 
 
 def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
@@ -54,7 +57,8 @@ def digest(config: ConfigDict) -> str:
 
   They also predict with as many samples, on which the saved predictions depend.
   Only the last part of the data's paths counts, so that files may be moved. Fields of ``ADDED`` do not count at the
-  values there, and names of ``RENAMED`` count as they were, so that older results stay those of their configs.
+  values there, and names of ``RENAMED`` and ``FLAGS`` count as they were, so that older results stay those of their
+  configs.
   """
   fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
   for key, value in ADDED.items():
@@ -62,6 +66,9 @@ def digest(config: ConfigDict) -> str:
     section = functools.reduce(dict.__getitem__, sections, fields)
     if last in section and section[last] == value:  # Some fields are options of one model.
       del section[last]
+  loss = fields["loss"]["primary"]
+  if loss["name"] == "selective_risk" and loss.get("variant") in FLAGS:
+    loss |= FLAGS[loss.pop("variant")]
   if samples := config.evaluation.samples:
     fields["evaluation.samples"] = samples
   fields["data"] |= {key: pathlib.PurePath(fields["data"][key]).name for key in ("dir", "path")}

@@ -115,10 +115,10 @@ METHODS: dict[str, Recipe] = {
   "AURC": _primary("aurc", "confidence", ("msp", "margin", "negative_entropy")),
   "selective risk": _primary("selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9), smoothing=0.1),
   "selective risk, clamped gradient": _primary("selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9),
-                                               smoothing=0.1, stop_gradient=False),
+                                               smoothing=0.1, variant="clamped"),
   "selective risk, released": _leaving_out(_primary(
-    "selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9), smoothing=0.1, stop_gradient=False,
-    threshold_gradient=True)),
+    "selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9), smoothing=0.1, variant="released",
+    confidence="msp")),
   "mixup": Recipe({"augmentation": {"name": "mixup", "padding": 0, "flip": False}},
                   {"augmentation.alpha": (0.1, 0.3, 1.0)}),
   "MIT": Recipe({"augmentation": {"name": "mixup_inference", "padding": 0, "flip": False, "min_difference": 0.5}},

@@ -140,7 +140,11 @@ def test_cells_hold_the_printed_values():
   assert _printed("mac_cal.py:tiny_imagenet.resnet50", "training.batch_size", "seed") == [128, 1]
   assert _printed("mac_cal.py:cifar100.resnet110", "model.name") == ["resnet110_bottleneck"]
   assert _printed("mac_cal.py:cifar100.wide_resnet26_10", "model.post_activation") == [True]
-  assert _printed("mac_cal.py:cifar100.densenet121.mmce", "loss.weight", "loss.secondary.weighted") == [256.0, True]
+  assert _printed("mac_cal.py:cifar100.densenet121.mmce", "loss.weight", "loss.secondary.weighted",
+                  "loss.secondary.variant") == [256.0, True, "released"]
+  assert _printed("reweighted_risk.py:tiny_imagenet.vit_small.kde_ece", "loss.weight") == [0.3]
+  assert _printed("reweighted_risk.py:cifar10.resnet50.selective_risk", "loss.primary.variant",
+                  "loss.primary.confidence") == ["released", "msp"]
   assert _printed("soft_calibration.py:imagenet2012.resnet50", "training.batch_size", "optimizer.learning_rate",
                   "optimizer.l2", "num_seeds") == [512, 0.2, 1e-4, 10]
   assert _printed("cifar100_savuc.py", "training.batch_size", "optimizer.learning_rate", "num_seeds") == [512, 0.4, 1]

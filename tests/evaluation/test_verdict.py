@@ -199,6 +199,13 @@ def _part(seed, *, n=N, num_classes=K, scale=1, bias=0, noise=0, flipped=0, spre
   return evaluation.Predictions(shown.astype(np.float32), labels.astype(np.int32))
 
 
+def _right(seed):
+  """Predictions that are always right."""
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, K, N)
+  return evaluation.Predictions(np.float32(rng.normal(size=(N, K)) + 12 * np.eye(K)[labels]), labels.astype(np.int32))
+
+
 def _first_line(sets, *, fit=None, calibrators=CALIBRATORS, **others):
   models = {"mine": evaluation.Model(sets, evaluation.fit([fit], calibrators) if fit else {})}
   models |= {name: evaluation.Model({"test": parts}, {}) for name, parts in others.items()}
@@ -237,7 +244,7 @@ TRUTHS = {
       _part(0, noise=0.2 + 0.15 * seed, model_seed=seed) for seed in range(10)]),
     r"No model is shown to be the best: log loss 0\.\d+ of mine against \d\.\d+ of other, \d\d\.\d against \d\d\.\d% "
     r"accuracy\. Keep mine as it is: 800 examples show no miscalibration\."),
-  "always right": (lambda: _alone(spread=1000),
+  "always right": (lambda: _first_line({"test": [_right(0)]}, fit=_right(1)),
                    r"The predictions are always right here: nothing to calibrate; T is not determined\."),
   "untrained": (lambda: _alone(noise=1000, scale=0.003),
                 r"No better than guessing: log loss 1\.6\d(, and| is) that of equal probabilities.* Do not rely on .*"),

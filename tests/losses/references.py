@@ -85,10 +85,10 @@ def inverse_focal(z, t, frozen=None, gamma=2.0, stop_gradient=False):
 
 
 def dual_focal(z, t, frozen=None, gamma=2.0, competitor="strongest", stop_gradient=False):
-  y, held = t.argmax(1), _held(z, frozen, stop_gradient)
+  y, held, rest = t.argmax(1), _held(z, frozen, stop_gradient), _held(z, frozen, stop_gradient is True)
   rivals = t == 0 if competitor == "strongest" else held < _at(held, y)[:, None]
   rival = np.max(np.where(rivals, softmax(held), 0), axis=1)
-  return -(np.exp(_at(log_one_minus(held), y)) + rival)**gamma * _at(log_softmax(z), y)
+  return -(np.exp(_at(log_one_minus(rest), y)) + rival)**gamma * _at(log_softmax(z), y)
 
 
 def adaptive_focal(z, t, frozen=None, gammas=None, bin_edges=None):
@@ -147,7 +147,7 @@ def penalty_of_constraints(h, multipliers, curvature):
 def class_adaptive_label_smoothing(z, t, multipliers=1e-6, curvature=1.0, margin=10.0):
   """Liu et al. 2023."""
   h = (z.max(1, keepdims=True) - z - margin) / margin
-  return cross_entropy(z, t) + penalty_of_constraints(h, np.asarray(multipliers, float), curvature)[0].sum(1)
+  return cross_entropy(z, t) + penalty_of_constraints(h, np.asarray(multipliers, float), curvature)[0].mean(1)
 
 
 def adaptive_conditional_label_smoothing(z, t, frozen=None, margin=10.0, weight=0.1, positive_weight=1.0,
@@ -247,11 +247,16 @@ def generative_cross_entropy(z, labels):
   return np.mean(np.sum(_onehot(labels, z.shape[1]) * (log_mean - log_p), axis=1))
 
 
-def mmce(z, labels, kernel_width=0.4, weighted=False):
-  """Kumar et al. 2018, both forms as printed."""
+def mmce(z, labels, kernel_width=0.4, weighted=False, variant="paper"):
+  """Kumar et al. 2018, both forms as printed, and those of the code of Mukhoti et al. 2020."""
   r, rest, c = _top_label(z, labels)
   k = np.exp(-np.abs(r[:, None] - r[None, :]) / kernel_width)
   right, wrong = c * rest, (1 - c) * r
+  if variant == "released":
+    m, n = c.sum(), (1 - c).sum()
+    v = (right - wrong) / len(r) if not weighted else right / (m or 1)**2 - wrong / (n or 1)**2
+    total = max(v @ k @ v, 0)
+    return ((total + 1e-10)**0.5 if m * n > 0 else 0.0) if weighted else total
   if not weighted:
     return max((right - wrong) @ k @ (right - wrong), 0)**0.5 / len(r)
   m, n = c.sum() or 1, (1 - c).sum() or 1  # Sums that are 0 belong to groups that are empty.
@@ -300,8 +305,10 @@ def aurc(z, labels, frozen=None, confidence="msp", loss="cross_entropy", estimat
   return np.mean(np.cumsum(each[::-1]) / np.arange(1, n + 1))
 
 
-def _unit_score(z, confidence):
-  """The score on [0, 1]."""
+def _unit_score(z, confidence, variant="stopped"):
+  """The score on [0, 1]; in the released code that of softmax(p), of which the negative entropy is clamped to 1."""
+  if variant == "released":
+    return np.ones(len(z)) if confidence == "negative_entropy" else _score(softmax(z), confidence)
   score = _score(z, confidence)
   return 1 + score / np.log(z.shape[1]) if confidence == "negative_entropy" else score
 
@@ -312,20 +319,19 @@ def score_counts(scores, num_bins):
   return np.bincount(np.clip(np.searchsorted(edges, scores, side="right") - 1, 0, num_bins - 1), minlength=num_bins)
 
 
-def selective_risk(z, labels, frozen=None, low_confidence_coverage=0.9, smoothing=0.1, num_bins=64,
-                   confidence="negative_entropy", loss="cross_entropy", stop_gradient=True, clamp=True,
-                   threshold_gradient=False, counts=None):
+def selective_risk(z, labels, frozen=None, variant="stopped", low_confidence_coverage=0.9, smoothing=0.1, num_bins=64,
+                   confidence="negative_entropy", loss="cross_entropy", counts=None):
   """Eqs. 13-17 of Zhou et al. 2025; the clamp, and the numbers of scores seen before, as the released code has them."""
   n = len(z)
-  held = _unit_score(z if frozen is None else frozen, confidence)
-  scores = held if stop_gradient else _unit_score(z, confidence)
+  held = _unit_score(z if frozen is None else frozen, confidence, variant)
+  scores = held if variant == "stopped" else _unit_score(z, confidence, variant)
   seen = score_counts(held, num_bins) + (0 if counts is None else np.asarray(counts, np.float64))
   tau = np.quantile(held, low_confidence_coverage)
-  g = np.where(held < tau, scores, np.quantile(scores, low_confidence_coverage) if threshold_gradient else tau)
+  g = np.where(held < tau, scores, np.quantile(scores, low_confidence_coverage) if variant == "released" else tau)
   centers = (np.arange(num_bins) + 0.5) / num_bins
   log_tail = special.logsumexp(special.log_expit((centers[None, :] - g[:, None]) / smoothing), b=seen / seen.sum(),
                                axis=1)
-  if clamp:
+  if variant != "printed":
     log_tail = np.log(np.clip(np.exp(log_tail), 1 / (n + 1), n / (n + 1)))
   return np.sum(-log_tail * globals()[loss](z, _onehot(labels, z.shape[1]))) / n
 
@@ -336,7 +342,7 @@ def away_from_jumps(name, z, options):
     return np.abs(_entropy(z) - options["threshold"]) > 1e-5
   if name == "selective_risk":
     num_bins = options.get("num_bins", 64)
-    place = _unit_score(z, options.get("confidence", "negative_entropy")) * num_bins
+    place = _unit_score(z, options.get("confidence", "negative_entropy"), options.get("variant")) * num_bins
     # No edge lies at either end of the range.
     return (np.abs(place - np.round(place)) > 1e-4) | (np.round(place) <= 0) | (np.round(place) >= num_bins)
   if name == "aurc":

@@ -12,43 +12,45 @@ UPDATE = jax.jit(losses.update_class_adaptive, static_argnames=("margin", "growt
 
 def test_multipliers_and_curvature_follow_the_definition():
   rng, k = np.random.default_rng(0), 4
-  state, multipliers, curvature, last = losses.init_class_adaptive(k), np.full(k, 1e-6), 1.0, 0.0
+  state, multipliers, curvature, last = losses.init_class_adaptive(k), np.full(k, 1e-6), np.ones(k), np.inf
   grown = []
   for epoch in range(1, 31):
-    # Logits grow apart, class 0 far below the largest; then they come together, which needs no larger curvature.
+    # Logits grow apart, class 0 far below the largest; then they come together, and no constraint is above 0.
     z = rng.normal(size=(37, k)) * 0.2 * epoch - 4 * np.eye(k)[0] if epoch < 20 else 0.3 * rng.normal(size=(37, k))
     z = z.astype(np.float32)
     state = UPDATE(state, epoch, z, margin=2.0, growth=1.5, tolerance=0.8, every=3)
     h = (z.max(1, keepdims=True) - z.astype(float)) / 2 - 1
-    penalties, slopes = references.penalty_of_constraints(h, multipliers, curvature)
-    penalty = penalties.sum(1).mean()
-    if epoch % 3 == 0 and last > 0 and penalty > max(0, 0.8 * last):
-      curvature = min(10, 1.5 * curvature)
-      grown.append(epoch)
-    multipliers, last = np.clip(slopes, 1e-6, 1e6).mean(0), penalty
+    _, slopes = references.penalty_of_constraints(h, multipliers, curvature)
+    grows = (epoch % 3 == 0) & (h.mean(0) > 0.8 * np.maximum(last, 0))
+    grown.append(grows)
+    multipliers, curvature, last = (np.clip(slopes, 1e-6, 1e6).mean(0),
+                                    np.where(grows, np.minimum(10, 1.5 * curvature), curvature), h.mean(0))
     np.testing.assert_allclose(state.multipliers, multipliers, rtol=2e-4)
-    np.testing.assert_allclose(state.last_penalty, penalty, rtol=2e-4, atol=1e-6)
+    np.testing.assert_allclose(state.last_constraints, last, rtol=2e-4, atol=1e-6)
     np.testing.assert_allclose(state.curvature, curvature, rtol=1e-5)
     assert epoch != 19 or state.multipliers[0] > 1.2 * state.multipliers[1:].max()
-  assert grown and max(grown) < 21 and curvature == 10 and state.multipliers.min() < 1e-5
+  counts = np.sum(grown, axis=0)  # The curvature of class 0 grows more often.
+  assert counts[0] > counts[1:].max() > 0 and not np.any(grown[19:]) and state.multipliers.min() < 1e-5
 
 
-def test_the_curvature_grows_unless_the_penalty_fell_enough():
-  z = np.array([[9.0, 0.0], [0.0, 9.0]], np.float32)
-  penalty = UPDATE(losses.init_class_adaptive(2), 1, z, margin=1.0).last_penalty
+def test_the_curvature_of_a_class_grows_unless_its_mean_constraint_fell_enough():
+  z = np.array([[10.0, 0.0, 10.0], [10.0, 0.0, 10.0]], np.float32)  # Constraints of -1, 9 and -1.
 
-  def grows(last, tolerance):
-    state = losses.init_class_adaptive(2)._replace(last_penalty=penalty * np.float32(last))
-    return float(UPDATE(state, 10, z, margin=1.0, tolerance=tolerance).curvature) > 1
+  def grown(last, epoch=10, **options):
+    state = losses.init_class_adaptive(3)._replace(last_constraints=np.float32(last))
+    return list(UPDATE(state, epoch, z, margin=1.0, **options).curvature > 1)
 
-  assert grows(1.05, 0.9) and not grows(1.05, 1.0) and not grows(1.2, 0.9) and not grows(-1.0, 0.9)
+  assert grown([-9, 9.9, -9]) == [False, True, False]  # 9 > 0.9 · 9.9 = 8.91, and -1 is not above 0.
+  assert grown([-9, 10.1, -9]) == grown([0, 9, 0], 9) == grown([0, 9.5, 0], tolerance=1.0) == [False] * 3
+  assert grown([-9, -5, -9]) == [False, True, False]
+  assert list(UPDATE(losses.init_class_adaptive(3), 1, z, margin=1.0, every=1).curvature) == [1, 1, 1]  # None before.
 
 
-def test_each_class_has_its_multiplier():
+def test_each_class_has_its_multiplier_and_curvature():
   z, labels = np.array([[4.0, 0.0, 2.0], [0.0, 1.0, 5.0]], np.float32), np.array([0, 1])
-  multipliers = np.array([0.1, 2.0, 0.5], np.float32)
-  found = losses.class_adaptive_label_smoothing(z, labels, multipliers=multipliers, curvature=2.0, margin=3.0)
-  expected = references.class_adaptive_label_smoothing(z.astype(float), np.eye(3)[labels], multipliers, 2.0, 3.0)
+  multipliers, curvature = np.array([0.1, 2.0, 0.5], np.float32), np.array([2.0, 1.0, 3.0], np.float32)
+  found = losses.class_adaptive_label_smoothing(z, labels, multipliers=multipliers, curvature=curvature, margin=3.0)
+  expected = references.class_adaptive_label_smoothing(z.astype(float), np.eye(3)[labels], multipliers, curvature, 3.0)
   np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -56,7 +58,7 @@ def test_extreme_logits_stay_in_bounds_and_one_example_and_two_classes_are_enoug
   state = UPDATE(losses.init_class_adaptive(2, 10.0), 1, np.array([[1e8, -1e8]], np.float32), margin=1.0)
   np.testing.assert_allclose(state.multipliers, [1e-6, 1e6])
   state = UPDATE(losses.init_class_adaptive(2), 10, np.array([[1e4, -1e4]], np.float32))
-  assert np.isfinite(state.last_penalty) and state.curvature == 1  # No epoch came before.
+  assert np.isfinite(state.last_constraints).all() and (state.curvature == 1).all()  # No epoch came before.
   value, gradient = jax.value_and_grad(lambda z: losses.class_adaptive_label_smoothing(
     z, np.array([0]), multipliers=state.multipliers)[0])(np.array([[1e4, -1e4]], np.float32))
   assert np.isfinite(value) and np.isfinite(gradient).all() and gradient[0, 0] == -gradient[0, 1] > 0
@@ -70,6 +72,8 @@ def test_extreme_logits_stay_in_bounds_and_one_example_and_two_classes_are_enoug
   (lambda s: losses.init_class_adaptive(2, 0.0), "curvature must be in"),
   (lambda s: losses.class_adaptive_label_smoothing(np.ones((2, 3)), np.zeros(2, int), **s._asdict()),
    r"multipliers must be \[K\] or one number: got shape \(2,\) and logits \(2, 3\)"),
+  (lambda s: losses.class_adaptive_label_smoothing(np.ones((2, 3)), np.zeros(2, int), curvature=s.curvature),
+   r"curvature must be \[K\] or one number"),
 ])
 def test_mistakes_are_named(call, message):
   with pytest.raises(ValueError, match=message):

@@ -20,8 +20,9 @@ AXIS, DEVICES, SHARES = "batch", 4, PartitionSpec("batch")
 # Forms that exchange other arrays than the default options do, or gradients of them.
 EXCHANGES = {
   "kde_ece canonical": ("kde_ece", {"form": "canonical"}), "kde_ece marginal": ("kde_ece", {"form": "marginal"}),
-  "mmce weighted": ("mmce", {"weighted": True}), "soft_binned_ece bin": ("soft_binned_ece", {"form": "bin"}),
-  "selective_risk of the quantile": ("selective_risk", {"stop_gradient": False, "threshold_gradient": True})}
+  "mmce weighted": ("mmce", {"weighted": True, "variant": "released"}),
+  "soft_binned_ece bin": ("soft_binned_ece", {"form": "bin"}),
+  "selective_risk released": ("selective_risk", {"variant": "released", "confidence": "msp"})}
 LOSSES = {"composite": ("composite", {}), **{name: (name, options) for name, options in cases.FIRST.items()},
           **EXCHANGES}
 SHAPES = {"[N, K]": (16,), "[B, T, K]": (8, 2)}

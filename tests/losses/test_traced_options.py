@@ -12,13 +12,13 @@ from tests.losses import cases
 WITHOUT_GRADIENT = {("brier_weighted_cross_entropy", "gamma"), ("brier_weighted_cross_entropy", "norm"),
                     ("avuc", "threshold"), ("class_adaptive_label_smoothing", "multipliers"),
                     ("class_adaptive_label_smoothing", "curvature")}
-GRADIENTS = {"selective_risk": {"stop_gradient": False}}  # By default its weights, and so its options, have none.
+GRADIENTS = {"selective_risk": {"variant": "clamped"}}  # By default its weights, and so its options, have none.
 
 
 def _numbers(name):
   """The numeric options of a loss and their defaults."""
   defaults = {**losses.options(name), **cases.FIRST[name]}
-  return {option: value for option, value in defaults.items() if type(value) is float and option != "last_penalty"}
+  return {option: value for option, value in defaults.items() if type(value) is float and option != "last_constraints"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(f"{name}-default"))
@@ -95,6 +95,7 @@ def test_label_smoothing_of_0_has_its_derivative_and_leaves_masked_classes_alone
 @pytest.mark.parametrize(("call", "option"), [
   (lambda x: losses.soft_binned_ece(cases.FLOATS, cases.INTS, num_bins=x), "num_bins"),
   (lambda x: losses.focal(cases.FLOATS, cases.INTS, stop_gradient=x), "stop_gradient"),
+  (lambda x: losses.selective_risk(cases.FLOATS, cases.INTS, variant=x), "variant"),
   (lambda x: losses.kde_ece(cases.FLOATS, cases.INTS, form=x), "form"),
   (lambda x: losses.init_selective_risk(x), "num_bins"),
 ])

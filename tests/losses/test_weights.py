@@ -60,7 +60,7 @@ class TestWeights:
     np.testing.assert_allclose(weighted(spoilt, labels, WEIGHTS)[0], weighted(logits, labels, WEIGHTS)[0], rtol=2e-5)
     assert np.isfinite(weighted(spoilt, labels, WEIGHTS)[1]).all()
     assert np.isnan(weighted(logits, labels, np.where(np.arange(12) == 3, -1, WEIGHTS).astype(np.float32))[0])
-    if name in MEANS:
+    if name in MEANS and not (options.get("weighted") and options.get("variant")):  # Which depends on N.
       for scale in (np.float32(1e-25), np.float32(1e25)):
         np.testing.assert_allclose(weighted(logits, labels, scale * WEIGHTS)[0], weighted(logits, labels, WEIGHTS)[0],
                                    rtol=2e-5)

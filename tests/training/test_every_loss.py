@@ -68,11 +68,11 @@ def test_mixed_labels_are_the_mean_over_both_classes(name):
 
 @pytest.mark.slow
 def test_a_run_says_that_weights_with_a_gradient_may_collapse(tmp_path, capsys):
-  config = _config("loss.primary.name=selective_risk", "loss.primary.stop_gradient=false", "loss.secondary.name=",
+  config = _config("loss.primary.name=selective_risk", "loss.primary.variant=clamped", "loss.secondary.name=",
                    "training.select=last")
   run.execute(config, tmp_path / "run")
   printed = capsys.readouterr().out
-  assert "caution: selective_risk with stop_gradient=False" in printed and "selected by" not in printed
+  assert "caution: selective_risk with variant='clamped'" in printed and "selected by" not in printed
 
 
 def test_options_of_selective_risk_are_set_from_the_command_line():
@@ -80,8 +80,8 @@ def test_options_of_selective_risk_are_set_from_the_command_line():
                    "loss.primary.confidence=msp", "loss.primary.score_range=(0.1, 1.0)", "loss.primary.loss=focal")
   section = config.loss.primary.to_dict()
   assert section == {"name": "selective_risk", "low_confidence_coverage": 0.9, "smoothing": 0.1, "num_bins": 64,
-                     "confidence": "msp", "score_range": (0.1, 1.0), "loss": "focal", "stop_gradient": True,
-                     "clamp": True, "threshold_gradient": False, "accumulate_counts": False}
+                     "confidence": "msp", "score_range": (0.1, 1.0), "loss": "focal", "variant": "stopped",
+                     "accumulate_counts": False}
 
 
 @pytest.mark.parametrize(("overrides", "message"), [

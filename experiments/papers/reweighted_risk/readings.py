@@ -25,14 +25,13 @@ from calib_jax import models
 from configs import reweighted_risk
 from experiments.common import settings, sweep
 from experiments.common.declaration import Experiment, Method
-from experiments.papers.reweighted_risk.training import WEIGHTS
 
-_RELEASED = {f"loss.primary.{key}": value for key, value in WEIGHTS["released"].items()}
+_RELEASED = {"loss.primary.variant": "released", "loss.primary.confidence": "msp"}
 READINGS: dict[str, Mapping[str, object]] = {
   "no gradient": {},
   "released": _RELEASED,
-  "clamped": {f"loss.primary.{key}": value for key, value in WEIGHTS["clamped"].items()},
-  "printed": {f"loss.primary.{key}": value for key, value in WEIGHTS["printed"].items()},
+  "clamped": {"loss.primary.variant": "clamped"},
+  "printed": {"loss.primary.variant": "printed"},
   "released, last": {**_RELEASED, "training.select": "last"},
   "released, rate 0.01": {**_RELEASED, "optimizer.learning_rate": 0.01},
   "released, coverage 0.2": {**_RELEASED, "loss.primary.low_confidence_coverage": 0.2},

@@ -34,12 +34,7 @@ from experiments.common.rows import append, read
 SCORES = ("msp", "margin", "negative_entropy")
 SMOOTHINGS, COVERAGES = (0.01, 0.05, 0.1), (0.25, 0.5, 0.9)
 STARTS = ("scratch", "warm", "ramp")
-WEIGHTS = {  # The readings of the weights: whether, and how, they carry a gradient.
-  "stopped": {},
-  "printed": {"stop_gradient": False, "clamp": False},  # Eq. 17.
-  "clamped": {"stop_gradient": False},
-  "released": {"stop_gradient": False, "threshold_gradient": True},  # The released code.
-}
+WEIGHTS = ("stopped", "printed", "clamped", "released")  # The variants of the loss.
 MODELS = {"mlp": {"hidden": (256, 256)}, "resnet8": {}}
 MEASURED = ("accuracy", "nll", "ece")
 
@@ -86,7 +81,7 @@ def objective(loss: str, confidence: str, weights: str):
   if loss == "selective_risk":
     return lambda z, y, smoothing, coverage, counts: losses.selective_risk(
       z, y, smoothing=smoothing, low_confidence_coverage=coverage, counts=counts, confidence=confidence,
-      **WEIGHTS[weights])
+      variant=weights)
   single = losses.composite(loss)
   return lambda z, y, smoothing, coverage, counts: single(z, y)[0]
 
@@ -132,7 +127,8 @@ def trainer(task: Task, loss: str, confidence: str, weights: str):
     with jax.numpy_dtype_promotion("standard"):  # Optax mixes integer counts with floats.
       updates, opt_state = optimizer.update(gradient, opt_state, params)
     if confidence:
-      counts = losses.update_selective_risk(losses.SelectiveRiskState(counts), logits, confidence=confidence).counts
+      counts = losses.update_selective_risk(losses.SelectiveRiskState(counts), logits, variant=weights,
+                                            confidence=confidence).counts
     return (optax.apply_updates(params, updates), stats, opt_state), counts
 
   def predict(state, images):

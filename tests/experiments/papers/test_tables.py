@@ -101,7 +101,7 @@ def test_effect_sizes_are_those_of_pooled_deviations():
   ("papers.reweighted_risk.tables", "cifar100, preresnet56", "selective_risk",
    {"num_seeds": 3, "loss.primary.smoothing": 0.01, "training.num_epochs": 250}),
   ("papers.reweighted_risk.tables", "cifar10, resnet50", "selective_risk_clamped",
-   {"loss.primary.clamp": True, "loss.primary.stop_gradient": False, "loss.primary.threshold_gradient": False}),
+   {"loss.primary.variant": "clamped", "loss.primary.confidence": "negative_entropy"}),
   ("papers.mac_cal.tables", "cifar10, resnet110", "masked", {"evaluation.ood": ("cifar100", "svhn_cropped")}),
   ("papers.mac_cal.tables", "cifar100, resnet50", "two_stage", {"evaluation.ood": ("cifar10", "svhn_cropped")}),
   ("papers.mac_cal.tables", "tiny_imagenet, resnet50", "cross_entropy", {"evaluation.ood": ()}),
