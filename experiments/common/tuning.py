@@ -52,6 +52,7 @@ LADDERS: Mapping[str, Sequence] = {
   "loss.primary.label_smoothing": (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4),
   "loss.primary.discrimination_weight": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
   "loss.primary.low_confidence_coverage": (0.03, 0.1, 0.25, 0.5, 0.9, 0.95, 0.98),
+  "loss.primary.smoothing": (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8),
   "loss.secondary.threshold": (0.01, 0.02, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998),
   "loss.secondary.temperature": (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
   "loss.weight": (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
