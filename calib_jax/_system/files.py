@@ -28,10 +28,10 @@ from calib_jax._system.json_objects import parse_json
 MAPPED = 2**24  # Arrays of at least so many bytes are mapped into memory, if they are not compressed.
 SMALL = 2**26  # Bytes of the largest text that is read whole.
 EMPTY = 2**20  # Rows or elements of an array that holds no bytes, whose number the size of the file does not limit.
-# What zipfile and numpy raise for damaged archives and headers.
+# What zipfile and numpy raise for damaged archives and headers; SystemError: Python 3.13 for a null byte in a header.
 _DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError, OverflowError, MemoryError,
             RecursionError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error,
-            struct.error, tokenize.TokenError)
+            struct.error, tokenize.TokenError, SystemError)
 
 
 def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
