@@ -3,7 +3,7 @@
 The first line recommends, and the sentences of ``reasons`` say what it rests on. ``decisions`` has the rules.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from calib_jax.evaluation import decisions, reasons
 from calib_jax.evaluation.numbers import apart, counted, ends, error_text, points
@@ -17,30 +17,32 @@ def verdict(results: Results) -> Verdict:
   models = list(dict.fromkeys(model for model, _ in evaluated.rows))
   if decisions.has_few_groups(evaluated):
     return _few_groups(results, models[0])
-  rival = _models(evaluated, models) if len(models) > 1 else None
+  calibrators = {model: [label for name, label in evaluated.rows if name == model and label != UNCALIBRATED]
+                 for model in models}
+  determined = {model: [label for label in labels if not is_at_bound(results, model, label)]
+                for model, labels in calibrators.items()}
+  rival = _models(evaluated, determined) if len(models) > 1 else None
   model = rival.subject if rival and rival.kind == "prefer" else models[0]
-  labels = [label for name, label in evaluated.rows if name == model and label != UNCALIBRATED]
-  at_bound = [label for label in labels if is_at_bound(results, model, label)]
-  determined = [label for label in labels if label not in at_bound]
-  label = decisions.to_use(evaluated, model, determined)
-  calibration = _nothing_to_calibrate(results, model, at_bound) or _guess(results, model)
+  labels = calibrators[model]
+  label = decisions.to_use(evaluated, model, determined[model])
+  calibration = _nothing_to_calibrate(results, model, set(labels) - set(determined[model])) or _guess(results, model)
   row = model, UNCALIBRATED if calibration else label or UNCALIBRATED
   off = _off(results, row, labels)
-  calibration = calibration or (_use(results, model, label, len(determined)) if label else
+  calibration = calibration or (_use(results, model, label, len(determined[model])) if label else
                                 _as_it_is(results, model, labels))
   recommendations = (rival, calibration if calibration.kind != "mend" or test_set not in off else None,
                      _unreliable(off, row, labels), *_undetected(results, row))
   return Verdict(tuple(x for x in recommendations if x), tuple(filter(None, reasons.reasons(results, row))))
 
 
-def _models(evaluated: EvaluatedSet, models: Sequence[str]) -> Recommendation:
+def _models(evaluated: EvaluatedSet, calibrators: Mapping[str, Sequence[str]]) -> Recommendation:
   """Says which model is better by log loss and accuracy, two tests.
 
-  Each model has the calibrator that is recommended for it, or none if the models do not have the same ones.
+  Each model has the one of its calibrators that is recommended for it, or none if models do not have the same ones.
   """
-  labels = [[label for name, label in evaluated.rows if name == model and label != UNCALIBRATED] for model in models]
-  first, *others = [(model, (labels[0] == of_model and decisions.to_use(evaluated, model, of_model)) or UNCALIBRATED)
-                    for model, of_model in zip(models, labels, strict=True)]
+  models = list(calibrators)
+  first, *others = [(model, (labels == calibrators[models[0]] and decisions.to_use(evaluated, model, labels))
+                     or UNCALIBRATED) for model, labels in calibrators.items()]
   rows = [first, *(row for row in others if decisions.difference(evaluated, "nll", row, first))]
   if len(rows) == 1:
     return Recommendation("undecided", "", f"{models[0]} has other examples than {listed(models[1:])}, so that they "
@@ -88,7 +90,7 @@ def _few_groups(results: Results, model: str) -> Verdict:
   return Verdict((Recommendation("undecided", model, line),), (measured, *results.failed.values()))
 
 
-def _nothing_to_calibrate(results: Results, model: str, at_bound: Sequence[str]) -> Recommendation | None:
+def _nothing_to_calibrate(results: Results, model: str, at_bound: Collection[str]) -> Recommendation | None:
   """Says that predictions which are all right determine no temperature, if calibrators ended at their bound."""
   _, evaluated = results.first
   accuracy = evaluated.rows[model, UNCALIBRATED].estimates["accuracy"].value
