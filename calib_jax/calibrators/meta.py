@@ -56,22 +56,32 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
     refuse_traced("meta_calibration", logits, labels, where, weights)
     logits, labels, counts = fit_batch(logits, labels, where, weights)
     refuse_weights(counts, "meta_calibration", "it divides the examples at random")
-    entropy, correct = np.asarray(_entropy(logits)), np.asarray(confidence.predicted(logits) == labels)
-    counts = np.array(counts)
-    kind = counts & correct if constraint == "miscoverage" else counts
-    candidates = np.random.default_rng(seed).permutation(np.flatnonzero(kind))
-    chosen = candidates[:min(max(len(candidates) // SHARE, 1), MOST)]
-    if not len(chosen):
-      threshold = np.inf
-    elif constraint == "miscoverage":
-      threshold = np.quantile(entropy[chosen], 1 - target, method="higher")
-    else:
-      threshold = _accuracy_threshold(entropy[chosen], correct[chosen], target)
-    counts[chosen] = False
-    weights = shares(jnp.asarray(counts & (entropy < threshold)), logits.dtype)
+    threshold, kept = divide(logits, labels, np.array(counts), constraint, target, seed)
+    weights = shares(jnp.asarray(kept), logits.dtype)
     return {"threshold": jnp.asarray(threshold, logits.dtype)} | _temperature(logits, labels, weights)
 
   return Calibrator(fit, by_row(_apply), "meta_calibration", {"constraint": constraint, "target": target, "seed": seed})
+
+
+def divide(logits: Array, labels: Array, counts: np.ndarray, constraint: str, target: float, seed: int
+           ) -> tuple[float, np.ndarray]:
+  """Returns the threshold of the entropy, and which rows ``[N]`` give the temperature: others, below the threshold.
+
+  ``counts`` ``[N]`` says which rows count; the other arguments are those of ``meta_calibration`` and of its ``fit``.
+  """
+  entropy, correct = np.asarray(_entropy(logits)), np.asarray(confidence.predicted(logits) == labels)
+  kind = counts & correct if constraint == "miscoverage" else counts
+  candidates = np.random.default_rng(seed).permutation(np.flatnonzero(kind))
+  chosen = candidates[:min(max(len(candidates) // SHARE, 1), MOST)]
+  if not len(chosen):
+    threshold = np.inf
+  elif constraint == "miscoverage":
+    threshold = np.quantile(entropy[chosen], 1 - target, method="higher")
+  else:
+    threshold = _accuracy_threshold(entropy[chosen], correct[chosen], target)
+  others = counts.copy()
+  others[chosen] = False
+  return threshold, others & (entropy < threshold)
 
 
 def _apply(params: dict, logits: Array) -> Array:

@@ -90,8 +90,9 @@ def score_counts(num_classes: int, *, variant: str = "stopped", num_bins: int = 
   """
   del num_classes
   caution = "" if variant not in ("printed", "clamped") else (
-    f"caution: selective_risk with variant={variant!r} lets gradients flow through the weights, and lost accuracy in "
-    "nearly all settings tried from scratch: some small networks collapsed; see docs/selective_risk.md.")
+    f"caution: selective_risk with variant={variant!r} lets gradients flow through the weights, by which every "
+    "example gains by being less confident: it lost accuracy on every network that was tried from scratch, and some "
+    "collapsed; see docs/selective_risk.md.")
 
   def init():
     return losses.init_selective_risk(num_bins)

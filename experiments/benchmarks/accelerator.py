@@ -12,8 +12,8 @@ Run: python -m experiments.benchmarks.accelerator [--data=cifar10.npz] [--minute
 5. The ECE of 50,000 x 1,000 logits and temperature scaling of them, beside PyTorch where it is installed.
 6. What three secondary losses add to the step of 1, measured in the step itself.
 7. With `--data`, an `.npz` file of CIFAR-10 as docs/data_and_models.md describes it: ResNet-50 with cross entropy, with
-   the focal loss, and with S-AvUC and SB-ECE on top, and PreResNet-56 with selective risk, in as many epochs of the
-   papers' schedules as the rest of the time allows.
+   the focal loss, with S-AvUC on held-out images and with selective risk, in as many epochs of the papers' schedules as
+   the rest of the time allows.
 
 Each result is written to `accelerator.json` as it comes, with a table (`.md`). The same command continues: results that
 are there are not measured again, and runs go on from their checkpoints. Nothing needs TensorFlow or a network. On a CPU

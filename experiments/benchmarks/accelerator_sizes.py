@@ -12,7 +12,7 @@ RUNS = {  # The network of configs/reweighted_risk.py, and the fields that are s
   "ResNet-50, S-AvUC, interleaved": ("resnet50", {
     "loss.secondary": {"name": "soft_avuc", "threshold": 0.5, "temperature": 0.1},
     "training.schedule": "interleaved", "data.held_out_fraction": 0.1}),
-  "ResNet-50, selective risk, released": ("resnet50", {  # As the leaderboard's row of this name.
+  "ResNet-50, selective risk, released, msp": ("resnet50", {  # As the leaderboard's row, but for κ.
     "loss.primary": {"name": "selective_risk", "low_confidence_coverage": 0.8, "smoothing": 0.1, "variant": "released",
                      "confidence": "msp"}, "training.max_skipped_steps": 10**6}),
 }

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, evaluation, metrics
+from calib_jax.config import imports
 from calib_jax.evaluation.results import UNCALIBRATED
 
 RESAMPLES = 100  # Resamples for the correction, the noise floor and the p-value of the ECE.
@@ -123,9 +124,9 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
   Args:
     validation: the predictions to fit to, one element a seed.
     test: the predictions to score, one element a seed.
-    sections: the calibrators by label, each a dict of its ``name`` and options; with ``num_examples``, it is fitted to
-      so many of the examples, drawn at random; with ``fitted_to`` "train", to predictions of the training split, which
-      ``others`` then holds.
+    sections: the calibrators by label, each a dict of its ``name``, which may be an import path, and options; with
+      ``num_examples``, it is fitted to so many of the examples, drawn at random; with ``fitted_to`` "train", to
+      predictions of the training split, which ``others`` then holds.
     others: predictions of other sets by their kind, "shifted", "train" or "ood", each one element a seed.
     more: columns of ``MORE``.
 
@@ -138,6 +139,7 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
   found = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
     number = section.get("num_examples")
+    imports.register("evaluation.calibrators", section["name"])
     calibrator = calibrators.get(**{key: x for key, x in section.items() if key not in ("num_examples", "fitted_to")})
     apply = jax.jit(calibrator.apply)
     fitted_to = others[section["fitted_to"]][0] if "fitted_to" in section else validation

@@ -1,16 +1,17 @@
-"""Figures of the papers that show what a loss is: Karandikar et al. 2021, 3, 4; Zhou et al. 2025, 1, 2, 5, 6, A1, A2.
+"""Figures of the papers that show what a loss is: Karandikar et al. 2021, 3, 4; Zhou et al. 2025, 1, 2, 5, A1, A2.
 
-Run: python -m experiments.papers.loss_figures [--out=DIR] [--trained=selective_risk_fashion_mnist_mlp.csv]
+Run: python -m experiments.papers.loss_figures [--out=DIR] [--rows=DIR]
 
 The first four panels are formulas: soft bins and the soft threshold of the entropy; the focal and the inverse focal
 loss, whose weights are divided by their largest; and the smoothed distribution function of the selective-risk loss. The
-next two are networks: `--trained` names rows of reweighted_risk/training.py. The last three are the first figures of
-the appendix of Zhou et al., which numbers them from 1 again: the gradients of the focal and the inverse focal loss by
-the probability of the label (of the latter the text prints one sign wrongly), and the dual focal loss of two classes,
-with the weight as printed and as in its released code, which forgets the rival of a misclassified example.
+next one shows networks: the rows of the leaderboards, which `--rows` has, with the scores of the selective-risk loss.
+The last three are the first figures of the appendix of Zhou et al., which numbers them from 1 again: the gradients of
+the focal and the inverse focal loss by the probability of the label (of the latter the text prints one sign wrongly),
+and the dual focal loss of two classes, with the weight as printed and as in its released code, which forgets the rival
+of a misclassified example.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import pathlib
 
 import jax
@@ -22,11 +23,16 @@ from calib_jax import losses
 from calib_jax._numerics import binning
 from calib_jax._system import files
 from calib_jax.reports import style
-from experiments.common import commands, rows
+from experiments.common import commands, rows, scales
 
 NAME = "loss_figures"
 GAMMA = 2.0
 DUAL = {"strongest": "as printed", "strongest_below": "released code"}  # By the competitor of ``losses.dual_focal``.
+
+# Rows of the leaderboards, by the label of their score.
+SCORES = {"cross entropy": "cross entropy", "stopped, negative entropy": "selective risk",
+          "released, msp": "selective risk, released, msp", "released, margin": "selective risk, released, margin"}
+LEADERBOARDS = ("fashion_mnist_mlp", "fashion_mnist_resnet8", "cifar10_jpeg_resnet8")
 
 
 def soft_threshold(entropy: np.ndarray, threshold: float, temperature: float) -> np.ndarray:
@@ -62,27 +68,23 @@ def slope(loss: Callable[..., jax.Array], p: np.ndarray, **options: object) -> j
     p, jnp.float32))
 
 
-def means(results: Sequence[rows.Row], column: str, **fields: str) -> dict[tuple[str, str, str], float]:
-  """Returns the mean of a column over seeds by score, ν and κ: the rows that train from scratch and have ``fields``."""
-  values: dict[tuple[str, str, str], list[float]] = {}
-  for row in results:
-    if row["start"] == "scratch" and row["weights"] == "stopped" and all(row[key] == x for key, x in fields.items()):
-      values.setdefault((row["confidence"], row["smoothing"], row["coverage"]), []).append(float(row[column]))
-  return {key: float(np.mean(x)) for key, x in values.items()}
+def mean_ece(results: Sequence[rows.Row], method: str) -> float:
+  """Returns the mean ECE of a method in percent, over seeds and without a calibrator; nan if it has no rows."""
+  values = [100 * float(row["ece"]) for row in results if (row["method"], row["calibrator"]) == (method, "none")]
+  return float(np.mean(values)) if values else np.nan
 
 
 @style.styled
-def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
-  """Draws the nine panels in one PNG; ``results`` are rows of reweighted_risk/training.py."""
+def draw(results: Mapping[str, Sequence[rows.Row]], path: pathlib.Path) -> None:
+  """Draws the eight panels in one PNG; ``results`` are the rows of leaderboards by the name of their network."""
   from matplotlib.figure import Figure
 
-  drawn = Figure(figsize=(9.5, 9.9), layout="constrained")
-  panels = drawn.subplots(3, 3).ravel()
+  drawn = Figure(figsize=(12.6, 6.6), layout="constrained")
+  panels = drawn.subplots(2, 4).ravel()
   for function, axes in zip((_bins, _thresholds, _weights, _distributions), panels, strict=False):
     function(axes)
   _scores(panels[4], results)
-  _coverages(panels[5], results)
-  for function, axes in zip((_gradients, _dual_weights, _dual_gradients), panels[6:], strict=True):
+  for function, axes in zip((_gradients, _dual_weights, _dual_gradients), panels[5:], strict=True):
     function(axes)
   files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
 
@@ -131,27 +133,12 @@ def _distributions(axes) -> None:
   _legend(axes)
 
 
-def _scores(axes, results: Sequence[rows.Row]) -> None:
-  values = means(results, "ece", counts="epoch", coverage="0.9")
-  names = ("msp", "margin", "negative_entropy")
-  for i, smoothing in enumerate(sorted({key[1] for key in values}, key=float)):
-    axes.bar(np.arange(3) + 0.27 * (i - 1), [values.get((name, smoothing, "0.9"), np.nan) for name in names], 0.25,
-             color=style.COLOURS[i], label=rf"$\nu$ = {smoothing}")
-  axes.axhline(_cross_entropy(results, "ece"), color=style.INK, lw=1, ls="--", label="cross entropy")
-  axes.set_xticks(range(3), [name.replace("_", " ") for name in names])
-  axes.set(ylabel="test ECE, %", title=r"Scores, $\kappa$ = 0.9 (Zhou et al., Figure 2)")
-  _legend(axes)
-
-
-def _coverages(axes, results: Sequence[rows.Row]) -> None:
-  values = means(results, "accuracy", counts="epoch", confidence="negative_entropy")
-  for i, smoothing in enumerate(sorted({key[1] for key in values}, key=float)):
-    chosen = sorted((float(key[2]), x) for key, x in values.items() if key[1] == smoothing)
-    axes.plot(*zip(*chosen, strict=True), marker=style.MARKERS[i], ms=3.5, color=style.COLOURS[i], lw=1.2,
-              label=rf"$\nu$ = {smoothing}")
-  axes.axhline(_cross_entropy(results, "accuracy"), color=style.INK, lw=1, ls="--", label="cross entropy")
-  axes.set(xlabel=r"$\kappa$, coverage of low confidence", ylabel="test accuracy, %",
-           title=r"$\kappa$ and $\nu$ (Zhou et al., Figure 6)")
+def _scores(axes, results: Mapping[str, Sequence[rows.Row]]) -> None:
+  for i, (label, method) in enumerate(SCORES.items()):
+    axes.bar(np.arange(len(results)) + 0.2 * (i - 1.5), [mean_ece(x, method) for x in results.values()], 0.19,
+             color=style.COLOURS[i], label=label)
+  axes.set_xticks(range(len(results)), [name.replace(", ", "\n") for name in results])
+  axes.set(ylabel="test ECE, %", title="Scores (Zhou et al., Figure 2)")
   _legend(axes)
 
 
@@ -193,18 +180,15 @@ def _legend(axes) -> None:
   axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
 
 
-def _cross_entropy(results: Sequence[rows.Row], column: str) -> float:
-  return float(np.mean([float(row[column]) for row in results if row["loss"] == "cross_entropy"]))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
   """Draws the figure."""
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("--out", type=pathlib.Path, default=commands.RESULTS)
-  parser.add_argument("--trained", type=pathlib.Path, default=commands.RESULTS / "selective_risk_fashion_mnist_mlp.csv")
+  parser.add_argument("--rows", type=pathlib.Path, default=commands.RESULTS)
   options = parser.parse_args(arguments)
   options.out.mkdir(parents=True, exist_ok=True)
-  draw(rows.read(options.trained), options.out / f"{NAME}.png")
+  draw({scales.described(end): rows.read(options.rows / f"leaderboard_{end}.csv") for end in LEADERBOARDS},
+       options.out / f"{NAME}.png")
   print(f"{options.out / NAME}.png holds the figure.")
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from calib_jax import losses
 from experiments.common import rows
+from experiments.leaderboard import methods
 from experiments.papers import loss_figures
 
 
@@ -25,15 +26,17 @@ def test_gradients_are_those_of_the_appendix():
   np.testing.assert_allclose(loss_figures.slope(losses.inverse_focal, p, gamma=gamma), inverse, rtol=2e-5)
 
 
-def test_networks_are_averaged_over_the_seeds_of_what_is_asked_for(tmp_path):
-  def row(ece, loss="selective_risk", counts="epoch", weights="stopped", start="scratch"):
-    return {"loss": loss, "confidence": "msp", "smoothing": "0.1", "coverage": "0.9", "counts": counts,
-            "weights": weights, "start": start, "ece": str(ece), "accuracy": "80"}
-
-  found = [row(1), row(3), row(9, counts="batch"), row(9, weights="printed"), row(9, start="warm"),
-           row(7, loss="cross_entropy", start="")]
-  assert loss_figures.means(found, "ece", counts="epoch") == {("msp", "0.1", "0.9"): 2.0}
-  path = tmp_path / "rows.csv"
-  rows.append(path, found)
-  loss_figures.main([f"--out={tmp_path}", f"--trained={path}"])
+def test_the_scores_are_compared_by_the_mean_ece_of_the_seeds_of_each_leaderboard(tmp_path):
+  every = [{"method": method, "calibrator": calibrator, "ece": ece} for method, calibrator, ece in (
+    ("selective risk, released, msp", "none", "0.01"), ("selective risk, released, msp", "none", "0.03"),
+    ("selective risk, released, msp", "TS", "0.5"), ("cross entropy", "none", "0.07"))]
+  found = [loss_figures.mean_ece(every, method) for method in loss_figures.SCORES.values()]
+  np.testing.assert_allclose(found, [7, np.nan, 2, np.nan], rtol=1e-12)
+  for end in loss_figures.LEADERBOARDS:
+    rows.append(tmp_path / f"leaderboard_{end}.csv", every)
+  loss_figures.main([f"--out={tmp_path}", f"--rows={tmp_path}"])
   assert (tmp_path / "loss_figures.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_rows_of_the_scores_are_methods_of_the_leaderboard():
+  assert set(loss_figures.SCORES.values()) <= set(methods.METHODS)
