@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 import pytest
 
 import calib_jax
-from calib_jax import calibrators, evaluation, losses, run
+from calib_jax import calibrators, evaluation, losses, models, run
 from calib_jax import config as run_config
 from calib_jax.cli import compare
 from calib_jax.cli import evaluate as command
@@ -209,3 +209,14 @@ def test_the_options_of_the_evaluation_command_exist():
     with contextlib.redirect_stdout(help_text), pytest.raises(SystemExit):
       program.main(["--help"])
   assert named and named <= set(re.findall(r"--\w+", help_text.getvalue()))
+
+
+def test_the_page_of_the_authors_code_names_every_method_that_has_a_reading_of_it():
+  page = PAGES["docs/released_code.md"]
+  methods = {name: getattr(losses, name) for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH)}
+  methods |= models.HEADS | calibrators.CALIBRATORS
+  readings = [name for name, method in methods.items() if "variant" in inspect.signature(method).parameters
+              or "released" in (inspect.getdoc(method) or "")]
+  assert {"mmce", "masked", "classwise_loss_scaling"} < set(readings)
+  assert not [name for name in readings if f"`{name}`" not in page]
+  assert page.count("\n") <= 120

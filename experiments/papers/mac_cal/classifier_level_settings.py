@@ -51,7 +51,8 @@ LOSSES = {
   "dual focal": ("loss.primary.name=dual_focal", "loss.primary.gamma=5.0", "loss.primary.competitor=strongest_below"),
   "CPC": ("loss.primary.name=pairwise_constraints", "loss.primary.discrimination_weight=0.1",
           "loss.primary.exclusion_weight=1.0"),
-  "MMCE": ("loss.secondary.name=mmce", "loss.secondary.weighted=true", "loss.weight=2.0"),
+  "MMCE": ("loss.secondary.name=mmce", "loss.secondary.weighted=true", "loss.secondary.variant=released",
+           "loss.weight=2.0"),
 }
 FIRST |= LOSSES
 FIRST |= {f"{name}, 10 epochs": (*FIRST[name], "training.num_epochs=10") for name in SHORT}
