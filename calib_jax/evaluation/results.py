@@ -151,7 +151,7 @@ class Values:
     of_groups = np.bincount(np.unique(group, return_inverse=True)[1], np.sqrt(variance)) ** 2  # Where ρ is 1.
     of_calibrated = float(np.sqrt((1 - rho) * variance.sum() + rho * of_groups.sum())) / len(chance)
     mean, margin = float(excess.mean()), 1.96 * max(standard_error(excess, self.groups), of_calibrated)
-    return Interval(mean, mean - margin, mean + margin).within(-1, 1)
+    return Interval(mean, mean - margin, mean + margin)
 
 
 @dataclasses.dataclass(frozen=True)

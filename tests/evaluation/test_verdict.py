@@ -62,6 +62,8 @@ def test_a_model_at_chance_is_no_better_than_guessing_and_a_weak_one_is_not_call
   assert all(re.fullmatch(r"No better than guessing: log loss 4\.6\d(, and| is) that of equal probabilities.*", x)
              for x in said), said
   assert not any("guessing" in x.text for x in recommendations(Truth(500, spread=0.43), 40))
+  # A log loss that is 1% below that of guessing, which so many examples show.
+  assert not any("guessing" in x.text for x in recommendations(Truth(20_000, spread=0.25), 2))
 
 
 def test_intervals_over_few_groups_decide_nothing():
@@ -199,11 +201,11 @@ def _part(seed, *, n=N, num_classes=K, scale=1, bias=0, noise=0, flipped=0, spre
   return evaluation.Predictions(shown.astype(np.float32), labels.astype(np.int32))
 
 
-def _right(seed):
+def _right(seed, n=N):
   """Predictions that are always right."""
   rng = np.random.default_rng(seed)
-  labels = rng.integers(0, K, N)
-  return evaluation.Predictions(np.float32(rng.normal(size=(N, K)) + 12 * np.eye(K)[labels]), labels.astype(np.int32))
+  labels = rng.integers(0, K, n)
+  return evaluation.Predictions(np.float32(rng.normal(size=(n, K)) + 12 * np.eye(K)[labels]), labels.astype(np.int32))
 
 
 def _first_line(sets, *, fit=None, calibrators=CALIBRATORS, **others):
@@ -248,6 +250,8 @@ TRUTHS = {
                    r"The predictions are always right here: nothing to calibrate; T is not determined\."),
   "untrained": (lambda: _alone(noise=1000, scale=0.003),
                 r"No better than guessing: log loss 1\.6\d(, and| is) that of equal probabilities.* Do not rely on .*"),
+  "twenty certain examples": (lambda: _first_line({"test": [_right(0, 20)]}),
+                              r"20 examples are too few to tell: the mean confidence may be off by 15 points\."),
   "one example": (lambda: _first_line({"test": [_part(0, n=1)]}),
                   r"1 example is too few to tell: the mean confidence may be off by 100 points\."),
   "binary": (lambda: _alone(num_classes=2, scale=2), USE.replace(r"1\.\d+ →", r"0\.\d+ →").format(r"[12]\.\d")),
