@@ -159,7 +159,9 @@ def test_manual_axes(name, check_vma):
 @pytest.mark.parametrize("is_set", [True, False])
 @pytest.mark.parametrize("name", _quick(FITS))
 def test_fits(name, is_set):
-  calibrator, mesh = calibrators.get(name), _mesh()
+  # With the default penalty the network has several optima near the path of the fit, and rounding decides between them.
+  options = {"weight_decay": 0.1} if name == "parameterized_temperature_scaling" else {}
+  calibrator, mesh = calibrators.get(name, **options), _mesh()
   with _entered(mesh, is_set):
     logits, labels = (jax.device_put(x, NamedSharding(mesh, ROWS)) for x in TO_FIT)
     params = calibrator.fit(logits, labels)
