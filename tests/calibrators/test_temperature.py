@@ -34,7 +34,7 @@ def _nll(log_t, logits, labels):
 def test_nll_reaches_the_optimum_of_scipy_at_any_scale(n, k):
   logits, labels = _data(n, k)
   where = np.arange(SHAPE[0] if k == SHAPE[1] else n) < n
-  for scale in (1e-3, 0.3, 2.0, 20.0, 1e3):
+  for scale in (1e-3, 0.3, 2.0, 20.0, 9e3 / np.ptp(logits, axis=1).max()):  # At 1e4 a row lacks the class.
     scaled = (scale * logits).astype(np.float32)
     padding = len(where) - n
     params = made("temperature_scaling").fit(np.pad(scaled, ((0, padding), (0, 0)), constant_values=np.nan),
