@@ -95,7 +95,8 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
     The choice; printed, it is a table of the scores.
 
   Raises:
-    ValueError: for an unknown name or criterion, or fewer examples or groups than folds.
+    ValueError: for an unknown name or criterion, fewer examples or groups than folds, or if no candidate has finite
+      scores; one that has not is never chosen.
 
   >>> rng = np.random.default_rng(0)
   >>> labels = rng.integers(0, 3, 300)
@@ -118,7 +119,10 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   fold = stratified_folds(np.asarray(labels), folds, groups)
   checks.class_values(*passed, name="logits", converted=(logits, labels))  # The compiled fits of folds cannot raise.
   values = dict(zip(candidates, _out_of_fold(tuple(candidates.values()), logits, labels, fold, criterion), strict=True))
-  best = min(values.values(), key=np.mean)
+  finite = [value for value in values.values() if np.isfinite(value).all()]  # NaN is of a fit that failed.
+  if not finite:
+    raise ValueError(f"no candidate could be fitted: the scores of {', '.join(values)} are not finite.")
+  best = min(finite, key=np.mean)
   scores = [Score(name, float(np.mean(value)), float(np.mean(value - best)),
                   standard_error(value - best, groups)) for name, value in values.items()]
   name = next(s.name for s in scores if s.excess <= s.standard_error)

@@ -128,3 +128,13 @@ def test_evaluations_say_it_once_before_they_fit(capsys):
   assert said.count("\n") == 1 and said.startswith("caution: HB: histogram_binning: a bin of equal mass")
   folds.out_of_fold(part, labelled, 2)  # Its fits to the parts of the data say nothing more.
   assert not capsys.readouterr().out
+
+
+def test_a_candidate_whose_predictions_are_not_numbers_is_never_chosen():
+  rng = np.random.default_rng(0)
+  logits, labels = np.float32(3 * rng.normal(size=(60, 3))), rng.integers(0, 3, 60)
+  broken = calibrators.Calibrator(lambda logits, labels, **_: {}, lambda params, logits: logits * np.float32("nan"))
+  chosen = calibrators.select(logits, labels, {"broken": broken, "TS": calibrators.temperature_scaling()})
+  assert chosen.name == "TS" and np.isnan(chosen.scores[0].score)
+  with pytest.raises(ValueError, match="no candidate could be fitted: the scores of broken"):
+    calibrators.select(logits, labels, {"broken": broken})
