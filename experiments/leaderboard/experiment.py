@@ -52,7 +52,7 @@ def methods(options: argparse.Namespace) -> list[Method]:
 
   trials = scales.TRIALS | ({"num_seeds": 1} if options.scale == "tiny" else {})
   return [Method("", name, functools.partial(configured, recipe), recipe.search, trials if recipe.search else {},
-                 members=recipe.members)
+                 one_at_a_time=len(recipe.search) > 1, members=recipe.members)
           for name, recipe in {**METHODS, **COMBINED}.items()]
 
 
