@@ -79,7 +79,8 @@ def _of_ni(name: str, key: str, values: Sequence, num_epochs: int, optimizer: Ma
 
 def _selective(**options) -> Recipe:
   """Selective risk as released: κ is tuned, then ν; steps that are not finite are left out, as half precision does."""
-  return Recipe({"loss.primary": {"name": "selective_risk", "variant": "released", "smoothing": 0.1, **options},
+  return Recipe({"loss.primary": {"name": "selective_risk", "variant": "released",
+                                    "low_confidence_coverage": 0.5, "smoothing": 0.1, **options},
                  "training.max_skipped_steps": 10**6},
                 {"loss.primary.low_confidence_coverage": (0.25, 0.5, 0.9), "loss.primary.smoothing": (0.05, 0.1, 0.2)})
 
