@@ -12,6 +12,8 @@ import io
 import pathlib
 import zlib
 
+import pandas as pd
+
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write as write_bytes
 from calib_jax._system.files import write_text
@@ -29,6 +31,15 @@ def read(path: pathlib.Path) -> list[Row]:
     UserError: if a packed file is damaged.
   """
   return list(csv.DictReader(io.StringIO(_lines(path))))
+
+
+def frame(path: pathlib.Path) -> pd.DataFrame:
+  """Returns the same rows as a table whose columns of numbers are numbers; an empty cell is missing (NaN)."""
+  text = _lines(path)
+  if not text:
+    return pd.DataFrame()
+  # Names such as "None" and "NA" are not missing values. Numbers are read to their last digit, by pandas from 3.1 on.
+  return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
 
 
 def append(path: pathlib.Path, rows: Sequence[Mapping[str, object]]) -> None:

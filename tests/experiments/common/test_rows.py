@@ -23,6 +23,17 @@ def test_rows_outlive_a_killed_command(tmp_path):
   assert [(row["b"], row["more"]) for row in rows.read(path)] == [("x, y", ""), ("z", ""), ("y", "new")]
 
 
+def test_a_frame_has_numbers_as_they_were_written_and_names_that_are_no_missing_values(tmp_path):
+  path = tmp_path / "rows.csv"
+  assert rows.frame(path).empty
+  rows.append(path, [{"name": "None", "size": 10, "value": 0.1 + 0.2, "note": ""},
+                     {"name": "NA", "size": 20, "value": "", "note": "x, y"}])
+  found = rows.frame(path)
+  assert found.name.tolist() == ["None", "NA"] and found["size"].tolist() == [10, 20]
+  assert found.value[0] == 0.1 + 0.2 and found.value.isna().tolist() == [False, True]
+  assert found.note.isna().tolist() == [True, False]
+
+
 def test_large_files_are_packed_and_go_on_unpacked(tmp_path, monkeypatch):
   path, packed = tmp_path / "rows.csv", tmp_path / "rows.csv.gz"
   rows.append(path, [{"a": 1, "b": "x, ü"}, {"a": 2, "b": ""}])
