@@ -16,6 +16,7 @@ from calib_jax._system.plain_pickle import read_dict
 from tests.data.archive_files import py2
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(4, 6)
+_ARRAY_NAME = b"cnumpy.core.multiarray\n_reconstruct\n"
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
@@ -23,16 +24,10 @@ ARRAY = np.arange(24, dtype=np.uint8).reshape(4, 6)
                                    np.array([True, False])])
 def test_arrays_are_those_that_were_pickled(protocol, array):
   value = {"data": array, "labels": [1, 2, 300], "name": ("x", None, 2**70)}
-  found = read_dict(pickle.dumps(value, protocol), "a file")
-  np.testing.assert_array_equal(found["data"], array)
-  assert found["data"].dtype == array.dtype and found["data"].shape == array.shape
-  assert found["labels"] == [1, 2, 300]
-
-
-def test_pickles_of_python_2_are_read_whose_texts_are_bytes():
-  found = read_dict(py2({b"data": ARRAY, b"labels": [0, 1]}), "a file")
-  np.testing.assert_array_equal(found["data"], ARRAY)
-  assert list(found) == ["data", "labels"]
+  fields = read_dict((py2 if protocol < 3 else pickle.dumps)(value, protocol), "a file")
+  np.testing.assert_array_equal(fields["data"], array)
+  assert fields["data"].dtype == array.dtype and fields["data"].shape == array.shape
+  assert fields["labels"] == [1, 2, 300] and fields["name"] == ("x", None, 2**70)
 
 
 class Evil:
@@ -57,8 +52,7 @@ def _global(module, name, rest=b")R."):
   pickle.dumps({"data": bytearray(b"x")}, 5), pickle.dumps({"data": {1, 2}}, 4),
   _global("numpy", "load", b"(Vran\ntR."), _global("numpy.core.multiarray", "fromfile"),
   _global("builtins", "bytearray"), _global("numpy._core.multiarray.os", "system"), b"Pran\n.", b"\x80\x02\x82\x01.",
-  # The state of what stands for a name cannot be set, nor that of a list.
-  _global("numpy", "dtype", b"}(Vx\nI1\nub."), b"]}(Vx\nI1\nub.",
+  pickle.dumps({"a": b"x"}, 2),  # Bytes that Python 3 encodes for Python 2.
 ])
 def test_what_is_no_plain_value_is_refused_and_nothing_is_run(content, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
@@ -69,13 +63,16 @@ def test_what_is_no_plain_value_is_refused_and_nothing_is_run(content, tmp_path,
 
 def _array_of(shape, content=b"ab", dtype="u1"):
   reconstruct, arguments, _ = np.zeros(1).__reduce__()
-  return pickle.dumps({"data": Evil((reconstruct, arguments, (1, shape, np.dtype(dtype), False, content)))}, 2)
+  return pickle.dumps({"data": Evil((reconstruct, arguments, (1, shape, np.dtype(dtype), False, content)))}, 3)
 
 
 @pytest.mark.parametrize("content", [
   b"", b"\x80\x02", pickle.dumps([1]), pickle.dumps({"a": 1})[:-1], b"not a pickle", pickle.dumps(ARRAY, 4),
   _array_of((10**12,)), _array_of((-2, -1)), _array_of((3,)), _array_of((1,), dtype="i4"), b"I" + b"9" * 10**5 + b"\n.",
   b"\x8e" + struct.pack("<Q", 2**60) + b"ab.", b"]" + b"a" * 5 + b".", b"0.", b"h\x05.",
+  # The state of what stands for a name cannot be set, nor that of a list or a dict.
+  *(b"\x80\x02" + start + state for start in (b"cnumpy\ndtype\n", _ARRAY_NAME, b"]", b"}", b"cnumpy\nndarray\n")
+    for state in (b"}U\x01xK\x01sb.", b"N}U\x01xK\x01s\x86b.")),
 ])
 def test_damage_is_one_sentence(content):
   with pytest.raises(UserError, match=r"^a file (cannot be read as|is a pickle that)") as raised:
@@ -89,9 +86,7 @@ def _nested(times):
                               for i in range(1, times + 1))
 
 
-_ARRAY_NAME = b"cnumpy.core.multiarray\n_reconstruct\n"
 _IN_DICT = b"\x80\x02}X\x01\x00\x00\x00a"
-_TEXT = b"X" + struct.pack("<I", 10**6) + b"a" * 10**6
 
 
 @pytest.mark.parametrize(("content", "message"), [
@@ -106,17 +101,13 @@ _TEXT = b"X" + struct.pack("<I", 10**6) + b"a" * 10**6
   (b"(" * 10**6, "more than .* operations"),
   (b"\x80\x04}" + b"\x94" * 10**6 + b".", "more than .* operations"),
   (_IN_DICT + b"(" + _ARRAY_NAME + b"q\x00" + b"h\x00)R" * 10**5 + b"ls.", "more than .* operations"),
-  # The same text, again and again.
-  (_IN_DICT + _TEXT + b"q\x00X\x06\x00\x00\x00latin1q\x01c_codecs\nencode\nq\x02](" + b"h\x02h\x00h\x01\x86R" * 9000
-   + b"es.", "encodes more text than it holds"),
-  (_IN_DICT + b"c_codecs\nencode\n(X\x01\x00\x00\x00a" + _nested(60) + b"tRs.", "cannot be read"),
-  # A message about a shape, a dtype or an encoding would be exponentially long.
+  # A message about a shape, or a dtype would be exponentially long.
   (_IN_DICT + _ARRAY_NAME + b")R(" + b"cnumpy\ndtype\n(U\x02u1tR\x89U\x00" + b"tb.", "not enough|shape|bytes"),
   (_IN_DICT + b"cnumpy\ndtype\n(" + _nested(60) + b"tRs.", "cannot be read"),
   (_array_of((True, 2)), "the shape of an array"), (_array_of((2.0,)), "the shape of an array"),
-  (_array_of(([2],)), "the shape of an array"), (_array_of([2]), "the shape of an array"),
-  (_array_of(2), "the shape of an array"), (_array_of(None), "the shape of an array"),
-  (_array_of((0, 2**70), b""), "the shape of an array"), (_array_of((1,) * 40 + (2,)), "the shape of an array"),
+  (_array_of(([2],)), "the shape of an array"), (_array_of((-1,)), "the shape of an array"),
+  (_array_of(2), "cannot be read"), (_array_of(None), "cannot be read"),
+  (_array_of((0, 2**70), b""), "dimension"), (_array_of((1,) * 70 + (2,)), "dimension"),
   (_array_of((2**62, 2**62, 0), b""), "cannot reshape"),
   (_array_of((1,), dtype="O"), "dtype 'O8'"), (_array_of((1,), dtype="V2"), "dtype 'V2'"),
   (_array_of((1,), dtype=[("a", "u1"), ("b", "u1")]), "dtype 'V2'"), (_array_of((1,), dtype="f2"), "dtype 'f2'"),
@@ -141,17 +132,17 @@ def test_a_pickle_takes_little_time_and_memory(content, message, monkeypatch):
 
 
 def test_deep_and_recursive_values_are_read_and_can_be_dropped():
-  found = read_dict(b"\x80\x02}q\x00(X\x01\x00\x00\x00a" + b"]" * 10**5 + b"a" * (10**5 - 1)
+  fields = read_dict(b"\x80\x02}q\x00(X\x01\x00\x00\x00a" + b"]" * 10**5 + b"a" * (10**5 - 1)
                     + b"X\x01\x00\x00\x00b)" + b"\x85" * 10**5 + b"X\x01\x00\x00\x00ch\x00u.", "a file")
-  assert isinstance(found["a"], list) and isinstance(found["b"], tuple) and isinstance(found["c"], dict)
+  assert isinstance(fields["a"], list) and isinstance(fields["b"], tuple) and isinstance(fields["c"], dict)
 
 
 def test_as_many_names_and_labels_as_the_largest_pickle_of_cifar_has():
   value = {b"filenames": [f"{i}.png".encode() for i in range(50_000)], b"fine_labels": [i % 100 for i in range(50_000)],
            b"coarse_labels": [i % 20 for i in range(50_000)]}
   for protocol in (0, 2):
-    found = read_dict(py2(value, protocol), "a file")
-    assert len(found["filenames"]) == 50_000 and found["fine_labels"] == value[b"fine_labels"]
+    fields = read_dict(py2(value, protocol), "a file")
+    assert len(fields["filenames"]) == 50_000 and fields["fine_labels"] == value[b"fine_labels"]
 
 
 def test_a_place_of_the_memo_far_away_takes_no_memory():
@@ -161,7 +152,7 @@ def test_a_place_of_the_memo_far_away_takes_no_memory():
 def test_mutated_pickles_are_read_or_refused_in_a_sentence():
   rng = np.random.default_rng(0)
   value = {"data": ARRAY, "labels": [1, 2, 300], "name": ("x", None)}
-  sound = [pickle.dumps(value, protocol) for protocol in (0, 2, 4)]
+  sound = [py2(value, 0), py2(value), pickle.dumps(value, 4)]
   read = 0
   for i in range(1500):
     content = bytearray(sound[i % 3])

@@ -113,7 +113,7 @@ def _replaced(name, content):
 
 def _batch(**fields):
   images = np.zeros((2, 3072), np.uint8)
-  return _replaced("data_batch_2", pickle.dumps({"data": images, "labels": [0, 1], **fields}, 2))
+  return _replaced("data_batch_2", pickle.dumps({"data": images, "labels": [0, 1], **fields}, 3))
 
 
 @pytest.mark.parametrize(("change", "message"), [
