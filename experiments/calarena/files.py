@@ -12,7 +12,7 @@ compilation. What these files hold already is not run again.
 ``results`` of its repository): see ``ranks``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import pathlib
 import time
 from typing import NamedTuple
@@ -115,42 +115,34 @@ def row(experiment: Experiment, name: str, binary: bool) -> dict:
   chosen = calibrator(name)
   log_probs = np.asarray(chosen.apply(chosen.fit(*experiment.fit), experiment.test[0]))
   seconds = time.perf_counter() - started
-  return {**ranks.key(experiment.dataset, experiment.model, len(experiment.fit[1]), len(experiment.test[1])),
-          **({} if binary else {"n_classes": experiment.fit[0].shape[1]}),
+  key = (experiment.dataset, experiment.model, len(experiment.fit[1]), len(experiment.test[1]))
+  return {**dict(zip(ranks.KEY, key, strict=True)), **({} if binary else {"n_classes": experiment.fit[0].shape[1]}),
           **{f"{name}_{metric}": value for metric, value in scores(log_probs, experiment.test[1], binary).items()},
           f"{name}_time": seconds}
 
 
-def missing(path: pathlib.Path, names: list[str], folder: pathlib.Path) -> Iterator[tuple[int, int, Experiment, str]]:
-  """Yields what has no row yet: the number of the job, the number of jobs, the experiment and the calibrator."""
-  done = {name: {(row["dataset"], row["model"]) for row in read(folder / f"{name}.csv")} for name in names}
-  group_names = groups(path)
-  for i, group in enumerate(group_names):
-    dataset, _, model = group.rpartition("/")
-    left = [name for name in names if (dataset, model) not in done[name]]
-    experiment = load(path, group) if left else None
-    for name in left:
-      yield i * len(names) + names.index(name) + 1, len(group_names) * len(names), experiment, name
-    if i + 1 < len(group_names) and group_names[i + 1].rpartition("/")[0] != dataset:
-      jax.clear_caches()  # Other datasets have other shapes, so that programs compiled for this one only take memory.
-
-
-def run(path: pathlib.Path, names: list[str], out: pathlib.Path) -> None:
-  """Runs the calibrators on all experiments of a benchmark, and appends to their CSV files."""
-  benchmark, folder = path.stem, out / path.stem
+def run(path: pathlib.Path, names: list[str], folder: pathlib.Path) -> None:
+  """Runs what has no row yet of the experiments of a benchmark, and appends to the CSV files in a folder."""
   folder.mkdir(parents=True, exist_ok=True)
-  progress = None
-  for job, jobs, experiment, name in missing(path, names, folder):
-    progress = progress or Progress(benchmark, jobs)
+  done = {(f"{row['dataset']}/{row['model']}".lstrip("/"), name) for name in names
+          for row in read(folder / f"{name}.csv")}
+  jobs = [(group, name) for group in groups(path) for name in names if (group, name) not in done]
+  progress = Progress(path.stem, len(jobs))
+  experiment, loaded = None, ""
+  for step, (group, name) in enumerate(jobs, 1):
+    if group != loaded:
+      if group.rpartition("/")[0] != loaded.rpartition("/")[0]:
+        jax.clear_caches()  # Datasets have shapes of their own, so that programs of the last one only take memory.
+      experiment, loaded = load(path, group), group
     try:
-      values = row(experiment, name, benchmark.endswith("-binary"))
+      values = row(experiment, name, path.stem.endswith("-binary"))
     except ValueError as error:
-      print(f"{benchmark}: {name} cannot be fitted to {experiment.dataset}/{experiment.model}: {error}", flush=True)
+      print(f"{path.stem}: {name} cannot be fitted to {group}: {error}", flush=True)
       continue
     append(folder / f"{name}.csv", [values])
     progress.count(1, values[f"{name}_time"])
-    if progress.due(job):
-      progress.update(job, values[f"{name}_logloss"])
+    if progress.due(step):
+      progress.update(step, values[f"{name}_logloss"])
 
 
 def run_all(folder: pathlib.Path, out: pathlib.Path, *, published: pathlib.Path | None = None,
@@ -176,6 +168,6 @@ def run_all(folder: pathlib.Path, out: pathlib.Path, *, published: pathlib.Path 
   for name in names:
     calibrator(name)  # A mistake in a name or an option stops the command before anything runs.
   for benchmark in wanted:
-    run(paths[benchmark], names, out)
+    run(paths[benchmark], names, out / benchmark)
     ranks.write(out / benchmark, published and published / benchmark)
     print(f"{out / benchmark}.md holds the comparison.", flush=True)

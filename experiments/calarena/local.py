@@ -11,35 +11,25 @@ threads; `OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false` before
 one thread each. What has rows already is not run again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import pathlib
 import statistics
 import time
-from typing import NamedTuple
 import warnings
 
 import numpy as np
 
 from calib_jax._system.errors import UserError
-from calib_jax._system.files import write_text
 from experiments.calarena import local_page, local_sets, methods
 from experiments.calarena.files import Experiment, scores
 from experiments.common import commands, rows
+from experiments.common.calibrator_peers import PACKAGES
 
 NAME = "calarena_local"
 FEW, ENOUGH = 500, 1000  # The examples of the smaller calibration set, and of the larger one from which it is drawn.
 REPEATS, LONG = 3, 2.0
 LEAST = float(np.finfo(np.float32).eps)
 METRICS = ("brier", "logloss", "ece-15", "accuracy")
-
-
-class Job(NamedTuple):
-  """An experiment of a split, with all or few calibration examples: what a row begins with."""
-
-  dataset: str
-  model: str
-  split: str
-  size: str
 
 
 def sized(experiment: Experiment) -> dict[str, Experiment]:
@@ -50,26 +40,25 @@ def sized(experiment: Experiment) -> dict[str, Experiment]:
 
 
 def measured(experiment: Experiment, name: str, *, peers: bool, timed: bool) -> Iterator[dict[str, object]]:
-  """Yields the rows of a method without the columns of the job: one a package, with empty scores if it failed."""
+  """Yields the rows of a method: one a package, with empty scores if it failed."""
   num_classes = experiment.fit[0].shape[1]
-  implementations, found, notes = methods.of(name, num_classes, peers), {}, {}
+  implementations, texts, notes = methods.of(name, num_classes, peers), {}, {}
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Peers warn of overflows and of what will change.
     for method in implementations:
       try:
-        found[method], notes[method] = _scored(method, experiment)
+        values, notes[method] = _scored(method, experiment)
+        texts[method] = {key: f"{values[key]:.6g}" for key in METRICS}
       except Exception as error:  # Some peers fail on absent classes; ours must not.
         if method.package == methods.OURS:
           raise
         notes[method] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
-    seconds = _seconds([method for method in implementations if method in found], experiment) if timed else {}
+    seconds = _seconds(list(texts), experiment) if timed else {}
   for method in implementations:
-    values = found.get(method, {})
-    fit, apply = seconds.get(method, ("", ""))
     yield {"classes": num_classes, "cal_size": len(experiment.fit[1]), "test_size": len(experiment.test[1]),
-           "method": name, "package": method.package,
-           **{key: f"{values[key]:.6g}" if values else "" for key in METRICS},
-           "fit_seconds": fit, "apply_seconds": apply, "note": notes[method]}
+           "method": name, "package": method.package, **texts.get(method, dict.fromkeys(METRICS, "")),
+           **dict(zip(("fit_seconds", "apply_seconds"), seconds.get(method, ("", "")), strict=True)),
+           "note": notes[method]}
 
 
 def _scored(method: methods.Method, experiment: Experiment) -> tuple[dict[str, float], str]:
@@ -79,7 +68,7 @@ def _scored(method: methods.Method, experiment: Experiment) -> tuple[dict[str, f
   if probs.shape != experiment.test[0].shape or not np.isfinite(probs).all():
     raise ValueError("the probabilities are not finite, or have another shape")
   values = scores(np.log(np.clip(probs, LEAST, 1)), experiment.test[1], binary=probs.shape[1] == 2)
-  return values, apply.selection.name if isinstance(apply, methods.Chosen) else ""
+  return values, getattr(apply, "choice", "")
 
 
 def _seconds(implementations: Sequence[methods.Method], experiment: Experiment) -> dict[methods.Method, list[str]]:
@@ -116,33 +105,26 @@ def run(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, chosen
   names = methods.names(chosen)
   out.mkdir(parents=True, exist_ok=True)
   path = out / f"{NAME}.csv"
-  if methods.missing():
-    print(f"Not installed, and left out: {', '.join(methods.missing())}.", flush=True)
+  if absent := [package for package in PACKAGES if package not in methods.installed()]:
+    print(f"Not installed, and left out: {', '.join(absent)}.", flush=True)
   made = local_sets.experiments(predictions)
   if unknown := set(datasets or ()) - {name for name, *_ in made}:
     raise UserError(f"no such data set: {', '.join(sorted(unknown))}.")
-  made = [experiment for experiment in made if not datasets or experiment[0] in datasets]
-  done = {(*(row[key] for key in Job._fields), row["method"]) for row in rows.read(path)}
-  started, total = time.monotonic(), len(made) * splits
-  for i, (dataset, model, make) in enumerate(made):
-    for split in range(splits):
-      left = {size: [name for name in names if (dataset, model, str(split), size, name) not in done]
-              for size in ("all", "few")}
-      new = list(_missing(Job(dataset, model, str(split), ""), make, left)) if left["all"] else []
-      rows.append(path, new)
-      if new:
-        print(f"{dataset}, {model}, split {split}: {len(new)} rows, "
-              f"{commands.left(started, i * splits + split + 1, total)}", flush=True)
+  jobs = [(experiment, split) for experiment in made for split in range(splits)
+          if not datasets or experiment[0] in datasets]
+  done = {(row["dataset"], row["model"], row["split"], row["size"], row["method"]) for row in rows.read(path)}
+  started = time.monotonic()
+  for i, ((dataset, model, make), split) in enumerate(jobs, 1):
+    missing = {size: [name for name in names if (dataset, model, str(split), size, name) not in done]
+               for size in ("all", "few")}
+    if not missing["all"]:
+      continue
+    # The packages of a method run together, to be timed in turn.
+    new = [{"dataset": dataset, "model": model, "split": split, "size": size, **row}
+           for size, experiment in sized(make(split)).items() for name in missing[size]
+           for row in measured(experiment, name, peers=size == "all", timed=size == "all" and not split)]
+    rows.append(path, new)
+    print(f"{dataset}, {model}, split {split}: {len(new)} rows, {commands.left(started, i, len(jobs))}", flush=True)
   rows.pack(path)
-  write_text(out / f"{NAME}.md", local_page.page(rows.read(path)))
-  local_page.figure(rows.read(path), out / f"{NAME}.png")
+  local_page.write(path)
   print(f"{out / NAME}.md holds the tables.", flush=True)
-
-
-def _missing(job: Job, make: Callable[[int], Experiment], left: dict[str, list[str]]) -> Iterator[dict[str, object]]:
-  """Yields the rows of the methods that are left; the packages of a method run together, to be timed in turn."""
-  split = int(job.split)
-  for size, experiment in sized(make(split)).items():
-    for name in left[size]:
-      for row in measured(experiment, name, peers=size == "all", timed=size == "all" and not split):
-        yield {**job._replace(size=size)._asdict(), **row}

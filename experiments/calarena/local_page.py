@@ -1,223 +1,279 @@
-"""The page and the figure of the rows of ``local``."""
+"""The page and the figure of the rows of ``local``.
 
-from collections import Counter
-from collections.abc import Sequence
+The value of an experiment is the mean over its splits. A data set's value is the mean over its experiments, and all
+means and intervals are over data sets: networks that were tested on the same images, and classifiers that were trained
+on the same examples, are not independent.
+"""
+
 import pathlib
 
 import numpy as np
+import pandas as pd
+from scipy import stats
 
-from experiments.calarena import local_table
-from experiments.calarena.local_peers import same_method
+from calib_jax._system.files import write_text
+from experiments.calarena import ranks
 from experiments.calarena.local_sets import CLASSIFIERS
-from experiments.calarena.local_table import Table
-from experiments.calarena.methods import LEFT_OUT, MOST_CLASSES, OURS, SELECT
-from experiments.common.rows import Row
+from experiments.calarena.methods import DIFFERS, LEFT_OUT, MOST_CLASSES, OURS, SELECT
+from experiments.common import markdown
+from experiments.common.rows import frame
 
 TASKS = {"binary": "two classes", "multiclass": "more than two classes"}
 SCORES = {"logloss": "log loss", "brier": "Brier", "ece-15": "ECE"}
-FIGURE = "calarena_local.png"
+BASE, CHOICE = "`temperature_scaling`", f"`{SELECT}`"
+LEVEL = 0.95
 FAST_FROM = 2000  # Calibration examples from which on the aim for the time of a fit holds.
-SIZES = {"n < 200": (0, 200), "n 200 to 1,999": (200, 2000), "n ≥ 2,000": (2000, np.inf)}
+CLOSE, TIMES = 1e-3, 5.0  # The difference of log losses that agree, and the aim for the time of a fit.
+SIZES = {"n < 200": (0, 199), "n 200 to 1,999": (200, 1999), "n ≥ 2,000": (2000, np.inf)}
 CLASSES = {"K = 2": (2, 2), "K 3 to 20": (3, 20), "K > 20": (21, np.inf)}
 
 
-def of_task(rows: Sequence[Row], task: str) -> list[Row]:
-  """The rows with two classes, or with more."""
-  return [row for row in rows if (row["classes"] == "2") == (task == "binary")]
-
-
-def label(method: tuple[str, str]) -> str:
+def label(name: str, package: str) -> str:
   """Code type for this package's methods, and the package after the others'."""
-  name, package = method
   return f"`{name}`" if package == OURS else f"{name.replace('_', ' ')}, {package}"
 
 
-def page(rows: Sequence[Row]) -> str:
+def read(path: pathlib.Path) -> pd.DataFrame:
+  """Returns the rows with their task, whether there are many calibration examples, and the label of their method."""
+  rows = frame(path, text=("dataset", "model", "note"))
+  return rows.assign(task=np.where(rows.classes == 2, *TASKS), many=rows.cal_size >= FAST_FROM,
+                     label=[label(*names) for names in zip(rows.method, rows.package, strict=True)])
+
+
+def values(rows: pd.DataFrame, score: str = "logloss") -> pd.DataFrame:
+  """Returns a score by experiment and method, of the methods that have a result of every experiment and split."""
+  complete = rows[~rows.label.isin(failures(rows).index)]
+  table = complete.pivot_table(index=["dataset", "model"], columns="label", values=score, sort=False)
+  return table.reindex(rows.groupby(["dataset", "model"], sort=False).size().index).dropna(axis=1)
+
+
+def failures(rows: pd.DataFrame) -> pd.Series:
+  """Returns the number of failed fits of each method that has some."""
+  return rows.label[rows.logloss.isna()].value_counts(sort=False)
+
+
+def over_datasets(table: pd.DataFrame) -> pd.DataFrame:
+  """Returns the means over the experiments of each data set."""
+  return table.groupby("dataset").mean()
+
+
+def student(differences: pd.Series) -> tuple[float, float]:
+  """The mean of differences of data sets, and the half width of its 95% interval by Student's t, NaN for one."""
+  return differences.mean(), stats.t.ppf((1 + LEVEL) / 2, len(differences) - 1) * differences.sem()
+
+
+def best_single(table: pd.DataFrame) -> str:
+  """The label of this package's method of the lowest mean over data sets, ``select`` left out."""
+  means = over_datasets(table).mean()
+  return means[[name for name in means.index if name.startswith("`") and name != CHOICE]].idxmin()
+
+
+def page(rows: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
-  every = [row for row in rows if row["size"] == "all"]
-  splits = len({row["split"] for row in rows})
+  whole = rows[rows["size"] == "all"]
   lines = ["# Calibrators by CalArena's protocol on data sets at hand", "",
            "`OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m experiments.calarena "
-           f"--data=local --predictions=DIR` made this page. {_inventory(every)} "
-           f"There are {splits} random divisions of each data set. A value of an experiment is its mean over them, "
+           f"--data=local --predictions=DIR` made this page. {_inventory(whole)} "
+           f"There are {rows.split.nunique()} random divisions of each data set. A value of an experiment is its mean "
+           "over them, "
            "that of a data set is the mean over its experiments, and all means and intervals are over data sets: "
            "networks that were tested on the same images, and classifiers that were trained on the same examples, are "
            "not independent. The data sets are few, and several of them are synthetic, as their names say.", "",
            "In `code` type are the calibrators of calib_jax with their defaults, and beside them are other packages' "
            "implementations of the same ones. Probabilities below 1.2e-7 count as that. Not fitted: "
            + ", ".join(f"`{name}` ({why})" for name, why in LEFT_OUT.items()) + "."]
-  for task in TASKS:
-    chosen = of_task(every, task)
-    if chosen:
-      lines += ["", f"## {TASKS[task].capitalize()}", "", *_task(chosen)]
-  lines += ["", f"![Win rates of all calibrators by log loss, for two classes and for more]({FIGURE})"]
-  lines += ["", "## The same method by other packages", "", *same_method(every)]
-  lines += ["", "## Does `select` find the best?", ""]
-  lines += [line for task in TASKS for line in _select(of_task(every, task), task)]
-  lines += ["", "## By the number of classes and of calibration examples", "", *_cells(rows)]
-  lines += ["", "## By the model", "", *_models(every)]
+  by_task = {task: whole[whole.task == task] for task in TASKS if (whole.task == task).any()}
+  for task, part in by_task.items():
+    lines += ["", f"## {TASKS[task].capitalize()}", "", *_task(part)]
+  lines += ["", "![Win rates of all calibrators by log loss, for two classes and for more](calarena_local.png)",
+            "", "## The same method by other packages", "", *same_method(whole),
+            "", "## Does `select` find the best?", ""]
+  lines += [line for part in by_task.values() for line in selection(part)]
+  lines += ["", "## By the number of classes and of calibration examples", "",
+            "Log loss less that of `temperature_scaling`, in thousandths, ± its standard error over data sets; the "
+            "lowest of a column is bold. Where more than 1,000 examples calibrate, the first 500 do as well, in the "
+            "columns of fewer examples. The last row has 95% intervals over data sets (Student's t) of what `select` "
+            "is above the best single method of a column, which is chosen on the same test examples.", "",
+            _side_by_side({f"{classes}, {size}": rows[rows.classes.between(*ends) & rows.cal_size.between(*limits)]
+                           for classes, ends in CLASSES.items() for size, limits in SIZES.items()})]
+  kinds = {"forests": whole.model == "forest",
+           "other classifiers": whole.model.isin(set(CLASSIFIERS) - {"forest"}),
+           "saved networks": ~whole.model.isin(CLASSIFIERS)}
+  lines += ["", "## By the model", "",
+            "Forests give many probabilities of exactly 0, which count as 1e-38, as CalArena's files have it, so that "
+            "one wrong one asks for a very large temperature. Their differences are so large that they decide the "
+            "means above.", "",
+            _side_by_side({f"{TASKS[task]}, {kind}": whole[is_kind & (whole.task == task)] for task in TASKS
+                           for kind, is_kind in kinds.items()})]
   return "\n".join(lines) + "\n"
 
 
-def _inventory(every: Sequence[Row]) -> str:
+def _inventory(rows: pd.DataFrame) -> str:
   counts = []
   for task in TASKS:
-    experiments = {(row["dataset"], row["model"]) for row in of_task(every, task)}
-    names = sorted({dataset for dataset, _ in experiments})
+    experiments = rows.loc[rows.task == task, ["dataset", "model"]].drop_duplicates()
+    names = sorted(experiments.dataset.unique())
     counts.append(f"{len(experiments)} {task} experiments on {len(names)} data sets ({', '.join(names)})")
   return f"It has {' and '.join(counts)}."
 
 
-def _task(rows: Sequence[Row]) -> list[str]:
-  """The table of a task."""
-  found = local_table.table(rows)
-  apart = {score: 1000 * local_table.excess(found.values[score], found.experiments) for score in SCORES}
-  wins = {score: local_table.wins(found.values[score], found.experiments) for score in SCORES}
-  ranks = local_table.mean_ranks(found.values["logloss"], found.experiments)
+def _task(rows: pd.DataFrame) -> list[str]:
+  """The table of a task, and the methods that are not in it."""
+  tables = {score: values(rows, score) for score in SCORES}
+  methods = tables["logloss"].columns
+  cells = pd.DataFrame({f"excess, {score}": over_datasets(table.sub(table.min(axis=1), axis=0)).mean()
+                        for score, table in tables.items()}).map(lambda x: f"{1000 * x:.1f}")
+  cells["rank"] = over_datasets(tables["logloss"].rank(axis=1)).mean().map("{:.1f}".format)
+  for score, table in tables.items():
+    mean, low, high = wins(table)
+    cells[score] = [f"{m:.2f} [{a:.2f}, {b:.2f}]" for m, a, b in zip(mean, low, high, strict=True)]
+  seconds = rows.pivot_table(index="label", columns="many", values="fit_seconds", aggfunc="median")
+  for many in (False, True):
+    cells[many] = (1000 * seconds.get(many, pd.Series(dtype=float)).reindex(methods)).map("{:.2g}".format).replace(
+      "nan", "")
+  order = wins(tables["logloss"])[0].sort_values(ascending=False, kind="stable").index
+  headings = ["method", "excess, log loss", "Brier", "ECE", "mean rank", "wins, log loss", "Brier", "ECE",
+              "fit, fewer", "more"]
   lines = ["The excess is over the best method of each experiment, in thousandths. Win rates are the share of "
            "the other methods that one beats, with 95% intervals of a bootstrap over data sets; of so few they are too "
            "narrow. The mean rank is by log loss. Fits are median processor milliseconds, with fewer than "
            f"{FAST_FROM:,} calibration examples and with as many or more.", "",
-           "| method | excess, log loss | Brier | ECE | mean rank | wins, log loss | Brier | ECE | fit, fewer | "
-           "more |", "|---" * 10 + "|"]
-  for j in np.argsort(-wins["logloss"][0], kind="stable"):
-    cells = [label(found.methods[j]), *(f"{apart[score][j]:.1f}" for score in SCORES), f"{ranks[j]:.1f}"]
-    cells += ["{:.2f} [{:.2f}, {:.2f}]".format(*(part[j] for part in wins[score])) for score in SCORES]
-    lines.append(f"| {' | '.join(cells + _milliseconds(rows, found.methods[j]))} |")
-  if found.partial:
-    most = max(int(row["classes"]) for row in rows)
-    limits = [f"{label(key)} up to {limit}" for key, limit in MOST_CLASSES.items()
-              if limit < most and (key[0], OURS) in found.methods]
-    notes = Counter(label((row["method"], row["package"])) for row in rows if not row["logloss"])
-    lines += ["", "Without a result of every experiment, and so not in the table: "
-              + ", ".join(label(method) for method in found.partial) + "."
+           markdown.table(headings, cells.loc[order].itertuples())]
+  partial = [name for name in rows.label.unique() if name not in methods]
+  if partial:
+    limits = [f"{label(*names)} up to {limit}" for names, limit in MOST_CLASSES.items()
+              if limit < rows.classes.max() and label(names[0], OURS) in methods]
+    failed = [f"{name} {count}" for name, count in failures(rows).items()]
+    lines += ["", f"Without a result of every experiment, and so not in the table: {', '.join(partial)}."
               + (f" By their time some run only with few classes: {', '.join(limits)}." if limits else "")
-              + (" Failed fits: " + ", ".join(f"{name} {count}" for name, count in notes.items()) + "."
-                 if notes else "")]
+              + (f" Failed fits: {', '.join(failed)}." if failed else "")]
   return lines
 
 
-def _milliseconds(rows: Sequence[Row], method: tuple[str, str]) -> list[str]:
-  texts = []
-  for many in (False, True):
-    times = [1000 * float(row["fit_seconds"]) for row in rows if (row["method"], row["package"]) == method
-             and row["fit_seconds"] and (int(row["cal_size"]) >= FAST_FROM) == many]
-    texts.append(f"{np.median(times):.2g}" if times else "")
-  return texts
+def wins(table: pd.DataFrame) -> tuple[pd.Series, np.ndarray, np.ndarray]:
+  """Win rates, as CalArena has them, and their 95% limits by a bootstrap over data sets."""
+  rates = over_datasets(ranks.win_rates(table))
+  return rates.mean(), *ranks.interval(rates, np.arange(len(rates)))
 
 
-def _difference(found: Table, score: str, a: int, b: int) -> tuple[float, float]:
-  """The difference of two methods in thousandths, and the half width of its interval over data sets."""
-  values = 1000 * (found.values[score][:, a] - found.values[score][:, b])
-  return local_table.student(local_table.by_dataset(values, found.experiments))
+def pairs(rows: pd.DataFrame) -> pd.DataFrame:
+  """Returns the results of other packages beside ours of the same fits.
+
+  ``loss`` is the other's log loss less ours, and ``times`` its processor seconds of a fit divided by ours.
+  """
+  own = rows.loc[rows.package == OURS, ["dataset", "model", "split", "method", "logloss", "fit_seconds"]]
+  both = rows[(rows.package != OURS) & rows.logloss.notna()].merge(own, on=["dataset", "model", "split", "method"],
+                                                                   suffixes=("", "_ours"))
+  return both.assign(loss=both.logloss - both.logloss_ours, times=both.fit_seconds / both.fit_seconds_ours,
+                     differs=[DIFFERS.get(names, "") for names in zip(both.method, both.package, strict=True)])
 
 
-def _select(rows: Sequence[Row], task: str) -> list[str]:
-  """What is said of ``select`` on a task."""
-  if not any(row["method"] == SELECT for row in rows):
-    return []
-  found = local_table.table([row for row in rows if row["package"] == OURS])
-  chosen = found.methods.index((SELECT, OURS))
+def same_method(rows: pd.DataFrame) -> list[str]:
+  """Returns the section on a method by this package and by others: whether they agree, and whose fit is faster."""
+  both = pairs(rows)
+  same = both[both.differs == ""]
+  fast = same.times[same.many].dropna()
+  medians = same[same.many].groupby(["method", "task", "package"], sort=False).times.median()
+  slow = [f"{method} ({task}, {package}: {median:.1f})" for (method, task, package), median in medians.items()
+          if median < TIMES]
+
+  def counts(losses: pd.Series) -> tuple[int, int, int, int]:
+    return (losses.abs() <= CLOSE).sum(), len(losses), (losses > CLOSE).sum(), (losses < -CLOSE).sum()
+
   lines = []
+  for (_, _, method, package), part in both.groupby([both.task, both.differs != "", "method", "package"], sort=False):
+    low, middle, high = 1000 * np.quantile(part.loss, [0, 0.5, 1])
+    by_size = [part[part.many], part[~part.many]]
+    times = [x.times.dropna() for x in by_size]
+    lines.append([method, package, part.task.iloc[0], *("{} of {}".format(*counts(x.loss)) for x in by_size),
+                  f"{middle:+.2f} [{low:+.1f}, {high:+.1f}]",
+                  *(f"{x.median():.1f} [{x.min():.1f}]" if len(x) else "" for x in times), part.differs.iloc[0]])
+  lines.sort(key=lambda line: (line[2], line[-1] != ""))
+  headings = ["method", "by", "task", "within 1e-3, n ≥ 2,000", "fewer", "theirs less ours", "n ≥ 2,000: times",
+              "fewer: times", "what differs"]
+  return ["Log losses are theirs less ours, in thousandths, over experiments and splits: the median, the lowest "
+          "and the highest. Times are their processor seconds of a fit divided by ours, medians over experiments of "
+          "the first split, with the least in brackets. Both were called in turn, three times each, after a call "
+          "that compiles; the medians of the three are compared. The processor seconds are those of all threads, and "
+          "each package had one thread for its matrix products.", "",
+          "Where the method is the same, {} of {} log losses agree to 1e-3, {} are lower by calib_jax and {} by the "
+          "other package. ".format(*counts(same.loss))
+          + f"From {FAST_FROM:,} examples on, " + "{} of {} agree, {} are lower by calib_jax and {} by the other "
+          "package. ".format(*counts(same.loss[same.many])) + "Few "
+          "examples may be separable, so that the optimum of vector, Platt and quadratic scaling lies at infinity, "
+          "and what a fit says of other examples depends on where it ends. "
+          f"The aim of {TIMES:.0f} times the speed from {FAST_FROM:,} examples on is met in "
+          f"{(fast >= TIMES).sum()} of {len(fast)} fits"
+          + (f", and by the median it is missed by {', '.join(slow)}." if slow else "."), "",
+          markdown.table(headings, lines)]
+
+
+def selection(rows: pd.DataFrame) -> list[str]:
+  """What is said of ``select`` on a task."""
+  own = rows[rows.package == OURS]
+  if SELECT not in own.method.values:
+    return []
+  task, lines = TASKS[own.task.iloc[0]].capitalize(), []
   for score in ("logloss", "brier"):
-    best = local_table.best_single(found, score)
-    mean, half = _difference(found, score, chosen, best)
-    ends = f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
+    table = values(own, score)
+    best = best_single(table)
+    mean, half = student(1000 * over_datasets(table[CHOICE] - table[best]))
     verdict = "not told apart" if not abs(mean) > half else f"told apart, and {'lower' if mean < 0 else 'higher'}"
-    lower = local_table.by_dataset(found.values[score][:, chosen] < found.values[score][:, best], found.experiments)
-    lines.append(f"- {TASKS[task].capitalize()}, {SCORES[score]}: `select` less the best single method, "
-                 f"{label(found.methods[best])}, is {ends} thousandths over {len(lower)} data sets (Student's t, 95%): "
-                 f"{verdict}. It is lower on {np.sum(lower > 0.5)} of them, by most of their experiments.")
-  counts = Counter(row["note"] for row in rows if row["method"] == SELECT)
-  lines.append(f"- {TASKS[task].capitalize()}: it chose " + ", ".join(
-    f"`{name}` {count} times" for name, count in counts.most_common()) + ".")
-  return lines
+    lower = over_datasets(table[CHOICE] < table[best])
+    lines.append(f"- {task}, {SCORES[score]}: `select` less the best single method, {best}, is {mean:+.1f} "
+                 f"[{mean - half:+.1f}, {mean + half:+.1f}] thousandths over {len(lower)} data sets (Student's t, "
+                 f"95%): {verdict}. It is lower on {(lower > 0.5).sum()} of them, by most of their experiments.")
+  counts = own.note[own.method == SELECT].value_counts()
+  return [*lines, f"- {task}: it chose " + ", ".join(f"`{name}` {count} times" for name, count in counts.items()) + "."]
 
 
-def _cells(rows: Sequence[Row]) -> list[str]:
-  """The table of log losses, less that of temperature scaling, by the numbers of classes and of examples."""
-  own = [row for row in rows if row["package"] == OURS]
-  columns: dict[str, dict[str, str]] = {}
-  for classes, (fewest, most) in CLASSES.items():
-    for size, (least, below) in SIZES.items():
-      chosen = [row for row in own if fewest <= int(row["classes"]) <= most and least <= int(row["cal_size"]) < below]
-      if chosen:
-        columns[f"{classes}, {size}"] = _cell(local_table.table(chosen))
-  lines = ["Log loss less that of `temperature_scaling`, in thousandths, ± its standard error over data sets; the "
-           "lowest of a column is bold. Where more than 1,000 examples calibrate, the first 500 do as well, in the "
-           "columns of fewer examples. The last row has 95% intervals over data sets (Student's t) of what `select` is "
-           "above the best single method of a column, which is chosen on the same test examples.", ""]
-  return lines + _side_by_side(columns)
+def _side_by_side(parts: dict[str, pd.DataFrame]) -> str:
+  """The table whose columns are of parts of the rows; parts without rows of this package have none."""
+  own = {heading: part[part.package == OURS] for heading, part in parts.items()}
+  cells = pd.concat({heading: _column(values(part)) for heading, part in own.items() if len(part)}, axis=1).fillna("")
+  return markdown.table(["method", *cells], cells.itertuples())
 
 
-def _models(every: Sequence[Row]) -> list[str]:
-  """The same table by the kind of model, with all calibration examples."""
-  own = [row for row in every if row["package"] == OURS]
-  kinds = {"forests": {"forest"}, "other classifiers": set(CLASSIFIERS) - {"forest"}}
-  kinds["saved networks"] = {row["model"] for row in own} - set(CLASSIFIERS)
-  columns = {}
-  for task in TASKS:
-    for kind, models in kinds.items():
-      chosen = [row for row in of_task(own, task) if row["model"] in models]
-      if chosen:
-        columns[f"{TASKS[task]}, {kind}"] = _cell(local_table.table(chosen))
-  lines = ["Forests give many probabilities of exactly 0, which count as 1e-38, as CalArena's files have it, so that "
-           "one wrong one asks for a very large temperature. Their differences are so large that they decide the means "
-           "above.", ""]
-  return lines + _side_by_side(columns)
+def _column(table: pd.DataFrame) -> pd.Series:
+  """The log losses of a column by method, the number of its data sets first."""
+  excess = 1000 * over_datasets(table.sub(table[BASE], axis=0))
+  means, errors = excess.mean(), excess.sem()
+  texts = {"data sets, experiments": f"{len(excess)}, {len(table)}"}
+  for name, mean in means.items():
+    text = f"{mean:+.1f}" + (f" ± {errors[name]:.1f}" if len(excess) > 1 and name != BASE else "")
+    texts[name] = f"**{text}**" if name == means.idxmin() else text
+  if CHOICE in table:
+    best = best_single(table)
+    mean, half = student(1000 * over_datasets(table[CHOICE] - table[best]))
+    ends = f" [{mean - half:+.1f}, {mean + half:+.1f}]" if len(excess) > 1 else ""
+    texts["`select` less the best single method"] = f"{mean:+.1f}{ends}, {best}"
+  return pd.Series(texts)
 
 
-def _side_by_side(columns: dict[str, dict[str, str]]) -> list[str]:
-  """The lines of a table from the texts of its columns by row."""
-  names = list(dict.fromkeys(name for column in columns.values() for name in column))
-  return [f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"] + [
-    f"| {name} | {' | '.join(column.get(name, '') for column in columns.values())} |" for name in names]
-
-
-def _cell(found: Table) -> dict[str, str]:
-  """The texts of a column by method, the number of its data sets first."""
-  base = found.methods.index(local_table.BASE)
-  values = 1000 * local_table.by_dataset(found.values["logloss"] - found.values["logloss"][:, [base]],
-                                         found.experiments)
-  number = len(values)
-  errors = np.std(values, axis=0, ddof=1) / np.sqrt(number) if number > 1 else np.full(values.shape[1], np.nan)
-  best = int(np.argmin(values.mean(0)))
-  texts = {"data sets, experiments": f"{number}, {len(found.experiments)}"}
-  for j, method in enumerate(found.methods):
-    text = f"{values[:, j].mean():+.1f}" + (f" ± {errors[j]:.1f}" if number > 1 and j != base else "")
-    texts[label(method)] = f"**{text}**" if j == best else text
-  if (SELECT, OURS) in found.methods:
-    single = found.methods[local_table.best_single(found)]
-    mean, half = _difference(found, "logloss", found.methods.index((SELECT, OURS)), found.methods.index(single))
-    texts["`select` less the best single method"] = (
-      f"{mean:+.1f}" + (f" [{mean - half:+.1f}, {mean + half:+.1f}]" if number > 1 else "") + f", {label(single)}")
-  return texts
-
-
-def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
+def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the win rates by log loss of both tasks, with their intervals over data sets."""
   from matplotlib.figure import Figure
 
-  every = [row for row in rows if row["size"] == "all"]
-  tables = {task: local_table.table(of_task(every, task)) for task in TASKS if of_task(every, task)}
-  longest = max(len(found.methods) for found in tables.values())
+  tables = {task: values(part) for task, part in rows[rows["size"] == "all"].groupby("task")}
+  longest = max(table.shape[1] for table in tables.values())
   drawn = Figure(figsize=(5.2 * len(tables), 0.22 * longest + 1.2), layout="constrained")
   axes = drawn.subplots(1, len(tables), squeeze=False)[0]
-  for axis, (task, found) in zip(axes, tables.items(), strict=True):
-    mean, low, high = local_table.wins(found.values["logloss"], found.experiments)
-    order = np.argsort(-mean, kind="stable")
-    for place, j in enumerate(order):
-      color = "#0072B2" if found.methods[j][1] == OURS else "#888888"
-      axis.plot([low[j], high[j]], [place, place], color=color, lw=1.5)
-      axis.plot(mean[j], place, "o", color=color, ms=4)
-    names = [label(found.methods[j]).strip("`").replace("_", " ") for j in order]
-    axis.set_yticks(range(len(order)), names, fontsize=7)
-    axis.invert_yaxis()
+  for axis, (task, table) in zip(axes, tables.items(), strict=True):
+    mean, low, high = wins(table)
+    order = np.argsort(-mean.to_numpy(), kind="stable")
+    names = mean.index[order]
+    ranks.dots(axis, names.str.strip("`").str.replace("_", " "), mean.iloc[order], np.stack([low, high], 1)[order],
+               names.str.startswith("`"))
     axis.set_xlim(0, 1)
-    axis.tick_params(axis="x", labelsize=7)
     axis.set_xlabel("win rate by log loss, 95% interval over data sets", fontsize=8)
-    axis.set_title(f"{TASKS[task]}\n{len(found.experiments)} experiments, "
-                   f"{len({dataset for dataset, _ in found.experiments})} data sets", fontsize=8)
-    axis.grid(axis="x", lw=0.4)
+    axis.set_title(f"{TASKS[task]}\n{len(table)} experiments, "
+                   f"{table.index.get_level_values('dataset').nunique()} data sets", fontsize=8)
   drawn.suptitle("blue: calib_jax; grey: the same methods by other packages", fontsize=8)
   drawn.savefig(path, dpi=150)
+
+
+def write(path: pathlib.Path) -> None:
+  """Writes the page and the figure beside the file of the rows."""
+  rows = read(path)
+  write_text(path.with_suffix(".md"), page(rows))
+  figure(rows, path.with_suffix(".png"))

@@ -46,16 +46,20 @@ CLASSIFIERS: dict[str, Callable[[], ClassifierMixin]] = {
 }
 SYNTHETIC_SIZE = 8_000  # As many as Fashion-MNIST's, so that fits of one shape are compiled once.
 ANIMALS = (2, 3, 4, 5, 6, 7)  # Bird, cat, deer, dog, frog and horse of CIFAR-10.
+EVEN = (0, 2, 4, 6, 8)
 TOPS = (0, 2, 3, 4, 6)  # T-shirt, pullover, dress, coat and shirt of Fashion-MNIST.
 
 
-def _embedded(name: str, classes: tuple[int, ...] = ()) -> Callable[[], Arrays]:
-  """A data set of scikit-learn; if ``classes`` are given, whether an example is of one of them."""
-  def make() -> Arrays:
-    x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-    return x, np.isin(y, classes).astype(int) if classes else y
+class Source(NamedTuple):
+  """A data set, the classifiers that are trained on it and, if it is a problem of two groups, those of the second."""
 
-  return make
+  make: Callable[[], Arrays]
+  classifiers: tuple[str, ...]
+  grouped: tuple[int, ...] = ()
+
+
+def _embedded(name: str) -> Callable[[], Arrays]:
+  return functools.partial(getattr(datasets, f"load_{name}"), return_X_y=True)
 
 
 def _diabetes() -> Arrays:
@@ -63,21 +67,15 @@ def _diabetes() -> Arrays:
   return x, (y > np.median(y)).astype(int)
 
 
-def _fashion(classes: tuple[int, ...] = ()) -> Arrays:
+def _fashion() -> Arrays:
   pool = fashion_mnist_small()
   x = np.concatenate([pool.train.images, pool.test.images])
-  y = np.concatenate([pool.train.labels, pool.test.labels])
-  return x.reshape(len(x), -1) / 255, np.isin(y, classes).astype(int) if classes else y
+  return x.reshape(len(x), -1) / 255, np.concatenate([pool.train.labels, pool.test.labels])
 
 
 def _classification(num_classes: int, **options) -> Arrays:
   return datasets.make_classification(SYNTHETIC_SIZE, 20, n_informative=8, n_classes=num_classes, flip_y=0.1,
                                       n_clusters_per_class=1 if num_classes > 4 else 2, random_state=0, **options)
-
-
-def _hastie() -> Arrays:
-  x, y = datasets.make_hastie_10_2(SYNTHETIC_SIZE, random_state=0)
-  return x, (y > 0).astype(int)
 
 
 def _quantiles(num_classes: int) -> Arrays:
@@ -90,13 +88,6 @@ def _blobs(num_classes: int) -> Arrays:
   return datasets.make_blobs(SYNTHETIC_SIZE, 5, centers=num_classes, cluster_std=5, random_state=0)
 
 
-class Source(NamedTuple):
-  """A data set, and the classifiers that are trained on it."""
-
-  make: Callable[[], Arrays]
-  classifiers: tuple[str, ...]
-
-
 ALL = tuple(CLASSIFIERS)
 # Naive Bayes of pixels, which are not independent, has log losses of 6 to 38 nats, which means would be of.
 PIXELS = ("gradient boosting", "forest", "SVM", "logistic regression", "network")
@@ -106,11 +97,11 @@ SYNTHETIC = ("gradient boosting", "forest", "naive Bayes", "network")
 SOURCES = {
   "breast_cancer": Source(_embedded("breast_cancer"), ALL),
   "diabetes_above_median": Source(_diabetes, ALL),
-  "digits_even": Source(_embedded("digits", (0, 2, 4, 6, 8)), PIXELS),
-  "fashion_mnist_small_tops": Source(functools.partial(_fashion, TOPS), MANY_PIXELS),
+  "digits_even": Source(_embedded("digits"), PIXELS, EVEN),
+  "fashion_mnist_small_tops": Source(_fashion, MANY_PIXELS, TOPS),
   "synthetic_classification_2": Source(functools.partial(_classification, 2), SYNTHETIC),
   "synthetic_imbalanced_2": Source(functools.partial(_classification, 2, weights=(0.93,)), SYNTHETIC),
-  "synthetic_hastie_2": Source(_hastie, SYNTHETIC),
+  "synthetic_hastie_2": Source(lambda: datasets.make_hastie_10_2(SYNTHETIC_SIZE, random_state=0), SYNTHETIC, (1,)),
   "synthetic_moons_2": Source(lambda: datasets.make_moons(SYNTHETIC_SIZE, noise=0.4, random_state=0), SYNTHETIC),
   "synthetic_quantiles_2": Source(functools.partial(_quantiles, 2), SYNTHETIC),
   "iris": Source(_embedded("iris"), ALL),
@@ -124,7 +115,7 @@ SOURCES = {
   "synthetic_blobs_20": Source(functools.partial(_blobs, 20), MANY_CLASSES),
   "synthetic_classification_50": Source(functools.partial(_classification, 50), MANY_CLASSES),
 }
-GROUPED = {"cifar10": ("cifar10_animals", ANIMALS), "mnist": ("mnist_even", (0, 2, 4, 6, 8))}
+GROUPED = {"cifar10": ("cifar10_animals", ANIMALS), "mnist": ("mnist_even", EVEN)}
 
 
 def divided(dataset: str, classifier: str, split: int) -> Experiment:
@@ -141,7 +132,9 @@ def divided(dataset: str, classifier: str, split: int) -> Experiment:
 
 @functools.lru_cache(maxsize=1)
 def _arrays(dataset: str) -> Arrays:
-  return SOURCES[dataset].make()
+  source = SOURCES[dataset]
+  x, y = source.make()
+  return x, np.isin(y, source.grouped).astype(int) if source.grouped else y
 
 
 def _predicted(classifier: ClassifierMixin, x: np.ndarray) -> np.ndarray:
@@ -163,15 +156,15 @@ def networks(folder: pathlib.Path) -> dict[tuple[str, str], pathlib.Path]:
   Raises:
     UserError: if there is none.
   """
-  found = {}
+  paths = {}
   for path in sorted(folder.glob("*.npz")):
     dataset, _, network = path.stem.partition("_")
     with np.load(path, allow_pickle=False) as arrays:
       if network != "human" and {"probs", "logits"} & set(arrays):
-        found[dataset, network] = path
-  if not found:
+        paths[dataset, network] = path
+  if not paths:
     raise UserError(f"{folder} has no .npz file with labels, and probs or logits [N, K].")
-  return found
+  return paths
 
 
 def halves(path: pathlib.Path, dataset: str, network: str, split: int) -> Experiment:
@@ -190,13 +183,9 @@ def halves(path: pathlib.Path, dataset: str, network: str, split: int) -> Experi
 
 def experiments(predictions: pathlib.Path | None) -> list[tuple[str, str, Callable[[int], Experiment]]]:
   """Returns the data set and the model of every experiment, and what makes its examples from the number of a split."""
-  made = [(dataset, classifier, functools.partial(divided, dataset, classifier))
-          for dataset, source in SOURCES.items() for classifier in source.classifiers]
   saved = networks(predictions) if predictions else {}
-  for (dataset, network), path in saved.items():
-    made.append((dataset, network, functools.partial(halves, path, dataset, network)))
-  for (dataset, network), path in saved.items():
-    if dataset in GROUPED:
-      grouped = GROUPED[dataset][0]
-      made.append((grouped, network, functools.partial(halves, path, grouped, network)))
-  return made
+  grouped = {(GROUPED[dataset][0], network): path for (dataset, network), path in saved.items() if dataset in GROUPED}
+  return [(dataset, classifier, functools.partial(divided, dataset, classifier))
+          for dataset, source in SOURCES.items() for classifier in source.classifiers] + [
+    (dataset, network, functools.partial(halves, path, dataset, network))
+    for (dataset, network), path in [*saved.items(), *grouped.items()]]

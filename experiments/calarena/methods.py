@@ -1,6 +1,6 @@
 """What is fitted on local data sets: every registered calibrator, ``select``, and the same ones of other packages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import functools
 from typing import Any, NamedTuple
 
@@ -9,10 +9,9 @@ import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.cli.inputs import calibrator
-from experiments.common.calibrator_peers import PACKAGES, PEERS, Peer, prepared, versions
+from experiments.common.calibrator_peers import PEERS, Peer, prepared, versions
 
 OURS, SELECT = "calib_jax", "select"
-CORNERS = ("isotonic", "centered_isotonic", "venn_abers")  # Their functions are given by corners.
 # Not fitted here, and why.
 LEFT_OUT = {
   "focal_calibration": "needs the gamma of the training",
@@ -46,6 +45,18 @@ DIFFERS = {
 }
 
 
+class Fitted(NamedTuple):
+  """A function from logits to probabilities, and the name of the calibrator if ``select`` chose it."""
+
+  calibrator: calibrators.Calibrator
+  params: Any
+  choice: str = ""
+
+  def __call__(self, logits: np.ndarray) -> np.ndarray:
+    """Returns the probabilities."""
+    return np.exp(_apply(self.calibrator, self.params, logits))
+
+
 class Method(NamedTuple):
   """A method by one package.
 
@@ -67,43 +78,17 @@ class Method(NamedTuple):
                     else log_probs)
 
 
-class Chosen(NamedTuple):
-  """A function from logits to probabilities, and the name of the calibrator that ``select`` chose."""
-
-  selection: calibrators.Selection
-
-  def __call__(self, logits: np.ndarray) -> np.ndarray:
-    """Returns the probabilities."""
-    return np.exp(_apply(self.selection.calibrator, self.selection.params, logits))
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def _apply(chosen: calibrators.Calibrator, params: Any, logits: np.ndarray) -> jax.Array:
   return chosen.apply(params, logits)
 
 
-def _fit(text: str, logits: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def _fit(text: str, logits: np.ndarray, labels: np.ndarray) -> Fitted:
+  if text == SELECT:
+    selection = calibrators.select(logits, labels)
+    return Fitted(selection.calibrator, jax.block_until_ready(selection.params), selection.name)
   chosen = calibrator(text)
-  params = jax.block_until_ready(chosen.fit(logits, labels))
-  if chosen.name in CORNERS:
-    params = padded(params)
-  return lambda other: np.exp(_apply(chosen, params, other))
-
-
-def padded(params: dict[str, jax.Array]) -> dict[str, np.ndarray]:
-  """Repeats the last corner of a function, as its fit does, until there are a power of two of them.
-
-  Their number depends on the data, and ``apply`` would be compiled for each number.
-  """
-  count = params["x"].shape[-1]
-  more = (1 << (count - 1).bit_length()) - count
-  return {name: np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, more)], mode="edge") for name, x in params.items()}
-
-
-def _select(logits: np.ndarray, labels: np.ndarray) -> Chosen:
-  selection = calibrators.select(logits, labels)
-  jax.block_until_ready(selection.params)
-  return Chosen(selection)
+  return Fitted(chosen, jax.block_until_ready(chosen.fit(logits, labels)))
 
 
 def names(chosen: Sequence[str] | None = None) -> list[str]:
@@ -121,18 +106,12 @@ def names(chosen: Sequence[str] | None = None) -> list[str]:
 
 def of(name: str, num_classes: int, peers: bool = True) -> list[Method]:
   """Returns a method by this package and, with ``peers``, by the packages that are installed."""
-  own = Method(name, OURS, _select if name == SELECT else functools.partial(_fit, name))
-  installed = _installed()
-  return [own] + [Method(name, package, fit) for package, fit in PEERS.get(name, {}).items()
-                  if peers and package in installed
-                  and num_classes <= MOST_CLASSES.get((name, package), num_classes)]
+  return [Method(name, OURS, functools.partial(_fit, name))] + [
+    Method(name, package, fit) for package, fit in PEERS.get(name, {}).items()
+    if peers and package in installed() and num_classes <= MOST_CLASSES.get((name, package), num_classes)]
 
 
 @functools.cache
-def _installed() -> frozenset[str]:
+def installed() -> frozenset[str]:
+  """Returns the packages that are installed."""
   return frozenset(versions())
-
-
-def missing() -> list[str]:
-  """Returns the packages that are not installed."""
-  return [package for package in PACKAGES if package not in _installed()]

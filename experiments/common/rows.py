@@ -33,13 +33,18 @@ def read(path: pathlib.Path) -> list[Row]:
   return list(csv.DictReader(io.StringIO(_lines(path))))
 
 
-def frame(path: pathlib.Path) -> pd.DataFrame:
-  """Returns the same rows as a table whose columns of numbers are numbers; an empty cell is missing (NaN)."""
-  text = _lines(path)
-  if not text:
+def frame(path: pathlib.Path, text: Sequence[str] = ()) -> pd.DataFrame:
+  """Returns the same rows as a table whose columns of numbers are numbers; an empty cell is missing (NaN).
+
+  Args:
+    path: the file.
+    text: columns that are text even if all that they hold are numbers.
+  """
+  lines = _lines(path)
+  if not lines:
     return pd.DataFrame()
   # Names such as "None" and "NA" are not missing values. Numbers are read to their last digit, by pandas from 3.1 on.
-  return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+  return pd.read_csv(io.StringIO(lines), keep_default_na=False, na_values=[""], dtype=dict.fromkeys(text, str))
 
 
 def append(path: pathlib.Path, rows: Sequence[Mapping[str, object]]) -> None:
