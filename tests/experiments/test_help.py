@@ -16,7 +16,8 @@ MODULES = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts).removesu
 @pytest.mark.parametrize("name", MODULES)
 def test_help_is_all_that_it_prints(name, monkeypatch, capsys):
   monkeypatch.setattr("sys.argv", [name, "--help"])
-  monkeypatch.delitem(sys.modules, name, raising=False)  # runpy warns of a module that is imported already.
+  for module in (name, f"{name}.__main__"):  # runpy warns of a module that is imported already.
+    monkeypatch.delitem(sys.modules, module, raising=False)
   with pytest.raises(SystemExit) as ended:
     runpy.run_module(name, run_name="__main__")
   printed = capsys.readouterr()
