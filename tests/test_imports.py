@@ -1,6 +1,7 @@
 """The library half needs jax, optax and numpy alone, and imports point down."""
 
 import ast
+import graphlib
 import re
 import sys
 
@@ -49,6 +50,13 @@ def test_a_run_on_digits_starts_without_importing_tensorflow(tmp_path):
   assert done.stdout == "[]\n", done.stderr
 
 
+def _imports(path):
+  """Yields ``(module, name)`` of what a file imports of the package, also within functions."""
+  for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("calib_jax"):
+      yield from ((node.module, name.name) for name in node.names)
+
+
 def test_imports_point_down_the_list_of_the_architecture():
   table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("\n\n")[2]
   rooms = [name for line in table.splitlines() for name in re.findall(r"`(\w+)(?:/|\.py)`", line.split("|")[1])]
@@ -59,8 +67,14 @@ def test_imports_point_down_the_list_of_the_architecture():
     room = path.relative_to(package).parts[0].removesuffix(".py")
     if room == "__init__" or path.name == "__main__.py":  # Commands begin there.
       continue
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-      if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("calib_jax"):
-        for name in node.names:
-          imported = f"{node.module}.{name.name}".split(".")[1]
-          assert rooms.index(imported) <= rooms.index(room), f"{path} imports {imported}"
+    for module, name in _imports(path):
+      imported = f"{module}.{name}".split(".")[1]
+      assert rooms.index(imported) <= rooms.index(room), f"{path} imports {imported}"
+
+
+def test_no_file_imports_one_that_imports_it():
+  paths = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / "calib_jax").rglob("*.py")}
+  imports = {file: {module if module in paths else f"{module}.{name}" for module, name in _imports(path)} & set(paths)
+             for file, path in paths.items()}  # Names of a package's front door are of no file.
+  order = graphlib.TopologicalSorter(imports)
+  order.prepare()  # Raises a CycleError that names the files of a circle.

@@ -19,7 +19,6 @@ from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from calib_jax.cli import inputs, shared
 from calib_jax.evaluation import ensembles, folds, formats, streamed
-from calib_jax.evaluation.verdict import verdict
 from calib_jax.run import outputs
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
@@ -202,7 +201,7 @@ def _streamed(options: argparse.Namespace) -> None:
   shared.note(streamed.NOTE)
   results, histogram = streamed.measure(options.test[0], num_resamples=options.num_resamples, percent=options.percent,
                                         ignore_label=options.ignore_label, say=shared.note)
-  rows, lines = formats.to_lines(results), verdict(results).lines
+  rows, lines = formats.to_lines(results), results.verdict.lines
   text, table = formats.to_json(results), "\n\n".join([*map(formats.markdown_text, lines),
                                                        formats.markdown(formats.to_lines(results))])
   if options.json and options.json != "-":

@@ -20,7 +20,6 @@ from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.numbers import cell, digits_of, p_text
 from calib_jax.evaluation.reasons import listed
 from calib_jax.evaluation.results import Results, Row
-from calib_jax.evaluation.verdict import verdict
 
 FLOORED = "ece"  # The metric whose noise floor and p-value tables have.
 # The metrics that are calibration errors, and what of them stands beside what is computed.
@@ -53,7 +52,7 @@ class Table:
 
 def text(results: Results) -> str:
   """Returns the verdict, the note and the short table in Markdown that a terminal shows too."""
-  first, *reasons = (markdown_text(line) for line in verdict(results).lines)
+  first, *reasons = (markdown_text(line) for line in results.verdict.lines)
   listed = "\n".join(f"- {reason}" for reason in reasons)
   return f"{first}\n\n{listed}\n\n{markdown_text(note(results))}\n\n{markdown(to_rows(results))}"
 
@@ -199,9 +198,8 @@ def to_json(results: Results) -> str:
            for name, evaluated in results.sets.items()}
   settings = {"num_bins": results.num_bins, "num_resamples": results.num_resamples, "level": results.level,
               "sets": sizes}
-  found = verdict(results)
-  content = {"verdict": {"first_line": found.first_line, "recommendations": found.recommendations,
-                         "reasons": found.reasons}, "settings": settings, "results": tables, "differences": differences,
+  verdict = {"first_line": results.verdict.first_line, **vars(results.verdict)}
+  content = {"verdict": verdict, "settings": settings, "results": tables, "differences": differences,
              **results.sections, "parameters": parameters(results)}
   return json.dumps(plain(content), indent=2).replace("\x7f", r"\u007f") + "\n"  # json lets this one through.
 

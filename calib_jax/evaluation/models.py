@@ -22,6 +22,7 @@ from calib_jax.evaluation.results import (
   over_seeds,
 )
 from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.evaluation.verdict import verdict
 
 
 @compilation.running_once()
@@ -37,7 +38,7 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
     columns: the columns of the short table; metrics ``on_request`` are computed if they are among them.
 
   Returns:
-    The results.
+    The results, with the verdict.
   """
   models = _with_groups(models)
   first = next(iter(models.values()))
@@ -53,7 +54,8 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   fitted = {name: model.fitted for name, model in models.items()}
   results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes,
                     columns=tuple(columns), failed=failed)
-  return dataclasses.replace(results, sections=sections.computed(results, models))
+  results = dataclasses.replace(results, sections=sections.computed(results, models))
+  return dataclasses.replace(results, verdict=verdict(results))
 
 
 def _values(models: Mapping[str, Model], num_bins: int, columns: Sequence[str]

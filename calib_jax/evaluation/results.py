@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import stdtrit
 
+import calib_jax
 from calib_jax._numerics.groups import standard_error
 from calib_jax.calibrators import Calibrator
 from calib_jax.evaluation.class_errors import ClassSums
@@ -248,6 +249,7 @@ class Results:
     level: the probability that intervals are meant to cover.
     columns: the columns of the short table, as ``COLUMNS``.
     failed: a sentence for each row that is left out because the predictions of its calibrator are not numbers.
+    verdict: what ``judge`` recommends by all of this, which every table, page and file shows; None before that.
   """
 
   num_bins: int
@@ -259,6 +261,7 @@ class Results:
   level: float = 0.95
   columns: tuple[str, ...] = COLUMNS
   failed: Mapping[RowKey, str] = dataclasses.field(default_factory=dict)
+  verdict: Verdict | None = None
 
   @property
   def measured(self) -> dict[str, EvaluatedSet]:
@@ -296,6 +299,4 @@ class Results:
 
   def _repr_html_(self) -> str:
     """Returns the table as a notebook shows it."""
-    from calib_jax.evaluation import formats  # Which imports this module.
-
-    return formats.to_html(self)
+    return calib_jax.evaluation.to_html(self)

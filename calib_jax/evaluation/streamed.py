@@ -22,6 +22,7 @@ from calib_jax.evaluation import columns, reading, resamples, sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
 from calib_jax.evaluation.scores import EXACT, NEAR, division, is_float, lacks_label, summarize, sums_to, tolerance
+from calib_jax.evaluation.verdict import verdict
 from calib_jax.metrics import draws, resampled_errors
 from calib_jax.metrics.bias_correction import moments, sure_part
 from calib_jax.metrics.calibration_tests import p_value_of
@@ -71,7 +72,8 @@ def measure(path: str, *, num_resamples: int | None = None, percent: bool = Fals
   measured = estimates(state, num_resamples)
   evaluated = EvaluatedSet(int(state.bin_counts.sum()), num_classes, 1,
                            rows={(name, UNCALIBRATED): Row(measured, _excess(state))})
-  return Results(len(state.bin_counts), num_resamples, {name: evaluated}, sections=sections.empty()), state
+  results = Results(len(state.bin_counts), num_resamples, {name: evaluated}, sections=sections.empty())
+  return dataclasses.replace(results, verdict=verdict(results)), state
 
 
 def _state(path: str, percent: bool = False, ignore_label: int | None = None,

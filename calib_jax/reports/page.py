@@ -18,7 +18,6 @@ from calib_jax._system.errors import printable
 from calib_jax._system.files import write_text
 from calib_jax.evaluation import decisions, formats, sections
 from calib_jax.evaluation.measures import METRICS
-from calib_jax.evaluation.verdict import verdict
 from calib_jax.reports.figures import FIGURES
 from calib_jax.reports.report_figure import Logs, ReportFigure, Shown
 
@@ -74,7 +73,7 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
     logs: what the figure of training was drawn from, as ``figures`` takes it.
   """
   shown = Shown(results, logs)
-  _render(path, title=title, sentences=verdict(results).lines, note=f"{evaluation.note(results)} {MARKS}",
+  _render(path, title=title, sentences=results.verdict.lines, note=f"{evaluation.note(results)} {MARKS}",
           tables=[_marked(results, "Results"), *_every_metric(results), *sections.tables(results)],
           figures=[_picture(name, file, shown) for name, file in figures.items()], command=command,
           config=json.dumps(config, indent=2) if config else "", environment=json.dumps(environment, indent=2),
@@ -95,7 +94,7 @@ def write_streamed(path: pathlib.Path, results: evaluation.Results, *, title: st
     command: the command that repeats the evaluation.
   """
   head, *body = formats.to_lines(results)
-  _render(path, title=title, sentences=verdict(results).lines, note=note, command=command,
+  _render(path, title=title, sentences=results.verdict.lines, note=note, command=command,
           tables=[formats.Table("Results", head, body)],
           figures=[_picture("reliability", reliability, Shown(results))],
           environment=json.dumps(environment, indent=2))

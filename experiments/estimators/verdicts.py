@@ -204,7 +204,7 @@ def whole_command(repeats: int) -> float:
     fit, test = (evaluation.Predictions(logits.astype(np.float32), labels.astype(np.int32))
                  for logits, labels in (sample(rng, truth), sample(rng, truth)))
     model = evaluation.Model({"test": [test]}, evaluation.fit([fit], labelled))
-    kinds = [x.kind for x in verdict(evaluation.judge({"a": model}, num_resamples=200)).recommendations]
+    kinds = [x.kind for x in evaluation.judge({"a": model}, num_resamples=200).verdict.recommendations]
     num_wrong += kinds != ["keep"]
   return num_wrong / repeats
 

@@ -87,7 +87,7 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     return value
   if isinstance(value, Mapping):
     return {_renamed(key, names): _renamed(child, names) for key, child in value.items()}
-  if isinstance(value, evaluation.Results | evaluation.EvaluatedSet):
+  if isinstance(value, evaluation.Results | evaluation.EvaluatedSet | evaluation.Verdict | evaluation.Recommendation):
     return type(value)(**{field: _renamed(x, names) for field, x in vars(value).items()})
   if dataclasses.is_dataclass(value) or hasattr(value, "_replace"):
     return value

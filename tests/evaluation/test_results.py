@@ -64,7 +64,7 @@ def test_a_calibrator_whose_predictions_are_not_numbers_is_left_out(results, is_
   assert list(judged.sets["test"].rows) == [("mine", "none"), ("mine", "TS")] and list(judged.fitted["mine"]) == ["TS"]
   (sentence,) = judged.failed.values()
   assert sentence.startswith("broken is left out, because its fit failed: on ") and "are not numbers" in sentence
-  assert verdict(judged).lines == [*verdict(results).lines[:-1], verdict(judged).lines[-2], sentence]
+  assert judged.verdict.lines == [*results.verdict.lines[:-1], judged.verdict.lines[-2], sentence]
   nan = predictions(3)
   nan.logits[0] = np.nan
   with pytest.raises(UserError, match="mine on test: 1 of 400 predictions are not numbers"):
@@ -84,7 +84,7 @@ def test_no_interval_leaves_the_range_of_its_quantity():
     assert all(x.low >= 0 and x.high <= most[name] * (1 + 1e-6) for name, x in row.estimates.items())
   (changes,) = evaluated.differences.values()
   assert all(-most[name] <= x.low and x.high <= most[name] for name, x in changes.items())
-  assert "points (-100 to 100)" in verdict(judged).lines[1], verdict(judged).lines
+  assert "points (-100 to 100)" in judged.verdict.lines[1], judged.verdict.lines
 
 
 def test_detection_is_the_share_of_pairs_in_order(results):
@@ -116,7 +116,7 @@ def test_a_verdict_stands_where_the_interval_excludes_zero(results):
 
 
 def test_the_sentences_have_the_numbers(results):
-  found = verdict(results)
+  found = results.verdict
   values = results.sets["test"].rows["mine", "none"].values
   gap = 100 * (values.confidence.astype(np.float64) - values.correct).mean()
   assert found.reasons[0].startswith(f"Overconfident by {gap:.1f} ± ")
@@ -194,7 +194,7 @@ def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys
   model = evaluation.Model({"test": [test, test]}, {choice.AUTO: (choice.automatic(), params)})
   results = evaluation.judge({"mine": model}, num_resamples=40)
   chose = "auto chose temperature_scaling for 1 of 2 seeds, ensemble_temperature_scaling for 1 of 2 seeds"
-  first_line = verdict(results).first_line
+  first_line = results.verdict.first_line
   assert first_line.startswith(f"Use auto ({chose.partition('chose ')[2]}): log loss")
   assert evaluation.note(results).endswith(f" {chose}.")
   shared.write(argparse.Namespace(json=None, out=None, columns="nll"), results, {})
@@ -256,7 +256,7 @@ def test_a_calibrated_model_is_not_accused():
   found = []
   for seed in range(10):
     model = evaluation.Model({"test": [predictions(1, rng=np.random.default_rng(seed))]}, {})
-    found.append(verdict(evaluation.judge({"mine": model}, num_resamples=40)).first_line)
+    found.append(evaluation.judge({"mine": model}, num_resamples=40).verdict.first_line)
   assert found.count("Keep the model as it is: 400 examples show no miscalibration.") >= 8, found
 
 
@@ -420,7 +420,7 @@ def test_models_are_compared_by_accuracy_and_nll_too():
   results = evaluation.judge(models, num_resamples=60)
   (a,), (b,) = ([row.estimates for (name, _), row in results.sets["test"].rows.items() if name == model]
                 for model in models)
-  text = " ".join(verdict(results).lines)
+  text = " ".join(results.verdict.lines)
   shares = [f"{100 * estimates['accuracy'].value:.1f}" for estimates in (a, b)]
   assert text.startswith(f"Use a: log loss {a['nll'].value:.2f} against {b['nll'].value:.2f} of b (lower by 0.30 to "
                          f"0.38), {shares[0]} against {shares[1]}% accuracy. Keep a as it is: ")

@@ -211,7 +211,7 @@ def _right(seed, n=N):
 def _first_line(sets, *, fit=None, calibrators=CALIBRATORS, **others):
   models = {"mine": evaluation.Model(sets, evaluation.fit([fit], calibrators) if fit else {})}
   models |= {name: evaluation.Model({"test": parts}, {}) for name, parts in others.items()}
-  return verdict(evaluation.judge(models, num_resamples=100)).first_line
+  return evaluation.judge(models, num_resamples=100).verdict.first_line
 
 
 def _alone(n=N, calibrators=CALIBRATORS, **truth):

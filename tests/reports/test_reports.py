@@ -209,8 +209,9 @@ def _results(labels=("none", "TS", "<worse>"), set_name="test", model="mine"):
   differences = {pair: dict.fromkeys(evaluation.JOINT, evaluation.Interval(*ends)) for pair, ends in (
     ((good, none), (-1.0, -2.0, -1.0)), ((bad, none), (-1.0, -2.0, 1.0)), ((bad, good), (1.0, 0.5, 2.0)))}
   fitted = {model: {label: (calibrators.temperature_scaling(), [{"temperature": 2.0}]) for label in labels[1:]}}
-  return evaluation.Results(15, 10, {set_name: evaluation.EvaluatedSet(200, 3, 1, rows=rows, differences=differences)},
-                            fitted)
+  evaluated = evaluation.EvaluatedSet(200, 3, 1, rows=rows, differences=differences)
+  results = evaluation.Results(15, 10, {set_name: evaluated}, fitted)
+  return dataclasses.replace(results, verdict=verdict(results))
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +232,20 @@ def test_the_tables_of_the_page_hold_every_metric_once_beside_the_names(page):
   assert sorted(name for table in tables[1:5] for name in table[2:]) == sorted(head[2:])
   scores, errors = tables[1:3]
   assert METRICS["nll"].heading in scores and "noise floor %" in errors
+
+
+def test_every_format_and_the_page_show_the_verdict_that_the_results_hold(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(outputs, "missing_for_figures", lambda: ["matplotlib"])
+  stored = evaluation.Verdict((evaluation.Recommendation("use", "x", "Use it."),), ("It is stored.",))
+  results = dataclasses.replace(_results(), verdict=stored)
+  outputs.write(results, tmp_path, title="")
+  reports.write(tmp_path / "report.html", results, title="", figures={}, config={}, environment={}, command="")
+  assert "<p>Use it.</p><p>It is stored.</p>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+  assert (tmp_path / "results.md").read_text(encoding="utf-8").startswith("Use it.\n\n- It is stored.\n\n")
+  assert "Use it.\n\n- It is stored.\n\n" in capsys.readouterr().out
+  assert json.loads(evaluation.to_json(results))["verdict"] == {
+    "first_line": "Use it.", "reasons": ["It is stored."],
+    "recommendations": [{"kind": "use", "subject": "x", "text": "Use it.", "numbers": {}}]}
 
 
 def test_alt_texts_say_what_the_figures_show(page):
@@ -264,7 +279,7 @@ def test_figures_are_as_wide_as_columns_of_a_paper_and_panels_share_their_axes(w
 
 def test_the_page_is_one_file_and_escapes_what_it_is_given(page):
   text = page.read_text()
-  first_line, *reasons = verdict(_results()).lines
+  first_line, *reasons = _results().verdict.lines
   assert f'aria-label="Verdict"><p>{html.escape(first_line)}</p><p>' in text and html.escape(reasons[0]) in text
   assert "a &lt;b&gt;" in text and "&lt;worse&gt;" in text and "<worse>" not in text and "&#34;seed&#34;: 0" in text
   assert "src=\"http" not in text and "href=\"http" not in text
@@ -288,10 +303,11 @@ def hostile():
   results = _results(("none", *HOSTILE), HOSTILE[7] + HOSTILE[0], HOSTILE[8] + "\udcff")
   rows = list(HOSTILE[:3])
   scores = {HOSTILE[7]: dict.fromkeys(("score", "excess", "standard_error"), 0.1)}
-  return dataclasses.replace(results, classes=HOSTILE[7:10], sections={
+  results = dataclasses.replace(results, classes=HOSTILE[7:10], sections={
     "severity": {row: {level: Level(0.1, 0.1) for level in (0, 1)} for row in rows},
     "selection": {row: [Chosen(HOSTILE[7], scores)] for row in rows},
     "conventions": {"test": {"mine": dict.fromkeys(rows, 0.1)}}})
+  return dataclasses.replace(results, verdict=verdict(results))
 
 
 def _is_safe(text):
