@@ -38,6 +38,7 @@ from experiments.common import commands, comparison, report, rows, scores, setti
 from experiments.common.declaration import Experiment, Method, Saved
 
 SCALES = ("tiny", "laptop", "paper")
+NAMED = ("task", "method", "calibrator", "seed")  # The columns that name a row.
 FIRST_MEMBER = 1000  # The first seed of the members of ensembles, beyond the seeds of single networks.
 
 
@@ -158,12 +159,8 @@ def _join(stem: pathlib.Path) -> None:
   for suffix in ("", "_trials"):
     for path in sorted(stem.parent.glob(f"{stem.name}{suffix}_shard*of*.csv")):
       if re.fullmatch(rf"{re.escape(stem.name + suffix)}_shard\d+of\d+\.csv", path.name):
-        new, joined = rows.read(path), path_of(stem, suffix=suffix)
         # Trials, which have no calibrator and seed, are known by their config alone.
-        named = (lambda row: row["config"]) if suffix else (lambda row: _key(row)[:-1])
-        replaced = set(map(named, new))
-        rows.drop(joined, lambda row, named=named, replaced=replaced: named(row) in replaced)
-        rows.append(joined, new)
+        rows.append(path_of(stem, suffix=suffix), rows.texts(path), replacing=["config"] if suffix else NAMED)
         path.unlink()
 
 
@@ -200,26 +197,18 @@ def run_jobs(experiment: Experiment, wanted: Sequence[Job], stem: pathlib.Path, 
   return failures
 
 
-def without_rows(experiment: Experiment, wanted: Sequence[Job], found: Sequence[rows.Row]) -> list[Job]:
-  """Returns the jobs of which a row is missing among those that were found."""
-  done = {_key(row) for row in found}
-  return [job for job in wanted if not all((*key, job.declared) in done for key in _rows_of(experiment, job))]
+def without_rows(experiment: Experiment, wanted: Sequence[Job], table_rows: Sequence[rows.Row]) -> list[Job]:
+  """Returns the jobs of which one of the rows is missing."""
+  done = {tuple(row[name] for name in (*NAMED, "declared")) for row in table_rows}
+  labels = (UNCALIBRATED, *experiment.calibrators)
+  return [job for job in wanted if any((job.method.task, job.method.name, label, str(seed), job.declared) not in done
+                                       for label in labels for seed in job.seeds)]
 
 
 def keep(experiment: Experiment, job: Job, new: Sequence[Mapping[str, str]], path: pathlib.Path) -> None:
   """Appends the rows of a job to a file, in place of those that it has of the same models."""
-  replaced = set(_rows_of(experiment, job))
-  rows.drop(path, lambda row: _key(row)[:-1] in replaced)
-  rows.append(path, new)
-
-
-def _key(row: Mapping[str, str]) -> tuple[str, ...]:
-  return tuple(row[name] for name in ("task", "method", "calibrator", "seed", "declared"))
-
-
-def _rows_of(experiment: Experiment, job: Job) -> list[tuple[str, ...]]:
-  return [(job.method.task, job.method.name, label, str(seed))
-          for label in (UNCALIBRATED, *experiment.calibrators) for seed in job.seeds]
+  del experiment, job
+  rows.append(path, new, replacing=NAMED)
 
 
 def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[int, int] | None = None

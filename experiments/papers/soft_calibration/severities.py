@@ -104,8 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                                                 "num_seeds": options.seeds})
     if done.get(method.name) != settings.digest(config):  # Settings may have been chosen anew.
       finished = trained(config, options.out / "runs" / path.stem)
-      rows.drop(path, lambda row, name=method.name: row["method"] == name)
-      rows.append(path, list(measured(finished, method.name, parts)))
+      rows.append(path, list(measured(finished, method.name, parts)), replacing=["method"])
       print(f"{method.name} is measured.", flush=True)
   rows.pack(path)
 

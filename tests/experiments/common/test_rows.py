@@ -1,5 +1,7 @@
 """Rows in files: what a killed command leaves, and files that are packed."""
 
+import gzip
+
 import pytest
 
 from calib_jax._system.errors import UserError
@@ -9,18 +11,20 @@ from experiments.common.commands import RESULTS
 
 def test_rows_outlive_a_killed_command(tmp_path):
   path = tmp_path / "rows.csv"
-  assert rows.read(path) == []
+  assert rows.read(path) == [] and rows.keys(rows.texts(path), ["a"]) == set()
   rows.append(path, [{"a": 1, "b": "x, y"}, {"a": 2, "b": ""}])
   path.write_text(path.read_text() + "3,hal")  # The command was killed here.
   assert rows.read(path) == [{"a": "1", "b": "x, y"}, {"a": "2", "b": ""}]
+  assert rows.keys(rows.texts(path), ["b", "a"]) == {("x, y", "1"), ("", "2")}
   rows.append(path, [{"b": "z", "a": 4}])
   assert [row["a"] for row in rows.read(path)] == ["1", "2", "4"] and rows.read(path)[2]["b"] == "z"
   with pytest.raises(ValueError, match="has the columns a, b, and the new rows have a, c"):
     rows.append(path, [{"a": 5, "c": 6}])
-  rows.drop(path, lambda row: row["a"] == "2")
-  assert [row["a"] for row in rows.read(path)] == ["1", "4"]
-  rows.append(path, [{"a": 5, "more": "new", "b": "y"}])
-  assert [(row["b"], row["more"]) for row in rows.read(path)] == [("x, y", ""), ("z", ""), ("y", "new")]
+  rows.append(path, [{"a": 5, "more": "new", "b": "y"}, {"a": 2, "more": "", "b": "w"}], replacing=["a"])
+  assert [tuple(row.values()) for row in rows.read(path)] == [
+    ("1", "x, y", ""), ("4", "z", ""), ("5", "y", "new"), ("2", "w", "")]
+  rows.append(path, [{"c": 1, "b": text} for text in ("x, y", "z", "y", "w")], replacing=["b"])
+  assert [row["c"] for row in rows.read(path)] == ["1"] * 4  # Of a file whose rows are all replaced no column stays.
 
 
 def test_a_frame_has_numbers_as_they_were_written_and_names_that_are_no_missing_values(tmp_path):
@@ -28,10 +32,10 @@ def test_a_frame_has_numbers_as_they_were_written_and_names_that_are_no_missing_
   assert rows.frame(path).empty
   rows.append(path, [{"name": "None", "size": 10, "value": 0.1 + 0.2, "note": ""},
                      {"name": "NA", "size": 20, "value": "", "note": "x, y"}])
-  found = rows.frame(path)
-  assert found.name.tolist() == ["None", "NA"] and found["size"].tolist() == [10, 20]
-  assert found.value[0] == 0.1 + 0.2 and found.value.isna().tolist() == [False, True]
-  assert found.note.isna().tolist() == [True, False]
+  numbers = rows.frame(path)
+  assert numbers.name.tolist() == ["None", "NA"] and numbers["size"].tolist() == [10, 20]
+  assert numbers.value[0] == 0.1 + 0.2 and numbers.value.isna().tolist() == [False, True]
+  assert numbers.note.isna().tolist() == [True, False]
 
 
 def test_large_files_are_packed_and_go_on_unpacked(tmp_path, monkeypatch):
@@ -46,17 +50,26 @@ def test_large_files_are_packed_and_go_on_unpacked(tmp_path, monkeypatch):
   assert not path.exists() and rows.read(path) == [{"a": "1", "b": "x, ü"}, {"a": "2", "b": ""}]
   rows.append(path, [{"a": 3, "b": "z"}])
   assert path.read_bytes() == text + b"3,z\n" and not packed.exists()
-  rows.drop(path, lambda row: row["a"] == "3")
+  path.write_bytes(text)
   rows.pack(path)
   assert packed.read_bytes() == data  # Whenever it is packed.
-  rows.drop(path, lambda row: row["a"] == "1")
-  assert not packed.exists() and [row["a"] for row in rows.read(path)] == ["2"]
+  rows.append(path, [{"a": 1, "b": ""}], replacing=["a"])
+  assert not packed.exists() and [row["a"] for row in rows.read(path)] == ["2", "1"]
   packed.write_bytes(data)  # A command was killed while it packed or unpacked: the plain file counts.
-  assert [row["a"] for row in rows.read(path)] == ["2"]
+  assert [row["a"] for row in rows.read(path)] == ["2", "1"]
   path.unlink()
   packed.write_bytes(data[:-12])
   with pytest.raises(UserError, match=r"rows\.csv\.gz is damaged: delete it, and the command makes its rows anew"):
-    rows.read(path)
+    rows.texts(path)
+
+
+@pytest.mark.parametrize("name", ["leaderboard_more_data_tiny_imagenet_resnet8.csv",
+                                  "mac_cal_tables_fashion_mnist_mlp.csv", "combinations_fashion_mnist_mlp.csv"])
+def test_rows_are_written_as_they_were_read(name, tmp_path):
+  rows.write(tmp_path / name, rows.read(RESULTS / name))
+  packed = rows.packed(RESULTS / name)
+  before = gzip.decompress(packed.read_bytes()) if packed.exists() else (RESULTS / name).read_bytes()
+  assert (tmp_path / name).read_bytes() == before
 
 
 def test_committed_rows_of_more_than_300_kb_are_packed():
