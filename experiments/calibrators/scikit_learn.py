@@ -16,6 +16,7 @@ import time
 import warnings
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 from sklearn import datasets, model_selection
 from sklearn.calibration import CalibratedClassifierCV
@@ -28,7 +29,8 @@ from sklearn.svm import SVC
 
 from calib_jax._system.files import write_text
 from calib_jax.sklearn import CalibratedClassifier
-from experiments.common import commands, rows
+from experiments.common import commands, markdown
+from experiments.common.rows import append, frame, read
 
 LEVEL = 0.95
 BASELINE = "sigmoid, scikit-learn"
@@ -87,43 +89,37 @@ def measured(name: str, classifier: str, split: int) -> list[dict[str, object]]:
   return new
 
 
-def page(table_rows: Sequence[rows.Row]) -> str:
+def page(rows: pd.DataFrame) -> str:
   """Returns the page in Markdown.
 
   Values of a split are means over the pairs. The standard error of a difference over J splits, whose halves overlap,
   is that of Nadeau & Bengio 2003: its variance over splits times 1/J + (test examples) / (training examples), here 1.
   """
-  splits = sorted({int(row["split"]) for row in table_rows})
-  pairs = list(dict.fromkeys((row["data"], row["classifier"]) for row in table_rows))
-  values = {(row["calibrated"], int(row["split"]), row["data"], row["classifier"]): row for row in table_rows}
-
-  def grid(label: str, column: str) -> np.ndarray:  # [splits, pairs]
-    return np.array([[float(values[(label, split, *pair)][column]) for pair in pairs] for split in splits])
-
-  lines = ["# Calibrated classifiers beside scikit-learn's", "",
-           f"`python -m experiments.calibrators.scikit_learn` made this page: {len(pairs)} pairs of a data set and a "
-           f"classifier, {len(splits)} splits in halves. Log loss and Brier score are means over all pairs, "
-           f"and in brackets is the 95% interval of the difference from {BASELINE}, over splits of these data sets "
-           "(Nadeau & Bengio 2003); in simulations 98 to 100% of such intervals held the true difference. Wins are the "
-           "pairs whose mean log loss is lower than the baseline's. Seconds are the median of a fit and a prediction, "
-           "of which the classifier's own fits are the most.", "",
-           "| calibrated by | accuracy % | log loss | difference | Brier | difference | wins | seconds |",
-           "|---" * 8 + "|"]
+  values = rows.pivot(index=["data", "classifier", "split"], columns="calibrated")
+  pairs, lines = len(rows.groupby(["data", "classifier"])), []
   for label in CALIBRATED:
-    accuracy, loss, brier, seconds = (grid(label, column) for column in ("accuracy", "log_loss", "brier", "seconds"))
-    apart = [grid(label, column) - grid(BASELINE, column) for column in ("log_loss", "brier")]
-    texts = ["" if label == BASELINE else interval(difference.mean(1)) for difference in apart]
-    wins = "" if label == BASELINE else f"{np.sum(apart[0].mean(0) < 0)} of {len(pairs)}"
-    lines.append(f"| {label} | {100 * accuracy.mean():.2f} | {loss.mean():.4f} | {texts[0]} | {brier.mean():.4f} | "
-                 f"{texts[1]} | {wins} | {np.median(seconds):.2f} |")
-  return "\n".join(lines) + "\n"
+    own = values.xs(label, axis=1, level="calibrated")
+    differences = own - values.xs(BASELINE, axis=1, level="calibrated")
+    loss, brier, wins = "", "", ""
+    if label != BASELINE:
+      loss, brier = (interval(differences[score].groupby("split").mean()) for score in ("log_loss", "brier"))
+      wins = f"{(differences.log_loss.groupby(['data', 'classifier']).mean() < 0).sum()} of {pairs}"
+    lines.append([label, f"{100 * own.accuracy.mean():.2f}", f"{own.log_loss.mean():.4f}", loss,
+                  f"{own.brier.mean():.4f}", brier, wins, f"{own.seconds.median():.2f}"])
+  return ("# Calibrated classifiers beside scikit-learn's\n\n"
+          f"`python -m experiments.calibrators.scikit_learn` made this page: {pairs} pairs of a data set and a "
+          f"classifier, {rows.split.nunique()} splits in halves. Log loss and Brier score are means over all pairs, "
+          f"and in brackets is the 95% interval of the difference from {BASELINE}, over splits of these data sets "
+          "(Nadeau & Bengio 2003); in simulations 98 to 100% of such intervals held the true difference. Wins are the "
+          "pairs whose mean log loss is lower than the baseline's. Seconds are the median of a fit and a prediction, "
+          "of which the classifier's own fits are the most.\n\n"
+          + markdown.table(["calibrated by", "accuracy %", "log loss", "difference", "Brier", "difference", "wins",
+                            "seconds"], lines) + "\n")
 
 
-def interval(by_split: np.ndarray) -> str:
+def interval(by_split: pd.Series) -> str:
   """Returns the mean of differences ``[J]`` of splits in halves, and its interval."""
-  number = len(by_split)
-  error = np.sqrt((1 / number + 1) * np.var(by_split, ddof=1))
-  half = stats.t.ppf((1 + LEVEL) / 2, number - 1) * error
+  half = stats.t.ppf((1 + LEVEL) / 2, len(by_split) - 1) * np.sqrt((1 / len(by_split) + 1) * by_split.var())
   return f"{by_split.mean():+.4f} [{by_split.mean() - half:+.4f}, {by_split.mean() + half:+.4f}]"
 
 
@@ -133,14 +129,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
   commands.add_numbers(parser, {"splits": 5})
   options = parser.parse_args(arguments)
   path = pathlib.Path(options.workdir) / "scikit_learn.csv"
-  done = {(row["data"], row["classifier"], row["split"]) for row in rows.read(path)}
+  done = {(row["data"], row["classifier"], row["split"]) for row in read(path)}
   missing = [job for split in range(options.splits) for name in DATA for job in [
     (name, classifier, split) for classifier in CLASSIFIERS] if (*job[:2], str(split)) not in done]
   started = time.monotonic()
   for i, job in enumerate(missing, 1):
-    rows.append(path, measured(*job))
+    append(path, measured(*job))
     print(f"{job[0]}, {job[1]}, split {job[2]}: {commands.left(started, i, len(missing))}", flush=True)
-  write_text(path.with_suffix(".md"), page(rows.read(path)))
+  write_text(path.with_suffix(".md"), page(frame(path)))
   print(f"{path.with_suffix('.md')} holds the table.")
   return 0
 

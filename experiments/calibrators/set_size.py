@@ -16,13 +16,14 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from calib_jax import calibrators, metrics
 from calib_jax._system.files import write_text
 from calib_jax.evaluation.predictions import load
 from calib_jax.training.run_log.progress import Progress
-from experiments.common import commands
-from experiments.common.rows import append, read
+from experiments.common import commands, markdown
+from experiments.common.rows import append, frame, read
 
 SIZES = (100, 500, 2000, 5000)
 CANDIDATES = calibrators.selection.CANDIDATES
@@ -30,7 +31,8 @@ CANDIDATES = calibrators.selection.CANDIDATES
 METHODS = {**{name: (name, {}) for name in ("identity", *CANDIDATES)}, "select": None,
            "TS-SB-ECE": ("temperature_scaling", {"objective": "soft_binned_ece"}),
            **{name: (name, {}) for name in ("vector_scaling", "beta_calibration", "isotonic", "histogram_binning")}}
-FIELDS = ("predictions", "method", "size", "seed", "nll", "brier", "ece", "accuracy", "chosen")
+SHOWN = ("select", "temperature_scaling", "structured_matrix_scaling")
+KEY, SCORES = ("predictions", "method", "size", "seed"), ("nll", "brier", "ece", "accuracy")
 
 
 @jax.jit
@@ -53,81 +55,60 @@ def fitted(method: str, logits, labels, size: int) -> tuple[calibrators.Calibrat
   return calibrator, calibrator.fit(logits, labels, where=np.arange(len(labels)) < size), method
 
 
-def means(rows: list[dict], key: str) -> dict[tuple[str, str, int], tuple[float, float]]:
-  """Returns ``(mean, standard error)`` over seeds of ``key`` minus that of temperature scaling on the same rows.
+def excess(rows: pd.DataFrame) -> pd.DataFrame:
+  """Returns the NLL above that of temperature scaling on the same rows, in thousandths of a nat.
 
-  The standard error of a single seed is NaN.
+  Returns:
+    The ``mean`` over seeds and its standard error ``sem``, NaN for one seed, by predictions, method and size.
   """
-  values = {(r["predictions"], r["method"], int(r["size"]), r["seed"]): float(r[key]) for r in rows}
-  groups: dict = {}
-  for (name, method, size, seed), value in values.items():
-    reference = values.get((name, "temperature_scaling", size, seed))
-    if reference is not None:
-      groups.setdefault((name, method, size), []).append(value - reference)
-  return {group: (float(np.mean(x)), float(np.std(x, ddof=1) / np.sqrt(len(x))) if len(x) > 1 else np.nan)
-          for group, x in groups.items()}
+  nll = rows.pivot(index=["predictions", "size", "seed"], columns="method", values="nll")
+  above = 1000 * nll.sub(nll.temperature_scaling, axis=0)
+  return above.stack().dropna().groupby(["predictions", "method", "size"]).agg(["mean", "sem"])
 
 
-def table(rows: list[dict]) -> str:
+def table(rows: pd.DataFrame) -> str:
   """Returns the Markdown table of NLL above temperature scaling's, in thousandths of a nat, best in bold."""
-  excess, sizes = means(rows, "nll"), sorted({int(row["size"]) for row in rows})
-  lines = ["# Calibrators by the number of examples", "",
-           "NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard error "
-           "over seeds where there are several, on the same images; the lowest mean of a column in bold, whether or "
-           "not it is told apart from the others.", ""]
-  for name in dict.fromkeys(row["predictions"] for row in rows):
-    lines += [f"| {name} | " + " | ".join(f"n = {size:,}" for size in sizes) + " |", "|---" * (1 + len(sizes)) + "|"]
-    methods = dict.fromkeys(row["method"] for row in rows if row["predictions"] == name)
-    for method in methods:
-      cells = []
-      for size in sizes:
-        if (name, method, size) not in excess:
-          cells.append("")
-          continue
-        mean, error = excess[name, method, size]
-        lowest = min(excess.get((name, m, size), (np.inf, 0))[0] for m in methods if m != "select")
-        text = f"{1000 * mean:+.1f}" + ("" if np.isnan(error) else f" ± {1000 * error:.1f}")
-        cells.append(f"**{text}**" if mean == lowest else text)
-      lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    lines.append("")
-  return "\n".join(lines)
+  above = excess(rows)
+  lowest = above["mean"].drop("select", level="method", errors="ignore").groupby(["predictions", "size"]).min()
+  cells = above.apply(lambda x: f"{x['mean']:+.1f}" + ("" if np.isnan(x["sem"]) else f" ± {x['sem']:.1f}"), axis=1)
+  cells = cells.where(above["mean"] != lowest.reindex(above.droplevel("method").index).to_numpy(), "**" + cells + "**")
+  cells = cells.unstack().fillna("")
+  parts = [markdown.table([name, *(f"n = {size:,}" for size in cells)], [
+    (method, *cells.loc[name, method]) for method in part.method.unique()])
+    for name, part in rows.groupby("predictions", sort=False)]
+  introduction = ("NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard "
+                  "error over seeds where there are several, on the same images; the lowest mean of a column in bold, "
+                  "whether or not it is told apart from the others.")
+  return "\n\n".join(["# Calibrators by the number of examples", introduction, *parts]) + "\n"
 
 
-def choices(rows: list[dict]) -> str:
+def choices(rows: pd.DataFrame) -> str:
   """Returns the Markdown table of what ``select`` chose, and of its NLL above that of the best of its candidates."""
-  values = {(r["predictions"], r["method"], int(r["size"]), r["seed"]): float(r["nll"]) for r in rows}
-  lines = ["What `select` chose over the seeds, and its NLL on the test half above that of the candidate that is best "
-           "there, in thousandths of a nat, mean ± standard error over seeds; in brackets the mean of always taking "
-           "temperature scaling, and of always taking structured matrix scaling.", "",
-           "| predictions | n | chosen | above the best |", "|---|---|---|---|"]
-  groups: dict = {}
-  for row in rows:
-    if row["method"] == "select":
-      groups.setdefault((row["predictions"], int(row["size"])), []).append(row)
-  for (name, size), part in sorted(groups.items(), key=lambda group: group[0][1]):
-    regrets = []
-    for row in part:
-      best = min((values[name, m, size, row["seed"]] for m in CANDIDATES if (name, m, size, row["seed"]) in values),
-                 default=np.nan)
-      regrets.append([values.get((name, m, size, row["seed"]), np.nan) - best
-                      for m in ("select", "temperature_scaling", "structured_matrix_scaling")])
-    own, temperature, matrix = np.round(1000 * np.mean(regrets, axis=0), 1) + 0.0  # No "-0.0".
-    error = f" ± {1000 * np.std(np.array(regrets)[:, 0], ddof=1) / np.sqrt(len(part)):.1f}" if len(part) > 1 else ""
-    counts = {c: sum(row["chosen"] == c for row in part) for c in METHODS}
-    chosen = ", ".join(f"{c} {count}" for c, count in counts.items() if count)
-    lines.append(f"| {name} | {size:,} | {chosen} | {own:.1f}{error} ({temperature:.1f}, {matrix:.1f}) |")
-  return "\n".join(lines) + "\n"
+  key = ["predictions", "size", "seed"]
+  nll = 1000 * rows.pivot(index=key, columns="method", values="nll")
+  above = nll.sub(nll[[name for name in CANDIDATES if name in nll]].min(axis=1), axis=0).reindex(columns=[*METHODS])
+  lines = []
+  selected = rows[rows.method == "select"].sort_values("size", kind="stable")
+  for (name, size), part in selected.groupby(["predictions", "size"], sort=False):
+    regrets, counts = above.loc[name, size], part.chosen.value_counts()
+    own, temperature, matrix = regrets[[*SHOWN]].mean().round(1) + 0.0  # No "-0.0".
+    error = f" ± {regrets['select'].sem():.1f}" if len(part) > 1 else ""
+    lines.append([name, f"{size:,}", ", ".join(f"{method} {counts[method]}" for method in METHODS if method in counts),
+                  f"{own:.1f}{error} ({temperature:.1f}, {matrix:.1f})"])
+  return ("What `select` chose over the seeds, and its NLL on the test half above that of the candidate that is best "
+          "there, in thousandths of a nat, mean ± standard error over seeds; in brackets the mean of always taking "
+          "temperature scaling, and of always taking structured matrix scaling.\n\n"
+          + markdown.table(["predictions", "n", "chosen", "above the best"], lines) + "\n")
 
 
-def figure(rows: list[dict], path: pathlib.Path) -> None:
+def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the NLL above that of temperature scaling against the number of calibration examples, a panel a file.
 
   Bars are standard errors over seeds. Lines that lose more than two nats leave the panel at the top.
   """
   from matplotlib.figure import Figure
 
-  excess, names = means(rows, "nll"), list(dict.fromkeys(row["predictions"] for row in rows))
-  sizes = sorted({int(row["size"]) for row in rows})
+  above, names, sizes = excess(rows) / 1000, rows.predictions.unique(), sorted(rows["size"].unique())
   shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
            "select": "#777777", "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7",
            "TS-SB-ECE": "#E69F00"}
@@ -139,10 +120,9 @@ def figure(rows: list[dict], path: pathlib.Path) -> None:
   for axis, name in zip(axes.flat, names, strict=False):
     axis.axhline(0, color="0.4", lw=1, ls=":", label="temperature scaling")
     for i, (method, color) in enumerate(shown.items()):
-      own = [size for size in sizes if (name, method, size) in excess]
-      mean, error = np.array([excess[name, method, size] for size in own]).reshape(-1, 2).T
+      own = above.query("predictions == @name and method == @method").reset_index()
       # Methods stand beside each other, so that their error bars can be told apart.
-      axis.errorbar(np.array(own) * 1.04 ** (i - len(shown) / 2), mean, np.nan_to_num(error), color=color,
+      axis.errorbar(own["size"] * 1.04 ** (i - len(shown) / 2), own["mean"], own["sem"].fillna(0), color=color,
                     lw=1.8 if method in strong else 0.9, marker="o", ms=3.5 if method in strong else 2.5, capsize=2,
                     label=method.replace("_", " "), ls="--" if method == "select" else "-",
                     zorder=3 if method in strong else 2)
@@ -173,10 +153,11 @@ def main(arguments=None) -> None:
   parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
   options = parser.parse_args(arguments)
   path = options.workdir / "calibration_set_size.csv"
-  done = {tuple(row[name] for name in FIELDS[:4]) for row in read(path)}
+  done = {tuple(row[name] for name in KEY) for row in read(path)}
+  methods = list(dict.fromkeys([*options.methods, "temperature_scaling"]))  # The others are compared with it.
   for file in options.predictions:
     predictions = load(file)
-    jobs = [(method, size, seed) for seed in range(options.num_seeds) for size in SIZES for method in options.methods
+    jobs = [(method, size, seed) for seed in range(options.num_seeds) for size in SIZES for method in methods
             if size <= len(predictions.labels) // 2]
     progress = Progress(file.stem, len(jobs))
     for step, (method, size, seed) in enumerate(jobs, start=1):
@@ -189,11 +170,11 @@ def main(arguments=None) -> None:
       calibrator, params, chosen = fitted(method, logits, labels, size)
       values = measured(calibrator.apply(params, predictions.logits[test]), predictions.labels[test])
       append(path, [{"predictions": file.stem, "method": method, "size": size, "seed": seed,
-                     **{key: f"{float(values[key]):.6g}" for key in FIELDS[4:8]}, "chosen": chosen}])
+                     **{name: f"{float(values[name]):.6g}" for name in SCORES}, "chosen": chosen}])
       progress.count(1, time.perf_counter() - started)
       if progress.due(step):
         progress.update(step, float(values["nll"]))
-  rows = read(path)
+  rows = frame(path)
   write_text(path.with_suffix(".md"), table(rows) + "\n" + choices(rows))
   figure(rows, path.with_suffix(".png"))
   print(f"{path.with_suffix('.md')} holds the table.")

@@ -1,10 +1,14 @@
 """The experiment on calibration-set sizes skips what is finished and rebuilds its table and figure."""
 
+import itertools
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from experiments.calibrators import set_size as experiment
 from experiments.common.commands import RESULTS
+from experiments.common.rows import frame
 from tests.calibrators.data import synthetic
 
 
@@ -18,14 +22,14 @@ def test_a_finished_experiment_only_rebuilds_its_table(tmp_path, monkeypatch):
   experiment.main(command)
   path = tmp_path / "calibration_set_size.csv"
   first, table = path.read_bytes(), path.with_suffix(".md").read_text(encoding="utf-8")
-  rows = experiment.read(path)
+  rows = frame(path)
   assert len(rows) == 12 and path.with_suffix(".png").stat().st_size > 10_000
-  nlls = {(r["method"], r["size"], r["seed"]): float(r["nll"]) for r in rows}
-  excess = [nlls["identity", "40", seed] - nlls["temperature_scaling", "40", seed] for seed in "01"]
-  mean, error = experiment.means(rows, "nll")["net", "identity", 40]
-  np.testing.assert_allclose([mean, error], [np.mean(excess), np.std(excess, ddof=1) / np.sqrt(2)], rtol=1e-6)
-  alone = experiment.table([row for row in rows if row["seed"] == "0"])  # One seed has no standard error.
-  assert "| identity | " + f"{1000 * excess[0]:+.1f} |" in alone and "nan" not in alone
+  nll = rows[rows["size"] == 40].pivot(index="seed", columns="method", values="nll")
+  expected = 1000 * (nll.identity - nll.temperature_scaling)
+  above = experiment.excess(rows).loc["net", "identity", 40]
+  np.testing.assert_allclose(above, [expected.mean(), expected.std() / np.sqrt(2)], rtol=1e-6)
+  alone = experiment.table(rows[rows.seed == 0])  # One seed has no standard error.
+  assert f"| identity | {expected[0]:+.1f} |" in alone and "nan" not in alone
   lines = path.read_text().splitlines(keepends=True)
   path.write_text("".join(lines[:-1]))  # One run is lost, and only that one runs again.
   experiment.main(command)
@@ -34,22 +38,21 @@ def test_a_finished_experiment_only_rebuilds_its_table(tmp_path, monkeypatch):
 
 def test_choices_are_judged_by_the_best_candidate_of_the_test_half():
   nll = {"identity": 0.5, "temperature_scaling": 0.4, "structured_matrix_scaling": 0.3, "select": 0.4}
-  rows = [{"predictions": "net", "method": method, "size": "40", "seed": seed, "nll": str(value + 0.01 * int(seed)),
-           "chosen": "temperature_scaling"} for seed in "01" for method, value in nll.items()]
-  rows[-1] |= {"chosen": "identity", "nll": "0.51"}
+  rows = [{"predictions": "net", "method": method, "size": 40, "seed": seed, "nll": value + 0.01 * seed,
+           "chosen": "temperature_scaling"} for seed in (0, 1) for method, value in nll.items()]
+  rows[-1] |= {"chosen": "identity", "nll": 0.51}
   # Above the best: 0.1 and 0.2 for the choices, 0.1 and 0.1 for temperature scaling.
-  assert "| net | 40 | identity 1, temperature_scaling 1 | 150.0 ± 50.0 (100.0, 0.0) |" in experiment.choices(rows)
-  alone = [row for row in rows if row["seed"] == "0"]  # One seed has no standard error.
-  assert "| net | 40 | temperature_scaling 1 | 100.0 (100.0, 0.0) |" in experiment.choices(alone)
+  assert ("| net | 40 | identity 1, temperature_scaling 1 | 150.0 ± 50.0 (100.0, 0.0) |"
+          in experiment.choices(pd.DataFrame(rows)))
+  # One seed has no standard error.
+  assert "| net | 40 | temperature_scaling 1 | 100.0 (100.0, 0.0) |" in experiment.choices(pd.DataFrame(rows[:4]))
 
 
 def test_the_committed_page_is_what_its_rows_say():
-  rows = experiment.read(RESULTS / "calibration_set_size.csv")
+  rows = frame(RESULTS / "calibration_set_size.csv")
   page = (RESULTS / "calibration_set_size.md").read_text(encoding="utf-8")
   assert page == experiment.table(rows) + "\n" + experiment.choices(rows)
   # Every network has every method at every size, with the same ten seeds.
-  cells = {(row["predictions"], row["method"], int(row["size"]), int(row["seed"])) for row in rows}
-  names = {row["predictions"] for row in rows}
-  assert len(names) == 4 and cells == {(name, method, size, seed) for name in names for method in experiment.METHODS
-                                       for size in experiment.SIZES for seed in range(10)}
-  assert len(rows) == len(cells)
+  names = rows.predictions.unique()
+  expected = itertools.product(names, experiment.METHODS, experiment.SIZES, range(10))
+  assert len(names) == 4 and sorted(expected) == sorted(rows[[*experiment.KEY]].itertuples(index=False, name=None))
