@@ -8,7 +8,9 @@ continues a run that was stopped.
 
 import sys
 
+from calib_jax._system import process
 from calib_jax.cli.train import main
 
 if __name__ == "__main__":
+  process.prepare()
   sys.exit(main(sys.argv[1:]))

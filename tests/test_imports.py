@@ -1,21 +1,23 @@
-"""The library half needs jax, optax and numpy alone, and imports point down."""
+"""The library half needs its declared dependencies alone, and imports point down."""
 
 import ast
 import graphlib
 import re
 import sys
+import tomllib
 
 import pytest
 
 import calib_jax
 from tests.programs import ROOT, python
 
-# Everything else that is installed here, but for what jax and optax themselves are made of.
+# Everything else that is installed here, but for what these are made of.
 FOREIGN = ("flax", "tensorflow", "tensorflow_datasets", "clu", "orbax", "ml_collections", "sklearn", "matplotlib",
            "jinja2", "grain", "tensorboard", "pytest", "etils")
+CORE = ("_checks", "_numerics", "losses", "metrics", "calibrators")
 
 
-def test_losses_metrics_and_calibrators_import_with_jax_optax_and_numpy_alone(tmp_path):
+def test_losses_metrics_and_calibrators_import_with_the_declared_dependencies_alone(tmp_path):
   code = ("import sys; before = set(sys.modules); import calib_jax;"
           "print({m.split('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names));"
           "print(calib_jax.losses.focal.__name__, calib_jax.focal_map.__name__, 'calib_jax.metrics' in sys.modules);"
@@ -27,13 +29,25 @@ def test_losses_metrics_and_calibrators_import_with_jax_optax_and_numpy_alone(tm
 
 
 def test_the_library_half_brings_in_nothing_else(tmp_path):
-  code = ("import sys, jax, optax, numpy; before = set(sys.modules);"
+  code = ("import sys, jax, optax, numpy, scipy; before = set(sys.modules);"
           "import calib_jax.losses, calib_jax.metrics, calib_jax.calibrators;"
           "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))")
   done = python("-c", code, tmp_path=tmp_path, blocked=())
   assert done.returncode == 0, done.stderr
   new = set(done.stdout.split()) - set(sys.stdlib_module_names)
-  assert new <= {"calib_jax", "jax", "optax", "numpy", "jaxlib"}, new
+  assert new <= {"calib_jax", "jax", "optax", "numpy", "jaxlib", "scipy"}, new
+
+
+def test_everything_that_the_library_half_imports_is_declared():
+  project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+  package, imported = ROOT / "calib_jax", set()
+  for path in (*(package.glob("*.py")), *(p for room in CORE for p in (package / room).rglob("*.py"))):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+      names = [node.module] if isinstance(node, ast.ImportFrom) else [
+        name.name for name in node.names] if isinstance(node, ast.Import) else []
+      imported |= {name.split(".")[0] for name in names if name}
+  needed = imported - set(sys.stdlib_module_names) - {"calib_jax", "clu"}  # For ``metrics.collection``.
+  assert needed <= {re.match(r"[\w-]+", text)[0] for text in project["dependencies"]}, needed
 
 
 def test_names_that_are_not_modules_are_attribute_errors():
@@ -78,3 +92,32 @@ def test_no_file_imports_one_that_imports_it():
              for file, path in paths.items()}  # Names of a package's front door are of no file.
   order = graphlib.TopologicalSorter(imports)
   order.prepare()  # Raises a CycleError that names the files of a circle.
+
+
+STATE = """
+import asyncio, logging, os, pathlib, sys, warnings
+from absl import flags
+warnings.simplefilter("ignore", DeprecationWarning)
+def state():
+  names = ("absl", "asyncio", "jax", "orbax", "tensorflow", "matplotlib")
+  return (os.environ | {}, type(asyncio.get_event_loop_policy()), flags.FLAGS.is_parsed(), sys.excepthook,
+          [logging.getLogger(name).level for name in names], sorted(map(str, logging.getLogger().handlers)))
+import flax, orbax.checkpoint  # Of whose own side effects this is no test.
+before = state()
+import calib_jax.cli.main, calib_jax.cli.train, calib_jax.run, calib_jax.data.sources.tfds
+import numpy as np
+from calib_jax.training import Checkpoints, checkpoints
+folder, tree = pathlib.Path(sys.argv[1]), {"weights": np.arange(3.0)}
+keeper = Checkpoints(folder)
+keeper.save(1, tree)
+keeper.close()
+keeper = Checkpoints(folder)
+assert keeper.restore(lambda step: tree)[0] == checkpoints.newest(folder)[0] == 1
+keeper.close()
+assert state() == before, (state(), before)
+"""
+
+
+def test_imports_and_checkpoints_leave_the_process_as_it_is_and_print_nothing(tmp_path):
+  done = python("-c", STATE, tmp_path / "checkpoints", tmp_path=tmp_path)
+  assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stderr

@@ -9,6 +9,7 @@ import importlib
 import sys
 
 import calib_jax
+from calib_jax._system import process
 
 # The modules of the programs, whose function ``main`` reads the rest of the command line.
 PROGRAMS = {"train": "calib_jax.cli.train", "evaluate": "calib_jax.cli.evaluate",
@@ -46,5 +47,6 @@ def main() -> int:
     print(f"error: calib-jax {name} needs {error.name}, which is not installed: pip install 'calib-jax[train,report]'.",
           file=sys.stderr)
     return 2
+  process.prepare()
   sys.argv = [f"calib-jax {name}", *arguments]
   return module.main()

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable, Sequence
 import errno
-import os
 import pathlib
 import sys
 
@@ -15,10 +14,6 @@ from calib_jax._system import compilation
 from calib_jax._system.errors import UserError, printable
 from calib_jax.run import directory
 from calib_jax.training.distributed import processes
-
-# TensorFlow only reads data and writes events here, so its start-up messages are hidden.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
 def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> int:

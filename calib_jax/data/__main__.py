@@ -15,6 +15,7 @@ import numpy as np
 
 from calib_jax import config as run_config
 from calib_jax import data
+from calib_jax._system import process
 from calib_jax._system.errors import UserError, printable
 from calib_jax.data import prepare
 
@@ -99,4 +100,5 @@ def draw(images: np.ndarray, path: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
+  process.prepare()
   sys.exit(main(sys.argv[1:]))

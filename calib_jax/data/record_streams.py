@@ -147,7 +147,8 @@ def _read(batches, num_workers: int, num_devices: int) -> Iterator[dict[str, np.
   import grain
 
   if num_workers and not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()  # Grain's workers read its flags, which absl only allows once they are parsed.
+    raise UserError("config key data.num_workers: the processes of Grain read absl's flags, which are not parsed in "
+                    "this program: call absl.flags.FLAGS.mark_as_parsed() first, as main.py does, or set it to 0.")
   numbered = batches.to_iter_dataset(grain.ReadOptions(num_threads=_AHEAD, prefetch_buffer_size=_AHEAD))
   if num_workers:
     numbered = numbered.mp_prefetch(grain.MultiprocessingOptions(num_workers))

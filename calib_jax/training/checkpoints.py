@@ -4,10 +4,8 @@ Orbax writes them in the background. A checkpoint appears only when it is comple
 is read.
 """
 
-import asyncio
 from collections.abc import Callable
 import json
-import logging
 import pathlib
 import shutil
 import sys
@@ -34,7 +32,6 @@ class Checkpoints:
     self.folder, self.last = folder.resolve(), None
     if jax.process_index() == 0:
       self.folder.mkdir(parents=True, exist_ok=True)
-      _quiet()
       _check_regular(self.folder)
       alone = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0}, barrier_sync_key_prefix="first")
       try:
@@ -100,7 +97,7 @@ class Checkpoints:
   def _newest(self, like: Callable[[int], Any]) -> tuple[int, Any] | None:
     for step in sorted(self.manager.all_steps(), reverse=True):
       try:
-        tree = read(self.manager, step, like(step))
+        tree = read(self.folder, step, like(step))
         self.manager.reload()  # Damaged checkpoints may have been renamed above.
         return step, tree
       except Exception as error:  # Orbax raises many types for damaged files; the previous checkpoint may be whole.
@@ -122,33 +119,6 @@ def reason(error: Exception) -> str:
   return text or type(error).__name__
 
 
-class _Loop(asyncio.SelectorEventLoop):
-  """An event loop that ignores what storage reports after the loop was closed.
-
-  After a full disk or a damaged file Orbax closes its loop while threads of the storage are still at work, and each of
-  them would print a traceback.
-  """
-
-  def call_soon_threadsafe(self, *arguments, **options):
-    try:
-      return super().call_soon_threadsafe(*arguments, **options)
-    except RuntimeError:
-      if not self.is_closed():
-        raise
-
-
-class _Loops(asyncio.DefaultEventLoopPolicy):
-  def new_event_loop(self):
-    return _Loop()
-
-
-def _quiet() -> None:
-  """Silences the log of Orbax, which lists every file that it touches; its exceptions are reported here instead."""
-  for name in ("absl", "asyncio"):
-    logging.getLogger(name).setLevel(logging.CRITICAL)
-  asyncio.set_event_loop_policy(_Loops())
-
-
 def _check_regular(folder: pathlib.Path) -> None:
   """Raises a UserError for a pipe or a device in the place of a checkpoint's file: to read it could wait for ever."""
   for path in folder.rglob("*"):
@@ -156,11 +126,11 @@ def _check_regular(folder: pathlib.Path) -> None:
       raise UserError(f"{path} is a pipe, a device or a broken link, not a file: delete its checkpoint.")
 
 
-def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
+def read(folder: pathlib.Path, step: int, like: Any = None) -> Any:
   """Reads the tree of one checkpoint into host memory.
 
   Args:
-    manager: the manager of the checkpoint's folder.
+    folder: the absolute path of the folder of checkpoints.
     step: the step of the checkpoint.
     like: a tree whose structure the result takes; None for nested dicts and lists.
 
@@ -168,7 +138,8 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
     ValueError: if the checksum is wrong or an array does not have the shape and dtype of the one in ``like``, and any
       exception that Orbax raises for damaged files.
   """
-  restored = manager.restore(step, args=ocp.args.StandardRestore())
+  with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+    restored = checkpointer.restore(folder / str(step) / "default")
   tree = restored["tree"] if like is None else _as(like, restored["tree"])
   if int(restored["checksum"]) != checksum(restored["tree"]):
     raise ValueError("its numbers are not those that were written")
@@ -187,17 +158,14 @@ def newest(folder: pathlib.Path) -> tuple[int, Any] | None:
   """
   if not folder.is_dir():
     return None
-  _quiet()
   _check_regular(folder)
-  options = ocp.CheckpointManagerOptions(create=False, read_only=True)
   path = folder
   try:
-    with ocp.CheckpointManager(folder.resolve(), options=options) as manager:
-      step = manager.latest_step()
-      if step is None:
-        return None
-      path = folder / str(step)
-      return step, read(manager, step)
+    steps = ocp.path.step.checkpoint_steps(folder)
+    if not steps:
+      return None
+    path = folder / str(max(steps))
+    return max(steps), read(folder.resolve(), max(steps))
   except Exception as error:
     raise UserError(f"the checkpoint {path} cannot be read whole ({reason(error)}).") from error
 

@@ -48,8 +48,9 @@ def test_named_sets_are_read(prepared, tmp_path):
 WORKERS = """
 import sys
 from calib_jax import data
-from calib_jax._system import errors
+from calib_jax._system import errors, process
 if __name__ == "__main__":
+  process.prepare()
   for workers in (0, 2):
     splits = data.load("imagenet2012", seed=0, validation_fraction=0.1, dir=sys.argv[1], image_size=16,
                        num_workers=workers)

@@ -91,7 +91,7 @@ def test_its_step_is_built_with_every_loss(role, loss, head):
   built = program.build(config, [tiny_splits()], [0], jax.devices()[:1]).stages[0]
   keys = jax.random.key(0)[None]
   state = jax.eval_shape(built.init, keys)
-  _, batch = next(stages.batches(built.stage.phases, 0, [0], batch_size=16, num_devices=1))
+  _, batch = next(stages.batches(built.plan.phases, 0, [0], batch_size=16, num_devices=1))
   after, measured = jax.eval_shape(built.train_steps[0], state, batch, keys)
   assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
   assert role in measured and measured["loss"].shape == (1,)

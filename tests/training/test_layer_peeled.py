@@ -42,7 +42,7 @@ def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, ac
   state = stage.start(None, keys)
   groups = models.layer_groups(state.params)
   assert [group[0].split("_")[0] for group in groups] == ["head", "group2", "group1"] and stage.last_step == 9
-  source = stages.batches(stage.stage.phases, 0, [0], batch_size=16, num_devices=2, accumulation=accumulation)
+  source = stages.batches(stage.plan.phases, 0, [0], batch_size=16, num_devices=2, accumulation=accumulation)
   for step in range(9):
     before = _moments(state)
     state, _ = stage.train_steps[0](state, next(source)[1], keys)

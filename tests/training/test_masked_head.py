@@ -33,7 +33,7 @@ def _steps_of_the_second_stage(config, number):
   stage = built.stages[1]
   state = stage.start(built.stages[0].start(None, keys), keys)
   head = models.get_head(num_classes=3, **config.head)
-  source = stages.batches(stage.stage.phases, 0, [0], salt=1, batch_size=16, num_devices=2)
+  source = stages.batches(stage.plan.phases, 0, [0], salt=1, batch_size=16, num_devices=2)
 
   def kernels(tree):
     flat = flax.traverse_util.flatten_dict(jax.tree.map(lambda x: np.asarray(x[0]), tree["head"]))

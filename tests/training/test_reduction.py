@@ -40,7 +40,7 @@ def test_three_steps_of_the_sum_recipe_equal_numpy(num_devices, accumulation, sc
   built = program.build(config, [splits], [0], devices)
   start = built.stages[0].start(None, jnp.stack([jax.random.key(0)]))
   kernel, bias = (np.asarray(start.params["head"][name][0]) for name in ("kernel", "bias"))
-  source = stages.batches(built.stages[0].stage.phases, 0, [0], batch_size=16, num_devices=1)
+  source = stages.batches(built.stages[0].plan.phases, 0, [0], batch_size=16, num_devices=1)
   batches = []
   for _ in range(3):
     _, batch = next(source)

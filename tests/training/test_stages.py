@@ -64,7 +64,7 @@ def test_the_head_alone_follows_plain_gradient_descent_on_class_balanced_batches
   keys = jnp.stack([jax.random.key(0)])
   state = built.stages[1].start(built.stages[0].start(None, keys), keys)
   before = jax.tree.map(np.asarray, state)
-  _, batch = next(stages.batches(built.stages[1].stage.phases, 0, [0], salt=1, batch_size=64, num_devices=1))
+  _, batch = next(stages.batches(built.stages[1].plan.phases, 0, [0], salt=1, batch_size=64, num_devices=1))
   labels = batch["label"][0, 0][batch["mask"][0, 0]]
   counts = np.bincount(labels)
   assert counts.sum() == len(splits.train.labels) and counts.max() - counts.min() <= 1

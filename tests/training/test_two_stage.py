@@ -89,7 +89,7 @@ def test_the_second_stage_sees_images_as_they_are_stored():
     for step in (0, 7):
       state = built.stages[0].start(None, keys)
       state = state if number == 0 else stage.start(state, keys)
-      _, batch = next(stages.batches(stage.stage.phases, 0, [0], salt=1, batch_size=16, num_devices=1))
+      _, batch = next(stages.batches(stage.plan.phases, 0, [0], salt=1, batch_size=16, num_devices=1))
       _, measured = stage.train_steps[0](state._replace(step=jnp.array([step])), batch, keys)
       losses.append(float(measured["loss"][0]))
     assert (losses[0] == losses[1]) == same

@@ -1,7 +1,6 @@
 """Data sets of TensorFlow Datasets: those that fit in memory, and ImageNet, which is streamed."""
 
 import functools
-import logging
 import os
 import socket
 import urllib.parse
@@ -37,7 +36,6 @@ def _tfds_builder(name: str, folder: str, **options):
   except ImportError as error:
     raise UserError(f"data set {name!r} needs TensorFlow Datasets, which is not installed: {_archive(name, folder)}"
                     "pip install 'calib-jax[data]'.") from error
-  logging.getLogger("absl").setLevel(logging.ERROR)  # Hides a warning for every folder that does not exist yet.
   try:
     return tensorflow_datasets, tensorflow_datasets.builder(name, data_dir=folder, try_gcs=False, **options)
   except ValueError as error:

@@ -122,9 +122,9 @@ class Loop:
     if first_step >= stage.last_step or self._ended(tree):
       return tree
     training, compiled, kinds = self.config.training, set(), set()
-    phases = self._on_features(stage, tree["state"]) if stage.stage.cache_features else stage.stage.phases
+    phases = self._on_features(stage, tree["state"]) if stage.plan.cache_features else stage.plan.phases
     source = stages.batches(phases, first_step - stage.first_step, self.seeds, salt=stage.number,
-                            batch_size=stage.stage.batch_size or training.batch_size,
+                            batch_size=stage.plan.batch_size or training.batch_size,
                             accumulation=training.accumulation_steps, **self.layout.options())
     for step in range(first_step + 1, stage.last_step + 1):
       self.profile.step()
@@ -133,12 +133,12 @@ class Loop:
       # Time spent on a batch is lost only if the devices have meanwhile finished the step before.
       waited = (time.monotonic() - asked) * self.reporter.idle()
       if phase not in compiled and not jax.process_index():
-        self.progress.note(f"compiling the step of {stage.stage.phases[phase].name}")
+        self.progress.note(f"compiling the step of {stage.plan.phases[phase].name}")
       tree["state"], measured = stage.train_steps[phase](tree["state"], batch, self.keys)
       if averages.is_due(training, step, stage.steps, stage.ends_epoch(step) is not None):
         decay = training.average_decay if training.average == "ema" else 1.0
         tree["average"] = averages.update(tree["average"], tree["state"], decay)
-      name = stage.stage.phases[phase].name
+      name = stage.plan.phases[phase].name
       self.reporter.add(Measured(step, name, measured))
       # Only one step is queued on the devices at a time, because each queued step holds its batch in memory.
       jax.block_until_ready(measured if phase not in compiled else self.reporter.previous())
@@ -167,9 +167,9 @@ class Loop:
     if not jax.process_index():
       self.progress.note("computing features")
     features = [predict(stage.feature_step, averages.variables(state), phase.examples,
-                        self.config.training.batch_size, self.layout) for phase in stage.stage.phases]
+                        self.config.training.batch_size, self.layout) for phase in stage.plan.phases]
     return [phase._replace(examples=[data.Examples(*part) for part in zip(x["features"], x["labels"], strict=True)])
-            for phase, x in zip(stage.stage.phases, features, strict=True)]
+            for phase, x in zip(stage.plan.phases, features, strict=True)]
 
   def _after(self, stage: programs.StageProgram, step: int, tree: dict[str, Any], stop: int) -> dict[str, Any]:
     """Reports, evaluates, saves and stops after a step, each if it is due."""

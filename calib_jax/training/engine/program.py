@@ -23,7 +23,7 @@ from calib_jax.training.seed_groups import Shape, shape_of
 class StageProgram(NamedTuple):
   """The program of one stage, which takes the steps ``first_step + 1`` to ``last_step`` of a run."""
 
-  stage: stages.Stage
+  plan: stages.Stage  # What the schedule says of it.
   number: int
   first_step: int
   last_step: int
@@ -90,7 +90,7 @@ def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int
     built.append(program)
   samples, predict_step = config.evaluation.samples, built[-1].predict_step
   if samples:
-    model = classifier(config, built[-1].stage.head or config.head, shape.num_classes)
+    model = classifier(config, built[-1].plan.head or config.head, shape.num_classes)
     predict_step = predictor(model, shape, len(seeds), devices, parallel=config.training.parallel, samples=samples,
                              seeds=seeds)
   validation_loss = _validation_loss(config, config.loss)
