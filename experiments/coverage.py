@@ -127,7 +127,7 @@ def table(rows: list[dict]) -> str:
 def tables() -> str:
   """The tables of the page: single numbers, differences of two models, and p-values of dependent rows."""
   return "\n".join([table(read(RESULTS)), differences.table(read(differences.RESULTS)),
-                    dependence.table(read(dependence.RESULTS))])
+                    dependence.STUDY.page()])
 
 
 def main() -> None:
@@ -146,7 +146,7 @@ def main() -> None:
     print(f"{name}, {model}, N = {size:,}: {100 * found['covered']:.1f}%; {time.monotonic() - started:.0f} s",
           flush=True)
   if not words:
-    dependence.simulate()
+    dependence.STUDY.run()
     differences.simulate()
   write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, tables()))
 

@@ -9,28 +9,21 @@ class holds what undoes the distortion. Rows are appended to experiments/results
 what it already holds is skipped. In the end the table of docs/coverage.md is written.
 """
 
-from collections.abc import Mapping
 import functools
 import itertools
-import time
 from typing import NamedTuple
 import zlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from calib_jax import calibrators
-from calib_jax._system.files import write_text
 from calib_jax.metrics import decomposition
 from calib_jax.metrics.bootstrap_intervals import bootstrap
-from experiments.common import commands, report
-from experiments.common.rows import append, read
-from experiments.estimators import differences, posteriors, simulation
-
-RESULTS, PAGE = commands.RESULTS / "coverage_of_parts.csv", commands.ROOT / "docs" / "coverage.md"
-BEGIN = "<!-- Written by python -m experiments.estimators.decomposition -->"
-END = "<!-- End of what is written by it -->"
+from experiments.common import commands, markdown
+from experiments.estimators import differences, posteriors, studies
 
 CLASSES = (2, 10)
 REPEATS = {300: 400, 1000: 400, 5000: 200}
@@ -81,72 +74,57 @@ def truth(num_classes: int, model: Model, recalibration: str) -> dict[str, tuple
   return values
 
 
-def coverage(num_classes: int, size: int, name: str) -> list[dict]:
+def coverage(num_classes: int, size: int, name: str) -> list[dict[str, object]]:
   """The rows of a cell, one a loss: how often intervals hold the part of the class, and how wide they are."""
   rng = np.random.default_rng(zlib.crc32(f"{num_classes}, {size}, {name}".encode()))
   recalibration = decomposition.chosen(size, num_classes)
-  found = {loss: [] for loss in decomposition.LOSSES}
+  intervals = {loss: [] for loss in decomposition.LOSSES}
   for i in range(REPEATS[size]):
     labels, _, log_probs = sample(rng, size, num_classes, MODELS[name])
     weights = np.ones(size, np.float32)
     removed = decomposition.of_examples(np.exp(log_probs), labels, weights)
     for loss, values in removed.items():
       ends = bootstrap(decomposition.weighted_means, values, weights, key=jax.random.key(i), num_resamples=RESAMPLES)
-      found[loss].append((jax.tree.map(float, decomposition.parts(*ends)), float(ends[1][1]), float(ends[2][1])))
+      _, calibration, refinement = jax.tree.map(float, decomposition.parts(*ends))
+      intervals[loss].append((calibration, refinement, (float("nan"), float(ends[1][1]), float(ends[2][1]))))
   rows = []
-  for loss, of_loss in found.items():
+  for loss, simulated in intervals.items():
     mean, true_part, part = truth(num_classes, MODELS[name], recalibration)[loss]
-    calibration, refinement = (np.array([x[0][i] for x in of_loss]) for i in (1, 2))
-    out_of_fold = np.array([x[1:] for x in of_loss])
+    estimate, low, high = np.array(simulated).transpose(2, 1, 0)  # Each of calibration, refinement and out of fold.
+    held = [np.mean((a <= value) & (value <= b))
+            for a, b, value in zip(low, high, (part, mean - part, part), strict=True)]
     rows.append({
-      "classes": num_classes, "size": size, "model": name, "loss": loss, "recalibration": recalibration,
-      "repeats": REPEATS[size], "resamples": RESAMPLES, "true_part": f"{true_part:.5f}", "part": f"{part:.5f}",
-      "mean_estimate": f"{calibration[:, 0].mean():.5f}", "width": f"{np.mean(np.diff(calibration[:, 1:])):.5f}",
-      "covered": f"{_share(calibration[:, 1:], part):.4f}",
-      "covered_refinement": f"{_share(refinement[:, 1:], mean - part):.4f}",
-      "covered_out_of_fold": f"{_share(out_of_fold, part):.4f}",
-      "above_true_part": f"{np.mean(calibration[:, 1] > true_part):.4f}"})
+      "loss": loss, "recalibration": recalibration, "repeats": REPEATS[size], "resamples": RESAMPLES,
+      "true_part": f"{true_part:.5f}", "part": f"{part:.5f}", "mean_estimate": f"{estimate[0].mean():.5f}",
+      "width": f"{np.mean(high[0] - low[0]):.5f}", "covered": f"{held[0]:.4f}", "covered_refinement": f"{held[1]:.4f}",
+      "covered_out_of_fold": f"{held[2]:.4f}", "above_true_part": f"{np.mean(low[0] > true_part):.4f}"})
   return rows
 
 
-def _share(intervals: np.ndarray, value: float) -> float:
-  """The share of intervals ``[R, 2]`` that hold a value."""
-  return float(np.mean((intervals[:, 0] <= value) & (value <= intervals[:, 1])))
-
-
-def table(rows: list[Mapping[str, str]]) -> str:
+def table(rows: pd.DataFrame) -> str:
   """The Markdown table of coverage and width, and sentences on what else was simulated."""
-  cells = {(row["model"], row["loss"], int(row["classes"]), int(row["size"])): row for row in rows}
-  places = sorted({(k, n) for _, _, k, n in cells})
-  lines = ["| calibration part: coverage (mean width), in % | loss | "
-           + " | ".join(f"K = {k}, N = {n:,}" for k, n in places) + " |", "|---" * (len(places) + 2) + "|"]
-  for name, loss in itertools.product(MODELS, decomposition.LOSSES):
-    texts = []
-    for place in places:
-      row = cells.get((name, loss, *place))
-      bold = "**" if row and simulation.is_too_low(row) else ""
-      texts.append(f"{bold}{100 * float(row['covered']):.1f}{bold} ({100 * float(row['width']):.1f})" if row else "")
-    lines.append(f"| {name if loss == decomposition.LOSSES[0] else ''} | {loss} | {' | '.join(texts)} |")
-  of = {key: [100 * float(row[key]) for row in rows]
-        for key in ("covered_refinement", "covered_out_of_fold", "above_true_part")}
-  return "\n".join(lines) + "\n\n" + (
-    f"The interval of the refinement part held it in {min(of['covered_refinement']):.1f}% or more. The interval of "
-    f"what\nis removed out of fold held the calibration part in {min(of['covered_out_of_fold']):.1f}% to "
-    f"{max(of['covered_out_of_fold']):.1f}%.\nAt most {max(of['above_true_part']):.1f}% of the intervals began above "
-    "the true calibration part.\n")
+  texts = rows.assign(text=studies.covered(rows)).pivot(index=["model", "loss"], columns=["classes", "size"],
+                                                        values="text").sort_index(axis=1).fillna("")
+  headings = ["calibration part: coverage (mean width), in %", "loss", *(f"K = {k}, N = {n:,}" for k, n in texts)]
+  lines = [(name if loss == decomposition.LOSSES[0] else "", loss, *texts.loc[name, loss])
+           for name, loss in itertools.product(MODELS, decomposition.LOSSES)]
+  out_of_fold = 100 * rows.covered_out_of_fold
+  return f"{markdown.table(headings, lines)}\n\n" + (
+    f"The interval of the refinement part held it in {100 * rows.covered_refinement.min():.1f}% or more. The interval "
+    f"of what\nis removed out of fold held the calibration part in {out_of_fold.min():.1f}% to "
+    f"{out_of_fold.max():.1f}%.\nAt most {100 * rows.above_true_part.max():.1f}% of the intervals began above the true "
+    "calibration part.\n")
+
+
+STUDY = studies.Study("coverage_of_parts", ("classes", "size", "model"),
+                      tuple(itertools.product(CLASSES, REPEATS, MODELS)), coverage, table)
 
 
 def main(arguments: list[str] | None = None) -> None:
   """Simulates the cells that have no rows yet, and writes the table."""
   commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  for num_classes, size, name in itertools.product(CLASSES, REPEATS, MODELS):
-    if (str(num_classes), str(size), name) in {(row["classes"], row["size"], row["model"]) for row in read(RESULTS)}:
-      continue
-    started, rows = time.monotonic(), coverage(num_classes, size, name)
-    append(RESULTS, rows)
-    shown = ", ".join(f"{row['loss']} {100 * float(row['covered']):.1f}%" for row in rows)
-    print(f"K = {num_classes}, N = {size:,}, {name}: {shown}; {time.monotonic() - started:.0f} s", flush=True)
-  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(read(RESULTS))))
+  STUDY.run()
+  studies.write("coverage.md", "experiments.estimators.decomposition", STUDY.page())
 
 
 if __name__ == "__main__":

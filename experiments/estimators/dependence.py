@@ -6,23 +6,21 @@ calibrated model should be rejected in at most 5%; the overconfident one, with t
 Rows are appended to experiments/results/coverage_of_p_values.csv as they come; what it already holds is skipped.
 """
 
-from collections.abc import Mapping
 import functools
 import itertools
-import time
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from calib_jax import metrics
-from experiments.common import commands
-from experiments.common.rows import append, read
+from experiments.common import markdown
+from experiments.estimators import studies
 from experiments.estimators.simulation import ESTIMATORS
 
-RESULTS = commands.RESULTS / "coverage_of_p_values.csv"
 REPEATS, REDRAWS, LEVEL = 1000, 99, 0.05
 
 
@@ -74,43 +72,31 @@ def _p_values(data: Data, metric: str, correlation: float, exponent: float, test
   return jax.lax.map(p_value, keys)
 
 
-def simulate() -> None:
-  """Simulates what has no row yet."""
-  done = {(row["data"], row["metric"], float(row["correlation"]), row["model"], row["test"]) for row in read(RESULTS)}
-  for cell in itertools.product(DATA, METRICS, CORRELATIONS, EXPONENTS, TESTS):
-    data, metric, correlation, model, test = cell
-    if cell in done or (data == "400 groups of 5 equal rows" and correlation not in (0.0, 1.0)):
-      continue
-    started = time.monotonic()
-    keys = jax.random.split(jax.random.key(0), REPEATS)
-    p_values = _p_values(DATA[data], metric, correlation, EXPONENTS[model], test, keys)
-    rejected = float(jnp.mean(p_values <= LEVEL))
-    append(RESULTS, [{"data": data, "metric": metric, "correlation": correlation, "model": model, "test": test,
-                      "repeats": REPEATS, "redraws": REDRAWS, "rejected": f"{rejected:.4f}"}])
-    print(f"{', '.join(map(str, cell))}: {100 * rejected:.1f}%; {time.monotonic() - started:.0f} s", flush=True)
+def rejected(data: str, metric: str, correlation: float, model: str, test: str) -> list[dict[str, object]]:
+  """Returns the row of a cell, in a list."""
+  keys = jax.random.split(jax.random.key(0), REPEATS)
+  p_values = _p_values(DATA[data], metric, correlation, EXPONENTS[model], test, keys)
+  return [{"repeats": REPEATS, "redraws": REDRAWS, "rejected": f"{float(jnp.mean(p_values <= LEVEL)):.4f}"}]
 
 
-def is_too_often(row: Mapping[str, str]) -> bool:
-  """Whether more than 6% are rejected, and more than chance makes of 5% in one of a hundred simulations."""
-  rejected, repeats = float(row["rejected"]), int(row["repeats"])
-  return rejected > 0.06 and stats.binom.sf(round(rejected * repeats) - 1, repeats, LEVEL) < 0.01
+def table(rows: pd.DataFrame) -> str:
+  """The Markdown table of how often p is at most 5%.
 
-
-def _percent(row: Mapping[str, str]) -> str:
-  return f"{100 * float(row['rejected']):.1f}"
-
-
-def table(rows: list[dict]) -> str:
-  """The Markdown table of how often p is at most 5%; a calibrated model that is rejected too often is bold."""
-  cells = {(row["data"], row["metric"], float(row["correlation"]), row["model"], row["test"]): row for row in rows}
+  A calibrated model that is rejected in more than 6%, and more often than chance makes of 5% in one of a hundred
+  simulations, is bold.
+  """
+  chance = stats.binom.sf((rows.rejected * rows.repeats).round() - 1, rows.repeats, LEVEL)
+  is_high = (rows.model == "calibrated") & (rows.rejected > 0.06) & (chance < 0.01)
+  shares = studies.percent(rows.rejected)
+  texts = rows.assign(text=shares.mask(is_high, "**" + shares + "**")).pivot(
+    index=["data", "metric", "correlation"], columns=["model", "test"], values="text")
   columns = list(itertools.product(EXPONENTS, TESTS))
-  heads = " | ".join(f"{model}, redrawn as {test}" for model, test in columns)
-  lines = [f"| p at most 5%, in % | metric | correlation | {heads} |", "|---" * (3 + len(columns)) + "|"]
-  for data, metric, correlation in itertools.product(DATA, METRICS, CORRELATIONS):
-    shares = [cells.get((data, metric, correlation, *column)) for column in columns]
-    if None in shares:
-      continue
-    texts = [f"**{_percent(row)}**" if model == "calibrated" and is_too_often(row) else _percent(row)
-             for row, (model, _) in zip(shares, columns, strict=True)]
-    lines.append(f"| {data} | {metric} | {correlation} | {' | '.join(texts)} |")
-  return "\n".join(lines) + "\n"
+  headings = ["p at most 5%, in %", "metric", "correlation",
+              *(f"{model}, redrawn as {test}" for model, test in columns)]
+  return markdown.table(headings, [(*key, *texts.loc[key, columns])
+                                   for key in dict.fromkeys(cell[:3] for cell in STUDY.cells)]) + "\n"
+
+
+STUDY = studies.Study("coverage_of_p_values", ("data", "metric", "correlation", "model", "test"),
+                      tuple(cell for cell in itertools.product(DATA, METRICS, CORRELATIONS, EXPONENTS, TESTS)
+                            if not DATA[cell[0]].equal or cell[2] in (0.0, 1.0)), rejected, table)

@@ -15,20 +15,15 @@ Holm's and Bonferroni's corrections ask for. In the end both tables of docs/cove
 import itertools
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
-from calib_jax._system.files import write_text
 from calib_jax.evaluation.measures import METRICS
-from experiments.common import commands, comparison, report, scores
-from experiments.common.rows import append, read
-
-RESULTS, PAGE = commands.RESULTS / "seeds_and_images.csv", commands.ROOT / "docs" / "coverage.md"
-P_VALUES = commands.RESULTS / "seeds_and_images_p_values.csv"
-BEGIN = "<!-- Written by python -m experiments.estimators.seeds_and_images -->"
-END = "<!-- End of what is written by it -->"
+from experiments.common import commands, comparison, markdown, scores
+from experiments.estimators import studies
 
 CLASSES = 5
-CASES = ((2000, 3, 300), (2000, 5, 300), (10_000, 10, 100))  # Images, seeds and repetitions.
+CASES = {(2000, 3): 300, (2000, 5): 300, (10_000, 10): 100}  # Repetitions by images and seeds.
 SCALES = (1.6, 1.3)  # Of the logits of the two models: both are overconfident.
 SEEDS, SHARES, REPEATS, BLOCKS = (2, 3, 5, 10), (0.3, 0.7, 1.0, 3.0), 20_000, 20
 CORRECTIONS = (1, 11, 100)
@@ -56,16 +51,16 @@ def models(rng: np.random.Generator, images: int, seeds: int) -> list[dict[str, 
   return both
 
 
-def coverage(images: int, seeds: int, repeats: int) -> list[dict]:
+def coverage(images: int, seeds: int) -> list[dict[str, object]]:
   """Returns the rows of a case: the share of intervals that hold the truth, of a model and of the difference of two."""
-  rng = np.random.default_rng(0)
+  rng, repeats = np.random.default_rng(0), CASES[images, seeds]
   samples = [models(rng, images, seeds) for _ in range(repeats)]
   rows = []
   for name in scores.BLOCKED:
     constant = dict.fromkeys(samples[0][0][name], 0.0)
     for what, pairs in (("one model", [(a[name], constant) for a, _ in samples]),
                         ("difference", [(a[name], b[name]) for a, b in samples])):
-      row = {"images": images, "seeds": seeds, "repeats": repeats, "metric": name, "of": what}
+      row = {"repeats": repeats, "metric": name, "of": what}
       for kind, intervals in (("both", [comparison.paired(a, b) for a, b in pairs]),
                               ("seeds_alone", [comparison.paired(dict(a), dict(b)) for a, b in pairs])):
         truth = np.mean([x.mean for x in intervals])
@@ -74,8 +69,8 @@ def coverage(images: int, seeds: int, repeats: int) -> list[dict]:
   return rows
 
 
-def equal_rows(seeds: int, share: float) -> dict:
-  """Returns the row of how often p-values of equal rows are below each level, over that level.
+def equal_rows(seeds: int, share: float) -> list[dict[str, object]]:
+  """Returns the row, in a list, of how often p-values of equal rows are below each level, over that level.
 
   Args:
     seeds: the number of seeds.
@@ -92,51 +87,40 @@ def equal_rows(seeds: int, share: float) -> dict:
     welch.append(2 * stats.t.sf(abs(apart.mean) / apart.error, apart.error**4 / (
       of_seeds**2 / (seeds - 1) + of_images**2 / freedom)))
     p_values.append(apart.p_value)
-  return {"seeds": seeds, "share": share, "repeats": REPEATS,
-          **{f"{name}{number}": f"{np.mean(np.array(values) < 0.05 / number) * number / 0.05:.3f}"
-             for name, values in (("of", p_values), ("welch", welch)) for number in CORRECTIONS}}
+  return [{"repeats": REPEATS, **{f"{name}{number}": f"{np.mean(np.array(values) < 0.05 / number) * number / 0.05:.3f}"
+                                  for name, values in (("of", p_values), ("welch", welch)) for number in CORRECTIONS}}]
 
 
-def table_of_p_values(rows: list[dict]) -> str:
+def table_of_p_values(rows: pd.DataFrame) -> str:
   """Returns the Markdown table of ``equal_rows``."""
-  lines = ["| seeds | images over seeds | " + " | ".join(
-    "below 5%" if number == 1 else f"below 5% / {number}" for number in CORRECTIONS) + " |",
-    "|---" * (len(CORRECTIONS) + 2) + "|"]
-  for row in rows:
-    cells = [f"{float(row[f'of{number}']):.2f} ({float(row[f'welch{number}']):.2f})" for number in CORRECTIONS]
-    lines.append(f"| {row['seeds']} | {row['share']} | {' | '.join(cells)} |")
-  return "\n".join(lines) + "\n"
+  headings = ["seeds", "images over seeds", *("below 5%" + f" / {number}" * (number > 1) for number in CORRECTIONS)]
+  return markdown.table(headings, [
+    (row.seeds, row.share, *(f"{getattr(row, f'of{number}'):.2f} ({getattr(row, f'welch{number}'):.2f})"
+                             for number in CORRECTIONS)) for row in rows.itertuples()]) + "\n"
 
 
-def table(rows: list[dict]) -> str:
+def table(rows: pd.DataFrame) -> str:
   """Returns the Markdown table of the cases that have rows."""
-  cells = {(row["metric"], row["of"], int(row["images"]), int(row["seeds"])): row for row in rows}
-  cases = list(dict.fromkeys((images, seeds) for _, _, images, seeds in cells))
-  lines = ["| coverage over seeds and images (by seeds alone), in % | | "
-           + " | ".join(f"{images:,} images, {seeds} seeds" for images, seeds in cases) + " |",
-           "|---" * (len(cases) + 2) + "|"]
-  for name in scores.BLOCKED:
-    for what in ("one model", "difference"):
-      found = [cells[name, what, *case] for case in cases]
-      texts = [f"{100 * float(row['both']):.1f} ({100 * float(row['seeds_alone']):.1f})" for row in found]
-      heading = METRICS[name].heading.replace(" %", "") if what == "one model" else ""
-      lines.append(f"| {heading} | {what} | {' | '.join(texts)} |")
-  return "\n".join(lines) + "\n"
+  texts = rows.assign(text=studies.percent(rows.both) + " (" + studies.percent(rows.seeds_alone) + ")").pivot(
+    index=["metric", "of"], columns=["images", "seeds"], values="text")
+  headings = ["coverage over seeds and images (by seeds alone), in %", "",
+              *(f"{images:,} images, {seeds} seeds" for images, seeds in texts)]
+  return markdown.table(headings, [
+    (METRICS[name].heading.replace(" %", "") if what == "one model" else "", what, *texts.loc[name, what])
+    for name, what in itertools.product(scores.BLOCKED, ("one model", "difference"))]) + "\n"
+
+
+STUDIES = (studies.Study("seeds_and_images", ("images", "seeds"), tuple(CASES), coverage, table),
+           studies.Study("seeds_and_images_p_values", ("seeds", "share"), tuple(itertools.product(SEEDS, SHARES)),
+                         equal_rows, table_of_p_values))
 
 
 def main(arguments: list[str] | None = None) -> None:
-  """Simulates the cases that have no rows yet, and writes the table."""
+  """Simulates the cases that have no rows yet, and writes the tables."""
   commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  for images, seeds, repeats in CASES:
-    if (str(images), str(seeds)) not in {(row["images"], row["seeds"]) for row in read(RESULTS)}:
-      append(RESULTS, coverage(images, seeds, repeats))
-      print(f"{images:,} images, {seeds} seeds: done", flush=True)
-  for seeds, share in itertools.product(SEEDS, SHARES):
-    if (str(seeds), str(share)) not in {(row["seeds"], row["share"]) for row in read(P_VALUES)}:
-      append(P_VALUES, [equal_rows(seeds, share)])
-      print(f"p-values of {seeds} seeds, images over seeds {share}: done", flush=True)
-  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(read(RESULTS)),
-                                  table_of_p_values(read(P_VALUES))))
+  for study in STUDIES:
+    study.run()
+  studies.write("coverage.md", "experiments.estimators.seeds_and_images", *(study.page() for study in STUDIES))
 
 
 if __name__ == "__main__":

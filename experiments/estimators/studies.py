@@ -1,0 +1,74 @@
+"""Studies: simulations of cells, such as a metric and a sample size, whose rows the tables of docs show."""
+
+from collections.abc import Callable, Iterable, Sequence
+import pathlib
+import time
+from typing import NamedTuple
+
+import pandas as pd
+from scipy import stats
+
+from calib_jax._system.files import write_text
+from experiments.common import commands, report
+from experiments.common.rows import append, frame
+
+
+class Study(NamedTuple):
+  """Simulations of cells, and the table of their rows.
+
+  Attributes:
+    name: the name of the file of its rows, in experiments/results.
+    key: the columns that name a cell.
+    cells: the values of these columns, of every cell.
+    simulated: takes the values of a cell, and returns its rows without these columns, or with other values in some.
+    table: takes all rows, and returns the Markdown table.
+  """
+
+  name: str
+  key: tuple[str, ...]
+  cells: Sequence[tuple]
+  simulated: Callable[..., Iterable[dict[str, object]]]
+  table: Callable[[pd.DataFrame], str]
+
+  @property
+  def path(self) -> pathlib.Path:
+    """The file of its rows."""
+    return commands.RESULTS / f"{self.name}.csv"
+
+  def page(self) -> str:
+    """Returns the table of the rows that there are."""
+    return self.table(frame(self.path))
+
+  def run(self) -> None:
+    """Simulates the cells that have no row yet; rows are appended as they come, so that it can be stopped."""
+    rows = frame(self.path)
+    done = set() if rows.empty else set(rows[list(self.key)].itertuples(index=False, name=None))
+    for cell in self.cells:
+      if cell not in done:
+        started = time.monotonic()
+        append(self.path, [dict(zip(self.key, cell, strict=True)) | row for row in self.simulated(*cell)])
+        print(f"{self.name}: {', '.join(map(str, cell))}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def write(page: str, module: str, *tables: str) -> None:
+  """Writes tables between the marks of a module in a page of docs."""
+  path = commands.ROOT / "docs" / page
+  text = report.between(path.read_text(encoding="utf-8"), f"<!-- Written by python -m {module} -->",
+                        "<!-- End of what is written by it -->", *tables)
+  write_text(path, text)
+
+
+def percent(shares: pd.Series) -> pd.Series:
+  """Returns shares as percentages with one decimal."""
+  return (100 * shares).map("{:.1f}".format)
+
+
+def covered(rows: pd.DataFrame) -> pd.Series:
+  """Returns the coverage and the mean width of rows in percent; coverage that is too low is bold.
+
+  That is below 93%, and lower than chance makes 95% in one of a hundred simulations.
+  """
+  chance = stats.binom.cdf((rows.covered * rows.repeats).round(), rows.repeats, 0.95)
+  is_low = (rows.covered < 0.93) & (chance < 0.01)
+  shares = percent(rows.covered)
+  return shares.mask(is_low, "**" + shares + "**") + " (" + percent(rows.width) + ")"
