@@ -246,7 +246,7 @@ def _checked_header(file: BinaryIO, file_size: int, place: str) -> _Header:
   """Returns the header of an array.
 
   Raises:
-    UserError: unless it describes plain numbers or texts of the size held.
+    UserError: unless it describes plain numbers or texts, of as many bytes as follow it.
   """
   version = np.lib.format.read_magic(file)
   readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -256,10 +256,10 @@ def _checked_header(file: BinaryIO, file_size: int, place: str) -> _Header:
   if dtype.hasobject:
     raise UserError(f"{place} holds Python objects, which are not read because they could run code: "
                     "save arrays of numbers.")
-  claimed, held = math.prod(shape) * dtype.itemsize, file_size - file.tell()
-  if claimed != held:
+  claimed, available = math.prod(shape) * dtype.itemsize, file_size - file.tell()
+  if claimed != available:
     raise UserError(f"{place} is damaged: its header claims {capacity.size(claimed)}, and the file holds "
-                    f"{capacity.size(held)}.")
+                    f"{capacity.size(available)}.")
   if claimed == 0 and math.prod(filter(None, shape)) > EMPTY:
     raise UserError(f"{place} has the shape {short(shape)} and holds no bytes: save it without empty texts and axes.")
   return _Header(claimed, shape, in_columns, dtype, file.tell())

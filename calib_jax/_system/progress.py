@@ -32,12 +32,12 @@ def shown(say: Callable[[str], None]) -> Iterator[None]:
   status, ended, start = _Status(), threading.Event(), time.monotonic()
 
   def watch():
-    said, when = "", start
+    last, when = "", start
     while not ended.wait(EVERY):
       now, text = time.monotonic(), status.text
-      if text and (text != said or now - when >= AT_LEAST):
+      if text and (text != last or now - when >= AT_LEAST):
         say(f"{text} … ({now - start:.0f} s)")
-        said, when = text, now
+        last, when = text, now
 
   thread, token = threading.Thread(target=watch, daemon=True), _status.set(status)
   thread.start()

@@ -252,10 +252,10 @@ def by_row(apply: Callable[..., Array], **options) -> Callable[[Any, Array], Arr
 
 def keep_top(log_probs: Array, logits: Array) -> Array:
   """``log_probs`` with the top class of ``logits``, raised where rounding made a class of lower index its equal."""
-  top, held = predicted(logits), jax.lax.stop_gradient(log_probs)
-  above = jnp.nextafter(jnp.max(held, axis=-1), jnp.asarray(jnp.inf, held.dtype))
-  lacks = jnp.where(predicted(held) == top, 0, above - pick(held, top))
-  return log_probs + lacks[..., None] * jax.nn.one_hot(top, logits.shape[-1], dtype=held.dtype)
+  top, fixed = predicted(logits), jax.lax.stop_gradient(log_probs)
+  above = jnp.nextafter(jnp.max(fixed, axis=-1), jnp.asarray(jnp.inf, fixed.dtype))
+  lacks = jnp.where(predicted(fixed) == top, 0, above - pick(fixed, top))
+  return log_probs + lacks[..., None] * jax.nn.one_hot(top, logits.shape[-1], dtype=fixed.dtype)
 
 
 @register

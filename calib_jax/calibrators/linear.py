@@ -65,8 +65,8 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
 
   def round_from(params):
     curvature, mass = _curvatures(scores(params), weights)
-    held = jnp.sum(curvature, axis=0)
-    centre = jnp.sum(curvature * relative, axis=0) / jnp.where(held > 0, held, 1)
+    by_class = jnp.sum(curvature, axis=0)
+    centre = jnp.sum(curvature * relative, axis=0) / jnp.where(by_class > 0, by_class, 1)
     centred = relative - centre[None, :]
     squares = jnp.sum(curvature * centred**2, axis=0) + least_squares(inverse * centred, weights) / inverse**2
     scale_unit, bias_unit = jax.lax.rsqrt(jnp.where(squares > 0, squares, 1)), jax.lax.rsqrt(mass)

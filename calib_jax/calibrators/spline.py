@@ -126,8 +126,8 @@ def _knots(x: Array, y: Array, weights: Array, num_knots: int) -> Array:
   at = [ordered[jnp.clip(jnp.searchsorted(ranks, levels, side=side), 0, len(x) - 1)] for side in ("left", "right")]
   quantiles = (at[0] + at[1]) / 2
   gap = jnp.maximum(GAP * (quantiles[-1] - quantiles[0]), ROUNDING * jnp.maximum(1, jnp.max(jnp.abs(quantiles))))
-  apart = gap * jnp.arange(num_knots, dtype=x.dtype)
-  return jax.lax.cummax(quantiles - apart) + apart
+  offsets = gap * jnp.arange(num_knots, dtype=x.dtype)
+  return jax.lax.cummax(quantiles - offsets) + offsets
 
 
 def _fold(x: Array, weights: Array, folds: int) -> Array:

@@ -22,8 +22,7 @@ def load_splits(config: ConfigDict, seed: int) -> data.Splits:
 
 def _data_seed(config: ConfigDict, seed: int) -> int:
   """The seed of everything that is drawn in data: members of an ensemble see the same noise on corrupted images."""
-  fixed = config.data.get("split_seed", -1)  # Runs of earlier versions do not have this field.
-  return seed if fixed < 0 else fixed
+  return seed if config.data.split_seed < 0 else config.data.split_seed
 
 
 @functools.lru_cache(maxsize=1)
@@ -42,7 +41,7 @@ def check_laplace(config: ConfigDict, splits: data.Splits) -> None:
   model = training.classifier(config, config.head, splits.num_classes)
   params = jax.eval_shape(model.init, jax.random.key(0), training.shape_of(splits).zeros())["params"]
   try:  # Before the run trains.
-    laplace.check_size(config.evaluation.get("laplace") or "auto", math.prod(params["head"]["kernel"].shape)
+    laplace.check_size(config.evaluation.laplace or "auto", math.prod(params["head"]["kernel"].shape)
                        + splits.num_classes)
   except ValueError as error:
     raise UserError(f"config key evaluation.laplace: {error}") from error

@@ -5,7 +5,6 @@ import glob
 import json
 import os
 import pathlib
-import shutil
 import sys
 
 from ml_collections import ConfigDict
@@ -75,38 +74,6 @@ def check_entries(folder: pathlib.Path) -> None:
                         f"{folder} cannot be the directory of a run: move it away.")
 
 
-# What a run leaves that another one must not replace, and what is there before the first of it.
-OUTCOMES = ("checkpoints/*/*", "predictions/*", "calibrators/*", "figures/*", "results.*", "report.*")
-PREPARATIONS = ("baseline", "checkpoints", "predictions", "events", "profile", "metrics.jsonl", "environment.json",
-                "manifest.json", "config.json")
-
-
-def start_anew(config: ConfigDict, folder: pathlib.Path) -> str | None:
-  """Empties a run's directory of another config if that run ended, such as by diverging, before its first checkpoint.
-
-  Args:
-    config: the config of the command.
-    folder: the run's directory.
-
-  Returns:
-    A sentence for the user, or None if there is nothing to empty.
-  """
-  if not (folder / "config.json").exists() or any(
-      next(folder.glob(part + pattern), None) for part in ("", "baseline/") for pattern in OUTCOMES):
-    return None
-  try:
-    if not (changed := _phrases(changes(read_config(folder, own_code=None), config))):
-      return None
-  except UserError:  # It may not be the directory of a run: ``write_config`` says so.
-    return None
-  for path in (folder / name for name in PREPARATIONS):
-    if path.is_dir() and not path.is_symlink():
-      shutil.rmtree(path)
-    else:
-      path.unlink(missing_ok=True)
-  return f"{folder} held a run of another config without a checkpoint, and starts anew ({_first(changed)})."
-
-
 def write_config(config: ConfigDict, folder: pathlib.Path, lengthened: dict | None = None) -> str | None:
   """Writes ``config.json`` and ``environment.json``.
 
@@ -142,8 +109,8 @@ def write_config(config: ConfigDict, folder: pathlib.Path, lengthened: dict | No
 def extensions(folder: pathlib.Path) -> list[dict]:
   """Returns what ``environment.json`` says of earlier commands that made the run in ``folder`` longer."""
   with contextlib.suppress(UserError, ValueError, KeyError, TypeError, AttributeError):
-    found = read_json(folder / "environment.json").get("extensions", [])
-    return [entry for entry in found if isinstance(entry, dict)]
+    entries = read_json(folder / "environment.json").get("extensions", [])
+    return [entry for entry in entries if isinstance(entry, dict)]
   return []
 
 
@@ -157,23 +124,13 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
     stored = read_config(path.parent, own_code=None)
   except UserError as error:
     return str(error).removesuffix(".")
-  return _first(_phrases(changes(stored, config)) + other_predictions(path.parent, stored, config))
-
-
-def _phrases(changed: dict[str, tuple[object, object]]) -> list[str]:
-  return [f"{key} was {_value(before)} and is {_value(now)}" for key, (before, now) in changed.items()]
-
-
-def _first(phrases: list[str]) -> str:
-  """Returns the first six phrases as one, and the number of the others."""
+  phrases = [f"{key} was {before if before is ABSENT else short(before)} and is {now if now is ABSENT else short(now)}"
+             for key, (before, now) in changes(stored, config).items()]
+  phrases += other_predictions(path.parent, stored, config)
   return "; ".join(phrases[:6]) + (f"; and {len(phrases) - 6} more" if len(phrases) > 6 else "")
 
 
-ABSENT = "no field"  # Stands for the value of a field that one of two configs does not have.
-
-
-def _value(value: object) -> str:
-  return ABSENT if value is ABSENT else short(value)
+ABSENT = "no field"  # Stands for the value of a field that one of two configs does not have, such as another loss's.
 
 
 def changes(before: ConfigDict, now: ConfigDict) -> dict[str, tuple[object, object]]:
@@ -194,7 +151,7 @@ def other_predictions(folder: pathlib.Path, before: ConfigDict, now: ConfigDict)
 
   Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
   """
-  phrases, samples = [], (before.evaluation.get("samples", 0), now.evaluation.samples)
+  phrases, samples = [], (before.evaluation.samples, now.evaluation.samples)
   # Trained models do not depend on the samples, but predictions do, and those that are there are not made again. The
   # baseline always predicts without samples.
   if any(folder.glob("predictions/*.npz")) and samples[0] != samples[1]:
@@ -214,8 +171,8 @@ def other_predictions(folder: pathlib.Path, before: ConfigDict, now: ConfigDict)
 def _named_files(config: ConfigDict) -> dict[tuple[str, str], str]:
   """Returns the files of evaluation sets by their field of ``config.evaluation`` and their name in tables."""
   options = config.evaluation
-  published = filter(run_config.is_published, options.get("corruptions", ()))
-  return {**{("ood", run_config.ood_name(entry)): entry for entry in options.get("ood", ())},
+  published = filter(run_config.is_published, options.corruptions)
+  return {**{("ood", run_config.ood_name(entry)): entry for entry in options.ood},
           **{("corruptions", name): str(file) for path in published
              for name, file in data.published_files(path).items()}}
 

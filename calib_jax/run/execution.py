@@ -15,7 +15,7 @@ from calib_jax._system.errors import printable
 from calib_jax.evaluation import ensembles
 from calib_jax.run import extension, last_layer, lock, manifest, outputs
 from calib_jax.run.data import check_laplace, load_splits, sets_that_are_read
-from calib_jax.run.directory import check_workdir, create, start_anew, write_config
+from calib_jax.run.directory import check_workdir, create, write_config
 from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks, samples_name
 from calib_jax.run.run import Run, prediction_file, seeds_of
 from calib_jax.training.distributed import processes
@@ -62,10 +62,9 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
       load()  # Raises an error about these files too.
   create(workdir)
   with lock.held(workdir):
-    anew = start_anew(config, workdir)
     damage = manifest.begin(workdir)
     damage, lengthened, note = extension.prepare(config, workdir, splits, damage, allowed=extend)
-    for sentence in (anew, note, write_config(config, workdir, lengthened), not_kept, *remarks(config)):
+    for sentence in (note, write_config(config, workdir, lengthened), not_kept, *remarks(config)):
       if sentence:
         say(sentence)
     if training.EVENTS:
@@ -75,7 +74,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
       train_seeds(method_config, folder, method, hooks)
     if reports:
       report(config, workdir, methods)
-    manifest.finish(workdir, damage, reported=reports)
+    manifest.finish(workdir, damage)
   if reports:
     say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")
     for path in sorted(workdir.iterdir()):

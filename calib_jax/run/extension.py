@@ -47,22 +47,22 @@ def prepare(config: ConfigDict, workdir: pathlib.Path, splits: data.Splits, dama
   runs = {workdir: (stored, config)}
   if (workdir / "baseline/checkpoints").is_dir():
     runs[workdir / "baseline"] = (plain_cross_entropy(stored), plain_cross_entropy(config))
-  found = {folder: training.extension(before, now, splits) for folder, (before, now) in runs.items()}
-  if None in found.values():
+  extensions_by_folder = {folder: training.extension(before, now, splits) for folder, (before, now) in runs.items()}
+  if None in extensions_by_folder.values():
     return damage, None, None
-  obstacles = list(dict.fromkeys(text for extension in found.values() for text in extension.obstacles))
+  obstacles = list(dict.fromkeys(text for extension in extensions_by_folder.values() for text in extension.obstacles))
   lengths = ", ".join(f"{key} from {before} to {now}" for key, (before, now) in changed.items())
   because = "; ".join(obstacles)
   if obstacles and not allowed:
     raise UserError(f"--workdir: {workdir} holds a run that cannot change {lengths} and equal one that began so: "
                     f"{because}. Give another --workdir; or add --extend, which goes on from the last checkpoint with "
                     "the rates of the longer run.")
-  for folder, extension in found.items():
+  for folder, extension in extensions_by_folder.items():
     if extension.steps_before != extension.steps_now:
       for path in (path for pattern in REPLACED for path in folder.glob(pattern) if path.is_file()):
         path.unlink()
   entry = {"fields": {key: list(values) for key, values in changed.items()}, "not_equal_because": because,
-           "steps": list(found[workdir][:2])}
+           "steps": list(extensions_by_folder[workdir][:2])}
   equal = f"which no run that began so equals: {because}" if obstacles else "which equals a run that began so"
   return manifest.without_models(damage), entry, f"this run goes on with {lengths}, {equal}."
 

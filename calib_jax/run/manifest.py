@@ -1,12 +1,12 @@
-"""A finished run's list of its files: ``manifest.json`` holds the SHA-256 of each, and a copy of ``config.json``.
+"""The list of the files that a run's numbers come from: ``manifest.json`` holds the SHA-256 of each, and the config.
 
-The next command on the same directory compares the files with it, and so does what loads or compares runs, so that
-changed numbers are never reported without a warning. Files that a run did not write are not listed. Until the run is
-finished, the manifest only lists predictions and what an earlier command left for good.
+These are predictions, checkpoints, the log and ``config.json``; tables, figures and the page are written anew by every
+command. The next command on the same directory compares the files with the list, and so does what loads or compares
+runs, so that changed numbers are never reported without a warning. Until the run is finished, the manifest only lists
+predictions and what an earlier command left for good.
 """
 
 from collections.abc import Iterable, Sequence
-import fnmatch
 import hashlib
 import json
 import os
@@ -20,15 +20,10 @@ from calib_jax._system.files import read_json, read_text, write_text
 
 NAME = "manifest.json"
 CONFIG = "config.json"
-# What a run writes in its directory.
-WRITTEN = (CONFIG, "environment.json", "metrics.jsonl", "results*", "report*", "checkpoints", "predictions",
-           "calibrators", "figures", "events", "profile", "baseline")
+# The files that are listed, also below ``baseline``, and the folders that are each listed as one.
+FILES = (CONFIG, "metrics.jsonl", "predictions/**/*.npz", "checkpoints/*.json")
 CHECKPOINT = re.compile(r"((?:baseline/)?checkpoints/seeds?\d{1,12}(?:-\d{1,12})?)/(\d{1,12})")
-# Files that are being written, and files that were put aside.
-PASSING = ("*.tmp", "*.partial", "*.damaged", "*orbax-checkpoint-tmp*")
 PREDICTIONS = re.compile(r"(?:baseline/)?predictions/.*")
-# What a command makes from checkpoints and predictions, if its config has it.
-MADE = re.compile(r"(?:baseline/)?(?:predictions|calibrators|figures)/.*|results\..*|report\.html")
 LASTING = re.compile(r"(?:baseline/)?(?:predictions|checkpoints)/.*")  # What no later command writes again.
 
 
@@ -49,94 +44,72 @@ class Damage(NamedTuple):
   """How a run's files differ from those that it wrote.
 
   Attributes:
-    before: the manifest that the last command wrote; None if there is none.
-    digests: the SHA-256 of each file on disk, by path.
+    before: the files that the last command listed, by path; None if there is no manifest.
+    now: the SHA-256 of each file on disk, by path.
   """
 
-  before: Manifest | None
-  digests: dict[str, str]
+  before: dict[str, str] | None
+  now: dict[str, str]
 
-  def paths(self) -> list[str]:
-    """Returns the paths of the files that are missing or have other contents."""
-    written = self.before.files if self.before else {}
-    return [path for path, value in written.items() if self.digests.get(path) != value]
+  def changed(self) -> list[str]:
+    """Returns the paths of the files that have other contents."""
+    return [path for path, digest in (self.before or {}).items() if self.now.get(path, digest) != digest]
 
 
 def begin(workdir: pathlib.Path) -> Damage:
   """Says which files of a run are not those that it wrote, before a command writes its own.
 
-  ``config.json`` is restored from the manifest. What a command writes anyway (tables, figures, the page, calibrators)
-  is made anew, and so are predictions that are missing, from the checkpoint.
+  ``config.json`` is restored from the manifest. Predictions that are missing are made anew from the checkpoint.
 
   Raises:
     UserError: if predictions were changed, from which other numbers would come.
   """
-  before, reason = read(workdir)
+  manifest, reason = read(workdir)
   if reason:
     _warn(f"{reason}; it is written anew for the files as they are.")
-  damage = Damage(before, digests(workdir))
-  deleted = [path for path in damage.paths() if path not in damage.digests]
-  changed = [path for path in damage.paths() if path in damage.digests]
+  damage = Damage(manifest and manifest.files, digests(workdir))
+  changed, deleted = damage.changed(), [path for path in damage.before or () if path not in damage.now]
   if deleted or changed:
     phrases = [f"{listed(paths)} ({what})" for what, paths in (("changed", changed), ("deleted", deleted)) if paths]
     _warn(f"files of this run in {workdir} are not as it left them: {'; '.join(phrases)}.")
   if wrong := [path for path in changed if PREDICTIONS.fullmatch(path)]:
-    raise UserError(f"--workdir: {listed(wrong)} in {workdir} {_verb(wrong)} not as the run left {_them(wrong)}: "
-                    f"delete {_them(wrong)}, and the same command predicts again from the checkpoint; or delete "
-                    f"{workdir / NAME} to accept the files as they are.")
-  if before and CONFIG in damage.paths():
-    write_text(workdir / CONFIG, before.config)
+    raise UserError(f"--workdir: predictions in {workdir} are not as the run left them: delete {listed(wrong)}, and "
+                    f"the same command predicts again from the checkpoint; or delete {workdir / NAME} to accept the "
+                    "files as they are.")
+  if CONFIG in (*changed, *deleted):
+    write_text(workdir / CONFIG, manifest.config)
   return damage
 
 
 def keep(workdir: pathlib.Path, damage: Damage) -> None:
   """Writes the manifest of a run that is not finished, for the ``config.json`` that is there now."""
-  files = damage.before.files if damage.before else damage.digests
-  lasting = LASTING if damage.before else PREDICTIONS
+  files, lasting = (damage.now, PREDICTIONS) if damage.before is None else (damage.before, LASTING)
   write(workdir, Manifest(read_text(workdir / CONFIG), {k: v for k, v in files.items() if lasting.fullmatch(k)}))
 
 
 def without_models(damage: Damage) -> Damage:
   """Returns ``damage`` of a run whose checkpoints and predictions are about to be replaced by those of a longer one."""
-  def others(files):
-    return {path: digest for path, digest in files.items() if not LASTING.fullmatch(path)}
-
-  before = damage.before and damage.before._replace(files=others(damage.before.files))
-  return Damage(before, others(damage.digests))
+  return Damage(*(files and {k: v for k, v in files.items() if not LASTING.fullmatch(k)} for files in damage))
 
 
-def finish(workdir: pathlib.Path, damage: Damage, *, reported: bool = True) -> None:
-  """Writes the manifest of a finished run, and says which damaged files were made anew and which were not.
+def finish(workdir: pathlib.Path, damage: Damage) -> None:
+  """Writes the manifest of a finished run, and says which of the changed files are not as the run left them.
 
   Args:
     workdir: the run's directory.
     damage: what ``begin`` returned.
-    reported: whether the command has written all that its config asks for, rather than only the predictions.
   """
-  files, paths = digests(workdir), damage.paths()
-  made = [path for path in paths if files.get(path) != damage.digests.get(path)]
-  # What a report would have made and is gone belongs to an earlier config, such as one with another approximation.
-  optional = [path for path in paths if path not in files and MADE.fullmatch(path)]
-  kept = {path: damage.before.files[path] for path in paths if path not in made and not (reported and path in optional)}
-  left = [path for path in kept if path not in optional]  # The next command names them again.
-  write(workdir, Manifest(read_text(workdir / CONFIG), files | kept))
-  if made:
-    print(f"made anew: {listed(made)}.", flush=True)
-  # A checkpoint that was trained again holds the same numbers in files of other names.
-  if other := [path for path in made if files.get(path) != damage.before.files[path] and not CHECKPOINT.match(path)]:
-    _warn(f"{listed(other)} {_verb(other)} not byte for byte as before: the machine, the versions, the data or the "
-          "settings of the evaluation are others, and the results above are those of the new files.")
+  files = digests(workdir)
+  # What this command did not write stays listed as it was, so that the next command names it again.
+  left = {path: damage.before[path] for path in damage.changed() if files.get(path) == damage.now[path]}
+  write(workdir, Manifest(read_text(workdir / CONFIG), files | left))
   if left:
-    _warn(f"{listed(left)} cannot be made anew: delete {workdir} to train from the beginning, or "
+    _warn(f"{listed(list(left))} cannot be made anew: delete {workdir} to train from the beginning, or "
           f"{workdir / NAME} to accept the files as they are.")
-
-
-def _verb(paths: list[str]) -> str:
-  return "is" if len(paths) == 1 else "are"
-
-
-def _them(paths: list[str]) -> str:
-  return "it" if len(paths) == 1 else "them"
+  if other := [path for path, digest in files.items() if PREDICTIONS.fullmatch(path)
+               and (damage.before or {}).get(path, digest) != digest]:
+    _warn(f"{listed(other)} cannot be predicted byte for byte as before: the machine, the versions, the data or the "
+          "settings of the evaluation are others, and the results above are those of the new predictions.")
 
 
 def _warn(text: str) -> None:
@@ -144,17 +117,11 @@ def _warn(text: str) -> None:
 
 
 def digests(workdir: pathlib.Path) -> dict[str, str]:
-  """Returns the SHA-256 of every file and checkpoint that the run in ``workdir`` wrote, by its path there."""
-  by_path = {}
-  for top in sorted(workdir.iterdir()) if workdir.is_dir() else ():
-    if any(fnmatch.fnmatchcase(top.name, pattern) for pattern in WRITTEN):
-      for path in [top] if top.is_file() else sorted(top.rglob("*")):
-        name = path.relative_to(workdir).as_posix()
-        passing = any(fnmatch.fnmatchcase(part, p) for part in name.split("/") for p in PASSING)
-        listed_by_itself = CHECKPOINT.fullmatch(name) if CHECKPOINT.match(name) else path.is_file()
-        if listed_by_itself and not passing:
-          by_path[name] = _sha256(path)
-  return by_path
+  """Returns the SHA-256 of every file and checkpoint of the run in ``workdir`` that is listed, by its path there."""
+  paths = [path for part in (workdir, workdir / "baseline") for pattern in FILES for path in part.glob(pattern)]
+  paths += [path for part in (workdir, workdir / "baseline") for path in part.glob("checkpoints/*/*")
+            if CHECKPOINT.fullmatch(path.relative_to(workdir).as_posix())]
+  return {path.relative_to(workdir).as_posix(): _sha256(path) for path in sorted(paths)}
 
 
 def _sha256(path: pathlib.Path) -> str:
@@ -218,8 +185,8 @@ def doubt(workdir: pathlib.Path, used: Iterable[str]) -> str | None:
   expected = {CONFIG: hashlib.sha256(manifest.config.encode()).hexdigest()} | manifest.files
   finished = CONFIG in manifest.files
   other = [name for name in used if (finished or name in expected) and expected.get(name) != _sha256(workdir / name)]
-  return (f"{listed(other)} in {workdir} {_verb(other)} not as the run left {_them(other)}, so the numbers may not be "
-          "those of this run.") if other else None
+  return (f"files of the run in {workdir} are not as it left them, so the numbers may not be those of this run: "
+          f"{listed(other)}.") if other else None
 
 
 def names(workdir: pathlib.Path, paths: Iterable[pathlib.Path]) -> list[str]:

@@ -99,7 +99,7 @@ class Run:
     Raises:
       UserError: if the images have another dtype or shape, or there is no model of that seed.
     """
-    if seed is None and self.config.evaluation.get("ensemble"):
+    if seed is None and self.config.evaluation.ensemble:
       labels = np.zeros(len(images), np.int32)
       members = [self._outputs(images, of_seed, "logits") for of_seed in self.seeds]
       return ensembles.pooled([evaluation.Predictions(logits, labels) for logits in members]).logits
@@ -135,7 +135,7 @@ class Run:
       features = self.features(splits.train.images, seed=seed)
       try:
         self._laplace[seed] = fit_laplace(features, splits.train.labels, kernel=head["kernel"], bias=head["bias"],
-                                          hessian=self.config.evaluation.get("laplace") or "auto")
+                                          hessian=self.config.evaluation.laplace or "auto")
       except ValueError as error:
         raise UserError(f"config key evaluation.laplace: {error}") from error
     return self._laplace[seed]
@@ -155,7 +155,7 @@ class Run:
     head, part = self.variables(seed)["params"]["head"], self.splits(seed).validation
     try:
       return clip_features(self.features(part.images, seed=seed), part.labels, kernel=head["kernel"],
-                           bias=head["bias"], objective=self.config.evaluation.get("feature_clipping") or "nll")
+                           bias=head["bias"], objective=self.config.evaluation.feature_clipping or "nll")
     except ValueError as error:
       raise UserError(f"config key evaluation.feature_clipping: {error}") from error
 
@@ -179,7 +179,7 @@ class Run:
     """
     options, validation = self.config.evaluation, self.saved("validation")
     labelled = {label: calibrators.get(**section) for label, section in options.calibrators.items()}
-    if labelled and options.get("recommended"):  # Runs of earlier versions do not have this field.
+    if labelled and options.recommended:
       structured = calibrators.recommended(*validation[0].logits.shape)
       labelled |= {label: structured[label] for label in structured if label not in ("TS", *labelled)}
     fitted = evaluation.fit(validation, labelled)
@@ -285,10 +285,9 @@ class Run:
     head = training.plan(self.config)[-1].head or self.config.head
     model = training.classifier(self.config, head, shape.num_classes)
     variables = training.Layout.of(self.devices).everywhere(group.variables(self.which))
-    samples = self.config.evaluation.get("samples", 0)  # Runs of earlier versions do not have this field.
     predictor = functools.partial(training.predictor, model, shape, len(group.seeds), self.devices,
                                   parallel=self.config.training.parallel)
-    return _Models(group.seeds, variables, shape, predictor(samples=samples, seeds=group.seeds),
+    return _Models(group.seeds, variables, shape, predictor(samples=self.config.evaluation.samples, seeds=group.seeds),
                    predictor(features=True))
 
 

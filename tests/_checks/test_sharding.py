@@ -86,11 +86,11 @@ def _agree(function, *arrays, mesh=None, is_set=False, specs=None):
   mesh, specs = mesh or _mesh(), specs or [ROWS] * len(arrays)
   plain = function(*map(jnp.asarray, arrays))
   with _entered(mesh, is_set):
-    found = function(*(jnp.asarray(x) if spec is None else jax.device_put(x, NamedSharding(mesh, spec))
-                       for x, spec in zip(arrays, specs, strict=True)))
-  for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(found), strict=True):
+    actual = function(*(jnp.asarray(x) if spec is None else jax.device_put(x, NamedSharding(mesh, spec))
+                        for x, spec in zip(arrays, specs, strict=True)))
+  for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(actual), strict=True):
     np.testing.assert_allclose(other, one, rtol=ROUNDING, atol=ROUNDING)
-  return found
+  return actual
 
 
 def test_the_axes_of_a_default_mesh_are_explicit():
@@ -151,8 +151,8 @@ def test_manual_axes(name, check_vma):
   mesh = jax.make_mesh((2,), ("batch",), devices=jax.devices()[:2])
   stacked = jax.jit(jax.shard_map(lambda *arrays: jax.tree.map(lambda x: x[None], function(*arrays)), mesh=mesh,
                                   in_specs=ROWS, out_specs=ROWS, check_vma=check_vma))
-  found = stacked(*(jax.device_put(np.concatenate([x, x]), NamedSharding(mesh, ROWS)) for x in (scores, LABELS)))
-  for one, other in zip(jax.tree.leaves(function(scores, LABELS)), jax.tree.leaves(found), strict=True):
+  actual = stacked(*(jax.device_put(np.concatenate([x, x]), NamedSharding(mesh, ROWS)) for x in (scores, LABELS)))
+  for one, other in zip(jax.tree.leaves(function(scores, LABELS)), jax.tree.leaves(actual), strict=True):
     np.testing.assert_allclose(other, np.stack([one, one]), rtol=ROUNDING, atol=ROUNDING)
 
 
@@ -166,8 +166,8 @@ def test_fits(name, is_set):
     logits, labels = (jax.device_put(x, NamedSharding(mesh, ROWS)) for x in TO_FIT)
     params = calibrator.fit(logits, labels)
   expected = calibrator.fit(*TO_FIT)
-  nll, expected_nll = (-np.mean(np.asarray(calibrator.apply(jax.tree.map(np.asarray, found), TO_FIT[0]))[
-    np.arange(64), TO_FIT[1]]) for found in (params, expected))
+  nll, expected_nll = (-np.mean(np.asarray(calibrator.apply(jax.tree.map(np.asarray, actual), TO_FIT[0]))[
+    np.arange(64), TO_FIT[1]]) for actual in (params, expected))
   np.testing.assert_allclose(nll, expected_nll, rtol=1e-3)  # The fits end within tolerance of an optimum.
 
 
@@ -179,15 +179,15 @@ def test_other_fits(name):
   def nll(logits, labels):
     return losses.cross_entropy(calibrator.apply(calibrator.fit(logits, labels), logits), labels).mean()
 
-  found = nll(*(jax.device_put(x, NamedSharding(_mesh(), ROWS)) for x in (LOGITS, LABELS)))
+  actual = nll(*(jax.device_put(x, NamedSharding(_mesh(), ROWS)) for x in (LOGITS, LABELS)))
   # The calibration error of a few examples leaves the NLL free: rounding leads SMART to another optimum.
-  np.testing.assert_allclose(found, nll(LOGITS, LABELS), rtol=0.3 if name == "smart" else 1e-3)
+  np.testing.assert_allclose(actual, nll(LOGITS, LABELS), rtol=0.3 if name == "smart" else 1e-3)
 
 
 @pytest.mark.parametrize("is_set", [True, False])
 @pytest.mark.parametrize("name", APPLIED)
 def test_apply(name, is_set):
   for spec in (ROWS, PartitionSpec("batch", "model")):
-    found = _agree(jax.jit(functools.partial(calibrators.get(name).apply, APPLIED[name])), LOGITS,
-                   mesh=_mesh(shape=(4, 2)), is_set=is_set, specs=[spec])
-    assert jax.typeof(found).sharding.spec[0] == "batch"
+    actual = _agree(jax.jit(functools.partial(calibrators.get(name).apply, APPLIED[name])), LOGITS,
+                    mesh=_mesh(shape=(4, 2)), is_set=is_set, specs=[spec])
+    assert jax.typeof(actual).sharding.spec[0] == "batch"

@@ -122,6 +122,6 @@ def test_a_round_that_took_steps_certifies_nothing():
 
     return lambda steps: 1 + jnp.sum((parameters(steps) - jnp.array([0.0, 3.0])) ** 2) / 2, parameters, jnp.zeros(2)
 
-  found, status = lbfgs.minimize_in_rounds(round_from, jnp.array([1.0, 0.0]), tolerance=1e-6)
+  actual, status = lbfgs.minimize_in_rounds(round_from, jnp.array([1.0, 0.0]), tolerance=1e-6)
   assert status["converged"]
-  np.testing.assert_allclose(found, [0, 3], atol=1e-2)
+  np.testing.assert_allclose(actual, [0, 3], atol=1e-2)

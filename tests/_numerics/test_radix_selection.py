@@ -21,9 +21,9 @@ def test_selected_values_are_those_of_the_sorted_array(kind):
   ranks = np.sort(np.random.default_rng(2).integers(0, where.sum(), 20)).astype(np.int32)
   ranks[:2], ranks[-1] = 0, where.sum() - 1
   bits = np.where(where, confidence.view(np.int32), -1)
-  found, below = jax.jit(radix_selection.select)(bits, ranks)
+  actual, below = jax.jit(radix_selection.select)(bits, ranks)
   expected = np.sort(confidence[where].view(np.int32))[ranks]
-  np.testing.assert_array_equal(found, expected)
+  np.testing.assert_array_equal(actual, expected)
   np.testing.assert_array_equal(below, [np.sum(bits[where] < value) for value in expected])
 
 
@@ -54,6 +54,6 @@ def test_sums_equal_the_reference_under_masks_and_vmap(num_bins):
 def test_the_error_of_many_examples_equals_the_reference(kind):
   confidence, correct = pairs(10_000, kind)
   for options in ({"norm": 1}, {"norm": 2, "num_bins": 7, "debias": True}, {"norm": "max", "sign": "over"}):
-    found = metrics.calibration_error(confidence, correct, binning="equal_mass", **options)
+    actual = metrics.calibration_error(confidence, correct, binning="equal_mass", **options)
     expected = references.calibration_error(confidence, correct, binning="equal_mass", **options)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6)

@@ -31,8 +31,8 @@ def test_odds_entropy_and_divergence_keep_their_digits_from_uniform_to_one_hot(d
   scales = np.repeat([1e-6, 1e-3, 0.05, 0.3, 3.0, 10.0], 40)
   logits = (scales[:, None] * np.random.default_rng(0).normal(size=(240, 6))).astype(dtype)
   with jax.enable_x64(dtype == np.float64):
-    found = jax.jit(lambda z: (predicted(z), label_odds(z, predicted(z)), *entropy_and_divergence(z)))(logits)
-    top, odds, entropy, divergence = (np.asarray(x) for x in found)
+    actual = jax.jit(lambda z: (predicted(z), label_odds(z, predicted(z)), *entropy_and_divergence(z)))(logits)
+    top, odds, entropy, divergence = (np.asarray(x) for x in actual)
     assert odds.dtype == entropy.dtype == divergence.dtype == dtype
   expected_top, expected_odds, expected_entropy, expected_divergence = _reference(logits.astype(np.float64))
   np.testing.assert_array_equal(top, expected_top)
@@ -46,22 +46,22 @@ def test_odds_entropy_and_divergence_keep_their_digits_from_uniform_to_one_hot(d
 
 def test_the_slope_of_the_entropy_keeps_its_digits_near_one_hot():
   logits = np.array([[0.0, -15.0, -30.0], [-40.0, 0.0, -41.0], [-80.0, -60.0, 0.0]], np.float32)
-  found = jax.jit(jax.grad(lambda z: jnp.sum(entropy_and_divergence(z)[0])))(logits)
+  actual = jax.jit(jax.grad(lambda z: jnp.sum(entropy_and_divergence(z)[0])))(logits)
   p = np.exp(logits.astype(np.float64)) / np.sum(np.exp(logits.astype(np.float64)), axis=1, keepdims=True)
   mean = np.sum(p * logits, axis=1, keepdims=True)
   others = p * (mean - logits)
   top = logits == 0  # Of the top class, dH/dz is minus the sum of the others', which keeps its digits in float64.
   expected = np.where(top, -np.sum(np.where(top, 0, others), axis=1, keepdims=True), others)
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_the_odds_of_a_label_keep_their_digits_at_the_top_in_ties_and_far_below():
   rows = np.array([[30.0, 0.0, -2.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1e-4, -1e-4], [50.0, 49.0, 0.0]],
                   np.float32)
-  found = jax.jit(label_odds)(np.repeat(rows, 3, axis=0), np.tile(np.arange(3), 5))
+  actual = jax.jit(label_odds)(np.repeat(rows, 3, axis=0), np.tile(np.arange(3), 5))
   expected = [np.log(np.sum(np.exp(np.delete(row, label) - row[label])))
               for row in rows.astype(np.float64) for label in range(3)]
-  np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-7)
+  np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=2e-7)
 
 
 def test_the_top_is_exactly_0_where_a_product_made_the_logits():
@@ -86,9 +86,9 @@ def test_the_top_class_is_found_where_the_scores_are_computed_in_the_same_progra
 
 def test_ties_go_to_the_lowest_index_also_in_a_batch_of_batches():
   tied = np.array([[[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]], [[3.0, 3.0, 3.0], [-1e4, 1e4, 1e4]]], np.float32)
-  for found in jax.jit(lambda z: (predicted(z), jax.vmap(predicted)(z)))(tied):
-    np.testing.assert_array_equal(found, [[0, 1], [0, 1]])
-    assert found.dtype == jnp.int32
+  for actual in jax.jit(lambda z: (predicted(z), jax.vmap(predicted)(z)))(tied):
+    np.testing.assert_array_equal(actual, [[0, 1], [0, 1]])
+    assert actual.dtype == jnp.int32
 
 
 @pytest.mark.parametrize(("count", "at_most"), [(7, 3), (6, 3), (1, 5), (5, 1), (5, 8)])
@@ -100,11 +100,11 @@ def test_chunks_give_what_single_rows_give_and_trace_the_function_once(count, at
     traced.append(row)
     return {"sum": jnp.sum(row[0]), "draw": row[0][:2] + jax.random.uniform(row[1])}
 
-  found = jax.jit(lambda rows: map_chunks(function, rows, at_most))(rows)
-  assert len(traced) == 1 and found["draw"].shape == (count, 2)
-  np.testing.assert_allclose(found["sum"], rows[0].astype(np.float64).sum(1), rtol=1e-5, atol=1e-6)
+  actual = jax.jit(lambda rows: map_chunks(function, rows, at_most))(rows)
+  assert len(traced) == 1 and actual["draw"].shape == (count, 2)
+  np.testing.assert_allclose(actual["sum"], rows[0].astype(np.float64).sum(1), rtol=1e-5, atol=1e-6)
   expected = [row[:2] + jax.random.uniform(key) for row, key in zip(*rows, strict=True)]
-  np.testing.assert_allclose(found["draw"], expected, rtol=1e-6)
+  np.testing.assert_allclose(actual["draw"], expected, rtol=1e-6)
   # The copies that fill up the last chunk add nothing to a gradient.
   slope = jax.grad(lambda x: jnp.sum(map_chunks(lambda row: jnp.sum(row ** 2), x, at_most)))(rows[0])
   np.testing.assert_allclose(slope, 2 * rows[0], rtol=1e-6)
@@ -121,6 +121,6 @@ def test_a_sum_in_chunks_adds_each_row_once(at_most):
     picked = jnp.take_along_axis(x, labels[:, None], axis=1)[:, 0]
     return jnp.sum(weights * picked), jnp.sum(weights[:, None] * x, axis=0)
 
-  found = jax.jit(lambda *arrays: sum_chunks(sums, arrays[:2], arrays[2], at_most))(x, labels, weights)
-  for part, expected in zip(found, (weights @ x[np.arange(23), labels], weights @ x), strict=True):
+  actual = jax.jit(lambda *arrays: sum_chunks(sums, arrays[:2], arrays[2], at_most))(x, labels, weights)
+  for part, expected in zip(actual, (weights @ x[np.arange(23), labels], weights @ x), strict=True):
     np.testing.assert_allclose(part, expected, rtol=1e-5)

@@ -84,8 +84,8 @@ def test_what_belongs_to_another_user_is_refused(which, asked, tmp_path, monkeyp
   (folder / "jit_f-cache").write_text("")
   other = os.stat(tmp_path if which == "parent" else folder / "jit_f-cache").st_ino
   of_another = compilation._of_another
-  monkeypatch.setattr(compilation, "_of_another", lambda found: of_another(
-    found if found.st_ino != other else _stat(found.st_mode, os.getuid() + 1, 0)))
+  monkeypatch.setattr(compilation, "_of_another", lambda status: of_another(
+    status if status.st_ino != other else _stat(status.st_mode, os.getuid() + 1, 0)))
   asked(folder)
   place = f"lies in {tmp_path}" if which == "parent" else "holds jit_f-cache"
   with pytest.raises(UserError, match=f"{place}, which belongs to user {os.getuid() + 1}, not to you"):
@@ -124,8 +124,8 @@ def _stat(mode, owner, group):
 def test_who_may_own_it(owner, mode, expected, monkeypatch):
   monkeypatch.setattr(compilation.os, "getuid", lambda: 1000)
   monkeypatch.setattr(compilation, "_is_own_group", lambda number: number == 1000)
-  found = compilation.objection(_stat(mode, owner, 1000))
-  assert found is None if expected is None else found.startswith(expected)
+  status = compilation.objection(_stat(mode, owner, 1000))
+  assert status is None if expected is None else status.startswith(expected)
   assert "group 50" in compilation.objection(_stat(0o40770, 1000, 50))
 
 

@@ -7,10 +7,10 @@ from calib_jax._system import progress
 
 def test_a_long_step_is_said_and_a_short_command_says_nothing(monkeypatch):
   monkeypatch.setattr(progress, "EVERY", 0.01)
-  said, heard = [], threading.Event()
+  lines, heard = [], threading.Event()
 
   def say(text):
-    said.append(text)
+    lines.append(text)
     heard.set()
 
   with progress.shown(say):
@@ -18,9 +18,9 @@ def test_a_long_step_is_said_and_a_short_command_says_nothing(monkeypatch):
       progress.at(text)
       assert heard.wait(60)
       heard.clear()
-  assert [text.split(" … ")[0] for text in said] == ["fitting a", "fitting b"]  # Once each.
+  assert [text.split(" … ")[0] for text in lines] == ["fitting a", "fitting b"]  # Once each.
   monkeypatch.setattr(progress, "EVERY", 60)
-  with progress.shown(said.append):
+  with progress.shown(lines.append):
     progress.at("reading")
   progress.at("nobody listens")
-  assert len(said) == 2
+  assert len(lines) == 2

@@ -56,10 +56,10 @@ EXTREMES = ("0.0001", "20", "300", "one long row", "masked", "columns of other u
 
 
 def _lowest(value, starts, bounds):
-  found = [optimize.minimize(value, start, jac=True, method="L-BFGS-B", bounds=bounds,
-                             options={"maxiter": 5000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-12})
-           for start in starts]
-  return min(x.fun for x in found)
+  actual = [optimize.minimize(value, start, jac=True, method="L-BFGS-B", bounds=bounds,
+                              options={"maxiter": 5000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-12})
+            for start in starts]
+  return min(x.fun for x in actual)
 
 
 def _binary(features, labels, ours, bounds):

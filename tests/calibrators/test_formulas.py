@@ -47,10 +47,10 @@ def test_the_formula_of_the_docs_is_apply(name, library):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     functions = {"softmax": lambda x: torch.softmax(x, -1), "log_softmax": lambda x: torch.log_softmax(x, -1),
                  "log": torch.log}
-    found = torch.softmax(_scores(name, {k: torch.as_tensor(v) for k, v in arrays.items()}, torch.as_tensor(z),
-                                  functions), -1).numpy()
+    actual = torch.softmax(_scores(name, {k: torch.as_tensor(v) for k, v in arrays.items()}, torch.as_tensor(z),
+                                   functions), -1).numpy()
   else:
     functions = {"softmax": lambda x: special.softmax(x, -1), "log_softmax": lambda x: special.log_softmax(x, -1),
                  "log": np.log}
-    found = special.softmax(_scores(name, arrays, z, functions), axis=-1)
-  np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    actual = special.softmax(_scores(name, arrays, z, functions), axis=-1)
+  np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

@@ -274,9 +274,9 @@ def test_params_come_back_from_disk(variant, tmp_path):
       checkpointer.save(tmp_path / "orbax", params)
       checkpointer.wait_until_finished()
       restored.append(checkpointer.restore(tmp_path / "orbax", params))
-  for found in restored:
-    assert jax.tree.structure(found) == jax.tree.structure(params)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(params), strict=True):
+  for actual in restored:
+    assert jax.tree.structure(actual) == jax.tree.structure(params)
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(params), strict=True):
       np.testing.assert_array_equal(a, b)
       assert a.dtype == b.dtype
 
@@ -293,9 +293,9 @@ def test_calibrators_around_a_base_with_options_come_back_from_disk(make, tmp_pa
   labels = jnp.zeros(5, jnp.int32)
   expected = jax.eval_shape(calibrator.fit, logits, labels)
   assert expected["layer_0"]["kernel"].shape == (4, 3)  # The base's option counts.
-  for found in (restored, pickle.loads(pickle.dumps(calibrator)), eval(repr(calibrator), vars(calibrators))):
-    assert found == calibrator != calibrators.classwise_loss_scaling()
-    assert jax.eval_shape(found.fit, logits, labels) == expected
+  for actual in (restored, pickle.loads(pickle.dumps(calibrator)), eval(repr(calibrator), vars(calibrators))):
+    assert actual == calibrator != calibrators.classwise_loss_scaling()
+    assert jax.eval_shape(actual.fit, logits, labels) == expected
 
 
 def test_a_calibrator_is_a_value():
@@ -327,12 +327,12 @@ def test_probabilities_in_place_of_logits_are_warned_of_once_a_call(variant):
   log_probs = np.asarray(jax.nn.log_softmax(logits))
   calibrator, every = _made_by_name(variant), np.ones(len(labels), bool)
   params = calibrator.fit(log_probs, labels, where=every)  # A warning would be an error.
-  with pytest.warns(UserWarning, match=r"logits look like probabilities .* pass jnp\.log\(probs\) instead") as said:
+  with pytest.warns(UserWarning, match=r"logits look like probabilities .* pass jnp\.log\(probs\) instead") as warned:
     calibrator.fit(np.exp(log_probs), labels, where=every)
-  assert len(said) == 1 and said[0].filename == __file__
-  with pytest.warns(UserWarning, match="logits look like probabilities") as said:
+  assert len(warned) == 1 and warned[0].filename == __file__
+  with pytest.warns(UserWarning, match="logits look like probabilities") as warned:
     calibrator.apply(params, np.exp(log_probs))
-  assert len(said) == 1 and said[0].filename == __file__
+  assert len(warned) == 1 and warned[0].filename == __file__
 
 
 def test_only_rows_that_count_and_are_not_traced_are_taken_for_probabilities():
@@ -455,8 +455,8 @@ def test_a_file_that_describes_no_calibrator_is_refused(described, match, tmp_pa
 
 def test_numbers_of_params_are_of_either_byte_order_and_at_most_64_bits(tmp_path):
   np.savez(tmp_path / "x.npz", **{"a/b": np.array([1.5, 2], ">f8"), "c": np.array(3, ">i4")})
-  found = calibrators.load(tmp_path / "x.npz")
-  assert found["a"]["b"].tolist() == [1.5, 2] and found["c"].tolist() == 3
+  actual = calibrators.load(tmp_path / "x.npz")
+  assert actual["a"]["b"].tolist() == [1.5, 2] and actual["c"].tolist() == 3
   for name, value, match in (("x", np.ones(2, np.longdouble), "numbers of at most 64 bits"),
                              ("a/" * 20 + "b", np.ones(2), "more than 8 levels"), ("a/b/c", np.ones(2), "both an"),
                              ("a", np.ones(2), "both an array")):

@@ -48,10 +48,10 @@ def test_the_grid_is_searched_whole(objective):
     for gamma in (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1, 5):
       p = _focal_map(q, gamma)
       if objective == "nll":
-        found = -np.mean(np.log(p[np.arange(120), labels]))
+        actual = -np.mean(np.log(p[np.arange(120), labels]))
       else:
-        found = _equal_mass_ece(p, labels) if objective == "ece" else float(value(p.astype(np.float32)))
-      best = min(best, found)
+        actual = _equal_mass_ece(p, labels) if objective == "ece" else float(value(p.astype(np.float32)))
+      best = min(best, actual)
   assert params["value"] <= best * (1 + 2e-4) + 2e-6 and params["iterations"] == 4500
   if not callable(objective):
     np.testing.assert_allclose(params["value"], best, rtol=2e-4, atol=2e-6)
@@ -65,8 +65,8 @@ def test_the_value_reported_is_that_of_the_output(search, objective):
   params = calibrator.fit(logits, labels, where=where)
   log_probs = calibrator.apply(params, np.where(where[:, None], logits, 0))
   p, labels = np.exp(np.asarray(log_probs, np.float64))[where], labels[where]
-  found = _equal_mass_ece(p, labels) if objective == "ece" else -np.mean(np.log(p[np.arange(len(p)), labels]))
-  np.testing.assert_allclose(params["value"], found, rtol=2e-3, atol=2e-5)
+  actual = _equal_mass_ece(p, labels) if objective == "ece" else -np.mean(np.log(p[np.arange(len(p)), labels]))
+  np.testing.assert_allclose(params["value"], actual, rtol=2e-3, atol=2e-5)
 
 
 @pytest.mark.slow
@@ -111,14 +111,14 @@ def test_isotonic_is_scikit_learns(n, k, decimals):
   labels = np.where(rng.uniform(size=n) < 0.7, p.argmax(1), rng.integers(0, k, n))
   test = rng.dirichlet(np.ones(k), 80).astype(np.float32)
   calibrator = calibrators.isotonic()
-  found = np.exp(calibrator.apply(calibrator.fit(np.log(p), labels), np.log(test)))
+  actual = np.exp(calibrator.apply(calibrator.fit(np.log(p), labels), np.log(test)))
   # As rounded within: which values tie, and on which side of a step they lie, is then the same.
   p, test = (np.exp(log_softmax(jnp.log(x))[0]) for x in (p, test))
   p, test = p.astype(np.float64), test.astype(np.float64)  # Of float32, scikit-learn takes neighbours for ties.
   columns = [isotonic.IsotonicRegression(out_of_bounds="clip").fit(p[:, c], labels == c).predict(test[:, c])
              for c in range(k)]
   expected = np.stack(columns, 1).clip(1e-6)
-  np.testing.assert_allclose(found, expected / expected.sum(1, keepdims=True), atol=2e-5)
+  np.testing.assert_allclose(actual, expected / expected.sum(1, keepdims=True), atol=2e-5)
 
 
 def test_histogram_binning_gives_each_bin_its_share():
@@ -153,14 +153,14 @@ def test_top_label_variants_move_the_confidence_and_share_the_rest(name):
   logits, labels = synthetic(*SHAPE)
   calibrator = made(name, top_label=True)
   params = calibrator.fit(logits, labels, where=np.ones(len(labels), bool))
-  found = np.exp(np.asarray(calibrator.apply(params, logits), np.float64))
+  actual = np.exp(np.asarray(calibrator.apply(params, logits), np.float64))
   p, top = special.softmax(logits.astype(np.float64), axis=1), logits.argmax(1)
   rows = np.arange(len(labels))
   others = np.arange(SHAPE[1]) != top[:, None]
   rest = (p * others) / (p * others).sum(1, keepdims=True)
-  np.testing.assert_allclose(found * others, rest * (1 - found[rows, top])[:, None], atol=2e-5)
+  np.testing.assert_allclose(actual * others, rest * (1 - actual[rows, top])[:, None], atol=2e-5)
   if name in ("platt", "beta_calibration"):  # Their mean is that of the data: the gradient in the bias is 0.
-    np.testing.assert_allclose(found[rows, top].mean(), (labels == top).mean(), atol=1e-4)
+    np.testing.assert_allclose(actual[rows, top].mean(), (labels == top).mean(), atol=1e-4)
 
 
 @pytest.mark.slow
@@ -276,7 +276,7 @@ def test_scaling_parameters_agree_with_slsqp(k, normalization):
   rng = np.random.default_rng(k)
   before = rng.uniform(0.1, 2, (4, k))
   after = before - np.where(np.arange(4)[:, None] % 2, 0.3 * rng.normal(size=(4, k)), 0.02 * before)
-  found = _scaling_parameters(normalization)(*(x.astype(np.float32) for x in (before, after)), np.ones((4, k), bool))
+  actual = _scaling_parameters(normalization)(*(x.astype(np.float32) for x in (before, after)), np.ones((4, k), bool))
   bounds = [(0.1, np.log(k) / 2), (1.5, 2.0)]
   for i in range(4):
     def value(x, i=i):  # Eq. 6.
@@ -284,7 +284,7 @@ def test_scaling_parameters_agree_with_slsqp(k, normalization):
       return np.sqrt(np.sum((before[i] - w * (after[i] - before[i]) - after[i].mean())**2))
 
     best = optimize.minimize(value, [min(1.0, np.log(k) / 2), 1.5], method="SLSQP", bounds=bounds).fun
-    assert value([float(x[i]) for x in found]) <= best * (1 + 1e-4)
+    assert value([float(x[i]) for x in actual]) <= best * (1 + 1e-4)
 
 
 def test_equal_losses_and_absent_classes_weigh_nothing():
@@ -321,9 +321,9 @@ def test_the_temperature_of_logits_in_chunks_is_the_root_of_the_slope(monkeypatc
   expected = np.exp(-optimize.brentq(slope, -3, 3, xtol=1e-12))
   for at_once in (5 * 307, 5 * 100, 5):
     monkeypatch.setattr("calib_jax._numerics.temperature.AT_ONCE", at_once)
-    found = jax.jit(lambda *arrays: solve_nll(*arrays))(logits, labels, weights.astype(np.float32))
-    assert found["converged"] and found["iterations"] < 10
-    np.testing.assert_allclose(found["temperature"], expected, rtol=5e-6)
+    actual = jax.jit(lambda *arrays: solve_nll(*arrays))(logits, labels, weights.astype(np.float32))
+    assert actual["converged"] and actual["iterations"] < 10
+    np.testing.assert_allclose(actual["temperature"], expected, rtol=5e-6)
 
 
 def test_calibrators_with_equal_options_share_what_is_compiled():

@@ -116,16 +116,16 @@ SB_ECE = calibrators.temperature_scaling("soft_binned_ece")
   (calibrators.structured_matrix_scaling(), (359, 10), ""),
   (calibrators.Calibrator(lambda *_: {}, lambda params, logits: logits), (1, 2), "")])
 def test_fits_that_are_known_to_hurt_are_named(calibrator, size, expected):
-  found = calibrators.caution(calibrator, *size)
-  assert expected in found and bool(found) == bool(expected)
+  actual = calibrators.caution(calibrator, *size)
+  assert expected in actual and bool(actual) == bool(expected)
 
 
 def test_evaluations_say_it_once_before_they_fit(capsys):
   part = evaluation.Predictions(*synthetic(60, 20))
   labelled = {"HB": calibrators.histogram_binning(), "none": calibrators.identity()}
   evaluation.fit([part, part], labelled)
-  said = capsys.readouterr().out
-  assert said.count("\n") == 1 and said.startswith("caution: HB: histogram_binning: a bin of equal mass")
+  output = capsys.readouterr().out
+  assert output.count("\n") == 1 and output.startswith("caution: HB: histogram_binning: a bin of equal mass")
   folds.out_of_fold(part, labelled, 2)  # Its fits to the parts of the data say nothing more.
   assert not capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Spline calibration against a float64 reference, and against the released code."""
+"""Spline calibration against a float64 reference."""
 
 import jax
 import jax.numpy as jnp
@@ -62,21 +62,21 @@ class Reference:
       return (rows * (weights * p * (1 - p))[:, None]).T @ rows + penalty * self.penalty
 
     # From Platt scaling's start, the log-odds themselves.
-    found = optimize.minimize(value, self.knots, jac=True, hess=hessian, method="trust-exact",
-                              options={"gtol": 1e-10, "maxiter": 2000})
-    return found.x, value
+    actual = optimize.minimize(value, self.knots, jac=True, hess=hessian, method="trust-exact",
+                               options={"gtol": 1e-10, "maxiter": 2000})
+    return actual.x, value
 
 
 def test_ramps_and_a_line_are_the_natural_splines():
   knots = np.array([-3.0, -1.0, -0.5, 2.0, 2.2, 6.0])
   x = np.linspace(-6, 9, 301)
-  found = np.asarray(spline.ramps(jnp.asarray(x, jnp.float32), jnp.asarray(knots, jnp.float32)), np.float64)
+  actual = np.asarray(spline.ramps(jnp.asarray(x, jnp.float32), jnp.asarray(knots, jnp.float32)), np.float64)
   basis = Reference(knots).basis(x)
-  columns = np.column_stack([np.ones_like(x), x, found])
+  columns = np.column_stack([np.ones_like(x), x, actual])
   assert np.linalg.matrix_rank(columns) == 6
   np.testing.assert_allclose(columns @ np.linalg.lstsq(columns, basis)[0], basis, atol=1e-4)
   # Each is 0 on the left, and its second derivative is a hat of height 1.
-  assert (found[x <= -3] == 0).all()
+  assert (actual[x <= -3] == 0).all()
   at = interpolate.CubicSpline(knots, np.asarray(spline.ramps(jnp.asarray(knots, jnp.float32),
                                                              jnp.asarray(knots, jnp.float32))), bc_type="natural")
   np.testing.assert_allclose(at(knots, 2)[1:-1], np.eye(4), atol=1e-4)
@@ -138,9 +138,9 @@ def test_the_penalty_has_the_lowest_nll_of_held_out_examples():
 def test_a_large_penalty_is_platt_scaling():
   logits, labels = synthetic(*SHAPE)
   test = synthetic(*SHAPE, seed=1)[0]
-  found, expected = (c.apply(c.fit(logits, labels), test)
-                     for c in (made("spline_calibration", penalty=1e4), made("platt")))
-  np.testing.assert_allclose(np.exp(found), np.exp(expected), atol=2e-3)
+  actual, expected = (c.apply(c.fit(logits, labels), test)
+                      for c in (made("spline_calibration", penalty=1e4), made("platt")))
+  np.testing.assert_allclose(np.exp(actual), np.exp(expected), atol=2e-3)
 
 
 def test_a_bent_truth_is_found_where_a_line_cannot_be():
@@ -190,28 +190,3 @@ def test_fits_of_extreme_logits_converge(factor, labelled):
 def test_mistakes_are_named(options, match):
   with pytest.raises(ValueError, match=match):
     calibrators.spline_calibration(**options)
-
-
-@pytest.mark.filterwarnings("ignore:Optimization did not converge")
-def test_the_splines_are_those_of_the_released_code():
-  """Its last fit leaves one fold out, and it finds its optimum as far as float64 lets it, which it warns of."""
-  package = pytest.importorskip("splinecalib")
-  utils = pytest.importorskip("splinecalib.calib_utils")
-  logits, labels = synthetic(1500, 2)
-  p, test = (special.expit((x[:, 1] - x[:, 0]).astype(np.float64)) for x in (logits, synthetic(300, 2, seed=1)[0]))
-  kept = utils.get_stratified_foldnums(labels, 5) != 0
-  options = {"knot_sample_size": 0, "unity_prior": False, "max_iter": 20_000, "tol": 1e-9}
-  # With nearly no penalty, its own does not matter.
-  params = calibrators.spline_calibration(num_knots=6, penalty=1e-9).fit(logits[kept], labels[kept])
-  knots = np.asarray(params["knots"][1], np.float64)
-  theirs = package.SplineCalib(add_knots=special.expit(knots), reg_param_vec=[1e-10], **options)
-  theirs.fit(p, labels)
-  np.testing.assert_allclose(special.expit(_scores(params, 1, special.logit(test))), theirs.calibrate(test), atol=2e-3)
-  # With its penalty, of the coefficients of its basis, by our solver.
-  theirs = package.SplineCalib(add_knots=special.expit(knots), reg_param_vec=[0.01], **options)
-  theirs.fit(p, labels)
-  rows, test_rows = (utils._natural_cubic_spline_basis_expansion(special.logit(x), knots) for x in (p[kept], test))
-  at, left, _ = spline._fit(*(jnp.asarray(x, jnp.float32) for x in (
-    rows, labels[kept], np.full(kept.sum(), 1 / kept.sum()), np.full(6, 2 * 0.01 / 6), np.zeros(6))))
-  assert left <= spline.TOLERANCE
-  np.testing.assert_allclose(special.expit(test_rows @ np.asarray(at)), theirs.calibrate(test), atol=1e-3)

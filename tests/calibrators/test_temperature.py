@@ -41,9 +41,9 @@ def test_nll_reaches_the_optimum_of_scipy_at_any_scale(n, k):
                                              np.pad(labels, (0, padding)), where=where)
     best = optimize.minimize_scalar(_nll, bounds=np.log(scale) + np.array([-3, 4]), args=(scaled, labels),
                                     method="bounded", options={"xatol": 1e-10})
-    found = _nll(np.log(float(params["temperature"])), scaled, labels)
+    actual = _nll(np.log(float(params["temperature"])), scaled, labels)
     assert params["converged"] and params["iterations"] < 40
-    assert found - best.fun < 16 * EPS * max(best.fun, 1)
+    assert actual - best.fun < 16 * EPS * max(best.fun, 1)
     np.testing.assert_allclose(params["temperature"], np.exp(best.x), rtol=2e-3)
 
 
@@ -118,8 +118,8 @@ def test_without_an_optimum_the_temperature_is_the_documented_bound(edge, expect
 def test_half_precision_logits_are_fitted_in_float32():
   logits, labels = _data(*SHAPE)
   half, every = jnp.asarray(logits, jnp.bfloat16), np.ones(SHAPE[0], bool)
-  found, expected = (made("temperature_scaling").fit(z, labels, where=every) for z in (half, half.astype(jnp.float32)))
-  assert found["temperature"] == expected["temperature"]
+  actual, expected = (made("temperature_scaling").fit(z, labels, where=every) for z in (half, half.astype(jnp.float32)))
+  assert actual["temperature"] == expected["temperature"]
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [

@@ -72,7 +72,7 @@ def test_fits_without_parameters_refuse_labels_out_of_range(name):
 def test_a_masked_class_keeps_probability_0(name, params):
   calibrator = calibrators.get(name, **({"gamma": 1.0} if name == "focal_calibration" else {}))
   masked = np.insert(LOGITS[:, :4], 4, -np.inf, axis=1).astype(np.float32)
-  found = np.asarray(jax.jit(calibrator.apply)(params, masked))
+  actual = np.asarray(jax.jit(calibrator.apply)(params, masked))
   four = {key: value[(slice(4),) * np.ndim(value)] for key, value in params.items()}
-  assert (found[:, 4] == -np.inf).all()
-  np.testing.assert_allclose(found[:, :4], jax.jit(calibrator.apply)(four, masked[:, :4]), rtol=1e-5, atol=1e-6)
+  assert (actual[:, 4] == -np.inf).all()
+  np.testing.assert_allclose(actual[:, :4], jax.jit(calibrator.apply)(four, masked[:, :4]), rtol=1e-5, atol=1e-6)

@@ -82,14 +82,14 @@ def _parameter(name, options, marks=()):
 
 def grid(table):
   """``(name, options, K)``, with K other than the 3 of the other tests; most of them are slow."""
-  found = []
+  actual = []
   for name, each in table.items():
     for options in each:
       for k in (2, 10, 1000) if options is FIRST[name] else (2, 1000):
         fast = (k == 2 or (k == 10 and name in PER_EXAMPLE)) and options is FIRST[name]
         parameter = _parameter(name, options, [] if fast else [pytest.mark.slow])
-        found.append(pytest.param(*parameter.values, k, id=f"{parameter.id}-{k}", marks=parameter.marks))
-  return found
+        actual.append(pytest.param(*parameter.values, k, id=f"{parameter.id}-{k}", marks=parameter.marks))
+  return actual
 
 
 def data(n, k, scale=2.0, seed=0):
@@ -207,5 +207,5 @@ def check_batch(name, options, step, logits, labels, where=None):
   np.testing.assert_allclose(value, batch_reference(name, logits, labels, options), rtol=2e-5 + rounding, atol=1e-6)
   direction = np.random.default_rng(len(labels)).normal(size=logits.shape)
   expected = slope(lambda z: batch_reference(name, z, labels, options, logits), logits, direction)
-  found = np.sum(np.asarray(gradient, np.float64)[keep] * direction)
-  np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-4, err_msg=f"N = {len(labels)}")
+  actual = np.sum(np.asarray(gradient, np.float64)[keep] * direction)
+  np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-4, err_msg=f"N = {len(labels)}")

@@ -55,8 +55,8 @@ def brier(z, t):
 
 def brier_weighted_cross_entropy(z, t, frozen=None, gamma=1.0, norm=2.0):
   """BSCE-GRA of Lin et al. 2025."""
-  held = z if frozen is None else frozen
-  distance = np.where(t == 1, np.exp(log_one_minus(held)), softmax(held))
+  fixed = z if frozen is None else frozen
+  distance = np.where(t == 1, np.exp(log_one_minus(fixed)), softmax(fixed))
   return -np.sum(distance**norm, axis=1)**(gamma / norm) * np.sum(t * log_softmax(z), axis=1)
 
 
@@ -80,14 +80,14 @@ def sample_dependent_focal(z, t, frozen=None, thresholds=(0.2,), gammas=(5.0, 3.
 
 
 def inverse_focal(z, t, frozen=None, gamma=2.0, stop_gradient=False):
-  held, log_p = (np.sum(t * log_softmax(x), axis=1) for x in (_held(z, frozen, stop_gradient), z))
-  return -(1 + np.exp(held))**gamma * log_p
+  fixed, log_p = (np.sum(t * log_softmax(x), axis=1) for x in (_held(z, frozen, stop_gradient), z))
+  return -(1 + np.exp(fixed))**gamma * log_p
 
 
 def dual_focal(z, t, frozen=None, gamma=2.0, competitor="strongest", stop_gradient=False):
-  y, held, rest = t.argmax(1), _held(z, frozen, stop_gradient), _held(z, frozen, stop_gradient is True)
-  rivals = t == 0 if competitor == "strongest" else held < _at(held, y)[:, None]
-  rival = np.max(np.where(rivals, softmax(held), 0), axis=1)
+  y, fixed, rest = t.argmax(1), _held(z, frozen, stop_gradient), _held(z, frozen, stop_gradient is True)
+  rivals = t == 0 if competitor == "strongest" else fixed < _at(fixed, y)[:, None]
+  rival = np.max(np.where(rivals, softmax(fixed), 0), axis=1)
   return -(np.exp(_at(log_one_minus(rest), y)) + rival)**gamma * _at(log_softmax(z), y)
 
 
@@ -153,8 +153,8 @@ def class_adaptive_label_smoothing(z, t, multipliers=1e-6, curvature=1.0, margin
 def adaptive_conditional_label_smoothing(z, t, frozen=None, margin=10.0, weight=0.1, positive_weight=1.0,
                                          negative_weight=0.1):
   top = z.argmax(1)
-  held = _at(z if frozen is None else frozen, top)[:, None]
-  excess = np.where(np.arange(z.shape[1]) == top[:, None], 0, np.maximum(held - z - margin, 0)**2)
+  fixed = _at(z if frozen is None else frozen, top)[:, None]
+  excess = np.where(np.arange(z.shape[1]) == top[:, None], 0, np.maximum(fixed - z - margin, 0)**2)
   return cross_entropy(z, t) + weight * (positive_weight * np.maximum(_at(z, top) - margin, 0)**2
                                          + negative_weight * excess.sum(1) / (z.shape[1] - 1))
 
@@ -323,11 +323,11 @@ def selective_risk(z, labels, frozen=None, variant="stopped", low_confidence_cov
                    confidence="negative_entropy", loss="cross_entropy", counts=None):
   """Eqs. 13-17 of Zhou et al. 2025; the clamp, and the numbers of scores seen before, as the released code has them."""
   n = len(z)
-  held = _unit_score(z if frozen is None else frozen, confidence, variant)
-  scores = held if variant == "stopped" else _unit_score(z, confidence, variant)
-  seen = score_counts(held, num_bins) + (0 if counts is None else np.asarray(counts, np.float64))
-  tau = np.quantile(held, low_confidence_coverage)
-  g = np.where(held < tau, scores, np.quantile(scores, low_confidence_coverage) if variant == "released" else tau)
+  fixed = _unit_score(z if frozen is None else frozen, confidence, variant)
+  scores = fixed if variant == "stopped" else _unit_score(z, confidence, variant)
+  seen = score_counts(fixed, num_bins) + (0 if counts is None else np.asarray(counts, np.float64))
+  tau = np.quantile(fixed, low_confidence_coverage)
+  g = np.where(fixed < tau, scores, np.quantile(scores, low_confidence_coverage) if variant == "released" else tau)
   centers = (np.arange(num_bins) + 0.5) / num_bins
   log_tail = special.logsumexp(special.log_expit((centers[None, :] - g[:, None]) / smoothing), b=seen / seen.sum(),
                                axis=1)

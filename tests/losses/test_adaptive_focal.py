@@ -12,10 +12,10 @@ def _update(gammas, confidence, correct, rate=1.0, switch=0.2, low=-2.0, high=20
   order = np.argsort(confidence, kind="stable")
   groups = np.array_split(order, len(gammas))
   edges = [0.0] + [1.0] * len(gammas)
-  found = []
+  actual = []
   for j, (gamma, group) in enumerate(zip(gammas, groups, strict=True)):
     if len(group) == 0:
-      found.append(gamma)
+      actual.append(gamma)
       continue
     if j > 0:
       edges[j] = (confidence[groups[j - 1][-1]] + confidence[group[0]]) / 2
@@ -23,8 +23,8 @@ def _update(gammas, confidence, correct, rate=1.0, switch=0.2, low=-2.0, high=20
     new = gamma * np.exp((rate if gamma > 0 else -rate) * gap)
     if abs(new) < switch:
       new = -switch if gamma > 0 else switch
-    found.append(np.clip(new, low, high))
-  return np.array(found), np.array(edges)
+    actual.append(np.clip(new, low, high))
+  return np.array(actual), np.array(edges)
 
 
 @pytest.mark.parametrize(("n", "bins"), [(100, 15), (7, 15), (15, 15), (64, 1), (33, 4)])
@@ -57,8 +57,8 @@ def test_values_outside_the_edges_belong_to_the_outer_bins():
   logits, labels = np.array([[-3, 0], [3, 0]], np.float32), np.array([0, 0])
   low, high = 1 / (1 + np.exp([3.0, -3.0]))
   expected = [-(1 - low)**2 * np.log(low), -(1 + high) * np.log(high)]
-  found = jax.jit(losses.adaptive_focal)(logits, labels, gammas=gammas, bin_edges=edges)
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  actual = jax.jit(losses.adaptive_focal)(logits, labels, gammas=gammas, bin_edges=edges)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [

@@ -49,9 +49,9 @@ def test_the_curvature_of_a_class_grows_unless_its_mean_constraint_fell_enough()
 def test_each_class_has_its_multiplier_and_curvature():
   z, labels = np.array([[4.0, 0.0, 2.0], [0.0, 1.0, 5.0]], np.float32), np.array([0, 1])
   multipliers, curvature = np.array([0.1, 2.0, 0.5], np.float32), np.array([2.0, 1.0, 3.0], np.float32)
-  found = losses.class_adaptive_label_smoothing(z, labels, multipliers=multipliers, curvature=curvature, margin=3.0)
+  actual = losses.class_adaptive_label_smoothing(z, labels, multipliers=multipliers, curvature=curvature, margin=3.0)
   expected = references.class_adaptive_label_smoothing(z.astype(float), np.eye(3)[labels], multipliers, curvature, 3.0)
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_extreme_logits_stay_in_bounds_and_one_example_and_two_classes_are_enough():

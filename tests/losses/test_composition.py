@@ -76,8 +76,8 @@ def test_composite_ignores_rows_whatever_they_hold():
   value, gradient = both(logits, labels, where)
   sliced = [cases.step(name, {})(logits[where], labels[where]) for name in ("focal", "soft_avuc")]
   np.testing.assert_allclose(value, np.mean(sliced[0][0]) + sliced[1][0], rtol=1e-5)
-  for held in (np.nan, -np.inf, np.inf):
-    found = both(np.where(where[:, None], logits, held), np.where(where, labels, -100), where)
-    np.testing.assert_array_equal(found[0], value)
-    np.testing.assert_array_equal(found[1], gradient)
+  for content in (np.nan, -np.inf, np.inf):
+    actual = both(np.where(where[:, None], logits, content), np.where(where, labels, -100), where)
+    np.testing.assert_array_equal(actual[0], value)
+    np.testing.assert_array_equal(actual[1], gradient)
   assert np.isnan(both(logits, np.where(where, labels, -100), np.ones(12, bool))[0])

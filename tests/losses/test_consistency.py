@@ -23,11 +23,11 @@ def reference(z):
 @pytest.mark.parametrize("views", [2, 3])
 def test_it_is_the_mean_divergence_from_the_mean(views):
   z = LOGITS[:views].astype(np.float32)
-  found = losses.jensen_shannon_consistency(z)
-  assert found.shape == (2, 4)
-  np.testing.assert_allclose(found, reference(z.astype(np.float64)), rtol=0, atol=20 * EPS)
-  np.testing.assert_allclose(jax.jit(losses.jensen_shannon_consistency)(z), found, rtol=0, atol=20 * EPS)
-  np.testing.assert_allclose(losses.jensen_shannon_consistency(z[::-1]), found, rtol=0, atol=20 * EPS)
+  actual = losses.jensen_shannon_consistency(z)
+  assert actual.shape == (2, 4)
+  np.testing.assert_allclose(actual, reference(z.astype(np.float64)), rtol=0, atol=20 * EPS)
+  np.testing.assert_allclose(jax.jit(losses.jensen_shannon_consistency)(z), actual, rtol=0, atol=20 * EPS)
+  np.testing.assert_allclose(losses.jensen_shannon_consistency(z[::-1]), actual, rtol=0, atol=20 * EPS)
 
 
 def test_it_is_0_for_equal_views_and_log_v_for_disjoint_ones():
@@ -58,12 +58,12 @@ def test_extreme_logits_and_masked_classes_are_finite_and_masked_examples_may_be
 
 def test_its_gradient_is_that_of_differences():
   z, step = LOGITS[:, 0].astype(np.float32).astype(np.float64), 1e-5
-  found = jax.jit(jax.grad(lambda z: jnp.sum(losses.jensen_shannon_consistency(z))))(jnp.asarray(z, jnp.float32))
+  actual = jax.jit(jax.grad(lambda z: jnp.sum(losses.jensen_shannon_consistency(z))))(jnp.asarray(z, jnp.float32))
   for index in np.ndindex(*z.shape):
     moved = np.zeros_like(z)
     moved[index] = step
     slope = (reference(z + moved).sum() - reference(z - moved).sum()) / (2 * step)
-    np.testing.assert_allclose(found[index], slope, rtol=0, atol=30 * EPS)
+    np.testing.assert_allclose(actual[index], slope, rtol=0, atol=30 * EPS)
 
 
 def test_mistakes_are_named():

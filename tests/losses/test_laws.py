@@ -28,15 +28,15 @@ def test_special_cases_are_cross_entropy():
       losses.pairwise_constraints(z, y, discrimination_weight=0.0, exclusion_weight=0.0)]
 
   expected, special = values(*_data(20, 5))
-  for found in special:
-    np.testing.assert_allclose(found, expected, rtol=2e-5)
+  for actual in special:
+    np.testing.assert_allclose(actual, expected, rtol=2e-5)
 
 
 def test_brier_weighted_cross_entropy_weighs_by_the_brier_score():
   logits, labels = _data(20, 5)
-  found, score, plain = jax.jit(lambda z: (losses.brier_weighted_cross_entropy(z, labels, gamma=2.0),
-                                           losses.brier(z, labels), losses.cross_entropy(z, labels)))(logits)
-  np.testing.assert_allclose(found, score * plain, rtol=1e-5)
+  actual, score, plain = jax.jit(lambda z: (losses.brier_weighted_cross_entropy(z, labels, gamma=2.0),
+                                            losses.brier(z, labels), losses.cross_entropy(z, labels)))(logits)
+  np.testing.assert_allclose(actual, score * plain, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["focal", "inverse_focal", "dual_focal", "brier_weighted_cross_entropy"])
@@ -47,9 +47,9 @@ def test_factors_without_gradient_scale_the_gradient_of_cross_entropy(name):
   def gradients(loss):
     return jax.value_and_grad(lambda z: jnp.sum(loss(z, labels)))(logits)[1], loss(logits, labels)
 
-  (found, values), (plain, entropies) = jax.jit(lambda: (gradients(losses.get(name, **options)),
-                                                         gradients(losses.cross_entropy)))()
-  np.testing.assert_allclose(found, (values / entropies)[:, None] * plain, rtol=1e-4, atol=1e-7)
+  (actual, values), (plain, entropies) = jax.jit(lambda: (gradients(losses.get(name, **options)),
+                                                          gradients(losses.cross_entropy)))()
+  np.testing.assert_allclose(actual, (values / entropies)[:, None] * plain, rtol=1e-4, atol=1e-7)
   if options:
     np.testing.assert_allclose(values, jax.jit(losses.get(name))(logits, labels), rtol=1e-6)
 
@@ -57,9 +57,9 @@ def test_factors_without_gradient_scale_the_gradient_of_cross_entropy(name):
 def test_label_smoothing_is_the_cross_entropy_of_smoothed_labels():
   logits, labels = _data(20, 5)
   smooth = (0.9 * np.eye(5)[labels] + 0.02).astype(np.float32)
-  found, expected = jax.jit(lambda z: (losses.cross_entropy(z, labels, label_smoothing=0.1),
-                                       losses.cross_entropy(z, smooth)))(logits)
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  actual, expected = jax.jit(lambda z: (losses.cross_entropy(z, labels, label_smoothing=0.1),
+                                        losses.cross_entropy(z, smooth)))(logits)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_avuc_with_stopped_gradients_shares_values_and_differs_in_gradients():
@@ -83,10 +83,10 @@ def test_harmonic_aurc_is_the_area_under_the_risk_coverage_curve():
 def test_selective_risk_tends_to_the_log_weighted_aurc():
   # Coverage 1, many fine bins and little smoothing: the smoothed distribution becomes the ranks.
   logits, labels = _data(4000, 3)
-  found, expected = jax.jit(lambda z: (
+  actual, expected = jax.jit(lambda z: (
     losses.selective_risk(z, labels, low_confidence_coverage=1.0, smoothing=1e-4, num_bins=4000),
     losses.aurc(z, labels, estimator="log")))(logits)
-  np.testing.assert_allclose(found, expected, rtol=0.02)
+  np.testing.assert_allclose(actual, expected, rtol=0.02)
 
 
 def test_counts_of_selective_risk_are_those_of_all_steps():
@@ -253,5 +253,5 @@ def test_second_derivatives_are_those_of_the_gradient(name):
     gradient = jax.grad(lambda z: jnp.mean(loss(z, np.array([0, 1, 2, 1]))))
     both = jax.jit(lambda z: jax.jvp(gradient, (z,), (direction,)))
     after, before = (np.asarray(both(logits + step * direction)[0]) for step in (1e-6, -1e-6))
-    found = both(logits)[1]
-  np.testing.assert_allclose(found, (after - before) / 2e-6, rtol=1e-5, atol=1e-7)
+    actual = both(logits)[1]
+  np.testing.assert_allclose(actual, (after - before) / 2e-6, rtol=1e-5, atol=1e-7)

@@ -51,8 +51,8 @@ def _value(name):
     if name in cases.PER_EXAMPLE:
       total = jnp.sum(loss(logits, labels, where=where))
       return total if axis_name is None else jax.lax.psum(total, axis_name)
-    found = loss(logits, labels, where=where, weights=weights, axis_name=axis_name)
-    return found[0] if name == "composite" else found
+    actual = loss(logits, labels, where=where, weights=weights, axis_name=axis_name)
+    return actual[0] if name == "composite" else actual
 
   return value
 

@@ -68,29 +68,29 @@ class TestLossesPerBatch:
     logits, drawn = cases.data(30, 3)
     last = np.broadcast_to(np.arange(3) == 2, logits.shape)
     for mask, labels in ((cases.other_class(drawn, 3), drawn), (last, drawn % 2)):
-      held = cases.masked(logits.astype(np.float64), mask, -1e4)
-      keep = references.away_from_jumps(name, held, options)
+      lowered = cases.masked(logits.astype(np.float64), mask, -1e4)
+      keep = references.away_from_jumps(name, lowered, options)
       value, gradient = step(np.where(mask, -np.inf, logits), labels, keep)
-      expected = cases.batch_reference(name, held[keep], labels[keep], options)
+      expected = cases.batch_reference(name, lowered[keep], labels[keep], options)
       # Rounding weighs up to ten times as much as elsewhere: selective risk divides that of its scores by ν.
       np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
       assert np.isfinite(gradient).all() and not gradient[mask].any()
       direction = np.random.default_rng(0).normal(size=logits.shape) * ~mask * keep[:, None]
-      slope = cases.slope(lambda z, y=labels[keep], keep=keep, held=held: cases.batch_reference(
-        name, z[keep], y, options, held[keep]), held, direction)
+      slope = cases.slope(lambda z, y=labels[keep], keep=keep, lowered=lowered: cases.batch_reference(
+        name, z[keep], y, options, lowered[keep]), lowered, direction)
       np.testing.assert_allclose(np.sum(gradient * direction, dtype=np.float64), slope, rtol=2e-3, atol=2e-4)
 
   def test_a_masked_label_is_infinite_or_as_in_the_limit(self, step, name, options):
     logits, labels = cases.data(30, 3)
     mask = (np.arange(3) == labels[:, None]) & (np.arange(30) % 4 == 0)[:, None]
-    held = cases.masked(logits.astype(np.float64), mask, -1e4)
-    keep = references.away_from_jumps(name, held, options)
+    lowered = cases.masked(logits.astype(np.float64), mask, -1e4)
+    keep = references.away_from_jumps(name, lowered, options)
     value, gradient = step(cases.masked(logits, mask), labels, keep)
     assert np.isfinite(gradient).all() and not gradient[mask].any()
     if name in ("aurc", "selective_risk", "generative_cross_entropy") and options.get("loss") != "brier":
       assert value == np.inf
     else:
-      expected = cases.batch_reference(name, held[keep], labels[keep], options)
+      expected = cases.batch_reference(name, lowered[keep], labels[keep], options)
       np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
     assert np.isnan(step(np.where(np.arange(30)[:, None] == 3, -np.inf, logits), labels)[0])  # All classes masked.
 

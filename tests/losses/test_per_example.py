@@ -49,8 +49,8 @@ class TestLossesPerExample:
     where = np.arange(12) % 3 != 1
     expected = step(logits[where], labels[where])
     for bad in (np.nan, np.inf, -np.inf):
-      found = step(np.where(where[:, None], logits, bad), np.where(where, labels, -100), where)
-      for one, other in zip(found, expected, strict=True):
+      actual = step(np.where(where[:, None], logits, bad), np.where(where, labels, -100), where)
+      for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one[where], other, rtol=1e-6)
     assert not any(x.any() for x in step(np.full((4, 3), np.nan), labels[:4], np.zeros(4, bool)))
 
@@ -73,11 +73,11 @@ class TestLossesPerExample:
       assert not np.isfinite(values).any()
       return
 
-    held = cases.masked(logits.astype(np.float64), mask, -1e4)
-    np.testing.assert_allclose(values, cases.example_reference(name, held, labels, options), rtol=2e-5, atol=1e-7)
+    lowered = cases.masked(logits.astype(np.float64), mask, -1e4)
+    np.testing.assert_allclose(values, cases.example_reference(name, lowered, labels, options), rtol=2e-5, atol=1e-7)
     assert np.isfinite(gradients).all() and not gradients[mask].any()
     direction = np.random.default_rng(0).normal(size=logits.shape) * ~mask
-    expected = cases.slope(lambda z: cases.example_reference(name, z, labels, options, held), held, direction)
+    expected = cases.slope(lambda z: cases.example_reference(name, z, labels, options, lowered), lowered, direction)
     np.testing.assert_allclose(np.sum(gradients * direction, axis=1), expected, rtol=2e-3, atol=2e-5)
 
   def test_a_masked_label_is_infinite_and_moves_nothing(self, step, name, options):

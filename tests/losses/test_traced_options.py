@@ -51,13 +51,13 @@ def test_options_that_are_arrays_may_be_traced():
             losses.selective_risk(logits, labels, confidence="msp", score_range=(low, 1.0)))
 
   thresholds, gammas = np.array([0.2, 0.6], np.float32), np.array([5.0, 3.0, 1.0], np.float32)
-  found = values(thresholds, gammas, np.float32(0))
+  actual = values(thresholds, gammas, np.float32(0))
   expected = [cases.example_reference("sample_dependent_focal", logits, labels,
                                       {"thresholds": thresholds, "gammas": gammas}),
               cases.example_reference("adaptive_focal", logits, labels,
                                       {"gammas": gammas[1:], "bin_edges": np.append(0, thresholds)}),
               cases.batch_reference("selective_risk", logits, labels, {"confidence": "msp"})]
-  for one, other in zip(found, expected, strict=True):
+  for one, other in zip(actual, expected, strict=True):
     np.testing.assert_allclose(one, other, rtol=2e-5)
 
 

@@ -41,8 +41,8 @@ def _both(loss, arrays, labels, chunk=CHUNK, **keywords):
 
 
 def _check(both, eps=2e-6, gradient_eps=None):
-  (expected, slopes), (found, gradients) = both
-  np.testing.assert_allclose(found, expected, rtol=10 * eps, atol=10 * eps)
+  (expected, slopes), (actual, gradients) = both
+  np.testing.assert_allclose(actual, expected, rtol=10 * eps, atol=10 * eps)
   for slope, gradient in zip(slopes, gradients, strict=True):
     slope, gradient = (np.asarray(x, np.float64) for x in (slope, gradient))
     atol = (gradient_eps or 10 * eps) * max(np.abs(slope).max(), 1e-3)
@@ -67,8 +67,8 @@ def test_values_are_those_of_float64_references():
   arrays, labels = _layer()
   logits = np.float64(arrays[0]) @ np.float64(arrays[1]) + np.float64(arrays[2])
   names = ("cross_entropy", "brier", "focal", "soft_binned_ece", "soft_avuc")
-  found = jax.jit(lambda f, w, b: losses.from_features(names, f, w, labels, bias=b, chunk=CHUNK))(*arrays)
-  for name, value in zip(names, found, strict=True):
+  actual = jax.jit(lambda f, w, b: losses.from_features(names, f, w, labels, bias=b, chunk=CHUNK))(*arrays)
+  for name, value in zip(names, actual, strict=True):
     reference = cases.batch_reference if name in BATCH else cases.example_reference
     np.testing.assert_allclose(value, reference(name, logits, labels, {}), rtol=2e-5, atol=1e-7, err_msg=name)
 
@@ -147,14 +147,14 @@ def test_rows_that_are_ignored_may_hold_anything():
     return sum(jnp.sum(x) for x in each), each[:2]
 
   step = jax.value_and_grad(total, argnums=(0, 1), has_aux=True)
-  found, nothing, expected = jax.jit(lambda: (
+  actual, nothing, expected = jax.jit(lambda: (
     step(blank, kernel, np.where(where, labels, -100), where), step(blank, kernel, np.full(N, -100), np.zeros(N, bool)),
     step(features[where], kernel, labels[where], None)))()
-  np.testing.assert_allclose(found[0][0], expected[0][0], rtol=1e-5)
-  assert not any(np.any(x[~where]) for x in (*found[0][1], found[1][0]))
+  np.testing.assert_allclose(actual[0][0], expected[0][0], rtol=1e-5)
+  assert not any(np.any(x[~where]) for x in (*actual[0][1], actual[1][0]))
   assert not any(np.any(x) for x in jax.tree.leaves(nothing))
-  np.testing.assert_allclose(found[1][0][where], expected[1][0], atol=1e-6)
-  np.testing.assert_allclose(found[1][1], expected[1][1], atol=1e-5)
+  np.testing.assert_allclose(actual[1][0][where], expected[1][0], atol=1e-6)
+  np.testing.assert_allclose(actual[1][1], expected[1][1], atol=1e-5)
 
 
 def test_a_label_out_of_range_is_an_error_or_nan():
@@ -192,8 +192,8 @@ def test_leading_axes_weights_and_a_loss_of_ones_own():
             (mine(logits.reshape(N, K), labels.reshape(N)).reshape(labels.shape), losses.focal(logits, labels),
              losses.soft_avuc(logits, labels, weights=weights)))
 
-  for found, expected in zip(*values(*split), strict=True):
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+  for actual, expected in zip(*values(*split), strict=True):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_devices_give_the_value_and_gradient_of_the_global_batch():
@@ -210,8 +210,8 @@ def test_devices_give_the_value_and_gradient_of_the_global_batch():
   expected = jax.jit(jax.value_and_grad(value, argnums=(0, 1)))(*arrays[1:], arrays[0], labels)
 
   def step(*args, averaged):
-    found, gradients = jax.value_and_grad(value, argnums=(0, 1))(*args, "batch")
-    return found, jax.lax.pmean(gradients, "batch") if averaged else gradients
+    actual, gradients = jax.value_and_grad(value, argnums=(0, 1))(*args, "batch")
+    return actual, jax.lax.pmean(gradients, "batch") if averaged else gradients
 
   specs = (same, same, shares, shares)
   split = arrays[0].reshape(2, -1, D), labels.reshape(2, -1)
@@ -225,8 +225,8 @@ def test_devices_give_the_value_and_gradient_of_the_global_batch():
     sharded = jax.shard_map(functools.partial(step, averaged=not check), mesh=mesh, in_specs=specs, out_specs=same,
                             check_vma=check)
     ways[f"shard_map, check_vma={check}"] = jax.jit(sharded)(*put)
-  for way, found in ways.items():
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+  for way, actual in ways.items():
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
       np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=way)
 
 
@@ -244,11 +244,11 @@ def test_memory_is_that_of_the_chunk():
 def test_top_labels_are_those_of_dense_probabilities():
   arrays, labels = _layer()
   rows, extreme_labels = _extremes()
-  found = [metrics.top_label_from_features(arrays[0], arrays[1], labels, bias=arrays[2], chunk=CHUNK),
-           metrics.top_label_from_features(rows, jnp.eye(K), extreme_labels, chunk=CHUNK)]
+  actual = [metrics.top_label_from_features(arrays[0], arrays[1], labels, bias=arrays[2], chunk=CHUNK),
+            metrics.top_label_from_features(rows, jnp.eye(K), extreme_labels, chunk=CHUNK)]
   expected = [metrics.top_label(jax.nn.softmax(arrays[0] @ arrays[1] + arrays[2][None, :]), labels),
               metrics.top_label(jax.nn.softmax(rows), extreme_labels)]
-  for (confidence, correct), (dense_confidence, dense_correct) in zip(found, expected, strict=True):
+  for (confidence, correct), (dense_confidence, dense_correct) in zip(actual, expected, strict=True):
     np.testing.assert_allclose(confidence, dense_confidence, rtol=1e-5)
     np.testing.assert_array_equal(correct, dense_correct)
 

@@ -107,7 +107,7 @@ def test_weights_of_ranks_are_those_of_the_sums_they_stand_for(estimator):
   rng = np.random.default_rng(0)
   score, weights = rng.normal(size=300).astype(np.float32), rng.gamma(0.5, size=300).astype(np.float32)
   weights[:3] = 0, 1e-6, 400
-  found = jax.jit(ranks.rank_weights, static_argnums=2)(score, weights, estimator)
+  actual = jax.jit(ranks.rank_weights, static_argnums=2)(score, weights, estimator)
   w = weights[np.argsort(score)].astype(np.float64)
   x, total = np.append(np.cumsum(w[::-1])[::-1][1:], 0), w.sum()
   if estimator == "harmonic":
@@ -116,7 +116,7 @@ def test_weights_of_ranks_are_those_of_the_sums_they_stand_for(estimator):
     expected = w * (special.digamma(total + 1) + np.euler_gamma) - partial_sum(x + w) + partial_sum(x)
   else:
     expected = w * np.log(total + 1) - special.gammaln(x + w + 1) + special.gammaln(x + 1)
-  np.testing.assert_allclose(found[np.argsort(score)], expected, rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(actual[np.argsort(score)], expected, rtol=1e-5, atol=1e-6)
   np.testing.assert_allclose(expected.sum(), total if estimator == "harmonic" else expected.sum(), rtol=1e-9)
 
 
@@ -127,8 +127,8 @@ def test_weights_of_ranks_of_many_rows_keep_their_digits(estimator):
   harmonic, rank = np.append(0, np.cumsum(1 / np.arange(1.0, n + 1))), np.argsort(np.argsort(score, kind="stable")) + 1
   expected = harmonic[n] - harmonic[n - rank] if estimator == "harmonic" else -np.log(1 - rank / (n + 1))
   for dtype in (bool, np.float32):
-    found = jax.jit(ranks.rank_weights, static_argnums=2)(score, np.ones(n, dtype), estimator)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+    actual = jax.jit(ranks.rank_weights, static_argnums=2)(score, np.ones(n, dtype), estimator)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6)
 
 
 def test_composite_weighs_both_losses():
@@ -151,9 +151,9 @@ def test_composite_weighs_both_losses():
 def test_counts_of_selective_risk_are_weighted():
   logits, _ = cases.data(12, 3)
   start = losses.init_selective_risk(num_bins=8)
-  found = losses.update_selective_risk(start, logits, weights=WEIGHTS)
+  actual = losses.update_selective_risk(start, logits, weights=WEIGHTS)
   expected = losses.update_selective_risk(start, np.repeat(logits, WEIGHTS.astype(int), axis=0))
-  np.testing.assert_array_equal(found.counts, expected.counts)
+  np.testing.assert_array_equal(actual.counts, expected.counts)
 
 
 def test_gradients_in_weights_of_any_size_are_finite():

@@ -117,9 +117,9 @@ def test_a_shorter_run_and_other_changes_are_refused_with_both_values(overrides,
 ])
 def test_what_depends_on_the_length_is_named(options, reason):
   configs = [_config(*options, f"training.num_epochs={epochs}") for epochs in (2, 4)]
-  found = training.extension(*configs, run.data.load_splits(configs[0], 0))
-  assert found[:2] == (4, 8)
-  assert found.obstacles == () if reason is None else reason in found.obstacles[0] and len(found.obstacles) == 1
+  actual = training.extension(*configs, run.data.load_splits(configs[0], 0))
+  assert actual[:2] == (4, 8)
+  assert actual.obstacles == () if reason is None else reason in actual.obstacles[0] and len(actual.obstacles) == 1
   assert training.extension(*configs[::-1], run.data.load_splits(configs[0], 0)) is None
 
 

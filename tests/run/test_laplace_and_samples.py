@@ -105,12 +105,12 @@ def test_another_approximation_needs_no_training_and_other_samples_need_other_pr
   fields = ("data.split_seed=1", "evaluation.laplace=kronecker", "evaluation.laplace_samples=3")
   run.execute(_config("evaluation.samples=4", *fields), tmp_path / "run", hooks=[_never])
   rows = json.loads((tmp_path / "run/results.json").read_text())["results"]["test"]
-  found = evaluation.load(tmp_path / "run/predictions/laplace_kronecker_3/test_seed0.npz")
+  actual = evaluation.load(tmp_path / "run/predictions/laplace_kronecker_3/test_seed0.npz")
   assert list(rows) == [f"{NAME}, 4 samples", f"{NAME}, Laplace"]
   loaded = Run.load(tmp_path / "run")
   features = loaded.features(loaded.splits(0).test.images)
   assert isinstance(loaded.laplace().hessian, laplace.Kronecker)
-  np.testing.assert_allclose(found.logits, loaded.laplace().log_probs(features, num_samples=3), rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(actual.logits, loaded.laplace().log_probs(features, num_samples=3), rtol=1e-5, atol=1e-6)
   assert (tmp_path / "run/predictions/laplace_full/test_seed0.npz").read_bytes() == before
   with pytest.raises(UserError, match=r"evaluation.samples was 4 and is 5 \(predictions are made anew if their dir"):
     run.execute(_config("evaluation.samples=5", *fields), tmp_path / "run", hooks=[_never])

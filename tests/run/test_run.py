@@ -13,7 +13,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.config.load import FORMAT
 from calib_jax.evaluation import formats
-from calib_jax.run import Run, directory, manifest
+from calib_jax.run import Run
 from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
 from tests.programs import python
 
@@ -51,41 +51,13 @@ def test_it_predicts_to_the_bit_what_it_saved_also_in_a_fresh_process(finished, 
   np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), saved)
 
 
-def test_a_run_without_a_checkpoint_does_not_block_its_directory(finished, tmp_path, capsys):
-  """What a run leaves that diverges before its first checkpoint is gone once another config trains there."""
-  diverged = _config("optimizer.learning_rate=1e30", "seed=7")
-  directory.write_config(diverged, tmp_path)
-  manifest.keep(tmp_path, manifest.Damage(None, {}))
-  (tmp_path / "metrics.jsonl").write_text('{"seed": 7, "step": 1, "train/loss": 2.0}\n')
-  for folder in ("predictions", "checkpoints/seeds7-8", "events/seed7"):
-    (tmp_path / folder).mkdir(parents=True)
-  run.execute(_config(), tmp_path, reports=False)
-  assert (f"{tmp_path} held a run of another config without a checkpoint, and starts anew (optimizer.learning_rate was "
-          "1e+30 and is 0.1; seed was 7 and is 0).") in capsys.readouterr().out
-  assert '"seed": 7' not in (tmp_path / "metrics.jsonl").read_text() and not any(tmp_path.glob("*/seed*7*"))
-  np.testing.assert_array_equal(*(evaluation.load(folder / "predictions/test_seed0.npz").logits
-                                  for folder in (tmp_path, finished)))
-
-
-@pytest.mark.parametrize("outcome", ["checkpoints/seed0/6/x", "baseline/checkpoints/seed0/6/x", "predictions/test.npz",
-                                     "results.json"])
-def test_a_run_of_another_config_with_anything_to_lose_stays(outcome, tmp_path):
-  directory.write_config(_config("seed=7"), tmp_path)
-  (tmp_path / outcome).parent.mkdir(parents=True, exist_ok=True)
-  (tmp_path / outcome).touch()
-  assert directory.start_anew(_config(), tmp_path) is None and (tmp_path / outcome).exists()
-  (tmp_path / outcome).unlink()
-  if not outcome.endswith("x"):  # The folder of a checkpoint alone is one, also if it is damaged.
-    assert "seed was 7 and is 0" in directory.start_anew(_config(), tmp_path) and not any(tmp_path.iterdir())
-
-
 def _swap(path):
   """Replaces predictions by other ones in a file that is as valid."""
-  found = evaluation.load(path)
-  evaluation.save(path, -found.logits, found.labels)
+  predictions = evaluation.load(path)
+  evaluation.save(path, -predictions.logits, predictions.labels)
 
 
-def test_files_that_are_not_those_of_the_run_are_said(finished, tmp_path, capsys):
+def test_files_that_are_not_those_of_the_run_are_named(finished, tmp_path, capsys):
   folder = shutil.copytree(finished, tmp_path / "run")
   loaded = Run.load(folder)
   images = loaded.splits(0).test.images[:4]
@@ -95,14 +67,14 @@ def test_files_that_are_not_those_of_the_run_are_said(finished, tmp_path, capsys
   loaded.saved("validation")
   assert capsys.readouterr().err == ""  # Only what is used is compared.
   loaded.saved("test")
-  assert capsys.readouterr().err == (f"warning: predictions/test_seed0.npz in {folder} is not as the run left it, so "
-                                     "the numbers may not be those of this run.\n")
+  assert capsys.readouterr().err == (f"warning: files of the run in {folder} are not as it left them, so the numbers "
+                                     "may not be those of this run: predictions/test_seed0.npz.\n")
   (folder / "checkpoints/seeds0-1/6/added").write_text("")
   (folder / "config.json").write_text((folder / "config.json").read_text().replace('"seed": 0', '"seed":  0'))
   loaded = Run.load(folder)
-  assert "config.json in" in capsys.readouterr().err
+  assert "this run: config.json." in capsys.readouterr().err
   loaded.predict(images)
-  assert "checkpoints/seeds0-1/6 in" in capsys.readouterr().err
+  assert "this run: checkpoints/seeds0-1/6." in capsys.readouterr().err
   # Without the manifest nothing can be compared, which is said once.
   (folder / "manifest.json").unlink()
   loaded = Run.load(folder)
@@ -112,14 +84,14 @@ def test_files_that_are_not_those_of_the_run_are_said(finished, tmp_path, capsys
 
 
 def test_commands_that_compare_runs_say_it_too(finished, tmp_path):
-  folder, said = shutil.copytree(finished, tmp_path / "run"), []
-  inputs.model(str(folder), "test", {}, said.append)
-  assert said == []
+  folder, sentences = shutil.copytree(finished, tmp_path / "run"), []
+  inputs.model(str(folder), "test", {}, sentences.append)
+  assert sentences == []
   _swap(folder / "predictions/test_seed1.npz")
-  inputs.model(str(folder), "test", {}, said.append)
+  inputs.model(str(folder), "test", {}, sentences.append)
   (folder / "manifest.json").unlink()
-  inputs.model(str(folder), "test", {}, said.append)
-  assert "predictions/test_seed1.npz in" in said[0] and "there is no" in said[1] and len(said) == 2
+  inputs.model(str(folder), "test", {}, sentences.append)
+  assert "predictions/test_seed1.npz" in sentences[0] and "there is no" in sentences[1] and len(sentences) == 2
   run.execute(_config(), folder, hooks=[_never])
 
 
@@ -128,9 +100,9 @@ def test_the_next_command_says_that_the_manifest_is_gone(finished, tmp_path, cap
   before = (folder / "manifest.json").read_bytes()
   (folder / "manifest.json").unlink()
   run.execute(_config(), folder, hooks=[_never])
-  said = capsys.readouterr().err
-  assert said.startswith(f"warning: there is no {folder / 'manifest.json'}, so it is not known whether") and (
-    said.endswith("it is written anew for the files as they are.\n"))
+  warning = capsys.readouterr().err
+  assert warning.startswith(f"warning: there is no {folder / 'manifest.json'}, so it is not known whether") and (
+    warning.endswith("it is written anew for the files as they are.\n"))
   assert (folder / "manifest.json").read_bytes() == before
 
 
@@ -145,13 +117,12 @@ def test_a_run_that_never_finished_is_not_accused_and_its_predictions_are_compar
   assert capsys.readouterr().err == ""
   _swap(folder / "predictions/test_seed0.npz")
   Run.load(folder).saved("test")
-  assert "predictions/test_seed0.npz in" in capsys.readouterr().err
-  with pytest.raises(UserError, match="predictions/test_seed0.npz in .* is not as the run left it: delete it"):
+  assert "this run: predictions/test_seed0.npz." in capsys.readouterr().err
+  with pytest.raises(UserError, match="are not as the run left them: delete predictions/test_seed0.npz, and the same"):
     run.execute(_config(), folder, hooks=[_never])
   (folder / "predictions/test_seed0.npz").unlink()
   run.execute(_config(), folder, hooks=[_never])
-  said = capsys.readouterr()
-  assert "predictions/test_seed0.npz (deleted)." in said.err and "made anew: predictions/test_seed0.npz." in said.out
+  assert "predictions/test_seed0.npz (deleted)." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("overrides", "name"), [
@@ -177,8 +148,7 @@ def test_a_methods_name_holds_what_differs_from_plain_training(overrides, name):
   assert plain.augmentation.name == ("crop_flip" if config.augmentation.name != "none" else "none")
   with config.unlocked():
     config.compare_with_cross_entropy = True
-  said = [sentence for sentence in remarks(config) if "compare_with_cross_entropy" in sentence]
-  assert len(said) == (name == "cross_entropy")
+  assert sum("compare_with_cross_entropy" in sentence for sentence in remarks(config)) == (name == "cross_entropy")
 
 
 @pytest.mark.parametrize(("arrays", "message"), [
@@ -204,14 +174,14 @@ def test_features_and_variables_are_those_of_the_model(finished):
 def test_a_shifted_set_is_evaluated_without_training(finished):
   loaded = Run.load(finished)
   foggy = {"name": "digits", "corruption": "fog", "severity": 5}
-  found = loaded.evaluate({"test": None, "fog": foggy, "mine": tuple(loaded.splits(0).test)})
-  assert list(found) == ["test", "fog", "mine"] and list(found["fog"]) == ["none", "TS", "SVS"]
+  tables = loaded.evaluate({"test": None, "fog": foggy, "mine": tuple(loaded.splits(0).test)})
+  assert list(tables) == ["test", "fog", "mine"] and list(tables["fog"]) == ["none", "TS", "SVS"]
   written = json.loads((finished / "results.json").read_text())["results"]["test"]
-  assert formats.plain(found["test"]) == written["focal + soft_avuc"]
+  assert formats.plain(tables["test"]) == written["focal + soft_avuc"]
   images, labels = data.load("digits", seed=0, validation_fraction=0.25, corruption="fog", severity=5).test
   accuracy = np.mean(loaded.predict(images, seed=0).argmax(1) == labels)
-  np.testing.assert_allclose(found["fog"]["none"]["accuracy"].per_seed[0], accuracy, rtol=1e-6)
-  assert found["mine"]["none"]["accuracy"].per_seed[0] == found["test"]["none"]["accuracy"].per_seed[0]
+  np.testing.assert_allclose(tables["fog"]["none"]["accuracy"].per_seed[0], accuracy, rtol=1e-6)
+  assert tables["mine"]["none"]["accuracy"].per_seed[0] == tables["test"]["none"]["accuracy"].per_seed[0]
 
 
 @pytest.mark.slow
@@ -226,12 +196,12 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
                       "evaluation.severities=(2, 4)",
                       f"evaluation.ood=('{tmp_path / 'noise.npz'}',)", "evaluation.save_features=True",
                       "evaluation.predict_train=True"), finished, hooks=[_never])
-  found = json.loads((finished / "results.json").read_text())
-  assert {name: size["kind"] for name, size in found["settings"]["sets"].items()} == {
+  results = json.loads((finished / "results.json").read_text())
+  assert {name: size["kind"] for name, size in results["settings"]["sets"].items()} == {
     "test": "in_distribution", "fog_2": "shifted", "fog_4": "shifted", f"{tmp_path.name}_snow_2": "shifted",
     f"{tmp_path.name}_snow_4": "shifted", "noise": "out_of_distribution", "train": "in_distribution"}
-  assert list(found["results"]["fog_4"]["focal + soft_avuc"]) == ["none", "TS", "SVS"]
-  assert "auroc" in found["detection"]["noise"]["focal + soft_avuc"]["none"]["msp"]
+  assert list(results["results"]["fog_4"]["focal + soft_avuc"]) == ["none", "TS", "SVS"]
+  assert "auroc" in results["detection"]["noise"]["focal + soft_avuc"]["none"]["msp"]
   fog = evaluation.load(finished / "predictions/fog_4_seed0.npz")
   assert fog.kind == "shifted" and fog.features.shape == (359, 8)
   assert all(path.read_bytes() == content for path, content in before.items())
@@ -251,7 +221,8 @@ def test_more_seeds_train_only_those_that_are_new(finished, tmp_path):
   folder = tmp_path / "run"
   shutil.copytree(finished, folder)
   models_in_step = []
-  run.execute(_config("num_seeds=3"), folder, hooks=[lambda step, found: models_in_step.append(len(found["loss"]))])
+  run.execute(_config("num_seeds=3"), folder,
+              hooks=[lambda step, measured: models_in_step.append(len(measured["loss"]))])
   assert models_in_step == [1] * 6  # The third seed alone.
   assert len(json.loads((folder / "results.json").read_text())["results"]["test"]["focal + soft_avuc"]["none"]["nll"][
     "per_seed"]) == 3
