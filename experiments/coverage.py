@@ -34,13 +34,13 @@ SLOWEST = "smooth (smECE)"  # It is simulated last and less often.
 
 
 class Metric(NamedTuple):
-  """A metric, the values it takes, the method and bias rate of its interval, and its key in ``posteriors.truth``."""
+  """A metric, its values, the method of its interval and the model of its bias, and its key in ``posteriors.truth``."""
 
   function: Callable
   inputs: tuple[str, ...]
   method: str
   target: str
-  bias_rate: float = 1.0
+  bias: metrics.BiasModel = metrics.CONSERVATIVE
 
 
 class Model(NamedTuple):
@@ -54,7 +54,7 @@ class Model(NamedTuple):
 PAIR = ("confidence", "correct")
 METRICS = {
   **{name: Metric(simulation.ESTIMATORS[name][0], PAIR, "bias_corrected", simulation.ESTIMATORS[name][1],
-                  2 / 3 if name == SLOWEST else 1.0)
+                  simulation.BIAS[name])
      for name in ("ECE, 15 equal-width bins", "ECE, 15 equal-mass bins", "equal mass, norm 2", "KS", SLOWEST)},
   "NLL": Metric(jnp.mean, ("nll",), "percentile", "nll"),
   "Brier": Metric(jnp.mean, ("brier",), "percentile", "brier"),
@@ -88,7 +88,7 @@ def resamples(name: str, size: int) -> int:
 def _intervals(metric: Metric, num_resamples: int, arrays, keys):
   def interval(x):
     return metrics.bootstrap(metric.function, *x[0], key=x[1], num_resamples=num_resamples, method=metric.method,
-                             bias_rate=metric.bias_rate)
+                             bias=metric.bias)
 
   return jax.lax.map(interval, (arrays, keys))
 

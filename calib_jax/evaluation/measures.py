@@ -17,7 +17,8 @@ from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
 from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import resampled_errors
-from calib_jax.metrics.bias_correction import correlation, interval_of_difference, sure_part
+from calib_jax.metrics.bias_correction import correlation, interval_of_difference
+from calib_jax.metrics.bias_models import CONSERVATIVE, NORM_2, BiasModel, bias_model
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
 CLASSWISE_REDRAWS = 100  # Redraws of the labels for the noise floor of the classwise errors.
@@ -33,7 +34,7 @@ class Metric(NamedTuple):
     function: maps the ``resampled_errors.Sums`` of R resamples to a calibration error ``[R]``; None for the other
       metrics, which ``measure`` computes together.
     slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
-    bias_rate: that of ``metrics.bootstrap``.
+    bias: that of ``metrics.bootstrap``, for a calibration error.
     least: the least value that it can have.
     most: the largest value that it can have; None for log K.
     on_request: whether it is computed only where it is asked for, because it takes long.
@@ -44,14 +45,15 @@ class Metric(NamedTuple):
   lower_is_better: bool | None = True
   function: Callable | None = None
   slow: bool = False
-  bias_rate: float = 1.0
+  bias: BiasModel = CONSERVATIVE
   least: float = 0.0
   most: float | None = 1.0
   on_request: bool = False
 
 
-def _error(**options) -> Callable:
-  return functools.partial(resampled_errors.calibration_error, **options)
+def _binned(heading: str, **options) -> Metric:
+  return Metric(heading, 100, function=functools.partial(resampled_errors.calibration_error, **options),
+                bias=bias_model(metrics.calibration_error, **options))
 
 
 # The metrics of an evaluation by name, in the order of its tables.
@@ -62,17 +64,19 @@ METRICS: dict[str, Metric] = {
   "nll_refinement": Metric("refinement part of the NLL", 1, most=np.inf, on_request=True),
   "brier": Metric("Brier", 1, most=2.0),
   "entropy": Metric("mean entropy", 1, None, most=None),
-  "ece": Metric("ECE %, equal width, norm 1", 100, function=_error()),
-  "ece_equal_mass_l2": Metric("ECE %, equal mass, norm 2", 100, function=_error(binning="equal_mass", norm=2)),
-  "adaptive": Metric("ECE %, equal mass, norm 1", 100, function=_error(binning="equal_mass")),
-  "mce": Metric("MCE %", 100, function=_error(norm="max")),
-  "debiased": Metric("ECE %, equal mass, norm 2, debiased", 100,
-                     function=_error(binning="equal_mass", norm=2, debias=True)),
-  "ks": Metric("KS %", 100, function=resampled_errors.ks),
-  "sweep": Metric("sweep %", 100, function=resampled_errors.sweep, slow=True),
-  "smooth": Metric("smooth ECE %", 100, function=resampled_errors.smooth, slow=True, bias_rate=2 / 3),
-  "classwise": Metric("classwise ECE %, equal width", 100),
-  "classwise_equal_mass": Metric("classwise ECE %, equal mass", 100),
+  "ece": _binned("ECE %, equal width, norm 1"),
+  "ece_equal_mass_l2": _binned("ECE %, equal mass, norm 2", binning="equal_mass", norm=2),
+  "adaptive": _binned("ECE %, equal mass, norm 1", binning="equal_mass"),
+  "mce": _binned("MCE %", norm="max"),
+  "debiased": _binned("ECE %, equal mass, norm 2, debiased", binning="equal_mass", norm=2, debias=True),
+  "ks": Metric("KS %", 100, function=resampled_errors.ks, bias=bias_model(metrics.ks_calibration_error)),
+  "sweep": Metric("sweep %", 100, function=resampled_errors.sweep, slow=True,
+                  bias=bias_model(metrics.sweep_calibration_error)),
+  "smooth": Metric("smooth ECE %", 100, function=resampled_errors.smooth, slow=True,
+                   bias=bias_model(metrics.smooth_calibration_error)),
+  # The rule of class-wise errors, in ``_errors``, replaces that of a part.
+  "classwise": Metric("classwise ECE %, equal width", 100, bias=NORM_2),
+  "classwise_equal_mass": Metric("classwise ECE %, equal mass", 100, bias=NORM_2),
   "aurc": Metric("AURC %", 100),
   "excess_aurc": Metric("E-AURC %", 100),
   "coverage_at_1": Metric("coverage % at 1% risk", 100, False),
@@ -206,9 +210,7 @@ def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_
   for row, values in rows.items():
     for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
       resampled[row, name] = class_errors.resampled(values.class_sums[binning], num_resamples)
-  # The rule of class-wise errors, below, replaces that of the part.
-  rules = {(row, name): (METRICS[name].bias_rate, 1.0 if name.startswith("classwise")
-                         else sure_part(METRICS[name].function)) for row, name in resampled}
+  rules = {(row, name): METRICS[name].bias for row, name in resampled}
   estimates = {row: {} for row in rows}
   for (row, name), ends in resamples.intervals(resampled, rules).items():
     error = resampled[row, name]

@@ -12,7 +12,8 @@ import numpy as np
 
 from calib_jax._system import compilation
 from calib_jax.metrics import draws, percentiles
-from calib_jax.metrics.bias_correction import checked_rate, interval_of_moments, moments
+from calib_jax.metrics.bias_correction import interval_of_moments, moments
+from calib_jax.metrics.bias_models import BiasModel
 from calib_jax.metrics.calibration_tests import p_value_of
 from calib_jax.metrics.resampled_errors import Ordered, Sums
 
@@ -163,16 +164,16 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
   return value, *percentiles.ends(np.concatenate(values), value, int(num_groups), LEVEL)
 
 
-def intervals(resampled: Mapping[Hashable, Resampled], rules: Mapping[Hashable, tuple[float, float]]
+def intervals(resampled: Mapping[Hashable, Resampled], rules: Mapping[Hashable, BiasModel]
               ) -> dict[Hashable, tuple[np.ndarray, np.ndarray, np.ndarray]]:
   """Returns ``(estimate, low, high)`` of each error.
 
   Args:
     resampled: the errors.
-    rules: the ``bias_rate`` of ``metrics.bootstrap`` and the ``sure_part`` of each.
+    rules: the model of the bias of each.
   """
-  parts = [np.broadcast_arrays(error.value, *error.moments, checked_rate(rate), part)
-           for error, (rate, part) in ((error, rules[name]) for name, error in resampled.items())]
+  parts = [np.broadcast_arrays(error.value, *error.moments, rules[name].rate, rules[name].sure_part)
+           for name, error in resampled.items()]
   flat = [np.concatenate([np.ravel(x) for x in column]).astype(np.float32) for column in zip(*parts, strict=True)]
   ends = np.cumsum([part[0].size for part in parts])[:-1]
   with np.errstate(all="ignore"):  # Errors without any noise have no scale.

@@ -24,7 +24,7 @@ from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, I
 from calib_jax.evaluation.scores import EXACT, NEAR, division, is_float, lacks_label, summarize, sums_to, tolerance
 from calib_jax.evaluation.verdict import verdict
 from calib_jax.metrics import draws, resampled_errors
-from calib_jax.metrics.bias_correction import moments, sure_part
+from calib_jax.metrics.bias_correction import moments
 from calib_jax.metrics.calibration_tests import p_value_of
 
 LARGE = 2_000_000  # Rows of a file that is streamed.
@@ -184,7 +184,7 @@ def estimates(state: metrics.CalibrationHistogram, num_resamples: int) -> dict[s
       margin = Z * np.sqrt(np.mean(((half - rest) / 2) ** 2))
       by_name[name] = Estimate.around(np.asarray(computed[key]).item(), value, max(value - margin, 0),
                                       min(value + margin, 1))
-  rules = {name: (METRICS[name].bias_rate, sure_part(METRICS[name].function)) for name in errors}
+  rules = {name: METRICS[name].bias for name in errors}
   for name, ends in resamples.intervals(errors, rules).items():
     exact = np.asarray(computed[NAMES[name][0]]).item()
     by_name[name] = Estimate.around(exact, *map(float, ends), errors[name].floor, errors[name].p_value)

@@ -10,8 +10,9 @@ from jax.typing import ArrayLike
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax.metrics import draws
-from calib_jax.metrics.bias_correction import bias_corrected, checked_rate, sure_part, with_bias
-from calib_jax.metrics.bootstrap_intervals import with_own_rule
+from calib_jax.metrics.bias_correction import bias_corrected, checked_rate
+from calib_jax.metrics.bias_models import BiasModel, resolved
+from calib_jax.metrics.bootstrap_intervals import with_margin
 from calib_jax.metrics.calibration_tests import gathered_pair, p_value_of
 from calib_jax.metrics.draws import Metric
 
@@ -39,7 +40,8 @@ class Assessment(NamedTuple):
 
 
 def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array, num_resamples: int = 1000,
-           level: float = 0.95, groups: ArrayLike | None = None, bias_rate: ArrayLike = 1.0) -> Assessment:
+           level: float = 0.95, groups: ArrayLike | None = None, bias: BiasModel | str = "auto",
+           bias_rate: ArrayLike | None = None) -> Assessment:
   """A calibration error with its interval, its noise floor and its p-value, in one compiled program.
 
   This is ``bootstrap`` with ``method="bias_corrected"``, ``consistency_interval`` and ``calibration_test``, each with
@@ -55,6 +57,7 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
     num_resamples: number of resamples of each kind: halves, fifths, and outcomes.
     level: the probability that the interval is meant to cover, in (0, 1).
     groups: optional ``[N]`` integers, as for ``bootstrap`` and ``calibration_test``.
+    bias: as for ``bootstrap``.
     bias_rate: as for ``bootstrap``.
 
   Returns:
@@ -71,17 +74,18 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
   confidence, correct = gathered_pair(confidence, correct)
   members = draws.members(groups, len(confidence))
-  rate = checked_rate(bias_rate)
-  result = _assess(metric, confidence, correct, members, key, rate, num_resamples, level)
-  if (plain := with_bias(metric)) is metric:
+  bias = resolved(bias, metric)
+  arguments = confidence, correct, members, key, checked_rate(bias_rate, bias), num_resamples, level, bias
+  result = _assess(metric, *arguments)
+  if bias.with_bias is None:
     return result
-  interval = _assess(plain, confidence, correct, members, key, rate, num_resamples, level)
+  interval = _assess(bias.with_bias, *arguments)
   return result._replace(estimate=interval.estimate, low=interval.low, high=interval.high)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 6, 7))
+@functools.partial(jax.jit, static_argnums=(0, 6, 7, 8))
 def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, rate: Array,
-            num_resamples: int, level: float) -> Assessment:
+            num_resamples: int, level: float, bias: BiasModel) -> Assessment:
   """``assess``; subsamples are masks here, so that the metric has one shape and is compiled once."""
   place, halves, fifths, outcomes = draws.assess_words(len(members), key, num_resamples)
   index = jnp.maximum(members, 0).reshape(-1)
@@ -98,6 +102,6 @@ def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, k
   kinds, words = jnp.append(draws.SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
   values = map_chunks(value, (kinds, words), draws.at_once([confidence, correct]))
   observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
-  interval = bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, rate, sure_part(metric), level)
-  interval = with_own_rule(metric, observed, interval, (confidence, correct), members, level)
+  interval = bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, rate, bias.sure_part, level)
+  interval = with_margin(bias, observed, interval, (confidence, correct), members, level)
   return Assessment(observed, *interval, jnp.mean(redrawn, axis=0), p_value_of(observed, redrawn))

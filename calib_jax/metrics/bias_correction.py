@@ -3,42 +3,26 @@
 ``bootstrap`` explains the model of the squared error on which they rest, ``paired_difference`` the differences.
 """
 
-from collections.abc import Callable
-import functools
 import statistics
 
 import jax
-import jax.numpy as jnp
-from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax._numerics.binning import array_module
-from calib_jax.metrics.draws import FIFTH, Metric
+from calib_jax.metrics.bias_models import BiasModel
+from calib_jax.metrics.draws import FIFTH
 
 Array = jax.Array
 HALVINGS = 40  # Steps of the bisection of the ends of an interval.
 
 
-def checked_rate(bias_rate: ArrayLike) -> np.ndarray:
-  """The power of 1/N with which the bias of a squared metric falls."""
-  rate = np.asarray(bias_rate, np.float32)
+def checked_rate(bias_rate: ArrayLike | None, bias: BiasModel) -> np.ndarray:
+  """The power of 1/N with which the bias of a squared metric falls: ``bias_rate``, or else that of the model."""
+  rate = np.asarray(bias.rate if bias_rate is None else bias_rate, np.float32)
   if not np.all((rate > 0) & (rate <= 1)):
     raise ValueError(f"bias_rate must be in (0, 1]: got {bias_rate}.")
   return rate
-
-
-def sure_part(metric: Callable | None) -> float:
-  """The part of the measured bias that is there in any case, which the upper end of an interval subtracts.
-
-  The bias of a squared norm-2 error is that of the model of ``bootstrap`` whatever the gaps are. A bin whose gap is
-  larger than its noise adds bias to no other error, and more to a half and a fifth of the sample: up to half of what is
-  measured was not there in simulations. Of the smooth error's bias no part is sure: with half of it, differences of ten
-  classes covered in 88%, and with none in 92%.
-  """
-  if getattr(getattr(metric, "func", metric), "__name__", "").startswith("smooth"):
-    return 0.0
-  return 1.0 if isinstance(metric, functools.partial) and metric.keywords.get("norm") == 2 else 0.5
 
 
 def bias_corrected(value: Array, halves: Array, fifths: Array, rate: Array, part: float, level: float
@@ -122,39 +106,6 @@ def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array
   high = xp.sqrt(largest(lambda truth: score(at_least, truth, bias(truth, far, part * far)) > -z))
   estimate = xp.where(near == far, square - far, largest(lambda truth: truth + bias(truth, near, far) < square))
   return unit * xp.clip(xp.sqrt(xp.maximum(estimate, 0)), low, high), unit * low, unit * high
-
-
-@functools.cache
-def with_bias(metric: Metric) -> Metric:
-  """The norm-2 error with its bias in place of the debiased one, whose interval is the same: the true values are equal.
-
-  The debiased square is clipped at 0, and what it subtracts is too much where bins share tied confidences. Intervals
-  from halves and fifths of it cover 85 to 97% without ties and 10 to 93% with them, and those of the error with its
-  bias 93 to 99% of all. It is cached so that a metric is compiled once.
-  """
-  if isinstance(metric, functools.partial) and metric.keywords.get("debias"):
-    return functools.partial(metric.func, *metric.args, **{**metric.keywords, "debias": False})
-  return metric
-
-
-def ks_margin(confidence: Array, correct: Array, members: Array | None, level: float) -> Array:
-  """How far the true KS error may be above that of the sample, at least.
-
-  The sum that is the largest in truth is noisy too, and the KS error of the sample is at least as large. So the true
-  error is above it by at most z standard deviations of that sum, which are at most those of the sum over all examples.
-  The model of ``bootstrap`` takes the noise of the sum that is the largest in the sample, which may be much smaller.
-
-  Args:
-    confidence: ``[N, ...]`` floats.
-    correct: bools, or zeros and ones, of that shape.
-    members: the examples of each group, as ``draws.members`` returns them; None if every example is on its own.
-    level: the level of the interval.
-  """
-  gap = confidence - correct.astype(confidence.dtype)
-  excess = (gap - gap.mean()).reshape(len(gap), -1).sum(1)
-  if members is not None:
-    excess = jnp.where(members >= 0, excess[jnp.maximum(members, 0)], 0).sum(1)
-  return ndtri(jnp.asarray((1 + level) / 2, gap.dtype)) * jnp.sqrt((excess**2).sum()) / gap.size
 
 
 def correlation(halves: Array, others: Array) -> Array:

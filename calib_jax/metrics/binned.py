@@ -1,5 +1,6 @@
 """Binned calibration errors of any binary pair, and reliability diagrams."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -13,6 +14,7 @@ from calib_jax._numerics.binning import masked_mean
 from calib_jax._numerics.sorting import correct_before, sorted_pairs
 from calib_jax._numerics.weighted_ranks import ranked
 from calib_jax.metrics import formulas
+from calib_jax.metrics.bias_models import biased_as, of_norm
 from calib_jax.metrics.compiled import counted, of_classes, of_pairs
 
 Array = jax.Array
@@ -106,6 +108,7 @@ def _bin_by_weight(confidence: Array, correct: Array, weights: Array, num_bins: 
   return _Binned(confidence, weights, index, *bins.bin_sums(rows, index, num_bins).T, edges)
 
 
+@biased_as(of_norm)
 def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                       norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
                       ties: str = "share", sign: str = "both", where: ArrayLike | None = None,
@@ -179,6 +182,7 @@ def _calibration_error(confidence: Array, correct: Array, counts: Array, num_bin
   return formulas.power_mean(gap, lambda x: masked_mean(x, b.counts), norm)
 
 
+@biased_as(lambda **options: dataclasses.replace(of_norm(**options), compares=False))
 def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
                                 binning: str = "equal_width", norm: float | str = 1, ties: str = "share",
                                 where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:

@@ -11,17 +11,17 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax.metrics import draws, percentiles
-from calib_jax.metrics.bias_correction import bias_corrected, checked_rate, ks_margin, sure_part, with_bias
+from calib_jax.metrics.bias_correction import bias_corrected, checked_rate
+from calib_jax.metrics.bias_models import BiasModel, resolved
 from calib_jax.metrics.draws import Metric
-from calib_jax.metrics.unbinned import ks_calibration_error
 
 Array = jax.Array
 METHODS = ("percentile", "bias_corrected")
 
 
 def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int = 1000, level: float = 0.95,
-              method: str = "percentile", groups: ArrayLike | None = None, bias_rate: ArrayLike = 1.0
-              ) -> tuple[Array, Array, Array]:
+              method: str = "percentile", groups: ArrayLike | None = None, bias: BiasModel | str = "auto",
+              bias_rate: ArrayLike | None = None) -> tuple[Array, Array, Array]:
   r"""The value of a metric with a bootstrap interval.
 
   ``method="percentile"`` gives the metric and quantiles of the metric over resamples, at levels that are corrected for
@@ -44,19 +44,22 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   ``(1 - level) / 2`` and ``(1 + level) / 2`` quantiles of the gamma distribution with the mean and variance above (by
   Wilson and Hilferty's cube root). For the lower end, B is the larger one of fifths and halves. For the upper end, a Q
   below B/2 counts as B/2, so that the interval of a model that seems better calibrated than chance allows does not
-  shrink to nothing; and B falls to half of itself, as :math:`(1 + \exp(-\tau^2 / B)) B / 2`, unless the metric is a
-  ``functools.partial`` with ``norm=2``. To other errors, bins whose gap is larger than their noise add no bias, though
-  they add some in halves and fifths.
+  shrink to nothing; and B falls to the part s of itself, as :math:`(s + (1 - s) \exp(-\tau^2 / B)) B`. Of norm-2
+  errors s is 1. To other errors, bins whose gap is larger than their noise add no bias, though they add some in halves
+  and fifths: s is 1/2.
 
   The bias of ``smooth_calibration_error`` falls more slowly near 0. The noise of a kernel mean of bandwidth σ is
   :math:`(N\sigma)^{-1/2}`, and the error is the σ to which this is equal, :math:`N^{-1/3}`. So its square falls with
   the ``bias_rate`` ρ = 2/3, and a fifth has :math:`Q + (5^\rho - 1) B_0`. Far from 0 the bandwidth is the error, and
   the rate is 1. In between, :math:`B = B_1 + (B_0 - B_1) \exp(-\tau^2 / B_0)`, where :math:`B_1` is B for ρ = 1. The
-  lower end takes :math:`B_0`, and the upper end :math:`(1 + \exp(-\tau^2 / B_0)) B_1 / 2`.
+  lower end takes :math:`B_0`, and the upper end :math:`(s + (1 - s) \exp(-\tau^2 / B_0)) B_1`, s = 0.
 
-  Two errors have a rule of their own, if the metric is the function of this package or a ``functools.partial`` of it.
-  The interval of the debiased error is that of the same error with its bias, whose true value is the same. The upper
-  end of ``ks_calibration_error`` is at least z standard deviations of the mean of confidence - correct above the error.
+  Two errors have a rule of their own. The interval of the debiased error is that of the same error with its bias, whose
+  true value is the same. The upper end of ``ks_calibration_error`` is at least z standard deviations of the mean of
+  confidence - correct above the error.
+
+  Which of these rules holds says ``bias``, never the name of the metric or how it was made: a ``functools.partial`` of
+  an error of this package is a function of your own, as a lambda is.
 
   docs/coverage.md has the simulated coverage of all of them, and says where intervals are too short.
 
@@ -70,9 +73,10 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
     method: ``"percentile"``, or ``"bias_corrected"`` for calibration errors.
     groups: optional ``[N]`` integers, not traced; examples with the same integer are resampled together, as for several
       images of one patient. If groups differ in size, the metric must take ``where``.
-    bias_rate: for ``method="bias_corrected"``, the power of 1/N with which the bias of the squared metric of a
-      calibrated model falls, not traced: 1 for errors in bins, 2/3 for ``smooth_calibration_error``; or one for each
-      element of the metric.
+    bias: for ``method="bias_corrected"``, the ``BiasModel`` of the metric: ``bias_model(calibration_error, norm=2)``
+      for an error of this package with options, or one of your own. ``"auto"`` is that of an error of this package
+      that is passed as it is, and for any other function ``CONSERVATIVE``, whose upper end subtracts no bias.
+    bias_rate: optional number in place of the ``rate`` of ``bias``, not traced, or one for each element of the metric.
 
   Returns:
     ``(estimate, low, high)``.
@@ -86,9 +90,10 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   """
   checks.options(method=(method, METHODS))
   arrays, members = examples(arrays, groups, num_resamples, level)
+  bias = resolved(bias, metric)
   if method == "bias_corrected":
-    metric = with_bias(metric)
-  return _bootstrap(metric, arrays, members, key, checked_rate(bias_rate), num_resamples, level, method)
+    metric = bias.with_bias or metric
+  return _bootstrap(metric, arrays, members, key, checked_rate(bias_rate, bias), num_resamples, level, method, bias)
 
 
 def examples(arrays: Sequence[ArrayLike], groups: ArrayLike | None, num_resamples: int, level: float
@@ -102,14 +107,14 @@ def examples(arrays: Sequence[ArrayLike], groups: ArrayLike | None, num_resample
   return arrays, None if groups is None else draws.members(groups, len(arrays[0]))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 5, 6, 7))
+@functools.partial(jax.jit, static_argnums=(0, 5, 6, 7, 8))
 def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, rate: Array,
-               num_resamples: int, level: float, method: str) -> tuple[Array, Array, Array]:
+               num_resamples: int, level: float, method: str, bias: BiasModel) -> tuple[Array, Array, Array]:
   if method == "bias_corrected":
     value = metric(*arrays)
-    interval = bias_corrected(value, *subsampled(metric, arrays, members, key, num_resamples), rate, sure_part(metric),
+    interval = bias_corrected(value, *subsampled(metric, arrays, members, key, num_resamples), rate, bias.sure_part,
                               level)
-    return with_own_rule(metric, value, interval, arrays, members, level)
+    return with_margin(bias, value, interval, arrays, members, level)
   count = len(arrays[0] if members is None else members)
 
   def value(sample):
@@ -124,13 +129,13 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
   return values[0], *percentiles.ends(values[1:], values[0], count, level)
 
 
-def with_own_rule(metric: Metric, value: Array, interval: tuple[Array, Array, Array], arrays: tuple[Array, ...],
-                  members: Array | None, level: float) -> tuple[Array, Array, Array]:
-  """The interval of a metric with the rule of its own, which KS has."""
-  if getattr(metric, "func", metric) is not ks_calibration_error:
+def with_margin(bias: BiasModel, value: Array, interval: tuple[Array, Array, Array], arrays: tuple[Array, ...],
+                members: Array | None, level: float) -> tuple[Array, Array, Array]:
+  """The interval of a metric whose upper end is at least the ``margin`` above the value, if there is one."""
+  if bias.margin is None:
     return interval
   estimate, low, high = interval
-  return estimate, low, jnp.maximum(high, value + ks_margin(*arrays[:2], members, level))
+  return estimate, low, jnp.maximum(high, value + bias.margin(*arrays[:2], members, level))
 
 
 def subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array,

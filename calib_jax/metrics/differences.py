@@ -8,35 +8,22 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax.metrics.bias_correction import (
-  bias_corrected,
-  checked_rate,
-  correlation,
-  interval_of_difference,
-  sure_part,
-  with_bias,
-)
-from calib_jax.metrics.binned import calibration_error, classwise_calibration_error
-from calib_jax.metrics.bootstrap_intervals import bootstrap, examples, subsampled, with_own_rule
+from calib_jax.metrics.bias_correction import bias_corrected, correlation, interval_of_difference
+from calib_jax.metrics.bias_models import BiasModel, is_known, resolved
+from calib_jax.metrics.bootstrap_intervals import bootstrap, examples, subsampled, with_margin
 from calib_jax.metrics.draws import Metric
-from calib_jax.metrics.shorthands import (
-  adaptive_calibration_error,
-  expected_calibration_error,
-  maximum_calibration_error,
-)
-from calib_jax.metrics.sweep import sweep_calibration_error
-from calib_jax.metrics.unbinned import kde_calibration_error, ks_calibration_error, smooth_calibration_error
+from calib_jax.metrics.ranking import aurc, auroc, excess_aurc, fpr_at_tpr
+from calib_jax.metrics.scores import accuracy, brier_score, classwise_losses, mean_entropy, nll
 
 Array = jax.Array
 METHODS = ("auto", "percentile", "bias_corrected")
-CALIBRATION_ERRORS = (adaptive_calibration_error, calibration_error, classwise_calibration_error,
-                      expected_calibration_error, kde_calibration_error, ks_calibration_error,
-                      maximum_calibration_error, smooth_calibration_error, sweep_calibration_error)
+# What has percentile intervals by ``method="auto"``.
+MEANS = (jnp.mean, accuracy, aurc, auroc, brier_score, classwise_losses, excess_aurc, fpr_at_tpr, mean_entropy, nll)
 
 
 def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, key: Array,
                       num_resamples: int = 1000, level: float = 0.95, groups: ArrayLike | None = None,
-                      method: str = "auto") -> tuple[Array, Array, Array]:
+                      method: str = "auto", bias: BiasModel | str = "auto") -> tuple[Array, Array, Array]:
   r"""The difference of a metric between two models on the same examples, with its bootstrap interval.
 
   Both models are resampled with the same examples, so that the examples' difficulty, which both share, cancels.
@@ -64,8 +51,9 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
     num_resamples: number of resamples.
     level: the probability that the interval is meant to cover, in (0, 1).
     groups: optional ``[N]`` integers, as for ``bootstrap``.
-    method: ``"percentile"``, ``"bias_corrected"``, or ``"auto"``, which knows the metrics of this package (also as a
-      ``functools.partial``) and ``jnp.mean``.
+    method: ``"percentile"``, ``"bias_corrected"``, or ``"auto"``, which knows the metrics of this package that are
+      passed as they are and ``jnp.mean``, and is ``"bias_corrected"`` where ``bias`` is passed.
+    bias: as for ``bootstrap``.
 
   Returns:
     ``(difference, low, high)``, where ``difference`` is the metric of ``a`` minus that of ``b``, for calibration errors
@@ -86,22 +74,21 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
   if len(a) != len(b):
     raise ValueError(f"a and b must have the same number of arrays: got {len(a)} and {len(b)}.")
   checks.options(method=(method, METHODS))
-  function = getattr(metric, "func", metric)
+  model = resolved(bias, metric)
   if method == "auto":
-    is_ours = getattr(function, "__module__", "").startswith("calib_jax.metrics")
-    if not is_ours and function is not jnp.mean:
+    if bias == "auto" and not is_known(metric) and metric not in MEANS:
       raise ValueError('method must be named for a metric of your own: "percentile" for means, such as accuracy and '
-                       'proper scores, or "bias_corrected" for calibration errors.')
-    if function is classwise_calibration_error:
+                       'proper scores, or "bias_corrected" for calibration errors, or bias for one with options: '
+                       "bias=metrics.bias_model(metrics.calibration_error, norm=2).")
+    if not model.compares:
       raise ValueError('method must be named for class-wise errors: with few examples a class the intervals of '
                        '"bias_corrected" held the true difference in as little as 54% of simulations.')
-    method = "bias_corrected" if function in CALIBRATION_ERRORS else "percentile"
+    method = "percentile" if bias == "auto" and metric in MEANS else "bias_corrected"
   if method == "percentile":
     return bootstrap(_difference(metric, len(a)), *a, *b, key=key, num_resamples=num_resamples, level=level,
                      groups=groups)
   arrays, members = examples([*a, *b], groups, num_resamples, level)
-  rate = checked_rate(2 / 3 if function is smooth_calibration_error else 1)
-  return _of_errors(with_bias(metric), arrays, members, key, rate, num_resamples, level)
+  return _of_errors(model.with_bias or metric, arrays, members, key, num_resamples, level, model)
 
 
 @functools.cache
@@ -110,9 +97,9 @@ def _difference(metric: Metric, num_arrays: int) -> Metric:
   return lambda *arrays, **where: metric(*arrays[:num_arrays], **where) - metric(*arrays[num_arrays:], **where)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 5, 6))
-def _of_errors(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, rate: Array,
-               num_resamples: int, level: float) -> tuple[Array, Array, Array]:
+@functools.partial(jax.jit, static_argnums=(0, 4, 5, 6))
+def _of_errors(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array,
+               num_resamples: int, level: float, bias: BiasModel) -> tuple[Array, Array, Array]:
   """``paired_difference`` of a calibration error, of the arrays of one model followed by those of the other."""
   models = arrays[:len(arrays) // 2], arrays[len(arrays) // 2:]
 
@@ -122,8 +109,8 @@ def _of_errors(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
 
   values = of_both(*arrays)
   halves, fifths = subsampled(of_both, arrays, members, key, num_resamples)
-  ends = bias_corrected(values, halves, fifths, rate, sure_part(metric), level)
-  intervals = [with_own_rule(metric, values[i], tuple(end[i] for end in ends), model, members, level)
+  ends = bias_corrected(values, halves, fifths, bias.rate, bias.sure_part, level)
+  intervals = [with_margin(bias, values[i], tuple(end[i] for end in ends), model, members, level)
                for i, model in enumerate(models)]
   noise = (halves[:, 0]**2 - halves[:, 1]**2) / 2
   return interval_of_difference(*intervals, correlation(noise[:, 0], noise[:, 1]))

@@ -3,6 +3,7 @@
 import jax
 from jax.typing import ArrayLike
 
+from calib_jax.metrics.bias_models import biased_as, of_norm
 from calib_jax.metrics.binned import calibration_error
 from calib_jax.metrics.compiled import counted, of_classes
 from calib_jax.metrics.scores import top_label
@@ -10,6 +11,7 @@ from calib_jax.metrics.scores import top_label
 Array = jax.Array
 
 
+@biased_as(of_norm)
 def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                                norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
                                ties: str = "share", sign: str = "both", where: ArrayLike | None = None,
@@ -46,6 +48,7 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
                     form=form, debias=debias, closed=closed, ties=ties, sign=sign)
 
 
+@biased_as(of_norm)
 def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
                               binning: str = "equal_width", form: str = "bin", closed: str = "right",
                               ties: str = "share", sign: str = "both", where: ArrayLike | None = None,
@@ -80,6 +83,7 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
                     form=form, closed=closed, ties=ties, sign=sign)
 
 
+@biased_as(of_norm)
 def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: int = 15, norm: float | str = 1,
                                form: str = "bin", debias: bool = False, ties: str = "share", sign: str = "both",
                                where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:

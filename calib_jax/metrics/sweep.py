@@ -11,6 +11,7 @@ from calib_jax._numerics import binning as bins
 from calib_jax._numerics.sorting import exact_cumsum, shared_count, sorted_pairs, sum_between, tie_bounds
 from calib_jax._numerics.weighted_ranks import Ranked, ranked
 from calib_jax.metrics import formulas
+from calib_jax.metrics.bias_models import biased_as, of_norm
 from calib_jax.metrics.binned import BINNINGS, TIES
 from calib_jax.metrics.compiled import of_pairs
 
@@ -21,6 +22,7 @@ _BLOCK = 1024  # Bins that are computed together.
 Bins = Callable[[Array, Array], tuple[Array, Array, Array]]
 
 
+@biased_as(of_norm)
 def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binning: str = "equal_mass",
                             norm: float = 2, ties: str = "share", where: ArrayLike | None = None,
                             weights: ArrayLike | None = None) -> Array:

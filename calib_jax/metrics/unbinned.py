@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 import numpy as np
 
@@ -10,6 +11,7 @@ from calib_jax._numerics.binning import divisor, masked_mean, total
 from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs
 from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities, neighbours
 from calib_jax.metrics import formulas
+from calib_jax.metrics.bias_models import BiasModel, biased_as, of_norm
 from calib_jax.metrics.binned import TIES
 from calib_jax.metrics.compiled import of_classes, of_pairs
 from calib_jax.metrics.scores import top_label
@@ -18,6 +20,27 @@ Array = jax.Array
 BANDWIDTHS = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])
 
 
+def ks_margin(confidence: Array, correct: Array, members: Array | None, level: float) -> Array:
+  """How far the true KS error may be above that of the sample, at least.
+
+  The sum that is the largest in truth is noisy too, and the KS error of the sample is at least as large. So the true
+  error is above it by at most z standard deviations of that sum, which are at most those of the sum over all examples.
+  The model of ``bootstrap`` takes the noise of the sum that is the largest in the sample, which may be much smaller.
+
+  Args:
+    confidence: ``[N, ...]`` floats.
+    correct: bools, or zeros and ones, of that shape.
+    members: the examples of each group, as ``draws.members`` returns them; None if every example is on its own.
+    level: the level of the interval.
+  """
+  gap = confidence - correct.astype(confidence.dtype)
+  excess = (gap - gap.mean()).reshape(len(gap), -1).sum(1)
+  if members is not None:
+    excess = jnp.where(members >= 0, excess[jnp.maximum(members, 0)], 0).sum(1)
+  return ndtri(jnp.asarray((1 + level) / 2, gap.dtype)) * jnp.sqrt((excess**2).sum()) / gap.size
+
+
+@biased_as(lambda **_: BiasModel(sure_part=0.5, margin=ks_margin))
 def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str = "share",
                          where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Kolmogorov-Smirnov calibration error: the largest gap between two cumulative sums, in [0, 1].
@@ -66,6 +89,7 @@ def _ks_calibration_error(confidence: Array, correct: Array, counts: Array, ties
   return formulas.ks_error(sums, count)
 
 
+@biased_as(lambda **_: BiasModel(rate=2 / 3))
 def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where: ArrayLike | None = None,
                              weights: ArrayLike | None = None) -> Array:
   r"""Smooth calibration error (smECE), in [0, 1], which has neither bins nor a bandwidth to choose.
@@ -116,6 +140,7 @@ def _smooth_calibration_error(confidence: Array, correct: Array, counts: Array) 
   return error * jnp.any(counts).astype(count.dtype)
 
 
+@biased_as(of_norm)
 def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: float | None = None, norm: float = 1.0,
                           form: str = "top_label", where: ArrayLike | None = None,
                           weights: ArrayLike | None = None) -> Array:

@@ -69,7 +69,8 @@ def scored(logits: jax.Array, labels: jax.Array, more: tuple[str, ...] = ()) -> 
   if not bool(jnp.all(jnp.isfinite(logits))):
     return dict.fromkeys((*COLUMNS, *more), float("nan"))
   values, confidence, correct = _plain(logits, labels, more)
-  found = metrics.assess(_ece, confidence, correct, key=jax.random.key(0), num_resamples=RESAMPLES)
+  found = metrics.assess(_ece, confidence, correct, key=jax.random.key(0), num_resamples=RESAMPLES,
+                         bias=metrics.bias_model(metrics.calibration_error))
   values |= {"ece_corrected": found.estimate, "floor": found.floor, "p_value": found.p_value}
   return {name: float(values[name]) for name in (*COLUMNS, *more)}
 

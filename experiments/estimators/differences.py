@@ -28,11 +28,12 @@ SEPARATION = {2: 2**0.5, 10: 2.5, 100: 3.5}  # The distance of a class's mean fr
 REPEATS = {300: 200, 1000: 200, 5000: 100}
 RESAMPLES = 150
 SHOWN = tuple(name for name in JOINT if name != "entropy")
-OTHERS = {
-  "ECE, equal mass, norm 1": functools.partial(metrics.calibration_error, binning="equal_mass"),
-  "KS": metrics.ks_calibration_error,
-  "class-wise, equal width, norm 1": metrics.classwise_calibration_error,
-  "smooth (smECE)": metrics.smooth_calibration_error,
+OTHERS = {  # Metrics, each with the model of its bias.
+  "ECE, equal mass, norm 1": (functools.partial(metrics.calibration_error, binning="equal_mass"),
+                              metrics.bias_model(metrics.calibration_error)),
+  "KS": (metrics.ks_calibration_error, "auto"),
+  "class-wise, equal width, norm 1": (metrics.classwise_calibration_error, "auto"),
+  "smooth (smECE)": (metrics.smooth_calibration_error, "auto"),
 }
 FEW_CLASSES = 10  # The class-wise error is simulated for at most so many.
 SLOWEST, SLOWEST_RESAMPLES = "smooth (smECE)", 50  # It takes long: it has fewer resamples, and is simulated last.
@@ -124,7 +125,8 @@ def of_others(pair: str, num_classes: int, size: int, names: Sequence[str]) -> l
     tops = [metrics.top_label(p, labels.astype(np.int32)) for p in probs]
     for name, ends in intervals.items():
       arrays = [(p, labels.astype(np.int32)) for p in probs] if name.startswith("class-wise") else tops
-      ends.append(np.array(metrics.paired_difference(OTHERS[name], *arrays, key=jax.random.key(i),
+      metric, bias = OTHERS[name]
+      ends.append(np.array(metrics.paired_difference(metric, *arrays, key=jax.random.key(i), bias=bias,
                                                      num_resamples=resamples(name), method="bias_corrected")[1:]))
   return [_row(pair, num_classes, size, name, ends) for name, ends in intervals.items()]
 

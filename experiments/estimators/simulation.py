@@ -30,6 +30,15 @@ ESTIMATORS = {
   "smooth (smECE)": (metrics.smooth_calibration_error, "smooth"),
 }
 
+# The models of their bias, for their intervals.
+BIAS = {
+  "ECE, 15 equal-width bins": metrics.bias_model(metrics.calibration_error),
+  "ECE, 15 equal-mass bins": metrics.bias_model(metrics.calibration_error),
+  "equal mass, norm 2": metrics.bias_model(metrics.calibration_error, norm=2),
+  "KS": metrics.bias_model(metrics.ks_calibration_error),
+  "smooth (smECE)": metrics.bias_model(metrics.smooth_calibration_error),
+}
+
 
 def sample(key, shape, sharpness: float):
   """Top-label confidences and correctness."""

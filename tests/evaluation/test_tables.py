@@ -113,18 +113,17 @@ def test_intervals_narrow_with_the_test_set_and_cover_sampling():
 
 
 @pytest.mark.slow
-def test_slow_errors_have_fewer_resamples_and_biases_of_their_own_rates():
+def test_slow_errors_have_fewer_resamples_and_biases_of_their_own():
   parts = [_predictions(150, 2.0), _predictions(150, 0.5)]
   row = evaluation.evaluate({"none": parts}, num_resamples=240)["none"]
   pairs = [metrics.top_label(jnp.exp(calibrators.identity().apply({}, part.logits)), part.labels) for part in parts]
   confidence, correct = (jnp.stack(x, axis=1) for x in zip(*pairs, strict=True))
-  for name, error, rate in (("smooth", metrics.smooth_calibration_error, 2 / 3),
-                            ("sweep", metrics.sweep_calibration_error, 1.0)):
+  for name, error in (("smooth", metrics.smooth_calibration_error), ("sweep", metrics.sweep_calibration_error)):
     def mean_error(c, r, *, where, error=error):
       return jnp.mean(jnp.stack([error(c[:, i], r[:, i], where=where[:, i]) for i in (0, 1)]))
 
-    mean_error.__name__ = error.__name__  # By which the interval knows the smooth error.
-    found = metrics.assess(mean_error, confidence, correct, key=jax.random.key(0), num_resamples=12, bias_rate=rate)
+    found = metrics.assess(mean_error, confidence, correct, key=jax.random.key(0), num_resamples=12,
+                           bias=metrics.bias_model(error))
     # The table's interval is over seeds too.
     wider = over_seeds(evaluation.Interval(*map(float, found[1:4])), row[name].per_seed)
     expected = found._replace(low=max(wider.low, 0), high=wider.high)

@@ -9,11 +9,13 @@ import pytest
 from scipy import stats
 
 from calib_jax import metrics
-from calib_jax.metrics import bias_correction, bootstrap_intervals, calibration_tests, draws, resampled_errors
+from calib_jax.evaluation.measures import METRICS
+from calib_jax.metrics import bias_correction, bootstrap_intervals, calibration_tests, draws
 from experiments import coverage
 
 KEY = jax.random.key(0)
 EQUAL_MASS = functools.partial(metrics.calibration_error, binning="equal_mass", norm=2)
+DEBIASED = {"binning": "equal_mass", "norm": 2, "debias": True}
 
 
 def _calibrated(n, seed=0):
@@ -221,10 +223,11 @@ def test_the_bias_corrected_interval_holds_the_estimate_and_is_never_below_0():
                                             method="bias_corrected")
     assert 0 <= low <= estimate <= high
     assert estimate < metrics.calibration_error(*pair)
-  debiased = functools.partial(EQUAL_MASS, debias=True)
+  debiased, bias = functools.partial(EQUAL_MASS, debias=True), metrics.bias_model(metrics.calibration_error, **DEBIASED)
   pairs = [pair for pair in (_calibrated(120, seed) for seed in range(10)) if debiased(*pair) == 0]
   assert pairs
-  estimate, low, high = metrics.bootstrap(debiased, *pairs[0], key=KEY, num_resamples=100, method="bias_corrected")
+  estimate, low, high = metrics.bootstrap(debiased, *pairs[0], key=KEY, num_resamples=100, method="bias_corrected",
+                                          bias=bias)
   assert estimate == low == 0 and 0.02 < high < 0.5
   for size in (1, 4):  # Fewer examples than halves or fifths need.
     few = metrics.bootstrap(_one_bin, *_calibrated(size), key=KEY, num_resamples=10, method="bias_corrected")
@@ -239,7 +242,7 @@ def _power(x, *, where=None):
 def test_a_bias_of_a_known_rate_is_subtracted_whole():
   for rate, left in ((2 / 3, 0), (1.0, 1 - (5 ** (2 / 3) - 1) / 4)):
     estimate, low, _ = metrics.bootstrap(_power, jnp.ones(1000), key=KEY, num_resamples=20, method="bias_corrected",
-                                         bias_rate=rate)
+                                         bias=metrics.BiasModel(rate=rate))
     np.testing.assert_allclose(estimate, np.sqrt(left) / 10, rtol=1e-3, atol=1e-3)
     assert low <= estimate
   estimate, *_ = metrics.bootstrap(lambda x: _power(x) * jnp.ones(2), jnp.ones(1000), key=KEY, num_resamples=20,
@@ -247,6 +250,9 @@ def test_a_bias_of_a_known_rate_is_subtracted_whole():
   assert estimate[0] < 1e-3 < estimate[1]
   with pytest.raises(ValueError, match=r"bias_rate must be in \(0, 1\]: got 0"):
     metrics.bootstrap(_power, jnp.ones(10), key=KEY, method="bias_corrected", bias_rate=0)
+  for name, interval in (("rate", r"\(0, 1\]: got 0"), ("sure_part", r"\[0, 1\]: got 2")):
+    with pytest.raises(ValueError, match=f"{name} must be in {interval}"):
+      metrics.BiasModel(**{name: int(interval[-1])})
 
 
 @pytest.mark.slow
@@ -274,7 +280,8 @@ def test_the_interval_of_a_norm_1_error_holds_gaps_of_the_size_of_their_noise():
   def interval(key):
     of_x, of_resamples = jax.random.split(key)
     x = truth + jax.random.normal(of_x, (60, 15))
-    return metrics.bootstrap(_mean_gap, x, key=of_resamples, num_resamples=60, method="bias_corrected")
+    return metrics.bootstrap(_mean_gap, x, key=of_resamples, num_resamples=60, method="bias_corrected",
+                             bias=metrics.bias_model(metrics.calibration_error))
 
   _, low, high = jax.jit(lambda keys: jax.lax.map(interval, keys))(jax.random.split(KEY, 400))
   assert jnp.mean((low <= truth) & (truth <= high)) >= 0.93
@@ -304,24 +311,25 @@ def _binary(key, num_repeats, size):
   return log_odds, jax.random.uniform(of_y, log_odds.shape) < jax.nn.sigmoid(log_odds)
 
 
-@pytest.mark.parametrize(("metric", "size"), [
-  (metrics.calibration_error, 500),
-  (functools.partial(metrics.calibration_error, binning="equal_mass", norm=2, debias=True), 500),
-  pytest.param(metrics.ks_calibration_error, 500, marks=pytest.mark.slow)], ids=["ece", "debiased", "ks"])
-def test_intervals_of_the_difference_of_two_errors_hold_the_true_difference(metric, size):
+@pytest.mark.parametrize(("metric", "options"), [
+  (metrics.calibration_error, {}), (metrics.calibration_error, DEBIASED),
+  pytest.param(metrics.ks_calibration_error, {}, marks=pytest.mark.slow)], ids=["ece", "debiased", "ks"])
+def test_intervals_of_the_difference_of_two_errors_hold_the_true_difference(metric, options):
   # A calibrated model against one that is 1.6 times overconfident. Quantiles of the difference hold the truth in 11, 33
   # and 11 of these samples.
-  log_odds, correct = _binary(jax.random.key(1), 60, size)
+  log_odds, correct = _binary(jax.random.key(1), 60, 500)
+  error = functools.partial(metric, **options) if options else metric
+  bias = metrics.bias_model(metric, **options) if options else "auto"
 
   def interval(x):
     log_odds, correct, key = x
     models = [(jax.nn.sigmoid(a * log_odds), correct) for a in (1.0, 1.6)]
-    return metrics.paired_difference(metric, *models, key=key, num_resamples=60)
+    return metrics.paired_difference(error, *models, key=key, num_resamples=60, bias=bias)
 
   _, low, high = jax.lax.map(interval, (log_odds, correct, jax.random.split(KEY, 60)))
   odds, _ = _binary(jax.random.key(2), 1, 500_000)
   gap = jax.nn.sigmoid(1.6 * odds) - jax.nn.sigmoid(odds)
-  truth = -jnp.sqrt(jnp.mean(gap**2)) if isinstance(metric, functools.partial) else -jnp.mean(gap)
+  truth = -jnp.sqrt(jnp.mean(gap**2)) if options else -jnp.mean(gap)
   assert jnp.sum((low <= truth) & (truth <= high)) >= 51  # At 95%, fewer have a chance of 1e-3.
 
 
@@ -338,14 +346,15 @@ def test_the_difference_of_two_errors_changes_its_sign_with_their_order_and_is_0
 @pytest.mark.parametrize("delta", [0.0, 0.05])
 def test_the_interval_of_the_debiased_error_holds_the_truth_of_tied_confidences(delta):
   # Six confidences in fifteen bins: intervals of the clipped square itself held the truth in 60% and 10%.
-  debiased = functools.partial(metrics.calibration_error, binning="equal_mass", norm=2, debias=True)
+  debiased, bias = functools.partial(EQUAL_MASS, debias=True), metrics.bias_model(metrics.calibration_error, **DEBIASED)
   values, keys = jnp.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.97]), jax.random.split(KEY, 60)
 
   def interval(key):
     of_confidence, of_outcome, of_resamples = jax.random.split(key, 3)
     confidence = jax.random.choice(of_confidence, values, (300,))
     correct = jax.random.uniform(of_outcome, (300,)) < confidence - delta
-    return metrics.bootstrap(debiased, confidence, correct, key=of_resamples, num_resamples=60, method="bias_corrected")
+    return metrics.bootstrap(debiased, confidence, correct, key=of_resamples, num_resamples=60, method="bias_corrected",
+                             bias=bias)
 
   _, low, high = jax.lax.map(interval, keys)
   assert jnp.sum((low <= delta + 1e-6) & (delta <= high)) >= 51
@@ -491,8 +500,34 @@ def test_assess_agrees_with_the_functions_that_it_joins(groups):
   assert float(found.p_value) == pytest.approx(1 / 4001)
 
 
-def test_no_part_of_the_smooth_errors_bias_is_sure_whichever_function_computes_it():
-  for error in (metrics.smooth_calibration_error, resampled_errors.smooth):
-    assert bias_correction.sure_part(error) == bias_correction.sure_part(functools.partial(error)) == 0.0
-  assert bias_correction.sure_part(metrics.calibration_error) == 0.5
-  assert bias_correction.sure_part(functools.partial(metrics.calibration_error, norm=2)) == 1.0
+def test_an_interval_depends_on_what_is_passed_and_not_on_how_a_metric_is_called_or_made():
+  pair = _calibrated(80)
+
+  def mine(confidence, correct, where=None):
+    return metrics.calibration_error(confidence, correct, binning="equal_mass", norm=2, where=where)
+
+  def smooth_mine(confidence, correct, where=None):
+    return mine(confidence, correct, where)
+
+  options = {"key": KEY, "num_resamples": 20}
+  for bias in ("auto", metrics.bias_model(metrics.calibration_error, norm=2)):
+    errors = mine, smooth_mine, EQUAL_MASS, lambda *x, **where: EQUAL_MASS(*x, **where)
+    intervals = [metrics.bootstrap(error, *pair, method="bias_corrected", bias=bias, **options) for error in errors]
+    np.testing.assert_allclose(intervals, np.tile(intervals[0], (4, 1)), rtol=1e-6)
+    assessed = [metrics.assess(error, *pair, bias=bias, **options) for error in errors]
+    np.testing.assert_allclose(assessed, np.tile(assessed[0], (4, 1)), rtol=1e-6)
+  conservative = metrics.bootstrap(mine, *pair, method="bias_corrected", bias=metrics.CONSERVATIVE, **options)[2]
+  assert conservative == metrics.bootstrap(mine, *pair, method="bias_corrected", **options)[2] > intervals[0][2]
+
+
+def test_each_error_stands_beside_the_model_of_its_bias():
+  model = metrics.bias_model
+  assert model(metrics.smooth_calibration_error) == metrics.BiasModel(rate=2 / 3)
+  assert model(metrics.calibration_error).sure_part == 0.5 and model(metrics.calibration_error, norm=2).sure_part == 1
+  assert model(metrics.ks_calibration_error).margin is not None
+  assert model(metrics.calibration_error, **DEBIASED).with_bias.keywords == {**DEBIASED, "debias": False}
+  assert METRICS["smooth"].bias == model(metrics.smooth_calibration_error)
+  with pytest.raises(ValueError, match="error must be a calibration error of calib_jax.metrics"):
+    model(metrics.accuracy)
+  with pytest.raises(ValueError, match="bias must be \"auto\" or a BiasModel: got 'none'"):
+    metrics.bootstrap(jnp.mean, np.ones(3), key=KEY, bias="none")

@@ -12,6 +12,7 @@ from tests.metrics import references
 from tests.metrics.data import KINDS, pairs
 
 NUM_BINS = 7
+BIASES = {"ece": metrics.BiasModel(sure_part=0.5), "ks": metrics.BiasModel(rate=2 / 3, sure_part=0.5)}
 ERRORS = {
   "equal width": (resampled_errors.calibration_error, references.calibration_error, {}),
   "max": (resampled_errors.calibration_error, references.calibration_error, {"norm": "max"}),
@@ -103,14 +104,14 @@ def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
   key = jax.random.key(5)
   errors = {"ece": (resampled_errors.calibration_error, 40), "ks": (resampled_errors.ks, 12)}
   found = resamples.assess(errors, {"row": (confidence, correct)}, num_bins=15, key=key, groups=groups)["row"]
-  ends = resamples.intervals(found, {"ece": (1.0, 0.5), "ks": (2 / 3, 0.5)})
-  for name, function, number, rate in (("ece", metrics.calibration_error, 40, 1.0),
-                                       ("ks", metrics.ks_calibration_error, 12, 2 / 3)):
+  ends = resamples.intervals(found, BIASES)
+  for name, function, number in (("ece", metrics.calibration_error, 40), ("ks", metrics.ks_calibration_error, 12)):
     def error(c, a, *, where, function=function):
       seeds = [function(c[:, i], a[:, i], where=where[:, i]) for i in (0, 1)]
       return jnp.stack([sum(seeds) / 2, *seeds])
 
-    expected = metrics.assess(error, confidence, correct, key=key, num_resamples=number, groups=groups, bias_rate=rate)
+    expected = metrics.assess(error, confidence, correct, key=key, num_resamples=number, groups=groups,
+                              bias=BIASES[name])
     numbers = [found[name].value, *ends[name], found[name].floor, found[name].p_value]
     np.testing.assert_allclose(numbers, np.stack(expected), rtol=1e-4, atol=1e-6, err_msg=name)
 
@@ -143,8 +144,8 @@ def test_subsamples_are_those_of_the_bias_corrected_bootstrap():
   found = resamples.bias_corrected(lambda counts: np.abs(counts @ x / counts.sum(1, keepdims=True)),
                                    resamples.subsamples(64, key, 30))
   expected = metrics.bootstrap(lambda x: jnp.abs(jnp.mean(x, axis=0)), x, key=key, num_resamples=30,
-                               method="bias_corrected")
-  ends = resamples.intervals({"mean": found}, {"mean": (1.0, 0.5)})["mean"]
+                               method="bias_corrected", bias=BIASES["ece"])
+  ends = resamples.intervals({"mean": found}, {"mean": BIASES["ece"]})["mean"]
   np.testing.assert_allclose(ends, expected, rtol=1e-4, atol=1e-6)
 
 

@@ -72,7 +72,7 @@ def class_groups(rows: Mapping[RowKey, Values], train_counts: np.ndarray, *, num
     options = {"key": jax.random.key(0), "num_resamples": num_resamples, "groups": values.groups}
     means = metrics.bootstrap(_means, values.correct, values.nll, group, **options)
     errors = metrics.bootstrap(_errors(num_bins), values.confidence, values.correct, group, method="bias_corrected",
-                               **options)
+                               bias=metrics.bias_model(metrics.calibration_error), **options)
     ends = [np.concatenate([mean, error[None]]) for mean, error in zip(means, errors, strict=True)]
     scores[row] = {name: {metric: Interval(*(float(x[m, g]) for x in ends)) for m, metric in enumerate(MEASURED)}
                    for g, name in enumerate(GROUPS) if (group == g).any()}

@@ -31,6 +31,7 @@ FITS = ("optimum", "steps", "two rates")
 NAMED = ("network", "calibrator", "objective", "fit")
 RESAMPLES = 300
 CLOSE = 0.15  # Points of ECE.
+BIAS = metrics.bias_model(metrics.calibration_error)
 
 
 def ece(confidence, correct):
@@ -49,7 +50,7 @@ def measured(log_probs, labels) -> dict[str, float]:
   confidence, correct = top_of(log_probs, labels)
   key = jax.random.key(0)
   corrected, low, high = metrics.bootstrap(ece, confidence, correct, key=key, num_resamples=RESAMPLES,
-                                           method="bias_corrected")
+                                           method="bias_corrected", bias=BIAS)
   floor, _, floor_high = metrics.consistency_interval(ece, confidence, key=key, num_resamples=RESAMPLES)
   return {"ece": ece(confidence, correct), "accuracy": 100 * jnp.mean(correct), "ece_corrected": corrected,
           "ece_low": low, "ece_high": high, "floor": floor, "floor_high": floor_high}

@@ -50,7 +50,8 @@ def compared(name: str, fit: Split, test: Split) -> Iterator[rows.Row]:
     tops = {method: _top(base, method, fit, test) for method in METHODS}
     for method, (top, converged) in tops.items():
       difference, low, high = metrics.paired_difference(table2.ece, top, tops["ND"][0], key=jax.random.key(0),
-                                                        num_resamples=RESAMPLES, method="bias_corrected")
+                                                        num_resamples=RESAMPLES, method="bias_corrected",
+                                                        bias=table2.BIAS)
       yield {"network": name, "base": base, "method": method, "ece": f"{float(table2.ece(*top)):.4f}",
              "accuracy": f"{100 * float(top[1].mean()):.4f}", "difference": f"{float(difference):.4f}",
              "low": f"{float(low):.4f}", "high": f"{float(high):.4f}", "converged": str(converged)}
