@@ -20,26 +20,19 @@ BUCKETS = ("gs://", "s3://", "az://", "hf://")
 FEW = 2**18  # Numbers that a program reads, up to which ``sized`` may compile it fast.
 _runs_once = contextvars.ContextVar("runs_once", default=False)
 
-try:
-  import grp
-  import pwd
-except ImportError:  # Some systems have no users and groups of this kind.
-  grp = pwd = None
-
 
 def keep() -> str | None:
-  """Makes JAX keep compiled programs in a directory that only the user can write.
+  """Makes JAX keep compiled programs in the directory that ``JAX_COMPILATION_CACHE_DIR`` names.
 
-  It is the one that ``JAX_COMPILATION_CACHE_DIR`` names, and else ``calib_jax`` in the user's cache directory
-  (``$XDG_CACHE_HOME`` or ``~/.cache``).
+  Without that variable it is ``calib_jax`` in the user's cache directory (``$XDG_CACHE_HOME`` or ``~/.cache``).
 
   Returns:
     A sentence for the user if nothing is kept because there is no such directory, none can be created, or that of the
     user's cache is not private; else None.
 
   Raises:
-    UserError: if others can write in the directory that the variable names or replace it, it or a file in it belongs to
-      someone else, or the variable names a kind of address that JAX does not know.
+    UserError: if everyone can write in the directory that the variable names, it belongs to someone else, or the
+      variable names a kind of address that JAX does not know.
   """
   asked = jax.config.jax_compilation_cache_dir
   if asked and "://" in asked:
@@ -49,18 +42,20 @@ def keep() -> str | None:
     folder = pathlib.Path(asked) if asked else default_folder()
     for path in (*reversed(folder.parents), folder):  # By itself, ``parents=True`` makes them with other permissions.
       path.mkdir(mode=0o700, exist_ok=True)
-    reason = _refused(folder)
+    status = folder.stat()
   except (OSError, RuntimeError) as error:  # A RuntimeError says that the user has no home directory.
     jax.config.update("jax_compilation_cache_dir", None)
     return f"compiled programs are not kept for the next run, because their directory cannot be made ({error})."
-  if reason and not asked:
-    return f"compiled programs are not kept for the next run, because their directory {folder} {reason}."
-  if reason:
+  is_own = not hasattr(os, "getuid") or status.st_uid in (os.getuid(), 0)
+  if is_own and not status.st_mode & stat.S_IWOTH:
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    return None
+  reason = (f"can be written by everyone: empty {folder} and take that permission away (chmod o-w)" if is_own
+            else f"belongs to user {status.st_uid}, not to you: delete it")
+  if asked:
     raise UserError(f"compiled programs are code that is run, and their directory {folder} {reason}, or set "
                     "JAX_COMPILATION_CACHE_DIR to another directory.")
-  if not asked:
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-  return None
+  return f"compiled programs are not kept for the next run, because their directory {folder} {reason}."
 
 
 def check_address() -> None:
@@ -132,61 +127,3 @@ def default_folder() -> pathlib.Path:
   base = os.environ.get("XDG_CACHE_HOME", "")
   # The XDG specification says that a relative path is to be ignored.
   return (pathlib.Path(base) if os.path.isabs(base) else pathlib.Path("~/.cache").expanduser()) / "calib_jax"
-
-
-def _refused(folder: pathlib.Path) -> str | None:
-  """Returns why a directory, one above it or a file in it is not private, or None.
-
-  Who can write in a directory can replace the next one of the path. In one with the sticky bit, such as ``/tmp``, only
-  the owner of the next one and its own owner can. The directories on the way to a symbolic link matter as well as those
-  on the way to its target.
-  """
-  if reason := objection(folder.stat()):
-    return reason
-  for path in dict.fromkeys((pathlib.Path(os.path.abspath(folder)), folder.resolve())):
-    for parent in path.parents:
-      status = parent.stat()
-      reason = objection(status)
-      if reason and not (status.st_mode & stat.S_ISVTX and status.st_uid in (os.getuid(), 0)):
-        return f"lies in {parent}, which {reason}"
-  searchable = folder.stat().st_mode & 0o011  # If only the user can search it, nobody else can open a file in it.
-  with os.scandir(folder) as entries:
-    for entry in entries:
-      if entry.is_symlink():
-        return f"holds {entry.name}, which is a symbolic link: delete it"
-      with contextlib.suppress(FileNotFoundError):  # Another run has just deleted it.
-        status = entry.stat()
-        if reason := objection(status) if searchable else _of_another(status):
-          return f"holds {entry.name}, which {reason}"
-  return None
-
-
-def objection(status: os.stat_result) -> str | None:
-  """Returns why a directory is not private and what to do about it, or None if it is private.
-
-  Args:
-    status: what ``os.stat`` returns for the directory.
-  """
-  if not hasattr(os, "getuid") or pwd is None:
-    return None
-  if reason := _of_another(status):
-    return reason
-  if status.st_mode & stat.S_IWOTH:
-    return "can be written by everyone: empty it and take that permission away (chmod go-w)"
-  if status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid):
-    return f"can be written by group {status.st_gid}: empty it and take that permission away (chmod go-w)"
-  return None
-
-
-def _of_another(status: os.stat_result) -> str | None:
-  other = hasattr(os, "getuid") and status.st_uid not in (os.getuid(), 0)
-  return f"belongs to user {status.st_uid}, not to you: delete it" if other else None
-
-
-def _is_own_group(number: int) -> bool:
-  """Returns whether a group is the one that many systems make for each user, with that user alone in it."""
-  try:
-    group, user = grp.getgrgid(number), pwd.getpwuid(os.getuid())
-  except KeyError:
-    return False
-  return group.gr_name == user.pw_name and group.gr_gid == user.pw_gid and set(group.gr_mem) <= {user.pw_name}
