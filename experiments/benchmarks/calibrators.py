@@ -1,18 +1,16 @@
-"""Seconds, passes and held-out NLL of calibrators, beside the same ones of probmetrics, netcal and PyTorch.
+"""Fits of calibrators, beside a pass over their logits and beside the same ones of probmetrics, netcal and PyTorch.
 
-Run: python -m experiments.benchmarks.calibrators PREDICTIONS.npz … --synthetic 50000x1000
-
-One half of each file (`labels` and `logits` or `probs`) fits, and the other half tests. `--synthetic NxK` makes N
-logits of K classes to fit, and 10,000 to test, whose labels are drawn at a temperature of 1.70. The fit alone is timed:
-the shortest of three calls or more, as many as take 0.3 s, without compilation, or the only call of a fit that takes
-more than a minute. Processor seconds are those of all threads, which other work on the machine changes less than
-seconds; ratios and passes are computed from them. A pass is one log-softmax, by JAX, of the logits that are fitted to.
-Packages that are not installed are left out.
+One half of each file of predictions (`labels` and `logits` or `probs`) fits, and the other half tests. NxK in place of
+a file makes N logits of K classes to fit, and 10,000 to test, whose labels are drawn at a temperature of 1.70. The fit
+alone is timed, without compilation. A pass is one log-softmax, by JAX, of the logits that are fitted to: it is the
+floor of our fits, and ours is the floor of others'. Packages that are not installed are left out.
 """
 
+import argparse
+from collections.abc import Callable, Mapping
+import functools
 import pathlib
-import time
-from typing import NamedTuple
+import re
 
 import jax
 import jax.numpy as jnp
@@ -20,122 +18,71 @@ import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.evaluation.predictions import load
-from experiments.common import commands
+from experiments.benchmarks.arrays import Rows, ready
+from experiments.common import timing
 from experiments.common.calibrator_peers import PEERS, prepared, versions
 
 TRUE_TEMPERATURE = 1.70
 TEST_SIZE = 10_000
-LONG = 60.0  # Processor seconds from which on a call is not repeated.
-SHORT = 0.3  # Processor seconds for which calls are repeated: on a busy machine most calls of a few ms are disturbed.
-REPEATS = 10  # Passes that are timed together.
+Halves = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # Logits and labels to fit, and to test.
 
 
-class Task(NamedTuple):
-  """Logits and labels to fit and to test, and the processor seconds of a pass over the logits to fit."""
-
-  name: str
-  fit: tuple[np.ndarray, np.ndarray]
-  test: tuple[np.ndarray, np.ndarray]
-  floor: float
-
-
-def synthetic(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-  """Random logits, and labels drawn at the true temperature."""
-  logits = 3 * jax.random.normal(jax.random.key(0), (n, k))
-  return np.asarray(logits), np.asarray(jax.random.categorical(jax.random.key(1), logits / TRUE_TEMPERATURE))
-
-
-def task(name: str, logits: np.ndarray, labels: np.ndarray, num_fit: int) -> Task:
-  """Divides examples, which must be in random order, and measures a pass."""
-  z = jnp.asarray(logits[:num_fit])
-  log_softmax = jax.jit(jax.nn.log_softmax)
-  _, floor, _ = seconds(lambda: jax.block_until_ready([log_softmax(z) for _ in range(REPEATS)]))
-  return Task(f"{name} [{num_fit:,} x {logits.shape[1]:,}]", (logits[:num_fit], labels[:num_fit]),
-              (logits[num_fit:], labels[num_fit:]), floor / REPEATS)
-
-
-def seconds(function, calls: int = 3, enough: float = SHORT) -> tuple[float, float, object]:
-  """Returns the least seconds and processor seconds of several calls, or of one long call, and the last result.
-
-  There are at least so many ``calls``, and so many that they take ``enough`` processor seconds.
-  """
-  wall, processor, total = [], [], 0.0
-  while (len(wall) < calls or total < enough) and total < LONG:
-    start, used = time.perf_counter(), time.process_time()
-    result = function()
-    wall.append(time.perf_counter() - start)
-    processor.append(time.process_time() - used)
-    total += max(processor[-1], 1e-4)  # A call that takes no time is repeated, too, but not for ever.
-  return min(wall), min(processor), result
+@functools.lru_cache(maxsize=1)
+def halves(source: str) -> Halves:
+  """Returns the logits and labels of a file, or random ones of a size such as 50000x1000."""
+  if size := re.fullmatch(r"(\d+)x(\d+)", source):
+    num_fit, k = map(int, size.groups())
+    z = 3 * jax.random.normal(jax.random.key(0), (num_fit + TEST_SIZE, k))
+    logits, labels = np.asarray(z), np.asarray(jax.random.categorical(jax.random.key(1), z / TRUE_TEMPERATURE))
+  else:
+    logits, labels = load(pathlib.Path(source))[:2]
+    order, num_fit = np.random.default_rng(0).permutation(len(labels)), len(labels) // 2
+    logits, labels = logits[order], labels[order]
+  return (logits[:num_fit], labels[:num_fit]), (logits[num_fit:], labels[num_fit:])
 
 
 def nll(probs: np.ndarray, labels: np.ndarray) -> float:
-  """The mean NLL in nats; probabilities below the smallest float32 count as that."""
+  """Returns the mean NLL in nats; probabilities below the smallest float32 count as that."""
   p = np.asarray(probs, np.float64)[np.arange(len(labels)), labels]
   return float(-np.mean(np.log(np.maximum(p, np.finfo(np.float32).tiny))))
 
 
-def compare(name: str, data: Task, packages: dict[str, str]) -> None:
-  """Prints the lines of one calibrator: ours, and those of the peers that are installed."""
-  calibrator = calibrators.get(name)
-  z, y = (jnp.asarray(part) for part in data.fit)
-
-  def fit():
-    return jax.block_until_ready(calibrator.fit(z, y))
-
-  first = wall, ours, params = seconds(fit, 1, enough=0)
-  if first[1] < LONG:
-    wall, ours, params = seconds(fit)
-  loss = nll(np.exp(calibrator.apply(params, data.test[0])), data.test[1])
-  ended = "" if params.get("converged", True) else ", not converged"
-  _line(data, name, "calib_jax", (wall, ours), 1, loss, f"compiling {first[1] - ours:.1f}{ended}")
-  for package, peer in PEERS.get(name, {}).items():
-    if package not in packages:
-      continue
-    inputs, test = prepared(package, data.fit[0]), prepared(package, data.test[0])
-    try:
-      wall, theirs, apply = seconds(lambda peer=peer, inputs=inputs: peer(inputs, data.fit[1]))
-      other = nll(apply(test), data.test[1])
-    except (ImportError, ValueError, RuntimeError, MemoryError) as error:
-      print(f"| {data.name} | {name} | {package} | failed: {type(error).__name__} | | | | | |", flush=True)
-      continue
-    _line(data, name, package, (wall, theirs), theirs / ours, other, f"NLL {other - loss:+.4f}")
+def _ours(name: str, fit: tuple[np.ndarray, np.ndarray]) -> Callable[[], Mapping[str, jax.Array]]:
+  calibrator, (z, y) = calibrators.get(name), map(jnp.asarray, fit)
+  return lambda: jax.block_until_ready(calibrator.fit(z, y))
 
 
-def _line(data: Task, name: str, package: str, durations: tuple[float, float], ratio: float, loss: float,
-          note: str) -> None:
-  wall, processor = durations
-  cells = (data.name, name, package, f"{wall:.3g}", f"{processor:.3g}", f"{ratio:.1f}",
-           f"{processor / data.floor:,.0f}", f"{loss:.4f}", note)
-  print(f"| {' | '.join(cells)} |", flush=True)
+def ours(name: str, source: str, budget: float) -> Mapping[str, object]:
+  """Times the fit of a calibrator in passes over its logits."""
+  fit, (test, labels) = halves(source)
+  function = _ours(name, fit)
+  params = function()  # Compiles.
+  values = {"NLL": nll(np.exp(calibrators.get(name).apply(params, test)), labels)}
+  if not params.get("converged", True):
+    values["note"] = "not converged"
+  return timing.compare(function, ready(jax.nn.log_softmax, jnp.asarray(fit[0])), budget) | values
 
 
-def main(arguments=None) -> None:
-  """Prints the table."""
-  parser = commands.parser(__spec__.name, __doc__)
-  parser.add_argument("predictions", nargs="*", type=pathlib.Path)
-  parser.add_argument("--synthetic", nargs="+", default=[], metavar="NxK", help="such as 50000x1000")
-  parser.add_argument("--calibrators", nargs="+", choices=list(calibrators.CALIBRATORS), metavar="NAME",
-                      default=[name for name in PEERS if name in calibrators.CALIBRATORS],
-                      help="by default those that other packages have too")
-  options = parser.parse_args(arguments)
-  packages = versions()
-  print(f"{jax.devices()[0].device_kind}, {len(jax.devices())} device(s), JAX {jax.__version__}, "
-        + ", ".join(f"{name} {version}" for name, version in packages.items()) + "\n")
-  print("| data | calibrator | by | seconds | processor seconds | times ours | passes | NLL | note |",
-        "|---" * 9 + "|", sep="\n")
-  tasks = [(path.stem, path) for path in options.predictions] + [(size, size) for size in options.synthetic]
-  for name, source in tasks:
-    if isinstance(source, str):
-      n, k = map(int, source.split("x"))
-      measured_task = task("synthetic", *synthetic(n + TEST_SIZE, k), n)
-    else:
-      logits, labels = load(source)[:2]
-      order = np.random.default_rng(0).permutation(len(labels))
-      measured_task = task(name, logits[order], labels[order], len(labels) // 2)
-    for chosen in options.calibrators:
-      compare(chosen, measured_task, packages)
+def theirs(name: str, package: str, source: str, budget: float) -> Mapping[str, object]:
+  """Times the fit of a package beside ours."""
+  fit, (test, labels) = halves(source)
+  function, inputs, our_fit = PEERS[name][package], prepared(package, fit[0]), _ours(name, fit)
+  our_fit()  # Compiles.
+  try:
+    apply = function(inputs, fit[1])
+    loss = nll(apply(prepared(package, test)), labels)
+  except (ImportError, ValueError, RuntimeError, MemoryError) as error:
+    return {"note": f"failed: {type(error).__name__}"}
+  return timing.compare(lambda: function(inputs, fit[1]), our_fit, budget) | {"NLL": loss}
 
 
-if __name__ == "__main__":
-  main()
+def rows(options: argparse.Namespace) -> Rows:
+  """Times our fits and those of the packages that are installed, of all calibrators that have peers."""
+  all_rows = {}
+  for source in options.data or (["100x3"] if options.scale == "tiny" else ["5000x10"]):
+    for name in (name for name in PEERS if name in calibrators.CALIBRATORS):
+      row = f"{pathlib.Path(source).stem}, {name}"
+      all_rows[row] = functools.partial(ours, name, source, options.budget)
+      all_rows |= {f"{row}, {package}": functools.partial(theirs, name, package, source, options.budget)
+                   for package in PEERS[name] if package in versions()}
+  return all_rows

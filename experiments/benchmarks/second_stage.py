@@ -14,9 +14,8 @@ import jax
 
 from calib_jax import config as run_config
 from calib_jax._system.files import write_text
-from experiments.benchmarks.timing import pairs
-from experiments.benchmarks.training import images
-from experiments.common import commands
+from experiments.benchmarks.steps import images
+from experiments.common import commands, timing
 from experiments.common.train_step import engine, engine_and_features
 
 HEADS = {"TST": "two_stage", "V-TST": "variational", "MaC-Cal": "masked"}
@@ -38,16 +37,19 @@ def rows(model: str, budget: float) -> list[tuple[str, float, float]]:
   splits = splits._replace(train=splits.train._replace(labels=splits.train.labels % 10), num_classes=10)
   plain = engine(configured(*network), splits)
   costs = []
+
+  def to_plain(function):
+    return timing.compare(function, plain, budget)["to floor"]
+
   for name, overrides in JOINT.items():
-    ratio, _ = pairs(engine(configured(*network, *overrides), splits), plain, budget)
+    ratio = to_plain(engine(configured(*network, *overrides), splits))
     costs.append((name, ratio, ratio - 1))
   for name, head in HEADS.items():
     second = (*network, f"head.name={head}", "training.schedule=two_stage")
-    ratio, _ = pairs(engine(configured(*second), splits, stage=1), plain, budget)
+    ratio = to_plain(engine(configured(*second), splits, stage=1))
     costs.append((name, ratio, ratio * SECOND_EPOCHS / EPOCHS))
     cached, compute = engine_and_features(configured(*second, "training.cache_features=true"), splits, stage=1)
-    ratio, _ = pairs(cached, plain, budget)
-    once, _ = pairs(compute, plain, budget)
+    ratio, once = to_plain(cached), to_plain(compute)
     costs.append((f"{name}, cached features", ratio, (ratio * SECOND_EPOCHS + once) / EPOCHS))
   return costs
 

@@ -1,10 +1,14 @@
 """Operations of programs, as XLA counts them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+import functools
 
 import jax
+import jax.numpy as jnp
 
+from calib_jax import models
 from calib_jax._system.errors import UserError
+from experiments.common import costs
 
 
 def counted(analysis: object) -> dict[str, float]:
@@ -45,3 +49,27 @@ def operations(function: Callable, *arguments: object) -> float:
     raise UserError(f"{jax.default_backend()} does not count the operations of a program: unset JAX_PLATFORMS, so that "
                     "the CPU does.")
   return found["flops"]
+
+
+def step_operations(network: Mapping[str, object], image: tuple[int, ...], num_classes: int, batch_size: int) -> float:
+  """Returns the operations of a training step of a network, of which a forward pass takes a third.
+
+  They are counted before the program is compiled: in a compiled one, XLA does not count what a library of the device
+  computes, such as the convolutions on a GPU. Those with the padding of an image are not counted.
+
+  Args:
+    network: the section ``model`` of a config.
+    image: the shape of an image.
+    num_classes: the number of classes.
+    batch_size: the number of images.
+  """
+  options = tuple(sorted((key, value) for key, value in network.items() if key != "dtype"))
+  return batch_size * _forward_operations(options, image, num_classes) / costs.FORWARD
+
+
+@functools.lru_cache(maxsize=64)
+def _forward_operations(options: tuple, image: tuple[int, ...], num_classes: int) -> float:
+  model = models.get(num_classes=num_classes, **dict(options))
+  x = jax.ShapeDtypeStruct((1, *image), jnp.float32)
+  variables = jax.eval_shape(lambda key, x: model.init(key, x, train=False), jax.random.key(0), x)
+  return operations(lambda v, x: model.apply(v, x, train=False), variables, x)

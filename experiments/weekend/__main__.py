@@ -1,8 +1,209 @@
-"""The command of the weekend."""
+"""Trains the tables of the papers at paper scale, the most published evidence per hour first, beside what is printed.
 
+Run: python -m experiments.weekend --data=DIR --hours=48 [--tables NAME ...] [--dry_run] [--shard=1/4] [--out=DIR]
+
+`--data` is a directory with the archives of CIFAR-10, CIFAR-100 and Tiny ImageNet, or what `python -m calib_jax.data
+prepare` makes of them. First it times a step of every network that may start, which takes a few minutes, and says what
+fits; `--dry_run` does only the latter, from the times that are there or else from counted operations. Then it trains,
+and prints the published numbers beside ours when a cell ends; OUT/weekend_paper.md has all of them.
+
+The same command goes on where it was stopped: a kill, a preemption or a full disk costs what was trained since the last
+checkpoint, at most five minutes. Several machines take a shard each, `--shard=i/n`; with their .csv files in one
+directory, `--hours=0` makes the page. `--processes=n` runs n shards at once on one GPU, each with its part of the
+memory.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+import contextlib
+import json
+import pathlib
+import shutil
+import signal
 import sys
+import time
 
-from experiments.weekend.command import main
+import jax
+
+from calib_jax._system import compilation
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import read_json, write_text
+from calib_jax.data.archives import ARCHIVES
+from calib_jax.training import Stopped
+from experiments.common import commands, scales, sweep
+from experiments.weekend import costs, page, plan
+from experiments.weekend.tables import TABLES
+
+FREE = 2 * 10**9  # Bytes that must be free on the disk before a run starts.
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+  """Returns the options of the command."""
+  parser = commands.parser(__package__, __doc__)
+  parser.add_argument("--data", default="", help="the directory of the data sets")
+  parser.add_argument("--hours", type=commands.amount, default=48.0, help="what must end by then; 48 by default")
+  parser.add_argument("--tables", nargs="+", choices=list(TABLES), default=list(TABLES), help="all by default")
+  parser.add_argument("--only", nargs="+", help="only cells whose names hold one of these words")
+  parser.add_argument("--seeds", type=commands.count, help="the models of a cell; those of each table by default")
+  parser.add_argument("--dry_run", action="store_true", help="only says what fits")
+  parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/weekend"))
+  parser.add_argument("--shard", type=sweep.shard, help="i/n: only every n-th cell, from the i-th on")
+  parser.add_argument("--processes", type=commands.count, default=1, help="so many shards at once on this machine")
+  parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="what backbones compute in")
+  parser.add_argument("--card", choices=list(costs.CARDS), default="h100", help="for estimates before steps are timed")
+  parser.add_argument("--scale", choices=("tiny", "paper"), default="paper", help="tiny only shows that it runs")
+  options = parser.parse_args(arguments)
+  options.network = next(iter(scales.NETWORKS))  # Of the laptop's scale, which is none of those here.
+  return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Plans and trains.
+
+  Args:
+    arguments: the command line without the name of the program; None for that of this process.
+
+  Returns:
+    The exit code: 0; 1 if a run failed; 2 for a mistake in what the command is given, or a full disk; 128 plus the
+    number of the signal that stopped it.
+  """
+  started, options = time.monotonic(), parse(arguments)
+  try:
+    if not options.dry_run and options.processes > 1:
+      line = commands.without_processes(sys.argv[1:] if arguments is None else list(arguments))
+      codes = commands.together("experiments.weekend", [
+        [*line, f"--shard={i}/{options.processes}"] for i in range(1, options.processes + 1)])
+      return max(*codes, main([*line, "--hours=0"]))
+    path = (options.out if options.dry_run else commands.made(options.out)) / "step_seconds.json"
+    planned = plan.fitting(_cells(options, _recorded(path)), options.hours)
+    while not options.dry_run:
+      _check_data(planned, options)
+      if not _time_steps(planned, path):
+        break
+      # Other cells may fit now, whose networks are not timed yet.
+      planned = plan.fitting(_cells(options, _recorded(path)), options.hours)
+    print(plan.text(planned, options), flush=True)
+    return 0 if options.dry_run else train([of_cell.cell for of_cell in planned], options,
+                                           started + 3600 * options.hours)
+  except (UserError, OSError) as error:  # A full disk is an OSError.
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+
+
+def train(cells: Sequence[plan.Cell], options: argparse.Namespace, end: float) -> int:
+  """Trains what still fits, cell by cell, and prints the published numbers beside ours; returns the exit code.
+
+  Args:
+    cells: the cells of this process in order.
+    options: the options of the command.
+    end: the ``time.monotonic()`` at which the hours are over.
+  """
+  failures, code = [], 0
+  try:
+    with stopped_at(end):
+      for cell in cells if options.hours else ():  # --hours=0 only makes the page.
+        missing = cell.missing()
+        for job in missing:
+          if time.monotonic() + 3600 * cell.hours > end:
+            continue
+          _check_disk(options.out)
+          print(f"{cell.table.title}: {cell.hours:.2f} h", flush=True)
+          failures += [f"{cell.table.title}: {failed.label()}: {text}" for failed, text in sweep.run_jobs(
+            cell.table.experiment, [job], cell.stem, options)]
+        if len(cell.missing()) < len(missing):
+          print(page.table([(cell, cell.rows())]), flush=True)
+          _write_page(cells, options, failures)
+  except Stopped as stopped:
+    if time.monotonic() < end:
+      print(f"\n{stopped}", file=sys.stderr)
+      code = 128 + stopped.signal
+    else:
+      print(f"The {options.hours:g} hours are over: {str(stopped).partition(': ')[2]}", flush=True)
+  print(_write_page(cells, options, failures), flush=True)
+  return code or (1 if failures else 0)
+
+
+@contextlib.contextmanager
+def stopped_at(end: float) -> Iterator[None]:
+  """Stops what still runs at a ``time.monotonic()`` in a ``with`` block, as SIGTERM does: a run saves a checkpoint.
+
+  Where no run trains, both raise ``Stopped``; the same command makes what is missing.
+  """
+  def stop(number, frame):
+    raise Stopped("SIGTERM: stopped while no run trained; the same command goes on.", number)
+
+  before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop),
+            signal.SIGALRM: signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))}
+  signal.setitimer(signal.ITIMER_REAL, min(max(end - time.monotonic(), 1.0), 10**8))
+  try:
+    yield
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number, handler in before.items():
+      signal.signal(number, handler)
+
+
+def _write_page(cells: Sequence[plan.Cell], options: argparse.Namespace, failures: Sequence[str]) -> str:
+  """Writes the page of what is done by all shards; returns a sentence that says so."""
+  if options.shard:
+    return "This shard is done; the same command without --shard and with --hours=0 makes the page of all."
+  path = options.out / f"weekend_{options.scale}.md"
+  write_text(path, page.page(cells, options, failures))
+  number = sum(len(cell.missing()) for cell in cells)
+  return f"{path} has the numbers" + (f", and the {number} runs that are not done." if number else ".")
+
+
+def _cells(options: argparse.Namespace, timed_here: dict[str, float]) -> list[plan.Cell]:
+  """Returns the cells of this process, in order."""
+  named = [cell for cell in plan.cells(options, timed_here)
+           if not options.only or any(word in cell.name() for word in options.only)]
+  if not named:
+    raise UserError(f"--only: no cell of these tables has a name that holds {' or '.join(options.only)}.")
+  index, number = options.shard or (1, 1)
+  return named[index - 1::number]
+
+
+def _device() -> str:
+  return f"{jax.local_device_count()} x {jax.local_devices()[0].device_kind}"
+
+
+def _recorded(path: pathlib.Path) -> dict[str, float]:
+  """Returns the seconds of a step by network, as they were timed on a device like this one."""
+  return read_json(path).get(_device(), {}) if path.exists() else {}
+
+
+def _time_steps(planned: Sequence[plan.Planned], path: pathlib.Path) -> bool:
+  """Times a step of the networks of cells of which something fits, and records it; returns whether any was new."""
+  compilation.keep()
+  configs = {costs.network(cell.config): cell.config for cell, _, number in planned if number}
+  new = {name: config for name, config in configs.items() if name not in _recorded(path)}
+  for name, config in new.items():
+    timed = _recorded(path) | {name: costs.measure(config)}  # Shards write in the same file.
+    print(f"a step of {name} takes {1e3 * timed[name]:.1f} ms on {_device()}", flush=True)
+    write_text(path, json.dumps({**(read_json(path) if path.exists() else {}), _device(): timed}, indent=2) + "\n")
+  return bool(new)
+
+
+def _check_data(planned: Sequence[plan.Planned], options: argparse.Namespace) -> None:
+  """Raises a UserError that names the data sets that are not there, before anything trains."""
+  names = dict.fromkeys(cell.config.data.name for cell, _, number in planned if number)
+  if options.scale == "paper" and names and not options.data:
+    raise UserError("--data must name the directory of the data sets: " + ", ".join(names) + ".")
+  folder, absent = pathlib.Path(options.data).expanduser(), []
+  for name in filter(ARCHIVES.__contains__, names):
+    files = (f"{name}.npz", ARCHIVES[name].file, "tiny-imagenet-200" if name == "tiny_imagenet" else name)
+    if not any((folder / file).exists() for file in files):
+      absent.append(f"{name} ({' or '.join(files)})")
+  if absent:
+    raise UserError(f"{folder} has no {' and no '.join(absent)}: download the archive, or choose other --tables.")
+
+
+def _check_disk(folder: pathlib.Path) -> None:
+  """Raises a UserError if too little of the disk is free for a run."""
+  if (free := shutil.disk_usage(folder).free) < FREE:
+    raise UserError(f"{folder} has {free / 1e9:.1f} GB free, and a run needs {FREE / 1e9:g} GB: free some space "
+                    "and give the same command again; it goes on from the last checkpoint.")
+
 
 if __name__ == "__main__":
   sys.exit(main())

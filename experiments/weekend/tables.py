@@ -1,6 +1,12 @@
-"""The tables of a weekend: whose rows they have, and the numbers that the papers print for them."""
+"""The tables of a weekend: whose rows they have, and the numbers that the papers print for them (``published.csv``).
 
-from collections.abc import Callable, Mapping
+A line of ``published.csv`` has a number as it is printed, in percent or, of a log-loss, in nats; the calibrator and the
+column of our rows that it is compared with; the standard deviation over seeds or the standard error that is printed
+beside it, if one is; and the number of seeds behind it. The ECE of Karandikar et al. has equal-mass bins and norm 2.
+"""
+
+import csv
+import pathlib
 from typing import NamedTuple
 
 from experiments.common.claims import FT, MC, RR, SC
@@ -9,7 +15,8 @@ from experiments.papers.focal_temperature import table as focal_temperature
 from experiments.papers.mac_cal import tables as mac_cal
 from experiments.papers.reweighted_risk import tables as reweighted_risk
 from experiments.papers.soft_calibration import tables as soft_calibration
-from experiments.weekend import published
+
+PUBLISHED = pathlib.Path(__file__).with_name("published.csv")
 
 
 class Number(NamedTuple):
@@ -18,82 +25,63 @@ class Number(NamedTuple):
   Attributes:
     calibrator: the calibrator in our rows.
     column: the column in our rows.
-    mean: the number.
+    printed: the number as it is printed.
     error: the standard error of the mean, from what is printed beside it; None if nothing is.
     seeds: the number of seeds behind it.
-    unit: the last place to which the mean is printed, in its unit: it is rounded by at most half of that.
   """
 
   calibrator: str
   column: str
-  mean: float
+  printed: str
   error: float | None = None
   seeds: int = 1
-  unit: float = 0.01
+
+  @property
+  def mean(self) -> float:
+    """The number."""
+    return float(self.printed)
+
+  @property
+  def unit(self) -> float:
+    """The last place to which it is printed: it is rounded by at most half of that."""
+    return 10.0 ** -len(self.printed.partition(".")[2])
 
 
 class Table(NamedTuple):
-  """A table of a paper.
-
-  Attributes:
-    title: the paper, and the table in it.
-    experiment: the declaration whose methods are its rows.
-    seeds: how many are trained.
-    numbers: what the paper prints, by the task and the method of our rows.
-    note: a sentence on what differs from the paper.
-  """
+  """A table of a paper: its title, the experiment with its rows, the seeds that train, and what differs here."""
 
   title: str
   experiment: Experiment
   seeds: int
-  numbers: Mapping[tuple[str, str], tuple[Number, ...]]
   note: str = ""
 
 
-def _unit(place: tuple[str, str]) -> float:
-  """Returns the last place of a number of a calibrator and a column, where accuracies have one decimal."""
-  return 0.1 if place[1] == "accuracy" else 0.01
-
-
-def _focal_temperature() -> Table:
-  places = (("none", "accuracy"), ("TS by log loss", "nll"), ("TS by ECE", "adaptive"), ("FTS by log loss", "nll"),
-            ("FTS by ECE", "adaptive"))
-  return Table(f"{FT}, Table 1", focal_temperature.EXPERIMENT, 5, {
-    (f"{data}, resnet50", loss): tuple(Number(*place, mean, deviation / 5**0.5, 5, _unit(place))
-                                       for place, (mean, deviation) in zip(places, numbers, strict=True))
-    for (data, loss), numbers in published.FOCAL_TEMPERATURE.items()})
-
-
-def _soft_calibration() -> Table:
-  places = (("none", "accuracy"), ("none", "ece_equal_mass_l2"), ("TS", "ece_equal_mass_l2"))
-  return Table(f"{SC}, Table 1a", soft_calibration.EXPERIMENT, 3, {
-    ("cifar100, wide_resnet28_10", loss): tuple(Number(*place, *pair, 10, _unit(place))
-                                                for place, pair in zip(places, numbers, strict=True))
-    for loss, numbers in published.SOFT_CALIBRATION.items()},
+TABLES = {
+  "focal_temperature": Table(f"{FT}, Table 1", focal_temperature.EXPERIMENT, 5),
+  "soft_calibration": Table(
+    f"{SC}, Table 1a", soft_calibration.EXPERIMENT, 3,
     "The paper tunes κ, T and β and does not print them; here they have the starting points of "
-    "configs/soft_calibration.py, and nothing is tuned.")
-
-
-def _reweighted_risk(data: str) -> Table:
-  title = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}[data]
-  return Table(f"{RR}, Table 1, {title}", reweighted_risk.EXPERIMENT, 3, {
-    (f"{data}, {network}", loss): (Number("none", "accuracy", accuracy, None, 3), Number("none", "ece", ece, None, 3))
-    for (of_data, network), columns in published.REWEIGHTED_RISK.items() if of_data == data
-    for loss, accuracy, ece in zip(published.REWEIGHTED_RISK_LOSSES, *columns, strict=True)})
-
-
-def _mac_cal() -> Table:
-  return Table(f"{MC}, Table 1", mac_cal.EXPERIMENT, 1, {
-    (f"{data}, {network}", loss): (Number("none", "ece", ece),)
-    for loss, numbers in published.MAC_CAL.items()
-    for (data, network), ece in zip(published.MAC_CAL_TASKS, numbers, strict=True)},
-    "MaC-Cal is the reading that lowers the ECE (experiments/results/new_heads.md). One seed has no interval.")
-
-
-TABLES: dict[str, Callable[[], Table]] = {
-  "focal_temperature": _focal_temperature,
-  "soft_calibration": _soft_calibration,
-  "reweighted_risk_cifar10": lambda: _reweighted_risk("cifar10"),
-  "reweighted_risk_cifar100": lambda: _reweighted_risk("cifar100"),
-  "mac_cal": _mac_cal,
+    "configs/soft_calibration.py, and nothing is tuned."),
+  "reweighted_risk_cifar10": Table(f"{RR}, Table 1, CIFAR-10", reweighted_risk.EXPERIMENT, 3),
+  "reweighted_risk_cifar100": Table(f"{RR}, Table 1, CIFAR-100", reweighted_risk.EXPERIMENT, 3),
+  "mac_cal": Table(
+    f"{MC}, Table 1", mac_cal.EXPERIMENT, 1,
+    "MaC-Cal is the reading that lowers the ECE (experiments/results/new_heads.md). One seed has no interval."),
 }
+
+
+def published(table: str) -> dict[tuple[str, str], tuple[Number, ...]]:
+  """Returns what a paper prints in a table, by the task and the method of our rows."""
+  numbers: dict[tuple[str, str], tuple[Number, ...]] = {}
+  with PUBLISHED.open(encoding="utf-8", newline="") as file:
+    for line in csv.DictReader(file):
+      if line["table"] == table:
+        seeds, error = int(line["seeds"]), None
+        if line["standard_error"]:
+          error = float(line["standard_error"])
+        elif line["deviation"]:
+          error = float(line["deviation"]) / seeds**0.5
+        place = line["task"], line["method"]
+        number = Number(line["calibrator"], line["column"], line["printed"], error, seeds)
+        numbers[place] = (*numbers.get(place, ()), number)
+  return numbers

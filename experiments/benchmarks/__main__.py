@@ -1,0 +1,141 @@
+"""Times of calib_jax, each beside a floor that is timed in turn in the same run.
+
+Run: python -m experiments.benchmarks NAME … [--budget=SECONDS] [--only WORD …] [--minutes=9] [--out=DIR] [--scale=tiny]
+
+A result is a median, and its ratio to the floor that of pairs of calls; `by processor` is the ratio of the seconds of
+all processors, which other work on the machine changes less. With `--out` each result is written to `NAME.json` there
+as it comes, with a table (`.md`), and the same command continues: results that are there are not measured again.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+import json
+import os
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+from calib_jax._system import compilation, environment
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import read_json, write_text
+from experiments.benchmarks import arrays, calibrators, inputs, processes, steps
+from experiments.common import commands, markdown
+
+
+class Benchmark(NamedTuple):
+  """A benchmark.
+
+  Attributes:
+    rows: maps the options to what is measured, by the name of its row; the most important first.
+    floor: what each row is compared with.
+    page: the page of the docs that has the numbers.
+    in_order: whether a row needs those before it, so that a failure ends the benchmark.
+  """
+
+  rows: Callable[[argparse.Namespace], arrays.Rows]
+  floor: str
+  page: str
+  in_order: bool = False
+
+
+BENCHMARKS = {
+  "losses": Benchmark(arrays.loss_rows, "cross entropy's value and gradient", "losses.md"),
+  "metrics": Benchmark(arrays.metric_rows, "a pass over the probabilities, or a sort", "metrics.md"),
+  "vocabulary": Benchmark(arrays.vocabulary_rows, "optax's cross entropy of dense logits", "benchmarks.md"),
+  "calibrators": Benchmark(calibrators.rows, "a log-softmax; for other packages, ours", "calibrators_measured.md"),
+  "data": Benchmark(inputs.rows, "a batch of the host alone", "benchmarks.md"),
+  "training": Benchmark(steps.training_rows, "a hand-written step; for the others, the step", "benchmarks.md"),
+  "accelerator": Benchmark(steps.accelerator_rows, "as in training, metrics and calibrators", "weekend.md"),
+  "evaluation": Benchmark(processes.evaluation_rows, "none", "benchmarks.md"),
+  "first_hour": Benchmark(processes.first_hour_rows, "none", "benchmarks.md", in_order=True),
+}
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+  """Returns the options of the command."""
+  parser = commands.parser(__spec__.name, __doc__)
+  parser.add_argument("names", nargs="+", choices=list(BENCHMARKS), metavar="NAME", help=", ".join(BENCHMARKS))
+  parser.add_argument("--budget", type=commands.amount, default=4.0, help="seconds of each comparison; 4 by default")
+  parser.add_argument("--only", nargs="+", metavar="WORD", help="only rows whose names hold one of these words")
+  parser.add_argument("--minutes", type=commands.amount, help="when to stop; no limit by default")
+  parser.add_argument("--out", type=commands.directory, help="where results go; nowhere by default")
+  parser.add_argument("--scale", choices=("tiny",), help="tiny only shows that everything runs")
+  parser.add_argument("--data", nargs="+", default=[], help="for calibrators: predictions, or sizes such as 50000x1000")
+  parser.add_argument("--python", help="for evaluation: one with the other libraries; for first_hour: that of its "
+                      "environments")
+  options = parser.parse_args(arguments)
+  if options.scale == "tiny":
+    options.budget = 0.0
+  return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Measures what has no result yet, until the time is over; returns 1 if something failed, 2 for a mistake."""
+  started, options = time.monotonic(), parse(arguments)
+  end = started + 60 * options.minutes if options.minutes is not None else float("inf")
+  compilation.keep()
+  try:
+    with tempfile.TemporaryDirectory() as options.folder:
+      return max([run(name, options, end) for name in options.names])
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+
+
+def run(name: str, options: argparse.Namespace, end: float) -> int:
+  """Measures the rows of a benchmark that have no result yet; returns 1 if one failed."""
+  path, failed = options.out and options.out / f"{name}.json", 0
+  results = {"environment": environment.environment(), "cores": os.cpu_count(), "date": time.strftime("%B %Y"),
+             "scale": options.scale, "rows": {}}
+  if path and path.exists():
+    results = read_json(path)
+    if results["scale"] != options.scale:
+      raise UserError(f"{path} holds results of --scale={results['scale']}: give another --out.")
+  for row, measure in BENCHMARKS[name].rows(options).items():
+    if row in results["rows"] or (options.only and not any(word in row for word in options.only)):
+      continue
+    if time.monotonic() > end:
+      print(f"the {options.minutes:g} minutes are over; the same command goes on with: {row}", flush=True)
+      break
+    try:
+      results["rows"][row] = dict(measure())
+    except Exception as error:  # The other measurements may still succeed.
+      failed = 1
+      print(f"failed: {row}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+      if BENCHMARKS[name].in_order:
+        break
+      continue
+    print(f"{row}: " + ", ".join(f"{key} {text(value)}" for key, value in results["rows"][row].items()), flush=True)
+    if path:
+      write_text(path, json.dumps(results, indent=2) + "\n")
+      write_text(path.with_suffix(".md"), page(name, results))
+  print(f"\n{page(name, results)}", flush=True)
+  return failed
+
+
+def text(value: object) -> str:
+  """Returns a value of a table: numbers have three digits or more.
+
+  >>> text(0.001234), text(12345.6), text(True), text("")
+  ('0.00123', '12346', 'True', '')
+  """
+  if not isinstance(value, float):
+    return str(value)
+  return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def page(name: str, results: Mapping[str, object]) -> str:
+  """Returns the results as a Markdown table below what they were measured on."""
+  made, rows = results["environment"], results["rows"]
+  columns = list(dict.fromkeys(key for values in rows.values() for key in values))
+  return (f"`python -m experiments.benchmarks {name}` on {len(made['devices'])} x {made['devices'][0]}, "
+          f"{results['cores']} cores, JAX {made['packages']['jax']}, Python {made['python']}, {results['date']}; "
+          f"the floor is {BENCHMARKS[name].floor}.\n\n"
+          + markdown.table(["row", *columns],
+                           [[row, *(text(values.get(key, "")) for key in columns)] for row, values in rows.items()])
+          + "\n")
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,258 @@
+"""A training step of the engine, beside the least code that trains the same model, PyTorch, and what a device allows.
+
+The hand-written step has no mask, takes no measurements and does not check for losses that are not finite. The share of
+matrix products is the number of operations a second divided by that of a large matrix product on this device; they are
+counted before the program is compiled (``counting.step_operations``).
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+import functools
+import importlib.util
+import json
+import pathlib
+import tempfile
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from calib_jax import config as run_config
+from calib_jax import data, losses, models, training
+from experiments.benchmarks import arrays, calibrators
+from experiments.benchmarks.arrays import OPTIONS, Rows, gradient
+from experiments.common import counting, timing
+from experiments.common.train_step import engine
+
+LOSSES = ("cross_entropy", "focal", "soft_avuc", "soft_binned_ece", "mmce", "avuc", "kde_ece", "aurc", "selective_risk",
+          "soft_binned_marginal_ece")
+
+
+class Size(NamedTuple):
+  """How large the measurements are.
+
+  Attributes:
+    network: the fields of the measured network.
+    batch_size: its batch.
+    matrix: the side of the matrices whose product is the ceiling.
+    networks: the fields of more networks, whose steps and the share of each loss are timed at ``batch_sizes``.
+    batch_sizes: their batches.
+    shares: the losses whose share of these steps is measured.
+    secondary: the secondary losses that are measured in a step.
+  """
+
+  network: Mapping[str, object]
+  batch_size: int
+  matrix: int
+  networks: Mapping[str, Mapping[str, object]] = {}
+  batch_sizes: Sequence[int] = (128, 512)
+  shares: Sequence[str] = LOSSES
+  secondary: Sequence[str] = tuple(losses.PER_BATCH)
+
+
+CNN = {"model.name": "simple_cnn", "model.channels": "(4,)"}
+SIZES = {
+  "tiny": Size(CNN, 16, 128, {"CNN": CNN}, (8, 16), LOSSES[:3], ("soft_avuc",)),
+  "cpu": Size({"model.name": "wide_resnet", "model.depth": 16, "model.width": 4}, 128, 2048),
+  "accelerator": Size(
+    {"model.name": "wide_resnet28_10", "model.dtype": "bfloat16"}, 512, 8192,
+    {"ResNet-50": {"model.name": "resnet50", "model.dtype": "bfloat16"},
+     "WRN-28-10": {"model.name": "wide_resnet28_10", "model.dtype": "bfloat16"}})}
+
+
+@functools.lru_cache(maxsize=1)
+def images(number: int) -> data.Splits:
+  """Returns random 32x32 images of 100 classes."""
+  rng = np.random.default_rng(0)
+  labels = np.arange(number, dtype=np.int32) % 100
+  part = data.Examples(rng.integers(0, 256, (number, 32, 32, 3), dtype=np.uint8), labels)
+  few = part.take(np.arange(128))
+  return data.Splits(part, few, few, 100, np.full(3, 0.5, np.float32), np.full(3, 0.25, np.float32))
+
+
+def configured(network: Mapping[str, object], batch_size: int, secondary: str = "", **fields):
+  """Returns the config of a plain SGD run."""
+  options = {"data.name": "cifar100", **network, "training.batch_size": batch_size, "optimizer.l2": 0.0,
+             "loss.primary.name": "cross_entropy", "loss.secondary.name": secondary, "augmentation.name": "none",
+             **{f"loss.secondary.{k}": v for k, v in OPTIONS.get(secondary, {}).items()}, **fields}
+  return run_config.load("configs/cifar100_savuc.py", [f"--config.{k}={v}" for k, v in options.items()])
+
+
+def by_hand(config, splits: data.Splits) -> Callable[[], None]:
+  """Returns the same step as ``engine`` by the least code that trains the model."""
+  size = config.training.batch_size
+  model = models.get(num_classes=100, **config.model)
+  optimizer = optax.sgd(0.1, momentum=0.9)
+  variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+
+  def step(params, stats, opt_state, images, labels):
+    x = data.normalize(images, splits.mean, splits.std)
+
+    def loss(params):
+      logits, new = model.apply({"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"])
+      return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels)), new["batch_stats"]
+
+    (value, stats_), grads = jax.value_and_grad(loss, has_aux=True)(params)
+    updates, opt_state = optimizer.update(grads, opt_state, params)
+    return optax.apply_updates(params, updates), stats_, opt_state, value
+
+  state = [variables["params"], variables["batch_stats"], optimizer.init(variables["params"])]
+  batch = splits.train.images[:size], splits.train.labels[:size]
+  compiled = jax.jit(step, donate_argnums=(0, 1, 2))
+
+  def run():
+    *state[:], value = compiled(*state, *batch)
+    jax.block_until_ready((state, value))
+
+  run()
+  return run
+
+
+def matrix_products(dtype: str, side: int, repeats: int = 10) -> float:
+  """Returns the operations a second of a product of large matrices, of the fastest of some calls."""
+  a, product = jnp.ones((side, side), dtype), jax.jit(lambda a: a @ a)
+  jax.block_until_ready(product(a))
+  return 2 * side**3 / min(timing.seconds(lambda: product(a).block_until_ready()) for _ in range(repeats))
+
+
+def pytorch_seconds(size: int) -> float | None:
+  """Returns the seconds of a step of WRN-28-10 in PyTorch (channels last, bfloat16, compiled); None without CUDA."""
+  if not importlib.util.find_spec("torch"):
+    return None
+  import torch
+  if not torch.cuda.is_available():
+    return None
+  nn = torch.nn
+
+  class Block(nn.Module):
+    def __init__(self, ins, outs, stride):
+      super().__init__()
+      self.n1, self.c1 = nn.BatchNorm2d(ins), nn.Conv2d(ins, outs, 3, stride, 1, bias=False)
+      self.n2, self.c2 = nn.BatchNorm2d(outs), nn.Conv2d(outs, outs, 3, 1, 1, bias=False)
+      self.short = nn.Conv2d(ins, outs, 1, stride, bias=False) if ins != outs or stride > 1 else None
+
+    def forward(self, x):
+      y = self.n1(x).relu()
+      x = x if self.short is None else self.short(y)
+      return x + self.c2(self.n2(self.c1(y)).relu())
+
+  widths = [16, 160, 320, 640]
+  blocks = [Block(widths[g] if b == 0 else widths[g + 1], widths[g + 1], 2 if g and b == 0 else 1)
+            for g in range(3) for b in range(4)]
+  model = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), *blocks, nn.BatchNorm2d(640), nn.ReLU(),
+                        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(640, 100))
+  model = torch.compile(model.cuda().to(memory_format=torch.channels_last))
+  optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+  x = torch.randn(size, 3, 32, 32, device="cuda").to(memory_format=torch.channels_last)
+  y = torch.randint(0, 100, (size,), device="cuda")
+
+  def step():
+    optimizer.zero_grad(set_to_none=True)
+    with torch.autocast("cuda", torch.bfloat16):
+      loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    torch.cuda.synchronize()
+
+  for _ in range(10):
+    step()
+  return timing.compare(step, fewest=30)["seconds"]
+
+
+class Steps:
+  """Measurements of one size; what several of them need is made once."""
+
+  def __init__(self, size: Size, budget: float):
+    """Takes the ``size``, and the seconds of each comparison."""
+    self.size, self.budget = size, budget
+    self.splits = images(8 * max(size.batch_size, *size.batch_sizes))
+    self.plain = functools.cache(lambda: engine(self._config(), self.splits))
+
+  def _config(self, secondary: str = "", **fields):
+    return configured(self.size.network, self.size.batch_size, secondary, **fields)
+
+  def _devices(self) -> list[jax.Device]:
+    """Returns as many local devices as share a batch evenly."""
+    devices = jax.local_devices()
+    return devices[:next(n for n in range(len(devices), 0, -1) if self.size.batch_size % n == 0)]
+
+  def step(self) -> Mapping[str, object]:
+    """Times the step of cross entropy beside a hand-written one, PyTorch's and a matrix product."""
+    config, size = self._config(), self.size.batch_size
+    values = timing.compare(self.plain(), by_hand(config, self.splits), self.budget)
+    counted = counting.step_operations(config.model, (32, 32, 3), 100, size) / values["seconds"]
+    theirs = pytorch_seconds(size) if jax.default_backend() != "cpu" else None
+    return values | {"images a second": size / values["seconds"], "tera operations a second": counted / 1e12,
+                     "of matrix products": counted / matrix_products(config.model.dtype, self.size.matrix)} | (
+                       {"to PyTorch": values["seconds"] / theirs} if theirs else {})
+
+  def beside_plain(self, secondary: str = "", devices: Sequence[jax.Device] | None = None, **fields
+                   ) -> Mapping[str, object]:
+    """Times a step with other settings beside that of cross entropy on one device."""
+    return timing.compare(engine(self._config(secondary, **fields), self.splits, devices=devices), self.plain(),
+                          self.budget)
+
+  def network(self, name: str, batch_size: int) -> Mapping[str, object]:
+    """Times the step of a network, and the value and gradient of each loss on as many logits as a share of it."""
+    step = engine(configured(self.size.networks[name], batch_size), self.splits)
+    values = timing.compare(step, None, self.budget)
+    shares = {f"share of {loss}": timing.compare(gradient(loss, batch_size, 100), None)["seconds"] / values["seconds"]
+              for loss in self.size.shares}
+    return {**values, "images a second": batch_size / values["seconds"], **shares}
+
+  def repeated(self) -> Mapping[str, object]:
+    """Trains twice for a few steps, and compares the parameters bit by bit."""
+    config = self._config(**{"training.num_steps": 5, "training.evaluate_every_epochs": 1000})
+    states = [training.train(config, [self.splits], seeds=[0], devices=self._devices(), predicted=(),
+                             label="repeat")[0].params for _ in range(2)]
+    pairs = list(zip(*map(jax.tree.leaves, states), strict=True))
+    return {"equal bits": all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs),
+            "largest difference": max(float(jnp.max(jnp.abs(a - b))) for a, b in pairs)}
+
+  def whole_engine(self) -> Mapping[str, object]:
+    """Trains by the whole engine for a few steps: how long a step takes, and waits for input."""
+    fields = {"training.num_steps": 24, "training.log_every_steps": 8, "training.evaluate_every_epochs": 100,
+              "augmentation.name": "crop_flip"}
+    with tempfile.TemporaryDirectory() as folder:
+      log = training.MetricLog(pathlib.Path(folder))
+      training.train(self._config("soft_avuc", **fields), [self.splits], seeds=[0], devices=jax.devices()[:1], log=log,
+                     label="engine")
+      log.close()
+      logged = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    last = [line for line in logged if "time/step_seconds" in line][-1]
+    return {"seconds": last["time/step_seconds"], "images a second": last["time/examples_per_second"],
+            "waiting for input": last["time/input_seconds"] / last["time/step_seconds"],
+            "memory, GiB": last["time/memory_gib"]}
+
+  def secondaries(self) -> Rows:
+    """Times what each secondary loss adds to the step."""
+    return {f"secondary {name}": functools.partial(self.beside_plain, name) for name in self.size.secondary}
+
+
+def _size(options: argparse.Namespace) -> Size:
+  return SIZES[options.scale or ("cpu" if jax.default_backend() == "cpu" else "accelerator")]
+
+
+def training_rows(options: argparse.Namespace) -> Rows:
+  """Times the step of WRN-16-4 at batch 128 on a CPU, and of WRN-28-10 at batch 512 in bfloat16 on an accelerator."""
+  steps = Steps(_size(options), options.budget)
+  return {"step": steps.step, **steps.secondaries(), "whole engine": steps.whole_engine}
+
+
+def accelerator_rows(options: argparse.Namespace) -> Rows:
+  """Measures what only a GPU or a TPU can show, the most important first."""
+  steps = Steps(_size(options), options.budget)
+  rows: Rows = {"step": steps.step}
+  if len(devices := steps._devices()) > 1:
+    rows[f"{len(devices)} devices"] = functools.partial(steps.beside_plain, devices=devices)
+  rows |= {f"{name}, batch {n}": functools.partial(steps.network, name, n)
+           for name in steps.size.networks for n in steps.size.batch_sizes}
+  size = "100x3" if options.scale == "tiny" else "50000x1000"
+  return rows | {"repeated": steps.repeated,
+                 "shard_map": functools.partial(steps.beside_plain, **{"training.parallel": "shard_map"}),
+                 **{name: row for name, row in arrays.metric_rows(options).items() if name.startswith("top-label")},
+                 f"{size}, temperature_scaling": functools.partial(calibrators.ours, "temperature_scaling", size,
+                                                                   options.budget),
+                 **steps.secondaries()}

@@ -1,0 +1,68 @@
+"""How long functions take, alone and beside each other."""
+
+from collections.abc import Callable
+import resource
+import statistics
+import time
+from typing import NamedTuple
+
+MOST = 101  # Calls of a comparison.
+LONG = 60.0  # Seconds from which on a call is not repeated.
+
+
+class Taken(NamedTuple):
+  """The seconds of a call, and those of all processors (user and system, of all threads and ended processes)."""
+
+  seconds: float
+  processor: float
+
+
+def _processor() -> float:
+  own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+  return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def taken(function: Callable[[], object]) -> Taken:
+  """Returns how long a call takes."""
+  started, before = time.perf_counter(), _processor()
+  function()
+  return Taken(time.perf_counter() - started, _processor() - before)
+
+
+def seconds(function: Callable[[], object], repeats: int = 1) -> float:
+  """Returns the duration of a call, the mean of ``repeats``."""
+  return sum(taken(function).seconds for _ in range(repeats)) / repeats
+
+
+def compare(function: Callable[[], object], floor: Callable[[], object] | None = None, budget: float = 0.0,
+            fewest: int = 5) -> dict[str, float]:
+  """Returns the median seconds of calls for ``budget`` seconds or so and, with a floor, the median ratios to it.
+
+  Both are called in turn, so that changes of the machine's speed affect both, and of every two pairs one begins with
+  the floor. There are at least ``fewest`` calls, unless one takes longer than a minute.
+
+  Args:
+    function: what is timed.
+    floor: what it is compared with; None for nothing.
+    budget: the seconds of the comparison.
+    fewest: the number of calls without a budget.
+
+  Returns:
+    The medians: ``seconds`` and ``processor s``; with a floor, ``to floor``, and ``by processor`` of processor seconds.
+  """
+  started, calls, floors = time.perf_counter(), [], []
+  while len(calls) < fewest or (len(calls) < MOST and time.perf_counter() - started < budget):
+    if floor and len(calls) % 2 == 0:
+      floors.append(taken(floor))
+    calls.append(taken(function))
+    if floor and len(floors) < len(calls):
+      floors.append(taken(floor))
+    if calls[0].seconds > LONG:
+      break
+  medians = {"seconds": statistics.median(call.seconds for call in calls),
+             "processor s": statistics.median(call.processor for call in calls)}
+  if floor:
+    pairs = list(zip(calls, floors, strict=True))
+    medians["to floor"] = statistics.median(a.seconds / b.seconds for a, b in pairs)
+    medians["by processor"] = statistics.median(a.processor / max(b.processor, 1e-9) for a, b in pairs)
+  return medians

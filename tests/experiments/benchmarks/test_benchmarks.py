@@ -1,0 +1,146 @@
+"""The benchmarks: each runs at a tiny scale, stops in time and continues, and its commands are those of the docs."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import special
+
+from calib_jax import calibrators
+from calib_jax import config as run_config
+from experiments.benchmarks import __main__ as command
+from experiments.benchmarks import calibrators as fits
+from experiments.benchmarks import processes
+from experiments.common import calibrator_peers, timing
+from experiments.common.commands import ROOT
+from tests.calibrators.data import synthetic
+
+ROWS = {  # The rows of some words at the tiny scale.
+  "losses": (["mdca"], ["mdca [64, 10]", "mdca, N from 64 to 128, K = 10"]),
+  "metrics": (["roc", "mass"], ["top-label ECE, equal mass [2000, 10], to a pass",
+                                  "classwise ECE, equal_mass [500, 10], to a sort", "auroc N = 2000, to a sort",
+                                  "scikit-learn roc_auc_score N = 2000"]),
+  "vocabulary": (["`focal`"], ["`focal`"]),
+  "data": (["JPEG", "crop"], ["JPEGs to 224x224", "host and device, crop_flip"]),
+  "training": (["step", "second", "whole"], ["step", "secondary soft_avuc", "whole engine"]),
+  "accelerator": (["step", "8", "repeated", "map", "100x3"], [
+    "step", "8 devices", "CNN, batch 8", "repeated", "shard_map", "100x3, temperature_scaling"])}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+def test_it_runs_and_continues(name, tmp_path, capsys):
+  words, expected = ROWS[name]
+  arguments = [name, "--scale=tiny", f"--out={tmp_path}", "--only", *words]
+  assert command.main([*arguments, "--minutes=0"]) == 0
+  path = tmp_path / f"{name}.json"
+  assert not path.exists() and "the same command goes on with: " in capsys.readouterr().out
+  assert command.main(arguments) == 0
+  rows = json.loads(path.read_text())["rows"]
+  assert list(rows) == expected
+  for values in rows.values():
+    assert all(np.isfinite(x) and x >= 0 for x in values.values() if not isinstance(x, str))
+  if name == "accelerator":
+    assert rows["repeated"] == {"equal bits": True, "largest difference": 0.0}
+    assert rows["step"]["of matrix products"] > 0 and rows["CNN, batch 8"]["share of focal"] > 0
+  assert "| row | " in path.with_suffix(".md").read_text(encoding="utf-8")
+  before = path.read_bytes()
+  assert command.main(arguments) == 0 and path.read_bytes() == before  # Nothing is left to measure.
+
+
+def test_the_docs_name_benchmarks_that_there_are():
+  pages = [ROOT / "CONTRIBUTING.md", ROOT / "experiments/README.md", *(ROOT / "docs").glob("*.md")]
+  named = {name for page in pages
+           for name in re.findall(r"-m experiments\.benchmarks (\w+)", page.read_text(encoding="utf-8"))}
+  assert named == set(command.BENCHMARKS)
+  for name, benchmark in command.BENCHMARKS.items():
+    assert f"benchmarks {name}" in (ROOT / "docs" / benchmark.page).read_text(encoding="utf-8"), name
+
+
+def test_ratios_are_of_pairs_and_a_long_call_is_not_repeated(monkeypatch):
+  clock, calls = [0.0], []
+
+  def call(name, seconds):
+    return lambda: (calls.append(name), clock.__setitem__(0, clock[0] + seconds))
+
+  monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+  values = timing.compare(call("a", 3.0), call("floor", 2.0), budget=1.0)
+  assert values["to floor"] == 1.5 and values["seconds"] == 3.0 and calls[:4] == ["floor", "a", "a", "floor"]
+  assert len(calls) == 10
+  calls.clear()
+  assert timing.compare(call("a", 61.0), call("floor", 2.0))["to floor"] == 30.5 and len(calls) == 2
+  calls.clear()
+  timing.compare(call("a", 0.5), budget=4.0)
+  assert len(calls) == 8
+
+
+def test_a_line_for_ours_and_for_every_installed_peer(tmp_path, capsys, monkeypatch):
+  logits, labels = synthetic(400, 3)
+  np.savez(tmp_path / "net.npz", logits=logits, labels=labels)
+
+  def uncalibrated(logits, labels):
+    assert logits.shape == (200, 3) and labels.shape == (200,)
+    return lambda other: special.softmax(other, axis=1)
+
+  def broken(logits, labels):
+    raise ValueError("cannot be fitted")
+
+  monkeypatch.setattr(fits, "PEERS", {"temperature_scaling": {"torch": uncalibrated, "netcal": broken,
+                                                              "probmetrics": broken}})
+  monkeypatch.setattr(fits, "versions", lambda: {"torch": "1", "netcal": "2"})
+  command.main(["calibrators", "--budget=0", "--data", str(tmp_path / "net.npz"), f"--out={tmp_path}"])
+  rows = json.loads((tmp_path / "calibrators.json").read_text())["rows"]
+  row = "net, temperature_scaling"
+  assert list(rows) == [row, f"{row}, torch", f"{row}, netcal"]
+  assert rows[f"{row}, netcal"] == {"note": "failed: ValueError"} and rows[f"{row}, torch"]["by processor"] > 0
+  order = np.random.default_rng(0).permutation(400)
+  fit, test = order[:200], order[200:]
+  params = calibrators.temperature_scaling().fit(logits[fit], labels[fit])
+  expected = [-np.mean(np.log(special.softmax(z, axis=1)[np.arange(200), labels[test]]))
+              for z in (logits[test] / float(params["temperature"]), logits[test])]
+  np.testing.assert_allclose([rows[row]["NLL"], rows[f"{row}, torch"]["NLL"]], expected, atol=1e-5)
+  assert calibrator_peers.PEERS["temperature_scaling"].keys() >= {"torch", "netcal"}
+
+
+def test_the_processor_time_of_a_process_is_counted_and_its_failure_is_raised():
+  busy, idle = (lambda code=code: processes.without_cache([sys.executable, "-c", code]) for code in (
+    "import time\nwhile time.process_time() < 0.3: pass", "import time; time.sleep(0.5)"))
+  assert timing.taken(busy).processor >= 0.3 > timing.taken(idle).processor
+  with pytest.raises(subprocess.CalledProcessError):
+    processes.without_cache([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_the_commands_of_the_evaluation_read_what_is_written_for_them(tmp_path):
+  named = processes.evaluation_commands(tmp_path, 5, sys.executable)
+  files = {argument for line in named.values() for argument in line if argument.endswith(".npz")}
+  assert len(files) == 4 and files == {str(path) for path in tmp_path.glob("*.npz")}
+
+
+def test_a_failed_step_ends_the_first_hour_and_shows_its_last_lines(monkeypatch, capsys):
+  monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+  check = "import os; assert 'JAX_PLATFORMS' not in os.environ"
+  monkeypatch.setattr(processes, "first_hour_steps", lambda python: {
+    "well": [sys.executable, "-c", check], "not so": [sys.executable, "-c", "print('the reason'); raise SystemExit(3)"],
+    "never": ["absent"]})
+  assert command.main(["first_hour"]) == 1
+  printed = capsys.readouterr()
+  assert "| well | `" in printed.out and "never" not in printed.out
+  assert "failed: not so: " in printed.err and printed.err.endswith("the reason\n")
+
+
+def test_the_config_of_the_own_loss_is_one(tmp_path, monkeypatch):
+  (tmp_path / "my_run.py").write_text(processes.LOSS)
+  monkeypatch.setattr(sys, "path", [*sys.path])
+  config = run_config.load(str(tmp_path / "my_run.py"), [])
+  run_config.check(config, 8)
+  assert config.loss.primary.power == 1.5 and list(config.evaluation.calibrators) == ["TS", "Vector"]
+  sys.modules.pop("my_run", None)
+
+
+def test_the_targets_of_the_first_hour_are_those_of_the_makefile():
+  makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+  targets = [line[1] for line in processes.first_hour_steps("python3").values() if line[0] == "make"]
+  assert len(targets) == 3 and all(f"\n{target}:" in makefile for target in targets)
