@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize, special
-from sklearn import isotonic, linear_model
+from sklearn import isotonic
 
 from calib_jax import calibrators, losses
 from calib_jax._numerics.softmax import log_softmax
@@ -296,17 +296,6 @@ def test_equal_losses_and_absent_classes_weigh_nothing():
   classes = np.arange(SHAPE[0]) % SHAPE[1]  # All right, by the same margin.
   params = made("classwise_loss_scaling").fit(2 * np.eye(SHAPE[1], dtype=np.float32)[classes], classes, where=every)
   np.testing.assert_array_equal(params["class_weights"], np.zeros(SHAPE[1]))
-
-
-@pytest.mark.slow
-def test_weighted_fits_know_the_weights():
-  """Scikit-learn's logistic regression on one feature is vector scaling of two classes, of weighted examples."""
-  logits, labels = synthetic(300, 2)
-  weights = np.random.default_rng(0).uniform(0, 2, 300)
-  params = calibrators.temperature_scaling().fit(logits, labels, weights=weights)
-  model = linear_model.LogisticRegression(C=1e8, fit_intercept=False, tol=1e-8)
-  model.fit(logits[:, 1:] - logits[:, :1], labels, sample_weight=weights)
-  np.testing.assert_allclose(1 / params["temperature"], model.coef_[0, 0], rtol=1e-3)
 
 
 def test_the_temperature_of_logits_in_chunks_is_the_root_of_the_slope(monkeypatch):

@@ -127,8 +127,6 @@ def test_half_precision_logits_are_fitted_in_float32():
   (lambda: calibrators.temperature_scaling(num_bins=3), TypeError, "'nll' has no option 'num_bins'; it has none"),
   (lambda: calibrators.temperature_scaling("ece", form="bin"), TypeError, "has no option 'form'; it has num_b"),
   (lambda: calibrators.temperature_scaling("ece", num_bins=0), ValueError, "num_bins must be in"),
-  (lambda: calibrators.get("temperature"), ValueError, "calibrator name must be one of 'identity'.*Did you mean"),
-  (lambda: calibrators.identity().fit(np.ones((3, 2), np.float32), np.zeros(2, int)), ValueError, "labels must have"),
   (lambda: calibrators.temperature_scaling().fit(np.ones((3, 2)), np.zeros(3)), TypeError, "labels must be integers"),
   (lambda: calibrators.temperature_scaling().fit(np.ones((3, 1)), np.zeros(3, int)), ValueError, "logits must"),
 ])

@@ -46,12 +46,6 @@ def test_updates_follow_the_definition_through_sign_switches_and_clips(n, bins):
   assert signs == {-1.0, 1.0} and gammas.max() <= 20 and gammas.min() >= -2
 
 
-def test_overconfident_bins_get_larger_exponents():
-  state = jax.jit(losses.update_adaptive_focal)(losses.init_adaptive_focal(2), np.array([0.3, 0.9], np.float32),
-                                                np.array([True, False]))
-  np.testing.assert_allclose(state.gammas, [np.exp(0.3 - 1), np.exp(0.9)], rtol=1e-5)
-
-
 def test_values_outside_the_edges_belong_to_the_outer_bins():
   edges, gammas = np.array([0.3, 0.5, 0.7], np.float32), np.array([2.0, -1.0], np.float32)
   logits, labels = np.array([[-3, 0], [3, 0]], np.float32), np.array([0, 0])

@@ -54,14 +54,6 @@ def test_factors_without_gradient_scale_the_gradient_of_cross_entropy(name):
     np.testing.assert_allclose(values, jax.jit(losses.get(name))(logits, labels), rtol=1e-6)
 
 
-def test_label_smoothing_is_the_cross_entropy_of_smoothed_labels():
-  logits, labels = _data(20, 5)
-  smooth = (0.9 * np.eye(5)[labels] + 0.02).astype(np.float32)
-  actual, expected = jax.jit(lambda z: (losses.cross_entropy(z, labels, label_smoothing=0.1),
-                                        losses.cross_entropy(z, smooth)))(logits)
-  np.testing.assert_allclose(actual, expected, rtol=1e-5)
-
-
 def test_avuc_with_stopped_gradients_shares_values_and_differs_in_gradients():
   logits, labels = _data(40, 4)
   both = jax.jit(lambda z: [jax.value_and_grad(losses.avuc)(z, labels, threshold=0.7, stop_gradient=s)
