@@ -68,11 +68,7 @@ def check_address() -> None:
 
 def once(function: Callable, **options) -> Callable:
   """``jax.jit(function, **options)`` for a program that runs once: it compiles fast rather than into fast code."""
-  @functools.cache
-  def jitted():
-    return jax.jit(_alone(function), compiler_options=frugal(), **options)
-
-  return functools.wraps(function)(lambda *args: jitted()(*args))
+  return functools.wraps(function)(lambda *args: _jitted(function, True, **options)(*args))
 
 
 @contextlib.contextmanager

@@ -22,18 +22,6 @@ except ImportError:  # Some systems have no module fcntl.
   fcntl = None
 
 NAME = "lock"
-_held: set[int] = set()  # Descriptors of the locks of this process.
-
-
-def _close_in_child() -> None:
-  """Closes inherited descriptors, because a child that outlives this process would keep its lock."""
-  for descriptor in _held:
-    os.close(descriptor)
-  _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-  os.register_at_fork(after_in_child=_close_in_child)
 
 
 @contextlib.contextmanager
@@ -53,7 +41,6 @@ def held(folder: pathlib.Path) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
   except OSError as error:
     raise UserError(f"--workdir: {path} cannot be written ({error.strerror}).") from error
-  _held.add(descriptor)
   try:
     _lock(path, descriptor)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -61,7 +48,6 @@ def held(folder: pathlib.Path) -> Iterator[None]:
     os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()} since {now}\n".encode(errors="replace"), 0)
     yield  # The file stays afterwards, because another process may have opened it already.
   finally:
-    _held.discard(descriptor)
     os.close(descriptor)
 
 

@@ -97,40 +97,6 @@ def test_the_lock_of_a_killed_process_is_free_and_a_copied_directory_has_no_hold
     assert str(os.getpid()) in (tmp_path / "lock").read_text()
 
 
-def test_a_child_that_outlives_its_killed_parent_does_not_keep_its_lock(tmp_path):
-  child = """
-def fork():
-  ready, go = os.pipe()
-  number = os.fork()
-  if number == 0:
-    os.write(go, b"!")
-    time.sleep(60)
-    os._exit(0)
-  os.read(ready, 1)  # The child runs.
-  return number
-import os, time
-held = lock.held
-class lock:
-  import contextlib
-  @contextlib.contextmanager
-  def held(folder):
-    with held(folder):
-      print(fork(), flush=True)
-      yield
-"""
-  process = _start(tmp_path, child)
-  child = int(_take(process))
-  try:
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    os.kill(child, 0)  # It lives.
-    with lock.held(tmp_path):
-      pass
-  finally:
-    os.kill(child, signal.SIGKILL)
-    process.communicate()
-
-
 @pytest.mark.parametrize("text", ["", "{", "process 1 on \x1b[31m", "\xff", "process 1 on node7 since 2026" * 100])
 def test_what_the_file_says_stops_nobody(text, tmp_path):
   (tmp_path / "lock").write_bytes(text.encode("latin1"))
