@@ -18,7 +18,7 @@ from calib_jax import calibrators, evaluation, losses, models, run
 from calib_jax import config as run_config
 from calib_jax.cli import compare
 from calib_jax.cli import evaluate as command
-from calib_jax.evaluation import formats
+from calib_jax.reports import formats
 from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent

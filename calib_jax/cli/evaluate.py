@@ -18,8 +18,11 @@ from calib_jax._system.environment import environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from calib_jax.cli import inputs, shared
-from calib_jax.evaluation import ensembles, folds, formats, streamed
+from calib_jax.evaluation import streamed
+from calib_jax.predictions import cross_validation, ensembles
+from calib_jax.reports import formats
 from calib_jax.run import outputs
+from calib_jax.verdict.verdict import verdict
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
 MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one.
@@ -76,7 +79,7 @@ def _evaluate(options: argparse.Namespace) -> None:
   out_of_fold = None
   if fit and not options.test:
     note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
-    out_of_fold = folds.out_of_fold(fit, labelled, options.folds)
+    out_of_fold = cross_validation.out_of_fold(fit, labelled, options.folds)
   fitted = evaluation.fit([fit], labelled, cautions.append) if fit else {}
   test_set = next(iter(sets))
   models = {test_set: evaluation.Model({name: [part] for name, part in sets.items()}, fitted, out_of_fold)}
@@ -201,6 +204,7 @@ def _streamed(options: argparse.Namespace) -> None:
   shared.note(streamed.NOTE)
   results, histogram = streamed.measure(options.test[0], num_resamples=options.num_resamples, percent=options.percent,
                                         ignore_label=options.ignore_label, say=shared.note)
+  results = dataclasses.replace(results, verdict=verdict(results))
   rows, lines = formats.to_lines(results), results.verdict.lines
   text, table = formats.to_json(results), "\n\n".join([*map(formats.markdown_text, lines),
                                                        formats.markdown(formats.to_lines(results))])

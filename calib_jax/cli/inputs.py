@@ -15,9 +15,10 @@ from calib_jax import calibrators
 from calib_jax._checks.registry import options as registry_options
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import release
-from calib_jax.evaluation import choice
-from calib_jax.evaluation.fitting import Model, fit
-from calib_jax.evaluation.predictions import Predictions, differing, load
+from calib_jax.predictions import automatic
+from calib_jax.predictions.fitting import Model, fit
+from calib_jax.predictions.loading import load
+from calib_jax.predictions.predictions import Predictions, differing
 from calib_jax.run import manifest
 
 TEST, VALIDATION = "test", "validation"
@@ -33,11 +34,11 @@ def calibrator(text: str) -> calibrators.Calibrator:
     UserError: for an unknown name or option.
   """
   name, _, rest = text.partition(":")
-  if name == choice.AUTO:
+  if name == automatic.AUTO:
     if rest:
-      raise UserError(f"the calibrator {choice.AUTO} has no options: got {short(text)}.")
-    return choice.automatic()
-  checks.choice("calibrator name", name, [choice.AUTO, *calibrators.CALIBRATORS])
+      raise UserError(f"the calibrator {automatic.AUTO} has no options: got {short(text)}.")
+    return automatic.automatic()
+  checks.choice("calibrator name", name, [automatic.AUTO, *calibrators.CALIBRATORS])
   options, values = registry_options(calibrators.CALIBRATORS[name], positional=True), {}
   for pair in filter(None, rest.split(",")):
     option, equals, value = pair.partition("=")

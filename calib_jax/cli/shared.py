@@ -13,9 +13,10 @@ from calib_jax import calibrators
 from calib_jax._system import capacity, compilation, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_text
-from calib_jax.evaluation import choice, formats
-from calib_jax.evaluation.fitting import Fitted
 from calib_jax.evaluation.results import COLUMNS, Results
+from calib_jax.predictions import automatic
+from calib_jax.predictions.fitting import Fitted
+from calib_jax.reports import formats
 from calib_jax.run import outputs
 
 FITTED = "calibrator.npz"
@@ -102,8 +103,8 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, conf
     (out / "calibrators").mkdir(exist_ok=True)
   fitted = {label: value for label, value in fitted.items() if label not in {label for _, label in results.failed}}
   for label, (fitted_calibrator, (params,)) in fitted.items():
-    if label == choice.AUTO:
-      fitted_calibrator, params = choice.chosen(params)
+    if label == automatic.AUTO:
+      fitted_calibrator, params = automatic.chosen(params)
     calibrators.save(out / "calibrators" / f"{stem(label)}.npz", params, fitted_calibrator)
     if label == next(iter(fitted)):
       calibrators.save(out / FITTED, params, fitted_calibrator)

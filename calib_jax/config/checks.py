@@ -19,10 +19,10 @@ from calib_jax._system.files import stem
 from calib_jax.config.imports import is_import_path
 from calib_jax.data.augmentation import MIXED_LABELS
 from calib_jax.data.sources import LONG_TAIL
-from calib_jax.evaluation.choice import AUTO
-from calib_jax.evaluation.feature_clipping import OBJECTIVES
-from calib_jax.evaluation.laplace import HESSIANS
-from calib_jax.evaluation.results import UNCALIBRATED
+from calib_jax.last_layer.feature_clipping import OBJECTIVES
+from calib_jax.last_layer.laplace import HESSIANS
+from calib_jax.predictions.automatic import AUTO
+from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.training.engine.objectives import second_loss
 
 CHOICES = {

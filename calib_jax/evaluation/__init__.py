@@ -1,13 +1,12 @@
 """Evaluates predictions before and after each calibrator, in tables of metrics with intervals."""
 
-from calib_jax.evaluation.fitting import Fitted, Model, calibrated, evaluate, fit
-from calib_jax.evaluation.formats import markdown, note, to_csv, to_html, to_json, to_latex, to_rows
+import importlib
+from typing import Any
+
+from calib_jax.evaluation.measure_models import evaluate
 from calib_jax.evaluation.measures import JOINT, METRICS, Metric, measure, per_example
-from calib_jax.evaluation.models import judge
-from calib_jax.evaluation.predictions import KINDS, Predictions, load, load_labels, save
 from calib_jax.evaluation.results import (
   COLUMNS,
-  UNCALIBRATED,
   Estimate,
   EvaluatedSet,
   Interval,
@@ -18,8 +17,27 @@ from calib_jax.evaluation.results import (
   Verdict,
 )
 from calib_jax.evaluation.sections.detection import detection
+from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, Model, calibrated, fit
+from calib_jax.predictions.loading import load, load_labels
+from calib_jax.predictions.predictions import KINDS, Predictions
+from calib_jax.predictions.writing import save
 
 __all__ = ["COLUMNS", "JOINT", "KINDS", "METRICS", "UNCALIBRATED", "Estimate", "EvaluatedSet", "Fitted", "Interval",
            "Metric", "Model", "Predictions", "Recommendation", "Results", "Row", "Values", "Verdict", "calibrated",
            "detection", "evaluate", "fit", "judge", "load", "load_labels", "markdown", "measure", "note", "per_example",
            "save", "to_csv", "to_html", "to_json", "to_latex", "to_rows"]
+
+# Names of rooms that import this one, which are found when they are first used.
+_ABOVE = {"judge": "calib_jax.verdict.judge", **dict.fromkeys(
+  ("note", "to_csv", "to_html", "to_json", "to_latex", "to_rows"), "calib_jax.reports.formats"),
+  "markdown": "calib_jax.reports.markup"}
+
+
+def __getattr__(name: str) -> Any:
+  if name in _ABOVE:
+    return getattr(importlib.import_module(_ABOVE[name]), name)
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__})

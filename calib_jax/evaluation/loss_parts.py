@@ -5,10 +5,10 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from calib_jax.evaluation import resamples
-from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Estimate, Values
-from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import decomposition
+from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.predictions.predictions import Predictions
 
 NAMES = ("nll_calibration", "nll_refinement")
 

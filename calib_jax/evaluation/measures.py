@@ -1,6 +1,6 @@
 """What an evaluation measures: the columns of its tables, and their values with intervals."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
 from typing import NamedTuple
@@ -9,16 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax import _checks as checks
 from calib_jax import losses, metrics
 from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import compilation
 from calib_jax.evaluation import class_errors, loss_parts, resamples
-from calib_jax.evaluation.predictions import Predictions
 from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
-from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.metrics import resampled_errors
 from calib_jax.metrics.bias_correction import correlation, interval_of_difference
 from calib_jax.metrics.bias_models import CONSERVATIVE, NORM_2, BiasModel, bias_model
+from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.predictions.predictions import Predictions
 
 FEWER = 20  # Slow metrics have the number of resamples divided by this.
 CLASSWISE_REDRAWS = 100  # Redraws of the labels for the noise floor of the classwise errors.
@@ -86,6 +87,23 @@ METRICS: dict[str, Metric] = {
 JOINT = ("accuracy", "nll", "brier", "entropy", "ece", "ece_equal_mass_l2", "aurc", "excess_aurc", "coverage_at_1",
          "coverage_at_5")
 MEANS = tuple(name for name in JOINT if not METRICS[name].function)
+# The metrics that are calibration errors, and what of them stands beside what is computed.
+ERRORS = tuple(name for name, metric in METRICS.items() if metric.function or name.startswith("classwise"))
+NUMBER_OF = ("floor", "p", "debiased")
+
+
+def numbers_of(names: Iterable[str]) -> list[tuple[str, str]]:
+  """Returns the metric and the number, "" or one of ``NUMBER_OF``, of columns called like those of ``COLUMNS``.
+
+  Raises:
+    UserError: for an unknown name.
+  """
+  known = {f"{metric}{'_' if number else ''}{number}": (metric, number)
+           for metric in METRICS for number in ("", *(NUMBER_OF if metric in ERRORS else ()))}
+  names = list(names)
+  for name in names:
+    checks.choice("column", name, known)
+  return [known[name] for name in names]
 
 
 def num_present(log_probs: jax.Array) -> jax.Array:
@@ -280,50 +298,3 @@ def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_r
   differences = {pair: {name: Interval(*(float(x[i, m]) for x in apart)) for m, name in enumerate(MEANS)}
                  for i, pair in enumerate(pairs)}
   return estimates, differences
-
-
-class ClassGaps(NamedTuple):
-  """How the confidence of each predicted class differs from its accuracy.
-
-  Attributes:
-    gap: ``[K]``, the mean confidence minus the accuracy of the examples that are predicted to be of the class; nan for
-      a class that is never predicted.
-    error: ``[K]``, the standard error of the gap.
-    count: ``[K]``, the number of examples, or of their groups; the seeds of an example count once.
-    share: ``[K]``, the share of the predictions that are of the class.
-  """
-
-  gap: np.ndarray
-  error: np.ndarray
-  count: np.ndarray
-  share: np.ndarray
-
-
-def class_gaps(values: Values, num_classes: int) -> ClassGaps:
-  """Computes the gap of each predicted class, over the predictions of all seeds together.
-
-  Args:
-    values: the values of each example.
-    num_classes: K.
-
-  Returns:
-    The gaps.
-  """
-  excess, predicted = (values.confidence - values.correct).ravel(), values.predicted.ravel()
-  chance, count = values.confidence.ravel().astype(np.float64), np.bincount(predicted, minlength=num_classes)
-  groups = np.arange(len(values.predicted)) if values.groups is None else values.groups
-  group = np.unique(groups, return_inverse=True)[1]
-  # What a group, or an example with its seeds, adds to a class is one sum.
-  cells, cell = np.unique(np.repeat(group, values.predicted.shape[1]) * num_classes + predicted, return_inverse=True)
-  with np.errstate(invalid="ignore", divide="ignore"):
-    gap = np.bincount(predicted, excess, num_classes) / count
-    sums = np.bincount(cell, excess - gap[predicted], len(cells))
-    # At least as much as a calibrated model's: predictions that are all right have almost no spread.
-    # Seeds may all be wrong of the same examples, so they count as one.
-    variance, rho = chance * (1 - chance), values.dependence()
-    together = np.bincount(cell, np.sqrt(variance), len(cells)) ** 2  # Of what a group adds, where ρ is 1.
-    number, squares, of_groups = (np.bincount(cells % num_classes, x, num_classes) for x in (None, sums**2, together))
-    of_examples = values.confidence.shape[1] * np.bincount(predicted, variance, num_classes)
-    of_calibrated = (1 - rho) * of_examples + rho * of_groups
-    error = np.sqrt(np.maximum(squares * number / np.maximum(number - 1, 1), of_calibrated)) / count
-  return ClassGaps(gap, np.where(number > 1, error, np.nan), number, count / len(predicted))

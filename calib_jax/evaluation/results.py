@@ -10,18 +10,16 @@ from scipy.special import stdtrit
 
 import calib_jax
 from calib_jax._numerics.groups import standard_error
-from calib_jax.calibrators import Calibrator
 from calib_jax.evaluation.class_errors import ClassSums
 from calib_jax.evaluation.resamples import LEVEL
 from calib_jax.metrics import draws
+from calib_jax.predictions.fitting import UNCALIBRATED, Fitted
 
-UNCALIBRATED = "none"  # The label of predictions before calibration.
 # The columns of the short table: metrics by name; of calibration errors, which stand as computed, also NAME_floor,
 # NAME_p and NAME_debiased.
 COLUMNS = ("accuracy", "nll", "brier", "ece", "ece_floor", "ece_p", "ece_debiased")
 
 RowKey = tuple[str, str]  # The name of the model and the label of the calibrator.
-Fitted = dict[str, tuple[Calibrator, list]]  # Calibrators by label, each with a list of its params, one element a seed.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,14 +18,15 @@ from calib_jax import metrics
 from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_npy
-from calib_jax.evaluation import columns, reading, resamples, sections
+from calib_jax.evaluation import resamples, sections
 from calib_jax.evaluation.measures import METRICS
-from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, Results, Row
-from calib_jax.evaluation.scores import EXACT, NEAR, division, is_float, lacks_label, summarize, sums_to, tolerance
-from calib_jax.evaluation.verdict import verdict
+from calib_jax.evaluation.results import Estimate, EvaluatedSet, Interval, Results, Row
 from calib_jax.metrics import draws, resampled_errors
 from calib_jax.metrics.bias_correction import moments
 from calib_jax.metrics.calibration_tests import p_value_of
+from calib_jax.predictions import headers, reading
+from calib_jax.predictions.fitting import UNCALIBRATED
+from calib_jax.predictions.scores import EXACT, NEAR, division, is_float, lacks_label, summarize, sums_to, tolerance
 
 LARGE = 2_000_000  # Rows of a file that is streamed.
 BATCH = 2**20  # Numbers of a batch.
@@ -73,7 +74,7 @@ def measure(path: str, *, num_resamples: int | None = None, percent: bool = Fals
   evaluated = EvaluatedSet(int(state.bin_counts.sum()), num_classes, 1,
                            rows={(name, UNCALIBRATED): Row(measured, _excess(state))})
   results = Results(len(state.bin_counts), num_resamples, {name: evaluated}, sections=sections.empty())
-  return dataclasses.replace(results, verdict=verdict(results)), state
+  return results, state
 
 
 def _state(path: str, percent: bool = False, ignore_label: int | None = None,
@@ -87,7 +88,7 @@ def _state(path: str, percent: bool = False, ignore_label: int | None = None,
                     f"{scores.dtype} of shape {scores.shape} and {labels.dtype} of shape {labels.shape}.")
   unit, first = 100 if percent else 1, np.asarray(scores[:max(BATCH // scores.shape[1], 1)])
   summary = summarize(first)
-  says_probs = percent or any(alias in pathlib.Path(scores_path).stem.lower() for alias in columns.PROBS)
+  says_probs = percent or any(alias in pathlib.Path(scores_path).stem.lower() for alias in headers.PROBS)
   distributions = sums_to(unit, first, summary)
   name = "probs" if says_probs or distributions else "logits"
   if not distributions and sums_to(100, first, summary):

@@ -1,24 +1,31 @@
-"""Draws figures of predictions and writes an HTML page. It needs Matplotlib and Jinja2.
+"""Makes tables of results, and draws figures and writes an HTML page, which need Matplotlib and Jinja2.
 
 Functions such as ``reliability_diagram`` return Matplotlib axes, for your own notebooks.
 """
 
-from calib_jax.reports.curves import (
-  accuracy_confidence_plot,
-  class_gaps_plot,
-  pareto_plot,
-  risk_coverage_plot,
-  severity_plot,
-  training_plot,
-)
-from calib_jax.reports.features import angle_matrix, class_angles, keep_over_epochs, logit_map
-from calib_jax.reports.figures import figures
-from calib_jax.reports.page import write, write_streamed
-from calib_jax.reports.positive_class import positive_pairs
-from calib_jax.reports.reliability import confidence_histogram, picture, reliability_diagram, reliability_grid
-from calib_jax.reports.style import legend_below, save
+import importlib
+from typing import Any
 
-__all__ = ["accuracy_confidence_plot", "angle_matrix", "class_angles", "class_gaps_plot", "confidence_histogram",
-           "figures", "keep_over_epochs", "legend_below", "logit_map", "pareto_plot", "picture", "positive_pairs",
-           "reliability_diagram", "reliability_grid", "risk_coverage_plot", "save", "severity_plot", "training_plot",
-           "write", "write_streamed"]
+# The files of the public names, which are imported when they are first used, because tables need no Matplotlib.
+_PLACES = {name: f"{__name__}.{place}" for place, names in {
+  "curves": ("accuracy_confidence_plot", "class_gaps_plot", "pareto_plot", "risk_coverage_plot", "severity_plot",
+             "training_plot"),
+  "features": ("angle_matrix", "class_angles", "keep_over_epochs", "logit_map"),
+  "drawing": ("figures",),
+  "page": ("write", "write_streamed"),
+  "positive_class": ("positive_pairs",),
+  "reliability": ("confidence_histogram", "picture", "reliability_diagram", "reliability_grid"),
+  "style": ("legend_below", "save"),
+}.items() for name in names}
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+  if name in _PLACES:
+    return getattr(importlib.import_module(_PLACES[name]), name)
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__})

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 import numpy as np
 
 from calib_jax.evaluation import Estimate
-from calib_jax.evaluation.measures import ClassGaps, class_gaps
+from calib_jax.evaluation.class_gaps import ClassGaps, class_gaps
 from calib_jax.metrics.resampled_errors import Ordered, risk_curve
 from calib_jax.reports.logs import logged_by_runs
 from calib_jax.reports.report_figure import FIGURES, ReportFigure, Shown, pooled_pairs

@@ -16,10 +16,12 @@ import markupsafe
 from calib_jax import evaluation
 from calib_jax._system.errors import printable
 from calib_jax._system.files import write_text
-from calib_jax.evaluation import decisions, formats, sections
+from calib_jax.evaluation import sections
 from calib_jax.evaluation.measures import METRICS
-from calib_jax.reports.figures import FIGURES
+from calib_jax.reports import formats
+from calib_jax.reports.drawing import FIGURES
 from calib_jax.reports.report_figure import Logs, ReportFigure, Shown
+from calib_jax.verdict import decisions
 
 # The metrics of each table by its title, so many that they fit on a screen.
 GROUPS = {
@@ -95,7 +97,7 @@ def write_streamed(path: pathlib.Path, results: evaluation.Results, *, title: st
   """
   head, *body = formats.to_lines(results)
   _render(path, title=title, sentences=results.verdict.lines, note=note, command=command,
-          tables=[formats.Table("Results", head, body)],
+          tables=[sections.Table("Results", head, body)],
           figures=[_picture("reliability", reliability, Shown(results))],
           environment=json.dumps(environment, indent=2))
 
@@ -126,7 +128,7 @@ def _stacked(text: str) -> markupsafe.Markup:
   return markupsafe.Markup(f"{html.escape(number)} <small>[{interval}</small>" if is_interval else html.escape(text))
 
 
-def _every_metric(results: evaluation.Results) -> list[formats.Table]:
+def _every_metric(results: evaluation.Results) -> list[sections.Table]:
   """Returns the tables of ``GROUPS``."""
   table = _marked(results, "", every=True)
   titles = {METRICS[key].heading: title for title, keys in GROUPS.items() for key in keys}
@@ -136,15 +138,15 @@ def _every_metric(results: evaluation.Results) -> list[formats.Table]:
   for title in [title for title in GROUPS if title in of_columns]:
     columns = [i for i, of_column in enumerate(of_columns) if of_column in ("", title)]
     rows = [[row[i] for i in columns] for row in table.rows]
-    tables.append(formats.Table(title, [table.head[i] for i in columns], rows, table.grey))
+    tables.append(sections.Table(title, [table.head[i] for i in columns], rows, table.grey))
   return tables
 
 
-def _marked(results: evaluation.Results, title: str, *, every: bool = False) -> formats.Table:
+def _marked(results: evaluation.Results, title: str, *, every: bool = False) -> sections.Table:
   """Returns a table with the best in bold and the rows marked that lose accuracy."""
   head, *body = evaluation.to_rows(results, every=every)
   rows = [[markupsafe.Markup(f"<strong>{_stacked(text)}</strong>") if is_best else text
            for text, is_best in zip(cells, best, strict=True)]
           for cells, best in zip(body, formats.bold(results, head, every=every), strict=True)]
   grey = [i for i, (_, evaluated, key, _) in enumerate(results.rows) if decisions.lost_accuracy(evaluated, key)]
-  return formats.Table(title, head, rows, grey)
+  return sections.Table(title, head, rows, grey)

@@ -12,7 +12,7 @@ import numpy as np
 from calib_jax import config as run_config
 from calib_jax import data, training
 from calib_jax._system.errors import UserError
-from calib_jax.evaluation import laplace
+from calib_jax.last_layer import laplace
 
 
 def load_splits(config: ConfigDict, seed: int) -> data.Splits:

@@ -12,7 +12,7 @@ import numpy as np
 from calib_jax import data, evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
-from calib_jax.evaluation import ensembles
+from calib_jax.predictions import ensembles
 from calib_jax.run import extension, last_layer, lock, manifest, outputs
 from calib_jax.run.data import check_laplace, load_splits, sets_that_are_read
 from calib_jax.run.directory import check_workdir, create, write_config

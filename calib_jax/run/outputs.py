@@ -11,7 +11,7 @@ from calib_jax import evaluation
 from calib_jax._system import progress
 from calib_jax._system.environment import environment
 from calib_jax._system.files import write_text
-from calib_jax.evaluation import formats
+from calib_jax.reports import formats
 
 NO_FIGURES = ("The figures and the page are not written, because {} cannot be imported "
               "(pip install 'calib-jax[report]').")

@@ -14,11 +14,11 @@ import numpy as np
 from calib_jax import calibrators, data, evaluation, training
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem
-from calib_jax.evaluation import ensembles
-from calib_jax.evaluation.feature_clipping import FeatureClipping
-from calib_jax.evaluation.feature_clipping import fit as clip_features
-from calib_jax.evaluation.laplace import Laplace
-from calib_jax.evaluation.laplace import fit as fit_laplace
+from calib_jax.last_layer.feature_clipping import FeatureClipping
+from calib_jax.last_layer.feature_clipping import fit as clip_features
+from calib_jax.last_layer.laplace import Laplace
+from calib_jax.last_layer.laplace import fit as fit_laplace
+from calib_jax.predictions import ensembles
 from calib_jax.run import manifest
 from calib_jax.run.data import additional_sets, check_laplace, load_splits
 from calib_jax.run.directory import read_config

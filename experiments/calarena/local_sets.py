@@ -32,7 +32,7 @@ from sklearn.svm import SVC
 
 from calib_jax._system.errors import UserError
 from calib_jax.data.sources.arrays import fashion_mnist_small
-from calib_jax.evaluation.predictions import load
+from calib_jax.predictions.loading import load
 from experiments.calarena.files import Experiment, logarithms
 
 Arrays = tuple[np.ndarray, np.ndarray]

@@ -20,7 +20,7 @@ import pandas as pd
 
 from calib_jax import calibrators, metrics
 from calib_jax._system.files import write_text
-from calib_jax.evaluation.predictions import load
+from calib_jax.predictions.loading import load
 from calib_jax.training.run_log.progress import Progress
 from experiments.common import commands, markdown
 from experiments.common.rows import append, frame, read

@@ -9,7 +9,7 @@ import numpy as np
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.config import imports
-from calib_jax.evaluation.results import UNCALIBRATED
+from calib_jax.predictions.fitting import UNCALIBRATED
 
 RESAMPLES = 100  # Resamples for the correction, the noise floor and the p-value of the ECE.
 CALIBRATION = {

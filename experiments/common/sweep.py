@@ -29,8 +29,8 @@ from calib_jax import config as run_config
 from calib_jax import evaluation, run
 from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
-from calib_jax.evaluation import ensembles
-from calib_jax.evaluation.results import UNCALIBRATED
+from calib_jax.predictions import ensembles
+from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.run import last_layer
 from calib_jax.run.data import additional_sets
 from calib_jax.training import Stopped

@@ -18,7 +18,7 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.evaluation.measures import JOINT, METRICS, measure, per_example
-from calib_jax.evaluation.predictions import Predictions
+from calib_jax.predictions.predictions import Predictions
 from experiments.common import commands
 from experiments.common.rows import read, write
 from experiments.estimators import simulation

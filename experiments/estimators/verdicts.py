@@ -18,9 +18,9 @@ import numpy as np
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax._system.files import write_text
-from calib_jax.evaluation import decisions
 from calib_jax.evaluation.results import Recommendation, over_seeds
-from calib_jax.evaluation.verdict import verdict
+from calib_jax.verdict import decisions
+from calib_jax.verdict.verdict import verdict
 from experiments.common import commands, report
 from experiments.common.rows import append, read
 

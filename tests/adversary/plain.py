@@ -12,7 +12,7 @@ import zipfile
 import numpy as np
 
 from calib_jax import evaluation
-from calib_jax.evaluation.columns import CLASSES, EITHER, LABELS, LOGITS, PROBS
+from calib_jax.predictions.headers import CLASSES, EITHER, LABELS, LOGITS, PROBS
 
 SCORES = (*LOGITS, *PROBS, *EITHER)
 TINY = np.finfo(np.float32).tiny

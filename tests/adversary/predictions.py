@@ -12,7 +12,8 @@ import random
 import numpy as np
 
 from calib_jax import evaluation
-from calib_jax.evaluation import columns, streamed
+from calib_jax.evaluation import streamed
+from calib_jax.predictions import headers
 from tests.adversary import mutations, plain
 from tests.adversary.judge import Kind
 
@@ -110,7 +111,7 @@ def _pair(draw, sound, folder, *, scores=LOGITS, labels=LABELS):
 
 def _silent_pair(sound, case, value, said):
   scores, labels = case.split(",")
-  name = next((alias for alias in (*columns.PROBS, *columns.LOGITS) if alias in pathlib.Path(scores).stem), "scores")
+  name = next((alias for alias in (*headers.PROBS, *headers.LOGITS) if alias in pathlib.Path(scores).stem), "scores")
   return plain.silent([(name, np.load(scores, mmap_mode="r")), ("labels", np.load(labels, mmap_mode="r"))], value, said)
 
 
@@ -192,7 +193,7 @@ def _parquet(draw, sound, folder):
     numbers = [float(x) for x in LOGITS[:, place]]
     if draw.random() < 0.05:
       numbers[0] = None
-    columns.append(pyarrow.array(numbers, draw.choice((pyarrow.float32(), pyarrow.float64()))))
+    headers.append(pyarrow.array(numbers, draw.choice((pyarrow.float32(), pyarrow.float64()))))
   if draw.random() < 0.15:
     lists = draw.choice((LOGITS.tolist(), [*LOGITS.tolist()[:7], [1.0]], [*LOGITS.tolist()[:7], None],
                          [*LOGITS.tolist()[:7], [None, 1.0, 1.0]], [[]] * 8))

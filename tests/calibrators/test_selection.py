@@ -7,7 +7,7 @@ from scipy import special
 
 from calib_jax import calibrators, evaluation
 from calib_jax._numerics.groups import stratified_folds
-from calib_jax.evaluation import folds
+from calib_jax.predictions import cross_validation
 from tests.calibrators.data import synthetic
 
 NAMES = ["identity", "temperature_scaling", "vector_scaling"]
@@ -126,7 +126,7 @@ def test_evaluations_say_it_once_before_they_fit(capsys):
   evaluation.fit([part, part], labelled)
   output = capsys.readouterr().out
   assert output.count("\n") == 1 and output.startswith("caution: HB: histogram_binning: a bin of equal mass")
-  folds.out_of_fold(part, labelled, 2)  # Its fits to the parts of the data say nothing more.
+  cross_validation.out_of_fold(part, labelled, 2)  # Its fits to the parts of the data say nothing more.
   assert not capsys.readouterr().out
 
 

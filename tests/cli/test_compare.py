@@ -13,10 +13,10 @@ from calib_jax import calibrators, evaluation, metrics
 from calib_jax.cli import compare, inputs
 from calib_jax.cli import evaluate as command
 from calib_jax.config.load import FORMAT
-from calib_jax.evaluation import choice, fitting
-from calib_jax.evaluation.predictions import Predictions, differing
 from calib_jax.evaluation.sections import class_groups
 from calib_jax.evaluation.sections.severity import by_severity
+from calib_jax.predictions import automatic, fitting
+from calib_jax.predictions.predictions import Predictions, differing
 from calib_jax.run import manifest
 
 pytestmark = pytest.mark.xdist_group("compare")  # One worker makes what most of these tests share.
@@ -257,7 +257,7 @@ def test_severities_are_means_over_corruptions_with_the_error_of_differences():
 
 @pytest.mark.slow
 def test_auto_is_what_the_selection_chooses(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(choice.calibrators, "select", functools.partial(
+  monkeypatch.setattr(automatic.calibrators, "select", functools.partial(
     calibrators.select, candidates=["identity", "temperature_scaling"]))
   for number, name in enumerate(("val", "test")):
     logits, labels = _arrays(0, 3, number)

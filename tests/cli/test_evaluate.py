@@ -8,7 +8,7 @@ import pytest
 from calib_jax import calibrators, evaluation
 from calib_jax.cli import compare, inputs
 from calib_jax.cli import evaluate as command
-from calib_jax.evaluation import formats
+from calib_jax.reports import formats
 from calib_jax.run import outputs
 
 pytestmark = pytest.mark.xdist_group("evaluate")  # One worker compiles what these tests share.

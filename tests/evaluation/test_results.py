@@ -15,12 +15,16 @@ from calib_jax import calibrators, evaluation, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
-from calib_jax.evaluation import choice, class_errors, decisions, folds, formats, reasons
-from calib_jax.evaluation.measures import METRICS, class_gaps
+from calib_jax.evaluation import class_errors
+from calib_jax.evaluation.class_gaps import class_gaps
+from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.results import over_seeds
-from calib_jax.evaluation.rowwise import Calibrated
 from calib_jax.evaluation.sections.over_seeds import effect_size
-from calib_jax.evaluation.verdict import verdict
+from calib_jax.predictions import automatic, cross_validation
+from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.reports import formats
+from calib_jax.verdict import decisions, reasons
+from calib_jax.verdict.verdict import verdict
 from tests.evaluation.data import K, N, predictions
 
 pytestmark = pytest.mark.xdist_group("results")  # One worker makes what most of these tests share.
@@ -183,15 +187,15 @@ def test_only_temperature_scaling_is_called_a_temperature(results):
   (None, "5 examples: there are 4"), (np.arange(4) // 2, "5 groups: there are 2")])
 def test_auto_says_how_many_examples_it_needs(groups, said):
   with pytest.raises(ValueError, match=f"cross-validation in 5 folds needs at least {said}"):
-    choice.fit(np.eye(4, 2, dtype=np.float32), np.array([0, 1, 0, 1]), groups=groups)
+    automatic.fit(np.eye(4, 2, dtype=np.float32), np.array([0, 1, 0, 1]), groups=groups)
 
 
 def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys):
   fit, test = predictions(3, rng=np.random.default_rng(1)), predictions(3)
   names = ["temperature_scaling", "ensemble_temperature_scaling"]
-  params = [{choice.CHOSEN: {name: calibrators.get(name).fit(fit.logits, fit.labels)}, choice.SCORES: {}}
+  params = [{automatic.CHOSEN: {name: calibrators.get(name).fit(fit.logits, fit.labels)}, automatic.SCORES: {}}
             for name in names]
-  model = evaluation.Model({"test": [test, test]}, {choice.AUTO: (choice.automatic(), params)})
+  model = evaluation.Model({"test": [test, test]}, {automatic.AUTO: (automatic.automatic(), params)})
   results = evaluation.judge({"mine": model}, num_resamples=40)
   chose = "auto chose temperature_scaling for 1 of 2 seeds, ensemble_temperature_scaling for 1 of 2 seeds"
   first_line = results.verdict.first_line
@@ -201,7 +205,7 @@ def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys
   printed = capsys.readouterr().out
   assert printed.startswith(f"{first_line}\n") and f"{chose}." in printed
   first, second = (verdict(dataclasses.replace(results, fitted={
-    "mine": {choice.AUTO: (choice.automatic(), [p, p])}})).first_line for p in params)
+    "mine": {automatic.AUTO: (automatic.automatic(), [p, p])}})).first_line for p in params)
   assert first.startswith("Use auto (temperature_scaling, T = ") and (
     second.startswith("Use auto (ensemble_temperature_scaling): "))
 
@@ -329,7 +333,7 @@ def test_one_bin_is_enough():
 def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatch):
   part, found = predictions(2), []
   for chunk in (K * N, K * 64, K * 7):
-    monkeypatch.setattr("calib_jax.evaluation.rowwise.CHUNK", chunk)
+    monkeypatch.setattr("calib_jax.predictions.calibrated.CHUNK", chunk)
     found.append(evaluation.per_example([part]).class_sums)
   for name, (sums,) in found[0].items():
     for (other,) in (sizes[name] for sizes in found[1:]):
@@ -340,7 +344,7 @@ def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatc
 @pytest.mark.parametrize("is_own", (False, True))
 def test_calibrators_that_need_all_rows_together_get_them(monkeypatch, is_own):
   """In the order of the labels, a part of the rows has other class frequencies than all."""
-  monkeypatch.setattr("calib_jax.evaluation.rowwise.CHUNK", K * 50)
+  monkeypatch.setattr("calib_jax.predictions.calibrated.CHUNK", K * 50)
   part, calibrator = predictions(1), calibrators.label_shift("identity")
   if is_own:
     calibrator = calibrators.Calibrator(calibrator.fit, calibrator.apply, together=True)
@@ -351,21 +355,21 @@ def test_calibrators_that_need_all_rows_together_get_them(monkeypatch, is_own):
   values = evaluation.per_example(evaluation.calibrated(fitted, "LS", [part]))
   np.testing.assert_allclose(values.confidence[:, 0], np.exp(log_probs).max(1), rtol=1e-5)
   np.testing.assert_allclose(values.nll[:, 0], -log_probs[np.arange(N), part.labels], rtol=1e-5, atol=1e-6)
-  (out_of_fold,) = folds.out_of_fold(part, {"LS": calibrator}, 4)["LS"]
+  (out_of_fold,) = cross_validation.out_of_fold(part, {"LS": calibrator}, 4)["LS"]
   rows, _, chunk = next(out_of_fold.chunks())
   np.testing.assert_allclose(chunk, out_of_fold.log_probs()[rows], rtol=1e-5, atol=1e-6)
 
 
 def test_folds_have_their_share_of_each_class_and_keep_groups():
   labels = np.repeat([0, 1, 2], [50, 30, 7])
-  fold = folds.stratified_folds(labels, 5)
+  fold = cross_validation.stratified_folds(labels, 5)
   counts = np.array([[np.sum((fold == k) & (labels == c)) for c in range(3)] for k in range(5)])
   assert (np.ptp(counts, axis=0) <= 1).all() and np.ptp(counts.sum(1)) <= 1
   groups = np.arange(87) // 3
-  fold = folds.stratified_folds(labels, 5, groups)
+  fold = cross_validation.stratified_folds(labels, 5, groups)
   assert all(len(set(fold[groups == g])) == 1 for g in range(29)) and set(fold) == set(range(5))
   with pytest.raises(ValueError, match="cross-validation in 5 folds needs at least 5 groups: there are 2"):
-    folds.stratified_folds(labels, 5, groups // 20)
+    cross_validation.stratified_folds(labels, 5, groups // 20)
 
 
 def test_every_number_is_out_of_fold():
@@ -373,8 +377,8 @@ def test_every_number_is_out_of_fold():
   part = predictions(1, 20)
   spy = calibrators.Calibrator(lambda logits, labels: {"seen": jnp.sum(logits[:, 0])},
                                lambda params, logits: logits.at[:, 1].set(params["seen"]))
-  found = folds.out_of_fold(part, {"spy": spy}, 4)["spy"][0].log_probs()
-  fold = folds.stratified_folds(part.labels, 4)
+  found = cross_validation.out_of_fold(part, {"spy": spy}, 4)["spy"][0].log_probs()
+  fold = cross_validation.stratified_folds(part.labels, 4)
   expected = [part.logits[fold != fold[i], 0].sum() for i in range(20)]
   np.testing.assert_allclose(found[:, 1], expected, rtol=1e-4, atol=1e-4)
 

@@ -20,13 +20,14 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation, metrics, reports
-from calib_jax.evaluation import formats, sections
+from calib_jax.evaluation import sections
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.sections.candidates import Chosen
 from calib_jax.evaluation.sections.severity import Level
-from calib_jax.evaluation.verdict import verdict
-from calib_jax.reports.figures import FIGURES, of_section
+from calib_jax.reports import formats
+from calib_jax.reports.drawing import FIGURES, of_section
 from calib_jax.run import outputs
+from calib_jax.verdict.verdict import verdict
 
 pytestmark = pytest.mark.xdist_group("reports")  # One worker makes what most of these tests share.
 RNG = np.random.default_rng(0)
@@ -174,7 +175,7 @@ def test_a_section_is_one_object_with_its_content_table_and_figure(tmp_path, mon
     return {name: list(model.sets) for name, model in models.items()}
 
   def table(content, results):
-    return formats.Table("Sets of each model", ["model", "sets"], [[name, *sets] for name, sets in content.items()])
+    return sections.Table("Sets of each model", ["model", "sets"], [[name, *sets] for name, sets in content.items()])
 
   def figure(content, curves):
     return curves.training_plot({name: ([0, 1], [0, len(sets)]) for name, sets in content.items()})

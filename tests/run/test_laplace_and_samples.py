@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 from calib_jax import config as run_config
 from calib_jax import evaluation, run
 from calib_jax._system.errors import UserError
-from calib_jax.evaluation import feature_clipping, laplace
+from calib_jax.last_layer import feature_clipping, laplace
 from calib_jax.run import Run
 from calib_jax.run.directory import other_predictions
 from calib_jax.run.methods import method_name, plain_cross_entropy

@@ -12,7 +12,7 @@ from calib_jax import data, evaluation, run, training
 from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.config.load import FORMAT
-from calib_jax.evaluation import formats
+from calib_jax.reports import formats
 from calib_jax.run import Run
 from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
 from tests.programs import python

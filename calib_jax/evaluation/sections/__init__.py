@@ -3,15 +3,31 @@
 Every module of this package is imported, so a new section is one new file, which adds itself to ``SECTIONS``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import importlib
 import pkgutil
 from typing import Any
 
-from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.formats import Table
 from calib_jax.evaluation.results import Results
+from calib_jax.predictions.fitting import Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """A table of the page.
+
+  Attributes:
+    title: the heading above it.
+    head: the headings of the columns.
+    rows: the cells of each row, texts or markup.
+    grey: the numbers of the rows that are shown in grey.
+  """
+
+  title: str
+  head: Sequence[str]
+  rows: Sequence[Sequence[str]]
+  grey: Sequence[int] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 
-from calib_jax.evaluation import choice
-from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.formats import Table
 from calib_jax.evaluation.results import Results
-from calib_jax.evaluation.sections import SECTIONS, Section
+from calib_jax.evaluation.sections import SECTIONS, Section, Table
+from calib_jax.predictions import automatic
+from calib_jax.predictions.fitting import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +24,9 @@ class Chosen:
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, list[Chosen]]:
   """Returns what was chosen for each seed of each model that has ``auto`` among its calibrators."""
-  return {name: [Chosen(next(iter(params[choice.CHOSEN])), params[choice.SCORES])
-                 for params in model.fitted[choice.AUTO][1]]
-          for name, model in models.items() if choice.AUTO in model.fitted}
+  return {name: [Chosen(next(iter(params[automatic.CHOSEN])), params[automatic.SCORES])
+                 for params in model.fitted[automatic.AUTO][1]]
+          for name, model in models.items() if automatic.AUTO in model.fitted}
 
 
 def table(content: Mapping[str, Sequence[Chosen]], results: Results) -> Table:

@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.formats import Table
 from calib_jax.evaluation.measures import METRICS
 from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.results import Interval, Results, RowKey, Values
-from calib_jax.evaluation.sections import SECTIONS, Section
+from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.metrics.class_group_scores import group_of_classes
+from calib_jax.predictions.fitting import Model
 
 GROUPS = ("head", "medium", "tail")
 MEASURED = ("accuracy", "nll", "ece")

@@ -6,12 +6,11 @@ import dataclasses
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.formats import Table, columns
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.measures import METRICS, numbers_of
 from calib_jax.evaluation.numbers import digits_of
 from calib_jax.evaluation.results import EvaluatedSet, Results, RowKey
-from calib_jax.evaluation.sections import SECTIONS, Section
+from calib_jax.evaluation.sections import SECTIONS, Section, Table
+from calib_jax.predictions.fitting import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +57,7 @@ def effect_size(own: Sequence[float], baseline: Sequence[float]) -> float | None
 
 def table(content: Mapping[str, Mapping[str, Mapping[str, Effect]]], results: Results) -> Table:
   """Returns the main metrics over seeds."""
-  shown = {column.metric: METRICS[column.metric] for column in columns(results.columns)}
+  shown = {metric: METRICS[metric] for metric, _ in numbers_of(results.columns)}
   rows = [[set_name, row, *(_text(effects[name], metric.scale) if name in effects else ""
                               for name, metric in shown.items())]
           for set_name, by_row in content.items() for row, effects in by_row.items()]

@@ -5,12 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.evaluation.decisions import lowest
-from calib_jax.evaluation.fitting import Model
-from calib_jax.evaluation.formats import FLOORED, Table
 from calib_jax.evaluation.results import Results, Values
-from calib_jax.evaluation.sections import SECTIONS, Section
+from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.metrics.conventions import of_arrays
+from calib_jax.predictions.fitting import Model
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, dict[str, float]]]:
@@ -33,9 +31,9 @@ def table(content: Mapping[str, Mapping[str, Mapping[str, float]]], results: Res
   """Returns the errors of each row by convention, and which row has the lowest."""
   by_convention = next(iter(content.values()))
   names = list(next(iter(by_convention.values())))
-  rows = [[convention, lowest(errors), *(f"{100 * errors[name]:.2f}" for name in names)]
+  rows = [[convention, min(errors, key=errors.get), *(f"{100 * errors[name]:.2f}" for name in names)]
           for convention, errors in by_convention.items()]
-  return Table(f"Calibration error in %, by the conventions of other tools ({FLOORED.upper()} as each computes it)",
+  return Table("Calibration error in %, by the conventions of other tools (ECE as each computes it)",
                ["convention", "lowest", *names], rows)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from calib_jax import calibrators, metrics
 from calib_jax._system.files import write_text
-from calib_jax.evaluation.predictions import load
+from calib_jax.predictions.loading import load
 from experiments.common import commands, rows
 from experiments.papers.classwise_loss_scaling import findings, fits, table2
 from experiments.papers.classwise_loss_scaling.published import NETWORKS, TITLES

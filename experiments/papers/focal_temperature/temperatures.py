@@ -17,7 +17,7 @@ import numpy as np
 
 from calib_jax._system import files
 from calib_jax.calibrators.focal_temperature import GAMMAS, TEMPERATURES, objective_value
-from calib_jax.evaluation.predictions import load
+from calib_jax.predictions.loading import load
 from calib_jax.reports import style
 from experiments.common import commands, rows
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from calib_jax import calibrators, metrics, run
-from calib_jax.evaluation.results import UNCALIBRATED
+from calib_jax.predictions.fitting import UNCALIBRATED
 from experiments.common import commands, rows, scales, settings
 from experiments.papers.soft_calibration import tables
 

@@ -10,7 +10,7 @@ from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import release
-from calib_jax.evaluation import columns
+from calib_jax.predictions import headers
 
 FLOATS = (np.float16, np.float32, np.float64)
 CHUNK = 2**20  # Numbers of the scores that are checked at a time.
@@ -53,7 +53,7 @@ def as_logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Calla
     UserError: if they have another shape or type, are NaN or +inf, are -inf in all classes of a row, or are
       probabilities by name and not by value, or percentages and nobody says so.
   """
-  if are_logits and (percent or name in columns.PROBS):
+  if are_logits and (percent or name in headers.PROBS):
     raise UserError(f"{path}: its {name} are {'percentages by --percent' if percent else 'probabilities by their name'}"
                     ": leave out --logits, or call them logits.")
   if scores.ndim not in (1, 2) or not is_float(scores.dtype) or scores.size == 0:
@@ -68,15 +68,15 @@ def as_logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Calla
                     f"{short(scores[summary.first_bad].tolist())}.")
   in_range = summary.low >= 0 and summary.high <= unit
   distributions = in_range if binary else sums_to(unit, scores, summary)
-  are_probs = percent or name in columns.PROBS or (
-    distributions and not are_logits and (name in columns.EITHER or not binary))
+  are_probs = percent or name in headers.PROBS or (
+    distributions and not are_logits and (name in headers.EITHER or not binary))
   if not (distributions or are_logits or binary) and sums_to(100, scores, summary):
     raise UserError(f"{path}: its {name} are percentages, because each row sums to 100: add --percent "
                     "(percent=True in Python).")
-  if name in columns.EITHER and not are_logits and not percent:
+  if name in headers.EITHER and not are_logits and not percent:
     say(f"{path}: its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
         + (("they are in [0, 1]." if binary else "each row sums to 1.") if are_probs else "they are no probabilities."))
-  elif are_probs and not percent and name not in columns.PROBS:
+  elif are_probs and not percent and name not in headers.PROBS:
     say(f"{path}: its {name} are probabilities (each row sums to 1), so their logarithms are used.")
   if not are_probs:
     if binary or scores.dtype != np.float32:

@@ -7,9 +7,9 @@ import jax
 from calib_jax import calibrators
 from calib_jax._numerics.groups import stratified_folds
 from calib_jax._system.errors import UserError
-from calib_jax.evaluation.fitting import UNCALIBRATED, fit
-from calib_jax.evaluation.predictions import Predictions
-from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.predictions.fitting import UNCALIBRATED, fit
+from calib_jax.predictions.predictions import Predictions
 
 
 def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator], num_folds: int

@@ -1,4 +1,4 @@
-"""Fits calibrators, applies them, and turns predictions into a table of metrics with intervals."""
+"""Fits calibrators to predictions and applies them."""
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
@@ -10,11 +10,14 @@ from calib_jax import calibrators
 from calib_jax._system import compilation, progress
 from calib_jax._system.errors import printable
 from calib_jax._system.files import release
-from calib_jax.evaluation import choice
-from calib_jax.evaluation.measures import measure, per_example
-from calib_jax.evaluation.predictions import Predictions
-from calib_jax.evaluation.results import UNCALIBRATED, Estimate, Fitted
-from calib_jax.evaluation.rowwise import Calibrated
+from calib_jax.predictions import automatic
+from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.predictions.predictions import Predictions
+
+UNCALIBRATED = "none"  # The label of predictions before calibration.
+
+# Calibrators by label, each with a list of its params, one element a seed.
+Fitted = dict[str, tuple[calibrators.Calibrator, list]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +67,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
     release(part.logits)
   for label, calibrator in labelled.items():
     progress.at(f"fitting {label}")
-    cross_validates = calibrator.fit is choice.fit
+    cross_validates = calibrator.fit is automatic.fit
     params = [calibrator.fit(logits, part.labels, **({"groups": part.groups} if cross_validates else {}))
               for logits, part in zip(on_device, validation, strict=True)]
     unfinished = sum(not p.get("converged", True) for p in params)
@@ -91,21 +94,3 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
   apply_one = compilation.sized(calibrator.apply, test[0].logits.size)
   return [Calibrated(part, apply_one, (own,)).at_once_if(calibrator.together)
           for own, part in zip(params, test, strict=True)]
-
-
-def evaluate(calibrated: Mapping[str, Sequence[Predictions | Calibrated]], *, num_bins: int = 15,
-             num_resamples: int = 1000) -> dict[str, dict[str, Estimate]]:
-  """Computes every metric with a bootstrap interval.
-
-  Args:
-    calibrated: predictions by label, as ``calibrated`` returns them; test sets of all seeds must have the same size.
-    num_bins: the number of bins of calibration errors.
-    num_resamples: the number of resamples of the bootstrap.
-
-  Returns:
-    ``{calibrator: {metric: estimate}}``, in fractions and nats. The interval of an estimate is by ``metrics.bootstrap``
-    over test examples, which are drawn jointly for all seeds. With several seeds it covers the randomness of training
-    too.
-  """
-  rows = {label: per_example(parts, num_bins=num_bins) for label, parts in calibrated.items()}
-  return measure(rows, num_bins=num_bins, num_resamples=num_resamples)[0]

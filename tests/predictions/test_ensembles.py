@@ -9,7 +9,7 @@ from calib_jax import config as run_config
 from calib_jax import evaluation, run
 from calib_jax._system.errors import UserError
 from calib_jax.cli import evaluate as command
-from calib_jax.evaluation import ensembles
+from calib_jax.predictions import ensembles
 from calib_jax.run import Run
 
 N, K, S = 300, 4, 3

@@ -5,7 +5,8 @@ import pytest
 
 from calib_jax import evaluation, metrics
 from calib_jax._system.errors import UserError
-from calib_jax.evaluation import class_errors, scores
+from calib_jax.evaluation import class_errors
+from calib_jax.predictions import scores
 from tests.programs import python
 
 RNG = np.random.default_rng(0)

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calib_jax.evaluation import choice, decisions
-from calib_jax.evaluation.measures import class_gaps
+from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.numbers import apart, error_text, p_text, points
-from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Interval, Results, Row, RowKey
+from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, Row, RowKey
+from calib_jax.predictions import automatic
+from calib_jax.predictions.fitting import UNCALIBRATED
+from calib_jax.verdict import decisions
 
 MOST = 5  # Models and sets of which sentences speak.
 
@@ -66,7 +68,7 @@ def _after(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
 def _not_used(results: Results, evaluated: EvaluatedSet, row: RowKey, used: str) -> str:
   """Says what speaks against a calibrator that is not recommended."""
   (model, label), none = row, (row[0], UNCALIBRATED)
-  name = label if label != choice.AUTO else named(results, model, label)[0]
+  name = label if label != automatic.AUTO else named(results, model, label)[0]
   lost = decisions.lost_accuracy(evaluated, row, none)
   if lost and decisions.compared(evaluated, "accuracy", row, none) == "worse":
     return f"{name} loses {100 * lost:.1f} points of accuracy."
@@ -167,10 +169,10 @@ def named(results: Results, model: str, label: str) -> tuple[str, float | None]:
   Others may have a temperature too, beside what else they learn.
   """
   calibrator, params = results.fitted[model][label]
-  chosen = choice.names(calibrator, params)
-  said, temperature = [choice.phrase(chosen)] if label == choice.AUTO else [], None
+  chosen = automatic.names(calibrator, params)
+  said, temperature = [automatic.phrase(chosen)] if label == automatic.AUTO else [], None
   if set(chosen) == {"temperature_scaling"}:
-    temperature = float(np.mean([choice.own(p)["temperature"] for p in params]))
+    temperature = float(np.mean([automatic.own(p)["temperature"] for p in params]))
     said.append(f"T = {temperature:.2f}")
   return f"{label} ({', '.join(said)})" if said else label, temperature
 
@@ -178,7 +180,7 @@ def named(results: Results, model: str, label: str) -> tuple[str, float | None]:
 def is_at_bound(results: Results, model: str, label: str) -> bool:
   """Returns whether the fit of a calibrator to a seed ended at a bound of its range."""
   _, params = results.fitted[model][label]
-  return any(bool(np.any(choice.own(p).get("at_bound", False))) for p in params)
+  return any(bool(np.any(automatic.own(p).get("at_bound", False))) for p in params)
 
 
 def class_names(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:

@@ -1,45 +1,23 @@
-"""Evaluates models before and after calibration, on all of their sets."""
+"""Measures models before and after calibration, on all of their sets."""
 
 from collections.abc import Hashable, Mapping, Sequence
 import dataclasses
 
 import numpy as np
 
-from calib_jax._system import compilation, progress
+from calib_jax._system import progress
 from calib_jax._system.errors import UserError
 from calib_jax.evaluation import sections
-from calib_jax.evaluation.fitting import Model
 from calib_jax.evaluation.measures import NotNumbers, measure, per_example
-from calib_jax.evaluation.predictions import Predictions, differing
-from calib_jax.evaluation.results import (
-  COLUMNS,
-  UNCALIBRATED,
-  EvaluatedSet,
-  Results,
-  Row,
-  RowKey,
-  Values,
-  over_seeds,
-)
-from calib_jax.evaluation.rowwise import Calibrated
-from calib_jax.evaluation.verdict import verdict
+from calib_jax.evaluation.results import COLUMNS, Estimate, EvaluatedSet, Results, Row, RowKey, Values, over_seeds
+from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.predictions.fitting import UNCALIBRATED, Model
+from calib_jax.predictions.predictions import Predictions, differing
 
 
-@compilation.running_once()
-def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000,
-          columns: Sequence[str] = COLUMNS) -> Results:
-  """Evaluates models before and after calibration on all of their sets.
-
-  Args:
-    models: the models by name. The first set of the first one is the test set, which all have. The first model is the
-      one that others are compared with.
-    num_bins: the number of bins of calibration errors.
-    num_resamples: the number of resamples of the intervals.
-    columns: the columns of the short table; metrics ``on_request`` are computed if they are among them.
-
-  Returns:
-    The results, with the verdict.
-  """
+def measure_models(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000,
+                   columns: Sequence[str] = COLUMNS) -> Results:
+  """Measures models before and after calibration on all of their sets: ``judge`` without its verdict."""
   models = _with_groups(models)
   first = next(iter(models.values()))
   values, failed = _values(models, num_bins, columns)
@@ -54,8 +32,7 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
   fitted = {name: model.fitted for name, model in models.items()}
   results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes,
                     columns=tuple(columns), failed=failed)
-  results = dataclasses.replace(results, sections=sections.computed(results, models))
-  return dataclasses.replace(results, verdict=verdict(results))
+  return dataclasses.replace(results, sections=sections.computed(results, models))
 
 
 def _values(models: Mapping[str, Model], num_bins: int, columns: Sequence[str]
@@ -132,3 +109,21 @@ def _evaluated(by_model: Mapping[str, Sequence[Predictions]], name: str, rows: M
             for row, values in rows.items()}
   return dataclasses.replace(evaluated, differences=differences, rows={
     row: Row(estimates[row], excess[row], values) for row, values in rows.items()})
+
+
+def evaluate(calibrated: Mapping[str, Sequence[Predictions | Calibrated]], *, num_bins: int = 15,
+             num_resamples: int = 1000) -> dict[str, dict[str, Estimate]]:
+  """Computes every metric with a bootstrap interval.
+
+  Args:
+    calibrated: predictions by label, as ``calibrated`` returns them; test sets of all seeds must have the same size.
+    num_bins: the number of bins of calibration errors.
+    num_resamples: the number of resamples of the bootstrap.
+
+  Returns:
+    ``{calibrator: {metric: estimate}}``, in fractions and nats. The interval of an estimate is by ``metrics.bootstrap``
+    over test examples, which are drawn jointly for all seeds. With several seeds it covers the randomness of training
+    too.
+  """
+  rows = {label: per_example(parts, num_bins=num_bins) for label, parts in calibrated.items()}
+  return measure(rows, num_bins=num_bins, num_resamples=num_resamples)[0]

@@ -5,10 +5,11 @@ The first line recommends, and the sentences of ``reasons`` say what it rests on
 
 from collections.abc import Collection, Mapping, Sequence
 
-from calib_jax.evaluation import decisions, reasons
 from calib_jax.evaluation.numbers import apart, counted, ends, error_text, points
-from calib_jax.evaluation.reasons import class_names, is_at_bound, listed, named, scores
-from calib_jax.evaluation.results import UNCALIBRATED, EvaluatedSet, Recommendation, Results, Row, RowKey, Verdict
+from calib_jax.evaluation.results import EvaluatedSet, Recommendation, Results, Row, RowKey, Verdict
+from calib_jax.predictions.fitting import UNCALIBRATED
+from calib_jax.verdict import decisions, reasons
+from calib_jax.verdict.reasons import class_names, is_at_bound, listed, named, scores
 
 
 def verdict(results: Results) -> Verdict:

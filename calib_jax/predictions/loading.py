@@ -1,83 +1,14 @@
-"""Predictions are saved in files, so that classifiers of any framework can be evaluated."""
+"""Loads predictions of any framework: what the arrays of a file hold is checked, and becomes ``Predictions``."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 import os
-import pathlib
-from typing import NamedTuple
 
 import numpy as np
 
 from calib_jax._system.errors import UserError, short
-from calib_jax._system.files import write_npz
-from calib_jax.evaluation import columns, reading
-from calib_jax.evaluation.scores import as_logits, check_labels, is_float, native
-
-# How the examples of a set may relate to the training data.
-KINDS = ("in_distribution", "shifted", "out_of_distribution")
-
-
-class Predictions(NamedTuple):
-  """The predictions of a classifier on a set of examples.
-
-  Attributes:
-    logits: float32 ``[N, K]``, which may be log-probabilities; -inf for a class that the row does not have.
-    labels: int32 ``[N]``; those of an out-of-distribution set have no meaning.
-    kind: how the examples relate to the training data, one of ``KINDS``.
-    features: ``[N, D]``, the features before the head; None if they were not saved.
-    classes: the names of the K classes; None if the file does not name them.
-    groups: int32 ``[N]``, equal for examples that belong together; None if every example is on its own.
-    train_counts: int64 ``[K]``, the number of training examples of each class; None if it is not known.
-    probs: floats ``[N, K]``, the probabilities of the file, from which the logits come; None if logits were. Who
-      replaces the logits must replace them too.
-    spread: ``[N]``, how much the members of an ensemble disagree; None of a single model.
-  """
-
-  logits: np.ndarray
-  labels: np.ndarray
-  kind: str = "in_distribution"
-  features: np.ndarray | None = None
-  classes: tuple[str, ...] | None = None
-  groups: np.ndarray | None = None
-  train_counts: np.ndarray | None = None
-  probs: np.ndarray | None = None
-  spread: np.ndarray | None = None
-
-
-def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tuple[int, int] | None:
-  """Returns in which seed the labels of two models differ, so that they cannot be compared example by example.
-
-  Seeds are compared one by one; if one model has more of them than the other, each of a model with the other's first.
-
-  Args:
-    labels: ``[N]`` integers of each seed of a model.
-    other: those of another model.
-
-  Returns:
-    The number, from 0, of a seed of the first model and of one of the other whose labels differ; None if none do.
-  """
-  pairs = ([(i, i) for i in range(len(labels))] if len(labels) == len(other) else
-           [*((i, 0) for i in range(len(labels))), *((0, j) for j in range(len(other)))])
-  return next(((i, j) for i, j in pairs if not np.array_equal(labels[i], other[j])), None)
-
-
-def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str = "in_distribution",
-         features: np.ndarray | None = None, classes: Sequence[str] | None = None,
-         train_counts: np.ndarray | None = None) -> None:
-  """Writes predictions as an ``.npz``. The file appears only once it is complete.
-
-  Args:
-    path: the file to write.
-    logits: ``[N, K]``.
-    labels: ``[N]``.
-    kind: how the examples relate to the training data, one of ``KINDS``.
-    features: ``[N, D]``, the features before the head; None to save none.
-    classes: the names of the K classes; None to save none.
-    train_counts: ``[K]``, the number of training examples of each class; None to save none.
-  """
-  extra = {"kind": None if kind == "in_distribution" else kind, "features": features, "classes": classes,
-           "train_counts": train_counts}
-  write_npz(path, logits=logits, labels=labels,
-            **{name: np.asarray(value) for name, value in extra.items() if value is not None})
+from calib_jax.predictions import headers, reading
+from calib_jax.predictions.predictions import KINDS, Predictions
+from calib_jax.predictions.scores import as_logits, check_labels, is_float, native
 
 
 def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, percent: bool = False,
@@ -106,11 +37,11 @@ def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, per
     UserError: if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
   arrays = reading.arrays(path, [groups] if groups else [], say, ignore_label=ignore_label)
-  name = reading.one_of(arrays, columns.SCORES)
+  name = reading.one_of(arrays, headers.SCORES)
   scores = arrays[name]
   logits, probs = as_logits(path, name, scores, say, logits, percent)
   num_classes = logits.shape[1]
-  names, labels = reading.one_of(arrays, columns.CLASSES), arrays[reading.one_of(arrays, columns.LABELS)]
+  names, labels = reading.one_of(arrays, headers.CLASSES), arrays[reading.one_of(arrays, headers.LABELS)]
   classes = _classes(path, names, arrays[names], num_classes, labels) if names else None
   labels, kind = _labels(path, labels, len(logits), num_classes, classes), _kind(path, arrays)
   if probs is None and kind != "out_of_distribution":
@@ -142,13 +73,13 @@ def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = Fal
     UserError: as ``load``.
   """
   arrays = reading.arrays(path, [groups] if groups else [], say, multilabel=True)
-  name = reading.one_of(arrays, columns.SCORES)
-  scores, labels = arrays[name], arrays[reading.one_of(arrays, columns.LABELS)]
+  name = reading.one_of(arrays, headers.SCORES)
+  scores, labels = arrays[name], arrays[reading.one_of(arrays, headers.LABELS)]
   if scores.ndim != 2 or labels.shape != scores.shape or labels.dtype.kind not in "biuf" or not (
       np.isin(labels, (0, 1)).all()):
     raise UserError(f"{path}: multi-label predictions have {name} [N, L] and labels [N, L] of 0 and 1: got "
                     f"{scores.dtype} of shape {scores.shape} and {labels.dtype} of shape {labels.shape}.")
-  (count, num_labels), named = scores.shape, reading.one_of(arrays, columns.CLASSES)
+  (count, num_labels), named = scores.shape, reading.one_of(arrays, headers.CLASSES)
   names = _classes(path, named, arrays[named], num_labels, labels) if named else tuple(map(str, range(num_labels)))
   pairs, probs = as_logits(path, name, scores.reshape(-1), say, logits, percent)
   labels, kind = labels.astype(np.int32), _kind(path, arrays)

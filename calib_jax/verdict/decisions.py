@@ -6,8 +6,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from calib_jax._numerics.groups import standard_error
-from calib_jax.evaluation.measures import JOINT, METRICS, ClassGaps, class_gaps
-from calib_jax.evaluation.results import UNCALIBRATED, Estimate, EvaluatedSet, Interval, Row, RowKey, over_seeds
+from calib_jax.evaluation.class_gaps import ClassGaps, class_gaps
+from calib_jax.evaluation.measures import JOINT, METRICS
+from calib_jax.evaluation.results import Estimate, EvaluatedSet, Interval, Row, RowKey, over_seeds
+from calib_jax.predictions.fitting import UNCALIBRATED
 
 SIGNIFICANCE = 0.05
 # The verdict tests a row's ECE, its mean confidence, its classes and whether a calibrator lowers its log loss, each at
@@ -236,8 +238,3 @@ def miscalibrated_classes(gaps: ClassGaps) -> np.ndarray:
 
 def _class_quantile(gaps: ClassGaps) -> float:
   return ndtri(1 - SIGNIFICANCE / TESTS / 2 / len(gaps.gap))
-
-
-def lowest(errors: Mapping[str, float]) -> str:
-  """Returns the name of the lowest error."""
-  return min(errors, key=errors.get)

@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.json_objects import parse_json
-from calib_jax.evaluation.columns import NAMES, Table, find_columns, stacked
+from calib_jax.predictions.headers import NAMES, Table, find_columns, stacked
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LINE = 2**24  # Characters of a line.

@@ -12,42 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import _checks as checks
 from calib_jax._system.errors import printable
-from calib_jax.evaluation import choice, decisions
-from calib_jax.evaluation.markup import booktabs, csv_text, markdown, markdown_text
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.measures import ERRORS, METRICS, NUMBER_OF, numbers_of
 from calib_jax.evaluation.numbers import cell, digits_of, p_text
-from calib_jax.evaluation.reasons import listed
 from calib_jax.evaluation.results import Results, Row
+from calib_jax.predictions import automatic
+from calib_jax.reports.markup import booktabs, csv_text, markdown, markdown_text
+from calib_jax.verdict import decisions
+from calib_jax.verdict.reasons import listed
 
 FLOORED = "ece"  # The metric whose noise floor and p-value tables have.
-# The metrics that are calibration errors, and what of them stands beside what is computed.
-ERRORS = tuple(name for name, metric in METRICS.items() if metric.function or name.startswith("classwise"))
-NUMBER_OF = ("floor", "p", "debiased")
 LARGEST_SHOWN = 16  # Numbers of a fitted parameter that the results repeat.
 # What rows cost that stand beside those of one network, by what their names hold.
 COSTS = {r", ensemble of \d+\b": "An ensemble of n takes n times as long to train and to predict as one member.",
          r", \d+ samples\b": "In a prediction, n samples repeat the network n times from its first random layer on.",
          r", Laplace\b": "A Laplace approximation takes one more pass over the training images."}
 NUMBERS = ("estimate", "low", "high", "value", "floor", "p_value")  # The columns of CSV.
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-  """A table of the page.
-
-  Attributes:
-    title: the heading above it.
-    head: the headings of the columns.
-    rows: the cells of each row, texts or markup.
-    grey: the numbers of the rows that are shown in grey.
-  """
-
-  title: str
-  head: Sequence[str]
-  rows: Sequence[Sequence[str]]
-  grey: Sequence[int] = ()
 
 
 def text(results: Results) -> str:
@@ -66,7 +46,7 @@ def note(results: Results) -> str:
   sizes = "; ".join(f"{listed(names)}: N = {count:,}, K = {num_classes:,}"
                     for (count, num_classes), names in of_size.items())
   selections = results.sections.get("selection", {})
-  chosen = "".join(f" {choice.AUTO} chose {choice.phrase([selection.chosen for selection in of_seeds])}"
+  chosen = "".join(f" {automatic.AUTO} chose {automatic.phrase([selection.chosen for selection in of_seeds])}"
                    f"{f' for {model}' if len(selections) > 1 else ''}." for model, of_seeds in selections.items())
   names = {model for _, _, (model, _), _ in results.rows}
   units = "examples" if results.first[1].num_groups is None else "groups of examples"
@@ -113,17 +93,8 @@ class _Column:
 
 
 def columns(names: Iterable[str]) -> list[_Column]:
-  """Returns the columns of names such as those of ``COLUMNS``.
-
-  Raises:
-    UserError: for an unknown name.
-  """
-  found = {f"{metric}{'_' if number else ''}{number}": _Column(metric, number)
-           for metric in METRICS for number in ("", *(NUMBER_OF if metric in ERRORS else ()))}
-  names = list(names)
-  for name in names:
-    checks.choice("column", name, found)
-  return [found[name] for name in names]
+  """Returns the columns of names such as those of ``COLUMNS``; an unknown one is a UserError."""
+  return [_Column(*name) for name in numbers_of(names)]
 
 
 def _shown(results: Results, every: bool) -> list[_Column]:
@@ -211,9 +182,9 @@ def parameters(results: Results) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def _few(params: Mapping[str, Any]) -> dict[str, Any]:
-  if choice.CHOSEN in params:
-    (name, params), = params[choice.CHOSEN].items()
-    return {choice.CHOSEN: name, **_few(params)}
+  if automatic.CHOSEN in params:
+    (name, params), = params[automatic.CHOSEN].items()
+    return {automatic.CHOSEN: name, **_few(params)}
   return {name: np.asarray(value).tolist() for name, value in params.items()
           if not isinstance(value, dict) and np.size(value) <= LARGEST_SHOWN}
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation
-from calib_jax.evaluation import decisions
-from calib_jax.evaluation.measures import class_gaps, measure, per_example
-from calib_jax.evaluation.verdict import verdict
+from calib_jax.evaluation.class_gaps import class_gaps
+from calib_jax.evaluation.measures import measure, per_example
+from calib_jax.verdict import decisions
+from calib_jax.verdict.verdict import verdict
 from experiments.estimators.verdicts import (
   Truth,
   compared,

@@ -9,7 +9,7 @@ import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
-from calib_jax.evaluation.columns import NAMES, Table, find_columns, stacked
+from calib_jax.predictions.headers import NAMES, Table, find_columns, stacked
 
 WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
 SAFE_PYARROW = (14, 0, 1)

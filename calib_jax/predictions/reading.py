@@ -11,8 +11,8 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import check_regular, conversion, names_in_npz, read_npy, read_npz, shapes_in_npz
-from calib_jax.evaluation import parquet_files, text_files
-from calib_jax.evaluation.columns import (
+from calib_jax.predictions import parquet_files, text_files
+from calib_jax.predictions.headers import (
   CLASSES,
   LABELS,
   LOGITS,

@@ -570,11 +570,11 @@ def test_csv_is_read_only_if_it_is_small_and_every_row_is_whole(tmp_path, monkey
   refused('0,1,2\n"1' + ",1,2\n" * 30_000, r"line 3: field larger than field limit \(131072\); is a quotation mark not")
   refused('0,"1,5",2\n', "a number is missing, or has a comma in place of a point")
   refused("0,1,2\n0,1,2\nnan,1,2\n", "the first is row 2, counted from 0: 'nan'")
-  monkeypatch.setattr("calib_jax.evaluation.text_files.LINE", 100)
+  monkeypatch.setattr("calib_jax.predictions.text_files.LINE", 100)
   refused("0,1,2\n0,1," + " " * 100 + "2\n", "line 3 is longer than 100 characters")
   monkeypatch.undo()
   monkeypatch.setattr(capacity, "memory", lambda: 10**6)
-  monkeypatch.setattr("calib_jax.evaluation.text_files.CHECKED", 0)
+  monkeypatch.setattr("calib_jax.predictions.text_files.CHECKED", 0)
   refused("0,1,2\n" * 6000, "p.csv: 4,588 of its rows would take 500 KB of memory")  # 100 + 1 + 2 * 4 bytes a row.
   refused("0,1,2\n" * 4000 + "x" * 100 + ",1,2\n", "p.csv would take 1.6 MB")
 

@@ -1,0 +1,53 @@
+"""The predictions of a classifier on a set of examples."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+# How the examples of a set may relate to the training data.
+KINDS = ("in_distribution", "shifted", "out_of_distribution")
+
+
+class Predictions(NamedTuple):
+  """The predictions of a classifier on a set of examples.
+
+  Attributes:
+    logits: float32 ``[N, K]``, which may be log-probabilities; -inf for a class that the row does not have.
+    labels: int32 ``[N]``; those of an out-of-distribution set have no meaning.
+    kind: how the examples relate to the training data, one of ``KINDS``.
+    features: ``[N, D]``, the features before the head; None if they were not saved.
+    classes: the names of the K classes; None if the file does not name them.
+    groups: int32 ``[N]``, equal for examples that belong together; None if every example is on its own.
+    train_counts: int64 ``[K]``, the number of training examples of each class; None if it is not known.
+    probs: floats ``[N, K]``, the probabilities of the file, from which the logits come; None if logits were. Who
+      replaces the logits must replace them too.
+    spread: ``[N]``, how much the members of an ensemble disagree; None of a single model.
+  """
+
+  logits: np.ndarray
+  labels: np.ndarray
+  kind: str = "in_distribution"
+  features: np.ndarray | None = None
+  classes: tuple[str, ...] | None = None
+  groups: np.ndarray | None = None
+  train_counts: np.ndarray | None = None
+  probs: np.ndarray | None = None
+  spread: np.ndarray | None = None
+
+
+def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tuple[int, int] | None:
+  """Returns in which seed the labels of two models differ, so that they cannot be compared example by example.
+
+  Seeds are compared one by one; if one model has more of them than the other, each of a model with the other's first.
+
+  Args:
+    labels: ``[N]`` integers of each seed of a model.
+    other: those of another model.
+
+  Returns:
+    The number, from 0, of a seed of the first model and of one of the other whose labels differ; None if none do.
+  """
+  pairs = ([(i, i) for i in range(len(labels))] if len(labels) == len(other) else
+           [*((i, 0) for i in range(len(labels))), *((0, j) for j in range(len(other)))])
+  return next(((i, j) for i, j in pairs if not np.array_equal(labels[i], other[j])), None)

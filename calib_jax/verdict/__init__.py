@@ -1,0 +1,1 @@
+"""What the results of an evaluation say to do, and why."""
