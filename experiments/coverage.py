@@ -13,24 +13,21 @@ end the tables of docs/coverage.md are written from all of them. Everything take
 from collections.abc import Callable
 import functools
 import itertools
-import time
 from typing import NamedTuple
 import zlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from calib_jax import metrics
-from calib_jax._system.files import write_text
-from experiments.common import commands, report
-from experiments.common.rows import append, read
-from experiments.estimators import dependence, differences, posteriors, simulation
+from experiments.common import commands, markdown
+from experiments.estimators import dependence, differences, posteriors, simulation, studies
 
-RESULTS, PAGE = commands.RESULTS / "coverage.csv", commands.ROOT / "docs" / "coverage.md"
-BEGIN, END = "<!-- Written by python -m experiments.coverage -->", "<!-- End of what is written by it -->"
 SIZES = (100, 300, 1000, 10_000)
 SLOWEST = "smooth (smECE)"  # It is simulated last and less often.
+RESAMPLES = {SLOWEST: 50, "NLL": 1000, "Brier": 1000, "AURC": 500}  # Of each interval; 200 of the other metrics.
 
 
 class Metric(NamedTuple):
@@ -78,11 +75,6 @@ def repeats(name: str, size: int) -> int:
   return {100: 500, 300: 500, 1000: 500, 10_000: 200}[size]
 
 
-def resamples(name: str, size: int) -> int:
-  """The number of resamples of each interval."""
-  return {SLOWEST: 50, "NLL": 1000, "Brier": 1000, "AURC": 500}.get(name, 200)
-
-
 # Compiled with all optimisations whatever the settings of the tests are, because it runs longer than it compiles.
 @functools.partial(jax.jit, static_argnums=(0, 1), compiler_options={"xla_backend_optimization_level": 3})
 def _intervals(metric: Metric, num_resamples: int, arrays, keys):
@@ -109,25 +101,28 @@ def coverage(name: str, size: int, model: str, *, num_repeats: int, num_resample
           "bias": float(np.mean(estimate) - truth), "width": float(np.mean(high - low))}
 
 
-def table(rows: list[dict]) -> str:
+def row(name: str, model: str, size: int) -> list[dict[str, object]]:
+  """The row of a cell, in a list."""
+  numbers = {"repeats": repeats(name, size), "resamples": RESAMPLES.get(name, 200)}
+  shares = coverage(name, size, model, **{f"num_{key}": number for key, number in numbers.items()})
+  return [numbers | {key: f"{value:.5f}" for key, value in shares.items()}]
+
+
+def table(rows: pd.DataFrame) -> str:
   """The Markdown table of coverage and width; coverage that is too low is bold."""
-  cells = {(row["metric"], row["model"], int(row["size"])): row for row in rows}
-  lines = ["| coverage (mean width), in % | N | " + " | ".join(MODELS) + " |", "|---" * (len(MODELS) + 2) + "|"]
-  for name, size in itertools.product(METRICS, SIZES):
-    texts = [f"{name}, {METRICS[name].method}" if size == SIZES[0] else "", f"{size:,}"]
-    for model in MODELS:
-      row = cells.get((name, model, size))
-      covered = f"{100 * float(row['covered']):.1f}" if row else ""
-      bold = "**" if row and simulation.is_too_low(row) else ""
-      texts.append(f"{bold}{covered}{bold} ({100 * float(row['width']):.1f})" if row else "")
-    lines.append("| " + " | ".join(texts) + " |")
-  return "\n".join(lines) + "\n"
+  texts = rows.assign(text=studies.covered(rows)).pivot(index=["metric", "size"], columns="model", values="text")
+  return markdown.table(["coverage (mean width), in %", "N", *MODELS], [
+    (f"{name}, {METRICS[name].method}" if size == SIZES[0] else "", f"{size:,}", *texts.loc[(name, size), [*MODELS]])
+    for name, size in itertools.product(METRICS, SIZES)]) + "\n"
+
+
+CELLS = sorted(itertools.product(METRICS, MODELS, SIZES), key=lambda cell: (cell[0] == SLOWEST, cell[2]))
+STUDY = studies.Study("coverage", ("metric", "model", "size"), tuple(CELLS), row, table)
 
 
 def tables() -> str:
   """The tables of the page: single numbers, differences of two models, and p-values of dependent rows."""
-  return "\n".join([table(read(RESULTS)), differences.table(read(differences.RESULTS)),
-                    dependence.STUDY.page()])
+  return "\n".join([STUDY.page(), differences.STUDY.page(), dependence.STUDY.page()])
 
 
 def main() -> None:
@@ -135,20 +130,11 @@ def main() -> None:
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("words", nargs="*", help="only metrics whose names hold one of these")
   words = parser.parse_args().words
-  done = {(row["metric"], row["model"], int(row["size"])) for row in read(RESULTS)}
-  for size, model, name in sorted(itertools.product(SIZES, MODELS, METRICS), key=lambda cell: cell[2] == SLOWEST):
-    if (name, model, size) in done or (words and not any(word in name for word in words)):
-      continue
-    started = time.monotonic()
-    found = coverage(name, size, model, num_repeats=repeats(name, size), num_resamples=resamples(name, size))
-    append(RESULTS, [{"metric": name, "model": model, "size": size, "repeats": repeats(name, size),
-                      "resamples": resamples(name, size), **{key: f"{value:.5f}" for key, value in found.items()}}])
-    print(f"{name}, {model}, N = {size:,}: {100 * found['covered']:.1f}%; {time.monotonic() - started:.0f} s",
-          flush=True)
+  STUDY._replace(cells=tuple(x for x in CELLS if not words or any(word in x[0] for word in words))).run()
   if not words:
     dependence.STUDY.run()
-    differences.simulate()
-  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, tables()))
+    differences.STUDY.run()
+  studies.write("coverage.md", "experiments.coverage", tables())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from calib_jax import calibrators
 from calib_jax.metrics import decomposition
 from calib_jax.metrics.bootstrap_intervals import bootstrap
 from experiments.common import commands, markdown
-from experiments.estimators import differences, posteriors, studies
+from experiments.estimators import differences, posteriors, simulation, studies
 
 CLASSES = (2, 10)
 REPEATS = {300: 400, 1000: 400, 5000: 200}
@@ -58,20 +58,13 @@ def truth(num_classes: int, model: Model, recalibration: str) -> dict[str, tuple
   calibrator = calibrators.get(recalibration)
   fitted = calibrator.apply(calibrator.fit(log_probs, labels), log_probs)
 
-  def nll(log_q):
-    return -np.sum(posterior * np.asarray(log_q, np.float64), axis=1).mean()
-
-  def brier(log_q):
-    q = np.exp(np.asarray(log_q, np.float64))
-    return np.sum(q**2 - 2 * posterior * q, axis=1).mean() + 1
-
+  losses = simulation.true_losses(log_probs.astype(np.float64), posterior)
+  with np.errstate(divide="ignore"):
+    least = simulation.true_losses(np.log(np.maximum(posterior, 1e-300)), posterior)
+  recalibrated = simulation.true_losses(np.asarray(fitted, np.float64), posterior)
   holds = len(set(model.exponents)) == 1 and (not model.shift or recalibration != decomposition.TEMPERATURE)
-  values = {}
-  for name, loss in (("nll", nll), ("brier", brier)):
-    with np.errstate(divide="ignore"):
-      true_part = loss(log_probs) - loss(np.log(np.maximum(posterior, 1e-300)))
-    values[name] = loss(log_probs), true_part, true_part if holds else loss(log_probs) - loss(fitted)
-  return values
+  return {name: (mean, mean - least[name], mean - (least if holds else recalibrated)[name])
+          for name, mean in losses.items()}
 
 
 def coverage(num_classes: int, size: int, name: str) -> list[dict[str, object]]:

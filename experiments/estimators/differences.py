@@ -7,36 +7,34 @@ cells have; those of ``OTHERS`` are of `metrics.paired_difference`. Rows are app
 experiments/results/coverage_of_differences.csv as they come; what it already holds is skipped.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import functools
 import itertools
-import time
 from typing import NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 
 from calib_jax import metrics
 from calib_jax.evaluation.measures import JOINT, METRICS, measure, per_example
 from calib_jax.predictions.predictions import Predictions
-from experiments.common import commands
-from experiments.common.rows import read, write
-from experiments.estimators import simulation
+from experiments.common import markdown
+from experiments.estimators import simulation, studies
 
-RESULTS = commands.RESULTS / "coverage_of_differences.csv"
 SEPARATION = {2: 2**0.5, 10: 2.5, 100: 3.5}  # The distance of a class's mean from 0, by the number of classes.
 REPEATS = {300: 200, 1000: 200, 5000: 100}
 RESAMPLES = 150
 SHOWN = tuple(name for name in JOINT if name != "entropy")
-OTHERS = {  # Metrics, each with the model of its bias.
-  "ECE, equal mass, norm 1": (functools.partial(metrics.calibration_error, binning="equal_mass"),
-                              metrics.bias_model(metrics.calibration_error)),
-  "KS": (metrics.ks_calibration_error, "auto"),
-  "class-wise, equal width, norm 1": (metrics.classwise_calibration_error, "auto"),
-  "smooth (smECE)": (metrics.smooth_calibration_error, "auto"),
-}
-FEW_CLASSES = 10  # The class-wise error is simulated for at most so many.
+CLASSWISE, FEW_CLASSES = "class-wise, equal width, norm 1", 10  # It is simulated for at most so many classes.
 SLOWEST, SLOWEST_RESAMPLES = "smooth (smECE)", 50  # It takes long: it has fewer resamples, and is simulated last.
+OTHERS = {  # Metrics, their keys in ``simulation.true_values``, and the models of their biases.
+  "ECE, equal mass, norm 1": (functools.partial(metrics.calibration_error, binning="equal_mass"), "equal_mass",
+                              metrics.bias_model(metrics.calibration_error)),
+  "KS": (metrics.ks_calibration_error, "ks", "auto"),
+  CLASSWISE: (metrics.classwise_calibration_error, "classwise", "auto"),
+  SLOWEST: (metrics.smooth_calibration_error, "smooth", "auto"),
+}
 POINTS = 300_000  # Examples of which the true values are means.
 
 
@@ -79,56 +77,10 @@ def _log_softmax(scores: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def truth(num_classes: int, model: Model) -> dict[str, float]:
-  """The values of ``SHOWN`` that a model has for infinitely many examples; errors are those of fifteen bins."""
+  """The values that a model has for infinitely many examples."""
   _, ((log_probs, posterior),) = sample(np.random.default_rng(1), POINTS, num_classes, (model,))
-  probs, rows = np.exp(log_probs), np.arange(POINTS)
-  top = probs.argmax(1)
-  confidence, accuracy = probs[rows, top], posterior[rows, top]
-  order = np.argsort(confidence)
-  gap, risk = (confidence - accuracy)[order], 1 - accuracy[order[::-1]]
-  # Equal-width bins of the sorted confidences, and equal-mass bins.
-  edges = np.searchsorted(confidence[order], np.arange(1, 15) / 15, "right")
-  taken = np.arange(1, POINTS + 1)
-  curve = np.cumsum(risk) / taken
-  aurc = curve.mean()
-  wrong = risk.mean()
-  best = wrong + (1 - wrong) * np.log1p(-wrong)  # The best order has the errors last.
-  errors = {"ece": sum(abs(part.sum()) for part in np.split(gap, edges)) / POINTS,
-            "ece_equal_mass_l2": np.sqrt(np.mean([part.mean()**2 for part in np.array_split(gap, 15)])),
-            "ECE, equal mass, norm 1": np.mean([abs(part.mean()) for part in np.array_split(gap, 15)]),
-            "KS": abs(np.cumsum(gap)).max() / POINTS,
-            "class-wise, equal width, norm 1": np.mean([_classwise(probs[:, k], posterior[:, k])
-                                                        for k in range(min(num_classes, FEW_CLASSES))])}
-  cells = [np.array([part.mean() for part in np.array_split(x[order], 500)]) for x in (confidence, accuracy)]
-  errors["smooth (smECE)"] = simulation.true_errors(*cells, np.full(500, 1 / 500))["smooth"]
-  if model.exponent == 1:
-    errors = dict.fromkeys(errors, 0.0)
-  return {"accuracy": accuracy.mean(), "nll": -np.mean((posterior * log_probs).sum(1)),
-          "brier": 1 + np.mean((probs**2 - 2 * posterior * probs).sum(1)), **errors, "aurc": aurc,
-          "excess_aurc": aurc - best,
-          **{f"coverage_at_{most}": taken[curve <= most / 100].max(initial=0) / POINTS for most in (1, 5)}}
-
-
-def _classwise(probs: np.ndarray, posterior: np.ndarray) -> float:
-  """The calibration error of the probability of one class."""
-  bins = np.minimum((probs * 15).astype(int), 14)
-  return float(abs(np.bincount(bins, probs - posterior, 15)).sum() / len(probs))
-
-
-def of_others(pair: str, num_classes: int, size: int, names: Sequence[str]) -> list[dict]:
-  """The rows of some of ``OTHERS``, as ``coverage`` returns them."""
-  models = PAIRS[pair]
-  rng, intervals = _rng(pair, num_classes, size), {name: [] for name in names}
-  for i in range(REPEATS[size]):
-    labels, predictions = sample(rng, size, num_classes, models)
-    probs = [np.exp(log_probs).astype(np.float32) for log_probs, _ in predictions]
-    tops = [metrics.top_label(p, labels.astype(np.int32)) for p in probs]
-    for name, ends in intervals.items():
-      arrays = [(p, labels.astype(np.int32)) for p in probs] if name.startswith("class-wise") else tops
-      metric, bias = OTHERS[name]
-      ends.append(np.array(metrics.paired_difference(metric, *arrays, key=jax.random.key(i), bias=bias,
-                                                     num_resamples=resamples(name), method="bias_corrected")[1:]))
-  return [_row(pair, num_classes, size, name, ends) for name, ends in intervals.items()]
+  values = simulation.true_values(log_probs, posterior, calibrated=model.exponent == 1)
+  return values | {name: values[target] for name, (_, target, _) in OTHERS.items()}
 
 
 def resamples(name: str) -> int:
@@ -136,74 +88,58 @@ def resamples(name: str) -> int:
   return SLOWEST_RESAMPLES if name == SLOWEST else RESAMPLES
 
 
-def names_of_others(num_classes: int) -> list[str]:
-  """The metrics of ``OTHERS`` that are simulated."""
-  return [name for name in OTHERS if not (name.startswith("class-wise") and num_classes > FEW_CLASSES)]
+def measured(labels: np.ndarray, log_probs: Sequence[np.ndarray]) -> dict[str, tuple[float, float]]:
+  """The intervals of the differences of ``SHOWN``, which are measured together."""
+  values = {i: per_example([Predictions(x.astype(np.float32), labels.astype(np.int32))], num_redraws=2)
+            for i, x in enumerate(log_probs)}
+  change = measure(values, num_resamples=RESAMPLES)[1][1, 0]
+  return {name: (-change[name].high, -change[name].low) for name in SHOWN}
 
 
-def _rng(pair: str, num_classes: int, size: int) -> np.random.Generator:
-  """Every cell has samples of its own: cells of the same samples would be low or high together."""
-  return np.random.default_rng([list(PAIRS).index(pair), num_classes, size])
+def resampled(name: str, labels: np.ndarray, log_probs: Sequence[np.ndarray], key: jax.Array) -> tuple[float, float]:
+  """The interval of the difference of one of ``OTHERS``."""
+  arrays = [(np.exp(x).astype(np.float32), labels.astype(np.int32)) for x in log_probs]
+  if name != CLASSWISE:
+    arrays = [metrics.top_label(*pair) for pair in arrays]
+  metric, _, bias = OTHERS[name]
+  return metrics.paired_difference(metric, *arrays, key=key, bias=bias, num_resamples=resamples(name),
+                                   method="bias_corrected")[1:]
 
 
-def _row(pair: str, num_classes: int, size: int, name: str, ends: list) -> dict:
-  (first, second), (low, high) = (truth(num_classes, model)[name] for model in PAIRS[pair]), np.array(ends).T
-  true = first - second
-  return {"pair": pair, "classes": num_classes, "size": size, "metric": name, "repeats": REPEATS[size],
-          "resamples": resamples(name), "truth": f"{true:.5f}",
-          "covered": f"{np.mean((low <= true) & (true <= high)):.4f}", "above": f"{np.mean(low > true):.4f}",
-          "below": f"{np.mean(high < true):.4f}", "width": f"{np.mean(high - low):.5f}"}
+def coverage(pair: str, num_classes: int, size: int, metric: str) -> list[dict[str, object]]:
+  """The share of intervals that hold the true difference, above it and below it, and their mean width.
+
+  Returns:
+    The rows of ``SHOWN`` if the metric is the first of them, and else the row of one of ``OTHERS``.
+  """
+  # Every pair and size has samples of its own: cells of the same samples would be low or high together.
+  rng, intervals, rows = np.random.default_rng([list(PAIRS).index(pair), num_classes, size]), [], []
+  for i in range(REPEATS[size]):
+    labels, predictions = sample(rng, size, num_classes, PAIRS[pair])
+    log_probs = [x for x, _ in predictions]
+    intervals.append({metric: resampled(metric, labels, log_probs, jax.random.key(i))} if metric in OTHERS
+                     else measured(labels, log_probs))
+  for name in intervals[0]:
+    low, high = np.array([ends[name] for ends in intervals]).T
+    first, second = (truth(num_classes, model)[name] for model in PAIRS[pair])
+    true = first - second
+    rows.append({"metric": name, "repeats": REPEATS[size], "resamples": resamples(name), "truth": f"{true:.5f}",
+                 "covered": f"{np.mean((low <= true) & (true <= high)):.4f}", "above": f"{np.mean(low > true):.4f}",
+                 "below": f"{np.mean(high < true):.4f}", "width": f"{np.mean(high - low):.5f}"})
+  return rows
 
 
-def coverage(pair: str, num_classes: int, size: int) -> list[dict]:
-  """The share of intervals that hold the true difference, above it and below it, and their mean width, by metric."""
-  models = PAIRS[pair]
-  rng, intervals = _rng(pair, num_classes, size), {name: [] for name in SHOWN}
-  for _ in range(REPEATS[size]):
-    labels, predictions = sample(rng, size, num_classes, models)
-    values = {i: per_example([Predictions(log_probs.astype(np.float32), labels.astype(np.int32))], num_redraws=2)
-              for i, (log_probs, _) in enumerate(predictions)}
-    change = measure(values, num_resamples=RESAMPLES)[1][1, 0]
-    for name in SHOWN:
-      intervals[name].append((-change[name].high, -change[name].low))
-  return [_row(pair, num_classes, size, name, ends) for name, ends in intervals.items()]
-
-
-def table(rows: list[dict]) -> str:
+def table(rows: pd.DataFrame) -> str:
   """The Markdown table of coverage and width; coverage that is too low is bold."""
-  cells = {(row["pair"], row["metric"], int(row["classes"]), int(row["size"])): row for row in rows}
-  places = sorted({(classes, size) for _, _, classes, size in cells})
-  lines = ["| difference: coverage (mean width), in % | metric | "
-           + " | ".join(f"K = {k}, N = {n:,}" for k, n in places) + " |", "|---" * (len(places) + 2) + "|"]
-  for pair, name in itertools.product(PAIRS, (*SHOWN, *OTHERS)):
-    texts = []
-    for place in places:
-      row = cells.get((pair, name, *place))
-      text = f"{100 * float(row['covered']):.1f}" if row else ""
-      bold = "**" if row and simulation.is_too_low(row) else ""
-      texts.append(f"{bold}{text}{bold} ({100 * float(row['width']):.1f})" if row else "")
-    heading = METRICS[name].heading.replace(" %", "") if name in METRICS else name
-    lines.append(f"| {pair if name == SHOWN[0] else ''} | {heading} | {' | '.join(texts)} |")
-  return "\n".join(lines) + "\n"
+  texts = rows.assign(text=studies.covered(rows)).pivot(index=["pair", "metric"], columns=["classes", "size"],
+                                                        values="text").sort_index(axis=1).fillna("")
+  headings = ["difference: coverage (mean width), in %", "metric", *(f"K = {k}, N = {n:,}" for k, n in texts)]
+  return markdown.table(headings, [
+    (pair if name == SHOWN[0] else "", METRICS[name].heading.replace(" %", "") if name in METRICS else name,
+     *texts.loc[pair, name]) for pair, name in itertools.product(PAIRS, (*SHOWN, *OTHERS))]) + "\n"
 
 
-def simulate() -> None:
-  """Simulates what has no row yet; new rows of a metric replace those that it had."""
-  cells = list(itertools.product(SEPARATION, REPEATS, PAIRS))
-  for is_slowest, cell in itertools.product((False, True), cells):
-    num_classes, size, pair = cell
-    done = {row["metric"] for row in read(RESULTS) if _cell(row) == cell}
-    names = [name for name in names_of_others(num_classes)
-             if (name == SLOWEST) == is_slowest and name not in done]
-    started, rows = time.monotonic(), of_others(pair, num_classes, size, names) if names else []
-    if not is_slowest and not done >= set(SHOWN):
-      rows += coverage(pair, num_classes, size)
-    if rows:
-      made = {row["metric"] for row in rows}
-      write(RESULTS, [row for row in read(RESULTS) if _cell(row) != cell or row["metric"] not in made] + rows)
-      shown = ", ".join(f"{row['metric']} {100 * float(row['covered']):.0f}%" for row in rows)
-      print(f"K = {num_classes}, N = {size:,}, {pair}: {shown}; {time.monotonic() - started:.0f} s", flush=True)
-
-
-def _cell(row: Mapping[str, str]) -> tuple[int, int, str]:
-  return int(row["classes"]), int(row["size"]), row["pair"]
+CELLS = itertools.product(PAIRS, SEPARATION, REPEATS, (SHOWN[0], *OTHERS))
+STUDY = studies.Study("coverage_of_differences", ("pair", "classes", "size", "metric"), tuple(sorted(
+  (cell for cell in CELLS if cell[1] <= FEW_CLASSES or cell[3] != CLASSWISE), key=lambda cell: cell[3] == SLOWEST)),
+  coverage, table)

@@ -15,7 +15,6 @@ import numpy as np
 from experiments.estimators import simulation
 
 Array = jax.Array
-CELLS = 500  # Groups of neighbouring confidences over which the accuracy is averaged.
 
 
 def gaussian_mixture(key: Array, shape: tuple[int, ...]) -> Array:
@@ -63,20 +62,7 @@ def model_log_probs(log_p: Array, exponents: tuple[float, ...], shift: float = 0
 @functools.cache
 def truth(posterior: Callable, exponents: tuple[float, ...], shift: float = 0.0, num_points: int = 1_000_000
           ) -> dict[str, float]:
-  """What metrics tend to as N grows: calibration errors, NLL, Brier score and AURC.
-
-  They are means over ``num_points`` posteriors, in which no label is drawn: all that is random is which posteriors
-  there are, and neighbouring confidences, whose accuracies are averaged, have thousands of them.
-  """
+  """What metrics tend to as N grows, from means over ``num_points`` posteriors: see ``simulation.true_values``."""
   log_p = posterior(jax.random.key(1), (num_points,))
-  p, log_q = (np.asarray(x, np.float64) for x in (jnp.exp(log_p), model_log_probs(log_p, exponents, shift)))
-  q = np.exp(log_q)
-  confidence, accuracy = q.max(1), p[np.arange(num_points), q.argmax(1)]
-  order = np.argsort(confidence)
-  cells = [x[order].reshape(CELLS, -1).mean(1) for x in (confidence, accuracy)]
-  risk = np.cumsum(1 - accuracy[order[::-1]]) / np.arange(1, num_points + 1)  # That of the most confident.
-  errors = simulation.true_errors(*cells, np.full(CELLS, 1 / CELLS))
-  if set(exponents) == {1.0} and not shift:
-    errors = dict.fromkeys(errors, 0.0)
-  return {**errors, "nll": float(-np.sum(p * log_q) / num_points),
-          "brier": float(np.mean(np.sum(q**2 - 2 * p * q, axis=1)) + 1), "aurc": float(risk.mean())}
+  log_q, p = (np.asarray(x, np.float64) for x in (model_log_probs(log_p, exponents, shift), jnp.exp(log_p)))
+  return simulation.true_values(log_q, p, calibrated=set(exponents) == {1.0} and not shift)

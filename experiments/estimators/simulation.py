@@ -5,17 +5,16 @@ which is calibrated for a = 1 and overconfident for a = 1.6. The limit of each e
 computed by quadrature.
 """
 
-from collections.abc import Mapping
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from calib_jax import metrics
 
 REPEATS = 200
+CELLS = 500  # Groups of neighbouring confidences over which the accuracy is averaged.
 SHARPNESS = {"calibrated": 1.0, "overconfident": 1.6}
 
 # Each estimator, and which truth it estimates.
@@ -79,10 +78,47 @@ def true_errors(confidence: np.ndarray, accuracy: np.ndarray, weight: np.ndarray
           "ks": float(np.abs(np.cumsum((weight * gap)[order])).max()), "smooth": float(low if gap.any() else 0)}
 
 
-def is_too_low(row: Mapping[str, str]) -> bool:
-  """Whether the ``covered`` of a row is below 93%, and lower than chance makes 95% in one of a hundred simulations."""
-  covered, repeats = float(row["covered"]), int(row["repeats"])
-  return covered < 0.93 and stats.binom.cdf(round(covered * repeats), repeats, 0.95) < 0.01
+def true_losses(log_probs: np.ndarray, posterior: np.ndarray) -> dict[str, float]:
+  """The mean NLL and Brier score of log-probabilities ``[N, K]`` of examples with known posteriors ``[N, K]``."""
+  probs = np.exp(log_probs)
+  return {"nll": -float(np.mean(np.sum(posterior * log_probs, axis=1))),
+          "brier": float(np.mean(np.sum(probs**2 - 2 * posterior * probs, axis=1))) + 1}
+
+
+def true_values(log_probs: np.ndarray, posterior: np.ndarray, *, calibrated: bool) -> dict[str, float]:
+  """What metrics tend to as N grows: means over examples with known posteriors, of which no label is drawn.
+
+  Args:
+    log_probs: ``[N, K]``, the predictions of very many examples; N is a multiple of ``CELLS``.
+    posterior: ``[N, K]``, what they should be.
+    calibrated: whether the model is calibrated, so that all calibration errors are 0.
+  """
+  probs, (size, num_classes) = np.exp(log_probs), log_probs.shape
+  top = probs.argmax(1)[:, None]
+  confidence, accuracy = (np.take_along_axis(x, top, axis=1)[:, 0] for x in (probs, posterior))
+  mean, order = accuracy.mean(), np.argsort(confidence)
+  confidence, accuracy = confidence[order], accuracy[order]
+  # Neighbouring confidences, whose accuracies are averaged, have thousands of examples.
+  errors = true_errors(*(x.reshape(CELLS, -1).mean(1) for x in (confidence, accuracy)), np.full(CELLS, 1 / CELLS))
+  gap = confidence - accuracy
+  width_bins = np.split(gap, np.searchsorted(confidence, np.arange(1, 15) / 15, "right"))
+  mass_bins = np.array([part.mean() for part in np.array_split(gap, 15)])
+  errors |= {"ece": sum(abs(part.sum()) for part in width_bins) / size, "equal_mass": abs(mass_bins).mean(),
+             "ece_equal_mass_l2": np.sqrt(np.mean(mass_bins**2)),
+             "classwise": np.mean([_classwise(probs[:, k], posterior[:, k]) for k in range(min(num_classes, 10))])}
+  taken, risk = np.arange(1, size + 1), 1 - accuracy[::-1]
+  curve, wrong = np.cumsum(risk) / taken, risk.mean()  # The error rate of the most confident.
+  best = wrong + (1 - wrong) * np.log1p(-wrong)  # The AURC of the best order, which has the errors last.
+  return {"accuracy": mean, **true_losses(log_probs, posterior),
+          **(dict.fromkeys(errors, 0.0) if calibrated else errors), "aurc": curve.mean(),
+          "excess_aurc": curve.mean() - best,
+          **{f"coverage_at_{most}": taken[curve <= most / 100].max(initial=0) / size for most in (1, 5)}}
+
+
+def _classwise(probs: np.ndarray, posterior: np.ndarray) -> float:
+  """The calibration error of the probability of one class."""
+  bins = np.minimum((probs * 15).astype(int), 14)
+  return float(abs(np.bincount(bins, probs - posterior, 15)).sum() / len(probs))
 
 
 def simulate(estimator, size: int, sharpness: float, repeats: int = REPEATS, seed: int = 0) -> np.ndarray:

@@ -15,17 +15,15 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax._system.files import write_text
 from calib_jax.evaluation.results import Recommendation, over_seeds
 from calib_jax.verdict import decisions
 from calib_jax.verdict.verdict import verdict
-from experiments.common import commands, report
-from experiments.common.rows import append, read
+from experiments.common import commands, markdown
+from experiments.estimators import studies
 
-RESULTS, PAGE = commands.RESULTS / "verdicts.csv", commands.ROOT / "docs" / "evaluation.md"
-BEGIN, END = "<!-- Written by python -m experiments.estimators.verdicts -->", "<!-- End of what is written by it -->"
 POPULATION = 100_000  # Examples of which the true gain of a temperature is a mean.
 NUM_REDRAWS = 99
 TS = calibrators.temperature_scaling()
@@ -260,28 +258,33 @@ CASES = (
 )
 
 
-def table(rows: list[dict]) -> str:
-  """Returns the Markdown table."""
-  lines = ["| truth | the first line says | how often | simulations |", "|---|---|---|---|"]
-  for row in rows:
-    ratio = f" (it prints {float(row['ratio']):.1f} times the true gain on average)" if row["ratio"] else ""
-    lines.append(f"| {row['truth']} | {row['said']}{ratio} | {100 * float(row['share']):.1f}% | {row['repeats']} |")
-  return "\n".join(lines) + "\n"
+def simulated_case(truth: str, said: str) -> list[dict[str, object]]:
+  """Returns the row of a case, in a list."""
+  case, = (case for case in CASES if (case.truth, case.said) == (truth, said))
+  share, *ratio = np.atleast_1d(case.value(case.repeats))
+  return [{"share": f"{share:.4f}", "repeats": case.repeats, "ratio": "".join(f"{x:.3f}" for x in ratio)}]
+
+
+def table(rows: pd.DataFrame) -> str:
+  """Returns the Markdown table, in the order of the cases."""
+  rows = rows.set_index(["truth", "said"])
+  lines = []
+  for truth, said in STUDY.cells:
+    row = rows.loc[truth, said]
+    ratio = "" if np.isnan(row.ratio) else f" (it prints {row.ratio:.1f} times the true gain on average)"
+    lines.append((truth, said + ratio, f"{100 * row.share:.1f}%", int(row.repeats)))
+  return markdown.table(["truth", "the first line says", "how often", "simulations"], lines) + "\n"
+
+
+STUDY = studies.Study("verdicts", ("truth", "said"), tuple((case.truth, case.said) for case in CASES), simulated_case,
+                      table)
 
 
 def main(arguments: list[str] | None = None) -> None:
   """Simulates the cases that have no rows yet, and writes the table."""
   commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  done = {(row["truth"], row["said"]) for row in read(RESULTS)}
-  for i, case in enumerate(CASES, 1):
-    if (case.truth, case.said) not in done:
-      share, *ratio = np.atleast_1d(case.value(case.repeats))
-      append(RESULTS, [{"truth": case.truth, "said": case.said, "share": f"{share:.4f}", "repeats": case.repeats,
-                        "ratio": "".join(f"{x:.3f}" for x in ratio)}])
-      print(f"{i} of {len(CASES)}: {case.truth}: {case.said}: {100 * share:.1f}%", flush=True)
-  order = {(case.truth, case.said): i for i, case in enumerate(CASES)}
-  rows = sorted(read(RESULTS), key=lambda row: order[row["truth"], row["said"]])
-  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, table(rows)))
+  STUDY.run()
+  studies.write("evaluation.md", "experiments.estimators.verdicts", STUDY.page())
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ from scipy import special
 
 from calib_jax.metrics.decomposition import of_examples
 from experiments import coverage
+from experiments.common.commands import ROOT
 from experiments.estimators import decomposition, posteriors, seeds_and_images
 from experiments.estimators import simulation as estimators
 
 
 def test_the_page_has_the_table_of_the_results():
-  page = coverage.PAGE.read_text(encoding="utf-8")
+  page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
   assert coverage.tables() in page and decomposition.STUDY.page() in page
   assert all(study.page() in page for study in seeds_and_images.STUDIES)
 
