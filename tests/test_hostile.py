@@ -8,7 +8,7 @@ import pytest
 from tests.adversary import judge, mutations
 from tests.adversary.pool import KINDS
 
-FEW = {"predictions streamed": 10, "weights.safetensors": 8, "checkpoint": 12, "overrides": 40, "runs to compare": 5,
+FEW = {"weights.safetensors": 8, "checkpoint": 12, "overrides": 40, "runs to compare": 5,
        "names in formats": 10, "names of files": 5, "predictions.parquet": 15, "manifest.json": 20,
        "metrics.jsonl": 20, "lock": 20}
 
@@ -17,14 +17,13 @@ FEW = {"predictions streamed": 10, "weights.safetensors": 8, "checkpoint": 12, "
 def _unchanged():
   """Undoes what kinds change in the modules that they attack."""
   from calib_jax.cli import inputs
-  from calib_jax.evaluation import streamed
   from calib_jax.run import directory, outputs
   from calib_jax.training.run_log import metric_log
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(mutations, "FLOOD", 2**20)
     for module, name in ((outputs, "missing_for_figures"), (directory, "environment"), (inputs, "fit"),
-                         (streamed, "BATCH"), (metric_log, "EVENTS")):
+                         (metric_log, "EVENTS")):
       patch.setattr(module, name, getattr(module, name))
     yield
 

@@ -9,20 +9,13 @@ of --test are only measured. With --ensemble several files after each of these a
 import argparse
 from collections.abc import Callable, Sequence
 import dataclasses
-import pathlib
 
 import numpy as np
 
 from calib_jax import calibrators, evaluation
-from calib_jax._system.environment import environment
 from calib_jax._system.errors import UserError
-from calib_jax._system.files import write_text
 from calib_jax.cli import inputs, shared
-from calib_jax.evaluation import streamed
 from calib_jax.predictions import cross_validation, ensembles
-from calib_jax.reports import formats
-from calib_jax.run import outputs
-from calib_jax.verdict.verdict import verdict
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
 MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one.
@@ -61,11 +54,6 @@ def _evaluate(options: argparse.Namespace) -> None:
   options.test, options.ood = ([path for paths in files for path in paths] for files in (options.test, options.ood))
   options.fit = options.fit[0] if options.fit else None
   labelled = inputs.labelled(options.calibrators) if options.fit else {}
-  if len(options.test) == 1 and not options.ood and not options.compare and streamed.is_large(options.test[0]):
-    if options.fit:
-      raise UserError(f"{options.test[0]} is so large that it is only measured: leave out --fit.")
-    _streamed(options)
-    return
   note, cautions = shared.note, []
   fit = _read(options.fit, "", options, note)[""] if options.fit else None
   sets, paths = {}, _named(options.test or [options.fit])
@@ -194,39 +182,3 @@ def _named(paths: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
   for path in paths:
     named[inputs.fresh(path, [*taken, *named])] = path
   return named
-
-
-def _streamed(options: argparse.Namespace) -> None:
-  """Measures a pair of .npy that is too large for memory."""
-  if options.groups or options.task or options.logits:
-    raise UserError("--groups, --task and --logits are for files that fit into memory: a streamed file is counted row "
-                    "by row, as if no two rows belonged together. Divide the file, or leave them out.")
-  shared.note(streamed.NOTE)
-  results, histogram = streamed.measure(options.test[0], num_resamples=options.num_resamples, percent=options.percent,
-                                        ignore_label=options.ignore_label, say=shared.note)
-  results = dataclasses.replace(results, verdict=verdict(results))
-  rows, lines = formats.to_lines(results), results.verdict.lines
-  text, table = formats.to_json(results), "\n\n".join([*map(formats.markdown_text, lines),
-                                                       formats.markdown(formats.to_lines(results))])
-  if options.json and options.json != "-":
-    write_text(pathlib.Path(options.json), text)
-  print(text if options.json == "-" else table, end="")
-  if options.out:
-    out = pathlib.Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
-    for name, content in (("json", text), ("csv", formats.to_csv(results)), ("md", table),
-                          ("tex", formats.booktabs(rows, 1))):
-      write_text(out / f"results.{name}", content)
-    if missing := outputs.missing_for_figures():
-      shared.note(outputs.NO_FIGURES.format(" and ".join(missing)))
-    else:
-      from calib_jax import reports
-
-      (out / "figures").mkdir(exist_ok=True)
-      name, evaluated = results.first
-      picture = reports.save(reports.reliability_grid({name: (histogram, None)}, width=options.figure_width),
-                             out / "figures" / "reliability", [*options.figures, "svg"])
-      reports.write_streamed(out / "report.html", results, title=shared.title(results),
-                             note=f"{evaluated.num_examples:,} rows. {streamed.NOTE}",
-                             reliability=picture, environment=environment(), command=outputs.command())
-    shared.show_written(options, lambda line: options.json == "-" or print(line))

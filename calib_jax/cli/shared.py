@@ -110,7 +110,13 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, conf
       calibrators.save(out / FITTED, params, fitted_calibrator)
   outputs.write(results, out, title=title(results), config=config, log=logs, say=say,
                 seconds=time.monotonic() - options.started, figures=options.figures, width=options.figure_width)
-  show_written(options, say)
+  page = out / "report.html"
+  names = [f"{path.name}{'/' if path.is_dir() else ''}" for path in sorted(out.iterdir()) if path != page]
+  say(f"\n{out} holds {', '.join(names)}.")
+  if page.exists():
+    say(f"The page: {page.resolve()}")
+  if options.open and page.exists():
+    webbrowser.open(page.resolve().as_uri())
 
 
 def title(results: Results) -> str:
@@ -119,15 +125,3 @@ def title(results: Results) -> str:
   sets = ", ".join(results.sets)
   named = [model for model in models if model not in results.sets or len(models) > 1]
   return f"{' against '.join(named)} on {sets}" if named else f"Calibration on {sets}"
-
-
-def show_written(options: argparse.Namespace, say: Callable[[str], None]) -> None:
-  """Says what ``--out`` holds and where its page is, and opens the page if asked to."""
-  out = pathlib.Path(options.out)
-  page = out / "report.html"
-  names = [f"{path.name}{'/' if path.is_dir() else ''}" for path in sorted(out.iterdir()) if path != page]
-  say(f"\n{out} holds {', '.join(names)}.")
-  if page.exists():
-    say(f"The page: {page.resolve()}")
-  if options.open and page.exists():
-    webbrowser.open(page.resolve().as_uri())

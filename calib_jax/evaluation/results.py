@@ -81,7 +81,7 @@ class Estimate:
     high: its upper end, at least ``estimate``.
     floor: the mean of a calibration error for a perfectly calibrated model with these confidences; None for others.
     p_value: the probability of a calibration error as large as this if the model is calibrated; None for others.
-    per_seed: the metric of each seed; None for streamed predictions.
+    per_seed: the metric of each seed; None for made-up numbers.
   """
 
   value: float
@@ -160,7 +160,7 @@ class Row:
   Attributes:
     estimates: the metrics by name, in the order of ``METRICS``.
     excess: the mean confidence minus the accuracy.
-    values: the values of each example, for figures and sections; None for streamed predictions.
+    values: the values of each example, for figures and sections; None for made-up numbers.
   """
 
   estimates: Mapping[str, Estimate]

@@ -12,7 +12,7 @@ _PLACES = {name: f"{__name__}.{place}" for place, names in {
              "training_plot"),
   "features": ("angle_matrix", "class_angles", "keep_over_epochs", "logit_map"),
   "drawing": ("figures",),
-  "page": ("write", "write_streamed"),
+  "page": ("write",),
   "positive_class": ("positive_pairs",),
   "reliability": ("confidence_histogram", "picture", "reliability_diagram", "reliability_grid"),
   "style": ("legend_below", "save"),

@@ -125,19 +125,6 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
   return [[row[i] for i in kept] for row in [head, *rows]]
 
 
-def to_lines(results: Results) -> list[list[str]]:
-  """Formats results of one row, each metric a row of text, in percent with three digits, the heading first."""
-  ((_, _, _, row),) = results.rows
-  lines = [["metric", "%", "noise floor %", "p", "% without the bias [95% interval]"]]
-  for name, estimate in row.estimates.items():
-    if name in ERRORS:
-      lines.append([name, f"{100 * estimate.value:.3f}", f"{100 * estimate.floor:.3f}",
-                    p_text(estimate.p_value, name, results.num_resamples), cell(estimate, 100, 3)])
-    else:
-      lines.append([name, cell(estimate, 100, 3), "", "", ""])
-  return lines
-
-
 def bold(results: Results, head: Sequence[str], *, every: bool = False) -> list[list[bool]]:
   """Returns which cells of the rows of ``to_rows`` after its ``head`` are better than all others of their set.
 

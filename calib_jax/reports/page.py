@@ -82,26 +82,6 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
           parameters=json.dumps(formats.parameters(results), indent=2))
 
 
-def write_streamed(path: pathlib.Path, results: evaluation.Results, *, title: str, note: str,
-                   reliability: pathlib.Path, environment: Mapping[str, Any], command: str) -> None:
-  """Writes the page of predictions that were streamed.
-
-  Args:
-    path: the file to write.
-    results: what the page is about, as ``evaluation.streamed.measure`` returns it.
-    title: the title of the page.
-    note: what the intervals mean.
-    reliability: the SVG file of the reliability diagram.
-    environment: the environment to print.
-    command: the command that repeats the evaluation.
-  """
-  head, *body = formats.to_lines(results)
-  _render(path, title=title, sentences=results.verdict.lines, note=note, command=command,
-          tables=[sections.Table("Results", head, body)],
-          figures=[_picture("reliability", reliability, Shown(results))],
-          environment=json.dumps(environment, indent=2))
-
-
 def _picture(name: str, file: pathlib.Path, shown: Shown) -> Picture:
   """Returns a figure of what is shown."""
   figure = FIGURES.get(name, ReportFigure())

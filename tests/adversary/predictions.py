@@ -12,7 +12,6 @@ import random
 import numpy as np
 
 from calib_jax import evaluation
-from calib_jax.evaluation import streamed
 from calib_jax.predictions import headers
 from tests.adversary import mutations, plain
 from tests.adversary.judge import Kind
@@ -113,26 +112,6 @@ def _silent_pair(sound, case, value, said):
   scores, labels = case.split(",")
   name = next((alias for alias in (*headers.PROBS, *headers.LOGITS) if alias in pathlib.Path(scores).stem), "scores")
   return plain.silent([(name, np.load(scores, mmap_mode="r")), ("labels", np.load(labels, mmap_mode="r"))], value, said)
-
-
-def _prepare_streamed(folder):
-  streamed.BATCH = 64 * 3  # Numbers of a batch.
-  rng = np.random.default_rng(1)
-  return rng.normal(size=(200, 3)).astype(np.float32), rng.integers(0, 3, 200)
-
-
-def _streamed_pair(draw, sound, folder):
-  return _pair(draw, sound, folder, scores=sound[0], labels=sound[1])
-
-
-def _silent_stream(sound, case, value, said):
-  """The histogram must have as many examples, and as many right ones, as the arrays have."""
-  scores, labels = (np.load(path, mmap_mode="r") for path in case.split(","))
-  state, num_classes = value
-  right = int((scores.astype(np.float32).argmax(1) == labels).sum())
-  if num_classes != scores.shape[1] or int(np.sum(state.counts)) != len(labels) or len(labels) != len(scores):
-    return "the histogram has another number of classes or of examples than the arrays"
-  return "" if int(np.sum(state.correct)) == right else "the histogram has another number of right predictions"
 
 
 def _csv(draw, sound, folder):
@@ -241,7 +220,6 @@ def _json_lines(draw, sound, folder):
 KINDS: dict[str, Kind] = {
   "predictions.npz": Kind(_bombs, _npz, _read, _silent_file(plain.npz)),
   "predictions.npy pair": Kind(lambda folder: None, _pair, _read, _silent_pair),
-  "predictions streamed": Kind(_prepare_streamed, _streamed_pair, streamed._state, _silent_stream),
   "predictions.csv": Kind(lambda folder: None, _csv, _read, _silent_file(plain.csv_file)),
   "predictions.jsonl": Kind(lambda folder: None, _json_lines, _read, _silent_file(plain.json_lines)),
   "predictions.parquet": Kind(lambda folder: {}, _parquet, _read, _silent_file(plain.parquet)),

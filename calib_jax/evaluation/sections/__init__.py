@@ -65,11 +65,6 @@ def computed(results: Results, models: Mapping[str, Model]) -> dict[str, Mapping
   return {name: section.compute(results, models) for name, section in _sorted("in_json")}
 
 
-def empty() -> dict[str, Mapping]:
-  """Returns the sections of results that have none."""
-  return {name: {} for name, _ in _sorted("in_json")}
-
-
 def tables(results: Results) -> list[Table]:
   """Returns the tables of the sections that have something to show, in the order of the page."""
   return [section.table(content, results) for name, section in _sorted("on_page")
