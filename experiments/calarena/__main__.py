@@ -35,9 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
       local.run(options.out or commands.RESULTS, options.predictions, options.splits, options.calibrators,
                 options.benchmarks)
     else:
-      files.run_all(pathlib.Path(options.data), options.out or commands.RESULTS / "calarena",
-                    published=options.published, benchmarks=options.benchmarks,
-                    chosen=options.calibrators or files.CALIBRATORS)
+      files.run_all(pathlib.Path(options.data), options.out or commands.RESULTS / "calarena", options.published,
+                    options.benchmarks, options.calibrators or files.CALIBRATORS)
   except (UserError, TypeError, ValueError) as error:
     raise SystemExit(f"error: {error}") from None
   return 0

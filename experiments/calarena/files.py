@@ -145,16 +145,9 @@ def run(path: pathlib.Path, names: list[str], folder: pathlib.Path) -> None:
       progress.update(step, values[f"{name}_logloss"])
 
 
-def run_all(folder: pathlib.Path, out: pathlib.Path, *, published: pathlib.Path | None = None,
-            benchmarks: Sequence[str] | None = None, chosen: Sequence[str] = CALIBRATORS) -> None:
-  """Runs what has no row yet, and writes the comparison of each benchmark.
-
-  Args:
-    folder: the folder with CalArena's files.
-    out: where the results go.
-    published: the folder ``results`` of CalArena's repository.
-    benchmarks: names of files without ``.h5``; None for all.
-    chosen: the calibrators, as on the command line.
+def run_all(folder: pathlib.Path, out: pathlib.Path, published: pathlib.Path | None, benchmarks: Sequence[str] | None,
+            chosen: Sequence[str]) -> None:
+  """Runs what has no row yet of files in a folder, by default all, and writes the comparison of each benchmark.
 
   Raises:
     UserError: if a file or a calibrator is missing.
