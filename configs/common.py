@@ -32,22 +32,12 @@ def get_config() -> ConfigDict:
       schedule="cosine",
       # With "piecewise": fractions of the run at which the rate changes, and the factor that multiplies it there.
       boundaries=(0.3, 0.6, 0.8), decay=0.2),
-    stage1=dict(workdir="", weights=""),  # With "warm_start" and "two_stage": a run, or a .safetensors file.
+    schedule=dict(name="joint"),  # Or another of docs/training.md, such as "interleaved" or "two_stage".
     training=dict(
-      schedule="joint",  # Or another of docs/training.md, such as "interleaved" or "two_stage".
-      secondary_rate=1.0,  # With "interleaved": the factor that multiplies updates of the second phase.
-      # With "interleaved": whether batch norm uses its running statistics in the second phase.
-      freeze_batch_stats_in_secondary=False,
-      peeling_exponent=1.0,  # With "layer_peeled": γ; group i of L freezes after (i/L)^γ of the training.
-      peeling_freezes_batch_stats=True,  # Whether frozen groups keep their running batch statistics.
       batch_size=128,  # The global batch, which is spread evenly over all devices.
       parallel="pmap",  # Or "shard_map": how steps are spread over devices, with the same results.
       accumulation_steps=1,  # The number of parts in which the model gets a batch, to save memory.
       num_epochs=60, num_steps=config_dict.placeholder(int),  # If num_steps is set, it overrides num_epochs.
-      stage2_epochs=40,  # With schedules of two stages: the epochs of the second stage.
-      stage2_batch_size=0,  # With schedules of two stages: the global batch of the second one; 0 for batch_size.
-      # With schedules of two stages: whether the second one computes features once, rather than in each step.
-      cache_features=False,
       seeds_together=True,  # Whether seeds train in the same steps, or one after another.
       log_every_steps=50, evaluate_every_epochs=10,
       # Or "best", the model of the lowest validation loss among the evaluations; or "refined", that of the lowest
@@ -85,9 +75,6 @@ def get_config() -> ConfigDict:
       ensemble=False)))  # Whether tables also have the ensemble of all seeds, which needs data.split_seed.
   config.stage2 = ConfigDict(dict(
     optimizer=config.optimizer.copy_and_resolve_references(),  # With schedules of two stages: that of the second stage.
-    # With "two_stage": whether the second stage augments images, and whether the frozen backbone is in training mode:
-    # its batch norm then uses the statistics of the batch, whose running means go on.
-    augment=False, backbone_in_training_mode=False,
     # With schedules of two stages: the loss per example that the second stage minimises; "" for that of ``loss``.
     loss=dict(name="")))
   config.lock()

@@ -50,7 +50,7 @@ def losses(data: str, model: str):
     # Weighted, λ = 2, as the code normalises it, which multiplies the mean of cross entropy plus λ·MMCE by the batch
     # size, 128.
     "mmce": secondary("mmce", 2.0 * 128, weighted=True, variant="released"),
-    "layer_peeled": {"training.schedule": "layer_peeled"},  # PLP.
+    "layer_peeled": {"schedule.name": "layer_peeled"},  # PLP.
     "two_stage": _second_stage("two_stage"),  # TST.
     "variational": _second_stage("variational"),  # V-TST.
     # The recipe of Jordahn & Olmos 2024 and of their code, of which the paper prints nothing.
@@ -58,7 +58,7 @@ def losses(data: str, model: str):
     "variational_released": _released("variational"),
     # MaC-Cal in the reading that lowers ECE, and as it is printed; experiments/results/new_heads.md compares them.
     # The width and γ are ours.
-    "masked": _second_stage("masked") | {"training.stage2_epochs": 100, "stage2.optimizer.learning_rate": 0.01},
+    "masked": _second_stage("masked") | {"schedule.stage2_epochs": 100, "stage2.optimizer.learning_rate": 0.01},
     "masked_printed": _second_stage("masked", variant="printed"),
     "simplex_etf": {"head": dict(name="simplex_etf")},  # BalCAL; the first λ is ours.
     # The recipe of BalCAL's code but for its 600 epochs in batches of 256: Adam at a constant rate, without decay, and
@@ -80,8 +80,8 @@ def _second_stage(head: str, **options) -> dict[str, object]:
   The decay is printed after the sentence on both stages. The clipping is that of the first stage, and the loss a mean
   over the batch, where the first stage has its sum; both are our readings.
   """
-  return {"head": dict(name=head, **options), "training.schedule": "two_stage", "training.stage2_epochs": 40,
-          "training.cache_features": True, "stage2.optimizer.learning_rate": 0.1,
+  return {"head": dict(name=head, **options), "schedule.name": "two_stage", "schedule.stage2_epochs": 40,
+          "schedule.cache_features": True, "stage2.optimizer.learning_rate": 0.1,
           "stage2.optimizer.schedule": "constant", "stage2.optimizer.clip_norm": 2.0,
           "stage2.optimizer.coupled_weight_decay": 5e-4, "stage2.optimizer.decay_norms_and_biases": True}
 
@@ -92,10 +92,10 @@ def _released(head: str) -> dict[str, object]:
   The model of the lowest validation loss predicts. The code never shuffles, and augments validation images too; here
   training shuffles, and they are as they are.
   """
-  return {"head": dict(name=head), "training.schedule": "two_stage", "training.stage2_epochs": 40,
+  return {"head": dict(name=head), "schedule.name": "two_stage", "schedule.stage2_epochs": 40,
           "stage2.optimizer.name": "adamw", "stage2.optimizer.learning_rate": 1e-4,
-          "stage2.optimizer.schedule": "constant", "stage2.augment": True, "stage2.backbone_in_training_mode": True,
-          "training.stage2_batch_size": 256, "training.select": "best", "training.evaluate_every_epochs": 1}
+          "stage2.optimizer.schedule": "constant", "schedule.augment": True, "schedule.backbone_in_training_mode": True,
+          "schedule.stage2_batch_size": 256, "training.select": "best", "training.evaluate_every_epochs": 1}
 
 
 get_config = cells(NETWORKS, recipe, losses)

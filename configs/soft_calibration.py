@@ -54,7 +54,7 @@ def losses(data: str, _model: str):
   }
   both = {f"{first}+{second}": primaries[first] | secondaries[second] for first in primaries for second in secondaries}
   for second in () if is_imagenet else ("soft_avuc", "soft_binned_ece"):
-    both[f"cross_entropy+{second}"] |= {"training.schedule": "interleaved",
+    both[f"cross_entropy+{second}"] |= {"schedule.name": "interleaved",
                                         "data.held_out_fraction": 0.1}  # The fraction is ours.
   return primaries | both
 

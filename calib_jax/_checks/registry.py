@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, MutableMapping
 import dataclasses
 import functools
+import importlib
 import inspect
+import pkgutil
 from typing import TypeVar
 
 from calib_jax import _checks as checks
@@ -26,6 +28,12 @@ def register(registry: MutableMapping[str, Callable], name: str | None = None) -
     return function
 
   return add
+
+
+def import_modules(package: str) -> None:
+  """Imports every module of a package, so that what they register is found: a new file needs no other line."""
+  for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+    importlib.import_module(module.name)
 
 
 def find(argument: str, choice: str | Callable, registry: Mapping[str, Callable]) -> Callable:

@@ -2,7 +2,7 @@
 
 from calib_jax.config.cells import cells
 from calib_jax.config.checks import check, get, is_file, is_published, ood_name
-from calib_jax.config.load import ADDED, CALIBRATORS, SECTIONS, complete, data_options, from_json, load, to_json
+from calib_jax.config.load import CALIBRATORS, SECTIONS, complete, data_options, from_json, load, to_json
 
-__all__ = ["ADDED", "CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get",
+__all__ = ["CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get",
            "is_file", "is_published", "load", "ood_name", "to_json"]

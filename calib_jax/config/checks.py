@@ -26,7 +26,7 @@ from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.training.engine.objectives import second_loss
 
 CHOICES = {
-  "data.corruption": ("", *data.CORRUPTIONS), "training.schedule": training.SCHEDULES,
+  "data.corruption": ("", *data.CORRUPTIONS),
   "loss.scope": ("global", "device"), "loss.reduction": ("mean", "sum"), "training.select": training.SELECTIONS,
   "training.average": training.AVERAGES, "training.parallel": ("pmap", "shard_map"),
   "training.validation_loss": training.VALIDATION_LOSSES,
@@ -47,14 +47,12 @@ RANGES = {
     "coupled_weight_decay": (0, math.inf), "decay": (0, 1), "warmup_epochs": (0, math.inf),
     "clip_norm": (1e-30, math.inf), "sharpness": (0, math.inf)}.items()},
   "training.batch_size": (1, math.inf), "training.accumulation_steps": (1, math.inf),
-  "training.stage2_batch_size": (0, math.inf),
-  "training.secondary_rate": (0, math.inf), "training.select_after_epochs": (0, math.inf),
+  "training.select_after_epochs": (0, math.inf),
   "training.average_decay": (0.1, 1), "training.average_fraction": (0, 1),
   "training.patience": (1, math.inf), "training.max_skipped_steps": (0, math.inf),
   "checkpoint.keep": (1, math.inf), "checkpoint.every_steps": (1, math.inf),
   "checkpoint.every_minutes": (0, math.inf), "profile": (0, math.inf),
-  "training.num_epochs": (1, math.inf), "training.num_steps": (1, math.inf), "training.stage2_epochs": (1, math.inf),
-  "training.peeling_exponent": (0.01, 100),
+  "training.num_epochs": (1, math.inf), "training.num_steps": (1, math.inf),
   "training.log_every_steps": (1, math.inf), "training.evaluate_every_epochs": (1, math.inf),
   "evaluation.num_bins": (1, 10_000), "evaluation.num_resamples": (2, math.inf), "evaluation.samples": (0, 10_000),
   "evaluation.laplace_samples": (0, 10_000),
@@ -71,9 +69,10 @@ def check(config: ConfigDict, num_devices: int) -> None:
     _in_range(key, get(config, key), low, high)
   if config.data.name in FILES and not config.data.path:
     raise UserError("config key data.path must name the .npz file: --config.data.path=my_images.npz.")
+  _attempt("schedule", lambda: training.plan(config))
   _check_optimizer(config, "optimizer", "training.num_epochs")
-  _check_optimizer(config, "stage2.optimizer", "training.stage2_epochs")
-  for key in ("training.batch_size", "training.stage2_batch_size"):
+  _check_optimizer(config, "stage2.optimizer", "schedule.stage2_epochs")
+  for key in _batch_sizes(config):
     _check_batch_size(config, key, num_devices)
   if config.training.patience and config.training.select == "last":
     raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
@@ -146,9 +145,15 @@ def _check_optimizer(config: ConfigDict, section: str, epochs_key: str) -> None:
   if not fractions or list(boundaries) != sorted(boundaries):
     raise UserError(f"config key {section}.boundaries must hold fractions of the run, in (0, 1) and ascending: "
                     f"got {short(boundaries)}.")
-  num_epochs = get(config, epochs_key)
+  section_of_epochs, field = epochs_key.split(".")
+  num_epochs = config[section_of_epochs].get(field, math.inf)  # A schedule of one stage has no second one.
   if config.training.num_steps is None and warmup > max(num_epochs, 1):
     raise UserError(f"config key {section}.warmup_epochs must be at most {epochs_key}, {num_epochs}: got {warmup}.")
+
+
+def _batch_sizes(config: ConfigDict) -> list[str]:
+  """Returns the keys of the batches of all stages."""
+  return ["training.batch_size", *(["schedule.stage2_batch_size"] if "stage2_batch_size" in config.schedule else [])]
 
 
 def _check_batch_size(config: ConfigDict, key: str, num_devices: int) -> None:
@@ -235,7 +240,6 @@ def _check_by_building(config: ConfigDict) -> None:
 
   They are traced on shapes, so no array is computed.
   """
-  _attempt("training.schedule", lambda: training.plan(config))
   mixing = config.augmentation.name
   soft = mixing in MIXED_LABELS
   labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
@@ -249,7 +253,7 @@ def _check_by_building(config: ConfigDict) -> None:
       lambda z: training.objective(second_loss(config.stage2.loss))(z, labels), jnp.zeros((2, 3))),
              own=is_import_path(second))
   _attempt("augmentation", lambda: data.build_augmentation(num_classes=3, **config.augmentation))
-  for key in ("training.batch_size", "training.stage2_batch_size"):
+  for key in _batch_sizes(config):
     capacity.check_batch(key, get(config, key))
   own = is_import_path(config.model.name) or is_import_path(config.head.name)
   model = _attempt("model", lambda: models.get(num_classes=3, head=config.head, **config.model), own=own)

@@ -1,9 +1,9 @@
 """Finds functions of a user's own that a config names by their import path, and registers them under it.
 
 A name such as ``my_package.losses:mine`` is the path of a module, a colon, and the name of a function or class in it.
-It is registered under this name, so that everything that finds a loss, model, head, data source or calibrator by name
-finds it too. The module may lie in the directory in which the command runs, beside the config file, or anywhere where
-Python imports from.
+It is registered under this name, so that everything that finds a loss, model, head, data source, schedule or calibrator
+by name finds it too. The module may lie in the directory in which the command runs, beside the config file, or anywhere
+where Python imports from.
 
 Import paths are code that is run, so only a config file, which is Python itself, and the command line may name them.
 The JSON of a run's directory may not, unless the caller says so.
@@ -16,13 +16,14 @@ import inspect
 import os
 import sys
 
-from calib_jax import calibrators, data, losses, models
+from calib_jax import calibrators, data, losses, models, training
 from calib_jax._checks.registry import options
 from calib_jax._system.errors import UserError
 from calib_jax.data import sources
 
 REGISTRIES: dict[str, MutableMapping[str, Callable]] = {
-  "data": data.SOURCES, "model": models.MODELS, "head": models.HEADS, "evaluation.calibrators": calibrators.CALIBRATORS}
+  "data": data.SOURCES, "model": models.MODELS, "head": models.HEADS, "schedule": training.SCHEDULES,
+  "evaluation.calibrators": calibrators.CALIBRATORS}
 BASES = {"model": models.Backbone, "head": models.Head}
 
 

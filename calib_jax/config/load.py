@@ -3,7 +3,6 @@
 import collections
 from collections.abc import Callable, Mapping
 import difflib
-import functools
 import importlib.util
 import inspect
 import json
@@ -22,7 +21,7 @@ from calib_jax.config.cells import cells
 from calib_jax.config.checks import check, check_seeds, get, is_file, one_of, ood_name
 from calib_jax.config.imports import import_paths, is_import_path
 
-__all__ = ["ADDED", "CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get",
+__all__ = ["CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get",
            "is_file", "load", "ood_name", "to_json"]
 
 
@@ -67,16 +66,11 @@ SECTIONS = {
   # Losses that are registered later count too; a ChainMap lists the names of its last mapping first.
   "loss.primary": Family(collections.ChainMap(losses.PER_BATCH, losses.PER_EXAMPLE), _loss_options),
   "loss.secondary": Family(collections.ChainMap(losses.PER_BATCH, {"": None}), _loss_options),
+  "schedule": Family(training.SCHEDULES, _options_in(training.SCHEDULES)),
   "stage2.loss": Family(collections.ChainMap(losses.PER_EXAMPLE, {"": None}), _loss_options),
 }
 
-FORMAT = 2  # Of ``config.json`` and all else in a run's directory.
-# Fields that configs have had only since some runs of this format began: at these values they change nothing.
-ADDED = {"training.cache_features": False, "training.stage2_batch_size": 0, "stage2.augment": False,
-         "stage2.backbone_in_training_mode": False, "stage2.loss": {"name": ""}, "data.split_seed": -1,
-         "training.average": "", "training.average_decay": 0.999, "training.average_fraction": 0.25,
-         **{f"{section}.{key}": value for section in ("optimizer", "stage2.optimizer")
-            for key, value in (("sharpness", 0.0), ("adaptive_sharpness", False))}}
+FORMAT = 3  # Of ``config.json`` and all else in a run's directory.
 
 
 def load(path: str, arguments: list[str]) -> ConfigDict:
@@ -183,9 +177,6 @@ def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
       for key, name in import_paths(fields):
         raise UserError(f"{key} is the import path {short(name)}, whose code would be run: if you trust the directory, "
                         "load it with own_code=True.")
-    for key, value in ADDED.items():
-      *sections, last = key.split(".")
-      functools.reduce(dict.__getitem__, sections, fields).setdefault(last, value)
     config = complete(ConfigDict(_tuples(fields), convert_dict=True), may_import=bool(own_code)).lock()
     check_seeds(config)
     return config
@@ -243,6 +234,9 @@ def _from_file(argument: str) -> ConfigDict:
   except Exception as error:  # The user's own file may raise any exception.
     unknown = re.search(r'Key "(.*?)" does not exist', str(error))
     reason, near = error, ""
+    absent = unknown or re.match(r"\W+(\w+)\W.*Did you mean", str(error))
+    if absent and (moved := overrides.moved(absent[1])):
+      raise UserError(f"--config: {path}: {moved}") from error
     if unknown:
       reason = f"the config has no key {unknown[1]!r} there; configs/common.py lists them"
       near = overrides.elsewhere(importlib.import_module("configs.common").get_config(), unknown[1])

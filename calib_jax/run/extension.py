@@ -1,4 +1,4 @@
-"""Makes a run longer: a larger ``training.num_epochs``, ``training.num_steps`` or ``training.stage2_epochs``."""
+"""Makes a run longer: a larger ``training.num_epochs``, ``training.num_steps`` or ``schedule.stage2_epochs``."""
 
 import pathlib
 
@@ -10,7 +10,7 @@ from calib_jax.run import manifest
 from calib_jax.run.directory import changes, extensions, other_predictions, read_config
 from calib_jax.run.methods import plain_cross_entropy
 
-LENGTHS = ("training.num_epochs", "training.num_steps", "training.stage2_epochs")
+LENGTHS = ("training.num_epochs", "training.num_steps", "schedule.stage2_epochs")
 # What the longer run writes anew. Checkpoints stay, from which it goes on, and so does the log.
 REPLACED = ("predictions/**/*.npz", "calibrators/*.npz", "results.*", "report.html", "figures/*")
 

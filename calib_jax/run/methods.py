@@ -28,7 +28,7 @@ def method_name(config: ConfigDict) -> str:
                     if option != "name" and value != plain.get(option))
   parts = [f"{loss} + {secondary}" if secondary else loss]
   parts += [f"{config.head.name} head"] if config.head.name != "linear" else []
-  parts += [config.training.schedule] if config.training.schedule != "joint" else []
+  parts += [config.schedule.name] if config.schedule.name != "joint" else []
   parts += [config.augmentation.name] if config.augmentation.name not in PLAIN else []
   parts += [config.training.average.upper()] if config.training.average else []
   parts += ["SAM"] if config.optimizer.sharpness else []
@@ -67,12 +67,11 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   baseline.loss.primary = ConfigDict({"name": CROSS_ENTROPY})
   baseline.loss.secondary = ConfigDict({"name": ""})
   baseline.head = ConfigDict({"name": "linear"})
-  baseline.training.schedule = "joint"
+  baseline.schedule = ConfigDict({"name": "joint"})
   baseline.training.average = ""
   baseline.optimizer.sharpness, baseline.optimizer.adaptive_sharpness = 0.0, False
   baseline.model.dropout, baseline.evaluation.samples = 0.0, 0
-  baseline.training.cache_features = False  # It is for stages that train the head alone.
-  baseline.stage1, baseline.stage2.loss = ConfigDict({"workdir": "", "weights": ""}), ConfigDict({"name": ""})
+  baseline.stage2.loss = ConfigDict({"name": ""})
   if (own := config.augmentation).name not in PLAIN:
     moves = own.padding or own.flip
     baseline.augmentation = ConfigDict({"name": "crop_flip", "padding": own.padding, "flip": own.flip} if moves

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import functools
 import pathlib
 import shlex
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,43 +81,46 @@ def starter(config: ConfigDict) -> dict[str, Any]:
   return {"start": functools.partial(start, config)} if config.model.weights else {}
 
 
-def has_first_stage(config: ConfigDict) -> bool:
-  """Returns whether ``stage1.workdir`` or ``stage1.weights`` says where the weights of a first stage are.
-
-  Raises:
-    UserError: if both do, or if ``model.weights`` is set too.
-  """
-  schedule = config.training.schedule
-  if config.stage1.workdir and config.stage1.weights:
-    raise UserError(f"training.schedule {schedule!r} needs one of stage1.workdir (the directory of a run) and "
-                    "stage1.weights (a .safetensors file), but not both.")
-  is_named = bool(config.stage1.workdir or config.stage1.weights)
-  if is_named and config.model.weights:
-    raise UserError(f"training.schedule {schedule!r} starts from stage1.workdir or stage1.weights: leave model.weights "
-                    "empty, or set training.schedule to 'joint'.")
-  return is_named
+ONE_OF = ("the schedule {!r} needs one of schedule.workdir (the directory of a run) and schedule.weights (a "
+          ".safetensors file), but not both.")
 
 
-def first_stage(config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
-  """Returns the weights of ``stage1.workdir`` or ``stage1.weights``, for ``Stage.start``.
+class FirstStage(NamedTuple):
+  """Where the weights of a first stage are: the directory of a run, or a .safetensors file; both are empty for none."""
 
-  Args:
-    config: a complete config.
-    variables: not used.
-    fresh: newly initialised variables, with a leading axis of seeds.
-    seeds: the models' seeds; with a run, each seed gets the model of the same seed.
+  workdir: str
+  weights: str
 
-  Returns:
-    The variables to start from, with heads of ``fresh`` if theirs do not fit.
+  def is_named(self, config: ConfigDict) -> bool:
+    """Returns whether a schedule names one.
 
-  Raises:
-    UserError: if they cannot be read or are of another backbone.
-  """
-  del variables
-  if config.stage1.weights:
-    return fitted(from_file(config, config.stage1.weights, seeds), fresh)
-  loaded = [seed_groups.load_variables(config.stage1.workdir, seed) for seed in seeds]
-  return fitted(jax.tree.map(lambda *x: jnp.stack(x), *loaded), fresh)
+    Raises:
+      UserError: if it names both, or if ``model.weights`` is set too.
+    """
+    if self.workdir and self.weights:
+      raise UserError(ONE_OF.format(config.schedule.name))
+    if any(self) and config.model.weights:
+      raise UserError(f"the schedule {config.schedule.name!r} starts from schedule.workdir or schedule.weights: leave "
+                      "model.weights empty, or set schedule.name to 'joint'.")
+    return any(self)
+
+  def start(self, config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
+    """Returns the weights, for ``Stage.start``, with heads of ``fresh`` if theirs do not fit.
+
+    Args:
+      config: a complete config.
+      variables: not used.
+      fresh: newly initialised variables, with a leading axis of seeds.
+      seeds: the models' seeds; with a run, each seed gets the model of the same seed.
+
+    Raises:
+      UserError: if they cannot be read or are of another backbone.
+    """
+    del variables
+    if self.weights:
+      return fitted(from_file(config, self.weights, seeds), fresh)
+    loaded = [seed_groups.load_variables(self.workdir, seed) for seed in seeds]
+    return fitted(jax.tree.map(lambda *x: jnp.stack(x), *loaded), fresh)
 
 
 def fitted(variables: Any, fresh: Any) -> Any:

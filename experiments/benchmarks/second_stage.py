@@ -4,7 +4,7 @@ Run: python -m experiments.benchmarks.second_stage [--model=resnet8] [--budget S
 
 The engine's steps at a batch of 128 images of 32x32 are timed in pairs with the plain step, in turn; the table has the
 median ratio. A second stage of 40 epochs after 350 costs 40 / 350 times the ratio of its step. It uses the network
-forwards only: in each step, or with `training.cache_features` once for each image, which costs 1 / 350 times the ratio
+forwards only: in each step, or with `schedule.cache_features` once for each image, which costs 1 / 350 times the ratio
 of a prediction. BalCAL and MIT-L have no second stage: they cost the additional time of their step. The table is
 written to `second_stage_cost_MODEL.md`.
 """
@@ -45,10 +45,10 @@ def rows(model: str, budget: float) -> list[tuple[str, float, float]]:
     ratio = to_plain(engine(configured(*network, *overrides), splits))
     costs.append((name, ratio, ratio - 1))
   for name, head in HEADS.items():
-    second = (*network, f"head.name={head}", "training.schedule=two_stage")
+    second = (*network, f"head.name={head}", "schedule.name=two_stage")
     ratio = to_plain(engine(configured(*second), splits, stage=1))
     costs.append((name, ratio, ratio * SECOND_EPOCHS / EPOCHS))
-    cached, compute = engine_and_features(configured(*second, "training.cache_features=true"), splits, stage=1)
+    cached, compute = engine_and_features(configured(*second, "schedule.cache_features=true"), splits, stage=1)
     ratio, once = to_plain(cached), to_plain(compute)
     costs.append((f"{name}, cached features", ratio, (ratio * SECOND_EPOCHS + once) / EPOCHS))
   return costs

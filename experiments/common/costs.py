@@ -23,14 +23,14 @@ def training(fields: Mapping[str, object], num_epochs: int, members: int = 1) ->
 
   >>> training({"optimizer.sharpness": 0.1, "augmentation.name": "mixup_inference"}, 20)
   4.0
-  >>> round(training({"training.schedule": "two_stage", "training.stage2_epochs": 40}, 20, members=5), 2)
+  >>> round(training({"schedule.name": "two_stage", "schedule.stage2_epochs": 40}, 20, members=5), 2)
   8.33
   """
   views = {"mixup_inference": 2, "augmix": 3 if fields.get("augmentation.consistency", 1) else 1}
   first = views.get(fields.get("augmentation.name"), 1) * (2 if fields.get("optimizer.sharpness") else 1)
   second = 0.0
-  if fields.get("training.schedule") == "two_stage" and not fields.get("training.cache_features"):
-    second = FORWARD * fields["training.stage2_epochs"] / num_epochs
+  if fields.get("schedule.name") == "two_stage" and not fields.get("schedule.cache_features"):
+    second = FORWARD * fields["schedule.stage2_epochs"] / num_epochs
   return members * (first + second)
 
 

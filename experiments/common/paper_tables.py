@@ -17,7 +17,7 @@ from experiments.common import claims, comparison, scales, scores, settings, tun
 from experiments.common.declaration import Experiment, Method
 from experiments.common.rows import Row
 
-AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}, "training.stage2_batch_size": 0})
+AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}, "schedule.stage2_batch_size": 0})
 
 
 def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[str, object]],

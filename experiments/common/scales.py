@@ -23,9 +23,9 @@ NETWORKS = {
 NAMES = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar10_jpeg": "CIFAR-10 (JPEG)",
          "tiny_imagenet": "Tiny ImageNet", "mlp": "MLP", "resnet8": "ResNet-8"}
 TINY = {"data": {"name": "digits", "path": "", "validation_fraction": 0.25}, "num_seeds": 2, "training.num_steps": 12,
-        "model": {"name": "mlp", "hidden": (8,)}, "training.batch_size": 512, "training.stage2_epochs": 2}
+        "model": {"name": "mlp", "hidden": (8,)}, "training.batch_size": 512}
 # Values that replace those of the methods at a scale.
-SCALED = {"tiny": {"training.stage2_epochs": 2, "training.stage2_batch_size": 0, "data.held_out_fraction": 0.5},
+SCALED = {"tiny": {"schedule.stage2_epochs": 2, "schedule.stage2_batch_size": 0, "data.held_out_fraction": 0.5},
           "laptop": {}, "paper": {"augmentation": {"padding": 4, "flip": True}}}
 
 

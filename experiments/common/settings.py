@@ -13,7 +13,13 @@ from calib_jax import config as run_config
 from calib_jax.run.directory import EVALUATION_ONLY
 
 # Fields that configs have had only since some results were made: at these values they change nothing.
-ADDED = run_config.ADDED | {"model.dropout": 0.0, "model.num_tokens": 0, "loss.secondary.variant": "paper"}
+ADDED = {"stage2.loss": {"name": ""}, "data.split_seed": -1, "training.average": "", "training.average_decay": 0.999,
+         "training.average_fraction": 0.25, "model.dropout": 0.0, "model.num_tokens": 0,
+         "loss.secondary.variant": "paper", "optimizer.sharpness": 0.0, "optimizer.adaptive_sharpness": False,
+         "stage2.optimizer.sharpness": 0.0, "stage2.optimizer.adaptive_sharpness": False}
+# What searched fields were called when some results were made.
+CALLED = {"schedule.secondary_rate": "training.secondary_rate",
+          "schedule.peeling_exponent": "training.peeling_exponent"}
 # Names that data had when some results were made.
 RENAMED = {"experiments.common.images:few": "experiments.images:few"}
 # Options of selective risk, by its variant, when some results were made.
@@ -66,6 +72,7 @@ def digest(config: ConfigDict) -> str:
     section = functools.reduce(dict.__getitem__, sections, fields)
     if last in section and section[last] == value:  # Some fields are options of one model.
       del section[last]
+  _schedule_as_it_was(fields)
   loss = fields["loss"]["primary"]
   if loss["name"] == "selective_risk" and loss.get("variant") in FLAGS:
     loss |= FLAGS[loss.pop("variant")]
@@ -74,6 +81,20 @@ def digest(config: ConfigDict) -> str:
   fields["data"] |= {key: pathlib.PurePath(fields["data"][key]).name for key in ("dir", "path")}
   fields["data"]["name"] = RENAMED.get(fields["data"]["name"], fields["data"]["name"])
   return hashed(fields)
+
+
+def _schedule_as_it_was(fields: dict[str, dict]) -> None:
+  """Puts the options of a schedule where they stood when some results were made; it had those of all others too."""
+  own = fields.pop("schedule")
+  name = own["name"]
+  fields["training"] |= {
+    "schedule": name, "secondary_rate": own.get("secondary_rate", 1.0), "stage2_epochs": own.get("stage2_epochs", 40),
+    "freeze_batch_stats_in_secondary": name == "interleaved" and own["freeze_batch_stats"],
+    "peeling_exponent": own.get("peeling_exponent", 1.0),
+    "peeling_freezes_batch_stats": name != "layer_peeled" or own["freeze_batch_stats"],
+    **{key: own[key] for key in ("cache_features", "stage2_batch_size") if own.get(key)}}
+  fields["stage1"] = {key: own.get(key, "") for key in ("workdir", "weights")}
+  fields["stage2"] |= {key: True for key in ("augment", "backbone_in_training_mode") if own.get(key)}
 
 
 def hashed(value: object) -> str:

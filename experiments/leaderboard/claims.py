@@ -6,7 +6,7 @@ _CE, _MASS = ("cross entropy", "none"), "ece_equal_mass_l2"
 _RISK = ("selective risk, released, msp", "none")  # The authors' code with a score that is not a constant there.
 _SECONDARY = ("loss.secondary", "loss.weight")
 # Interleaved steps have a rate where joint ones have a weight; each is tuned by the same rule.
-_INTERLEAVED = ("training.schedule", "training.secondary_rate", "data.held_out_fraction", "loss.weight")
+_INTERLEAVED = ("schedule.name", "schedule.secondary_rate", "data.held_out_fraction", "loss.weight")
 CLAIMS = (
   Claim(f"{SC}, Tables 1, 2", "S-AvUC lowers the ECE of cross entropy", ("S-AvUC", "none"), _CE, _MASS,
         about=_SECONDARY),

@@ -43,15 +43,15 @@ def _secondary(name: str, weights: Sequence[float], primary: Mapping[str, object
 
 def _interleaved(recipe: Recipe) -> Recipe:
   """The same losses, with the secondary loss on held-out examples only; the rate of its steps is what is tried."""
-  return Recipe({**recipe.fields, "training.schedule": "interleaved", "data.held_out_fraction": 0.1},
-                {"training.secondary_rate": tuning.RATES})
+  return Recipe({**recipe.fields, "schedule.name": "interleaved", "data.held_out_fraction": 0.1},
+                {"schedule.secondary_rate": tuning.RATES})
 
 
 def _new_head(name: str, key: str, values: Sequence, num_epochs: int, optimizer: Mapping[str, object],
               fields: Mapping[str, object] = {}, **options) -> Recipe:
   """A new classifier on frozen features."""
-  return Recipe({"head": {"name": name, **options}, "training.schedule": "two_stage",
-                 "training.stage2_epochs": num_epochs, "stage2.optimizer.schedule": "constant",
+  return Recipe({"head": {"name": name, **options}, "schedule.name": "two_stage",
+                 "schedule.stage2_epochs": num_epochs, "stage2.optimizer.schedule": "constant",
                  **{f"stage2.optimizer.{field}": value for field, value in optimizer.items()}, **fields},
                 {key: values})
 
@@ -63,9 +63,9 @@ def _released(name: str) -> Recipe:
   and has their batches of 256; at laptop scale no method augments.
   """
   recipe = _new_head(name, "stage2.optimizer.learning_rate", (3e-5, 1e-4, 3e-4), 40, {"name": "adamw"},
-                     {"stage2.backbone_in_training_mode": True, "training.select": "best",
+                     {"schedule.backbone_in_training_mode": True, "training.select": "best",
                       "training.evaluate_every_epochs": 1})
-  return recipe._replace(at_paper_scale={"stage2.augment": True, "training.stage2_batch_size": 256,
+  return recipe._replace(at_paper_scale={"schedule.augment": True, "schedule.stage2_batch_size": 256,
                                          "training.select_after_epochs": 0})
 
 
@@ -73,7 +73,7 @@ def _of_ni(name: str, key: str, values: Sequence, num_epochs: int, optimizer: Ma
            ) -> Recipe:
   """A second stage as Section 5.1 of Ni et al. has it, on features that are computed once; the last step predicts."""
   recipe = _new_head(name, key, values, num_epochs, {"clip_norm": 2.0, "coupled_weight_decay": 5e-4, **optimizer},
-                     {"training.cache_features": True}, **options)
+                     {"schedule.cache_features": True}, **options)
   return recipe._replace(at_paper_scale={"training.select": "last"})
 
 
@@ -136,7 +136,7 @@ METHODS: dict[str, Recipe] = {
   "MaC-Cal": _of_ni("masked", "stage2.optimizer.learning_rate", (0.003, 0.01, 0.03), 100),
   "MaC-Cal, printed": _of_ni("masked", "head.discount", (0.5, 0.9, 1.0), 40, {"learning_rate": 0.1},
                              variant="printed"),
-  "PLP": Recipe({"training.schedule": "layer_peeled"}, {"training.peeling_exponent": (0.5, 1.0, 2.0)}),
+  "PLP": Recipe({"schedule.name": "layer_peeled"}, {"schedule.peeling_exponent": (0.5, 1.0, 2.0)}),
 }
 
 # Beyond the papers: averages of the weights, flat minima, random layers, heads that share a body, augmentations, a

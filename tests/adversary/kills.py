@@ -18,9 +18,9 @@ OPTIONS = ("--config=configs/digits_savuc.py", "--config.num_seeds=1", "--config
 # What a schedule needs to be told.
 FURTHER = {
   "interleaved": ("--config.data.held_out_fraction=0.3",),
-  "two_stage": ("--config.data.held_out_fraction=0.3", "--config.training.stage2_epochs=2",
-                "--config.training.cache_features=true"),
-  "classifier_retraining": ("--config.training.stage2_epochs=2",),
+  "two_stage": ("--config.data.held_out_fraction=0.3", "--config.schedule.stage2_epochs=2",
+                "--config.schedule.cache_features=true"),
+  "classifier_retraining": ("--config.schedule.stage2_epochs=2",),
 }
 
 
@@ -75,10 +75,10 @@ def kill(number: int, seed: int, scratch: pathlib.Path) -> Outcome:
 
 
 def _options(schedule: str, scratch: pathlib.Path) -> tuple[str, ...]:
-  options = (*OPTIONS, f"--config.training.schedule={schedule}", *FURTHER.get(schedule, ()))
+  options = (*OPTIONS, f"--config.schedule.name={schedule}", *FURTHER.get(schedule, ()))
   if schedule == "warm_start":
-    first, _ = _whole("joint", (*OPTIONS, "--config.training.schedule=joint"), scratch)
-    options += (f"--config.stage1.workdir={first}",)
+    first, _ = _whole("joint", (*OPTIONS, "--config.schedule.name=joint"), scratch)
+    options += (f"--config.schedule.workdir={first}",)
   return options
 
 

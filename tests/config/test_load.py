@@ -53,6 +53,20 @@ def test_calibrators_are_changed_added_and_removed_by_their_labels():
     _load(f"{key}.Meta.name=meta_calibration")
 
 
+@pytest.mark.parametrize(("line", "key"), [
+  ("training.schedule", "name"), ("training.secondary_rate", "secondary_rate"),
+  ("training.peeling_freezes_batch_stats", "freeze_batch_stats"), ("training.stage2_epochs", "stage2_epochs"),
+  ("stage1.workdir", "workdir"), ("stage2.augment", "augment")])
+def test_a_field_of_a_schedule_that_stood_elsewhere_is_refused_with_its_new_name(line, key, tmp_path):
+  sentence = f"config key {line} is now schedule.{key}: the section schedule holds the name of a schedule"
+  with pytest.raises(UserError, match=f"^{sentence}"):
+    run_config.load("configs/digits_savuc.py", [f"--config.{line}=1"])
+  file = tmp_path / "own.py"
+  file.write_text(f"from configs import common\ndef get_config():\n  config = common.get_config()\n  config.{line} = 1")
+  with pytest.raises(UserError, match=f"^--config: {file}: {sentence}"):
+    run_config.load(str(file), [])
+
+
 @pytest.mark.parametrize("statement", [
   "config.evaluation.calibrators.Mine = dict(name='temperature_scaling')",
   "config.evaluation.calibrators['Mine'] = dict(name='temperature_scaling')",
@@ -105,7 +119,7 @@ def test_a_section_has_every_option_of_what_it_names():
   ("augmentation.name=cutout", "augmentation.name must be one of none, crop_flip"),
   ("optimizer.name=lion", "optimizer.name must be one of sgd, adamw"),
   ("optimizer.schedule=linear", "optimizer.schedule must be one of constant, cosine, piecewise"),
-  ("training.schedule=both", "training.schedule must be one of classifier_retraining, interleaved, joint"),
+  ("schedule.name=both", "schedule.name must be one of classifier_retraining, interleaved, joint"),
   ("loss.scope=local", "loss.scope must be one of global, device"),
   ("model.dtype=float64", "model.dtype must be one of float32, bfloat16"),
   ("optimizer.boundaries=(0.8, 0.3)", "optimizer.boundaries must hold fractions of the run, in .* and ascending"),
@@ -141,8 +155,8 @@ def test_a_section_has_every_option_of_what_it_names():
   ("optimizer.adaptive_sharpness=True", r"\boptimizer.adaptive_sharpness needs optimizer.sharpness, the radius"),
   ("stage2.optimizer.adaptive_sharpness=True", "stage2.optimizer.adaptive_sharpness needs stage2.optimizer.sharpness"),
   ("training.batch_size=100", "batch_size must be divisible by the 8 devices .* got 100; use 96, for example"),
-  ("training.stage2_batch_size=100", "stage2_batch_size must be divisible by the 8 devices .* got 100; use 96, for"),
-  ("training.stage2_batch_size=-8", "training.stage2_batch_size must be at least 0: got -8"),
+  ("schedule={'name': 'two_stage', 'stage2_batch_size': 100}", "must be divisible by the 8 devices .* got 100; use"),
+  ("schedule={'name': 'two_stage', 'stage2_batch_size': -8}", r"schedule: stage2_batch_size must be .*: got -8"),
 ])
 def test_a_mistake_is_one_sentence_that_names_the_key(override, message):
   with pytest.raises(UserError, match=message) as error:

@@ -30,7 +30,7 @@ def _state(folder):
 @pytest.mark.parametrize(("options", "per_epoch"), [
   pytest.param(("training.average=ema",), 2, marks=pytest.mark.slow),
   pytest.param(("training.average=swa", "training.average_fraction=0.5"), 2, marks=pytest.mark.slow),
-  pytest.param(("training.schedule=interleaved", "data.held_out_fraction=0.5", "training.batch_size=536"), 4,
+  pytest.param(("schedule.name=interleaved", "data.held_out_fraction=0.5", "training.batch_size=536"), 4,
                marks=pytest.mark.slow),
   (("training.select=best", "loss.primary.name=focal"), 2)])
 def test_a_constant_rate_goes_on_to_the_bit(options, per_epoch, tmp_path, capsys):
@@ -111,7 +111,7 @@ def test_a_shorter_run_and_other_changes_are_refused_with_both_values(overrides,
    "keeps in its mean 1 of the shorter run's models, of epoch 1, which a run"),
   (("training.average=swa", "training.select=best"), "training.average 'swa' has scored the validation split"),
   (("training.average=swa", "loss.primary.name=adaptive_focal"), "training.average 'swa' has scored the validation"),
-  (("training.schedule=layer_peeled",), "training.schedule 'layer_peeled' freezes layers"),
+  (("schedule.name=layer_peeled",), "the schedule 'layer_peeled' freezes layers"),
   (("head.name=masked",), "the head 'masked' changes"), (("head={'name': 'masked', 'adaptive': False}",), None),
   (("optimizer.schedule=piecewise",), "schedule 'piecewise' depends on the number of steps"),
 ])
@@ -124,12 +124,12 @@ def test_what_depends_on_the_length_is_named(options, reason):
 
 
 def test_only_the_last_stage_can_become_longer():
-  configs = {key: _config("training.schedule=two_stage", *fields) for key, fields in {
-    "before": ("training.num_epochs=2", "training.stage2_epochs=2"),
-    "first": ("training.num_epochs=3", "training.stage2_epochs=2"),
-    "last": ("training.num_epochs=2", "training.stage2_epochs=3", "stage2.optimizer.schedule=constant")}.items()}
+  configs = {key: _config("schedule.name=two_stage", *fields) for key, fields in {
+    "before": ("training.num_epochs=2", "schedule.stage2_epochs=2"),
+    "first": ("training.num_epochs=3", "schedule.stage2_epochs=2"),
+    "last": ("training.num_epochs=2", "schedule.stage2_epochs=3", "stage2.optimizer.schedule=constant")}.items()}
   splits = run.data.load_splits(configs["before"], 0)
   assert training.extension(configs["before"], configs["first"], splits) is None
   assert training.extension(configs["last"].copy_and_resolve_references(), configs["last"], splits).obstacles == ()
   assert "cosine" in training.extension(configs["before"], _config(
-    "training.schedule=two_stage", "training.num_epochs=2", "training.stage2_epochs=3"), splits).obstacles[0]
+    "schedule.name=two_stage", "training.num_epochs=2", "schedule.stage2_epochs=3"), splits).obstacles[0]

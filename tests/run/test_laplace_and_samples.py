@@ -96,7 +96,7 @@ def test_tables_have_the_rows_of_clipped_features(finished):
     nll.append(_nll(log_softmax(logits, axis=1), splits.test.labels))
   np.testing.assert_allclose(rows[f"{NAME}, feature clipping"]["none"]["nll"]["value"], np.mean(nll), rtol=1e-5)
   with pytest.raises(UserError, match="evaluation.feature_clipping is for the head 'linear'.*got head.name 'masked'"):
-    _config("evaluation.feature_clipping=nll", "head.name=masked", "training.schedule=two_stage")
+    _config("evaluation.feature_clipping=nll", "head.name=masked", "schedule.name=two_stage")
 
 
 def test_another_approximation_needs_no_training_and_other_samples_need_other_predictions(finished, tmp_path, capsys):
@@ -168,7 +168,7 @@ def test_a_longer_run_has_the_approximation_of_its_own_models(finished, tmp_path
 
 def test_what_no_approximation_is_for_is_refused(tmp_path, monkeypatch):
   with pytest.raises(UserError, match=r"evaluation.laplace is for the head 'linear'.*got head.name 'masked'"):
-    _config("evaluation.laplace=auto", "head.name=masked", "training.schedule=two_stage")
+    _config("evaluation.laplace=auto", "head.name=masked", "schedule.name=two_stage")
   with pytest.raises(UserError, match="evaluation.laplace must be one of '' for none, auto, full, kronecker: got"):
     _config("evaluation.laplace=diag")
   run.execute(_config("num_seeds=1"), tmp_path / "run", reports=False)

@@ -130,21 +130,21 @@ def test_a_run_that_never_finished_is_not_accused_and_its_predictions_are_compar
   (("loss.primary.name=cross_entropy", "loss.secondary.name="), "cross_entropy"),
   (("loss.primary={'name': 'cross_entropy', 'label_smoothing': 0.1}", "loss.secondary.name="),
    "cross_entropy (label_smoothing 0.1)"),
-  (("loss.primary.name=cross_entropy", "loss.secondary.name=", "head.name=masked", "training.schedule=two_stage",
-    "training.cache_features=True"), "cross_entropy, masked head, two_stage"),
+  (("loss.primary.name=cross_entropy", "loss.secondary.name=", "head.name=masked", "schedule.name=two_stage",
+    "schedule.cache_features=True"), "cross_entropy, masked head, two_stage"),
   (("loss.primary.name=cross_entropy", "loss.secondary.name=", "augmentation.name=mixup"), "cross_entropy, mixup"),
   (("loss.primary.name=cross_entropy", "loss.secondary.name=", "augmentation.name=augmix"), "cross_entropy, augmix"),
   (("augmentation.name=randaugment",), "focal + soft_avuc, randaugment"),
-  (("training.schedule=classifier_retraining", "stage2.optimizer.sharpness=0.1"),
+  (("schedule.name=classifier_retraining", "stage2.optimizer.sharpness=0.1"),
    "focal + soft_avuc, classifier_retraining, SAM in stage 2"),
-  (("training.schedule=two_stage", "stage2.loss.name=cross_entropy"),
+  (("schedule.name=two_stage", "stage2.loss.name=cross_entropy"),
    "focal + soft_avuc, two_stage, cross_entropy in stage 2"),
 ])
 def test_a_methods_name_holds_what_differs_from_plain_training(overrides, name):
   config = _config(*overrides)
   plain = plain_cross_entropy(config)
   assert method_name(config) == name and method_name(plain) == "cross_entropy"
-  assert plain.head.name == "linear" and plain.training.schedule == "joint" and training.plan(plain)
+  assert plain.head.name == "linear" and plain.schedule.name == "joint" and training.plan(plain)
   assert plain.augmentation.name == ("crop_flip" if config.augmentation.name != "none" else "none")
   with config.unlocked():
     config.compare_with_cross_entropy = True

@@ -12,7 +12,7 @@ from tests.programs import ROOT
 
 # A run of a few seconds in a process of its own. An epoch is 6 steps on the majority and 3 on the held-out part.
 RUN = ("--config=configs/digits_savuc.py", "--config.num_seeds=1", "--config.compare_with_cross_entropy=False",
-       "--config.training.schedule=interleaved", "--config.data.held_out_fraction=0.3",
+       "--config.schedule.name=interleaved", "--config.data.held_out_fraction=0.3",
        "--config.training.num_steps=44", "--config.checkpoint.every_steps=4",
        "--config.evaluation.num_resamples=2", "--config.model.hidden=(16,)", "--config.evaluation.calibrators={}")
 

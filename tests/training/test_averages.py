@@ -154,7 +154,7 @@ def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(parallel)
 
 
 @pytest.mark.parametrize(("average", "options"), [
-  ("ema", ()), pytest.param("swa", ("training.schedule=classifier_retraining", "training.stage2_epochs=2",
+  ("ema", ()), pytest.param("swa", ("schedule.name=classifier_retraining", "schedule.stage2_epochs=2",
                                     "stage2.optimizer.sharpness=0.1"), marks=pytest.mark.slow)])
 def test_a_stopped_run_with_an_average_goes_on_to_the_bit(average, options, tmp_path):
   """With class-balanced batches in the second stage, too."""

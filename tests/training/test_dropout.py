@@ -107,7 +107,7 @@ def test_samples_of_a_model_without_a_random_layer_are_refused():
   with pytest.raises(UserError, match="evaluation.samples needs a model with a random layer"):
     run_config.check(short("evaluation.samples=4"), 1)
   run_config.check(short("evaluation.samples=4", "model.dropout=0.1"), 1)
-  run_config.check(short("evaluation.samples=4", "head.name=variational", "training.schedule=two_stage"), 1)
+  run_config.check(short("evaluation.samples=4", "head.name=variational", "schedule.name=two_stage"), 1)
   with pytest.raises(UserError, match=r"model.dropout must be in \[0, 0.999\]: got 1"):
     run_config.check(short("model.dropout=1.0"), 1)
 
@@ -172,20 +172,20 @@ def test_the_predictions_of_a_run_are_the_mean_probabilities_of_its_samples():
 
 @pytest.mark.slow
 def test_cached_features_are_dropped_as_those_of_a_forward_pass_are():
-  fields = (*SMALL, "model.dropout=0.4", "training.schedule=two_stage", "training.stage2_epochs=2",
+  fields = (*SMALL, "model.dropout=0.4", "schedule.name=two_stage", "schedule.stage2_epochs=2",
             "augmentation.name=none", "head.name=two_stage", "head.width=4")
-  cached, plain = (train(short(*fields, f"training.cache_features={flag}")) for flag in (True, False))
+  cached, plain = (train(short(*fields, f"schedule.cache_features={flag}")) for flag in (True, False))
   assert_same(cached[1], plain[1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("head", "others"), [
-  (("variational", "head.width=4"), ("data.held_out_fraction=0.4", "training.schedule=two_stage")),
-  (("masked", "head.width=6"), ("loss.reduction=sum", "training.schedule=two_stage")),
+  (("variational", "head.width=4"), ("data.held_out_fraction=0.4", "schedule.name=two_stage")),
+  (("masked", "head.width=6"), ("loss.reduction=sum", "schedule.name=two_stage")),
   (("shared_body", "head.members=2", "head.width=4"), ("loss.reduction=sum",))], ids=lambda x: x[0])
 def test_heads_train_with_dropout_and_predict_with_samples(head, others):
   config = short(*SMALL, f"head.name={head[0]}", *head[1:], *others, "model.dropout=0.3", "evaluation.samples=3",
-                 "training.stage2_epochs=1")
+                 *(["schedule.stage2_epochs=1"] if "schedule.name=two_stage" in others else []))
   run_config.check(config, 2)
   _, found = train(config, seeds=(0, 1))
   for predictions in found:

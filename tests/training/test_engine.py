@@ -19,7 +19,7 @@ from tests.training.small import assert_same, short, tiny_splits, train
 # ---- schedules
 
 def test_an_interleaved_epoch_takes_every_majority_and_then_every_held_out_example_once():
-  config = short("training.schedule=interleaved", "data.held_out_fraction=0.4", "training.batch_size=8")
+  config = short("schedule.name=interleaved", "data.held_out_fraction=0.4", "training.batch_size=8")
   splits = [tiny_splits(0), tiny_splits(1)]
   stage, = training.SCHEDULES["interleaved"](config, [s.train for s in splits], [0, 1])
   phases = stage.phases
@@ -48,10 +48,10 @@ def test_an_interleaved_epoch_takes_every_majority_and_then_every_held_out_examp
 def test_a_phase_minimises_its_own_loss_at_its_own_rate():
   # One epoch of one step each, of gradient descent from the same start, phase by phase.
   options = ("training.batch_size=64", "optimizer.momentum=0.0", "optimizer.schedule=constant", "loss.weight=0.7",
-             "training.schedule=interleaved", "data.held_out_fraction=0.5", "training.num_epochs=1")
+             "schedule.name=interleaved", "data.held_out_fraction=0.5", "training.num_epochs=1")
   runs = {}
   for steps, rate in ((0.5, 1.0), (1, 0.0), (1, 1.0), (1, 2.0)):
-    config = short(*options, f"training.secondary_rate={rate}", f"training.num_steps={round(2 * steps)}")
+    config = short(*options, f"schedule.secondary_rate={rate}", f"training.num_steps={round(2 * steps)}")
     runs[steps, rate] = train(config)[0].params
   first, still, moved, twice = (jax.tree.map(np.asarray, runs[key]) for key in runs)
   assert_same(first, still)
@@ -72,7 +72,7 @@ def test_a_phase_minimises_its_own_loss_at_its_own_rate():
 
 
 def test_a_run_too_short_for_its_second_phase_is_refused():
-  options = ("training.schedule=interleaved", "data.held_out_fraction=0.4", "training.batch_size=8")
+  options = ("schedule.name=interleaved", "data.held_out_fraction=0.4", "training.batch_size=8")
   for steps in (1, 4):  # The first phase has 4 steps and the second 3.
     with pytest.raises(UserError, match=f"num_steps: {steps} steps never reach the phase 'held_out' of .*begins "
                                         "after 4 steps of an epoch: set it to 7 or more"):
@@ -84,7 +84,7 @@ def test_a_run_too_short_for_its_second_phase_is_refused():
 @pytest.mark.parametrize(("options", "reason"), [
   (("training.batch_size=64",), r"a batch of 64 is larger than the \d\d examples of the phase 'train' of .* 'joint', .*"
    r"set it to \d\d or less\.$"),
-  (("training.schedule=interleaved", "data.held_out_fraction=0.1", "training.batch_size=16"),
+  (("schedule.name=interleaved", "data.held_out_fraction=0.1", "training.batch_size=16"),
    r"larger than the \d examples of the phase 'held_out' .*set it to \d or less, or raise data.held_out_fraction\.$"),
 ])
 def test_a_batch_that_no_phase_can_fill_is_refused(options, reason):
@@ -95,8 +95,8 @@ def test_a_batch_that_no_phase_can_fill_is_refused(options, reason):
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", [False, True])
 def test_batch_statistics_of_the_second_phase_may_stay(frozen):
-  options = ("model.name=simple_cnn", "model.channels=(4,)", "training.schedule=interleaved",
-             "training.batch_size=64", f"training.freeze_batch_stats_in_secondary={frozen}")
+  options = ("model.name=simple_cnn", "model.channels=(4,)", "schedule.name=interleaved",
+             "training.batch_size=64", f"schedule.freeze_batch_stats={frozen}")
   before, after = (train(short(*options, f"training.num_steps={n}"))[0].batch_stats for n in (1, 2))
   changed = [not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)]
   assert len(changed) == 2 and all(changed) != frozen and any(changed) != frozen
@@ -117,7 +117,7 @@ def test_every_step_draws_its_own_crops(augmentation, different, tmp_path):
 # ---- seeds side by side
 
 @pytest.mark.parametrize("options", [
-  ("training.schedule=interleaved",),
+  ("schedule.name=interleaved",),
   pytest.param(("model.name=simple_cnn", "model.channels=(4,)", "augmentation.name=crop_flip", "augmentation.padding=1",
                 "training.accumulation_steps=2", "training.select=best"), marks=pytest.mark.slow),
   pytest.param(("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3", "loss.secondary.name="),
@@ -165,7 +165,7 @@ def test_a_part_of_padding_alone_leaves_batch_statistics_as_they_are():
 @pytest.mark.parametrize("num_devices", [pytest.param(1, marks=pytest.mark.slow),
                                          pytest.param(2, marks=pytest.mark.slow), 8])
 def test_shard_map_and_pmap_train_and_predict_the_same(num_devices):
-  options = ("training.schedule=interleaved", "training.num_epochs=2", "training.select=best", "num_seeds=2")
+  options = ("schedule.name=interleaved", "training.num_epochs=2", "training.select=best", "num_seeds=2")
   splits, devices = [tiny_splits(0), tiny_splits(1)], jax.devices()[:num_devices]
   (one, first), (two, second) = (
     training.train(short(*options, f"training.parallel={parallel}"), splits, seeds=[0, 1], devices=devices)
@@ -425,7 +425,7 @@ def test_steps_that_are_not_finite_change_nothing_and_are_counted(monkeypatch):
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_ends_a_run_after_its_step_and_the_run_goes_on(number, tmp_path):
-  config = short("training.schedule=interleaved")
+  config = short("schedule.name=interleaved")
   whole, (found,) = train(config)
   handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
 

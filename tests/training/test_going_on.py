@@ -9,11 +9,11 @@ from tests.training.small import assert_same, digits, stop, train
 
 SMALL = ("training.batch_size=16", "training.log_every_steps=1", "optimizer.learning_rate=0.05", "loss.secondary.name=")
 MLP, CNN = ("model.hidden=(5,)",), ("model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01")
-TWO_STAGE = (*MLP, "training.num_epochs=1", "training.stage2_epochs=2", "loss.primary.name=cross_entropy",
-             "training.schedule=two_stage")
-RETRAIN = (*CNN, "training.num_epochs=2", "training.stage2_epochs=2", "training.schedule=classifier_retraining",
+TWO_STAGE = (*MLP, "training.num_epochs=1", "schedule.stage2_epochs=2", "loss.primary.name=cross_entropy",
+             "schedule.name=two_stage")
+RETRAIN = (*CNN, "training.num_epochs=2", "schedule.stage2_epochs=2", "schedule.name=classifier_retraining",
            "stage2.optimizer.weight_decay=0.1", "training.evaluate_every_epochs=1")
-PEELED = ("model.name=simple_cnn", "model.channels=(4,4)", "training.num_epochs=3", "training.schedule=layer_peeled",
+PEELED = ("model.name=simple_cnn", "model.channels=(4,4)", "training.num_epochs=3", "schedule.name=layer_peeled",
           "optimizer.l2=0.01", "optimizer.weight_decay=0.1", "optimizer.decay_norms_and_biases=true")
 MASKED = (*TWO_STAGE, "head.name=masked", "head.width=6")
 VARIATIONAL = (*TWO_STAGE, "head.name=variational", "head.width=4")

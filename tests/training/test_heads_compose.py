@@ -19,7 +19,7 @@ from tests.training.small import assert_same, tiny_splits, train
 HEADS = {"linear": (), "two_stage": ("head.width=4",), "variational": ("head.width=4", "head.num_samples=2"),
          "masked": ("head.width=6",), "simplex_etf": (), "shared_body": ("head.members=2", "head.width=6")}
 CNN = ("model.name=simple_cnn", "model.channels=(10,)")
-SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.stage2_epochs=1", "training.log_every_steps=1",
+SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1",
          "optimizer.learning_rate=0.05")
 COMPOSED = {
   "focal, soft AvUC, several parts": (
@@ -33,7 +33,7 @@ COMPOSED = {
                               "augmentation.name=mixup_inference", "augmentation.padding=0"),
   "selective risk, SB-ECE, shard_map, cached features": (
     "loss.primary.name=selective_risk", "loss.secondary.name=soft_binned_ece", "training.parallel=shard_map",
-    "training.cache_features=true"),
+    "schedule.cache_features=true"),
 }
 
 
@@ -55,8 +55,8 @@ def _composes():
 @pytest.mark.parametrize(("head", "name"), _composes())
 def test_it_trains_on_long_tailed_data_with_two_seeds_and_is_calibrated(head, name):
   """Through both stages; a loss would be NaN, or the run stop with an error, if parts did not fit together."""
-  config = _config(head, *COMPOSED[name], "training.schedule=two_stage", "data.name=digits_lt",
-                   "data.imbalance_ratio=0.2", "training.num_steps=3", "training.stage2_epochs=1",
+  config = _config(head, *COMPOSED[name], "schedule.name=two_stage", "data.name=digits_lt",
+                   "data.imbalance_ratio=0.2", "training.num_steps=3", "schedule.stage2_epochs=1",
                    "training.batch_size=64")
   splits = [data.load(seed=seed, **run_config.data_options(config)) for seed in (0, 1)]
   small = [s._replace(train=s.train.take(np.arange(128)), validation=s.validation.take(np.arange(40)),
@@ -143,7 +143,7 @@ def finished(tmp_path_factory):
 
 
 TINY = ("model.hidden=(5,)", "loss.primary.name=cross_entropy", "loss.secondary.name=", "training.num_epochs=3",
-        "training.stage2_epochs=2", "checkpoint.every_steps=2")
+        "checkpoint.every_steps=2")
 CACHED = "two_stage, cached features"
 # Every schedule and every head; all their pairs take two minutes.
 DYING = (("joint", "masked"), ("interleaved", "two_stage"), ("classifier_retraining", "variational"),
@@ -159,9 +159,10 @@ def test_a_run_that_dies_goes_on_to_the_same_bits(schedule, head, finished, tmp_
   All parts of the run use one compiled program, which takes most of the time. Runs in processes of their own, each with
   its own program, are in test_resuming.
   """
-  options = (f"training.schedule={schedule.split(',')[0]}",)
-  options += ("training.cache_features=true",) if schedule == CACHED else ()
-  options += (f"stage1.workdir={finished}",) if schedule == "warm_start" else ()
+  options = (f"schedule.name={schedule.split(',')[0]}",)
+  options += ("schedule.stage2_epochs=2",) if "two_stage" in schedule or "classifier" in schedule else ()
+  options += ("schedule.cache_features=true",) if schedule == CACHED else ()
+  options += (f"schedule.workdir={finished}",) if schedule == "warm_start" else ()
   options += ("loss.secondary.name=soft_avuc", "data.held_out_fraction=0.4") if schedule == "interleaved" else ()
   assert {name.split(",")[0] for name, _ in DYING} == training.SCHEDULES.keys()
   config = _config(head, *TINY, *options)
@@ -187,7 +188,7 @@ def test_the_second_stage_leaves_the_extractor_as_the_first_one_left_it(head):
   """To the bit, with its batch statistics, also beside a head that has batch statistics or draws of its own."""
   plain = ("loss.primary.name=cross_entropy", "loss.secondary.name=")
   first, _ = train(_config("linear", *plain))
-  both, _ = train(_config(head, *plain, "training.schedule=two_stage"))
+  both, _ = train(_config(head, *plain, "schedule.name=two_stage", "schedule.stage2_epochs=1"))
   assert int(both.step[0]) == 2 * int(first.step[0])
   for kind in ("params", "batch_stats"):
     before, after = (flax.traverse_util.flatten_dict(getattr(state, kind)) for state in (first, both))

@@ -15,7 +15,7 @@ from tests.training.small import assert_same, digits, tiny_splits, train
 SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "optimizer.schedule=constant", "model.name=simple_cnn", "model.channels=(4,4)",
          "optimizer.l2=0.01", "optimizer.weight_decay=0.1", "optimizer.decay_norms_and_biases=true",
-         "training.schedule=layer_peeled")
+         "schedule.name=layer_peeled")
 
 
 def _config(*overrides):
@@ -34,9 +34,9 @@ def _moments(state):
 @pytest.mark.parametrize(("optimizer", "exponent", "freezes_stats", "accumulation"), [
   ("sgd", 1.0, True, 1), ("sgd", 2.0, False, 2), ("adamw", 1.0, True, 1)])
 def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, accumulation):
-  config = _config(f"optimizer.name={optimizer}", f"training.peeling_exponent={exponent}",
+  config = _config(f"optimizer.name={optimizer}", f"schedule.peeling_exponent={exponent}",
                    f"training.accumulation_steps={accumulation}",
-                   f"training.peeling_freezes_batch_stats={freezes_stats}")
+                   f"schedule.freeze_batch_stats={freezes_stats}")
   built = program.build(config, [tiny_splits()], [0], jax.devices()[:2])
   stage, keys = built.stages[0], jnp.stack([jax.random.key(0)])
   state = stage.start(None, keys)
@@ -58,6 +58,5 @@ def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, ac
 
 
 def test_before_a_group_freezes_training_is_joint():
-  peeled, joint = (train(_config(f"training.schedule={name}", "training.peeling_exponent=0.01"))[0]
-                   for name in ("layer_peeled", "joint"))
+  peeled, joint = (train(_config(option))[0] for option in ("schedule.peeling_exponent=0.01", "schedule.name=joint"))
   assert_same(peeled, joint, rtol=1e-5, atol=1e-6)  # (1/3)^0.01 is 0.989, and the last step begins at 8/9.

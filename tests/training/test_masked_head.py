@@ -17,7 +17,7 @@ from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy")
-MASKED = (*SMALL, "training.schedule=two_stage", "training.stage2_epochs=2", "head.name=masked", "head.width=6",
+MASKED = (*SMALL, "schedule.name=two_stage", "schedule.stage2_epochs=2", "head.name=masked", "head.width=6",
           "head.keep=0.5")
 PRINTED = (*MASKED, "head.variant=printed")
 DECAYING = ("stage2.optimizer.l2=0.1", "stage2.optimizer.weight_decay=0.2", "stage2.optimizer.coupled_weight_decay=0.3",
@@ -140,7 +140,7 @@ def test_q_stays_in_the_unit_interval(right, variant, end):
 def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
   """q in the log of a run, epoch by epoch, is what the run's own steps or predictions give."""
   options = (*PRINTED, f"head.measured={measured}", "head.discount=0.95", "stage2.optimizer.learning_rate=0.0",
-             "head.first_bound=0.9", "head.last_bound=0.9", "training.stage2_epochs=3", "head.keep=1.0")
+             "head.first_bound=0.9", "head.last_bound=0.9", "schedule.stage2_epochs=3", "head.keep=1.0")
   seen, split = [], "train" if measured == "steps" else measured
   config = digits(*options)
   state, (found,) = train(config, hooks=[lambda step, m: seen.append(float(m["keep"][0]) if "keep" in m else None)],
@@ -172,7 +172,7 @@ class Bottleneck(models.Head):
   "rescale=true", "updates=gradient", "updates=all"))], ids=str)
 def test_with_q_1_the_masked_head_is_the_plain_bottleneck(options, monkeypatch):
   monkeypatch.setitem(models.HEADS, "plain_bottleneck", Bottleneck)
-  plain, (wanted,) = train(digits(*SMALL, "training.schedule=two_stage", "training.stage2_epochs=2",
+  plain, (wanted,) = train(digits(*SMALL, "schedule.name=two_stage", "schedule.stage2_epochs=2",
                                     "head.name=plain_bottleneck"))
   masked, (found,) = train(digits(*MASKED, "head.keep=1.0", "head.adaptive=false", "head.predict=all", *options))
   assert_same((masked.params, masked.opt_state, found), (plain.params, plain.opt_state, wanted), rtol=1e-5, atol=1e-6)
@@ -217,7 +217,7 @@ def test_options_that_cannot_work_are_refused(options, reason):
 
 def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
   q_of_epochs, steps_of_last = [], 3
-  config = digits(*MASKED, "training.stage2_epochs=4", "head.first_bound=0.4", "head.last_bound=0.4")
+  config = digits(*MASKED, "schedule.stage2_epochs=4", "head.first_bound=0.4", "head.last_bound=0.4")
 
   def note(step, measured):
     if "keep" in measured:
@@ -271,5 +271,6 @@ def test_masks_compose_with_mixup_a_secondary_loss_and_a_method_of_the_loss():
     ("joint", ("augmentation.name=mixup", "augmentation.padding=1")),
     ("two_stage", ("loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5")),
     ("joint", ("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3"))):
-    state, (found,) = train(digits(*MASKED, *options, f"training.schedule={schedule}"))
+    masked = [option for option in MASKED if schedule != "joint" or not option.startswith("schedule.")]
+    state, (found,) = train(digits(*masked, *options))
     assert np.isfinite(found["test"]["logits"]).all() and 0 <= float(state.loss_states["head"].keep[0]) <= 1

@@ -64,7 +64,7 @@ def test_a_run_starts_from_the_weights_with_a_new_head_for_each_seed(tmp_path):
 @pytest.mark.slow
 def test_a_head_that_fits_is_kept_and_interleaved_runs_start_from_weights_too(tmp_path):
   params, _ = _weights("vit_small", tmp_path / "w.safetensors", num_classes=3)
-  config = _config(tmp_path / "w.safetensors", "vit_small", "training.schedule=interleaved",
+  config = _config(tmp_path / "w.safetensors", "vit_small", "schedule.name=interleaved",
                    "loss.secondary.name=soft_avuc")
   state, _ = training.train(config, [_rgb()], seeds=[0], devices=jax.devices()[:2])
   assert_same(jax.tree.map(lambda x: x[0], state.params), params)
@@ -105,5 +105,5 @@ def test_mistakes_about_weights_are_one_sentence(tmp_path):
                                       r"\(1, 2, 6\) in the model\). Set model.image_size"):
     training.train(_config(tmp_path / "w.safetensors", "vit_small", "model.image_size=0"), [_rgb()], seeds=[0],
                    devices=jax.devices()[:1])
-  with pytest.raises(UserError, match="starts from stage1.workdir or stage1.weights: leave model.weights empty"):
-    run_config.check(_config("w.safetensors", "vit_small", "training.schedule=warm_start", "stage1.workdir=x"), 1)
+  with pytest.raises(UserError, match="starts from schedule.workdir or schedule.weights: leave model.weights empty"):
+    run_config.check(_config("w.safetensors", "vit_small", "schedule.name=warm_start", "schedule.workdir=x"), 1)

@@ -17,8 +17,8 @@ KILLED = tuple(int(step) for step in np.sort(np.random.default_rng(7).choice(np.
 
 
 # 22 steps of the first stage, and two epochs of 9 of the second, on cached features.
-TWO_STAGE = ("--config.training.schedule=two_stage", "--config.training.cache_features=true",
-             "--config.training.num_steps=22", "--config.training.stage2_epochs=2")
+TWO_STAGE = ("--config.schedule.name=two_stage", "--config.schedule.cache_features=true",
+             "--config.training.num_steps=22", "--config.schedule.stage2_epochs=2")
 MASKED = ("--config.head.name=masked", "--config.head.width=6")
 VARIATIONAL = ("--config.head.name=variational", "--config.head.width=6", "--config.head.num_samples=2")
 

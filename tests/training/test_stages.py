@@ -19,7 +19,7 @@ from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01")
-RETRAIN = (*SMALL, "training.schedule=classifier_retraining", "training.stage2_epochs=2",
+RETRAIN = (*SMALL, "schedule.name=classifier_retraining", "schedule.stage2_epochs=2",
            "stage2.optimizer.weight_decay=0.1", "stage2.optimizer.learning_rate=0.05")
 
 
@@ -54,7 +54,7 @@ def test_the_second_stage_begins_with_a_new_head_and_its_own_optimizer():
 
 def test_the_head_alone_follows_plain_gradient_descent_on_class_balanced_batches():
   """One step of the second stage, by its definition, on the frozen features."""
-  config = digits(*RETRAIN, "training.num_steps=1", "training.stage2_epochs=1", "training.batch_size=64",
+  config = digits(*RETRAIN, "training.num_steps=1", "schedule.stage2_epochs=1", "training.batch_size=64",
                    "stage2.optimizer.momentum=0.0", "stage2.optimizer.schedule=constant", "optimizer.momentum=0.0",
                    "stage2.optimizer.weight_decay=0.0", "stage2.optimizer.l2=0.3", "loss.primary.name=cross_entropy")
   splits = tiny_splits()
@@ -90,7 +90,7 @@ def test_a_warm_start_begins_with_the_weights_of_another_run(tmp_path):
   (tmp_path / "config.json").write_text(run_config.to_json(config))
   group.write_shape(training.shape_of(splits))
   state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2], folder=group.folder)
-  warm = digits(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path}", "optimizer.learning_rate=0.0")
+  warm = digits(*SMALL, "schedule.name=warm_start", f"schedule.workdir={tmp_path}", "optimizer.learning_rate=0.0")
   started, _ = train(warm)
   assert_same(started.params, state.params)
   # Another number of classes: the head starts anew, the rest is kept.
@@ -98,17 +98,17 @@ def test_a_warm_start_begins_with_the_weights_of_another_run(tmp_path):
   assert_same(other.params["group1_conv"], state.params["group1_conv"])
   assert other.params["head"]["bias"].shape == (1, 4)
   with pytest.raises(UserError, match="are of another backbone"):
-    train(digits(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path}", "model.channels=(5,)"))
+    train(digits(*SMALL, "schedule.name=warm_start", f"schedule.workdir={tmp_path}", "model.channels=(5,)"))
   with pytest.raises(UserError, match="holds no run"):
-    train(digits(*SMALL, "training.schedule=warm_start", f"stage1.workdir={tmp_path / 'absent'}"))
+    train(digits(*SMALL, "schedule.name=warm_start", f"schedule.workdir={tmp_path / 'absent'}"))
 
 
 @pytest.mark.parametrize("schedule", ["warm_start", pytest.param("two_stage", marks=pytest.mark.slow)])
 def test_a_run_begins_with_the_weights_of_a_safetensors_file(schedule, tmp_path):
   options = ("model.name=vit_small", "model.width=6", "model.depth=1", "model.heads=1", "model.patch_size=2",
              "loss.secondary.name=", "training.batch_size=16", "training.num_epochs=1", "optimizer.learning_rate=0.0",
-             f"training.schedule={schedule}", f"stage1.weights={tmp_path / 'w.safetensors'}",
-             "training.stage2_epochs=1")
+             f"schedule.name={schedule}", f"schedule.weights={tmp_path / 'w.safetensors'}",
+             *(["schedule.stage2_epochs=1"] if schedule == "two_stage" else []))
   config = digits(*options)
   model = models.get(num_classes=3, **config.model)
   params = model.init(jax.random.key(5), jnp.zeros((1, 4, 4, 3)))["params"]
@@ -128,8 +128,8 @@ def test_a_run_begins_with_the_weights_of_a_safetensors_file(schedule, tmp_path)
 
 
 def test_a_warm_start_from_nothing_is_refused():
-  config = digits(*SMALL, "training.schedule=warm_start")
-  with pytest.raises(UserError, match=r"needs one of stage1.workdir .* and\s+stage1.weights"):
+  config = digits(*SMALL, "schedule.name=warm_start")
+  with pytest.raises(UserError, match=r"needs one of schedule.workdir .* and\s+schedule.weights"):
     run_config.check(config, 1)
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01",
          "augmentation.name=mixup", "augmentation.padding=1", "loss.primary.name=cross_entropy")
-TWO_STAGE = ("training.schedule=two_stage", "training.stage2_epochs=2")
+TWO_STAGE = ("schedule.name=two_stage", "schedule.stage2_epochs=2")
 HEADS = {"two_stage": ("head.name=two_stage", "head.width=4"), "linear": ("head.name=linear",)}
 
 
@@ -58,7 +58,7 @@ def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(head, firs
 @pytest.mark.parametrize("head", HEADS)
 def test_the_first_stage_may_be_a_finished_run(head, first_stage):
   state, folder = first_stage
-  config = digits(*SMALL, *TWO_STAGE, *HEADS[head], f"stage1.workdir={folder}")
+  config = digits(*SMALL, *TWO_STAGE, *HEADS[head], f"schedule.workdir={folder}")
   second, = training.plan(config)
   assert second.name == "head" and second.num_epochs == 2
   trained, _ = train(config)
@@ -73,7 +73,7 @@ def test_the_first_stage_may_be_a_finished_run(head, first_stage):
 def test_two_first_stages_are_refused(first_stage):
   _, folder = first_stage
   with pytest.raises(UserError, match="but not both"):
-    run_config.check(digits(*SMALL, *TWO_STAGE, f"stage1.workdir={folder}", "stage1.weights=w.safetensors"), 1)
+    run_config.check(digits(*SMALL, *TWO_STAGE, f"schedule.workdir={folder}", "schedule.weights=w.safetensors"), 1)
 
 
 def test_the_second_stage_sees_images_as_they_are_stored():
@@ -96,7 +96,7 @@ def test_the_second_stage_sees_images_as_they_are_stored():
 
 
 @pytest.mark.parametrize(("option", "images", "statistics"), [
-  ("stage2.augment=true", True, False), ("stage2.backbone_in_training_mode=true", False, True)])
+  ("schedule.augment=true", True, False), ("schedule.backbone_in_training_mode=true", False, True)])
 def test_the_second_stage_may_augment_images_or_leave_the_backbone_in_training_mode(option, images, statistics,
                                                                                     first_stage):
   config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], option)
@@ -110,22 +110,22 @@ def test_the_second_stage_may_augment_images_or_leave_the_backbone_in_training_m
   if statistics:
     with pytest.raises(UserError, match="batch statistics that go on"):
       plain = (o for o in SMALL if not o.startswith("augmentation."))
-      run_config.check(digits(*plain, *TWO_STAGE, *HEADS["two_stage"], option, "training.cache_features=true"), 1)
+      run_config.check(digits(*plain, *TWO_STAGE, *HEADS["two_stage"], option, "schedule.cache_features=true"), 1)
 
 
 def test_the_second_stage_may_have_batches_of_its_own_size():
-  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "training.stage2_batch_size=32")
+  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=32")
   built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
   # 44 examples are 3 batches of 16, and 2 of 32.
   assert [(stage.last_step, stage.steps_per_epoch) for stage in built.stages] == [(3, 3), (7, 2)]
-  large = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "training.stage2_batch_size=64")
-  with pytest.raises(UserError, match="training.stage2_batch_size: a batch of 64 is larger than the 44 examples"):
+  large = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=64")
+  with pytest.raises(UserError, match="schedule.stage2_batch_size: a batch of 64 is larger than the 44 examples"):
     program.check_phases(large, tiny_splits())
 
 
 def test_the_second_stage_may_have_another_loss_than_the_first(first_stage):
   """Table 3 of Ni et al.: cross entropy trains the new head of a network that another loss has trained."""
-  head, start = HEADS["two_stage"], f"stage1.workdir={first_stage[1]}"
+  head, start = HEADS["two_stage"], f"schedule.workdir={first_stage[1]}"
   focal = [o for o in SMALL if not o.startswith("loss.")] + ["loss.primary.name=focal", "loss.secondary.name=soft_avuc"]
   plain, _ = train(digits(*SMALL, *TWO_STAGE, *head, start))
   own, _ = train(digits(*focal, *TWO_STAGE, *head, start, "stage2.loss.name=cross_entropy"))
@@ -154,7 +154,7 @@ def test_a_loss_that_the_second_stage_cannot_have_is_refused(options, reason):
 
 @pytest.mark.slow
 def test_a_run_goes_on_within_a_second_stage_of_other_batches(tmp_path, monkeypatch):
-  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "training.stage2_batch_size=32")
+  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=32")
   seen, batches = [], stages.batches
 
   def noted(*arguments, **options):
@@ -175,7 +175,7 @@ def test_a_run_goes_on_within_a_second_stage_of_other_batches(tmp_path, monkeypa
 @pytest.mark.parametrize("head", [HEADS["two_stage"], ("head.name=variational", "head.width=4")], ids=("plain", "KL"))
 def test_the_second_stage_averages_where_the_first_one_sums(head, first_stage):
   _, folder = first_stage
-  options = (*SMALL, *TWO_STAGE, *head, f"stage1.workdir={folder}", "loss.secondary.name=soft_avuc",
+  options = (*SMALL, *TWO_STAGE, *head, f"schedule.workdir={folder}", "loss.secondary.name=soft_avuc",
              "loss.secondary.threshold=0.5")
   mean, _ = train(digits(*options, "loss.weight=0.5"))
   summed, _ = train(digits(*options, "loss.reduction=sum", "loss.weight=8.0"))  # Beside the sum over 16 examples.
@@ -185,7 +185,7 @@ def test_the_second_stage_averages_where_the_first_one_sums(head, first_stage):
 @pytest.mark.parametrize("schedule", ["two_stage", pytest.param("classifier_retraining", marks=pytest.mark.slow)])
 def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(schedule, monkeypatch):
   plain = tuple(o for o in SMALL if not o.startswith("augmentation."))
-  config = digits(*plain, *TWO_STAGE, *HEADS["two_stage"], f"training.schedule={schedule}")
+  config = digits(*plain, *TWO_STAGE, *HEADS["two_stage"], f"schedule.name={schedule}")
   forward, (wanted,) = train(config)
   shapes, batches = [], stages.batches
 
@@ -195,7 +195,7 @@ def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(sche
 
   monkeypatch.setattr(stages, "batches", noted)
   with config.unlocked():
-    config.training.cache_features = True
+    config.schedule.cache_features = True
   cached, (found,) = train(config)
   assert shapes == [(44, 4, 4, 1), (44, 4)]  # The steps of the second stage do not get images.
   _frozen(forward, cached)
@@ -205,12 +205,11 @@ def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(sche
 
 
 @pytest.mark.parametrize(("options", "reason"), [
-  (("training.schedule=joint",), "training.schedule 'joint' has no stage that trains only the head"),
-  (("training.schedule=classifier_retraining",), "augmentation.name 'mixup' gives an image other features in each"),
+  (("schedule.name=classifier_retraining",), "augmentation.name 'mixup' gives an image other features in each"),
   ((*TWO_STAGE, "head.name=simplex_etf"), "the head 'simplex_etf' reads the map before pooling, which is not kept")])
 def test_features_that_cannot_be_kept_are_refused(options, reason):
-  with pytest.raises(UserError, match=f"config key training.cache_features: {reason}"):
-    run_config.check(digits(*SMALL, *options, "training.cache_features=true"), 1)
+  with pytest.raises(UserError, match=f"config key schedule.cache_features: {reason}"):
+    run_config.check(digits(*SMALL, *options, "schedule.cache_features=true"), 1)
 
 
 def test_the_head_is_three_dense_layers():

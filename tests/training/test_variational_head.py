@@ -13,11 +13,12 @@ from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy",
-         "training.schedule=two_stage", "training.stage2_epochs=2", "head.name=variational", "head.width=4")
+         "head.name=variational", "head.width=4")
+TWO_STAGE = ("schedule.name=two_stage", "schedule.stage2_epochs=2")
 
 
 def _config(*overrides):
-  return digits(*SMALL, *overrides)
+  return digits(*SMALL, *(() if "schedule.name=joint" in overrides else TWO_STAGE), *overrides)
 
 
 def _model(seed=0, **options):
@@ -104,8 +105,8 @@ def test_seeds_train_together_as_they_do_alone():
 
 @pytest.mark.parametrize("options", [
   ("augmentation.name=mixup", "augmentation.padding=1"),
-  ("augmentation.name=mixup_inference", "augmentation.padding=1", "training.schedule=joint"),
-  ("loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5", "training.schedule=classifier_retraining",
+  ("augmentation.name=mixup_inference", "augmentation.padding=1", "schedule.name=joint"),
+  ("loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5", "schedule.name=classifier_retraining",
    "training.accumulation_steps=2")], ids=("mixup", "mixup_inference", "secondary"))
 @pytest.mark.slow
 def test_the_head_composes(options):

@@ -10,7 +10,6 @@ from calib_jax.training import averages, head_state
 from calib_jax.training.engine import optimizers, stages
 from calib_jax.training.engine.program import classifier
 from calib_jax.training.loss_state import of_loss
-from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import shape_of
 
 
@@ -42,7 +41,7 @@ def extension(before: ConfigDict, now: ConfigDict, splits: data.Splits) -> Exten
     The extension, whose two numbers of steps are equal if this change does not concern the run; None if it cannot go on
     because it would be shorter, or an earlier stage would have another length.
   """
-  plans = [SCHEDULES[config.training.schedule](config, [splits.train], [config.seed]) for config in (before, now)]
+  plans = [stages.planned(config, [splits.train], [config.seed]) for config in (before, now)]
   size = now.training.batch_size
   totals = [[stage.total_steps(size) for stage in plan] for plan in plans]
   if totals[0] == totals[1]:
@@ -65,7 +64,7 @@ def _obstacles(config: ConfigDict, stage: stages.Stage, longer: stages.Stage, sp
   model = classifier(config, stage.head or config.head, shape.num_classes)
   params = jax.eval_shape(model.init, jax.random.key(0), shape.zeros())["params"]
   if any(0 < fraction < 1 for fraction in stage.trained(params).values()):
-    yield f"training.schedule {training.schedule!r} freezes layers at fractions of the run, and some of them go on"
+    yield f"the schedule {config.schedule.name!r} freezes layers at fractions of the run, and some of them go on"
   head = (stage.head or config.head).name
   of_head = head_state.of_head(head, model.head, total / per_epoch)
   if training.average == "swa":

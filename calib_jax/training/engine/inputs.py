@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from calib_jax import data, models
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError
-from calib_jax.training.engine.stages import SCHEDULES
+from calib_jax.training.engine.stages import planned
 from calib_jax.training.seed_groups import shape_of
 
 
@@ -30,7 +30,7 @@ def check_model(config: ConfigDict, splits: data.Splits) -> None:
   if shape.dtype != "uint8":
     _check_options(config, splits)
   num_models = config.num_seeds if config.training.seeds_together else 1
-  for stage in SCHEDULES[config.training.schedule](config, [splits.train], [config.seed]):
+  for stage in planned(config, [splits.train], [config.seed]):
     head = stage.head or config.head
     try:
       model = models.get(num_classes=shape.num_classes, head=head, **config.model)

@@ -16,7 +16,6 @@ from calib_jax.training import averages, best_model, head_state, loss_state
 from calib_jax.training.distributed.mapping import AXIS, mapped
 from calib_jax.training.engine import drawing, gradients, objectives, optimizers, stages, steps
 from calib_jax.training.engine.layout import Layout
-from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import Shape, shape_of
 
 
@@ -81,7 +80,7 @@ class Program(NamedTuple):
 def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int],
           devices: Sequence[jax.Device]) -> Program:
   """Builds the program of a config for one model a seed, mapped over ``devices``."""
-  planned = SCHEDULES[config.training.schedule](config, [s.train for s in splits], list(seeds))
+  planned = stages.planned(config, [s.train for s in splits], seeds)
   shape, built, first_step = shape_of(splits[0]), [], 0
   states = loss_state.of_loss(config.loss, shape.num_classes)
   for number, stage in enumerate(planned):
@@ -121,16 +120,13 @@ def plan(config: ConfigDict) -> list[stages.Stage]:
     The stages, whose phases hold the dummy examples.
 
   Raises:
-    UserError: if the schedule refuses the config, or has no use for ``training.cache_features`` or ``stage2.loss``.
+    UserError: if the schedule refuses the config, or has no use for ``stage2.loss``.
   """
   examples = data.Examples(np.zeros((2000, 1, 1, 1), np.uint8), np.arange(2000, dtype=np.int32) % 2)
-  planned = SCHEDULES[config.training.schedule](config, [examples], [config.seed])
+  planned = stages.planned(config, [examples], [config.seed])
   if config.stage2.loss.name and not any(stage.loss for stage in planned):
-    raise UserError(f"config key stage2.loss: training.schedule {config.training.schedule!r} has no second stage that "
-                    "trains only the head. Set stage2.loss.name to ''.")
-  if config.training.cache_features and not any(stage.cache_features for stage in planned):
-    raise UserError(f"config key training.cache_features: training.schedule {config.training.schedule!r} has no stage "
-                    "that trains only the head, whose features could be kept. Set it to false.")
+    raise UserError(f"config key stage2.loss: the schedule {config.schedule.name!r} has no second stage that trains "
+                    "only the head. Set stage2.loss.name to ''.")
   return planned
 
 
@@ -144,19 +140,19 @@ def check_phases(config: ConfigDict, splits: data.Splits) -> None:
   Raises:
     UserError: that names the phase, and its number of examples or the number of steps that reaches it.
   """
-  for stage in SCHEDULES[config.training.schedule](config, [splits.train], [config.seed]):
-    key = "stage2_batch_size" if stage.batch_size else "batch_size"
-    size = config.training[key]
+  for stage in stages.planned(config, [splits.train], [config.seed]):
+    key = "schedule.stage2_batch_size" if stage.batch_size else "training.batch_size"
+    size = stage.batch_size or config.training.batch_size
     steps_before, total = 0, stage.total_steps(size)
     for phase in stage.phases:
       if (number := data.num_examples(phase.examples[0])) < size:
-        raise UserError(f"config key training.{key}: a batch of {size:,} is larger than the {number:,} examples "
-                        f"of the phase {phase.name!r} of training.schedule {config.training.schedule!r}, which would "
-                        f"take one step in each epoch: set it to {number:,} or less"
+        raise UserError(f"config key {key}: a batch of {size:,} is larger than the {number:,} examples of the phase "
+                        f"{phase.name!r} of the schedule {config.schedule.name!r}, which would take one step in each "
+                        f"epoch: set it to {number:,} or less"
                         + (", or raise data.held_out_fraction." if phase.name == "held_out" else "."))
       if config.training.num_steps is not None and steps_before >= total:
         raise UserError(f"config key training.num_steps: {total:,} steps never reach the phase {phase.name!r} of "
-                        f"training.schedule {config.training.schedule!r}, which begins after {steps_before:,} steps "
+                        f"the schedule {config.schedule.name!r}, which begins after {steps_before:,} steps "
                         f"of an epoch: set it to {stage.steps_per_epoch(size):,} or more, or leave it to "
                         "training.num_epochs.")
       steps_before += stages.phase_steps(phase, size)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 import numpy as np
 
+from calib_jax import _checks as checks
 from calib_jax import data, models
 from calib_jax._system.errors import UserError
 from calib_jax.training import pretrained
@@ -84,6 +85,12 @@ class Stage(NamedTuple):
 SCHEDULES: dict[str, Callable[..., list[Stage]]] = {}  # The modules of ``training.schedules`` fill it.
 
 
+def planned(config: ConfigDict, examples: list, seeds: Sequence[int]) -> list[Stage]:
+  """Returns the stages of a run, by the schedule that a complete config names, for the training split of each seed."""
+  options = {key: value for key, value in config.schedule.items() if key != "name"}
+  return SCHEDULES[config.schedule.name](config, examples, list(seeds), **options)
+
+
 def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields) -> Stage:
   """Returns the stage that the sections ``optimizer`` and ``training`` of a config describe.
 
@@ -99,16 +106,19 @@ def joint_phase(config: ConfigDict, examples: list, **fields) -> Phase:
   return Phase("train", examples, objective(config.loss), **fields)
 
 
-def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", batch_stats: str = "none", **fields
-               ) -> Stage:
-  """Returns the stage that trains only the head, with ``stage2.optimizer``, for ``training.stage2_epochs``.
+def head_stage(config: ConfigDict, examples: list, stage2_epochs: int, stage2_batch_size: int, cache_features: bool, *,
+               order: str = "shuffled", batch_stats: str = "none", **fields) -> Stage:
+  """Returns the stage that trains only the head, with ``stage2.optimizer``.
 
-  Its batches have ``training.stage2_batch_size`` examples, or ``training.batch_size`` if that is 0. Its loss is that of
-  ``loss``, or ``stage2.loss`` alone if that has a name, and a mean over the batch, also if ``loss.reduction`` is "sum".
+  Its loss is that of ``loss``, or ``stage2.loss`` alone if that has a name, and a mean over the batch, also if
+  ``loss.reduction`` is "sum".
 
   Args:
     config: a complete config.
     examples: the training split of each seed.
+    stage2_epochs: the number of epochs.
+    stage2_batch_size: the number of examples of a global batch; 0 for ``training.batch_size``.
+    cache_features: whether the features of all examples are computed once, rather than in each step.
     order: the order of the examples in an epoch.
     batch_stats: as in ``Phase``.
     **fields: other fields of the stage.
@@ -117,18 +127,19 @@ def head_stage(config: ConfigDict, examples: list, *, order: str = "shuffled", b
     The stage.
 
   Raises:
-    UserError: if ``training.cache_features`` is set and the features that the head needs cannot be kept, or
-      ``stage2.loss`` has a state, which goes on from the first stage.
+    UserError: if ``cache_features`` is set and the features that the head needs cannot be kept, or ``stage2.loss`` has
+      a state, which goes on from the first stage.
   """
+  checks.options(stage2_epochs=(stage2_epochs, "integer [1, inf)"),
+                 stage2_batch_size=(stage2_batch_size, "integer [0, inf)"))
   if config.stage2.loss.name in LOSS_STATES:
     raise UserError(f"config key stage2.loss.name: {config.stage2.loss.name!r} learns from all steps of a run; it can "
                     "only be loss.primary, which trains both stages if stage2.loss.name is ''.")
   own = second_loss(config.stage2.loss) if config.stage2.loss.name else None
   phase = Phase("train", examples, per_example(own or config.loss, config.training.batch_size), order,
                 batch_stats=batch_stats)
-  stage = Stage("head", [phase], config.stage2.optimizer, config.training.stage2_epochs, trained=only_head,
-                cache_features=config.training.cache_features, batch_size=config.training.stage2_batch_size, loss=own,
-                **fields)
+  stage = Stage("head", [phase], config.stage2.optimizer, stage2_epochs, trained=only_head,
+                cache_features=cache_features, batch_size=stage2_batch_size, loss=own, **fields)
   if stage.cache_features:
     _check_cache(stage, config)
   return stage
@@ -145,9 +156,10 @@ def _check_cache(stage: Stage, config: ConfigDict) -> None:
   elif any(isinstance(part, data.Stream) for phase in stage.phases for part in phase.examples):
     reason = "images that are read as a stream are cropped anew each time"
   elif stage.phases[0].batch_stats != "none":
-    reason = "batch statistics that go on (stage2.backbone_in_training_mode) give an image other features in each step"
+    reason = ("batch statistics that go on (schedule.backbone_in_training_mode) give an image other features in each "
+              "step")
   if reason:
-    raise UserError(f"config key training.cache_features: {reason}. Set it to false.")
+    raise UserError(f"config key schedule.cache_features: {reason}. Set it to false.")
 
 
 def only_head(params: Any) -> dict[str, float]:

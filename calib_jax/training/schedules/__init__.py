@@ -1,15 +1,13 @@
-"""A schedule returns the stages of a run; ``config.training.schedule`` names it.
+"""A schedule returns the stages of a run; the section ``schedule`` of a config names it, with its own options.
 
-A schedule is a function ``(config, examples, seeds) -> list[Stage]``, where ``examples`` holds the training split of
-each seed. Every module of this package is imported, so a new schedule is one new file with ``@register(SCHEDULES)``.
+A schedule is a function ``(config, examples, seeds, *, options) -> list[Stage]``, where ``examples`` holds the training
+split of each seed. Every module of this package is imported, so a new schedule is one new file with
+``@register(SCHEDULES)``.
 """
 
-import importlib
-import pkgutil
+from calib_jax._checks.registry import import_modules
+from calib_jax.training.engine.stages import SCHEDULES, planned
 
-from calib_jax.training.engine.stages import SCHEDULES
+import_modules(__name__)
 
-for _module in pkgutil.iter_modules(__path__):
-  importlib.import_module(f"{__name__}.{_module.name}")
-
-__all__ = ["SCHEDULES"]
+__all__ = ["SCHEDULES", "planned"]

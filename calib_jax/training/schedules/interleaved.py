@@ -2,6 +2,7 @@
 
 from ml_collections import ConfigDict
 
+from calib_jax import _checks as checks
 from calib_jax import data
 from calib_jax._checks.registry import register
 from calib_jax._system.errors import UserError
@@ -10,18 +11,26 @@ from calib_jax.training.engine.stages import SCHEDULES, Phase, Stage, main_stage
 
 
 @register(SCHEDULES)
-def interleaved(config: ConfigDict, examples: list, seeds: list[int]) -> list[Stage]:
+def interleaved(config: ConfigDict, examples: list, seeds: list[int], *, secondary_rate: float = 1.0,
+                freeze_batch_stats: bool = False) -> list[Stage]:
   """Each epoch takes primary steps on most of the training split, then secondary steps on the rest of it.
 
   The rest is a stratified fraction ``data.held_out_fraction`` of the training split, drawn by the seed. The second
-  phase minimises ``loss.weight`` times the secondary loss, and its updates are multiplied by
-  ``training.secondary_rate``.
+  phase minimises ``loss.weight`` times the secondary loss.
+
+  Args:
+    config: a complete config.
+    examples: the training split of each seed.
+    seeds: the seeds.
+    secondary_rate: the factor that multiplies updates of the second phase.
+    freeze_batch_stats: whether batch norm uses its running statistics in the second phase.
   """
+  checks.options(secondary_rate=(secondary_rate, "[0, inf)"))
   if not config.loss.secondary.name:
-    raise UserError("config key loss.secondary.name must name the loss of the second phase of training.schedule "
+    raise UserError("config key loss.secondary.name must name the loss of the second phase of the schedule "
                     "'interleaved': --config.loss.secondary.name=soft_avuc.")
   pairs = [data.held_out(part, config.data.held_out_fraction, seed) for part, seed in zip(examples, seeds, strict=True)]
   majority, held_out = ([pair[i] for pair in pairs] for i in (0, 1))
-  second = Phase("held_out", held_out, objective(config.loss, ("secondary",)), rate=config.training.secondary_rate,
-                 batch_stats="none" if config.training.freeze_batch_stats_in_secondary else "all")
+  second = Phase("held_out", held_out, objective(config.loss, ("secondary",)), rate=secondary_rate,
+                 batch_stats="none" if freeze_batch_stats else "all")
   return [main_stage(config, [Phase("train", majority, objective(config.loss, ("primary",))), second])]

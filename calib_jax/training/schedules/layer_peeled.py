@@ -6,23 +6,26 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from calib_jax import _checks as checks
 from calib_jax import models
 from calib_jax._checks.registry import register
 from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main_stage
 
 
 @register(SCHEDULES)
-def layer_peeled(config: ConfigDict, examples: list, seeds: list[int]) -> list[Stage]:
+def layer_peeled(config: ConfigDict, examples: list, seeds: list[int], *, peeling_exponent: float = 1.0,
+                 freeze_batch_stats: bool = True) -> list[Stage]:
   """Trains jointly, and freezes group i of L, counted from the head down, after the fraction (i/L)^γ of the training.
 
-  γ is ``training.peeling_exponent``. The groups are those of ``models.layer_groups``, so the lowest one alone trains
-  to the end. The released code divides networks more finely: a ResNet-50 has L = 11 there, and the first group is the
-  head with the last block. With ``training.peeling_freezes_batch_stats`` the running statistics of frozen groups stay
-  the same too; in the released code they keep moving.
+  γ is ``peeling_exponent``. The groups are those of ``models.layer_groups``, so the lowest one alone trains to the end.
+  The released code divides networks more finely: a ResNet-50 has L = 11 there, and the first group is the head with the
+  last block. With ``freeze_batch_stats`` the running statistics of frozen groups stay the same too; in the released
+  code they keep moving.
   """
   del seeds
-  fractions = functools.partial(peeling_fractions, exponent=config.training.peeling_exponent)
-  batch_stats = "trained" if config.training.peeling_freezes_batch_stats else "all"
+  checks.options(peeling_exponent=(peeling_exponent, "[0.01, 100]"))
+  fractions = functools.partial(peeling_fractions, exponent=peeling_exponent)
+  batch_stats = "trained" if freeze_batch_stats else "all"
   return [main_stage(config, [joint_phase(config, examples, batch_stats=batch_stats)], trained=fractions)]
 
 

@@ -12,27 +12,39 @@ from calib_jax.training.engine.stages import SCHEDULES, Stage, head_stage, joint
 
 
 @register(SCHEDULES)
-def two_stage(config: ConfigDict, examples: list, seeds: list[int]) -> list[Stage]:
-  """Trains jointly with a linear head, and then trains ``config.head`` alone for ``training.stage2_epochs``.
+def two_stage(config: ConfigDict, examples: list, seeds: list[int], *, stage2_epochs: int = 40,
+              stage2_batch_size: int = 0, cache_features: bool = False, augment: bool = False,
+              backbone_in_training_mode: bool = False, workdir: str = "", weights: str = "") -> list[Stage]:
+  """Trains jointly with a linear head, and then trains ``config.head`` alone for ``stage2_epochs``.
 
   In the second stage the backbone and its batch statistics do not change, images are not augmented, and the newly
-  initialised head trains with ``stage2.optimizer``, on features that are computed once if ``training.cache_features``
-  is set, and else by a forward pass in each step. If ``stage1.workdir`` or ``stage1.weights`` is set, the backbone
-  comes from there and the first stage is left out.
+  initialised head trains with ``stage2.optimizer``. The code that Jordahn & Olmos 2024 released augments images in the
+  second stage too, and leaves the backbone in training mode: its batch norm then uses the statistics of the batch,
+  whose running means go on.
 
-  The code that Jordahn & Olmos 2024 released augments images in the second stage too, and leaves the backbone in
-  training mode: ``stage2.augment`` and ``stage2.backbone_in_training_mode``.
+  Args:
+    config: a complete config.
+    examples: the training split of each seed.
+    seeds: the seeds.
+    stage2_epochs: the epochs of the second stage.
+    stage2_batch_size: as in ``head_stage``.
+    cache_features: as in ``head_stage``.
+    augment: whether the second stage augments images.
+    backbone_in_training_mode: whether the frozen backbone is in training mode.
+    workdir: the directory of a finished run, or
+    weights: a .safetensors file that the backbone comes from; the first stage is then left out.
   """
   del seeds
-  has_first_stage = pretrained.has_first_stage(config)
-  second = head_stage(config, examples, augmentation=None if config.stage2.augment else ConfigDict({"name": "none"}),
-                      batch_stats="all" if config.stage2.backbone_in_training_mode else "none",
-                      start=functools.partial(_loaded, config) if has_first_stage else reset_head)
-  if has_first_stage:
+  first = pretrained.FirstStage(workdir, weights)
+  second = head_stage(config, examples, stage2_epochs, stage2_batch_size, cache_features,
+                      augmentation=None if augment else ConfigDict({"name": "none"}),
+                      batch_stats="all" if backbone_in_training_mode else "none",
+                      start=functools.partial(_loaded, first, config) if first.is_named(config) else reset_head)
+  if first.is_named(config):
     return [second]
   return [main_stage(config, [joint_phase(config, examples)], head=ConfigDict({"name": "linear"})), second]
 
 
-def _loaded(config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
-  """Returns the weights that ``config.stage1`` names, with a new head."""
-  return reset_head(pretrained.first_stage(config, variables, fresh, seeds), fresh, seeds)
+def _loaded(first: pretrained.FirstStage, config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
+  """Returns the weights of a first stage, with a new head."""
+  return reset_head(first.start(config, variables, fresh, seeds), fresh, seeds)

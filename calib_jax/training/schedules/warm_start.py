@@ -11,15 +11,15 @@ from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main
 
 
 @register(SCHEDULES)
-def warm_start(config: ConfigDict, examples: list, seeds: list[int]) -> list[Stage]:
-  """Trains jointly from the weights of a finished run, ``stage1.workdir``, or a .safetensors file, ``stage1.weights``.
+def warm_start(config: ConfigDict, examples: list, seeds: list[int], *, workdir: str = "", weights: str = ""
+               ) -> list[Stage]:
+  """Trains jointly from the weights of a finished run, ``workdir``, or of a .safetensors file, ``weights``.
 
   With a run, each seed starts from the model of the same seed. A head of another shape (another number of classes, or
   another kind of head) is replaced by a newly initialised one.
   """
   del seeds
-  if not pretrained.has_first_stage(config):
-    raise UserError("training.schedule 'warm_start' needs one of stage1.workdir (the directory of a run) and "
-                    "stage1.weights (a .safetensors file), but not both.")
-  load = functools.partial(pretrained.first_stage, config)
-  return [main_stage(config, [joint_phase(config, examples)], start=load)]
+  first = pretrained.FirstStage(workdir, weights)
+  if not first.is_named(config):
+    raise UserError(pretrained.ONE_OF.format("warm_start"))
+  return [main_stage(config, [joint_phase(config, examples)], start=functools.partial(first.start, config))]

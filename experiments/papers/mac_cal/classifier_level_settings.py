@@ -19,14 +19,14 @@ _BEST = ("training.select=best", "training.evaluate_every_epochs=1")
 _ADAM = ("optimizer.name=adamw", "optimizer.learning_rate=0.0001", "optimizer.clip_norm=1e30",
          "optimizer.coupled_weight_decay=0.0", *_BEST)
 _CROPS = ("augmentation.name=crop_flip", "augmentation.padding=4", "augmentation.flip=true")
-_RELEASED = (*_CROPS, *_BEST, "training.schedule=two_stage", "stage2.augment=true",
-             "stage2.backbone_in_training_mode=true", "stage2.optimizer.name=adamw",
+_RELEASED = (*_CROPS, *_BEST, "schedule.name=two_stage", "schedule.augment=true",
+             "schedule.backbone_in_training_mode=true", "stage2.optimizer.name=adamw",
              "stage2.optimizer.learning_rate=0.0001", "stage2.optimizer.schedule=constant",
-             "training.stage2_batch_size=256")
+             "schedule.stage2_batch_size=256")
 
 FIRST = {  # Overrides of the first stage, or of the only one, by name.
   "vanilla": (),
-  "PLP": ("training.schedule=layer_peeled",),
+  "PLP": ("schedule.name=layer_peeled",),
   "BalCAL": ("head.name=simplex_etf",),
   "BalCAL, Adam": ("head.name=simplex_etf", *_ADAM),
   "best epoch": _BEST,
@@ -119,8 +119,8 @@ def configured(options, *overrides: str):
   """Returns the config of a stage; ``overrides`` come last."""
   fixed = ("loss.primary.name=cross_entropy", "loss.secondary.name=", f"training.batch_size={options.batch_size}",
            "training.evaluate_every_epochs=100000", f"training.num_epochs={options.num_epochs}",
-           f"training.stage2_epochs={options.stage2_epochs}", f"optimizer.learning_rate={options.learning_rate}",
-           f"optimizer.coupled_weight_decay={options.weight_decay}")
+           f"optimizer.learning_rate={options.learning_rate}", f"optimizer.coupled_weight_decay={options.weight_decay}",
+           *([f"schedule.stage2_epochs={options.stage2_epochs}"] if "schedule.name=two_stage" in overrides else []))
   config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*fixed, *overrides)])
   run_config.check(config, 1)
   return config

@@ -24,7 +24,7 @@ from experiments.common import comparison, ranking, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
 from experiments.common.rows import Row
 
-TUNED = {"joint": {"loss.weight": tuning.WEIGHTS[:3]}, "interleaved": {"training.secondary_rate": tuning.RATES}}
+TUNED = {"joint": {"loss.weight": tuning.WEIGHTS[:3]}, "interleaved": {"schedule.secondary_rate": tuning.RATES}}
 TRIALS = {"seed": 100, "num_seeds": 3}
 NUM_VALIDATION = 5000
 
@@ -34,7 +34,7 @@ def methods(options: argparse.Namespace) -> list[Method]:
   every_method = [Method("", "cross entropy", functools.partial(_config, options, {}))]
   for name, values in tuning.SECONDARY.items():
     for schedule, search in TUNED.items():
-      fields = {"loss.secondary": {"name": name, **values}, "loss.weight": 1.0, "training.schedule": schedule,
+      fields = {"loss.secondary": {"name": name, **values}, "loss.weight": 1.0, "schedule.name": schedule,
                 "data.held_out_fraction": 0.1}
       every_method.append(Method("", f"{schedule} {name}", functools.partial(_config, options, fields),
                                  search, TRIALS))

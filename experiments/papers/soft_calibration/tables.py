@@ -25,7 +25,7 @@ _MASS = "ece_equal_mass_l2"
 MOST = 12  # Bars end there; longer ones have their number.
 _SECONDARY = ("loss.secondary", "loss.weight")
 # With cross entropy these two train interleaved, and interleaving with them is what the paper compares (Appendix B).
-_INTERLEAVED = (*_SECONDARY, "training.schedule", "data.held_out_fraction")
+_INTERLEAVED = (*_SECONDARY, "schedule.name", "data.held_out_fraction")
 
 
 def _secondary(paper: str, what: str, primary: str, short: str, secondary: str, calibrator: str, column: str) -> Claim:

@@ -21,7 +21,7 @@ def test_a_step_is_taken_each_time(number, parallel, monkeypatch):
 
 
 def test_features_are_those_of_a_second_stage():
-  config = short("training.schedule=two_stage", "training.cache_features=true", "head.name=two_stage")
+  config = short("schedule.name=two_stage", "schedule.cache_features=true", "head.name=two_stage")
   step, features = engine_and_features(config, tiny_splits(), stage=1)
   step()
   assert np.asarray(features()["features"]).shape[-1] == 5

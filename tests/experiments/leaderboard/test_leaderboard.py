@@ -265,14 +265,14 @@ def test_at_paper_scale_second_stages_are_those_of_their_authors():
            or "MaC" in method.name}
   for name in ("TST", "V-TST"):  # As Jordahn & Olmos 2024.
     config, training = found[name], found[name].training
-    assert (config.augmentation.name, config.augmentation.padding, config.stage2.augment) == ("crop_flip", 4, True)
-    assert (training.batch_size, training.stage2_batch_size, training.stage2_epochs) == (128, 256, 40)
+    assert (config.augmentation.name, config.augmentation.padding, config.schedule.augment) == ("crop_flip", 4, True)
+    assert (training.batch_size, config.schedule.stage2_batch_size, config.schedule.stage2_epochs) == (128, 256, 40)
     # Every epoch of both stages counts.
     assert (training.select, training.select_after_epochs, training.evaluate_every_epochs) == ("best", 0, 1)
   epochs = {"MaC-Cal": 100, "MaC-Cal, printed": 40, "TST, as Ni et al.": 40, "V-TST, as Ni et al.": 40}
   for name, number in epochs.items():
     training = found[name].training
-    assert (training.stage2_epochs, training.select, training.stage2_batch_size) == (number, "last", 0)
+    assert (config.schedule.stage2_epochs, training.select, config.schedule.stage2_batch_size) == (number, "last", 0)
 
 
 @pytest.mark.slow

@@ -110,11 +110,11 @@ def test_effect_sizes_are_those_of_pooled_deviations():
     "optimizer.schedule": "constant", "optimizer.coupled_weight_decay": 0.0, "optimizer.clip_norm": None,
     "training.evaluate_every_epochs": 1}),
   ("papers.mac_cal.tables", "cifar10, densenet121", "part: gradient restriction",
-   {"seed": 1, "head.name": "masked", "head.bottleneck": False, "head.updates": "used", "training.stage2_epochs": 40}),
+   {"seed": 1, "head.name": "masked", "head.bottleneck": False, "head.updates": "used", "schedule.stage2_epochs": 40}),
   ("papers.mac_cal.tables", "cifar10, resnet50", "mmce_masked",
    {"head.name": "masked", "loss.secondary.name": "mmce", "stage2.loss.name": "cross_entropy"}),
   ("papers.mac_cal.tables", "cifar10, resnet50", "two_stage_released",
-   {"training.stage2_batch_size": 256, "training.batch_size": 128, "stage2.augment": True}),
+   {"schedule.stage2_batch_size": 256, "training.batch_size": 128, "schedule.augment": True}),
 ])
 def test_a_cell_is_the_config_of_its_paper(name, task, method, expected):
   config, = (m.config() for m in _methods(name) if (m.task, m.name) == (task, method))

@@ -14,7 +14,7 @@ EXPERIMENT = memorisation.EXPERIMENT
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.slow
 def test_it_tunes_trains_and_measures_training_and_test_sets(tmp_path, monkeypatch):
-  monkeypatch.setattr(memorisation, "TUNED", {"interleaved": {"training.secondary_rate": (0.1, 0.3)}})
+  monkeypatch.setattr(memorisation, "TUNED", {"interleaved": {"schedule.secondary_rate": (0.1, 0.3)}})
   monkeypatch.setattr(memorisation, "TRIALS", {"seed": 100, "num_seeds": 1})
   command = ["--scale=tiny", f"--out={tmp_path}", "--seeds=2", "--only", "cross entropy", "interleaved soft_avuc"]
   assert sweep.main(EXPERIMENT, command) == 0
@@ -23,9 +23,9 @@ def test_it_tunes_trains_and_measures_training_and_test_sets(tmp_path, monkeypat
     (method, calibrator, seed) for method in ("cross entropy", "interleaved soft_avuc")
     for calibrator in ("none", "TS") for seed in "01"]
   assert all(np.isfinite(float(row[column])) for row in found for column in EXPERIMENT.columns)
-  rate = json.loads(found[-1]["chosen"])["training.secondary_rate"]
+  rate = json.loads(found[-1]["chosen"])["schedule.secondary_rate"]
   page = (tmp_path / "soft_calibration_memorisation_tiny.md").read_text(encoding="utf-8")
-  assert rate in json.loads(found[-1]["tried"])["training.secondary_rate"]
+  assert rate in json.loads(found[-1]["tried"])["schedule.secondary_rate"]
   assert f"- interleaved soft_avuc, secondary rate {rate}: " in page
   assert "| train accuracy % | train ECE % |" in page
 
