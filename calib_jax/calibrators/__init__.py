@@ -7,6 +7,7 @@
 >>> masked = calibrator.fit(held_out, labels, where=jnp.array([True, True, False]))
 """
 
+from calib_jax._checks.registry import import_modules
 from calib_jax.calibrators.base import CALIBRATORS, Calibrator, Fitted, get, identity
 from calib_jax.calibrators.centering import centered_isotonic
 from calib_jax.calibrators.classwise import classwise_loss_scaling
@@ -25,6 +26,8 @@ from calib_jax.calibrators.storage import load, save
 from calib_jax.calibrators.structured import structured_matrix_scaling, structured_vector_scaling
 from calib_jax.calibrators.temperature import temperature_scaling
 from calib_jax.calibrators.venn import venn_abers
+
+import_modules(__name__)  # A new file of this package registers what it holds.
 
 __all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "caution", "centered_isotonic",
            "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling",

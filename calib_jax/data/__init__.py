@@ -19,11 +19,11 @@ from calib_jax.data.batches import (
   training_batches,
 )
 from calib_jax.data.corruptions import CORRUPTIONS, corrupt
-from calib_jax.data.mixture import gaussian_mixture, mixture_posterior
 from calib_jax.data.per_image import crop_flip, none, randaugment, random_erasing
 from calib_jax.data.record_streams import Stream
 from calib_jax.data.sources import SOURCES, load, out_of_distribution, source_options
 from calib_jax.data.sources.corrupted import published, published_files
+from calib_jax.data.sources.mixture import gaussian_mixture, mixture_posterior
 from calib_jax.data.splits import EvaluationSet, Examples, Pool, Splits, held_out, long_tailed, stratified
 
 __all__ = ["AUGMENTATIONS", "CORRUPTIONS", "ORDERS", "SOURCES", "EvaluationSet", "Examples", "Pool", "Splits", "Stream",

@@ -31,6 +31,7 @@ so.
 (2, 3)
 """
 
+from calib_jax._checks.registry import import_modules
 from calib_jax.losses.adaptive_focal import (
   AdaptiveFocalState,
   adaptive_focal,
@@ -67,6 +68,8 @@ from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_e
 from calib_jax.losses.tasks import two_class
 from calib_jax.losses.uncertainty import avuc, soft_avuc
 from calib_jax.losses.vocabulary import from_features
+
+import_modules(__name__)  # A new file of this package registers what it holds.
 
 __all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "ClassAdaptiveState", "SelectiveRiskState",
            "adaptive_conditional_label_smoothing", "adaptive_focal", "aurc", "avuc", "brier",

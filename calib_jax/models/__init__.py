@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from calib_jax import _checks as checks
+from calib_jax._checks.registry import import_modules
 from calib_jax.models.classifier import Classifier
 from calib_jax.models.densenet import DenseNet
 from calib_jax.models.heads import HEADS, UPDATES, Draw, Head, MappedHead, SampledHead, log_mean_probs
@@ -34,6 +35,8 @@ from calib_jax.models.simplex_etf import SimplexETF, simplex_frame
 from calib_jax.models.small import MLP, SimpleCNN
 from calib_jax.models.transformers import Swin, ViT
 from calib_jax.models.wide_resnet import WideResNet
+
+import_modules(__name__)  # A new file of this package registers what it holds.
 
 __all__ = ["FROM_TORCH", "HEADS", "MLP", "MODELS", "UPDATES", "Backbone", "BatchNorm", "CifarResNet", "Classifier",
            "DenseNet", "Draw", "Features", "Head", "MappedHead", "Masked", "ResNet", "SampledHead", "SharedBody",

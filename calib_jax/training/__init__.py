@@ -1,5 +1,6 @@
 """The training engine trains one model a seed, in stages, and saves checkpoints from which a run can continue."""
 
+from calib_jax._checks.registry import import_modules
 from calib_jax.training.averages import AVERAGES
 from calib_jax.training.best_model import SELECTIONS
 from calib_jax.training.checkpoints import Checkpoints
@@ -18,6 +19,8 @@ from calib_jax.training.pretrained import check_file as check_weights
 from calib_jax.training.run_log.metric_log import EVENTS, NO_EVENTS, MetricLog
 from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import Group, Shape, groups_on_disk, groups_to_train, shape_of
+
+import_modules(__name__)  # A new file of this package registers what it holds.
 
 __all__ = ["AVERAGES", "EVENTS", "LOSS_STATES", "NO_EVENTS", "OPTIMIZERS", "RATES", "SCHEDULES", "SELECTIONS",
            "VALIDATION_LOSSES", "Checkpoints", "Extension", "Group", "Layout", "MetricLog", "Phase", "Shape", "Stage",

@@ -43,7 +43,7 @@ def test_calibration_errors_of_the_true_posterior_are_within_sampling_of_none(op
 def test_the_posterior_is_bayes_rule_for_masses_that_round_to_a_grey_level(options):
   pool, posterior = _drawn(**options)
   k, d = options.get("num_classes", 10), options.get("dimensions", 16)
-  from calib_jax.data.mixture import _means  # The only thing that is drawn and not returned.
+  from calib_jax.data.sources.mixture import _means  # The only thing that is drawn and not returned.
 
   means = _means(1, k, d, options.get("separation", 3.0))
   if d >= k - 1:

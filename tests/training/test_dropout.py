@@ -176,19 +176,3 @@ def test_cached_features_are_dropped_as_those_of_a_forward_pass_are():
             "augmentation.name=none", "head.name=two_stage", "head.width=4")
   cached, plain = (train(short(*fields, f"schedule.cache_features={flag}")) for flag in (True, False))
   assert_same(cached[1], plain[1], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("head", "others"), [
-  (("variational", "head.width=4"), ("data.held_out_fraction=0.4", "schedule.name=two_stage")),
-  (("masked", "head.width=6"), ("loss.reduction=sum", "schedule.name=two_stage")),
-  (("shared_body", "head.members=2", "head.width=4"), ("loss.reduction=sum",))], ids=lambda x: x[0])
-def test_heads_train_with_dropout_and_predict_with_samples(head, others):
-  config = short(*SMALL, f"head.name={head[0]}", *head[1:], *others, "model.dropout=0.3", "evaluation.samples=3",
-                 *(["schedule.stage2_epochs=1"] if "schedule.name=two_stage" in others else []))
-  run_config.check(config, 2)
-  _, found = train(config, seeds=(0, 1))
-  for predictions in found:
-    logits = predictions["test"]["logits"]
-    assert np.isfinite(logits).all()
-    np.testing.assert_allclose(np.exp(logits).sum(1), 1, rtol=1e-5)

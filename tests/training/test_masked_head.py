@@ -263,14 +263,3 @@ def test_seeds_devices_and_parts_do_not_change_the_masks():
   for together in (training.train(config, [tiny_splits(), tiny_splits()], seeds=[0, 1], devices=jax.devices()[:1])[0],
                    train(digits(*MASKED, "training.accumulation_steps=4"))[0]):
     assert_same(jax.tree.map(lambda x: x[:1], together), alone, rtol=2e-4, atol=2e-5)
-
-
-@pytest.mark.slow
-def test_masks_compose_with_mixup_a_secondary_loss_and_a_method_of_the_loss():
-  for schedule, options in (
-    ("joint", ("augmentation.name=mixup", "augmentation.padding=1")),
-    ("two_stage", ("loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5")),
-    ("joint", ("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3"))):
-    masked = [option for option in MASKED if schedule != "joint" or not option.startswith("schedule.")]
-    state, (found,) = train(digits(*masked, *options))
-    assert np.isfinite(found["test"]["logits"]).all() and 0 <= float(state.loss_states["head"].keep[0]) <= 1

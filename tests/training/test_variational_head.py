@@ -13,12 +13,11 @@ from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy",
-         "head.name=variational", "head.width=4")
-TWO_STAGE = ("schedule.name=two_stage", "schedule.stage2_epochs=2")
+         "schedule.name=two_stage", "schedule.stage2_epochs=2", "head.name=variational", "head.width=4")
 
 
 def _config(*overrides):
-  return digits(*SMALL, *(() if "schedule.name=joint" in overrides else TWO_STAGE), *overrides)
+  return digits(*SMALL, *overrides)
 
 
 def _model(seed=0, **options):
@@ -101,14 +100,3 @@ def test_seeds_train_together_as_they_do_alone():
   assert_same(found[0], wanted, rtol=1e-3, atol=1e-4)
   keys = together.batch_stats["head"]["key"]
   assert not np.array_equal(keys[0], keys[1])
-
-
-@pytest.mark.parametrize("options", [
-  ("augmentation.name=mixup", "augmentation.padding=1"),
-  ("augmentation.name=mixup_inference", "augmentation.padding=1", "schedule.name=joint"),
-  ("loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5", "schedule.name=classifier_retraining",
-   "training.accumulation_steps=2")], ids=("mixup", "mixup_inference", "secondary"))
-@pytest.mark.slow
-def test_the_head_composes(options):
-  _, (found,) = train(_config(*options))
-  np.testing.assert_allclose(np.exp(found["test"]["logits"]).sum(-1), 1, rtol=1e-5)

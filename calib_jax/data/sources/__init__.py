@@ -1,22 +1,18 @@
 """Loads data sets by name: digits, ``.npz`` files, TensorFlow Datasets, folders, mixtures, and long-tailed versions.
 
-Every module of this package is imported, so a new data set is one new file or function, which adds itself to
-``SOURCES``.
+A new data set is one new file or function with ``@register(SOURCES)``: every module of this package is imported.
 """
 
 from collections.abc import Callable
-import importlib
 import inspect
-import pkgutil
 
 import numpy as np
 
-from calib_jax._checks.registry import options, register
+from calib_jax._checks.registry import import_modules, options
 from calib_jax._system.errors import UserError
 from calib_jax.data import record_streams
 from calib_jax.data.batches import image_shape
 from calib_jax.data.corruptions import corrupt
-from calib_jax.data.mixture import gaussian_mixture
 from calib_jax.data.splits import Examples, Pool, Splits, long_tailed, with_validation
 
 # Data sets by name. Their positional parameters are among REQUEST; the keyword-only ones are options in a config.
@@ -131,7 +127,5 @@ def out_of_distribution(name: str, like: Splits, *, seed: int = 0, dir: str = "~
   return images
 
 
-for _module in pkgutil.iter_modules(__path__):
-  importlib.import_module(f"{__name__}.{_module.name}")
-register(SOURCES)(gaussian_mixture)
+import_modules(__name__)
 SOURCES |= {f"{_name}{LONG_TAIL}": _source for _name, _source in SOURCES.items()}

@@ -5,10 +5,9 @@ Every module of this package is imported, so a new section is one new file, whic
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-import importlib
-import pkgutil
 from typing import Any
 
+from calib_jax._checks.registry import import_modules
 from calib_jax.evaluation.results import Results
 from calib_jax.predictions.fitting import Model
 
@@ -75,5 +74,4 @@ def _sorted(place: str) -> list[tuple[str, Section]]:
   return sorted(SECTIONS.items(), key=lambda item: getattr(item[1], place))
 
 
-for _module in pkgutil.iter_modules(__path__):
-  importlib.import_module(f"{__name__}.{_module.name}")
+import_modules(__name__)

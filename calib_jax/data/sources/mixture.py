@@ -2,12 +2,15 @@
 
 import numpy as np
 
+from calib_jax._checks.registry import register
+from calib_jax.data.sources import SOURCES
 from calib_jax.data.splits import Examples, Pool, checked_number
 
 _DEVIATION = 16.0  # One standard deviation in grey levels; 0 and 255 are 8 deviations from the middle.
 _MIDDLE = 128.0
 
 
+@register(SOURCES)
 def gaussian_mixture(seed: int, *, num_examples: int = 10_000, num_classes: int = 10, dimensions: int = 16,
                      separation: float = 3.0, imbalance: float = 1.0, label_noise: float = 0.0) -> Pool:
   """Draws examples from spherical Gaussians, one a class, rounded to grey levels; a fifth of them is for test.
