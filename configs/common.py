@@ -79,4 +79,5 @@ def get_config() -> ConfigDict:
     loss=dict(name="")))
   config.lock()
   config.evaluation.calibrators.unlock()  # A config adds calibrators of its own: its keys are labels, not fields.
+  config.schedule.unlock()  # The options of a schedule are fields only where its name is; they are checked later.
   return config
