@@ -159,7 +159,7 @@ def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_
   images, other, labels, other_labels = _pairs(images, labels, mask, key, axis_name, padding, flip)
   share_key = jax.random.fold_in(key, _SHARES)
   if min_difference > 0:
-    more, less = _apart(share_key, alpha, min_difference)
+    more, less = _distant_draws(share_key, alpha, min_difference)
   else:
     distance = jnp.maximum(jnp.abs(jax.random.beta(share_key, alpha, alpha, (2,)) - 0.5), 0.05)
     more, less = 0.5 + distance[0], 0.5 - distance[1]
@@ -233,7 +233,7 @@ def _in_turn(*views: Array) -> Array:
   return jnp.stack(views, axis=1).reshape(-1, *views[0].shape[1:])
 
 
-def _apart(key: Array, alpha: float, min_difference: float) -> tuple[Array, Array]:
+def _distant_draws(key: Array, alpha: float, min_difference: float) -> tuple[Array, Array]:
   """Returns the larger and the smaller of two draws of Beta(alpha, alpha), drawn until they are so far apart."""
   def draw(carry):
     key, own = jax.random.split(carry[0])

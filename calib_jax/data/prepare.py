@@ -25,11 +25,11 @@ def main(arguments: list[str]) -> int:
   options = parser.parse_args(arguments)
   try:
     name = name_of(options.archive)
-    found, known = archives.sha256(options.archive), options.sha256 or archives.ARCHIVES[name].sha256
-    if found != known.lower():
+    digest, expected = archives.sha256(options.archive), options.sha256 or archives.ARCHIVES[name].sha256
+    if digest != expected.lower():
       whose = "--sha256 says that it has" if options.sha256 else "the published archive has"
-      raise UserError(f"{options.archive} has the SHA-256 {found}, and {whose} {known}: download it again, or give "
-                      f"--sha256={found} if you trust this one.")
+      raise UserError(f"{options.archive} has the SHA-256 {digest}, and {whose} {expected}: download it again, or give "
+                      f"--sha256={digest} if you trust this one.")
     out = options.out or options.archive.with_name(f"{name}.npz")
     if out.suffix != ".npz":
       raise UserError(f"--out must end in .npz: got {out}.")
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     return 2
   counts = " and ".join(f"{len(part.labels):,} {split}" for split, part in
                         (("training", contents.train), ("test", contents.test)))
-  print(f"{printable(out)} holds {counts} images of {len(contents.classes)} classes; SHA-256 of the archive: {found}")
+  print(f"{printable(out)} holds {counts} images of {len(contents.classes)} classes; SHA-256 of the archive: {digest}")
   return 0
 
 

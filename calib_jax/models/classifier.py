@@ -95,8 +95,8 @@ def _check_features(backbone: nn.Module, features: Features, number: int) -> Non
   """Raises a TypeError if a user's own backbone does not return features."""
   if not isinstance(features, Features) or features.vector.ndim != 2 or len(features.vector) != number:
     is_features = isinstance(features, Features)
-    found = features.vector if is_features else features
-    what = f"{'a vector' if is_features else type(features).__name__} of shape {getattr(found, 'shape', 'unknown')}"
+    array = features.vector if is_features else features
+    what = f"{'a vector' if is_features else type(features).__name__} of shape {getattr(array, 'shape', 'unknown')}"
     raise TypeError(f"{type(backbone).__name__} must return calib_jax.models.Features(vector) with a vector [N, D] of "
                     f"what the last layer reads, which is the head's own: got {what}.")
 

@@ -132,8 +132,8 @@ class SwinBlock(nn.Module):
                        ((2 * window[0] - 1) * (2 * window[1] - 1), self.heads))
     bias = table[relative_positions(*window)].transpose(2, 0, 1)[None]
     if any(shift):  # The bias differs by window: it separates pixels that the shift wrapped around next to each other.
-      apart = shifted_apart(padded, window, shift)
-      bias = bias + jnp.asarray(np.where(apart, -100.0, 0.0), bias.dtype)[:, None]
+      separate = separate_tokens(padded, window, shift)
+      bias = bias + jnp.asarray(np.where(separate, -100.0, 0.0), bias.dtype)[:, None]
       bias = jnp.tile(bias, (len(x), 1, 1, 1))
     x = Attention(self.heads, self.dtype, name="attn")(to_windows(x, window), bias)
     x = jnp.roll(from_windows(x.reshape(-1, *window, channels), padded), shift, (1, 2))
@@ -164,7 +164,7 @@ def relative_positions(height: int, width: int) -> np.ndarray:
   return offsets[..., 0] * (2 * width - 1) + offsets[..., 1]
 
 
-def shifted_apart(sides: tuple[int, int], window: tuple[int, int], shift: tuple[int, int]) -> np.ndarray:
+def separate_tokens(sides: tuple[int, int], window: tuple[int, int], shift: tuple[int, int]) -> np.ndarray:
   """Returns ``[windows, T, T]``: whether two pixels are in one window only because the shift wrapped around."""
   bands = [np.digitize(np.arange(n), [n - w, n - s] if s else [n])
            for n, w, s in zip(sides, window, shift, strict=True)]

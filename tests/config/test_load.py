@@ -39,10 +39,10 @@ def test_calibrators_are_changed_added_and_removed_by_their_labels():
                  f"{mine}.num_bins=10", f"{key}.VS.name=vector_scaling", f"{key}.TS=",
                  f"{key}.CLS.name=classwise_loss_scaling", f"{key}.CLS.base=parameterized_temperature_scaling",
                  f"{key}.CLS.top_k=3", f"{key}.Meta.name=meta_calibration", f"{key}.Meta.target=0.1")
-  found = config.evaluation.calibrators
-  assert list(found) == ["CLS", "Meta", "TS-SB-ECE", "VS"]
-  assert found["TS-SB-ECE"].form == "label" and found["TS-SB-ECE"].num_bins == 10
-  assert found.CLS.top_k == 3 and found.CLS.normalization == "standard" and found.Meta.target == 0.1
+  result = config.evaluation.calibrators
+  assert list(result) == ["CLS", "Meta", "TS-SB-ECE", "VS"]
+  assert result["TS-SB-ECE"].form == "label" and result["TS-SB-ECE"].num_bins == 10
+  assert result.CLS.top_k == 3 and result.CLS.normalization == "standard" and result.Meta.target == 0.1
   assert not _load(f"{key}={{}}").evaluation.calibrators
   assert list(_load(f"{key}={{'TS': {{'name': 'platt'}}}}").evaluation.calibrators.TS) == ["name", "top_label"]
   with pytest.raises(UserError, match="TS.objektive does not exist: TS has .*Did you mean 'objective'"):

@@ -72,9 +72,9 @@ def test_what_is_prepared_is_what_the_archive_holds(name, tmp_path, capsys):
   _write(name, archive)
   before = _load(name, tmp_path)
   assert command.main(["prepare", str(archive)]) == 2
-  said = capsys.readouterr().err
+  message = capsys.readouterr().err
   digest = archives.sha256(archive)
-  assert archives.ARCHIVES[name].sha256 in said and f"--sha256={digest}" in said and said.count("\n") == 1
+  assert archives.ARCHIVES[name].sha256 in message and f"--sha256={digest}" in message and message.count("\n") == 1
   assert not (tmp_path / f"{name}.npz").exists()
   assert command.main(["prepare", str(archive), f"--sha256={digest.upper()}"]) == 0
   assert f"{len(before.train.labels)} training and {len(before.test.labels)} test" in capsys.readouterr().out
@@ -191,8 +191,8 @@ def test_what_is_wrong_with_an_archive_of_tiny_imagenet_is_said(change, message,
 def test_a_mistake_of_prepare_is_one_sentence(arguments, message, tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   assert command.main(["prepare", *arguments]) == 2
-  said = capsys.readouterr().err
-  assert message in said and said.count("\n") == 1
+  error_message = capsys.readouterr().err
+  assert message in error_message and error_message.count("\n") == 1
 
 
 def test_nothing_is_left_where_the_file_cannot_be_written_whole(tmp_path, capsys):

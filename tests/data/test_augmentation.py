@@ -33,14 +33,14 @@ def _all_crops(image, padding):
 
 def test_crop_flip_yields_every_crop_and_mirror_image():
   image = jnp.asarray(IMAGES[:1])
-  found = {}
+  values = {}
   results = np.asarray(data.crop_flip(jnp.repeat(image, 400, 0), jax.random.split(jax.random.key(1), 400), padding=1))
   for result in results:
     matches = [where for where, crop in _all_crops(IMAGES[0], 1) if np.array_equal(crop, result)]
     assert len(matches) == 1
-    found[matches[0]] = found.get(matches[0], 0) + 1
-  assert len(found) == 18  # 3 x 3 places, mirrored or not.
-  assert min(found.values()) > 5
+    values[matches[0]] = values.get(matches[0], 0) + 1
+  assert len(values) == 18  # 3 x 3 places, mirrored or not.
+  assert min(values.values()) > 5
 
 
 def test_crop_without_flip_never_mirrors():
@@ -184,15 +184,15 @@ def test_random_erasing_fills_one_rectangle_of_the_image():
                                           jax.random.split(jax.random.key(3), 600), padding=0, flip=False))
   assert images.dtype == np.uint8
   erased, ratios = [], []
-  for found in images:
-    changed = (found != 7).any(-1)  # A pixel stays 7 by chance once in 16 million.
+  for result in images:
+    changed = (result != 7).any(-1)  # A pixel stays 7 by chance once in 16 million.
     if not changed.any():
       continue
     rows, columns = np.flatnonzero(changed.any(1)), np.flatnonzero(changed.any(0))
     assert changed[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1].all()
     erased.append(changed.mean())
     ratios.append(len(rows) / len(columns))
-    assert len(np.unique(found[changed])) > min(changed.sum(), 20)
+    assert len(np.unique(result[changed])) > min(changed.sum(), 20)
   assert abs(len(erased) / 600 - 0.5) < 0.08  # Four standard errors.
   assert 0.01 < min(erased) < 0.04 and 0.29 < max(erased) <= 0.36 and abs(np.mean(erased) - 0.175) < 0.02
   assert min(ratios) < 0.4 and max(ratios) > 2.5

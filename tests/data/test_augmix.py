@@ -41,12 +41,12 @@ def test_randaugment_draws_every_operation_equally_often_and_both_directions():
   candidates = np.asarray(apply(jnp.asarray(image), indices, amounts))
   assert len({x.tobytes() for x in candidates}) == 9 * 2 + 5
   keys = jax.random.split(jax.random.key(0), 700)
-  found = np.asarray(jax.jit(lambda keys: data.randaugment(
+  result = np.asarray(jax.jit(lambda keys: data.randaugment(
     jnp.broadcast_to(jnp.asarray(image), (700, 17, 16, 3)), keys, num_ops=1, magnitude=15.0, padding=0, flip=False))(
       keys))
   # Compiled differently, an interpolated or blended level may be rounded to the next one.
-  apart = np.stack([np.abs(found - candidate.astype(np.int16)).mean((1, 2, 3)) for candidate in candidates], 1)
-  matches = apart < 0.1
+  distance = np.stack([np.abs(result - candidate.astype(np.int16)).mean((1, 2, 3)) for candidate in candidates], 1)
+  matches = distance < 0.1
   assert matches.any(1).all()
   each = (matches / matches.sum(1, keepdims=True)).sum(0).reshape(14, 2)
   assert np.abs(each.sum(1) - 50).max() < 4 * np.sqrt(50) and each.min() > 8
@@ -70,17 +70,17 @@ def test_randaugment_applies_several_operations_after_a_crop():
 def test_an_image_depends_on_its_place_and_the_key_alone(name, options, channels):
   run = jax.jit(lambda images, key: _augmented(name, images, key, **options).images)
   images = np.repeat(PICTURES[channels][:1], 6, 0)
-  found, again, other = (np.asarray(run(images, key)) for key in (0, 0, 1))
+  result, again, other = (np.asarray(run(images, key)) for key in (0, 0, 1))
   views = 3 if name == "augmix" and not options else 1
-  assert found.shape == (6 * views, 9, 8, channels) and found.min() >= 0 and found.max() <= 255
-  np.testing.assert_array_equal(found, again)
-  mixes = np.arange(len(found)) % views >= views - 2  # All but the clean ones.
-  assert len({x.tobytes() for x in found[mixes]}) >= mixes.sum() - 2 and (found[mixes] != other[mixes]).any()
+  assert result.shape == (6 * views, 9, 8, channels) and result.min() >= 0 and result.max() <= 255
+  np.testing.assert_array_equal(result, again)
+  mixes = np.arange(len(result)) % views >= views - 2  # All but the clean ones.
+  assert len({x.tobytes() for x in result[mixes]}) >= mixes.sum() - 2 and (result[mixes] != other[mixes]).any()
   changed = PICTURES[channels].copy()
   changed[:1] = images[0]
   changed[1:] = 7  # What else is in the batch does not matter, nor does it where it is padding.
   beside = np.asarray(run(changed, 0))
-  np.testing.assert_array_equal(beside[:views], found[:views])
+  np.testing.assert_array_equal(beside[:views], result[:views])
 
 
 @pytest.mark.slow
@@ -148,8 +148,8 @@ def test_levels_are_uniform_up_to_the_severity(monkeypatch):
     turned = index == operations.OPERATIONS.index("rotate")
     return jnp.where(turned, 100 + 4 * amount, 0).astype(jnp.uint8) * jnp.ones_like(image)
 
-  found = 2 * _mixed(9000, monkeypatch, degrees, level=0, depth=1, width=1, alpha=1e8, severity=5.0)
-  amounts = (found[found > 1] - 100) / 4
+  result = 2 * _mixed(9000, monkeypatch, degrees, level=0, depth=1, width=1, alpha=1e8, severity=5.0)
+  amounts = (result[result > 1] - 100) / 4
   assert len(amounts) > 800 and -15.01 < amounts.min() < -13.5 and 13.5 < amounts.max() < 15.01
   np.testing.assert_allclose(np.abs(amounts).mean(), 30 * 0.255, atol=0.6)
   np.testing.assert_allclose((amounts > 0).mean(), 0.5, atol=0.07)

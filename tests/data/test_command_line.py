@@ -47,5 +47,5 @@ def test_colours_many_classes_and_few_examples(tmp_path, capsys):
 ])
 def test_a_mistake_is_one_sentence(arguments, message, tmp_path, capsys):
   assert command.main([DIGITS, f"--picture={tmp_path / 'look.png'}", *arguments]) == 2
-  said = capsys.readouterr().err
-  assert said.startswith("error: ") and message in said and said.count("\n") == 1
+  error_message = capsys.readouterr().err
+  assert error_message.startswith("error: ") and message in error_message and error_message.count("\n") == 1

@@ -20,9 +20,9 @@ GREY = np.full((60, 32, 32, 3), 128, np.uint8)
 def test_all_keep_shape_and_dtype_and_depend_on_the_seed_alone(name):
   for images in (IMAGES[:3], IMAGES[:2, :, :24, :1], IMAGES[:1, :8, :8, :1], IMAGES[:1] * 0, IMAGES[:1] * 0 + 255):
     for severity in (1, 5):
-      found = data.corrupt(images, name, severity, seed=1)
-      assert found.shape == images.shape and found.dtype == np.uint8
-      np.testing.assert_array_equal(found, data.corrupt(images, name, severity, seed=1))
+      result = data.corrupt(images, name, severity, seed=1)
+      assert result.shape == images.shape and result.dtype == np.uint8
+      np.testing.assert_array_equal(result, data.corrupt(images, name, severity, seed=1))
   assert data.corrupt(IMAGES[:0], name, 1).shape == (0, 32, 32, 3)
 
 
@@ -54,9 +54,9 @@ def test_noise_has_the_published_deviation(name, levels):
 
 def test_impulses_are_black_or_white_in_the_published_share():
   for severity, share in enumerate([0.01, 0.02, 0.03, 0.05, 0.07], start=1):
-    found = data.corrupt(GREY, "impulse_noise", severity)
-    changed = found[found != 128]
-    np.testing.assert_allclose(len(changed) / found.size, share, rtol=0.05)
+    result = data.corrupt(GREY, "impulse_noise", severity)
+    changed = result[result != 128]
+    np.testing.assert_allclose(len(changed) / result.size, share, rtol=0.05)
     assert set(np.unique(changed)) == {0, 255} and abs((changed == 0).mean() - 0.5) < 0.03
 
 
@@ -64,8 +64,8 @@ def test_what_is_a_formula_equals_it():
   x = IMAGES / 255
   for severity in range(1, 6):
     def close(name, expected, within=1.01, severity=severity):
-      found = data.corrupt(IMAGES, name, severity).astype(float)
-      assert np.abs(found - np.clip(expected, 0, 1) * 255).max() <= within, (name, severity)
+      result = data.corrupt(IMAGES, name, severity).astype(float)
+      assert np.abs(result - np.clip(expected, 0, 1) * 255).max() <= within, (name, severity)
 
     factor = [0.75, 0.5, 0.4, 0.3, 0.15][severity - 1]
     mean = x.mean((1, 2), keepdims=True)
@@ -86,8 +86,8 @@ def test_colours_change_as_in_hsv(name, change):
   images = RNG.integers(0, 256, (2, 5, 5, 3), dtype=np.uint8)
   images[0, 0] = [[0, 0, 0]] * 2 + [[70, 70, 70]] * 2 + [[255, 0, 0]]
   for severity in range(1, 6):
-    found = data.corrupt(images, name, severity)
-    for pixel, got in zip(images.reshape(-1, 3), found.reshape(-1, 3), strict=True):
+    result = data.corrupt(images, name, severity)
+    for pixel, got in zip(images.reshape(-1, 3), result.reshape(-1, 3), strict=True):
       expected = colorsys.hsv_to_rgb(*change(severity, colorsys.rgb_to_hsv(*(pixel / 255))))
       assert np.abs(np.array(expected) * 255 - got).max() <= 1.01, (severity, pixel, got)
 
@@ -96,8 +96,8 @@ def test_jpeg_and_pixels_are_those_of_pillow():
   for severity, (quality, share) in enumerate(zip([80, 65, 58, 50, 40], [0.95, 0.9, 0.85, 0.75, 0.65], strict=True), 1):
     picture, file = Image.fromarray(IMAGES[0]), io.BytesIO()
     picture.save(file, "JPEG", quality=quality)
-    found = data.corrupt(IMAGES[:1], "jpeg_compression", severity)[0]
-    np.testing.assert_array_equal(found, np.asarray(Image.open(file)))
+    result = data.corrupt(IMAGES[:1], "jpeg_compression", severity)[0]
+    np.testing.assert_array_equal(result, np.asarray(Image.open(file)))
     small = picture.resize((int(32 * share),) * 2, Image.Resampling.BOX)
     np.testing.assert_array_equal(data.corrupt(IMAGES[:1], "pixelate", severity)[0],
                                   np.asarray(small.resize((32, 32), Image.Resampling.BOX)))
@@ -115,8 +115,8 @@ def test_blurs_keep_what_is_even_and_the_mean_of_what_is_far_from_edges():
 def test_motion_is_along_a_line_of_the_published_length():
   point = np.zeros((30, 41, 41, 1), np.uint8)
   point[:, 20, 20] = 255
-  found = data.corrupt(point, "motion_blur", 5)[..., 0]
-  for picture in found:
+  result = data.corrupt(point, "motion_blur", 5)[..., 0]
+  for picture in result:
     rows, columns = np.nonzero(picture)
     assert np.ptp(columns) <= 18 and np.ptp(columns) >= np.ptp(rows) and len(rows) <= 19
     if len(rows) > 2:

@@ -13,24 +13,24 @@ CLASSES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shi
 
 
 def test_the_file_is_the_draw_that_its_readme_describes():
-  held = read_npz(FOLDER / "fashion_mnist_small.npz")
-  assert tuple(held["class_names"]) == CLASSES and "MIT License" in (FOLDER / "LICENSE").read_text(encoding="utf-8")
+  arrays = read_npz(FOLDER / "fashion_mnist_small.npz")
+  assert tuple(arrays["class_names"]) == CLASSES and "MIT License" in (FOLDER / "LICENSE").read_text(encoding="utf-8")
   for split, total in (("train", 60_000), ("test", 10_000)):
-    images, labels, index = (held[f"{split}_{name}"] for name in ("images", "labels", "index"))
+    images, labels, index = (arrays[f"{split}_{name}"] for name in ("images", "labels", "index"))
     assert images.shape == (4000, 28, 28, 1) and images.dtype == np.uint8
     np.testing.assert_array_equal(np.bincount(labels), np.full(10, 400))
     assert (np.diff(index) > 0).all() and index[0] >= 0 and index[-1] < total
   # Of the pixels of the original images at these places.
-  digests = {split: hashlib.sha256(held[f"{split}_images"].tobytes()).hexdigest()[:16] for split in ("train", "test")}
+  digests = {split: hashlib.sha256(arrays[f"{split}_images"].tobytes()).hexdigest()[:16] for split in ("train", "test")}
   assert digests == {"train": "a79ac6693aefec16", "test": "1c1b2bf6c25b1b8d"}
 
 
 def test_the_digits_are_those_of_scikit_learn():
   from sklearn.datasets import load_digits
 
-  held, original = read_npz(FOLDER / "digits.npz"), load_digits()
-  np.testing.assert_array_equal(held["images"], original.images)
-  np.testing.assert_array_equal(held["labels"], original.target)
+  arrays, original = read_npz(FOLDER / "digits.npz"), load_digits()
+  np.testing.assert_array_equal(arrays["images"], original.images)
+  np.testing.assert_array_equal(arrays["labels"], original.target)
 
 
 def test_it_is_split_by_seed_and_the_test_images_stay():
@@ -40,8 +40,8 @@ def test_it_is_split_by_seed_and_the_test_images_stay():
     assert part.images.shape == (10 * count, 28, 28, 1) and part.labels.dtype == np.int32
     np.testing.assert_array_equal(np.bincount(part.labels), np.full(10, count))
   rows = np.concatenate([part.images.reshape(len(part.labels), -1) for part in splits[:2]])
-  held = read_npz(FOLDER / "fashion_mnist_small.npz")
-  assert sorted(map(bytes, rows)) == sorted(map(bytes, held["train_images"].reshape(4000, -1)))
+  arrays = read_npz(FOLDER / "fashion_mnist_small.npz")
+  assert sorted(map(bytes, rows)) == sorted(map(bytes, arrays["train_images"].reshape(4000, -1)))
   np.testing.assert_array_equal(splits.test.images, others.test.images)
   assert (splits.validation.images != others.validation.images).any()
 

@@ -47,8 +47,8 @@ def test_the_posterior_is_bayes_rule_for_masses_that_round_to_a_grey_level(optio
 
   means = _means(1, k, d, options.get("separation", 3.0))
   if d >= k - 1:
-    apart = np.linalg.norm(means[:, None] - means[None], axis=-1)[~np.eye(k, dtype=bool)]
-    np.testing.assert_allclose(apart, options.get("separation", 3.0), rtol=1e-9)
+    distance = np.linalg.norm(means[:, None] - means[None], axis=-1)[~np.eye(k, dtype=bool)]
+    np.testing.assert_allclose(distance, options.get("separation", 3.0), rtol=1e-9)
   priors = options.get("imbalance", 1.0) ** (np.arange(k) / (k - 1))
   for image, p in zip(pool.train.images[:20], posterior[:20], strict=True):
     v = image.ravel().astype(float)
@@ -69,9 +69,9 @@ def test_classes_are_as_frequent_as_asked():
 def test_edges_hold_what_lies_beyond():
   images = np.zeros((2, 1, 4, 1), np.uint8)
   images[1] = 255
-  found = data.mixture_posterior(images, seed=0, num_classes=3, dimensions=4)
-  assert np.isfinite(found).all()
-  np.testing.assert_allclose(found.sum(1), 1)
+  result = data.mixture_posterior(images, seed=0, num_classes=3, dimensions=4)
+  assert np.isfinite(result).all()
+  np.testing.assert_allclose(result.sum(1), 1)
 
 
 def test_it_trains_like_any_other_data_set_and_refuses_what_cannot_be():

@@ -94,11 +94,11 @@ def test_amounts_at_level_0_change_nothing():
 def test_amounts_are_linear_and_some_are_whole(level, bits, expected):
   for name, amount in expected.items():
     for sign in (1, -1):
-      found = operations.amount(jnp.int32(operations.OPERATIONS.index(name)), level, jnp.float32(sign), (64, 32, 3),
+      result = operations.amount(jnp.int32(operations.OPERATIONS.index(name)), level, jnp.float32(sign), (64, 32, 3),
                                 bits=bits, shift=150 / 331)
       signed = amount if name in ("posterise", "solarise") else sign * amount
       signed = 2 - amount if sign < 0 and name in operations.OPERATIONS[-4:] else signed
-      np.testing.assert_allclose(found, signed, rtol=1e-6, atol=1e-6)
+      np.testing.assert_allclose(result, signed, rtol=1e-6, atol=1e-6)
 
 
 def test_levels_are_whole_and_within_255():

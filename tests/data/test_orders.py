@@ -22,12 +22,12 @@ def test_shuffled_takes_every_example_once():
 
 
 def test_class_balanced_takes_every_class_equally_often_and_every_example_of_a_class_in_turn():
-  labels, images, found = _epoch("class_balanced")
-  classes, counts = np.unique(found, return_counts=True)
+  labels, images, result = _epoch("class_balanced")
+  classes, counts = np.unique(result, return_counts=True)
   np.testing.assert_array_equal(classes, np.unique(labels))
   assert counts.sum() == 103 and counts.max() - counts.min() <= 1
   for c in classes:
-    times = np.bincount(images[found == c], minlength=103)[labels == c]
+    times = np.bincount(images[result == c], minlength=103)[labels == c]
     assert times.max() - times.min() <= 1
 
 

@@ -112,14 +112,14 @@ def test_a_folder_is_evaluated_whole_beside_computed_corruptions(tmp_path):
   assert list(one) == ["Digits-C_fog_1"]
 
 
-@pytest.mark.parametrize(("shape", "num_classes", "found"), [
+@pytest.mark.parametrize(("shape", "num_classes", "given"), [
   ((8, 8, 3), 5, "images (8, 8, 3) and labels up to 4"), ((8, 8, 1), 11, "images (8, 8, 1) and labels up to 10")])
-def test_published_images_of_other_data_are_refused(shape, num_classes, found, tmp_path, monkeypatch):
+def test_published_images_of_other_data_are_refused(shape, num_classes, given, tmp_path, monkeypatch):
   monkeypatch.setattr("tests.data.test_published.EACH", 12)
   folder, _ = _folder(tmp_path, "Digits-C", shape, num_classes, ("fog",))
   _, load = next(additional_sets(_config(f"evaluation.corruptions=('{folder}/fog.npy',)"), 0))
   with pytest.raises(UserError, match=re.escape(f"must hold images (8, 8, 1) of 10 classes, as the run's own data are: "
-                                                f"got {found}")):
+                                                f"got {given}")):
     load()
 
 

@@ -108,8 +108,8 @@ def test_labels_are_of_the_split_and_streams_can_have_long_tails(capsys):
 def test_the_centre_crop_is_the_middle_224_of_256():
   # A picture whose value is its column: what remains is the middle 7/8 of the shorter side.
   columns = np.tile(np.arange(256, dtype=np.uint8)[None, :, None], (128, 1, 3))
-  found = record_streams.centre_crop(Image.fromarray(columns), 112).astype(float)
-  np.testing.assert_allclose(found[50, :, 0], 128 - 56 + np.arange(112), atol=1)
+  result = record_streams.centre_crop(Image.fromarray(columns), 112).astype(float)
+  np.testing.assert_allclose(result[50, :, 0], 128 - 56 + np.arange(112), atol=1)
   tall = record_streams.centre_crop(Image.fromarray(columns.transpose(1, 0, 2)), 112).astype(float)
   np.testing.assert_allclose(tall[:, 50, 0], 128 - 56 + np.arange(112), atol=1)
 

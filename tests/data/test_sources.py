@@ -248,10 +248,10 @@ def test_other_data_serve_as_out_of_distribution_where_shapes_agree(tmp_path):
   np.savez(tmp_path / "grey.npz", images=IMAGES[:, :5, :5, 0], labels=LABELS)
   np.savez(tmp_path / "rgb.npz", images=IMAGES[:, :5, :5], labels=LABELS)
   rgb = data.load("npz", seed=0, validation_fraction=0.25, path=str(tmp_path / "rgb.npz"))
-  found = data.out_of_distribution("npz", rgb, path=str(tmp_path / "grey.npz"))
-  assert found.shape == (12, 5, 5, 3) and (found[..., 0] == found[..., 2]).all()
+  result = data.out_of_distribution("npz", rgb, path=str(tmp_path / "grey.npz"))
+  assert result.shape == (12, 5, 5, 3) and (result[..., 0] == result[..., 2]).all()
   own = {bytes(image) for image in IMAGES[:, :5, :5, 0]}
-  assert all(bytes(np.ascontiguousarray(image[..., 0])) in own for image in found)
+  assert all(bytes(np.ascontiguousarray(image[..., 0])) in own for image in result)
   with pytest.raises(UserError, match=r"images of .*grey.npz have the shape \(5, 5, 1\), those of .* \(8, 8, 1\)"):
     data.out_of_distribution("npz", digits, path=str(tmp_path / "grey.npz"))
   with pytest.raises(UserError, match="the images of digits_lt are the model's own test images"):

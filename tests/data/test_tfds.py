@@ -37,12 +37,12 @@ def test_named_sets_are_read(prepared, tmp_path):
                                                ("cifar10", {"corruption": "brightness", "severity": 5})]
   done = python("-c", READ, prepared, json.dumps(asked), tmp_path=tmp_path, blocked=("matplotlib",))
   assert done.returncode == 0, done.stderr
-  found = [json.loads(line) for line in done.stdout.splitlines()]
-  assert [row[0] for row in found] == [10, 100, 10, 10, 10, 10]
-  for row, channels, side in zip(found, (3, 3, 3, 1, 3, 3), (32, 32, 32, 28, 32, 32), strict=True):
+  result = [json.loads(line) for line in done.stdout.splitlines()]
+  assert [row[0] for row in result] == [10, 100, 10, 10, 10, 10]
+  for row, channels, side in zip(result, (3, 3, 3, 1, 3, 3), (32, 32, 32, 28, 32, 32), strict=True):
     assert row[1] == [[180, side, side, channels], [20, side, side, channels], [50, side, side, channels]]
     assert sorted(row[3]) == sorted(i % row[0] for i in range(50))
-  assert found[5][2] > found[0][2] + 50
+  assert result[5][2] > result[0][2] + 50
 
 
 WORKERS = """

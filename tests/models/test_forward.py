@@ -62,8 +62,8 @@ def _relu(x):
   return np.maximum(x, 0)
 
 
-def _close(found, expected):
-  np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4 * np.abs(expected).max())
+def _close(result, expected):
+  np.testing.assert_allclose(result, expected, rtol=2e-4, atol=2e-4 * np.abs(expected).max())
 
 
 def _max_pool(x):
@@ -137,11 +137,11 @@ def test_densenets(name, stem):
 def _attend(x, w, at, heads, score):
   """Attention of tokens ``[T, D]``; ``score(head)`` ``[T, T]`` is added, -inf where one does not see another."""
   query, key, value = np.split(_dense(x, w, f"{at}/attn/qkv"), 3, axis=-1)
-  found = []
+  result = []
   for head, part in enumerate(np.split(np.arange(x.shape[-1]), heads)):
     scores = query[:, part] @ key[:, part].T / np.sqrt(len(part)) + score(head)
-    found.append(special.softmax(scores, axis=1) @ value[:, part])
-  return _dense(np.concatenate(found, axis=-1), w, f"{at}/attn/proj")
+    result.append(special.softmax(scores, axis=1) @ value[:, part])
+  return _dense(np.concatenate(result, axis=-1), w, f"{at}/attn/proj")
 
 
 def _feed_forward(x, w, at):
@@ -151,21 +151,21 @@ def _feed_forward(x, w, at):
 
 def test_vision_transformers():
   images, w, logits = _drawn("vit_small", (8, 6, 3), patch_size=2, width=12, depth=2, heads=3)
-  for image, found in zip(images, logits, strict=True):
+  for image, result in zip(images, logits, strict=True):
     tokens = [np.einsum("ijc,ijcd->d", image[i:i + 2, j:j + 2], w["stem_patch/kernel"]) + w["stem_patch/bias"]
               for i in range(0, 8, 2) for j in range(0, 6, 2)]
     x = np.stack([w["stem_cls_token"][0, 0], *tokens]) + w["stem_pos_embed"][0]
     for at in ("group1_block", "group2_block"):
       x = x + _attend(_layer_norm(x, w, f"{at}/norm1", 1e-6), w, at, 3, lambda head: 0)
       x = x + _feed_forward(_layer_norm(x, w, f"{at}/norm2", 1e-6), w, at)
-    _close(found, _dense(_layer_norm(x[0], w, "group2_norm", 1e-6), w, "head"))
+    _close(result, _dense(_layer_norm(x[0], w, "group2_norm", 1e-6), w, "head"))
 
 
 @pytest.mark.parametrize(("sides", "window"), [((8, 5), 3), ((4, 4), 4)])
 def test_swin_transformers(sides, window):
   images, w, logits = _drawn("swin_tiny", (*sides, 3), patch_size=1, window=window, width=4, depths=(2, 1),
                              heads=(2, 4))
-  for image, found in zip(images, logits, strict=True):
+  for image, result in zip(images, logits, strict=True):
     x = _layer_norm(image @ w["stem_patch/kernel"][0, 0] + w["stem_patch/bias"], w, "stem_norm", 1e-5)
     x = _swin_block(x, w, "group1_block0", 2, window, shifted=False)
     x = _swin_block(x, w, "group1_block1", 2, window, shifted=True)
@@ -173,7 +173,7 @@ def test_swin_transformers(sides, window):
     x = np.concatenate([x[0::2, 0::2], x[1::2, 0::2], x[0::2, 1::2], x[1::2, 1::2]], axis=-1)
     x = _dense(_layer_norm(x, w, "group2_downsample/norm", 1e-5), w, "group2_downsample/reduction")
     x = _swin_block(x, w, "group2_block0", 4, window, shifted=False)
-    _close(found, _dense(_layer_norm(x, w, "group2_norm", 1e-5).mean((0, 1)), w, "head"))
+    _close(result, _dense(_layer_norm(x, w, "group2_norm", 1e-5).mean((0, 1)), w, "head"))
 
 
 def _swin_block(x, w, at, heads, most, *, shifted):

@@ -136,8 +136,8 @@ def test_stochastic_depth_takes_whole_blocks_and_counts_them_by_their_odds_after
   def train(key):
     return model.apply(variables, images, train=True, mutable=["batch_stats"], rngs={"dropout": key})[0]
 
-  found = np.asarray(jax.lax.map(train, jax.random.split(jax.random.key(1), 600))).reshape(600, -1)
-  _, counts = np.unique(np.round(found, 3), axis=0, return_counts=True)
+  result = np.asarray(jax.lax.map(train, jax.random.split(jax.random.key(1), 600))).reshape(600, -1)
+  _, counts = np.unique(np.round(result, 3), axis=0, return_counts=True)
   # Three blocks that survive with odds 0.8, 0.6 and 0.4, each taken or not.
   odds = [np.prod(c) for c in itertools.product(*((s, 1 - s) for s in (0.8, 0.6, 0.4)))]
   np.testing.assert_allclose(np.sort(counts) / 600, np.sort(odds), atol=0.06)

@@ -105,10 +105,10 @@ def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images():
 
   mean = {"params": {}, "batch_stats": {"mean": jnp.array([[7.0]]), "head": jnp.array([[0.3]]),
                                         "key": jnp.array([[7, 2**32 - 1]], jnp.uint32)}}
-  found = averages.reestimated(step, mean, batches)["batch_stats"]
-  np.testing.assert_allclose(found["mean"], np.concatenate(batches, 1).mean(1, keepdims=True), rtol=1e-5)
+  result = averages.reestimated(step, mean, batches)["batch_stats"]
+  np.testing.assert_allclose(result["mean"], np.concatenate(batches, 1).mean(1, keepdims=True), rtol=1e-5)
   for name in ("head", "key"):
-    np.testing.assert_array_equal(found[name], mean["batch_stats"][name])
+    np.testing.assert_array_equal(result[name], mean["batch_stats"][name])
 
 
 def test_a_key_is_not_averaged():

@@ -38,9 +38,9 @@ def test_training_drops_features_of_each_image_and_predictions_none():
   assert jax.tree.structure(variables) == jax.tree.structure(_model()[1])  # Dropout has no parameters.
   features = np.asarray(plain.apply(variables, IMAGES))
   np.testing.assert_array_equal(model.apply(variables, IMAGES), features)
-  found = _of_keys(model, variables, "dropout", train=True)
-  kept = found > 0
-  np.testing.assert_allclose(found, np.where(kept, features / (1 - RATE), 0), rtol=1e-6)
+  result = _of_keys(model, variables, "dropout", train=True)
+  kept = result > 0
+  np.testing.assert_allclose(result, np.where(kept, features / (1 - RATE), 0), rtol=1e-6)
   share = kept[:, features > 0].mean()
   assert abs(share - (1 - RATE)) < 5 * np.sqrt(RATE * (1 - RATE) / kept[:, features > 0].size)
   assert not np.array_equal(kept[0, 0], kept[0, 1]) and not np.array_equal(kept[0], kept[1])
@@ -54,10 +54,10 @@ def test_training_drops_features_of_each_image_and_predictions_none():
 def test_a_sample_drops_the_same_features_of_all_images():
   model, variables = _model(dropout=RATE)
   features = np.asarray(model.apply(variables, IMAGES))
-  found = _of_keys(model, variables, "samples")
-  kept = np.array([[(sample[:, k] > 0).any() for k in range(K)] for sample in found])
+  result = _of_keys(model, variables, "samples")
+  kept = np.array([[(sample[:, k] > 0).any() for k in range(K)] for sample in result])
   expected = kept[:, None] * features / (1 - RATE)
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
+  np.testing.assert_allclose(result, expected, rtol=1e-6)
   used = (features > 0).any(0)
   assert len(np.unique(kept, axis=0)) > 2**used.sum() / 4 and abs(kept[:, used].mean() - (1 - RATE)) < 0.08
 
@@ -72,22 +72,22 @@ def test_a_sample_of_stochastic_depth_takes_whole_blocks_and_keeps_the_batch_sta
     for name, factor in zip(names, taken, strict=True):  # A norm that is multiplied by 0 leaves the shortcut.
       params[name] = {**params[name], "norm2": jax.tree.map(lambda x, f=factor: x * f, params[name]["norm2"])}
     combinations.append(np.asarray(jax.jit(plain.apply)({**variables, "params": params}, IMAGES)))
-  found = _of_keys(model, variables, "samples")
-  distance = np.abs(found[:, None] - np.array(combinations)).max((2, 3))
+  result = _of_keys(model, variables, "samples")
+  distance = np.abs(result[:, None] - np.array(combinations)).max((2, 3))
   np.testing.assert_allclose(distance.min(1), 0, atol=1e-5)
   odds = [np.prod(c) for c in itertools.product(*((1 - s, s) for s in (5 / 6, 4 / 6, 0.5)))]
   # A frozen backbone is not in training, though the step has a key for the head.
   frozen = model.apply(variables, IMAGES, train=True, freeze_batch_stats=True, rngs={"dropout": jax.random.key(2)})
   np.testing.assert_allclose(frozen, model.apply(variables, IMAGES), rtol=1e-5, atol=1e-6)
-  np.testing.assert_allclose(np.bincount(distance.argmin(1), minlength=8) / len(found), odds, atol=0.12)
+  np.testing.assert_allclose(np.bincount(distance.argmin(1), minlength=8) / len(result), odds, atol=0.12)
 
 
 def test_a_sample_of_v_tst_has_one_code_and_their_mean_is_that_of_many_codes():
   head = {"name": "variational", "width": 4, "num_samples": 2000}
   model, variables = _model(head=head)
-  found = jax.nn.softmax(_of_keys(model, variables, "samples", 2000)).mean(0)
+  result = jax.nn.softmax(_of_keys(model, variables, "samples", 2000)).mean(0)
   expected = np.exp(model.apply(variables, IMAGES))
-  np.testing.assert_allclose(found, expected, atol=0.03)
+  np.testing.assert_allclose(result, expected, atol=0.03)
   few = _model(head={**head, "num_samples": 3})[0]  # Samples do not depend on the number of the head's own.
   np.testing.assert_array_equal(_of_keys(few, variables, "samples", 5), _of_keys(model, variables, "samples", 5))
 
@@ -149,7 +149,7 @@ def test_the_predictions_of_a_run_are_the_mean_probabilities_of_its_samples():
   runs = [train(short(*fields, f"evaluation.samples={samples}"), seeds=(3, 4), devices=2) for samples in (0, 1, 500)]
   for other in runs[1:]:
     assert_same(runs[0][0], other[0])
-  probs = [np.exp(found[1]["test"]["logits"]) for _, found in runs[1:]]
+  probs = [np.exp(result[1]["test"]["logits"]) for _, result in runs[1:]]
   for p in probs:
     np.testing.assert_allclose(p.sum(1), 1, rtol=1e-5)
   config, splits = short(*fields), tiny_splits(4)

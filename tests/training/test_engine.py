@@ -125,12 +125,12 @@ def test_every_step_draws_its_own_crops(augmentation, different, tmp_path):
 ], ids=("interleaved", "cnn", "adaptive_focal"))
 def test_seeds_train_together_as_they_do_alone(options):
   config = short(*options)
-  together, found = train(config, (4, 7))
+  together, result = train(config, (4, 7))
   for i, seed in enumerate((4, 7)):
     alone, (predictions,) = train(config, (seed,))
     assert_same(jax.tree.map(lambda x, i=i: x[i : i + 1], together), alone, rtol=2e-4, atol=2e-5)
-    assert_same(found[i], predictions, rtol=1e-3, atol=1e-4)
-  assert np.abs(found[0]["test"]["logits"] - found[1]["test"]["logits"]).max() > 0.1
+    assert_same(result[i], predictions, rtol=1e-3, atol=1e-4)
+  assert np.abs(result[0]["test"]["logits"] - result[1]["test"]["logits"]).max() > 0.1
 
 
 # ---- accumulation
@@ -138,10 +138,10 @@ def test_seeds_train_together_as_they_do_alone(options):
 @pytest.mark.slow
 def test_accumulation_averages_parts_and_does_not_depend_on_devices():
   options = ("optimizer.l2=0.01", "training.num_epochs=2", "loss.secondary.name=")
-  whole, (found,) = train(short(*options))
+  whole, (predictions,) = train(short(*options))
   parts, (other,) = train(short(*options, "training.accumulation_steps=4"))
   assert_same(whole.params, parts.params, rtol=1e-4, atol=1e-6)  # A mean does not depend on parts.
-  assert_same(found, other, rtol=1e-3, atol=1e-5)
+  assert_same(predictions, other, rtol=1e-3, atol=1e-5)
   options = ("model.name=simple_cnn", "model.channels=(4,)", "training.accumulation_steps=2",
              "loss.secondary.name=soft_avuc", "augmentation.name=crop_flip", "augmentation.padding=1")
   one, two = (training.train(short(*options), [tiny_splits()], seeds=[0], devices=jax.devices()[:n])[0]
@@ -189,7 +189,7 @@ def test_the_best_model_is_that_of_the_lowest_validation_loss_after_the_warm_up(
 
   best = trained("training.num_epochs=5", "training.select=best", "training.select_after_epochs=2")
   ends = {epochs: trained(f"training.num_epochs={epochs}") for epochs in (2, 3, 5)}
-  losses_at_ends = {epochs: float(losses.cross_entropy(**found["validation"]).mean()) for epochs, found in ends.items()}
+  losses_at_ends = {epochs: float(losses.cross_entropy(**end["validation"]).mean()) for epochs, end in ends.items()}
   assert losses_at_ends[2] < losses_at_ends[3] < losses_at_ends[5]
   np.testing.assert_allclose(best["test"]["logits"], ends[3]["test"]["logits"], rtol=1e-4, atol=1e-4)
 
@@ -200,10 +200,10 @@ def test_the_refined_nll_is_that_after_each_seeds_own_temperature():
   labels = (logits + np.random.default_rng(1).gumbel(size=logits.shape) * 2).argmax(-1).astype(np.int32)
   refined = training.best_model.refined_nll(logits.astype(np.float32), labels)
   for i in range(2):
-    found = [float(jnp.mean(losses.cross_entropy(jnp.asarray(logits[i] / t, jnp.float32), labels[i])))
+    result = [float(jnp.mean(losses.cross_entropy(jnp.asarray(logits[i] / t, jnp.float32), labels[i])))
              for t in np.geomspace(0.1, 50, 2000)]
-    np.testing.assert_allclose(refined[i], min(found), rtol=1e-4)
-    assert float(refined[i]) <= found[int(np.argmin(np.abs(np.geomspace(0.1, 50, 2000) - 1)))]
+    np.testing.assert_allclose(refined[i], min(result), rtol=1e-4)
+    assert float(refined[i]) <= result[int(np.argmin(np.abs(np.geomspace(0.1, 50, 2000) - 1)))]
 
 
 def test_refined_selection_ignores_a_temperature_that_best_minds(monkeypatch):
@@ -251,10 +251,10 @@ def test_each_seed_keeps_its_best_and_stops_at_its_own_patience():
 def test_a_run_stops_when_nothing_improves_and_resuming_it_does_not_go_on(tmp_path):
   config = short("training.select=best", "training.patience=2", "training.evaluate_every_epochs=1",
                    "training.num_epochs=40", "optimizer.learning_rate=0.0")
-  state, (found,) = train(config, folder=tmp_path)
+  state, (predictions,) = train(config, folder=tmp_path)
   assert int(state.step[0]) == 9  # The first evaluation is the best, and two more are no better.
   again, (same,) = train(config, folder=tmp_path)
-  assert_same((state, found), (again, same))
+  assert_same((state, predictions), (again, same))
 
 
 # ---- AdaFocal
@@ -264,10 +264,10 @@ def test_adaptive_focal_follows_the_validation_split_epoch_by_epoch():
                    "loss.secondary.name=", "training.num_epochs=2", "training.evaluate_every_epochs=2")
   state, _ = train(config)
   # The same after the three steps of one epoch.
-  first, (found,) = train(short("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3",
+  first, (predictions,) = train(short("loss.primary.name=adaptive_focal", "loss.primary.num_bins=3",
                                    "loss.primary.rate=2.0", "loss.secondary.name=", "training.num_epochs=2",
                                    "training.num_steps=3"))
-  logits, labels = found["validation"]["logits"], found["validation"]["labels"]
+  logits, labels = predictions["validation"]["logits"], predictions["validation"]["labels"]
   wanted = losses.update_adaptive_focal(losses.init_adaptive_focal(3, 1.0), jax.nn.softmax(logits).max(-1),
                                         logits.argmax(-1) == labels, rate=2.0)
   np.testing.assert_allclose(first.loss_states["adaptive_focal"].gammas[0], wanted.gammas, rtol=1e-4)
@@ -280,8 +280,8 @@ def test_class_adaptive_multipliers_follow_the_validation_split_epoch_by_epoch()
   options = ("loss.primary.name=class_adaptive_label_smoothing", "loss.primary.margin=0.5", "loss.primary.every=1",
              "loss.secondary.name=", "training.num_epochs=2")
   state, _ = train(short(*options, "training.evaluate_every_epochs=2"))
-  first, (found,) = train(short(*options, "training.num_steps=3"))  # The three steps of one epoch.
-  logits = found["validation"]["logits"]
+  first, (predictions,) = train(short(*options, "training.num_steps=3"))  # The three steps of one epoch.
+  logits = predictions["validation"]["logits"]
   wanted = losses.update_class_adaptive(losses.init_class_adaptive(logits.shape[1]), 1, logits, margin=0.5, every=1)
   for got, expected in zip(first.loss_states["class_adaptive_label_smoothing"], wanted, strict=True):
     np.testing.assert_allclose(got[0], expected, rtol=1e-3, atol=1e-6)
@@ -309,7 +309,7 @@ def test_selective_risk_counts_the_scores_of_an_epoch_and_starts_the_next_from_z
 def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path, capsys):
   config = short("checkpoint.every_steps=2", "checkpoint.keep=3", "training.select=best",
                    "training.evaluate_every_epochs=1")
-  whole, (found,) = train(config)
+  whole, (predictions,) = train(config)
   train(config, folder=tmp_path)
   assert sorted(p.name for p in tmp_path.iterdir()) == ["6", "8", "9"]
   # The newest loses half of its files' bytes, the one before has one bit changed.
@@ -323,7 +323,7 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path, capsys):
   again, (same,) = train(config, folder=tmp_path)
   told = capsys.readouterr().err
   assert told.count("cannot be read whole") == 2 and f"{tmp_path / '9'} cannot" in told and "9.damaged" in told
-  assert_same((whole, found), (again, same))
+  assert_same((whole, predictions), (again, same))
   assert (tmp_path / "9").exists()
 
 
@@ -426,7 +426,7 @@ def test_steps_that_are_not_finite_change_nothing_and_are_counted(monkeypatch):
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_ends_a_run_after_its_step_and_the_run_goes_on(number, tmp_path):
   config = short("schedule.name=interleaved")
-  whole, (found,) = train(config)
+  whole, (predictions,) = train(config)
   handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
 
   def interrupt(step, measured):
@@ -437,4 +437,4 @@ def test_a_signal_ends_a_run_after_its_step_and_the_run_goes_on(number, tmp_path
     train(config, folder=tmp_path, hooks=[interrupt])
   assert handlers == {n: signal.getsignal(n) for n in handlers}
   again, (same,) = train(config, folder=tmp_path)
-  assert_same((whole, found), (again, same))
+  assert_same((whole, predictions), (again, same))

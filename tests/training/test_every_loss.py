@@ -55,14 +55,14 @@ def test_mixed_labels_are_the_mean_over_both_classes(name):
   logits = jnp.array([[2.0, -1.0, 0.5], [0.1, 0.3, -2.0], [9.0, 0.0, 1.0]])
   mixed = jnp.array([[0.7, 0.0, 0.3], [0.4, 0.6, 0.0], [0.0, 1.0, 0.0]])  # The last is of two images of one class.
 
-  found = jax.jit(jax.value_and_grad(lambda z: objective(z, mixed, loss_states=states)[0]))(logits)
+  result = jax.jit(jax.value_and_grad(lambda z: objective(z, mixed, loss_states=states)[0]))(logits)
   @jax.jit
   @jax.value_and_grad
   def expected(logits):
     return sum(share * objective(logits[i:i + 1], jnp.array([label]), loss_states=states)[0]
                for i, label, share in ((0, 0, 0.7), (0, 2, 0.3), (1, 1, 0.6), (1, 0, 0.4), (2, 1, 1.0))) / 3
 
-  for one, other in zip(found, expected(logits), strict=True):
+  for one, other in zip(result, expected(logits), strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 

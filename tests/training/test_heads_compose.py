@@ -58,12 +58,12 @@ def test_it_trains_on_long_tailed_data_with_two_seeds_and_is_calibrated(head, na
   small = [s._replace(train=s.train.take(np.arange(128)), validation=s.validation.take(np.arange(40)),
                       test=s.test.take(np.arange(20))) for s in splits]
   seen = []
-  _, found = training.train(config, small, seeds=[0, 1], devices=jax.devices()[:2],
+  _, result = training.train(config, small, seeds=[0, 1], devices=jax.devices()[:2],
                             hooks=[lambda step, measured: seen.append(np.asarray(measured["loss"]))])
   assert len(seen) == 3 + 2 and np.isfinite(seen).all()
-  assert not np.array_equal(found[0]["test"]["logits"], found[1]["test"]["logits"])
+  assert not np.array_equal(result[0]["test"]["logits"], result[1]["test"]["logits"])
   scaling = calibrators.temperature_scaling()
-  for predictions in found:
+  for predictions in result:
     validation, test = predictions["validation"], predictions["test"]
     log_probs = scaling.apply(scaling.fit(validation["logits"], validation["labels"]), test["logits"])
     np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)

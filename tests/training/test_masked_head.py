@@ -40,8 +40,8 @@ def _steps_of_the_second_stage(config, number):
     return {path: x for path, x in flat.items() if path[-1] == "kernel"}
 
   def momentum(state):
-    found = [x for path, x in jax.tree_util.tree_leaves_with_path(state.opt_state) if "kernel" in str(path[-1:])]
-    return [np.asarray(x[0]) for x in found]  # In the order of the parameters' names.
+    result = [x for path, x in jax.tree_util.tree_leaves_with_path(state.opt_state) if "kernel" in str(path[-1:])]
+    return [np.asarray(x[0]) for x in result]  # In the order of the parameters' names.
 
   for _ in range(number):
     draw = head.draw(jax.tree.map(lambda x: x[0], state.params["head"]), jax.random.fold_in(keys[0], 2**32 - 3),
@@ -143,11 +143,11 @@ def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
              "head.first_bound=0.9", "head.last_bound=0.9", "schedule.stage2_epochs=3", "head.keep=1.0")
   seen, split = [], "train" if measured == "steps" else measured
   config = digits(*options)
-  state, (found,) = train(config, hooks=[lambda step, m: seen.append(float(m["keep"][0]) if "keep" in m else None)],
-                           predicted=(split,))
+  state, (predictions,) = train(config, predicted=(split,), hooks=[
+    lambda step, m: seen.append(float(m["keep"][0]) if "keep" in m else None)])
   # At a rate of 0 the head stays as it is; at q = 1 steps and predictions see the same network.
-  probs = np.asarray(jax.nn.softmax(found[split]["logits"]))
-  gap = probs.max(-1).mean() - 0.95 * (probs.argmax(-1) == found[split]["labels"]).mean()
+  probs = np.asarray(jax.nn.softmax(predictions[split]["logits"]))
+  gap = probs.max(-1).mean() - 0.95 * (probs.argmax(-1) == predictions[split]["labels"]).mean()
   assert len(seen) == 12 and seen[:3] == [None] * 3 and seen[3:6] == [1.0] * 3
   np.testing.assert_allclose(seen[6:9], np.clip(1 + gap, 0, 1), atol=1e-5)
   assert seen[9] == seen[11] and int(state.loss_states["head"].epoch[0]) == 3
@@ -174,8 +174,9 @@ def test_with_q_1_the_masked_head_is_the_plain_bottleneck(options, monkeypatch):
   monkeypatch.setitem(models.HEADS, "plain_bottleneck", Bottleneck)
   plain, (wanted,) = train(digits(*SMALL, "schedule.name=two_stage", "schedule.stage2_epochs=2",
                                     "head.name=plain_bottleneck"))
-  masked, (found,) = train(digits(*MASKED, "head.keep=1.0", "head.adaptive=false", "head.predict=all", *options))
-  assert_same((masked.params, masked.opt_state, found), (plain.params, plain.opt_state, wanted), rtol=1e-5, atol=1e-6)
+  masked, (predictions,) = train(digits(*MASKED, "head.keep=1.0", "head.adaptive=false", "head.predict=all", *options))
+  assert_same((masked.params, masked.opt_state, predictions), (plain.params, plain.opt_state, wanted), rtol=1e-5,
+              atol=1e-6)
 
 
 @pytest.mark.parametrize(("per_epoch", "rescale"), [(False, False), (True, True)])
@@ -223,7 +224,7 @@ def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
     if "keep" in measured:
       q_of_epochs.append(float(measured["keep"][0]))
 
-  state, (found,) = train(config, hooks=[note])
+  state, (predictions,) = train(config, hooks=[note])
   assert len(set(q_of_epochs)) > 2
   q = q_of_epochs[-steps_of_last]
   assert float(state.batch_stats["head"]["keep"][0]) == pytest.approx(q, abs=1e-7)
@@ -235,7 +236,7 @@ def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
   features = np.asarray(model.apply(body, jnp.asarray(images, jnp.float32), return_features=True)[1], np.float64)
   hidden = np.maximum(features @ (q * head["hidden"]["kernel"]) + head["hidden"]["bias"], 0)
   logits = hidden @ (q * head["logits"]["kernel"]) + head["logits"]["bias"]
-  np.testing.assert_allclose(found["test"]["logits"], logits, rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(predictions["test"]["logits"], logits, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("decay", ["stage2.optimizer.l2=0.1", "stage2.optimizer.coupled_weight_decay=0.3"])

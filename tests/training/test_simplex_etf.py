@@ -89,11 +89,11 @@ def test_the_loss_balances_classes_over_all_devices(soft):
   shares = 0.7 * shares + 0.3 * shares[:, ::-1] if soft else shares
   given = jnp.asarray(shares, jnp.float32) if soft else jnp.asarray(labels)
   state = head_state.of_head("simplex_etf", head, 1)["head"].init()._replace(share=jnp.float32(0.2))
-  found = jax.vmap(lambda z, y, w: head.objectives(z, y, state, where=w, axis_name="batch"),
+  result = jax.vmap(lambda z, y, w: head.objectives(z, y, state, where=w, axis_name="batch"),
                    axis_name="batch")(output, given, where)
   counts = shares[where].sum(0)
   scale = [np.sqrt(6 / ((counts > 0).sum() * n)) if n else 1.0 for n in counts]
-  for (weight, logits), wanted_weight, factor, i in zip(found, (0.2, 0.8), (1.0, scale), (0, 1), strict=True):
+  for (weight, logits), wanted_weight, factor, i in zip(result, (0.2, 0.8), (1.0, scale), (0, 1), strict=True):
     np.testing.assert_allclose(weight, wanted_weight, rtol=1e-6)
     np.testing.assert_allclose(logits, output[:, :, i] * factor, rtol=1e-5)
 
@@ -158,7 +158,7 @@ def test_lambda_meets_its_target_or_is_1(spread, accurate):
 @pytest.mark.parametrize("model", [MLP, pytest.param(CNN, marks=pytest.mark.slow)], ids=("mlp", "cnn"))
 def test_predictions_have_the_newest_lambda_and_the_frame_stays(model):
   config = _config(*model, "head.target=0.6")
-  state, (found,) = train(config)
+  state, (predictions,) = train(config)
   share = float(state.loss_states["head"].share[0])
   assert 0 <= share <= 1 and share != 0.8
   stats = jax.tree.map(lambda x: x[0], state.batch_stats["head"])
@@ -170,7 +170,7 @@ def test_predictions_have_the_newest_lambda_and_the_frame_stays(model):
   variables = {"params": jax.tree.map(lambda x: x[0], state.params),
                "batch_stats": jax.tree.map(lambda x: x[0], state.batch_stats)}
   images = (split.test.images / np.float32(255) - split.mean) / split.std
-  np.testing.assert_allclose(classifier.apply(variables, images), found["test"]["logits"], rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(classifier.apply(variables, images), predictions["test"]["logits"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("option", "reason"), [("share=1.5", r"share must be in \[0, 1\]"),

@@ -156,15 +156,16 @@ def test_steps_and_epochs_change_a_method_state_and_resuming_keeps_it(monkeypatc
   config = digits(*SMALL, "loss.primary.name=counted", "training.accumulation_steps=2", "training.num_steps=8",
                    "checkpoint.every_steps=5")
   state, _ = train(config, folder=tmp_path)
-  found = state.loss_states["counted"]
-  assert int(found.epochs[0]) == 1 + 2 and int(found.examples[0]) == 32  # Two epochs of 44, and two steps of 16.
+  result = state.loss_states["counted"]
+  assert int(result.epochs[0]) == 1 + 2 and int(result.examples[0]) == 32  # Two epochs of 44, and two steps of 16.
 
 
 def test_any_named_set_is_predicted_beside_the_splits():
   splits = tiny_splits()
   twice = data.EvaluationSet(splits.test.take(np.array([0, 0, 3])), "shifted")
   splits = splits._replace(others={"twice": twice})
-  _, (found,) = training.train(digits(*SMALL), [splits], seeds=[0], devices=jax.devices()[:2],
+  _, (predictions,) = training.train(digits(*SMALL), [splits], seeds=[0], devices=jax.devices()[:2],
                                predicted=("test", "twice"))
-  np.testing.assert_array_equal(found["twice"]["labels"], splits.test.labels[[0, 0, 3]])
-  np.testing.assert_allclose(found["twice"]["logits"], found["test"]["logits"][[0, 0, 3]], rtol=1e-5, atol=1e-5)
+  np.testing.assert_array_equal(predictions["twice"]["labels"], splits.test.labels[[0, 0, 3]])
+  np.testing.assert_allclose(predictions["twice"]["logits"], predictions["test"]["logits"][[0, 0, 3]], rtol=1e-5,
+                             atol=1e-5)

@@ -48,19 +48,19 @@ def test_one_and_eight_devices_train_alike_with_an_uneven_last_batch(options):
   results = [_trained(config, jax.devices()[:n]) for n in (1, 8)]
   (one, found_one), *others = results
   assert int(one.step[0]) == 6
-  for state, found in others:
+  for state, predictions in others:
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(state), strict=True):
       np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
     for name, of_one in found_one.items():
-      np.testing.assert_allclose(found[name]["logits"], of_one["logits"], rtol=1e-3, atol=2e-4)
-      np.testing.assert_array_equal(found[name]["labels"], of_one["labels"])
+      np.testing.assert_allclose(predictions[name]["logits"], of_one["logits"], rtol=1e-3, atol=2e-4)
+      np.testing.assert_array_equal(predictions[name]["labels"], of_one["labels"])
   assert found_one["validation"]["logits"].shape == (13, 3) and found_one["test"]["logits"].shape == (10, 3)
   np.testing.assert_array_equal(found_one["test"]["labels"], _tiny().test.labels)
 
 
 def _trained(config, devices):
-  state, (found,) = training.train(config, [_tiny()], seeds=[3], devices=devices)
-  return state, found
+  state, (predictions,) = training.train(config, [_tiny()], seeds=[3], devices=devices)
+  return state, predictions
 
 
 def test_device_scope_differs_from_global_scope_and_averages_the_devices_losses():

@@ -16,9 +16,9 @@ def test_a_meter_measures_since_it_was_read(monkeypatch):
   now[0] = 9.0
   meter.count(32, 0.0)
   meter.count(16, 0.5)
-  found = meter.read()
-  assert found.pop("memory_gib") > 0.01
-  assert found == {"first_step_of_train_seconds": 6.5, "examples_per_second": 24, "step_seconds": 1,
+  result = meter.read()
+  assert result.pop("memory_gib") > 0.01
+  assert result == {"first_step_of_train_seconds": 6.5, "examples_per_second": 24, "step_seconds": 1,
                    "input_seconds": 0.25}
   assert meter.read() == {}
   now[0] = 10.0

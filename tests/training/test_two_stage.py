@@ -46,10 +46,10 @@ def _frozen(before, after):
 @pytest.mark.parametrize("head", HEADS)
 def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(head, first_stage):
   state, _ = first_stage
-  both, (found,) = train(digits(*SMALL, *TWO_STAGE, *HEADS[head]))
+  both, (predictions,) = train(digits(*SMALL, *TWO_STAGE, *HEADS[head]))
   assert int(state.step[0]) == 3 and int(both.step[0]) == 9
   _frozen(state, both)
-  assert found["test"]["logits"].shape == (10, 3)
+  assert predictions["test"]["logits"].shape == (10, 3)
   # The optimizer holds arrays of the head's shapes alone.
   assert {x.shape for x in jax.tree.leaves(both.opt_state)} <= {
     x.shape for x in jax.tree.leaves(both.params["head"])} | {(1,)}
@@ -136,10 +136,10 @@ def test_the_second_stage_may_have_another_loss_than_the_first(first_stage):
   rng = np.random.default_rng(0)
   logits, labels = jnp.asarray(rng.normal(size=(1, 8, 3)), jnp.float32), jnp.asarray(rng.integers(3, size=(1, 8)))
   built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
-  found = [loss({}, logits, labels) for loss in built.validation_losses]
+  result = [loss({}, logits, labels) for loss in built.validation_losses]
   log_probs = np.asarray(jax.nn.log_softmax(logits))[0, np.arange(8), labels[0]]
-  np.testing.assert_allclose(found[1], [-log_probs.mean()], rtol=1e-5)  # That of the stage, and not of the first one.
-  assert abs(found[0] - found[1]) > 0.01
+  np.testing.assert_allclose(result[1], [-log_probs.mean()], rtol=1e-5)  # That of the stage, and not of the first one.
+  assert abs(result[0] - result[1]) > 0.01
 
 
 @pytest.mark.parametrize(("options", "reason"), [
@@ -196,11 +196,11 @@ def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(sche
   monkeypatch.setattr(stages, "batches", noted)
   with config.unlocked():
     config.schedule.cache_features = True
-  cached, (found,) = train(config)
+  cached, (predictions,) = train(config)
   assert shapes == [(44, 4, 4, 1), (44, 4)]  # The steps of the second stage do not get images.
   _frozen(forward, cached)
   assert_same(forward.params, cached.params, rtol=1e-4, atol=1e-6)
-  assert_same(wanted, found, rtol=1e-4, atol=1e-5)
+  assert_same(wanted, predictions, rtol=1e-4, atol=1e-5)
   assert np.abs(forward.params["head"]["logits"]["kernel"]).max() > 0.1
 
 

@@ -62,8 +62,8 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_space(par
   pages = sum(-(-path.stat().st_size // 4096) for path in whole.rglob("*") if path.is_file())
   folder = disk(int(4 * pages * part)) / "run"
   command = ("main.py", *OPTIONS, f"--workdir={folder}")
-  said = _refused(python(*command, tmp_path=tmp_path))
-  assert "space" in said, said
+  message = _refused(python(*command, tmp_path=tmp_path))
+  assert "space" in message, message
   for path in folder.rglob("*.json"):
     json.loads(path.read_text())
   for path in folder.rglob("*.npz"):

@@ -57,15 +57,15 @@ def test_predictions_are_log_probabilities_that_depend_on_the_seed_alone_and_con
   others = [_model(seed)[1] for seed in range(4)]
   for samples in (2, 32, 2048):
     model, variables, images = _model(num_samples=samples)
-    apply, found = jax.jit(model.apply), []
+    apply, result = jax.jit(model.apply), []
     for other in others:
       variables["batch_stats"] = other["batch_stats"]  # The parameters of seed 0 with the key of another seed.
       log_probs = np.asarray(apply(variables, images))
       np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)
       np.testing.assert_array_equal(log_probs, apply(variables, images))
       np.testing.assert_allclose(log_probs[2:4], apply(variables, images[2:4]), rtol=1e-5, atol=1e-6)
-      found.append(np.exp(log_probs))
-    spread[samples] = np.std(found, 0).mean()
+      result.append(np.exp(log_probs))
+    spread[samples] = np.std(result, 0).mean()
   # The error is proportional to 1 / sqrt(samples), so it falls fourfold and eightfold; half of that is asked for.
   assert 0 < spread[32] < spread[2] / 2 and 0 < spread[2048] < spread[32] / 4
 
@@ -77,11 +77,11 @@ def test_the_loss_has_the_kl_term_and_neither_devices_nor_parts_change_it(option
   runs = {}
   for devices in (1, 4):
     measured = []
-    state, (found,) = train(_config(*options), devices=devices, hooks=[lambda step, m, to=measured: to.append(m)])
+    state, (predictions,) = train(_config(*options), devices=devices, hooks=[lambda step, m, to=measured: to.append(m)])
     last = {name: float(value[0]) for name, value in measured[-1].items()}
     np.testing.assert_allclose(last["loss"], last["primary"] + last["kl"], rtol=1e-5)
     assert last["kl"] > 0 and "kl" not in measured[0]
-    runs[devices] = state.params, found
+    runs[devices] = state.params, predictions
   if "loss.scope=device" not in options:  # The mean of devices' means differs where they hold unequal numbers.
     assert_same(runs[1], runs[4], rtol=2e-3, atol=1e-4)
 
@@ -95,8 +95,8 @@ def test_a_prediction_without_samples_is_refused():
 @pytest.mark.slow
 def test_seeds_train_together_as_they_do_alone():
   alone, (wanted,) = train(_config())
-  together, found = training.train(_config(), [tiny_splits(), tiny_splits()], seeds=[0, 1], devices=jax.devices()[:2])
+  together, result = training.train(_config(), [tiny_splits(), tiny_splits()], seeds=[0, 1], devices=jax.devices()[:2])
   assert_same(jax.tree.map(lambda x: x[:1], together), alone, rtol=2e-4, atol=2e-5)
-  assert_same(found[0], wanted, rtol=1e-3, atol=1e-4)
+  assert_same(result[0], wanted, rtol=1e-3, atol=1e-4)
   keys = together.batch_stats["head"]["key"]
   assert not np.array_equal(keys[0], keys[1])

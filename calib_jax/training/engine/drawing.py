@@ -36,7 +36,7 @@ def used(params: Any, draw: Draw) -> Any:
   return flax.traverse_util.unflatten_dict(flat)
 
 
-def held(draw: Draw) -> dict[tuple[str, ...], Array]:
+def unused(draw: Draw) -> dict[tuple[str, ...], Array]:
   """Returns which weights of the head a step leaves as they are, by path; none unless ``draw.updates`` is "used"."""
   return {("head", *path): factor == 0 for path, factor in draw.factors.items()} if draw.updates == "used" else {}
 
@@ -59,24 +59,24 @@ def frozen(tree: Any, fractions: Mapping[str, float], progress: Array) -> dict[t
           for path, x in flax.traverse_util.flatten_dict(tree).items() if fractions.get(path[0], 0) > 0}
 
 
-def kept(new: Any, old: Any, *holds: Mapping[tuple[str, ...], Array]) -> Any:
-  """Returns ``new`` with the entries for which any of ``holds`` is true as they are in ``old``.
+def restored(new: Any, old: Any, *fixed: Mapping[tuple[str, ...], Array]) -> Any:
+  """Returns ``new`` with the entries for which any of ``fixed`` is true as they are in ``old``.
 
   Args:
     new: gradients, parameters or the state of an optimizer; dicts in it are nested as parameters are.
     old: a tree of the same structure.
-    *holds: arrays of bools by path.
+    *fixed: arrays of bools by path.
 
   Returns:
     The tree.
   """
-  if not any(holds):
+  if not any(fixed):
     return new
 
   def leaf(path, new, old):
     names = tuple(part.key for part in path if isinstance(part, jax.tree_util.DictKey))
-    for hold in holds:
-      new = jnp.where(hold[names], old, new) if names in hold else new
+    for of_path in fixed:
+      new = jnp.where(of_path[names], old, new) if names in of_path else new
     return new
 
   return jax.tree.map_with_path(leaf, new, old)

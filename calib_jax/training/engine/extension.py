@@ -69,12 +69,12 @@ def _obstacles(config: ConfigDict, stage: stages.Stage, longer: stages.Stage, sp
   of_head = head_state.of_head(head, model.head, total / per_epoch)
   if training.average == "swa":
     reads = any(update.reads for update in (*of_head.values(), *of_loss(config.loss, shape.num_classes).values()))
-    now, held = (averages.swa_steps(training, part.total_steps(training.batch_size), per_epoch, total)
-                 for part in (longer, stage))
-    if now and (others := [f"{step / per_epoch:g}" for step in held if step not in now]):
+    longer_steps, own_steps = (averages.swa_steps(training, part.total_steps(training.batch_size), per_epoch, total)
+                               for part in (longer, stage))
+    if longer_steps and (others := [f"{step / per_epoch:g}" for step in own_steps if step not in longer_steps]):
       yield (f"training.average 'swa' keeps in its mean {len(others)} of the shorter run's models, of epoch "
              f"{' to '.join(dict.fromkeys((others[0], others[-1])))}, which a run that began so does not average")
-    elif not now and (reads or training.select != "last"):
+    elif not longer_steps and (reads or training.select != "last"):
       yield ("training.average 'swa' has scored the validation split by means of what was the last part of the run, on "
              "which the selected model or the state of the loss or head depends")
   if any(update.follows_length for update in of_head.values()):

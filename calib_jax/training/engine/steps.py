@@ -73,7 +73,7 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
   draw = objective.model.head.draw(state.params.get("head", {}), jax.random.fold_in(key, _DRAWS), state.step,
                                    state.loss_states.get("head"))
   before = gradients.Changed(state.batch_stats, state.loss_states)
-  held_params, held_stats = _held(state, draw, objective, stage_steps)
+  fixed_params, fixed_stats = _fixed(state, draw, objective, stage_steps)
 
   def gradients_at(params):
     """The gradients of the global batch; all calls have the same random numbers."""
@@ -81,7 +81,7 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
                                                            jax.random.fold_in(key, state.step), accumulation)
     # The psum inside the global loss transposes to a psum, so pmean gives exactly the gradient of the whole batch.
     grads, measured = jax.lax.pmean((grads, measured), AXIS)
-    return drawing.kept(grads, jax.tree.map(jnp.zeros_like, grads), *held_params), measured, changed, counts
+    return drawing.restored(grads, jax.tree.map(jnp.zeros_like, grads), *fixed_params), measured, changed, counts
 
   grads, measured, changed, counts = gradients_at(state.params)
   correct, count = jax.lax.psum(counts, AXIS)
@@ -95,23 +95,23 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
   params = optax.apply_updates(state.params, jax.tree.map(lambda u: rate * u, updates) if rate != 1.0 else updates)
   params = jax.tree.map(lambda new, old, train: new if train else old, params, state.params,
                         drawing.trainable(state.params, objective.trained))
-  params, opt_state = drawing.kept((params, opt_state), (state.params, state.opt_state), *held_params)
+  params, opt_state = drawing.restored((params, opt_state), (state.params, state.opt_state), *fixed_params)
   if draw.updates == "stored":
     params = drawing.used(params, draw)
-  batch_stats = drawing.kept(changed.batch_stats, state.batch_stats, held_stats)
+  batch_stats = drawing.restored(changed.batch_stats, state.batch_stats, fixed_stats)
   after = TrainState(state.step, params, batch_stats, opt_state, changed.loss_states, state.skipped)
   finite = jnp.isfinite(measured["loss"]) & jnp.isfinite(measured["gradient_norm"])
   after = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
   return after._replace(step=state.step + 1, skipped=state.skipped + (~finite).astype(jnp.int32)), measured
 
 
-def _held(state: TrainState, draw: Draw, objective: gradients.Objective,
+def _fixed(state: TrainState, draw: Draw, objective: gradients.Objective,
           stage_steps: tuple[int, int]) -> tuple[tuple[dict, ...], dict]:
   """Returns the parameters, and the batch statistics, that this step leaves as they are."""
   before, num_steps = stage_steps
   fractions, progress = objective.trained(state.params), (state.step - before) / num_steps
   stats = drawing.frozen(state.batch_stats, fractions, progress) if objective.batch_stats == "trained" else {}
-  return (drawing.held(draw), drawing.frozen(state.params, fractions, progress)), stats
+  return (drawing.unused(draw), drawing.frozen(state.params, fractions, progress)), stats
 
 
 def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable
