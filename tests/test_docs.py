@@ -14,8 +14,9 @@ from ml_collections import ConfigDict
 import pytest
 
 import calib_jax
-from calib_jax import calibrators, evaluation, losses, models, run
+from calib_jax import calibrators, evaluation, losses, models, run, training
 from calib_jax import config as run_config
+from calib_jax._checks import registry
 from calib_jax.cli import compare
 from calib_jax.cli import evaluate as command
 from calib_jax.reports import formats
@@ -199,7 +200,8 @@ def test_every_field_of_a_run_is_explained():
       yield from fields(value, f"{prefix}{name}.") if inner else [prefix + name]
 
   named = set(re.findall(r"`([\w.]+)`", PAGES["docs/fields.md"]))
-  assert set(fields(common.get_config())) - {"model.hidden"} <= named
+  options = {f"schedule.{option}" for schedule in training.SCHEDULES.values() for option in registry.options(schedule)}
+  assert options | set(fields(common.get_config())) - {"model.hidden"} <= named
 
 
 def test_the_options_of_the_evaluation_command_exist():

@@ -72,7 +72,7 @@ class Group(NamedTuple):
     fields = read_json(path)
     try:
       shape = Shape(tuple(fields["image_shape"]), fields["num_classes"], np.array(fields["mean"], np.float32),
-                    np.array(fields["std"], np.float32), fields.get("dtype", "uint8"))
+                    np.array(fields["std"], np.float32), fields["dtype"])
       counts = (*shape.image_shape, shape.num_classes)
       if not all(type(count) is int and 0 < count < 2**31 for count in counts) or len(counts) < 2 or not (
           shape.mean.shape == shape.std.shape == shape.image_shape[-1:]):

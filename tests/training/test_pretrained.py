@@ -22,7 +22,7 @@ SMALL = {"vit_small": {"width": 6, "depth": 1, "heads": 1, "patch_size": 4},
          "swin_tiny": {"patch_size": 1, "window": 2, "width": 6, "depths": (1, 1), "heads": (1, 2)}}
 
 
-def _weights(name, path, num_classes=5, image_size=8):
+def write_weights(name, path, num_classes=5, image_size=8):
   """Writes random weights of a small model under PyTorch's names; returns its parameters."""
   model = models.get(name, num_classes=num_classes, **SMALL[name])
   params = model.init(jax.random.key(5), jnp.zeros((1, image_size, image_size, 3)))["params"]
@@ -40,7 +40,7 @@ def _config(path, name="vit_small", *overrides):
   return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in options])
 
 
-def _rgb(seed=0):
+def rgb_splits(seed=0):
   splits = tiny_splits(seed)
   return splits._replace(**{name: getattr(splits, name)._replace(images=getattr(splits, name).images.repeat(3, axis=-1))
                             for name in ("train", "validation", "test")})
@@ -48,11 +48,11 @@ def _rgb(seed=0):
 
 @pytest.mark.slow
 def test_a_run_starts_from_the_weights_with_a_new_head_for_each_seed(tmp_path):
-  params, _ = _weights("vit_small", tmp_path / "w.safetensors")
+  params, _ = write_weights("vit_small", tmp_path / "w.safetensors")
   config = _config(tmp_path / "w.safetensors")
   run_config.check(config, 2)
   training.check_weights(config)
-  state, _ = training.train(config, [_rgb(0), _rgb(1)], seeds=[0, 1], devices=jax.devices()[:2])
+  state, _ = training.train(config, [rgb_splits(0), rgb_splits(1)], seeds=[0, 1], devices=jax.devices()[:2])
   for seed in (0, 1):
     trained = jax.tree.map(lambda x, seed=seed: x[seed], state.params)
     assert_same({key: x for key, x in trained.items() if key != "head"},
@@ -63,10 +63,10 @@ def test_a_run_starts_from_the_weights_with_a_new_head_for_each_seed(tmp_path):
 
 @pytest.mark.slow
 def test_a_head_that_fits_is_kept_and_interleaved_runs_start_from_weights_too(tmp_path):
-  params, _ = _weights("vit_small", tmp_path / "w.safetensors", num_classes=3)
+  params, _ = write_weights("vit_small", tmp_path / "w.safetensors", num_classes=3)
   config = _config(tmp_path / "w.safetensors", "vit_small", "schedule.name=interleaved",
                    "loss.secondary.name=soft_avuc")
-  state, _ = training.train(config, [_rgb()], seeds=[0], devices=jax.devices()[:2])
+  state, _ = training.train(config, [rgb_splits()], seeds=[0], devices=jax.devices()[:2])
   assert_same(jax.tree.map(lambda x: x[0], state.params), params)
 
 
@@ -81,7 +81,7 @@ def test_a_model_resizes_its_images():
 
 @pytest.mark.slow
 def test_swin_weights_under_the_names_of_the_hub_are_read(tmp_path):
-  params, weights = _weights("swin_tiny", tmp_path / "w.safetensors")
+  params, weights = write_weights("swin_tiny", tmp_path / "w.safetensors")
   assert "layers.1.downsample.reduction.weight" in weights
   hub = {key.replace("layers.1.downsample", "layers.0.downsample").replace("head.fc.", "head."): x
          for key, x in weights.items()}
@@ -100,10 +100,10 @@ def test_mistakes_about_weights_are_one_sentence(tmp_path):
   config = run_config.load(str(ROOT / "configs/digits_savuc.py"), ["--config.model.weights=w.safetensors"])
   with pytest.raises(UserError, match="model.weights needs a model that timm or torchvision has.*got model.name 'mlp'"):
     training.check_weights(config)
-  _weights("vit_small", tmp_path / "w.safetensors")
+  write_weights("vit_small", tmp_path / "w.safetensors")
   with pytest.raises(UserError, match=r"another backbone.*stem_pos_embed is \(1, 5, 6\) in the weights and "
                                       r"\(1, 2, 6\) in the model\). Set model.image_size"):
-    training.train(_config(tmp_path / "w.safetensors", "vit_small", "model.image_size=0"), [_rgb()], seeds=[0],
+    training.train(_config(tmp_path / "w.safetensors", "vit_small", "model.image_size=0"), [rgb_splits()], seeds=[0],
                    devices=jax.devices()[:1])
   with pytest.raises(UserError, match="starts from schedule.workdir or schedule.weights: leave model.weights empty"):
     run_config.check(_config("w.safetensors", "vit_small", "schedule.name=warm_start", "schedule.workdir=x"), 1)

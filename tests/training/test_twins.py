@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import random
-import re
 import signal
 import time
 
@@ -39,22 +37,6 @@ def _same(folder, other):
   for name in (*names, "results.json", "results.md"):
     assert (folder / name).read_bytes() == (other / name).read_bytes(), name
   assert _log(folder) == _log(other)
-
-
-@pytest.mark.parametrize("part", [random.Random(0).uniform(0, 0.5)])
-def test_the_one_that_runs_is_undisturbed(part, alone, tmp_path):
-  arguments = ("main.py", *OPTIONS, f"--workdir={tmp_path / 'run'}")
-  first = start(*arguments, tmp_path=tmp_path)
-  time.sleep(part * alone[1])
-  second = start(*arguments, tmp_path=tmp_path)
-  output = {process: process.communicate(timeout=300)[0] for process in (first, second)}
-  codes = {process.returncode for process in output}
-  assert 0 in codes and codes <= {0, 2}, output
-  for process, other in ((first, second), (second, first)):
-    if process.returncode == 2:
-      last = output[process].strip().splitlines()[-1]
-      assert re.match(rf"error: --workdir: \S+ is in use by process {other.pid} on \S+ since \d{{4}}-.* UTC: ", last)
-  _same(tmp_path / "run", alone[0])
 
 
 def test_the_second_of_two_is_refused_while_the_first_lives(alone, tmp_path):
