@@ -271,8 +271,8 @@ def test_at_paper_scale_second_stages_are_those_of_their_authors():
     assert (training.select, training.select_after_epochs, training.evaluate_every_epochs) == ("best", 0, 1)
   epochs = {"MaC-Cal": 100, "MaC-Cal, printed": 40, "TST, as Ni et al.": 40, "V-TST, as Ni et al.": 40}
   for name, number in epochs.items():
-    training = found[name].training
-    assert (config.schedule.stage2_epochs, training.select, config.schedule.stage2_batch_size) == (number, "last", 0)
+    training, schedule = found[name].training, found[name].schedule
+    assert (schedule.stage2_epochs, training.select, schedule.stage2_batch_size) == (number, "last", 0)
 
 
 @pytest.mark.slow
