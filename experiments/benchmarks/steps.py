@@ -114,7 +114,7 @@ def matrix_products(dtype: str, side: int, repeats: int = 10) -> float:
   """Returns the operations a second of a product of large matrices, of the fastest of some calls."""
   a, product = jnp.ones((side, side), dtype), jax.jit(lambda a: a @ a)
   jax.block_until_ready(product(a))
-  return 2 * side**3 / min(timing.seconds(lambda: product(a).block_until_ready()) for _ in range(repeats))
+  return 2 * side**3 / min(timing.taken(lambda: product(a).block_until_ready()).seconds for _ in range(repeats))
 
 
 def pytorch_seconds(size: int) -> float | None:

@@ -44,11 +44,11 @@ def operations(function: Callable, *arguments: object) -> float:
     device = None
   with jax.default_device(device):
     lowered = jax.jit(function).lower(*arguments)
-  found = counted(lowered.cost_analysis()) or counted(lowered.compile().cost_analysis())
-  if "flops" not in found:
+  counts = counted(lowered.cost_analysis()) or counted(lowered.compile().cost_analysis())
+  if "flops" not in counts:
     raise UserError(f"{jax.default_backend()} does not count the operations of a program: unset JAX_PLATFORMS, so that "
                     "the CPU does.")
-  return found["flops"]
+  return counts["flops"]
 
 
 def step_operations(network: Mapping[str, object], image: tuple[int, ...], num_classes: int, batch_size: int) -> float:

@@ -29,11 +29,6 @@ def taken(function: Callable[[], object]) -> Taken:
   return Taken(time.perf_counter() - started, _processor() - before)
 
 
-def seconds(function: Callable[[], object], repeats: int = 1) -> float:
-  """Returns the duration of a call, the mean of ``repeats``."""
-  return sum(taken(function).seconds for _ in range(repeats)) / repeats
-
-
 def compare(function: Callable[[], object], floor: Callable[[], object] | None = None, budget: float = 0.0,
             fewest: int = 5) -> dict[str, float]:
   """Returns the median seconds of calls for ``budget`` seconds or so and, with a floor, the median ratios to it.

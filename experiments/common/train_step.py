@@ -12,8 +12,8 @@ from calib_jax.training import best_model
 from calib_jax.training.engine import layout, program
 
 
-def engine(config, splits: data.Splits, stage: int = 0, devices: Sequence[jax.Device] | None = None,
-           num_models: int = 1) -> Callable[[], None]:
+def engine(config, splits: data.Splits, stage: int = 0, devices: Sequence[jax.Device] | None = None
+           ) -> Callable[[], None]:
   """Returns a function that takes one step of a stage of the engine and waits for it.
 
   Args:
@@ -21,24 +21,23 @@ def engine(config, splits: data.Splits, stage: int = 0, devices: Sequence[jax.De
     splits: the data; each step has the first examples of the training split.
     stage: the number of the stage.
     devices: the devices that share the batch; the first one by default.
-    num_models: how many models train in the step.
   """
-  return engine_and_features(config, splits, stage, devices, num_models)[0]
+  return engine_and_features(config, splits, stage, devices)[0]
 
 
-def engine_and_features(config, splits: data.Splits, stage: int = 0, devices: Sequence[jax.Device] | None = None,
-                        num_models: int = 1) -> tuple[Callable[[], None], Callable[[], object] | None]:
+def engine_and_features(config, splits: data.Splits, stage: int = 0, devices: Sequence[jax.Device] | None = None
+                        ) -> tuple[Callable[[], None], Callable[[], object] | None]:
   """The same, and a function that computes the features of the step; None unless the stage keeps features."""
-  devices, size, seeds = devices or jax.devices()[:1], config.training.batch_size, range(num_models)
-  keys = jax.vmap(jax.random.key)(jnp.array(seeds))
-  built = program.build(config, [splits] * num_models, seeds, devices)
+  devices, size = devices or jax.devices()[:1], config.training.batch_size
+  keys = jax.vmap(jax.random.key)(jnp.array([0]))
+  built = program.build(config, [splits], [0], devices)
   carry = {"state": None}
   for part in built.stages[:stage + 1]:
     carry["state"] = part.start(carry["state"], keys)
   carry["state"] = layout.Layout.of(devices, config.training.parallel).everywhere(carry["state"])
 
   def shared(x):  # [devices, seeds, examples, ...].
-    return np.repeat(x.reshape(len(devices), 1, size // len(devices), *x.shape[1:]), num_models, axis=1)
+    return x.reshape(len(devices), 1, size // len(devices), *x.shape[1:])
 
   batch = {"image": shared(splits.train.images[:size]), "label": shared(splits.train.labels[:size]),
            "mask": shared(np.ones(size, bool))}

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import math
-import statistics
 
 import jax
 from ml_collections import ConfigDict
@@ -75,5 +74,4 @@ def measure(config: ConfigDict, repeats: int = 10) -> float:
   part = data.Examples(rng.integers(0, 256, (size, *shape), dtype=np.uint8), labels)
   splits = data.Splits(part, part, part, num_classes, np.full(shape[-1], 0.5, np.float32),
                        np.full(shape[-1], 0.25, np.float32))
-  step = engine(config, splits, devices=jax.local_devices())
-  return statistics.median(timing.seconds(step) for _ in range(repeats))
+  return timing.compare(engine(config, splits, devices=jax.local_devices()), fewest=repeats)["seconds"]

@@ -3,10 +3,7 @@
 import contextlib
 import json
 import math
-import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -15,10 +12,8 @@ from scipy import stats
 
 from calib_jax import training
 from calib_jax._system.errors import UserError
-from calib_jax.training import checkpoints
 from calib_jax.training.distributed import stopping
-from experiments.common import counting, rows, settings, sweep
-from experiments.common.commands import ROOT
+from experiments.common import counting, sweep
 from experiments.weekend import __main__ as weekend
 from experiments.weekend import costs, page, plan
 from experiments.weekend.tables import TABLES, Number, published
@@ -61,16 +56,16 @@ def test_hours_are_the_steps_times_the_recorded_seconds(tmp_path):
   name = costs.network(config)
   assert name.startswith("wide_resnet28_10 (") and "dtype=bfloat16" in name and name.endswith("32x32x3, batch 512")
   (tmp_path / "step_seconds.json").write_text(json.dumps({weekend._device(): {name: 0.1}, "2 x other": {name: 9.0}}))
-  found = plan.cells(options, weekend._recorded(tmp_path / "step_seconds.json"))
+  cells = plan.cells(options, weekend._recorded(tmp_path / "step_seconds.json"))
   per_epoch = math.ceil(45_000 / 512)
   steps = 200 * per_epoch + 20 * (0.1 / 0.9) * per_epoch / 3  # Evaluations of 5,000 images, every ten epochs.
-  assert len(found) == 5 and all(cell.timed and len(cell.jobs) == 3 for cell in found)
-  assert [cell.hours for cell in found] == pytest.approx(5 * [1.1 * steps * 0.1 / 3600])
-  one = found[0].hours
+  assert len(cells) == 5 and all(cell.timed and len(cell.jobs) == 3 for cell in cells)
+  assert [cell.hours for cell in cells] == pytest.approx(5 * [1.1 * steps * 0.1 / 3600])
+  one = cells[0].hours
   for hours, fits in ((0, []), (1.01 * one, [1]), (4.5 * one, [3, 1]), (15.1 * one, [3] * 5)):
-    assert [of_cell.fitting for of_cell in plan.fitting(found, hours) if of_cell.fitting] == fits
+    assert [of_cell.fitting for of_cell in plan.fitting(cells, hours) if of_cell.fitting] == fits
   options.hours = 4.5 * one
-  text = plan.text(plan.fitting(found, options.hours), options)
+  text = plan.text(plan.fitting(cells, options.hours), options)
   assert "| 1 of 3 runs fit |" in text and "| does not fit |" in text and "≈" not in text
   assert f"Table 1a {15 * one:.1f}. In {options.hours:g} hours 1 of 5 cells are whole" in text
   # A step that was timed on the card is used before one is timed here, and else operations are counted.
@@ -85,32 +80,32 @@ def test_cells_with_more_evidence_an_hour_are_first_and_shards_divide_them(monke
   monkeypatch.setattr(counting, "step_operations", lambda model, image, classes, batch: batch * (
     1e9 if model["name"] == "resnet50" else 4e9))
   arguments = ["--card=a100", "--tables", "soft_calibration", "focal_temperature"]
-  found = plan.cells(weekend.parse(arguments), {})
-  worth = [len(cell.numbers) / cell.hours for cell in found]
-  assert worth == sorted(worth, reverse=True) and len(found) == 23
-  assert found[0].table.title.startswith("Komisarenko") and found[-1].table.title.startswith("Karandikar")
+  cells = plan.cells(weekend.parse(arguments), {})
+  worth = [len(cell.numbers) / cell.hours for cell in cells]
+  assert worth == sorted(worth, reverse=True) and len(cells) == 23
+  assert cells[0].table.title.startswith("Komisarenko") and cells[-1].table.title.startswith("Karandikar")
   names = [[cell.name() for cell in weekend._cells(weekend.parse([*arguments, f"--shard={i}/2"]), {})] for i in (1, 2)]
-  assert sorted([*names[0], *names[1]]) == sorted(cell.name() for cell in found)
+  assert sorted([*names[0], *names[1]]) == sorted(cell.name() for cell in cells)
   assert [len(part) for part in names] == [12, 11]
 
 
 def test_differences_have_intervals_over_both():
-  def found(values):
+  def of_seeds(values):
     return [{"task": "", "method": "m", "calibrator": "none", "seed": str(i), "ece": str(x)}
             for i, x in enumerate(values)]
 
   ours = np.array([0.02, 0.03, 0.025])
-  one, = page.compared(found(ours), [Number("none", "ece", "2.20", 0.1, 5)])
+  one, = page.compared(of_seeds(ours), [Number("none", "ece", "2.20", 0.1, 5)])
   half = 100 * stats.t.ppf(0.975, 2) * ours.std(ddof=1) / 3**0.5
   assert one.difference == pytest.approx(100 * ours.mean() - 2.2)
   # The last place that is printed is 0.01, by half of which the published number is rounded.
   assert one.half == pytest.approx(math.hypot(half, 0.1 * stats.t.ppf(0.975, 4)) + 0.005)
   assert one.cells()[0] == "2.20 ± 0.10" and one.cells()[3] == "yes"
-  far, = page.compared(found(ours), [Number("none", "ece", "9.00")])
+  far, = page.compared(of_seeds(ours), [Number("none", "ece", "9.00")])
   assert far.half == pytest.approx(half + 0.005) and far.cells()[0] == "9.00" and far.cells()[3] == "no"
-  alone, = page.compared(found(ours[:1]), [Number("none", "ece", "2.20")])
+  alone, = page.compared(of_seeds(ours[:1]), [Number("none", "ece", "2.20")])
   assert alone.cells() == ["2.20", "2.00", "-0.20", ""]
-  assert page.compared(found(ours), [Number("TS", "ece", "2.20")]) == []
+  assert page.compared(of_seeds(ours), [Number("TS", "ece", "2.20")]) == []
 
 
 @pytest.fixture
@@ -191,14 +186,15 @@ def test_the_command_stops_when_the_hours_are_over(trains, tmp_path, trained, mo
           raise training.Stopped(f"SIGTERM: seed 0 stopped after step {step}; its state is in DIR", number)
     raise AssertionError("nothing stopped it")
 
-  monkeypatch.setattr(costs, "measure", lambda config: 1e-9)
+  options = weekend.parse([*TINY, f"--out={tmp_path}", "--hours=0.001"])
+  cells = [cell._replace(hours=1e-9) for cell in weekend._cells(options, {})]
   with monkeypatch.context() as patch:
     patch.setattr(sweep, "run_job", slow)
-    assert weekend.main([*TINY, f"--out={tmp_path}", "--hours=0.001"]) == 0
-  said = capsys.readouterr()
-  assert f"The 0.001 hours are over: {'seed 0 stopped after' if trains else 'stopped while no run'}" in said.out
-  assert "SIGTERM" not in said.out + said.err and len(calls) == 1 and signal.getsignal(signal.SIGTERM) == before
-  assert "weekend_tiny.md has the numbers, and the 4 runs that are not done." in said.out
+    assert weekend.train(cells, options, time.monotonic() + 2) == 0
+  printed = capsys.readouterr()
+  assert f"The 0.001 hours are over: {'seed 0 stopped after' if trains else 'stopped while no run'}" in printed.out
+  assert "SIGTERM" not in printed.out + printed.err and len(calls) == 1 and signal.getsignal(signal.SIGTERM) == before
+  assert "weekend_tiny.md has the numbers, and the 4 runs that are not done." in printed.out
   assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
   assert weekend.main([*TINY, f"--out={tmp_path}"]) == 0 and len(trained) == 4
 
@@ -219,50 +215,14 @@ def test_a_mistake_is_said_before_anything_trains(arguments, message, tmp_path, 
     code = weekend.main(["--tables", "soft_calibration", f"--out={tmp_path}/out", *arguments])
   except SystemExit as error:  # Of the parser.
     code = error.code
-  said = capsys.readouterr().err
-  assert code == 2 and message in said and "Traceback" not in said and trained == []
-
-
-KILLED = """
-import os, runpy, signal
-from calib_jax.training import checkpoints
-from tests.experiments.weekend import test_weekend
-save = checkpoints.Checkpoints.save
-def saved(self, step, tree):
-  save(self, step, tree)
-  self.manager.wait_until_finished()
-  os.kill(os.getpid(), signal.SIGKILL)
-checkpoints.Checkpoints.save = saved
-test_weekend.save_every_fourth_step()
-runpy.run_module("experiments.weekend", run_name="__main__")
-"""
-
-
-def save_every_fourth_step():
-  changed = plan._changed
-  plan._changed = lambda *options: settings.changed(changed(*options), {"checkpoint.every_steps": 4})
-  return changed
+  printed = capsys.readouterr().err
+  assert code == 2 and message in printed and "Traceback" not in printed and trained == []
 
 
 @pytest.mark.slow
-def test_a_cell_goes_on_after_a_kill(tmp_path, monkeypatch):
+def test_a_cell_trains(tmp_path):
   command = ["--scale=tiny", "--seeds=1", "--tables", "soft_calibration", "--only", "focal+soft_avuc"]
-  killed = subprocess.run([sys.executable, "-c", KILLED, *command, f"--out={tmp_path}/run"], cwd=ROOT,
-                          capture_output=True, text=True, env=os.environ)
-  assert killed.returncode == -signal.SIGKILL, killed.stderr
-  starts, restore = [], checkpoints.Checkpoints.restore
-
-  def restored(self, like):
-    found = restore(self, like)
-    starts.append(found and found[0])
-    return found
-
-  monkeypatch.setattr(checkpoints.Checkpoints, "restore", restored)
-  monkeypatch.setattr(plan, "_changed", save_every_fourth_step())
-  save_every_fourth_step()
-  for out in ("run", "whole"):
-    assert weekend.main([*command, f"--out={tmp_path / out}"]) == 0
-  assert starts == [4, None]
-  one, other = ([{key: value for key, value in row.items() if key not in ("seconds", "date")}
-                 for row in rows.read(tmp_path / out / "soft_calibration_tables_tiny.csv")] for out in ("run", "whole"))
-  assert one == other and len(one) == 4
+  assert weekend.main([*command, f"--out={tmp_path}"]) == 0
+  timed, = json.loads((tmp_path / "step_seconds.json").read_text()).values()
+  assert len(timed) == 1 and all(0 < seconds < 60 for seconds in timed.values())
+  assert "| focal+soft_avuc | accuracy %, none | 78.1 ± 0.08 |" in (tmp_path / "weekend_tiny.md").read_text("utf-8")
