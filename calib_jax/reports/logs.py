@@ -27,10 +27,12 @@ def logged(log: pathlib.Path | None) -> dict[str, Curve]:
   if log is None or not log.is_file():
     return {}
   for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-    with contextlib.suppress(UserError, ValueError, TypeError, KeyError):  # A damaged line must not stop the page.
+    # A damaged line must not stop the page.
+    with contextlib.suppress(UserError, ValueError, TypeError, KeyError, OverflowError):
       entry = parse_json(line, "a line")
       for name in LOGGED:
         if name in entry:
-          values[name].setdefault(entry["step"], []).append(float(entry[name]))
+          step, value = int(entry["step"]), float(entry[name])
+          values[name].setdefault(step, []).append(value)
   return {name: ([*by_step], [float(np.mean(of_seeds)) for of_seeds in by_step.values()])
           for name, by_step in values.items() if len(by_step) > 1}
