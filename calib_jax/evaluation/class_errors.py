@@ -14,8 +14,8 @@ import numpy as np
 
 from calib_jax._numerics import binning as bins
 from calib_jax._system import compilation
-from calib_jax.evaluation.resamples import Resampled, bias_corrected, subsamples
-from calib_jax.metrics import draws
+from calib_jax.intervals import draws
+from calib_jax.intervals.resamples import Resampled, bias_corrected, subsamples
 from calib_jax.metrics.formulas import binned_error
 from calib_jax.predictions.calibrated import Calibrated
 

@@ -4,8 +4,8 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from calib_jax.evaluation import resamples
 from calib_jax.evaluation.results import Estimate, Values
+from calib_jax.intervals import resamples
 from calib_jax.metrics import decomposition
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions

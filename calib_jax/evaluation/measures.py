@@ -13,11 +13,12 @@ from calib_jax import _checks as checks
 from calib_jax import losses, metrics
 from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import compilation
-from calib_jax.evaluation import class_errors, loss_parts, resamples
+from calib_jax.evaluation import class_errors, loss_parts
 from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
+from calib_jax.intervals import resamples
+from calib_jax.intervals.bias_correction import correlation, interval_of_difference
+from calib_jax.intervals.bias_models import CONSERVATIVE, NORM_2, BiasModel, bias_model
 from calib_jax.metrics import resampled_errors
-from calib_jax.metrics.bias_correction import correlation, interval_of_difference
-from calib_jax.metrics.bias_models import CONSERVATIVE, NORM_2, BiasModel, bias_model
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions
 
@@ -223,7 +224,8 @@ def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_
   errors = {name: (metric.function, num_resamples // FEWER if metric.slow else num_resamples)
             for name, metric in METRICS.items() if metric.function and (not metric.slow or num_resamples >= 10 * FEWER)}
   assessed = resamples.assess(errors, {row: (values.confidence, values.correct) for row, values in rows.items()},
-                              num_bins=num_bins, key=key, groups=next(iter(rows.values())).groups)
+                              ordered=functools.partial(resampled_errors.Ordered, num_bins=num_bins), key=key,
+                              groups=next(iter(rows.values())).groups)
   resampled = {(row, name): error for row, by_name in assessed.items() for name, error in by_name.items()}
   for row, values in rows.items():
     for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):

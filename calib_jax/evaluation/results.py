@@ -11,8 +11,8 @@ from scipy.special import stdtrit
 import calib_jax
 from calib_jax._numerics.groups import standard_error
 from calib_jax.evaluation.class_errors import ClassSums
-from calib_jax.evaluation.resamples import LEVEL
-from calib_jax.metrics import draws
+from calib_jax.intervals import draws
+from calib_jax.intervals.resamples import LEVEL
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted
 
 # The columns of the short table: metrics by name; of calibration errors, which stand as computed, also NAME_floor,
@@ -132,7 +132,7 @@ class Values:
   removed: np.ndarray | None = None
 
   def dependence(self) -> float:
-    """Returns how strongly the outcomes of a group depend on each other: ``metrics.draws.dependence``."""
+    """Returns how strongly the outcomes of a group depend on each other: ``intervals.draws.dependence``."""
     if self.groups is None:
       return 0.0
     members = draws.members(self.groups, len(self.confidence))

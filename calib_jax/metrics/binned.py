@@ -13,8 +13,8 @@ from calib_jax._numerics import radix_selection
 from calib_jax._numerics.binning import masked_mean
 from calib_jax._numerics.sorting import correct_before, sorted_pairs
 from calib_jax._numerics.weighted_ranks import ranked
+from calib_jax.intervals.bias_models import biased_as, of_norm
 from calib_jax.metrics import formulas
-from calib_jax.metrics.bias_models import biased_as, of_norm
 from calib_jax.metrics.compiled import counted, of_classes, of_pairs
 
 Array = jax.Array

@@ -15,8 +15,8 @@ from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import one_hot, pick
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax._system import compilation
-from calib_jax.metrics import draws
-from calib_jax.metrics.bootstrap_intervals import bootstrap
+from calib_jax.intervals import draws
+from calib_jax.intervals.bootstrap import bootstrap
 
 Array = jax.Array
 LOSSES = ("nll", "brier")

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning
 from calib_jax._numerics.sorting import exact_cumsum, ordered_key, sum_between, tie_bounds
+from calib_jax.intervals.bias_models import unbiased
 from calib_jax.metrics import formulas
 from calib_jax.metrics.compiled import of_pairs
 
@@ -135,6 +136,7 @@ def _weighted_curve(tied: _Tied) -> RiskCoverage:
   return RiskCoverage(*(jnp.where(tied.weights != 0, x, jnp.nan) for x in curve))
 
 
+@unbiased
 def aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk: ArrayLike | None = None,
          where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Area under the risk-coverage curve.
@@ -182,6 +184,7 @@ def _aurc(confidence: Array, risk: Array, counts: Array) -> Array:
   return binning.masked_mean(curve, ~jnp.isnan(curve))
 
 
+@unbiased
 def excess_aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk: ArrayLike | None = None,
                 where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   """``aurc`` minus the smallest area of any ordering, which is the ordering by the risk itself (E-AURC).
@@ -211,6 +214,7 @@ def _excess_aurc(confidence: Array, risk: Array, counts: Array) -> Array:
   return _aurc(confidence, risk, counts) - _aurc(-risk, risk, counts)
 
 
+@unbiased
 def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
           ) -> Array:
   """Area under the ROC curve: the chance that a positive scores above a negative, where ties count half.
@@ -248,6 +252,7 @@ def _auroc(scores: Array, positives: Array, counts: Array) -> Array:
   return jnp.where((negatives > 0) & (total > 0), area, jnp.nan)
 
 
+@unbiased
 def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, where: ArrayLike | None = None,
                weights: ArrayLike | None = None) -> Array:
   """False-positive rate at the highest threshold whose true-positive rate is at least ``tpr`` (FPR95 by default).

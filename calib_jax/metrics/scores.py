@@ -9,6 +9,7 @@ from calib_jax import _checks as checks
 from calib_jax._numerics import binning
 from calib_jax._numerics.binning import masked_mean
 from calib_jax.confidence import negative_entropy
+from calib_jax.intervals.bias_models import unbiased
 from calib_jax.metrics.compiled import of_classes
 
 Array = jax.Array
@@ -68,6 +69,7 @@ def _top_label_jvp(primals, tangents):
   return (confidence, correct), (tangent, np.zeros(correct.shape, jax.dtypes.float0))
 
 
+@unbiased
 def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
              ) -> Array:
   """The fraction of examples whose label is the top class, the lowest index in a tie.
@@ -100,6 +102,7 @@ def _label_loss(probs: Array, labels: Array) -> Array:
   return -jnp.log(jnp.maximum(label_probs, jnp.finfo(jnp.float32).tiny))
 
 
+@unbiased
 def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
         ) -> Array:
   """Mean negative log-likelihood of the labels, in nats.
@@ -126,6 +129,7 @@ def _nll(probs: Array, labels: Array, counts: Array) -> Array:
   return masked_mean(_label_loss(probs, labels), counts)
 
 
+@unbiased
 def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
                 ) -> Array:
   r"""Brier score, in [0, 2]: the mean squared distance from the probabilities to the one-hot label.
@@ -155,6 +159,7 @@ def _brier_score(probs: Array, labels: Array, counts: Array) -> Array:
   return masked_mean(jnp.sum((probs - onehot) ** 2, axis=-1), counts)
 
 
+@unbiased
 def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
                  weights: ArrayLike | None = None) -> Array:
   """Mean entropy of the predictions in nats, in [0, log K].
@@ -182,6 +187,7 @@ def _mean_entropy(probs: Array, labels: Array, counts: Array) -> Array:
   return masked_mean(-negative_entropy(probs), counts)
 
 
+@unbiased
 def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
                      weights: ArrayLike | None = None) -> Array:
   """Mean negative log-likelihood of the examples of each class, in nats.

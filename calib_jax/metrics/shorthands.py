@@ -3,7 +3,7 @@
 import jax
 from jax.typing import ArrayLike
 
-from calib_jax.metrics.bias_models import biased_as, of_norm
+from calib_jax.intervals.bias_models import biased_as, of_norm
 from calib_jax.metrics.binned import calibration_error
 from calib_jax.metrics.compiled import counted, of_classes
 from calib_jax.metrics.scores import top_label

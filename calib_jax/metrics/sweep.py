@@ -10,8 +10,8 @@ from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
 from calib_jax._numerics.sorting import exact_cumsum, shared_count, sorted_pairs, sum_between, tie_bounds
 from calib_jax._numerics.weighted_ranks import Ranked, ranked
+from calib_jax.intervals.bias_models import biased_as, of_norm
 from calib_jax.metrics import formulas
-from calib_jax.metrics.bias_models import biased_as, of_norm
 from calib_jax.metrics.binned import BINNINGS, TIES
 from calib_jax.metrics.compiled import of_pairs
 

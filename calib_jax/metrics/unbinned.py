@@ -9,9 +9,9 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics.binning import divisor, masked_mean, total
 from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs
+from calib_jax.intervals.bias_models import BiasModel, biased_as, of_norm
 from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities, neighbours
 from calib_jax.metrics import formulas
-from calib_jax.metrics.bias_models import BiasModel, biased_as, of_norm
 from calib_jax.metrics.binned import TIES
 from calib_jax.metrics.compiled import of_classes, of_pairs
 from calib_jax.metrics.scores import top_label

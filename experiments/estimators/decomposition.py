@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import calibrators
+from calib_jax.intervals.bootstrap import bootstrap
 from calib_jax.metrics import decomposition
-from calib_jax.metrics.bootstrap_intervals import bootstrap
 from experiments.common import commands, markdown
 from experiments.estimators import differences, posteriors, simulation, studies
 

@@ -76,24 +76,6 @@ def test_the_top_label_of_ties_of_computed_probabilities_and_its_gradient():
   np.testing.assert_array_equal(slope, [[0, 1, 0]])
 
 
-GOOD = np.full((6, 2), 0.5, np.float32)
-
-
-@pytest.mark.parametrize(("row", "value", "labels", "message"), [
-  (2, (np.nan, 0.5), 0, "probs must be finite: 1 of 6 rows is not; the first, row 2, holds nan"),
-  (0, (-0.5, 1.5), 0, "probs must be at least 0: 1 of 6 rows is not; the first, row 0, holds -0.5"),
-  (5, (0.5, 0.25), 0, "probs must sum to 1 in each row: 1 of 6 rows does not; the first, row 5, sums to 0.75"),
-  (0, (0.5, 0.5), 2, r"labels must be in \[0, 2\): 6 of 6 rows are not; the first, row 0, holds 2"),
-  (0, (0.5, 0.5), -1, "holds -1"),
-])
-def test_validate_says_what_is_wrong_and_where(row, value, labels, message):
-  probs = GOOD.copy()
-  probs[row] = value
-  metrics.validate(GOOD.reshape(2, 3, 2), np.ones((2, 3), int))
-  with pytest.raises(ValueError, match=message):
-    metrics.validate(probs, np.full(6, labels))
-
-
 def test_certain_and_wrong_is_finite():
   probs = jnp.array([[1.0, 0.0]])
   np.testing.assert_allclose(metrics.nll(probs, jnp.array([1])), 126 * np.log(2), rtol=1e-6)

@@ -1,12 +1,8 @@
 """Estimators against a known truth: a Gaussian mixture whose posterior is exact (experiments/estimators)."""
 
-import functools
-
-import jax
 import numpy as np
 import pytest
 
-from calib_jax import metrics
 from experiments.estimators import simulation as estimators
 
 
@@ -43,42 +39,3 @@ def test_plain_binned_errors_are_biased_upwards_and_debiasing_removes_most_of_it
     plain, debiased = (np.mean(estimators.simulate(estimators.ESTIMATORS[name][0], 300, sharpness) - truth)
                        for name in ("equal mass, norm 2", "equal mass, norm 2, debiased"))
     assert plain > 0.025 and abs(debiased) < 0.4 * plain, (plain, debiased)
-
-
-# Optimised whatever the other tests are: this runs longer than it compiles.
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 4, 5), compiler_options={"xla_backend_optimization_level": 3})
-def _intervals(metric, repeats, size, sharpness, num_resamples, seed):
-  """Estimates and bootstrap intervals ``[repeats]`` of samples of ``size``, in one program."""
-  pairs = estimators.sample(jax.random.key(seed), (repeats, size), sharpness)
-
-  def interval(x):
-    return metrics.bootstrap(metric, x[0], x[1], key=x[2], num_resamples=num_resamples)
-
-  return jax.lax.map(interval, (*pairs, jax.random.split(jax.random.key(seed), repeats)))
-
-
-NAMES = {"ks": "KS", "smooth": "smooth (smECE)", "debiased": "equal mass, norm 2, debiased",
-         "equal width": "ECE, 15 equal-width bins"}
-
-
-@pytest.mark.parametrize(("name", "repeats"), [
-  ("equal width", 60), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-    ("ks", 100), ("debiased", 100), ("smooth", 40)))])
-def test_the_bootstrap_interval_covers_the_true_error(name, repeats):
-  metric, target = estimators.ESTIMATORS[NAMES[name]]
-  _, low, high = _intervals(metric, repeats, 3000, 1.6, 60, 1)
-  truth = estimators.truth(1.6)[target]
-  # 95% are expected, with a standard error of 2.2% for 100 repeats, 2.8% for 60 and 3.4% for 40.
-  assert np.mean((low <= truth) & (truth <= high)) >= (0.85 if repeats < 100 else 0.88)
-
-
-@pytest.mark.slow
-def test_of_a_calibrated_model_only_the_debiased_interval_reaches_down_to_no_error():
-  reached = {name: np.sum(_intervals(estimators.ESTIMATORS[NAMES[name]][0], 20, 3000, 1.0, 100, 2)[1] == 0)
-             for name in ("equal width", "smooth", "debiased")}
-  assert reached["equal width"] == reached["smooth"] == 0 and reached["debiased"] >= 14, reached
-
-
-def test_the_middle_of_a_binned_errors_interval_is_above_the_estimate():
-  estimate, low, high = _intervals(metrics.calibration_error, 1, 300, 1.0, 300, 0)
-  assert (low + high) / 2 > estimate > 0

@@ -42,10 +42,12 @@ def unchecked():
   (PROBS, _with(LABELS, 0, -1), "holds -1"),
 ])
 def test_wrong_predictions_are_refused_where_they_count(probs, labels, message):
-  """By one metric, with the shared mask and leading axes."""
+  """By one metric, with the shared mask and leading axes, and by ``validate``."""
   for shape in ((6,), (2, 3)):
-    with pytest.raises(ValueError, match=message):
-      metrics.accuracy(probs.reshape(*shape, 2), labels.reshape(shape))
+    metrics.validate(PROBS.reshape(*shape, 2), LABELS.reshape(shape))
+    for check in (metrics.accuracy, metrics.validate):
+      with pytest.raises(ValueError, match=message):
+        check(probs.reshape(*shape, 2), labels.reshape(shape))
   wrong = (probs != PROBS).any(1) | (labels != LABELS)
   assert metrics.accuracy(probs, labels, where=~wrong) == 1
 

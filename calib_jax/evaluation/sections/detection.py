@@ -8,10 +8,10 @@ import numpy as np
 
 from calib_jax import confidence
 from calib_jax._system import compilation
-from calib_jax.evaluation import resamples
 from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.results import Interval, Results
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
+from calib_jax.intervals import resamples
 from calib_jax.metrics.resampled_detection import Separation
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import Model

@@ -1,5 +1,6 @@
 """What a calibration error would be if the model were calibrated: noise floors and p-values."""
 
+from collections.abc import Callable
 import functools
 
 import jax
@@ -9,9 +10,9 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
-from calib_jax.metrics import draws
-from calib_jax.metrics.bootstrap_intervals import quantiles
-from calib_jax.metrics.draws import Metric
+from calib_jax.intervals import draws
+from calib_jax.intervals.bootstrap import quantiles
+from calib_jax.intervals.draws import Metric
 
 Array = jax.Array
 SAME = 1e-5  # Values that differ by less than this part are equal: the order of their sums differs.
@@ -51,7 +52,7 @@ def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, n
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
   confidence = checks.gathered(checks.floating(confidence, "confidence"))
   values = _observed_and_redrawn(metric, confidence, jnp.zeros(confidence.shape, bool), key, num_resamples,
-                                 *_grouped(groups, confidence)[:2], 1.0)[1:]
+                                 *_grouped(groups, confidence), 1.0)[1:]
   return jnp.mean(values, axis=0), *quantiles(values, level)
 
 
@@ -87,9 +88,8 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
   """
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"))
   confidence, correct = gathered_pair(confidence, correct)
-  group, num_groups, members = _grouped(groups, confidence)
-  rho = draws.dependence(confidence, correct, members) if num_groups else 0.0
-  values = _observed_and_redrawn(metric, confidence, correct, key, num_resamples, group, num_groups, rho)
+  rho = 0.0 if groups is None else draws.dependence(confidence, correct, draws.members(groups, len(confidence)))
+  values = _observed_and_redrawn(metric, confidence, correct, key, num_resamples, *_grouped(groups, confidence), rho)
   return p_value_of(values[0], values[1:])
 
 
@@ -107,26 +107,40 @@ def gathered_pair(confidence: ArrayLike, correct: ArrayLike) -> tuple[Array, Arr
   return checks.gathered(confidence), checks.gathered(correct).astype(bool)
 
 
-def _grouped(groups: ArrayLike | None, confidence: Array) -> tuple[np.ndarray | None, int, np.ndarray | None]:
-  """The number of each example's group, how many groups there are, and their members; None and 0 without groups."""
-  if groups is None:
-    return None, 0, None
-  members = draws.members(groups, len(confidence))
-  return np.unique(np.asarray(groups), return_inverse=True)[1], len(members), members
+def _grouped(groups: ArrayLike | None, confidence: Array) -> tuple[np.ndarray | None, int]:
+  return draws.group_numbers(groups, len(confidence) if confidence.ndim else 1)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4, 6))
 def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, key: Array, num_resamples: int,
-                          group: Array | None = None, num_groups: int = 0, rho: Array | float = 0.0) -> Array:
-  """The metric of the outcomes and of ``num_resamples`` redraws, which are computed alike: equal ones are equal."""
-  def value(sample):
-    is_observed, key = sample
-    numbers = jax.random.uniform(key, confidence.shape[:1], confidence.dtype)
-    if num_groups:
-      numbers = draws.shared(draws.words(key), numbers, group, num_groups, rho)
-    numbers = numbers.reshape(-1, *(1,) * (confidence.ndim - 1)) if confidence.ndim else numbers
-    return metric(confidence, jnp.where(is_observed, correct, numbers < confidence))
+                          group: Array | None, num_groups: int, rho: Array | float) -> Array:
+  """The metric of the outcomes and of ``num_resamples`` redraws."""
+  def numbers(key):
+    own = jax.random.uniform(key, confidence.shape[:1], confidence.dtype)
+    return own if group is None else draws.shared(draws.words(key), own, group, num_groups, rho)
 
-  keys = jax.random.split(key, num_resamples)
-  samples = jnp.arange(num_resamples + 1) == 0, jnp.concatenate([keys[:1], keys])
+  return observed_and_redrawn(metric, confidence, correct, jax.random.split(key, num_resamples), numbers)
+
+
+def observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, randomness: Array,
+                         numbers: Callable[[Array], Array]) -> Array:
+  """The metric of the outcomes and of redraws of them, which are computed alike: equal ones are equal.
+
+  Args:
+    metric: a function of ``(confidence, correct)``.
+    confidence: ``[N, ...]`` floats.
+    correct: bools of that shape.
+    randomness: ``[R, ...]``, what each redraw is made of.
+    numbers: a function of an element of it to ``[N]`` uniform numbers; the entries of a row share one.
+
+  Returns:
+    ``[1 + R, ...]`` values.
+  """
+  def value(sample):
+    is_observed, element = sample
+    # Behind the barrier XLA does not compute the draws anew for each bin sum and sort that reads them.
+    redrawn = numbers(element).reshape(confidence.shape[:1] + (1,) * (confidence.ndim - 1)) < confidence
+    return metric(confidence, jax.lax.optimization_barrier(jnp.where(is_observed, correct, redrawn)))
+
+  samples = jnp.arange(len(randomness) + 1) == 0, jnp.concatenate([randomness[:1], randomness])
   return map_chunks(value, samples, draws.at_once([confidence]))

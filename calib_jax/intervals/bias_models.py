@@ -5,6 +5,7 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 
@@ -48,6 +49,7 @@ CONSERVATIVE = BiasModel()
 NORM_2, BINNED = BiasModel(sure_part=1.0), BiasModel(sure_part=0.5)
 
 _MODELS: dict[Callable, Callable[..., BiasModel]] = {}
+_MEANS: set[Callable] = {jnp.mean}  # Metrics without such a bias, whose intervals are percentiles.
 
 
 def biased_as(model: Callable[..., BiasModel]) -> Callable[[Callable], Callable]:
@@ -57,6 +59,12 @@ def biased_as(model: Callable[..., BiasModel]) -> Callable[[Callable], Callable]
     return error
 
   return add
+
+
+def unbiased(metric: Callable) -> Callable:
+  """A decorator of a metric whose intervals are percentiles."""
+  _MEANS.add(metric)
+  return metric
 
 
 def of_norm(norm: float | str = 1, **_) -> BiasModel:
@@ -98,6 +106,11 @@ def _bias_model(error: Callable, **options) -> BiasModel:
 def is_known(error: Callable) -> bool:
   """Whether a metric is a calibration error of this package, with the options that it has if none are passed."""
   return error in _MODELS
+
+
+def is_mean(metric: Callable) -> bool:
+  """Whether a metric is one of this package, or ``jnp.mean``, whose intervals are percentiles."""
+  return metric in _MEANS
 
 
 def resolved(bias: BiasModel | str, metric: Callable) -> BiasModel:

@@ -15,7 +15,6 @@ from calib_jax._numerics.binning import array_module
 
 Array = jax.Array
 Metric = Callable[..., Array]
-SAMPLE, HALF, REST, FIFTH_PART, REDRAWN = range(5)  # The kinds of samples that ``assess`` computes a metric of.
 BATCH = 400_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
 FIFTH = 5  # The smaller subsamples of ``bootstrap(method="bias_corrected")`` hold one of so many examples.
 
@@ -24,15 +23,23 @@ def members(groups: ArrayLike | None, count: int) -> np.ndarray:
   """The examples of each group, ``[groups, size of the largest]``, padded with -1; each is a group without any."""
   if groups is None:
     return np.arange(count, dtype=np.int32)[:, None]
+  group, num_groups = group_numbers(groups, count)
+  order, sizes = np.argsort(group, kind="stable"), np.bincount(group)
+  place = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+  padded = np.full((num_groups, sizes.max()), -1, np.int32)
+  padded[np.repeat(np.arange(num_groups), sizes), place] = order
+  return padded
+
+
+def group_numbers(groups: ArrayLike | None, count: int) -> tuple[np.ndarray | None, int]:
+  """The number of each example's group, None without groups, and how many groups or examples there are."""
+  if groups is None:
+    return None, count
   groups = np.asarray(groups)
   if groups.shape != (count,) or not np.issubdtype(groups.dtype, np.integer):
     raise ValueError(f"groups must be integers of shape ({count},): got dtype {groups.dtype} and shape {groups.shape}.")
-  order = np.argsort(groups, kind="stable")
-  sizes = np.unique(groups, return_counts=True)[1]
-  place = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-  padded = np.full((len(sizes), sizes.max()), -1, np.int32)
-  padded[np.repeat(np.arange(len(sizes)), sizes), place] = order
-  return padded
+  numbers, group = np.unique(groups, return_inverse=True)
+  return group, len(numbers)
 
 
 def words(key: Array) -> Array:
@@ -46,16 +53,12 @@ def words(key: Array) -> Array:
   return jax.vmap(lambda x: jax.random.bits(x, (2,), jnp.uint32))(keys)
 
 
-def _words_of_kinds(keys: Array, num_resamples: int) -> Array:
-  """The words of ``num_resamples`` resamples of each of ``keys``; each generator of random numbers is compiled once."""
-  return words(jax.vmap(lambda key: jax.random.split(key, num_resamples))(keys))
-
-
-def assess_words(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array, Array]:
-  """The place of each of ``count`` groups in a random order, and the words of halves, of fifths and of outcomes."""
+def subsample_words(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array, Array]:
+  """A random order of ``count`` examples or groups, and the words of halves, of fifths and of redrawn outcomes."""
   keys = jax.random.split(key, 4)
-  place = jnp.argsort(jax.random.permutation(keys[0], count))
-  return place, *_words_of_kinds(keys[1:], num_resamples)
+  # All kinds together, so that each generator of random numbers is compiled once.
+  of_kinds = words(jax.vmap(lambda x: jax.random.split(x, num_resamples))(keys[1:]))
+  return jax.random.permutation(keys[0], count), *of_kinds
 
 
 def dependence(confidence: Array, correct: Array, members: Array) -> Array:
@@ -93,61 +96,13 @@ def dependence(confidence: Array, correct: Array, members: Array) -> Array:
   return jnp.minimum(jnp.maximum(products / total, 0) / jnp.maximum(1 - 2 * error, tiny), 1)
 
 
-def numbers(words: Array, members: Array, rho: Array | float) -> Array:
-  """A uniform number for each of the M ``members`` of groups, ``[..., M]``.
-
-  Two of one group are equal with the probability ρ.
-  """
-  own = uniform(words, members.size)
-  if members.shape[1] == 1:
+def shared(words: Array, own: Array, group: Array | None, num_groups: int, rho: Array | float) -> Array:
+  """Uniform numbers ``[..., N]`` of which two of one group are equal with the probability ρ; the others are ``own``."""
+  if group is None:
     return own
-  return shared(words, own, np.repeat(np.arange(len(members)), members.shape[1]), len(members), rho)
-
-
-def shared(words: Array, own: Array, group: Array, num_groups: int, rho: Array | float) -> Array:
-  """Uniform numbers ``[..., M]`` of which two of one group are equal with the probability ρ; the others are ``own``."""
   xp = array_module(own)
   is_shared = uniform(words, own.shape[-1], 2) < xp.sqrt(xp.asarray(rho)).astype(xp.float32)
   return xp.where(is_shared, uniform(words, num_groups, 1)[..., group].astype(own.dtype), own)
-
-
-def assess_sample(kind: Array, words: Array, place: Array, members: Array, chance: Array, happened: Array,
-                  rho: Array | float = 0.0) -> tuple[Array, Array]:
-  """Which ``outcome`` each example of a sample of ``assess`` has, and whether it counts.
-
-  Args:
-    kind: the sample itself, a half, the rest that a half leaves out, a fifth, or the sample with outcomes redrawn.
-    words: the words of the sample; those of a half give its rest.
-    place: ``[groups]``, as ``assess_words`` returns it.
-    members: the examples of each group, as ``members`` returns them; M in all.
-    chance: ``[M, ...]``, their confidences.
-    happened: bools of that shape, their outcomes.
-    rho: the ``dependence`` of the examples of a group.
-
-  Returns:
-    ``(outcome, where)``, bools of the shape of ``chance`` and ``[M]``.
-  """
-  taken = (kind == SAMPLE) | (kind == REDRAWN) | is_taken(kind, words, place)
-  # The seeds of an example share its number, so that they depend on each other as much as can be.
-  number = numbers(words, members, rho).reshape(-1, *(1,) * (chance.ndim - 1))
-  outcome = jnp.where(kind == REDRAWN, number < chance.astype(jnp.float32), happened)
-  return outcome, ((members >= 0) & taken[:, None]).reshape(-1)
-
-
-def is_taken(kind: Array | int, words: Array, place: Array) -> Array:
-  """Whether each group is in a half, in the rest that a half leaves out, or in a fifth, bools ``[..., groups]``."""
-  xp, count = array_module(words), len(place)
-  size = xp.minimum(xp.where(kind == FIFTH_PART, FIFTH, 2), count)
-  block, number = place // size, place % size
-  number = xp.where(kind == REST, size - 1 - number, number)
-  drawn = draw(words, count // min(2, count) + 1, size)[..., block]
-  return (number == drawn) & (block < count // size)
-
-
-def subsample_words(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array]:
-  """A random order of ``count`` examples or groups, and the words of halves and of fifths."""
-  keys = jax.random.split(key, 3)
-  return jax.random.permutation(keys[0], count), *_words_of_kinds(keys[1:], num_resamples)
 
 
 def half_and_rest(words: Array, order: Array) -> tuple[Array, Array]:

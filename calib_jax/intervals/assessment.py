@@ -8,13 +8,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.softmax import map_chunks
-from calib_jax.metrics import draws
-from calib_jax.metrics.bias_correction import bias_corrected, checked_rate
-from calib_jax.metrics.bias_models import BiasModel, resolved
-from calib_jax.metrics.bootstrap_intervals import with_margin
-from calib_jax.metrics.calibration_tests import gathered_pair, p_value_of
-from calib_jax.metrics.draws import Metric
+from calib_jax.intervals import bootstrap, draws
+from calib_jax.intervals.bias_correction import checked_rate
+from calib_jax.intervals.bias_models import BiasModel, resolved
+from calib_jax.intervals.calibration_tests import gathered_pair, observed_and_redrawn, p_value_of
+from calib_jax.intervals.draws import Metric
 
 Array = jax.Array
 
@@ -45,7 +43,7 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   """A calibration error with its interval, its noise floor and its p-value, in one compiled program.
 
   This is ``bootstrap`` with ``method="bias_corrected"``, ``consistency_interval`` and ``calibration_test``, each with
-  resamples of its own. The metric is traced only once, which matters for metrics that take long to compile.
+  resamples of its own.
 
   Args:
     metric: a function of ``(confidence, correct, *, where)``, three arrays of one shape, to a scalar or an array,
@@ -73,35 +71,34 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   """
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
   confidence, correct = gathered_pair(confidence, correct)
-  members = draws.members(groups, len(confidence))
   bias = resolved(bias, metric)
-  arguments = confidence, correct, members, key, checked_rate(bias_rate, bias), num_resamples, level, bias
-  result = _assess(metric, *arguments)
-  if bias.with_bias is None:
-    return result
-  interval = _assess(bias.with_bias, *arguments)
-  return result._replace(estimate=interval.estimate, low=interval.low, high=interval.high)
+  members = None if groups is None else draws.members(groups, len(confidence))
+  group, num_groups = draws.group_numbers(groups, len(confidence))
+  return _assess(metric, confidence, correct, members, group, key, checked_rate(bias_rate, bias), num_groups,
+                 num_resamples, level, bias)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 6, 7, 8))
-def _assess(metric: Metric, confidence: Array, correct: Array, members: Array, key: Array, rate: Array,
-            num_resamples: int, level: float, bias: BiasModel) -> Assessment:
-  """``assess``; subsamples are masks here, so that the metric has one shape and is compiled once."""
-  place, halves, fifths, outcomes = draws.assess_words(len(members), key, num_resamples)
-  index = jnp.maximum(members, 0).reshape(-1)
-  chance, happened = confidence[index], correct[index]
-  rho = draws.dependence(confidence, correct, members)
+@functools.partial(jax.jit, static_argnums=(0, 7, 8, 9, 10))
+def _assess(metric: Metric, confidence: Array, correct: Array, members: Array | None, group: Array | None, key: Array,
+            rate: Array, num_groups: int, num_resamples: int, level: float, bias: BiasModel) -> Assessment:
+  outcomes = draws.subsample_words(num_groups, key, num_resamples)[-1]
+  rho = 0.0 if members is None else draws.dependence(confidence, correct, members)
 
-  def value(sample):
-    # Behind the barrier XLA does not compute the draws anew for each bin sum and sort that reads them.
-    outcome, where = jax.lax.optimization_barrier(draws.assess_sample(*sample, place, members, chance, happened, rho))
-    where = jnp.broadcast_to(jnp.expand_dims(where, tuple(range(1, chance.ndim))), chance.shape)
-    return metric(chance, outcome, where=where)
+  def numbers(words):
+    return draws.shared(words, draws.uniform(words, len(confidence)), group, num_groups, rho)
 
-  kinds = jnp.repeat(jnp.arange(1, 5), num_resamples)
-  kinds, words = jnp.append(draws.SAMPLE, kinds), jnp.concatenate([halves[:1], halves, halves, fifths, outcomes])
-  values = map_chunks(value, (kinds, words), draws.at_once([confidence, correct]))
-  observed, (half, rest, fifth, redrawn) = values[0], values[1:].reshape(4, num_resamples, *values.shape[1:])
-  interval = bias_corrected(observed, jnp.stack([half, rest], axis=1), fifth, rate, bias.sure_part, level)
-  interval = with_margin(bias, observed, interval, (confidence, correct), members, level)
+  def of_pairs(error):
+    def value(confidence, correct, where=None):
+      where = jnp.ones(len(confidence), bool) if where is None else where
+      return error(confidence, correct, where=jnp.broadcast_to(
+        where.reshape(len(where), *(1,) * (confidence.ndim - 1)), confidence.shape))
+
+    return value
+
+  values = observed_and_redrawn(of_pairs(metric), confidence, correct, outcomes, numbers)
+  observed, redrawn = values[0], values[1:]
+  arrays, error = (confidence, correct), of_pairs(bias.with_bias or metric)
+  value = observed if bias.with_bias is None else error(*arrays)
+  parts = bootstrap.subsampled(error, arrays, members, key, num_resamples)
+  interval = bootstrap.corrected(value, *parts, arrays, members, rate, bias, level)
   return Assessment(observed, *interval, jnp.mean(redrawn, axis=0), p_value_of(observed, redrawn))

@@ -5,17 +5,16 @@ XLA compiles only the words of the draws.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from calib_jax._system import compilation
-from calib_jax.metrics import draws, percentiles
-from calib_jax.metrics.bias_correction import interval_of_moments, moments
-from calib_jax.metrics.bias_models import BiasModel
-from calib_jax.metrics.calibration_tests import p_value_of
-from calib_jax.metrics.resampled_errors import Ordered, Sums
+from calib_jax.intervals import draws, percentiles
+from calib_jax.intervals.bias_correction import interval_of_moments, moments
+from calib_jax.intervals.bias_models import BiasModel
+from calib_jax.intervals.calibration_tests import p_value_of
 
 LEVEL = 0.95
 BATCH = 100_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
@@ -42,53 +41,49 @@ class Resampled(NamedTuple):
   most_by_chance: np.ndarray | None = None
 
 
-def assess(errors: Mapping[str, tuple[Callable[[Sums], np.ndarray], int]],
-           rows: Mapping[Hashable, tuple[np.ndarray, np.ndarray]], *, num_bins: int, key: jax.Array,
-           groups: np.ndarray | None = None) -> dict[Hashable, dict[str, Resampled]]:
+def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
+           rows: Mapping[Hashable, tuple[np.ndarray, np.ndarray]], *, ordered: Callable[[np.ndarray], Any],
+           key: jax.Array, groups: np.ndarray | None = None) -> dict[Hashable, dict[str, Resampled]]:
   """Computes calibration errors of the samples of ``metrics.assess``, which are drawn once for all rows.
 
   Args:
     errors: by name, a function of the sums of R resamples to ``[R]``, and the number of resamples of each kind, of
       which the first has the most.
     rows: the confidences float32 ``[N, S]`` in [0, 1] of S seeds, and bools of that shape: which are correct.
-    num_bins: the number of bins.
+    ordered: a function of the confidences ``[N]`` of a seed to the object with its ``sums`` of resamples, as
+      ``resampled_errors.Ordered``.
     key: PRNG key.
     groups: optional ``[N]`` integers; examples with the same integer are drawn together.
 
   Returns:
     For each row and error, the arrays ``[1 + S]`` of its mean over seeds and of each seed.
   """
-  members = draws.members(groups, len(next(iter(rows.values()))[0]))
-  is_member, most = (members >= 0).reshape(-1), next(iter(errors.values()))[1]
-  place, halves, fifths, outcomes = map(np.asarray, _words(len(members), key, most))
-
-  def of_members(is_taken):
-    return np.repeat(is_taken, members.shape[1], axis=1) & is_member if members.shape[1] > 1 else is_taken
-
-  # A half and its rest leave out one of an odd number. Of one alone, both are the whole sample.
-  in_pairs = of_members((place // 2 < len(place) // 2)[None]) if len(place) > 1 else None
-  models = {row: _Assessed(*arrays, members, in_pairs, num_bins, errors) for row, arrays in rows.items()}
-  size = max(1, BATCH // is_member.size)
+  count, most = len(next(iter(rows.values()))[0]), next(iter(errors.values()))[1]
+  group, num_groups = draws.group_numbers(groups, count)
+  order, halves, fifths, outcomes = map(np.asarray, _words(num_groups, key, most))
+  assessed = {row: _Assessed(*arrays, groups, num_groups > 1, ordered, errors) for row, arrays in rows.items()}
+  size = max(1, BATCH // count)
   for first in range(0, most, size):
     batch = slice(first, first + size)
-    half, fifth = (of_members(draws.is_taken(kind, words[batch], place))
-                   for kind, words in ((draws.HALF, halves), (draws.FIFTH_PART, fifths)))
-    for model in models.values():
-      model.add(first, half, fifth, draws.numbers(outcomes[batch], members, model.rho))
-  return {row: model.resampled() for row, model in models.items()}
+    half, rest, fifth = (mask if group is None else mask[:, group] for mask in (
+      _mask(index, num_groups)
+      for index in (*draws.half_and_rest(halves[batch], order), draws.fifth(fifths[batch], order))))
+    own = draws.uniform(outcomes[batch], count)
+    for model in assessed.values():
+      model.add(first, half, rest, fifth, draws.shared(outcomes[batch], own, group, num_groups, model.rho))
+  return {row: model.resampled() for row, model in assessed.items()}
 
 
 class _Assessed:
   """The errors of one row, some resamples at a time."""
 
-  def __init__(self, confidence, correct, members, in_pairs, num_bins, errors):
-    index = np.maximum(members, 0).reshape(-1)
-    self.chance, self.happened, self.errors = confidence[index], correct[index], errors
-    self.rho = np.float32(draws.dependence(confidence, correct, members))
-    self.seeds = [Ordered(self.chance[:, s], num_bins) for s in range(self.chance.shape[1])]
-    self.sample = (members >= 0).reshape(1, -1)
-    self.observed = self._computed(self._sums(self.sample, self.happened), -1)
-    self.pairs = None if in_pairs is None else self._sums(in_pairs, self.happened)
+  def __init__(self, confidence, correct, groups, has_halves, ordered, errors):
+    self.chance, self.happened, self.has_halves, self.errors = confidence, correct, has_halves, errors
+    self.rho = np.float32(draws.dependence(confidence, correct, draws.members(groups, len(confidence))))
+    self.seeds = [ordered(confidence[:, s]) for s in range(confidence.shape[1])]
+    self.sample = np.ones((1, len(confidence)), bool)
+    self.observed = self._computed(self._sums(self.sample, correct), -1)
+    self.pairs = None
     self.values: dict[str, list[np.ndarray]] = {name: [] for name in errors}
 
   def _sums(self, where, outcome):
@@ -99,10 +94,13 @@ class _Assessed:
     return {name: mean_first(np.stack([error(x) for x in sums], axis=1))
             for name, (error, number) in self.errors.items() if number > first}
 
-  def add(self, first, half, fifth, numbers):
-    """Adds the resamples from ``first`` on: the masks of halves and fifths, and the ``numbers`` of redraws."""
+  def add(self, first, half, rest, fifth, numbers):
+    """Adds the resamples from ``first`` on: masks of halves, rests and fifths, and the ``numbers`` of redraws."""
     halves = self._sums(half, self.happened)
-    rests = [pairs.without(x) for pairs, x in zip(self.pairs, halves, strict=True)] if self.pairs else halves
+    if self.pairs is None:
+      self.pairs = self._sums((half | rest)[:1], self.happened)  # The same of all halves and their rests.
+    # Of one example or group alone, a half and its rest are the whole sample.
+    rests = [x.without(y) for x, y in zip(self.pairs, halves, strict=True)] if self.has_halves else halves
     kinds = halves, rests, self._sums(fifth, self.happened), self._sums(self.sample, numbers[..., None] < self.chance)
     parts = [self._computed(sums, first) for sums in kinds]
     for name in parts[0]:
@@ -120,23 +118,23 @@ class _Assessed:
 
 
 def subsamples(count: int, key: jax.Array, num_resamples: int) -> list[np.ndarray]:
-  """How often each of ``count`` examples is in each half, rest and fifth of ``metrics.bootstrap``: int32 ``[R, N]``."""
-  order, halves, fifths = map(np.asarray, _subsample_words(count, key, num_resamples))
-  return [_counts(index, count) for index in (*draws.half_and_rest(halves, order), draws.fifth(fifths, order))]
+  """Which of ``count`` examples are in each half, rest and fifth of ``metrics.bootstrap``: bools ``[R, N]``."""
+  order, halves, fifths, _ = map(np.asarray, _words(count, key, num_resamples))
+  return [_mask(index, count) for index in (*draws.half_and_rest(halves, order), draws.fifth(fifths, order))]
 
 
-def bias_corrected(error: Callable[[np.ndarray], np.ndarray], counts: Sequence[np.ndarray]) -> Resampled:
+def bias_corrected(error: Callable[[np.ndarray], np.ndarray], masks: Sequence[np.ndarray]) -> Resampled:
   """Computes an error of the ``subsamples`` of ``metrics.bootstrap(method="bias_corrected")``.
 
   Args:
-    error: a function of ``[R, N]`` integers, how often each example counts in each resample, to ``[R, ...]``.
-    counts: what ``subsamples`` returns.
+    error: a function of bools ``[R, N]``, which examples are in each resample, to ``[R, ...]``.
+    masks: what ``subsamples`` returns.
 
   Returns:
     Arrays of the shape of the error.
   """
-  every = np.ones((1, counts[0].shape[1]), np.int32)
-  return Resampled(error(every)[0], moments(*map(error, counts)))
+  every = np.ones((1, masks[0].shape[1]), bool)
+  return Resampled(error(every)[0], moments(*map(error, masks)))
 
 
 def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: jax.Array, num_resamples: int,
@@ -154,14 +152,13 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
   Returns:
     ``(value, low, high)``, arrays of the shape of the metric.
   """
-  group = np.arange(count) if groups is None else np.unique(groups, return_inverse=True)[1]
-  num_groups = group.max() + 1
+  group, num_groups = draws.group_numbers(groups, count)
   size, values, words = max(1, BATCH // count), [], np.asarray(_sample_words(key, num_resamples))
   for first in range(0, num_resamples, size):
     counts = _counts(draws.draw(words[first:first + size], num_groups, num_groups), num_groups)
-    values.append(metric(counts if groups is None else counts[:, group]))
+    values.append(metric(counts if group is None else counts[:, group]))
   value = metric(np.ones((1, count), np.int32))[0]
-  return value, *percentiles.ends(np.concatenate(values), value, int(num_groups), LEVEL)
+  return value, *percentiles.ends(np.concatenate(values), value, num_groups, LEVEL)
 
 
 def intervals(resampled: Mapping[Hashable, Resampled], rules: Mapping[Hashable, BiasModel]
@@ -192,8 +189,14 @@ def _counts(index: np.ndarray, count: int) -> np.ndarray:
   return np.stack([np.bincount(row, minlength=count) for row in index]).astype(np.int32)
 
 
-_words = compilation.once(draws.assess_words, static_argnums=(0, 2))
-_subsample_words = compilation.once(draws.subsample_words, static_argnums=(0, 2))
+def _mask(index: np.ndarray, count: int) -> np.ndarray:
+  """Bools ``[R, count]``, true at each row of ``index`` ``[R, ...]``."""
+  mask = np.zeros((len(index), count), bool)
+  np.put_along_axis(mask, index, True, axis=1)
+  return mask
+
+
+_words = compilation.once(draws.subsample_words, static_argnums=(0, 2))
 
 
 @functools.partial(compilation.once, static_argnums=1)

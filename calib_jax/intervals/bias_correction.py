@@ -10,8 +10,8 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax._numerics.binning import array_module
-from calib_jax.metrics.bias_models import BiasModel
-from calib_jax.metrics.draws import FIFTH
+from calib_jax.intervals.bias_models import BiasModel
+from calib_jax.intervals.draws import FIFTH
 
 Array = jax.Array
 HALVINGS = 40  # Steps of the bisection of the ends of an interval.

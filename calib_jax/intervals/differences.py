@@ -8,18 +8,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax.metrics.bias_correction import bias_corrected, correlation, interval_of_difference
-from calib_jax.metrics.bias_models import BiasModel, is_known, resolved
-from calib_jax.metrics.bootstrap_intervals import bootstrap, examples, subsampled, with_margin
-from calib_jax.metrics.draws import Metric
-from calib_jax.metrics.ranking import aurc, auroc, excess_aurc, fpr_at_tpr
-from calib_jax.metrics.scores import accuracy, brier_score, classwise_losses, mean_entropy, nll
+from calib_jax.intervals.bias_correction import correlation, interval_of_difference
+from calib_jax.intervals.bias_models import BiasModel, is_known, is_mean, resolved
+from calib_jax.intervals.bootstrap import bootstrap, corrected, examples, subsampled
+from calib_jax.intervals.draws import Metric
 
 Array = jax.Array
 METHODS = ("auto", "percentile", "bias_corrected")
-# What has percentile intervals by ``method="auto"``.
-MEANS = (jnp.mean, accuracy, aurc, auroc, brier_score, classwise_losses, excess_aurc, fpr_at_tpr, mean_entropy, nll)
-
 
 def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, key: Array,
                       num_resamples: int = 1000, level: float = 0.95, groups: ArrayLike | None = None,
@@ -76,14 +71,14 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
   checks.options(method=(method, METHODS))
   model = resolved(bias, metric)
   if method == "auto":
-    if bias == "auto" and not is_known(metric) and metric not in MEANS:
+    if bias == "auto" and not is_known(metric) and not is_mean(metric):
       raise ValueError('method must be named for a metric of your own: "percentile" for means, such as accuracy and '
                        'proper scores, or "bias_corrected" for calibration errors, or bias for one with options: '
                        "bias=metrics.bias_model(metrics.calibration_error, norm=2).")
     if not model.compares:
       raise ValueError('method must be named for class-wise errors: with few examples a class the intervals of '
                        '"bias_corrected" held the true difference in as little as 54% of simulations.')
-    method = "percentile" if bias == "auto" and metric in MEANS else "bias_corrected"
+    method = "percentile" if bias == "auto" and is_mean(metric) else "bias_corrected"
   if method == "percentile":
     return bootstrap(_difference(metric, len(a)), *a, *b, key=key, num_resamples=num_resamples, level=level,
                      groups=groups)
@@ -109,8 +104,7 @@ def _of_errors(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
 
   values = of_both(*arrays)
   halves, fifths = subsampled(of_both, arrays, members, key, num_resamples)
-  ends = bias_corrected(values, halves, fifths, bias.rate, bias.sure_part, level)
-  intervals = [with_margin(bias, values[i], tuple(end[i] for end in ends), model, members, level)
+  intervals = [corrected(values[i], halves[:, :, i], fifths[:, i], model, members, bias.rate, bias, level)
                for i, model in enumerate(models)]
   noise = (halves[:, 0]**2 - halves[:, 1]**2) / 2
   return interval_of_difference(*intervals, correlation(noise[:, 0], noise[:, 1]))

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import metrics
-from calib_jax.metrics import percentiles
+from calib_jax.intervals import percentiles
 
 
 def _ends(values, estimate, count, level):

@@ -10,10 +10,10 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
-from calib_jax.metrics import draws, percentiles
-from calib_jax.metrics.bias_correction import bias_corrected, checked_rate
-from calib_jax.metrics.bias_models import BiasModel, resolved
-from calib_jax.metrics.draws import Metric
+from calib_jax.intervals import draws, percentiles
+from calib_jax.intervals.bias_correction import bias_corrected, checked_rate
+from calib_jax.intervals.bias_models import BiasModel, resolved
+from calib_jax.intervals.draws import Metric
 
 Array = jax.Array
 METHODS = ("percentile", "bias_corrected")
@@ -112,9 +112,8 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
                num_resamples: int, level: float, method: str, bias: BiasModel) -> tuple[Array, Array, Array]:
   if method == "bias_corrected":
     value = metric(*arrays)
-    interval = bias_corrected(value, *subsampled(metric, arrays, members, key, num_resamples), rate, bias.sure_part,
-                              level)
-    return with_margin(bias, value, interval, arrays, members, level)
+    parts = subsampled(metric, arrays, members, key, num_resamples)
+    return corrected(value, *parts, arrays, members, rate, bias, level)
   count = len(arrays[0] if members is None else members)
 
   def value(sample):
@@ -129,29 +128,28 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
   return values[0], *percentiles.ends(values[1:], values[0], count, level)
 
 
-def with_margin(bias: BiasModel, value: Array, interval: tuple[Array, Array, Array], arrays: tuple[Array, ...],
-                members: Array | None, level: float) -> tuple[Array, Array, Array]:
-  """The interval of a metric whose upper end is at least the ``margin`` above the value, if there is one."""
-  if bias.margin is None:
-    return interval
-  estimate, low, high = interval
-  return estimate, low, jnp.maximum(high, value + bias.margin(*arrays[:2], members, level))
+def corrected(value: Array, halves: Array, fifths: Array, arrays: tuple[Array, ...], members: Array | None,
+              rate: Array | float, bias: BiasModel, level: float) -> tuple[Array, Array, Array]:
+  """The estimate and interval of ``bootstrap`` from the value and what ``subsampled`` returns."""
+  estimate, low, high = bias_corrected(value, halves, fifths, rate, bias.sure_part, level)
+  if bias.margin is not None:
+    high = jnp.maximum(high, value + bias.margin(*arrays[:2], members, level))
+  return estimate, low, high
 
 
 def subsampled(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array,
-                num_resamples: int) -> tuple[Array, Array]:
+               num_resamples: int) -> tuple[Array, Array]:
   """The metric of random halves and of what they leave out, ``[R, 2, ...]``, and of random fifths, ``[R, ...]``."""
-  count = len(arrays[0] if members is None else members)
-  order, of_halves, of_fifths = draws.subsample_words(count, key, num_resamples)
+  order, halves, fifths, _ = draws.subsample_words(len(arrays[0] if members is None else members), key, num_resamples)
+
+  def of_resample(index):
+    return _of_resample(metric, arrays, members, index)
 
   def half_and_rest(words):
-    return jnp.stack([_of_resample(metric, arrays, members, index) for index in draws.half_and_rest(words, order)])
+    return jax.vmap(of_resample)(jnp.stack(draws.half_and_rest(words, order)))
 
-  def fifth(words):
-    return _of_resample(metric, arrays, members, draws.fifth(words, order))
-
-  return tuple(map_chunks(function, words, draws.at_once(arrays))
-               for function, words in ((half_and_rest, of_halves), (fifth, of_fifths)))
+  return (map_chunks(half_and_rest, halves, draws.at_once(arrays)),
+          map_chunks(lambda words: of_resample(draws.fifth(words, order)), fifths, draws.at_once(arrays)))
 
 
 def _of_resample(metric: Metric, arrays: tuple[Array, ...], members: Array | None, index: Array) -> Array:

@@ -10,7 +10,7 @@ from scipy import stats
 
 from calib_jax import metrics
 from calib_jax.evaluation.measures import METRICS
-from calib_jax.metrics import bias_correction, bootstrap_intervals, calibration_tests, draws
+from calib_jax.intervals import bias_correction, bootstrap, calibration_tests, draws
 from experiments import coverage
 
 KEY = jax.random.key(0)
@@ -49,7 +49,8 @@ def test_the_consistency_interval_of_one_bin_is_that_of_the_binomial():
 
 def test_the_p_value_counts_redraws_and_itself():
   confidence, correct = _calibrated(200)
-  observed, *values = calibration_tests._observed_and_redrawn(metrics.calibration_error, confidence, correct, KEY, 99)
+  observed, *values = calibration_tests._observed_and_redrawn(metrics.calibration_error, confidence, correct, KEY, 99,
+                                                              None, 1, 0.0)
   expected = (1 + np.sum(np.asarray(values) >= float(observed))) / 100
   found = metrics.calibration_test(metrics.calibration_error, confidence, correct, key=KEY, num_resamples=99)
   np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -116,11 +117,11 @@ def test_a_metric_is_traced_once_for_the_sample_and_its_resamples():
     traced.append(where)
     return metrics.calibration_error(confidence, correct, where=where)
 
-  pair = _calibrated(50)
-  for call in (metrics.bootstrap, metrics.assess):
+  # Of ``assess``, the sample and its redraws, halves, and fifths have a shape each.
+  for call, number in ((metrics.bootstrap, 1), (metrics.calibration_test, 1), (metrics.assess, 3)):
     traced.clear()
-    call(metric, *pair, key=KEY, num_resamples=7)
-    assert len(traced) == 1
+    call(metric, *_calibrated(50), key=KEY, num_resamples=7)
+    assert len(traced) == number
 
 
 def test_no_examples_have_no_error():
@@ -206,7 +207,7 @@ def test_halves_and_fifths_of_a_squared_mean_have_the_moments_that_are_assumed()
   rng = np.random.default_rng(0)
   x = rng.normal(size=1000)
   x = ((x - x.mean()) / x.std(ddof=1) + 0.1).astype(np.float32)  # Its mean and its variance are exactly 0.1 and 1.
-  halves, fifths = jax.jit(lambda x: bootstrap_intervals.subsampled(jnp.mean, (x,), None, KEY, 4000))(x)
+  halves, fifths = jax.jit(lambda x: bootstrap.subsampled(jnp.mean, (x,), None, KEY, 4000))(x)
   half, rest = np.asarray(halves, np.float64).T ** 2
   noise = 1 / 1000
   rtol = 5 * np.sqrt(2 / 4000)  # Five standard errors of a variance.
