@@ -47,15 +47,6 @@ class Ordered:
       return Sums(self, size, num_correct, self._prefix_sums((self.fixed - correct * UNIT) * counts))
     return Sums(self, size, num_correct, self._prefix_sums(self.fixed * counts) - UNIT * num_correct)
 
-  def sums_of_cells(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
-    """Returns the prefix sums of resamples of cells that are in the order of their confidences already.
-
-    Args:
-      counts: ``[R, N]`` integers, the number of examples of each cell in each resample.
-      correct: ``[R, N]`` integers, the number of correct ones among them.
-    """
-    return Sums(self, *(self._prefix_sums(x) for x in (counts, correct, self.fixed * counts - UNIT * correct)))
-
   def _prefix_sums(self, x: np.ndarray) -> np.ndarray:
     sums = np.zeros((len(x), 1 + len(self.order)), np.int64)
     np.cumsum(x, axis=1, out=sums[:, 1:])

@@ -47,18 +47,6 @@ def test_the_errors_of_resamples_are_those_of_their_examples(kind):
     np.testing.assert_allclose(error(sums, **(options or {})), expected, rtol=1e-6, atol=1e-9, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_errors_of_cells_are_those_of_their_examples(kind):
-  confidence, correct, counts = _resamples(kind)
-  cells, cell = np.unique(confidence, return_inverse=True)
-  sizes, num_correct = (np.stack([np.bincount(cell, row, len(cells)) for row in x]).astype(int)
-                        for x in (counts, counts * correct))
-  of_examples = resampled_errors.Ordered(confidence, NUM_BINS).sums(counts, correct)
-  of_cells = resampled_errors.Ordered(cells, NUM_BINS).sums_of_cells(sizes, num_correct)
-  for name in ("size", "correct", "gap"):
-    np.testing.assert_array_equal(getattr(of_cells, name), getattr(of_examples, name))
-
-
 def test_a_high_norm_is_nearly_the_largest_gap():
   """The power of a gap of 0.01 underflows float64 from a norm of 162 on."""
   sums = resampled_errors.Ordered(np.full(100, 0.76, np.float32), NUM_BINS).sums(
