@@ -65,6 +65,12 @@ def stripes(seed, *, number=60):
   return data.Pool(part, part.take(np.arange(30)), 3)
 
 
+def warm(config, examples, seeds, *, rate=1.0):
+  from calib_jax.training import SCHEDULES
+  stage, = SCHEDULES["joint"](config, examples, seeds)
+  return [stage._replace(phases=[phase._replace(rate=rate) for phase in stage.phases])]
+
+
 def number(*, dtype=None, num_classes=3):
   return 3
 
@@ -101,6 +107,7 @@ def _config(*overrides, path="configs/digits_savuc.py"):
   (("head.name=my_calibration:Cosine", "head.scale=5"), "head", "scale", 5.0),
   (("model.name=my_calibration:Flat", "model.width=6"), "model", "width", 6),
   (("data.name=my_calibration:stripes", "data.number=90"), "data", "number", 90),
+  (("schedule.name=my_calibration:warm", "schedule.rate=2"), "schedule", "rate", 2.0),
 ], ids=lambda x: x if isinstance(x, str) else "")
 def test_a_function_of_ones_own_trains_with_its_options_typed(overrides, key, option, value):
   config = _config(*overrides)
@@ -165,7 +172,8 @@ def test_a_data_source_that_returns_no_pool_is_one_sentence():
 
 @pytest.mark.parametrize(("section", "field"), [
   ("evaluation.calibrators.TS", "name"), ("evaluation.calibrators.TS", "base"), ("loss.primary", "name"),
-  ("loss.secondary", "name"), ("model", "name"), ("head", "name"), ("data", "name"), ("augmentation", "name")])
+  ("loss.secondary", "name"), ("model", "name"), ("head", "name"), ("data", "name"), ("augmentation", "name"),
+  ("schedule", "name")])
 def test_the_json_of_a_run_imports_nothing(section, field, tmp_path, monkeypatch):
   monkeypatch.setattr(imports, "_imported", lambda *_: pytest.fail("this must not be imported"))
   config = run_config.load(str(ROOT / "configs/digits_savuc.py"), []).to_dict()

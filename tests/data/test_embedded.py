@@ -25,14 +25,6 @@ def test_the_file_is_the_draw_that_its_readme_describes():
   assert digests == {"train": "a79ac6693aefec16", "test": "1c1b2bf6c25b1b8d"}
 
 
-def test_the_digits_are_those_of_scikit_learn():
-  from sklearn.datasets import load_digits
-
-  arrays, original = read_npz(FOLDER / "digits.npz"), load_digits()
-  np.testing.assert_array_equal(arrays["images"], original.images)
-  np.testing.assert_array_equal(arrays["labels"], original.target)
-
-
 def test_it_is_split_by_seed_and_the_test_images_stay():
   splits, others = (data.load("fashion_mnist_small", seed=seed, validation_fraction=0.25, dir="/nowhere")
                     for seed in (0, 1))

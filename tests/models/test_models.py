@@ -3,7 +3,6 @@
 import functools
 import itertools
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -178,14 +177,3 @@ def test_batch_norm_over_devices_equals_one_device_with_one_of_them_all_padding(
   np.testing.assert_allclose(y.reshape(y_one.shape), y_one, rtol=1e-4, atol=1e-5)
   for many, one in zip(jax.tree.leaves(updated), jax.tree.leaves(updated_one), strict=True):
     np.testing.assert_allclose(many[0], one, rtol=1e-5, atol=1e-6)
-
-
-def test_batch_norm_without_padding_agrees_with_flax():
-  x = jnp.asarray(RNG.normal(size=(9, 4)), jnp.float32)
-  flax_norm = nn.BatchNorm(use_running_average=False, momentum=0.9, epsilon=1e-5)
-  variables = flax_norm.init(jax.random.key(0), x)
-  y_flax, updated_flax = flax_norm.apply(variables, x, mutable=["batch_stats"])
-  y, updated = models.BatchNorm().apply(variables, x, train=True, mutable=["batch_stats"])
-  np.testing.assert_allclose(y, y_flax, rtol=1e-5, atol=1e-5)
-  for a, b in zip(jax.tree.leaves(updated), jax.tree.leaves(updated_flax), strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-5)
