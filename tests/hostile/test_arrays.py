@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import pickle
 
 from hypothesis import strategies as st
 import numpy as np
@@ -78,7 +79,8 @@ MEMBERS = {"cifar10": archive_files.cifar10_members(archive_files.cifar_arrays(p
 # A tuple of two of a tuple of two of …, whose hash takes 2**60 steps.
 NESTED = b")q\x01" + b"".join(b"h%ch%c\x86q%c" % (i, i, i + 1) for i in range(1, 60))
 CHANGED = [("cifar10", "data_batch_1", x) for x in (b"\x80\x02}(" + NESTED + b"K\x01u.",
-  b"\x80\x02c" + CANARY.encode() + b"\ntouch\n(tR.", b"\x80\x02cos\nsystem\n(U\x04truetR.", b"\x80\x02}.", b"")] + [
+  b"\x80\x02c" + CANARY.encode() + b"\ntouch\n(tR.", b"\x80\x02cos\nsystem\n(U\x04truetR.", b"\x80\x02}.", b"",
+  *(pickle.dumps({"labels": [0] * 2} | x, 2) for x in ({}, {"data": 1}, {"data": bytes(6144)}, {3: 1})))] + [
   ("tiny_imagenet", name, x) for name in ("wnids.txt", "val/val_annotations.txt") for x in (
     b"", b"n9\n", b"n9\nn8\nn7\nn7\n", b"\xff\xfe\n", b"val_0.JPEG\n", b"val_0.JPEG\tn1\n", b"/dev/zero\tn8\n")] + [
   ("tiny_imagenet", "val/images/val_0.JPEG", x) for x in PICTURES]

@@ -58,7 +58,7 @@ def check(answer: Answer, scores: np.ndarray, labels: np.ndarray, classes: list[
     "logits", "probs", "outputs", "y_prob")), st.sampled_from(SCORES), st.sampled_from(("labels", "y", "Label")),
   st.sampled_from(LABELLINGS)), [
     *(files.npz(**SOUND | {"labels": x}) for x in LABELLINGS), *(files.npz(**SOUND | {"logits": x}) for x in SCORES),
-    *(files.npz(**SOUND | {name: x}) for name, x in EXTRAS.items()), files.npz(outputs=PROBS, labels=LABELS),
+    *(files.npz(**SOUND | {name: x}) for name, x in EXTRAS.items()), files.npz(outputs=LOGITS, labels=LABELS),
     files.npz(probs=LOGITS, labels=LABELS), files.npz(("logits", -LOGITS), **SOUND)])
 def test_archives(folder, content):
   path = folder / "x.npz"
@@ -114,6 +114,7 @@ def cells_of(path: pathlib.Path, header: str) -> list[list]:
     st.sampled_from(CELLS + OTHERS))), max_size=2), st.just([]) | files.edits, st.sampled_from((
       ("", ""), ("label", "\ufefflabel"), ("\n", "\r\n"), (",", ";")))), [
   *((header, suffix, [], [], ("", "")) for header in HEADERS for suffix in SUFFIXES),
+  (next(iter(HEADERS)), ".parquet", [], [("put", 4, b"\xff\xff\xff\xff")], ("", "")),
   *((header, suffix, [(3, column, cell)], [], ("", "")) for header in (next(iter(HEADERS)), "label,logits,x,z")
     for suffix in SUFFIXES for column in (0, 1) for cell in (CELLS if suffix == ".csv" else OTHERS))], number=20)
 def test_tables(folder, case):
