@@ -104,8 +104,8 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
 
   Where curvatures are 1, the value can still fall by half the squared norm of the gradient; where they are those that
   L-BFGS has seen, by half the slope along its next step. The fit has converged when both are at most ``tolerance``
-  times the value (or times ``FLOOR``, for values below it). Most iterations evaluate the value and its gradient once,
-  which optax's L-BFGS with a zoom line search does not (docs/benchmarks.md).
+  times the value (or times ``FLOOR``, for values below it). Most iterations evaluate the value and its gradient once.
+  docs/benchmarks.md compares the time with that of optax's L-BFGS.
 
   Args:
     value: a differentiable function of a pytree, whose units should give it curvatures near 1.
@@ -114,7 +114,7 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
     max_iterations: None for ``MAX_ITERATIONS``.
 
   Returns:
-    The last pytree, which is the best but for rounding, and a dict with ``converged``, ``iterations`` and
+    The last pytree, which is the best up to rounding, and a dict with ``converged``, ``iterations`` and
     ``gradient_norm``.
   """
   max_iterations = MAX_ITERATIONS if max_iterations is None else max_iterations
