@@ -86,14 +86,14 @@ def methods(options: argparse.Namespace) -> list[Method]:
   wanted = {name_of(standing.choice, number): (standing.choice, number) for number in (1, MEMBERS) for standing in best}
   for choice in one_less(best[0].choice).values() if best else ():
     wanted.setdefault(name_of(choice, 1), (choice, 1))
-  found = [Method(scales.suffix(options), name,
-                  functools.partial(settings.changed, base, halving.fields(SPACE, choice)), members=number)
-           for name, (choice, number) in wanted.items()]
+  made = [Method(scales.suffix(options), name,
+                 functools.partial(settings.changed, base, halving.fields(SPACE, choice)), members=number)
+          for name, (choice, number) in wanted.items()]
   if best and (changed := combination_page.papers_best_with(scales.suffix(options), best[0].choice)):
     name, single, fields = changed
     recipe = functools.partial(settings.changed, base, METHODS[single].at(options.scale))
-    found.append(Method(scales.suffix(options), name, lambda: settings.changed(recipe(), fields)))
-  return found
+    made.append(Method(scales.suffix(options), name, lambda: settings.changed(recipe(), fields)))
+  return made
 
 
 def _combinations(standings: list[halving.Standing]) -> list[halving.Standing]:

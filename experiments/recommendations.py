@@ -10,13 +10,14 @@ of the lowest mean rank. Ensembles, whose predictions cost as much as those of t
 with single networks: the table shows the one of the lowest mean rank among them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from calib_jax._system.files import write_text
-from experiments.common import commands, comparison, ranking, report, rows
+from experiments.common import commands, comparison, markdown, ranking, rows
 from experiments.leaderboard import conditions, page
 
 PAGE = commands.ROOT / "docs" / "choose.md"
@@ -57,27 +58,24 @@ Values = Mapping[str, Mapping[str, float]]  # By method and by seed.
 def worse_than_first(values: Values, order: Sequence[str]) -> list[bool]:
   """Returns whether each method is told apart from the first, which is the lowest of the same values."""
   level = (1 - comparison.LEVEL) / (len(order) * (len(order) - 1) / 2 or 1)
-  apart = [comparison.paired(values[name], values[order[0]]) for name in order]
-  return [name != order[0] and difference.mean > 0 and difference.p_value < level
-          for name, difference in zip(order, apart, strict=True)]
+  changes = {name: comparison.paired(values[name], values[order[0]]) for name in order}
+  return [name != order[0] and change.mean > 0 and change.p_value < level for name, change in changes.items()]
 
 
-def places(table_rows: list[rows.Row], need: Need, methods: set[str],
-           told_apart: Callable[[Values, Sequence[str]], list[bool]] = worse_than_first) -> dict[str, Place]:
+def places(table_rows: pd.DataFrame, need: Need, methods: set[str]) -> dict[str, Place]:
   """Returns the place of each method on a set; methods that diverged, or lose accuracy that has to stay, have none."""
   values = {name: x for name, x in ranking.of_methods(table_rows, need.column, need.calibrator).items()
-            if name in methods and np.isfinite([*x.values()]).all()}
-  means = {name: float(np.mean([*x.values()])) for name, x in values.items()}
+            if name in methods and x.is_finite}
+  means = {name: x.mean for name, x in values.items()}
   if need.keeps_accuracy:
-    accuracy = {name: float(np.mean([*x.values()]))
-                for name, x in ranking.of_methods(table_rows, "accuracy", "none").items()}
+    accuracy = ranking.means(table_rows, "accuracy", "none")
     means = {name: mean for name, mean in means.items() if accuracy[name] > accuracy[BASELINE] - MOST_LOST}
   order = sorted(means, key=means.get)
-  is_worse = told_apart(values, order)
+  is_worse = worse_than_first(values, order)
   return {name: Place(means[name], i + 1, worse) for i, (name, worse) in enumerate(zip(order, is_worse, strict=True))}
 
 
-def better_than_cross_entropy(tables: Sequence[list[rows.Row]], need: Need, methods: set[str]) -> list[str]:
+def better_than_cross_entropy(tables: Sequence[pd.DataFrame], need: Need, methods: set[str]) -> list[str]:
   """Returns the methods that are better than cross entropy on enough sets.
 
   Cross entropy is fixed before the rows are seen, so that Holm's correction is for the other methods of a set alone.
@@ -85,11 +83,11 @@ def better_than_cross_entropy(tables: Sequence[list[rows.Row]], need: Need, meth
   counts = dict.fromkeys(sorted(methods - {BASELINE}), 0)
   for table_rows in tables:
     values = ranking.of_methods(table_rows, need.column, need.calibrator)
-    apart = {name: comparison.paired(values[name], values[BASELINE]) for name in counts}
-    p_values = comparison.holm([x.p_value for x in apart.values()])
-    kept = places(table_rows, need, methods)  # Without those that lose accuracy that has to stay.
-    for (name, difference), p_value in zip(apart.items(), p_values, strict=True):
-      counts[name] += name in kept and difference.mean < 0 and p_value < 1 - comparison.LEVEL
+    changes = {name: comparison.paired(values[name], values[BASELINE]) for name in counts}
+    p_values = comparison.holm([x.p_value for x in changes.values()])
+    ranked = places(table_rows, need, methods)  # Without those that lose accuracy that has to stay.
+    for (name, change), p_value in zip(changes.items(), p_values, strict=True):
+      counts[name] += name in ranked and change.mean < 0 and p_value < 1 - comparison.LEVEL
   return [name for name, count in counts.items() if count >= ENOUGH]
 
 
@@ -101,43 +99,43 @@ def recommended(by_set: Mapping[str, Mapping[str, Place]]) -> list[str]:
 
 def by_mean_rank(by_set: Mapping[str, Mapping[str, Place]]) -> list[str]:
   """Returns the methods in the order of their mean rank; one without a place on a set ranks behind all others there."""
-  methods = dict.fromkeys(name for found in by_set.values() for name in found)
+  methods = dict.fromkeys(name for of_set in by_set.values() for name in of_set)
   return sorted(methods, key=lambda name: np.mean([x[name].rank if name in x else len(methods)
                                                    for x in by_set.values()]))
 
 
 def table() -> str:
   """Returns the Markdown of docs/choose.md."""
-  by_set = {text: rows.read(commands.RESULTS / f"{name}.csv") for text, name in SETS.items()}
-  everywhere = set.intersection(*({row["method"] for row in table_rows} for table_rows in by_set.values()))
+  by_set = {text: rows.texts(commands.RESULTS / f"{name}.csv") for text, name in SETS.items()}
+  everywhere = set.intersection(*(set(table_rows["method"]) for table_rows in by_set.values()))
   ensembles = {name for name in everywhere if page.RECIPES[name].members > 1}
   single = everywhere - ensembles
-  lines = [f"Better than cross entropy on at least two of the three sets, of {len(single)} methods (by Holm's method "
-           "on each set):", ""]
+  better = []
   for need in NEEDS:
     names = better_than_cross_entropy(list(by_set.values()), need, single)
-    lines.append(f"- {need.text}: {f'{len(names)} methods' if len(names) > 6 else ', '.join(names) or 'none'};")
-  lines[-1] = lines[-1].replace(";", ".")
-  lines += ["", f"| You want | Take | times to train, to predict | {' | '.join(by_set)} |",
-            "|---" * (3 + len(by_set)) + "|"]
-  fields = [page.chosen_settings(table_rows) for table_rows in by_set.values()]
+    better.append(f"- {need.text}: {f'{len(names)} methods' if len(names) > 6 else ', '.join(names) or 'none'}")
+  fields, lines = [page.chosen_settings(table_rows) for table_rows in by_set.values()], []
   for need in NEEDS:
-    found, pooled = ({text: places(table_rows, need, names) for text, table_rows in by_set.items()}
+    alone, pooled = ({text: places(table_rows, need, names) for text, table_rows in by_set.items()}
                      for names in (single, ensembles))
-    best = recommended(found)
+    best = recommended(alone)
     more = f"(and {len(best) - SHOWN} more that are not told apart)" if len(best) > SHOWN else ""
-    shown = [(want, "", name, found) for want, name in zip([need.text, "", more], best[:SHOWN], strict=False)]
-    shown += [("", "*for comparison:* ", BASELINE, found)]
+    shown = [(want, "", name, alone) for want, name in zip([need.text, "", more], best[:SHOWN], strict=False)]
+    shown += [("", "*for comparison:* ", BASELINE, alone)]
     shown += [("", "*among ensembles:* ", name, pooled) for name in by_mean_rank(pooled)[:1]]
     for want, remark, name, of_set in shown:
       times = sorted({", ".join(page.cost(name, chosen[name])) for chosen in fields})
-      cells = [_cell(x.get(name), need.column, len(x)) for x in of_set.values()]
-      lines.append(f"| {want} | {remark}{name} | {' or '.join(times)} | {' | '.join(cells)} |")
+      lines.append([want, f"{remark}{name}", " or ".join(times),
+                    *(_cell(x.get(name), need.column, len(x)) for x in of_set.values())])
     if need.keeps_accuracy:  # Nothing is fitted afterwards, so that the rank as trained on other inputs matters.
       shifted = [places(x, Need("", "nll_shifted", "none"), single) for x in by_set.values()]
       warning = "; ".join(f"{name} {', '.join(str(x[name].rank) for x in shifted)}" for name in best[:SHOWN])
-  return "\n".join([*lines, "", f"Warning: without a calibrator and on corrupted images, these rank by NLL, of "
-                    f"{len(single)} on the three sets: {warning}."]) + "\n"
+  return "\n".join([
+    f"Better than cross entropy on at least two of the three sets, of {len(single)} methods (by Holm's method on each "
+    "set):", "", ";\n".join(better) + ".", "",
+    markdown.table(["You want", "Take", "times to train, to predict", *by_set], lines), "",
+    f"Warning: without a calibrator and on corrupted images, these rank by NLL, of {len(single)} on the three sets: "
+    f"{warning}."]) + "\n"
 
 
 def _cell(place: Place | None, column: str, count: int) -> str:
@@ -149,20 +147,17 @@ def _cell(place: Place | None, column: str, count: int) -> str:
 
 def calibrators() -> str:
   """Returns the Markdown of the NLL of two calibrators minus that of temperature scaling, by the examples to fit to."""
-  lines = [f"| Examples | Calibrator | {' | '.join(SETS)} |", "|---" * (2 + len(SETS)) + "|"]
-  by_set = [conditions.by_size(rows.read(commands.RESULTS / f"{name}.csv")) for name in SETS.values()]
-  for number in by_set[0]["TS"]:
-    for label in ("structured vector", "structured matrix"):
-      cells = [comparison.paired(found[label][number], found["TS"][number]) for found in by_set]
-      texts = [f"{1000 * x.mean:+.0f} [{1000 * x.low:+.0f}, {1000 * x.high:+.0f}]" for x in cells]
-      lines.append(f"| {'2,000' if number == 'all' else f'{int(number):,}'} | {label} scaling | {' | '.join(texts)} |")
-  return "\n".join(lines) + "\n"
+  by_set = [conditions.by_size(rows.texts(commands.RESULTS / f"{name}.csv")) for name in SETS.values()]
+  lines = [["2,000" if number == "all" else f"{int(number):,}", f"{label} scaling",
+            *(comparison.paired(nll[label][number], nll["TS"][number]).text(0, 1000) for nll in by_set)]
+           for number in by_set[0]["TS"] for label in ("structured vector", "structured matrix")]
+  return markdown.table(["Examples", "Calibrator", *SETS], lines) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> None:
   """Writes the tables."""
   commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  write_text(PAGE, report.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, calibrators(), table()))
+  write_text(PAGE, markdown.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, calibrators(), table()))
 
 
 if __name__ == "__main__":

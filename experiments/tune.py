@@ -26,33 +26,34 @@ from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from calib_jax.config import overrides
-from experiments.common import commands, halving, settings, tuning
+from experiments.common import commands, halving, markdown, settings, tuning
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
 
 
 def page(tuned: tuning.Tuned, config: str, command: str, num_seeds: int) -> str:
   """Returns the Markdown table of all trials, and the chosen settings below it."""
-  lines = [f"# Every setting that was tried for {config}", "",
-           f"Validation accuracy and ECE (15 equal-mass bins, norm 2), means over {num_seeds} seeds, of every setting "
-           f"that `{command}` tried, in its order.", "", "| setting | accuracy % | ECE % |", "|---|---|---|"]
-  lines += [f"| {_text(trial.fields)} | {100 * trial.accuracy:.2f} | {100 * trial.ece:.2f} |" for trial in tuned.trials]
-  return "\n".join([*lines, "", f"Chosen: {_text(tuned.chosen)}."]) + "\n"
+  cells = ([_text(trial.fields), f"{100 * trial.accuracy:.2f}", f"{100 * trial.ece:.2f}"] for trial in tuned.trials)
+  return "\n".join([
+    f"# Every setting that was tried for {config}", "",
+    f"Validation accuracy and ECE (15 equal-mass bins, norm 2), means over {num_seeds} seeds, of every setting that "
+    f"`{command}` tried, in its order.", "", markdown.table(["setting", "accuracy %", "ECE %"], cells), "",
+    f"Chosen: {_text(tuned.chosen)}."]) + "\n"
 
 
 def _halve(config, search: dict, number: int, path: pathlib.Path) -> None:
   """Prints the last combinations of successive halving, from the best on; the middle of all values is one of them."""
   space = {field: {f"{field}={value}": {field: value} for value in sorted(values, key=lambda x: x != middle)}
            for field, values in search.items() for middle in [values[len(values) // 2]]}
-  found = halving.halve(config, space, halving.draw(space, number), _error_first, path=path, most_lost=tuning.MOST_LOST)
-  for standing in found:
+  for standing in halving.halve(config, space, halving.draw(space, number), _error_first, path=path,
+                                most_lost=tuning.MOST_LOST):
     print(f"ECE {100 * standing.loss:.2f}%, accuracy {100 * standing.accuracy:.2f}%: "
           + " ".join(f"--config.{name}" for name in standing.choice.values()))
 
 
 def _error_first(config) -> halving.Scores:
-  found = [tuning.scores(**part) if part else (0.0, float("inf")) for part in tuning.validation_predictions(config)]
-  return [(float(ece), float(accuracy)) for accuracy, ece in found]
+  scores = [tuning.scores(**part) if part else (0.0, float("inf")) for part in tuning.validation_predictions(config)]
+  return [(float(ece), float(accuracy)) for accuracy, ece in scores]
 
 
 def _text(fields: dict) -> str:

@@ -5,9 +5,9 @@ import json
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from experiments.common import comparison, ranking
-from experiments.common.rows import Row
+from experiments.common import comparison, markdown, ranking
 
 Pair = tuple[str, str]  # A method and a calibrator.
 
@@ -39,7 +39,7 @@ SC, RR, FT, CL, MC = ("Karandikar et al. 2021", "Zhou et al. 2025", "Komisarenko
                       "Ni et al.")
 
 
-def difference(rows: Sequence[Row], claim: Claim) -> comparison.Difference | None:
+def difference(rows: pd.DataFrame, claim: Claim) -> comparison.Difference | None:
   """Returns the difference of the two rows of a claim over seeds; None if either is missing.
 
   Over all methods it is the difference of their means, seed by seed, without methods that have collapsed.
@@ -48,20 +48,18 @@ def difference(rows: Sequence[Row], claim: Claim) -> comparison.Difference | Non
   return comparison.paired(*sides) if all(sides) else None
 
 
-def _sides(rows: Sequence[Row], claim: Claim) -> tuple[comparison.BySeed, comparison.BySeed]:
+def _sides(rows: pd.DataFrame, claim: Claim) -> list[comparison.BySeed]:
   """The values of the two rows of a claim; empty for a row that is missing."""
-  return _by_seed(rows, claim.row, claim.column), _by_seed(rows, claim.other, claim.column)
-
-
-def _by_seed(rows: Sequence[Row], pair: Pair, column: str) -> comparison.BySeed:
-  rows = rows if pair[0] else ranking.trained(rows)
-  found = [by_seed for (_, method, calibrator), by_seed in comparison.values(rows, column).items()
-           if calibrator == pair[1] and pair[0] in ("", method)]
-  seeds = [seed for seed in found[0] if all(seed in by_seed for by_seed in found)] if found else []
-  mean = comparison.BySeed({seed: float(np.mean([by_seed[seed] for by_seed in found])) for seed in seeds})
-  blocks = [by_seed.blocks for by_seed in found]
-  mean.blocks = np.mean(blocks, axis=0) if blocks and all(x is not None for x in blocks) else None
-  return mean
+  sides = []
+  for method, calibrator in (claim.row, claim.other):
+    part = rows[rows["method"] == method] if method else ranking.trained(rows)
+    every = list(comparison.values(part[part["calibrator"] == calibrator], claim.column).values())
+    seeds = [seed for seed in every[0] if all(seed in by_seed for by_seed in every)] if every else []
+    side = comparison.BySeed({seed: float(np.mean([by_seed[seed] for by_seed in every])) for seed in seeds})
+    blocks = [by_seed.blocks for by_seed in every]
+    side.blocks = np.mean(blocks, axis=0) if blocks and all(x is not None for x in blocks) else None
+    sides.append(side)
+  return sides
 
 
 def unlike(claim: Claim, settings: Mapping[str, Mapping[str, object]]) -> str:
@@ -106,13 +104,15 @@ def at_edge(search: Mapping[str, Sequence], chosen: Mapping[str, object],
              and chosen.get(key) in json.loads(json.dumps([values[key][0], values[key][-1]])) for key in search)
 
 
-def methods_at_edge(rows: Sequence[Row], searches: Mapping[str, Mapping[str, Sequence]]) -> set[str]:
+def methods_at_edge(rows: pd.DataFrame, searches: Mapping[str, Mapping[str, Sequence]]) -> set[str]:
   """Returns the methods of which a chosen value is ``at_edge``; ``searches`` has the values that each began with."""
-  return {name for name, row in {row["method"]: row for row in rows}.items() if name in searches
-          and at_edge(searches[name], json.loads(row["chosen"]), json.loads(row.get("tried") or "{}"))}
+  tried = rows.get("tried", pd.Series("{}", rows.index))
+  return {name for name, chosen, values in rows.assign(tried=tried)[["method", "chosen", "tried"]].drop_duplicates(
+    "method", keep="last").itertuples(index=False)
+          if name in searches and at_edge(searches[name], json.loads(chosen), json.loads(values or "{}"))}
 
 
-def verdict(apart: comparison.Difference, p_value: float, lower: bool) -> str:
+def verdict(change: comparison.Difference, p_value: float, lower: bool) -> str:
   """Returns "agrees" or "disagrees" where the corrected p-value is below 5%, and else "cannot tell".
 
   >>> verdict(comparison.Difference(-0.02, -0.03, -0.01, -2.0, 0.01, 0.004), 0.04, lower=True)
@@ -120,14 +120,14 @@ def verdict(apart: comparison.Difference, p_value: float, lower: bool) -> str:
   """
   if not p_value < 1 - comparison.LEVEL:
     return "cannot tell"
-  return "agrees" if (apart.mean < 0) == lower else "disagrees"
+  return "agrees" if (change.mean < 0) == lower else "disagrees"
 
 
-def reason(apart: comparison.Difference, p_value: float, column: str, num_seeds: int) -> str:
+def reason(change: comparison.Difference, p_value: float, column: str, num_seeds: int) -> str:
   """Returns the reason of a verdict: the direction, the size and the interval of the difference, or what is missing.
 
   Args:
-    apart: the difference.
+    change: the difference.
     p_value: its p-value, after Holm's correction.
     column: the value that is compared.
     num_seeds: the number of seeds that the difference is over.
@@ -135,20 +135,20 @@ def reason(apart: comparison.Difference, p_value: float, column: str, num_seeds:
   >>> reason(comparison.Difference(-0.058, -0.063, -0.053, -9.0, 0.001, 0.002), 0.004, "ece", 10)
   'lower by 5.80 points [5.30, 6.30] in 10 seeds'
   """
-  if np.isnan(apart.p_value):
+  if np.isnan(change.p_value):
     return ("no seed of both has a finite value" if not num_seeds else "one seed has no interval" if num_seeds == 1 else
             f"all {num_seeds} seeds have the same difference, which has no interval")
-  if apart.low <= 0 <= apart.high:
+  if change.low <= 0 <= change.high:
     return "the interval holds 0"
-  direction = "lower" if apart.mean < 0 else "higher"
+  direction = "lower" if change.mean < 0 else "higher"
   if not p_value < 1 - comparison.LEVEL:
     return f"{direction} before Holm's correction, not after it"
   scale, digits, unit = (1, 4, "") if column in comparison.DIGITS else (100, 2, " points")
-  mean, low, high = (f"{scale * x:.{digits}f}" for x in (abs(apart.mean), *sorted(map(abs, apart[1:3]))))
+  mean, low, high = (f"{scale * x:.{digits}f}" for x in (abs(change.mean), *sorted(map(abs, change[1:3]))))
   return f"{direction} by {mean}{unit} [{low}, {high}] in {num_seeds} seeds"
 
 
-def table(rows: Sequence[Row], claims: Sequence[Claim], doubt: Callable[[Claim], str] = lambda claim: "") -> list[str]:
+def table(rows: pd.DataFrame, claims: Sequence[Claim], doubt: Callable[[Claim], str] = lambda claim: "") -> list[str]:
   """Returns the lines of the Markdown table of claims.
 
   Args:
@@ -159,28 +159,26 @@ def table(rows: Sequence[Row], claims: Sequence[Claim], doubt: Callable[[Claim],
   """
   sides = [_sides(rows, claim) for claim in claims]
   differences = [comparison.paired(*pair) if all(pair) else None for pair in sides]
-  out = {method for _, method in ranking.collapsed(rows)}
+  collapsed = {method for _, method in ranking.collapsed(rows)}
 
   def doubt_of(claim: Claim, pair: Sequence[comparison.BySeed]) -> str:
-    missing = [method or "any method" for (method, _), found in zip(claim[2:4], pair, strict=True) if not found]
-    collapsed = [method for method, _ in (claim.row, claim.other) if method in out]
+    methods = claim.row[0], claim.other[0]
+    missing = [method or "any method" for method, by_seed in zip(methods, pair, strict=True) if not by_seed]
     return (f"not run yet: no rows of {' and '.join(dict.fromkeys(missing))}" if missing else
-            f"cannot tell: {' and '.join(collapsed)} collapsed" if collapsed else doubt(claim))
+            f"cannot tell: {' and '.join(x for x in methods if x in collapsed)} collapsed"
+            if collapsed.intersection(methods) else doubt(claim))
 
   doubts = [doubt_of(claim, pair) for claim, pair in zip(claims, sides, strict=True)]
-  p_values = comparison.holm([apart.p_value if apart and not said else np.nan
-                              for apart, said in zip(differences, doubts, strict=True)])
-  lines = ["| claim | of | column | difference [95%] | Cohen's d | p (Holm) | verdict | reason |", "|---" * 8 + "|"]
-  for claim, pair, apart, said, p_value in zip(claims, sides, differences, doubts, p_values, strict=True):
-    numbers, (judged, _, why) = [""] * 3, said.partition(": ")
-    if apart:
-      scale, digits = (1, 4) if claim.column in comparison.DIGITS else (100, 2)
-      mean, low, high = (f"{scale * x:+.{digits}f}" for x in apart[:3])
-      numbers = [f"{mean} [{low}, {high}]", f"{apart.effect:+.1f}", comparison.p_text(p_value)]
-    if not said:
-      judged = verdict(apart, p_value, claim.lower)
-      why = reason(apart, p_value, claim.column, sum(np.isfinite(pair[0][i] - pair[1][i]) for i in pair[0].keys()
-                                                     & pair[1].keys()))
-    lines.append(f"| {claim.text} | {claim.paper} | {comparison.heading(claim.column)} | {' | '.join(numbers)} | "
-                 f"{judged} | {why} |")
-  return lines
+  p_values = comparison.holm([change.p_value if change and not text else np.nan
+                              for change, text in zip(differences, doubts, strict=True)])
+  lines = []
+  for claim, pair, change, text, p_value in zip(claims, sides, differences, doubts, p_values, strict=True):
+    judged, _, why = text.partition(": ")
+    digits, scale = (4, 1) if claim.column in comparison.DIGITS else (2, 100)
+    numbers = [change.text(digits, scale), f"{change.effect:+.1f}", comparison.p_text(p_value)] if change else [""] * 3
+    if not text:
+      num_seeds = sum(np.isfinite(pair[0][i] - pair[1][i]) for i in pair[0].keys() & pair[1].keys())
+      judged, why = verdict(change, p_value, claim.lower), reason(change, p_value, claim.column, num_seeds)
+    lines.append([claim.text, claim.paper, comparison.heading(claim.column), *numbers, judged, why])
+  return markdown.table(["claim", "of", "column", "difference [95%]", "Cohen's d", "p (Holm)", "verdict", "reason"],
+                        lines).split("\n")

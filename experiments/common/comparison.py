@@ -1,13 +1,16 @@
 """Compares rows of an experiment seed by seed, and formats them as Markdown and LaTeX tables."""
 
 from collections.abc import Callable, Mapping, Sequence
+import json
 import math
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy import special
 
 from calib_jax.evaluation.measures import METRICS
+from experiments.common import markdown
 from experiments.common.rows import Row
 
 LEVEL = 0.95
@@ -35,6 +38,15 @@ class Difference(NamedTuple):
   p_value: float
   error: float
 
+  def text(self, digits: int, scale: float = 1.0) -> str:
+    """Returns the mean and the interval with their signs.
+
+    >>> Difference(0.5, -0.25, 1.25, 1.0, 0.2, 0.3).text(1, 100)
+    '+50.0 [-25.0, +125.0]'
+    """
+    mean, low, high = (f"{scale * x:+.{digits}f}" for x in self[:3])
+    return f"{mean} [{low}, {high}]"
+
 
 class BySeed(dict):
   """The values of a row by seed, and what their sum over seeds is without each block of test images.
@@ -45,17 +57,34 @@ class BySeed(dict):
 
   blocks: np.ndarray | None = None
 
+  @property
+  def mean(self) -> float:
+    """The mean over seeds."""
+    return float(np.mean([*self.values()]))
 
-def values(rows: Sequence[Row], column: str) -> dict[Key, BySeed]:
+  @property
+  def is_finite(self) -> bool:
+    """Whether no seed diverged."""
+    return bool(np.isfinite([*self.values()]).all())
+
+
+def values(rows: pd.DataFrame, column: str) -> dict[Key, BySeed]:
   """Returns the values of a column by task, method and calibrator, and by seed."""
-  found: dict[Key, BySeed] = {}
-  for row in rows:
-    by_seed = found.setdefault((row["task"], row["method"], row["calibrator"]), BySeed())
-    by_seed[row["seed"]] = float(row[column])
-    if text := row.get(f"images_{column}"):
-      blocks = UNIT * np.array(text.split(), float)
-      by_seed.blocks = blocks if by_seed.blocks is None else by_seed.blocks + blocks
-  return found
+  rows, by_key = pd.DataFrame(rows), {}
+  images = rows.get(f"images_{column}", pd.Series("", rows.index)).fillna("")
+  for *key, seed, value, blocks in zip(rows["task"], rows["method"], rows["calibrator"], rows["seed"],
+                                       rows[column].astype(float), images, strict=True):
+    by_seed = by_key.setdefault(tuple(key), BySeed())
+    by_seed[seed] = value
+    if blocks:
+      left_out = UNIT * np.array(blocks.split(), float)
+      by_seed.blocks = left_out if by_seed.blocks is None else by_seed.blocks + left_out
+  return by_key
+
+
+def chosen(rows: pd.DataFrame) -> dict[str, dict[str, object]]:
+  """Returns the settings that were tuned, by field, of each method."""
+  return {method: json.loads(text) for method, text in rows.groupby("method", sort=False)["chosen"].last().items()}
 
 
 def blocks_text(left_out: Sequence[np.ndarray]) -> str:
@@ -68,22 +97,23 @@ def blocks_text(left_out: Sequence[np.ndarray]) -> str:
   return " ".join(f"{x:.0f}" for x in np.ravel(total) / UNIT) if np.size(total) > 1 else ""
 
 
-def population(rows: Sequence[Row]) -> str:
+def population(rows: pd.DataFrame) -> str:
   """Returns what intervals of these rows are over.
 
   >>> of_images, alone = {"task": "", "method": "a", "images_nll": "-1 1"}, {"task": "", "method": "b", "nll": "0.3"}
-  >>> population([of_images]), population([alone])
+  >>> population(pd.DataFrame([of_images])), population(pd.DataFrame([alone]))
   ('over seeds and test images', 'over seeds, on the same test images')
-  >>> population([of_images, alone, alone | {"method": "c"}])
+  >>> population(pd.DataFrame([of_images, alone, alone | {"method": "c"}]))
   'over seeds, and also over test images between the 1 of 3 methods whose rows have that noise'
   """
-  methods = {(row["task"], row["method"]) for row in rows}
-  with_images = {(row["task"], row["method"]) for row in rows
-                 if any(value for name, value in row.items() if name.startswith("images_"))}
-  if with_images and with_images != methods:
+  rows = pd.DataFrame(rows).fillna("")
+  methods = rows[["task", "method"]].drop_duplicates()
+  has_images = (rows.filter(regex="^images_") != "").any(axis=1)
+  with_images = rows.loc[has_images, ["task", "method"]].drop_duplicates()
+  if 0 < len(with_images) < len(methods):
     return (f"over seeds, and also over test images between the {len(with_images)} of {len(methods)} methods whose "
             "rows have that noise")
-  return "over seeds and test images" if with_images else "over seeds, on the same test images"
+  return "over seeds and test images" if len(with_images) else "over seeds, on the same test images"
 
 
 def image_variance(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[float, int]:
@@ -91,8 +121,9 @@ def image_variance(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[floa
   means = [x.blocks / len(x) if isinstance(x, BySeed) and x.blocks is not None else None for x in (a, b)]
   if any(mean is None and isinstance(x, BySeed) for mean, x in zip(means, (a, b), strict=True)):
     return 0.0, 1
-  apart = np.ravel(sum(sign * mean for sign, mean in zip((1, -1), means, strict=True) if mean is not None))
-  return float((len(apart) - 1) / len(apart) * np.sum((apart - apart.mean()) ** 2)), max(len(apart) - 1, 1)
+  left_out = np.ravel(sum(sign * mean for sign, mean in zip((1, -1), means, strict=True) if mean is not None))
+  number = len(left_out)
+  return float((number - 1) / number * np.sum((left_out - left_out.mean()) ** 2)), max(number - 1, 1)
 
 
 def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
@@ -168,16 +199,16 @@ def lower_is_better(column: str) -> bool | None:
   return METRICS[column].lower_is_better if column in METRICS else True if column in OTHER_ERRORS else None
 
 
-def best(found: Mapping[Key, Mapping[str, float]], column: str) -> set[Key]:
+def best(by_key: Mapping[Key, BySeed], column: str) -> set[Key]:
   """Returns the rows that are better than every other of their task, by paired intervals that exclude zero."""
   lower, winners = lower_is_better(column), set()
-  tasks = dict.fromkeys(key[0] for key in found)
+  tasks = dict.fromkeys(key[0] for key in by_key)
   for task in tasks if lower is not None else ():
-    means = {key: float(np.mean([*by_seed.values()])) for key, by_seed in found.items() if key[0] == task}
+    means = {key: by_seed.mean for key, by_seed in by_key.items() if key[0] == task}
     means = {key: mean if lower else -mean for key, mean in means.items() if np.isfinite(mean)}
     first = min(means, key=means.get, default=None)
-    apart = [paired(found[first], found[key]) for key in means if key != first]
-    if apart and all(difference.high < 0 if lower else difference.low > 0 for difference in apart):
+    differences = [paired(by_key[first], by_key[key]) for key in means if key != first]
+    if differences and all(x.high < 0 if lower else x.low > 0 for x in differences):
       winners.add(first)
   return winners
 
@@ -192,72 +223,66 @@ def heading(column: str) -> str:
   return METRICS[column].heading if column in METRICS else HEADINGS[column]
 
 
+def unit(column: str) -> tuple[float, int]:
+  """Returns by what the values of a column are multiplied in tables, and their digits."""
+  return (1, DIGITS[column]) if column in DIGITS else (100, 2)
+
+
 def cell(by_seed: Mapping[str, float], column: str) -> str:
   """Returns the mean of a column and its standard error, of the seeds whose values are finite."""
-  scale = 1 if column in DIGITS else 100
-  digits, finite = DIGITS.get(column, 2), [x for x in by_seed.values() if np.isfinite(x)]
-  lost, apart = len(by_seed) - len(finite), paired(by_seed, dict.fromkeys(by_seed, 0.0))
+  (scale, digits), finite = unit(column), [x for x in by_seed.values() if np.isfinite(x)]
+  diverged, error = len(by_seed) - len(finite), paired(by_seed, dict.fromkeys(by_seed, 0.0)).error
   text = f"{scale * np.mean(finite):.{digits}f}" if finite else ""
   if len(finite) > 1:
-    text += f" ± {scale * (0.0 if np.isnan(apart.error) else apart.error):.{digits}f}"
-  return (text + (f" ({lost} of {len(by_seed)} diverged)" if lost else "")).strip()
+    text += f" ± {scale * (0.0 if np.isnan(error) else error):.{digits}f}"
+  return (text + (f" ({diverged} of {len(by_seed)} diverged)" if diverged else "")).strip()
 
 
-def mean_text(values: Sequence[float], digits: int, sign: str = "") -> str:
-  """Returns the mean of values and, of several, its standard error; ``sign`` is "+" for a mean with its sign.
-
-  >>> mean_text([1.0, 2.0, 3.0], 2, "+")
-  '+2.00 ± 0.58'
-  """
-  text = f"{np.mean(values):{sign}.{digits}f}" if len(values) else ""
-  return text + (f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else "")
-
-
-def cells(rows: Sequence[Row], columns: Sequence[str], cost: Cost | None = None
-          ) -> list[tuple[Key, list[tuple[str, bool]]]]:
-  """Returns the table of rows as ``(key, [(text, whether it is best)])``, in their order; costs are the first texts."""
-  found = {column: values(rows, column) for column in columns}
-  winners = {column: best(by_key, column) for column, by_key in found.items()}
-  costs = {row["method"]: [(text, False) for text in cost(row)] for row in rows} if cost else {}
-  return [(key, costs.get(key[1], []) + [(cell(found[column][key], column), key in winners[column])
-                                         for column in columns])
-          for key in next(iter(found.values()), {})]
+def _by_task(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | None
+             ) -> dict[str, list[tuple[list[str], list[tuple[str, bool]]]]]:
+  """The names, and the texts with whether they are the best, of each row of the table of a task."""
+  by_column = {column: values(rows, column) for column in columns}
+  winners = {column: best(by_key, column) for column, by_key in by_column.items()}
+  costs = {row["method"]: list(cost(row)) for row in rows.drop_duplicates("method").to_dict("records")} if cost else {}
+  by_task: dict = {}
+  for key in next(iter(by_column.values()), {}):
+    task, method, calibrator = key
+    texts = [(cell(by_column[column][key], column), key in winners[column]) for column in columns]
+    by_task.setdefault(task, []).append(([method, calibrator, *costs.get(method, [])], texts))
+  return by_task
 
 
 def headings(columns: Sequence[str], cost: Cost | None = None) -> list[str]:
-  """Returns the first line of a table of ``cells``."""
+  """Returns the first line of a table."""
   return ["trained with", "calibrated by", *(COST_HEADINGS if cost else ()), *map(heading, columns)]
 
 
-def markdown(rows: Sequence[Row], columns: Sequence[str], cost: Cost | None = None) -> str:
+def markdown_tables(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | None = None) -> str:
   """Returns the Markdown tables, one a task; bold is better than every other row of its table."""
-  lines: list[str] = []
-  task, first = None, headings(columns, cost)
-  for (of_task, method, calibrator), texts in cells(rows, columns, cost):
-    if of_task != task:
-      task = of_task
-      lines += ["", *([f"## {task}", ""] if task else []), f"| {' | '.join(first)} |", "|---" * len(first) + "|"]
-    shown = [f"**{text}**" if is_best else text for text, is_best in texts]
-    lines.append(" | ".join([f"| {method}", calibrator, *shown]) + " |")
-  return "\n".join(lines[1:]) + "\n"
+  tables = []
+  for task, lines in _by_task(rows, columns, cost).items():
+    cells = [[*names, *(f"**{text}**" if is_best else text for text, is_best in texts)] for names, texts in lines]
+    tables.append((f"## {task}\n\n" if task else "") + markdown.table(headings(columns, cost), cells) + "\n")
+  return "\n".join(tables)
 
 
-def latex(rows: Sequence[Row], columns: Sequence[str], cost: Cost | None = None) -> str:
+def latex(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | None = None) -> str:
   """Returns the same as LaTeX, for the package booktabs."""
   first = headings(columns, cost)
   lines = [f"\\begin{{tabular}}{{ll{'r' * (len(first) - 2)}}}", "\\toprule",
            " & ".join(first).replace("%", "\\%") + " \\\\"]
-  task = None
-  for (of_task, method, calibrator), texts in cells(rows, columns, cost):
-    if of_task != task:
-      task = of_task
-      lines.append("\\midrule")
-      lines += [f"\\multicolumn{{{len(first)}}}{{l}}{{{_escaped(task)}}} \\\\"] if task else []
-    shown = [text.replace(" ± ", " \\pm ") for text, _ in texts]
-    shown = [f"$\\mathbf{{{text}}}$" if is_best else f"${text}$" if text and "diverged" not in text else text
-             for text, (_, is_best) in zip(shown, texts, strict=True)]
-    lines.append(" & ".join([_escaped(method), _escaped(calibrator), *shown]) + " \\\\")
+  for task, parts in _by_task(rows, columns, cost).items():
+    lines += ["\\midrule", *([f"\\multicolumn{{{len(first)}}}{{l}}{{{_escaped(task)}}} \\\\"] if task else [])]
+    for (method, calibrator, *costs), texts in parts:
+      cells = [_escaped(method), _escaped(calibrator), *(_latex_cell(text, is_best) for text, is_best in (
+        *((cost_text, False) for cost_text in costs), *texts))]
+      lines.append(" & ".join(cells) + " \\\\")
   return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def _latex_cell(text: str, is_best: bool) -> str:
+  text = text.replace(" ± ", " \\pm ")
+  return f"$\\mathbf{{{text}}}$" if is_best else f"${text}$" if text and "diverged" not in text else text
 
 
 def _escaped(text: str) -> str:

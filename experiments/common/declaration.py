@@ -6,10 +6,10 @@ import pathlib
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
+import pandas as pd
 
 from calib_jax.evaluation import Predictions
 from experiments.common.comparison import Cost
-from experiments.common.rows import Row
 
 
 class Method(NamedTuple):
@@ -82,8 +82,8 @@ class Experiment(NamedTuple):
   arguments: Callable[[argparse.ArgumentParser], object] = lambda parser: None
   suffix: Callable[[argparse.Namespace], str] = lambda options: options.scale
   cost: Cost | None = None
-  findings: Callable[[list[Row]], list[str]] = lambda rows: []
-  figure: Callable[[list[Row], pathlib.Path], object] | None = None
+  findings: Callable[[pd.DataFrame], list[str]] = lambda rows: []
+  figure: Callable[[pd.DataFrame, pathlib.Path], object] | None = None
 
   def files(self) -> str:
     """Returns the beginning of the names of its files, such as ``mac_cal_tables``."""

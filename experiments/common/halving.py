@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 import numpy as np
+import pandas as pd
 
 from calib_jax._system.errors import UserError
 from experiments.common import rows, settings
@@ -46,12 +47,28 @@ def draw(space: Space, number: int, allowed: Callable[[dict[str, str]], bool] = 
 
 def finalists(path: pathlib.Path, space: Space) -> list[dict[str, str]]:
   """Returns the candidates of a file of scores that have the most seeds, of those that the space still has."""
-  seeds: dict[str, set[str]] = {}
-  for row in rows.read(path):
-    seeds.setdefault(row["choice"], set()).add(row["seed"])
-  most = max(map(len, seeds.values()), default=0)
-  found = [json.loads(choice) for choice, of_choice in seeds.items() if len(of_choice) == most]
-  return [x for x in found if x.keys() == space.keys() and all(name in space[part] for part, name in x.items())]
+  trials = rows.texts(path)
+  if trials.empty:
+    return []
+  seeds = trials.groupby("choice", sort=False)["seed"].nunique()
+  choices = map(json.loads, seeds.index[seeds == seeds.max()])
+  return [x for x in choices if x.keys() == space.keys() and all(name in space[part] for part, name in x.items())]
+
+
+def totals(trials: pd.DataFrame) -> list[int]:
+  """Returns how many candidates had been tried after each halving, by the rows of its file.
+
+  A halving begins with new candidates, on one seed or two; later rungs have further seeds.
+
+  >>> rows = [("a", 100), ("b", 100), ("b", 101), ("b", 102), ("c", 100), ("c", 101), ("d", 100), ("d", 101)]
+  >>> totals(pd.DataFrame(rows, columns=["choice", "seed"]))
+  [2, 4]
+  """
+  if trials.empty:
+    return []
+  is_new, seeds = ~trials["choice"].duplicated(), trials["seed"].astype(int)
+  begins = is_new & (seeds.shift(fill_value=FIRST_SEED) > FIRST_SEED + 1)
+  return is_new.groupby(begins.cumsum()).sum().cumsum().tolist()
 
 
 def neighbours(space: Space, choice: Mapping[str, str]) -> list[dict[str, str]]:
@@ -75,11 +92,11 @@ def rungs(number: int, num_seeds: int = 1, eta: int = 3, finalists: int = 3) -> 
   >>> rungs(81)
   [(81, 1), (27, 2), (9, 4), (3, 8)]
   """
-  found = [(number, num_seeds)]
+  sizes = [(number, num_seeds)]
   while number > finalists:
     number, num_seeds = max(number // eta, finalists), 2 * num_seeds
-    found.append((number, num_seeds))
-  return found
+    sizes.append((number, num_seeds))
+  return sizes
 
 
 def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, str]],

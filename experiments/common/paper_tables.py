@@ -11,11 +11,11 @@ import pathlib
 from types import ModuleType
 
 from ml_collections import ConfigDict
+import pandas as pd
 
 from calib_jax import config as run_config
 from experiments.common import claims, comparison, scales, scores, settings, tuning
 from experiments.common.declaration import Experiment, Method
-from experiments.common.rows import Row
 
 AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}, "schedule.stage2_batch_size": 0})
 
@@ -79,7 +79,7 @@ def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
              at_paper_scale: Callable[[str], Mapping[str, object]] = lambda data: {},
              always: Mapping[str, object] | None = None,
              tuned: bool = False, note: str = "",
-             figure: Callable[[list[Row], pathlib.Path], object] | None = None) -> Experiment:
+             figure: Callable[[pd.DataFrame, pathlib.Path], object] | None = None) -> Experiment:
   """Returns the declaration of a table; ``judged`` are the paper's claims, and ``note`` a sentence on the rows.
 
   See ``methods`` and ``Experiment``.
@@ -109,18 +109,18 @@ def _doubt(claim: claims.Claim, of_rows: Mapping[str, Mapping[str, object]], at_
 
 
 def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[str, Mapping[str, object]],
-              tuned: bool, note: str, rows: Sequence[Row]) -> list[str]:
+              tuned: bool, note: str, rows: pd.DataFrame) -> list[str]:
   """What the paper claims, judged by the rows."""
   of_rows = fields(paper, extra)
   at_edge = claims.methods_at_edge(rows, {name: _search(own) for name, own in (
     _losses_at_laptop(paper) | dict(extra)).items()} if tuned else {})
-  table = claims.table(rows, [claim for claim in judged if claim.column in rows[0]],
+  table = claims.table(rows, [claim for claim in judged if claim.column in rows],
                        lambda claim: _doubt(claim, of_rows, at_edge))
-  found = [row for row in rows if row.get(scores.DETECTION[0])]
-  detected = ["## Other images than those of the data set", "",
+  detected = rows[rows.get(scores.DETECTION[0], pd.Series("", rows.index)) != ""]
+  detection = ["## Other images than those of the data set", "",
               "Whether the confidence tells the test images, the positives, from those of evaluation.ood; means over "
-              "these sets.", "", comparison.markdown(found, scores.DETECTION)] if found else []
-  return [*detected, "## What the paper claims", "",
+              "these sets.", "", comparison.markdown_tables(detected, scores.DETECTION)] if len(detected) else []
+  return [*detection, "## What the paper claims", "",
           "A claim agrees or disagrees where the p-value of the difference, paired by seed, is below 5% after Holm's "
           f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
           "difference in units of its deviation over seeds. The losses have the values of "
@@ -130,4 +130,4 @@ def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[
             if tuned else "nothing is tuned for this network.") + " A row of which a seed has collapsed is not judged."
           + note, "",
           *table, "", "## All rows"
-          ] if len(table) > 2 else detected
+          ] if len(table) > 2 else detection

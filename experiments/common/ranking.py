@@ -4,31 +4,32 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from experiments.common import comparison
-from experiments.common.rows import Row
 
 BASELINES = ("cross entropy", "cross_entropy")
 MOST_LOST = 0.1  # The accuracy that a seed of a method may lose to cross entropy, before it has collapsed.
 
 
-def collapsed(rows: Sequence[Row]) -> set[tuple[str, str]]:
+def collapsed(rows: pd.DataFrame) -> set[tuple[str, str]]:
   """Returns the ``(task, method)`` of which a seed, as trained, is far less accurate than cross entropy.
 
   Means over all methods leave them out: one network that predicts a single class outweighs forty that do not.
   """
-  plain = [row for row in rows if row["calibrator"] == "none" and "accuracy" in row]
-  values = comparison.values(plain, "accuracy")
-  usual = {task: np.mean([*by_seed.values()]) for (task, method, _), by_seed in values.items() if method in BASELINES}
+  if "accuracy" not in rows:
+    return set()
+  values = comparison.values(rows[rows["calibrator"] == "none"], "accuracy")
+  usual = {task: by_seed.mean for (task, method, _), by_seed in values.items() if method in BASELINES}
   return {(task, method) for (task, method, _), by_seed in values.items()
           if task in usual and not np.min([*by_seed.values()]) > usual[task] - MOST_LOST}
 
 
-def trained(rows: Sequence[Row]) -> list[Row]:
+def trained(rows: pd.DataFrame) -> pd.DataFrame:
   """Returns the rows of the methods that have not collapsed."""
   out = collapsed(rows)
-  return [row for row in rows if (row["task"], row["method"]) not in out]
+  return rows[[pair not in out for pair in zip(rows["task"], rows["method"], strict=True)]]
 
 
 class Ranks(NamedTuple):
@@ -47,18 +48,18 @@ class Ranks(NamedTuple):
   p_value: float
 
 
-def table(found: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], np.ndarray]:
+def table(by_name: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], np.ndarray]:
   """Returns the names and the values ``[S, M]`` of methods, on the seeds that all of them have.
 
   Args:
-    found: the values by method and by seed.
+    by_name: the values by method and by seed.
 
   Returns:
     The methods whose values are all finite, and their values.
   """
-  seeds = [seed for seed in next(iter(found.values())) if all(seed in by_seed for by_seed in found.values())]
-  names = tuple(name for name, by_seed in found.items() if all(np.isfinite(by_seed[seed]) for seed in seeds))
-  return names, np.array([[found[name][seed] for name in names] for seed in seeds])
+  seeds = [seed for seed in next(iter(by_name.values())) if all(seed in by_seed for by_seed in by_name.values())]
+  names = tuple(name for name, by_seed in by_name.items() if all(np.isfinite(by_seed[seed]) for seed in seeds))
+  return names, np.array([[by_name[name][seed] for name in names] for seed in seeds])
 
 
 def ranks(values: np.ndarray) -> Ranks:
@@ -72,18 +73,24 @@ def ranks(values: np.ndarray) -> Ranks:
   return Ranks(by_seed.mean(0), wins, float(critical), float(p_value))
 
 
-def of_methods(rows: Sequence[Row], column: str, calibrator: str) -> dict[str, dict[str, float]]:
+def of_methods(rows: pd.DataFrame, column: str, calibrator: str) -> dict[str, comparison.BySeed]:
   """Returns the values of a column by method and by seed, after one calibrator."""
-  return {key[1]: by_seed for key, by_seed in comparison.values(
-    [row for row in rows if row["calibrator"] == calibrator], column).items()}
+  part = rows[rows["calibrator"] == calibrator]
+  return {method: by_seed for (_, method, _), by_seed in comparison.values(part, column).items()}
 
 
-def of_calibrators(rows: Sequence[Row], column: str) -> dict[str, dict[str, float]]:
+def means(rows: pd.DataFrame, column: str, calibrator: str) -> dict[str, float]:
+  """Returns the mean over seeds of a column by method, after one calibrator."""
+  return {method: by_seed.mean for method, by_seed in of_methods(rows, column, calibrator).items()}
+
+
+def of_calibrators(rows: pd.DataFrame, column: str) -> dict[str, comparison.BySeed]:
   """Returns the values of a column by calibrator, and by method and seed."""
-  found: dict[str, dict[str, float]] = {}
+  by_calibrator: dict[str, comparison.BySeed] = {}
   for (_, method, calibrator), by_seed in comparison.values(rows, column).items():
-    found.setdefault(calibrator, {}).update({f"{method}, {seed}": value for seed, value in by_seed.items()})
-  return found
+    of_calibrator = by_calibrator.setdefault(calibrator, comparison.BySeed())
+    of_calibrator.update({f"{method}, {seed}": value for seed, value in by_seed.items()})
+  return by_calibrator
 
 
 def pareto(accuracy: Sequence[float], error: Sequence[float]) -> list[bool]:

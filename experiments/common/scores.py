@@ -69,9 +69,9 @@ def scored(logits: jax.Array, labels: jax.Array, more: tuple[str, ...] = ()) -> 
   if not bool(jnp.all(jnp.isfinite(logits))):
     return dict.fromkeys((*COLUMNS, *more), float("nan"))
   values, confidence, correct = _plain(logits, labels, more)
-  found = metrics.assess(_ece, confidence, correct, key=jax.random.key(0), num_resamples=RESAMPLES,
+  error = metrics.assess(_ece, confidence, correct, key=jax.random.key(0), num_resamples=RESAMPLES,
                          bias=metrics.bias_model(metrics.calibration_error))
-  values |= {"ece_corrected": found.estimate, "floor": found.floor, "p_value": found.p_value}
+  values |= {"ece_corrected": error.estimate, "floor": error.floor, "p_value": error.p_value}
   return {name: float(values[name]) for name in (*COLUMNS, *more)}
 
 
@@ -137,7 +137,7 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
     ``DETECTION`` for "ood".
     ``without_blocks`` explains the last.
   """
-  found = []
+  scores_of_models = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():
     number = section.get("num_examples")
     imports.register("evaluation.calibrators", section["name"])
@@ -157,5 +157,5 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
           values = [_detection(logits, z) if kind == "ood" else _other(z, y) for z, y in parts]
           names = DETECTION if kind == "ood" else [f"{name}_{kind}" for name in OTHER]
           row |= dict(zip(names, np.mean(values, axis=0).tolist(), strict=True))
-      found.append((label, i, row, without_blocks(logits, part.labels)))
-  return found
+      scores_of_models.append((label, i, row, without_blocks(logits, part.labels)))
+  return scores_of_models

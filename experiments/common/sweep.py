@@ -113,7 +113,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     return 2
   if options.shard:
     print(f"shard {'/'.join(map(str, options.shard))} is done; the same command without --shard makes the table.")
-  elif table_rows := rows.read(path_of(stem)):
+  elif len(table_rows := rows.texts(path_of(stem))):
     report.write(experiment, table_rows, stem)
     rows.pack(path_of(stem))
     print(f"{stem}.md holds the table.")

@@ -215,14 +215,14 @@ def beyond(trials: Sequence[Trial], chosen: Mapping[str, object], ladders: Mappi
   >>> beyond(trials, {"weight": 0.3}, {"weight": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)})
   []
   """
-  found = []
+  further = []
   for key, ladder in ladders.items():
     values = _values(trials, key) if ladder else []
     if values and chosen[key] == values[0]:
-      found += [dict(chosen) | {key: x} for x in [x for x in ladder if x < values[0]][-1:]]
+      further += [dict(chosen) | {key: x} for x in [x for x in ladder if x < values[0]][-1:]]
     if values and chosen[key] == values[-1]:
-      found += [dict(chosen) | {key: x} for x in [x for x in ladder if x > values[-1]][:1]]
-  return found
+      further += [dict(chosen) | {key: x} for x in [x for x in ladder if x > values[-1]][:1]]
+  return further
 
 
 def _values(trials: Sequence[Trial], key: str) -> list:

@@ -66,6 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
   code, options = sweep.main(EXPERIMENT, arguments), sweep.parse(EXPERIMENT, arguments)
   path = sweep.path_of(sweep.stem_of(EXPERIMENT, options))
   if path.resolve() == page.ROWS and not options.shard:
-    page.write_top(rows.read(path))
+    page.write_top(rows.texts(path))
   return code
 

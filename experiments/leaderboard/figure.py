@@ -5,19 +5,19 @@ import itertools
 import pathlib
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from calib_jax._system import files
 from calib_jax.reports import style
-from experiments.common import ranking, scores
-from experiments.common.rows import Row
+from experiments.common import comparison, ranking, scores
 from experiments.leaderboard import conditions
 from experiments.leaderboard.methods import COMBINED
 from experiments.leaderboard.page import BASELINE
 
 
 @style.styled
-def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
+def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the leaderboard in one PNG.
 
   Above, for each method: its NLL before and after TS, its mean rank, and its rank by the calibration errors of other
@@ -31,47 +31,42 @@ def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
   from matplotlib.figure import Figure
 
   names = ranking.table(ranking.of_methods(rows, "nll", "none"))[0]
-  order = sorted(names, key=_means(rows, "nll", "none").get)
+  order = sorted(names, key=ranking.means(rows, "nll", "none").get)
   above = 0.16 * len(order) + 1
   drawn = Figure(figsize=(9.5, above + 3.2), layout="constrained")
   upper, lower = drawn.subfigures(2, 1, height_ratios=(above, 3.2))
   _ranks(upper.subplots(1, 3, width_ratios=(1.2, 0.8, 0.7)), rows, order)
   sizes, panels = conditions.by_size(rows), [_trade]
-  panels += [_shifts] if scores.SHIFTED[0] in rows[0] else []
+  panels += [_shifts] if scores.SHIFTED[0] in rows else []
   panels += [lambda axes, rows, order: _sizes(axes, sizes)] if sizes else []
   trained = ranking.trained(rows)  # A method that has collapsed would press all others into a corner.
-  known = {row["method"] for row in trained}
+  known = set(trained["method"])
   for draw, axes in zip(panels, np.ravel(lower.subplots(1, len(panels))), strict=True):
     draw(axes, trained, [name for name in order if name in known])
   files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
-
-
-def _means(rows: Sequence[Row], column: str, calibrator: str) -> dict[str, float]:
-  return {name: float(np.mean([*by_seed.values()])) for name, by_seed in ranking.of_methods(
-    rows, column, calibrator).items()}
 
 
 def _colour(name: str) -> str:
   return style.COLOURS[1] if name in COMBINED else style.COLOURS[0]
 
 
-def _ranks(panels, rows: Sequence[Row], order: Sequence[str]) -> None:
-  before, after = (_means(rows, "nll", calibrator) for calibrator in ("none", "TS"))
+def _ranks(panels, rows: pd.DataFrame, order: Sequence[str]) -> None:
+  before, after = (ranking.means(rows, "nll", calibrator) for calibrator in ("none", "TS"))
   names, values = ranking.table(ranking.of_methods(rows, "nll", "none"))
   ranks = ranking.ranks(values)
   left, middle, right = panels
   low, high = np.quantile([before[name] for name in order], (0.25, 0.75))
   most = high + 3 * (high - low)  # What lies beyond is drawn at the edge, with its number.
   for place, name in enumerate(order):
-    left.plot([min(found[name], most) for found in (before, after)], [place, place], color=style.PALE, lw=1, zorder=1)
+    left.plot([min(means[name], most) for means in (before, after)], [place, place], color=style.PALE, lw=1, zorder=1)
     if before[name] > most:
-      beyond = " and ".join(f"{found[name]:.2f}" for found in (before, after) if found[name] > most)
+      beyond = " and ".join(f"{means[name]:.2f}" for means in (before, after) if means[name] > most)
       left.annotate(f"{beyond} →", (most, place), (4, 0), textcoords="offset points", fontsize=6, va="center")
     rank = ranks.mean[names.index(name)]
     middle.plot([rank - ranks.critical / 2, rank + ranks.critical / 2], [place, place], color=style.PALE, lw=3)
     middle.plot(rank, place, "o", color=style.INK, ms=3.5)
-  for found, colour, label in ((before, style.COLOURS[0], "as trained"), (after, style.COLOURS[2], "after TS")):
-    left.plot([min(found[name], most) for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
+  for means, colour, label in ((before, style.COLOURS[0], "as trained"), (after, style.COLOURS[2], "after TS")):
+    left.plot([min(means[name], most) for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
   errors = conditions.by_convention(rows, "none")
   table = np.array([stats.rankdata([by_method[name] for name in order]) for by_method in errors.values()]).T
   right.imshow(table, aspect="auto", cmap="cividis")
@@ -88,9 +83,9 @@ def _ranks(panels, rows: Sequence[Row], order: Sequence[str]) -> None:
   left.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.3)
 
 
-def _trade(axes, rows: Sequence[Row], order: Sequence[str]) -> None:
+def _trade(axes, rows: pd.DataFrame, order: Sequence[str]) -> None:
   """Accuracy against ECE. The names of cross entropy and of methods that no other beats in both stand beside them."""
-  accuracy, error = (_means(rows, column, "none") for column in ("accuracy", "ece"))
+  accuracy, error = (ranking.means(rows, column, "none") for column in ("accuracy", "ece"))
   front = ranking.pareto([accuracy[name] for name in order], [error[name] for name in order])
   heights = itertools.cycle((5, 14, 23, 32))  # Points above the dot, so that the names of neighbours do not meet.
   for name, best in sorted(zip(order, front, strict=True), key=lambda pair: accuracy[pair[0]]):
@@ -105,18 +100,18 @@ def _trade(axes, rows: Sequence[Row], order: Sequence[str]) -> None:
   axes.legend(frameon=False, fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.3)
 
 
-def _shifts(axes, rows: Sequence[Row], order: Sequence[str]) -> None:
+def _shifts(axes, rows: pd.DataFrame, order: Sequence[str]) -> None:
   for calibrator, colour, label in (("none", style.COLOURS[0], "as trained"), ("TS", style.COLOURS[2], "after TS")):
-    clean, shifted = (_means(rows, column, calibrator) for column in ("ece", "ece_shifted"))
+    clean, shifted = (ranking.means(rows, column, calibrator) for column in ("ece", "ece_shifted"))
     axes.plot([100 * clean[name] for name in order], [100 * shifted[name] for name in order], "o", color=colour, ms=3,
               label=label)
   axes.set(xlabel="ECE, clean images, %", ylabel="ECE, corrupted images, %", ylim=(0, None))
   axes.legend(frameon=False, fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.3)
 
 
-def _sizes(axes, found: dict[str, dict[str, dict[str, float]]]) -> None:
-  for i, (label, by_number) in enumerate(found.items()):
-    means = [np.mean([*values.values()]) for values in by_number.values()]
+def _sizes(axes, by_label: dict[str, dict[str, comparison.BySeed]]) -> None:
+  for i, (label, by_number) in enumerate(by_label.items()):
+    means = [by_seed.mean for by_seed in by_number.values()]
     axes.plot(range(len(means)), means, marker=style.MARKERS[i], color=style.COLOURS[i], ms=3.5, lw=1, label=label)
     axes.set_xticks(range(len(means)), list(by_number))
   axes.set(xlabel="validation examples for the calibrator", ylabel="NLL, mean over methods")

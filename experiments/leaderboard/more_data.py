@@ -9,16 +9,15 @@ the second of the three that were tried. A tenth of the images validates and fit
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import functools
-import json
 import sys
 
 from ml_collections import ConfigDict
-import numpy as np
+import pandas as pd
 from scipy import stats
 
-from experiments.common import commands, comparison, ranking, rows, scales, settings, sweep
+from experiments.common import commands, comparison, markdown, ranking, rows, scales, settings, sweep
 from experiments.common.declaration import Experiment, Method
 from experiments.leaderboard import page
 from experiments.leaderboard.experiment import CALIBRATORS
@@ -54,7 +53,7 @@ def _config(shared, name: str, scale: str) -> ConfigDict:
 
 @functools.cache
 def _chosen() -> dict[str, dict[str, object]]:
-  return {row["method"]: json.loads(row["chosen"]) for row in rows.read(FEW)}
+  return comparison.chosen(rows.texts(FEW))
 
 
 def setting(name: str) -> Mapping[str, object]:
@@ -62,47 +61,35 @@ def setting(name: str) -> Mapping[str, object]:
   return _chosen()[name] if name not in SECOND else {key: x[1] for key, x in METHODS[name].search.items()}
 
 
-def findings(table_rows: Sequence[rows.Row]) -> list[str]:
+def findings(table_rows: pd.DataFrame) -> list[str]:
   """Returns the lines of Markdown before the table: how methods rank with all images, and with 4,000."""
-  found = {pair: ranking.of_methods(table_rows, *pair) for pair in COMPARED}
-  names = [name for name in METHODS if name in found[COMPARED[0]]]
-  few_rows = rows.read(FEW)
-  before = {pair: ranking.of_methods(few_rows, *pair) for pair in COMPARED}
+  few_rows = rows.texts(FEW)
+  now, few = ({pair: ranking.of_methods(part, *pair) for pair in COMPARED} for part in (table_rows, few_rows))
+  names = [name for name in METHODS if name in now[COMPARED[0]]]
+  headings = {pair: comparison.heading(pair[0]) + " after TS" * (pair[1] == "TS") for pair in COMPARED}
+  cells = [[name, comparison.settings(setting(name)),
+            *(_cell(now[pair], few[pair], name, pair[0]) for pair in COMPARED)] for name in names]
   lines = ["## Which ranks survive", "",
            "Each cell has the value with all images and, in brackets, the mean of the leaderboard of CIFAR-10 and a "
            "ResNet-8, which has 4,000. ± is the standard error that the test images cause in the difference from cross "
            "entropy; one seed does not say what another would do.", "",
-           "| trained with | setting | " + " | ".join(
-             comparison.heading(column) + (" after TS" if calibrator == "TS" else "") for column, calibrator in COMPARED
-           ) + " |", "|---" * (2 + len(COMPARED)) + "|"]
-  for name in names:
-    cells = [_cell(found[pair], before[pair], name, pair[0]) for pair in COMPARED]
-    lines.append(f"| {name} | {comparison.settings(setting(name))} | " + " | ".join(cells) + " |")
-  lines += ["", *_agreement(found, before, names)]
+           markdown.table(["trained with", "setting", *headings.values()], cells), "",
+           "Spearman's correlation of the ranks with all images and with 4,000, over the methods that both have:", ""]
+  for pair, heading in headings.items():
+    both = [name for name in names if name in few[pair]]
+    if len(both) > 2:
+      correlation = stats.spearmanr(*([by_name[pair][name].mean for name in both] for by_name in (now, few))).statistic
+      lines.append(f"- {heading}: {correlation:+.2f} over {len(both)} methods.")
   return lines
 
 
-def _cell(values: Mapping[str, Mapping[str, float]], before: Mapping[str, Mapping[str, float]], name: str, column: str
-          ) -> str:
+def _cell(values: Mapping[str, comparison.BySeed], few: Mapping[str, comparison.BySeed], name: str, column: str) -> str:
   scale, digits = (1, 3) if column == "nll" else (100, 2)
-  text = f"{scale * np.mean([*values[name].values()]):.{digits}f}"
-  if name != "cross entropy" and "cross entropy" in values:
-    error = comparison.image_variance(values[name], values["cross entropy"])[0] ** 0.5
+  text = f"{scale * values[name].mean:.{digits}f}"
+  if name != page.BASELINE and page.BASELINE in values:
+    error = comparison.image_variance(values[name], values[page.BASELINE])[0] ** 0.5
     text += f" ± {scale * error:.{digits}f}"
-  return text + (f" ({scale * np.mean([*before[name].values()]):.{digits}f})" if name in before else "")
-
-
-def _agreement(found: Mapping, before: Mapping, names: Sequence[str]) -> list[str]:
-  lines = ["Spearman's correlation of the ranks with all images and with 4,000, over the methods that both have:", ""]
-  for pair in COMPARED:
-    both = [name for name in names if name in before[pair]]
-    if len(both) < 3:
-      continue
-    now, then = ([np.mean([*values[pair][name].values()]) for name in both] for values in (found, before))
-    correlation = stats.spearmanr(now, then).statistic
-    after = " after TS" if pair[1] == "TS" else ""
-    lines.append(f"- {comparison.heading(pair[0])}{after}: {correlation:+.2f} over {len(both)} methods.")
-  return lines
+  return text + (f" ({scale * few[name].mean:.{digits}f})" if name in few else "")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,16 +1,17 @@
 """What the leaderboard says: the ranking of methods and of calibrators, and the claims of the papers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import json
 import pathlib
 import re
 import textwrap
 
 import numpy as np
+import pandas as pd
 
 from calib_jax import evaluation
 from calib_jax._system import files
-from experiments.common import claims, comparison, costs, ranking, scales, settings
+from experiments.common import claims, comparison, costs, markdown, ranking, scales, settings
 from experiments.common.commands import RESULTS, ROOT
 from experiments.common.rows import Row
 from experiments.leaderboard import conditions
@@ -21,24 +22,24 @@ BASELINE = "cross entropy"
 EDGE = "†"  # Stands after a setting at the edge of its grid.
 CRITERION = "ece_equal_mass_l2"  # By which settings are chosen on the validation split.
 RECIPES = {**METHODS, **COMBINED}
+Costs = Mapping[str, tuple[str, str]]  # The texts of ``cost`` by method.
 NUM_EPOCHS = scales.NETWORKS["mlp"]["training.num_epochs"]
 MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to be called the best of calibration.
 PAGE, ROWS = ROOT / "docs" / "results.md", RESULTS / "leaderboard_fashion_mnist_mlp.csv"
 PLACE = re.compile(r"(<!-- The top of the leaderboard\. -->\n).*?(<!-- Its end\. -->)", re.DOTALL)
 
 
-def findings(rows: Sequence[Row]) -> list[str]:
+def findings(rows: pd.DataFrame) -> list[str]:
   """Returns the lines of Markdown before the table of all results."""
-  if not any(row["method"] == BASELINE for row in rows):
+  if BASELINE not in set(rows["method"]):
     return [f"The rankings need the rows of {BASELINE}, from which differences are counted."]
-  fewer, chosen = conditions.sizes(rows), {row["method"]: json.loads(row["chosen"]) for row in rows}
-  whole = [row for row in rows if row["calibrator"] not in fewer]
-  out = sorted(method for _, method in ranking.collapsed(rows))
-  left_out = [f"Means over all methods leave out {', '.join(out)}, of which a seed lost more than "
-              f"{100 * ranking.MOST_LOST:.0f} points of accuracy to cross entropy.", ""] if out else []
-  return [*_methods(rows), "", *left_out, *_calibrators(ranking.trained(whole)), "",
-          *conditions.findings(rows, lambda name: cost(name, chosen[name])), *_beyond(rows), "",
-          "## What the papers claim", "",
+  costs_of = {name: cost(name, values) for name, values in comparison.chosen(rows).items()}
+  collapsed = sorted(method for _, method in ranking.collapsed(rows))
+  left_out = [f"Means over all methods leave out {', '.join(collapsed)}, of which a seed lost more than "
+              f"{100 * ranking.MOST_LOST:.0f} points of accuracy to cross entropy.", ""] if collapsed else []
+  whole = ranking.trained(rows[~rows["calibrator"].isin(conditions.sizes(rows))])
+  return [*_methods(rows, costs_of), "", *left_out, *_calibrators(whole), "",
+          *conditions.findings(rows, costs_of), *_beyond(rows, costs_of), "", "## What the papers claim", "",
           "A claim agrees or disagrees where the p-value of the difference, paired by seed, is below 5% after Holm's "
           f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
           "difference in units of its deviation over seeds. Rows that differ in more than the claim is about are not "
@@ -47,10 +48,9 @@ def findings(rows: Sequence[Row]) -> list[str]:
           *claims.table(rows, CLAIMS, lambda claim: _doubt(claim, rows))]
 
 
-def chosen_settings(rows: Sequence[Row]) -> dict[str, dict[str, object]]:
+def chosen_settings(rows: pd.DataFrame) -> dict[str, dict[str, object]]:
   """Returns the fields that each method of the rows sets, with the values that were chosen."""
-  chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
-  return {name: _fields(RECIPES[name]) | values for name, values in chosen.items() if name in RECIPES}
+  return {name: _fields(RECIPES[name]) | values for name, values in comparison.chosen(rows).items() if name in RECIPES}
 
 
 def cost(name: str, values: Mapping[str, object]) -> tuple[str, str]:
@@ -71,29 +71,29 @@ def _fields(recipe: Recipe) -> dict[str, object]:
   return {"loss.primary.name": "cross_entropy"} | settings.flat(recipe.fields)
 
 
-def _doubt(claim: claims.Claim, rows: Sequence[Row]) -> str:
+def _doubt(claim: claims.Claim, rows: pd.DataFrame) -> str:
   """Says why a claim cannot be judged, or ""."""
   if reason := claims.unlike(claim, chosen_settings(rows)):
     return f"not comparable: {reason}"
-  found = _at_edge(rows)
-  at_edge = [method for method, _ in (claim.row, claim.other) if method in found]
+  methods_at_edge = _at_edge(rows)
+  at_edge = [method for method, _ in (claim.row, claim.other) if method in methods_at_edge]
   return f"cannot tell: {' and '.join(at_edge)} at the edge of the grid" if at_edge else ""
 
 
-def _at_edge(rows: Sequence[Row]) -> set[str]:
+def _at_edge(rows: pd.DataFrame) -> set[str]:
   return claims.methods_at_edge(rows, {name: recipe.search for name, recipe in RECIPES.items()})
 
 
-def _methods(rows: Sequence[Row]) -> list[str]:
-  nll = ranking.of_methods(rows, "nll", "none")
+def _methods(rows: pd.DataFrame, costs_of: Costs) -> list[str]:
+  nll, by_error = (ranking.of_methods(rows, column, "none") for column in ("nll", CRITERION))
   names, values = ranking.table(nll)
-  ranks, by_error = ranking.ranks(values), ranking.of_methods(rows, CRITERION, "none")
+  ranks = ranking.ranks(values)
   error_ranks = ranking.ranks(np.array([[by_error[name][seed] for name in names] for seed in by_error[names[0]]]))
   columns = {column: ranking.of_methods(rows, column, "none") for column in ("accuracy", "brier", "ece", "floor")}
   after = ranking.of_methods(rows, "nll", "TS")
-  chosen, at_edge = {row["method"]: json.loads(row["chosen"]) for row in rows}, _at_edge(rows)
-  on_front = dict(zip(names, ranking.pareto(*([np.mean([*columns[c][name].values()]) for name in names]
-                                              for c in ("accuracy", "ece"))), strict=True))
+  chosen, at_edge = comparison.chosen(rows), _at_edge(rows)
+  on_front = dict(zip(names, ranking.pareto(*([columns[column][name].mean for name in names]
+                                              for column in ("accuracy", "ece"))), strict=True))
   lines = ["## Methods, as trained", "",
            "By NLL. The differences are from cross entropy, paired by seed, ± their standard error "
            f"{comparison.population(rows)}. The noise floor is the ECE that a perfectly calibrated model with these "
@@ -104,107 +104,96 @@ def _methods(rows: Sequence[Row]) -> list[str]:
            "this row. Of the losses of Karandikar et al. only the weight, or the rate of interleaved steps, is tuned "
            "here; `experiments.papers.soft_calibration.tables` tunes all four settings of the paper. Costs count "
            "passes through the network, for one setting: training is 1 for a plain run and 5 for "
-           "an ensemble of five, and what a step's loss takes is not in it.", "",
-           "| trained with | chosen | accuracy % | NLL | Brier | ECE % | noise floor % | NLL after TS | wins % | "
-           "mean rank | by ECE | times to train | to predict |", "|---" * 13 + "|"]
-  for name in sorted(names, key=lambda name: np.mean([*nll[name].values()])):
-    i, text = names.index(name), {c: comparison.cell(columns[c][name], c) for c in columns if c != "brier"}
-    lines.append("| " + " | ".join([
-      name + ("*" if on_front[name] else ""),
-      comparison.settings(chosen[name]) + (EDGE if name in at_edge else ""), text["accuracy"],
-      _change(nll, name), _change(columns["brier"], name), text["ece"], text["floor"].split(" ")[0],
-      _change(after, name, nll[BASELINE]), f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}",
-      f"{error_ranks.mean[i]:.1f}", *cost(name, chosen[name])]) + " |")
-  lost = [name for name in nll if name not in names]
-  return [*lines, "", *([f"Diverged on some seeds: {', '.join(lost)}.", ""] if lost else []),
+           "an ensemble of five, and what a step's loss takes is not in it.", ""]
+  cells = []
+  for i, name in sorted(enumerate(names), key=lambda pair: nll[pair[1]].mean):
+    accuracy, ece, floor = (comparison.cell(columns[column][name], column) for column in ("accuracy", "ece", "floor"))
+    cells.append([name + ("*" if on_front[name] else ""),
+                  comparison.settings(chosen[name]) + (EDGE if name in at_edge else ""), accuracy, _change(nll, name),
+                  _change(columns["brier"], name), ece, floor.split(" ")[0], _change(after, name, nll[BASELINE]),
+                  f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}", f"{error_ranks.mean[i]:.1f}", *costs_of[name]])
+  diverged = [name for name in nll if name not in names]
+  return [*lines, markdown.table(
+    ["trained with", "chosen", "accuracy %", "NLL", "Brier", "ECE %", "noise floor %", "NLL after TS", "wins %",
+     "mean rank", "by ECE", "times to train", "to predict"], cells), "",
+          *([f"Diverged on some seeds: {', '.join(diverged)}.", ""] if diverged else []),
           f"Mean ranks differ at 5% if they are {ranks.critical:.1f} apart (Nemenyi's test over {len(values)} seeds; "
           f"Friedman's p = {ranks.p_value:.1g}). Seeds differ in training images and in initial weights, and share the "
           "test images, so that this says which method is better on this data set and network only."]
 
 
-def _change(found: Mapping[str, Mapping[str, float]], name: str, reference: Mapping[str, float] | None = None) -> str:
+def _change(by_name: Mapping[str, comparison.BySeed], name: str, reference: comparison.BySeed | None = None) -> str:
   """Returns the difference from cross entropy, or its own value for cross entropy itself."""
   if name == BASELINE and reference is None:
-    return f"{np.mean([*found[name].values()]):.4f}"
-  apart = comparison.paired(found[name], reference or found[BASELINE])
-  return f"{apart.mean:+.4f} ± {apart.error:.4f}"
+    return f"{by_name[name].mean:.4f}"
+  change = comparison.paired(by_name[name], reference or by_name[BASELINE])
+  return f"{change.mean:+.4f} ± {change.error:.4f}"
 
 
-def _calibrators(rows: Sequence[Row]) -> list[str]:
-  found = {column: ranking.of_calibrators(rows, column) for column in ("nll", "brier", "ece", "accuracy")}
-  names, values = ranking.table(found["nll"])
+def _calibrators(rows: pd.DataFrame) -> list[str]:
+  columns = {column: ranking.of_calibrators(rows, column) for column in ("nll", "brier", "ece", "accuracy")}
+  names, values = ranking.table(columns["nll"])
   ranks = ranking.ranks(values)
-  lines = ["## Calibrators, over all methods", "",
-           "The differences are from no calibration, on the same method and seed: the mean, and the range of the means "
-           "of the methods. ECE is the mean. A win is a lower NLL than another calibrator's on the same method and "
-           "seed.", "",
-           "| calibrated by | NLL | range | Brier | ECE % | accuracy, points | wins % |", "|---" * 7 + "|"]
-  for name in sorted(names, key=lambda name: np.mean([*found["nll"][name].values()])):
-    apart = {column: np.array([found[column][name][key] - found[column]["none"][key] for key in found[column][name]
-                               if key in found[column]["none"]]) for column in found}
-    methods: dict[str, list[float]] = {}
-    for key, x in zip(found["nll"][name], apart["nll"], strict=True):
-      methods.setdefault(key.rpartition(", ")[0], []).append(x)
-    means = [np.mean(x) for x in methods.values()]
-    lines.append(f"| {name} | {apart['nll'].mean():+.4f} | {min(means):+.3f} to {max(means):+.3f} | "
-                 f"{apart['brier'].mean():+.4f} | {100 * np.mean([*found['ece'][name].values()]):.2f} | "
-                 f"{100 * apart['accuracy'].mean():+.2f} | {100 * ranks.wins[names.index(name)]:.0f} |")
-  return lines
+  cells = []
+  for name in sorted(names, key=lambda name: columns["nll"][name].mean):
+    # By method and seed, where no calibration has them too.
+    change = pd.DataFrame({column: pd.Series(by_name[name]) - pd.Series(by_name["none"])
+                           for column, by_name in columns.items()}).dropna()
+    means = change["nll"].groupby(change.index.str.rpartition(", ").get_level_values(0)).mean()
+    cells.append([name, f"{change['nll'].mean():+.4f}", f"{means.min():+.3f} to {means.max():+.3f}",
+                  f"{change['brier'].mean():+.4f}", f"{100 * columns['ece'][name].mean:.2f}",
+                  f"{100 * change['accuracy'].mean():+.2f}", f"{100 * ranks.wins[names.index(name)]:.0f}"])
+  return ["## Calibrators, over all methods", "",
+          "The differences are from no calibration, on the same method and seed: the mean, and the range of the means "
+          "of the methods. ECE is the mean. A win is a lower NLL than another calibrator's on the same method and "
+          "seed.", "",
+          markdown.table(["calibrated by", "NLL", "range", "Brier", "ECE %", "accuracy, points", "wins %"], cells)]
 
 
-def _beyond(rows: Sequence[Row]) -> list[str]:
+def _beyond(rows: pd.DataFrame, costs_of: Costs) -> list[str]:
   """Compares the best combination that no paper tried, at one and at five times the cost, with the papers' best."""
-  lines = ["## Beyond the papers", "",
-           "The method of the lowest ECE, and of the lowest NLL, among those that give up less than "
-           f"{100 * MOST_LOST:.0f} point of accuracy to cross entropy: of the papers, and of the combinations that "
-           "none of them tried, of one network and of five. The best of each is chosen on the test images, so that p "
-           "is corrected for all pairs of a method of the papers and a combination, and for the lines of this table "
-           "(Bonferroni, then Holm).", "",
-           "| column | calibrated by | best of the papers | | best combination | | times to train | to predict | "
-           "difference [95%] | p | relative |", "|---" * 11 + "|"]
-  groups = [[name for name in COMBINED if (RECIPES[name].members > 1) == ensembles] for ensembles in (False, True)]
-  chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
-  accuracy = {name: np.mean([*x.values()]) for name, x in ranking.of_methods(rows, "accuracy", "none").items()}
+  accuracy = ranking.means(rows, "accuracy", "none")
 
-  def lowest(names, found) -> tuple[str, int]:
-    allowed = [name for name in names if name in found and accuracy[name] > accuracy[BASELINE] - MOST_LOST
-               and np.isfinite([*found[name].values()]).all()]
-    return min(allowed, key=lambda name: np.mean([*found[name].values()]), default=""), len(allowed)
+  def lowest(names, by_name) -> tuple[str, int]:
+    allowed = [name for name in names if name in by_name and accuracy[name] > accuracy[BASELINE] - MOST_LOST
+               and by_name[name].is_finite]
+    return min(allowed, key=lambda name: by_name[name].mean, default=""), len(allowed)
 
-  pairs, p_values = [], []
+  cells, p_values = [], []
   for column, calibrator in (("ece", "none"), ("nll", "none"), ("nll", "TS"), ("nll", "structured vector"),
                              ("nll", "structured matrix")):
-    found = ranking.of_methods(rows, column, calibrator)
-    paper, num_papers = lowest(METHODS, found)
-    for group in groups:
-      combined, num_combined = lowest(group, found)
+    by_name = ranking.of_methods(rows, column, calibrator)
+    paper, num_papers = lowest(METHODS, by_name)
+    for ensembles in (False, True):
+      combined, num_combined = lowest([name for name in COMBINED if (RECIPES[name].members > 1) == ensembles], by_name)
       if paper and combined:
-        apart = comparison.paired(found[combined], found[paper])
-        pairs.append((column, calibrator, paper, combined, found, apart))
-        p_values.append(min(apart.p_value * num_papers * num_combined, 1.0))
-  for (column, calibrator, paper, combined, found, apart), p_value in zip(pairs, comparison.holm(p_values),
-                                                                          strict=True):
-    scale = 1 if column == "nll" else 100
-    digits = 4 if column == "nll" else 2
-    low, high = (f"{scale * x:+.{digits}f}" for x in (apart.low, apart.high))
-    lines.append(" | ".join([
-      f"| {comparison.heading(column)}", calibrator, paper, comparison.cell(found[paper], column), combined,
-      comparison.cell(found[combined], column), *cost(combined, chosen[combined]),
-      f"{scale * apart.mean:+.{digits}f} [{low}, {high}]", comparison.p_text(p_value),
-      f"{100 * apart.mean / np.mean([*found[paper].values()]):+.0f}% |"]))
-  return lines
+        change = comparison.paired(by_name[combined], by_name[paper])
+        p_values.append(min(change.p_value * num_papers * num_combined, 1.0))
+        scale, digits = comparison.unit(column)
+        cells.append([comparison.heading(column), calibrator, paper, comparison.cell(by_name[paper], column), combined,
+                      comparison.cell(by_name[combined], column), *costs_of[combined], change.text(digits, scale),
+                      f"{100 * change.mean / by_name[paper].mean:+.0f}%"])
+  for row, p_value in zip(cells, comparison.holm(p_values), strict=True):
+    row.insert(-1, comparison.p_text(p_value))
+  return ["## Beyond the papers", "",
+          "The method of the lowest ECE, and of the lowest NLL, among those that give up less than "
+          f"{100 * MOST_LOST:.0f} point of accuracy to cross entropy: of the papers, and of the combinations that "
+          "none of them tried, of one network and of five. The best of each is chosen on the test images, so that p "
+          "is corrected for all pairs of a method of the papers and a combination, and for the lines of this table "
+          "(Bonferroni, then Holm).", "",
+          markdown.table(["column", "calibrated by", "best of the papers", "", "best combination", "", "times to train",
+                          "to predict", "difference [95%]", "p", "relative"], cells)]
 
 
-def summary(rows: Sequence[Row], name: str) -> str:
+def summary(rows: pd.DataFrame, name: str) -> str:
   """Returns the row of experiments/README.md; ``name`` is that of the files."""
-  methods, seeds = {row["method"] for row in rows}, {row["seed"] for row in rows}
   of, network = scales.described(name.removeprefix("leaderboard_")), name.rpartition("_")[2]
   return (f"| every training method and calibrator, ranked, and the claims of five papers judged: {of} | `python -m "
-          f"experiments.leaderboard --data=IMAGES.npz --network={network}` ([{len(methods)} of {len(RECIPES)} methods, "
-          f"{len(seeds)} seeds](results/{name}.md)) |")
+          f"experiments.leaderboard --data=IMAGES.npz --network={network}` ([{rows['method'].nunique()} of "
+          f"{len(RECIPES)} methods, {rows['seed'].nunique()} seeds](results/{name}.md)) |")
 
 
-def top(rows: Sequence[Row], most: int = 5) -> str:
+def top(rows: pd.DataFrame, most: int = 5) -> str:
   """Returns the table of docs/results.md and a sentence on it: the methods of the lowest NLL, then cross entropy.
 
   Ensembles, which cost several times as much, are not among them.
@@ -216,42 +205,39 @@ def top(rows: Sequence[Row], most: int = 5) -> str:
   Returns:
     Markdown. Brackets hold the 95% intervals of the means.
   """
-  accuracy, floor = (ranking.of_methods(rows, column, "none") for column in ("accuracy", "floor"))
-  nll, nll_after = (ranking.of_methods(rows, "nll", calibrator) for calibrator in ("none", "TS"))
+  accuracy, floor = (ranking.means(rows, column, "none") for column in ("accuracy", "floor"))
+  nll_after = ranking.means(rows, "nll", "TS")
   ece, ece_after = (ranking.of_methods(rows, "ece", calibrator) for calibrator in ("none", "TS"))
 
-  def mean(values: Mapping[str, Mapping[str, float]], name: str) -> float:
-    return float(np.mean([*values[name].values()]))
-
   def with_interval(values: Mapping[str, float]) -> str:
-    found = comparison.paired(values, dict.fromkeys(values, 0.0))
-    return f"{100 * found.mean:.2f} [{100 * found.low:.2f}, {100 * found.high:.2f}]"
+    mean = comparison.paired(values, dict.fromkeys(values, 0.0))
+    return f"{100 * mean.mean:.2f} [{100 * mean.low:.2f}, {100 * mean.high:.2f}]"
 
-  nll = {name: by_seed for name, by_seed in nll.items() if name not in RECIPES or RECIPES[name].members == 1}
-  ranked = sorted(ranking.table(nll)[0], key=lambda name: mean(nll, name))  # Those that trained on every seed.
+  nll = {name: by_seed for name, by_seed in ranking.of_methods(rows, "nll", "none").items()
+         if name not in RECIPES or RECIPES[name].members == 1}
+  names, values = ranking.table(nll)  # Those that trained on every seed.
+  ranked = sorted(names, key=lambda name: nll[name].mean)
   shown = [*[name for name in ranked if name != BASELINE][:most - 1], BASELINE]
-  names, values = ranking.table(nll)
   ranks = ranking.ranks(values)
-  alike = int(np.sum(ranks.mean < ranks.mean[names.index(ranked[0])] + ranks.critical)) - 1
-  chosen = {row["method"]: json.loads(row["chosen"]) for row in rows}
+  num_equal = int(np.sum(ranks.mean < ranks.mean[names.index(ranked[0])] + ranks.critical)) - 1
+  chosen = comparison.chosen(rows)
   table = [["trained with", "times to train", "to predict", "accuracy %", "NLL", "ECE % [95%]", "NLL after TS",
             "ECE % after TS [95%]"],
-           *([name, *cost(name, chosen[name]), f"{100 * mean(accuracy, name):.2f}", f"{mean(nll, name):.4f}",
-              with_interval(ece[name]), f"{mean(nll_after, name):.4f}", with_interval(ece_after[name])]
-             for name in shown)]
-  floors = [100 * mean(floor, name) for name in shown]
-  seeds = sorted({int(row["seed"]) for row in rows})
+           *([name, *cost(name, chosen[name]), f"{100 * accuracy[name]:.2f}", f"{nll[name].mean:.4f}",
+              with_interval(ece[name]), f"{nll_after[name]:.4f}", with_interval(ece_after[name])] for name in shown)]
+  floors = [100 * floor[name] for name in shown]
+  seeds = sorted(map(int, rows["seed"].unique()))
   number = sum(recipe.members == 1 for recipe in RECIPES.values())
   words = (f"{len(nll)} of {number} methods of one network have run, with seeds {seeds[0]} to {seeds[-1]}. "
            f"Before calibration, models with these confidences would show an ECE of {min(floors):.1f} to "
            f"{max(floors):.1f}% if they were perfectly calibrated. By its mean rank over seeds, the first row is not "
-           f"told apart from {alike} other methods (Nemenyi's test at 5%). Brackets are "
+           f"told apart from {num_equal} other methods (Nemenyi's test at 5%). Brackets are "
            f"{comparison.population(rows)}. Costs are multiples of those of cross entropy, in passes through the "
            "network.")
   return f"{evaluation.markdown(table)}\n{textwrap.fill(words, 120)}\n"
 
 
-def write_top(rows: Sequence[Row], page: pathlib.Path = PAGE) -> None:
+def write_top(rows: pd.DataFrame, page: pathlib.Path = PAGE) -> None:
   """Writes ``top`` into docs/results.md, between its two comments."""
   text = page.read_text(encoding="utf-8")
   files.write_text(page, PLACE.sub(lambda place: f"{place[1]}\n{top(rows)}\n{place[2]}", text))

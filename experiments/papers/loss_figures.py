@@ -17,6 +17,7 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from scipy import special
 
 from calib_jax import losses
@@ -68,14 +69,14 @@ def slope(loss: Callable[..., jax.Array], p: np.ndarray, **options: object) -> j
     p, jnp.float32))
 
 
-def mean_ece(results: Sequence[rows.Row], method: str) -> float:
+def mean_ece(results: pd.DataFrame, method: str) -> float:
   """Returns the mean ECE of a method in percent, over seeds and without a calibrator; nan if it has no rows."""
-  values = [100 * float(row["ece"]) for row in results if (row["method"], row["calibrator"]) == (method, "none")]
-  return float(np.mean(values)) if values else np.nan
+  part = results[(results["method"] == method) & (results["calibrator"] == "none")]
+  return float(100 * part["ece"].astype(float).mean())
 
 
 @style.styled
-def draw(results: Mapping[str, Sequence[rows.Row]], path: pathlib.Path) -> None:
+def draw(results: Mapping[str, pd.DataFrame], path: pathlib.Path) -> None:
   """Draws the eight panels in one PNG; ``results`` are the rows of leaderboards by the name of their network."""
   from matplotlib.figure import Figure
 
@@ -133,7 +134,7 @@ def _distributions(axes) -> None:
   _legend(axes)
 
 
-def _scores(axes, results: Mapping[str, Sequence[rows.Row]]) -> None:
+def _scores(axes, results: Mapping[str, pd.DataFrame]) -> None:
   for i, (label, method) in enumerate(SCORES.items()):
     axes.bar(np.arange(len(results)) + 0.2 * (i - 1.5), [mean_ece(x, method) for x in results.values()], 0.19,
              color=style.COLOURS[i], label=label)
@@ -187,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("--rows", type=pathlib.Path, default=commands.RESULTS)
   options = parser.parse_args(arguments)
   options.out.mkdir(parents=True, exist_ok=True)
-  draw({scales.described(end): rows.read(options.rows / f"leaderboard_{end}.csv") for end in LEADERBOARDS},
+  draw({scales.described(end): rows.texts(options.rows / f"leaderboard_{end}.csv") for end in LEADERBOARDS},
        options.out / f"{NAME}.png")
   print(f"{options.out / NAME}.png holds the figure.")
 

@@ -18,12 +18,13 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from calib_jax import losses
 from calib_jax._system import files
 from calib_jax.reports import style
-from experiments.common import commands, rows
-from experiments.papers.classwise_loss_scaling import findings, fits, table2
+from experiments.common import commands, markdown, rows
+from experiments.papers.classwise_loss_scaling import fits, table2
 
 Array = jax.Array
 NAME = "classwise_loss_scaling_curves"
@@ -85,10 +86,10 @@ def curve(name: str) -> list[rows.Row]:
           for step, x, error in zip(steps, by_class, np.asarray(ece), strict=True)]
 
 
-def of_curve(results: Sequence[rows.Row], name: str) -> dict[str, np.ndarray]:
+def of_curve(results: pd.DataFrame, name: str) -> dict[str, np.ndarray]:
   """Returns the columns of a curve."""
-  part = [row for row in results if row["curve"] == name]
-  return {key: np.array([float(row[key]) for row in part]) for key in part[0] if key != "curve"}
+  part = results[results["curve"] == name].drop(columns="curve")
+  return {key: part[key].to_numpy(float) for key in part}
 
 
 def equal_totals(total: np.ndarray) -> tuple[int, int]:
@@ -114,33 +115,30 @@ def shares(layer: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
   return by_class[learns].sum(0), by_class[~learns].sum(0)
 
 
-def page(results: Sequence[rows.Row]) -> str:
+def page(results: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
-  layer = of_curve(results, "layer")
-  points = [(point, i) for point, i in zip("AB", equal_totals(layer["total"]), strict=True)]
+  layer, curves = of_curve(results, "layer"), {name: of_curve(results, name) for name in fits.STEPS}
   learned_loss, other_loss = shares(layer)
-  lines = ["# Class-wise losses and calibration error, after Figures 3 and 4 of Jung et al. 2023", "",
-           *findings.wrapped("`python -m experiments.papers.classwise_loss_scaling.class_losses` wrote this page from "
-                             "the authors' logits of CIFAR-10-LT. Losses are those of validation images in nats: their "
-                             "total and standard deviation over classes. ECE is that of test images in percent."), "",
-           f"![Total loss, deviation of class-wise losses and ECE by the steps of four objectives]({NAME}.png)", "",
-           "Figure 3, a linear layer that learns three classes of WRN-28:", "",
-           "| point | step | total loss | of the three | of the others | deviation | ECE |", "|---" * 7 + "|"]
-  lines += [f"| {point} | {layer['step'][i]:.0f} | {layer['total'][i]:.3f} | {learned_loss[i]:.3f} | "
-            f"{other_loss[i]:.3f} | {layer['deviation'][i]:.3f} | {layer['ece'][i]:.2f} |" for point, i in points]
+  points = [[point, f"{layer['step'][i]:.0f}", f"{layer['total'][i]:.3f}", f"{learned_loss[i]:.3f}",
+             f"{other_loss[i]:.3f}", f"{layer['deviation'][i]:.3f}", f"{layer['ece'][i]:.2f}"]
+            for point, i in zip("AB", equal_totals(layer["total"]), strict=True)]
   deviation, total = (_correlation(layer, key) for key in ("deviation", "total"))
-  text = f"""Over all steps the correlation of the ECE with the deviation is {deviation}, and with the total loss
-    {total}. The paper says that the total does not decide the ECE, and that the deviation is highly correlated with
-    it."""
-  lines += ["", *findings.wrapped(text), "", "Figure 4, TS of ResNet-110 by the paper's steps:", "",
-            "| objective | steps | total: start, lowest, end | deviation: start, lowest, end | "
-            "ECE: start, lowest, end | correlation of ECE with deviation | with total |", "|---" * 7 + "|"]
-  for name in fits.STEPS:
-    x = of_curve(results, name)
-    ends = (f"{x[key][0]:.2f}, {x[key].min():.2f}, {x[key][-1]:.2f}" for key in ("total", "deviation", "ece"))
-    lines.append(f"| {name} | {x['step'][-1]:.0f} | {' | '.join(ends)} | {_correlation(x, 'deviation')} | "
-                 f"{_correlation(x, 'total')} |")
-  return "\n".join(lines) + "\n"
+  objectives = [[name, f"{x['step'][-1]:.0f}",
+                 *(f"{x[key][0]:.2f}, {x[key].min():.2f}, {x[key][-1]:.2f}" for key in ("total", "deviation", "ece")),
+                 _correlation(x, "deviation"), _correlation(x, "total")] for name, x in curves.items()]
+  return "\n".join([
+    "# Class-wise losses and calibration error, after Figures 3 and 4 of Jung et al. 2023", "",
+    *markdown.wrapped("`python -m experiments.papers.classwise_loss_scaling.class_losses` wrote this page from the "
+                      "authors' logits of CIFAR-10-LT. Losses are those of validation images in nats: their total and "
+                      "standard deviation over classes. ECE is that of test images in percent."), "",
+    f"![Total loss, deviation of class-wise losses and ECE by the steps of four objectives]({NAME}.png)", "",
+    "Figure 3, a linear layer that learns three classes of WRN-28:", "",
+    markdown.table(["point", "step", "total loss", "of the three", "of the others", "deviation", "ECE"], points), "",
+    *markdown.wrapped(f"""Over all steps the correlation of the ECE with the deviation is {deviation}, and with the
+      total loss {total}. The paper says that the total does not decide the ECE, and that the deviation is highly
+      correlated with it."""), "", "Figure 4, TS of ResNet-110 by the paper's steps:", "",
+    markdown.table(["objective", "steps", "total: start, lowest, end", "deviation: start, lowest, end",
+                    "ECE: start, lowest, end", "correlation of ECE with deviation", "with total"], objectives)]) + "\n"
 
 
 def _correlation(x: dict[str, np.ndarray], key: str) -> str:
@@ -148,7 +146,7 @@ def _correlation(x: dict[str, np.ndarray], key: str) -> str:
 
 
 @style.styled
-def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
+def draw(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws both figures in one PNG, a row each."""
   from matplotlib.figure import Figure
 
@@ -202,8 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{title}: ECE {results[-1]['ece']}% after {results[-1]['step']} steps", flush=True)
   path = options.workdir / f"{NAME}.csv"
   rows.write(path, results)
-  files.write_text(path.with_suffix(".md"), page(results))
-  draw(results, path.with_suffix(".png"))
+  table = rows.frame(path)
+  files.write_text(path.with_suffix(".md"), page(table))
+  draw(table, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":

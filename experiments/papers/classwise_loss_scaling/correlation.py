@@ -16,12 +16,13 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from calib_jax import calibrators, losses
 from calib_jax._system import files
 from calib_jax.reports import style
-from experiments.common import commands, rows
-from experiments.papers.classwise_loss_scaling import class_losses, findings, fits, table2
+from experiments.common import commands, markdown, rows
+from experiments.papers.classwise_loss_scaling import class_losses, fits, table2
 from experiments.papers.classwise_loss_scaling.published import NETWORKS, TITLES
 
 NAME = "classwise_loss_scaling_correlation"
@@ -56,28 +57,27 @@ def point(network: str, calibrator: str, objective: str) -> rows.Row:
           **{name: f"{float(values[name]):.5f}" for name in LOSSES}}
 
 
-def correlations(results: Sequence[rows.Row]) -> dict[str, float]:
+def correlations(results: pd.DataFrame) -> dict[str, float]:
   """Returns Pearson's correlation of the ECE with each loss."""
-  ece = [float(row["ece"]) for row in results]
-  return {name: float(np.corrcoef([float(row[name]) for row in results], ece)[0, 1]) for name in LOSSES}
+  return {name: float(np.corrcoef(results[name], results["ece"])[0, 1]) for name in LOSSES}
 
 
-def page(results: Sequence[rows.Row]) -> str:
+def page(results: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
-  calibrated = [row for row in results if row["calibrator"] != "none"]
-  parts = {TITLES[network]: [row for row in calibrated if row["network"] == network] for network in NETWORKS}
-  by_network = {title: correlations(part) for title, part in parts.items()}
+  calibrated = results[results["calibrator"] != "none"]
+  by_network = {title: correlations(calibrated[calibrated["network"] == network]) for network, title in TITLES.items()}
   highest = sum(max(values, key=values.get) == "variance" for values in by_network.values())
-  lines = ["# Calibration error and losses, after Figure 1 of Jung et al. 2023", "", *findings.wrapped(INTRODUCTION),
-           "", f"![ECE of test images against losses of validation images]({NAME}.png)", "",
-           "| points | " + " | ".join(LOSSES.values()) + " |", "|---" * (1 + len(LOSSES)) + "|"]
-  for title, values in {"all": correlations(results), "all that are calibrated": correlations(calibrated),
-                        **{f"{title}, calibrated": values for title, values in by_network.items()}}.items():
-    lines.append(f"| {title} | " + " | ".join(f"{values[name]:.2f}" for name in LOSSES) + " |")
-  return "\n".join([*lines, "", *findings.wrapped(
-    f"The paper says that the variance of class-wise losses has the highest correlation with the calibration error. "
-    f"Among the calibrators of one network it has in {highest} of the {len(NETWORKS)}. Over all points it depends on "
-    "the uncalibrated networks: the first row of the table has them, and the second has not.")]) + "\n"
+  points = {"all": correlations(results), "all that are calibrated": correlations(calibrated),
+            **{f"{title}, calibrated": values for title, values in by_network.items()}}
+  return "\n".join([
+    "# Calibration error and losses, after Figure 1 of Jung et al. 2023", "", *markdown.wrapped(INTRODUCTION), "",
+    f"![ECE of test images against losses of validation images]({NAME}.png)", "",
+    markdown.table(["points", *LOSSES.values()], ([title, *(f"{values[name]:.2f}" for name in LOSSES)]
+                                                  for title, values in points.items())), "",
+    *markdown.wrapped(
+      "The paper says that the variance of class-wise losses has the highest correlation with the calibration error. "
+      f"Among the calibrators of one network it has in {highest} of the {len(NETWORKS)}. Over all points it depends on "
+      "the uncalibrated networks: the first row of the table has them, and the second has not.")]) + "\n"
 
 
 INTRODUCTION = """`python -m experiments.papers.classwise_loss_scaling.correlation` wrote this page from the authors'
@@ -88,7 +88,7 @@ network share its images."""
 
 
 @style.styled
-def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
+def draw(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws a panel for each loss, with the correlation in its title."""
   from matplotlib.figure import Figure
 
@@ -97,12 +97,11 @@ def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
   values = correlations(results)
   for axes, (name, title) in zip(panels, LOSSES.items(), strict=True):
     for i, network in enumerate(NETWORKS):
-      x, y, plain = np.array([[float(row[name]), float(row["ece"]), row["calibrator"] == "none"] for row in results
-                              if row["network"] == network]).T
-      colour = style.COLOURS[i]
-      axes.plot(x[plain == 0], y[plain == 0], style.MARKERS[i], color=colour, ms=3.5, alpha=0.7, mew=0,
+      part, colour = results[results["network"] == network], style.COLOURS[i]
+      plain, calibrated = (part[(part["calibrator"] == "none") == is_plain] for is_plain in (True, False))
+      axes.plot(calibrated[name], calibrated["ece"], style.MARKERS[i], color=colour, ms=3.5, alpha=0.7, mew=0,
                 label=TITLES[network])
-      axes.plot(x[plain == 1], y[plain == 1], style.MARKERS[i], color=colour, ms=5, mfc="none")
+      axes.plot(plain[name], plain["ece"], style.MARKERS[i], color=colour, ms=5, mfc="none")
     axes.set(title=f"{title} ({values[name]:.2f})", xlabel="nats²" if name == "variance" else "nats")
   panels[0].set_ylabel("ECE, % (hollow: uncalibrated)")
   panels[-1].legend(frameon=False, fontsize=7, loc="center right", handletextpad=0.2)
@@ -119,8 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{calibrator}, {objective}: ECE " + ", ".join(row["ece"] for row in results[-len(NETWORKS):]), flush=True)
   path = options.workdir / f"{NAME}.csv"
   rows.write(path, results)
-  files.write_text(path.with_suffix(".md"), page(results))
-  draw(results, path.with_suffix(".png"))
+  table = rows.frame(path)
+  files.write_text(path.with_suffix(".md"), page(table))
+  draw(table, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ ours.
 
 import pathlib
 import re
-import textwrap
 
 import numpy as np
 
+from experiments.common import markdown
 from experiments.papers.classwise_loss_scaling import fits
 from experiments.papers.classwise_loss_scaling.published import NETWORKS, TITLES
 
@@ -25,7 +25,7 @@ def sentences(cells: dict[tuple[str, str, str, str], dict]) -> list[str]:
   def numbers(field: re.Match) -> str:
     calibrator, objective, fit, published = field.groups()
     rows = [cells.get((network, calibrator, objective, fit)) for network in NETWORKS]
-    return ", ".join("-" if row is None else f"{float(row['published_ece' if published else 'ece']):.2f}"
+    return ", ".join("-" if row is None else f"{row['published_ece' if published else 'ece']:.2f}"
                      for row in rows)
 
   shares = ", ".join(f"{calibrator} {share:.0%}" for calibrator in fits.BASES
@@ -35,7 +35,7 @@ def sentences(cells: dict[tuple[str, str, str, str], dict]) -> list[str]:
     fit, text = paragraph.split(": ", 1)
     if fit in {made for *_, made in cells}:
       text = re.sub(r"\{(\w+)\s(\w+)\s([\w ]+?)( published)?\}", numbers, text).replace("{shares}", shares)
-      lines += wrapped(text, "- ")
+      lines += markdown.wrapped(text, "- ")
   return lines
 
 
@@ -45,12 +45,6 @@ def balanced_share(cells: dict[tuple[str, str, str, str], dict], calibrator: str
   for network in NETWORKS:
     rows = [cells.get((network, calibrator, objective, "optimum")) for objective in ("base", "balanced", "CLS")]
     if all(rows):
-      base, balanced, scaled = (float(row["ece"]) for row in rows)
+      base, balanced, scaled = (row["ece"] for row in rows)
       shares.append((base - balanced) / (base - scaled))
   return float(np.mean(shares)) if shares else None
-
-
-def wrapped(text: str, bullet: str = "") -> list[str]:
-  """The lines of a paragraph, after a bullet if there is one."""
-  return textwrap.wrap(" ".join(text.split()), 118, initial_indent=bullet, subsequent_indent=" " * len(bullet),
-                       break_long_words=False, break_on_hyphens=False)

@@ -110,8 +110,8 @@ def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: st
 
   def scaled(params, alpha, beta):
     each = class_losses(params)
-    held = jax.lax.stop_gradient(each)
-    normalized = (held - jnp.mean(held)) / jnp.std(held, ddof=1)
+    fixed = jax.lax.stop_gradient(each)
+    normalized = (fixed - jnp.mean(fixed)) / jnp.std(fixed, ddof=1)
     return jnp.sum((1 + class_weights(normalized, counts > 0, alpha, beta)) * each)
 
   def value(params, alpha, beta):

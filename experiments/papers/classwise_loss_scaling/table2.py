@@ -18,11 +18,11 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from calib_jax import calibrators, metrics
 from calib_jax._system.files import read_npz, write_text
-from experiments.common import commands
-from experiments.common.rows import append, read
+from experiments.common import commands, markdown, rows
 from experiments.papers.classwise_loss_scaling import findings, fits
 from experiments.papers.classwise_loss_scaling.published import NETWORKS, TITLES, published
 
@@ -84,34 +84,30 @@ def run(network: str, calibrator: str, objective: str, fit: str) -> dict[str, st
     used, params = fits.STEPPED[calibrator][0], fits.stepped(calibrator, objective, logits, labels, num_rates)
   test_logits, test_labels = split(network, "test")
   values = measured(used.apply(params, test_logits), test_labels)
-  said = published(network, calibrator, objective) or ("", "")
+  printed = published(network, calibrator, objective) or ("", "")
   return dict(zip(NAMED, (network, calibrator, objective, fit), strict=True)) | {
     name: f"{float(value):.4f}" for name, value in values.items()} | {
     "converged": str(bool(params["converged"])) if "converged" in params else "",
     "iterations": str(int(params["iterations"])) if "iterations" in params else "",
-    "published_ece": str(said[0]), "published_accuracy": str(said[1])}
+    "published_ece": str(printed[0]), "published_accuracy": str(printed[1])}
 
 
-def page(rows: list[dict]) -> str:
+def page(results: pd.DataFrame) -> str:
   """Returns the Markdown of the results: the tables, what agrees, and why the rest differs."""
-  cells = {tuple(row[name] for name in NAMED): row for row in rows}
-  lines = ["# Table 2 of Jung et al. 2023, CIFAR-10-LT", "", *findings.wrapped(INTRODUCTION)]
+  cells = results.set_index(list(NAMED)).to_dict("index")
+  lines = ["# Table 2 of Jung et al. 2023, CIFAR-10-LT", "", *markdown.wrapped(INTRODUCTION)]
   for network in NETWORKS:
-    lines += ["", f"## {TITLES[network]}", "",
-              "| | published | paper's steps | first two rates | optimum | less bias [95%] | noise floor |",
-              "|---" * 7 + "|"]
+    table = []
     for calibrator, objective in dict.fromkeys(job[1:3] for job in jobs()):
-      optimum = cells.get((network, calibrator, objective, "optimum"))
-      if optimum is None:
-        continue
-      name = calibrator if objective == "base" else f"{calibrator} + {objective}"
-      said = tuple(_two(optimum[key]) for key in ("published_ece", "published_accuracy") if optimum[key])
-      said = "{} ({})".format(*said) if said else ""
-      steps, two = (_cell(cells.get((network, calibrator, objective, fit))) for fit in ("steps", "two rates"))
-      corrected, low, high, floor, most = (_two(optimum[key]) for key in (
-        "ece_corrected", "ece_low", "ece_high", "floor", "floor_high"))
-      lines.append(f"| {name} | {said} | {steps} | {two} | {_cell(optimum)} | {corrected} [{low}, {high}] | "
-                   f"{floor}, {most} |")
+      if optimum := cells.get((network, calibrator, objective, "optimum")):
+        table.append([
+          calibrator if objective == "base" else f"{calibrator} + {objective}",
+          "{published_ece:.2f} ({published_accuracy:.2f})".format(**optimum) if _is_published(optimum) else "",
+          *(_cell(cells.get((network, calibrator, objective, fit))) for fit in ("steps", "two rates", "optimum")),
+          "{ece_corrected:.2f} [{ece_low:.2f}, {ece_high:.2f}]".format(**optimum),
+          "{floor:.2f}, {floor_high:.2f}".format(**optimum)])
+    lines += ["", f"## {TITLES[network]}", "", markdown.table(
+      ["", "published", "paper's steps", "first two rates", "optimum", "less bias [95%]", "noise floor"], table)]
   return "\n".join([*lines, "", *_agreement(cells), "", *findings.sentences(cells)]) + "\n"
 
 
@@ -124,52 +120,49 @@ mean and the 97.5% quantile of the ECE that a perfectly calibrated model would h
 within {CLOSE} points of the published ECE. †: the fit ended before its tolerance."""
 
 
-def _two(value: str) -> str:
-  return f"{float(value):.2f}"
+def _is_published(row: dict) -> bool:
+  return not np.isnan(row["published_ece"])
 
 
 def _cell(row: dict | None) -> str:
   if row is None:
     return ""
-  text = f"{_two(row['ece'])} ({_two(row['accuracy'])})" + ("†" if row["converged"] == "False" else "")
-  return f"**{text}**" if row["published_ece"] and difference(row) <= CLOSE else text
+  text = f"{row['ece']:.2f} ({row['accuracy']:.2f})" + ("†" if row["converged"] is False else "")
+  return f"**{text}**" if _is_published(row) and difference(row) <= CLOSE else text
 
 
 def difference(row: dict) -> float:
   """The distance of the ECE from the published one in points, to two digits as the paper's."""
-  return round(abs(float(_two(row["ece"])) - float(row["published_ece"])), 2)
+  return round(abs(float(f"{row['ece']:.2f}") - row["published_ece"]), 2)
 
 
 def _agreement(cells: dict) -> list[str]:
   columns = list(itertools.product(fits.STEPS, ("steps", "optimum")))
-  lines = ["## Largest difference from the published ECE over the networks, in points", "",
-           "| | " + " | ".join(f"{objective}, {fit}" for objective, fit in columns) + " |",
-           "|---" * (1 + len(columns)) + "|"]
+  largest = []
   for calibrator in fits.BASES:
     differences = [[difference(cells[network, calibrator, *column]) for network in NETWORKS
                     if (network, calibrator, *column) in cells] for column in columns]
-    lines.append(f"| {calibrator} | " + " | ".join(f"{max(x):.2f}" if x else "" for x in differences) + " |")
-  close = {fit: {key[:3] for key, row in cells.items() if key[3] == fit and key[1] != "none" and row["published_ece"]
-                 and difference(row) <= CLOSE} for fit in ("steps", "two rates", "optimum")}
-  number = len({key[:3] for key, row in cells.items() if key[1] != "none" and row["published_ece"]})
+    largest.append([calibrator, *(f"{max(x):.2f}" if x else "" for x in differences)])
+  printed = {key: row for key, row in cells.items() if key[1] != "none" and _is_published(row)}
+  close = {fit: {key[:3] for key, row in printed.items() if key[3] == fit and difference(row) <= CLOSE} for fit in FITS}
   stepped = (f"by the paper's steps, {len(close['two rates'] - close['steps'])} more without the last rate, and "
              f"{len(close['optimum'])} ")
   is_stepped = any(key[3] == "steps" for key in cells)
-  return [*lines, "", *findings.wrapped(
-    f"Of the {number} published cells, {len(close['steps' if is_stepped else 'optimum'])} are within {CLOSE} points "
-    f"{stepped if is_stepped else ''}at the optimum.")]
+  return ["## Largest difference from the published ECE over the networks, in points", "",
+          markdown.table(["", *(f"{objective}, {fit}" for objective, fit in columns)], largest), "",
+          *markdown.wrapped(f"Of the {len({key[:3] for key in printed})} published cells, "
+                            f"{len(close['steps' if is_stepped else 'optimum'])} are within {CLOSE} points "
+                            f"{stepped if is_stepped else ''}at the optimum.")]
 
 
-def summary(rows: list[dict]) -> str:
+def summary(results: pd.DataFrame) -> str:
   """Returns the row of experiments/README.md: mean ECE over the networks, published and at our optimum."""
-  texts = []
-  for key in ("published_ece", "ece"):
-    means = [np.mean([float(row[key]) for row in rows if (row["calibrator"], row["objective"], row["fit"]) == (
-      calibrator, objective, "optimum")]) for calibrator, objective in (("TS", "base"), ("TS", "CLS"), ("CTS", "CLS"))]
-    texts.append("TS {:.2f}, TS + CLS {:.2f}, CTS + CLS {:.2f}".format(*means))
+  optima = results[results["fit"] == "optimum"].groupby(["calibrator", "objective"])[["published_ece", "ece"]].mean()
+  theirs, ours = ("TS {:.2f}, TS + CLS {:.2f}, CTS + CLS {:.2f}".format(*optima.loc[
+    [("TS", "base"), ("TS", "CLS"), ("CTS", "CLS")], column]) for column in optima)
   return ("| Jung et al. 2023, Table 2, CIFAR-10-LT: mean ECE in percent over four networks | "
-          f"`python -m experiments.papers.classwise_loss_scaling.table2` | {texts[0]} | "
-          f"{texts[1]}; [all cells](results/classwise_loss_scaling_table2.md) |")
+          f"`python -m experiments.papers.classwise_loss_scaling.table2` | {theirs} | "
+          f"{ours}; [all cells](results/classwise_loss_scaling_table2.md) |")
 
 
 def main(arguments=None) -> None:
@@ -178,18 +171,18 @@ def main(arguments=None) -> None:
   parser.add_argument("--fits", nargs="+", choices=FITS, default=FITS, help="which fits to make; all by default")
   options = parser.parse_args(arguments)
   path = options.workdir / "classwise_loss_scaling_table2.csv"
-  done = {tuple(row[name] for name in NAMED) for row in read(path)}
+  done = rows.keys(rows.texts(path), NAMED)
   missing = [job for job in jobs() if job not in done and job[3] in options.fits]
   # A thread fits all networks by the same compiled program, while another compiles.
   groups = [list(group) for _, group in itertools.groupby(missing, key=lambda job: job[1:])]
   number = itertools.count(1)
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-    for rows in pool.map(lambda group: [run(*job) for job in group], groups):
-      append(path, rows)
-      for row in rows:
-        print(f"{next(number)}/{len(missing)} {' '.join(row[name] for name in NAMED)}: ECE {_two(row['ece'])}, "
+    for new in pool.map(lambda group: [run(*job) for job in group], groups):
+      rows.append(path, new)
+      for row in new:
+        print(f"{next(number)}/{len(missing)} {' '.join(row[name] for name in NAMED)}: ECE {float(row['ece']):.2f}, "
               f"published {row['published_ece'] or '-'}", flush=True)
-  text = page(read(path))
+  text = page(rows.frame(path))
   write_text(path.with_suffix(".md"), text)
   print(text)
 

@@ -13,12 +13,13 @@ import pathlib
 
 import jax
 import numpy as np
+import pandas as pd
 
 from calib_jax import calibrators, metrics
 from calib_jax._system.files import write_text
 from calib_jax.predictions.loading import load
-from experiments.common import commands, rows
-from experiments.papers.classwise_loss_scaling import findings, fits, table2
+from experiments.common import commands, markdown, rows
+from experiments.papers.classwise_loss_scaling import fits, table2
 from experiments.papers.classwise_loss_scaling.published import NETWORKS, TITLES
 
 NAME = "classwise_loss_scaling_tables_1_and_3"
@@ -67,16 +68,19 @@ def _top(base: str, method: str, fit: Split, test: Split) -> tuple[tuple[jax.Arr
   return table2.top_of(calibrator.apply(params, test[0]), test[1]), bool(params["converged"])
 
 
-def page(results: Sequence[rows.Row]) -> str:
+def page(results: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
   lines = ["# Tables 1 and 3 of Jung et al. 2023: objectives, and normalisation of the class-wise losses", "",
-           *findings.wrapped(INTRODUCTION)]
-  for name in dict.fromkeys(row["network"] for row in results):
-    lines += ["", f"## {name}", "", "| | " + " | ".join(METHODS) + " |", "|---" * (1 + len(METHODS)) + "|"]
-    for base in fits.BASES:
-      cells = {row["method"]: row for row in results if (row["network"], row["base"]) == (name, base)}
-      lines.append(f"| {base} | " + " | ".join(map(_cell, map(cells.get, METHODS))) + " |")
-  return "\n".join([*lines, "", "## Is class-wise loss scaling with ND the best?", "", *_verdicts(results)]) + "\n"
+           *markdown.wrapped(INTRODUCTION)]
+  for name, part in results.assign(cell=results.apply(_cell, axis=1)).groupby("network", sort=False):
+    cells = part.pivot(index="base", columns="method", values="cell").loc[list(fits.BASES), list(METHODS)]
+    lines += ["", f"## {name}", "", markdown.table(["", *METHODS], cells.itertuples())]
+  lines += ["", "## Is class-wise loss scaling with ND the best?", ""]
+  for method, part in results[results["method"] != "ND"].groupby("method", sort=False):
+    better, worse = (part["low"] > 0).sum(), (part["high"] < 0).sum()
+    lines.append(f"- Of {len(part)} cells, ND has a lower ECE than {method} in {better}, a higher one in {worse}, and "
+                 f"{len(part) - better - worse} cannot tell.")
+  return "\n".join(lines) + "\n"
 
 
 INTRODUCTION = f"""`python -m experiments.papers.classwise_loss_scaling.tables_1_and_3` wrote this page. Test ECE in
@@ -91,24 +95,12 @@ and ImageNet, that class-wise loss scaling has a lower ECE than base, LS and FL,
 MM."""
 
 
-def _cell(row: rows.Row) -> str:
-  text = f"{float(row['ece']):.2f}" + ("†" if row["converged"] == "False" else "")
+def _cell(row: pd.Series) -> str:
+  text = f"{row['ece']:.2f}" + ("" if row["converged"] else "†")
   if row["method"] == "ND":
     return text
-  difference, low, high = (float(row[key]) for key in ("difference", "low", "high"))
-  interval = f"{difference:+.2f} [{low:+.2f}, {high:+.2f}]"
-  return f"{text} (**{interval}**)" if low > 0 or high < 0 else f"{text} ({interval})"
-
-
-def _verdicts(results: Sequence[rows.Row]) -> list[str]:
-  lines = []
-  for method in METHODS:
-    low, high = np.array([[float(row["low"]), float(row["high"])] for row in results if row["method"] == method]).T
-    better, worse = np.sum(low > 0), np.sum(high < 0)
-    if method != "ND":
-      lines.append(f"- Of {len(low)} cells, ND has a lower ECE than {method} in {better}, a higher one in {worse}, and "
-                   f"{len(low) - better - worse} cannot tell.")
-  return lines
+  interval = f"{row['difference']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
+  return f"{text} (**{interval}**)" if row["low"] > 0 or row["high"] < 0 else f"{text} ({interval})"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -130,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
       print("{network}, {base}, {method}: ECE {ece}".format(**row), flush=True)
   path = options.workdir / f"{NAME}.csv"
   rows.write(path, results)
-  write_text(path.with_suffix(".md"), page(results))
+  write_text(path.with_suffix(".md"), page(rows.frame(path, text=["network"])))
 
 
 if __name__ == "__main__":

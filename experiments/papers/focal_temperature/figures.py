@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib
 import numpy as np
+import pandas as pd
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -21,7 +22,7 @@ COLORS = {2: "#0072B2", 3: "#D55E00", 4: "#009E73"}
 CORNERS = np.array([[0, 0], [1, 0], [0.5, 3**0.5 / 2]])
 
 
-def two_classes(rows: list[dict], path: pathlib.Path) -> None:
+def two_classes(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the proper part of the focal loss, the map, its closest temperatures and the bounds on 1/T."""
   fig, axes = plt.subplots(2, 3, figsize=(11, 6.4))
   _losses(axes[0, 0])
@@ -30,21 +31,20 @@ def two_classes(rows: list[dict], path: pathlib.Path) -> None:
   for gamma, color in zip(gammas, plt.get_cmap("viridis")(np.linspace(0, 0.9, len(gammas))), strict=True):
     axes[0, 1].plot(q, binary_focal_calibration_map(q, gamma), color=color, lw=1.4, label=rf"$\gamma$ = {gamma:g}")
   axes[0, 1].set(title="Focal calibration map", xlabel="q", ylabel="probability")
-  _lines(axes[0, 2], rows, (2, 3, 4))
+  _lines(axes[0, 2], results, (2, 3, 4))
   logit = jnp.linspace(-6, 6, 401)
   for gamma, color in ((0.5, "#0072B2"), (3.0, "#D55E00")):
-    inverse = theory.inverse_temperature(rows, 2, gamma)
+    inverse = theory.inverse_temperature(results, 2, gamma)
     axes[1, 0].plot(logit, binary_focal_calibration_map(jax.nn.sigmoid(logit), gamma), color=color, lw=3, alpha=0.4,
                     label=rf"$\gamma$ = {gamma:g}")
     axes[1, 0].plot(logit, jax.nn.sigmoid(inverse * logit), color=color, lw=1.2, ls="--",
                     label=f"T = {1 / inverse:.2f}")
   axes[1, 0].set(title="The map and the closest temperature", xlabel="logit", ylabel="probability")
-  names = ("gamma", "bound_low", "bound_high", "tightest_low", "tightest_high")
-  gamma, low, high, tight_low, tight_high = theory.columns(rows, 2, *names)
-  for (bottom, top), color, label in (((low, high), "#0072B2", "Proposition 3"),
-                                      ((tight_low, tight_high), "#D55E00", "tightest, logits in ±20")):
-    axes[1, 1].fill_between(gamma, 1 / top, 1 / bottom, color=color, alpha=0.5, lw=0, label=label)
-    axes[1, 2].plot(gamma, 1 / bottom - 1 / top, color=color, label=label)
+  part = theory.of_classes(results, 2)
+  for name, color, label in (("bound", "#0072B2", "Proposition 3"), ("tightest", "#D55E00", "tightest, logits in ±20")):
+    least, most = 1 / part[f"{name}_high"], 1 / part[f"{name}_low"]
+    axes[1, 1].fill_between(part["gamma"], least, most, color=color, alpha=0.5, lw=0, label=label)
+    axes[1, 2].plot(part["gamma"], most - least, color=color, label=label)
   axes[1, 1].set(title="Bounds on T", xlabel=r"$\gamma$", ylabel="T", yscale="log")
   axes[1, 2].set(title="Width of the bounds", xlabel=r"$\gamma$", ylabel="T")
   _save(fig, axes.flat, path)
@@ -61,26 +61,26 @@ def _losses(axis) -> None:
   axis.set(title="Losses of the true class", xlabel="its probability", ylabel="nats", ylim=(0, 3))
 
 
-def _lines(axis, rows: list[dict], classes) -> None:
+def _lines(axis, results: pd.DataFrame, classes) -> None:
   for num_classes in classes:
-    gamma, inverse = theory.columns(rows, num_classes, "gamma", "inverse_temperature")
-    slope, intercept = theory.PUBLISHED[num_classes]
-    axis.plot(gamma, inverse, color=COLORS[num_classes], lw=1.4, label=f"{num_classes} classes")
+    part, (slope, intercept) = theory.of_classes(results, num_classes), theory.PUBLISHED[num_classes]
+    gamma = part["gamma"]
+    axis.plot(gamma, part["inverse_temperature"], color=COLORS[num_classes], lw=1.4, label=f"{num_classes} classes")
     axis.plot(gamma, slope * gamma + intercept, color=COLORS[num_classes], lw=1, ls=":",
               label=rf"published, {slope}$\gamma$ + {intercept}")
   axis.set(title="1/T of the closest temperature", xlabel=r"$\gamma$", ylabel="1/T")
 
 
-def three_classes(rows: list[dict], path: pathlib.Path) -> None:
+def three_classes(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the map and the closest temperature scaling as arrows in the simplex, their difference and the errors."""
   fig, axes = plt.subplots(2, 4, figsize=(13.5, 6.6))
   for gamma, (upper, lower) in zip((1.0, 3.0), axes[:, :2].T, strict=True):
-    inverse = theory.inverse_temperature(rows, 3, gamma)
+    inverse = theory.inverse_temperature(results, 3, gamma)
     probs = _simplex(15)
     _arrows(upper, probs, focal_calibration_map(probs, gamma), rf"focal calibration, $\gamma$ = {gamma:g}")
     _arrows(lower, probs, jax.nn.softmax(inverse * jnp.log(probs)), f"temperature scaling, T = {1 / inverse:.2f}")
   for gamma, axis in zip((0.5, 3.0), axes[:, 2], strict=True):
-    inverse, probs = theory.inverse_temperature(rows, 3, gamma), _simplex(120)
+    inverse, probs = theory.inverse_temperature(results, 3, gamma), _simplex(120)
     difference = focal_calibration_map(probs, gamma) - jax.nn.softmax(inverse * jnp.log(probs))
     shown = axis.tripcolor(*(np.asarray(probs) @ CORNERS).T, np.abs(difference).max(-1), shading="gouraud",
                             cmap="viridis")
@@ -88,10 +88,10 @@ def three_classes(rows: list[dict], path: pathlib.Path) -> None:
     axis.set_title(rf"largest difference, $\gamma$ = {gamma:g}, T = {1 / inverse:.2f}", fontsize=9)
     axis.set_aspect("equal")
     axis.set_axis_off()
-  _lines(axes[0, 3], rows, (3,))
+  _lines(axes[0, 3], results, (3,))
   for num_classes in (2, 3, 4):
-    gamma, error = theory.columns(rows, num_classes, "gamma", "error")
-    axes[1, 3].plot(gamma, error, color=COLORS[num_classes], label=f"{num_classes} classes")
+    part = theory.of_classes(results, num_classes)
+    axes[1, 3].plot(part["gamma"], part["error"], color=COLORS[num_classes], label=f"{num_classes} classes")
   axes[1, 3].set(title="Largest difference of a probability", xlabel=r"$\gamma$", ylabel="error")
   _save(fig, axes[:, 3], path)
 

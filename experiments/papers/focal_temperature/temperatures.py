@@ -14,12 +14,13 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from calib_jax._system import files
 from calib_jax.calibrators.focal_temperature import GAMMAS, TEMPERATURES, objective_value
 from calib_jax.predictions.loading import load
 from calib_jax.reports import style
-from experiments.common import commands, rows
+from experiments.common import commands, markdown, rows
 
 NAME = "focal_temperature_temperatures"
 
@@ -38,48 +39,41 @@ def best(name: str, logits: np.ndarray, labels: np.ndarray) -> list[rows.Row]:
           for gamma, i, error in zip(GAMMAS, errors.argmin(0), errors.min(0), strict=True)]
 
 
-def line(results: Sequence[rows.Row]) -> tuple[float, float, float]:
+def line(part: pd.DataFrame) -> tuple[float, float, float]:
   """Returns the slope and the intercept of the line of T on γ by least squares, and its R²."""
-  gamma, temperature = (np.array([float(row[key]) for row in results]) for key in ("gamma", "temperature"))
+  gamma, temperature = part["gamma"].to_numpy(), part["temperature"].to_numpy()
   slope, intercept = np.polyfit(gamma, temperature, 1)
   residual = temperature - slope * gamma - intercept
   return float(slope), float(intercept), float(1 - np.sum(residual**2) / np.sum((temperature - temperature.mean())**2))
 
 
-def page(results: Sequence[rows.Row]) -> str:
+def page(results: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
-  lines = ["# The best temperature for each gamma", "",
-           "`python -m experiments.papers.focal_temperature.temperatures` wrote this page, after Figure 8 of "
-           "Komisarenko & Kull 2024: the T of the lowest ECE (15 equal-mass bins) on validation images, for each gamma "
-           f"of the paper's grid from {GAMMAS[0]:g} to {GAMMAS[-1]:g}. The paper says that T is close to linear in "
-           "gamma.", "",
-           "| network | line of T on gamma | R² | lowest ECE % | at gamma | and T |", "|---" * 6 + "|"]
-  for name, part in by_name(results).items():
+  cells = []
+  for name, part in results.groupby("name", sort=False):
     slope, intercept, fit = line(part)
-    lowest = min(part, key=lambda row: float(row["ece"]))
-    lines.append(f"| {name} | {slope:.2f} gamma + {intercept:.2f} | {fit:.3f} | {float(lowest['ece']):.2f} | "
-                 f"{lowest['gamma']} | {lowest['temperature']} |")
-  return "\n".join([*lines, "", f"![The T of the lowest ECE rises with gamma, close to a line]({NAME}.png)"]) + "\n"
-
-
-def by_name(results: Sequence[rows.Row]) -> dict[str, list[rows.Row]]:
-  """Returns the rows of each network."""
-  parts: dict[str, list[rows.Row]] = {}
-  for row in results:
-    parts.setdefault(row["name"], []).append(row)
-  return parts
+    lowest = part.loc[part["ece"].idxmin()]
+    cells.append([name, f"{slope:.2f} gamma + {intercept:.2f}", f"{fit:.3f}", f"{lowest['ece']:.2f}",
+                  f"{lowest['gamma']:g}", f"{lowest['temperature']:.2f}"])
+  return "\n".join([
+    "# The best temperature for each gamma", "",
+    "`python -m experiments.papers.focal_temperature.temperatures` wrote this page, after Figure 8 of Komisarenko & "
+    "Kull 2024: the T of the lowest ECE (15 equal-mass bins) on validation images, for each gamma of the paper's grid "
+    f"from {GAMMAS[0]:g} to {GAMMAS[-1]:g}. The paper says that T is close to linear in gamma.", "",
+    markdown.table(["network", "line of T on gamma", "R²", "lowest ECE %", "at gamma", "and T"], cells), "",
+    f"![The T of the lowest ECE rises with gamma, close to a line]({NAME}.png)"]) + "\n"
 
 
 @style.styled
-def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
+def draw(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws T against γ, with the lines, in one PNG."""
   axes = style.new_axes(4.2, 3.0)
-  for i, (name, part) in enumerate(by_name(results).items()):
-    gamma, temperature = (np.array([float(row[key]) for row in part]) for key in ("gamma", "temperature"))
+  for i, (name, part) in enumerate(results.groupby("name", sort=False)):
     slope, intercept, _ = line(part)
     colour = style.COLOURS[i % len(style.COLOURS)]
-    axes.plot(gamma, temperature, style.MARKERS[i % len(style.MARKERS)], color=colour, ms=3.5, label=style.plain(name))
-    axes.plot(gamma, slope * gamma + intercept, color=colour, lw=0.8)
+    axes.plot(part["gamma"], part["temperature"], style.MARKERS[i % len(style.MARKERS)], color=colour, ms=3.5,
+              label=style.plain(name))
+    axes.plot(part["gamma"], slope * part["gamma"] + intercept, color=colour, lw=0.8)
   axes.set(xlabel="gamma of the focal calibration map", ylabel="temperature of the lowest ECE")
   style.legend_below(axes.figure, axes)
   files.write(path, lambda file: axes.figure.savefig(file, format="png", dpi=160))
@@ -90,16 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("predictions", nargs="+", metavar="NAME=FILE", help="a name for the page, and an .npz file")
   options = parser.parse_args(arguments)
-  results = []
+  stem, results = options.workdir / NAME, []
   for text in options.predictions:
     name, _, path = text.rpartition("=")
-    part = best(name or pathlib.Path(path).stem, *load(pathlib.Path(path))[:2])
-    results += part
-    print("{}: T = {:.2f} gamma + {:.2f}, R² {:.3f}".format(part[0]["name"], *line(part)), flush=True)
-  stem = options.workdir / NAME
+    results += best(name or pathlib.Path(path).stem, *load(pathlib.Path(path))[:2])
   rows.write(stem.with_suffix(".csv"), results)
-  files.write_text(stem.with_suffix(".md"), page(results))
-  draw(results, stem.with_suffix(".png"))
+  table = rows.frame(stem.with_suffix(".csv"), text=["name"])
+  for name, part in table.groupby("name", sort=False):
+    print("{}: T = {:.2f} gamma + {:.2f}, R² {:.3f}".format(name, *line(part)), flush=True)
+  files.write_text(stem.with_suffix(".md"), page(table))
+  draw(table, stem.with_suffix(".png"))
 
 
 if __name__ == "__main__":

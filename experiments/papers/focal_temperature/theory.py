@@ -12,15 +12,16 @@ published one differs.
 
 import functools
 import itertools
+import textwrap
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from calib_jax._system.files import write_text
 from calib_jax.focal_map import log_focal_map
-from experiments.common import commands
-from experiments.common.rows import append, read
+from experiments.common import commands, markdown, rows
 
 Array = jax.Array
 GAMMAS = tuple(i / 4 for i in range(41))
@@ -105,11 +106,11 @@ def line_row(kind: str, size: float) -> dict[str, str]:
   logits, (slope, intercept) = points(kind, size), PUBLISHED[4]
   gammas = np.arange(2, 10.5, 0.5)
   fitted = np.polyfit(gammas, [float(closest(logits, float(gamma))[0]) for gamma in gammas], 1)
-  found = {"kind": kind, "size": f"{size:g}", "slope": f"{fitted[0]:.3f}", "intercept": f"{fitted[1]:.3f}"}
+  row = {"kind": kind, "size": f"{size:g}", "slope": f"{fitted[0]:.3f}", "intercept": f"{fitted[1]:.3f}"}
   for gamma in LINE_GAMMAS:
-    found |= {f"closest_{gamma:g}": f"{float(closest(logits, gamma)[1]):.3f}",
-              f"published_{gamma:g}": f"{float(difference(logits, gamma, slope * gamma + intercept)):.3f}"}
-  return found
+    row |= {f"closest_{gamma:g}": f"{float(closest(logits, gamma)[1]):.3f}",
+            f"published_{gamma:g}": f"{float(difference(logits, gamma, slope * gamma + intercept)):.3f}"}
+  return row
 
 
 def points_row(kind: str, size: float) -> dict[str, str]:
@@ -122,12 +123,22 @@ def points_row(kind: str, size: float) -> dict[str, str]:
           "intercept": f"{intercept:.3f}", "error": f"{error.max():.3f}"}
 
 
-CONCLUSION = (
-  "Sampling explains the error, and sampling with larger gamma the line. Over probabilities in steps of 1/20 the line",
-  "for gamma from 2 to 10 is next to the published one, and the published line's error there is 0.08 at gamma 5, near",
-  "the least that any T has. That range was found by trying several; the paper prints neither points nor range. No set",
-  "has the intercept 0.85 with gamma from 0, where T is 1: at gamma 0.5 the published line has about twice the error",
-  "of the closest T on every set. It suits gamma of 3 or more; for less take ours.")
+def conclusion(line_rows: pd.DataFrame) -> list[str]:
+  """Returns what explains the published line of four classes, as far as the rows of ``line_row`` bear it out."""
+  numbers = line_rows.drop(columns="kind").astype(float)
+  nearest = numbers.loc[np.hypot(numbers["slope"] - PUBLISHED[4][0], numbers["intercept"] - PUBLISHED[4][1]).idxmin()]
+  ratios, intercept = numbers["published_0.5"] / numbers["closest_0.5"], f"{PUBLISHED[4][1]:g}"
+  text = ""
+  if abs(nearest["published_5"] - PUBLISHED_ERROR[4]) < 0.005 and line_rows["kind"][nearest.name] == "probabilities":
+    text += ("Sampling explains the error, and sampling with larger gamma the line. Over probabilities in steps of "
+             f"1/{nearest['size']:g} the line for gamma from 2 to 10 is next to the published one, and the published "
+             f"line's error there is {nearest['published_5']:.2f} at gamma 5, near the least that any T has. That "
+             "range was found by trying several; the paper prints neither points nor range. ")
+  if ratios.between(1.75, 2.5).all():
+    text += (f"No set has the intercept {intercept} with gamma from 0, where T is 1: at gamma 0.5 the published line "
+             "has about twice the error of the closest T on every set. It suits gamma of 3 or more; for less take "
+             "ours.")
+  return textwrap.wrap(text, 115, break_on_hyphens=False)
 
 
 def proposition_3(gamma: float) -> tuple[float, float]:
@@ -159,88 +170,79 @@ def row(num_classes: int, gamma: float, logits: Array) -> dict[str, str]:
           | {name: f"{float(value):.5f}" for name, value in values.items()})
 
 
-def columns(rows: list[dict], num_classes: int, *names: str) -> list[np.ndarray]:
-  """Returns columns of the rows of so many classes, in the order of γ."""
-  chosen = sorted((r for r in rows if int(r["num_classes"]) == num_classes), key=lambda r: float(r["gamma"]))
-  return [np.array([float(r[name]) for r in chosen]) for name in names]
+def of_classes(results: pd.DataFrame, num_classes: int) -> pd.DataFrame:
+  """Returns the rows of so many classes, in the order of γ."""
+  return results[results["num_classes"] == num_classes].sort_values("gamma", ignore_index=True)
 
 
-def inverse_temperature(rows: list[dict], num_classes: int, gamma: float) -> float:
+def inverse_temperature(results: pd.DataFrame, num_classes: int, gamma: float) -> float:
   """Returns the 1/T closest to the map of ``gamma``."""
-  gammas, inverse = columns(rows, num_classes, "gamma", "inverse_temperature")
-  return float(inverse[np.argmin(np.abs(gammas - gamma))])
+  part = of_classes(results, num_classes)
+  return float(part["inverse_temperature"][(part["gamma"] - gamma).abs().idxmin()])
 
 
-def line(rows: list[dict], num_classes: int, most: float) -> tuple[float, float]:
+def line(results: pd.DataFrame, num_classes: int, most: float) -> tuple[float, float]:
   """Returns the slope and the intercept of the least-squares line of 1/T on γ, for γ from 0 to ``most``."""
-  gamma, inverse = columns(rows, num_classes, "gamma", "inverse_temperature")
-  slope, intercept = np.polyfit(gamma[gamma <= most], inverse[gamma <= most], 1)
+  part = of_classes(results, num_classes).query("gamma <= @most")
+  slope, intercept = np.polyfit(part["gamma"], part["inverse_temperature"], 1)
   return float(slope), float(intercept)
 
 
-def page(rows: list[dict], over_points: list[dict], line_rows: list[dict]) -> str:
-  """Returns the Markdown of the results."""
-  lines = ["# Focal calibration and temperature scaling", "",
-           "`python -m experiments.papers.focal_temperature.theory` writes this page and its figures (Komisarenko &",
-           "Kull 2024).", "", "## Lines of 1/T on gamma", "",
-           "T is that of the temperature scaling closest to the focal calibration map. The paper does not print the",
-           "range of gamma of its lines, nor the grid of the logits for four classes; here two logits differ by at",
-           "most 20 (two classes) or 10. The errors are the largest difference of a probability, for gamma up to 10.",
-           "",
-           "| classes | published line | " + " | ".join(f"gamma up to {most}" for most in RANGES)
-           + " | published error | ours |", "|---" * (4 + len(RANGES)) + "|"]
-  for num_classes, (slope, intercept) in PUBLISHED.items():
-    ours = ["{:.3f} gamma + {:.3f}".format(*line(rows, num_classes, most)) for most in RANGES]
-    error = columns(rows, num_classes, "error")[0].max()
-    lines.append(f"| {num_classes} | {slope} gamma + {intercept} | " + " | ".join(ours)
-                 + f" | {PUBLISHED_ERROR[num_classes]:g} | {error:.4f} |")
-  lines += ["", "## Four classes over other points", "",
-            "The published line of four classes has a lower intercept and a smaller error than ours. The error depends",
-            "on how fine the points are: it is 0.055 over probabilities in steps of 1/10, and 0.118 over our finest",
-            "logits. Here are the line for gamma up to 7 with its largest error, the line for gamma from 2 to 10, and",
-            "at single gamma the error of the closest T and that of the published line, {} gamma + {} "
-            "(published: {:g}).".format(*PUBLISHED[4], PUBLISHED_ERROR[4]), "",
-            "| points | number | gamma 0 to 7 | error | gamma 2 to 10 | "
-            + " | ".join(f"closest, published at {gamma:g}" for gamma in LINE_GAMMAS) + " |",
-            "|---" * (5 + len(LINE_GAMMAS)) + "|"]
+def page(results: pd.DataFrame, over_points: pd.DataFrame, line_rows: pd.DataFrame) -> str:
+  """Returns the Markdown of the results; the rows over other points are texts."""
+  lines = [[num_classes, f"{slope} gamma + {intercept}",
+            *("{:.3f} gamma + {:.3f}".format(*line(results, num_classes, most)) for most in RANGES),
+            f"{PUBLISHED_ERROR[num_classes]:g}", f"{of_classes(results, num_classes)['error'].max():.4f}"]
+           for num_classes, (slope, intercept) in PUBLISHED.items()]
   named = {"logits": "logits in steps of {}", "probabilities": "probabilities in steps of 1/{}"}
-  for row, other in zip(over_points, line_rows, strict=True):
-    at = [f"{other[f'closest_{gamma:g}']}, {other[f'published_{gamma:g}']}" for gamma in LINE_GAMMAS]
-    lines.append(f"| {named[row['kind']].format(row['size'])} | {int(row['number']):,} | {row['slope']} gamma + "
-                 f"{row['intercept']} | {row['error']} | {other['slope']} gamma + {other['intercept']} | "
-                 + " | ".join(at) + " |")
-  lines += ["", *CONCLUSION]
-  lines += ["", "## Temperatures in the paper's captions", "", "| figure | classes | gamma | published T | closest T | "
-            "T of the published line at gamma 0.5, 2 |", "|---" * 6 + "|"]
+  other_points = [[named[row["kind"]].format(row["size"]), f"{int(row['number']):,}",
+                   f"{row['slope']} gamma + {row['intercept']}", row["error"],
+                   f"{other['slope']} gamma + {other['intercept']}",
+                   *(f"{other[f'closest_{gamma:g}']}, {other[f'published_{gamma:g}']}" for gamma in LINE_GAMMAS)]
+                  for (_, row), (_, other) in zip(over_points.iterrows(), line_rows.iterrows(), strict=True)]
+  captions = []
   for figure, num_classes, gamma, printed in CAPTIONS:
     slope, intercept = PUBLISHED[num_classes]
-    at = ", ".join(f"{1 / (slope * g + intercept):.2f}" for g in (0.5, 2))
-    ours = 1 / inverse_temperature(rows, num_classes, gamma)
-    lines.append(f"| {figure} | {num_classes} | {gamma:g} | {printed} | {ours:.2f} | {at} |")
-  lines += ["", "Several captions name a gamma other than that to which their T belongs.", "",
-            "## Bounds for two classes", "",
-            "The focal calibration map lies between temperature scaling with these two T. (Proposition 3 prints",
-            "s / (gamma + 1) in the exponent where its proof has s (gamma + 1), which is used here.)", "",
-            "| gamma | T, Proposition 3 | tightest T, logits in ±20 | closest T | error |", "|---" * 5 + "|"]
-  for values in zip(*columns(rows, 2, "gamma", "bound_low", "bound_high", "tightest_low", "tightest_high",
-                             "inverse_temperature", "error"), strict=True):
-    gamma, low, high, tight_low, tight_high, inverse, error = values
-    if gamma in SHOWN:
-      lines.append(f"| {gamma:g} | {1 / high:.3f} to {1 / low:.3f} | {1 / tight_high:.3f} to {1 / tight_low:.3f} | "
-                   f"{1 / inverse:.3f} | {error:.5f} |")
-  lines += ["", "![1/T of the temperature closest to the focal map is close to a line in gamma]"
-            "(focal_temperature_theory_two.png)", "",
-            "![Of three classes temperature scaling moves probabilities much as the focal map]"
-            "(focal_temperature_theory_three.png)", "",
-            "![Proper losses, the properized focal ones too, are lowest at the true probability]"
-            "(focal_temperature_theory_risk.png)"]
-  return "\n".join(lines) + "\n"
+    captions.append([figure, num_classes, f"{gamma:g}", printed,
+                     f"{1 / inverse_temperature(results, num_classes, gamma):.2f}",
+                     ", ".join(f"{1 / (slope * g + intercept):.2f}" for g in (0.5, 2))])
+  bounds = [[f"{row.gamma:g}", f"{1 / row.bound_high:.3f} to {1 / row.bound_low:.3f}",
+             f"{1 / row.tightest_high:.3f} to {1 / row.tightest_low:.3f}", f"{1 / row.inverse_temperature:.3f}",
+             f"{row.error:.5f}"] for row in of_classes(results, 2).itertuples() if row.gamma in SHOWN]
+  return "\n".join([
+    "# Focal calibration and temperature scaling", "",
+    "`python -m experiments.papers.focal_temperature.theory` writes this page and its figures (Komisarenko &",
+    "Kull 2024).", "", "## Lines of 1/T on gamma", "",
+    "T is that of the temperature scaling closest to the focal calibration map. The paper does not print the",
+    "range of gamma of its lines, nor the grid of the logits for four classes; here two logits differ by at",
+    "most 20 (two classes) or 10. The errors are the largest difference of a probability, for gamma up to 10.", "",
+    markdown.table(["classes", "published line", *(f"gamma up to {most}" for most in RANGES), "published error",
+                    "ours"], lines), "", "## Four classes over other points", "",
+    "The published line of four classes has a lower intercept and a smaller error than ours. The error depends",
+    "on how fine the points are: it is 0.055 over probabilities in steps of 1/10, and 0.118 over our finest",
+    "logits. Here are the line for gamma up to 7 with its largest error, the line for gamma from 2 to 10, and",
+    "at single gamma the error of the closest T and that of the published line, {} gamma + {} "
+    "(published: {:g}).".format(*PUBLISHED[4], PUBLISHED_ERROR[4]), "",
+    markdown.table(["points", "number", "gamma 0 to 7", "error", "gamma 2 to 10",
+                    *(f"closest, published at {gamma:g}" for gamma in LINE_GAMMAS)], other_points), "",
+    *conclusion(line_rows), "", "## Temperatures in the paper's captions", "",
+    markdown.table(["figure", "classes", "gamma", "published T", "closest T",
+                    "T of the published line at gamma 0.5, 2"], captions), "",
+    "Several captions name a gamma other than that to which their T belongs.", "", "## Bounds for two classes", "",
+    "The focal calibration map lies between temperature scaling with these two T. (Proposition 3 prints",
+    "s / (gamma + 1) in the exponent where its proof has s (gamma + 1), which is used here.)", "",
+    markdown.table(["gamma", "T, Proposition 3", "tightest T, logits in ±20", "closest T", "error"], bounds), "",
+    "![1/T of the temperature closest to the focal map is close to a line in gamma](focal_temperature_theory_two.png)",
+    "", "![Of three classes temperature scaling moves probabilities much as the focal map]"
+    "(focal_temperature_theory_three.png)", "",
+    "![Proper losses, the properized focal ones too, are lowest at the true probability]"
+    "(focal_temperature_theory_risk.png)"]) + "\n"
 
 
-def summary(rows: list[dict]) -> str:
+def summary(results: pd.DataFrame) -> str:
   """Returns the row of experiments/README.md: the lines of 1/T on gamma, published and ours for gamma up to 7."""
   published = ", ".join(f"{slope} gamma + {intercept}" for slope, intercept in PUBLISHED.values())
-  ours = ", ".join("{:.2f} gamma + {:.2f}".format(*line(rows, num_classes, 7)) for num_classes in PUBLISHED)
+  ours = ", ".join("{:.2f} gamma + {:.2f}".format(*line(results, num_classes, 7)) for num_classes in PUBLISHED)
   return ("| Komisarenko & Kull 2024, Figures 1-7: 1/T on gamma for two, three, four classes | "
           f"`python -m experiments.papers.focal_temperature.theory` | {published} | "
           f"{ours}; [bounds, errors, figures](results/focal_temperature_theory.md) |")
@@ -250,27 +252,23 @@ def main(arguments=None) -> None:
   """Computes what has no row yet, and writes the page and the figures."""
   from experiments.papers.focal_temperature import figures
 
-  parser = commands.parser(__spec__.name, __doc__, results=True)
-  options = parser.parse_args(arguments)
+  options = commands.parser(__spec__.name, __doc__, results=True).parse_args(arguments)
   path = options.workdir / "focal_temperature_theory.csv"
-  done = {(r["num_classes"], r["gamma"]) for r in read(path)}
+  done = rows.keys(rows.texts(path), ("num_classes", "gamma"))
   grid = functools.cache(logits_grid)
   for num_classes, gamma in itertools.product(PUBLISHED, GAMMAS):
     if (str(num_classes), str(gamma)) not in done:
-      append(path, [row(num_classes, gamma, grid(num_classes))])
-  points_path = path.with_name(f"{path.stem}_points.csv")
-  computed = {(r["kind"], r["size"]) for r in read(points_path)}
-  for kind, sizes in POINTS.items():
-    append(points_path, [points_row(kind, size) for size in sizes if (kind, f"{size:g}") not in computed])
-  lines_path = path.with_name(f"{path.stem}_lines.csv")
-  computed = {(r["kind"], r["size"]) for r in read(lines_path)}
-  for kind, sizes in POINTS.items():
-    append(lines_path, [line_row(kind, size) for size in sizes if (kind, f"{size:g}") not in computed])
-  rows = read(path)
-  text = page(rows, read(points_path), read(lines_path))
+      rows.append(path, [row(num_classes, gamma, grid(num_classes))])
+  parts = {path.with_name(f"{path.stem}_{name}.csv"): made for name, made in (("points", points_row),
+                                                                              ("lines", line_row))}
+  for part, made in parts.items():
+    done = rows.keys(rows.texts(part), ("kind", "size"))
+    for kind, sizes in POINTS.items():
+      rows.append(part, [made(kind, size) for size in sizes if (kind, f"{size:g}") not in done])
+  table, text = rows.frame(path), page(rows.frame(path), *map(rows.texts, parts))
   write_text(path.with_suffix(".md"), text)
-  figures.two_classes(rows, path.with_name(path.stem + "_two.png"))
-  figures.three_classes(rows, path.with_name(path.stem + "_three.png"))
+  figures.two_classes(table, path.with_name(path.stem + "_two.png"))
+  figures.three_classes(table, path.with_name(path.stem + "_three.png"))
   figures.risk(path.with_name(path.stem + "_risk.png"))
   print(text)
 

@@ -26,8 +26,7 @@ import numpy as np
 
 from calib_jax import calibrators, data, metrics, models, training
 from calib_jax._system.files import write_text
-from experiments.common import commands, scales
-from experiments.common.rows import append, pack, read
+from experiments.common import commands, rows, scales
 from experiments.papers.mac_cal import classifier_level_table
 from experiments.papers.mac_cal.classifier_level_settings import (
   FIRST,
@@ -162,7 +161,7 @@ def measured(predictions: dict[str, dict[str, np.ndarray]], others: list[str]) -
   return result
 
 
-def rows(setting: Setting, trained: Trained, others: list[str]) -> list[dict]:
+def results(setting: Setting, trained: Trained, others: list[str]) -> list[dict]:
   """Returns the rows of a setting."""
   result = []
   for seed, predictions in enumerate(trained.predictions):
@@ -204,14 +203,15 @@ def main(arguments=None) -> None:
   options = parser().parse_args(arguments)
   path = options.workdir / f"classifier_level_{pathlib.Path(options.data).stem}_{options.model}.csv"
   q_path = path.with_name(f"{path.stem}_q.csv")
-  done = {(row["first"], row["second"]) for row in read(path)}
+  done = rows.keys(rows.texts(path), ("first", "second"))
   missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)
              and (not s.second or s.second in (options.heads or HEADS))][:options.limit]
   splits, (network, together) = load(options), MODELS[options.model]
 
   def show():
     network = scales.named(options.data, options.model)
-    write_text(path.with_suffix(".md"), classifier_level_table.table(read(path), network, command(options)))
+    table = classifier_level_table.read(path)
+    write_text(path.with_suffix(".md"), classifier_level_table.page(table, network, command(options)))
 
   cached, started = {}, time.monotonic()
   for number, setting in enumerate(missing, 1):
@@ -222,10 +222,10 @@ def main(arguments=None) -> None:
     trained, features = cached[setting.first]
     if setting.second:
       _, trained = train(second_config(options, setting.second), features, True, setting.second)
-    new = rows(setting, trained, list(splits[0].others))
-    append(path, new)
+    new = results(setting, trained, list(splits[0].others))
+    rows.append(path, new)
     if trained.keep and np.ptp(trained.keep) > 0:
-      append(q_path, [
+      rows.append(q_path, [
         {**setting._asdict(), "seed": seed, "epoch": epoch, "q": f"{q:.4f}"}
         for epoch, of_seeds in enumerate(trained.keep) for seed, q in enumerate(of_seeds)])
     means = ", ".join(f"{name} {np.mean([float(row[name]) for row in new if row['calibrated'] == 'none']):.3f}"
@@ -235,7 +235,7 @@ def main(arguments=None) -> None:
     show()
   show()
   for part in (path, q_path):
-    pack(part)
+    rows.pack(part)
   print(f"{path.with_suffix('.md')} holds the table.")
 
 

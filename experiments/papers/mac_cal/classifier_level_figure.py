@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import numpy as np
 
 from calib_jax import reports
-from experiments.common.rows import read
+from experiments.common import rows
 from experiments.papers.mac_cal import classifier_level as experiment
 
 # More curves of q than these lie on each other.
@@ -23,11 +23,10 @@ SHOWN = ("MaC-Cal", "MaC-Cal, stored", "MaC-Cal, width 512", "MaC-Cal, printed",
 
 def curves(path: pathlib.Path, first: str = "vanilla") -> dict[str, np.ndarray]:
   """Returns q ``[S, T + 1]`` by the name of the second stage, for those of ``SHOWN`` in which it changes."""
-  by_seed: dict[str, dict[str, list[float]]] = {}
-  for row in read(path):
-    if row["first"] == first and row["second"] in SHOWN:
-      by_seed.setdefault(row["second"], {}).setdefault(row["seed"], []).append(float(row["q"]))
-  values = {name: np.array(list(seeds.values())) for name, seeds in by_seed.items()}
+  table = rows.frame(path)
+  table = table[(table["first"] == first) & table["second"].isin(SHOWN)]
+  values = {name: part.pivot(index="seed", columns="epoch", values="q").to_numpy()
+            for name, part in table.groupby("second", sort=False)}
   return {name: x for name, x in values.items() if np.ptp(x) > 0}
 
 
@@ -39,9 +38,9 @@ def draw(panels: list, q: dict[str, np.ndarray], class_names: list[str]) -> Figu
     q: the curves of q; none for no third row.
     class_names: the names of the classes.
   """
-  rows = len(panels) + bool(q)
-  figure = Figure(figsize=(9, 3.6 * rows), layout="constrained")
-  grid = figure.subplots(rows, 2, squeeze=False)
+  num_rows = len(panels) + bool(q)
+  figure = Figure(figsize=(9, 3.6 * num_rows), layout="constrained")
+  grid = figure.subplots(num_rows, 2, squeeze=False)
   for (left, right), (title, logits, labels, vectors) in zip(grid, panels, strict=False):
     reports.logit_map(left, logits, labels, class_names=class_names)
     left.set_title(title, fontsize=9)

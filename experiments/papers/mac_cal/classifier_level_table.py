@@ -9,11 +9,10 @@ docs/training.md, from the committed results.
 from collections.abc import Sequence
 import pathlib
 
-import numpy as np
+import pandas as pd
 
 from calib_jax._system.files import write_text
-from experiments.common import commands, comparison, report, scales
-from experiments.common.rows import read
+from experiments.common import commands, comparison, markdown, rows, scales
 
 MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2),
             "adaptive_ece": ("adaptive ECE %", 2), "mce": ("MCE %", 1),
@@ -43,63 +42,55 @@ EXCERPT = ("the network with its own head", "as printed", "as printed, measured 
            "measured on training images, gamma 0.92", "stored weights set to 0", "MaC-Cal")
 
 
+def read(path: pathlib.Path) -> pd.DataFrame:
+  """Returns the rows of classifier_level.py; the second stage "" is none."""
+  return rows.frame(path, text=["second"]).fillna({"second": ""})
+
+
 def readings(labels: Sequence[str] = tuple(READINGS)) -> str:
   """Returns the table of new_heads.md, or rows of it: accuracy, ECE and NLL, and the ECE after temperature scaling."""
-  by_network = {name: read((commands.RESULTS / stem).with_suffix(".csv")) for name, stem in NETWORKS.items()}
-  seeds = {name: len({row["seed"] for row in found}) for name, found in by_network.items()}
-  lines = ["| second stage | " + " | ".join(f"{name} ({seeds[name]} seeds)" for name in by_network) + " |",
-           "|" + "---|" * (len(by_network) + 1)]
-  for label in labels:
-    second, cells = READINGS[label], []
-    for found in by_network.values():
-      chosen = [row for row in found if (row["first"], row["second"]) == ("vanilla", second)]
-      means = {(row["calibrated"], name): np.mean([float(other[name]) for other in chosen
-                                                   if other["calibrated"] == row["calibrated"]])
-               for row in chosen for name in ("accuracy", "ece", "nll")}
-      cells.append("{:.1f} / {:.1f} / {:.3f}; {:.1f}".format(
-        *(means["none", name] for name in ("accuracy", "ece", "nll")), means["temperature", "ece"]) if means else "")
-    lines.append(f"| {label} | " + " | ".join(cells) + " |")
-  return "\n".join(lines) + "\n"
+  headings, columns = [], []
+  for name, stem in NETWORKS.items():
+    table = read((commands.RESULTS / stem).with_suffix(".csv"))
+    headings.append(f"{name} ({table['seed'].nunique()} seeds)")
+    means = table[table["first"] == "vanilla"].groupby(["second", "calibrated"])[["accuracy", "ece", "nll"]].mean()
+    columns.append(["{:.1f} / {:.1f} / {:.3f}; {:.1f}".format(
+      *means.loc[READINGS[label], "none"], means.loc[(READINGS[label], "temperature"), "ece"])
+      if READINGS[label] in means.index else "" for label in labels])
+  return markdown.table(["second stage", *headings], zip(labels, *columns, strict=True)) + "\n"
 
 
-def _by_seed(rows: list[dict]) -> dict[str, dict]:
-  return {row["seed"]: row for row in rows}
-
-
-def _line(label: str, rows: list[dict], plain: dict[str, dict]) -> str:
-  """Returns a row of the table; ``plain`` holds the rows that differences are taken to, by seed."""
-  own, cells = _by_seed(rows), []
+def _cells(part: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
+  """Returns the cells of a row of the table; ``reference`` holds the rows that differences are taken to."""
+  cells, by_seed = [], part.set_index("seed")
   for name, (_, digits) in MEASURED.items():
-    cell = f"{np.mean([float(row[name]) for row in rows]):.{digits}f}"
-    apart = comparison.paired(*({seed: float(row[name]) for seed, row in side.items()} for side in (own, plain)))
-    if plain and (apart.mean or apart.low):  # Not of the plain network itself.
-      cell += f" ({apart.mean:+.{digits}f} ± {apart.high - apart.mean:.{digits}f})"
+    cell = f"{part[name].mean():.{digits}f}"
+    if reference is not None:
+      change = comparison.paired(dict(by_seed[name]), dict(reference.set_index("seed")[name]))
+      if change.mean or change.low:  # Not of the plain network itself.
+        cell += f" ({change.mean:+.{digits}f} ± {change.high - change.mean:.{digits}f})"
     cells.append(cell)
-  q = [float(row["q"]) for row in rows if row["q"]]
-  temperature = np.mean([float(row["temperature"]) for row in rows])
-  return "| " + " | ".join([label, *cells, f"{np.mean(q):.2f}" if q else "", f"{temperature:.2f}"]) + " |"
+  return [*cells, f"{part['q'].mean():.2f}" if part["q"].notna().any() else "", f"{part['temperature'].mean():.2f}"]
 
 
-def table(rows: list[dict], network: str, command: str = "") -> str:
+def page(table: pd.DataFrame, network: str, command: str = "") -> str:
   """Returns the page of rows of the CSV file: tables without and with temperature scaling, and what made them."""
-  groups: dict[tuple[str, str, str], list[dict]] = {}
-  for row in rows:
-    groups.setdefault((row["calibrated"], row["first"], row["second"]), []).append(row)
-  seeds = len({row["seed"] for row in rows})
+  parts = dict(iter(table.groupby(["calibrated", "first", "second"], sort=False)))
   # Table 3 has MaC-Cal after networks that other methods trained.
-  title = ("after Tables 2 and 3 of Ni et al." if any(first != "vanilla" for _, first, _ in groups)
+  title = ("after Tables 2 and 3 of Ni et al." if (table["first"] != "vanilla").any()
            else "the second stages of Tables 2 and 5 of Ni et al.")
   lines = [f"# New heads on a trained network, {title}: {network}", "",
-           f"Means over {seeds} seeds. In brackets: the difference to the same network with its own head, or of "
-           "networks without a second stage to vanilla, paired by seed, with its 95% t interval over seeds, on "
-           "the same test images. q is that after the last epoch, T the temperature that validation images give."]
+           f"Means over {table['seed'].nunique()} seeds. In brackets: the difference to the same network with its own "
+           "head, or of networks without a second stage to vanilla, paired by seed, with its 95% t interval over "
+           "seeds, on the same test images. q is that after the last epoch, T the temperature that validation images "
+           "give."]
   lines += ["", f"Made by `{command}`."] if command else []
   for calibrated, title in (("none", "As trained"), ("temperature", "After temperature scaling")):
-    lines += ["", f"{title}:", "", "| method | " + " | ".join(name for name, _ in MEASURED.values()) + " | q | T |",
-              "|" + "---|" * (len(MEASURED) + 3)]
-    lines += [_line(first if not second else second if first == "vanilla" else f"{first}, {second}", group,
-                    _by_seed(groups.get((calibrated, first if second else "vanilla", ""), [])))
-              for (kind, first, second), group in groups.items() if kind == calibrated]
+    cells = [[first if not second else second if first == "vanilla" else f"{first}, {second}",
+              *_cells(part, parts.get((calibrated, first if second else "vanilla", "")))]
+             for (kind, first, second), part in parts.items() if kind == calibrated]
+    lines += ["", f"{title}:", "", markdown.table(
+      ["method", *(name for name, _ in MEASURED.values()), "q", "T"], cells)]
   return "\n".join(lines) + "\n"
 
 
@@ -109,10 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("results", type=pathlib.Path, metavar="RESULTS.csv", nargs="?")
   results = parser.parse_args(arguments).results
   if results:
-    print(table(read(results), scales.described(results.stem.removeprefix("classifier_level_")) or results.stem))
+    print(page(read(results), scales.described(results.stem.removeprefix("classifier_level_")) or results.stem))
   else:
     for path, text in ((PAGE, readings()), (GUIDE, readings(EXCERPT))):
-      write_text(path, report.between(path.read_text(encoding="utf-8"), BEGIN, END, text))
+      write_text(path, markdown.between(path.read_text(encoding="utf-8"), BEGIN, END, text))
     print(readings())
 
 

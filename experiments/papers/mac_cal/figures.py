@@ -10,14 +10,14 @@ Figure 5 is of the first of the first, and Figure 6 of the first of the others. 
 
 from collections.abc import Mapping, Sequence
 import pathlib
-import re
 
 from matplotlib.axes import Axes
 import numpy as np
+import pandas as pd
 
 from calib_jax._system import files
 from calib_jax.reports import style
-from experiments.common import commands, comparison, rows
+from experiments.common import commands, rows
 from experiments.papers.mac_cal.tables import OTHERS
 
 RESULTS = pathlib.Path("experiments/results")
@@ -27,80 +27,64 @@ LEVELS = tuple(RESULTS / f"classifier_level_{name}.csv" for name in (
 HEADS = {"": "vanilla", "MaC-Cal": "MaC-Cal", "MaC-Cal, printed": "MaC-Cal, printed", "TST": "TST", "V-TST": "V-TST",
          "TST, Adam": "TST, Adam", "V-TST, Adam": "V-TST, Adam"}
 AVERAGED = {"accuracy": "accuracy, %", "mce": "MCE, %", "adaptive": "adaptive ECE, %"}
-FAMILIES = {"mixup": r"mixup (\S+)", "MIT": r"MIT (\S+)"}
+FAMILIES = ("mixup", "MIT")
 
 
-def shifted(results: Sequence[rows.Row]) -> dict[str, dict[str, tuple[float, float]]]:
-  """Returns the mean and the standard error in percent of "ece" and "ece_shifted" by method, the best shifted first."""
-  by_method = {}
-  for column in ("ece", "ece_shifted"):
-    for (_, method, calibrator), by_seed in comparison.values(results, column).items():
-      if calibrator == "none" and method in SHIFTED:
-        by_method.setdefault(SHIFTED[method], {})[column] = _mean(100 * np.array([*by_seed.values()]))
-  return dict(sorted(by_method.items(), key=lambda item: item[1]["ece_shifted"]))
+def shifted(results: pd.DataFrame) -> pd.DataFrame:
+  """Returns the means and the standard errors in percent of "ece" and "ece_shifted" by method, best shifted first."""
+  return 100 * _as_trained(results, ["ece", "ece_shifted"]).agg(["mean", "sem"]).sort_values(("ece_shifted", "mean"))
 
 
-def averages(tables: Sequence[Sequence[rows.Row]]) -> tuple[int, dict[str, dict[str, float]]]:
+def _as_trained(results: pd.DataFrame, columns: list[str], *by: str):
+  """The rows of methods without a calibrator, by what they are called."""
+  part = results[(results["calibrator"] == "none") & results["method"].isin(SHIFTED)]
+  return part.assign(method=part["method"].map(SHIFTED)).groupby([*by, "method"], sort=False)[columns]
+
+
+def averages(tables: Sequence[pd.DataFrame]) -> tuple[int, pd.DataFrame]:
   """Returns over how many networks Figure 4 has means, and these in percent by method and column, as trained.
 
   Each network counts once, with the mean over its seeds; methods that a network lacks are left out.
 
   Args:
-    tables: the rows of tables.py, a sequence for each file.
+    tables: the rows of tables.py, one table for each file.
   """
-  networks: list[dict[str, dict[str, float]]] = []
-  for results in tables:
-    by_task: dict[str, dict[str, dict[str, float]]] = {}
-    for column in AVERAGED:
-      for (task, method, calibrator), by_seed in comparison.values(results, column).items():
-        if calibrator == "none" and method in SHIFTED:
-          by_method = by_task.setdefault(task, {}).setdefault(SHIFTED[method], {})
-          by_method[column] = 100 * float(np.mean([*by_seed.values()]))
-    networks += by_task.values()
-  return len(networks), _means_of(networks, list(SHIFTED.values()))
+  by_network = [100 * part.droplevel(0) for results in tables for _, part in _as_trained(
+    results, list(AVERAGED), "task").mean().groupby(level=0, sort=False)]
+  return _means_of(by_network, list(dict.fromkeys(SHIFTED.values())))
 
 
-def averages_of_heads(networks: Sequence[Sequence[rows.Row]]) -> tuple[int, dict[str, dict[str, float]]]:
+def averages_of_heads(networks: Sequence[pd.DataFrame]) -> tuple[int, pd.DataFrame]:
   """Returns the same of second stages on the features of a trained network, from the rows of classifier_level.py."""
-  columns = {"accuracy": "accuracy", "mce": "mce", "adaptive": "adaptive_ece"}
   by_network = []
   for results in networks:
-    parts: dict[str, list[rows.Row]] = {}
-    for row in results:
-      if (row["first"], row["calibrated"]) == ("vanilla", "none") and row["second"] in HEADS:
-        parts.setdefault(HEADS[row["second"]], []).append(row)
-    by_network.append({label: {name: float(np.mean([float(row[column]) for row in part]))
-                               for name, column in columns.items()} for label, part in parts.items()})
-  return len(by_network), _means_of(by_network, list(HEADS.values()))
+    part = results[(results["first"] == "vanilla") & (results["calibrated"] == "none")]
+    part = part.assign(adaptive=part["adaptive_ece"], method=part["second"].map(HEADS))
+    by_network.append(part.groupby("method")[list(AVERAGED)].mean())
+  return _means_of(by_network, list(HEADS.values()))
 
 
-def _means_of(networks: Sequence[dict[str, dict[str, float]]], methods: Sequence[str]) -> dict[str, dict[str, float]]:
-  """Returns the means over networks of the methods that all of them have, the lowest adaptive ECE first."""
-  found = {method: {column: float(np.mean([network[method][column] for network in networks])) for column in AVERAGED}
-           for method in methods if all(method in network for network in networks)}
-  return dict(sorted(found.items(), key=lambda item: item[1]["adaptive"]))
+def _means_of(networks: Sequence[pd.DataFrame], methods: Sequence[str]) -> tuple[int, pd.DataFrame]:
+  """Returns the number of networks, and means of the methods that all of them have, the lowest adaptive ECE first."""
+  common = [method for method in methods if all(method in network.index for network in networks)]
+  means = pd.concat([network.loc[common] for network in networks]).groupby(level=0, sort=False).mean()
+  return len(networks), means.sort_values("adaptive", kind="stable")
 
 
-def mixed(results: Sequence[rows.Row]) -> dict[str, dict[float, dict[str, tuple[float, float]]]]:
-  """Returns the mean and standard error of "accuracy" and "ece", in percent, by curve and by α of mixup."""
-  curves: dict = {}
-  for row in results:
-    for family, pattern in FAMILIES.items():
-      match = re.fullmatch(pattern, row["first"])
-      if match and row["calibrated"] == "none" and row["second"] in ("", "MaC-Cal", "MaC-Cal, printed"):
-        name = " + ".join(filter(None, (family, row["second"])))
-        curves.setdefault(name, {}).setdefault(float(match[1]), []).append(row)
-  return {name: {alpha: {column: _mean(np.array([float(row[column]) for row in part]))
-                         for column in ("accuracy", "ece")} for alpha, part in sorted(by_alpha.items())}
-          for name, by_alpha in curves.items()}
-
-
-def _mean(values: np.ndarray) -> tuple[float, float]:
-  return float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else np.nan
+def mixed(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
+  """Returns the means and the standard errors of "accuracy" and "ece", in percent, by curve and by α of mixup."""
+  curves = {}
+  part = results[(results["calibrated"] == "none") & results["second"].isin(["", "MaC-Cal", "MaC-Cal, printed"])]
+  for family in FAMILIES:
+    alphas = part["first"].str.extract(rf"^{family} (\S+)$")[0].astype(float)
+    for second, rows_of_curve in part.assign(alpha=alphas).dropna(subset="alpha").groupby("second", sort=False):
+      curves[" + ".join(filter(None, (family, second)))] = rows_of_curve.groupby("alpha")[["accuracy", "ece"]].agg(
+        ["mean", "sem"])
+  return curves
 
 
 @style.styled
-def draw(tables: Sequence[rows.Row], mixup: Sequence[rows.Row], path: pathlib.Path) -> None:
+def draw(tables: pd.DataFrame, mixup: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws both figures in one PNG: bars of Figure 5, and accuracy and ECE against α of Figure 6."""
   from matplotlib.figure import Figure
 
@@ -109,19 +93,17 @@ def draw(tables: Sequence[rows.Row], mixup: Sequence[rows.Row], path: pathlib.Pa
   by_method = shifted(tables)
   places = np.arange(len(by_method))
   for i, (column, label) in enumerate((("ece", "test images"), ("ece_shifted", "corrupted"))):
-    means, errors = np.array([by_column[column] for by_column in by_method.values()]).T
-    bars.barh(places + 0.4 * i - 0.2, means, 0.38, xerr=errors, error_kw={"lw": 0.7}, color=style.COLOURS[i],
-              label=label)
-  bars.set_yticks(places, list(by_method), fontsize=7)
+    bars.barh(places + 0.4 * i - 0.2, by_method[column, "mean"], 0.38, xerr=by_method[column, "sem"],
+              error_kw={"lw": 0.7}, color=style.COLOURS[i], label=label)
+  bars.set_yticks(places, by_method.index, fontsize=7)
   bars.invert_yaxis()
   bars.set(xlabel="ECE, % (as trained)", title="Figure 5: distribution shift")
   bars.legend(frameon=False, fontsize=7)
   for axes, column, label in zip(panels, ("accuracy", "ece"), ("accuracy, %", "ECE, %"), strict=True):
     for i, (name, by_alpha) in enumerate(mixed(mixup).items()):
-      means, errors = np.array([values[column] for values in by_alpha.values()]).T
-      axes.errorbar(list(by_alpha), means, errors, marker=style.MARKERS[i], ms=4, lw=1, color=style.COLOURS[i],
-                    label=name)
-    alphas = sorted({alpha for by_alpha in mixed(mixup).values() for alpha in by_alpha})
+      axes.errorbar(by_alpha.index, by_alpha[column, "mean"], by_alpha[column, "sem"],
+                    marker=style.MARKERS[i], ms=4, lw=1, color=style.COLOURS[i], label=name)
+    alphas = sorted({alpha for by_alpha in mixed(mixup).values() for alpha in by_alpha.index})
     axes.set_xscale("log")
     axes.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
     axes.minorticks_off()
@@ -131,20 +113,20 @@ def draw(tables: Sequence[rows.Row], mixup: Sequence[rows.Row], path: pathlib.Pa
 
 
 @style.styled
-def draw_means(parts: Mapping[str, tuple[int, dict[str, dict[str, float]]]], path: pathlib.Path) -> None:
+def draw_means(parts: Mapping[str, tuple[int, pd.DataFrame]], path: pathlib.Path) -> None:
   """Draws Figure 4 in one PNG: a panel for each column, and rows of panels for the ``parts`` by their titles."""
   from matplotlib.figure import Figure
 
-  figure = Figure(figsize=(8.6, 0.8 * len(parts) + 0.15 * sum(len(by_method) for _, by_method in parts.values())),
+  figure = Figure(figsize=(8.6, 0.8 * len(parts) + 0.15 * sum(len(means) for _, means in parts.values())),
                   layout="constrained")
   grid = figure.subplots(len(parts), len(AVERAGED), sharey="row", squeeze=False,
-                         height_ratios=[len(by_method) for _, by_method in parts.values()])
-  for panels, (title, (number, by_method)) in zip(grid, parts.items(), strict=True):
+                         height_ratios=[len(means) for _, means in parts.values()])
+  for panels, (title, (number, means)) in zip(grid, parts.items(), strict=True):
     for axes, (column, label) in zip(panels, AVERAGED.items(), strict=True):
-      _bars(axes, column, np.array([values[column] for values in by_method.values()]), list(by_method))
+      _bars(axes, column, means[column].to_numpy(), means.index)
       axes.set_title(label)
     panels[0].set_title(f"{title}: {AVERAGED['accuracy']}, means over {number} network{'s' * (number > 1)}")
-    panels[0].set_yticks(np.arange(len(by_method)), list(by_method), fontsize=7)
+    panels[0].set_yticks(np.arange(len(means)), means.index, fontsize=7)
     panels[0].invert_yaxis()
   files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
 
@@ -171,11 +153,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                       default=LEVELS)
   parser.add_argument("--output", type=pathlib.Path, default=RESULTS / "mac_cal_figures.png")
   options = parser.parse_args(arguments)
-  results = {path: rows.read(path) for path in (*options.tables, *options.heads)}
-  for path in results:
-    if not results[path]:
+  tables, heads = ([rows.frame(path, text=[name]) for path in paths]
+                   for name, paths in (("task", options.tables), ("second", options.heads)))
+  for path, table in zip([*options.tables, *options.heads], [*tables, *heads], strict=True):
+    if table.empty:
       parser.error(f"{path} is not there: give the .csv files of experiments by --tables and --heads.")
-  tables, heads = ([results[path] for path in paths] for paths in (options.tables, options.heads))
+  tables, heads = [x.fillna({"task": ""}) for x in tables], [x.fillna({"second": ""}) for x in heads]
   means = options.output.with_stem(f"{options.output.stem}_means")
   draw(tables[0], heads[0], options.output)
   draw_means({"training methods": averages(tables), "heads on frozen features": averages_of_heads(heads)}, means)

@@ -10,16 +10,16 @@ with a new mask in every step, and predicts with all weights, as the first row o
 
 from collections.abc import Sequence
 import pathlib
-import textwrap
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from calib_jax import metrics
 from calib_jax._system import files
 from calib_jax.reports import style
-from experiments.common import rows
+from experiments.common import markdown, rows
 from experiments.papers.mac_cal import classifier_level as experiment
 
 RATIOS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
@@ -61,57 +61,42 @@ def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, str]:
           **{f"bin_{i}": f"{share:.4f}" for i, share in enumerate(shares)}}
 
 
-def page(results: Sequence[rows.Row], command: str, name: str) -> str:
+def page(results: pd.DataFrame, command: str, name: str) -> str:
   """Returns the page in Markdown: means over seeds."""
-  text = f"""Made by `{command}`. Means over {len({row['seed'] for row in results})} seeds. Masked inference sets a
-    share of the last layer's weights to 0 at prediction; masked retraining fits a new last layer on frozen features
-    with such masks, and predicts with all weights. The paper says that masks lower confidence, and that large shares
-    lower accuracy."""
-  lines = ["# Masks in the classifier of a trained network, after Figure 1 of Ni et al.", "",
-           *textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False), "",
-           "![Confidence and accuracy by the share of weights masked, at prediction and in retraining]"
-           f"({name}.png)", "",
-           "| | share of weights masked | " + " | ".join(COLUMNS.values()) + " |", "|---" * (2 + len(COLUMNS)) + "|"]
-  for (method, ratio), values in means(results).items():
-    lines.append(f"| {method} | {ratio:g} | " + " | ".join(f"{values[column][0]:.2f}" for column in COLUMNS) + " |")
-  return "\n".join(lines) + "\n"
-
-
-def means(results: Sequence[rows.Row]) -> dict[tuple[str, float], dict[str, tuple[float, float]]]:
-  """Returns the mean and the standard error over seeds of every column, by method and share of masked weights."""
-  parts: dict = {}
-  for row in results:
-    parts.setdefault((row["method"], float(row["ratio"])), []).append(row)
-  by_cell = {}
-  for cell, part in parts.items():
-    values = {name: np.array([float(row[name]) for row in part]) for name in part[0]
-              if name not in ("method", "ratio", "seed")}
-    by_cell[cell] = {name: (float(x.mean()), float(x.std(ddof=1) / len(x) ** 0.5) if len(x) > 1 else 0.0)
-                     for name, x in values.items()}
-  return by_cell
+  means = results.groupby(["method", "ratio"], sort=False)[list(COLUMNS)].agg(lambda x: np.mean(x.to_numpy()))
+  return "\n".join([
+    "# Masks in the classifier of a trained network, after Figure 1 of Ni et al.", "",
+    *markdown.wrapped(f"""Made by `{command}`. Means over {results['seed'].nunique()} seeds. Masked inference sets a
+      share of the last layer's weights to 0 at prediction; masked retraining fits a new last layer on frozen features
+      with such masks, and predicts with all weights. The paper says that masks lower confidence, and that large shares
+      lower accuracy."""), "",
+    f"![Confidence and accuracy by the share of weights masked, at prediction and in retraining]({name}.png)", "",
+    markdown.table(["", "share of weights masked", *COLUMNS.values()],
+                   ([method, f"{ratio:g}", *(f"{x:.2f}" for x in values)]
+                    for (method, ratio), *values in means.itertuples()))]) + "\n"
 
 
 @style.styled
-def draw(results: Sequence[rows.Row], path: pathlib.Path) -> None:
+def draw(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the histogram of confidences, and accuracy and confidence against the share of masked weights."""
   from matplotlib.figure import Figure
 
-  by_cell = means(results)
+  cells = results.drop(columns="seed").groupby(["method", "ratio"], sort=False)
+  means, errors = cells.mean(), cells.sem()
   figure = Figure(figsize=(8.6, 2.7), layout="constrained")
   histogram, *panels = figure.subplots(1, 3)
   curves = (("as trained", METHODS[0], 0.0), *((f"{method}, {SHOWN:g}", method, SHOWN) for method in METHODS))
   for i, (label, method, ratio) in enumerate(curves):
-    shares = [100 * by_cell[method, ratio][f"bin_{j}"][0] for j in range(BINS)]
+    shares = [100 * means.loc[(method, ratio), f"bin_{j}"] for j in range(BINS)]
     histogram.stairs(shares, np.linspace(0, 1, BINS + 1), color=style.COLOURS[i], lw=1.4, label=label)
   histogram.set(xlabel="confidence", ylabel="test images, %", title="(a) confidence", xlim=(0, 1), yscale="log",
                 ylim=(0.01, 130))
   histogram.legend(frameon=False, fontsize=7, loc="upper left")
   for axes, letter, column in zip(panels, "bc", ("accuracy", "confidence"), strict=True):
     for i, method in enumerate(METHODS):
-      ratios = [ratio for name, ratio in by_cell if name == method]
-      mean, error = np.array([by_cell[method, ratio][column] for ratio in ratios]).T
-      axes.errorbar(ratios, mean, error, marker=style.MARKERS[i], ms=4, lw=1.2, color=style.COLOURS[i + 1],
-                    label=method)
+      mean, error = means.loc[method, column], errors.loc[method, column]
+      axes.errorbar(mean.index, mean, error.fillna(0), marker=style.MARKERS[i], ms=4, lw=1.2,
+                    color=style.COLOURS[i + 1], label=method)
     axes.set(xlabel="share of weights masked", title=f"({letter}) {COLUMNS[column]}")
   panels[0].legend(frameon=False, fontsize=7, loc="lower left")
   files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
@@ -141,8 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"masked retraining, {ratio:g}: {trained.seconds:.0f} s", flush=True)
   path = options.workdir / f"mac_cal_masks_{pathlib.Path(options.data).stem}_{options.model}.csv"
   rows.write(path, results)
-  files.write_text(path.with_suffix(".md"), page(results, experiment.command(options, "masks"), path.stem))
-  draw(results, path.with_suffix(".png"))
+  table = rows.frame(path)
+  files.write_text(path.with_suffix(".md"), page(table, experiment.command(options, "masks"), path.stem))
+  draw(table, path.with_suffix(".png"))
   print(f"{path.with_suffix('.md')} holds the table.")
 
 

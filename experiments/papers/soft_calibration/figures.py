@@ -11,15 +11,15 @@ the numbers, and says what the rows do not hold.
 
 from collections.abc import Mapping, Sequence
 import pathlib
-import textwrap
 
 from matplotlib.axes import Axes
 import numpy as np
+import pandas as pd
 
 from calib_jax import metrics
 from calib_jax._system import files
 from calib_jax.reports import style
-from experiments.common import commands, comparison, rows
+from experiments.common import commands, markdown, rows
 
 NAME = "soft_calibration_severities"
 COLUMN = "ece_equal_mass_l2"
@@ -40,64 +40,54 @@ def name_of(primary: str, secondary: str) -> str:
   return "+".join(filter(None, (primary, secondary)))
 
 
-def bars(results: Sequence[rows.Row], primary: str) -> dict[str, tuple[float, float, float]]:
+def bars(results: pd.DataFrame, primary: str) -> pd.DataFrame:
   """Returns the mean ECE, its standard error over seeds and the accuracy, in percent, by secondary loss."""
-  errors, accuracies = (comparison.values(results, column) for column in (COLUMN, "accuracy"))
-  found = {}
-  for (task, method, calibrator), by_seed in errors.items():
-    first, _, secondary = method.partition("+")
-    if (first, calibrator) == (primary, "none") and secondary in SECONDARY:
-      x = 100 * np.array([*by_seed.values()])
-      error = x.std(ddof=1) / len(x) ** 0.5 if len(x) > 1 else 0.0
-      found[secondary] = (float(x.mean()), float(error),
-                          100 * float(np.mean([*accuracies[task, method, calibrator].values()])))
-  return {secondary: found[secondary] for secondary in SECONDARY if secondary in found}
+  names = {name_of(primary, secondary): secondary for secondary in SECONDARY}
+  part = results[(results["calibrator"] == "none") & results["method"].isin(names)]
+  seeds = (100 * part.set_index("method")[[COLUMN, "accuracy"]].astype(float)).rename(index=names).groupby(level=0)
+  means = pd.DataFrame({"ece": seeds[COLUMN].mean(), "error": seeds[COLUMN].sem().fillna(0.0),
+                        "accuracy": seeds["accuracy"].mean()})
+  return means.loc[[secondary for secondary in SECONDARY if secondary in means.index]]
 
 
-def by_severity(results: Sequence[rows.Row]) -> dict[Curve, dict[int, dict[str, float]]]:
-  """Returns the ECE in percent, mean over seeds, by method and calibrator, severity and corruption."""
-  values: dict = {}
-  for row in results:
-    of_curve = values.setdefault((row["method"], row["calibrator"]), {})
-    of_curve.setdefault(int(row["severity"]), {}).setdefault(row["corruption"], []).append(100 * float(row[COLUMN]))
-  return {curve: {severity: {corruption: float(np.mean(x)) for corruption, x in by_corruption.items()}
-                  for severity, by_corruption in levels.items()} for curve, levels in values.items()}
+def by_severity(results: pd.DataFrame) -> dict[Curve, pd.DataFrame]:
+  """Returns the ECE in percent, mean over seeds, by method and calibrator: severities × corruptions."""
+  means = 100 * results.groupby(["method", "calibrator", "severity", "corruption"], sort=False)[COLUMN].mean()
+  return {curve: part.droplevel([0, 1]).unstack(sort=False) for curve, part in means.groupby(level=[0, 1], sort=False)}
 
 
-def lines(values: Mapping[Curve, Mapping[int, Mapping[str, float]]], curves: Sequence[Curve]
-          ) -> tuple[list[int], np.ndarray, np.ndarray]:
+def lines(values: Mapping[Curve, pd.DataFrame], curves: Sequence[Curve]) -> tuple[list[int], np.ndarray, np.ndarray]:
   """Returns the severities ``[L]``, the mean ECE over corruptions ``[C, L]`` and its standard error ``[L]``.
 
   Args:
     values: what ``by_severity`` returns.
     curves: the C curves of a panel, between which the error is of differences; nan with one corruption or curve.
   """
-  severities = sorted(values[curves[0]])
-  means = np.array([[np.mean([*values[curve][level].values()]) for level in severities] for curve in curves])
+  severities = sorted(values[curves[0]].index)
+  means = np.array([values[curve].mean(axis=1)[severities] for curve in curves])
   errors = []
   for level in severities:
-    x = np.array([[values[curve][level][corruption] for curve in curves] for corruption in values[curves[0]][level]])
+    x = np.array([values[curve].loc[level].dropna() for curve in curves]).T
     errors.append(float(metrics.within_subject_sem(x)) if min(x.shape) > 1 else np.nan)
   return severities, means, np.array(errors)
 
 
 @style.styled
-def draw_bars(results: Sequence[rows.Row], path: pathlib.Path) -> None:
+def draw_bars(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws Figure 5 in one PNG: a panel for each primary loss."""
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(7.6, 2.7), layout="constrained")
   panels = figure.subplots(1, len(PRIMARY), sharey=True)
   for axes, (primary, title) in zip(panels, PRIMARY.items(), strict=True):
-    found = bars(results, primary)
-    means, errors, accuracies = np.array([*found.values()]).T
-    places = np.arange(len(found))
-    own = [style.COLOURS[2 if name.startswith("soft") else 0] if name else style.INK for name in found]
-    axes.bar(places, means, 0.8, yerr=errors, error_kw={"lw": 0.8}, color=own)
-    for place, accuracy in zip(places, accuracies, strict=True):
+    means = bars(results, primary)
+    places = np.arange(len(means))
+    own = [style.COLOURS[2 if name.startswith("soft") else 0] if name else style.INK for name in means.index]
+    axes.bar(places, means["ece"], 0.8, yerr=means["error"], error_kw={"lw": 0.8}, color=own)
+    for place, accuracy in zip(places, means["accuracy"], strict=True):
       axes.annotate(f"{accuracy:.1f}", (place, 0), (0, 3), textcoords="offset points", fontsize=6, color="white",
                     ha="center")
-    axes.set_xticks(places, [SECONDARY[name] for name in found], rotation=45, ha="right", rotation_mode="anchor",
+    axes.set_xticks(places, [SECONDARY[name] for name in means.index], rotation=45, ha="right", rotation_mode="anchor",
                     fontsize=7)
     axes.set_title(title)
   panels[0].set_ylabel("ECE, % (accuracy at the foot)")
@@ -105,7 +95,7 @@ def draw_bars(results: Sequence[rows.Row], path: pathlib.Path) -> None:
 
 
 @style.styled
-def draw_severities(results: Sequence[rows.Row], path: pathlib.Path) -> None:
+def draw_severities(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws Figures 2 and 9 (upper row) and 7 and 8 (lower row) in one PNG: a column for each primary loss."""
   from matplotlib.figure import Figure
 
@@ -124,7 +114,7 @@ def draw_severities(results: Sequence[rows.Row], path: pathlib.Path) -> None:
   files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
 
 
-def _panel(axes: Axes, results: Sequence[rows.Row], labels: Mapping[Curve, str]) -> None:
+def _panel(axes: Axes, results: pd.DataFrame, labels: Mapping[Curve, str]) -> None:
   """Draws the curves of ``labels`` that the rows have."""
   values = by_severity(results)
   curves = [curve for curve in labels if curve in values]
@@ -135,37 +125,31 @@ def _panel(axes: Axes, results: Sequence[rows.Row], labels: Mapping[Curve, str])
                     color=style.COLOURS[i], label=labels[curve])
 
 
-def page(results: Sequence[rows.Row], name: str) -> str:
+def page(results: pd.DataFrame, name: str) -> str:
   """Returns the page in Markdown; ``name`` is that of the files."""
   values = by_severity(results)
   severities, means, _ = lines(values, list(values))
   by_curve = dict(zip(values, means, strict=True))
   methods = list(dict.fromkeys(method for method, _ in values))
-  corruptions = sorted({row["corruption"] for row in results} - {"none"})
-  seeds = len({row["seed"] for row in results})
-  text = f"""`python -m experiments.papers.soft_calibration.figures` wrote this page. The rows hold {len(methods)}
-    methods of {seeds} seeds on one network and data set, and the corruptions {', '.join(corruptions)} at severities
-    {severities[1]} to {severities[-1]}, computed from the test images. They do not hold the other corruptions of
-    CIFAR-10-C and CIFAR-100-C, nor ImageNet. ECE in percent, 15 equal-mass bins, norm 2: means over corruptions and
-    seeds; severity 0 is the test images."""
-  page_lines = ["# The ECE by severity, after Figures 2, 7, 8 and 9 of Karandikar et al. 2021", "", *_wrapped(text), "",
-                f"![The ECE of all losses and calibrators rises with the severity of the corruption]({name}.png)", "",
-                "| trained with | calibrated by | " + " | ".join(f"severity {level}" for level in severities) + " |",
-                "|---" * (2 + len(severities)) + "|"]
-  page_lines += [f"| {method} | {calibrator} | " + " | ".join(f"{x:.2f}" for x in by_curve[method, calibrator]) + " |"
-                 for method, calibrator in values]
+  corruptions = sorted(set(results["corruption"]) - {"none"})
   lower = [sum(bool(by_curve[method, "TS-SB-ECE"][i] < by_curve[method, "TS"][i]) for method in methods)
            for i in range(len(severities))]
   best = [min(methods, key=lambda method, i=i: by_curve[method, "none"][i]) for i in (0, len(severities) - 1)]
-  sentences = f"""The paper says that TS-SB-ECE has a lower ECE than TS, and the more so under shift (Figures 2 and 9).
-    Here it has in {', '.join(map(str, lower))} of {len(methods)} methods, at severities {severities[0]} to
-    {severities[-1]}. It says that focal with MMCE has the lowest ECE under shift (Figure 7): here {best[1]} has
-    at severity {severities[-1]}, as trained, and {best[0]} on the test images. These are means, without a test."""
-  return "\n".join([*page_lines, "", *_wrapped(sentences)]) + "\n"
-
-
-def _wrapped(text: str) -> list[str]:
-  return textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False)
+  return "\n".join([
+    "# The ECE by severity, after Figures 2, 7, 8 and 9 of Karandikar et al. 2021", "",
+    *markdown.wrapped(f"""`python -m experiments.papers.soft_calibration.figures` wrote this page. The rows hold
+      {len(methods)} methods of {results['seed'].nunique()} seeds on one network and data set, and the corruptions
+      {', '.join(corruptions)} at severities {severities[1]} to {severities[-1]}, computed from the test images. They do
+      not hold the other corruptions of CIFAR-10-C and CIFAR-100-C, nor ImageNet. ECE in percent, 15 equal-mass bins,
+      norm 2: means over corruptions and seeds; severity 0 is the test images."""), "",
+    f"![The ECE of all losses and calibrators rises with the severity of the corruption]({name}.png)", "",
+    markdown.table(["trained with", "calibrated by", *(f"severity {level}" for level in severities)],
+                   ([*curve, *(f"{x:.2f}" for x in by_curve[curve])] for curve in values)), "",
+    *markdown.wrapped(f"""The paper says that TS-SB-ECE has a lower ECE than TS, and the more so under shift (Figures 2
+      and 9). Here it has in {', '.join(map(str, lower))} of {len(methods)} methods, at severities {severities[0]} to
+      {severities[-1]}. It says that focal with MMCE has the lowest ECE under shift (Figure 7): here {best[1]} has
+      at severity {severities[-1]}, as trained, and {best[0]} on the test images. These are means, without a
+      test.""")]) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -175,9 +159,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(option, type=pathlib.Path, default=commands.RESULTS / f"{name}_fashion_mnist_mlp.csv")
   parser.add_argument("--out", type=pathlib.Path, default=commands.RESULTS, help="where the figures go")
   options = parser.parse_args(arguments)
-  results = {path: rows.read(path) for path in (options.tables, options.severities)}
+  results = {path: rows.frame(path) for path in (options.tables, options.severities)}
   for path in results:
-    if not results[path]:
+    if results[path].empty:
       parser.error(f"{path} is not there: name rows of tables.py by --tables, and of severities.py by --severities.")
   figure_5 = options.out / f"{options.tables.stem}_figure_5.png"
   draw_bars(results[options.tables], figure_5)

@@ -11,18 +11,17 @@ are scikit-learn's digits.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import functools
-import json
 import pathlib
 import sys
 
 from ml_collections import ConfigDict
+import pandas as pd
 
 from calib_jax import config as run_config
 from experiments.common import comparison, ranking, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
-from experiments.common.rows import Row
 
 TUNED = {"joint": {"loss.weight": tuning.WEIGHTS[:3]}, "interleaved": {"schedule.secondary_rate": tuning.RATES}}
 TRIALS = {"seed": 100, "num_seeds": 3}
@@ -61,17 +60,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--num_epochs", type=int, default=60)
 
 
-def findings(rows: Sequence[Row]) -> list[str]:
+def findings(rows: pd.DataFrame) -> list[str]:
   """Returns the strengths that were chosen, and the ECE of each method less that of cross entropy, on test images."""
-  chosen = {row["method"]: comparison.settings(json.loads(row["chosen"])) for row in rows}
-  ece = ranking.of_methods(rows, "ece", "none")
-  lines = [f"Test ECE less that of cross entropy, in points, with 95% intervals {comparison.population(rows)}:", ""]
-  for name in ece:
-    if name != "cross entropy" and "cross entropy" in ece:
-      apart = comparison.paired(ece[name], ece["cross entropy"])
-      mean, low, high = (f"{100 * x:+.2f}" for x in apart[:3])
-      lines.append(f"- {name}, {chosen[name]}: {mean} [{low}, {high}]")
-  return lines if len(lines) > 2 else []
+  chosen, ece = comparison.chosen(rows), ranking.of_methods(rows, "ece", "none")
+  plain = ece.pop("cross entropy", None)
+  lines = [f"- {name}, {comparison.settings(chosen[name])}: {comparison.paired(by_seed, plain).text(2, 100)}"
+           for name, by_seed in (ece.items() if plain else ())]
+  return [f"Test ECE less that of cross entropy, in points, with 95% intervals {comparison.population(rows)}:", "",
+          *lines] if lines else []
 
 
 def suffix(options: argparse.Namespace) -> str:

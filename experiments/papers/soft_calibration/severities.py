@@ -12,7 +12,6 @@ rows.
 
 import argparse
 from collections.abc import Iterator, Sequence
-import json
 import pathlib
 
 import jax
@@ -21,16 +20,11 @@ from ml_collections import ConfigDict
 
 from calib_jax import calibrators, metrics, run
 from calib_jax.predictions.fitting import UNCALIBRATED
-from experiments.common import commands, rows, scales, settings
+from experiments.common import commands, comparison, rows, scales, settings
 from experiments.papers.soft_calibration import tables
 
 SEVERITIES = (1, 2, 3, 4, 5)
 SHOWN = ("TS", "TS-SB-ECE")  # The calibrators of the figures.
-
-
-def chosen(path: pathlib.Path) -> dict[str, dict[str, object]]:
-  """Returns the settings that were tuned, by method, from the rows of tables.py."""
-  return {row["method"]: json.loads(row["chosen"]) for row in rows.read(path)}
 
 
 @jax.jit
@@ -90,17 +84,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
   """Trains every method that has no rows yet."""
   options = parser().parse_args(arguments)
   options.scale, name = "laptop", f"{pathlib.Path(options.data).stem}_{options.network}"
-  found = chosen(commands.RESULTS / f"{tables.EXPERIMENT.files()}_{name}.csv")
-  if not found:
+  of_tables = rows.texts(commands.RESULTS / f"{tables.EXPERIMENT.files()}_{name}.csv")
+  if of_tables.empty:
     raise SystemExit(f"there are no rows of {tables.EXPERIMENT.files()}_{name}: run tables.py with the same --data.")
   path = options.out / f"soft_calibration_severities_{name}.csv"
-  done = {row["method"]: row.get("config") for row in rows.read(path)}
+  chosen = comparison.chosen(of_tables)
+  done = dict(rows.keys(rows.texts(path), ("method", "config")))
   parts = [("none", 0, "test"), *((corruption, severity, f"{corruption}_{severity}")
                                   for corruption in scales.SHIFTS for severity in SEVERITIES)]
   for method in tables.EXPERIMENT.methods(options):
-    if method.name not in found or not any(word in method.name for word in options.only or ("",)):
+    if method.name not in chosen or not any(word in method.name for word in options.only or ("",)):
       continue
-    config = settings.changed(method.config(), {**found[method.name], "evaluation.severities": SEVERITIES,
+    config = settings.changed(method.config(), {**chosen[method.name], "evaluation.severities": SEVERITIES,
                                                 "num_seeds": options.seeds})
     if done.get(method.name) != settings.digest(config):  # Settings may have been chosen anew.
       finished = trained(config, options.out / "runs" / path.stem)

@@ -7,11 +7,11 @@ the marginal ECE, which is that of all classes. The paper tunes κ, T, β and λ
 does experiments/common/tuning.py, from the starting points of configs/soft_calibration.py.
 """
 
-from collections.abc import Sequence
 import pathlib
 import sys
 
 import numpy as np
+import pandas as pd
 
 from calib_jax import metrics
 from calib_jax._system import files
@@ -19,7 +19,6 @@ from calib_jax.reports import style
 from configs import soft_calibration
 from experiments.common import comparison, paper_tables, sweep
 from experiments.common.claims import SC, Claim
-from experiments.common.rows import Row
 
 _MASS = "ece_equal_mass_l2"
 MOST = 12  # Bars end there; longer ones have their number.
@@ -55,7 +54,7 @@ CLAIMS = (
 )
 
 
-def effects(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
+def effects(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
   """Returns Cohen's d of the ECE with a primary loss alone minus that with a secondary loss, over seeds.
 
   Args:
@@ -76,7 +75,7 @@ def effects(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, fl
 
 
 @style.styled
-def figure(rows: Sequence[Row], path: pathlib.Path) -> None:
+def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws Figure 1 in one PNG: a panel for each primary loss, and a pair of bars for each secondary loss."""
   from matplotlib.figure import Figure
 

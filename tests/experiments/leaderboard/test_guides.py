@@ -1,15 +1,13 @@
 """The tables of the guides on what goes beyond the loss: their fields, numbers and costs are those of the rows."""
 
 import functools
-import json
 import re
 
-import numpy as np
 import pytest
 
 from calib_jax import config as run_config
 from configs import common
-from experiments.common import costs, ranking, rows, settings
+from experiments.common import comparison, costs, ranking, rows, settings
 from experiments.common.commands import RESULTS, ROOT
 from experiments.leaderboard import page
 
@@ -40,7 +38,7 @@ def _tables(name):
 
 @functools.cache
 def _rows(board):
-  return rows.read(RESULTS / f"leaderboard_{board}.csv")
+  return rows.texts(RESULTS / f"leaderboard_{board}.csv")
 
 
 def _measured():
@@ -70,16 +68,16 @@ def test_the_fields_of_the_table_are_those_of_its_rows(board, name, cells):
     fields = fields.replace("the same, ", "num_seeds=5 evaluation.ensemble=True data.split_seed=0 ")
   overrides = [f"--config.{field}" for field in fields.replace("`", "").split()]
   given = run_config.load(str(ROOT / "configs" / "common.py"), overrides)
-  found = [row for row in _rows(board) if row["method"] == name]
+  part = _rows(board)[_rows(board)["method"] == name]
   base = run_config.complete(common.get_config().unlock()).lock()
-  recipe, chosen = page.RECIPES[name], json.loads(found[0]["chosen"])
+  recipe, chosen = page.RECIPES[name], comparison.chosen(part)[name]
   of_rows = settings.changed(base, {**recipe.fields, **chosen})
   if recipe.members > 1:
     assert (given.num_seeds, given.evaluation.ensemble, given.data.split_seed) == (recipe.members, True, 0)
     of_rows = settings.changed(of_rows, {"num_seeds": recipe.members, "data.split_seed": 0,
                                          "evaluation.ensemble": True})
   assert given.to_dict() == of_rows.to_dict()
-  values = [np.mean([*ranking.of_methods(found, column, calibrator)[name].values()])
+  values = [ranking.means(part, column, calibrator)[name]
             for column, calibrator in (("nll", "none"), ("nll", "TS"), ("ece", "none"))]
   assert numbers == [f"{values[0]:.4f}", f"{values[1]:.4f}", f"{100 * values[2]:.2f}"]
   assert (train.split(" ")[0], predict.split(" ")[0]) == page.cost(name, chosen)

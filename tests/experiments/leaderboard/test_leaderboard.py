@@ -3,15 +3,14 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from calib_jax import config as run_config
 from calib_jax import data, losses
 from calib_jax._system.errors import UserError
-from experiments.common import claims, comparison, images, ranking, report, rows, sweep
-from experiments.common.commands import RESULTS
-from experiments.leaderboard import conditions, more_data
+from experiments.common import claims, comparison, images, ranking, rows, sweep
 from experiments.leaderboard import experiment as leaderboard
 from experiments.leaderboard import methods as training_methods
 from experiments.leaderboard import page as leaderboard_page
@@ -67,19 +66,21 @@ def test_a_method_that_diverged_is_not_ranked():
 
 def test_claims_are_judged_by_paired_intervals():
   def made(method, calibrator, values):
-    return [{"task": "", "method": method, "calibrator": calibrator, "seed": str(i), "ece": str(x)}
-            for i, x in enumerate(values)]
+    return pd.DataFrame([{"task": "", "method": method, "calibrator": calibrator, "seed": str(i), "ece": str(x)}
+                         for i, x in enumerate(values)])
 
-  found = [*made("a", "none", (0.1, 0.2, 0.3)), *made("b", "none", (0.09, 0.19, 0.288)),
-           *made("c", "none", (0.0, 0.3, 0.3))]
+  table = pd.concat([made("a", "none", (0.1, 0.2, 0.3)), made("b", "none", (0.09, 0.19, 0.288)),
+                     made("c", "none", (0.0, 0.3, 0.3))])
+
   def judged(row, other, lower=True):
     claim = claims.Claim("", "", (row, "none"), (other, "none"), "ece", lower)
-    apart = claims.difference(found, claim)
-    return claims.verdict(apart, apart.p_value, lower)
+    change = claims.difference(table, claim)
+    return claims.verdict(change, change.p_value, lower)
+
   assert (judged("b", "a"), judged("a", "b"), judged("c", "a"), judged("a", "b", lower=False)) == (
     "agrees", "disagrees", "cannot tell", "agrees")
   # Over all methods: the mean of each seed.
-  every = claims.difference([*found, *made("a", "TS", (0.0, 0.1, 0.2)), *made("b", "TS", (0.0, 0.1, 0.2))],
+  every = claims.difference(pd.concat([table, made("a", "TS", (0.0, 0.1, 0.2)), made("b", "TS", (0.0, 0.1, 0.2))]),
                             claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
   assert every.mean == pytest.approx(np.mean([0.0, 0.1, 0.2]) - np.mean([0.19 / 3, 0.69 / 3, 0.888 / 3]))
 
@@ -94,32 +95,18 @@ def test_claims_of_a_page_compare_like_with_like_and_are_corrected_for_their_num
       tuned = settings | {claim.other[0]: settings[claim.other[0]] | {"loss.primary.gamma": 7.0}}
       assert "gamma" in claims.unlike(claim, tuned), claim
   # One claim is decided alone (p = 0.03), and not beside another one.
-  rows = [{"task": "", "method": method, "calibrator": "none", "seed": str(i), "ece": str(x)}
-          for method, values in {"a": (0, 0, 0), "b": (0.8, 1, 1.6), "c": (-1, 1, 0.5)}.items()
-          for i, x in enumerate(values)]
+  table = pd.DataFrame([{"task": "", "method": method, "calibrator": "none", "seed": str(i), "ece": str(x)}
+                        for method, values in {"a": (0, 0, 0), "b": (0.8, 1, 1.6), "c": (-1, 1, 0.5)}.items()
+                        for i, x in enumerate(values)])
   both = [claims.Claim("", "", ("a", "none"), (other, "none"), "ece") for other in ("b", "c")]
-  assert claims.table(rows, both[:1])[2].endswith(
+  assert claims.table(table, both[:1])[2].endswith(
     "| agrees | lower by 113.33 points [9.91, 216.76] in 3 seeds |")
-  assert claims.table(rows, both)[2].endswith("| cannot tell | lower before Holm's correction, not after it |")
-  assert claims.table(rows, both)[3].endswith("| cannot tell | the interval holds 0 |")
-  assert claims.table(rows, [both[0]._replace(other=("d", "none"))])[2].endswith("| not run yet | no rows of d |")
-  assert claims.table(rows, [both[0]], lambda claim: "not comparable: gamma 1.0 against 2.0")[2].endswith(
+  assert claims.table(table, both)[2].endswith("| cannot tell | lower before Holm's correction, not after it |")
+  assert claims.table(table, both)[3].endswith("| cannot tell | the interval holds 0 |")
+  assert claims.table(table, [both[0]._replace(other=("d", "none"))])[2].endswith("| not run yet | no rows of d |")
+  assert claims.table(table, [both[0]], lambda claim: "not comparable: gamma 1.0 against 2.0")[2].endswith(
     "| not comparable | gamma 1.0 against 2.0 |")
-  assert claims.table(rows[::3], both[:1])[2].endswith("| cannot tell | one seed has no interval |")
-
-
-def test_the_reason_of_a_verdict_says_how_large_the_difference_is():
-  def made(mean, low, high, p_value, column="ece"):
-    return claims.reason(comparison.Difference(mean, low, high, 1.0, p_value, 0.1), 2 * p_value, column, 10)
-
-  assert made(-0.058, -0.063, -0.053, 0.001) == "lower by 5.80 points [5.30, 6.30] in 10 seeds"
-  assert made(0.0123, 0.0023, 0.0223, 0.01, "nll") == "higher by 0.0123 [0.0023, 0.0223] in 10 seeds"
-  assert made(0.1, 0.01, 0.2, 0.03) == "higher before Holm's correction, not after it"
-  assert made(0.1, -0.01, 0.2, 0.07) == "the interval holds 0"
-  same = comparison.paired({"0": 1.0, "1": 2.0}, {"0": 0.0, "1": 1.0})
-  assert claims.reason(same, np.nan, "ece", 2) == "all 2 seeds have the same difference, which has no interval"
-  assert claims.reason(comparison.paired({"0": np.nan}, {"0": 1.0}), np.nan, "ece", 0) == (
-    "no seed of both has a finite value")
+  assert claims.table(table[::3], both[:1])[2].endswith("| cannot tell | one seed has no interval |")
 
 
 def test_a_page_decides_no_claim_between_other_gammas_or_at_the_edge_of_a_grid():
@@ -128,8 +115,9 @@ def test_a_page_decides_no_claim_between_other_gammas_or_at_the_edge_of_a_grid()
            for name, recipe in recipes.items()}
 
   def page_doubt(claim, **chosen):
-    found = [{"method": name, "chosen": json.dumps({**inner[name], **chosen.get(name, {})})} for name in recipes]
-    return leaderboard_page._doubt(claim, found)
+    table = pd.DataFrame([{"method": name, "chosen": json.dumps({**inner[name], **chosen.get(name, {})})}
+                          for name in recipes])
+    return leaderboard_page._doubt(claim, table)
 
   settings = {name: leaderboard_page._fields(recipe) | inner[name] for name, recipe in recipes.items()}
   for claim in CLAIMS:
@@ -145,61 +133,25 @@ def test_a_page_decides_no_claim_between_other_gammas_or_at_the_edge_of_a_grid()
 
 def _rows(**values):
   """Rows of two seeds: ``method_calibrator`` to the values of a column by its name."""
-  return [{"task": "", "method": name.partition("__")[0], "calibrator": name.partition("__")[2].replace("_", ", n = "),
-           "seed": str(i), **{column: str(x[i]) for column, x in columns.items()}}
-          for name, columns in values.items() for i in range(2)]
+  return pd.DataFrame([{
+    "task": "", "method": name.partition("__")[0], "calibrator": name.partition("__")[2], "seed": str(i),
+    **{column: str(x[i]) for column, x in columns.items()}} for name, columns in values.items() for i in range(2)])
 
 
 def test_means_over_all_methods_leave_out_those_of_which_a_seed_has_collapsed():
-  found = _rows(**{"cross entropy__none": {"accuracy": (0.8, 0.84), "ece": (0.1, 0.1)},
+  table = _rows(**{"cross entropy__none": {"accuracy": (0.8, 0.84), "ece": (0.1, 0.1)},
                    "cross entropy__TS": {"accuracy": (0.8, 0.84), "ece": (0.0, 0.0)},
                    "a__none": {"accuracy": (0.73, 0.9), "ece": (0.2, 0.2)},
                    "a__TS": {"accuracy": (0.73, 0.9), "ece": (0.1, 0.1)},
                    "b__none": {"accuracy": (0.85, 0.71), "ece": (0.1, 0.1)},
                    "b__TS": {"accuracy": (0.85, 0.71), "ece": (0.9, 0.9)},
                    "c__none": {"accuracy": (0.85, np.nan), "ece": (0.1, np.nan)}})
-  assert ranking.collapsed(found) == {("", "b"), ("", "c")}
-  apart = claims.difference(found, claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
-  assert apart.mean == pytest.approx(-0.1)
+  assert ranking.collapsed(table) == {("", "b"), ("", "c")}
+  change = claims.difference(table, claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
+  assert change.mean == pytest.approx(-0.1)
   judged = [claims.Claim("", "", (name, "none"), ("cross entropy", "none"), "ece") for name in "ab"]
-  lines = claims.table(found, judged)
+  lines = claims.table(table, judged)
   assert "collapsed" not in lines[2] and "| cannot tell | b collapsed |" in lines[3]
-
-
-def test_sizes_of_calibration_sets_are_means_over_the_methods_that_did_not_diverge():
-  found = _rows(a__TS_100={"nll": (3, 5)}, b__TS_100={"nll": (1, 1)}, c__TS_100={"nll": (np.nan, 2)},
-                a__TS_30={"nll": (4, 6)}, b__TS_30={"nll": (2, 2)}, c__TS_30={"nll": (np.nan, 2)},
-                a__TS={"nll": (2, 4)}, b__TS={"nll": (0, 2)}, c__TS={"nll": (np.nan, 2)}, a__none={"nll": (9, 9)})
-  assert conditions.sizes(found) == {"TS, n = 100": ("TS", 100), "TS, n = 30": ("TS", 30)}
-  by_number = conditions.by_size(found)["TS"]
-  assert list(by_number) == ["30", "100", "all"]  # Ascending, whatever the order of the rows.
-  assert list(by_number.values()) == [{"0": 3, "1": 4}, {"0": 2, "1": 3}, {"0": 1, "1": 3}]
-  lines = conditions._sizes(_rows(a__TS_9={"nll": (1, 2)}, a__ETS_9={"nll": (2, 1)}, a__TS={"nll": (1, 1.1)},
-                                  a__ETS={"nll": (2, 2.11)}))
-  assert lines[-2:] == ["| TS | 1.5000 ± 0.5000 | **1.0500 ± 0.0500** |", "| ETS | 1.5000 ± 0.5000 | 2.0550 ± 0.0550 |"]
-
-
-def test_rankings_by_other_tools_are_compared_with_that_of_guo():
-  # Three methods: the second tool turns the ranking as trained around, and changes one of three pairs after TS.
-  values = {"a": (1, 3, 1, 2), "b": (2, 2, 2, 1), "c": (3, 1, 3, 3)}
-  found = _rows(**{f"{name}__{calibrator}": {"ece": (x[2 * i] / 100,) * 2, "ece_netcal": (x[2 * i + 1] / 100,) * 2}
-                   for name, x in values.items() for i, calibrator in enumerate(("none", "TS"))})
-  assert conditions.by_convention(found, "none")["netcal"] == pytest.approx({"a": 0.03, "b": 0.02, "c": 0.01})
-  assert conditions._conventions(found)[-2:] == ["| guo | a | 1.00 | 1.00 | a | 1.00 | 1.00 |",
-                                                 "| netcal | c | 1.00 | -1.00 | b | 1.00 | 0.33 |"]
-
-
-def test_corrupted_images_have_a_table_in_the_order_of_their_nll():
-  found = _rows(**{f"{name}__{calibrator}": {
-    "ece": (x, x), "accuracy_shifted": (0.5, 0.7), "nll_shifted": (y, y), "ece_shifted": (y / 10, y / 10)}
-    for name, x, y in (("a", 0.1, 2), ("b", 0.2, 1)) for calibrator in ("none", "TS")})
-  def cost(name):
-    return {"a": ("1", "1"), "b": ("10", "5")}[name]
-
-  *_, first, second = conditions._shifts(found, cost)
-  assert first == ("| b | 10 | 5 | 60.00 ± 10.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 | 1.0000 ± 0.0000 | 10.00 ± 0.00 |")
-  assert second.startswith("| a | 1 | 1 | 60.00 ± 10.00 | 2.0000") and "τ = -1.00" in conditions._shifts(found, cost)[2]
-  assert conditions._shifts(_rows(a__none={"ece": (1, 1)}), cost) == []
 
 
 def test_rows_without_cross_entropy_say_what_is_missing():
@@ -234,31 +186,6 @@ def test_few_images_are_drawn_by_the_seed_and_tested_on_the_same(tmp_path):
     images.few(path, 0, num_examples=60, num_test=30, shrink=3)
 
 
-def test_a_setting_at_the_edge_of_its_grid_is_marked_beside_its_row():
-  chosen = {"cross entropy": {}, "EMA": {"training.average_decay": 0.99}, "SAM": {"optimizer.sharpness": 0.1},
-            "weight decay": {"optimizer.l2": 1e-4}, "FLSD": {"loss.primary.gammas": [7.0, 5.0]},
-            "AURC": {"loss.primary.confidence": "msp"}, "focal, ensemble of 5": {"loss.primary.gamma": 3.0}}
-  found = [{"task": "", "method": name, "calibrator": calibrator, "seed": str(seed), "chosen": json.dumps(values),
-            **dict.fromkeys(("accuracy", "nll", "brier", "ece", "floor", "ece_equal_mass_l2"),
-                            f"{0.1 + 0.1 * i + 0.02 * seed}")}
-           for i, (name, values) in enumerate(chosen.items()) for calibrator in ("none", "TS") for seed in range(2)]
-  lines = leaderboard_page._methods(found)
-  cells = [[x.strip() for x in line.strip("|").split("|")] for line in lines[6:] if line.startswith("|")]
-  assert {cell[0].rstrip("*"): cell[1] for cell in cells} == {
-    "cross entropy": "", "EMA": "average decay 0.99†", "SAM": "sharpness 0.1", "weight decay": "l2 0.0001†",
-    "FLSD": "gammas [7.0, 5.0]†", "AURC": "confidence msp", "focal, ensemble of 5": "gamma 3.0†"}
-  assert "†: the chosen value is the first or the last of those that were tried" in lines[2]
-
-
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("leaderboard_*.tex")), ids=lambda path: path.stem)
-def test_the_committed_page_is_made_from_the_committed_rows(path):
-  found, few = rows.read(path.with_suffix(".csv")), "more_data" not in path.stem
-  text = report.page(leaderboard.EXPERIMENT if few else more_data.EXPERIMENT, found, path.stem)
-  assert text == path.with_suffix(".md").read_text(encoding="utf-8")
-  readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
-  assert (leaderboard_page.summary(found, path.stem) if few else f"(results/{path.stem}.md)") in readme
-
-
 def test_at_paper_scale_second_stages_are_those_of_their_authors():
   options = sweep.parse(leaderboard.EXPERIMENT, ["--scale=paper"])
   found = {method.name: method.config() for method in leaderboard.methods(options) if "TST" in method.name
@@ -284,33 +211,27 @@ def test_the_committed_rows_are_still_those_of_their_configs():
   assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == found
 
 
-def test_the_top_on_the_page_of_results_is_made_from_the_committed_rows(tmp_path):
-  text, found = leaderboard_page.PAGE.read_text(encoding="utf-8"), rows.read(leaderboard_page.ROWS)
-  stale = tmp_path / "results.md"
-  stale.write_text(text.replace(leaderboard_page.top(found), "| an older table |\n"), encoding="utf-8")
-  assert stale.read_text(encoding="utf-8") != text
-  leaderboard_page.write_top(found, stale)
-  assert stale.read_text(encoding="utf-8") == text
-
-
 def test_the_top_is_that_of_the_lowest_nll_with_intervals_over_seeds_and_images():
-  found = rows.read(leaderboard_page.ROWS)
+  board = rows.texts(leaderboard_page.ROWS)
   table = [[cell.strip() for cell in line.strip("|").split("|")]
-           for line in leaderboard_page.top(found, most=3).splitlines() if line.startswith("|")]
+           for line in leaderboard_page.top(board, most=3).splitlines() if line.startswith("|")]
+
+  def part(method, calibrator):
+    return board[(board["method"] == method) & (board["calibrator"] == calibrator)]
+
   def values(method, calibrator, column):
-    return np.array([float(row[column]) for row in found if (row["method"], row["calibrator"]) == (method, calibrator)])
+    return part(method, calibrator)[column].to_numpy(float)
 
   assert table[0][1:3] == ["times to train", "to predict"]
-  alone = {row["method"] for row in found if leaderboard_page.RECIPES[row["method"]].members == 1}
+  alone = {name for name in board["method"] if leaderboard_page.RECIPES[name].members == 1}
   lowest = sorted(alone, key=lambda name: values(name, "none", "nll").mean())[:2]
   assert [row[0] for row in table[2:]] == [*lowest, "cross entropy"]
-  chosen = {row["method"]: json.loads(row["chosen"]) for row in found}
+  chosen = comparison.chosen(board)
   for name, train, predict, accuracy, nll, ece, nll_after, ece_after in table[2:]:
     assert (train, predict) == leaderboard_page.cost(name, chosen[name])
     for text, calibrator in ((ece, "none"), (ece_after, "TS")):
       x = 100 * values(name, calibrator, "ece")
-      left_out = sum(np.array(row["images_ece"].split(), float) for row in found
-                     if (row["method"], row["calibrator"]) == (name, calibrator) and row["images_ece"])
+      left_out = sum(np.array(blocks.split(), float) for blocks in part(name, calibrator)["images_ece"] if blocks)
       of_seeds = stats.sem(x) ** 2  # The jackknife is of the mean of ten seeds, in percent and units of 1e-5.
       of_images = 19 / 20 * np.sum((left_out - left_out.mean()) ** 2) * (100 * 1e-5 / len(x)) ** 2
       half = np.sqrt(stats.t.isf(0.025, len(x) - 1) ** 2 * of_seeds + stats.t.isf(0.025, 19) ** 2 * of_images)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from experiments.common import commands, rows, sweep
+from experiments.common import commands, ranking, rows, sweep
 from experiments.leaderboard import more_data
 
 
@@ -20,39 +20,27 @@ def test_methods_have_the_settings_of_the_leaderboard_and_the_second_value_where
           ] == list(more_data.MANY_CLASSES)
 
 
-def test_ranks_in_the_order_of_the_leaderboard_correlate_with_it():
-  few = {row["method"]: row for row in rows.read(more_data.FEW) if row["calibrator"] == "none" and row["seed"] == "0"}
-  names = ["cross entropy", "focal", "MIT", "PLP"]
-  table = [{**few[name], "calibrator": calibrator, "images_accuracy": "100 -100 0"}
-           for name in names for calibrator in ("none", "TS")]
-  text = "\n".join(more_data.findings(table))
-  assert "- NLL: +1.00 over 4 methods." in text
-  ascending = sorted(names, key=lambda name: float(few[name]["nll"]))
-  for row in table:
-    row["nll"] = few[ascending[-1 - ascending.index(row["method"])]]["nll"]
-  assert "- NLL: -1.00 over 4 methods." in "\n".join(more_data.findings(table))
-
-
 @pytest.mark.parametrize("data", ["cifar10_jpeg.npz", "tiny_imagenet.npz"])
 def test_committed_rows_have_the_settings_that_the_page_prints(data):
   options = sweep.parse(more_data.EXPERIMENT, [f"--data={data}"])
-  found = {row["method"]: row["declared"] for row in rows.read(
+  declared = {row["method"]: row["declared"] for row in rows.read(
     commands.RESULTS / f"leaderboard_more_data_{data.removesuffix('.npz')}_resnet8.csv")}
-  assert {job.method.name: job.declared for job in sweep.jobs(more_data.methods(options))} == found
+  assert {job.method.name: job.declared for job in sweep.jobs(more_data.methods(options))} == declared
 
 
 def test_what_the_guide_says_of_more_data_is_in_the_rows():
-  table = rows.read(commands.RESULTS / "leaderboard_more_data_cifar10_jpeg_resnet8.csv")
-  found = dict(re.findall(r"^- (.*): ([+-][\d.]+) over 9 methods", "\n".join(more_data.findings(table)), re.MULTILINE))
+  table = rows.texts(commands.RESULTS / "leaderboard_more_data_cifar10_jpeg_resnet8.csv")
+  lines = "\n".join(more_data.findings(table))
+  correlations = dict(re.findall(r"^- (.*): ([+-][\d.]+) over 9 methods", lines, re.MULTILINE))
   guide = (commands.ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
   section = " ".join(guide.split("### Does this hold with more data?")[1].split("\n## ")[0].split())
   ece = "ECE %, equal width, norm 1"
   accuracy, before, log_loss, after, ece_after = (
-    float(found[name]) for name in ("accuracy %", "NLL", "NLL after TS", ece, f"{ece} after TS"))
+    float(correlations[name]) for name in ("accuracy %", "NLL", "NLL after TS", ece, f"{ece} after TS"))
   assert f"(Spearman's correlation {accuracy:g} and {after:g})" in section
   assert f"after temperature scaling ({log_loss:g})" in section and f"log loss before it ({before:g})" in section
   assert f"ECE after it ({ece_after:g})" in section
-  nll = {row["method"]: float(row["nll"]) for row in table if row["calibrator"] == "TS"}
+  nll = ranking.means(table, "nll", "TS")
   for text in (f"Layer peeling ({nll['PLP']:.2f}) and interleaved S-AvUC ({nll['S-AvUC, interleaved']:.2f}) are better",
                f"the focal loss ({nll['focal']:.2f}), selective risk ({nll['selective risk']:.2f}) and MaC-Cal "
                f"({nll['MaC-Cal']:.2f}) are worse, and TST ({nll['TST']:.2f})",

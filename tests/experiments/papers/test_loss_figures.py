@@ -1,6 +1,7 @@
 """The figures of the losses: their curves by hand, and what they average."""
 
 import numpy as np
+import pandas as pd
 
 from calib_jax import losses
 from experiments.common import rows
@@ -30,8 +31,8 @@ def test_the_scores_are_compared_by_the_mean_ece_of_the_seeds_of_each_leaderboar
   every = [{"method": method, "calibrator": calibrator, "ece": ece} for method, calibrator, ece in (
     ("selective risk, released, msp", "none", "0.01"), ("selective risk, released, msp", "none", "0.03"),
     ("selective risk, released, msp", "TS", "0.5"), ("cross entropy", "none", "0.07"))]
-  found = [loss_figures.mean_ece(every, method) for method in loss_figures.SCORES.values()]
-  np.testing.assert_allclose(found, [7, np.nan, 2, np.nan], rtol=1e-12)
+  means = [loss_figures.mean_ece(pd.DataFrame(every), method) for method in loss_figures.SCORES.values()]
+  np.testing.assert_allclose(means, [7, np.nan, 2, np.nan], rtol=1e-12)
   for end in loss_figures.LEADERBOARDS:
     rows.append(tmp_path / f"leaderboard_{end}.csv", every)
   loss_figures.main([f"--out={tmp_path}", f"--rows={tmp_path}"])

@@ -2,11 +2,11 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import log_softmax
 
 from experiments.common import rows
-from experiments.common.commands import RESULTS
 from experiments.papers.classwise_loss_scaling import class_losses, correlation, fits, table2, tables_1_and_3
 
 
@@ -14,22 +14,6 @@ def _data(n=60, k=4):
   rng = np.random.default_rng(0)
   logits = (3 * rng.normal(size=(n, k))).astype(np.float32)
   return logits, np.concatenate([np.arange(k), rng.integers(0, k, n - k)]).astype(np.int32)
-
-
-@pytest.mark.parametrize("made", [tables_1_and_3, class_losses, correlation])
-def test_the_committed_pages_are_made_from_the_rows(made):
-  found = rows.read(RESULTS / f"{made.NAME}.csv")
-  assert made.page(found) == (RESULTS / f"{made.NAME}.md").read_text(encoding="utf-8")
-
-
-def test_a_cell_is_bold_where_its_interval_excludes_0():
-  def cell(**values):
-    return tables_1_and_3._cell({"method": "MM", "converged": "True", "ece": "2", **values})
-
-  assert cell(difference="0.5", low="0.1", high="0.9") == "2.00 (**+0.50 [+0.10, +0.90]**)"
-  assert cell(difference="0.5", low="-0.1", high="0.9") == "2.00 (+0.50 [-0.10, +0.90])"
-  assert cell(difference="-0.5", low="-0.9", high="-0.1", converged="False") == "2.00† (**-0.50 [-0.90, -0.10]**)"
-  assert tables_1_and_3._cell({"method": "ND", "converged": "True", "ece": "2"}) == "2.00"
 
 
 def test_a_layer_learns_the_classes_of_the_largest_losses():
@@ -60,7 +44,8 @@ def test_a_point_of_an_uncalibrated_network_has_the_losses_of_its_logits():
   np.testing.assert_allclose([float(row[name]) for name in correlation.LOSSES],
                              [expected[name] for name in correlation.LOSSES], rtol=1e-4)
   assert float(row["ece"]) == pytest.approx(21.08, abs=0.01)
-  others = [row | {name: str(-float(row[name])) for name in correlation.LOSSES} | {"ece": "0"}, row]
+  point = pd.Series(row)[["ece", *correlation.LOSSES]].astype(float)
+  others = pd.DataFrame([(-point).rename("others").where(point.index != "ece", 0.0), point])
   assert correlation.correlations(others) == pytest.approx(dict.fromkeys(correlation.LOSSES, 1.0))
 
 

@@ -1,11 +1,11 @@
 """The best temperature for each gamma: by a plain search in NumPy, and the page made from the committed rows."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calib_jax.calibrators.focal_temperature import GAMMAS, TEMPERATURES
 from experiments.common import rows
-from experiments.common.commands import RESULTS
 from experiments.papers.focal_temperature import temperatures
 
 
@@ -25,17 +25,17 @@ def test_temperatures_have_the_lowest_errors_of_the_grid():
   logits = 2 * rng.normal(size=(150, 3))
   labels = (np.exp(logits) / np.exp(logits).sum(1, keepdims=True)).cumsum(1) > rng.uniform(size=(150, 1))
   logits, labels = (3 * logits).astype(np.float32), labels.argmax(1)
-  found = temperatures.best("net", logits, labels)
-  assert [float(row["gamma"]) for row in found] == pytest.approx(list(GAMMAS))
-  for row in found[::3]:
+  results = temperatures.best("net", logits, labels)
+  assert [float(row["gamma"]) for row in results] == pytest.approx(list(GAMMAS))
+  for row in results[::3]:
     errors = [_ece(logits.astype(np.float64), labels, t, float(row["gamma"])) for t in TEMPERATURES[::5]]
     own = _ece(logits.astype(np.float64), labels, float(row["temperature"]), float(row["gamma"]))
     assert 100 * own == pytest.approx(float(row["ece"]), abs=2e-3) and own <= min(errors) + 2e-5
 
 
 def test_lines_are_those_of_least_squares():
-  found = [{"gamma": str(g), "temperature": str(t)} for g, t in ((0, 1), (1, 2), (2, 3), (3, 5))]
-  slope, intercept, fit = temperatures.line(found)
+  results = pd.DataFrame({"gamma": [0, 1, 2, 3], "temperature": [1, 2, 3, 5]})
+  slope, intercept, fit = temperatures.line(results)
   assert (slope, intercept) == pytest.approx((1.3, 0.8)) and fit == pytest.approx(1 - 0.3 / 8.75)
 
 
@@ -43,13 +43,7 @@ def test_files_are_named_and_drawn(tmp_path, capsys):
   rng = np.random.default_rng(1)
   np.savez(tmp_path / "val.npz", logits=rng.normal(size=(60, 3)).astype(np.float32), labels=np.arange(60) % 3)
   temperatures.main([f"focal 3={tmp_path / 'val.npz'}", str(tmp_path / "val.npz"), f"--workdir={tmp_path}"])
-  found = rows.read(tmp_path / f"{temperatures.NAME}.csv")
-  assert list(temperatures.by_name(found)) == ["focal 3", "val"] and "focal 3: T = " in capsys.readouterr().out
-  assert temperatures.page(found) == (tmp_path / f"{temperatures.NAME}.md").read_text(encoding="utf-8")
+  results = rows.frame(tmp_path / f"{temperatures.NAME}.csv")
+  assert list(results["name"].unique()) == ["focal 3", "val"] and "focal 3: T = " in capsys.readouterr().out
+  assert temperatures.page(results) == (tmp_path / f"{temperatures.NAME}.md").read_text(encoding="utf-8")
   assert (tmp_path / f"{temperatures.NAME}.png").exists()
-
-
-@pytest.mark.skipif(not (RESULTS / f"{temperatures.NAME}.csv").exists(), reason="the experiment has not been run")
-def test_the_committed_page_is_made_from_the_committed_rows():
-  found = rows.read(RESULTS / f"{temperatures.NAME}.csv")
-  assert temperatures.page(found) == (RESULTS / f"{temperatures.NAME}.md").read_text(encoding="utf-8")

@@ -1,14 +1,12 @@
 """The experiment on classifier-level methods fits heads on features, goes on where it stopped, and pairs by seed."""
 
-import re
-
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 
-from experiments.common import scales
+from experiments.common import rows
 from experiments.common.commands import RESULTS
-from experiments.common.rows import read
 from experiments.papers.mac_cal import classifier_level as experiment
 from experiments.papers.mac_cal import classifier_level_figure, classifier_level_table
 
@@ -25,16 +23,16 @@ def test_it_appends_rows_skips_what_is_finished_and_keeps_q(tmp_path, capsys):
              "--heads", "TST", "+ classifier restructure", "MaC-Cal, printed"]
   experiment.main([*command, "--limit=2"])
   experiment.main([*command, "--limit=2"])
-  rows = read(tmp_path / "classifier_level_tiny_mlp.csv")
-  assert [(row["second"], row["calibrated"], row["seed"]) for row in rows] == [
+  results = rows.read(tmp_path / "classifier_level_tiny_mlp.csv")
+  assert [(row["second"], row["calibrated"], row["seed"]) for row in results] == [
     (second, calibrated, seed)
     for second in ("", "TST", "+ classifier restructure", "MaC-Cal, printed")
     for seed in "01" for calibrated in ("none", "temperature")]
-  assert all(np.isfinite(float(row[name])) for row in rows for name in classifier_level_table.MEASURED)
-  kept = read(tmp_path / "classifier_level_tiny_mlp_q.csv")
-  assert [(row["second"], row["epoch"], row["seed"]) for row in kept] == [
+  assert all(np.isfinite(float(row[name])) for row in results for name in classifier_level_table.MEASURED)
+  of_q = rows.read(tmp_path / "classifier_level_tiny_mlp_q.csv")
+  assert [(row["second"], row["epoch"], row["seed"]) for row in of_q] == [
     ("MaC-Cal, printed", epoch, seed) for epoch in "012" for seed in "01"]  # Where q is fixed there are no rows.
-  assert {row["q"] for row in kept if row["epoch"] == "0"} == {"0.5000"} and len({row["q"] for row in kept}) > 2
+  assert {row["q"] for row in of_q if row["epoch"] == "0"} == {"0.5000"} and len({row["q"] for row in of_q}) > 2
   page = tmp_path / "classifier_level_tiny_mlp.md"
   text = page.read_text(encoding="utf-8")
   assert "| MaC-Cal, printed | " in text and (
@@ -48,13 +46,13 @@ def test_it_appends_rows_skips_what_is_finished_and_keeps_q(tmp_path, capsys):
 
 def test_differences_are_paired_by_seed_and_to_the_same_first_stage():
   def row(first, second, seed, ece):
-    return {"first": first, "second": second, "calibrated": "none", "seed": seed, "q": "", "temperature": "1",
-            **dict.fromkeys(classifier_level_table.MEASURED, "50"), "ece": str(ece)}
+    return {"first": first, "second": second, "calibrated": "none", "seed": seed, "q": np.nan, "temperature": 1.0,
+            **dict.fromkeys(classifier_level_table.MEASURED, 50.0), "ece": ece}
 
   plain, mixed, fitted = (10.0, 13.0, 17.0), (4.0, 5.0, 9.0), (3.0, 3.5, 9.5)
-  rows = [row(first, second, str(seed), ece) for first, second, values in (
+  table = [row(first, second, seed, ece) for first, second, values in (
     ("vanilla", "", plain), ("mixup 1", "", mixed), ("mixup 1", "MaC-Cal", fitted)) for seed, ece in enumerate(values)]
-  lines = classifier_level_table.table(rows[::-1], "").splitlines()
+  lines = classifier_level_table.page(pd.DataFrame(table[::-1]), "").splitlines()
   for label, values, reference in (("mixup 1", mixed, plain), ("mixup 1, MaC-Cal", fitted, mixed)):
     difference = np.subtract(values, reference)
     half = scipy.stats.t.interval(0.95, 2, scale=scipy.stats.sem(difference))[1]
@@ -79,28 +77,6 @@ def test_every_setting_has_a_config_that_can_work():
     assert experiment.second_config(options, second).head.name in ("two_stage", "variational", "masked")
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("classifier_level_*.md")), ids=lambda path: path.stem)
-def test_a_committed_page_is_made_from_its_rows(path):
-  text = path.read_text(encoding="utf-8")
-  command = re.search(r"Made by `(.*)`\.", text)[1]
-  network = scales.described(path.stem.removeprefix("classifier_level_"))
-  assert classifier_level_table.table(read(path.with_suffix(".csv")), network, command) == text
-
-
 def test_curves_of_q_are_those_that_change():
   curves = classifier_level_figure.curves(RESULTS / "classifier_level_fashion_mnist_mlp_q.csv")
   assert curves["MaC-Cal"].shape == (10, 101) and all(np.ptp(x) > 0 for x in curves.values())
-
-
-def test_the_readings_in_the_docs_are_those_of_the_committed_rows():
-  assert classifier_level_table.readings() in classifier_level_table.PAGE.read_text(encoding="utf-8")
-  excerpt = classifier_level_table.readings(classifier_level_table.EXCERPT)
-  assert excerpt in classifier_level_table.GUIDE.read_text(encoding="utf-8") and excerpt.count("\n") == 8
-
-
-def test_a_page_is_named_for_the_tables_that_its_rows_belong_to():
-  for path in RESULTS.glob("classifier_level_*.csv"):
-    if not path.stem.endswith("_q"):
-      has_table_3 = any(row["first"] == "focal" and row["second"] for row in read(path))
-      title = path.with_suffix(".md").read_text(encoding="utf-8").partition("\n")[0]
-      assert ("after Tables 2 and 3" in title) == has_table_3

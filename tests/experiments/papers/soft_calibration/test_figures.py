@@ -1,39 +1,42 @@
 """Figures 2, 5 and 7 to 9 of Karandikar et al.: bars and curves are means of the rows, errors as NumPy's."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from experiments.common import rows, settings
 from experiments.common.commands import RESULTS
-from experiments.papers.soft_calibration import figures, severities, tables
+from experiments.papers.soft_calibration import figures, severities
 
 TABLES = RESULTS / "soft_calibration_tables_fashion_mnist_mlp.csv"
 
 
 def test_bars_are_means_over_seeds_with_their_standard_errors():
-  found = [{"task": "", "method": method, "calibrator": calibrator, "seed": str(seed), "accuracy": "0.8",
-            "ece_equal_mass_l2": str(ece)} for method, calibrator, values in (
-              ("focal+mmce", "none", (0.1, 0.3)), ("focal", "none", (0.2,)), ("focal", "TS", (0.9,)),
-              ("brier", "none", (0.7,))) for seed, ece in enumerate(values)]
-  assert figures.bars(found, "focal") == {"": pytest.approx((20, 0, 80)), "mmce": pytest.approx((20, 10, 80))}
+  table = pd.DataFrame([{"method": method, "calibrator": calibrator, "seed": seed, "accuracy": 0.8,
+                         "ece_equal_mass_l2": ece} for method, calibrator, values in (
+                           ("focal+mmce", "none", (0.1, 0.3)), ("focal", "none", (0.2,)), ("focal", "TS", (0.9,)),
+                           ("brier", "none", (0.7,))) for seed, ece in enumerate(values)])
+  bars = figures.bars(table, "focal")
+  assert list(bars.index) == ["", "mmce"]
+  np.testing.assert_allclose(bars, [(20, 0, 80), (20, 10, 80)], atol=1e-9)
 
 
 def _rows():
   rng = np.random.default_rng(0)
   errors = rng.uniform(0, 0.2, (2, 2, 3, 2, 2))  # Methods, calibrators, severities, corruptions, seeds.
   errors[:, :, 0, 1] = np.nan
-  return errors, [
-    {"method": method, "calibrator": calibrator, "seed": str(seed), "severity": str(severity),
-     "corruption": corruption if severity else "none", "accuracy": "0.8", "ece_equal_mass_l2": str(value)}
+  return errors, pd.DataFrame([
+    {"method": method, "calibrator": calibrator, "seed": seed, "severity": severity,
+     "corruption": corruption if severity else "none", "accuracy": 0.8, "ece_equal_mass_l2": value}
     for i, method in enumerate(("cross_entropy", "focal")) for j, calibrator in enumerate(("none", "TS"))
     for severity in range(3) for k, corruption in enumerate(("fog", "snow")) for seed in range(2)
-    if np.isfinite(value := errors[i, j, severity, k, seed])]
+    if np.isfinite(value := errors[i, j, severity, k, seed])])
 
 
 def test_curves_are_means_over_corruptions_with_the_error_of_differences_between_curves():
-  errors, found = _rows()
+  errors, table = _rows()
   curves = [("cross_entropy", "none"), ("focal", "none"), ("cross_entropy", "TS")]
-  severity, means, sem = figures.lines(figures.by_severity(found), curves)
+  severity, means, sem = figures.lines(figures.by_severity(table), curves)
   x = 100 * np.stack([errors[0, 0], errors[1, 0], errors[0, 1]]).mean(-1)  # [curves, severities, corruptions].
   assert severity == [0, 1, 2]
   np.testing.assert_allclose(means[:, 1:], x[:, 1:].mean(-1))
@@ -53,13 +56,6 @@ def test_a_score_is_that_of_equal_mass_bins():
   assert float(accuracy) == pytest.approx(correct.mean()) and float(error) == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_settings_are_those_that_the_tables_chose():
-  found = severities.chosen(TABLES)
-  assert set(found) == set(figures.name_of(first, second) for first in figures.PRIMARY for second in figures.SECONDARY)
-  assert found["focal"].keys() == {"optimizer.l2"}
-  assert set(severities.SHOWN) < set(tables.EXPERIMENT.calibrators)
-
-
 def test_only_methods_whose_settings_were_chosen_anew_are_trained_again(tmp_path, monkeypatch):
   trained = []
   monkeypatch.setattr(severities, "trained", lambda config, folder: trained.append(config) or config)
@@ -75,13 +71,12 @@ def test_only_methods_whose_settings_were_chosen_anew_are_trained_again(tmp_path
   assert {row["config"] for row in rows.read(path)} == {settings.digest(trained[0])}
 
 
-def test_the_committed_page_is_made_from_its_rows_and_both_figures_are_drawn(tmp_path, capsys):
+def test_both_figures_are_drawn(tmp_path, capsys):
   path = RESULTS / f"{figures.NAME}_fashion_mnist_mlp.csv"
   figures.main([f"--out={tmp_path}"])
   assert "hold the figures" in capsys.readouterr().out
   for name in (f"{TABLES.stem}_figure_5.png", f"{path.stem}.png"):
     assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-  assert figures.page(rows.read(path), path.stem) == path.with_suffix(".md").read_text(encoding="utf-8")
   with pytest.raises(SystemExit):
     figures.main(["--tables=none.csv"])
   assert "none.csv is not there" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Every committed page is made from the committed rows."""
+
+import re
+
+import pytest
+
+from experiments import combinations, recommendations
+from experiments.common import comparison, report, rows, scales
+from experiments.common.commands import RESULTS, ROOT
+from experiments.leaderboard import experiment as leaderboard
+from experiments.leaderboard import more_data
+from experiments.leaderboard import page as leaderboard_page
+from experiments.papers.classwise_loss_scaling import class_losses, correlation, table2, tables_1_and_3
+from experiments.papers.focal_temperature import table as focal_temperature_table
+from experiments.papers.focal_temperature import temperatures, theory
+from experiments.papers.mac_cal import classifier_level_table, masks
+from experiments.papers.mac_cal import tables as mac_cal_tables
+from experiments.papers.reweighted_risk import readings
+from experiments.papers.reweighted_risk import tables as reweighted_risk_tables
+from experiments.papers.soft_calibration import figures as soft_calibration_figures
+from experiments.papers.soft_calibration import memorisation
+from experiments.papers.soft_calibration import tables as soft_calibration_tables
+
+EXPERIMENTS = [module.EXPERIMENT for module in (
+  more_data, leaderboard, combinations, focal_temperature_table, mac_cal_tables, readings, reweighted_risk_tables,
+  memorisation, soft_calibration_tables)]
+MADE_BY = {  # Of pages that no declaration of an experiment makes.
+  **{module.NAME: module.page for module in (tables_1_and_3, class_losses, correlation, temperatures)},
+  "classwise_loss_scaling_table2": table2.page,
+  "soft_calibration_severities_fashion_mnist_mlp": lambda table: soft_calibration_figures.page(
+    table, "soft_calibration_severities_fashion_mnist_mlp"),
+  "focal_temperature_theory": lambda table: theory.page(
+    table, *(rows.texts(RESULTS / f"focal_temperature_theory_{part}.csv") for part in ("points", "lines")))}
+README = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+
+
+def _committed(stem, suffix=".md"):
+  return (RESULTS / f"{stem}{suffix}").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("stem", sorted(path.stem for path in RESULTS.glob("*.tex")))
+def test_a_page_and_its_latex_are_made_from_the_rows(stem):
+  experiment = next(x for x in EXPERIMENTS if stem.startswith(f"{x.files()}_"))
+  table = rows.texts(RESULTS / f"{stem}.csv")
+  assert report.page(experiment, table, stem) == _committed(stem)
+  shown = table[table["calibrator"].isin(experiment.shown or table["calibrator"])]
+  assert comparison.latex(shown, experiment.columns, experiment.cost) == _committed(stem, ".tex")
+  is_board = experiment is leaderboard.EXPERIMENT
+  assert (leaderboard_page.summary(table, stem) if is_board else f"(results/{stem}.md)") in README
+
+
+@pytest.mark.parametrize("stem", MADE_BY)
+def test_a_page_without_a_declaration_is_made_from_its_rows(stem):
+  table = rows.frame(RESULTS / f"{stem}.csv")
+  assert MADE_BY[stem](table) == _committed(stem)
+  summaries = {"classwise_loss_scaling_table2": table2.summary, "focal_temperature_theory": theory.summary}
+  assert stem not in summaries or summaries[stem](table) in README
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("classifier_level_*.md")), ids=lambda path: path.stem)
+def test_a_page_of_new_heads_is_made_from_its_rows(path):
+  command = re.search(r"Made by `(.*)`\.", _committed(path.stem))[1]
+  network = scales.described(path.stem.removeprefix("classifier_level_"))
+  table = classifier_level_table.read(path.with_suffix(".csv"))
+  assert classifier_level_table.page(table, network, command) == _committed(path.stem)
+
+
+def test_the_page_of_masks_is_made_from_its_rows():
+  stem = "mac_cal_masks_fashion_mnist_mlp"
+  command = re.search(r"Made by `(.*?)`", _committed(stem))[1]
+  assert masks.page(rows.frame(RESULTS / f"{stem}.csv"), command, stem) == _committed(stem)
+
+
+def test_the_tables_of_the_guides_are_those_of_the_rows(tmp_path):
+  guide = recommendations.PAGE.read_text(encoding="utf-8")
+  assert recommendations.table() in guide and recommendations.calibrators() in guide
+  assert classifier_level_table.readings() in classifier_level_table.PAGE.read_text(encoding="utf-8")
+  excerpt = classifier_level_table.readings(classifier_level_table.EXCERPT)
+  assert excerpt in classifier_level_table.GUIDE.read_text(encoding="utf-8") and excerpt.count("\n") == 8
+  text, table = leaderboard_page.PAGE.read_text(encoding="utf-8"), rows.texts(leaderboard_page.ROWS)
+  stale = tmp_path / "results.md"
+  stale.write_text(text.replace(leaderboard_page.top(table), "| an older table |\n"), encoding="utf-8")
+  assert stale.read_text(encoding="utf-8") != text
+  leaderboard_page.write_top(table, stale)
+  assert stale.read_text(encoding="utf-8") == text
+
+
+def test_every_page_has_a_test_here_or_of_its_own():
+  elsewhere = {"calarena_local", "calibration_set_size", "scikit_learn", "second_stage_cost_resnet8",
+               "tune_fashion_mnist_small_savuc"}
+  here = {*(path.stem for path in RESULTS.glob("*.tex")), *MADE_BY, "new_heads", "mac_cal_masks_fashion_mnist_mlp",
+          *(path.stem for path in RESULTS.glob("classifier_level_*.md"))}
+  assert {path.stem for path in RESULTS.glob("*.md")} == here | elsewhere
+  assert ROOT / "docs" / "choose.md" == recommendations.PAGE
