@@ -118,7 +118,7 @@ def _tune(options: argparse.Namespace, changed: Sequence[str]) -> None:
     _halve(config, search, options.halving, path.with_name(f"{path.stem}_halving.csv"))
     return
   # It does not go on beyond the ends: for the demo, the exponent 7 that this leads to first ends at a higher error.
-  tuned = (tuning.grid if options.grid else tuning.one_at_a_time)(config, search, path=path, ladders={})
+  tuned = tuning.tuned(config, search, one_at_a_time=not options.grid, path=path, ladders={})
   command = shlex.join(["python", "-m", "experiments.tune", f"--config={options.config}", f"--num_seeds={num_seeds}",
                         *changed, *(["--search", *options.search] if options.search else []),
                         *(["--grid"] if options.grid else [])])

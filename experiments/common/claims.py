@@ -39,18 +39,12 @@ SC, RR, FT, CL, MC = ("Karandikar et al. 2021", "Zhou et al. 2025", "Komisarenko
                       "Ni et al.")
 
 
-def difference(rows: pd.DataFrame, claim: Claim) -> comparison.Difference | None:
-  """Returns the difference of the two rows of a claim over seeds; None if either is missing.
+def sides(rows: pd.DataFrame, claim: Claim) -> list[comparison.BySeed]:
+  """Returns the values of the two rows of a claim; empty for a row that is missing.
 
-  Over all methods it is the difference of their means, seed by seed, without methods that have collapsed.
+  Of all methods they are the means, seed by seed, without methods that have collapsed.
   """
-  sides = _sides(rows, claim)
-  return comparison.paired(*sides) if all(sides) else None
-
-
-def _sides(rows: pd.DataFrame, claim: Claim) -> list[comparison.BySeed]:
-  """The values of the two rows of a claim; empty for a row that is missing."""
-  sides = []
+  pair = []
   for method, calibrator in (claim.row, claim.other):
     part = rows[rows["method"] == method] if method else ranking.trained(rows)
     every = list(comparison.values(part[part["calibrator"] == calibrator], claim.column).values())
@@ -58,8 +52,8 @@ def _sides(rows: pd.DataFrame, claim: Claim) -> list[comparison.BySeed]:
     side = comparison.BySeed({seed: float(np.mean([by_seed[seed] for by_seed in every])) for seed in seeds})
     blocks = [by_seed.blocks for by_seed in every]
     side.blocks = np.mean(blocks, axis=0) if blocks and all(x is not None for x in blocks) else None
-    sides.append(side)
-  return sides
+    pair.append(side)
+  return pair
 
 
 def unlike(claim: Claim, settings: Mapping[str, Mapping[str, object]]) -> str:
@@ -157,8 +151,8 @@ def table(rows: pd.DataFrame, claims: Sequence[Claim], doubt: Callable[[Claim], 
     doubt: says why a claim cannot be judged, as "VERDICT: REASON", or "". Such a claim does not count for Holm's
       method; nor does one about a method that has collapsed.
   """
-  sides = [_sides(rows, claim) for claim in claims]
-  differences = [comparison.paired(*pair) if all(pair) else None for pair in sides]
+  pairs = [sides(rows, claim) for claim in claims]
+  differences = [comparison.paired(*pair) if all(pair) else None for pair in pairs]
   collapsed = {method for _, method in ranking.collapsed(rows)}
 
   def doubt_of(claim: Claim, pair: Sequence[comparison.BySeed]) -> str:
@@ -168,11 +162,11 @@ def table(rows: pd.DataFrame, claims: Sequence[Claim], doubt: Callable[[Claim], 
             f"cannot tell: {' and '.join(x for x in methods if x in collapsed)} collapsed"
             if collapsed.intersection(methods) else doubt(claim))
 
-  doubts = [doubt_of(claim, pair) for claim, pair in zip(claims, sides, strict=True)]
+  doubts = [doubt_of(claim, pair) for claim, pair in zip(claims, pairs, strict=True)]
   p_values = comparison.holm([change.p_value if change and not text else np.nan
                               for change, text in zip(differences, doubts, strict=True)])
   lines = []
-  for claim, pair, change, text, p_value in zip(claims, sides, differences, doubts, p_values, strict=True):
+  for claim, pair, change, text, p_value in zip(claims, pairs, differences, doubts, p_values, strict=True):
     judged, _, why = text.partition(": ")
     digits, scale = (4, 1) if claim.column in comparison.DIGITS else (2, 100)
     numbers = [change.text(digits, scale), f"{change.effect:+.1f}", comparison.p_text(p_value)] if change else [""] * 3

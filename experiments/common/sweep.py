@@ -260,8 +260,8 @@ def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None
   """Tunes and trains; returns the chosen fields, the values that were tried of each, and the finished run."""
   config, chosen, tried = job.config, {}, {}
   if job.method.search:
-    tune = tuning.one_at_a_time if job.method.one_at_a_time else tuning.grid
-    tuned = tune(settings.changed(config, job.method.trials), job.method.search, path=path_of(stem, shard, "_trials"))
+    tuned = tuning.tuned(settings.changed(config, job.method.trials), job.method.search,
+                         one_at_a_time=job.method.one_at_a_time, path=path_of(stem, shard, "_trials"))
     chosen, tried = tuned.chosen, tuned.tried
   members = job.method.members
   seeds = {"seed": job.seeds[0], "num_seeds": len(job.seeds)} if members == 1 else {

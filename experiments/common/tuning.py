@@ -1,21 +1,22 @@
 """Chooses the settings of a run on its validation split, as Karandikar et al. 2021 do in Appendix G.
 
-``one_at_a_time`` tunes one setting after another, in the order of the paper: the threshold κ and the temperature T of
-the secondary loss, its weight β, and the coefficient λ of the L2 term. The best value of a setting is the one with the
+``tuned`` tunes one setting after another, in the order of the paper: the threshold κ and the temperature T of the
+secondary loss, its weight β, and the coefficient λ of the L2 term. The best value of a setting is the one with the
 lowest validation ECE (15 equal-mass bins, norm 2; mean over seeds) among those that give up less than one point of
-validation accuracy to the most accurate one. It is kept while the next setting is tuned. ``grid`` tries all
-combinations at once, as Zhou et al. 2025 tune κ, ν and γ, and chooses by the same rule. While the best value of a
+validation accuracy to the most accurate one. It is kept while the next setting is tuned. Or it tries all combinations
+at once, as Zhou et al. 2025 tune κ, ν and γ, and chooses by the same rule. While the best value of a
 setting is the first or the last that was tried, the next one of its ladder (``LADDERS``) is tried too: so the best lies
 between two others, unless the ladder ends. Test splits are not looked at.
 
 For example::
 
   config = run_config.load("configs/digits_savuc.py", [])
-  tuned = tuning.one_at_a_time(config, tuning.search_space(config.loss.secondary), path=pathlib.Path("trials.csv"))
-  tuned.chosen   # {"loss.secondary.threshold": 0.5, "loss.secondary.temperature": 1.0, ...}
-  tuned.config   # the config with these values
-  tuned.tried    # {"loss.secondary.threshold": [0.1, 0.3, 0.5, ...], ...}
-  tuned.trials   # everything that was tried, with its validation accuracy and ECE
+  result = tuning.tuned(config, tuning.search_space(config.loss.secondary), one_at_a_time=True,
+                        path=pathlib.Path("trials.csv"))
+  result.chosen   # {"loss.secondary.threshold": 0.5, "loss.secondary.temperature": 1.0, ...}
+  result.config   # the config with these values
+  result.tried    # {"loss.secondary.threshold": [0.1, 0.3, 0.5, ...], ...}
+  result.trials   # everything that was tried, with its validation accuracy and ECE
 
 Every model of a config's seeds counts, so ``settings.changed(config, {"num_seeds": 10})`` makes the choice less noisy.
 The trials that the file ``path`` holds are not trained again.
@@ -122,15 +123,16 @@ def best(trials: Sequence[Trial], most_lost: float = MOST_LOST) -> Trial:
   return min(allowed, key=lambda trial: trial.ece)
 
 
-def one_at_a_time(config: ConfigDict, search: Mapping[str, Iterable], *, path: pathlib.Path | None = None,
-                  validate: Callable[[ConfigDict], tuple[float, float]] | None = None, most_lost: float = MOST_LOST,
-                  ladders: Mapping[str, Sequence] = LADDERS, say: Callable[[str], object] = print) -> Tuned:
-  """Tunes one field after another, each with the best values of those before.
+def tuned(config: ConfigDict, search: Mapping[str, Iterable], *, one_at_a_time: bool, path: pathlib.Path | None = None,
+          validate: Callable[[ConfigDict], tuple[float, float]] | None = None, most_lost: float = MOST_LOST,
+          ladders: Mapping[str, Sequence] = LADDERS, say: Callable[[str], object] = print) -> Tuned:
+  """Tunes one field after another, each with the best values of those before, or tries all combinations.
 
   Args:
-    config: a complete config, whose values the search starts from. They are tried too.
+    config: a complete config. One field after another, its values are where the search starts, and are tried too.
     search: the values to try by field, in the order in which fields are tuned.
-    path: a ``.csv`` file to keep trials in; None to keep none.
+    one_at_a_time: whether one field is tuned after another.
+    path: a ``.csv`` file to keep trials in; None to keep none. What it holds is not trained again.
     validate: ``config -> (accuracy, ECE)``; None for those of the validation splits of the config's seeds.
     most_lost: the accuracy that a setting may give up to the most accurate one.
     ladders: further values by field, from the smallest on, for where the best one is the first or the last.
@@ -142,26 +144,32 @@ def one_at_a_time(config: ConfigDict, search: Mapping[str, Iterable], *, path: p
   Raises:
     UserError: if none of the values of a field trains.
   """
-  chosen, trials = {}, []
-  for key, values in search.items():
-    start = chosen | {key: run_config.get(config, key)}
-    tried = [start, *(chosen | {key: value} for value in values if value != start[key])]
-    trials += (of_field := _searched(config, tried, {key: ladders.get(key, ())}, path, validate or validation_scores,
-                                     most_lost, say))
-    chosen = best(of_field, most_lost).fields
-    say(f"{key} = {chosen[key]} is the best.")
-  return Tuned(settings.changed(config, chosen), chosen, trials)
-
-
-def grid(config: ConfigDict, search: Mapping[str, Iterable], *, path: pathlib.Path | None = None,
-         validate: Callable[[ConfigDict], tuple[float, float]] | None = None, most_lost: float = MOST_LOST,
-         ladders: Mapping[str, Sequence] = LADDERS, say: Callable[[str], object] = print) -> Tuned:
-  """Tries all combinations of the values of ``search``; the arguments are those of ``one_at_a_time``."""
-  tried = [dict(zip(search, values, strict=True)) for values in itertools.product(*search.values())]
-  trials = _searched(config, tried, {key: ladders.get(key, ()) for key in search}, path, validate or validation_scores,
-                     most_lost, say)
-  chosen = best(trials, most_lost).fields
-  return Tuned(settings.changed(config, chosen), chosen, trials)
+  saved = {row["config"]: row for row in rows.read(path)} if path else {}
+  chosen, every_trial = {}, []
+  for keys in [[key] for key in search] if one_at_a_time else [list(search)]:
+    tried = [chosen | dict(zip(keys, values, strict=True))
+             for values in itertools.product(*(search[key] for key in keys))]
+    if one_at_a_time:
+      start = chosen | {key: run_config.get(config, key) for key in keys}
+      tried = [start, *(fields for fields in tried if fields != start)]
+    trials: list[Trial] = []
+    while tried:
+      for fields in tried:
+        candidate = settings.changed(config, fields)
+        name = f"{settings.digest(candidate)}x{config.num_seeds}"
+        if name not in saved:
+          accuracy, ece = (validate or validation_scores)(candidate)
+          saved[name] = {"config": name, "fields": json.dumps(fields), "accuracy": f"{accuracy:.6f}",
+                         "ece": f"{ece:.6f}"}
+          if path:
+            rows.append(path, [saved[name]])
+        trials.append(trial := Trial(dict(fields), float(saved[name]["accuracy"]), float(saved[name]["ece"])))
+        say(f"{_text(fields)}: accuracy {100 * trial.accuracy:.2f}%, ECE {100 * trial.ece:.2f}%")
+      tried = beyond(trials, best(trials, most_lost).fields, {key: ladders.get(key, ()) for key in keys})
+    chosen, every_trial = best(trials, most_lost).fields, every_trial + trials
+    if one_at_a_time:
+      say(f"{keys[0]} = {chosen[keys[0]]} is the best.")
+  return Tuned(settings.changed(config, chosen), chosen, every_trial)
 
 
 @jax.jit
@@ -196,16 +204,6 @@ def validation_predictions(config: ConfigDict) -> list[dict[str, np.ndarray] | N
     return [None] * len(seeds)
 
 
-def _searched(config: ConfigDict, tried: Sequence[dict], ladders: Mapping[str, Sequence], path: pathlib.Path | None,
-              validate: Callable, most_lost: float, say: Callable) -> list[Trial]:
-  """Returns a trial for each dict of fields, and for those that follow where the best value is at an end."""
-  trials = []
-  while tried:
-    trials += _tried(config, tried, path, validate, say)
-    tried = beyond(trials, best(trials, most_lost).fields, ladders)
-  return trials
-
-
 def beyond(trials: Sequence[Trial], chosen: Mapping[str, object], ladders: Mapping[str, Sequence]) -> list[dict]:
   """Returns the chosen fields with the next value of each field that is the first or the last tried of its ladder.
 
@@ -228,24 +226,6 @@ def beyond(trials: Sequence[Trial], chosen: Mapping[str, object], ladders: Mappi
 def _values(trials: Sequence[Trial], key: str) -> list:
   values = list(dict.fromkeys(trial.fields[key] for trial in trials if key in trial.fields))
   return values if any(isinstance(x, str) for x in values) else sorted(values)
-
-
-def _tried(config: ConfigDict, tried: Sequence[dict], path: pathlib.Path | None, validate: Callable,
-           say: Callable) -> list[Trial]:
-  """Returns a trial for each dict of fields; those that ``path`` holds are read from there."""
-  saved = {row["config"]: row for row in rows.read(path)} if path else {}
-  trials = []
-  for fields in tried:
-    candidate = settings.changed(config, fields)
-    name = f"{settings.digest(candidate)}x{config.num_seeds}"
-    if name not in saved:
-      accuracy, ece = validate(candidate)
-      saved[name] = {"config": name, "fields": json.dumps(fields), "accuracy": f"{accuracy:.6f}", "ece": f"{ece:.6f}"}
-      if path:
-        rows.append(path, [saved[name]])
-    trials.append(trial := Trial(dict(fields), float(saved[name]["accuracy"]), float(saved[name]["ece"])))
-    say(f"{_text(fields)}: accuracy {100 * trial.accuracy:.2f}%, ECE {100 * trial.ece:.2f}%")
-  return trials
 
 
 def _text(fields: Mapping[str, object]) -> str:

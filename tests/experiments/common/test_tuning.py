@@ -43,7 +43,8 @@ def test_one_setting_after_another_keeps_the_best_of_those_before(tmp_path):
     return 0.9, abs(weight - 0.3) + abs(l2 - 1e-3) * (1 + weight)
 
   search = {"loss.weight": (0.3, 3.0), "optimizer.l2": (1e-3, 2e-3)}
-  tuned = tuning.one_at_a_time(CONFIG, search, path=tmp_path / "trials.csv", validate=validate, say=lambda line: None)
+  options = {"path": tmp_path / "trials.csv", "say": lambda line: None}
+  tuned = tuning.tuned(CONFIG, search, one_at_a_time=True, validate=validate, **options)
   # The values that the config has are tried too, its weight 0.3 and its λ 0, and what lies beyond the best weight.
   assert CONFIG.loss.weight == 0.3
   assert asked == [(0.3, 0.0), (3.0, 0.0), (0.1, 0.0), (0.3, 1e-3), (0.3, 2e-3)]
@@ -51,9 +52,9 @@ def test_one_setting_after_another_keeps_the_best_of_those_before(tmp_path):
   assert tuned.tried == {"loss.weight": [0.1, 0.3, 3.0], "optimizer.l2": [0.0, 1e-3, 2e-3]}
   assert (tuned.config.loss.weight, tuned.config.optimizer.l2) == (0.3, 1e-3)
   assert len(rows.read(tmp_path / "trials.csv")) == 5
-  again = tuning.one_at_a_time(CONFIG, search, path=tmp_path / "trials.csv", validate=None, say=lambda line: None)
+  again = tuning.tuned(CONFIG, search, one_at_a_time=True, validate=None, **options)
   assert again.chosen == tuned.chosen and len(asked) == 5
-  both = tuning.grid(CONFIG, search, path=tmp_path / "trials.csv", validate=validate, say=lambda line: None)
+  both = tuning.tuned(CONFIG, search, one_at_a_time=False, validate=validate, **options)
   assert both.chosen == tuned.chosen and asked[5:] == [(3.0, 1e-3), (3.0, 2e-3), (0.1, 1e-3), (0.3, 5e-4)]
 
 
@@ -61,14 +62,14 @@ def test_one_setting_after_another_keeps_the_best_of_those_before(tmp_path):
   (4.0, (0.3, 1.0, 3.0, 10.0)), (0.3, (0.1, 0.3, 1.0)), (1e9, (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)),
   (0.1, (0.03, 0.1, 0.3, 1.0))])
 def test_a_search_goes_on_until_the_best_lies_between_two_others_or_the_ladder_ends(optimum, tried):
-  found = tuning.grid(CONFIG, {"loss.weight": (0.3, 1.0)}, validate=lambda config: (
+  found = tuning.tuned(CONFIG, {"loss.weight": (0.3, 1.0)}, one_at_a_time=False, validate=lambda config: (
     0.9, abs(np.log(config.loss.weight / optimum))), say=lambda line: None)
   assert found.tried == {"loss.weight": list(tried)}
   assert found.chosen["loss.weight"] == min(tried, key=lambda x: abs(np.log(x / optimum)))
 
 
 def test_a_search_does_not_follow_an_error_that_accuracy_pays_for_and_names_have_no_next():
-  found = tuning.grid(CONFIG, {"loss.weight": (0.3, 1.0, 3.0)}, validate=lambda config: (
+  found = tuning.tuned(CONFIG, {"loss.weight": (0.3, 1.0, 3.0)}, one_at_a_time=False, validate=lambda config: (
     0.9 - 0.02 * (config.loss.weight > 0.5), 1 / config.loss.weight), say=lambda line: None)
   assert found.chosen == {"loss.weight": 0.3} and found.tried == {"loss.weight": [0.1, 0.3, 1.0, 3.0]}
   trials = [tuning.Trial({"loss.primary.confidence": name}, 0.9, 0.1) for name in ("msp", "margin")]

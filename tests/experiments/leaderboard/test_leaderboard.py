@@ -74,14 +74,15 @@ def test_claims_are_judged_by_paired_intervals():
 
   def judged(row, other, lower=True):
     claim = claims.Claim("", "", (row, "none"), (other, "none"), "ece", lower)
-    change = claims.difference(table, claim)
+    change = comparison.paired(*claims.sides(table, claim))
     return claims.verdict(change, change.p_value, lower)
 
   assert (judged("b", "a"), judged("a", "b"), judged("c", "a"), judged("a", "b", lower=False)) == (
     "agrees", "disagrees", "cannot tell", "agrees")
   # Over all methods: the mean of each seed.
-  every = claims.difference(pd.concat([table, made("a", "TS", (0.0, 0.1, 0.2)), made("b", "TS", (0.0, 0.1, 0.2))]),
-                            claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
+  every = comparison.paired(*claims.sides(
+    pd.concat([table, made("a", "TS", (0.0, 0.1, 0.2)), made("b", "TS", (0.0, 0.1, 0.2))]),
+    claims.Claim("", "", ("", "TS"), ("", "none"), "ece")))
   assert every.mean == pytest.approx(np.mean([0.0, 0.1, 0.2]) - np.mean([0.19 / 3, 0.69 / 3, 0.888 / 3]))
 
 
@@ -147,7 +148,7 @@ def test_means_over_all_methods_leave_out_those_of_which_a_seed_has_collapsed():
                    "b__TS": {"accuracy": (0.85, 0.71), "ece": (0.9, 0.9)},
                    "c__none": {"accuracy": (0.85, np.nan), "ece": (0.1, np.nan)}})
   assert ranking.collapsed(table) == {("", "b"), ("", "c")}
-  change = claims.difference(table, claims.Claim("", "", ("", "TS"), ("", "none"), "ece"))
+  change = comparison.paired(*claims.sides(table, claims.Claim("", "", ("", "TS"), ("", "none"), "ece")))
   assert change.mean == pytest.approx(-0.1)
   judged = [claims.Claim("", "", (name, "none"), ("cross entropy", "none"), "ece") for name in "ab"]
   lines = claims.table(table, judged)

@@ -62,7 +62,7 @@ def test_what_the_guide_says_of_the_recipe_is_in_the_committed_rows():
 def test_what_the_guide_says_of_preresnet56_is_in_the_committed_rows():
   every = rows.read(RESULTS / "reweighted_risk_preresnet56_cifar10.csv")
   (_, *printed), = _cells("| [h]")
-  for loss, cell in zip(("cross_entropy", "selective_risk, released, msp"), printed):
+  for loss, cell in zip(("cross_entropy", "selective_risk, released, msp"), printed, strict=False):
     means = [np.mean([float(row[name]) for row in every if (row["loss"], row["calibrator"]) == (loss, calibrator)])
              for calibrator, name in (("none", "accuracy"), ("none", "nll"), ("none", "ece"), ("TS", "nll"))]
     assert cell == f"{100 * means[0]:.1f} / {means[1]:.3f} / {100 * means[2]:.1f} / {means[3]:.3f}"
