@@ -11,7 +11,7 @@ from scipy import special
 
 from calib_jax.evaluation.measures import METRICS
 from experiments.common import markdown
-from experiments.common.rows import Row
+from experiments.common.rows import Row, Rows
 
 LEVEL = 0.95
 Key = tuple[str, str, str]  # Task, method and calibrator.
@@ -68,9 +68,11 @@ class BySeed(dict):
     return bool(np.isfinite([*self.values()]).all())
 
 
-def values(rows: pd.DataFrame, column: str) -> dict[Key, BySeed]:
+def values(rows: Rows, column: str) -> dict[Key, BySeed]:
   """Returns the values of a column by task, method and calibrator, and by seed."""
   rows, by_key = pd.DataFrame(rows), {}
+  if rows.empty:
+    return by_key
   images = rows.get(f"images_{column}", pd.Series("", rows.index)).fillna("")
   for *key, seed, value, blocks in zip(rows["task"], rows["method"], rows["calibrator"], rows["seed"],
                                        rows[column].astype(float), images, strict=True):
@@ -97,7 +99,7 @@ def blocks_text(left_out: Sequence[np.ndarray]) -> str:
   return " ".join(f"{x:.0f}" for x in np.ravel(total) / UNIT) if np.size(total) > 1 else ""
 
 
-def population(rows: pd.DataFrame) -> str:
+def population(rows: Rows) -> str:
   """Returns what intervals of these rows are over.
 
   >>> of_images, alone = {"task": "", "method": "a", "images_nll": "-1 1"}, {"task": "", "method": "b", "nll": "0.3"}
@@ -107,9 +109,9 @@ def population(rows: pd.DataFrame) -> str:
   'over seeds, and also over test images between the 1 of 3 methods whose rows have that noise'
   """
   rows = pd.DataFrame(rows).fillna("")
-  methods = rows[["task", "method"]].drop_duplicates()
-  has_images = (rows.filter(regex="^images_") != "").any(axis=1)
-  with_images = rows.loc[has_images, ["task", "method"]].drop_duplicates()
+  methods = rows.reindex(columns=["task", "method"])
+  with_images = methods[(rows.filter(regex="^images_") != "").any(axis=1)].drop_duplicates()
+  methods = methods.drop_duplicates()
   if 0 < len(with_images) < len(methods):
     return (f"over seeds, and also over test images between the {len(with_images)} of {len(methods)} methods whose "
             "rows have that noise")

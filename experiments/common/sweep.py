@@ -14,7 +14,7 @@ again. Shards write files of their own, which the next command without ``--shard
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import datetime
 import json
 import pathlib
@@ -192,7 +192,7 @@ def run_jobs(experiment: Experiment, wanted: Sequence[Job], stem: pathlib.Path, 
       failures.append((job, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"))
       print(f"failed: {failures[-1][1]}", file=sys.stderr, flush=True)
       continue
-    keep(experiment, job, new, path)
+    rows.append(path, new, replacing=NAMED)
     print(f"[{i}/{len(missing)}] {job.label()} took {float(new[0]['seconds']):.0f} s; "
           f"{commands.left(started, i, len(missing))} for {len(missing) - i} more runs", flush=True)
   return failures
@@ -204,12 +204,6 @@ def without_rows(experiment: Experiment, wanted: Sequence[Job], table_rows: Sequ
   labels = (UNCALIBRATED, *experiment.calibrators)
   return [job for job in wanted if any((job.method.task, job.method.name, label, str(seed), job.declared) not in done
                                        for label in labels for seed in job.seeds)]
-
-
-def keep(experiment: Experiment, job: Job, new: Sequence[Mapping[str, str]], path: pathlib.Path) -> None:
-  """Appends the rows of a job to a file, in place of those that it has of the same models."""
-  del experiment, job
-  rows.append(path, new, replacing=NAMED)
 
 
 def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[int, int] | None = None

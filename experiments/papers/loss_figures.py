@@ -12,6 +12,7 @@ of a misclassified example.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import functools
 import pathlib
 
 import jax
@@ -81,12 +82,11 @@ def draw(results: Mapping[str, pd.DataFrame], path: pathlib.Path) -> None:
   from matplotlib.figure import Figure
 
   drawn = Figure(figsize=(12.6, 6.6), layout="constrained")
-  panels = drawn.subplots(2, 4).ravel()
-  for function, axes in zip((_bins, _thresholds, _weights, _distributions), panels, strict=False):
-    function(axes)
-  _scores(panels[4], results)
-  for function, axes in zip((_gradients, _dual_weights, _dual_gradients), panels[5:], strict=True):
-    function(axes)
+  panels = (_bins, _thresholds, _weights, _distributions, functools.partial(_scores, results=results), _gradients,
+            _dual_weights, _dual_gradients)
+  for panel, axes in zip(panels, drawn.subplots(2, 4).ravel(), strict=True):
+    panel(axes)
+    axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))  # Off the data.
   files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
 
 
@@ -98,7 +98,6 @@ def _bins(axes) -> None:
       axes.plot(confidence, member[:, j], line, color=style.COLOURS[j], lw=1.2,
                 label=f"T = {temperature}" if j == 0 else None)
   axes.set(xlabel="confidence", ylabel="membership in 5 bins", title="Soft bins (Karandikar et al., Figure 3)")
-  _legend(axes)
 
 
 def _thresholds(axes) -> None:
@@ -107,7 +106,6 @@ def _thresholds(axes) -> None:
     axes.plot(entropy, soft_threshold(entropy, threshold, temperature), "-" if temperature < 1 else "--",
               color=style.COLOURS[i // 2], lw=1.2, label=rf"$\kappa$ = {threshold}, T = {temperature}")
   axes.set(xlabel="entropy / log K", ylabel="soft uncertainty", title="Soft threshold (Karandikar et al., Figure 4)")
-  _legend(axes)
 
 
 def _weights(axes) -> None:
@@ -121,7 +119,6 @@ def _weights(axes) -> None:
               label=rf"{name}, $\gamma$ = {GAMMA:g}")
   axes.set(xlabel="probability of the label", ylabel="loss, weights at most 1", ylim=(0, 4),
            title="Opposite weights (Zhou et al., Figure 1)")
-  _legend(axes)
 
 
 def _distributions(axes) -> None:
@@ -131,7 +128,6 @@ def _distributions(axes) -> None:
     axes.plot(at, smoothed_distribution(scores, at, smoothing), color=style.COLOURS[i], lw=1.2,
               label=rf"$\nu$ = {smoothing}")
   axes.set(xlabel="confidence score", ylabel="distribution function", title="Smoothing (Zhou et al., Figure 5)")
-  _legend(axes)
 
 
 def _scores(axes, results: Mapping[str, pd.DataFrame]) -> None:
@@ -140,7 +136,6 @@ def _scores(axes, results: Mapping[str, pd.DataFrame]) -> None:
              color=style.COLOURS[i], label=label)
   axes.set_xticks(range(len(results)), [name.replace(", ", "\n") for name in results])
   axes.set(ylabel="test ECE, %", title="Scores (Zhou et al., Figure 2)")
-  _legend(axes)
 
 
 def _gradients(axes) -> None:
@@ -152,7 +147,6 @@ def _gradients(axes) -> None:
   axes.axhline(0, color=style.INK, lw=0.8)
   axes.set(xlabel="probability of the label", ylabel="gradient of the loss", ylim=(-16, 8),
            title="Gradients (Zhou et al., Figure A1)")
-  _legend(axes)
 
 
 def _dual_weights(axes) -> None:
@@ -163,7 +157,6 @@ def _dual_weights(axes) -> None:
     axes.plot(p, np.where(np.isclose(p, 0.5), np.nan, weight), color=style.COLOURS[i], lw=1.2, label=name)
   axes.set(xlabel="probability of the label", ylabel=rf"weight, $\gamma$ = {GAMMA:g}",
            title="Dual focal loss (Zhou et al., Figure A2)")
-  _legend(axes)
 
 
 def _dual_gradients(axes) -> None:
@@ -173,12 +166,6 @@ def _dual_gradients(axes) -> None:
     axes.plot(p, np.where(np.isclose(p, 0.5), np.nan, values), color=style.COLOURS[i], lw=1.2, label=name)
   axes.set(xlabel="probability of the label", ylabel=rf"gradient, $\gamma$ = {GAMMA:g}", ylim=(-40, 4),
            title="Its gradient (Zhou et al., Figure A2)")
-  _legend(axes)
-
-
-def _legend(axes) -> None:
-  """Below the panel, where no data are."""
-  axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
