@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import metrics
-from experiments.common import commands, markdown
-from experiments.estimators import dependence, differences, posteriors, simulation, studies
+from experiments.common import commands, markdown, studies
+from experiments.estimators import dependence, differences, posteriors, simulation
 
 SIZES = (100, 300, 1000, 10_000)
 SLOWEST = "smooth (smECE)"  # It is simulated last and less often.

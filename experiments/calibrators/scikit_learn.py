@@ -10,7 +10,6 @@ and split that has its rows is not repeated.
 """
 
 from collections.abc import Callable, Sequence
-import pathlib
 import sys
 import time
 import warnings
@@ -29,8 +28,7 @@ from sklearn.svm import SVC
 
 from calib_jax._system.files import write_text
 from calib_jax.sklearn import CalibratedClassifier
-from experiments.common import commands, markdown
-from experiments.common.rows import append, frame, read
+from experiments.common import commands, markdown, studies
 
 LEVEL = 0.95
 BASELINE = "sigmoid, scikit-learn"
@@ -81,8 +79,7 @@ def measured(name: str, classifier: str, split: int) -> list[dict[str, object]]:
       warnings.simplefilter("ignore")  # Their optimisers warn of overflows.
       probs = make(CLASSIFIERS[classifier]()).fit(x_train, y_train).predict_proba(x_test)
     seconds = time.perf_counter() - started
-    new.append({"data": name, "classifier": classifier, "split": split, "calibrated": label,
-                "accuracy": f"{np.mean(probs.argmax(1) == y_test):.6g}",
+    new.append({"calibrated": label, "accuracy": f"{np.mean(probs.argmax(1) == y_test):.6g}",
                 "log_loss": f"{log_loss(y_test, probs):.6g}",
                 "brier": f"{np.mean(np.sum((probs - np.eye(probs.shape[1])[y_test]) ** 2, 1)):.6g}",
                 "seconds": f"{seconds:.4g}"})
@@ -128,16 +125,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser = commands.parser(__spec__.name, __doc__, results=True)
   commands.add_numbers(parser, {"splits": 5})
   options = parser.parse_args(arguments)
-  path = pathlib.Path(options.workdir) / "scikit_learn.csv"
-  done = {(row["data"], row["classifier"], row["split"]) for row in read(path)}
-  missing = [job for split in range(options.splits) for name in DATA for job in [
-    (name, classifier, split) for classifier in CLASSIFIERS] if (*job[:2], str(split)) not in done]
-  started = time.monotonic()
-  for i, job in enumerate(missing, 1):
-    append(path, measured(*job))
-    print(f"{job[0]}, {job[1]}, split {job[2]}: {commands.left(started, i, len(missing))}", flush=True)
-  write_text(path.with_suffix(".md"), page(frame(path)))
-  print(f"{path.with_suffix('.md')} holds the table.")
+  cells = tuple((name, classifier, split) for split in range(options.splits) for name in DATA
+                for classifier in CLASSIFIERS)
+  study = studies.Study("scikit_learn", ("data", "classifier", "split"), cells, measured, page, options.workdir)
+  study.run()
+  write_text(study.path.with_suffix(".md"), study.page())
+  print(f"{study.path.with_suffix('.md')} holds the table.")
   return 0
 
 

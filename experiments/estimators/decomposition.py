@@ -22,8 +22,8 @@ import pandas as pd
 from calib_jax import calibrators
 from calib_jax.intervals.bootstrap import bootstrap
 from calib_jax.metrics import decomposition
-from experiments.common import commands, markdown
-from experiments.estimators import differences, posteriors, simulation, studies
+from experiments.common import commands, markdown, studies
+from experiments.estimators import differences, posteriors, simulation
 
 CLASSES = (2, 10)
 REPEATS = {300: 400, 1000: 400, 5000: 200}

@@ -17,8 +17,7 @@ import pandas as pd
 from scipy import stats
 
 from calib_jax import metrics
-from experiments.common import markdown
-from experiments.estimators import studies
+from experiments.common import markdown, studies
 from experiments.estimators.simulation import ESTIMATORS
 
 REPEATS, REDRAWS, LEVEL = 1000, 99, 0.05

@@ -19,8 +19,8 @@ import pandas as pd
 from calib_jax import metrics
 from calib_jax.evaluation.measures import JOINT, METRICS, measure, per_example
 from calib_jax.predictions.predictions import Predictions
-from experiments.common import markdown
-from experiments.estimators import simulation, studies
+from experiments.common import markdown, studies
+from experiments.estimators import simulation
 
 SEPARATION = {2: 2**0.5, 10: 2.5, 100: 3.5}  # The distance of a class's mean from 0, by the number of classes.
 REPEATS = {300: 200, 1000: 200, 5000: 100}

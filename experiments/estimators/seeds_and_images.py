@@ -19,8 +19,7 @@ import pandas as pd
 from scipy import stats
 
 from calib_jax.evaluation.measures import METRICS
-from experiments.common import commands, comparison, markdown, scores
-from experiments.estimators import studies
+from experiments.common import commands, comparison, markdown, scores, studies
 
 CLASSES = 5
 CASES = {(2000, 3): 300, (2000, 5): 300, (10_000, 10): 100}  # Repetitions by images and seeds.

@@ -21,8 +21,7 @@ from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation.results import Recommendation, over_seeds
 from calib_jax.verdict import decisions
 from calib_jax.verdict.verdict import verdict
-from experiments.common import commands, markdown
-from experiments.estimators import studies
+from experiments.common import commands, markdown, studies
 
 POPULATION = 100_000  # Examples of which the true gain of a temperature is a mean.
 NUM_REDRAWS = 99

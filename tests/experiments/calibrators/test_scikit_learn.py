@@ -7,18 +7,25 @@ import pandas as pd
 from scipy import stats
 
 from experiments.calibrators import scikit_learn
+from experiments.common.rows import frame
 
 
-def test_rows_of_a_pair_have_every_way_to_calibrate_and_the_page_is_made_from_them(monkeypatch):
+def test_rows_of_a_pair_have_every_way_to_calibrate_and_the_page_is_made_from_them(tmp_path, monkeypatch):
   kept = (scikit_learn.BASELINE, "temperature, scikit-learn", "temperature_scaling")
   monkeypatch.setattr(scikit_learn, "CALIBRATED", {name: scikit_learn.CALIBRATED[name] for name in kept})
-  rows = pd.DataFrame([row for split in (0, 1) for row in scikit_learn.measured("iris", "naive Bayes", split)])
-  rows = rows.astype({name: float for name in ("accuracy", "log_loss", "brier", "seconds")})
+  monkeypatch.setattr(scikit_learn, "DATA", ("iris",))
+  monkeypatch.setattr(scikit_learn, "CLASSIFIERS", {"naive Bayes": scikit_learn.CLASSIFIERS["naive Bayes"]})
+  arguments = ["--splits=2", f"--workdir={tmp_path}"]
+  assert scikit_learn.main(arguments) == 0
+  path = tmp_path / "scikit_learn.csv"
+  rows, text, page = frame(path), path.read_text(), path.with_suffix(".md").read_text(encoding="utf-8")
+  path.write_text("".join(text.splitlines(keepends=True)[:-len(kept)]))  # The second split is lost, and runs again.
+  assert scikit_learn.main(arguments) == 0
+  assert frame(path).drop(columns="seconds").equals(rows.drop(columns="seconds"))
   losses = rows.pivot(index="split", columns="calibrated", values="log_loss")
   # Both minimise the same log loss of the same scores.
   np.testing.assert_allclose(losses["temperature_scaling"], losses["temperature, scikit-learn"], rtol=1e-3)
-  text = scikit_learn.page(rows)
-  assert "1 pairs of a data set and a classifier, 2 splits" in text and text.count("\n| ") == 4
+  assert "1 pairs of a data set and a classifier, 2 splits" in page and page.count("\n| ") == 4
 
 
 def test_intervals_of_overlapping_halves_are_wider_than_those_of_means():

@@ -1,4 +1,4 @@
-"""Studies: simulations of cells, such as a metric and a sample size, whose rows the tables of docs show."""
+"""Studies: experiments of cells, such as a metric and a sample size, whose rows a page or a table of docs shows."""
 
 from collections.abc import Callable, Iterable, Sequence
 import pathlib
@@ -14,40 +14,42 @@ from experiments.common.rows import append, frame
 
 
 class Study(NamedTuple):
-  """Simulations of cells, and the table of their rows.
+  """Cells to run, and the table of their rows.
 
   Attributes:
-    name: the name of the file of its rows, in experiments/results.
+    name: the name of the file of its rows.
     key: the columns that name a cell.
     cells: the values of these columns, of every cell.
-    simulated: takes the values of a cell, and returns its rows without these columns, or with other values in some.
-    table: takes all rows, and returns the Markdown table.
+    measured: takes the values of a cell, and returns its rows without these columns, or with other values in some.
+    table: takes all rows, and returns the Markdown table or page.
+    folder: where the file is.
   """
 
   name: str
   key: tuple[str, ...]
   cells: Sequence[tuple]
-  simulated: Callable[..., Iterable[dict[str, object]]]
+  measured: Callable[..., Iterable[dict[str, object]]]
   table: Callable[[pd.DataFrame], str]
+
+  folder: pathlib.Path = commands.RESULTS
 
   @property
   def path(self) -> pathlib.Path:
     """The file of its rows."""
-    return commands.RESULTS / f"{self.name}.csv"
+    return self.folder / f"{self.name}.csv"
 
   def page(self) -> str:
     """Returns the table of the rows that there are."""
     return self.table(frame(self.path))
 
   def run(self) -> None:
-    """Simulates the cells that have no row yet; rows are appended as they come, so that it can be stopped."""
+    """Runs the cells that have no row yet; rows are appended as they come, so that it can be stopped."""
     rows = frame(self.path)
     done = set() if rows.empty else set(rows[list(self.key)].itertuples(index=False, name=None))
-    for cell in self.cells:
-      if cell not in done:
-        started = time.monotonic()
-        append(self.path, [dict(zip(self.key, cell, strict=True)) | row for row in self.simulated(*cell)])
-        print(f"{self.name}: {', '.join(map(str, cell))}: {time.monotonic() - started:.0f} s", flush=True)
+    missing, started = [cell for cell in self.cells if cell not in done], time.monotonic()
+    for i, cell in enumerate(missing, 1):
+      append(self.path, [dict(zip(self.key, cell, strict=True)) | row for row in self.measured(*cell)])
+      print(f"{', '.join(map(str, cell))}: {commands.left(started, i, len(missing))}", flush=True)
 
 
 def write(page: str, module: str, *tables: str) -> None:
