@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax import losses
+from calib_jax._checks.registry import register
 from calib_jax._numerics.example_keys import example_keys, places
 from calib_jax._system.errors import UserError
 from calib_jax.data.operations import levels
@@ -53,6 +54,11 @@ class Augmented(NamedTuple):
   penalties: Callable[[Array], dict[str, Array]] = lambda logits: {}
 
 
+# Augmentations of a batch by name: functions ``(images, labels, mask, key, axis_name, num_classes, **options)``.
+PER_BATCH: dict[str, Callable[..., Augmented]] = {}
+
+
+@register(PER_BATCH)
 def mixup(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
           alpha: float = 1.0, larger_share: bool = False, padding: int = 4, flip: bool = True) -> Augmented:
   """Mixup (Zhang et al. 2018): λ times each image plus 1 - λ times another image of the batch.
@@ -83,6 +89,7 @@ def mixup(images: Array, labels: Array, mask: Array, key: Array, axis_name: str 
   return Augmented(share * images + (1 - share) * other, soft, mask)
 
 
+@register(PER_BATCH)
 def cutmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
            alpha: float = 1.0, padding: int = 4, flip: bool = True) -> Augmented:
   """CutMix (Yun et al. 2019): a rectangle of each image is replaced by that of another image of the batch.
@@ -124,6 +131,7 @@ def cutmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
   return Augmented(jnp.where(inside[..., None], other, images), soft, mask)
 
 
+@register(PER_BATCH)
 def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
                     alpha: float = 1.0, min_difference: float = 0.0, padding: int = 4, flip: bool = True) -> Augmented:
   """MIT-L, mixup inference in training: it mixes each pair of images twice and solves for the logits of the pair.
@@ -173,6 +181,7 @@ def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_
   return Augmented(mixes, _in_turn(labels, other_labels), _in_turn(mask, mask), unmix)
 
 
+@register(PER_BATCH)
 def augmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
            width: int = 3, depth: int = -1, severity: float = 3.0, alpha: float = 1.0, consistency: float = 12.0,
            padding: int = 4, flip: bool = True) -> Augmented:
@@ -257,8 +266,6 @@ def _pairs(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
   return images.astype(jnp.float32), other.astype(jnp.float32), labels, other_labels
 
 
-PER_BATCH: dict[str, Callable[..., Augmented]] = {"mixup": mixup, "cutmix": cutmix, "mixup_inference": mixup_inference,
-                                                  "augmix": augmix}
 MIXED_LABELS = ("mixup", "cutmix")  # Those whose labels are distributions.
 # Augmentations by name.
 AUGMENTATIONS = {**PER_IMAGE, **PER_BATCH}

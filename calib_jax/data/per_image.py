@@ -6,12 +6,31 @@ import math
 import jax
 import jax.numpy as jnp
 
+from calib_jax._checks.registry import register
 from calib_jax._system.errors import UserError
 from calib_jax.data.operations import OPERATIONS, amount, levels, operate
 
 Array = jax.Array
+# Augmentations of single images by name: functions ``(images, keys, **options) -> images``.
+PER_IMAGE: dict[str, Callable[..., Array]] = {}
 
 
+@register(PER_IMAGE)
+def none(images: Array, keys: Array) -> Array:
+  """Returns the images unchanged.
+
+  Args:
+    images: ``[N, H, W, C]``.
+    keys: ``[N]`` PRNG keys, which are not used.
+
+  Returns:
+    ``images``.
+  """
+  del keys
+  return images
+
+
+@register(PER_IMAGE)
 def crop_flip(images: Array, keys: Array, *, padding: int = 4, flip: bool = True) -> Array:
   """Pads each image with zeros and crops it back to its size at a random position.
 
@@ -37,20 +56,7 @@ def crop_flip(images: Array, keys: Array, *, padding: int = 4, flip: bool = True
   return jax.vmap(crop)(images, keys)
 
 
-def none(images: Array, keys: Array) -> Array:
-  """Returns the images unchanged.
-
-  Args:
-    images: ``[N, H, W, C]``.
-    keys: ``[N]`` PRNG keys, which are not used.
-
-  Returns:
-    ``images``.
-  """
-  del keys
-  return images
-
-
+@register(PER_IMAGE)
 def random_erasing(images: Array, keys: Array, *, probability: float = 0.5, largest: float = 0.33, padding: int = 4,
                    flip: bool = True) -> Array:
   """Crops and mirrors each image, and then fills a random rectangle with random grey levels (Zhong et al. 2020).
@@ -88,6 +94,7 @@ def random_erasing(images: Array, keys: Array, *, probability: float = 0.5, larg
   return jax.vmap(erase)(crop_flip(images, crop_keys, padding=padding, flip=flip), erase_keys)
 
 
+@register(PER_IMAGE)
 def randaugment(images: Array, keys: Array, *, num_ops: int = 2, magnitude: float = 9.0, padding: int = 4,
                 flip: bool = True) -> Array:
   """RandAugment (Cubuk et al. 2020): after crops and flips, each image goes through a few random operations.
@@ -172,7 +179,3 @@ def _rectangle(key: Array, shape: tuple[int, int], height: Array, width: Array) 
     start = jax.random.randint(own_key, (), 0, side - length + 1)
     inside.append((jnp.arange(side) >= start) & (jnp.arange(side) < start + length))
   return inside[0][:, None] & inside[1][None, :]
-
-
-PER_IMAGE: dict[str, Callable[..., Array]] = {"none": none, "crop_flip": crop_flip, "random_erasing": random_erasing,
-                                              "randaugment": randaugment}
