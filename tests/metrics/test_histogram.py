@@ -79,15 +79,6 @@ def test_any_split_in_any_order_is_one_pass(n):
 
 
 @pytest.mark.slow
-def test_pieces_of_several_sizes_are_one_pass():
-  probs, labels = _binary(100_000)
-  whole = compute(of(probs, labels))
-  _check(whole, _expected(probs, labels))
-  cuts = np.sort(np.random.default_rng(1).integers(0, len(labels) + 1, 4))
-  _check_merged([of(p, y) for p, y in zip(np.split(probs, cuts), np.split(labels, cuts), strict=True)], whole)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("n", "concentration"), [(10_000_000, 0.3), (2_000_000, 3.0)])
 def test_ten_million_examples_in_constant_memory(n, concentration):
   probs, labels = _binary(n, concentration=concentration)

@@ -47,14 +47,6 @@ def test_the_errors_of_resamples_are_those_of_their_examples(kind):
     np.testing.assert_allclose(error(sums, **(options or {})), expected, rtol=1e-6, atol=1e-9, err_msg=name)
 
 
-def test_a_high_norm_is_nearly_the_largest_gap():
-  """The power of a gap of 0.01 underflows float64 from a norm of 162 on."""
-  sums = resampled_errors.Ordered(np.full(100, 0.76, np.float32), NUM_BINS).sums(
-    np.ones((1, 100), int), np.arange(100) < 75)
-  found = [resampled_errors.calibration_error(sums, norm=p) for p in (30, 300)]
-  np.testing.assert_allclose(found, 0.01, rtol=1e-4)
-
-
 def test_the_smooth_error_is_that_of_the_kernel():
   confidence, correct, counts = _resamples("ties", 60)
   found = resampled_errors.smooth(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts[:2], correct))
