@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 import functools
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from calib_jax import _checks as checks
 
 Array = jax.Array
+Function = TypeVar("Function", bound=Callable)  # Type checkers see the signature that a decorated metric has.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,16 +54,16 @@ _MODELS: dict[Callable, Callable[..., BiasModel]] = {}
 _MEANS: set[Callable] = {jnp.mean}  # Metrics without such a bias, whose intervals are percentiles.
 
 
-def biased_as(model: Callable[..., BiasModel]) -> Callable[[Callable], Callable]:
+def biased_as(model: Callable[..., BiasModel]) -> Callable[[Function], Function]:
   """Returns a decorator of a calibration error, whose ``BiasModel`` is ``model(**options)``."""
-  def add(error: Callable) -> Callable:
+  def add(error: Function) -> Function:
     _MODELS[error] = model
     return error
 
   return add
 
 
-def unbiased(metric: Callable) -> Callable:
+def unbiased(metric: Function) -> Function:
   """A decorator of a metric whose intervals are percentiles."""
   _MEANS.add(metric)
   return metric
