@@ -9,7 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from calib_jax._system.files import write_text
-from experiments.common import commands, report
+from experiments.common import commands, markdown
 from experiments.common.rows import append, frame
 
 
@@ -55,7 +55,7 @@ class Study(NamedTuple):
 def write(page: str, module: str, *tables: str) -> None:
   """Writes tables between the marks of a module in a page of docs."""
   path = commands.ROOT / "docs" / page
-  text = report.between(path.read_text(encoding="utf-8"), f"<!-- Written by python -m {module} -->",
+  text = markdown.between(path.read_text(encoding="utf-8"), f"<!-- Written by python -m {module} -->",
                         "<!-- End of what is written by it -->", *tables)
   write_text(path, text)
 
