@@ -130,8 +130,8 @@ def page(name: str, results: Mapping[str, object]) -> str:
   made, rows = results["environment"], results["rows"]
   columns = list(dict.fromkeys(key for values in rows.values() for key in values))
   return (f"`python -m experiments.benchmarks {name}` on {len(made['devices'])} x {made['devices'][0]}, "
-          f"{results['cores']} cores, JAX {made['packages']['jax']}, Python {made['python']}, {results['date']}; "
-          f"the floor is {BENCHMARKS[name].floor}.\n\n"
+          f"{results['cores']} cores, JAX {made['packages']['jax']}, Python {made['python']}, {results['date']}. "
+          f"Floor: {BENCHMARKS[name].floor}.\n\n"
           + markdown.table(["row", *columns],
                            [[row, *(text(values.get(key, "")) for key in columns)] for row, values in rows.items()])
           + "\n")

@@ -133,7 +133,8 @@ def first_hour_steps(python: str) -> dict[str, Sequence[str]]:
     "demo": ["make", "demo", f"PYTHON={python}"],
     "a CSV file": ["sh", "-c", f'{own} -c "$CSV" && {own} -m calib_jax evaluate --fit val.csv --test test.csv '
                                "--out runs/csv"],
-    "own loss": ["sh", "-c", f'echo "$LOSS" > my_run.py && {own} main.py --config=my_run.py --workdir=runs/own_loss'],
+    "own loss": ["sh", "-c", 'printf "%s" "$LOSS" > my_run.py && '
+                 f"{own} main.py --config=my_run.py --workdir=runs/own_loss"],
     "own parts": [own, "main.py", "--config=examples/own/config.py", "--workdir=runs/own"],
     "site": ["make", "docs", f"PYTHON={python}"]}
 
