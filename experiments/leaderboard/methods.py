@@ -2,7 +2,7 @@
 
 All methods have the same budget: three values of the one setting that matters most, chosen on the validation split,
 and further ones while the best is the first or the last (experiments/common/tuning.py). Plain cross entropy has none,
-and selective risk as released has two settings, κ and ν, which are tuned one after the other.
+and selective risk has two settings, κ and ν, which are tuned one after the other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,11 +78,16 @@ def _of_ni(name: str, key: str, values: Sequence, num_epochs: int, optimizer: Ma
 
 
 def _selective(**options) -> Recipe:
-  """Selective risk as released: κ is tuned, then ν; steps that are not finite are left out, as half precision does."""
-  return Recipe({"loss.primary": {"name": "selective_risk", "variant": "released",
-                                    "low_confidence_coverage": 0.5, "smoothing": 0.1, **options},
-                 "training.max_skipped_steps": 10**6},
+  """Selective risk, of which κ is tuned, then ν."""
+  return Recipe({"loss.primary": {"name": "selective_risk", "low_confidence_coverage": 0.5, "smoothing": 0.1,
+                                  **options}},
                 {"loss.primary.low_confidence_coverage": (0.25, 0.5, 0.9), "loss.primary.smoothing": (0.05, 0.1, 0.2)})
+
+
+def _as_released(**options) -> Recipe:
+  """Selective risk as released: steps that are not finite are left out, as its half precision does."""
+  recipe = _selective(variant="released", **options)
+  return recipe._replace(fields={**recipe.fields, "training.max_skipped_steps": 10**6})
 
 
 _AVUC, _BINNED = tuning.SECONDARY["soft_avuc"], tuning.SECONDARY["soft_binned_ece"]
@@ -117,10 +122,10 @@ METHODS: dict[str, Recipe] = {
                 {"optimizer.learning_rate": (0.025, 0.05, 0.1)}),
   "KDE-XE": _secondary("kde_ece", _STRONGER, form="canonical"),
   "AURC": _primary("aurc", "confidence", ("msp", "margin", "negative_entropy")),
-  "selective risk": _primary("selective_risk", "low_confidence_coverage", (0.25, 0.5, 0.9), smoothing=0.1),
-  "selective risk, released, msp": _selective(confidence="msp"),
-  "selective risk, released, msp, counts of the batch": _selective(confidence="msp", accumulate_counts=False),
-  "selective risk, released, margin": _selective(confidence="margin"),
+  "selective risk": _selective(),
+  "selective risk, released, msp": _as_released(confidence="msp"),
+  "selective risk, released, msp, counts of the batch": _as_released(confidence="msp", accumulate_counts=False),
+  "selective risk, released, margin": _as_released(confidence="margin"),
   "mixup": Recipe({"augmentation": {"name": "mixup", "padding": 0, "flip": False}},
                   {"augmentation.alpha": (0.1, 0.3, 1.0)}),
   "MIT": Recipe({"augmentation": {"name": "mixup_inference", "padding": 0, "flip": False, "min_difference": 0.5}},
