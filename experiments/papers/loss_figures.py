@@ -134,7 +134,7 @@ def _scores(axes, results: Mapping[str, pd.DataFrame]) -> None:
   for i, (label, method) in enumerate(SCORES.items()):
     axes.bar(np.arange(len(results)) + 0.2 * (i - 1.5), [mean_ece(x, method) for x in results.values()], 0.19,
              color=style.COLOURS[i], label=label)
-  axes.set_xticks(range(len(results)), [name.replace(", ", "\n") for name in results])
+  axes.set_xticks(range(len(results)), [name.replace(", ", "\n") for name in results], fontsize="small")
   axes.set(ylabel="test ECE, %", title="Scores (Zhou et al., Figure 2)")
 
 
