@@ -1,5 +1,6 @@
 """What a run's directory holds is as it was written, or something is said; what is no file is not waited for."""
 
+import asyncio
 import contextlib
 import functools
 import itertools
@@ -16,6 +17,7 @@ import pytest
 
 from calib_jax import calibrators, data, evaluation, models, run
 from calib_jax import config as run_config
+from calib_jax._system import process
 from calib_jax._system.errors import UserError
 from calib_jax.data import archives
 from calib_jax.reports.logs import logged
@@ -95,6 +97,14 @@ def test_logs(folder, changes):
   assert json.loads(left[-1]) == {"seed": 0, "step": 5, "train/loss": 0.2}
   changed = {place for place, _ in changes}
   assert {lines[i].decode() for i in range(4) if i not in changed} <= set(left)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loops_of_a_program():
+  """Event loops that take late reports of storage: a damaged checkpoint is closed while threads still read it."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(type(asyncio.get_event_loop_policy()), "new_event_loop", lambda self: process._Loop())
+    yield
 
 
 @functools.cache
