@@ -44,7 +44,7 @@ def stub() -> str:
   lines = [HEAD]
   for node in body:
     if isinstance(node, ast.ImportFrom):
-      names = [x.name for x in node.names if x.name not in ("composite", "get")]
+      names = [x.name for x in node.names if x.name not in ("composite", "get", "import_modules")]
       lines += [f"from {node.module} import ({', '.join(names)})"] if names else []
     elif isinstance(node, ast.Assign):
       lines.append(ast.unparse(node))
