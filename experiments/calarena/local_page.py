@@ -33,9 +33,8 @@ def label(name: str, package: str) -> str:
   return f"`{name}`" if package == OURS else f"{name.replace('_', ' ')}, {package}"
 
 
-def read(path: pathlib.Path) -> pd.DataFrame:
+def labelled(rows: pd.DataFrame) -> pd.DataFrame:
   """Returns the rows with their task, whether there are many calibration examples, and the label of their method."""
-  rows = frame(path, text=("dataset", "model", "note"))
   return rows.assign(task=np.where(rows.classes == 2, *TASKS), many=rows.cal_size >= FAST_FROM,
                      label=[label(*names) for names in zip(rows.method, rows.package, strict=True)])
 
@@ -274,6 +273,6 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
 
 def write(path: pathlib.Path) -> None:
   """Writes the page and the figure beside the file of the rows."""
-  rows = read(path)
+  rows = labelled(frame(path, text=("dataset", "model", "note")))
   write_text(path.with_suffix(".md"), page(rows))
   figure(rows, path.with_suffix(".png"))

@@ -101,6 +101,11 @@ def choices(rows: pd.DataFrame) -> str:
           + markdown.table(["predictions", "n", "chosen", "above the best"], lines) + "\n")
 
 
+def page(rows: pd.DataFrame) -> str:
+  """Returns the page in Markdown."""
+  return table(rows) + "\n" + choices(rows)
+
+
 def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the NLL above that of temperature scaling against the number of calibration examples, a panel a file.
 
@@ -175,7 +180,7 @@ def main(arguments=None) -> None:
       if progress.due(step):
         progress.update(step, float(values["nll"]))
   rows = frame(path)
-  write_text(path.with_suffix(".md"), table(rows) + "\n" + choices(rows))
+  write_text(path.with_suffix(".md"), page(rows))
   figure(rows, path.with_suffix(".png"))
   print(f"{path.with_suffix('.md')} holds the table.")
 

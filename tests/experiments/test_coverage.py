@@ -1,4 +1,4 @@
-"""The simulation of coverage: its data have the posteriors that they say, and the page shows its results."""
+"""The simulation of coverage: its data have the posteriors that they say."""
 
 import jax
 import numpy as np
@@ -6,16 +6,8 @@ import pytest
 from scipy import special
 
 from calib_jax.metrics.decomposition import of_examples
-from experiments import coverage
-from experiments.common.commands import ROOT
-from experiments.estimators import decomposition, posteriors, seeds_and_images
+from experiments.estimators import decomposition, posteriors
 from experiments.estimators import simulation as estimators
-
-
-def test_the_page_has_the_table_of_the_results():
-  page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
-  assert coverage.tables() in page and decomposition.STUDY.page() in page
-  assert all(study.page() in page for study in seeds_and_images.STUDIES)
 
 
 @pytest.mark.slow

@@ -4,9 +4,12 @@ import re
 
 import pytest
 
-from experiments import combinations, recommendations
+from experiments import combinations, coverage, recommendations
+from experiments.calarena import local_page
+from experiments.calibrators import scikit_learn, set_size
 from experiments.common import comparison, report, rows, scales
 from experiments.common.commands import RESULTS, ROOT
+from experiments.estimators import decomposition, seeds_and_images, verdicts
 from experiments.leaderboard import experiment as leaderboard
 from experiments.leaderboard import more_data
 from experiments.leaderboard import page as leaderboard_page
@@ -26,6 +29,8 @@ EXPERIMENTS = [module.EXPERIMENT for module in (
   memorisation, soft_calibration_tables)]
 MADE_BY = {  # Of pages that no declaration of an experiment makes.
   **{module.NAME: module.page for module in (tables_1_and_3, class_losses, correlation, temperatures)},
+  "calarena_local": lambda table: local_page.page(local_page.labelled(table)),
+  "calibration_set_size": set_size.page, "scikit_learn": scikit_learn.page,
   "classwise_loss_scaling_table2": table2.page,
   "soft_calibration_severities_fashion_mnist_mlp": lambda table: soft_calibration_figures.page(
     table, "soft_calibration_severities_fashion_mnist_mlp"),
@@ -85,9 +90,14 @@ def test_the_tables_of_the_guides_are_those_of_the_rows(tmp_path):
   assert stale.read_text(encoding="utf-8") == text
 
 
+def test_the_tables_of_simulations_are_those_of_the_rows():
+  page, verdict_page = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("coverage.md", "evaluation.md"))
+  tables = [coverage.tables(), *(study.page() for study in (decomposition.STUDY, *seeds_and_images.STUDIES))]
+  assert all(table in page for table in tables) and verdicts.STUDY.page() in verdict_page
+
+
 def test_every_page_has_a_test_here_or_of_its_own():
-  elsewhere = {"calarena_local", "calibration_set_size", "scikit_learn", "second_stage_cost_resnet8",
-               "tune_fashion_mnist_small_savuc"}
+  elsewhere = {"second_stage_cost_resnet8", "tune_fashion_mnist_small_savuc"}
   here = {*(path.stem for path in RESULTS.glob("*.tex")), *MADE_BY, "new_heads", "mac_cal_masks_fashion_mnist_mlp",
           *(path.stem for path in RESULTS.glob("classifier_level_*.md"))}
   assert {path.stem for path in RESULTS.glob("*.md")} == here | elsewhere

@@ -7,7 +7,7 @@ from scipy import special, stats
 
 from experiments.calarena import __main__ as command
 from experiments.calarena import local, local_page, local_sets, methods
-from experiments.common import commands, rows
+from experiments.common import rows
 from tests.calibrators.data import synthetic
 
 pytestmark = pytest.mark.xdist_group("calarena")
@@ -20,7 +20,7 @@ def _read(path, made):
   rows.write(path, [{"dataset": dataset, "model": model, "split": 0, "size": "all", "classes": 2, "cal_size": 100,
                      "method": method, "package": methods.OURS, "logloss": loss, "brier": loss, "ece-15": loss,
                      "fit_seconds": "", "note": "", **more} for dataset, model, method, loss, more in made])
-  return local_page.read(path)
+  return local_page.labelled(rows.frame(path))
 
 
 def test_halves_of_saved_predictions_and_of_their_groups_of_classes(tmp_path):
@@ -102,7 +102,8 @@ def test_means_and_intervals_are_over_data_sets(tmp_path):
           for method, value in zip(("m", "select"), values, strict=True) for split, shift in enumerate((-0.05, 0.05))]
   # Two methods lack an experiment, or a split of one.
   made += [("a", "1", "half", 0.1, {}), *((*key, "failing", 0.1, {}) for key in losses), ("b", "1", "failing", "", {})]
-  table = local_page.values(_read(tmp_path / "rows.csv", made))
+  made_rows = _read(tmp_path / "rows.csv", made)
+  table = local_page.values(made_rows)
   assert [*table] == ["`m`", "`select`"] and local_page.best_single(table) == "`m`"
   np.testing.assert_allclose(table, list(losses.values()))
   np.testing.assert_allclose(local_page.over_datasets(table), [[0.2, 0.2], [0.5, 0.9]])
@@ -111,7 +112,7 @@ def test_means_and_intervals_are_over_data_sets(tmp_path):
   mean, half = local_page.student(differences)
   low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
   np.testing.assert_allclose([mean - half, mean + half], [low, high])
-  lines = local_page.selection(local_page.read(tmp_path / "rows.csv"))
+  lines = local_page.selection(made_rows)
   assert "`select` less the best single method, `m`, is +200.0" in lines[0] and "not told apart" in lines[0]
 
 
@@ -130,8 +131,3 @@ def test_pairs_compare_losses_and_times_of_the_same_fits(tmp_path):
   assert "1 of 2 agree, 1 are lower by calib_jax" in text
   assert "| platt | probmetrics | binary | 1 of 2 | 1 of 1 |" in text
   assert "met in 1 of 2 fits, and by the median it is missed by platt (binary, probmetrics: 4.0)" in text
-
-
-def test_the_committed_page_is_of_the_committed_rows():
-  path = commands.RESULTS / "calarena_local.csv"
-  assert local_page.page(local_page.read(path)) == path.with_suffix(".md").read_text(encoding="utf-8")
