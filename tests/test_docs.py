@@ -144,7 +144,7 @@ def test_the_table_of_the_demo_is_one_that_a_run_writes_now():
   rows = demo.cells(text)
   assert evaluation.markdown(rows) == text and len(rows) <= 6
   assert demo.PLACE.search(PAGES["README.md"])[2] == evaluation.markdown(demo.short(rows))
-  assert rows[0] == ["trained with", "calibrated by", *(x.heading for x in formats.columns(evaluation.COLUMNS))]
+  assert rows[0] == ["trained with", "calibrated by", *(x.heading for x in formats.columns(evaluation.SHORT_TABLE))]
   config = run_config.load("configs/fashion_mnist_small_savuc.py", [])
   assert [row[:2] for row in rows[1:]] == [
     [method, label] for method in ("cross_entropy", run.methods.method_name(config))

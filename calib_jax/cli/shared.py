@@ -13,7 +13,7 @@ from calib_jax import calibrators
 from calib_jax._system import capacity, compilation, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_text
-from calib_jax.evaluation.results import COLUMNS, Results
+from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import Fitted
 from calib_jax.reports import formats
@@ -31,9 +31,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--num_bins", type=int, default=15)
   parser.add_argument("--num_resamples", type=int, help="resamples of the intervals; by default 1,000, and fewer (at "
                       "least 200) for more than 10,000 examples")
-  parser.add_argument("--columns", metavar="NAME,…", default=",".join(COLUMNS), help="the columns of the short table, "
-                      "of the terminal, results.md and results.tex: metrics of results.json such as accuracy,nll,ece, "
-                      "and of calibration errors also NAME_floor, NAME_p and NAME_debiased")
+  parser.add_argument("--columns", metavar="NAME,…", default=",".join(SHORT_TABLE),
+                      help="the columns of the short table, of the terminal, results.md and results.tex: metrics of "
+                      "results.json such as accuracy,nll,ece, and of calibration errors also NAME_floor, NAME_p and "
+                      "NAME_debiased")
   parser.add_argument("--out", metavar="DIR", help="the directory for tables, figures, page and fitted calibrators")
   parser.add_argument("--figures", nargs="+", choices=("pdf", "png"), default=[],
                       help="formats of the figures beside SVG, which the page has")

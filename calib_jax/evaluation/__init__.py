@@ -3,10 +3,11 @@
 import importlib
 from typing import Any
 
+from calib_jax.evaluation.columns import COLUMNS, Column
 from calib_jax.evaluation.measure_models import evaluate
-from calib_jax.evaluation.measures import JOINT, METRICS, Metric, measure, per_example
+from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.results import (
-  COLUMNS,
+  SHORT_TABLE,
   Estimate,
   EvaluatedSet,
   Interval,
@@ -22,8 +23,8 @@ from calib_jax.predictions.loading import load, load_labels
 from calib_jax.predictions.predictions import KINDS, Predictions
 from calib_jax.predictions.writing import save
 
-__all__ = ["COLUMNS", "JOINT", "KINDS", "METRICS", "UNCALIBRATED", "Estimate", "EvaluatedSet", "Fitted", "Interval",
-           "Metric", "Model", "Predictions", "Recommendation", "Results", "Row", "Values", "Verdict", "calibrated",
+__all__ = ["COLUMNS", "KINDS", "SHORT_TABLE", "UNCALIBRATED", "Column", "Estimate", "EvaluatedSet", "Fitted",
+           "Interval", "Model", "Predictions", "Recommendation", "Results", "Row", "Values", "Verdict", "calibrated",
            "detection", "evaluate", "fit", "judge", "load", "load_labels", "markdown", "measure", "note", "per_example",
            "save", "to_csv", "to_html", "to_json", "to_latex", "to_rows"]
 

@@ -4,13 +4,12 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
+from calib_jax.evaluation.columns import LossPart, computed_by
 from calib_jax.evaluation.results import Estimate, Values
 from calib_jax.intervals import resamples
 from calib_jax.metrics import decomposition
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions
-
-NAMES = ("nll_calibration", "nll_refinement")
 
 
 def removed(parts: Sequence[Predictions | Calibrated]) -> np.ndarray | None:
@@ -63,6 +62,6 @@ def estimates(rows: Mapping[Hashable, Values], *, key, num_resamples: int) -> di
   for (row, values), *of_row in zip(rows.items(), *ends, strict=True):
     _, *parts = decomposition.parts(*of_row)
     of_seeds = decomposition.five_means(values.removed.mean(axis=0, dtype=np.float64))[:, (1, 3)].T
-    tables[row] = {name: Estimate.around(part.estimate, *part, per_seed=of_seed.tolist())
-                   for name, part, of_seed in zip(NAMES, parts, of_seeds, strict=True)}
+    tables[row] = {name: Estimate.around(parts[place].estimate, *parts[place], per_seed=of_seeds[place].tolist())
+                   for name, (place,) in ((name, column.compute) for name, column in computed_by(LossPart).items())}
   return tables

@@ -9,14 +9,14 @@ from calib_jax._system import progress
 from calib_jax._system.errors import UserError
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.measures import NotNumbers, measure, per_example
-from calib_jax.evaluation.results import COLUMNS, Estimate, EvaluatedSet, Results, Row, RowKey, Values, over_seeds
+from calib_jax.evaluation.results import SHORT_TABLE, Estimate, EvaluatedSet, Results, Row, RowKey, Values, over_seeds
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import UNCALIBRATED, Model
 from calib_jax.predictions.predictions import Predictions, differing
 
 
 def measure_models(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000,
-                   columns: Sequence[str] = COLUMNS) -> Results:
+                   columns: Sequence[str] = SHORT_TABLE) -> Results:
   """Measures models before and after calibration on all of their sets: ``judge`` without its verdict."""
   models = _with_groups(models)
   first = next(iter(models.values()))

@@ -1,110 +1,35 @@
-"""What an evaluation measures: the columns of its tables, and their values with intervals."""
+"""What an evaluation measures: the values of ``COLUMNS`` with intervals, and the differences of two rows."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 import dataclasses
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import _checks as checks
 from calib_jax import losses, metrics
 from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import compilation
 from calib_jax.evaluation import class_errors, loss_parts
+from calib_jax.evaluation.columns import (
+  CLASSWISE_REDRAWS,
+  COLUMNS,
+  FEWER,
+  ClasswiseError,
+  Column,
+  Error,
+  LossPart,
+  Mean,
+  RiskCoverage,
+  computed_by,
+)
 from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
 from calib_jax.intervals import resamples
 from calib_jax.intervals.bias_correction import correlation, interval_of_difference
-from calib_jax.intervals.bias_models import CONSERVATIVE, NORM_2, BiasModel, bias_model
 from calib_jax.metrics import resampled_errors
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions
-
-FEWER = 20  # Slow metrics have the number of resamples divided by this.
-CLASSWISE_REDRAWS = 100  # Redraws of the labels for the noise floor of the classwise errors.
-
-
-class Metric(NamedTuple):
-  """A metric is one column of the tables.
-
-  Attributes:
-    heading: the heading of the column.
-    scale: the factor that numbers are multiplied by in the tables, 100 for percent.
-    lower_is_better: whether a lower value is better; None if neither is.
-    function: maps the ``resampled_errors.Sums`` of R resamples to a calibration error ``[R]``; None for the other
-      metrics, which ``measure`` computes together.
-    slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
-    bias: that of ``metrics.bootstrap``, for a calibration error.
-    least: the least value that it can have.
-    most: the largest value that it can have; None for log K.
-    on_request: whether it is computed only where it is asked for, because it takes long.
-  """
-
-  heading: str
-  scale: float
-  lower_is_better: bool | None = True
-  function: Callable | None = None
-  slow: bool = False
-  bias: BiasModel = CONSERVATIVE
-  least: float = 0.0
-  most: float | None = 1.0
-  on_request: bool = False
-
-
-def _binned(heading: str, **options) -> Metric:
-  return Metric(heading, 100, function=functools.partial(resampled_errors.calibration_error, **options),
-                bias=bias_model(metrics.calibration_error, **options))
-
-
-# The metrics of an evaluation by name, in the order of its tables.
-METRICS: dict[str, Metric] = {
-  "accuracy": Metric("accuracy %", 100, False),
-  "nll": Metric("NLL", 1, most=np.inf),
-  "nll_calibration": Metric("calibration part of the NLL", 1, least=-np.inf, most=np.inf, on_request=True),
-  "nll_refinement": Metric("refinement part of the NLL", 1, most=np.inf, on_request=True),
-  "brier": Metric("Brier", 1, most=2.0),
-  "entropy": Metric("mean entropy", 1, None, most=None),
-  "ece": _binned("ECE %, equal width, norm 1"),
-  "ece_equal_mass_l2": _binned("ECE %, equal mass, norm 2", binning="equal_mass", norm=2),
-  "adaptive": _binned("ECE %, equal mass, norm 1", binning="equal_mass"),
-  "mce": _binned("MCE %", norm="max"),
-  "debiased": _binned("ECE %, equal mass, norm 2, debiased", binning="equal_mass", norm=2, debias=True),
-  "ks": Metric("KS %", 100, function=resampled_errors.ks, bias=bias_model(metrics.ks_calibration_error)),
-  "sweep": Metric("sweep %", 100, function=resampled_errors.sweep, slow=True,
-                  bias=bias_model(metrics.sweep_calibration_error)),
-  "smooth": Metric("smooth ECE %", 100, function=resampled_errors.smooth, slow=True,
-                   bias=bias_model(metrics.smooth_calibration_error)),
-  # The rule of class-wise errors, in ``_errors``, replaces that of a part.
-  "classwise": Metric("classwise ECE %, equal width", 100, bias=NORM_2),
-  "classwise_equal_mass": Metric("classwise ECE %, equal mass", 100, bias=NORM_2),
-  "aurc": Metric("AURC %", 100),
-  "excess_aurc": Metric("E-AURC %", 100),
-  "coverage_at_1": Metric("coverage % at 1% risk", 100, False),
-  "coverage_at_5": Metric("coverage % at 5% risk", 100, False),
-}
-# The values whose differences between rows have intervals, and those among them that are not calibration errors.
-JOINT = ("accuracy", "nll", "brier", "entropy", "ece", "ece_equal_mass_l2", "aurc", "excess_aurc", "coverage_at_1",
-         "coverage_at_5")
-MEANS = tuple(name for name in JOINT if not METRICS[name].function)
-# The metrics that are calibration errors, and what of them stands beside what is computed.
-ERRORS = tuple(name for name, metric in METRICS.items() if metric.function or name.startswith("classwise"))
-NUMBER_OF = ("floor", "p", "debiased")
-
-
-def numbers_of(names: Iterable[str]) -> list[tuple[str, str]]:
-  """Returns the metric and the number, "" or one of ``NUMBER_OF``, of columns called like those of ``COLUMNS``.
-
-  Raises:
-    UserError: for an unknown name.
-  """
-  known = {f"{metric}{'_' if number else ''}{number}": (metric, number)
-           for metric in METRICS for number in ("", *(NUMBER_OF if metric in ERRORS else ()))}
-  names = list(names)
-  for name in names:
-    checks.choice("column", name, known)
-  return [known[name] for name in names]
 
 
 def num_present(log_probs: jax.Array) -> jax.Array:
@@ -131,7 +56,7 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     parts: the predictions, one element a seed, all of the same size.
     num_bins: the number of bins of each class.
     num_redraws: the number of redraws of the labels for the noise floor of the classwise errors.
-    metrics_on_request: those of the metrics ``on_request`` that are computed; other names are ignored.
+    metrics_on_request: the names of columns that are asked for; a ``LossPart`` is computed only if it is among them.
 
   Returns:
     The values.
@@ -156,13 +81,13 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
     sums.append(summing.sums())
   *values, num_options, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
   by_binning = {binning: [of_seed[binning] for of_seed in sums] for binning in sums[0]}
-  removed = loss_parts.removed(parts) if not set(loss_parts.NAMES).isdisjoint(metrics_on_request) else None
+  removed = loss_parts.removed(parts) if not computed_by(LossPart).keys().isdisjoint(metrics_on_request) else None
   return Values(*values, by_binning, Calibrated.of(parts[0]).part.groups, labels, num_options, removed)
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
             ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
-  """Computes every metric of each row with its interval, and the differences of every two rows.
+  """Computes every column of each row with its interval, and the differences of every two rows.
 
   Args:
     rows: the values of the same examples by row; their numbers of seeds may differ.
@@ -171,86 +96,84 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
       left out if that is below ten, too few for an interval.
 
   Returns:
-    ``({row: {metric: estimate}}, {(row, earlier row): {metric: difference}})``. The differences, of ``JOINT``, are
-    those of the row minus the earlier row, as ``metrics.paired_difference`` computes them. With several seeds intervals
-    are over test examples and seeds; see ``over_seeds``.
+    ``({row: {column: estimate}}, {(row, earlier row): {column: difference}})``. The differences, of columns that
+    ``compare``, are those of the row minus the earlier row, as ``metrics.paired_difference`` computes them. With
+    several seeds intervals are over test examples and seeds; see ``over_seeds``.
   """
   key = jax.random.key(0)
   errors, differences_of_errors = _errors(rows, num_bins, key, num_resamples)
   means, differences_of_means = _joint(rows, num_bins, key, num_resamples)
   parts = loss_parts.estimates(rows, key=key, num_resamples=num_resamples)
   tables = {row: means[row] | errors[row] | parts.get(row, {}) for row in rows}
-  estimates = {row: {name: table[name] for name in METRICS if name in table} for row, table in tables.items()}
   differences = {}
-  for (row, other), apart in differences_of_means.items():
-    apart |= differences_of_errors[row, other]
-    seeds = [[estimates[x][name].per_seed for name in JOINT] for x in (row, other)]
-    differences[row, other] = {name: _of_differences(name, over_seeds(apart[name], *of_seeds), rows[row])
-                               for name, *of_seeds in zip(JOINT, *seeds, strict=True)}
-  return {row: {name: _of_population(name, estimate, rows[row]) for name, estimate in table.items()}
-          for row, table in estimates.items()}, differences
+  for (row, other), changes in differences_of_means.items():
+    changes |= differences_of_errors[row, other]
+    differences[row, other] = {
+      name: _of_differences(column, over_seeds(changes[name], *(tables[x][name].per_seed for x in (row, other))),
+                            rows[row])
+      for name, column in COLUMNS.items() if column.compare}
+  return {row: {name: _of_population(column, table[name], rows[row]) for name, column in COLUMNS.items()
+                if name in table} for row, table in tables.items()}, differences
 
 
-def num_redraws(name: str, num_resamples: int) -> int:
-  """Returns how many redraws the p-value of a metric counts."""
-  if name.startswith("classwise"):
-    return CLASSWISE_REDRAWS
-  return num_resamples // FEWER if METRICS[name].slow else num_resamples
+def _range(column: Column, values: Values) -> tuple[float, float]:
+  """The least and the largest value that a column can have."""
+  most = np.log(values.class_sums["equal_width"][0].gaps.shape[1]) if column.most is None else column.most
+  return column.least, most
 
 
-def _range(name: str, values: Values) -> tuple[float, float]:
-  """The least and the largest value that a metric can have."""
-  metric = METRICS[name]
-  most = np.log(values.class_sums["equal_width"][0].gaps.shape[1]) if metric.most is None else metric.most
-  return metric.least, most
-
-
-def _of_population(name: str, estimate: Estimate, values: Values) -> Estimate:
-  """The estimate with its interval over examples and seeds, within the values that the metric can have."""
+def _of_population(column: Column, estimate: Estimate, values: Values) -> Estimate:
+  """The estimate with its interval over examples and seeds, within the values that the column can have."""
   wider = over_seeds(Interval(estimate.estimate, estimate.low, estimate.high), estimate.per_seed)
-  inside = wider.within(*_range(name, values))
+  inside = wider.within(*_range(column, values))
   return dataclasses.replace(estimate, low=inside.low, high=inside.high)
 
 
-def _of_differences(name: str, interval: Interval, values: Values) -> Interval:
-  """The interval of a difference, within the values that differences of the metric can have."""
-  least, most = _range(name, values)
+def _of_differences(column: Column, interval: Interval, values: Values) -> Interval:
+  """The interval of a difference, within the values that differences of the column can have."""
+  least, most = _range(column, values)
   return interval.within(least - most, most - least)
 
 
 def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
             ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
-  """Estimates the calibration errors of each row, and those differences of every two rows that ``JOINT`` has."""
-  errors = {name: (metric.function, num_resamples // FEWER if metric.slow else num_resamples)
-            for name, metric in METRICS.items() if metric.function and (not metric.slow or num_resamples >= 10 * FEWER)}
+  """Estimates the calibration errors of each row, and those differences of every two rows that are compared."""
+  columns, classwise = computed_by(Error), computed_by(ClasswiseError)
+  # Those of the most resamples come first.
+  errors = {name: (column.compute.function, num_resamples // (FEWER if is_slow else 1)) for is_slow in (False, True)
+            for name, column in columns.items()
+            if column.compute.slow == is_slow and (not is_slow or num_resamples >= 10 * FEWER)}
   assessed = resamples.assess(errors, {row: (values.confidence, values.correct) for row, values in rows.items()},
                               ordered=functools.partial(resampled_errors.Ordered, num_bins=num_bins), key=key,
                               groups=next(iter(rows.values())).groups)
   resampled = {(row, name): error for row, by_name in assessed.items() for name, error in by_name.items()}
   for row, values in rows.items():
-    for name, binning in (("classwise", "equal_width"), ("classwise_equal_mass", "equal_mass")):
-      resampled[row, name] = class_errors.resampled(values.class_sums[binning], num_resamples)
-  rules = {(row, name): METRICS[name].bias for row, name in resampled}
+    for name, column in classwise.items():
+      resampled[row, name] = class_errors.resampled(values.class_sums[column.compute.binning], num_resamples)
+  rules = {(row, name): COLUMNS[name].bias for row, name in resampled}
   estimates = {row: {} for row in rows}
   for (row, name), ends in resamples.intervals(resampled, rules).items():
     error = resampled[row, name]
     means = (np.ravel(x)[0] for x in (error.value, *ends, error.floor, error.p_value))  # The rest is of each seed.
     estimates[row][name] = Estimate.around(*means, error.value[1:].tolist())
   for row, table in estimates.items():
-    with_bias, excess = table["ece_equal_mass_l2"], rows[row].excess()
-    # The rules that ``metrics.bootstrap`` has for these two.
-    table["debiased"] = dataclasses.replace(table["debiased"], estimate=with_bias.estimate, low=with_bias.low,
-                                            high=with_bias.high)
-    above = table["ks"].value + (excess.high - excess.low) / 2
+    excess = rows[row].excess()
+    for name in errors:
+      error, column = table[name], columns[name]
+      if column.compute.as_column:
+        with_bias = table[column.compute.as_column]
+        table[name] = dataclasses.replace(error, estimate=with_bias.estimate, low=with_bias.low, high=with_bias.high)
+      if column.bias.margin:  # Which that of the mean confidence is, as in ``metrics.bootstrap``.
+        table[name] = dataclasses.replace(error, high=max(error.high, error.value + (excess.high - excess.low) / 2))
     # With few examples a class the bias of a mean over classes is larger than its noise, and not known as well. The
     # error is at most the true one plus that of chance (triangle inequality), and on average at least the true one.
-    for name in ("classwise", "classwise_equal_mass"):
+    for name in classwise:
       error, most_by_chance = table[name], float(resampled[row, name].most_by_chance)
       table[name] = dataclasses.replace(error, low=min(error.low, max(error.value - most_by_chance, 0.0)),
                                         high=max(error.high, error.value + error.high - error.estimate))
-    table["ks"] = dataclasses.replace(table["ks"], high=max(table["ks"].high, above))
   return estimates, {(row, other): {name: _difference(name, row, other, estimates, resampled)
-                                    for name in JOINT if METRICS[name].function} for row, other in _pairs(rows)}
+                                    for name, column in columns.items() if column.compare}
+                     for row, other in _pairs(rows)}
 
 
 def _difference(name: str, row: Hashable, other: Hashable, estimates: Mapping[Hashable, Mapping[str, Estimate]],
@@ -270,22 +193,27 @@ def _pairs(rows: Mapping[Hashable, Values]) -> list[tuple[Hashable, Hashable]]:
 
 def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
            ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
-  """Estimates ``MEANS`` of each row, and the differences of every two rows, by the same resamples for all rows."""
-  pairs = _pairs(rows)
+  """Estimates means and numbers of risk–coverage curves, and the differences of every two rows.
+
+  All rows have the same resamples.
+  """
+  pairs, means, curves = _pairs(rows), computed_by(Mean), computed_by(RiskCoverage)
+  risks = tuple(sorted({column.compute.risk for column in curves.values() if column.compute.number == "coverage"}))
+  numbers = [("area", 0.0), ("excess", 0.0), *(("coverage", risk) for risk in risks)]  # As ``risk_coverage`` has them.
+  places_of_curves = [numbers.index(column.compute) for column in curves.values()]
   seeds = [(values, s) for values in rows.values() for s in range(values.confidence.shape[1])]
   ordered = [resampled_errors.Ordered(values.confidence[:, s], num_bins) for values, s in seeds]
-  scores = np.array([x[:, s] for values, s in seeds
-                     for x in (values.correct, values.nll, values.brier, values.entropy)], np.float64)
+  summands = np.array([column.compute.of(values)[:, s] for values, s in seeds for column in means.values()], np.float64)
   places = np.cumsum([values.confidence.shape[1] for values in rows.values()])
 
   def every_number(counts):
-    """The mean over seeds and each seed of every row, followed by the difference of every pair, ``[R, …, MEANS]``."""
+    """The mean over seeds and each seed of every row, followed by the difference of every pair, ``[R, …, columns]``."""
     # For so few rows, the threads of a matrix product wait for each other longer than they work.
-    sums = np.einsum("rn,mn->rm", counts.astype(np.float64), scores)
-    means = (sums / counts.sum(1, keepdims=True)).reshape(len(counts), len(seeds), 4)
-    areas = [resampled_errors.risk_coverage(x, counts, values.correct[:, s], (0.01, 0.05))
+    sums = np.einsum("rn,mn->rm", counts.astype(np.float64), summands)
+    averages = (sums / counts.sum(1, keepdims=True)).reshape(len(counts), len(seeds), len(means))
+    areas = [resampled_errors.risk_coverage(x, counts, values.correct[:, s], risks)[:, places_of_curves]
              for x, (values, s) in zip(ordered, seeds, strict=True)]
-    by_seed = np.concatenate([means, np.stack(areas, axis=1)], axis=2)
+    by_seed = np.concatenate([averages, np.stack(areas, axis=1)], axis=2)
     by_row = dict(zip(rows, map(resamples.mean_first, np.split(by_seed, places[:-1], axis=1)), strict=True))
     return np.concatenate([*by_row.values(), *(by_row[a][:, :1] - by_row[b][:, :1] for a, b in pairs)], axis=1)
 
@@ -293,10 +221,11 @@ def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_r
   ends = resamples.percentile(every_number, len(some.confidence), key=key, num_resamples=num_resamples,
                               groups=some.groups)
   ends_of_rows = places + np.arange(1, 1 + len(places))
-  *by_row, apart = zip(*(np.split(x, ends_of_rows) for x in ends), strict=True)
+  *by_row, by_pair = zip(*(np.split(x, ends_of_rows) for x in ends), strict=True)
+  names = (*means, *curves)
   estimates = {row: {name: Estimate.around(value[0, m], value[0, m], low[0, m], high[0, m],
                                            per_seed=value[1:, m].tolist())
-                     for m, name in enumerate(MEANS)} for row, (value, low, high) in zip(rows, by_row, strict=True)}
-  differences = {pair: {name: Interval(*(float(x[i, m]) for x in apart)) for m, name in enumerate(MEANS)}
+                     for m, name in enumerate(names)} for row, (value, low, high) in zip(rows, by_row, strict=True)}
+  differences = {pair: {name: Interval(*(float(x[i, m]) for x in by_pair)) for m, name in enumerate(names)}
                  for i, pair in enumerate(pairs)}
   return estimates, differences

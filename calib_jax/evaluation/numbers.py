@@ -2,7 +2,7 @@
 
 import math
 
-from calib_jax.evaluation.measures import num_redraws
+from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import Estimate, Interval
 
 
@@ -18,15 +18,15 @@ def digits_of(scale: float) -> int:
   return 2 if scale == 100 else 4
 
 
-def p_text(p_value: float, metric: str, num_resamples: int) -> str:
-  """Returns a p-value as text, such as "0.012", or "≤ 0.001" for the smallest that so many redraws can give.
+def p_text(p_value: float, name: str, num_resamples: int) -> str:
+  """Returns the p-value of a column as text: "0.012", or "≤ 0.001" for the smallest that so many redraws can give.
 
   A bound is rounded up, and no p-value is "0.000".
 
   >>> p_text(1 / 201, "ece", 200), p_text(0.5, "ece", 200), p_text(2e-4, "ece", 10_000)
   ('≤ 0.005', '0.500', '≤ 0.001')
   """
-  smallest = 1 / (1 + num_redraws(metric, num_resamples))
+  smallest = 1 / (1 + COLUMNS[name].num_redraws(num_resamples))
   if p_value <= max(smallest * (1 + 1e-6), 5e-4):
     return f"≤ {math.ceil(1000 * p_value - 1e-3) / 1000:.3f}"
   return f"{p_value:.3f}"

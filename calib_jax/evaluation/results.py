@@ -17,7 +17,7 @@ from calib_jax.predictions.fitting import UNCALIBRATED, Fitted
 
 # The columns of the short table: metrics by name; of calibration errors, which stand as computed, also NAME_floor,
 # NAME_p and NAME_debiased.
-COLUMNS = ("accuracy", "nll", "brier", "ece", "ece_floor", "ece_p", "ece_debiased")
+SHORT_TABLE = ("accuracy", "nll", "brier", "ece", "ece_floor", "ece_p", "ece_debiased")
 
 RowKey = tuple[str, str]  # The name of the model and the label of the calibrator.
 
@@ -158,7 +158,7 @@ class Row:
   """What was measured of one model with one calibrator on one set.
 
   Attributes:
-    estimates: the metrics by name, in the order of ``METRICS``.
+    estimates: the estimates by the name of the column, in the order of ``COLUMNS``.
     excess: the mean confidence minus the accuracy.
     values: the values of each example, for figures and sections; None for made-up numbers.
   """
@@ -245,7 +245,7 @@ class Results:
     sections: by section, what its ``compute`` returns; see ``evaluation.sections``.
     classes: the names of the classes, or None.
     level: the probability that intervals are meant to cover.
-    columns: the columns of the short table, as ``COLUMNS``.
+    columns: the columns of the short table, as ``SHORT_TABLE``.
     failed: a sentence for each row that is left out because the predictions of its calibrator are not numbers.
     verdict: what ``judge`` recommends by all of this, which every table, page and file shows; None before that.
   """
@@ -257,7 +257,7 @@ class Results:
   sections: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   classes: tuple[str, ...] | None = None
   level: float = 0.95
-  columns: tuple[str, ...] = COLUMNS
+  columns: tuple[str, ...] = SHORT_TABLE
   failed: Mapping[RowKey, str] = dataclasses.field(default_factory=dict)
   verdict: Verdict | None = None
 

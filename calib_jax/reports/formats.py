@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax._system.errors import printable
-from calib_jax.evaluation.measures import ERRORS, METRICS, NUMBER_OF, numbers_of
+from calib_jax.evaluation.columns import BESIDE_ERRORS, COLUMNS, Column, numbers_of
 from calib_jax.evaluation.numbers import cell, digits_of, p_text
 from calib_jax.evaluation.results import Results, Row
 from calib_jax.predictions import automatic
@@ -61,48 +61,48 @@ def note(results: Results) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Column:
-  """A column of a table: a number of a metric.
+class Shown:
+  """What a column of a table shows.
 
   Attributes:
-    metric: the name of the metric.
-    number: "" for the metric itself, with its interval if it is no calibration error; else one of ``NUMBER_OF``.
+    column: the column of the evaluation.
+    number: "" for its value, with the interval if it is no calibration error; else one of ``BESIDE_ERRORS``.
   """
 
-  metric: str
+  column: Column
   number: str
 
   @property
   def heading(self) -> str:
-    """What stands above the column."""
-    heading, is_ece = METRICS[self.metric].heading, self.metric == FLOORED
+    """What stands above it."""
+    heading, is_ece = self.column.heading, self.column.name == FLOORED
     return {"": heading, "floor": "noise floor %" if is_ece else f"noise floor of {heading}",
             "p": "p" if is_ece else f"p of {heading}",
             "debiased": "debiased ECE %" if is_ece else f"debiased {heading}"}[self.number]
 
   def cell(self, row: Row, num_resamples: int) -> str:
     """Returns the number of a row as text; "" if the row has none."""
-    estimate, scale = row.estimates.get(self.metric), METRICS[self.metric].scale
+    estimate, scale = row.estimates.get(self.column.name), self.column.scale
     if estimate is None:
       return ""
     if self.number == "p":
-      return p_text(estimate.p_value, self.metric, num_resamples)
-    if self.number == "debiased" or self.metric not in ERRORS:
+      return p_text(estimate.p_value, self.column.name, num_resamples)
+    if self.number == "debiased" or not self.column.bias:
       return cell(estimate, scale)
     return f"{scale * (estimate.floor if self.number == 'floor' else estimate.value):.{digits_of(scale)}f}"
 
 
-def columns(names: Iterable[str]) -> list[_Column]:
-  """Returns the columns of names such as those of ``COLUMNS``; an unknown one is a UserError."""
-  return [_Column(*name) for name in numbers_of(names)]
+def columns(names: Iterable[str]) -> list[Shown]:
+  """Returns what columns show that are called like those of ``SHORT_TABLE``; an unknown name is a UserError."""
+  return [Shown(*number) for number in numbers_of(names)]
 
 
-def _shown(results: Results, every: bool) -> list[_Column]:
-  """Returns the columns of the short table, or those of every metric."""
+def _shown(results: Results, every: bool) -> list[Shown]:
+  """Returns the columns of the short table, or those of all that was measured."""
   if not every:
     return columns(results.columns)
-  return [_Column(metric, number) for metric in results.rows[0][-1].estimates for number in (
-    "", *(NUMBER_OF if metric == FLOORED else ["debiased"] if metric in ERRORS and metric != "debiased" else []))]
+  return [Shown(column, number) for column in map(COLUMNS.get, results.rows[0][-1].estimates) for number in (
+    "", *(BESIDE_ERRORS if column.name == FLOORED else ["debiased"] if column.bias and not column.is_debiased else []))]
 
 
 def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
@@ -130,13 +130,14 @@ def bold(results: Results, head: Sequence[str], *, every: bool = False) -> list[
 
   Errors as computed are bold only where they are also the lowest: rows are compared by the errors without their bias.
   """
-  by_heading = {column.heading: column for column in _shown(results, every) if column.number in ("", "debiased")}
+  by_heading = {shown.heading: shown for shown in _shown(results, every) if shown.number in ("", "debiased")}
 
-  def is_best(name, evaluated, row):
-    if name not in by_heading or not decisions.is_best(evaluated, (metric := by_heading[name].metric), row):
+  def is_best(heading, evaluated, row):
+    if heading not in by_heading or not decisions.is_best(evaluated, by_heading[heading].column.name, row):
       return False
-    values = {key: other.estimates[metric].value for key, other in evaluated.rows.items()}
-    return by_heading[name].number == "debiased" or metric not in ERRORS or values[row] == min(values.values())
+    column = by_heading[heading].column
+    values = {key: other.estimates[column.name].value for key, other in evaluated.rows.items()}
+    return by_heading[heading].number == "debiased" or not column.bias or values[row] == min(values.values())
 
   return [[is_best(name, evaluated, key) for name in head] for _, evaluated, key, _ in results.rows]
 

@@ -17,21 +17,12 @@ from calib_jax import evaluation
 from calib_jax._system.errors import printable
 from calib_jax._system.files import write_text
 from calib_jax.evaluation import sections
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.columns import COLUMNS, GROUPS
 from calib_jax.reports import formats
 from calib_jax.reports.drawing import FIGURES
 from calib_jax.reports.report_figure import Logs, ReportFigure, Shown
 from calib_jax.verdict import decisions
 
-# The metrics of each table by its title, so many that they fit on a screen.
-GROUPS = {
-  "Accuracy, proper scores and selective prediction": (
-    "accuracy", "nll", "brier", "entropy", "aurc", "excess_aurc", "coverage_at_1", "coverage_at_5"),
-  "Calibration errors in bins of the confidence": ("ece", "ece_equal_mass_l2", "adaptive", "mce", "debiased"),
-  "Calibration errors without fixed bins, and those of every class": (
-    "ks", "sweep", "smooth", "classwise", "classwise_equal_mass"),
-  "Parts of the log loss": ("nll_calibration", "nll_refinement"),  # On request.
-}
 TEMPLATE = pathlib.Path(__file__).with_suffix(".html")
 MARKS = ("The best is bold where it is better than every other row by an interval of paired differences that excludes "
          "zero. Rows in grey italics lose more than a point of accuracy.")
@@ -111,7 +102,7 @@ def _stacked(text: str) -> markupsafe.Markup:
 def _every_metric(results: evaluation.Results) -> list[sections.Table]:
   """Returns the tables of ``GROUPS``."""
   table = _marked(results, "", every=True)
-  titles = {METRICS[key].heading: title for title, keys in GROUPS.items() for key in keys}
+  titles = {column.heading: column.group for column in COLUMNS.values()}
   # The first columns are names, for every table. One that is no metric, such as p, belongs to the metric before it.
   of_columns = list(itertools.accumulate(table.head, lambda last, name: titles.get(name, last), initial=""))[1:]
   tables = []

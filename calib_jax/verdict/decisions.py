@@ -7,7 +7,7 @@ from scipy.special import ndtri
 
 from calib_jax._numerics.groups import standard_error
 from calib_jax.evaluation.class_gaps import ClassGaps, class_gaps
-from calib_jax.evaluation.measures import JOINT, METRICS
+from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import Estimate, EvaluatedSet, Interval, Row, RowKey, over_seeds
 from calib_jax.predictions.fitting import UNCALIBRATED
 
@@ -64,9 +64,9 @@ def has_few_groups(evaluated: EvaluatedSet) -> bool:
 def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey) -> str:
   """Returns "better" or "worse" if the difference of two rows excludes zero, and else ""."""
   change = difference(evaluated, metric, row, other)
-  if metric not in JOINT or change is None or not side(change) or has_few_groups(evaluated):
+  if not COLUMNS[metric].compare or change is None or not side(change) or has_few_groups(evaluated):
     return ""
-  return "worse" if (side(change) > 0) == METRICS[metric].lower_is_better else "better"
+  return "worse" if (side(change) > 0) == COLUMNS[metric].lower_is_better else "better"
 
 
 def is_best(evaluated: EvaluatedSet, metric: str, row: RowKey) -> bool:
@@ -76,14 +76,14 @@ def is_best(evaluated: EvaluatedSet, metric: str, row: RowKey) -> bool:
   rows needs no correction.
   """
   others = [other for other in evaluated.rows if other != row]
-  return bool(others) and METRICS[metric].lower_is_better is not None and all(
+  return bool(others) and COLUMNS[metric].lower_is_better is not None and all(
     compared(evaluated, metric, row, other) == "better" for other in others)
 
 
 def better(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey, number: int) -> bool:
   """Returns whether a row is better than another one by one of ``number`` comparisons that are made (Bonferroni)."""
   change = difference(evaluated, metric, row, other)
-  lower_is_better = METRICS[metric].lower_is_better
+  lower_is_better = COLUMNS[metric].lower_is_better
   return change is not None and not has_few_groups(evaluated) and (
     side(corrected(change, number)) == (-1 if lower_is_better else 1))
 

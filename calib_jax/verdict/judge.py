@@ -5,14 +5,14 @@ import dataclasses
 
 from calib_jax._system import compilation
 from calib_jax.evaluation.measure_models import measure_models
-from calib_jax.evaluation.results import COLUMNS, Results
+from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.predictions.fitting import Model
 from calib_jax.verdict.verdict import verdict
 
 
 @compilation.running_once()
 def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000,
-          columns: Sequence[str] = COLUMNS) -> Results:
+          columns: Sequence[str] = SHORT_TABLE) -> Results:
   """Evaluates models before and after calibration on all of their sets.
 
   Args:
@@ -20,7 +20,7 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
       one that others are compared with.
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the intervals.
-    columns: the columns of the short table; metrics ``on_request`` are computed if they are among them.
+    columns: the columns of the short table; the parts of the log loss are computed if they are among them.
 
   Returns:
     The results, with the verdict.

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.columns import COLUMNS
 from experiments.common import markdown
 from experiments.common.rows import Row, Rows
 
@@ -198,7 +198,7 @@ def p_text(p_value: float) -> str:
 
 def lower_is_better(column: str) -> bool | None:
   """Returns whether a lower value of a column is better; None if neither is."""
-  return METRICS[column].lower_is_better if column in METRICS else True if column in OTHER_ERRORS else None
+  return COLUMNS[column].lower_is_better if column in COLUMNS else True if column in OTHER_ERRORS else None
 
 
 def best(by_key: Mapping[Key, BySeed], column: str) -> set[Key]:
@@ -222,7 +222,7 @@ def settings(chosen: Mapping[str, object]) -> str:
 
 def heading(column: str) -> str:
   """Returns the heading of a column."""
-  return METRICS[column].heading if column in METRICS else HEADINGS[column]
+  return COLUMNS[column].heading if column in COLUMNS else HEADINGS[column]
 
 
 def unit(column: str) -> tuple[float, int]:

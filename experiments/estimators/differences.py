@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import metrics
-from calib_jax.evaluation.measures import JOINT, METRICS, measure, per_example
+from calib_jax.evaluation.columns import COLUMNS
+from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.predictions.predictions import Predictions
 from experiments.common import markdown, studies
 from experiments.estimators import simulation
@@ -25,7 +26,7 @@ from experiments.estimators import simulation
 SEPARATION = {2: 2**0.5, 10: 2.5, 100: 3.5}  # The distance of a class's mean from 0, by the number of classes.
 REPEATS = {300: 200, 1000: 200, 5000: 100}
 RESAMPLES = 150
-SHOWN = tuple(name for name in JOINT if name != "entropy")
+SHOWN = tuple(name for name, column in COLUMNS.items() if column.compare and name != "entropy")
 CLASSWISE, FEW_CLASSES = "class-wise, equal width, norm 1", 10  # It is simulated for at most so many classes.
 SLOWEST, SLOWEST_RESAMPLES = "smooth (smECE)", 50  # It takes long: it has fewer resamples, and is simulated last.
 OTHERS = {  # Metrics, their keys in ``simulation.true_values``, and the models of their biases.
@@ -135,7 +136,7 @@ def table(rows: pd.DataFrame) -> str:
                                                         values="text").sort_index(axis=1).fillna("")
   headings = ["difference: coverage (mean width), in %", "metric", *(f"K = {k}, N = {n:,}" for k, n in texts)]
   return markdown.table(headings, [
-    (pair if name == SHOWN[0] else "", METRICS[name].heading.replace(" %", "") if name in METRICS else name,
+    (pair if name == SHOWN[0] else "", COLUMNS[name].heading.replace(" %", "") if name in COLUMNS else name,
      *texts.loc[pair, name]) for pair, name in itertools.product(PAIRS, (*SHOWN, *OTHERS))]) + "\n"
 
 

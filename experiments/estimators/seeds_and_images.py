@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.columns import COLUMNS
 from experiments.common import commands, comparison, markdown, scores, studies
 
 CLASSES = 5
@@ -105,7 +105,7 @@ def table(rows: pd.DataFrame) -> str:
   headings = ["coverage over seeds and images (by seeds alone), in %", "",
               *(f"{images:,} images, {seeds} seeds" for images, seeds in texts)]
   return markdown.table(headings, [
-    (METRICS[name].heading.replace(" %", "") if what == "one model" else "", what, *texts.loc[name, what])
+    (COLUMNS[name].heading.replace(" %", "") if what == "one model" else "", what, *texts.loc[name, what])
     for name, what in itertools.product(scores.BLOCKED, ("one model", "difference"))]) + "\n"
 
 

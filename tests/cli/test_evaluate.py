@@ -164,7 +164,7 @@ def test_default_calibrators_are_what_is_recommended_for_the_size():
 
 def test_errors_stand_as_computed_and_without_their_bias_in_columns_of_their_own():
   error = evaluation.Estimate(0.12, 0.1, 0.08, 0.11, 0.02, 0.25, [0.12])
-  row = evaluation.Row(dict.fromkeys(evaluation.METRICS, error), evaluation.Interval(0, 0, 0))
+  row = evaluation.Row(dict.fromkeys(evaluation.COLUMNS, error), evaluation.Interval(0, 0, 0))
   results = evaluation.Results(15, 100, {"test": evaluation.EvaluatedSet(100, 3, 1, rows={("m", "none"): row})})
   head, cells = formats.to_rows(results)
   short = dict(zip(head, cells, strict=True))

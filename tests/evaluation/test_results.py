@@ -17,7 +17,7 @@ from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
 from calib_jax.evaluation import class_errors
 from calib_jax.evaluation.class_gaps import class_gaps
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.sections.over_seeds import effect_size
 from calib_jax.predictions import automatic, cross_validation
@@ -82,7 +82,7 @@ def test_no_interval_leaves_the_range_of_its_quantity():
     calibrators.Calibrator(None, lambda params, logits: jax.nn.log_softmax(logits / 2)), [{}, {}])})}, num_resamples=40)
   evaluated = judged.sets["test"]
   most = {name: {"Brier": 2.0, "mean entropy": np.log(K), "NLL": np.inf}.get(metric.heading, 1.0)
-          for name, metric in METRICS.items()}
+          for name, metric in COLUMNS.items()}
   for row in evaluated.rows.values():
     assert row.excess.low >= -1 and row.excess.high <= 1
     assert all(x.low >= 0 and x.high <= most[name] * (1 + 1e-6) for name, x in row.estimates.items())
@@ -154,7 +154,7 @@ def test_what_speaks_against_other_calibrators_comes_after_all_else(results):
   lower, same, higher = (evaluation.Interval(x, x - 0.1, x + 0.1) for x in (-0.2, 0, 0.2))
   for accuracy, nll, sentence in ((lower, same, "other loses "), (same, higher, "other raises the log loss, "),
                                   (same, same, "other is not shown to have a lower log loss than TS.")):
-    change = {**dict.fromkeys(evaluation.JOINT, same), "accuracy": accuracy, "nll": nll}
+    change = {**dict.fromkeys(evaluation.COLUMNS, same), "accuracy": accuracy, "nll": nll}
     pairs = {(("mine", "other"), none): change, (("mine", "other"), ("mine", "TS")): change}
     changed = dataclasses.replace(evaluated, rows={**evaluated.rows, ("mine", "other"): worse},
                                   differences={**evaluated.differences, **pairs})

@@ -14,6 +14,7 @@ from calib_jax.evaluation import loss_parts
 from calib_jax.evaluation.results import over_seeds
 
 RNG = np.random.default_rng(1)
+PARTS = ("nll_calibration", "nll_refinement")
 
 
 def _predictions(n, scale=1.0, classes=3):
@@ -52,7 +53,7 @@ def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
   test = [_predictions(101, 2.0), _predictions(101, 0.5)]
   row = evaluation.evaluate({"none": test}, num_bins=7, num_resamples=50)["none"]
   by_hand = [_by_hand(part.logits, part.labels, 7) for part in test]
-  assert list(row) == [name for name, metric in evaluation.METRICS.items() if not metric.slow and not metric.on_request]
+  assert list(row) == [name for name in evaluation.COLUMNS if name not in ("sweep", "smooth", *PARTS)]
   for name in by_hand[0]:
     cell, expected = row[name], [numbers[name] for numbers in by_hand]
     np.testing.assert_allclose(cell.per_seed, expected, rtol=1e-4)
@@ -69,12 +70,12 @@ def test_the_parts_of_the_log_loss_are_those_of_the_metric():
   part = _predictions(151, 2.5)._replace(groups=np.arange(151, dtype=np.int32) // 2)
   seeds = part, _predictions(151, 0.5)._replace(groups=part.groups, labels=part.labels)
   probs = [np.exp(calibrators.identity().apply({}, x.logits)) for x in seeds]
-  expected = [dict(zip(loss_parts.NAMES, metrics.calibration_refinement(
+  expected = [dict(zip(PARTS, metrics.calibration_refinement(
     p, part.labels, key=jax.random.key(0), num_resamples=40, groups=part.groups)[1:], strict=True)) for p in probs]
-  rows = {len(parts): evaluation.per_example(parts, num_redraws=2, metrics_on_request=loss_parts.NAMES)
+  rows = {len(parts): evaluation.per_example(parts, num_redraws=2, metrics_on_request=PARTS)
           for parts in (seeds[:1], seeds)}
   found = loss_parts.estimates(rows, key=jax.random.key(0), num_resamples=40)
-  for name in loss_parts.NAMES:
+  for name in PARTS:
     estimate, of_seeds = found[1][name], [float(x[name].estimate) for x in expected]
     interval = estimate.estimate, estimate.low, estimate.high
     np.testing.assert_allclose(interval, expected[0][name], rtol=1e-3, atol=1e-5)
@@ -133,7 +134,7 @@ def test_slow_errors_have_fewer_resamples_and_biases_of_their_own():
 
 
 def test_markdown_lines_up_and_shows_percent():
-  estimates = dict.fromkeys(evaluation.METRICS, evaluation.Estimate(0.125, 0.125, 0.1, 0.1501, 0.02, 0.25, [0.125]))
+  estimates = dict.fromkeys(evaluation.COLUMNS, evaluation.Estimate(0.125, 0.125, 0.1, 0.1501, 0.02, 0.25, [0.125]))
   row = evaluation.Row(estimates, evaluation.Interval(0.0, 0.0, 0.0))
   results = evaluation.Results(15, 10, {"test": evaluation.EvaluatedSet(100, 3, 1, rows={("focal", "none"): row})})
   text = evaluation.markdown(evaluation.to_rows(results))

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import metrics
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.intervals import bias_correction, bootstrap, calibration_tests, draws
 from experiments import coverage
 
@@ -527,7 +527,7 @@ def test_each_error_stands_beside_the_model_of_its_bias():
   assert model(metrics.calibration_error).sure_part == 0.5 and model(metrics.calibration_error, norm=2).sure_part == 1
   assert model(metrics.ks_calibration_error).margin is not None
   assert model(metrics.calibration_error, **DEBIASED).with_bias.keywords == {**DEBIASED, "debias": False}
-  assert METRICS["smooth"].bias == model(metrics.smooth_calibration_error)
+  assert COLUMNS["smooth"].bias == model(metrics.smooth_calibration_error)
   with pytest.raises(ValueError, match="error must be a calibration error of calib_jax.metrics"):
     model(metrics.accuracy)
   with pytest.raises(ValueError, match="bias must be \"auto\" or a BiasModel: got 'none'"):

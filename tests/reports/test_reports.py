@@ -21,7 +21,7 @@ import pytest
 
 from calib_jax import calibrators, evaluation, metrics, reports
 from calib_jax.evaluation import sections
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.sections.candidates import Chosen
 from calib_jax.evaluation.sections.severity import Level
 from calib_jax.reports import formats
@@ -205,9 +205,9 @@ def _results(labels=("none", "TS", "<worse>"), set_name="test", model="mine"):
                                rng.integers(0, 3, (200, 1)), {})
     value = 0.9 - 0.2 * (i == 2)
     estimate = evaluation.Estimate(value, value, 0.6, 0.95, 0.02, 0.01, [0.9])
-    rows[model, label] = evaluation.Row(dict.fromkeys(METRICS, estimate), values.excess(), values)
+    rows[model, label] = evaluation.Row(dict.fromkeys(COLUMNS, estimate), values.excess(), values)
   none, good, bad = list(rows)[:3]
-  differences = {pair: dict.fromkeys(evaluation.JOINT, evaluation.Interval(*ends)) for pair, ends in (
+  differences = {pair: dict.fromkeys(evaluation.COLUMNS, evaluation.Interval(*ends)) for pair, ends in (
     ((good, none), (-1.0, -2.0, -1.0)), ((bad, none), (-1.0, -2.0, 1.0)), ((bad, good), (1.0, 0.5, 2.0)))}
   fitted = {model: {label: (calibrators.temperature_scaling(), [{"temperature": 2.0}]) for label in labels[1:]}}
   evaluated = evaluation.EvaluatedSet(200, 3, 1, rows=rows, differences=differences)
@@ -232,7 +232,7 @@ def test_the_tables_of_the_page_hold_every_metric_once_beside_the_names(page):
   assert len(names) == 2 and all(table[:2] == names for table in tables[1:5])
   assert sorted(name for table in tables[1:5] for name in table[2:]) == sorted(head[2:])
   scores, errors = tables[1:3]
-  assert METRICS["nll"].heading in scores and "noise floor %" in errors
+  assert COLUMNS["nll"].heading in scores and "noise floor %" in errors
 
 
 def test_every_format_and_the_page_show_the_verdict_that_the_results_hold(tmp_path, capsys, monkeypatch):
@@ -338,7 +338,7 @@ def test_names_are_shown_and_never_obeyed_in_tables(hostile, tmp_path, capsys, m
 
 def test_names_are_no_formulas_in_csv_and_numbers_stay_numbers(hostile):
   head, *rows = csv.reader(io.StringIO(evaluation.to_csv(hostile)))
-  assert len(rows) == len(METRICS) * (1 + len(HOSTILE)) and {len(row) for row in rows} == {len(head)}
+  assert len(rows) == len(COLUMNS) * (1 + len(HOSTILE)) and {len(row) for row in rows} == {len(head)}
   labels = list(dict.fromkeys(row[2] for row in rows))
   assert labels[2:8] == ["'=cmd|'/c calc'!A0", "'@SUM(A1)", "'+1+cmd", r"\t=1", "'\uff1d1", "-0.5"]
   assert not any(re.match(r"\s*[=@+\t\r]", cell) for row in rows for cell in row)

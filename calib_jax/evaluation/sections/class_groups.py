@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.evaluation.measures import METRICS
+from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.results import Interval, Results, RowKey, Values
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
@@ -38,7 +38,7 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
 
 def table(content: Mapping[str, Mapping[str, Scores]], results: Results) -> Table:
   """Returns the scores of the groups."""
-  rows = [[set_name, row, group, *(cell(scores[name], METRICS[name].scale) for name in MEASURED)]
+  rows = [[set_name, row, group, *(cell(scores[name], COLUMNS[name].scale) for name in MEASURED)]
           for set_name, by_row in content.items() for row, groups in by_row.items() for group, scores in groups.items()]
   return Table("Head, medium and tail classes: thirds of the classes by their number of training examples. The ECE of "
                "a group is above 0 for a calibrated model too, because groups are chosen by the label",

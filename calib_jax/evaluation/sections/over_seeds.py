@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.evaluation.measures import METRICS, numbers_of
+from calib_jax.evaluation.columns import numbers_of
 from calib_jax.evaluation.numbers import digits_of
 from calib_jax.evaluation.results import EvaluatedSet, Results, RowKey
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
@@ -57,13 +57,13 @@ def effect_size(own: Sequence[float], baseline: Sequence[float]) -> float | None
 
 def table(content: Mapping[str, Mapping[str, Mapping[str, Effect]]], results: Results) -> Table:
   """Returns the main metrics over seeds."""
-  shown = {metric: METRICS[metric] for metric, _ in numbers_of(results.columns)}
-  rows = [[set_name, row, *(_text(effects[name], metric.scale) if name in effects else ""
-                              for name, metric in shown.items())]
+  shown = {column.name: column for column, _ in numbers_of(results.columns)}
+  rows = [[set_name, row, *(_text(effects[name], column.scale) if name in effects else ""
+                              for name, column in shown.items())]
           for set_name, by_row in content.items() for row, effects in by_row.items()]
   baseline = next(iter(results.first[1].rows))[0]
   return Table(f"Over seeds: mean ± standard error, and Cohen's d against {baseline}",
-               ["evaluated on", "row", *(metric.heading for metric in shown.values())], rows)
+               ["evaluated on", "row", *(column.heading for column in shown.values())], rows)
 
 
 def _text(effect: Effect, scale: float) -> str:
