@@ -32,10 +32,10 @@ def keys(config: dict, prefix: str = "") -> list[str]:
 @attacked(st.sampled_from(PATHS).flatmap(lambda path: st.tuples(st.just(path), st.sampled_from(
   (*keys(CONFIGS[path]), "x", "evaluation.calibrators.New.name", "")), st.sampled_from(WORDS), st.booleans())), [
   (PATHS[0], *pair, False) for pair in (
-    ("training.num_steps", "0.5"), ("num_seeds", "True"), ("num_seeds", "3"), ("x", "1"), ("loss", "1"),
+    ("training.num_steps", "0.5"), ("num_seeds", "True"), ("num_seeds", "3"), ("x.\x1b[2J", "1"), ("loss", "1"),
     ("loss", "(" * 500), ("loss", "__import__('os').system('touch canary')"), ("loss.primary.name", "no_such_loss"),
     ("model.hidden", "(7,)"), ("model.hidden", "(1, 'a')"), ("model.name", "no_such_module:x"),
-    ("evaluation.calibrators.TS.name", "os:getcwd"), ("model.name", "math:pi"), ("num_seeds", "1" * 5000))], number=25)
+    ("evaluation.calibrators.TS.name", "os:getcwd"), ("model.name", "math:pi"), ("num_seeds", "1" * 5000))], number=15)
 def test_overrides(_, case):
   path, key, text, is_checked = case
 
@@ -70,6 +70,7 @@ def attack(place, **fields):
 
 @attacked(files.json_texts(SOUND) | st.builds(attack, st.sampled_from(PLACES), name=st.sampled_from(ATTACKS)), [
   *(attack(place, name=ATTACKS[2]) for place in PLACES), attack(PLACES[-1], base=ATTACKS[2]), b"\xff",
+  json.dumps({"format": SOUND["format"]}).encode(),
   *(json.dumps(SOUND | x).encode() for x in ({"format": 1}, {"loss": 1}, {"num_seeds": 10**40})), files.twice(
     SOUND, "num_seeds", 7)], number=15)
 def test_the_config_of_a_run(folder, content):

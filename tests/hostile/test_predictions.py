@@ -116,7 +116,7 @@ def cells_of(path: pathlib.Path, header: str) -> list[list]:
   *((header, suffix, [], [], ("", "")) for header in HEADERS for suffix in SUFFIXES),
   (next(iter(HEADERS)), ".parquet", [], [("put", 4, b"\xff\xff\xff\xff")], ("", "")),
   *((header, suffix, [(3, column, cell)], [], ("", "")) for header in (next(iter(HEADERS)), "label,logits,x,z")
-    for suffix in SUFFIXES for column in (0, 1) for cell in (CELLS if suffix == ".csv" else OTHERS))], number=20)
+    for suffix in SUFFIXES for column in (0, 1) for cell in (CELLS if suffix == ".csv" else OTHERS))], number=10)
 def test_tables(folder, case):
   header, suffix, cells, edits, change = case
   path, names, first = folder / f"x{suffix}", header.split(","), int("logit_3" in header)

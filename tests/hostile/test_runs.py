@@ -176,4 +176,4 @@ def test_what_stands_in_place_of_a_file_is_refused(name, thing, tmp_path):
 
 def test_what_is_large_when_it_is_decompressed_is_refused(tmp_path):
   (tmp_path / "x.npz").write_bytes(files.flood("features", logits=np.eye(3), labels=np.arange(3)))
-  assert read(evaluation.load, tmp_path / "x.npz").refusal
+  assert "of memory" in read(evaluation.load, tmp_path / "x.npz").refusal
