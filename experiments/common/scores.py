@@ -43,10 +43,6 @@ BLOCKED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass_l2", "classwise", 
 BLOCKS = 20
 
 
-def _ece(confidence: jax.Array, correct: jax.Array, *, where: jax.Array | None = None) -> jax.Array:
-  return metrics.calibration_error(confidence, correct, where=where)
-
-
 @functools.partial(jax.jit, static_argnums=2)
 def _plain(logits: jax.Array, labels: jax.Array, more: tuple[str, ...]
            ) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
@@ -69,17 +65,15 @@ def scored(logits: jax.Array, labels: jax.Array, more: tuple[str, ...] = ()) -> 
   if not bool(jnp.all(jnp.isfinite(logits))):
     return dict.fromkeys((*COLUMNS, *more), float("nan"))
   values, confidence, correct = _plain(logits, labels, more)
-  error = metrics.assess(_ece, confidence, correct, key=jax.random.key(0), num_resamples=RESAMPLES,
-                         bias=metrics.bias_model(metrics.calibration_error))
+  error = metrics.assess(metrics.calibration_error, confidence, correct, key=jax.random.key(0), num_resamples=RESAMPLES)
   values |= {"ece_corrected": error.estimate, "floor": error.floor, "p_value": error.p_value}
   return {name: float(values[name]) for name in (*COLUMNS, *more)}
 
 
-@functools.partial(jax.jit, static_argnums=3)
-def _without_blocks(logits: jax.Array, labels: jax.Array, kept: jax.Array, more: tuple[str, ...]
-                    ) -> dict[str, jax.Array]:
+@jax.jit
+def _without_blocks(logits: jax.Array, labels: jax.Array, kept: jax.Array) -> dict[str, jax.Array]:
   def values(indices):
-    of_kept = _plain(logits[indices], labels[indices], more)[0]
+    of_kept = _plain(logits[indices], labels[indices], ())[0]
     return {name: of_kept[name] for name in BLOCKED}
 
   return jax.lax.map(values, kept)
@@ -96,7 +90,7 @@ def without_blocks(logits: jax.Array, labels: jax.Array) -> dict[str, np.ndarray
     return {name: np.full(BLOCKS, np.nan) for name in BLOCKED}
   order = np.random.default_rng(0).permutation(len(labels))
   kept = np.stack([np.delete(order, np.s_[i * size:(i + 1) * size]) for i in range(BLOCKS)])
-  return {name: np.asarray(x, np.float64) for name, x in _without_blocks(logits, labels, kept, ()).items()}
+  return {name: np.asarray(x, np.float64) for name, x in _without_blocks(logits, labels, kept).items()}
 
 
 @jax.jit
@@ -104,7 +98,8 @@ def _other(logits: jax.Array, labels: jax.Array) -> jax.Array:
   """The values of ``OTHER`` for one set."""
   probs = jax.nn.softmax(logits)
   confidence, correct = metrics.top_label(probs, labels)
-  return jnp.stack([jnp.mean(correct, dtype=jnp.float32), metrics.nll(probs, labels), _ece(confidence, correct)])
+  return jnp.stack([jnp.mean(correct, dtype=jnp.float32), metrics.nll(probs, labels),
+                    metrics.calibration_error(confidence, correct)])
 
 
 @jax.jit

@@ -14,7 +14,7 @@ again. Shards write files of their own, which the next command without ``--shard
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import datetime
 import json
 import pathlib
@@ -215,12 +215,17 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
   else:
     chosen, tried, finished = _trained(job, stem, shard)
     trained = settings.digest(finished.config)
-    saved = _predictions(finished)
-    validation, test = saved("validation"), saved("test")
+    names = [name for name, _ in additional_sets(finished.config, job.seeds[0])]
+    if finished.config.evaluation.laplace:  # The Laplace approximation predicts.
+      model, validation = last_layer.laplace(finished, evaluation.Model({name: [] for name in ["test", *names]}, {}))
+      saved = {**model.sets, "validation": validation}
+    else:
+      saved = {name: finished.saved(name) for name in ("validation", "test", *names)}
+    validation, test = saved["validation"], saved["test"]
     foreign = set(map(run_config.ood_name, finished.config.evaluation.ood))
     others = {"shifted": [], "train": [], "ood": []}
-    for name, _ in additional_sets(finished.config, job.seeds[0]):
-      others["ood" if name in foreign else "train" if name == "train" else "shifted"].append(saved(name))
+    for name in names:
+      others["ood" if name in foreign else "train" if name == "train" else "shifted"].append(saved[name])
     if job.method.members > 1:
       validation, test = [ensembles.pooled(validation)], [ensembles.pooled(test)]
       others = {kind: [[ensembles.pooled(of_set)] for of_set in sets] for kind, sets in others.items()}
@@ -238,15 +243,6 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
            **detection, **{key: f"{value:.6g}" for key, value in values.items()},
            **{f"images_{name}": "" if i else comparison.blocks_text([x[name] for x in images[label]])
               for name in scores.BLOCKED}, **shared} for label, i, values, _ in scored]
-
-
-def _predictions(finished: run.Run) -> Callable[[str], list[evaluation.Predictions]]:
-  """Returns what maps a set to its predictions, which are those of the Laplace approximation if the config has one."""
-  if not finished.config.evaluation.laplace:
-    return finished.saved
-  names = ["test", *(name for name, _ in additional_sets(finished.config, finished.seeds[0]))]
-  model, validation = last_layer.laplace(finished, evaluation.Model({name: [] for name in names}, {}))
-  return {"validation": validation, **model.sets}.__getitem__
 
 
 def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None

@@ -22,8 +22,8 @@ def test_every_choice_is_a_config_and_names_say_which():
   names = [name for choices in space.SPACE.values() for name in choices if name != "none"]
   assert len(set(names)) == len(names)
   choice = {"augmentation": "MIT", "loss": "none", "weights": "SAM", "decay": "decay 5e-4", "rate": "none"}
-  found = space.fields_of(halving.text(choice))
-  assert found == settings.flat(halving.fields(space.SPACE, choice)) and found["optimizer.sharpness"] == 0.1
+  fields = space.fields_of(halving.text(choice))
+  assert fields == settings.flat(halving.fields(space.SPACE, choice)) and fields["optimizer.sharpness"] == 0.1
 
 
 def test_losses_and_labels_that_do_not_fit_are_no_error(monkeypatch):
@@ -100,7 +100,7 @@ def test_candidates_take_no_longer_than_the_option_says(monkeypatch):
   for times in ("1", "2"):
     combinations.methods(sweep.parse(combinations.EXPERIMENT, ["--data=fashion_mnist.npz", f"--times={times}",
                                                                "--candidates=200"]))
-  alone, twice = ({(choice["augmentation"], choice["weights"]) for choice in found} for found in drawn)
+  alone, twice = ({(choice["augmentation"], choice["weights"]) for choice in choices} for choices in drawn)
   assert ("AugMix, one view", "EMA") in alone and not {"MIT", "AugMix", "AugMix, severity 3"} & {x for x, _ in alone}
   assert not any(weights == "SAM" for _, weights in alone)
   assert {("MIT", "EMA"), ("none", "SAM")} < twice and ("MIT", "SAM") not in twice

@@ -43,16 +43,16 @@ def _place(number):
 def test_the_page_of_experiments_lists_every_table_and_figure_of_the_papers():
   page = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
   section = page.split("| paper | table or figure |")[1].split("\n\n")[0]
-  found, paper = {}, ""
+  listed, paper = {}, ""
   for line in section.splitlines()[2:]:
     name, kind_and_numbers, made = (cell.strip() for cell in line.strip("|").split("|"))
     paper = name or paper
     kind, numbers = re.fullmatch(r"(Table|Figure)s? (A?\d+(?:, A?\d+)*)", kind_and_numbers).groups()
-    found.setdefault((paper, kind), []).extend(numbers.split(", "))
+    listed.setdefault((paper, kind), []).extend(numbers.split(", "))
     assert "`" in made or made.startswith("nothing")
   expected = {(paper, kind): [str(i) for i in range(1, number + 1)] for paper, numbers in NUMBERED.items()
               for kind, number in zip(("Table", "Figure"), numbers, strict=True)}
   # The appendix of Zhou et al. begins again: scores and γ; gradients, the dual focal loss, and gradients over training.
   expected["Zhou et al. 2025", "Table"] += ["A1", "A2"]
   expected["Zhou et al. 2025", "Figure"] += ["A1", "A2", "A3"]
-  assert {key: sorted(numbers, key=_place) for key, numbers in found.items()} == expected
+  assert {key: sorted(numbers, key=_place) for key, numbers in listed.items()} == expected

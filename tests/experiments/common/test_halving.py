@@ -33,12 +33,12 @@ def _score(calls):
 
 def test_the_best_accurate_candidate_wins_and_survivors_get_more_seeds(config, tmp_path):
   calls = []
-  found = halving.halve(config, SPACE, halving.draw(SPACE, 18), _score(calls), path=tmp_path / "x.csv", most_lost=0.01,
-                        say=calls.count)
-  assert found[0].choice["rate"] == "rate 6" and found[0].loss < 0.93  # Rate 7 is too inaccurate.
-  assert [x.loss for x in found] == sorted(x.loss for x in found) and {x.num_seeds for x in found} == {4}
+  standings = halving.halve(config, SPACE, halving.draw(SPACE, 18), _score(calls), path=tmp_path / "x.csv",
+                            most_lost=0.01, say=calls.count)
+  assert standings[0].choice["rate"] == "rate 6" and standings[0].loss < 0.93  # Rate 7 is too inaccurate.
+  assert [x.loss for x in standings] == sorted(x.loss for x in standings) and {x.num_seeds for x in standings} == {4}
   mean = np.mean([1 - 0.08 + 0.001 * np.sin(seed) for seed in range(100, 104)])
-  assert found[0].loss == pytest.approx(mean, abs=1e-6)
+  assert standings[0].loss == pytest.approx(mean, abs=1e-6)
   assert len({(rate, l2) for rate, l2, *_ in calls}) == 18
   # Each seed of a candidate is trained once: 18 on the first, and survivors on what they lack.
   assert len(set(calls)) == len(calls)

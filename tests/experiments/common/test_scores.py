@@ -29,9 +29,9 @@ def _reference(log_probs, labels):
 
 def test_rows_have_the_scores_of_each_calibrator_on_clean_and_shifted_sets():
   validation, test, *shifted = ([_predictions(10 * s + seed, 1 + s) for seed in (0, 1)] for s in range(4))
-  found = scores.calibrated(validation, test, {"TS": TS}, {"shifted": shifted})
-  assert [x[:2] for x in found] == [(label, seed) for label in ("none", "TS") for seed in (0, 1)]
-  for label, seed, row, left_out in found:
+  scored = scores.calibrated(validation, test, {"TS": TS}, {"shifted": shifted})
+  assert [x[:2] for x in scored] == [(label, seed) for label in ("none", "TS") for seed in (0, 1)]
+  for label, seed, row, left_out in scored:
     assert set(row) == {*scores.COLUMNS, *scores.SHIFTED}
     params = calibrators.temperature_scaling().fit(validation[seed].logits, validation[seed].labels)
     temperature = float(params["temperature"]) if label == "TS" else 1.0

@@ -57,15 +57,15 @@ def trained(monkeypatch):
 def test_a_run_that_fails_is_reported_and_the_others_have_rows(finished, capsys):
   assert sweep.main(EXPERIMENT, [f"--out={finished}", "--only", "broken"]) == 1
   assert "failed: digits, broken, seeds 0-1: UserError: config key data.path: there is no" in capsys.readouterr().err
-  found = rows.read(finished / "test_small.csv")
-  assert [(row["method"], row["calibrator"], row["seed"]) for row in found] == [
+  results = rows.read(finished / "test_small.csv")
+  assert [(row["method"], row["calibrator"], row["seed"]) for row in results] == [
     *(("plain", c, s) for c in ("none", "TS") for s in "01"), *(("apart", c, s) for s in "01" for c in ("none", "TS"))]
-  assert all(np.isfinite(float(row[name])) for row in found for name in ("accuracy", "nll", "ece", "floor"))
+  assert all(np.isfinite(float(row[name])) for row in results for name in ("accuracy", "nll", "ece", "floor"))
   # Seeds give the same models whether they train together or not, except that those that train together are all
   # normalised by the mean and deviation of the first one's training images.
-  values = comparison.values(found, "nll")
-  together, apart = (values["digits", name, "none"] for name in ("plain", "apart"))
-  assert [together[s] for s in "01"] == pytest.approx([apart[s] for s in "01"], rel=1e-3)
+  values = comparison.values(results, "nll")
+  together, single = (values["digits", name, "none"] for name in ("plain", "apart"))
+  assert [together[s] for s in "01"] == pytest.approx([single[s] for s in "01"], rel=1e-3)
 
 
 @pytest.mark.slow
@@ -120,15 +120,15 @@ def test_a_method_is_tuned_before_it_trains(tmp_path):
   method = Method("", "tuned", _config, {"loss.primary.gamma": (1.0, 2.0)}, {"seed": 100, "num_seeds": 1})
   experiment = EXPERIMENT._replace(methods=lambda options: [method])
   assert sweep.main(experiment, [f"--out={tmp_path}"]) == 0
-  trials, found = rows.read(tmp_path / "test_small_trials.csv"), rows.read(tmp_path / "test_small.csv")
+  trials, results = rows.read(tmp_path / "test_small_trials.csv"), rows.read(tmp_path / "test_small.csv")
   trials = [tuning.Trial(json.loads(row["fields"]), float(row["accuracy"]), float(row["ece"])) for row in trials]
   best = tuning.best(trials).fields
   gamma, tried = best["loss.primary.gamma"], sorted(trial.fields["loss.primary.gamma"] for trial in trials)
   ladder = tuning.LADDERS["loss.primary.gamma"]
   assert {1.0, 2.0} <= set(tried) and (tried[0] < gamma < tried[-1] or gamma in (ladder[0], ladder[-1]))
-  assert {(row["chosen"], row["tried"]) for row in found} == {(json.dumps(best), json.dumps({
+  assert {(row["chosen"], row["tried"]) for row in results} == {(json.dumps(best), json.dumps({
     "loss.primary.gamma": tried}))}
-  assert {row["config"] for row in found} == {settings.digest(_config(**{"loss.primary": {"name": "focal",
+  assert {row["config"] for row in results} == {settings.digest(_config(**{"loss.primary": {"name": "focal",
                                                                                             "gamma": gamma}}))}
 
 
@@ -165,7 +165,7 @@ def test_differences_are_paired_by_seed():
 def test_intervals_hold_the_mean_over_seeds_and_images():
   # NLLs of images that have a difficulty of their own for a method, whatever the seed.
   rng, repeats, images, seeds = np.random.default_rng(0), 300, 400, 3
-  held = {"both": 0, "seeds": 0}
+  covered = {"both": 0, "seeds": 0}
   for _ in range(repeats):
     pair = []
     for _ in range(2):
@@ -175,34 +175,34 @@ def test_intervals_hold_the_mean_over_seeds_and_images():
       by_seed.blocks = comparison.UNIT * np.array(comparison.blocks_text(left_out).split(), float)
       pair.append(by_seed)
     for kind, (a, b) in {"both": pair, "seeds": [dict(x) for x in pair]}.items():
-      apart = comparison.paired(a, b)
-      held[kind] += apart.low <= 0 <= apart.high
-  assert held["both"] >= 273  # At 95%, fewer have a chance of 0.2%.
-  assert held["seeds"] < 200  # Intervals over seeds alone say nothing of other images.
+      change = comparison.paired(a, b)
+      covered[kind] += change.low <= 0 <= change.high
+  assert covered["both"] >= 273  # At 95%, fewer have a chance of 0.2%.
+  assert covered["seeds"] < 200  # Intervals over seeds alone say nothing of other images.
 
 
 @pytest.mark.parametrize(("seeds", "share"), [(2, 0.3), (3, 0.3), (3, 1.0), (5, 0.7), (10, 0.3)])
 def test_p_values_hold_far_in_the_tail_where_those_of_one_of_many_claims_lie(seeds, share):
   """With Welch's degrees of freedom 6%, 2%, 0.7%, 0.6% and 0.6% of the p-values are below 0.45%."""
   rng, repeats, level = np.random.default_rng(0), 3000, 0.05 / 11
-  found = [comparison.paired(_equal(rng, seeds, share), dict.fromkeys(map(str, range(seeds)), 0.0))
+  changes = [comparison.paired(_equal(rng, seeds, share), dict.fromkeys(map(str, range(seeds)), 0.0))
            for _ in range(repeats)]
   for limit in (0.05, level):  # More have a chance of 0.2%.
-    assert sum(x.p_value < limit for x in found) <= limit * repeats + 3 * (limit * (1 - limit) * repeats) ** 0.5
-  assert all((x.p_value < 0.05) == (not x.low <= 0 <= x.high) for x in found)
+    assert sum(x.p_value < limit for x in changes) <= limit * repeats + 3 * (limit * (1 - limit) * repeats) ** 0.5
+  assert all((x.p_value < 0.05) == (not x.low <= 0 <= x.high) for x in changes)
 
 
 def _equal(rng, seeds, share):
   """Values of mean 0; the standard error over images is ``share`` of that over seeds."""
   of_blocks = share * rng.normal(size=20) * (20 / seeds) ** 0.5
-  found = comparison.BySeed({str(i): of_blocks.mean() + rng.normal() for i in range(seeds)})
-  found.blocks = -seeds * (of_blocks - of_blocks.mean()) / 19
-  return found
+  by_seed = comparison.BySeed({str(i): of_blocks.mean() + rng.normal() for i in range(seeds)})
+  by_seed.blocks = -seeds * (of_blocks - of_blocks.mean()) / 19
+  return by_seed
 
 
 def test_equal_differences_of_all_seeds_have_no_interval():
-  apart = comparison.paired({"0": 0.5, "1": 0.5}, {"0": 0.25, "1": 0.25})
-  assert apart.mean == 0.25 and np.isnan(apart.p_value) and np.isnan(apart.high)
+  change = comparison.paired({"0": 0.5, "1": 0.5}, {"0": 0.25, "1": 0.25})
+  assert change.mean == 0.25 and np.isnan(change.p_value) and np.isnan(change.high)
   assert comparison.paired({"0": 0.5, "1": 0.4}, {"0": 0.5, "1": 0.4})[:3] == (0, 0, 0)
 
 
@@ -215,8 +215,8 @@ def test_bold_is_only_what_is_better_than_every_other_row():
 
 
 def test_a_seed_that_diverged_is_counted():
-  found = _rows(a=(0.1, 0.2, float("nan")))
-  assert comparison.cell(comparison.values(found, "nll")["", "a", "none"], "nll") == (
+  results = _rows(a=(0.1, 0.2, float("nan")))
+  assert comparison.cell(comparison.values(results, "nll")["", "a", "none"], "nll") == (
     "0.1500 ± 0.0500 (1 of 3 diverged)")
 
 
@@ -244,14 +244,14 @@ def test_an_ensemble_is_a_row_of_its_own_that_pools_networks_of_the_same_images(
   experiment = EXPERIMENT._replace(methods=lambda options: [method])
   assert [job.seeds for job in sweep.jobs([method])] == [(0,), (1,)]
   assert sweep.main(experiment, [f"--out={tmp_path}", "--seeds=1"]) == 0
-  found = rows.read(tmp_path / "test_small.csv")
-  assert [(row["calibrator"], row["seed"]) for row in found] == [("none", "0"), ("TS", "0")]
+  results = rows.read(tmp_path / "test_small.csv")
+  assert [(row["calibrator"], row["seed"]) for row in results] == [("none", "0"), ("TS", "0")]
   folder, = (tmp_path / "runs" / "test_small").iterdir()
   members = run.Run.load(folder).saved("test")
   assert len(members) == 2 and run.Run.load(folder).config.data.split_seed == 0
   probs = np.mean([np.exp(x.logits - np.logaddexp.reduce(x.logits, axis=1, keepdims=True)) for x in members], axis=0)
   nll = -np.mean(np.log(probs[np.arange(len(probs)), members[0].labels]))
-  assert float(found[0]["nll"]) == pytest.approx(nll, rel=1e-5)
+  assert float(results[0]["nll"]) == pytest.approx(nll, rel=1e-5)
 
 
 def test_processes_share_the_memory_of_a_gpu(monkeypatch):
@@ -307,12 +307,12 @@ def test_a_row_can_be_the_laplace_approximation_of_the_last_layer(tmp_path):
   method = Method("digits", "Laplace", functools.partial(_config, **{"evaluation.laplace": "full"}))
   experiment = EXPERIMENT._replace(methods=lambda options: [method])
   assert sweep.main(experiment, [f"--out={tmp_path}", "--seeds=1"]) == 0
-  found, = (row for row in rows.read(tmp_path / "test_small.csv") if row["calibrator"] == "none")
+  row, = (row for row in rows.read(tmp_path / "test_small.csv") if row["calibrator"] == "none")
   folder, = (tmp_path / "runs" / "test_small").iterdir()
   finished = run.Run.load(folder)
   test, images = finished.saved("test")[0], finished.splits(0).test.images
   log_probs = finished.laplace(0).log_probs(finished.features(images, seed=0))
   nll = -np.mean(np.asarray(log_probs)[np.arange(len(test.labels)), test.labels])
   plain = test.logits - np.logaddexp.reduce(test.logits, axis=1, keepdims=True)
-  assert float(found["nll"]) == pytest.approx(nll, rel=1e-4)
-  assert float(found["nll"]) != pytest.approx(-np.mean(plain[np.arange(len(plain)), test.labels]), rel=1e-3)
+  assert float(row["nll"]) == pytest.approx(nll, rel=1e-4)
+  assert float(row["nll"]) != pytest.approx(-np.mean(plain[np.arange(len(plain)), test.labels]), rel=1e-3)

@@ -62,16 +62,16 @@ def test_one_setting_after_another_keeps_the_best_of_those_before(tmp_path):
   (4.0, (0.3, 1.0, 3.0, 10.0)), (0.3, (0.1, 0.3, 1.0)), (1e9, (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)),
   (0.1, (0.03, 0.1, 0.3, 1.0))])
 def test_a_search_goes_on_until_the_best_lies_between_two_others_or_the_ladder_ends(optimum, tried):
-  found = tuning.tuned(CONFIG, {"loss.weight": (0.3, 1.0)}, one_at_a_time=False, validate=lambda config: (
+  tuned = tuning.tuned(CONFIG, {"loss.weight": (0.3, 1.0)}, one_at_a_time=False, validate=lambda config: (
     0.9, abs(np.log(config.loss.weight / optimum))), say=lambda line: None)
-  assert found.tried == {"loss.weight": list(tried)}
-  assert found.chosen["loss.weight"] == min(tried, key=lambda x: abs(np.log(x / optimum)))
+  assert tuned.tried == {"loss.weight": list(tried)}
+  assert tuned.chosen["loss.weight"] == min(tried, key=lambda x: abs(np.log(x / optimum)))
 
 
 def test_a_search_does_not_follow_an_error_that_accuracy_pays_for_and_names_have_no_next():
-  found = tuning.tuned(CONFIG, {"loss.weight": (0.3, 1.0, 3.0)}, one_at_a_time=False, validate=lambda config: (
+  tuned = tuning.tuned(CONFIG, {"loss.weight": (0.3, 1.0, 3.0)}, one_at_a_time=False, validate=lambda config: (
     0.9 - 0.02 * (config.loss.weight > 0.5), 1 / config.loss.weight), say=lambda line: None)
-  assert found.chosen == {"loss.weight": 0.3} and found.tried == {"loss.weight": [0.1, 0.3, 1.0, 3.0]}
+  assert tuned.chosen == {"loss.weight": 0.3} and tuned.tried == {"loss.weight": [0.1, 0.3, 1.0, 3.0]}
   trials = [tuning.Trial({"loss.primary.confidence": name}, 0.9, 0.1) for name in ("msp", "margin")]
   assert not tuning.beyond(trials, trials[0].fields, tuning.LADDERS)
 
@@ -89,8 +89,8 @@ def test_every_number_that_a_method_tries_is_of_a_ladder_that_can_be_climbed():
 @pytest.mark.slow
 def test_a_config_is_scored_on_its_validation_splits_whether_its_seeds_train_together_or_not():
   accuracy, ece = tuning.validation_scores(CONFIG)
-  apart = tuning.validation_scores(settings.changed(CONFIG, {"training.seeds_together": False}))
-  assert (accuracy, ece) == pytest.approx(apart, abs=1e-4)
+  single = tuning.validation_scores(settings.changed(CONFIG, {"training.seeds_together": False}))
+  assert (accuracy, ece) == pytest.approx(single, abs=1e-4)
   assert 0 < accuracy < 1 and 0 < ece < 1
 
 

@@ -44,13 +44,13 @@ def _rows(board):
 def _measured():
   """``(leaderboard, method, cells)`` of each row of the table of docs/training.md that a leaderboard has."""
   table, = (table for table in _tables("training.md") if table[0][0] == "what")
-  board, found = "", []
+  board, measured = "", []
   for cells in table[1:]:
     if cells[0].startswith("**"):
       board = next((name for heading, name in BOARDS.items() if cells[0] == f"**cross entropy**, {heading}"), "")
     if board:
-      found.append((board, NAMES.get(cells[0], page.BASELINE), cells))
-  return found
+      measured.append((board, NAMES.get(cells[0], page.BASELINE), cells))
+  return measured
 
 
 MEASURED = _measured()

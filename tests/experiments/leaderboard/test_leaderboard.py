@@ -29,8 +29,8 @@ def test_every_loss_that_needs_no_other_name_is_a_method():
 def test_a_tiny_leaderboard_trains_and_has_a_page(tmp_path):
   command = ["--scale=tiny", f"--out={tmp_path}", "--only", "cross entropy", "MbLS"]
   assert sweep.main(leaderboard.EXPERIMENT._replace(calibrators={"TS": leaderboard.CALIBRATORS["TS"]}), command) == 0
-  found = rows.read(tmp_path / "leaderboard_tiny.csv")
-  assert list(dict.fromkeys(row["method"] for row in found)) == [
+  results = rows.read(tmp_path / "leaderboard_tiny.csv")
+  assert list(dict.fromkeys(row["method"] for row in results)) == [
     "cross entropy", "MbLS", "cross entropy, ensemble of 5", "cross entropy, refined"]
   page = (tmp_path / "leaderboard_tiny.md").read_text(encoding="utf-8")
   assert "| MbLS" in page and "## Beyond the papers" in page and (tmp_path / "leaderboard_tiny.png").exists()
@@ -50,12 +50,12 @@ def test_every_method_is_a_config_of_its_own(scale):
 
 def test_ranks_and_wins_are_those_worked_out_by_hand():
   values = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [2.0, 2.0, 3.0]])
-  found = ranking.ranks(values)
-  np.testing.assert_allclose(found.mean, [(1 + 1 + 1.5) / 3, (2 + 3 + 1.5) / 3, (3 + 2 + 3) / 3])
-  np.testing.assert_allclose(found.wins, [(1 + 1 + 0.75) / 3, (0.5 + 0 + 0.75) / 3, (0 + 0.5 + 0) / 3])
+  ranks = ranking.ranks(values)
+  np.testing.assert_allclose(ranks.mean, [(1 + 1 + 1.5) / 3, (2 + 3 + 1.5) / 3, (3 + 2 + 3) / 3])
+  np.testing.assert_allclose(ranks.wins, [(1 + 1 + 0.75) / 3, (0.5 + 0 + 0.75) / 3, (0 + 0.5 + 0) / 3])
   # Demsar 2006, Table 5: q = 2.343 for three methods.
-  np.testing.assert_allclose(found.critical, 2.343 * np.sqrt(3 * 4 / (6 * 3)), rtol=1e-3)
-  assert found.p_value == pytest.approx(stats.friedmanchisquare(*values.T).pvalue)
+  np.testing.assert_allclose(ranks.critical, 2.343 * np.sqrt(3 * 4 / (6 * 3)), rtol=1e-3)
+  assert ranks.p_value == pytest.approx(stats.friedmanchisquare(*values.T).pvalue)
 
 
 def test_a_method_that_diverged_is_not_ranked():
@@ -189,27 +189,27 @@ def test_few_images_are_drawn_by_the_seed_and_tested_on_the_same(tmp_path):
 
 def test_at_paper_scale_second_stages_are_those_of_their_authors():
   options = sweep.parse(leaderboard.EXPERIMENT, ["--scale=paper"])
-  found = {method.name: method.config() for method in leaderboard.methods(options) if "TST" in method.name
+  configs = {method.name: method.config() for method in leaderboard.methods(options) if "TST" in method.name
            or "MaC" in method.name}
   for name in ("TST", "V-TST"):  # As Jordahn & Olmos 2024.
-    config, training = found[name], found[name].training
+    config, training = configs[name], configs[name].training
     assert (config.augmentation.name, config.augmentation.padding, config.schedule.augment) == ("crop_flip", 4, True)
     assert (training.batch_size, config.schedule.stage2_batch_size, config.schedule.stage2_epochs) == (128, 256, 40)
     # Every epoch of both stages counts.
     assert (training.select, training.select_after_epochs, training.evaluate_every_epochs) == ("best", 0, 1)
   epochs = {"MaC-Cal": 100, "MaC-Cal, printed": 40, "TST, as Ni et al.": 40, "V-TST, as Ni et al.": 40}
   for name, number in epochs.items():
-    training, schedule = found[name].training, found[name].schedule
+    training, schedule = configs[name].training, configs[name].schedule
     assert (schedule.stage2_epochs, training.select, schedule.stage2_batch_size) == (number, "last", 0)
 
 
 @pytest.mark.slow
 def test_the_committed_rows_are_still_those_of_their_configs():
   """Otherwise the command of the page would train them again."""
-  found = {row["method"]: row["declared"] for row in rows.read(leaderboard_page.ROWS)}
+  declared = {row["method"]: row["declared"] for row in rows.read(leaderboard_page.ROWS)}
   options = sweep.parse(leaderboard.EXPERIMENT, ["--data=fashion_mnist.npz", "--network=mlp"])
-  wanted = [method for method in leaderboard.methods(options) if method.name in found]
-  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == found
+  wanted = [method for method in leaderboard.methods(options) if method.name in declared]
+  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == declared
 
 
 def test_the_top_is_that_of_the_lowest_nll_with_intervals_over_seeds_and_images():

@@ -39,8 +39,8 @@ def test_the_tables_have_the_rows_and_the_columns_of_the_papers():
   assert len(cells["papers.focal_temperature.table"]) == 3 * 6  # Komisarenko & Kull: three data sets.
   assert len(cells["papers.mac_cal.tables"]) == 9 * (len(mac_cal.losses("cifar10", "resnet50")) + len(
     mac_cal_tables.PARTS))
-  for found in cells.values():
-    assert len(set(found)) == len(found)
+  for names in cells.values():
+    assert len(set(names)) == len(names)
 
 
 def test_the_page_of_experiments_names_their_commands_and_how_many_cells_they_have():
@@ -122,18 +122,18 @@ def test_the_committed_rows_are_still_those_of_their_configs(name):
   """Otherwise the command of the page would train them again."""
   experiment = TABLES[name]
   options = sweep.parse(experiment, ["--data=fashion_mnist.npz"])
-  found = {row["method"]: row["declared"] for row in rows.read(sweep.path_of(sweep.stem_of(experiment, options)))}
-  wanted = [method for method in experiment.methods(options) if method.name in found]
-  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == found
+  declared = {row["method"]: row["declared"] for row in rows.read(sweep.path_of(sweep.stem_of(experiment, options)))}
+  wanted = [method for method in experiment.methods(options) if method.name in declared]
+  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == declared
 
 
 def test_weights_beside_a_summed_loss_become_those_beside_its_mean():
-  experiment, found = TABLES["papers.mac_cal.tables"], {}
+  experiment, losses = TABLES["papers.mac_cal.tables"], {}
   for scale in ("paper", "tiny"):
     methods = experiment.methods(sweep.parse(experiment, [f"--scale={scale}"]))
-    found[scale] = next(method.config() for method in methods if method.name == "mmce").loss
-  assert (found["paper"].reduction, found["paper"].weight) == ("sum", 256.0)
-  assert (found["tiny"].reduction, found["tiny"].weight) == ("mean", 2.0)
+    losses[scale] = next(method.config() for method in methods if method.name == "mmce").loss
+  assert (losses["paper"].reduction, losses["paper"].weight) == ("sum", 256.0)
+  assert (losses["tiny"].reduction, losses["tiny"].weight) == ("mean", 2.0)
 
 
 @pytest.mark.slow

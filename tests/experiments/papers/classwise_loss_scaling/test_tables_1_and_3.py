@@ -57,9 +57,9 @@ def test_a_file_is_halved_and_every_normalisation_compared(tmp_path, capsys, mon
   fit, test = tables_1_and_3.halves(tmp_path / "net.npz")
   np.testing.assert_array_equal(np.sort(np.concatenate([fit[0], test[0]]), axis=0), np.sort(logits, axis=0))
   tables_1_and_3.main(["--networks", "--workdir", str(tmp_path), "--", f"a net={tmp_path / 'net.npz'}"])
-  found = rows.read(tmp_path / f"{tables_1_and_3.NAME}.csv")
-  assert len(found) == len(tables_1_and_3.METHODS) and "a net, TS, base: ECE" in capsys.readouterr().out
-  for row in found:
+  results = rows.read(tmp_path / f"{tables_1_and_3.NAME}.csv")
+  assert len(results) == len(tables_1_and_3.METHODS) and "a net, TS, base: ECE" in capsys.readouterr().out
+  for row in results:
     assert float(row["low"]) <= float(row["high"])
     if row["method"] == "ND":
       assert float(row["difference"]) == float(row["low"]) == float(row["high"]) == 0

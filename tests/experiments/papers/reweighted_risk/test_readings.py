@@ -22,9 +22,9 @@ ROWS = RESULTS / "reweighted_risk_readings_laptop.csv"
   ("released, margin", "released")])
 def test_each_reading_trains_the_loss_that_it_names(name, variant):
   options = sweep.parse(readings.EXPERIMENT, ["--scale=tiny"])
-  found = [method.config().loss.primary for method in readings.methods(options) if method.name == name]
-  assert len(found) == (3 if name in readings.ON_SMALL else 1)
-  assert {loss.variant for loss in found} == {variant}
+  sections = [method.config().loss.primary for method in readings.methods(options) if method.name == name]
+  assert len(sections) == (3 if name in readings.ON_SMALL else 1)
+  assert {loss.variant for loss in sections} == {variant}
 
 
 def test_the_small_networks_differ_in_batch_norm_alone():

@@ -18,14 +18,14 @@ def test_it_tunes_trains_and_measures_training_and_test_sets(tmp_path, monkeypat
   monkeypatch.setattr(memorisation, "TRIALS", {"seed": 100, "num_seeds": 1})
   command = ["--scale=tiny", f"--out={tmp_path}", "--seeds=2", "--only", "cross entropy", "interleaved soft_avuc"]
   assert sweep.main(EXPERIMENT, command) == 0
-  found = rows.read(tmp_path / "soft_calibration_memorisation_tiny.csv")
-  assert [(row["method"], row["calibrator"], row["seed"]) for row in found] == [
+  results = rows.read(tmp_path / "soft_calibration_memorisation_tiny.csv")
+  assert [(row["method"], row["calibrator"], row["seed"]) for row in results] == [
     (method, calibrator, seed) for method in ("cross entropy", "interleaved soft_avuc")
     for calibrator in ("none", "TS") for seed in "01"]
-  assert all(np.isfinite(float(row[column])) for row in found for column in EXPERIMENT.columns)
-  rate = json.loads(found[-1]["chosen"])["schedule.secondary_rate"]
+  assert all(np.isfinite(float(row[column])) for row in results for column in EXPERIMENT.columns)
+  rate = json.loads(results[-1]["chosen"])["schedule.secondary_rate"]
   page = (tmp_path / "soft_calibration_memorisation_tiny.md").read_text(encoding="utf-8")
-  assert rate in json.loads(found[-1]["tried"])["schedule.secondary_rate"]
+  assert rate in json.loads(results[-1]["tried"])["schedule.secondary_rate"]
   assert f"- interleaved soft_avuc, secondary rate {rate}: " in page
   assert "| train accuracy % | train ECE % |" in page
 
