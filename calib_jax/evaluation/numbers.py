@@ -43,10 +43,10 @@ def error_text(error: Estimate, num_resamples: int) -> str:
           f"p {p if p.startswith('≤') else f'= {p}'}")
 
 
-def apart(*values: float) -> list[str]:
+def distinct_texts(*values: float) -> list[str]:
   """Returns numbers with two digits after the point, or with three or four if they would else look alike.
 
-  >>> apart(0.5234, 0.4311), apart(0.4934, 0.4921), apart(0.5, 0.5)
+  >>> distinct_texts(0.5234, 0.4311), distinct_texts(0.4934, 0.4921), distinct_texts(0.5, 0.5)
   (['0.52', '0.43'], ['0.493', '0.492'], ['0.5000', '0.5000'])
   """
   texts = []
@@ -75,7 +75,7 @@ def ends(gain: Interval) -> str:
   >>> ends(Interval(0.09, 0.071, 0.113)), ends(Interval(0.01, -0.0004, 0.02))
   ('0.07 to 0.11', '-0.0004 to 0.0200')
   """
-  return " to ".join(apart(0.0, gain.low, gain.high)[1:])
+  return " to ".join(distinct_texts(0.0, gain.low, gain.high)[1:])
 
 
 def counted(number: int, noun: str) -> str:

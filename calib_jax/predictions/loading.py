@@ -7,6 +7,7 @@ import numpy as np
 
 from calib_jax._system.errors import UserError, short
 from calib_jax.predictions import headers, reading
+from calib_jax.predictions.masks import ignoring
 from calib_jax.predictions.predictions import KINDS, Predictions
 from calib_jax.predictions.scores import as_logits, check_labels, is_float, native
 
@@ -171,7 +172,7 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
     labels = np.array([places[text] for text in texts])
   if labels.min() < 0 or labels.max() >= num_classes:
     raise UserError(f"{path}: labels must be in [0, {num_classes}): they go from {labels.min()} to {labels.max()}."
-                    f"{reading.ignoring(labels, 0, num_classes - 1)}")
+                    f"{ignoring(labels, 0, num_classes - 1)}")
   return labels.astype(np.int32)
 
 

@@ -24,6 +24,7 @@ from calib_jax.predictions.headers import (
   say_others,
   say_weights,
 )
+from calib_jax.predictions.masks import ignoring, without_ignored
 
 PAIR = re.compile(r"(.+\.npy),(.+\.npy)")
 ARCHIVES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # How zip files and pickles begin.
@@ -120,12 +121,7 @@ def _rows(arrays: dict[str, np.ndarray], path: str | os.PathLike, say: Callable[
   if count == (labels.size,):
     arrays[label] = labels = _numbers(labels, names)
   if ignore_label is not None and labels.shape[:1] == count and labels.dtype.kind in "biufU":
-    ignored = str(ignore_label) if labels.dtype.kind == "U" else ignore_label
-    is_used = (labels.reshape(len(labels), -1) != ignored).any(1)
-    say(left_out(path, np.sum(~is_used), len(labels), ignore_label))
-    if not is_used.all():
-      capacity.check_read(str(path), sum(arrays[key].nbytes for key in per_row))
-      arrays |= {key: arrays[key][is_used] for key in per_row if arrays[key].shape[:1] == count}
+    arrays |= without_ignored(arrays, per_row, label, ignore_label, path, say)
   return arrays
 
 
@@ -241,29 +237,6 @@ def _joined(table: Table, path: str | os.PathLike, say: Callable[[str], None], i
   return read | ({"classes": np.array(classes)} if classes else {})
 
 
-def left_out(path: str | os.PathLike, number: int, count: int, ignore_label: int) -> str:
-  """Returns the sentence that says how many rows are left out.
-
-  Raises:
-    UserError: if they are all rows.
-  """
-  if number == count:
-    raise UserError(f"{path}: all labels are {ignore_label}, which is to be ignored, so that no row is left.")
-  return f"{path}: {number:,} of its {count:,} rows have the label {ignore_label} and are left out."
-
-
-def ignoring(labels: np.ndarray, low: int, high: int) -> str:
-  """Returns how to leave out rows, as a sentence, if all labels that are not from ``low`` to ``high`` are the same.
-
-  It is "" for the neighbors of the range, because labels may be numbered from 1.
-  """
-  outside = np.unique(labels[(labels < low) | (labels > high)])
-  if len(outside) != 1 or 0 <= outside[0] <= high + 1:
-    return ""
-  return (f" If {outside[0]} marks rows that are not scored, leave them out: --ignore_label={outside[0]} "
-          f"(ignore_label={outside[0]} in Python).")
-
-
 def _with_other(positive: str, labels: np.ndarray, path: str | os.PathLike) -> list[str]:
   """Returns the names of two classes of which one has the only column of scores."""
   others = sorted(set(labels.tolist()) - {positive}) if labels.dtype.kind == "U" else []
@@ -276,7 +249,7 @@ def _with_other(positive: str, labels: np.ndarray, path: str | os.PathLike) -> l
 def _by_row(labels: np.ndarray, names: np.ndarray, num_classes: int, path: str | os.PathLike) -> list[str]:
   """Returns the names of the classes from a column that has the name of each row's label."""
   pairs = set(zip(labels.tolist(), map(str, names.tolist()), strict=True)) if labels.dtype.kind in "iu" else ()
-  found = dict(pairs)
-  if not pairs or len(pairs) != len(found) or len(set(found.values())) != len(found):
+  name_of_label = dict(pairs)
+  if not pairs or len(pairs) != len(name_of_label) or len(set(name_of_label.values())) != len(name_of_label):
     raise UserError(f"{path}: its column of names must have one name for each label, an integer, and no name twice.")
-  return [found.get(k, str(k)) for k in range(num_classes)]
+  return [name_of_label.get(k, str(k)) for k in range(num_classes)]

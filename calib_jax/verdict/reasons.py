@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calib_jax.evaluation.class_gaps import class_gaps
-from calib_jax.evaluation.numbers import apart, error_text, p_text, points
+from calib_jax.evaluation.numbers import distinct_texts, error_text, p_text, points
 from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, Row, RowKey
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import UNCALIBRATED
@@ -73,7 +73,7 @@ def _not_used(results: Results, evaluated: EvaluatedSet, row: RowKey, used: str)
   if lost and decisions.compared(evaluated, "accuracy", row, none) == "worse":
     return f"{name} loses {100 * lost:.1f} points of accuracy."
   if decisions.compared(evaluated, "nll", row, none) == "worse":
-    losses = apart(*(evaluated.rows[x].estimates["nll"].value for x in (none, row)))
+    losses = distinct_texts(*(evaluated.rows[x].estimates["nll"].value for x in (none, row)))
     return f"{name} raises the log loss, {' → '.join(losses)}."
   if decisions.compared(evaluated, "nll", row, (model, used)) != "better":
     return f"{name} is not shown to have a lower log loss than {'no calibration' if used == UNCALIBRATED else used}."
@@ -86,9 +86,9 @@ def _against(evaluated: EvaluatedSet, name: str, first: str) -> str:
   changes = {metric: decisions.difference(evaluated, metric, own, other) for metric in ("accuracy", "nll", "ece")}
   if changes["ece"] is None:
     return f"{name} has other examples than {first}, so that their difference has no interval."
-  said = [_change(changes["accuracy"], "accuracy", 100, 1, " points"), _change(changes["nll"], "NLL", 1, 3),
-          _change(changes["ece"], "debiased ECE", 100, 1, " points")]
-  return f"Before calibration, {name} against {first}: {'; '.join(said)}."
+  differences = [_change(changes["accuracy"], "accuracy", 100, 1, " points"), _change(changes["nll"], "NLL", 1, 3),
+                 _change(changes["ece"], "debiased ECE", 100, 1, " points")]
+  return f"Before calibration, {name} against {first}: {'; '.join(differences)}."
 
 
 def _change(change: Interval, of: str, scale: float, digits: int, unit: str = "") -> str:
@@ -126,7 +126,7 @@ def _sets(results: Results, row: RowKey) -> list[str]:
                 f"{error_text(after['ece'], results.num_resamples)}")
     if row != none:
       change = {"better": "lowers", "worse": "raises"}.get(decisions.compared(evaluated, "nll", row, none))
-      losses = apart(evaluated.rows[none].estimates["nll"].value, after["nll"].value)
+      losses = distinct_texts(evaluated.rows[none].estimates["nll"].value, after["nll"].value)
       sentence += (f"; {row[1]} {change} the log loss, {' → '.join(losses)}" if change else
                    f"; no effect of {row[1]} on the log loss is shown")
     sentences.append(f"{sentence}.")
@@ -170,11 +170,11 @@ def named(results: Results, model: str, label: str) -> tuple[str, float | None]:
   """
   calibrator, params = results.fitted[model][label]
   chosen = automatic.names(calibrator, params)
-  said, temperature = [automatic.phrase(chosen)] if label == automatic.AUTO else [], None
+  phrases, temperature = [automatic.phrase(chosen)] if label == automatic.AUTO else [], None
   if set(chosen) == {"temperature_scaling"}:
     temperature = float(np.mean([automatic.own(p)["temperature"] for p in params]))
-    said.append(f"T = {temperature:.2f}")
-  return f"{label} ({', '.join(said)})" if said else label, temperature
+    phrases.append(f"T = {temperature:.2f}")
+  return f"{label} ({', '.join(phrases)})" if phrases else label, temperature
 
 
 def is_at_bound(results: Results, model: str, label: str) -> bool:

@@ -5,7 +5,7 @@ The first line recommends, and the sentences of ``reasons`` say what it rests on
 
 from collections.abc import Collection, Mapping, Sequence
 
-from calib_jax.evaluation.numbers import apart, counted, ends, error_text, points
+from calib_jax.evaluation.numbers import counted, distinct_texts, ends, error_text, points
 from calib_jax.evaluation.results import EvaluatedSet, Recommendation, Results, Row, RowKey, Verdict
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions, reasons
@@ -56,7 +56,7 @@ def _models(evaluated: EvaluatedSet, calibrators: Mapping[str, Sequence[str]]) -
   after = f" after {one[1]}" if one[1] != UNCALIBRATED and {label for _, label in rows} == {one[1]} else ""
   names = {row: row[0] if after or row[1] == UNCALIBRATED else f"{row[0]} with {row[1]}" for row in rows}
   of = f"{names[other]}{f', the next of {len(rows)} models' if len(rows) > 2 else ''}"
-  low, high = apart(nll[one], nll[other])
+  low, high = distinct_texts(nll[one], nll[other])
   shares = "{:.1f} against {:.1f}% accuracy".format(*(100 * accuracy[row] for row in (one, other)))
   gain, more = (decisions.corrected(decisions.difference(evaluated, name, *pair), 2)
                 for name, pair in (("nll", (other, one)), ("accuracy", (one, other))))
@@ -136,7 +136,7 @@ def _use(results: Results, model: str, label: str, number: int) -> Recommendatio
              "accuracy_before": accuracy[0], "accuracy_after": accuracy[1],
              **({} if temperature is None else {"temperature": temperature})}
   return Recommendation("use", label, f"Use {name}{_of_model(evaluated, model)}: log loss "
-                        f"{' → '.join(apart(*nll))} (lower by {ends(gain)}) {ending}.", numbers)
+                        f"{' → '.join(distinct_texts(*nll))} (lower by {ends(gain)}) {ending}.", numbers)
 
 
 def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommendation:

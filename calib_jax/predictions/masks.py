@@ -1,0 +1,48 @@
+"""Rows that are not scored, such as the label -100 of padding: they are left out before anything else is read."""
+
+from collections.abc import Callable, Mapping, Sequence
+import os
+
+import numpy as np
+
+from calib_jax._system import capacity
+from calib_jax._system.errors import UserError
+
+
+def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], label: str, ignore_label: int,
+                    path: str | os.PathLike, say: Callable[[str], None]) -> dict[str, np.ndarray]:
+  """Returns the arrays whose rows change when those with one label are left out, without these rows.
+
+  Args:
+    arrays: the arrays by name, with rows on the first axis.
+    per_row: the names of those that may have a row for each label.
+    label: the name of the labels.
+    ignore_label: the label of the rows.
+    path: the file, for messages.
+    say: is called with a sentence that says how many rows are left out.
+
+  Raises:
+    UserError: if they are all rows.
+  """
+  labels = arrays[label]
+  ignored = str(ignore_label) if labels.dtype.kind == "U" else ignore_label
+  is_used = (labels.reshape(len(labels), -1) != ignored).any(1)
+  if not is_used.any():
+    raise UserError(f"{path}: all labels are {ignore_label}, which is to be ignored, so that no row is left.")
+  say(f"{path}: {np.sum(~is_used):,} of its {len(labels):,} rows have the label {ignore_label} and are left out.")
+  if is_used.all():
+    return {}
+  capacity.check_read(str(path), sum(arrays[name].nbytes for name in per_row))
+  return {name: arrays[name][is_used] for name in per_row if arrays[name].shape[:1] == labels.shape[:1]}
+
+
+def ignoring(labels: np.ndarray, low: int, high: int) -> str:
+  """Returns how to leave out rows, as a sentence, if all labels that are not from ``low`` to ``high`` are the same.
+
+  It is "" for the neighbors of the range, because labels may be numbered from 1.
+  """
+  outside = np.unique(labels[(labels < low) | (labels > high)])
+  if len(outside) != 1 or 0 <= outside[0] <= high + 1:
+    return ""
+  return (f" If {outside[0]} marks rows that are not scored, leave them out: --ignore_label={outside[0]} "
+          f"(ignore_label={outside[0]} in Python).")
