@@ -97,7 +97,7 @@ class Checkpoints:
   def _newest(self, like: Callable[[int], Any]) -> tuple[int, Any] | None:
     for step in sorted(self.manager.all_steps(), reverse=True):
       try:
-        tree = read(self.folder, step, like(step))
+        tree = read(self.manager, step, like(step))
         self.manager.reload()  # Damaged checkpoints may have been renamed above.
         return step, tree
       except Exception as error:  # Orbax raises many types for damaged files; the previous checkpoint may be whole.
@@ -126,11 +126,11 @@ def _check_regular(folder: pathlib.Path) -> None:
       raise UserError(f"{path} is a pipe, a device or a broken link, not a file: delete its checkpoint.")
 
 
-def read(folder: pathlib.Path, step: int, like: Any = None) -> Any:
+def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
   """Reads the tree of one checkpoint into host memory.
 
   Args:
-    folder: the absolute path of the folder of checkpoints.
+    manager: the manager of the checkpoint's folder.
     step: the step of the checkpoint.
     like: a tree whose structure the result takes; None for nested dicts and lists.
 
@@ -138,8 +138,7 @@ def read(folder: pathlib.Path, step: int, like: Any = None) -> Any:
     ValueError: if the checksum is wrong or an array does not have the shape and dtype of the one in ``like``, and any
       exception that Orbax raises for damaged files.
   """
-  with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
-    restored = checkpointer.restore(folder / str(step) / "default")
+  restored = manager.restore(step, args=ocp.args.StandardRestore())
   tree = restored["tree"] if like is None else _as(like, restored["tree"])
   if int(restored["checksum"]) != checksum(restored["tree"]):
     raise ValueError("its numbers are not those that were written")
@@ -161,11 +160,13 @@ def newest(folder: pathlib.Path) -> tuple[int, Any] | None:
   _check_regular(folder)
   path = folder
   try:
-    steps = ocp.path.step.checkpoint_steps(folder)
-    if not steps:
-      return None
-    path = folder / str(max(steps))
-    return max(steps), read(folder.resolve(), max(steps))
+    # Orbax warns of a directory that it may only read; it writes nothing here either.
+    with ocp.CheckpointManager(folder.resolve(), options=ocp.CheckpointManagerOptions(create=False)) as manager:
+      step = manager.latest_step()
+      if step is None:
+        return None
+      path = folder / str(step)
+      return step, read(manager, step)
   except Exception as error:
     raise UserError(f"the checkpoint {path} cannot be read whole ({reason(error)}).") from error
 
