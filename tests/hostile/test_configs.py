@@ -70,7 +70,7 @@ def attack(place, **fields):
 
 @attacked(files.json_texts(SOUND) | st.builds(attack, st.sampled_from(PLACES), name=st.sampled_from(ATTACKS)), [
   *(attack(place, name=ATTACKS[2]) for place in PLACES), attack(PLACES[-1], base=ATTACKS[2]), b"\xff",
-  json.dumps({"format": SOUND["format"]}).encode(),
+  json.dumps(SOUND | {"evaluation": SOUND["evaluation"] | {"calibrators": 1}}).encode(),
   *(json.dumps(SOUND | x).encode() for x in ({"format": 1}, {"loss": 1}, {"num_seeds": 10**40})), files.twice(
     SOUND, "num_seeds", 7)], number=15)
 def test_the_config_of_a_run(folder, content):

@@ -27,7 +27,7 @@ from calib_jax.training.run_log import metric_log
 from tests.hostile import files
 from tests.hostile.judge import attacked, read
 
-SHAPE = {"image_shape": [8, 8, 1], "num_classes": 10, "mean": [0.3], "std": [0.3]}
+SHAPE = {"image_shape": [8, 8, 1], "num_classes": 10, "mean": [0.3], "std": [0.3], "dtype": "uint8"}
 WRONG_SHAPES = [SHAPE | change for change in (
   {"image_shape": [8, True, 1]}, {"image_shape": [8, -8, 1]}, {"image_shape": [10**9, 10**9, 1]}, {"image_shape": 8},
   {"num_classes": 1}, {"num_classes": True}, {"std": [0.0]}, {"mean": [float("nan")]}, {"mean": [1, 1]}, {"std": "x"})]
