@@ -1,6 +1,6 @@
 """A run that is stopped goes on to the same bits, under every schedule, in every stage, and with every head.
 
-Kills of processes are in test_resuming, and runs that die between checkpoints in test_heads_compose.
+Kills of processes are in test_resuming, and runs that die between checkpoints in test_dying.
 """
 
 import pytest

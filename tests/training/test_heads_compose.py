@@ -33,7 +33,7 @@ COMPOSED = {
 }
 
 
-def _config(head, *overrides):
+def configured(head, *overrides):
   model = () if any(o.startswith("model.") for o in overrides) else CNN
   chosen = (f"head.name={head}", *HEADS[head], *SMALL, *model, *overrides)
   config = run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in chosen])
@@ -51,7 +51,7 @@ def _composes():
 @pytest.mark.parametrize(("head", "name"), _composes())
 def test_it_trains_on_long_tailed_data_with_two_seeds_and_is_calibrated(head, name):
   """Through both stages; a loss would be NaN, or the run stop with an error, if parts did not fit together."""
-  config = _config(head, *COMPOSED[name], "schedule.name=two_stage", "data.name=digits_lt",
+  config = configured(head, *COMPOSED[name], "schedule.name=two_stage", "data.name=digits_lt",
                    "data.imbalance_ratio=0.2", "training.num_steps=3", "schedule.stage2_epochs=1",
                    "training.batch_size=64")
   splits = [data.load(seed=seed, **run_config.data_options(config)) for seed in (0, 1)]
@@ -75,8 +75,8 @@ def test_it_trains_on_long_tailed_data_with_two_seeds_and_is_calibrated(head, na
 def test_the_second_stage_leaves_the_extractor_as_the_first_one_left_it(head):
   """To the bit, with its batch statistics, also beside a head that has batch statistics or draws of its own."""
   plain = ("loss.primary.name=cross_entropy", "loss.secondary.name=")
-  first, _ = train(_config("linear", *plain))
-  both, _ = train(_config(head, *plain, "schedule.name=two_stage", "schedule.stage2_epochs=1"))
+  first, _ = train(configured("linear", *plain))
+  both, _ = train(configured(head, *plain, "schedule.name=two_stage", "schedule.stage2_epochs=1"))
   assert int(both.step[0]) == 2 * int(first.step[0])
   for kind in ("params", "batch_stats"):
     before, after = (flax.traverse_util.flatten_dict(getattr(state, kind)) for state in (first, both))
