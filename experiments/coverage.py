@@ -92,9 +92,8 @@ def coverage(name: str, size: int, model: str, *, num_repeats: int, num_resample
   # Every cell has samples of its own: cells of the same samples would be low or high together.
   of_data, of_intervals = jax.random.split(jax.random.key(zlib.crc32(f"{name}, {model}, {size}".encode())))
   drawn = posteriors.sample(of_data, (num_repeats, size), posterior, *distortion)
-  found = _intervals(metric, num_resamples, tuple(drawn[name] for name in metric.inputs),
-                     jax.random.split(of_intervals, num_repeats))
-  estimate, low, high = map(np.asarray, found)
+  estimate, low, high = map(np.asarray, _intervals(metric, num_resamples, tuple(drawn[name] for name in metric.inputs),
+                                                   jax.random.split(of_intervals, num_repeats)))
   truth = posteriors.truth(posterior, *distortion)[metric.target]
   return {"truth": truth, "covered": float(np.mean((low <= truth) & (truth <= high))),
           "above": float(np.mean(low > truth)), "below": float(np.mean(high < truth)),

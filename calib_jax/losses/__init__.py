@@ -4,7 +4,7 @@ Per-example losses return ``[...]``. Per-batch losses return a scalar, for which
 ``jax.vmap`` gives one value for each image or sequence. ``PER_EXAMPLE`` and ``PER_BATCH`` list them.
 
 All take ``where`` ``[...]``, which is False for padding. Per-batch losses, and ``composite``, also take ``weights``
-``[...]``, at least 0, for how many rows each stands: with integers value and gradient are those of repeated rows. A row
+``[...]``, at least 0; an integer weight w equals w copies of the row, in value and gradient. A row
 of weight 0 adds nothing, but must be valid. And they take ``axis_name``, a mapped axis over whose devices the batch is
 spread.
 

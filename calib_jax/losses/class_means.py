@@ -26,7 +26,7 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
     labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -64,7 +64,7 @@ def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: Arr
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
     labels: ``[...]`` integers in ``[0, K)``, or ``[..., K]`` floats, distributions.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:

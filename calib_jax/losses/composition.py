@@ -31,8 +31,8 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
   Returns:
     A function ``(logits, labels, *, where=None, weights=None, axis_name=None)`` to the loss and a dict of its parts,
     ``primary`` (reduced) and ``secondary``, without the factor β. Logits are ``[..., K]``; labels, ``where`` and
-    ``weights`` have their leading axes, which are one batch of N rows. ``weights``, at least 0, say for how many rows
-    each stands, in both losses; class weights are ``class_weights[labels]``.
+    ``weights`` have their leading axes, which are one batch of N rows. ``weights`` are at least 0, and an integer
+    weight w equals w copies of the row, in both losses; class weights are ``class_weights[labels]``.
 
   Raises:
     ValueError: for an unknown name or reduction, for a secondary loss without ``where`` and ``axis_name``, and, when

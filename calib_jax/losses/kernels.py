@@ -59,7 +59,7 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float | Array = 
     weighted: whether all correct examples together weigh as much as all wrong ones.
     variant: ``"paper"`` or ``"released"``.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -157,8 +157,8 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float | Array = 
       ``"canonical"``: Dirichlet kernel, α = f_j/h + 1, on the whole vector; ``"marginal"``: the Beta kernel on each
       class, summed over classes.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, 0 or at least 1, for how many rows each stands: integers are repeated
-      rows. A row that is left out leaves weight - 1 copies of itself as neighbours, so that a weight between 0 and 1
+    weights: optional ``[...]`` example weights, 0 or at least 1; an integer weight w equals w copies of the
+      row. A row that is left out leaves weight - 1 copies of itself as neighbours, so that a weight between 0 and 1
       means nothing: ValueError, or NaN where it is traced. They carry no gradient.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
@@ -224,7 +224,8 @@ def leave_one_out(log_f: Array, every: Array, events: Array, weights: Array, ind
 
   ``log_f`` ``[n, F]`` are the rows' logarithms of f, and ``index`` their places among ``every`` ``[N, F]``; ``events``
   ``[N, E]``, with E <= F, are 1 where an event happened. ``weights`` ``[N]`` are bools, False for
-  rows that have no kernel; or numbers, for how many rows each stands, of which all but one are its own neighbours.
+  rows that have no kernel; or example weights, where
+  an integer w equals w copies of the row, of which all but one are its own neighbours.
   """
   log_kernel = _log_kernel(every, weights, bandwidth)
   ones_and_events = jnp.concatenate([jnp.ones_like(events[:, :1]), events], axis=-1)

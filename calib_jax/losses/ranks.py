@@ -12,7 +12,7 @@ Array = jax.Array
 def rank_weights(score: Array, weights: Array, estimator: str) -> Array:
   """w_r of the rank r of each ``score`` ``[N]`` among the rows that count, ascending, ties in the order of rows.
 
-  ``weights`` ``[N]`` are bools, False for rows that do not count, or numbers, for how many rows each stands. A row of
+  ``weights`` ``[N]`` are bools, False for rows that do not count, or example weights. A row of
   weight w has w ranks one after another, and gets the sum of what these weigh.
   """
   if weights.dtype != jnp.bool_:

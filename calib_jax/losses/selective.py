@@ -43,7 +43,7 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
     loss: per-example loss, by name or as a function ``(logits, labels) -> [N]``.
     estimator: ``"harmonic"`` or ``"log"``.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows,
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row,
       which take ranks one after another. N is their sum, so that weights whose sum is 1 stand for one row.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
@@ -121,7 +121,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, variant: str = "stop
     counts: optional ``[num_bins]`` floats, the numbers of scores seen before (``SelectiveRiskState.counts``); the same
       on all devices.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
       N is their sum, so that weights whose sum is 1 stand for one row. Like the numbers of scores, τ and the
       :math:`\hat\beta_i` follow them without a gradient.
     axis_name: optional mapped axis, for the value of the global batch across it.

@@ -46,7 +46,7 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
     root: whether to take the root 1/p. The released code's label form has none.
     low: the lower end of the bins, in [0, 1); their upper end is 1. The released code's label form has 1/K.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -116,7 +116,7 @@ def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: 
     temperature: T > 0 of the membership; as it tends to 0, each probability belongs to one bin.
     norm: p, at least 1.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:

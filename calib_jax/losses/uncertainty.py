@@ -34,7 +34,7 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array, stop
     threshold: κ, an entropy in nats, at least 0. The κ of ``soft_avuc`` is a fraction of log K instead.
     stop_gradient: whether the factors :math:`c_i` and :math:`1 - c_i` carry no gradient (AvUC-GS, Appendix F).
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:
@@ -88,7 +88,7 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array 
     threshold: κ, a fraction of the largest entropy log K, in (0, 1). The κ of ``avuc`` is in nats instead.
     temperature: T > 0; as it tends to 0, t becomes 0 or 1.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, for how many rows each stands: integers are repeated rows.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
     axis_name: optional mapped axis, for the value of the global batch across it.
 
   Returns:

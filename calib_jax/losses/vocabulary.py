@@ -43,7 +43,8 @@ def from_features(loss: Loss | tuple[Loss, ...], features: ArrayLike, kernel: Ar
     bias: optional ``[K]`` floats.
     chunk: the number of classes, at least 2.
     where: optional ``[...]`` bools; rows that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` real numbers, at least 0, of losses per batch, for how many rows each stands.
+    weights: optional ``[...]`` example weights of losses per batch, at least 0; an integer weight w equals w copies
+      of the row.
     axis_name: optional mapped axis of losses per batch, for the value of the global batch across it.
 
   Returns:

@@ -84,13 +84,14 @@ def coverage(num_classes: int, size: int, name: str) -> list[dict[str, object]]:
   for loss, simulated in intervals.items():
     mean, true_part, part = truth(num_classes, MODELS[name], recalibration)[loss]
     estimate, low, high = np.array(simulated).transpose(2, 1, 0)  # Each of calibration, refinement and out of fold.
-    held = [np.mean((a <= value) & (value <= b))
-            for a, b, value in zip(low, high, (part, mean - part, part), strict=True)]
+    coverages = [np.mean((a <= value) & (value <= b))
+                 for a, b, value in zip(low, high, (part, mean - part, part), strict=True)]
     rows.append({
       "loss": loss, "recalibration": recalibration, "repeats": REPEATS[size], "resamples": RESAMPLES,
       "true_part": f"{true_part:.5f}", "part": f"{part:.5f}", "mean_estimate": f"{estimate[0].mean():.5f}",
-      "width": f"{np.mean(high[0] - low[0]):.5f}", "covered": f"{held[0]:.4f}", "covered_refinement": f"{held[1]:.4f}",
-      "covered_out_of_fold": f"{held[2]:.4f}", "above_true_part": f"{np.mean(low[0] > true_part):.4f}"})
+      "width": f"{np.mean(high[0] - low[0]):.5f}", "covered": f"{coverages[0]:.4f}",
+      "covered_refinement": f"{coverages[1]:.4f}",
+      "covered_out_of_fold": f"{coverages[2]:.4f}", "above_true_part": f"{np.mean(low[0] > true_part):.4f}"})
   return rows
 
 

@@ -78,16 +78,16 @@ def equal_rows(seeds: int, share: float) -> list[dict[str, object]]:
   rng, p_values, welch = np.random.default_rng(0), [], []
   for _ in range(REPEATS):
     of_blocks = share * rng.normal(size=BLOCKS) * (BLOCKS / seeds) ** 0.5
-    found = comparison.BySeed({str(i): of_blocks.mean() + rng.normal() for i in range(seeds)})
-    found.blocks = -seeds * (of_blocks - of_blocks.mean()) / (BLOCKS - 1)  # What leaving out a block changes.
-    zero = dict.fromkeys(found, 0.0)
-    apart, (of_images, freedom) = comparison.paired(found, zero), comparison.image_variance(found, zero)
-    of_seeds = apart.error**2 - of_images
-    welch.append(2 * stats.t.sf(abs(apart.mean) / apart.error, apart.error**4 / (
+    values = comparison.BySeed({str(i): of_blocks.mean() + rng.normal() for i in range(seeds)})
+    values.blocks = -seeds * (of_blocks - of_blocks.mean()) / (BLOCKS - 1)  # What leaving out a block changes.
+    zero = dict.fromkeys(values, 0.0)
+    difference, (of_images, freedom) = comparison.paired(values, zero), comparison.image_variance(values, zero)
+    of_seeds = difference.error**2 - of_images
+    welch.append(2 * stats.t.sf(abs(difference.mean) / difference.error, difference.error**4 / (
       of_seeds**2 / (seeds - 1) + of_images**2 / freedom)))
-    p_values.append(apart.p_value)
-  return [{"repeats": REPEATS, **{f"{name}{number}": f"{np.mean(np.array(values) < 0.05 / number) * number / 0.05:.3f}"
-                                  for name, values in (("of", p_values), ("welch", welch)) for number in CORRECTIONS}}]
+    p_values.append(difference.p_value)
+  return [{"repeats": REPEATS, **{f"{name}{number}": f"{np.mean(np.array(ps) < 0.05 / number) * number / 0.05:.3f}"
+                                  for name, ps in (("of", p_values), ("welch", welch)) for number in CORRECTIONS}}]
 
 
 def table_of_p_values(rows: pd.DataFrame) -> str:

@@ -268,10 +268,10 @@ def table(rows: pd.DataFrame) -> str:
   """Returns the Markdown table, in the order of the cases."""
   rows = rows.set_index(["truth", "said"])
   lines = []
-  for truth, said in STUDY.cells:
-    row = rows.loc[truth, said]
+  for truth, sentence in STUDY.cells:
+    row = rows.loc[truth, sentence]
     ratio = "" if np.isnan(row.ratio) else f" (it prints {row.ratio:.1f} times the true gain on average)"
-    lines.append((truth, said + ratio, f"{100 * row.share:.1f}%", int(row.repeats)))
+    lines.append((truth, sentence + ratio, f"{100 * row.share:.1f}%", int(row.repeats)))
   return markdown.table(["truth", "the first line says", "how often", "simulations"], lines) + "\n"
 
 
