@@ -80,8 +80,8 @@ def class_multipliers(num_classes: int, *, margin: float = 10.0, first_curvature
 
 
 @register(LOSS_STATES, "selective_risk")
-def score_counts(num_classes: int, *, variant: str = "stopped", num_bins: int = 64,
-                 confidence: str = "negative_entropy", score_range: tuple[float, float] | None = None,
+def score_counts(num_classes: int, *, variant: str = "released", num_bins: int = 64,
+                 confidence: str = "msp", score_range: tuple[float, float] | None = None,
                  accumulate_counts: bool = True) -> StateUpdate:
   """Returns the state update of selective risk (Zhou et al. 2025), which counts the scores of the steps of an epoch.
 
@@ -89,10 +89,14 @@ def score_counts(num_classes: int, *, variant: str = "stopped", num_bins: int = 
   other options are those of the loss.
   """
   del num_classes
-  caution = "" if variant not in ("printed", "clamped") else (
-    f"caution: selective_risk with variant={variant!r} lets gradients flow through the weights, by which every "
-    "example gains by being less confident: it lost accuracy on every network that was tried from scratch, and some "
-    "collapsed; see docs/selective_risk.md.")
+  caution = ""
+  if variant in ("printed", "clamped"):
+    caution = (f"caution: selective_risk with variant={variant!r} lets gradients flow through the weights, by which "
+               "every example gains by being less confident: it lost accuracy on every network that was tried from "
+               "scratch, and some collapsed; see docs/selective_risk.md.")
+  elif variant == "released" and confidence == "negative_entropy" and score_range is None:
+    caution = ("caution: selective_risk with variant='released' and confidence='negative_entropy' is a constant times "
+               "cross entropy, as in the released code; take confidence='msp', or variant='stopped'.")
 
   def init():
     return losses.init_selective_risk(num_bins)

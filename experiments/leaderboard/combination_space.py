@@ -32,7 +32,8 @@ SPACE: halving.Space = {
     "SB-ECE": {"loss.secondary": {"name": "soft_binned_ece", **tuning.SECONDARY["soft_binned_ece"]},
                "loss.weight": 0.3},
     "S-AvUC": {"loss.secondary": {"name": "soft_avuc", **tuning.SECONDARY["soft_avuc"]}, "loss.weight": 0.3},
-    "selective risk": {"loss.primary": {"name": "selective_risk", "low_confidence_coverage": 0.25}}},
+    "selective risk": {"loss.primary": {"name": "selective_risk", "variant": "stopped",
+                                          "confidence": "negative_entropy", "low_confidence_coverage": 0.25}}},
   "weights": {
     "none": {}, "EMA": {"training.average": "ema", "training.average_decay": 0.97},
     "SWA": {"training.average": "swa", "training.average_fraction": 0.5, "optimizer.schedule": "constant"},

@@ -122,7 +122,7 @@ METHODS: dict[str, Recipe] = {
                 {"optimizer.learning_rate": (0.025, 0.05, 0.1)}),
   "KDE-XE": _secondary("kde_ece", _STRONGER, form="canonical"),
   "AURC": _primary("aurc", "confidence", ("msp", "margin", "negative_entropy")),
-  "selective risk": _selective(),
+  "selective risk": _selective(variant="stopped", confidence="negative_entropy"),
   "selective risk, released, msp": _as_released(confidence="msp"),
   "selective risk, released, msp, counts of the batch": _as_released(confidence="msp", accumulate_counts=False),
   "selective risk, released, margin": _as_released(confidence="margin"),

@@ -42,11 +42,11 @@ PER_BATCH = {
            {"kernel_width": 0.05, "variant": "released"}],
   "kde_ece": [{}, {"form": "canonical", "norm": 2.0}, {"form": "marginal", "bandwidth": 0.3}, {"bandwidth": 0.01}],
   "aurc": [{}, {"estimator": "log", "confidence": "margin"}, {"confidence": "negative_entropy", "loss": "brier"}],
-  "selective_risk": [{}, {"variant": "printed"},
-                     {"variant": "released", "confidence": "msp", "low_confidence_coverage": 0.7},
-                     {"confidence": "msp", "smoothing": 0.02, "num_bins": 7},
+  "selective_risk": [{}, {"low_confidence_coverage": 0.7}, {"variant": "printed", "confidence": "negative_entropy"},
+                     {"variant": "stopped", "smoothing": 0.02, "num_bins": 7},
                      {"variant": "clamped", "confidence": "margin", "low_confidence_coverage": 0.5, "loss": "focal"},
-                     {"low_confidence_coverage": 1.0, "num_bins": 5, "counts": np.array([0, 9, 3, 30, 8], np.float32)}],
+                     {"variant": "stopped", "confidence": "negative_entropy", "low_confidence_coverage": 1.0,
+                      "num_bins": 5, "counts": np.array([0, 9, 3, 30, 8], np.float32)}],
 }
 SOFT = ("cross_entropy", "brier", "focal")  # Losses whose labels may be distributions.
 # Losses to which a masked class, a logit of -inf, means nothing; nor to cross entropy with label smoothing.

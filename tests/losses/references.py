@@ -305,7 +305,7 @@ def aurc(z, labels, frozen=None, confidence="msp", loss="cross_entropy", estimat
   return np.mean(np.cumsum(each[::-1]) / np.arange(1, n + 1))
 
 
-def _unit_score(z, confidence, variant="stopped"):
+def _unit_score(z, confidence, variant):
   """The score on [0, 1]; in the released code that of softmax(p), of which the negative entropy is clamped to 1."""
   if variant == "released":
     return np.ones(len(z)) if confidence == "negative_entropy" else _score(softmax(z), confidence)
@@ -319,8 +319,8 @@ def score_counts(scores, num_bins):
   return np.bincount(np.clip(np.searchsorted(edges, scores, side="right") - 1, 0, num_bins - 1), minlength=num_bins)
 
 
-def selective_risk(z, labels, frozen=None, variant="stopped", low_confidence_coverage=0.9, smoothing=0.1, num_bins=64,
-                   confidence="negative_entropy", loss="cross_entropy", counts=None):
+def selective_risk(z, labels, frozen=None, variant="released", low_confidence_coverage=0.9, smoothing=0.1, num_bins=64,
+                   confidence="msp", loss="cross_entropy", counts=None):
   """Eqs. 13-17 of Zhou et al. 2025; the clamp, and the numbers of scores seen before, as the released code has them."""
   n = len(z)
   fixed = _unit_score(z if frozen is None else frozen, confidence, variant)
@@ -342,7 +342,7 @@ def away_from_jumps(name, z, options):
     return np.abs(_entropy(z) - options["threshold"]) > 1e-5
   if name == "selective_risk":
     num_bins = options.get("num_bins", 64)
-    place = _unit_score(z, options.get("confidence", "negative_entropy"), options.get("variant")) * num_bins
+    place = _unit_score(z, options.get("confidence", "msp"), options.get("variant", "released")) * num_bins
     # No edge lies at either end of the range.
     return (np.abs(place - np.round(place)) > 1e-4) | (np.round(place) <= 0) | (np.round(place) >= num_bins)
   if name == "aurc":

@@ -76,7 +76,7 @@ def test_selective_risk_tends_to_the_log_weighted_aurc():
   # Coverage 1, many fine bins and little smoothing: the smoothed distribution becomes the ranks.
   logits, labels = _data(4000, 3)
   actual, expected = jax.jit(lambda z: (
-    losses.selective_risk(z, labels, low_confidence_coverage=1.0, smoothing=1e-4, num_bins=4000),
+    losses.selective_risk(z, labels, variant="stopped", low_confidence_coverage=1.0, smoothing=1e-4, num_bins=4000),
     losses.aurc(z, labels, estimator="log")))(logits)
   np.testing.assert_allclose(actual, expected, rtol=0.02)
 
@@ -89,7 +89,8 @@ def test_counts_of_selective_risk_are_those_of_all_steps():
   def seen(split):
     state = losses.init_selective_risk(num_bins=16)
     for z, where in split:
-      state = losses.update_selective_risk(state, jnp.where(where[:, None], z, jnp.nan), where=where)
+      state = losses.update_selective_risk(state, jnp.where(where[:, None], z, jnp.nan), variant="stopped",
+                                           confidence="negative_entropy", where=where)
     return state.counts
 
   counts = seen(split)

@@ -22,7 +22,7 @@ EXCHANGES = {
   "kde_ece canonical": ("kde_ece", {"form": "canonical"}), "kde_ece marginal": ("kde_ece", {"form": "marginal"}),
   "mmce weighted": ("mmce", {"weighted": True, "variant": "released"}),
   "soft_binned_ece bin": ("soft_binned_ece", {"form": "bin"}),
-  "selective_risk released": ("selective_risk", {"variant": "released", "confidence": "msp"})}
+  "selective_risk stopped": ("selective_risk", {"variant": "stopped", "confidence": "negative_entropy"})}
 LOSSES = {"composite": ("composite", {}), **{name: (name, options) for name, options in cases.FIRST.items()},
           **EXCHANGES}
 SHAPES = {"[N, K]": (16,), "[B, T, K]": (8, 2)}

@@ -26,7 +26,7 @@ def test_every_loss_is_registered_under_its_name_and_lists_its_options():
   registered = {**losses.PER_EXAMPLE, **losses.PER_BATCH}
   assert set(registered) == set(cases.FIRST) and all(getattr(losses, name) is f for name, f in registered.items())
   assert losses.options("brier") == {}
-  assert losses.options("selective_risk")["confidence"] == "negative_entropy"
+  assert losses.options("selective_risk")["confidence"] == "msp"
   assert losses.options("avuc") == {"threshold": inspect.Parameter.empty, "stop_gradient": False}
   for name, loss in registered.items():
     arguments = [p for p in inspect.signature(loss).parameters.values() if p.kind is not p.KEYWORD_ONLY]

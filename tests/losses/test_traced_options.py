@@ -12,7 +12,6 @@ from tests.losses import cases
 WITHOUT_GRADIENT = {("brier_weighted_cross_entropy", "gamma"), ("brier_weighted_cross_entropy", "norm"),
                     ("avuc", "threshold"), ("class_adaptive_label_smoothing", "multipliers"),
                     ("class_adaptive_label_smoothing", "curvature")}
-GRADIENTS = {"selective_risk": {"variant": "clamped"}}  # By default its weights, and so its options, have none.
 
 
 def _numbers(name):
@@ -25,7 +24,7 @@ def _numbers(name):
                                   for name in cases.FIRST if _numbers(name)])
 def test_traced_options_give_the_value_of_static_ones_and_its_derivative(name):
   logits, labels = cases.data(64, 3)
-  fixed = {**cases.FIRST[name], **GRADIENTS.get(name, {})}
+  fixed = cases.FIRST[name]
   loss, reference = losses.get(name, **fixed), (
     cases.example_reference if name in cases.PER_EXAMPLE else cases.batch_reference)
   values = _numbers(name)
@@ -48,7 +47,7 @@ def test_options_that_are_arrays_may_be_traced():
   def values(thresholds, gammas, low):
     return (losses.sample_dependent_focal(logits, labels, thresholds=thresholds, gammas=gammas),
             losses.adaptive_focal(logits, labels, gammas=gammas[1:], bin_edges=jnp.append(0, thresholds)),
-            losses.selective_risk(logits, labels, confidence="msp", score_range=(low, 1.0)))
+            losses.selective_risk(logits, labels, score_range=(low, 1.0)))
 
   thresholds, gammas = np.array([0.2, 0.6], np.float32), np.array([5.0, 3.0, 1.0], np.float32)
   actual = values(thresholds, gammas, np.float32(0))
@@ -56,7 +55,7 @@ def test_options_that_are_arrays_may_be_traced():
                                       {"thresholds": thresholds, "gammas": gammas}),
               cases.example_reference("adaptive_focal", logits, labels,
                                       {"gammas": gammas[1:], "bin_edges": np.append(0, thresholds)}),
-              cases.batch_reference("selective_risk", logits, labels, {"confidence": "msp"})]
+              cases.batch_reference("selective_risk", logits, labels, {})]
   for one, other in zip(actual, expected, strict=True):
     np.testing.assert_allclose(one, other, rtol=2e-5)
 

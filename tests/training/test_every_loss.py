@@ -10,6 +10,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import losses, run, training
 from calib_jax._system.errors import UserError
+from calib_jax.training import loss_state
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 OPTIONS = {"avuc": ("threshold=0.5",)}  # The only option without a default.
@@ -75,12 +76,18 @@ def test_a_run_says_that_weights_with_a_gradient_may_collapse(tmp_path, capsys):
   assert "caution: selective_risk with variant='clamped'" in printed and "selected by" not in printed
 
 
+def test_released_selective_risk_of_negative_entropy_is_said_to_be_a_constant_times_cross_entropy():
+  score_counts = loss_state.score_counts
+  assert "is a constant times cross entropy" in score_counts(3, confidence="negative_entropy").caution
+  assert not score_counts(3).caution and not score_counts(3, variant="stopped", confidence="negative_entropy").caution
+
+
 def test_options_of_selective_risk_are_set_from_the_command_line():
   config = _config("loss.primary.name=selective_risk", "loss.primary.accumulate_counts=false",
-                   "loss.primary.confidence=msp", "loss.primary.score_range=(0.1, 1.0)", "loss.primary.loss=focal")
+                   "loss.primary.confidence=margin", "loss.primary.score_range=(0.1, 1.0)", "loss.primary.loss=focal")
   section = config.loss.primary.to_dict()
   assert section == {"name": "selective_risk", "low_confidence_coverage": 0.9, "smoothing": 0.1, "num_bins": 64,
-                     "confidence": "msp", "score_range": (0.1, 1.0), "loss": "focal", "variant": "stopped",
+                     "confidence": "margin", "score_range": (0.1, 1.0), "loss": "focal", "variant": "released",
                      "accumulate_counts": False}
 
 
