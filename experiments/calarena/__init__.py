@@ -1,1 +1,1 @@
-"""Calibrators by the protocol of CalArena (Berta et al. 2026): on its files, and on data sets that are at hand."""
+"""Calibrators by the protocol of CalArena (Berta et al. 2026) on data sets that are at hand."""

@@ -1,44 +1,71 @@
-"""Every calibrator by the protocol of CalArena (Berta et al. 2026), on its files or on data sets that are at hand.
+"""Calibrators, and the same ones of other packages, by the protocol of CalArena (Berta et al. 2026).
 
-Run: python -m experiments.calarena --data=calibration_benchmarks [--published=results] [--out=DIR]
-     python -m experiments.calarena --data=local [--predictions=DIR] [--splits=2] [--out=DIR]
+Run: python -m experiments.calarena [--predictions=DIR] [--splits=2] [--out=DIR]
 
-With a folder of CalArena's HDF5 files, ``files`` says what is run and written, to experiments/results/calarena or to
-`--out`; `--published` is the folder `results` of CalArena's repository. With `local`, ``local`` says so, and
-`--predictions` is a folder of saved predictions of networks. Both continue where they were stopped.
+The data sets are those of ``data_sets``; `--predictions` is a folder of saved predictions of networks. A row of
+``{out}/calarena_local.csv`` is of a method, a package, an experiment, a split and a size: where the calibration half
+has more than 1,000 examples, this package's methods are fitted to its first 500 as well. `OMP_NUM_THREADS=1
+XLA_FLAGS=--xla_cpu_multi_thread_eigen=false` before the command gives products of matrices one thread each. What has
+rows already is not run again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+import functools
 import pathlib
 import sys
 
 from calib_jax._system.errors import UserError
-from experiments.calarena import files, local
-from experiments.common import commands
+from experiments.calarena import data_sets, measures, methods, page
+from experiments.common import commands, rows, studies
+from experiments.common.calibrator_peers import PACKAGES, versions
+
+
+def study(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, calibrators: Sequence[str] | None,
+          chosen: Sequence[str] | None) -> studies.Study:
+  """Returns what is run; without names of calibrators or of chosen data sets, all are.
+
+  Raises:
+    UserError, ValueError, TypeError: for an unknown name or option.
+  """
+  made = data_sets.experiments(predictions)
+  if unknown := set(chosen or ()) - {dataset for dataset, _ in made}:
+    raise UserError(f"no such data set: {', '.join(sorted(unknown))}.")
+
+  @functools.lru_cache(maxsize=1)
+  def examples(dataset: str, model: str, split: int) -> data_sets.Experiment:
+    return made[dataset, model](split)
+
+  def measured(dataset: str, model: str, split: int, method: str) -> Iterator[dict[str, object]]:
+    for size, part in measures.sized(examples(dataset, model, split)).items():
+      yield from ({"size": size, **row} for row in measures.measured(
+        part, method, peers=size == "all", timed=size == "all" and not split))
+
+  names = methods.names(calibrators)
+  return studies.Study("calarena_local", ("dataset", "model", "split", "method"), [
+    (dataset, model, split, name) for dataset, model in made if not chosen or dataset in chosen
+    for split in range(splits) for name in names], measured, page.page, out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """Runs what has no row yet, and writes the comparison."""
+  """Runs what has no row yet, and writes the page and the figure."""
   parser = commands.parser(__spec__.name, __doc__)
-  parser.add_argument("--data", required=True, help="the folder with CalArena's .h5 files, or local")
-  parser.add_argument("--published", type=pathlib.Path, help="the folder results of CalArena's repository")
-  parser.add_argument("--benchmarks", nargs="+", metavar="NAME",
-                      help="such as cv-multiclass, or with local data sets; by default all of --data")
+  parser.add_argument("--benchmarks", nargs="+", metavar="NAME", help="data sets; by default all")
   parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]",
-                      help="by default every registered calibrator")
-  parser.add_argument("--predictions", type=pathlib.Path, help="with local: a folder of test predictions, .npz files")
+                      help="by default those that the page has")
+  parser.add_argument("--predictions", type=pathlib.Path, help="a folder of test predictions, .npz files")
   commands.add_numbers(parser, {"splits": 2})
-  parser.add_argument("--out", type=pathlib.Path, help="where the results go")
+  parser.add_argument("--out", type=commands.directory, default=commands.RESULTS, help="where the results go")
   options = parser.parse_args(arguments)
+  if absent := [package for package in PACKAGES if package not in versions()]:
+    print(f"Not installed, and left out: {', '.join(absent)}.", flush=True)
   try:
-    if options.data == "local":
-      local.run(options.out or commands.RESULTS, options.predictions, options.splits, options.calibrators,
-                options.benchmarks)
-    else:
-      files.run_all(pathlib.Path(options.data), options.out or commands.RESULTS / "calarena", options.published,
-                    options.benchmarks, options.calibrators or files.CALIBRATORS)
+    local = study(options.out, options.predictions, options.splits, options.calibrators, options.benchmarks)
+    local.run()
   except (UserError, TypeError, ValueError) as error:
     raise SystemExit(f"error: {error}") from None
+  rows.pack(local.path)
+  page.write(local.path)
+  print(f"{local.path.with_suffix('.md')} holds the tables.")
   return 0
 
 

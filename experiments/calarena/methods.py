@@ -61,12 +61,10 @@ class Method(NamedTuple):
   """A method by one package.
 
   Attributes:
-    name: the name of the calibrator in calib_jax.
     package: "calib_jax", or the package whose implementation it is.
     fit: takes inputs ``[N, K]`` and labels ``[N]``, and returns a function from inputs to probabilities ``[N, K]``.
   """
 
-  name: str
   package: str
   fit: Peer
 
@@ -106,12 +104,6 @@ def names(chosen: Sequence[str] | None = None) -> list[str]:
 
 def of(name: str, num_classes: int, peers: bool = True) -> list[Method]:
   """Returns a method by this package and, with ``peers``, by the packages that are installed."""
-  return [Method(name, OURS, functools.partial(_fit, name))] + [
-    Method(name, package, fit) for package, fit in PEERS.get(name, {}).items()
-    if peers and package in installed() and num_classes <= MOST_CLASSES.get((name, package), num_classes)]
-
-
-@functools.cache
-def installed() -> frozenset[str]:
-  """Returns the packages that are installed."""
-  return frozenset(versions())
+  return [Method(OURS, functools.partial(_fit, name))] + [
+    Method(package, fit) for package, fit in PEERS.get(name, {}).items()
+    if peers and package in versions() and num_classes <= MOST_CLASSES.get((name, package), num_classes)]

@@ -10,7 +10,7 @@ from scipy import stats
 
 from calib_jax._system.files import write_text
 from experiments.common import commands, markdown
-from experiments.common.rows import append, frame
+from experiments.common.rows import append, frame, keys, texts
 
 
 class Study(NamedTuple):
@@ -44,9 +44,8 @@ class Study(NamedTuple):
 
   def run(self) -> None:
     """Runs the cells that have no row yet; rows are appended as they come, so that it can be stopped."""
-    rows = frame(self.path)
-    done = set() if rows.empty else set(rows[list(self.key)].itertuples(index=False, name=None))
-    missing, started = [cell for cell in self.cells if cell not in done], time.monotonic()
+    done, started = keys(texts(self.path), self.key), time.monotonic()
+    missing = [cell for cell in self.cells if tuple(map(str, cell)) not in done]
     for i, cell in enumerate(missing, 1):
       append(self.path, [dict(zip(self.key, cell, strict=True)) | row for row in self.measured(*cell)])
       print(f"{', '.join(map(str, cell))}: {commands.left(started, i, len(missing))}", flush=True)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from experiments import combinations, coverage, recommendations
-from experiments.calarena import local_page
+from experiments.calarena import page as calarena_page
 from experiments.calibrators import scikit_learn, set_size
 from experiments.common import comparison, report, rows, scales
 from experiments.common.commands import RESULTS, ROOT
@@ -29,7 +29,7 @@ EXPERIMENTS = [module.EXPERIMENT for module in (
   memorisation, soft_calibration_tables)]
 MADE_BY = {  # Of pages that no declaration of an experiment makes.
   **{module.NAME: module.page for module in (tables_1_and_3, class_losses, correlation, temperatures)},
-  "calarena_local": lambda table: local_page.page(local_page.labelled(table)),
+  "calarena_local": calarena_page.page,
   "calibration_set_size": set_size.page, "scikit_learn": scikit_learn.page,
   "classwise_loss_scaling_table2": table2.page,
   "soft_calibration_severities_fashion_mnist_mlp": lambda table: soft_calibration_figures.page(

@@ -33,7 +33,6 @@ from sklearn.svm import SVC
 from calib_jax._system.errors import UserError
 from calib_jax.data.sources.arrays import fashion_mnist_small
 from calib_jax.predictions.loading import load
-from experiments.calarena.files import Experiment, logarithms
 
 Arrays = tuple[np.ndarray, np.ndarray]
 CLASSIFIERS: dict[str, Callable[[], ClassifierMixin]] = {
@@ -48,6 +47,13 @@ SYNTHETIC_SIZE = 8_000  # As many as Fashion-MNIST's, so that fits of one shape 
 ANIMALS = (2, 3, 4, 5, 6, 7)  # Bird, cat, deer, dog, frog and horse of CIFAR-10.
 EVEN = (0, 2, 4, 6, 8)
 TOPS = (0, 2, 3, 4, 6)  # T-shirt, pullover, dress, coat and shirt of Fashion-MNIST.
+
+
+class Experiment(NamedTuple):
+  """The predictions of one model on one data set, to fit to and to test on: log-probabilities ``[N, K]`` and labels."""
+
+  fit: Arrays
+  test: Arrays
 
 
 class Source(NamedTuple):
@@ -126,8 +132,16 @@ def divided(dataset: str, classifier: str, split: int) -> Experiment:
   with warnings.catch_warnings():
     warnings.simplefilter("ignore", ConvergenceWarning)  # Fits that stop early are classifiers, too.
     trained = CLASSIFIERS[classifier]().fit(x_train, y_train)
-  return Experiment(dataset, classifier, (_predicted(trained, x_fit), y_fit.astype(np.int32)),
+  return Experiment((_predicted(trained, x_fit), y_fit.astype(np.int32)),
                     (_predicted(trained, x_test), y_test.astype(np.int32)))
+
+
+def logarithms(probs: np.ndarray) -> np.ndarray:
+  """Float32 log-probabilities ``[N, K]``; without classes, the probabilities are of class 1."""
+  probs = probs.astype(np.float32)
+  if probs.ndim == 1:
+    probs = np.stack([1 - probs, probs], axis=1)
+  return np.log(np.maximum(probs, np.finfo(np.float32).tiny))
 
 
 @functools.lru_cache(maxsize=1)
@@ -167,7 +181,7 @@ def networks(folder: pathlib.Path) -> dict[tuple[str, str], pathlib.Path]:
   return paths
 
 
-def halves(path: pathlib.Path, dataset: str, network: str, split: int) -> Experiment:
+def halves(path: pathlib.Path, dataset: str, split: int) -> Experiment:
   """Returns saved predictions in two random halves; those of a data set of ``GROUPED`` are of two groups of classes."""
   logits, labels = load(path)[:2]
   order = np.random.default_rng(split).permutation(len(labels))
@@ -178,14 +192,14 @@ def halves(path: pathlib.Path, dataset: str, network: str, split: int) -> Experi
     labels = np.isin(labels, classes).astype(np.int32)
   middle = len(labels) // 2
   log_probs = log_probs.astype(np.float32)
-  return Experiment(dataset, network, (log_probs[:middle], labels[:middle]), (log_probs[middle:], labels[middle:]))
+  return Experiment((log_probs[:middle], labels[:middle]), (log_probs[middle:], labels[middle:]))
 
 
-def experiments(predictions: pathlib.Path | None) -> list[tuple[str, str, Callable[[int], Experiment]]]:
-  """Returns the data set and the model of every experiment, and what makes its examples from the number of a split."""
+def experiments(predictions: pathlib.Path | None) -> dict[tuple[str, str], Callable[[int], Experiment]]:
+  """Returns what makes the examples of every data set and model from the number of a split."""
   saved = networks(predictions) if predictions else {}
   grouped = {(GROUPED[dataset][0], network): path for (dataset, network), path in saved.items() if dataset in GROUPED}
-  return [(dataset, classifier, functools.partial(divided, dataset, classifier))
-          for dataset, source in SOURCES.items() for classifier in source.classifiers] + [
-    (dataset, network, functools.partial(halves, path, dataset, network))
-    for (dataset, network), path in [*saved.items(), *grouped.items()]]
+  return {(dataset, classifier): functools.partial(divided, dataset, classifier)
+          for dataset, source in SOURCES.items() for classifier in source.classifiers} | {
+    (dataset, network): functools.partial(halves, path, dataset)
+    for (dataset, network), path in (saved | grouped).items()}

@@ -1,4 +1,4 @@
-"""The page and the figure of the rows of ``local``.
+"""The page and the figure of the rows.
 
 The value of an experiment is the mean over its splits. A data set's value is the mean over its experiments, and all
 means and intervals are over data sets: networks that were tested on the same images, and classifiers that were trained
@@ -12,8 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from calib_jax._system.files import write_text
-from experiments.calarena import ranks
-from experiments.calarena.local_sets import CLASSIFIERS
+from experiments.calarena.data_sets import CLASSIFIERS
 from experiments.calarena.methods import DIFFERS, LEFT_OUT, MOST_CLASSES, OURS, SELECT
 from experiments.common import markdown
 from experiments.common.rows import frame
@@ -21,7 +20,7 @@ from experiments.common.rows import frame
 TASKS = {"binary": "two classes", "multiclass": "more than two classes"}
 SCORES = {"logloss": "log loss", "brier": "Brier", "ece-15": "ECE"}
 BASE, CHOICE = "`temperature_scaling`", f"`{SELECT}`"
-LEVEL = 0.95
+LEVEL, RESAMPLES = 0.95, 1000
 FAST_FROM = 2000  # Calibration examples from which on the aim for the time of a fit holds.
 CLOSE, TIMES = 1e-3, 5.0  # The difference of log losses that agree, and the aim for the time of a fit.
 SIZES = {"n < 200": (0, 199), "n 200 to 1,999": (200, 1999), "n ≥ 2,000": (2000, np.inf)}
@@ -69,10 +68,11 @@ def best_single(table: pd.DataFrame) -> str:
 
 def page(rows: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
+  rows = labelled(rows)
   whole = rows[rows["size"] == "all"]
   lines = ["# Calibrators by CalArena's protocol on data sets at hand", "",
            "`OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m experiments.calarena "
-           f"--data=local --predictions=DIR` made this page. {_inventory(whole)} "
+           f"--predictions=DIR` made this page. {_inventory(whole)} "
            f"There are {rows.split.nunique()} random divisions of each data set. A value of an experiment is its mean "
            "over them, "
            "that of a data set is the mean over its experiments, and all means and intervals are over data sets: "
@@ -150,9 +150,14 @@ def _task(rows: pd.DataFrame) -> list[str]:
 
 
 def wins(table: pd.DataFrame) -> tuple[pd.Series, np.ndarray, np.ndarray]:
-  """Win rates, as CalArena has them, and their 95% limits by a bootstrap over data sets."""
-  rates = over_datasets(ranks.win_rates(table))
-  return rates.mean(), *ranks.interval(rates, np.arange(len(rates)))
+  """Win rates, as CalArena has them, and their 95% limits by a bootstrap over data sets.
+
+  The win rate is the share of the other methods that a method beats; a tie is no win.
+  """
+  number = table.shape[1]
+  rates = over_datasets((number - table.rank(axis=1, method="max")) / max(number - 1, 1))
+  drawn = np.random.default_rng(0).integers(0, len(rates), (RESAMPLES, len(rates)))
+  return rates.mean(), *np.quantile(rates.to_numpy()[drawn].mean(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
 
 
 def pairs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -250,9 +255,10 @@ def _column(table: pd.DataFrame) -> pd.Series:
 
 
 def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
-  """Draws the win rates by log loss of both tasks, with their intervals over data sets."""
+  """Draws the win rates by log loss of both tasks, the best at the top, with their intervals over data sets."""
   from matplotlib.figure import Figure
 
+  rows = labelled(rows)
   tables = {task: values(part) for task, part in rows[rows["size"] == "all"].groupby("task")}
   longest = max(table.shape[1] for table in tables.values())
   drawn = Figure(figsize=(5.2 * len(tables), 0.22 * longest + 1.2), layout="constrained")
@@ -260,9 +266,14 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   for axis, (task, table) in zip(axes, tables.items(), strict=True):
     mean, low, high = wins(table)
     order = np.argsort(-mean.to_numpy(), kind="stable")
-    names = mean.index[order]
-    ranks.dots(axis, names.str.strip("`").str.replace("_", " "), mean.iloc[order], np.stack([low, high], 1)[order],
-               names.str.startswith("`"))
+    for place, i in enumerate(order):
+      color = "#0072B2" if mean.index[i].startswith("`") else "#888888"
+      axis.plot([low[i], high[i]], [place, place], color=color, lw=1.5)
+      axis.plot(mean.iloc[i], place, "o", color=color, ms=4)
+    axis.set_yticks(range(len(order)), mean.index[order].str.strip("`").str.replace("_", " "), fontsize=7)
+    axis.invert_yaxis()
+    axis.tick_params(axis="x", labelsize=7)
+    axis.grid(axis="x", lw=0.4)
     axis.set_xlim(0, 1)
     axis.set_xlabel("win rate by log loss, 95% interval over data sets", fontsize=8)
     axis.set_title(f"{TASKS[task]}\n{len(table)} experiments, "
@@ -273,6 +284,6 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
 
 def write(path: pathlib.Path) -> None:
   """Writes the page and the figure beside the file of the rows."""
-  rows = labelled(frame(path, text=("dataset", "model", "note")))
+  rows = frame(path, text=("dataset", "model", "note"))
   write_text(path.with_suffix(".md"), page(rows))
   figure(rows, path.with_suffix(".png"))

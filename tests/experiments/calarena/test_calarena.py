@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 from scipy import special, stats
 
+from calib_jax._system.errors import UserError
 from experiments.calarena import __main__ as command
-from experiments.calarena import local, local_page, local_sets, methods
+from experiments.calarena import data_sets, measures, methods, page
 from experiments.common import rows
 from tests.calibrators.data import synthetic
 
-pytestmark = pytest.mark.xdist_group("calarena")
-FEW = {name: local_sets.SOURCES[name]._replace(classifiers=(classifier,))
+FEW = {name: data_sets.SOURCES[name]._replace(classifiers=(classifier,))
        for name, classifier in (("iris", "naive Bayes"), ("digits_even", "logistic regression"))}
 
 
@@ -20,7 +20,7 @@ def _read(path, made):
   rows.write(path, [{"dataset": dataset, "model": model, "split": 0, "size": "all", "classes": 2, "cal_size": 100,
                      "method": method, "package": methods.OURS, "logloss": loss, "brier": loss, "ece-15": loss,
                      "fit_seconds": "", "note": "", **more} for dataset, model, method, loss, more in made])
-  return local_page.labelled(rows.frame(path))
+  return page.labelled(rows.frame(path))
 
 
 def test_halves_of_saved_predictions_and_of_their_groups_of_classes(tmp_path):
@@ -28,23 +28,22 @@ def test_halves_of_saved_predictions_and_of_their_groups_of_classes(tmp_path):
   np.savez(tmp_path / "cifar10_net.npz", logits=logits, labels=labels)
   np.savez(tmp_path / "imagenet_top1_net.npz", labels=labels, confidence=labels)
   np.savez(tmp_path / "cifar10_human.npz", probs=special.softmax(logits, axis=1), labels=labels)
-  path = local_sets.networks(tmp_path)["cifar10", "net"]
+  path = data_sets.networks(tmp_path)["cifar10", "net"]
   order = np.random.default_rng(3).permutation(101)
-  experiment = local_sets.halves(path, "cifar10", "net", 3)
+  experiment = data_sets.halves(path, "cifar10", 3)
   np.testing.assert_allclose(experiment.fit[0], special.log_softmax(logits, axis=1)[order[:50]], atol=1e-5)
   np.testing.assert_array_equal(experiment.test[1], labels[order[50:]])
-  animals = local_sets.halves(path, "cifar10_animals", "net", 3)
+  animals = data_sets.halves(path, "cifar10_animals", 3)
   probs = special.softmax(logits.astype(np.float64), axis=1)[order[50:], 2:8].sum(1)
   np.testing.assert_allclose(np.exp(animals.test[0]), np.stack([1 - probs, probs], axis=1), atol=1e-6)
   np.testing.assert_array_equal(animals.test[1], (labels[order[50:]] >= 2) & (labels[order[50:]] <= 7))
-  names = [(dataset, model) for dataset, model, _ in local_sets.experiments(tmp_path)]
-  assert names[-2:] == [("cifar10", "net"), ("cifar10_animals", "net")] and len(set(names)) == len(names)
-  with pytest.raises(local_sets.UserError, match="no .npz file"):
-    local_sets.networks(tmp_path / "none")
+  assert [*data_sets.experiments(tmp_path)][-2:] == [("cifar10", "net"), ("cifar10_animals", "net")]
+  with pytest.raises(UserError, match="no .npz file"):
+    data_sets.networks(tmp_path / "none")
 
 
 def test_trained_classifiers_are_tested_on_what_they_and_the_calibrators_have_not_seen():
-  experiment, again, other = (local_sets.divided("iris", "naive Bayes", split) for split in (1, 1, 2))
+  experiment, again, other = (data_sets.divided("iris", "naive Bayes", split) for split in (1, 1, 2))
   assert [len(y) for _, y in (experiment.fit, experiment.test)] == [37, 38]
   np.testing.assert_allclose(special.logsumexp(experiment.test[0], axis=1), 0, atol=1e-6)
   assert np.mean(experiment.test[0].argmax(1) == experiment.test[1]) > 0.85
@@ -61,23 +60,24 @@ def test_a_failing_peer_has_an_empty_row_and_ours_may_not_fail(monkeypatch):
     return lambda other: np.full(other.shape, 1 / other.shape[1])
 
   monkeypatch.setitem(methods.PEERS, "identity", {"netcal": broken, "probmetrics": halved, "torch": halved})
-  monkeypatch.setattr(methods, "installed", lambda: frozenset({"netcal", "probmetrics"}))
-  experiment = local_sets.divided("iris", "naive Bayes", 0)
-  ours, failed, uniform = local.measured(experiment, "identity", peers=True, timed=True)
+  monkeypatch.setattr(methods, "versions", lambda: {"netcal", "probmetrics"})
+  experiment = data_sets.divided("iris", "naive Bayes", 0)
+  ours, failed, uniform = measures.measured(experiment, "identity", peers=True, timed=True)
   assert [row["package"] for row in (ours, failed, uniform)] == ["calib_jax", "netcal", "probmetrics"]
   assert failed["logloss"] == "" and failed["note"] == "ValueError: class 2 is absent"
   assert float(uniform["logloss"]) == pytest.approx(np.log(3), rel=1e-5) and float(uniform["fit_seconds"]) >= 0
   z, y = experiment.test
   assert float(ours["logloss"]) == pytest.approx(-z[np.arange(len(y)), y].mean(), rel=1e-5)
-  monkeypatch.setattr(methods, "of", lambda *args: [methods.Method("identity", methods.OURS, broken)])
+  monkeypatch.setattr(methods, "of", lambda *args: [methods.Method(methods.OURS, broken)])
   with pytest.raises(ValueError, match="absent"):
-    list(local.measured(experiment, "identity", peers=True, timed=False))
+    list(measures.measured(experiment, "identity", peers=True, timed=False))
 
 
 def test_the_command_continues_and_its_page_is_of_its_rows(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(local_sets, "SOURCES", FEW)
-  monkeypatch.setattr(methods, "installed", lambda: frozenset())
-  arguments = ["--data=local", "--splits=2", f"--out={tmp_path}", "--calibrators", "identity", "temperature_scaling"]
+  monkeypatch.setattr(data_sets, "SOURCES", FEW)
+  for module in (methods, command):
+    monkeypatch.setattr(module, "versions", lambda: {})
+  arguments = ["--splits=2", f"--out={tmp_path}", "--calibrators", "identity", "temperature_scaling"]
   command.main(arguments)
   path = tmp_path / "calarena_local.csv"
   text, first = path.read_text(), rows.frame(path)
@@ -87,13 +87,13 @@ def test_the_command_continues_and_its_page_is_of_its_rows(tmp_path, monkeypatch
   path.write_text("".join(line for line in text.splitlines(True) if "digits_even,logistic regression,1" not in line))
   command.main(arguments)
   assert rows.frame(path).logloss.tolist() == first.logloss.tolist()
-  page = (tmp_path / "calarena_local.md").read_text(encoding="utf-8")
-  assert "1 binary experiments on 1 data sets (digits_even) and 1 multiclass" in page
-  assert "| `temperature_scaling` |" in page and (tmp_path / "calarena_local.png").stat().st_size > 5_000
+  printed = (tmp_path / "calarena_local.md").read_text(encoding="utf-8")
+  assert "1 binary experiments on 1 data sets (digits_even) and 1 multiclass" in printed
+  assert "| `temperature_scaling` |" in printed and (tmp_path / "calarena_local.png").stat().st_size > 5_000
   with pytest.raises(SystemExit, match="Did you mean 'platt'"):
-    command.main([*arguments[:3], "--calibrators", "plat"])
+    command.main([*arguments[:2], "--calibrators", "plat"])
   with pytest.raises(SystemExit, match="no such data set: digits_odd"):
-    command.main([*arguments[:3], "--benchmarks", "digits_even", "digits_odd"])
+    command.main([*arguments[:2], "--benchmarks", "digits_even", "digits_odd"])
 
 
 def test_means_and_intervals_are_over_data_sets(tmp_path):
@@ -103,16 +103,16 @@ def test_means_and_intervals_are_over_data_sets(tmp_path):
   # Two methods lack an experiment, or a split of one.
   made += [("a", "1", "half", 0.1, {}), *((*key, "failing", 0.1, {}) for key in losses), ("b", "1", "failing", "", {})]
   made_rows = _read(tmp_path / "rows.csv", made)
-  table = local_page.values(made_rows)
-  assert [*table] == ["`m`", "`select`"] and local_page.best_single(table) == "`m`"
+  table = page.values(made_rows)
+  assert [*table] == ["`m`", "`select`"] and page.best_single(table) == "`m`"
   np.testing.assert_allclose(table, list(losses.values()))
-  np.testing.assert_allclose(local_page.over_datasets(table), [[0.2, 0.2], [0.5, 0.9]])
-  np.testing.assert_allclose(local_page.wins(table)[0], [0.75, 0.25])
+  np.testing.assert_allclose(page.over_datasets(table), [[0.2, 0.2], [0.5, 0.9]])
+  np.testing.assert_allclose(page.wins(table)[0], [0.75, 0.25])
   differences = pd.Series([0.1, 0.3, 0.2])
-  mean, half = local_page.student(differences)
+  mean, half = page.student(differences)
   low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
   np.testing.assert_allclose([mean - half, mean + half], [low, high])
-  lines = local_page.selection(made_rows)
+  lines = page.selection(made_rows)
   assert "`select` less the best single method, `m`, is +200.0" in lines[0] and "not told apart" in lines[0]
 
 
@@ -122,12 +122,53 @@ def test_pairs_compare_losses_and_times_of_the_same_fits(tmp_path):
     for package, loss, time in ((methods.OURS, 0.1, 0.01), ("probmetrics", theirs, seconds), ("netcal", "", "")):
       made.append(("a", str(i), "platt", loss, {"package": package, "cal_size": size, "fit_seconds": time}))
   table = _read(tmp_path / "rows.csv", made)
-  pairs = local_page.pairs(table)
+  pairs = page.pairs(table)
   assert {*pairs.package} == {"probmetrics"}
   np.testing.assert_allclose(pairs.loss, [0.0004, 0.2, 0.0], atol=1e-9)
   np.testing.assert_allclose(pairs.times, [6, 2, 1])
-  text = "\n".join(local_page.same_method(table))
+  text = "\n".join(page.same_method(table))
   assert "2 of 3 log losses agree to 1e-3, 1 are lower by calib_jax and 0 by the other" in text
   assert "1 of 2 agree, 1 are lower by calib_jax" in text
   assert "| platt | probmetrics | binary | 1 of 2 | 1 of 1 |" in text
   assert "met in 1 of 2 fits, and by the median it is missed by platt (binary, probmetrics: 4.0)" in text
+
+
+@pytest.mark.parametrize("k", [2, 4, 10])
+def test_metrics_are_those_of_probmetrics(k):
+  theirs = pytest.importorskip("probmetrics.metrics")
+  import torch
+
+  logits, labels = synthetic(900, k)
+  labels[labels == 3] = 2  # A class without an example is left out of the calibration error.
+  probs = special.softmax(2 * logits, axis=1)
+  ours = measures.scores(np.log(probs), labels)
+  expected = theirs.Metrics.from_names(list(ours)).compute_all_from_labels_probs(
+    torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(probs))
+  assert ours == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-5)
+
+
+def test_metrics_are_those_of_their_definitions():
+  logits, labels = synthetic(400, 4)
+  p = special.softmax(logits.astype(np.float64), axis=1)
+  bins = np.floor(15 * p.max(1)).astype(int)
+  gaps = [abs(np.sum((p.argmax(1) == labels)[bins == b] - p.max(1)[bins == b])) for b in range(15)]
+  assert measures.scores(np.log(p), labels) == pytest.approx({
+    "brier": np.mean(np.sum((p - np.eye(4)[labels]) ** 2, axis=1)),
+    "logloss": -np.mean(np.log(p[np.arange(400), labels])), "ece-15": np.sum(gaps) / 400,
+    "accuracy": np.mean(p.argmax(1) == labels)}, rel=1e-5)
+  logits, labels = synthetic(400, 2)
+  p = special.softmax(logits.astype(np.float64), axis=1)[:, 1]
+  bins = np.floor(15 * p).astype(int)
+  ece = sum(abs(np.sum((labels - p)[bins == b])) for b in range(15)) / 400
+  assert measures.scores(np.log(np.stack([1 - p, p], 1)), labels)["ece-15"] == pytest.approx(ece, rel=1e-4)
+
+
+def test_win_rates_have_intervals_over_data_sets():
+  index = pd.MultiIndex.from_product([range(20), [*"ab"]], names=["dataset", "model"])
+  first = np.random.default_rng(0).uniform(size=20).round()  # Both experiments of a data set have the same winner.
+  table = pd.DataFrame({"x": np.repeat(first, 2), "y": 0.5, "z": 0.5}, index)  # A tie is no win.
+  mean, low, high = page.wins(table)
+  rate = np.mean(first == 0)
+  np.testing.assert_allclose(mean, [rate, (1 - rate) / 2, (1 - rate) / 2])
+  half = 1.96 * np.sqrt(rate * (1 - rate) / 20)  # Of 20 data sets, not of 40 experiments.
+  np.testing.assert_allclose([low[0], high[0]], [rate - half, rate + half], atol=0.3 * half)
