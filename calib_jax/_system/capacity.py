@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from calib_jax._system.errors import UserError
+from calib_jax._system.errors import FileError, UserError
 
 # Training holds at least the parameters, their gradients and the new parameters, in float32.
 COPIES, ITEM = 3, 4
@@ -36,16 +36,16 @@ def size(num_bytes: float) -> str:
 
 
 def check_read(place: str, num_bytes: float) -> None:
-  """Raises a UserError if what is read from one file would take more than ``READABLE`` of the memory.
+  """Raises a FileError if what is read from one file would take more than ``READABLE`` of the memory.
 
   Arrays that are mapped into memory do not count, because their pages are read when they are used.
 
   Args:
-    place: the file, for the message.
+    place: the file for the message, or what follows its path within ``errors.about``.
     num_bytes: the size of its arrays once they are decompressed and decoded.
   """
   if num_bytes > READABLE * memory():
-    raise UserError(f"{place} would take {size(num_bytes)} of memory, and what is read from one file may take "
+    raise FileError(f"{place} would take {size(num_bytes)} of memory, and what is read from one file may take "
                     f"{size(READABLE * memory())}, {READABLE:.0%} of what this machine has.")
 
 

@@ -1,5 +1,9 @@
 """The error that reports a user's mistake in one sentence, and what such sentences and other outputs are made of."""
 
+from collections.abc import Iterator
+import contextlib
+import os
+
 LONGEST = 200  # Characters of a user's value that a message or a table repeats.
 MESSAGE = 2500  # Characters of a message.
 
@@ -10,6 +14,19 @@ class UserError(Exception):
   def __init__(self, message: object = ""):
     """Takes the sentence, in which names and paths need not be ``printable`` yet."""
     super().__init__(cut(printable(message), MESSAGE))
+
+
+class FileError(UserError):
+  """The part of a sentence about a file that follows its path, such as ": it has no rows"; ``about`` adds the path."""
+
+
+@contextlib.contextmanager
+def about(path: str | os.PathLike) -> Iterator[None]:
+  """Adds the path of a file to what is raised within as a ``FileError``, so that only who opens a file has its path."""
+  try:
+    yield
+  except FileError as error:
+    raise UserError(f"{path}{error}") from error
 
 
 def short(value: object) -> str:

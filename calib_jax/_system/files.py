@@ -3,7 +3,7 @@
 What is read may come from anyone: nothing is run or waited for, and sizes are checked before anything is made.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 import contextlib
 import hashlib
 import math
@@ -22,7 +22,7 @@ import zlib
 import numpy as np
 
 from calib_jax._system import capacity
-from calib_jax._system.errors import UserError, printable, short
+from calib_jax._system.errors import FileError, UserError, about, printable, short
 from calib_jax._system.json_objects import parse_json
 
 MAPPED = 2**24  # Arrays of at least so many bytes are mapped into memory, if they are not compressed.
@@ -50,37 +50,15 @@ def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> d
     UserError: if the file is missing, is not a regular file, is damaged, holds Python objects, holds two arrays of one
       name, or claims more than it holds or, together, than ``capacity.check_read`` allows.
   """
+  with opened_npz(path) as archive:
+    return archive.read(archive.headers(archive.members if names is None else names))
+
+
+@contextlib.contextmanager
+def opened_npz(path: str | os.PathLike) -> Iterator["Archive"]:
+  """Opens an ``.npz``, to look at what it claims before any of it is read; what is wrong with it is a UserError."""
   with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
-    headers = _headers(archive, path, names)
-    capacity.check_read(f"{path}: {', '.join(headers)[:200]}",
-                        sum(header.claimed for header in headers.values() if not header.is_mapped))
-    return {name: _member(archive, header, path) for name, header in headers.items()}
-
-
-def names_in_npz(path: str | os.PathLike) -> list[str]:
-  """Returns the names of the arrays of an ``.npz`` file.
-
-  Args:
-    path: the path of the file.
-
-  Returns:
-    The names.
-
-  Raises:
-    UserError: if the file is missing, is not a regular file, is damaged or holds two arrays of one name.
-  """
-  with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
-    return list(_members(archive, path))
-
-
-def shapes_in_npz(path: str | os.PathLike, names: Collection[str]) -> dict[str, tuple[int, ...]]:
-  """Returns the shapes of those of ``names`` that an ``.npz`` file holds, of which nothing but the headers is read.
-
-  Raises:
-    UserError: as ``read_npz`` does, but not for the sizes.
-  """
-  with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
-    return {name: header.shape for name, header in _headers(archive, path, names).items()}
+    yield Archive(path, archive)
 
 
 def read_npy(path: str | os.PathLike) -> np.ndarray:
@@ -97,7 +75,7 @@ def read_npy(path: str | os.PathLike) -> np.ndarray:
       holds.
   """
   with _opened(path, ".npy of numbers") as file:
-    _checked_header(file, os.path.getsize(path), str(path))
+    _checked_header(file, os.path.getsize(path))
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
@@ -160,9 +138,10 @@ def _opened(path: str | os.PathLike, kind: str) -> Iterator[BinaryIO]:
   """Opens a regular file; an error of what reads it becomes a UserError."""
   check_regular(path)
   try:
-    with open(path, "rb") as file, warnings.catch_warnings(action="ignore"):  # numpy warns of unusual headers.
+    # numpy warns of unusual headers.
+    with about(path), open(path, "rb") as file, warnings.catch_warnings(action="ignore"):
       if file.read(2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-        raise UserError(f"{path} is a pickle, which is not read because it could run code. {conversion(path)}")
+        raise FileError(f" is a pickle, which is not read because it could run code. {conversion(path)}")
       file.seek(0)
       yield file
   except UserError:
@@ -197,71 +176,73 @@ class _Header(NamedTuple):
     return self.info.compress_type == zipfile.ZIP_STORED and self.claimed >= MAPPED
 
 
-def _members(archive: zipfile.ZipFile, path: str | os.PathLike) -> dict[str, zipfile.ZipInfo]:
-  """Returns the entries of an archive by the names of their arrays."""
-  infos: dict[str, zipfile.ZipInfo] = {}
-  for info in archive.infolist():
-    name = info.filename.removesuffix(".npy")
-    if name in infos:
-      raise UserError(f"{path} holds two arrays called {short(name)}: save it again with one of them.")
-    infos[name] = info
-  return infos
+class Archive:
+  """An ``.npz`` that is open; ``members`` are its entries by the names of their arrays."""
+
+  def __init__(self, path: str | os.PathLike, archive: zipfile.ZipFile):
+    self._path, self._archive = path, archive
+    self.members: dict[str, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+      name = info.filename.removesuffix(".npy")
+      if name in self.members:
+        raise FileError(f" holds two arrays called {short(name)}: save it again with one of them.")
+      self.members[name] = info
+
+  def headers(self, names: Collection[str]) -> dict[str, _Header]:
+    """Returns the headers of those of the arrays ``names`` that the archive holds."""
+    headers = {}
+    for name, info in self.members.items():
+      if name in names:
+        with self._archive.open(info) as member:
+          headers[name] = _checked_header(member, info.file_size, f": {name}")._replace(info=info)
+    return headers
+
+  def read(self, headers: Mapping[str, _Header]) -> dict[str, np.ndarray]:
+    """Returns the arrays of these headers."""
+    capacity.check_read(f": {', '.join(headers)[:200]}",
+                        sum(header.claimed for header in headers.values() if not header.is_mapped))
+    return {name: self._array(name, header) for name, header in headers.items()}
+
+  def _array(self, name: str, header: _Header) -> np.ndarray:
+    """Reads one array, or maps it into memory if it is large."""
+    info = header.info
+    with self._archive.open(info) as member:
+      if not header.is_mapped:
+        array = np.lib.format.read_array(member, allow_pickle=False)
+        if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
+          codes = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+          if codes.max() > sys.maxunicode:  # Python cannot make a string of these.
+            raise FileError(f": {name} is damaged: it holds texts with numbers that are no characters.")
+        return array
+      while member.read(2**20):  # Compares the checksum at the end.
+        pass
+    file = self._archive.fp
+    file.seek(info.header_offset)
+    name_size, extra_size = struct.unpack("<26x2H", file.read(30))
+    start = info.header_offset + 30 + name_size + extra_size + header.end
+    return np.memmap(self._path, header.dtype, "r", start, header.shape, "F" if header.in_columns else "C")
 
 
-def _headers(archive: zipfile.ZipFile, path: str | os.PathLike, names: Collection[str] | None) -> dict[str, _Header]:
-  """Returns the headers of the arrays ``names`` of an archive, or of all."""
-  arrays = {}
-  for name, info in _members(archive, path).items():
-    if names is None or name in names:
-      with archive.open(info) as member:
-        arrays[name] = _checked_header(member, info.file_size, f"{path}: {name}")._replace(info=info)
-  return arrays
-
-
-def _member(archive: zipfile.ZipFile, header: _Header, path: str | os.PathLike) -> np.ndarray:
-  """Reads one array, or maps it into memory if it is large."""
-  info = header.info
-  with archive.open(info) as member:
-    if not header.is_mapped:
-      array = np.lib.format.read_array(member, allow_pickle=False)
-      _check_text(array, f"{path}: {info.filename.removesuffix('.npy')}")
-      return array
-    while member.read(2**20):  # Compares the checksum at the end.
-      pass
-  archive.fp.seek(info.header_offset)
-  name_size, extra_size = struct.unpack("<26x2H", archive.fp.read(30))
-  return np.memmap(path, header.dtype, "r", info.header_offset + 30 + name_size + extra_size + header.end, header.shape,
-                   "F" if header.in_columns else "C")
-
-
-def _check_text(array: np.ndarray, place: str) -> None:
-  """Raises a UserError for texts with numbers that are no characters, of which Python cannot make a string."""
-  if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
-    codes = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
-    if codes.max() > sys.maxunicode:
-      raise UserError(f"{place} is damaged: it holds texts with numbers that are no characters.")
-
-
-def _checked_header(file: BinaryIO, file_size: int, place: str) -> _Header:
-  """Returns the header of an array.
+def _checked_header(file: BinaryIO, file_size: int, place: str = "") -> _Header:
+  """Returns the header of an array, which ``place`` names.
 
   Raises:
-    UserError: unless it describes plain numbers or texts, of as many bytes as follow it.
+    FileError: unless it describes plain numbers or texts, of as many bytes as follow it.
   """
   version = np.lib.format.read_magic(file)
   readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
   if version not in readers:
-    raise UserError(f"{place} has version {version} of numpy's format, which is for named fields: save plain arrays.")
+    raise FileError(f"{place} has version {version} of numpy's format, which is for named fields: save plain arrays.")
   shape, in_columns, dtype = readers[version](file)
   if dtype.hasobject:
-    raise UserError(f"{place} holds Python objects, which are not read because they could run code: "
+    raise FileError(f"{place} holds Python objects, which are not read because they could run code: "
                     "save arrays of numbers.")
   claimed, available = math.prod(shape) * dtype.itemsize, file_size - file.tell()
   if claimed != available:
-    raise UserError(f"{place} is damaged: its header claims {capacity.size(claimed)}, and the file holds "
+    raise FileError(f"{place} is damaged: its header claims {capacity.size(claimed)}, and the file holds "
                     f"{capacity.size(available)}.")
   if claimed == 0 and math.prod(filter(None, shape)) > EMPTY:
-    raise UserError(f"{place} has the shape {short(shape)} and holds no bytes: save it without empty texts and axes.")
+    raise FileError(f"{place} has the shape {short(shape)} and holds no bytes: save it without empty texts and axes.")
   return _Header(claimed, shape, in_columns, dtype, file.tell())
 
 

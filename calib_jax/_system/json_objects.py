@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 import json
 
-from calib_jax._system.errors import UserError, short
+from calib_jax._system.errors import FileError, short
 
 DEEPEST = 64  # Levels.
 
@@ -15,10 +15,10 @@ def parse_json(text: str, place: str) -> dict:
 
   Args:
     text: the text.
-    place: what is read, for the message.
+    place: what is read for the message, or what follows its path within ``errors.about``.
 
   Raises:
-    UserError: if the text is no object, is nested more than 64 levels deep, or has a key twice or an integer of more
+    FileError: if the text is no object, is nested more than 64 levels deep, or has a key twice or an integer of more
       than 64 bits.
   """
   def unique(pairs: Iterable[tuple[str, object]]) -> dict:
@@ -46,7 +46,7 @@ def parse_json(text: str, place: str) -> dict:
       raise RecursionError
     return value
   except RecursionError:
-    raise UserError(f"{place} cannot be read as JSON (it is nested more than {DEEPEST} levels deep).") from None
+    raise FileError(f"{place} cannot be read as JSON (it is nested more than {DEEPEST} levels deep).") from None
   except (ValueError, MemoryError) as error:
     reason = next(iter(str(error).splitlines()), "it is too large")
-    raise UserError(f"{place} cannot be read as JSON ({reason}).") from error
+    raise FileError(f"{place} cannot be read as JSON ({reason}).") from error

@@ -1,19 +1,18 @@
 """Finds what the arrays and columns of prediction files hold, by their names."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-import os
 import re
 from typing import NamedTuple
 
 import numpy as np
 
-from calib_jax._system.errors import UserError, short
+from calib_jax._system.errors import FileError, short
 
-# What arrays and columns may be called. Those of EITHER are probabilities if each row sums to 1, and else logits.
+# What arrays and columns of outputs are called. Those of EITHER are probabilities if rows sum to 1, and else logits.
 LOGITS = ("logits", "logit", "log_probs", "log_probabilities")
 PROBS = ("probs", "probabilities", "probability", "y_prob", "y_proba", "prob", "softmax")
 EITHER = ("predictions", "scores", "outputs", "y_score", "preds")
-SCORES = (*LOGITS, *PROBS, *EITHER)
+OUTPUTS = (*LOGITS, *PROBS, *EITHER)
 LABELS = ("labels", "label", "label_ids", "targets", "target", "y_true", "y")
 CLASSES = ("classes", "class_names")
 NAMES = ("class_name", "label_name")  # A column of tables that has the name of each row's label.
@@ -21,12 +20,12 @@ WEIGHTS = ("weight", "weights", "sample_weight", "sample_weights")  # Evaluation
 NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
-class Columns(NamedTuple):
+class Header(NamedTuple):
   """What the columns of a table are.
 
   Attributes:
-    kind: what the scores are called, one of ``SCORES``.
-    scores: the columns of scores, in the order of the classes.
+    kind: what the outputs are called, one of ``OUTPUTS``.
+    outputs: the columns of outputs, in the order of the classes.
     labels: the columns of labels; in a multi-label table one a class, in the order of the classes.
     classes: the names of the classes, or of the positive one if there is one column; None if the columns are numbered
       from 0, or one column has no name.
@@ -34,111 +33,110 @@ class Columns(NamedTuple):
   """
 
   kind: str
-  scores: list[str]
+  outputs: list[str]
   labels: list[str]
   classes: list[str] | None = None
   from_1: bool = False
 
 
 class Table(NamedTuple):
-  """What a table holds: what its columns are, the scores, and by name the labels and what else was asked for."""
+  """What a table holds: what its columns are, the outputs, and by name the labels and what else was asked for."""
 
-  columns: Columns
-  scores: np.ndarray
+  header: Header
+  outputs: np.ndarray
   labels: dict[str, np.ndarray]
   others: dict[str, np.ndarray]
 
 
-def stacked(scores: list[np.ndarray], columns: Columns, path: str | os.PathLike) -> np.ndarray:
-  """Returns columns of scores as one array, ``[N, K]`` or ``[N]``."""
-  if len(scores) > 1 and any(score.ndim > 1 for score in scores):
-    raise UserError(f"{path}: columns such as {columns.scores[0]}, one a class, must hold one number in each row.")
-  return scores[0] if len(scores) == 1 else np.stack(scores, axis=1)
+def stacked(outputs: list[np.ndarray], header: Header) -> np.ndarray:
+  """Returns columns of outputs as one array, ``[N, K]`` or ``[N]``."""
+  if len(outputs) > 1 and any(column.ndim > 1 for column in outputs):
+    raise FileError(f": columns such as {header.outputs[0]}, one a class, must hold one number in each row.")
+  return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=1)
 
 
-def find_columns(header: Sequence[str], lists: Collection[str], path: str | os.PathLike, extra: Collection[str],
-             say: Callable[[str], None], multilabel: bool = False) -> Columns:
-  """Finds the columns of scores and labels.
+def read_header(names: Sequence[str], lists: Collection[str], extra: Collection[str],
+                say: Callable[[str], None], multilabel: bool = False) -> Header:
+  """Finds the columns of outputs and labels.
 
   Args:
-    header: the names of all columns.
+    names: the names of all columns.
     lists: those of them that hold a list in each row.
-    path: the file, for messages.
-    extra: columns that are neither scores nor labels.
+    extra: columns that are neither outputs nor labels.
     say: is called with a sentence for each choice.
     multilabel: whether a row can have several labels: then there is a column of labels for each class, such as
       ``label_cat``, unless columns hold lists.
 
   Returns:
-    The columns.
+    What the columns are.
 
   Raises:
-    UserError: if there are none, or if they can be read in several ways.
+    FileError: if there are none, or if they can be read in several ways.
   """
-  if multilabel and (places := {place[1]: name for name in header if name not in extra and not _column(name, SCORES)
+  if multilabel and (places := {place[1]: name for name in names if name not in extra and not _column(name, OUTPUTS)
                                 and (place := _column(name, LABELS)) and place[1]}):
-    others = [name for name in header if name not in places.values()]
-    columns = find_columns([*others, LABELS[0]], lists, path, extra, say)  # As if they were one column.
-    ends = {_column(name, SCORES)[1]: name for name in columns.scores}
+    others = [name for name in names if name not in places.values()]
+    header = read_header([*others, LABELS[0]], lists, extra, say)  # As if they were one column.
+    ends = {_column(name, OUTPUTS)[1]: name for name in header.outputs}
     if ends.keys() != places.keys():
-      raise UserError(f"{path} must have a column of labels for each of {listed(columns.scores)}, of the same ending: "
+      raise FileError(f" must have a column of labels for each of {listed(header.outputs)}, of the same ending: "
                       f"it has {listed(places.values())}.")
-    return columns._replace(labels=[places[end] for end in ends])
+    return header._replace(labels=[places[end] for end in ends])
   by_kind: dict[str, dict[str, str]] = {}
-  labels = [name for name in header if name.lower() in LABELS and name not in extra]
-  for name in header:
-    place = _column(name, SCORES) if name not in (*labels, *extra) else None
+  labels = [name for name in names if name.lower() in LABELS and name not in extra]
+  for name in names:
+    place = _column(name, OUTPUTS) if name not in (*labels, *extra) else None
     if place:
       kind, end = place[0], "" if name in lists else place[1]
       end = str(int(end)) if NUMBER.fullmatch(end) else end
       before = by_kind.setdefault(kind, {}).setdefault(end, name)
       if before is not name:
-        raise UserError(f"{path} has the columns {short(before)} and {short(name)} for one class: delete one of them.")
-  numbers = [name for name in header if NUMBER.fullmatch(name) and name not in extra]
+        raise FileError(f" has the columns {short(before)} and {short(name)} for one class: delete one of them.")
+  numbers = [name for name in names if NUMBER.fullmatch(name) and name not in extra]
   if not by_kind and labels and len(numbers) > 1:
     by_kind = {"scores": {str(int(name)): name for name in numbers}}
-    say(f"{path}: its columns {short(numbers[0])} to {short(numbers[-1])} are taken for the scores of these classes.")
+    say(f": its columns {short(numbers[0])} to {short(numbers[-1])} are taken for the scores of these classes.")
   if not labels or not by_kind:
-    raise UserError(f"{path} must have a header with a column label (or {', '.join(LABELS[2:])}), and columns of "
+    raise FileError(f" must have a header with a column label (or {', '.join(LABELS[2:])}), and columns of "
                     "scores such as logit_0 or prob_cat, one for every class; its columns are "
-                    f"{listed(header)}.")
+                    f"{listed(names)}.")
   for name in (*labels, *extra):
-    if header.count(name) > 1:
-      raise UserError(f"{path} has {header.count(name)} columns called {short(name)}: delete all but one.")
-  kind, *others = (name for name in SCORES if name in by_kind)
-  say_others(path, kind, others, say)
-  say_weights(path, (name for name in header if name not in extra), say)
-  columns = by_kind[kind]
-  if list(columns) == [""]:
-    return Columns(kind, list(columns.values()), labels)
-  if len(columns) == 1 and "0" in columns:
-    raise UserError(f"{path} has one column of scores, {columns['0']}: one column is of class 1, such as {kind}_1.")
-  numbered = [name for name in columns if NUMBER.fullmatch(name)]
-  if "" in columns or 0 < len(numbered) < len(columns):
-    raise UserError(f"{path} has columns of {kind} that are not of one kind, such as {listed(_ends(columns))}: name "
+    if names.count(name) > 1:
+      raise FileError(f" has {names.count(name)} columns called {short(name)}: delete all but one.")
+  kind, *others = (name for name in OUTPUTS if name in by_kind)
+  say_others(kind, others, say)
+  say_weights((name for name in names if name not in extra), say)
+  by_class = by_kind[kind]
+  if list(by_class) == [""]:
+    return Header(kind, list(by_class.values()), labels)
+  if len(by_class) == 1 and "0" in by_class:
+    raise FileError(f" has one column of scores, {by_class['0']}: one column is of class 1, such as {kind}_1.")
+  numbered = [name for name in by_class if NUMBER.fullmatch(name)]
+  if "" in by_class or 0 < len(numbered) < len(by_class):
+    raise FileError(f" has columns of {kind} that are not of one kind, such as {listed(_ends(by_class))}: name "
                     "all of them by a class, or number all of them, and give other columns another name.")
   if not numbered:
-    return Columns(kind, list(columns.values()), labels, list(columns))
-  numbers = sorted(columns, key=int)
-  in_order, first = [columns[number] for number in numbers], int(numbers[0])
+    return Header(kind, list(by_class.values()), labels, list(by_class))
+  numbers = sorted(by_class, key=int)
+  in_order, first = [by_class[number] for number in numbers], int(numbers[0])
   if first > 1 or int(numbers[-1]) - first != len(numbers) - 1:
-    raise UserError(f"{path} must have columns of {kind} that are numbered from 0 without gaps; they are "
+    raise FileError(f" must have columns of {kind} that are numbered from 0 without gaps; they are "
                     f"{listed(in_order)}. Names of classes may have no number alone.")
   if len(numbers) == 1 or first == 0:
-    return Columns(kind, in_order, labels)
-  return Columns(kind, in_order, labels, numbers, from_1=True)
+    return Header(kind, in_order, labels)
+  return Header(kind, in_order, labels, numbers, from_1=True)
 
 
-def _ends(columns: Mapping[str, str]) -> list[str]:
+def _ends(by_class: Mapping[str, str]) -> list[str]:
   """Returns two columns of which one is numbered and the other is not."""
-  return [next(name for end, name in columns.items() if bool(NUMBER.fullmatch(end)) == wanted)
-          for wanted in sorted({bool(NUMBER.fullmatch(end)) for end in columns})]
+  return [next(name for end, name in by_class.items() if bool(NUMBER.fullmatch(end)) == wanted)
+          for wanted in sorted({bool(NUMBER.fullmatch(end)) for end in by_class})]
 
 
 def _column(name: str, aliases: Collection[str]) -> tuple[str, str] | None:
-  """Returns the kind of scores and the class of a column such as ``logit_cat``, or None.
+  """Returns the kind of outputs and the class of a column such as ``logit_cat``, or None.
 
-  >>> [_column(name, SCORES) for name in ("logit_cat", "Prob[1]", "prob1", "scores", "problem")]
+  >>> [_column(name, OUTPUTS) for name in ("logit_cat", "Prob[1]", "prob1", "scores", "problem")]
   [('logit', 'cat'), ('prob', '1'), ('prob', '1'), ('scores', ''), None]
   """
   aliases = "|".join(sorted(aliases, key=len, reverse=True))
@@ -146,16 +144,16 @@ def _column(name: str, aliases: Collection[str]) -> tuple[str, str] | None:
   return (match[1].lower(), match[2] or match[3] or "") if match else None
 
 
-def say_others(path: str | os.PathLike, name: str, others: Collection[str], say: Callable[[str], None]) -> None:
-  """Says that of several arrays or columns of scores only those called ``name`` are used."""
+def say_others(name: str, others: Collection[str], say: Callable[[str], None]) -> None:
+  """Says that of several arrays or columns of outputs only those called ``name`` are used."""
   if others:
-    say(f"{path} holds {name} and {', '.join(others)}: {name} are used.")
+    say(f" holds {name} and {', '.join(others)}: {name} are used.")
 
 
-def say_weights(path: str | os.PathLike, names: Iterable[str], say: Callable[[str], None]) -> None:
+def say_weights(names: Iterable[str], say: Callable[[str], None]) -> None:
   """Says that weights of rows are not used."""
   if weights := [name for name in names if name.lower() in WEIGHTS]:
-    say(f"{path}: its weights ({', '.join(weights)}) are not used, so all rows count alike; the functions of "
+    say(f": its weights ({', '.join(weights)}) are not used, so all rows count alike; the functions of "
         "calib_jax.metrics take weights.")
 
 

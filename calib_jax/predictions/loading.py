@@ -1,15 +1,16 @@
 """Loads predictions of any framework: what the arrays of a file hold is checked, and becomes ``Predictions``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import os
 
 import numpy as np
 
-from calib_jax._system.errors import UserError, short
+from calib_jax._system.errors import FileError, about, short
 from calib_jax.predictions import headers, reading
+from calib_jax.predictions.logits import as_logits, check_labels, is_float, native
 from calib_jax.predictions.masks import ignoring
 from calib_jax.predictions.predictions import KINDS, Predictions
-from calib_jax.predictions.scores import as_logits, check_labels, is_float, native
 
 
 def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, percent: bool = False,
@@ -18,7 +19,7 @@ def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, per
 
   Args:
     path: an ``.npz``, a pair ``LOGITS.npy,LABELS.npy``, a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` with labels,
-      and logits or probs; ``columns`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one
+      and logits or probs; ``headers`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one
       column ``[N]`` of a binary problem: the probability or log-odds of class 1, the positive one. With more axes, such
       as ``[B, T, K]`` of tokens or ``[B, H, W, K]`` of pixels, they are flattened, and the rows of each sequence or
       image are one group unless ``groups`` names others. Labels are whole numbers, bools, one-hot, or strings where
@@ -37,21 +38,21 @@ def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, per
   Raises:
     UserError: if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
-  arrays = reading.arrays(path, [groups] if groups else [], say, ignore_label=ignore_label)
-  name = reading.one_of(arrays, headers.SCORES)
-  scores = arrays[name]
-  logits, probs = as_logits(path, name, scores, say, logits, percent)
-  num_classes = logits.shape[1]
-  names, labels = reading.one_of(arrays, headers.CLASSES), arrays[reading.one_of(arrays, headers.LABELS)]
-  classes = _classes(path, names, arrays[names], num_classes, labels) if names else None
-  labels, kind = _labels(path, labels, len(logits), num_classes, classes), _kind(path, arrays)
-  if probs is None and kind != "out_of_distribution":
-    check_labels(path, logits, labels)
-  if scores.size == len(scores):
-    say(f"{path}: its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
-  return Predictions(logits, labels, kind, _features(path, arrays.get("features"), len(logits)), classes,
-                     _groups(path, arrays, groups, len(logits)),
-                     _train_counts(path, arrays.get("train_counts"), num_classes), probs)
+  with _reading(path, say) as note:
+    arrays = reading.arrays(path, [groups] if groups else [], note, ignore_label=ignore_label)
+    name = reading.one_of(arrays, headers.OUTPUTS)
+    outputs = arrays[name]
+    logits, probs = as_logits(name, outputs, note, logits, percent)
+    (count, num_classes), classes, kind = logits.shape, reading.one_of(arrays, headers.CLASSES), _kind(arrays)
+    labels = arrays[reading.one_of(arrays, headers.LABELS)]
+    classes = _classes(classes, arrays[classes], num_classes, labels) if classes else None
+    labels = _labels(labels, count, num_classes, classes)
+    if probs is None and kind != "out_of_distribution":
+      check_labels(logits, labels)
+    if outputs.size == len(outputs):
+      note(f": its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
+    return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes,
+                       _groups(arrays, groups, count), _train_counts(arrays.get("train_counts"), num_classes), probs)
 
 
 def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = False, percent: bool = False,
@@ -73,63 +74,71 @@ def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = Fal
   Raises:
     UserError: as ``load``.
   """
-  arrays = reading.arrays(path, [groups] if groups else [], say, multilabel=True)
-  name = reading.one_of(arrays, headers.SCORES)
-  scores, labels = arrays[name], arrays[reading.one_of(arrays, headers.LABELS)]
-  if scores.ndim != 2 or labels.shape != scores.shape or labels.dtype.kind not in "biuf" or not (
-      np.isin(labels, (0, 1)).all()):
-    raise UserError(f"{path}: multi-label predictions have {name} [N, L] and labels [N, L] of 0 and 1: got "
-                    f"{scores.dtype} of shape {scores.shape} and {labels.dtype} of shape {labels.shape}.")
-  (count, num_labels), named = scores.shape, reading.one_of(arrays, headers.CLASSES)
-  names = _classes(path, named, arrays[named], num_labels, labels) if named else tuple(map(str, range(num_labels)))
-  pairs, probs = as_logits(path, name, scores.reshape(-1), say, logits, percent)
-  labels, kind = labels.astype(np.int32), _kind(path, arrays)
-  members = _groups(path, arrays, groups, count)
-  members = np.arange(count, dtype=np.int32) if members is None else members
-  parts = {"": Predictions(pairs, labels.reshape(-1), kind, classes=("absent", "present"),
-                           groups=np.repeat(members, num_labels), probs=probs)}
-  for k, label in enumerate(names):
-    parts[label] = Predictions(pairs[k::num_labels], labels[:, k], kind, classes=(f"not {label}", label),
-                               groups=members if groups else None,
-                               probs=None if probs is None else probs[k::num_labels])
-  return parts
+  with _reading(path, say) as note:
+    arrays = reading.arrays(path, [groups] if groups else [], note, multilabel=True)
+    name = reading.one_of(arrays, headers.OUTPUTS)
+    outputs, labels = arrays[name], arrays[reading.one_of(arrays, headers.LABELS)]
+    if outputs.ndim != 2 or labels.shape != outputs.shape or labels.dtype.kind not in "biuf" or not (
+        np.isin(labels, (0, 1)).all()):
+      raise FileError(f": multi-label predictions have {name} [N, L] and labels [N, L] of 0 and 1: got "
+                      f"{outputs.dtype} of shape {outputs.shape} and {labels.dtype} of shape {labels.shape}.")
+    (count, num_labels), named = outputs.shape, reading.one_of(arrays, headers.CLASSES)
+    names = _classes(named, arrays[named], num_labels, labels) if named else tuple(map(str, range(num_labels)))
+    pairs, probs = as_logits(name, outputs.reshape(-1), note, logits, percent)
+    labels, kind = labels.astype(np.int32), _kind(arrays)
+    members = _groups(arrays, groups, count)
+    members = np.arange(count, dtype=np.int32) if members is None else members
+    parts = {"": Predictions(pairs, labels.reshape(-1), kind, classes=("absent", "present"),
+                             groups=np.repeat(members, num_labels), probs=probs)}
+    for k, label in enumerate(names):
+      parts[label] = Predictions(pairs[k::num_labels], labels[:, k], kind, classes=(f"not {label}", label),
+                                 groups=members if groups else None,
+                                 probs=None if probs is None else probs[k::num_labels])
+    return parts
 
 
-def _kind(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> str:
+@contextlib.contextmanager
+def _reading(path: str | os.PathLike, say: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+  """Adds the path of a file to errors that are raised within, and to the sentences of the function that it yields."""
+  with about(path):
+    yield lambda text: say(f"{path}{text}")
+
+
+def _kind(arrays: Mapping[str, np.ndarray]) -> str:
   """Returns how the examples relate to the training data."""
   kind = str(arrays.get("kind", "in_distribution"))
   if kind not in KINDS:
-    raise UserError(f"{path}: kind must be one of {', '.join(KINDS)}: got {short(kind)}.")
+    raise FileError(f": kind must be one of {', '.join(KINDS)}: got {short(kind)}.")
   return kind
 
 
-def _classes(path: str | os.PathLike, name: str, classes: np.ndarray, num_classes: int, labels: np.ndarray
+def _classes(name: str, classes: np.ndarray, num_classes: int, labels: np.ndarray
              ) -> tuple[str, ...]:
   """Returns the names of the classes.
 
   Raises:
-    UserError: if labels may be meant as names or as places in the names.
+    FileError: if labels may be meant as names or as places in the names.
   """
   if classes.size != num_classes or len(names := tuple(map(str, np.ravel(classes)))) != len(set(names)):
-    raise UserError(f"{path}: {name} must be {num_classes} different names, one a class: got {classes.size}.")
+    raise FileError(f": {name} must be {num_classes} different names, one a class: got {classes.size}.")
   if classes.dtype.kind in "iuf" and labels.dtype.kind in "iu" and not np.array_equal(
       classes.ravel(), np.arange(num_classes)):
-    raise UserError(f"{path}: its {name} are the numbers {short(', '.join(names))}, so its labels may be these numbers "
+    raise FileError(f": its {name} are the numbers {short(', '.join(names))}, so its labels may be these numbers "
                     f"or places from 0: save labels as places from 0, and {name} as texts.")
   return names
 
 
-def _features(path: str | os.PathLike, features: np.ndarray | None, count: int) -> np.ndarray | None:
+def _features(features: np.ndarray | None, count: int) -> np.ndarray | None:
   """Returns features ``[N, D]``, or None without any."""
   if features is None:
     return None
   if features.ndim != 2 or len(features) != count or not is_float(features.dtype):
-    raise UserError(f"{path}: features must be floats of shape [{count}, D], not {features.dtype} of shape "
+    raise FileError(f": features must be floats of shape [{count}, D], not {features.dtype} of shape "
                     f"{features.shape}.")
-  return native(path, "features", features)
+  return native("features", features)
 
 
-def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes: int, classes: tuple[str, ...] | None
+def _labels(labels: np.ndarray, count: int, num_classes: int, classes: tuple[str, ...] | None
             ) -> np.ndarray:
   """Returns int32 labels ``[N]`` in [0, K) of integers, bools, one-hot rows or names of classes."""
   if labels.shape == (count, 1):
@@ -137,17 +146,17 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
   if labels.shape == (count, num_classes) and labels.dtype.kind in "biuf":
     one_hot = labels.astype(np.float32)
     if not (np.isin(one_hot, (0, 1)).all() and (one_hot.sum(1) == 1).all()):
-      raise UserError(f"{path}: labels of shape {labels.shape} must be one-hot: a 1 and else zeros in each row. "
+      raise FileError(f": labels of shape {labels.shape} must be one-hot: a 1 and else zeros in each row. "
                       "If a row can have several labels, say --task=multilabel.")
     labels = one_hot.argmax(1)
   if labels.shape == (count,) and labels.dtype.kind == "f":  # Whole numbers are integers by now.
     if missing := np.isnan(labels).sum():
-      raise UserError(f"{path}: labels must be integers, and {missing} of {count} are missing (NaN), the first in row "
+      raise FileError(f": labels must be integers, and {missing} of {count} are missing (NaN), the first in row "
                       f"{np.isnan(labels).argmax()}, counted from 0: leave these rows out.")
     row = next(row for row, label in enumerate(labels.tolist()) if not label.is_integer() or abs(label) >= 2**53)
-    raise UserError(f"{path}: labels must be integers: that of row {row}, counted from 0, is {labels[row]}.")
+    raise FileError(f": labels must be integers: that of row {row}, counted from 0, is {labels[row]}.")
   if labels.shape != (count,) or labels.dtype.kind not in "biuU" or (labels.dtype.kind == "b" and num_classes != 2):
-    raise UserError(f"{path}: labels must be integers of shape [{count}], "
+    raise FileError(f": labels must be integers of shape [{count}], "
                     f"not {labels.dtype} of shape {labels.shape}.")
   if labels.dtype.kind == "b" and sorted(map(str.lower, classes or ())) == ["false", "true"]:
     labels = labels == (classes[1].lower() == "true")
@@ -156,42 +165,42 @@ def _labels(path: str | os.PathLike, labels: np.ndarray, count: int, num_classes
     unknown = [row for row, text in enumerate(texts) if text not in places]
     odd = [row for row in unknown if not reading.NUMBER.fullmatch(texts[row].strip())]
     if 0 < len(odd) < len(unknown):  # Such as an empty cell.
-      raise UserError(f"{path}: {len(odd)} of the {count} labels are no integers, as the others are; the first is row "
+      raise FileError(f": {len(odd)} of the {count} labels are no integers, as the others are; the first is row "
                       f"{odd[0]}, counted from 0: {short(texts[odd[0]])}.")
     if classes is None and not odd:
       row = next((row for row, text in enumerate(texts) if reading.whole(text) is None), 0)
-      raise UserError(f"{path}: labels must be integers, such as 2: that of row {row}, counted from 0, is "
+      raise FileError(f": labels must be integers, such as 2: that of row {row}, counted from 0, is "
                       f"{short(texts[row])}.")
     if classes is None:
-      raise UserError(f"{path}: its labels are text, such as {short(texts[(odd or unknown)[0]])}: also save classes, "
+      raise FileError(f": its labels are text, such as {short(texts[(odd or unknown)[0]])}: also save classes, "
                       f"the names of the {num_classes} classes in the order of the logits"
                       f"{', or name the column by the positive one, as prob_yes' if num_classes == 2 else ''}.")
     if unknown:
-      raise UserError(f"{path}: no class is called {short(texts[unknown[0]])}, the label of row {unknown[0]}, counted "
+      raise FileError(f": no class is called {short(texts[unknown[0]])}, the label of row {unknown[0]}, counted "
                       f"from 0; the classes are {short(', '.join(classes))}.")
     labels = np.array([places[text] for text in texts])
   if labels.min() < 0 or labels.max() >= num_classes:
-    raise UserError(f"{path}: labels must be in [0, {num_classes}): they go from {labels.min()} to {labels.max()}."
+    raise FileError(f": labels must be in [0, {num_classes}): they go from {labels.min()} to {labels.max()}."
                     f"{ignoring(labels, 0, num_classes - 1)}")
   return labels.astype(np.int32)
 
 
-def _train_counts(path: str | os.PathLike, counts: np.ndarray | None, num_classes: int) -> np.ndarray | None:
+def _train_counts(counts: np.ndarray | None, num_classes: int) -> np.ndarray | None:
   """Returns the numbers of training examples of the classes as int64 ``[K]``, or None without any."""
   if counts is None:
     return None
   if counts.shape != (num_classes,) or counts.dtype.kind not in "iu" or (
       counts.min() < 0 or counts.max() >= 2**63):
-    raise UserError(f"{path}: train_counts must be {num_classes} integers of at least 0, the number of training "
+    raise FileError(f": train_counts must be {num_classes} integers of at least 0, the number of training "
                     f"examples of each class: got {counts.dtype} of shape {counts.shape}.")
   return counts.astype(np.int64)
 
 
-def _groups(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray | None:
+def _groups(arrays: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray | None:
   """Returns an integer for each example, equal for those of the same group; None without any groups."""
   if not name and name not in arrays:
     return None
   if name not in arrays or arrays[name].shape != (count,) or arrays[name].dtype.kind not in "biuU":
     actual = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "nothing of that name"
-    raise UserError(f"{path}: the groups {short(name)} must be {count} integers or texts: it holds {actual}.")
+    raise FileError(f": the groups {short(name)} must be {count} integers or texts: it holds {actual}.")
   return np.unique(arrays[name], return_inverse=True)[1].astype(np.int32)

@@ -1,16 +1,15 @@
 """Rows that are not scored, such as the label -100 of padding: they are left out before anything else is read."""
 
 from collections.abc import Callable, Mapping, Sequence
-import os
 
 import numpy as np
 
 from calib_jax._system import capacity
-from calib_jax._system.errors import UserError
+from calib_jax._system.errors import FileError
 
 
 def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], label: str, ignore_label: int,
-                    path: str | os.PathLike, say: Callable[[str], None]) -> dict[str, np.ndarray]:
+                    say: Callable[[str], None]) -> dict[str, np.ndarray]:
   """Returns the arrays whose rows change when those with one label are left out, without these rows.
 
   Args:
@@ -18,21 +17,20 @@ def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], la
     per_row: the names of those that may have a row for each label.
     label: the name of the labels.
     ignore_label: the label of the rows.
-    path: the file, for messages.
     say: is called with a sentence that says how many rows are left out.
 
   Raises:
-    UserError: if they are all rows.
+    FileError: if they are all rows.
   """
   labels = arrays[label]
   ignored = str(ignore_label) if labels.dtype.kind == "U" else ignore_label
   is_used = (labels.reshape(len(labels), -1) != ignored).any(1)
   if not is_used.any():
-    raise UserError(f"{path}: all labels are {ignore_label}, which is to be ignored, so that no row is left.")
-  say(f"{path}: {np.sum(~is_used):,} of its {len(labels):,} rows have the label {ignore_label} and are left out.")
+    raise FileError(f": all labels are {ignore_label}, which is to be ignored, so that no row is left.")
+  say(f": {np.sum(~is_used):,} of its {len(labels):,} rows have the label {ignore_label} and are left out.")
   if is_used.all():
     return {}
-  capacity.check_read(str(path), sum(arrays[name].nbytes for name in per_row))
+  capacity.check_read("", sum(arrays[name].nbytes for name in per_row))
   return {name: arrays[name][is_used] for name in per_row if arrays[name].shape[:1] == labels.shape[:1]}
 
 

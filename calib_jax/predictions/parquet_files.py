@@ -8,8 +8,8 @@ import re
 import numpy as np
 
 from calib_jax._system import capacity
-from calib_jax._system.errors import UserError, short
-from calib_jax.predictions.headers import NAMES, Table, find_columns, stacked
+from calib_jax._system.errors import FileError, short
+from calib_jax.predictions.headers import NAMES, Table, read_header, stacked
 
 WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
 SAFE_PYARROW = (14, 0, 1)
@@ -19,36 +19,36 @@ def read_parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[
                  ) -> Table:
   """Reads the columns of a Parquet file that predictions may have. A column of lists becomes ``[N, K]``."""
   if not importlib.util.find_spec("pyarrow"):
-    raise UserError(f"{path}: to read Parquet, pyarrow must be installed (pip install pyarrow); CSV works without.")
+    raise FileError(": to read Parquet, pyarrow must be installed (pip install pyarrow); CSV works without.")
   import pyarrow
   from pyarrow import parquet
 
   if tuple(map(int, re.findall(r"\d+", pyarrow.__version__)[:3])) < SAFE_PYARROW:
-    raise UserError(f"{path}: Parquet is not read with pyarrow {pyarrow.__version__}, because a file could run code in "
+    raise FileError(f": Parquet is not read with pyarrow {pyarrow.__version__}, because a file could run code in "
                     "it (CVE-2023-47248): pip install -U pyarrow.")
   try:
     schema = parquet.read_schema(path)
     lists = [field.name for field in schema if pyarrow.types.is_nested(field.type)]
     texts = [field.name for field in schema if not (pyarrow.types.is_primitive(field.type) or field.name in lists)]
-    columns = find_columns(schema.names, lists, path, extra, say, multilabel)
-    wanted = [*columns.scores, *columns.labels, *(name for name in (*extra, *NAMES) if name in schema.names)]
+    header = read_header(schema.names, lists, extra, say, multilabel)
+    wanted = [*header.outputs, *header.labels, *(name for name in (*extra, *NAMES) if name in schema.names)]
     # Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
     file = parquet.ParquetFile(path, read_dictionary=texts)
-    capacity.check_read(str(path), WIDEST * _num_values(file, wanted, path))
+    capacity.check_read("", WIDEST * _num_values(file, wanted))
     table = file.read(columns=wanted)
-    arrays = {name: _values(table[name].combine_chunks(), name, path) for name in wanted}
+    arrays = {name: _values(table[name].combine_chunks(), name) for name in wanted}
   except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise UserError(f"{path} cannot be read as Parquet ({reason}).") from error
-  scores = stacked([arrays.pop(name) for name in columns.scores], columns, path)
-  return Table(columns, scores, {name: arrays.pop(name) for name in columns.labels}, arrays)
+    raise FileError(f" cannot be read as Parquet ({reason}).") from error
+  outputs = stacked([arrays.pop(name) for name in header.outputs], header)
+  return Table(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)
 
 
-def _num_values(file, wanted: Collection[str], path: str | os.PathLike) -> int:
+def _num_values(file, wanted: Collection[str]) -> int:
   """Returns how many numbers and texts the columns ``wanted`` of a Parquet file hold, by what the file says."""
   places = [i for i in range(len(file.schema)) if file.schema.column(i).path.partition(".")[0] in wanted]
   groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-  capacity.check_read(str(path), sum(max(WIDEST * group.num_rows * len(places), group.total_byte_size)
+  capacity.check_read("", sum(max(WIDEST * group.num_rows * len(places), group.total_byte_size)
                                      for group in groups))
   for i in range(len(groups)):
     # An exception of Parquet within ``column`` below would end the process: reading a row raises the same one first.
@@ -56,7 +56,7 @@ def _num_values(file, wanted: Collection[str], path: str | os.PathLike) -> int:
   return sum(group.column(i).num_values for group in groups for i in places)
 
 
-def _values(column, name: str, path: str | os.PathLike) -> np.ndarray:
+def _values(column, name: str) -> np.ndarray:
   """Returns a column of pyarrow as an array, ``[N, K]`` if it holds lists of K numbers, and so on."""
   import pyarrow
 
@@ -67,17 +67,17 @@ def _values(column, name: str, path: str | os.PathLike) -> np.ndarray:
     column = column.flatten()
     nulls += column.null_count
   if nulls:
-    raise UserError(f"{path}: the column {short(name)} has {nulls} missing values (nulls): leave these rows out.")
+    raise FileError(f": the column {short(name)} has {nulls} missing values (nulls): leave these rows out.")
   if 0 in shape[1:]:
-    raise UserError(f"{path}: the lists of the column {short(name)} must all have one length.")
+    raise FileError(f": the lists of the column {short(name)} must all have one length.")
   if types.is_dictionary(column.type):
     texts, places = column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False)
     if not all(isinstance(text, str) for text in texts):
-      raise UserError(f"{path}: the column {short(name)} must hold numbers or texts.")
-    capacity.check_read(f"{path}: {name}", 4 * len(places) * max(map(len, texts), default=0))
+      raise FileError(f": the column {short(name)} must hold numbers or texts.")
+    capacity.check_read(f": {name}", 4 * len(places) * max(map(len, texts), default=0))
     values = np.array(texts, str)[places] if texts else np.empty(0, str)
   elif types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
     values = column.to_numpy(zero_copy_only=False)
   else:
-    raise UserError(f"{path}: the column {short(name)} must hold numbers or texts, not {column.type}.")
+    raise FileError(f": the column {short(name)} must hold numbers or texts, not {column.type}.")
   return values.reshape(shape)

@@ -9,16 +9,16 @@ import re
 import numpy as np
 
 from calib_jax._system import capacity
-from calib_jax._system.errors import UserError, short
-from calib_jax._system.files import check_regular, conversion, names_in_npz, read_npy, read_npz, shapes_in_npz
+from calib_jax._system.errors import FileError, short
+from calib_jax._system.files import check_regular, conversion, opened_npz, read_npy
 from calib_jax.predictions import parquet_files, text_files
 from calib_jax.predictions.headers import (
   CLASSES,
   LABELS,
   LOGITS,
   NAMES,
+  OUTPUTS,
   PROBS,
-  SCORES,
   Table,
   listed,
   say_others,
@@ -41,13 +41,13 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
     path: an ``.npz``; ``LOGITS.npy,LABELS.npy``, which are mapped into memory; a ``.csv``, ``.tsv``, ``.jsonl`` or
       ``.parquet`` whose columns are called like ``label``, ``logit_cat`` and ``logit_dog``; or ``.npz`` by any other
       name.
-    extra: names to read in addition to those of scores, labels and classes.
+    extra: names to read in addition to those of outputs, labels and classes.
     say: is called with a sentence for each choice between readings of the file.
     multilabel: whether a row can have several labels, so that a table has a column of labels for each class.
     ignore_label: the label of rows that are left out; None to leave out none.
 
   Returns:
-    Arrays by name, of which one holds scores and one labels. Columns such as ``logit_cat`` are joined into one array
+    Arrays by name, of which one holds outputs and one labels. Columns such as ``logit_cat`` are joined into one array
     ``logit`` ``[N, K]``, and the ends of their names are ``classes``. Without ``multilabel`` all leading axes are
     flattened, and if there were several, "" is the place on the first of them, ``[N]``.
 
@@ -55,26 +55,26 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
     UserError: if the file cannot be read, or if it can be read in several ways.
   """
   if pair := PAIR.fullmatch(str(path)):
-    scores, labels = map(read_npy, pair.groups())
+    outputs, labels = map(read_npy, pair.groups())
     name = next((alias for alias in (*PROBS, *LOGITS) if alias in pathlib.Path(pair[1]).stem.lower()), "scores")
-    read = {name: scores, "labels": labels}
+    read = {name: outputs, "labels": labels}
   else:
     check_regular(path)
     suffix = pathlib.Path(path).suffix.lower()
     if suffix == ".npy":
-      raise UserError(f"{path} holds one array: give two files as LOGITS.npy,LABELS.npy, with a comma and no space.")
+      raise FileError(" holds one array: give two files as LOGITS.npy,LABELS.npy, with a comma and no space.")
     if suffix in (*text_files.SEPARATORS, ".jsonl", ".parquet", ".pq"):
       read_table = (text_files.read_csv if suffix in text_files.SEPARATORS else
                     text_files.read_json_lines if suffix == ".jsonl" else parquet_files.read_parquet)
-      return _joined(read_table(path, extra, say, multilabel), path, say, ignore_label)
+      return _joined(read_table(path, extra, say, multilabel), say, ignore_label)
     if suffix != ".npz" and (suffix in SPREADSHEETS or not _begins(path, ARCHIVES)):
-      raise UserError(f"{path}: files of this ending are not read, but .npz, LOGITS.npy,LABELS.npy, .csv, .tsv, .jsonl "
+      raise FileError(": files of this ending are not read, but .npz, LOGITS.npy,LABELS.npy, .csv, .tsv, .jsonl "
                       "(JSON lines, an object a row) and .parquet are.")
     read = _npz(path, extra, say)
   if multilabel:
     return read
   classes = one_of(read, CLASSES)
-  return _rows(read, path, say, ignore_label, extra, list(map(str, np.ravel(read[classes]))) if classes else ())
+  return _rows(read, say, ignore_label, extra, list(map(str, np.ravel(read[classes]))) if classes else ())
 
 
 def _begins(path: str | os.PathLike, beginnings: Collection[bytes]) -> bool:
@@ -83,16 +83,16 @@ def _begins(path: str | os.PathLike, beginnings: Collection[bytes]) -> bool:
     with open(path, "rb") as file:
       return file.read(2) in beginnings
   except OSError as error:
-    raise UserError(f"{path} cannot be read ({error.strerror}).") from error
+    raise FileError(f" cannot be read ({error.strerror}).") from error
 
 
-def _rows(arrays: dict[str, np.ndarray], path: str | os.PathLike, say: Callable[[str], None], ignore_label: int | None,
+def _rows(arrays: dict[str, np.ndarray], say: Callable[[str], None], ignore_label: int | None,
           extra: Collection[str], names: Collection[str] = ()) -> dict[str, np.ndarray]:
   """Returns arrays whose leading axes are flattened, without the rows that are to be ignored.
 
   Labels that are whole numbers become integers, unless they are ``names`` of classes.
   """
-  name, label = one_of(arrays, SCORES), one_of(arrays, LABELS)
+  name, label = one_of(arrays, OUTPUTS), one_of(arrays, LABELS)
   labels, shape = arrays[label], arrays[name].shape
   per_row = [key for key in (name, label, "features", *NAMES, *extra) if key in arrays]
   if len(shape) > 2:
@@ -100,19 +100,19 @@ def _rows(arrays: dict[str, np.ndarray], path: str | os.PathLike, say: Callable[
     if labels.shape not in (leading, (*leading, 1), shape):
       moved = (f" If the second axis of {name} is that of the classes, make it the last: numpy.moveaxis({name}, 1, -1)."
                if labels.shape == (shape[0], *shape[2:]) else "")
-      raise UserError(f"{path}: {name} of shape {short(shape)} need labels of shape {short(leading)}, not "
+      raise FileError(f": {name} of shape {short(shape)} need labels of shape {short(leading)}, not "
                       f"{short(labels.shape)}.{moved}")
     groups = ""
     if count > shape[0] and not extra:
       arrays[""], per_row = np.repeat(np.arange(shape[0]), count // shape[0]), [*per_row, ""]
       groups = (f"; the rows of each of its {shape[0]:,} sequences or images (the first axis) depend on each other, so "
                 "they are one group, unless --groups names others")
-    say(f"{path}: its {name} of shape {short(shape)} are read as {count:,} rows{groups}.")
+    say(f": its {name} of shape {short(shape)} are read as {count:,} rows{groups}.")
     for key in per_row:
       array = arrays[key]
       if array.shape[:len(leading)] == leading:
         if not array.flags.c_contiguous:
-          capacity.check_read(f"{path}: {key}", array.nbytes)
+          capacity.check_read(f": {key}", array.nbytes)
         arrays[key] = array.reshape(count, *array.shape[len(leading):])
       elif key in extra and array.shape == shape[:1]:
         arrays[key] = np.repeat(array, count // max(len(array), 1))
@@ -121,7 +121,7 @@ def _rows(arrays: dict[str, np.ndarray], path: str | os.PathLike, say: Callable[
   if count == (labels.size,):
     arrays[label] = labels = _numbers(labels, names)
   if ignore_label is not None and labels.shape[:1] == count and labels.dtype.kind in "biufU":
-    arrays |= without_ignored(arrays, per_row, label, ignore_label, path, say)
+    arrays |= without_ignored(arrays, per_row, label, ignore_label, say)
   return arrays
 
 
@@ -152,47 +152,48 @@ def whole(text: str) -> int | None:
 
 def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
   """Reads the arrays of an ``.npz`` that are used, once their shapes fit together."""
-  names = names_in_npz(path)
-  if any(name.endswith("/data.pkl") for name in names):
-    raise UserError(f"{path} is a pickle of PyTorch, which is not read because it could run code. "
-                    + conversion(path, "torch", "torch.load({!r})"))
-  scores = [name for name in SCORES if name in names]
-  if not scores or not set(LABELS) & set(names):
-    raise UserError(f"{path} must hold labels, and logits or probs; it holds {listed(names)}: name them so, as in "
-                    "numpy.savez(path, logits=logits, labels=labels).")
-  for name in names:
-    if name not in SCORES and name.lower() in scores:
-      raise UserError(f"{path} holds {name.lower()} and {name}, and only one of them can be meant: delete the other.")
-  say_others(path, scores[0], scores[1:], say)
-  say_weights(path, (name for name in names if name not in extra), say)
-  labels = [name for name in names if name.lower() in LABELS and name not in extra]
-  classes = [name for name in names if name in CLASSES and name not in extra]
-  wanted = [scores[0], *labels, *classes, "kind", "features", "train_counts", *extra]
-  shapes = shapes_in_npz(path, wanted)
-  shape = shapes.get(scores[0]) or (1,)
-  rows, num_classes = math.prod(shape[:-1] or shape), max(shape[-1] if len(shape) > 1 else 2, 2)
-  most = {**dict.fromkeys(labels, rows * num_classes), **dict.fromkeys(classes, num_classes), "kind": 1,
-          "train_counts": num_classes, **dict.fromkeys(extra, rows)}
-  for name, shape in shapes.items():
-    if math.prod(shape) > most.get(name, math.inf):
-      raise UserError(f"{path}: {name} of shape {short(shape)} does not fit {scores[0]} of shape "
-                      f"{short(shapes[scores[0]])}.")
-  read = read_npz(path, wanted)
+  with opened_npz(path) as archive:
+    names = list(archive.members)
+    if any(name.endswith("/data.pkl") for name in names):
+      raise FileError(" is a pickle of PyTorch, which is not read because it could run code. "
+                      + conversion(path, "torch", "torch.load({!r})"))
+    outputs = [name for name in OUTPUTS if name in names]
+    if not outputs or not set(LABELS) & set(names):
+      raise FileError(f" must hold labels, and logits or probs; it holds {listed(names)}: name them so, as in "
+                      "numpy.savez(path, logits=logits, labels=labels).")
+    for name in names:
+      if name not in OUTPUTS and name.lower() in outputs:
+        raise FileError(f" holds {name.lower()} and {name}, and only one of them can be meant: delete the other.")
+    say_others(outputs[0], outputs[1:], say)
+    say_weights((name for name in names if name not in extra), say)
+    labels = [name for name in names if name.lower() in LABELS and name not in extra]
+    classes = [name for name in names if name in CLASSES and name not in extra]
+    wanted = [outputs[0], *labels, *classes, "kind", "features", "train_counts", *extra]
+    claimed = archive.headers(wanted)
+    shapes = {name: header.shape for name, header in claimed.items()}
+    shape = shapes.get(outputs[0]) or (1,)
+    rows, num_classes = math.prod(shape[:-1] or shape), max(shape[-1] if len(shape) > 1 else 2, 2)
+    most = {**dict.fromkeys(labels, rows * num_classes), **dict.fromkeys(classes, num_classes), "kind": 1,
+            "train_counts": num_classes, **dict.fromkeys(extra, rows)}
+    for name, shape in shapes.items():
+      if math.prod(shape) > most.get(name, math.inf):
+        raise FileError(f": {name} of shape {short(shape)} does not fit {outputs[0]} of shape "
+                        f"{short(shapes[outputs[0]])}.")
+    read = archive.read(claimed)
   for several, aliases in ((labels, LABELS), (classes, CLASSES)):
-    _drop_all_but_one(read, several, aliases, path)
+    _drop_all_but_one(read, several, aliases)
   return read
 
 
-def _drop_all_but_one(read: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str],
-                      path: str | os.PathLike) -> None:
+def _drop_all_but_one(read: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str]) -> None:
   """Deletes all of ``names`` in ``read`` but the first of ``aliases``.
 
   Raises:
-    UserError: unless they are equal.
+    FileError: unless they are equal.
   """
   for name in names[1:]:
     if not np.array_equal(read[name], read[names[0]]):
-      raise UserError(f"{path} holds {' and '.join(names)}, which differ, and only one of them can be the "
+      raise FileError(f" holds {' and '.join(names)}, which differ, and only one of them can be the "
                       f"{aliases[0]}: give the others another name.")
   if names:
     values = [read.pop(name) for name in names]
@@ -204,52 +205,51 @@ def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | 
   return next((name for name in aliases if name in arrays), None)
 
 
-def _joined(table: Table, path: str | os.PathLike, say: Callable[[str], None], ignore_label: int | None
-            ) -> dict[str, np.ndarray]:
+def _joined(table: Table, say: Callable[[str], None], ignore_label: int | None) -> dict[str, np.ndarray]:
   """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
-  columns, scores, labels, others = table
-  classes = columns.classes
-  if scores.dtype.kind in "iu":
-    scores = scores.astype(np.float64)
-  names = () if columns.from_1 else classes or ()
+  header, outputs, labels, others = table
+  classes = header.classes
+  if outputs.dtype.kind in "iu":
+    outputs = outputs.astype(np.float64)
+  names = () if header.from_1 else classes or ()
   labels = {name: _numbers(values, names) for name, values in labels.items()}
-  if columns.labels[0].lower() not in LABELS:  # One column a class.
-    return {columns.kind: scores} | others | {LABELS[0]: np.stack(list(labels.values()), axis=1)} | (
+  if header.labels[0].lower() not in LABELS:  # One column a class.
+    return {header.kind: outputs} | others | {LABELS[0]: np.stack(list(labels.values()), axis=1)} | (
       {"classes": np.array(classes)} if classes else {})
-  _drop_all_but_one(labels, list(labels), LABELS, path)
-  read = _rows({columns.kind: scores} | labels | others, path, say, ignore_label,
+  _drop_all_but_one(labels, list(labels), LABELS)
+  read = _rows({header.kind: outputs} | labels | others, say, ignore_label,
                [name for name in others if name not in NAMES], names)
   name = one_of(read, LABELS)
-  values, scores = read[name], read[columns.kind]
-  if columns.from_1 and values.ndim == 1 and values.dtype.kind in "iu" and len(values):
-    first, last = columns.scores[0], columns.scores[-1]
-    if values.min() < 1 or values.max() > len(columns.scores):
-      raise UserError(f"{path}: its columns are numbered from 1 ({short(first)} to {short(last)}), and its labels go "
+  values, outputs = read[name], read[header.kind]
+  if header.from_1 and values.ndim == 1 and values.dtype.kind in "iu" and len(values):
+    first, last = header.outputs[0], header.outputs[-1]
+    if values.min() < 1 or values.max() > len(header.outputs):
+      raise FileError(f": its columns are numbered from 1 ({short(first)} to {short(last)}), and its labels go "
                       f"from {values.min()} to {values.max()}: number both from 0, or both from 1."
-                      f"{ignoring(values, 1, len(columns.scores))}")
-    say(f"{path}: its columns are numbered from 1, so its labels are too: label 1 is {first}.")
+                      f"{ignoring(values, 1, len(header.outputs))}")
+    say(f": its columns are numbered from 1, so its labels are too: label 1 is {first}.")
     read[name] = values = values - values.dtype.type(1)
   if classes and len(classes) == 1:
-    classes = _with_other(classes[0], values, path)
+    classes = _with_other(classes[0], values)
   names = [read.pop(name) for name in NAMES if name in read]
   if names and not classes:
-    classes = _by_row(values, names[0], max(2, *scores.shape[1:]), path)
+    classes = _by_row(values, names[0], max(2, *outputs.shape[1:]))
   return read | ({"classes": np.array(classes)} if classes else {})
 
 
-def _with_other(positive: str, labels: np.ndarray, path: str | os.PathLike) -> list[str]:
-  """Returns the names of two classes of which one has the only column of scores."""
+def _with_other(positive: str, labels: np.ndarray) -> list[str]:
+  """Returns the names of two classes of which one has the only column of outputs."""
   others = sorted(set(labels.tolist()) - {positive}) if labels.dtype.kind == "U" else []
   if len(others) > 1:
-    raise UserError(f"{path}: its one column is of {short(positive)}, and its labels are also {listed(others)}: a "
+    raise FileError(f": its one column is of {short(positive)}, and its labels are also {listed(others)}: a "
                     "binary problem has two classes.")
   return [*(others or [f"not {positive}"]), positive]
 
 
-def _by_row(labels: np.ndarray, names: np.ndarray, num_classes: int, path: str | os.PathLike) -> list[str]:
+def _by_row(labels: np.ndarray, names: np.ndarray, num_classes: int) -> list[str]:
   """Returns the names of the classes from a column that has the name of each row's label."""
   pairs = set(zip(labels.tolist(), map(str, names.tolist()), strict=True)) if labels.dtype.kind in "iu" else ()
   name_of_label = dict(pairs)
   if not pairs or len(pairs) != len(name_of_label) or len(set(name_of_label.values())) != len(name_of_label):
-    raise UserError(f"{path}: its column of names must have one name for each label, an integer, and no name twice.")
+    raise FileError(": its column of names must have one name for each label, an integer, and no name twice.")
   return [name_of_label.get(k, str(k)) for k in range(num_classes)]

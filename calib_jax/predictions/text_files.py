@@ -9,9 +9,9 @@ import pathlib
 import numpy as np
 
 from calib_jax._system import capacity
-from calib_jax._system.errors import UserError, short
+from calib_jax._system.errors import FileError, short
 from calib_jax._system.json_objects import parse_json
-from calib_jax.predictions.headers import NAMES, Table, find_columns, stacked
+from calib_jax.predictions.headers import NAMES, Table, read_header, stacked
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LINE = 2**24  # Characters of a line.
@@ -24,34 +24,34 @@ def read_csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
   separator = SEPARATORS[pathlib.Path(path).suffix.lower()]
   lines = csv.reader(_lines(path), delimiter=separator, strict=True)
   try:
-    header = [name.strip() for name in next(lines, [])]
-    if len(header) == 1 and (mark := next((mark for mark in ";\t|," if mark in header[0]), "")):
-      raise UserError(f"{path}: its columns are separated by {mark!r}: separate them by commas, or by tabs in a .tsv, "
+    names = [name.strip() for name in next(lines, [])]
+    if len(names) == 1 and (mark := next((mark for mark in ";\t|," if mark in names[0]), "")):
+      raise FileError(f": its columns are separated by {mark!r}: separate them by commas, or by tabs in a .tsv, "
                       "and write numbers with points.")
-    columns = find_columns(header, (), path, extra, say, multilabel)
-    numbers = [header.index(name) for name in columns.scores]
-    texts: dict[int, list[str]] = {i: [] for i, name in enumerate(header)
-                                   if name in columns.labels or name in extra or name in NAMES}
+    header = read_header(names, (), extra, say, multilabel)
+    numbers = [names.index(name) for name in header.outputs]
+    texts: dict[int, list[str]] = {i: [] for i, name in enumerate(names)
+                                   if name in header.labels or name in extra or name in NAMES}
 
     def numbers_of_rows():
       taken = checked = 0
-      for count, row in enumerate(_fields(lines, len(header)), 1):
+      for count, row in enumerate(_fields(lines, len(names)), 1):
         for i, text in texts.items():
           text.append(row[i])
           taken += TEXT + len(row[i])
         taken += 4 * len(numbers)
         if taken - checked > CHECKED:
-          capacity.check_read(f"{path}: {count:,} of its rows", checked := taken)
+          capacity.check_read(f": {count:,} of its rows", checked := taken)
         yield separator.join([row[i] for i in numbers])
 
-    scores = np.loadtxt(numbers_of_rows(), dtype=np.float32, delimiter=separator, comments=None, ndmin=2)
-    if scores.shape != (len(next(iter(texts.values()))), len(numbers)):
+    outputs = np.loadtxt(numbers_of_rows(), dtype=np.float32, delimiter=separator, comments=None, ndmin=2)
+    if outputs.shape != (len(next(iter(texts.values()))), len(numbers)):
       raise ValueError("a number is missing, or has a comma in place of a point")
   except (ValueError, IndexError, csv.Error, OSError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise UserError(f"{path} cannot be read as CSV ({reason}).") from error
-  read = {header[i]: _text(text, path) for i, text in texts.items()}
-  return Table(columns, scores, {name: read.pop(name) for name in columns.labels}, read)
+    raise FileError(f" cannot be read as CSV ({reason}).") from error
+  read = {names[i]: _text(text) for i, text in texts.items()}
+  return Table(header, outputs, {name: read.pop(name) for name in header.labels}, read)
 
 
 def _fields(lines, num_fields: int) -> Iterator[list[str]]:
@@ -87,53 +87,53 @@ def _lines(path: str | os.PathLike) -> Iterator[str]:
       yield line
 
 
-def _text(text: list[str], path: str | os.PathLike) -> np.ndarray:
+def _text(text: list[str]) -> np.ndarray:
   """Returns texts without spaces around them."""
   values = {value: value.strip() for value in set(text)}
-  capacity.check_read(str(path), 4 * len(text) * max(map(len, values.values())))
+  capacity.check_read("", 4 * len(text) * max(map(len, values.values())))
   return np.array([values[value] for value in text])
 
 
 def read_json_lines(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool
                 ) -> Table:
   """Reads the keys of a file of JSON lines, an object a row. A key with lists becomes ``[N, K]``."""
-  columns, values, taken, count = None, {}, 0, 0
+  header, values, taken, count = None, {}, 0, 0
   try:
     for number, line in enumerate(_lines(path), 1):
       if not line.strip():
         continue
-      row, count = parse_json(line, f"{path}: line {number:,}"), count + 1
-      if columns is None:
-        columns = find_columns(list(row), [name for name, value in row.items() if isinstance(value, list)], path, extra,
-                               say, multilabel)
-        values = {name: [] for name in (*columns.scores, *columns.labels, *extra, *NAMES) if name in row}
+      row, count = parse_json(line, f": line {number:,}"), count + 1
+      if header is None:
+        header = read_header(list(row), [name for name, value in row.items() if isinstance(value, list)], extra, say,
+                               multilabel)
+        values = {name: [] for name in (*header.outputs, *header.labels, *extra, *NAMES) if name in row}
       for name, column in values.items():
         value = row.get(name)
         if value is None:
-          raise UserError(f"{path}: line {number:,} has no {short(name)}: leave this row out.")
+          raise FileError(f": line {number:,} has no {short(name)}: leave this row out.")
         value = np.array(value) if isinstance(value, list) else value
         taken += TEXT + (2 * value.nbytes if isinstance(value, np.ndarray) else 4 * len(str(value)))
         column.append(value)
-      capacity.check_read(f"{path}: {count:,} of its rows", taken)
+      capacity.check_read(f": {count:,} of its rows", taken)
   except (ValueError, OverflowError, OSError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise UserError(f"{path} cannot be read as JSON lines ({reason}).") from error
-  if columns is None:
-    raise UserError(f"{path} cannot be read as JSON lines (it has no rows).")
-  read = {name: _json_values(column, name, path) for name, column in values.items()}
-  scores = [read.pop(name) for name in columns.scores]
-  return Table(columns, stacked(scores, columns, path), {name: read.pop(name) for name in columns.labels}, read)
+    raise FileError(f" cannot be read as JSON lines ({reason}).") from error
+  if header is None:
+    raise FileError(" cannot be read as JSON lines (it has no rows).")
+  read = {name: _json_values(column, name) for name, column in values.items()}
+  outputs = [read.pop(name) for name in header.outputs]
+  return Table(header, stacked(outputs, header), {name: read.pop(name) for name in header.labels}, read)
 
 
-def _json_values(values: list, name: str, path: str | os.PathLike) -> np.ndarray:
+def _json_values(values: list, name: str) -> np.ndarray:
   """Returns the values of a key in all rows as an array."""
   if all(isinstance(value, str) for value in values):
-    return _text(values, path)
+    return _text(values)
   if not any(isinstance(value, str) for value in values):
     try:
       array = np.array(values)
     except (ValueError, OverflowError):
-      raise UserError(f"{path}: the lists of {short(name)} must all have one length.") from None
+      raise FileError(f": the lists of {short(name)} must all have one length.") from None
     if array.dtype.kind in "biuf":
       return array
-  raise UserError(f"{path}: {short(name)} must hold numbers, or texts, in all rows.")
+  raise FileError(f": {short(name)} must hold numbers, or texts, in all rows.")

@@ -111,9 +111,8 @@ def _npy(array, **header):
 @pytest.mark.parametrize("names", [("x.npy", "x.npy"), ("x", "x.npy")])
 def test_two_arrays_of_one_name_are_refused(names, tmp_path):
   _archive(tmp_path / "a.npz", [(name, _npy(np.arange(3.0) + i)) for i, name in enumerate(names)])
-  for read in (files.read_npz, files.names_in_npz):
-    with pytest.raises(UserError, match="holds two arrays called 'x'"):
-      read(tmp_path / "a.npz")
+  with pytest.raises(UserError, match="holds two arrays called 'x'"):
+    files.read_npz(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("<U0", (10**10,)), ("<f4", (10**12, 0)), ("<U0", (10**5, 0, 10**5))])

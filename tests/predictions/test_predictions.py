@@ -6,7 +6,7 @@ import pytest
 from calib_jax import evaluation, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.evaluation import class_errors
-from calib_jax.predictions import scores
+from calib_jax.predictions import logits as logits_of_files
 from tests.programs import python
 
 RNG = np.random.default_rng(0)
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_said(tmp_path, arrays, message):
 
 @pytest.mark.parametrize("chunk", [4, 16, 10**6])
 def test_the_first_bad_row_is_named_also_beyond_the_first_chunk(chunk, tmp_path, monkeypatch):
-  monkeypatch.setattr(scores, "CHUNK", chunk)
+  monkeypatch.setattr(logits_of_files, "CHUNK", chunk)
   logits = LOGITS.copy()
   logits[[21, 30], 2] = np.nan
   np.savez(tmp_path / "p.npz", logits=logits, labels=LABELS)

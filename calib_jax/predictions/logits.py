@@ -1,22 +1,21 @@
-"""The scores of a file of predictions: logits, or probabilities whose logarithms become logits."""
+"""The outputs of a model in a file of predictions: logits, or probabilities whose logarithms become logits."""
 
 from collections.abc import Callable, Iterator
-import os
 from typing import NamedTuple
 
 import numpy as np
 
 from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import capacity
-from calib_jax._system.errors import UserError, short
+from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import release
 from calib_jax.predictions import headers
 
 FLOATS = (np.float16, np.float32, np.float64)
-CHUNK = 2**20  # Numbers of the scores that are checked at a time.
+CHUNK = 2**20  # Numbers of the outputs that are checked at a time.
 EXACT = 1e-3  # How far from 1 the sum of a row may be before rows are divided by their sums; metrics allow as much.
 NEAR = 2e-3  # How far it may be if probabilities are not rounded.
-DECIMALS = 6  # The most decimals to which scores are taken to be rounded.
+DECIMALS = 6  # The most decimals to which outputs are taken to be rounded.
 
 
 def is_float(dtype: np.dtype) -> bool:
@@ -24,85 +23,84 @@ def is_float(dtype: np.dtype) -> bool:
   return dtype.newbyteorder("=") in FLOATS
 
 
-def native(path: str | os.PathLike, name: str, array: np.ndarray) -> np.ndarray:
+def native(name: str, array: np.ndarray) -> np.ndarray:
   """Returns an array in this machine's byte order, which JAX needs."""
   if array.dtype.isnative:
     return array
-  capacity.check_read(f"{path}: {name}", array.nbytes)
+  capacity.check_read(f": {name}", array.nbytes)
   return array.astype(array.dtype.newbyteorder("="))
 
 
-def as_logits(path: str | os.PathLike, name: str, scores: np.ndarray, say: Callable[[str], None], are_logits: bool,
+def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_logits: bool,
               percent: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
-  """Returns float32 logits ``[N, K]`` of scores, and the probabilities ``[N, K]`` if the scores are such.
+  """Returns float32 logits ``[N, K]`` of outputs, and the probabilities ``[N, K]`` if the outputs are such.
 
   All that is large is done with some rows at a time.
 
   Args:
-    path: the file, for messages.
-    name: the name of the array; one of ``columns.PROBS`` holds probabilities, one of ``columns.EITHER`` is decided by
+    name: the name of the array; one of ``headers.PROBS`` holds probabilities, one of ``headers.EITHER`` is decided by
       its values.
-    scores: floats ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes. A logit of -inf is a class that
+    outputs: floats ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes. A logit of -inf is a class that
       the row does not have.
-    say: a function that prints what the scores are taken for, where their name does not say it, and that rows are
+    say: a function that prints what the outputs are taken for, where their name does not say it, and that rows are
       divided by their sums, where rounding has changed these.
     are_logits: whether the user says that they are logits.
     percent: whether the user says that they are percentages.
 
   Raises:
-    UserError: if they have another shape or type, are NaN or +inf, are -inf in all classes of a row, or are
+    FileError: if they have another shape or type, are NaN or +inf, are -inf in all classes of a row, or are
       probabilities by name and not by value, or percentages and nobody says so.
   """
   if are_logits and (percent or name in headers.PROBS):
-    raise UserError(f"{path}: its {name} are {'percentages by --percent' if percent else 'probabilities by their name'}"
+    raise FileError(f": its {name} are {'percentages by --percent' if percent else 'probabilities by their name'}"
                     ": leave out --logits, or call them logits.")
-  if scores.ndim not in (1, 2) or not is_float(scores.dtype) or scores.size == 0:
-    raise UserError(f"{path}: {name} must be floats (float16 to float64) of shape [N, K], not {scores.dtype} of shape "
-                    f"{scores.shape}.")
-  scores = native(path, name, scores)
-  binary, unit = scores.ndim == 1 or scores.shape[1] == 1, 100 if percent else 1
-  summary = summarize(scores)
+  if outputs.ndim not in (1, 2) or not is_float(outputs.dtype) or outputs.size == 0:
+    raise FileError(f": {name} must be floats (float16 to float64) of shape [N, K], not {outputs.dtype} of shape "
+                    f"{outputs.shape}.")
+  outputs = native(name, outputs)
+  binary, unit = outputs.ndim == 1 or outputs.shape[1] == 1, 100 if percent else 1
+  summary = summarize(outputs)
   if summary.num_bad:
-    raise UserError(f"{path}: {summary.num_bad} of the {len(scores)} rows of its {name} hold NaN, +inf, or -inf in "
+    raise FileError(f": {summary.num_bad} of the {len(outputs)} rows of its {name} hold NaN, +inf, or -inf in "
                     f"every class; the first is row {summary.first_bad}, counted from 0: "
-                    f"{short(scores[summary.first_bad].tolist())}.")
+                    f"{short(outputs[summary.first_bad].tolist())}.")
   in_range = summary.low >= 0 and summary.high <= unit
-  distributions = in_range if binary else sums_to(unit, scores, summary)
+  distributions = in_range if binary else sums_to(unit, outputs, summary)
   are_probs = percent or name in headers.PROBS or (
     distributions and not are_logits and (name in headers.EITHER or not binary))
-  if not (distributions or are_logits or binary) and sums_to(100, scores, summary):
-    raise UserError(f"{path}: its {name} are percentages, because each row sums to 100: add --percent "
+  if not (distributions or are_logits or binary) and sums_to(100, outputs, summary):
+    raise FileError(f": its {name} are percentages, because each row sums to 100: add --percent "
                     "(percent=True in Python).")
   if name in headers.EITHER and not are_logits and not percent:
-    say(f"{path}: its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
+    say(f": its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
         + (("they are in [0, 1]." if binary else "each row sums to 1.") if are_probs else "they are no probabilities."))
   elif are_probs and not percent and name not in headers.PROBS:
-    say(f"{path}: its {name} are probabilities (each row sums to 1), so their logarithms are used.")
+    say(f": its {name} are probabilities (each row sums to 1), so their logarithms are used.")
   if not are_probs:
-    if binary or scores.dtype != np.float32:
-      capacity.check_read(f"{path}: {name}", (2 if binary else 1) * 4 * scores.size)
+    if binary or outputs.dtype != np.float32:
+      capacity.check_read(f": {name}", (2 if binary else 1) * 4 * outputs.size)
     with np.errstate(over="ignore"):  # To -inf, which is a class that the row does not have.
-      logits = scores.astype(np.float32, copy=False)
+      logits = outputs.astype(np.float32, copy=False)
     return np.stack([np.zeros_like(logits.ravel()), logits.ravel()], axis=1) if binary else logits, None
   if not distributions:
-    raise UserError(f"{path}: its {name} are no {'percentages' if percent else 'probabilities'}: "
-                    f"{_fault(summary, unit, binary, len(scores))}")
-  divided, size = not binary and summary.deviation(unit) > EXACT * unit, scores.size * (2 if binary else 1)
-  capacity.check_read(f"{path}: {name}", (4 + (binary or divided or percent) * max(scores.itemsize, 4)) * size)
+    raise FileError(f": its {name} are no {'percentages' if percent else 'probabilities'}: "
+                    f"{_fault(summary, unit, binary, len(outputs))}")
+  divided, size = not binary and summary.deviation(unit) > EXACT * unit, outputs.size * (2 if binary else 1)
+  capacity.check_read(f": {name}", (4 + (binary or divided or percent) * max(outputs.itemsize, 4)) * size)
   if divided:
-    say(f"{path}: {division(name, scores, summary, unit)}")
+    say(f": {division(name, outputs, summary, unit)}")
   if binary:
-    scores = scores.ravel()
-    scores = np.stack([unit - scores, scores], axis=1)
+    outputs = outputs.ravel()
+    outputs = np.stack([unit - outputs, outputs], axis=1)
   if divided or percent:
-    probs = np.empty(scores.shape, np.result_type(scores, np.float32))
-    for chunk, rows in zip(_chunks(scores), _chunks(probs), strict=True):
+    probs = np.empty(outputs.shape, np.result_type(outputs, np.float32))
+    for chunk, rows in zip(_chunks(outputs), _chunks(probs), strict=True):
       np.divide(chunk, chunk.sum(1, keepdims=True, dtype=probs.dtype) if divided else unit, out=rows)
-    scores = probs
-  logits = np.empty(scores.shape, np.float32)
-  for chunk, rows in zip(_chunks(scores), _chunks(logits), strict=True):
+    outputs = probs
+  logits = np.empty(outputs.shape, np.float32)
+  for chunk, rows in zip(_chunks(outputs), _chunks(logits), strict=True):
     np.log(np.maximum(chunk, np.finfo(np.float32).tiny, dtype=np.float32), out=rows)
-  return logits, scores
+  return logits, outputs
 
 
 def lacks_label(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -111,21 +109,21 @@ def lacks_label(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return ~(np.take_along_axis(logits, labels[:, None], axis=1)[:, 0] - logits.max(1) > ABSENT)
 
 
-def check_labels(path: str | os.PathLike, logits: np.ndarray, labels: np.ndarray) -> None:
-  """Raises a UserError if a row does not have the class of its label."""
+def check_labels(logits: np.ndarray, labels: np.ndarray) -> None:
+  """Raises a FileError if a row does not have the class of its label."""
   start = 0
   for chunk in _chunks(logits):
     absent = lacks_label(chunk, labels[start:start + len(chunk)])
     if absent.any():
       row = start + int(absent.argmax())
-      raise UserError(f"{path}: the label of row {row}, counted from 0, is {labels[row]}, a class that the row does "
+      raise FileError(f": the label of row {row}, counted from 0, is {labels[row]}, a class that the row does "
                       "not have, because its logit is -inf, or 1e4 or more below the row's largest; if labels have no "
                       "meaning here, save kind='out_of_distribution' too.")
     start += len(chunk)
 
 
 class Summary(NamedTuple):
-  """What decides whether scores are logits, probabilities or percentages.
+  """What decides whether outputs are logits, probabilities or percentages.
 
   Attributes:
     num_bad: the number of rows with NaN, +inf, or -inf in every class.
@@ -148,11 +146,11 @@ class Summary(NamedTuple):
     return max(abs(total - unit) for total in self.sums)
 
 
-def summarize(scores: np.ndarray) -> Summary:
-  """Summarizes scores ``[N, K]`` or ``[N]``, some rows at a time."""
+def summarize(outputs: np.ndarray) -> Summary:
+  """Summarizes outputs ``[N, K]`` or ``[N]``, some rows at a time."""
   lowest, highest, totals = [], [], []
   with np.errstate(all="ignore"):  # What is beyond the range of float32 becomes infinite.
-    for chunk in _chunks(scores):
+    for chunk in _chunks(outputs):
       chunk = chunk.astype(np.float32, copy=False).reshape(len(chunk), -1)
       lowest.append(chunk.min())
       highest.append(chunk.max(1))
@@ -164,39 +162,39 @@ def summarize(scores: np.ndarray) -> Summary:
                  (total[rows[0]].item(), total[rows[1]].item()), rows)
 
 
-def tolerance(unit: int, scores: np.ndarray) -> float:
-  """Returns how far from ``unit`` the sum of a row may be: K / 2 units of the last place to which scores are rounded.
+def tolerance(unit: int, outputs: np.ndarray) -> float:
+  """Returns how far from ``unit`` the sum of a row may be: K / 2 units of the last place to which outputs are rounded.
 
   It is at least ``NEAR`` and less than half of ``unit``.
   """
-  decimals = _decimals(scores)
-  rounding = 0 if decimals is None else scores.shape[1] / 2 * 10.0**-decimals
+  decimals = _decimals(outputs)
+  rounding = 0 if decimals is None else outputs.shape[1] / 2 * 10.0**-decimals
   return min(max(rounding + 1e-5 * unit, NEAR * unit), unit / 2)
 
 
-def sums_to(unit: int, scores: np.ndarray, summary: Summary) -> bool:
-  """Returns whether all rows of scores ``[N, K]`` are in [0, unit] and sum to ``unit``, but for ``tolerance``."""
+def sums_to(unit: int, outputs: np.ndarray, summary: Summary) -> bool:
+  """Returns whether all rows of outputs ``[N, K]`` are in [0, unit] and sum to ``unit``, but for ``tolerance``."""
   off = summary.deviation(unit)
   return summary.low >= 0 and summary.high <= unit * (1 + 1e-6) and off < unit / 2 and (
-    off <= NEAR * unit or off <= tolerance(unit, scores))
+    off <= NEAR * unit or off <= tolerance(unit, outputs))
 
 
-def division(name: str, scores: np.ndarray, summary: Summary, unit: int) -> str:
+def division(name: str, outputs: np.ndarray, summary: Summary, unit: int) -> str:
   """Returns the sentence that says why rows are divided by their sums."""
-  decimals, (low, high) = _decimals(scores), summary.sums
+  decimals, (low, high) = _decimals(outputs), summary.sums
   rounded = "" if decimals is None else f", because they are rounded to {decimals} decimals"
   return (f"the rows of its {name} sum to {low / unit:.4g} to {high / unit:.4g}{' of 100%' if unit > 1 else ''}"
           f"{rounded}: each is divided by its sum.")
 
 
-def _decimals(scores: np.ndarray) -> int | None:
-  """Returns the fewest decimals to which all scores are rounded; None for more than ``DECIMALS``.
+def _decimals(outputs: np.ndarray) -> int | None:
+  """Returns the fewest decimals to which all outputs are rounded; None for more than ``DECIMALS``.
 
   >>> _decimals(np.array([[0.25, 0.5], [0.125, 0.3]], np.float32))
   3
   """
-  decimals, rounding = 0, 2 * np.finfo(scores.dtype).eps
-  for chunk in _chunks(scores):
+  decimals, rounding = 0, 2 * np.finfo(outputs.dtype).eps
+  for chunk in _chunks(outputs):
     while True:
       scaled = chunk.astype(np.float64) * 10**decimals
       if (np.abs(scaled - np.rint(scaled)) <= rounding * scaled).all():
@@ -208,7 +206,7 @@ def _decimals(scores: np.ndarray) -> int | None:
 
 
 def _fault(summary: Summary, unit: int, binary: bool, count: int) -> str:
-  """Returns why scores are no probabilities, or no percentages, and what they may be."""
+  """Returns why outputs are no probabilities, or no percentages, and what they may be."""
   if summary.low >= 0 and not binary:
     row, total = max(zip(summary.rows, summary.sums, strict=True), key=lambda pair: abs(pair[1] - unit))
     return (f"row {row}, counted from 0, sums to {total:.6g} in place of {unit}, and no sum of {count} rows is further "
@@ -218,14 +216,14 @@ def _fault(summary: Summary, unit: int, binary: bool, count: int) -> str:
           "call them logits.")
 
 
-def _step(scores: np.ndarray) -> int:
+def _step(outputs: np.ndarray) -> int:
   """Returns the number of rows of each of ``_chunks``."""
-  return max(CHUNK * len(scores) // scores.size, 1)
+  return max(CHUNK * len(outputs) // outputs.size, 1)
 
 
-def _chunks(scores: np.ndarray) -> Iterator[np.ndarray]:
+def _chunks(outputs: np.ndarray) -> Iterator[np.ndarray]:
   """Yields views of some rows at a time."""
-  step = _step(scores)
-  for start in range(0, len(scores), step):
-    yield scores[start:start + step]
-  release(scores)
+  step = _step(outputs)
+  for start in range(0, len(outputs), step):
+    yield outputs[start:start + step]
+  release(outputs)
