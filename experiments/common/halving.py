@@ -86,22 +86,22 @@ def fields(space: Space, choice: Mapping[str, str]) -> dict[str, object]:
   return {key: value for part, name in choice.items() for key, value in space[part][name].items()}
 
 
-def rungs(number: int, num_seeds: int = 1, eta: int = 3, finalists: int = 3) -> list[tuple[int, int]]:
+def rungs(number: int, num_seeds: int = 1, eta: int = 3, num_left: int = 3) -> list[tuple[int, int]]:
   """Returns how many candidates each rung has, and with how many seeds each of them is scored.
 
   >>> rungs(81)
   [(81, 1), (27, 2), (9, 4), (3, 8)]
   """
   sizes = [(number, num_seeds)]
-  while number > finalists:
-    number, num_seeds = max(number // eta, finalists), 2 * num_seeds
+  while number > num_left:
+    number, num_seeds = max(number // eta, num_left), 2 * num_seeds
     sizes.append((number, num_seeds))
   return sizes
 
 
 def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, str]],
           score: Callable[[ConfigDict], Scores], *, path: pathlib.Path, most_lost: float, num_seeds: int = 1,
-          say: Callable[[str], object] = print) -> list[Standing]:
+          num_left: int = 3, say: Callable[[str], object] = print) -> list[Standing]:
   """Returns the last candidates, from the best on.
 
   Candidates that lose more than ``most_lost`` of accuracy to the first one, which stays in every rung, are out.
@@ -114,11 +114,12 @@ def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, st
     path: a ``.csv`` file that keeps the scores. What it holds is not trained again.
     most_lost: the accuracy that a candidate may lose, a fraction.
     num_seeds: the number of seeds of the first rung.
+    num_left: the number of candidates of the last rung.
     say: is called with a line for each score.
   """
   saved = {(row["config"], row["seed"]): row for row in rows.read(path)}
   remaining, standings = [*candidates], []
-  for size, seeds in rungs(len(candidates), num_seeds):
+  for size, seeds in rungs(len(candidates), num_seeds, num_left=num_left):
     remaining = remaining[:size]
     standings = [_standing(config, space, choice, seeds, score, saved, path, say) for choice in remaining]
     reference = standings[0]

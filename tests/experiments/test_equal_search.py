@@ -1,0 +1,53 @@
+"""The equal search: its candidates, and sentences that follow from its rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments import equal_search
+from experiments.equal_search import ENSEMBLE, LABEL
+
+AUGMENTATION = {"augmentation": {"name": "randaugment"}, "augmentation.magnitude": 6.0}
+WHOLE = "cross entropy with RandAugment, twice the rate"
+LOSS = {WHOLE: 0.40, "cross entropy with RandAugment": 0.42, "cross entropy with twice the rate": 0.44,
+        "focal with RandAugment": 0.36, "MbLS": 0.401, WHOLE + ENSEMBLE: 0.38,
+        "focal with RandAugment" + ENSEMBLE: 0.39}
+
+
+def _page(**changed):
+  """The findings of rows of six seeds with these log losses and a little noise."""
+  rng = np.random.default_rng(0)
+  rows = [{"task": "", "method": name, "calibrator": LABEL, "seed": str(seed), "nll": str(loss + 0.002 * rng.normal()),
+           "accuracy": "0.85", "ece": "0.012", "floor": "0.01"}
+          for name, loss in {**LOSS, **changed}.items() for seed in range(6)]
+  return "\n".join(equal_search.findings(pd.DataFrame(rows)))
+
+
+@pytest.mark.parametrize("own", [{"loss.weight": 0.3}, {"augmentation": {"name": "mixup"}}])
+def test_every_method_has_twelve_candidates_of_which_its_own_setting_is_the_first(own):
+  space = equal_search.space_of("one", own, AUGMENTATION, 0.1)
+  candidates = equal_search.halving.draw(space, 100)
+  assert len(candidates) == 12 and equal_search.named(candidates[0]) == "one"
+  fields = [equal_search.halving.fields(space, choice) for choice in candidates]
+  assert fields[0] == own and len({str(x) for x in fields}) == 12
+  assert {x.get("optimizer.learning_rate", 0.1) for x in fields} >= {0.1, 0.2}
+  assert all(x["augmentation"]["name"] == "mixup" for x in fields if "augmentation" in own)
+
+
+def test_the_page_says_what_is_shown_and_no_more():
+  page = _page()
+  assert "Of 3 methods, the search chose RandAugment for 2, twice the rate for 1." in page
+  assert "a lower log loss than cross entropy with the same search: focal." in page
+  assert "Not shown to differ: 1 of 2. The lowest mean is that of focal with RandAugment: -" in page
+  assert "the aim of 5% less than cross entropy with the same search is met." in page
+  assert "## Ensembles of 5" in page and "a higher log loss than cross entropy with the same search: focal." in page
+  assert "the aim of 10% less than cross entropy with the same search is missed." in page
+  assert "Shown to lower the log loss: RandAugment, twice the rate." in page
+
+
+def test_sentences_follow_from_the_rows():
+  page = _page(**{"focal with RandAugment": 0.401, "cross entropy with RandAugment": 0.4})
+  assert "a lower log loss than cross entropy with the same search: none." in page
+  assert "Not shown to differ: 2 of 2" in page
+  assert "the aim of 5% less than cross entropy with the same search is missed" in page
+  assert "Shown to lower the log loss: RandAugment." in page
