@@ -10,7 +10,6 @@ import pathlib
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json
 from calib_jax.cli import inputs, shared
-from calib_jax.evaluation import judge
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,7 +18,6 @@ def main(arguments: list[str] | None = None) -> int:
   parser.add_argument("paths", nargs="+", metavar="RUN_OR_FILE", help="directories of runs, or files of predictions")
   parser.add_argument("--baseline", metavar="NAME", help="the name in the table of what the others are compared with; "
                       "by default the first")
-  inputs.add_reading(parser)
   shared.add_options(parser)
   return shared.run(parser.parse_intermixed_args(arguments), _compare)
 
@@ -35,20 +33,16 @@ def _compare(options: argparse.Namespace) -> None:
     folders[name] = pathlib.Path(path)
     if (folders[name] / "config.json").exists():
       configs[name] = read_json(folders[name] / "config.json")
-    models[name] = inputs.model(path, inputs.TEST, labelled, shared.note,
+    models[name] = inputs.model(path, inputs.TEST, labelled,
                                 lambda text, name=name: cautions.setdefault(text, []).append(name),
-                                **inputs.reading(options))
+                                **shared.reading(options))
     # Without --calibrators all runs have those of the first one.
     labelled = labelled or {label: fitted for label, (fitted, _) in models[name].fitted.items()} or None
   if options.baseline and options.baseline not in models:
     raise UserError(f"--baseline must be one of {', '.join(models)}: got {options.baseline!r}.")
   names = sorted(models, key=lambda name: name != (options.baseline or next(iter(models))))
   models = {name: models[name] for name in names}
-  inputs.check_models(models, inputs.TEST, folders, shared.note)
-  results = judge(models, num_bins=options.num_bins,
-                  num_resamples=inputs.resamples(options.num_resamples, models),
-                  columns=options.columns.split(","))
-  logs = {name: folders[name] / "metrics.jsonl" for name in models}
-  shared.write(options, results, {}, config=configs, logs=logs)
-  for text, of_models in cautions.items():
-    shared.note(f"{', '.join(of_models)}: {text}")
+  inputs.check_models(models, inputs.TEST, folders)
+  shared.write(options, shared.judge(options, models), {},
+               [f"{', '.join(of_models)}: {text}" for text, of_models in cautions.items()], config=configs,
+               logs={name: folders[name] / "metrics.jsonl" for name in models})

@@ -7,8 +7,8 @@ of --test are only measured. With --ensemble several files after each of these a
 """
 
 import argparse
-from collections.abc import Callable, Sequence
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -40,7 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
                       help="the array whose equal values mark examples that belong together")
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
                       "multilabel files scores and labels are [N, L], and each label is a binary problem")
-  inputs.add_reading(parser)
   shared.add_options(parser)
   return shared.run(parser.parse_args(arguments), _evaluate)
 
@@ -48,25 +47,27 @@ def main(arguments: list[str] | None = None) -> int:
 def _evaluate(options: argparse.Namespace) -> None:
   """Reads everything, evaluates, and then writes everything."""
   _check(options)
-  if options.ensemble:
-    _ensemble(options)
-    return
-  options.test, options.ood = ([path for paths in files for path in paths] for files in (options.test, options.ood))
-  options.fit = options.fit[0] if options.fit else None
-  labelled = inputs.labelled(options.calibrators) if options.fit else {}
-  note, cautions = shared.note, []
-  fit = _read(options.fit, "", options, note)[""] if options.fit else None
-  sets, paths = {}, _named(options.test or [options.fit])
-  for name, path in paths.items():
-    sets |= _read(path, name, options, note)
-  sets |= {name: part._replace(kind="out_of_distribution") for path_name, path in _named(options.ood, sets).items()
-           for name, part in [next(iter(_read(path, path_name, options, note).items()))]}
-  _check_sets({"--fit": fit} if fit else {}, sets, options, note)
+  models, fitted, cautions = _ensemble(options) if options.ensemble else _models(options)
+  shared.write(options, shared.judge(options, models), fitted, dict.fromkeys(cautions))
+
+
+def _models(options: argparse.Namespace) -> tuple[dict[str, evaluation.Model], evaluation.Fitted, list[str]]:
+  """Returns the models by name, the calibrators of the first one, and cautions."""
+  cautions, labelled = [], inputs.labelled(options.calibrators)
+  fit_file = next(iter(options.fit), None)
+  fit = _read(fit_file, "", options)[""] if options.fit else None
+  sets = {}
+  for path in itertools.chain(*options.test) if options.test else [fit_file]:
+    sets |= _read(path, inputs.fresh(path, sets), options)
+  for path in itertools.chain(*options.ood):
+    name = inputs.fresh(path, sets)
+    sets[name] = _read(path, name, options)[name]._replace(kind="out_of_distribution")
+  _check_sets({"--fit": fit} if fit else {}, sets, options)
   if fit and not labelled:
     labelled = calibrators.recommended(*fit.logits.shape)
   out_of_fold = None
   if fit and not options.test:
-    note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
+    shared.note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
     out_of_fold = cross_validation.out_of_fold(fit, labelled, options.folds)
   fitted = evaluation.fit([fit], labelled, cautions.append) if fit else {}
   test_set = next(iter(sets))
@@ -76,25 +77,20 @@ def _evaluate(options: argparse.Namespace) -> None:
     name = inputs.fresh(path, models)
     compared[name] = path
     if options.task == "multilabel":
-      models[name] = evaluation.Model({key: [part] for key, part in _read(path, test_set, options, note).items()}, {})
+      models[name] = evaluation.Model({key: [part] for key, part in _read(path, test_set, options).items()}, {})
       continue
-    other = inputs.model(path, test_set, labelled, note, cautions.append, **inputs.reading(options))
+    other = inputs.model(path, test_set, labelled, cautions.append, **shared.reading(options))
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
-  inputs.check_models(models, test_set, compared, note)
-  results = evaluation.judge(models, num_bins=options.num_bins,
-                             num_resamples=inputs.resamples(options.num_resamples, models),
-                             columns=options.columns.split(","))
-  shared.write(options, results, fitted)
-  for caution in dict.fromkeys(cautions):
-    note(caution)
+  inputs.check_models(models, test_set, compared)
+  return models, fitted, cautions
 
 
-def _ensemble(options: argparse.Namespace) -> None:
-  """Evaluates the members of an ensemble, and their ensemble."""
+def _ensemble(options: argparse.Namespace) -> tuple[dict[str, evaluation.Model], evaluation.Fitted, list[str]]:
+  """Returns the members of an ensemble and their ensemble, as ``_models`` does."""
   cautions: list[str] = []
 
   def read(paths):
-    parts = [evaluation.load(path, groups=options.groups, say=shared.note, **inputs.reading(options)) for path in paths]
+    parts = [evaluation.load(path, groups=options.groups, **shared.reading(options)) for path in paths]
     for path, part in zip(paths, parts, strict=True):
       if not ensembles.are_of_the_same(part, parts[0]):
         raise UserError(f"{path} must have the same examples as {paths[0]}, in the same order: their labels or their "
@@ -106,31 +102,23 @@ def _ensemble(options: argparse.Namespace) -> None:
   sets |= {inputs.fresh(paths[0], sets): [part._replace(kind="out_of_distribution") for part in read(paths)]
            for paths in options.ood}
   _check_sets({f"--fit {i}": part for i, part in enumerate(fit, 1)},
-              {f"{name} {i}": part for name, parts in sets.items() for i, part in enumerate(parts, 1)}, options,
-              shared.note)
-  labelled = inputs.labelled(options.calibrators) if fit else {}
+              {f"{name} {i}": part for name, parts in sets.items() for i, part in enumerate(parts, 1)}, options)
+  labelled = inputs.labelled(options.calibrators)
   if fit and not labelled:
     labelled = calibrators.recommended(*fit[0].logits.shape)
   members = evaluation.Model(sets, evaluation.fit(fit, labelled, cautions.append) if fit else {})
   pooled = ensembles.models(MEMBERS, members, fit)
-  models = {MEMBERS: members, **pooled}
-  results = evaluation.judge(models, num_bins=options.num_bins,
-                             num_resamples=inputs.resamples(options.num_resamples, models),
-                             columns=options.columns.split(","))
-  shared.write(options, results, next(iter(pooled.values())).fitted)
-  for caution in dict.fromkeys(cautions):
-    shared.note(caution)
+  return {MEMBERS: members, **pooled}, next(iter(pooled.values())).fitted, cautions
 
 
-def _read(path: str, name: str, options: argparse.Namespace, note: Callable[[str], None]
-          ) -> dict[str, evaluation.Predictions]:
+def _read(path: str, name: str, options: argparse.Namespace) -> dict[str, evaluation.Predictions]:
   """Returns the predictions of a file under a name, and those of each label of a multi-label file beside them."""
-  reading = {"groups": options.groups, "say": note, **inputs.reading(options)}
+  reading = {"groups": options.groups, **shared.reading(options)}
   if options.task == "multilabel":
     del reading["ignore_label"]
     pooled, *labels = evaluation.load_labels(path, **reading).items()
     if len(labels) > MOST_LABELS:
-      note(f"{path} has {len(labels)} labels: the first {MOST_LABELS} are also shown one by one.")
+      shared.note(f"{path} has {len(labels)} labels: the first {MOST_LABELS} are also shown one by one.")
     return {name: pooled[1], **{f"{name}: {label}": part for label, part in labels[:MOST_LABELS]}}
   part = evaluation.load(path, **reading)
   if options.task == "binary" and part.logits.shape[1] != 2:
@@ -159,7 +147,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluation.Predictions],
-                options: argparse.Namespace, note: Callable[[str], None]) -> None:
+                options: argparse.Namespace) -> None:
   """Raises a UserError for sets that do not belong together, and says which are the same.
 
   ``fit`` holds the predictions of --fit, of an ensemble those of each member.
@@ -167,18 +155,10 @@ def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluati
   parts = {**fit, **sets}
   inputs.check_alike(parts)
   for name, other in inputs.same_predictions(parts) if options.test else ():
-    note(f"warning: {name} and {other} hold the same predictions"
-         + ("; calibrators are judged on what they were fitted to" if other in fit and name in sets else "")
-         + (": for cross-validation, leave out --test." if other == "--fit" else "."))
+    shared.note(f"warning: {name} and {other} hold the same predictions"
+                + ("; calibrators are judged on what they were fitted to" if other in fit and name in sets else "")
+                + (": for cross-validation, leave out --test." if other == "--fit" else "."))
   for name, part in fit.items():
     if len(np.unique(part.labels)) == 1:
-      raise UserError(f"{options.fit if name == '--fit' else name}: all labels are {part.labels[0]}, so no calibrator "
-                      "can be fitted.")
-
-
-def _named(paths: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
-  """Returns the paths by a short name each."""
-  named: dict[str, str] = {}
-  for path in paths:
-    named[inputs.fresh(path, [*taken, *named])] = path
-  return named
+      raise UserError(f"{options.fit[0] if name == '--fit' else name}: all labels are {part.labels[0]}, so no "
+                      "calibrator can be fitted.")

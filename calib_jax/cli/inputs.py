@@ -1,6 +1,5 @@
 """What the commands evaluate and compare: calibrators by text, files of predictions, and directories of runs."""
 
-import argparse
 import ast
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import os
@@ -15,6 +14,7 @@ from calib_jax import calibrators
 from calib_jax._checks.registry import options as registry_options
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import release
+from calib_jax.cli.shared import note
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import Model, fit
 from calib_jax.predictions.loading import load
@@ -22,7 +22,6 @@ from calib_jax.predictions.predictions import Predictions, differing
 from calib_jax.run import manifest
 
 TEST, VALIDATION = "test", "validation"
-ENOUGH, FEWEST = 10_000_000, 200  # Examples times resamples from which on fewer resamples are drawn, and how few.
 SEED = re.compile(r"(.+)_seed(\d+)")
 COMPARED = 2**20  # Numbers of two sets that are compared at a time.
 
@@ -55,19 +54,6 @@ def calibrator(text: str) -> calibrators.Calibrator:
   return calibrators.get(name, **values)
 
 
-def add_reading(parser: argparse.ArgumentParser) -> None:
-  """Adds the options that say how files of predictions are read."""
-  parser.add_argument("--logits", action="store_true", help="scores are logits also if they look like probabilities")
-  parser.add_argument("--percent", action="store_true", help="probabilities are percentages, from 0 to 100")
-  parser.add_argument("--ignore_label", type=int, metavar="LABEL",
-                      help="leaves out rows with this label, such as -100, which are not scored")
-
-
-def reading(options: argparse.Namespace) -> dict[str, Any]:
-  """Returns what the options of ``add_reading`` say, as arguments of ``evaluation.load``."""
-  return {"logits": options.logits, "percent": options.percent, "ignore_label": options.ignore_label}
-
-
 def labelled(texts: Sequence[str]) -> dict[str, calibrators.Calibrator]:
   """Returns the calibrators of texts by label."""
   return {text: calibrator(text) for text in texts}
@@ -81,16 +67,16 @@ def fresh(path: str, taken: Collection[str]) -> str:
   return next(name for name in names if name not in taken)
 
 
-def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator] | None, say: Callable[[str], None],
-          caution: Callable[[str], None] | None = None, **reading: Any) -> Model:
+def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator] | None,
+          caution: Callable[[str], None] = note, say: Callable[[str], None] = note, **reading: Any) -> Model:
   """Returns the model of a file of test predictions, or of a run, with calibrators fitted to its validation split.
 
   Args:
     path: the file, or the directory of the run.
     test_set: the name that the test set gets.
     wanted: the calibrators by label, which only a run can be calibrated with; None for ``calibrators.recommended``.
+    caution: is called with a sentence for each calibrator that is known to hurt.
     say: is called with a sentence for each choice between readings of a file.
-    caution: is called with a sentence for each calibrator that is known to hurt; None for ``say``.
     **reading: how a file is read, as ``evaluation.load`` takes it; runs are read as they were written.
 
   Returns:
@@ -113,7 +99,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   _check_seeds(files, sets)
   validation = sets.pop(VALIDATION)
   wanted = calibrators.recommended(*validation[0].logits.shape) if wanted is None else wanted
-  fitted = fit(validation, wanted, caution or say)
+  fitted = fit(validation, wanted, caution)
   return Model({test_set: sets.pop(TEST), **sets}, fitted)
 
 
@@ -138,7 +124,7 @@ def _check_seeds(files: Mapping[str, Sequence[pathlib.Path]], sets: Mapping[str,
 
 
 def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str, str | os.PathLike],
-                 say: Callable[[str], None]) -> None:
+                 say: Callable[[str], None] = note) -> None:
   """Raises a UserError unless the test sets of all models have the same classes, and says which differ.
 
   Args:
@@ -189,9 +175,3 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
   for array in (a, b):
     release(array)
   return are_equal
-
-
-def resamples(asked: int | None, models: Mapping[str, Model]) -> int:
-  """Returns the number of resamples: what is asked for, or 1,000 and fewer for large sets."""
-  largest = max(len(parts[0].labels) for model in models.values() for parts in model.sets.values())
-  return asked or min(1000, max(FEWEST, ENOUGH // largest))

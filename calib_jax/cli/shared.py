@@ -1,7 +1,7 @@
 """What the commands ``evaluation`` and ``compare`` share: options, errors and outputs."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import contextlib
 import pathlib
 import sys
@@ -9,22 +9,27 @@ import time
 from typing import Any
 import webbrowser
 
-from calib_jax import calibrators
+from calib_jax import calibrators, evaluation
 from calib_jax._system import capacity, compilation, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_text
 from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.predictions import automatic
-from calib_jax.predictions.fitting import Fitted
+from calib_jax.predictions.fitting import Fitted, Model
 from calib_jax.reports import formats
 from calib_jax.run import outputs
 
 FITTED = "calibrator.npz"
+ENOUGH, FEWEST = 10_000_000, 200  # Examples times resamples from which on fewer resamples are drawn, and how few.
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
   """Adds the options that the commands share, and makes messages about wrong ones printable."""
   parser.error = lambda message: argparse.ArgumentParser.error(parser, printable(message))
+  parser.add_argument("--logits", action="store_true", help="scores are logits also if they look like probabilities")
+  parser.add_argument("--percent", action="store_true", help="probabilities are percentages, from 0 to 100")
+  parser.add_argument("--ignore_label", type=int, metavar="LABEL",
+                      help="leaves out rows with this label, such as -100, which are not scored")
   parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=[],
                       help="by default temperature scaling, and beside it what the evidence recommends for so many "
                       "examples and classes; auto selects one by cross-validation on what it is fitted to")
@@ -76,14 +81,27 @@ def note(text: str) -> None:
   print(printable(text), file=sys.stderr)
 
 
-def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, config: Mapping[str, Any] | None = None,
-          logs: Mapping[str, pathlib.Path] | None = None) -> None:
-  """Prints the verdict and the table, or the JSON, and writes files.
+def reading(options: argparse.Namespace) -> dict[str, Any]:
+  """Returns what the options say of how files are read, as arguments of ``evaluation.load``."""
+  return {"logits": options.logits, "percent": options.percent, "ignore_label": options.ignore_label, "say": note}
+
+
+def judge(options: argparse.Namespace, models: Mapping[str, Model]) -> Results:
+  """Returns the results; unless the options say how many resamples, there are 1,000, and fewer of large sets."""
+  largest = max(len(parts[0].labels) for model in models.values() for parts in model.sets.values())
+  return evaluation.judge(models, num_bins=options.num_bins, columns=options.columns.split(","),
+                          num_resamples=options.num_resamples or min(1000, max(FEWEST, ENOUGH // largest)))
+
+
+def write(options: argparse.Namespace, results: Results, fitted: Fitted, cautions: Iterable[str], *,
+          config: Mapping[str, Any] | None = None, logs: Mapping[str, pathlib.Path] | None = None) -> None:
+  """Prints the verdict and the table, or the JSON, writes files, and prints cautions.
 
   Args:
     options: the options of the command.
     results: what the evaluation found.
     fitted: the calibrators to write.
+    cautions: sentences on calibrators that are known to hurt.
     config: what the page shows as the config.
     logs: what training logged, by the name of the run.
   """
@@ -95,29 +113,35 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, *, conf
     print(formats.to_json(results), end="")
   elif options.json:
     write_text(pathlib.Path(options.json), formats.to_json(results))
-  if not options.out:
+  if options.out:
+    out = pathlib.Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    failed = {label for _, label in results.failed}
+    _save({label: value for label, value in fitted.items() if label not in failed}, out)
+    outputs.write(results, out, title=title(results), config=config, log=logs, say=say,
+                  seconds=time.monotonic() - options.started, figures=options.figures, width=options.figure_width)
+    page = out / "report.html"
+    names = [f"{path.name}{'/' if path.is_dir() else ''}" for path in sorted(out.iterdir()) if path != page]
+    say(f"\n{out} holds {', '.join(names)}.")
+    if page.exists():
+      say(f"The page: {page.resolve()}")
+      if options.open:
+        webbrowser.open(page.resolve().as_uri())
+  else:
     say(formats.text(results))
-    return
-  out = pathlib.Path(options.out)
-  out.mkdir(parents=True, exist_ok=True)
-  if fitted:
-    (out / "calibrators").mkdir(exist_ok=True)
-  fitted = {label: value for label, value in fitted.items() if label not in {label for _, label in results.failed}}
-  for label, (fitted_calibrator, (params,)) in fitted.items():
+  for caution in cautions:
+    note(caution)
+
+
+def _save(fitted: Fitted, out: pathlib.Path) -> None:
+  """Writes fitted calibrators by label, and the first also as ``FITTED``."""
+  for label, (calibrator, (params,)) in fitted.items():
     if label == automatic.AUTO:
-      fitted_calibrator, params = automatic.chosen(params)
-    calibrators.save(out / "calibrators" / f"{stem(label)}.npz", params, fitted_calibrator)
+      calibrator, params = automatic.chosen(params)
+    (out / "calibrators").mkdir(exist_ok=True)
+    calibrators.save(out / "calibrators" / f"{stem(label)}.npz", params, calibrator)
     if label == next(iter(fitted)):
-      calibrators.save(out / FITTED, params, fitted_calibrator)
-  outputs.write(results, out, title=title(results), config=config, log=logs, say=say,
-                seconds=time.monotonic() - options.started, figures=options.figures, width=options.figure_width)
-  page = out / "report.html"
-  names = [f"{path.name}{'/' if path.is_dir() else ''}" for path in sorted(out.iterdir()) if path != page]
-  say(f"\n{out} holds {', '.join(names)}.")
-  if page.exists():
-    say(f"The page: {page.resolve()}")
-  if options.open and page.exists():
-    webbrowser.open(page.resolve().as_uri())
+      calibrators.save(out / FITTED, params, calibrator)
 
 
 def title(results: Results) -> str:

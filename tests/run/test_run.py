@@ -85,12 +85,12 @@ def test_files_that_are_not_those_of_the_run_are_named(finished, tmp_path, capsy
 
 def test_commands_that_compare_runs_say_it_too(finished, tmp_path):
   folder, sentences = shutil.copytree(finished, tmp_path / "run"), []
-  inputs.model(str(folder), "test", {}, sentences.append)
+  inputs.model(str(folder), "test", {}, say=sentences.append)
   assert sentences == []
   _swap(folder / "predictions/test_seed1.npz")
-  inputs.model(str(folder), "test", {}, sentences.append)
+  inputs.model(str(folder), "test", {}, say=sentences.append)
   (folder / "manifest.json").unlink()
-  inputs.model(str(folder), "test", {}, sentences.append)
+  inputs.model(str(folder), "test", {}, say=sentences.append)
   assert "predictions/test_seed1.npz" in sentences[0] and "there is no" in sentences[1] and len(sentences) == 2
   run.execute(_config(), folder, hooks=[_never])
 
