@@ -16,7 +16,7 @@ import sys
 
 from calib_jax._system.errors import UserError
 from experiments.calarena import data_sets, measures, methods, page
-from experiments.common import commands, rows, studies
+from experiments.common import commands, studies
 from experiments.common.calibrator_peers import PACKAGES, versions
 
 
@@ -43,7 +43,7 @@ def study(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, cali
   names = methods.names(calibrators)
   return studies.Study("calarena_local", ("dataset", "model", "split", "method"), [
     (dataset, model, split, name) for dataset, model in made if not chosen or dataset in chosen
-    for split in range(splits) for name in names], measured, page.page, out)
+    for split in range(splits) for name in names], measured, page.page, out, page.figure)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,13 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if absent := [package for package in PACKAGES if package not in versions()]:
     print(f"Not installed, and left out: {', '.join(absent)}.", flush=True)
   try:
-    local = study(options.out, options.predictions, options.splits, options.calibrators, options.benchmarks)
-    local.run()
+    study(options.out, options.predictions, options.splits, options.calibrators, options.benchmarks).publish()
   except (UserError, TypeError, ValueError) as error:
     raise SystemExit(f"error: {error}") from None
-  rows.pack(local.path)
-  page.write(local.path)
-  print(f"{local.path.with_suffix('.md')} holds the tables.")
   return 0
 
 

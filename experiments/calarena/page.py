@@ -11,11 +11,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from calib_jax._system.files import write_text
 from experiments.calarena.data_sets import CLASSIFIERS
 from experiments.calarena.methods import DIFFERS, LEFT_OUT, MOST_CLASSES, OURS, SELECT
 from experiments.common import markdown
-from experiments.common.rows import frame
 
 TASKS = {"binary": "two classes", "multiclass": "more than two classes"}
 SCORES = {"logloss": "log loss", "brier": "Brier", "ece-15": "ECE"}
@@ -280,10 +278,3 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
                    f"{table.index.get_level_values('dataset').nunique()} data sets", fontsize=8)
   drawn.suptitle("blue: calib_jax; grey: the same methods by other packages", fontsize=8)
   drawn.savefig(path, dpi=150)
-
-
-def write(path: pathlib.Path) -> None:
-  """Writes the page and the figure beside the file of the rows."""
-  rows = frame(path, text=("dataset", "model", "note"))
-  write_text(path.with_suffix(".md"), page(rows))
-  figure(rows, path.with_suffix(".png"))

@@ -26,7 +26,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from calib_jax._system.files import write_text
 from calib_jax.sklearn import CalibratedClassifier
 from experiments.common import commands, markdown, studies
 
@@ -127,10 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   options = parser.parse_args(arguments)
   cells = tuple((name, classifier, split) for split in range(options.splits) for name in DATA
                 for classifier in CLASSIFIERS)
-  study = studies.Study("scikit_learn", ("data", "classifier", "split"), cells, measured, page, options.workdir)
-  study.run()
-  write_text(study.path.with_suffix(".md"), study.page())
-  print(f"{study.path.with_suffix('.md')} holds the table.")
+  studies.Study("scikit_learn", ("data", "classifier", "split"), cells, measured, page, options.workdir).publish()
   return 0
 
 

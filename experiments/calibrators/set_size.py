@@ -10,8 +10,8 @@ temperature scaling, with standard errors over seeds, and how far `select` is fr
 of four networks, three of 10 classes and one of 100, take six minutes of a processor core.
 """
 
+from collections.abc import Sequence
 import pathlib
-import time
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,8 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import calibrators, metrics
-from calib_jax._system.files import write_text
 from calib_jax.predictions.loading import load
-from calib_jax.training.run_log.progress import Progress
-from experiments.common import commands, markdown
-from experiments.common.rows import append, frame, read
+from experiments.common import commands, markdown, studies
 
 SIZES = (100, 500, 2000, 5000)
 CANDIDATES = calibrators.selection.CANDIDATES
@@ -150,39 +147,31 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   drawn.savefig(path, dpi=150)
 
 
+def study(files: Sequence[pathlib.Path], seeds: int, methods: Sequence[str], folder: pathlib.Path) -> studies.Study:
+  """Returns what is run on files of predictions."""
+  predictions = {file.stem: load(file) for file in files}
+  methods = dict.fromkeys([*methods, "temperature_scaling"])  # The others are compared with it.
+
+  def rows(name: str, method: str, size: int, seed: int) -> list[dict[str, str]]:
+    whole = predictions[name]
+    test, fit = np.array_split(np.random.default_rng(seed).permutation(len(whole.labels)), 2)
+    calibrator, params, chosen = fitted(method, whole.logits[fit][:max(SIZES)], whole.labels[fit][:max(SIZES)], size)
+    values = measured(calibrator.apply(params, whole.logits[test]), whole.labels[test])
+    return [{name: f"{float(values[name]):.6g}" for name in SCORES} | {"chosen": chosen}]
+
+  return studies.Study("calibration_set_size", KEY, [
+    (name, method, size, seed) for name, whole in predictions.items() for seed in range(seeds) for size in SIZES
+    for method in methods if size <= len(whole.labels) // 2], rows, page, folder, figure)
+
+
 def main(arguments=None) -> None:
-  """Fits what has no row yet, and writes the table and the figure."""
+  """Fits what has no row yet, and writes the tables and the figure."""
   parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("predictions", nargs="+", type=pathlib.Path)
-  parser.add_argument("--num_seeds", type=int, default=5)
+  commands.add_numbers(parser, {"num_seeds": 5})
   parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
   options = parser.parse_args(arguments)
-  path = options.workdir / "calibration_set_size.csv"
-  done = {tuple(row[name] for name in KEY) for row in read(path)}
-  methods = list(dict.fromkeys([*options.methods, "temperature_scaling"]))  # The others are compared with it.
-  for file in options.predictions:
-    predictions = load(file)
-    jobs = [(method, size, seed) for seed in range(options.num_seeds) for size in SIZES for method in methods
-            if size <= len(predictions.labels) // 2]
-    progress = Progress(file.stem, len(jobs))
-    for step, (method, size, seed) in enumerate(jobs, start=1):
-      if (file.stem, method, str(size), str(seed)) in done:
-        continue
-      started = time.perf_counter()
-      order = np.random.default_rng(seed).permutation(len(predictions.labels))
-      fit, test = np.array_split(order, 2)[::-1]
-      logits, labels = predictions.logits[fit][:max(SIZES)], predictions.labels[fit][:max(SIZES)]
-      calibrator, params, chosen = fitted(method, logits, labels, size)
-      values = measured(calibrator.apply(params, predictions.logits[test]), predictions.labels[test])
-      append(path, [{"predictions": file.stem, "method": method, "size": size, "seed": seed,
-                     **{name: f"{float(values[name]):.6g}" for name in SCORES}, "chosen": chosen}])
-      progress.count(1, time.perf_counter() - started)
-      if progress.due(step):
-        progress.update(step, float(values["nll"]))
-  rows = frame(path)
-  write_text(path.with_suffix(".md"), page(rows))
-  figure(rows, path.with_suffix(".png"))
-  print(f"{path.with_suffix('.md')} holds the table.")
+  study(options.predictions, options.num_seeds, options.methods, options.workdir).publish()
 
 
 if __name__ == "__main__":

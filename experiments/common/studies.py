@@ -10,7 +10,7 @@ from scipy import stats
 
 from calib_jax._system.files import write_text
 from experiments.common import commands, markdown
-from experiments.common.rows import append, frame, keys, texts
+from experiments.common.rows import append, frame, keys, pack, texts
 
 
 class Study(NamedTuple):
@@ -23,6 +23,7 @@ class Study(NamedTuple):
     measured: takes the values of a cell, and returns its rows without these columns, or with other values in some.
     table: takes all rows, and returns the Markdown table or page.
     folder: where the file is.
+    draw: draws all rows in a ``.png`` beside the page; None for no figure.
   """
 
   name: str
@@ -30,8 +31,8 @@ class Study(NamedTuple):
   cells: Sequence[tuple]
   measured: Callable[..., Iterable[dict[str, object]]]
   table: Callable[[pd.DataFrame], str]
-
   folder: pathlib.Path = commands.RESULTS
+  draw: Callable[[pd.DataFrame, pathlib.Path], object] | None = None
 
   @property
   def path(self) -> pathlib.Path:
@@ -49,6 +50,15 @@ class Study(NamedTuple):
     for i, cell in enumerate(missing, 1):
       append(self.path, [dict(zip(self.key, cell, strict=True)) | row for row in self.measured(*cell)])
       print(f"{', '.join(map(str, cell))}: {commands.left(started, i, len(missing))}", flush=True)
+
+  def publish(self) -> None:
+    """Runs the cells that have no row yet, and writes the page and the figure beside their file."""
+    self.run()
+    pack(self.path)
+    write_text(self.path.with_suffix(".md"), self.page())
+    if self.draw:
+      self.draw(frame(self.path), self.path.with_suffix(".png"))
+    print(f"{self.path.with_suffix('.md')} holds the table.")
 
 
 def write(page: str, module: str, *tables: str) -> None:
