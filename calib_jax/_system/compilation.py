@@ -1,7 +1,4 @@
-"""Chooses the directory that keeps compiled programs between runs, and how much is spent on programs that run once.
-
-Compiled programs are code that is run, so their directory must be private.
-"""
+"""Chooses the directory that keeps compiled programs between runs, and how much is spent on programs that run once."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -9,14 +6,9 @@ import contextvars
 import functools
 import os
 import pathlib
-import stat
 
 import jax
 
-from calib_jax._system.errors import UserError, short
-
-# The addresses that JAX's cache knows besides paths.
-BUCKETS = ("gs://", "s3://", "az://", "hf://")
 FEW = 2**18  # Numbers that a program reads, up to which ``sized`` may compile it fast.
 _runs_once = contextvars.ContextVar("runs_once", default=False)
 
@@ -25,45 +17,23 @@ def keep() -> str | None:
   """Makes JAX keep compiled programs in the directory that ``JAX_COMPILATION_CACHE_DIR`` names.
 
   Without that variable it is ``calib_jax`` in the user's cache directory (``$XDG_CACHE_HOME`` or ``~/.cache``).
+  Compiled programs are code that is run, so a directory that is made is the user's alone.
 
   Returns:
-    A sentence for the user if nothing is kept because there is no such directory, none can be created, or that of the
-    user's cache is not private; else None.
-
-  Raises:
-    UserError: if everyone can write in the directory that the variable names, it belongs to someone else, or the
-      variable names a kind of address that JAX does not know.
+    A sentence for the user if nothing is kept because the directory cannot be made; else None.
   """
   asked = jax.config.jax_compilation_cache_dir
-  if asked and "://" in asked:
-    check_address()
-    return None  # A bucket, whose permissions are not those of a file system.
+  if asked and "://" in asked:  # A bucket.
+    return None
   try:
     folder = pathlib.Path(asked) if asked else default_folder()
     for path in (*reversed(folder.parents), folder):  # By itself, ``parents=True`` makes them with other permissions.
       path.mkdir(mode=0o700, exist_ok=True)
-    status = folder.stat()
   except (OSError, RuntimeError) as error:  # A RuntimeError says that the user has no home directory.
     jax.config.update("jax_compilation_cache_dir", None)
     return f"compiled programs are not kept for the next run, because their directory cannot be made ({error})."
-  is_own = not hasattr(os, "getuid") or status.st_uid in (os.getuid(), 0)
-  if is_own and not status.st_mode & stat.S_IWOTH:
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    return None
-  reason = (f"can be written by everyone: empty {folder} and take that permission away (chmod o-w)" if is_own
-            else f"belongs to user {status.st_uid}, not to you: delete it")
-  if asked:
-    raise UserError(f"compiled programs are code that is run, and their directory {folder} {reason}, or set "
-                    "JAX_COMPILATION_CACHE_DIR to another directory.")
-  return f"compiled programs are not kept for the next run, because their directory {folder} {reason}."
-
-
-def check_address() -> None:
-  """Raises a UserError for a kind of address that JAX's cache does not know; without it JAX's first program fails."""
-  asked = jax.config.jax_compilation_cache_dir
-  if asked and "://" in asked and not asked.startswith(BUCKETS):
-    raise UserError(f"JAX_COMPILATION_CACHE_DIR must be the path of a directory, or begin with one of "
-                    f"{', '.join(BUCKETS)}: got {short(asked)}.")
+  jax.config.update("jax_compilation_cache_dir", str(folder))
+  return None
 
 
 def once(function: Callable, **options) -> Callable:

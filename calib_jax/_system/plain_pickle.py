@@ -1,14 +1,13 @@
-"""Reads the pickles of CIFAR, which hold plain values and NumPy arrays; nothing that a pickle names is called.
+"""Reads the pickles of CIFAR, which hold plain values and NumPy arrays, with an ``Unpickler`` that knows few names.
 
-``find_class`` maps NumPy's names to the classes of this module and refuses all others, and operations that plain values
-do not need are refused. Python's own ``pickle._Unpickler`` is used, because the one in C has no table of operations and
-allocates memory for any place of its memo. What a pickle makes is limited: its operations are counted, because a byte
-can make a list of 56, and keys are texts, because hashing a tuple of tuples can take exponential time or overflow the
-stack.
+What a pickle names is no code: each name stands for a class of this module. Before anything is made, its operations are
+looked through. Those that plain values do not need are refused, and the others are counted, because a byte can make a
+list of 56, and the hash of a tuple of tuples, or of integers that are chosen for it, can take exponential time.
 """
 
 import io
 import pickle
+import pickletools
 import re
 
 import numpy as np
@@ -16,10 +15,11 @@ import numpy as np
 from calib_jax._system.errors import UserError, short
 
 MOST_OPERATIONS = 2**21  # The 50,000 names of files and two lists of labels of CIFAR-100 take a tenth of them.
+MOST_TUPLES = 16  # An array has six.
 _OPERATIONS = (
   "PROTO", "FRAME", "MARK", "STOP", "NONE", "NEWTRUE", "NEWFALSE", "INT", "LONG", "LONG1", "BININT", "BININT1",
-  "BININT2", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE",
-  "BINBYTES", "SHORT_BINBYTES", "LIST", "EMPTY_LIST", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "TUPLE",
+  "BININT2", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINBYTES",
+  "SHORT_BINBYTES", "LIST", "EMPTY_LIST", "APPEND", "APPENDS", "DICT", "EMPTY_DICT", "SETITEM", "SETITEMS", "TUPLE",
   "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GET", "BINGET",
   "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD")
 
@@ -36,9 +36,12 @@ def read_dict(content: bytes, place: str) -> dict[str, object]:
       than ``MOST_OPERATIONS``.
   """
   try:
-    value = _Unpickler(content).load()
+    _check_operations(content)
+    value = _Unpickler(io.BytesIO(content), encoding="bytes").load()
     if not isinstance(value, dict):
       raise ValueError(f"it holds a {type(value).__name__}, not a dict")
+    if not all(isinstance(key, bytes | str) for key in value):
+      raise ValueError("a key of a dict is no text")
     fields = {key.decode() if isinstance(key, bytes) else key: x.value if isinstance(x, _Array) else x
               for key, x in value.items()}
     if any(isinstance(x, type | _Integers) for x in fields.values()):
@@ -55,6 +58,21 @@ def read_dict(content: bytes, place: str) -> dict[str, object]:
 
 class _Refused(Exception):
   """What a pickle asks for and does not get."""
+
+
+def _check_operations(content: bytes) -> None:
+  """Raises an error if a pickle needs more than plain values do."""
+  num_tuples = 0
+  for number, (operation, argument, _) in enumerate(pickletools.genops(content), 1):
+    if operation.name not in _OPERATIONS:
+      raise _Refused("asks for an operation that plain values do not need")
+    num_tuples += "TUPLE" in operation.name
+    if number > MOST_OPERATIONS or num_tuples > MOST_TUPLES:
+      raise ValueError(f"it has more than {MOST_OPERATIONS:,} operations, or {MOST_TUPLES} tuples")
+    if isinstance(argument, int) and not -2**32 < argument < 2**32:
+      raise ValueError("it has an integer of more than 32 bits")
+    if "PUT" in operation.name and argument > MOST_OPERATIONS:  # The memo is as long as its last place.
+      raise ValueError(f"it has more than {MOST_OPERATIONS:,} operations")
 
 
 class _Integers:
@@ -88,55 +106,15 @@ class _Array:
     self.value = np.frombuffer(content, integers.dtype).reshape(shape, order="F" if in_columns else "C")
 
 
-class _Fields(dict):
-  """A dict whose keys are texts, while a pickle is read; it has no attributes that a pickle could set."""
-
-  __slots__ = ()
-
-  def __setitem__(self, key: object, value: object):
-    if not isinstance(key, bytes | str):
-      raise ValueError("a key of a dict is no text")
-    super().__setitem__(key, value)
-
-
-class _Counted(dict):
-  """What an unpickler does for each operation; it can be asked so many times."""
-
-  left = MOST_OPERATIONS
-
-  def __getitem__(self, code: int) -> object:
-    self.left -= 1
-    if self.left < 0:
-      raise ValueError(f"it has more than {MOST_OPERATIONS:,} operations")
-    return super().__getitem__(code)
-
-
 _KNOWN = {("numpy", "ndarray"): "ndarray", ("numpy", "dtype"): _Integers,
           ("numpy.core.multiarray", "_reconstruct"): _Array, ("numpy._core.multiarray", "_reconstruct"): _Array}
 
 
-class _Unpickler(pickle._Unpickler):
-  """Python's unpickler with the operations of plain values alone."""
-
-  def __init__(self, content: bytes):
-    super().__init__(io.BytesIO(content), encoding="bytes")
-    self.dispatch = _Counted(self.dispatch)
+class _Unpickler(pickle.Unpickler):
+  """An unpickler that imports nothing."""
 
   def find_class(self, module: str, name: str) -> object:
-    """Returns what stands for a name; it imports nothing."""
+    """Returns what stands for a name."""
     if (module, name) not in _KNOWN:
       raise _Refused(f"names {short(f'{module}.{name}')}")
     return _KNOWN[module, name]
-
-  def _refuse(self) -> None:
-    raise _Refused("asks for an operation that plain values do not need")
-
-  def _dict(self) -> None:
-    items, fields = self.pop_mark(), _Fields()
-    for key, value in zip(items[::2], items[1::2], strict=True):
-      fields[key] = value
-    self.append(fields)
-
-  dispatch = dict.fromkeys(range(256), _refuse) | {
-    code: pickle._Unpickler.dispatch[code] for code in (getattr(pickle, name)[0] for name in _OPERATIONS)} | {
-    pickle.DICT[0]: _dict, pickle.EMPTY_DICT[0]: lambda self: self.append(_Fields())}

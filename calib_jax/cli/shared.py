@@ -10,7 +10,7 @@ from typing import Any
 import webbrowser
 
 from calib_jax import calibrators, evaluation
-from calib_jax._system import capacity, compilation, progress
+from calib_jax._system import capacity, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_text
 from calib_jax.evaluation.results import SHORT_TABLE, Results
@@ -54,7 +54,6 @@ def run(options: argparse.Namespace, evaluate: Callable[[argparse.Namespace], No
   options.started = time.monotonic()
   capacity.share_freed()
   try:
-    compilation.check_address()
     check_range("num_bins", options.num_bins, 1)
     check_range("num_resamples", options.num_resamples, 2)
     formats.columns(options.columns.split(","))

@@ -10,7 +10,6 @@ import jax
 
 from calib_jax import config as run_config
 from calib_jax import run, training
-from calib_jax._system import compilation
 from calib_jax._system.errors import UserError, printable
 from calib_jax.run import directory
 from calib_jax.training.distributed import processes
@@ -41,7 +40,6 @@ def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> 
   options, overrides = parser.parse_known_args(arguments)
   try:
     directory.check_workdir(options.workdir)
-    compilation.check_address()
     processes.connect(options.coordinator, options.num_processes, options.process_id)
     config = run_config.load(options.config, overrides)
     run_config.check(config, jax.device_count())

@@ -23,11 +23,11 @@ _ARRAY_NAME = b"cnumpy.core.multiarray\n_reconstruct\n"
 @pytest.mark.parametrize("array", [ARRAY, ARRAY.T, np.arange(5, dtype=">i4"), np.zeros((0, 3), np.int64),
                                    np.array([True, False])])
 def test_arrays_are_those_that_were_pickled(protocol, array):
-  value = {"data": array, "labels": [1, 2, 300], "name": ("x", None, 2**70)}
+  value = {"data": array, "labels": [1, 2, 300], "name": ("x", None, 2**31)}
   fields = read_dict((py2 if protocol < 3 else pickle.dumps)(value, protocol), "a file")
   np.testing.assert_array_equal(fields["data"], array)
   assert fields["data"].dtype == array.dtype and fields["data"].shape == array.shape
-  assert fields["labels"] == [1, 2, 300] and fields["name"] == ("x", None, 2**70)
+  assert fields["labels"] == [1, 2, 300] and fields["name"] == ("x", None, 2**31)
 
 
 class Evil:
@@ -91,10 +91,12 @@ _IN_DICT = b"\x80\x02}X\x01\x00\x00\x00a"
 
 @pytest.mark.parametrize(("content", "message"), [
   # Hashes of tuples in tuples overflow the stack, or take exponential time; those of integers can be made equal.
-  (b"\x80\x02})" + b"\x85" * 60_000 + b"K\x01s.", "a key of a dict is no text"),
-  (b"\x80\x02}(" + _nested(60) + b"K\x01u.", "a key of a dict is no text"),
-  (b"\x80\x02(" + _nested(60) + b"K\x01d.", "a key of a dict is no text"),
-  (pickle.dumps({i * (2**61 - 1): 1 for i in range(5)}, 2), "a key of a dict is no text"),
+  (b"\x80\x02})" + b"\x85" * 60_000 + b"K\x01s.", "or 16 tuples"),
+  (b"\x80\x02}(" + _nested(60) + b"K\x01u.", "or 16 tuples"), (b"\x80\x02(" + _nested(60) + b"K\x01d.", "or 16 tuples"),
+  (pickle.dumps({i * (2**61 - 1): 1 for i in range(5)}, 2), "an integer of more than 32 bits"),
+  (pickle.dumps({1: 1}, 2), "a key of a dict is no text"),
+  (pickle.dumps({1: 2**33}, 0), "an integer of more than 32 bits"),
+  (b"\x80\x02}r" + struct.pack("<I", 2**32 - 1) + b".", "more than"),  # A memo as long as its last place.
   (pickle.dumps({"a": 1, b"a": 2}, 3), "a key stands there twice"),
   # One byte makes a list, a dict, a mark or a place of the memo; three make an array.
   (_IN_DICT + b"(" + b"]" * 10**6 + b"ls.", "more than .* operations"),
@@ -104,22 +106,22 @@ _IN_DICT = b"\x80\x02}X\x01\x00\x00\x00a"
   # A message about a shape, or a dtype would be exponentially long.
   (_IN_DICT + _ARRAY_NAME + b")R(" + b"cnumpy\ndtype\n(U\x02u1tR\x89U\x00" + b"tb.", "not enough|shape|bytes"),
   (_IN_DICT + b"cnumpy\ndtype\n(" + _nested(60) + b"tRs.", "cannot be read"),
-  (_array_of((True, 2)), "the shape of an array"), (_array_of((2.0,)), "the shape of an array"),
+  (_array_of((True, 2)), "the shape of an array"), (_array_of((2.0,)), "asks for an operation"),
   (_array_of(([2],)), "the shape of an array"), (_array_of((-1,)), "the shape of an array"),
   (_array_of(2), "cannot be read"), (_array_of(None), "cannot be read"),
-  (_array_of((0, 2**70), b""), "dimension"), (_array_of((1,) * 70 + (2,)), "dimension"),
-  (_array_of((2**62, 2**62, 0), b""), "cannot reshape"),
+  (_array_of((0, 2**70), b""), "more than 32 bits"), (_array_of((1,) * 70 + (2,)), "dimension"),
+  (_array_of((2**31, 2**31, 2**31, 0), b""), "cannot reshape|too big"),
   (_array_of((1,), dtype="O"), "dtype 'O8'"), (_array_of((1,), dtype="V2"), "dtype 'V2'"),
   (_array_of((1,), dtype=[("a", "u1"), ("b", "u1")]), "dtype 'V2'"), (_array_of((1,), dtype="f2"), "dtype 'f2'"),
   (_array_of((1,), b"a" * 8, dtype="M8[s]"), "dtype 'M8'"), (_array_of((1,), b"a" * 16, dtype="c16"), "dtype 'c16'"),
   # What stands for NumPy's names is no value.
   (_IN_DICT + _ARRAY_NAME + b"s.", "an array is not whole"), (_IN_DICT + b"cnumpy\ndtype\nU\x02u1\x85Rs.", "not whole"),
   (_IN_DICT + _ARRAY_NAME + b")RK\x01as.", "no attribute 'append'"), (_IN_DICT + b"K\x01)Rs.", "not callable"),
-  (b"\x80\x02}\x8b\xff\xff\xff\x7f.", "asks for an operation"), (_IN_DICT + b"L" + b"9" * 10**6 + b"L\ns.", "digits"),
-  (b"\x80\x04\x95" + b"\xff" * 8 + b"}.", "frame size"), (b"\x80\x02}T\xff\xff\xff\xff.", "negative byte count"),
+  (b"\x80\x02}\x8b\xff\xff\xff\x7f.", "not enough data"), (_IN_DICT + b"L" + b"9" * 10**6 + b"L\ns.", "digits"),
+  (b"\x80\x04\x95" + b"\xff" * 8 + b"}.", "more than 32 bits"), (b"\x80\x02}T\xff\xff\xff\xff.", "byte count < 0"),
 ], ids=lambda value: str(len(value)))
 def test_a_pickle_takes_little_time_and_memory(content, message, monkeypatch):
-  monkeypatch.setattr(plain_pickle._Counted, "left", 2**16)  # Of 2**21, so that this is fast.
+  monkeypatch.setattr(plain_pickle, "MOST_OPERATIONS", 2**16)  # Of 2**21, so that this is fast.
   tracemalloc.start()
   try:
     began = time.process_time()
@@ -131,10 +133,9 @@ def test_a_pickle_takes_little_time_and_memory(content, message, monkeypatch):
   assert len(str(raised.value)) < 500 and "\n" not in str(raised.value)
 
 
-def test_deep_and_recursive_values_are_read_and_can_be_dropped():
-  fields = read_dict(b"\x80\x02}q\x00(X\x01\x00\x00\x00a" + b"]" * 10**5 + b"a" * (10**5 - 1)
-                    + b"X\x01\x00\x00\x00b)" + b"\x85" * 10**5 + b"X\x01\x00\x00\x00ch\x00u.", "a file")
-  assert isinstance(fields["a"], list) and isinstance(fields["b"], tuple) and isinstance(fields["c"], dict)
+def test_deep_values_are_read_and_can_be_dropped():
+  fields = read_dict(b"\x80\x02}q\x00X\x01\x00\x00\x00a" + b"]" * 10**5 + b"a" * (10**5 - 1) + b"s.", "a file")
+  assert isinstance(fields["a"], list)
 
 
 def test_as_many_names_and_labels_as_the_largest_pickle_of_cifar_has():
@@ -143,10 +144,6 @@ def test_as_many_names_and_labels_as_the_largest_pickle_of_cifar_has():
   for protocol in (0, 2):
     fields = read_dict(py2(value, protocol), "a file")
     assert len(fields["filenames"]) == 50_000 and fields["fine_labels"] == value[b"fine_labels"]
-
-
-def test_a_place_of_the_memo_far_away_takes_no_memory():
-  assert read_dict(b"\x80\x02}r" + struct.pack("<I", 2**32 - 1) + b".", "a file") == {}
 
 
 def test_mutated_pickles_are_read_or_refused_in_a_sentence():
