@@ -61,6 +61,12 @@ class Study(NamedTuple):
     print(f"{self.path.with_suffix('.md')} holds the table.")
 
 
+def main(module: str, text: str, study: Study, arguments: Sequence[str] | None = None) -> None:
+  """Is the command of a module whose page is that of a study; ``text`` is the docstring of the module."""
+  options = commands.parser(module, text, results=True).parse_args(arguments)
+  study._replace(folder=options.workdir).publish()
+
+
 def write(page: str, module: str, *tables: str) -> None:
   """Writes tables between the marks of a module in a page of docs."""
   path = commands.ROOT / "docs" / page

@@ -20,7 +20,7 @@ from calib_jax._system.files import write_text
 from calib_jax.predictions.loading import load
 from experiments.common import commands, markdown, rows
 from experiments.papers.classwise_loss_scaling import fits, table2
-from experiments.papers.classwise_loss_scaling.published import NETWORKS, TITLES
+from experiments.papers.classwise_loss_scaling.table2 import NETWORKS, TITLES
 
 NAME = "classwise_loss_scaling_tables_1_and_3"
 # By the paper's names, the first its choice; and its choice with the sums of Eq. 3 as printed.
@@ -70,29 +70,14 @@ def _top(base: str, method: str, fit: Split, test: Split) -> tuple[tuple[jax.Arr
 
 def page(results: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
-  lines = ["# Tables 1 and 3 of Jung et al. 2023: objectives, and normalisation of the class-wise losses", "",
-           *markdown.wrapped(INTRODUCTION)]
-  for name, part in results.assign(cell=results.apply(_cell, axis=1)).groupby("network", sort=False):
-    cells = part.pivot(index="base", columns="method", values="cell").loc[list(fits.BASES), list(METHODS)]
-    lines += ["", f"## {name}", "", markdown.table(["", *METHODS], cells.itertuples())]
-  lines += ["", "## Is class-wise loss scaling with ND the best?", ""]
-  for method, part in results[results["method"] != "ND"].groupby("method", sort=False):
-    better, worse = (part["low"] > 0).sum(), (part["high"] < 0).sum()
-    lines.append(f"- Of {len(part)} cells, ND has a lower ECE than {method} in {better}, a higher one in {worse}, and "
-                 f"{len(part) - better - worse} cannot tell.")
-  return "\n".join(lines) + "\n"
-
-
-INTRODUCTION = f"""`python -m experiments.papers.classwise_loss_scaling.tables_1_and_3` wrote this page. Test ECE in
-percent (15 equal-width bins) of each calibrator by the mean NLL (base), by the NLL of smoothed labels (LS, 0.05), by
-the focal loss (FL, gamma 3), by the class-balanced NLL, which the paper lacks, and by class-wise loss scaling with
-class-wise losses normalised by their standard deviation (ND, Eq. 9; the default), by their range from the mean (CM, Eq.
-11) or from the least (MM, Eq. 10), or with ND and the sum of each class's losses in place of its mean (ND, sums; Eq. 3
-as printed). All are fitted to the optimum, which the paper's LS and FL are not (see the page of
-its Table 2). In brackets: what the ECE is above that of ND, with the 95% interval of {RESAMPLES} resamples of the test
-examples, paired; bold where that excludes 0. †: the fit ended before its tolerance. The paper says, of balanced CIFAR
-and ImageNet, that class-wise loss scaling has a lower ECE than base, LS and FL, and ND in general one lower than CM and
-MM."""
+  results = results.assign(cell=results.apply(_cell, axis=1), better=results["low"] > 0, worse=results["high"] < 0)
+  tables = {name: part.pivot(index="base", columns="method", values="cell").loc[list(fits.BASES), list(METHODS)]
+            for name, part in results.groupby("network", sort=False)}
+  others = results[results["method"] != "ND"].groupby("method", sort=False)
+  return markdown.filled(
+    "papers/classwise_loss_scaling/tables_1_and_3.md.jinja", resamples=RESAMPLES,
+    tables={name: markdown.table(["", *METHODS], cells.itertuples()) for name, cells in tables.items()},
+    others=others[["better", "worse"]].sum().assign(number=others.size()))
 
 
 def _cell(row: pd.Series) -> str:

@@ -12,7 +12,6 @@ published one differs.
 
 import functools
 import itertools
-import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ import pandas as pd
 from calib_jax._system.files import write_text
 from calib_jax.focal_map import log_focal_map
 from experiments.common import commands, markdown, rows
+from experiments.common.studies import Study
 
 Array = jax.Array
 GAMMAS = tuple(i / 4 for i in range(41))
@@ -35,7 +35,8 @@ CAPTIONS = (("2", 2, 0.5, 0.76), ("2", 2, 3.0, 0.36), ("5", 3, 1.0, 0.81), ("5",
 SHOWN = (0.5, 1, 2, 3, 4, 5, 7, 10)
 CANDIDATES, LEVELS = 33, 4
 # Other sets of points for four classes: the spacing of logits, or the parts that a probability is a multiple of.
-POINTS = {"logits": (0.25, 0.5, 1.0), "probabilities": (10, 20, 50)}
+POINTS = (("logits", 0.25), ("logits", 0.5), ("logits", 1), ("probabilities", 10), ("probabilities", 20),
+          ("probabilities", 50))
 LINE_GAMMAS = (0.5, 3.0, 5.0, 7.0, 10.0)  # Where the published line of four classes is compared with the closest T.
 
 
@@ -76,19 +77,19 @@ def closest(logits: Array, gamma: float) -> tuple[Array, Array]:
 
 
 def simplex_grid(num_classes: int, parts: int) -> Array:
-  """The logits of all probabilities that are multiples of 1/parts and not 0, ``[N, num_classes]``.
+  """All probabilities that are multiples of 1/parts and not 0, ``[N, num_classes]``.
 
   >>> simplex_grid(3, 10).shape
   (36, 3)
   """
   cuts = np.array(list(itertools.combinations(range(1, parts), num_classes - 1)))
-  return jnp.log(jnp.asarray(np.diff(cuts, axis=1, prepend=0, append=parts) / parts, jnp.float32))
+  return jnp.asarray(np.diff(cuts, axis=1, prepend=0, append=parts) / parts, jnp.float32)
 
 
 @functools.cache
 def points(kind: str, size: float) -> Array:
   """Returns the logits of a set of ``POINTS``."""
-  return logits_grid(4, size) if kind == "logits" else simplex_grid(4, int(size))
+  return logits_grid(4, size) if kind == "logits" else jnp.log(simplex_grid(4, int(size)))
 
 
 @jax.jit
@@ -97,7 +98,7 @@ def difference(logits: Array, gamma: float, inverse: float) -> Array:
   return jnp.max(jnp.abs(jax.nn.softmax(inverse * logits) - jnp.exp(log_focal_map(logits, gamma))))
 
 
-def line_row(kind: str, size: float) -> dict[str, str]:
+def line_row(kind: str, size: float) -> list[rows.Row]:
   """Returns what tells where the published line of four classes comes from, over a set of ``POINTS``.
 
   These are the line of 1/T on γ from 2 to 10, and at each of ``LINE_GAMMAS`` the largest difference of a probability
@@ -106,39 +107,21 @@ def line_row(kind: str, size: float) -> dict[str, str]:
   logits, (slope, intercept) = points(kind, size), PUBLISHED[4]
   gammas = np.arange(2, 10.5, 0.5)
   fitted = np.polyfit(gammas, [float(closest(logits, float(gamma))[0]) for gamma in gammas], 1)
-  row = {"kind": kind, "size": f"{size:g}", "slope": f"{fitted[0]:.3f}", "intercept": f"{fitted[1]:.3f}"}
+  row = {"slope": f"{fitted[0]:.3f}", "intercept": f"{fitted[1]:.3f}"}
   for gamma in LINE_GAMMAS:
     row |= {f"closest_{gamma:g}": f"{float(closest(logits, gamma)[1]):.3f}",
             f"published_{gamma:g}": f"{float(difference(logits, gamma, slope * gamma + intercept)):.3f}"}
-  return row
+  return [row]
 
 
-def points_row(kind: str, size: float) -> dict[str, str]:
+def points_row(kind: str, size: float) -> list[rows.Row]:
   """Returns the line of 1/T on γ up to 7 and the largest error for four classes, over a set of ``POINTS``."""
   logits = points(kind, size)
   gammas = np.arange(0, 7.5, 0.5)
   inverse, error = np.array([closest(logits, float(gamma)) for gamma in gammas]).T
   slope, intercept = np.polyfit(gammas, inverse, 1)
-  return {"kind": kind, "size": f"{size:g}", "number": str(len(logits)), "slope": f"{slope:.3f}",
-          "intercept": f"{intercept:.3f}", "error": f"{error.max():.3f}"}
-
-
-def conclusion(line_rows: pd.DataFrame) -> list[str]:
-  """Returns what explains the published line of four classes, as far as the rows of ``line_row`` bear it out."""
-  numbers = line_rows.drop(columns="kind").astype(float)
-  nearest = numbers.loc[np.hypot(numbers["slope"] - PUBLISHED[4][0], numbers["intercept"] - PUBLISHED[4][1]).idxmin()]
-  ratios, intercept = numbers["published_0.5"] / numbers["closest_0.5"], f"{PUBLISHED[4][1]:g}"
-  text = ""
-  if abs(nearest["published_5"] - PUBLISHED_ERROR[4]) < 0.005 and line_rows["kind"][nearest.name] == "probabilities":
-    text += ("Sampling explains the error, and sampling with larger gamma the line. Over probabilities in steps of "
-             f"1/{nearest['size']:g} the line for gamma from 2 to 10 is next to the published one, and the published "
-             f"line's error there is {nearest['published_5']:.2f} at gamma 5, near the least that any T has. That "
-             "range was found by trying several; the paper prints neither points nor range. ")
-  if ratios.between(1.75, 2.5).all():
-    text += (f"No set has the intercept {intercept} with gamma from 0, where T is 1: at gamma 0.5 the published line "
-             "has about twice the error of the closest T on every set. It suits gamma of 3 or more; for less take "
-             "ours.")
-  return textwrap.wrap(text, 115, break_on_hyphens=False)
+  return [{"number": str(len(logits)), "slope": f"{slope:.3f}", "intercept": f"{intercept:.3f}",
+           "error": f"{error.max():.3f}"}]
 
 
 def proposition_3(gamma: float) -> tuple[float, float]:
@@ -159,15 +142,17 @@ def tightest(gamma: float) -> tuple[Array, Array]:
   return jnp.min(factor), jnp.max(factor)
 
 
-def row(num_classes: int, gamma: float, logits: Array) -> dict[str, str]:
+def row(num_classes: int, gamma: float) -> list[rows.Row]:
   """Returns the row of the CSV of one γ."""
-  inverse, error = closest(logits, gamma)
+  inverse, error = closest(_grid(num_classes), gamma)
   values = {"inverse_temperature": inverse, "error": error}
   bounds = dict.fromkeys(("bound_low", "bound_high", "tightest_low", "tightest_high"), "")
   if num_classes == 2:
     values |= dict(zip(bounds, (*proposition_3(gamma), *tightest(gamma)), strict=True))
-  return ({"num_classes": str(num_classes), "gamma": str(gamma)} | bounds
-          | {name: f"{float(value):.5f}" for name, value in values.items()})
+  return [bounds | {name: f"{float(value):.5f}" for name, value in values.items()}]
+
+
+_grid = functools.cache(logits_grid)
 
 
 def of_classes(results: pd.DataFrame, num_classes: int) -> pd.DataFrame:
@@ -190,53 +175,20 @@ def line(results: pd.DataFrame, num_classes: int, most: float) -> tuple[float, f
 
 def page(results: pd.DataFrame, over_points: pd.DataFrame, line_rows: pd.DataFrame) -> str:
   """Returns the Markdown of the results; the rows over other points are texts."""
-  lines = [[num_classes, f"{slope} gamma + {intercept}",
-            *("{:.3f} gamma + {:.3f}".format(*line(results, num_classes, most)) for most in RANGES),
-            f"{PUBLISHED_ERROR[num_classes]:g}", f"{of_classes(results, num_classes)['error'].max():.4f}"]
-           for num_classes, (slope, intercept) in PUBLISHED.items()]
-  named = {"logits": "logits in steps of {}", "probabilities": "probabilities in steps of 1/{}"}
-  other_points = [[named[row["kind"]].format(row["size"]), f"{int(row['number']):,}",
-                   f"{row['slope']} gamma + {row['intercept']}", row["error"],
-                   f"{other['slope']} gamma + {other['intercept']}",
-                   *(f"{other[f'closest_{gamma:g}']}, {other[f'published_{gamma:g}']}" for gamma in LINE_GAMMAS)]
-                  for (_, row), (_, other) in zip(over_points.iterrows(), line_rows.iterrows(), strict=True)]
-  captions = []
-  for figure, num_classes, gamma, printed in CAPTIONS:
-    slope, intercept = PUBLISHED[num_classes]
-    captions.append([figure, num_classes, f"{gamma:g}", printed,
-                     f"{1 / inverse_temperature(results, num_classes, gamma):.2f}",
-                     ", ".join(f"{1 / (slope * g + intercept):.2f}" for g in (0.5, 2))])
-  bounds = [[f"{row.gamma:g}", f"{1 / row.bound_high:.3f} to {1 / row.bound_low:.3f}",
-             f"{1 / row.tightest_high:.3f} to {1 / row.tightest_low:.3f}", f"{1 / row.inverse_temperature:.3f}",
-             f"{row.error:.5f}"] for row in of_classes(results, 2).itertuples() if row.gamma in SHOWN]
-  return "\n".join([
-    "# Focal calibration and temperature scaling", "",
-    "`python -m experiments.papers.focal_temperature.theory` writes this page and its figures (Komisarenko &",
-    "Kull 2024).", "", "## Lines of 1/T on gamma", "",
-    "T is that of the temperature scaling closest to the focal calibration map. The paper does not print the",
-    "range of gamma of its lines, nor the grid of the logits for four classes; here two logits differ by at",
-    "most 20 (two classes) or 10. The errors are the largest difference of a probability, for gamma up to 10.", "",
-    markdown.table(["classes", "published line", *(f"gamma up to {most}" for most in RANGES), "published error",
-                    "ours"], lines), "", "## Four classes over other points", "",
-    "The published line of four classes has a lower intercept and a smaller error than ours. The error depends",
-    "on how fine the points are: it is 0.055 over probabilities in steps of 1/10, and 0.118 over our finest",
-    "logits. Here are the line for gamma up to 7 with its largest error, the line for gamma from 2 to 10, and",
-    "at single gamma the error of the closest T and that of the published line, {} gamma + {} "
-    "(published: {:g}).".format(*PUBLISHED[4], PUBLISHED_ERROR[4]), "",
-    markdown.table(["points", "number", "gamma 0 to 7", "error", "gamma 2 to 10",
-                    *(f"closest, published at {gamma:g}" for gamma in LINE_GAMMAS)], other_points), "",
-    *conclusion(line_rows), "", "## Temperatures in the paper's captions", "",
-    markdown.table(["figure", "classes", "gamma", "published T", "closest T",
-                    "T of the published line at gamma 0.5, 2"], captions), "",
-    "Several captions name a gamma other than that to which their T belongs.", "", "## Bounds for two classes", "",
-    "The focal calibration map lies between temperature scaling with these two T. (Proposition 3 prints",
-    "s / (gamma + 1) in the exponent where its proof has s (gamma + 1), which is used here.)", "",
-    markdown.table(["gamma", "T, Proposition 3", "tightest T, logits in ±20", "closest T", "error"], bounds), "",
-    "![1/T of the temperature closest to the focal map is close to a line in gamma](focal_temperature_theory_two.png)",
-    "", "![Of three classes temperature scaling moves probabilities much as the focal map]"
-    "(focal_temperature_theory_three.png)", "",
-    "![Proper losses, the properized focal ones too, are lowest at the true probability]"
-    "(focal_temperature_theory_risk.png)"]) + "\n"
+  numbers = line_rows.drop(columns="kind").astype(float)
+  nearest = numbers.loc[np.hypot(numbers["slope"] - PUBLISHED[4][0], numbers["intercept"] - PUBLISHED[4][1]).idxmin()]
+  of_two = of_classes(results, 2)
+  return markdown.filled(
+    "papers/focal_temperature/theory.md.jinja", published=PUBLISHED, published_error=PUBLISHED_ERROR,
+    lines=pd.DataFrame({most: {number: line(results, number, most) for number in PUBLISHED} for most in RANGES}),
+    errors=results.groupby("num_classes")["error"].max(), gammas=LINE_GAMMAS, nearest=nearest,
+    over_points=over_points.to_dict("records"), line_rows=line_rows.to_dict("records"),
+    # What explains the published line of four classes, as far as the rows bear it out.
+    sampling_explains=(abs(nearest["published_5"] - PUBLISHED_ERROR[4]) < 0.005
+                       and line_rows["kind"][nearest.name] == "probabilities"),
+    twice_the_error=(numbers["published_0.5"] / numbers["closest_0.5"]).between(1.75, 2.5).all(),
+    captions=[(*caption, inverse_temperature(results, *caption[1:3])) for caption in CAPTIONS],
+    bounds=of_two[of_two["gamma"].isin(SHOWN)])
 
 
 def summary(results: pd.DataFrame) -> str:
@@ -253,24 +205,19 @@ def main(arguments=None) -> None:
   from experiments.papers.focal_temperature import figures
 
   options = commands.parser(__spec__.name, __doc__, results=True).parse_args(arguments)
-  path = options.workdir / "focal_temperature_theory.csv"
-  done = rows.keys(rows.texts(path), ("num_classes", "gamma"))
-  grid = functools.cache(logits_grid)
-  for num_classes, gamma in itertools.product(PUBLISHED, GAMMAS):
-    if (str(num_classes), str(gamma)) not in done:
-      rows.append(path, [row(num_classes, gamma, grid(num_classes))])
-  parts = {path.with_name(f"{path.stem}_{name}.csv"): made for name, made in (("points", points_row),
-                                                                              ("lines", line_row))}
-  for part, made in parts.items():
-    done = rows.keys(rows.texts(part), ("kind", "size"))
-    for kind, sizes in POINTS.items():
-      rows.append(part, [made(kind, size) for size in sizes if (kind, f"{size:g}") not in done])
-  table, text = rows.frame(path), page(rows.frame(path), *map(rows.texts, parts))
-  write_text(path.with_suffix(".md"), text)
+  studies = [Study(f"focal_temperature_theory{end}", key, cells, measured, page, options.workdir)
+             for end, key, cells, measured in (
+               ("", ("num_classes", "gamma"), tuple(itertools.product(PUBLISHED, GAMMAS)), row),
+               ("_points", ("kind", "size"), POINTS, points_row), ("_lines", ("kind", "size"), POINTS, line_row))]
+  for study in studies:
+    study.run()
+  path, *others = (study.path for study in studies)
+  table = rows.frame(path)
+  write_text(path.with_suffix(".md"), page(table, *map(rows.texts, others)))
   figures.two_classes(table, path.with_name(path.stem + "_two.png"))
   figures.three_classes(table, path.with_name(path.stem + "_three.png"))
   figures.risk(path.with_name(path.stem + "_risk.png"))
-  print(text)
+  print(f"{path.with_suffix('.md')} holds the results.")
 
 
 if __name__ == "__main__":

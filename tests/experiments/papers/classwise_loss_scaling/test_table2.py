@@ -10,19 +10,20 @@ from scipy.special import log_softmax
 
 from experiments.common import rows
 from experiments.common.commands import RESULTS
-from experiments.papers.classwise_loss_scaling import fits, published, table2
+from experiments.papers.classwise_loss_scaling import fits, table2
 
 PATH = RESULTS / "classwise_loss_scaling_table2.csv"
 TABLE = rows.frame(PATH)
+TABLE["difference"] = table2.difference(TABLE)
 ROWS = TABLE.to_dict("records")
 
 
 def test_the_published_cells_have_the_averages_that_the_paper_prints():
   averages = {"base": (6.11, 4.38, 5.88, 6.95), "LS": (4.51, 2.01, 5.14, 2.66), "FL": (9.29, 6.79, 9.69, 6.76),
               "CLS": (3.06, 2.88, 3.34, 2.38)}
-  for objective, printed in averages.items():
-    cells = [cell for (_, o), cell in published.TABLE.items() if o == objective]
-    np.testing.assert_allclose(np.mean(cells, axis=0)[:, 0], printed, atol=0.00751)  # Averages of rounded numbers.
+  fitted = table2.PUBLISHED.drop("none", level="calibrator")["ece"].unstack("network")[list(table2.NETWORKS)]
+  means = fitted.groupby(level="objective").mean().loc[list(averages)]
+  np.testing.assert_allclose(means, list(averages.values()), atol=0.00751)  # Averages of rounded numbers.
 
 
 def test_the_committed_rows_are_complete():
@@ -38,10 +39,10 @@ def test_a_page_of_optima_alone_says_nothing_of_the_papers_steps():
 def test_the_cells_that_are_known_to_agree_do():
   for row in ROWS:
     if (row["calibrator"], row["objective"]) in (("TS", "base"), ("TS", "CLS"), ("CTS", "CLS")):
-      assert table2.difference(row) <= 0.15
+      assert row["difference"] <= 0.15
       assert abs(row["accuracy"] - row["published_accuracy"]) < 0.0151
     if (row["calibrator"], row["objective"]) == ("none", "base"):
-      assert table2.difference(row) == 0
+      assert row["difference"] == 0
 
 
 def test_temperature_scaling_of_a_row_is_that_of_numpy():
@@ -65,7 +66,7 @@ def test_a_finished_experiment_runs_only_what_is_lost(tmp_path, capsys):
   lost = next(line for line in lines if line.startswith("densenet40,TS,base,optimum"))
   (tmp_path / PATH.name).write_text("".join(line for line in lines if line != lost), encoding="utf-8")
   table2.main([f"--workdir={tmp_path}"])
-  assert capsys.readouterr().out.count("published 6.16") == 1
+  assert capsys.readouterr().out.count("densenet40, TS, base, optimum: ") == 1
   again = rows.frame(tmp_path / PATH.name).to_dict("records")[-1]
   before = next(r for r in ROWS if tuple(r.values())[:4] == ("densenet40", "TS", "base", "optimum"))
   assert abs(again["ece"] - before["ece"]) < 0.02 and again["published_ece"] == 6.16
@@ -106,5 +107,5 @@ def test_a_fit_of_every_objective_finds_an_optimum_of_it():
 
 @pytest.mark.slow
 def test_the_papers_steps_give_its_label_smoothing():
-  row = table2.run("densenet40", "TS", "LS", "steps")
-  assert table2.difference({name: float(row[name]) for name in ("ece", "published_ece")}) <= 0.02
+  row, = table2.run("densenet40", "TS", "LS", "steps")
+  assert abs(float(row["ece"]) - float(row["published_ece"])) < 0.025

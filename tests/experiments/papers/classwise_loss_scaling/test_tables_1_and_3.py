@@ -34,7 +34,7 @@ def test_a_layer_learns_the_classes_of_the_largest_losses():
 
 
 def test_a_point_of_an_uncalibrated_network_has_the_losses_of_its_logits():
-  row = correlation.point("densenet40", "none", "base")
+  row, = correlation.point("densenet40", "none", "base")
   logits, labels = table2.split("densenet40", "validation")
   log_p = log_softmax(logits.astype(np.float64), axis=1)
   picked, smoothing = log_p[np.arange(len(labels)), labels], fits.SMOOTHING
@@ -46,7 +46,7 @@ def test_a_point_of_an_uncalibrated_network_has_the_losses_of_its_logits():
   assert float(row["ece"]) == pytest.approx(21.08, abs=0.01)
   point = pd.Series(row)[["ece", *correlation.LOSSES]].astype(float)
   others = pd.DataFrame([(-point).rename("others").where(point.index != "ece", 0.0), point])
-  assert correlation.correlations(others) == pytest.approx(dict.fromkeys(correlation.LOSSES, 1.0))
+  assert dict(correlation.correlations(others)) == pytest.approx(dict.fromkeys(correlation.LOSSES, 1.0))
 
 
 @pytest.mark.slow
