@@ -14,9 +14,8 @@ import jax
 
 from calib_jax import config as run_config
 from calib_jax._system.files import write_text
-from experiments.benchmarks.steps import images
 from experiments.common import commands, timing
-from experiments.common.train_step import engine, engine_and_features
+from experiments.common.train_step import engine, engine_and_features, images
 
 HEADS = {"TST": "two_stage", "V-TST": "variational", "MaC-Cal": "masked"}
 JOINT = {"BalCAL": ("head.name=simplex_etf",),
@@ -33,8 +32,7 @@ def configured(*overrides: str):
 def rows(model: str, budget: float) -> list[tuple[str, float, float]]:
   """Returns ``(method, ratio of its step to the plain one, its cost as a share of plain training)``."""
   network = (f"model.name={model}",)
-  splits = images(1000)
-  splits = splits._replace(train=splits.train._replace(labels=splits.train.labels % 10), num_classes=10)
+  splits = images(1000, num_classes=10)
   plain = engine(configured(*network), splits)
   costs = []
 

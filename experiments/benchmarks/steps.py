@@ -24,7 +24,7 @@ from calib_jax import data, losses, models, training
 from experiments.benchmarks import arrays, calibrators
 from experiments.benchmarks.arrays import OPTIONS, Rows, gradient
 from experiments.common import counting, timing
-from experiments.common.train_step import engine
+from experiments.common.train_step import engine, images
 
 LOSSES = ("cross_entropy", "focal", "soft_avuc", "soft_binned_ece", "mmce", "avuc", "kde_ece", "aurc", "selective_risk",
           "soft_binned_marginal_ece")
@@ -60,16 +60,6 @@ SIZES = {
     {"model.name": "wide_resnet28_10", "model.dtype": "bfloat16"}, 512, 8192,
     {"ResNet-50": {"model.name": "resnet50", "model.dtype": "bfloat16"},
      "WRN-28-10": {"model.name": "wide_resnet28_10", "model.dtype": "bfloat16"}})}
-
-
-@functools.lru_cache(maxsize=1)
-def images(number: int) -> data.Splits:
-  """Returns random 32x32 images of 100 classes."""
-  rng = np.random.default_rng(0)
-  labels = np.arange(number, dtype=np.int32) % 100
-  part = data.Examples(rng.integers(0, 256, (number, 32, 32, 3), dtype=np.uint8), labels)
-  few = part.take(np.arange(128))
-  return data.Splits(part, few, few, 100, np.full(3, 0.5, np.float32), np.full(3, 0.25, np.float32))
 
 
 def configured(network: Mapping[str, object], batch_size: int, secondary: str = "", **fields):

@@ -1,4 +1,4 @@
-"""One training step of the engine as a function, to time it."""
+"""One training step of the engine as a function, and random images for it, to time it."""
 
 from collections.abc import Callable, Sequence
 import functools
@@ -10,6 +10,16 @@ import numpy as np
 from calib_jax import data
 from calib_jax.training import best_model
 from calib_jax.training.engine import layout, program
+
+
+@functools.lru_cache(maxsize=1)
+def images(number: int, shape: tuple[int, ...] = (32, 32, 3), num_classes: int = 100) -> data.Splits:
+  """Returns random images of classes in turn; the other splits have the first 128 of those of the training split."""
+  pixels = np.random.default_rng(0).integers(0, 256, (number, *shape), dtype=np.uint8)
+  part = data.Examples(pixels, np.arange(number, dtype=np.int32) % num_classes)
+  few = part.take(np.arange(min(number, 128)))
+  return data.Splits(part, few, few, num_classes, np.full(shape[-1], 0.5, np.float32),
+                     np.full(shape[-1], 0.25, np.float32))
 
 
 def engine(config, splits: data.Splits, stage: int = 0, devices: Sequence[jax.Device] | None = None

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pandas as pd
+from scipy.special import log_softmax
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation.results import Recommendation, over_seeds
@@ -50,17 +51,11 @@ class Truth(NamedTuple):
   num_groups: int = 0
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-  """Returns log-probabilities ``[N, K]``."""
-  shifted = logits - logits.max(1, keepdims=True)
-  return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
-
-
 def sample(rng: np.random.Generator, truth: Truth) -> tuple[np.ndarray, np.ndarray]:
   """Returns the logits that a model shows and the labels."""
   count = truth.num_groups or truth.n
   logits = truth.spread * rng.normal(size=(count, truth.num_classes))
-  probs = np.exp(log_softmax(truth.signal * logits))
+  probs = np.exp(log_softmax(truth.signal * logits, axis=1))
   labels = (probs.cumsum(1) > rng.uniform(size=(count, 1))).argmax(1)
   rows = np.arange(truth.n) % count
   raised = np.where(np.arange(truth.num_classes) < truth.num_classes // 2, truth.bias, -truth.bias)
@@ -69,7 +64,7 @@ def sample(rng: np.random.Generator, truth: Truth) -> tuple[np.ndarray, np.ndarr
 
 def losses(logits: np.ndarray, labels: np.ndarray, temperature: float) -> np.ndarray:
   """Returns the log loss of each example, in nats."""
-  return -log_softmax(logits / temperature)[np.arange(len(labels)), labels]
+  return -log_softmax(logits / temperature, axis=1)[np.arange(len(labels)), labels]
 
 
 @functools.cache
@@ -99,7 +94,7 @@ def simulated(rng: np.random.Generator, truth: Truth) -> evaluation.Results:
   predicted = logits.argmax(1)[:, None]
   correct, rows = predicted == labels[:, None], {}
   for label, nll, t in (("none", before, 1.0), ("TS", after, temperature)):
-    confidence = np.exp(log_softmax(logits / t)).max(1, keepdims=True).astype(np.float32)
+    confidence = np.exp(log_softmax(logits / t, axis=1)).max(1, keepdims=True).astype(np.float32)
     outcomes = np.concatenate([correct, rng.uniform(size=(truth.n, NUM_REDRAWS)) < confidence], axis=1)
     bins = np.ceil(confidence[:, 0] * 15).astype(int)
     errors = sum(abs((confidence - outcomes)[bins == j].sum(0)) for j in range(16)) / truth.n
@@ -123,12 +118,7 @@ def recommendations(truth: Truth, repeats: int) -> list[Recommendation]:
   return [verdict(simulated(rng, truth)).recommendations[0] for _ in range(repeats)]
 
 
-def share_of(said: Callable[[Recommendation], bool], truth: Truth, repeats: int) -> float:
-  """Returns how often the first recommendation is as ``said`` wants it."""
-  return float(np.mean([said(x) for x in recommendations(truth, repeats)]))
-
-
-def of_printed_gain(truth: Truth, repeats: int) -> tuple[float, float]:
+def printed_gain(truth: Truth, repeats: int) -> tuple[float, float]:
   """Returns how often the interval that "Use TS" prints misses the true gain, and the printed over the true gain."""
   used = [x.numbers for x in recommendations(truth, repeats) if x.kind == "use"]
   gains = [true_gain(truth, round(x["temperature"], 3)) for x in used]
@@ -137,11 +127,13 @@ def of_printed_gain(truth: Truth, repeats: int) -> tuple[float, float]:
   return float(np.mean(missed)), float(np.mean(printed) / np.mean(gains))
 
 
-def useless_calibrators(repeats: int) -> float:
-  """Returns how often one of twenty calibrators that change nothing is recommended, for 500 examples."""
-  rng, labels = np.random.default_rng(0), [f"c{i}" for i in range(20)]
-  return float(np.mean([bool(decisions.to_use(
-    compared({label: _normal(rng.normal(size=500)) for label in labels}), "a", labels)) for _ in range(repeats)]))
+# Each of the following is one simulation: it says whether the sentence of its row of the table is true of it.
+
+
+def useless_calibrators(rng: np.random.Generator, i: int) -> bool:
+  """One of twenty calibrators that change nothing is recommended, for 500 examples."""
+  labels = [f"c{i}" for i in range(20)]
+  return bool(decisions.to_use(compared({label: _normal(rng.normal(size=500)) for label in labels}), "a", labels))
 
 
 def compared(differences: Mapping[str, evaluation.Interval]) -> evaluation.EvaluatedSet:
@@ -155,113 +147,97 @@ def compared(differences: Mapping[str, evaluation.Interval]) -> evaluation.Evalu
     for label, x in differences.items()})
 
 
-def equal_models(repeats: int) -> float:
-  """Returns how often one of two models of equal worth is recommended, for 500 examples."""
-  rng, num_used = np.random.default_rng(0), 0
+def equal_models(rng: np.random.Generator, i: int) -> bool:
+  """One of two models of equal worth is recommended, for 500 examples."""
   first, second = ("a", "none"), ("b", "none")
   estimates = {"ece": evaluation.Estimate(0, 0, 0, 0, 0, 1), **dict.fromkeys(
     ("nll", "accuracy"), evaluation.Estimate(0.5, 0.5, 0, 1))}
   rows = dict.fromkeys((first, second), evaluation.Row(estimates, evaluation.Interval(0, 0, 0)))
-  for _ in range(repeats):
-    nll, correct = rng.exponential(size=(2, 500)), rng.uniform(size=(2, 500)) < 0.8
-    changes = {"nll": _normal(nll[1] - nll[0]), "accuracy": _normal(correct[1] * 1.0 - correct[0]),
-               "ece": evaluation.Interval(0, -1, 1)}
-    sets = {"test": evaluation.EvaluatedSet(500, 10, 1, rows=rows, differences={(second, first): changes})}
-    num_used += verdict(evaluation.Results(15, 100, sets)).recommendations[0].kind == "prefer"
-  return num_used / repeats
+  nll, correct = rng.exponential(size=(2, 500)), rng.uniform(size=(2, 500)) < 0.8
+  changes = {"nll": _normal(nll[1] - nll[0]), "accuracy": _normal(correct[1] * 1.0 - correct[0]),
+             "ece": evaluation.Interval(0, -1, 1)}
+  sets = {"test": evaluation.EvaluatedSet(500, 10, 1, rows=rows, differences={(second, first): changes})}
+  return verdict(evaluation.Results(15, 100, sets)).recommendations[0].kind == "prefer"
 
 
-def one_seed_against_ten(repeats: int) -> float:
-  """Returns how often the log losses of one seed and of ten of the same method are told apart."""
-  rng, num_different = np.random.default_rng(0), 0
-  for _ in range(repeats):
-    values = rng.normal(size=(200, 1)) + 0.3 * rng.normal(size=11) + rng.normal(size=(200, 11))
-    interval = _normal(values[:, 0] - values[:, 1:].mean(1))
-    num_different += decisions.side(over_seeds(interval, [values[:, 0].mean()], values[:, 1:].mean(0))) != 0
-  return num_different / repeats
+def one_seed_against_ten(rng: np.random.Generator, i: int) -> bool:
+  """The log losses of one seed and of ten of the same method are told apart."""
+  values = rng.normal(size=(200, 1)) + 0.3 * rng.normal(size=11) + rng.normal(size=(200, 11))
+  interval = _normal(values[:, 0] - values[:, 1:].mean(1))
+  return decisions.side(over_seeds(interval, [values[:, 0].mean()], values[:, 1:].mean(0))) != 0
 
 
-def off_by_five_points(repeats: int) -> float:
-  """Returns how often probabilities whose calibration error is 5 points are not to be relied on, for 1,000 examples."""
-  rng, num_off = np.random.default_rng(0), 0
-  assess = jax.jit(lambda confidence, correct, key: metrics.assess(
-    metrics.calibration_error, confidence, correct, key=key, num_resamples=200))
-  for seed in range(repeats):
-    confidence = rng.uniform(0.6, 0.95, 1000).astype(np.float32)
-    correct = rng.uniform(size=1000) < confidence - decisions.OFF
-    num_off += decisions.is_off(evaluation.Estimate.around(*assess(confidence, correct, jax.random.key(seed))[:4]), 1)
-  return num_off / repeats
+@jax.jit
+def _assessed(confidence: jax.Array, correct: jax.Array, key: jax.Array) -> tuple[jax.Array, ...]:
+  return metrics.assess(metrics.calibration_error, confidence, correct, key=key, num_resamples=200)[:4]
 
 
-def whole_command(repeats: int) -> float:
-  """Returns how often ``evaluation.judge`` with TS and SVS does not keep a calibrated model, for 500 examples."""
-  rng, truth, num_wrong = np.random.default_rng(0), Truth(500), 0
-  labelled = {"TS": TS, "SVS": calibrators.structured_vector_scaling()}
-  for _ in range(repeats):
-    fit, test = (evaluation.Predictions(logits.astype(np.float32), labels.astype(np.int32))
-                 for logits, labels in (sample(rng, truth), sample(rng, truth)))
-    model = evaluation.Model({"test": [test]}, evaluation.fit([fit], labelled))
-    kinds = [x.kind for x in evaluation.judge({"a": model}, num_resamples=200).verdict.recommendations]
-    num_wrong += kinds != ["keep"]
-  return num_wrong / repeats
+def off_by_five_points(rng: np.random.Generator, i: int) -> bool:
+  """Probabilities whose calibration error is 5 points are not to be relied on, for 1,000 examples."""
+  confidence = rng.uniform(0.6, 0.95, 1000).astype(np.float32)
+  correct = rng.uniform(size=1000) < confidence - decisions.OFF
+  return bool(decisions.is_off(evaluation.Estimate.around(*_assessed(confidence, correct, jax.random.key(i))), 1))
 
 
-class Case(NamedTuple):
-  """A row of the table: what is true, what the first line says, and how often it does, or ``of_printed_gain``."""
-
-  truth: str
-  said: str
-  value: Callable[[int], float | tuple[float, float]]
-  repeats: int
-
-
-def _kinds(truth: Truth, *kinds: str, differs: bool = False) -> Callable[[int], float]:
-  return functools.partial(share_of, lambda x: (x.kind in kinds) != differs, truth)
+def whole_command(rng: np.random.Generator, i: int) -> bool:
+  """``evaluation.judge`` with TS and SVS does not keep a calibrated model, for 500 examples."""
+  fit, test = (evaluation.Predictions(logits.astype(np.float32), labels.astype(np.int32))
+               for logits, labels in (sample(rng, Truth(500)), sample(rng, Truth(500))))
+  fitted = evaluation.fit([fit], {"TS": TS, "SVS": calibrators.structured_vector_scaling()})
+  judged = evaluation.judge({"a": evaluation.Model({"test": [test]}, fitted)}, num_resamples=200)
+  return [x.kind for x in judged.verdict.recommendations] != ["keep"]
 
 
-def _guesses(truth: Truth) -> Callable[[int], float]:
-  return functools.partial(share_of, lambda x: x.text.startswith("No better than guessing"), truth)
+def share(simulation: Callable[[np.random.Generator, int], bool], repeats: int) -> float:
+  """Returns how often a simulation is true."""
+  rng = np.random.default_rng(0)
+  return sum(simulation(rng, i) for i in range(repeats)) / repeats
 
 
-ONLY_A_TEMPERATURE = ((1000, 1.15), (3000, 1.15), (3000, 1.08), (10_000, 1.05))
-CASES = (
-  *(Case(f"a calibrated model, {n:,} examples{of}", "not to be kept",
-         _kinds(Truth(n, spread=spread), "keep", differs=True), repeats)
-    for n, spread, of, repeats in ((500, 2, "", 2000), (5000, 2, "", 500),
-                                   (300, 12, ", most predictions nearly certain", 2000))),
-  *(Case(f"logits twice too large, {n:,} examples", "not to use TS", _kinds(Truth(n, 2), "use", differs=True), repeats)
-    for n, repeats in ((500, 500), (5000, 200))),
-  *(Case(f"logits {scale} times too large and no other fault, {n:,} examples", said,
-         _kinds(Truth(n, scale), kind), 1000) for n, scale in ONLY_A_TEMPERATURE
-    for said, kind in (("to try another calibrator", "mend"), ("to use TS", "use"))),
-  *(Case(f"logits {scale} times too large, {n:,} examples, of the lines that say to use TS",
-         "an interval that does not hold the true gain", functools.partial(of_printed_gain, Truth(n, scale)), 1000)
-    for n, scale in ONLY_A_TEMPERATURE),
-  Case("half of the classes too likely, the others too unlikely, the right T near 1, 3,000 examples",
-       "to try another calibrator", _kinds(Truth(3000, scale=0.7, bias=1.0), "mend"), 300),
-  Case("labels without regard to the logits, 100 classes, 2,000 examples", "to use TS",
-       _kinds(Truth(2000, signal=0.0, num_classes=100), "use"), 500),
-  Case("labels without regard to the logits, 100 classes, 2,000 examples", "no better than guessing",
-       _guesses(Truth(2000, signal=0.0, num_classes=100)), 500),
-  *(Case(f"a calibrated model whose log loss is {percent}% below that of equal probabilities, {n:,} examples",
-         "no better than guessing", _guesses(Truth(n, spread=spread)), 1000)
-    for n, spread, percent in ((500, 0.43, 4), (5000, 0.43, 4))),
-  Case("a calibrated model, 5 groups of 100 equal examples", "anything but that nothing is decided",
-       functools.partial(share_of, lambda x: not x.text.startswith("Nothing is decided"), Truth(500, num_groups=5)),
-       200),
-  Case("a calibrated model, 500 examples, by the whole command with TS and SVS", "not to be kept", whole_command, 300),
-  Case("20 calibrators that change nothing, 500 examples", "to use one", useless_calibrators, 1000),
-  Case("two equal models, 500 examples", "to use one", equal_models, 3000),
-  Case("one seed against ten of the same method", "told apart", one_seed_against_ten, 3000),
-  Case("a calibration error of 5 points, 1,000 examples", "not to rely on it", off_by_five_points, 400),
-)
+SAID: dict[str, Callable[[Recommendation], bool]] = {  # Whether a recommendation says so.
+  "not to be kept": lambda x: x.kind != "keep", "not to use TS": lambda x: x.kind != "use",
+  "to use TS": lambda x: x.kind == "use", "to try another calibrator": lambda x: x.kind == "mend",
+  "no better than guessing": lambda x: x.text.startswith("No better than guessing"),
+  "anything but that nothing is decided": lambda x: not x.text.startswith("Nothing is decided")}
+GAIN = "an interval that does not hold the true gain"
+ONLY_A_TEMPERATURE = {f"logits {scale} times too large{{}}, {n:,} examples": (Truth(n, scale), 1000)
+                      for n, scale in ((1000, 1.15), (3000, 1.15), (3000, 1.08), (10_000, 1.05))}
+# How examples are drawn, or a simulation, and the number of simulations, by what is true and what the first line says.
+CASES: dict[tuple[str, str], tuple[Truth | Callable[[np.random.Generator, int], bool], int]] = {
+  ("a calibrated model, 500 examples", "not to be kept"): (Truth(500), 2000),
+  ("a calibrated model, 5,000 examples", "not to be kept"): (Truth(5000), 500),
+  ("a calibrated model, 300 examples, most predictions nearly certain", "not to be kept"): (
+    Truth(300, spread=12), 2000),
+  ("logits twice too large, 500 examples", "not to use TS"): (Truth(500, 2), 500),
+  ("logits twice too large, 5,000 examples", "not to use TS"): (Truth(5000, 2), 200),
+  **{(truth.format(" and no other fault"), said): drawn for truth, drawn in ONLY_A_TEMPERATURE.items()
+     for said in ("to try another calibrator", "to use TS")},
+  **{(f"{truth.format('')}, of the lines that say to use TS", GAIN): drawn
+     for truth, drawn in ONLY_A_TEMPERATURE.items()},
+  ("half of the classes too likely, the others too unlikely, the right T near 1, 3,000 examples",
+   "to try another calibrator"): (Truth(3000, scale=0.7, bias=1.0), 300),
+  **{("labels without regard to the logits, 100 classes, 2,000 examples", said): (
+    Truth(2000, signal=0.0, num_classes=100), 500) for said in ("to use TS", "no better than guessing")},
+  **{(f"a calibrated model whose log loss is 4% below that of equal probabilities, {n:,} examples",
+      "no better than guessing"): (Truth(n, spread=0.43), 1000) for n in (500, 5000)},
+  ("a calibrated model, 5 groups of 100 equal examples", "anything but that nothing is decided"): (
+    Truth(500, num_groups=5), 200),
+  ("a calibrated model, 500 examples, by the whole command with TS and SVS", "not to be kept"): (whole_command, 300),
+  ("20 calibrators that change nothing, 500 examples", "to use one"): (useless_calibrators, 1000),
+  ("two equal models, 500 examples", "to use one"): (equal_models, 3000),
+  ("one seed against ten of the same method", "told apart"): (one_seed_against_ten, 3000),
+  ("a calibration error of 5 points, 1,000 examples", "not to rely on it"): (off_by_five_points, 400)}
 
 
 def simulated_case(truth: str, said: str) -> list[dict[str, object]]:
   """Returns the row of a case, in a list."""
-  case, = (case for case in CASES if (case.truth, case.said) == (truth, said))
-  share, *ratio = np.atleast_1d(case.value(case.repeats))
-  return [{"share": f"{share:.4f}", "repeats": case.repeats, "ratio": "".join(f"{x:.3f}" for x in ratio)}]
+  drawn, repeats = CASES[truth, said]
+  if said == GAIN:
+    how_often, ratio = printed_gain(drawn, repeats)
+    return [{"share": f"{how_often:.4f}", "repeats": repeats, "ratio": f"{ratio:.3f}"}]
+  how_often = np.mean([SAID[said](x) for x in recommendations(drawn, repeats)]) if isinstance(drawn, Truth) else share(
+    drawn, repeats)
+  return [{"share": f"{how_often:.4f}", "repeats": repeats, "ratio": ""}]
 
 
 def table(rows: pd.DataFrame) -> str:
@@ -275,8 +251,7 @@ def table(rows: pd.DataFrame) -> str:
   return markdown.table(["truth", "the first line says", "how often", "simulations"], lines) + "\n"
 
 
-STUDY = studies.Study("verdicts", ("truth", "said"), tuple((case.truth, case.said) for case in CASES), simulated_case,
-                      table)
+STUDY = studies.Study("verdicts", ("truth", "said"), tuple(CASES), simulated_case, table)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -32,7 +32,6 @@ from calib_jax.data.archives import ARCHIVES
 from calib_jax.training import Stopped
 from experiments.common import commands, scales, sweep
 from experiments.weekend import costs, page, plan
-from experiments.weekend.tables import TABLES
 
 FREE = 2 * 10**9  # Bytes that must be free on the disk before a run starts.
 
@@ -42,7 +41,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
   parser = commands.parser(__package__, __doc__)
   parser.add_argument("--data", default="", help="the directory of the data sets")
   parser.add_argument("--hours", type=commands.amount, default=48.0, help="what must end by then; 48 by default")
-  parser.add_argument("--tables", nargs="+", choices=list(TABLES), default=list(TABLES), help="all by default")
+  parser.add_argument("--tables", nargs="+", choices=list(plan.TABLES), default=[*plan.TABLES], help="all by default")
   parser.add_argument("--only", nargs="+", help="only cells whose names hold one of these words")
   parser.add_argument("--seeds", type=commands.count, help="the models of a cell; those of each table by default")
   parser.add_argument("--dry_run", action="store_true", help="only says what fits")
@@ -74,14 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
       codes = commands.together("experiments.weekend", [
         [*line, f"--shard={i}/{options.processes}"] for i in range(1, options.processes + 1)])
       return max(*codes, main([*line, "--hours=0"]))
-    path = (options.out if options.dry_run else commands.made(options.out)) / "step_seconds.json"
-    planned = plan.fitting(_cells(options, _recorded(path)), options.hours)
-    while not options.dry_run:
-      _check_data(planned, options)
-      if not _time_steps(planned, path):
-        break
-      # Other cells may fit now, whose networks are not timed yet.
-      planned = plan.fitting(_cells(options, _recorded(path)), options.hours)
+    if not options.dry_run:
+      commands.made(options.out)
+    planned = _planned(options)
     print(plan.text(planned, options), flush=True)
     return 0 if options.dry_run else train([of_cell.cell for of_cell in planned], options,
                                            started + 3600 * options.hours)
@@ -106,7 +100,9 @@ def train(cells: Sequence[plan.Cell], options: argparse.Namespace, end: float) -
         for job in missing:
           if time.monotonic() + 3600 * cell.hours > end:
             continue
-          _check_disk(options.out)
+          if (free := shutil.disk_usage(options.out).free) < FREE:
+            raise UserError(f"{options.out} has {free / 1e9:.1f} GB free, and a run needs {FREE / 1e9:g} GB: free some "
+                            "space and give the same command again; it goes on from the last checkpoint.")
           print(f"{cell.table.title}: {cell.hours:.2f} h", flush=True)
           failures += [f"{cell.table.title}: {failed.label()}: {text}" for failed, text in sweep.run_jobs(
             cell.table.experiment, [job], cell.stem, options)]
@@ -153,40 +149,38 @@ def _write_page(cells: Sequence[plan.Cell], options: argparse.Namespace, failure
   return f"{path} has the numbers" + (f", and the {number} runs that are not done." if number else ".")
 
 
-def _cells(options: argparse.Namespace, timed_here: dict[str, float]) -> list[plan.Cell]:
-  """Returns the cells of this process, in order."""
-  named = [cell for cell in plan.cells(options, timed_here)
-           if not options.only or any(word in cell.name() for word in options.only)]
-  if not named:
-    raise UserError(f"--only: no cell of these tables has a name that holds {' or '.join(options.only)}.")
-  index, number = options.shard or (1, 1)
-  return named[index - 1::number]
+def _planned(options: argparse.Namespace) -> list[plan.Planned]:
+  """Returns what this process trains, in order, after a step of each of its networks is timed."""
+  path = options.out / "step_seconds.json"
+  while True:  # Once networks are timed, cells may fit whose networks are not.
+    timed = _recorded(path).get(_device(), {})
+    planned = plan.fitting(plan.cells(options, timed), options.hours)
+    configs = [cell.config for cell, _, number in planned if number]
+    new = {name: config for config in configs if (name := costs.network(config)) not in timed}
+    if options.dry_run:
+      return planned
+    _check_data(dict.fromkeys(config.data.name for config in configs), options)
+    if not new:
+      return planned
+    compilation.keep()
+    for name, config in new.items():
+      seconds, recorded = costs.measure(config), _recorded(path)  # Shards write in the same file.
+      recorded.setdefault(_device(), {})[name] = seconds
+      print(f"a step of {name} takes {1e3 * seconds:.1f} ms on {_device()}", flush=True)
+      write_text(path, json.dumps(recorded, indent=2) + "\n")
 
 
 def _device() -> str:
   return f"{jax.local_device_count()} x {jax.local_devices()[0].device_kind}"
 
 
-def _recorded(path: pathlib.Path) -> dict[str, float]:
-  """Returns the seconds of a step by network, as they were timed on a device like this one."""
-  return read_json(path).get(_device(), {}) if path.exists() else {}
+def _recorded(path: pathlib.Path) -> dict[str, dict[str, float]]:
+  """Returns the seconds of a step by device and network."""
+  return read_json(path) if path.exists() else {}
 
 
-def _time_steps(planned: Sequence[plan.Planned], path: pathlib.Path) -> bool:
-  """Times a step of the networks of cells of which something fits, and records it; returns whether any was new."""
-  compilation.keep()
-  configs = {costs.network(cell.config): cell.config for cell, _, number in planned if number}
-  new = {name: config for name, config in configs.items() if name not in _recorded(path)}
-  for name, config in new.items():
-    timed = _recorded(path) | {name: costs.measure(config)}  # Shards write in the same file.
-    print(f"a step of {name} takes {1e3 * timed[name]:.1f} ms on {_device()}", flush=True)
-    write_text(path, json.dumps({**(read_json(path) if path.exists() else {}), _device(): timed}, indent=2) + "\n")
-  return bool(new)
-
-
-def _check_data(planned: Sequence[plan.Planned], options: argparse.Namespace) -> None:
+def _check_data(names: Sequence[str], options: argparse.Namespace) -> None:
   """Raises a UserError that names the data sets that are not there, before anything trains."""
-  names = dict.fromkeys(cell.config.data.name for cell, _, number in planned if number)
   if options.scale == "paper" and names and not options.data:
     raise UserError("--data must name the directory of the data sets: " + ", ".join(names) + ".")
   folder, absent = pathlib.Path(options.data).expanduser(), []
@@ -196,13 +190,6 @@ def _check_data(planned: Sequence[plan.Planned], options: argparse.Namespace) ->
       absent.append(f"{name} ({' or '.join(files)})")
   if absent:
     raise UserError(f"{folder} has no {' and no '.join(absent)}: download the archive, or choose other --tables.")
-
-
-def _check_disk(folder: pathlib.Path) -> None:
-  """Raises a UserError if too little of the disk is free for a run."""
-  if (free := shutil.disk_usage(folder).free) < FREE:
-    raise UserError(f"{folder} has {free / 1e9:.1f} GB free, and a run needs {FREE / 1e9:g} GB: free some space "
-                    "and give the same command again; it goes on from the last checkpoint.")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,10 @@ import math
 
 import jax
 from ml_collections import ConfigDict
-import numpy as np
 
-from calib_jax import data
 from experiments.common import costs as passes
 from experiments.common import counting, settings, timing
-from experiments.common.train_step import engine
+from experiments.common.train_step import engine, images
 
 # Dense bfloat16 operations a second that the makers print, of all devices that one process uses.
 CARDS = {"h100": 989e12, "h200": 989e12, "a100": 312e12, "a40": 150e12, "tpu-v4-8": 4 * 275e12, "tpu-v5e-8": 8 * 197e12,
@@ -68,10 +66,5 @@ def hours(config: ConfigDict, card: str, timed_here: Mapping[str, float]) -> tup
 
 def measure(config: ConfigDict, repeats: int = 10) -> float:
   """Returns the seconds of a step on all local devices, the median of some after two others, on random images."""
-  _, shape, num_classes = SETS[config.data.name]
-  size = config.training.batch_size
-  rng, labels = np.random.default_rng(0), np.arange(size, dtype=np.int32) % num_classes
-  part = data.Examples(rng.integers(0, 256, (size, *shape), dtype=np.uint8), labels)
-  splits = data.Splits(part, part, part, num_classes, np.full(shape[-1], 0.5, np.float32),
-                       np.full(shape[-1], 0.25, np.float32))
+  splits = images(config.training.batch_size, *SETS[config.data.name][1:])
   return timing.compare(engine(config, splits, devices=jax.local_devices()), fewest=repeats)["seconds"]

@@ -3,98 +3,88 @@
 import argparse
 from collections.abc import Sequence
 import math
-from typing import NamedTuple
+from typing import Any
 
+import pandas as pd
 from scipy import stats
 
 from experiments.common import comparison, markdown, rows
 from experiments.weekend.plan import Cell
-from experiments.weekend.tables import Number
 
 HEADINGS = ("table", "cell", "number, calibrator", "published", "ours", "difference, 95%", "holds 0")
 
 
-class Compared(NamedTuple):
-  """A published number beside ours, in its unit.
+def difference(by_seed: comparison.BySeed, number: Any) -> tuple[float, float]:
+  """Returns ours minus the published number, in its unit, and half the width of its 95% interval.
 
-  Attributes:
-    number: the published one.
-    ours: our mean and its standard error, as text.
-    difference: ours minus the published one.
-    half: half the width of its 95% interval; nan if nothing says how ours vary.
+  The interval has two independent parts, which add up as squares: that of ours over seeds and test images
+  (``comparison.paired``), and, where the paper prints a deviation, Student's of its mean. Half of the last place that
+  is printed is added at both ends, because the published number is rounded.
+
+  Args:
+    by_seed: our values.
+    number: a row of ``plan.published``.
+
+  Returns:
+    The difference, and half the width; nan if nothing says how ours vary.
   """
-
-  number: Number
-  ours: str
-  difference: float
-  half: float
-
-  def cells(self) -> list[str]:
-    """Returns the cells of a table."""
-    number, digits = self.number, min(comparison.DIGITS.get(self.number.column, 2), 3)
-    printed = number.printed + ("" if number.error is None else f" ± {number.error:.{digits}f}")
-    if not math.isfinite(self.difference):
-      return [printed, self.ours, "", ""]
-    difference = f"{self.difference:+.{digits}f}"
-    if math.isnan(self.half):
-      return [printed, self.ours, difference, ""]
-    low, high = self.difference - self.half, self.difference + self.half
-    return [printed, self.ours, f"{difference} [{low:+.{digits}f}, {high:+.{digits}f}]",
-            "yes" if low <= 0 <= high else "no"]
+  scale = 1 if number.column in comparison.DIGITS else 100
+  change = comparison.paired(by_seed, dict.fromkeys(by_seed, float(number.printed) / scale))
+  half = scale * (change.high - change.mean)
+  if number.seeds > 1 and not math.isnan(number.error):
+    half = math.hypot(half, number.error * stats.t.ppf((1 + comparison.LEVEL) / 2, number.seeds - 1))
+  return scale * change.mean, half + 10.0 ** -len(number.printed.partition(".")[2]) / 2
 
 
-def compared(of_cell: Sequence[rows.Row], numbers: Sequence[Number]) -> list[Compared]:
-  """Returns each published number beside ours.
-
-  The interval of the difference has two independent parts, which add up as squares: that of ours over seeds and test
-  images (``comparison.paired``), and, where the paper prints a deviation, Student's of its mean. Half of the last place
-  that is printed is added at both ends, because the published number is rounded.
+def compared(of_cell: Sequence[rows.Row], numbers: pd.DataFrame) -> list[list[str]]:
+  """Returns the cells of a table below all but the first two of ``HEADINGS``, a line a number that has rows of ours.
 
   Args:
     of_cell: the rows of a cell.
     numbers: what is printed for it.
   """
-  pairs = []
-  for number in numbers:
-    scale = 1 if number.column in comparison.DIGITS else 100
+  lines = []
+  for number in numbers.itertuples():
     by_seed = next((x for (_, _, calibrator), x in comparison.values(of_cell, number.column).items()
                     if calibrator == number.calibrator), None)
     if by_seed:
-      difference = comparison.paired(by_seed, dict.fromkeys(by_seed, number.mean / scale))
-      half = scale * (difference.high - difference.mean)
-      if number.error is not None and number.seeds > 1:
-        half = math.hypot(half, number.error * stats.t.ppf((1 + comparison.LEVEL) / 2, number.seeds - 1))
-      pairs.append(Compared(number, comparison.cell(by_seed, number.column), scale * difference.mean,
-                            half + number.unit / 2))
-  return pairs
+      middle, half = difference(by_seed, number)
+      digits = min(comparison.DIGITS.get(number.column, 2), 3)
+      low, change, high = (f"{x:+.{digits}f}" for x in (middle - half, middle, middle + half))
+      lines.append([f"{comparison.heading(number.column)}, {number.calibrator}",
+                    number.printed + ("" if math.isnan(number.error) else f" ± {number.error:.{digits}f}"),
+                    comparison.cell(by_seed, number.column), *(
+                      ["", ""] if not math.isfinite(middle) else [change, ""] if math.isnan(half) else
+                      [f"{change} [{low}, {high}]", "yes" if abs(middle) <= half else "no"])])
+  return lines
 
 
 def table(cells: Sequence[tuple[Cell, Sequence[rows.Row]]]) -> str:
   """Returns the Markdown table of cells and their rows; "" if none has rows."""
-  lines = [[cell.table.title, cell.name(), f"{comparison.heading(x.number.column)}, {x.number.calibrator}", *x.cells()]
-           for cell, of_cell in cells for x in compared(of_cell, cell.numbers)]
+  lines = [[cell.table.title, cell.name(), *line] for cell, of_cell in cells
+           for line in compared(of_cell, cell.numbers)]
   return markdown.table(HEADINGS, lines) if lines else ""
 
 
 def page(cells: Sequence[Cell], options: argparse.Namespace, failures: Sequence[str] = ()) -> str:
   """Returns the page in Markdown: what is done, beside what is published, and what is not."""
   with_rows = [(cell, cell.rows()) for cell in cells]
-  done = [row for _, of_cell in with_rows for row in of_cell]
+  done = pd.DataFrame([row for _, of_cell in with_rows for row in of_cell])
   notes = dict.fromkeys(cell.table.note for cell, of_cell in with_rows if cell.table.note and of_cell)
   rest = [f"{cell.table.title}: {cell.name()}, {len(missing)} of {len(cell.jobs)} runs, "
           f"{'' if cell.timed else '≈ '}{cell.hours * len(missing):.2f} h"
-          for cell, of_cell in with_rows if (missing := cell.missing(of_cell))]
+          for cell in cells if (missing := cell.missing())]
   parts = ["# The papers' tables beside ours"]
   if options.scale != "paper":
     parts.append(f"At --scale={options.scale} the networks and data are small: these numbers say only that everything "
                  "runs.")
-  if done:
-    seconds = {(row["task"], row["method"], row["config"]): float(row["seconds"]) for row in done}
-    devices, versions, dates = (dict.fromkeys(row[name] for row in done) for name in ("device", "jax", "date"))
+  if len(done):
+    seconds = done.groupby(["task", "method", "config"]).seconds.last().astype(float)
+    devices, versions = (", ".join(done[name].unique()) for name in ("device", "jax"))
+    dates = " to ".join(dict.fromkeys((done.date.min(), done.date.max())))
     parts.append(
-      f"`python -m experiments.weekend`, {len(seconds)} runs, {sum(seconds.values()) / 3600:.1f} h on "
-      f"{', '.join(devices)}, {options.dtype}, {', '.join(f'JAX {version}' for version in versions)}, "
-      f"{' to '.join(dict.fromkeys((min(dates), max(dates))))}. Ours are means ± standard errors "
+      f"`python -m experiments.weekend`, {len(seconds)} runs, {seconds.sum() / 3600:.1f} h on {devices}, "
+      f"{options.dtype}, JAX {versions}, {dates}. Ours are means ± standard errors "
       f"{comparison.population(done)}; published ones ± the standard error of their mean, where the paper prints a "
       "deviation. The difference is ours minus theirs, with a 95% interval, of which our part needs two seeds, and "
       "which allows for the rounding of what is printed. One that does not hold 0 is a disagreement; one that does "

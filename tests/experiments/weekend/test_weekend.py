@@ -7,16 +7,17 @@ import signal
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from calib_jax import training
 from calib_jax._system.errors import UserError
 from calib_jax.training.distributed import stopping
-from experiments.common import counting, sweep
+from experiments.common import comparison, counting, sweep
 from experiments.weekend import __main__ as weekend
 from experiments.weekend import costs, page, plan
-from experiments.weekend.tables import TABLES, Number, published
+from experiments.weekend.plan import TABLES, published
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 TINY = ("--scale=tiny", "--seeds=2", "--tables", "soft_calibration", "--only", "cross_entropy+mmce", "focal+soft_avuc")
@@ -26,28 +27,27 @@ def test_every_published_number_has_a_cell_and_a_column_of_ours():
   counts = {}
   for name, table in TABLES.items():
     numbers = published(name)
-    methods = {(m.task, m.name) for m in table.experiment.methods(sweep.parse(table.experiment, ["--scale=paper"]))}
-    assert set(numbers) <= methods
-    for x in (x for of_cell in numbers.values() for x in of_cell):
-      assert x.calibrator in ("none", *table.experiment.calibrators) and x.column in table.experiment.columns
-    counts[name] = (len(numbers), sum(map(len, numbers.values())))
+    cells = {*zip(numbers.task, numbers.method, strict=True)}
+    assert cells <= {m[:2] for m in table.experiment.methods(sweep.parse(table.experiment, ["--scale=paper"]))}
+    assert {*numbers.calibrator} <= {"none", *table.experiment.calibrators}
+    assert {*numbers.column} <= {*table.experiment.columns}
+    counts[name] = (len(cells), len(numbers))
   assert counts == {"focal_temperature": (18, 90), "soft_calibration": (5, 15), "reweighted_risk_cifar10": (28, 56),
                     "reweighted_risk_cifar100": (28, 56), "mac_cal": (144, 144)}
 
 
 def test_some_numbers_are_at_the_places_where_the_papers_print_them():
-  number = published("focal_temperature")["tiny_imagenet, resnet50", "focal_7"]
-  assert [(x.calibrator, x.column, x.mean) for x in number] == [
-    ("none", "accuracy", 50.9), ("TS by log loss", "nll", 2.01), ("TS by ECE", "adaptive", 1.01),
-    ("FTS by log loss", "nll", 2.01), ("FTS by ECE", "adaptive", 0.96)]
-  assert number[0].error == pytest.approx(0.3 / 5**0.5) and [x.unit for x in number] == [0.1] + 4 * [0.01]
-  risk = published("reweighted_risk_cifar100")["cifar100, wide_resnet28_10", "selective_risk"]
-  assert [x.mean for x in risk] == [79.76, 4.91]
+  number = published("focal_temperature").query("task == 'tiny_imagenet, resnet50' and method == 'focal_7'")
+  assert number[["calibrator", "column", "printed"]].to_numpy().tolist() == [
+    ["none", "accuracy", "50.9"], ["TS by log loss", "nll", "2.01"], ["TS by ECE", "adaptive", "1.01"],
+    ["FTS by log loss", "nll", "2.01"], ["FTS by ECE", "adaptive", "0.96"]]
+  assert number.error.iloc[0] == pytest.approx(0.3 / 5**0.5)
+  risk = published("reweighted_risk_cifar100").query(
+    "task == 'cifar100, wide_resnet28_10' and method == 'selective_risk'")
+  assert risk.printed.tolist() == ["79.76", "4.91"]
   # The mean ECE of MaC-Cal over nine networks is the lowest of the table.
-  by_loss = {}
-  for (_, loss), (ece,) in published("mac_cal").items():
-    by_loss.setdefault(loss, []).append(ece.mean)
-  assert by_loss["masked"][5] == 1.44 and min(by_loss, key=lambda loss: np.mean(by_loss[loss])) == "masked"
+  by_loss = published("mac_cal").assign(ece=lambda x: x.printed.astype(float)).groupby("method").ece
+  assert by_loss.get_group("masked").iloc[5] == 1.44 and by_loss.mean().idxmin() == "masked"
 
 
 def test_hours_are_the_steps_times_the_recorded_seconds(tmp_path):
@@ -56,7 +56,7 @@ def test_hours_are_the_steps_times_the_recorded_seconds(tmp_path):
   name = costs.network(config)
   assert name.startswith("wide_resnet28_10 (") and "dtype=bfloat16" in name and name.endswith("32x32x3, batch 512")
   (tmp_path / "step_seconds.json").write_text(json.dumps({weekend._device(): {name: 0.1}, "2 x other": {name: 9.0}}))
-  cells = plan.cells(options, weekend._recorded(tmp_path / "step_seconds.json"))
+  cells = plan.cells(options, weekend._recorded(tmp_path / "step_seconds.json")[weekend._device()])
   per_epoch = math.ceil(45_000 / 512)
   steps = 200 * per_epoch + 20 * (0.1 / 0.9) * per_epoch / 3  # Evaluations of 5,000 images, every ten epochs.
   assert len(cells) == 5 and all(cell.timed and len(cell.jobs) == 3 for cell in cells)
@@ -84,28 +84,29 @@ def test_cells_with_more_evidence_an_hour_are_first_and_shards_divide_them(monke
   worth = [len(cell.numbers) / cell.hours for cell in cells]
   assert worth == sorted(worth, reverse=True) and len(cells) == 23
   assert cells[0].table.title.startswith("Komisarenko") and cells[-1].table.title.startswith("Karandikar")
-  names = [[cell.name() for cell in weekend._cells(weekend.parse([*arguments, f"--shard={i}/2"]), {})] for i in (1, 2)]
+  names = [[cell.name() for cell in plan.cells(weekend.parse([*arguments, f"--shard={i}/2"]), {})] for i in (1, 2)]
   assert sorted([*names[0], *names[1]]) == sorted(cell.name() for cell in cells)
   assert [len(part) for part in names] == [12, 11]
 
 
 def test_differences_have_intervals_over_both():
-  def of_seeds(values):
-    return [{"task": "", "method": "m", "calibrator": "none", "seed": str(i), "ece": str(x)}
-            for i, x in enumerate(values)]
+  def printed(text, error=math.nan, seeds=1, calibrator="none"):
+    return pd.DataFrame([{"calibrator": calibrator, "column": "ece", "printed": text, "error": error, "seeds": seeds}])
 
   ours = np.array([0.02, 0.03, 0.025])
-  one, = page.compared(of_seeds(ours), [Number("none", "ece", "2.20", 0.1, 5)])
-  half = 100 * stats.t.ppf(0.975, 2) * ours.std(ddof=1) / 3**0.5
-  assert one.difference == pytest.approx(100 * ours.mean() - 2.2)
+  rows = [{"task": "", "method": "m", "calibrator": "none", "seed": str(i), "ece": str(x)} for i, x in enumerate(ours)]
+  by_seed, = comparison.values(rows, "ece").values()
+  middle, half = page.difference(by_seed, next(printed("2.20", 0.1, 5).itertuples()))
+  own = 100 * stats.t.ppf(0.975, 2) * ours.std(ddof=1) / 3**0.5
+  assert middle == pytest.approx(100 * ours.mean() - 2.2)
   # The last place that is printed is 0.01, by half of which the published number is rounded.
-  assert one.half == pytest.approx(math.hypot(half, 0.1 * stats.t.ppf(0.975, 4)) + 0.005)
-  assert one.cells()[0] == "2.20 ± 0.10" and one.cells()[3] == "yes"
-  far, = page.compared(of_seeds(ours), [Number("none", "ece", "9.00")])
-  assert far.half == pytest.approx(half + 0.005) and far.cells()[0] == "9.00" and far.cells()[3] == "no"
-  alone, = page.compared(of_seeds(ours[:1]), [Number("none", "ece", "2.20")])
-  assert alone.cells() == ["2.20", "2.00", "-0.20", ""]
-  assert page.compared(of_seeds(ours), [Number("TS", "ece", "2.20")]) == []
+  assert half == pytest.approx(math.hypot(own, 0.1 * stats.t.ppf(0.975, 4)) + 0.005)
+  assert page.difference(by_seed, next(printed("9.00").itertuples()))[1] == pytest.approx(own + 0.005)
+  near, far = (page.compared(rows, numbers)[0] for numbers in (printed("2.20", 0.1, 5), printed("9.00")))
+  assert (near[1], near[4], far[1], far[4]) == ("2.20 ± 0.10", "yes", "9.00", "no")
+  alone, = page.compared(rows[:1], printed("2.20"))
+  assert alone[1:] == ["2.20", "2.00", "-0.20", ""]
+  assert page.compared(rows, printed("2.20", calibrator="TS")) == []
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ def test_the_command_stops_when_the_hours_are_over(trains, tmp_path, trained, mo
     raise AssertionError("nothing stopped it")
 
   options = weekend.parse([*TINY, f"--out={tmp_path}", "--hours=0.001"])
-  cells = [cell._replace(hours=1e-9) for cell in weekend._cells(options, {})]
+  cells = [cell._replace(hours=1e-9) for cell in plan.cells(options, {})]
   with monkeypatch.context() as patch:
     patch.setattr(sweep, "run_job", slow)
     assert weekend.train(cells, options, time.monotonic() + 2) == 0
