@@ -145,8 +145,8 @@ def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str,
       mine, its = map(named, (name, first), seeds)
       say(f"warning: the test labels of {mine} are not those of {its}, so their difference has no interval.")
   every_part = {named(name, seed): part for name, parts in tests.items() for seed, part in enumerate(parts)}
-  for one, other in same_predictions(every_part):
-    say(f"warning: {one} and {other} hold the same test predictions.")
+  for name, other in same_predictions(every_part):
+    say(f"warning: {name} and {other} hold the same test predictions.")
 
 
 def check_alike(sets: Mapping[str, Predictions]) -> None:

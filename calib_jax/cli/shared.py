@@ -98,7 +98,7 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, caution
 
   Args:
     options: the options of the command.
-    results: what the evaluation found.
+    results: the results of the evaluation.
     fitted: the calibrators to write.
     cautions: sentences on calibrators that are known to hurt.
     config: what the page shows as the config.

@@ -51,10 +51,6 @@ def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, a
   return axes
 
 
-def _risk_coverage(shown: Shown) -> Axes:
-  return risk_coverage_plot(pooled_pairs(shown.lines))
-
-
 def _risk_coverage_finding(shown: Shown) -> str:
   lines = []
   for name, (confidence, correct) in pooled_pairs(shown.lines).items():
@@ -64,7 +60,8 @@ def _risk_coverage_finding(shown: Shown) -> str:
 
 
 FIGURES["risk_coverage"] = ReportFigure(
-  _risk_coverage, "Share of errors among the most confident predictions, with 95% bands.", place=40,
+  lambda shown: risk_coverage_plot(pooled_pairs(shown.lines)),
+  "Share of errors among the most confident predictions, with 95% bands.", place=40,
   pooled=" The predictions of all seeds are pooled, and their intervals take them for independent.",
   finding=_risk_coverage_finding)
 
@@ -94,10 +91,6 @@ def accuracy_confidence_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]
   return axes
 
 
-def _accuracy_confidence(shown: Shown) -> Axes:
-  return accuracy_confidence_plot(pooled_pairs(shown.lines))
-
-
 def _accuracy_confidence_finding(shown: Shown) -> str:
   lines = []
   for name, (confidence, correct) in pooled_pairs(shown.lines).items():
@@ -108,7 +101,8 @@ def _accuracy_confidence_finding(shown: Shown) -> str:
 
 
 FIGURES["accuracy_confidence"] = ReportFigure(
-  _accuracy_confidence, "Accuracy of the predictions whose confidence is at least a threshold.", place=30,
+  lambda shown: accuracy_confidence_plot(pooled_pairs(shown.lines)),
+  "Accuracy of the predictions whose confidence is at least a threshold.", place=30,
   pooled=" The predictions of all seeds are pooled.", finding=_accuracy_confidence_finding)
 
 
@@ -245,7 +239,6 @@ def training_plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
 def _training(shown: Shown) -> Axes | None:
   curves = logged_by_runs(shown.logs)
   return training_plot(curves) if curves else None
-
 
 
 def _training_finding(shown: Shown) -> str:

@@ -120,9 +120,9 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
   rows = [[set_name, *key, *(column.cell(row, results.num_resamples) for column in shown)]
           for set_name, _, key, row in results.rows]
   # One set is named in the note, and predictions without a model have the name of their set.
-  kept = [i for i in range(len(head))
-          if i > 1 or len({row[i] for row in rows}) > 1 or (i and rows[0][i] not in results.sets)]
-  return [[row[i] for i in kept] for row in [head, *rows]]
+  places = [i for i in range(len(head))
+            if i > 1 or len({row[i] for row in rows}) > 1 or (i and rows[0][i] not in results.sets)]
+  return [[row[i] for i in places] for row in [head, *rows]]
 
 
 def bold(results: Results, head: Sequence[str], *, every: bool = False) -> list[list[bool]]:

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Mapping
-import dataclasses
 import html
 import itertools
 import json
@@ -28,29 +27,6 @@ MARKS = ("The best is bold where it is better than every other row by an interva
          "zero. Rows in grey italics lose more than a point of accuracy.")
 
 
-@dataclasses.dataclass(frozen=True)
-class Picture:
-  """A figure as the page shows it.
-
-  Attributes:
-    name: what the figure is called.
-    caption: the caption.
-    alt: what the figure says, for those who do not see it.
-    data: the SVG, in base 64.
-    wide: whether it is as wide as the page.
-    summary: if not empty, the figure can be folded under this title.
-    is_open: whether it is not folded at first.
-  """
-
-  name: str
-  caption: str
-  alt: str
-  data: str
-  wide: bool
-  summary: str
-  is_open: bool
-
-
 def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figures: Mapping[str, pathlib.Path],
           config: Mapping[str, Any], environment: Mapping[str, Any], command: str, logs: Logs = None) -> None:
   """Writes the page.
@@ -73,14 +49,13 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
           parameters=json.dumps(formats.parameters(results), indent=2))
 
 
-def _picture(name: str, file: pathlib.Path, shown: Shown) -> Picture:
-  """Returns a figure of what is shown."""
+def _picture(name: str, file: pathlib.Path, shown: Shown) -> dict[str, Any]:
+  """Returns a figure of what is shown, as the template takes it."""
   figure = FIGURES.get(name, ReportFigure())
-  ending = figure.pooled if shown.results.num_seeds > 1 else ""
-  title, caption = name.replace("_", " "), figure.caption + ending
+  title, caption = name.replace("_", " "), figure.caption + (figure.pooled if shown.results.num_seeds > 1 else "")
   alt = f"{title[0].upper()}{title[1:]}: {figure.finding(shown) or caption}"
-  return Picture(title, caption, alt, base64.b64encode(file.read_bytes()).decode(), figure.wide, figure.summary,
-                 figure.is_open(shown.results))
+  return {"name": title, "caption": caption, "alt": alt, "data": base64.b64encode(file.read_bytes()).decode(),
+          "wide": figure.wide, "summary": figure.summary, "is_open": figure.is_open(shown.results)}
 
 
 def _render(path: pathlib.Path, **content) -> None:

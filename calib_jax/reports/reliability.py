@@ -1,6 +1,7 @@
 """Reliability diagrams: accuracy against confidence by bin, with intervals, a smooth curve and a histogram."""
 
 from collections.abc import Mapping, Sequence
+import functools
 import io
 
 import jax
@@ -48,7 +49,7 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
   'confidence'
   """
   axes = new_axes() if axes is None else axes
-  if not _is_histogram(confidence):
+  if not isinstance(confidence, metrics.CalibrationHistogram):
     confidence, correct = np.asarray(confidence, np.float32), np.asarray(correct, bool)
   counts, means, accuracy = _bins(confidence, correct, num_bins, log_odds)
   used = counts > 0
@@ -59,8 +60,8 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
     accuracy, means = np.clip(accuracy, edge, 1 - edge), np.clip(means, 1e-7, 1 - 1e-7)
     low, high = np.clip(low, edge, 1 - edge), np.clip(high, edge, 1 - edge / 10)
   full = counts >= FEW
-  axes.plot([0, 1] if not log_odds else _grid(), [0, 1] if not log_odds else _grid(), "--", color=INK, linewidth=0.8,
-            label="perfect calibration")
+  diagonal = 1 / (1 + np.exp(-np.linspace(-16, 16, 200))) if log_odds else [0, 1]
+  axes.plot(diagonal, diagonal, "--", color=INK, linewidth=0.8, label="perfect calibration")
   if not log_odds:
     x, y, error = _smooth(confidence, correct)
     axes.fill_between(x, np.clip(y - error, 0, 1), np.clip(y + error, 0, 1), color=COLOURS[0], alpha=0.2, linewidth=0)
@@ -96,7 +97,7 @@ def confidence_histogram(confidence: np.ndarray | metrics.CalibrationHistogram, 
     The axes.
   """
   axes = new_axes(height=WIDTH / 3) if axes is None else axes
-  if not _is_histogram(confidence):
+  if not isinstance(confidence, metrics.CalibrationHistogram):
     confidence = np.asarray(confidence, np.float32)
   counts = _bins(confidence, np.zeros(len(confidence), bool), num_bins, False)[0]
   edges = np.linspace(0, 1, len(counts) + 1)
@@ -176,24 +177,20 @@ def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odd
   return figure
 
 
-def _panels(shown: Shown) -> dict[str, tuple]:
-  """Returns the confidences of the first rows under titles with their errors."""
-  rows = dict(list(shown.rows.items())[:MOST_PANELS])
-  titles = []
+def _report(shown: Shown, *, log_odds: bool = False) -> Figure:
+  """Draws the first rows under titles with their errors."""
+  rows, titles = dict(list(shown.rows.items())[:MOST_PANELS]), []
   for name, row in rows.items():
     error, floor, p_value = error_text(row.estimates["ece"], shown.results.num_resamples).split(", ")
     titles.append(f"{printable(name)}\n{error}, {p_value}\n{floor}")
-  return dict(zip(titles, pooled_pairs(rows).values(), strict=True))
+  return reliability_grid(dict(zip(titles, pooled_pairs(rows).values(), strict=True)), num_bins=shown.results.num_bins,
+                          log_odds=log_odds, width=shown.width)
 
 
 def _is_steep(results: Results) -> bool:
   """Returns whether most confidences of the first row are above 0.99, so that axes of log-odds show more."""
   row = next(iter(results.first[1].rows.values()))
   return bool(np.mean(row.values.confidence > 0.99) > 0.5)
-
-
-def _report(shown: Shown) -> Figure:
-  return reliability_grid(_panels(shown), num_bins=shown.results.num_bins, width=shown.width)
 
 
 def _finding(shown: Shown) -> str:
@@ -212,10 +209,6 @@ FIGURES["reliability"] = ReportFigure(
   finding=_finding)
 
 
-def _report_log_odds(shown: Shown) -> Figure:
-  return reliability_grid(_panels(shown), num_bins=shown.results.num_bins, log_odds=True, width=shown.width)
-
-
 def _log_odds_finding(shown: Shown) -> str:
   lines = []
   for name, (confidence, correct) in list(pooled_pairs(shown.rows).items())[:MOST_PANELS]:
@@ -225,9 +218,9 @@ def _log_odds_finding(shown: Shown) -> str:
 
 
 FIGURES["reliability_log_odds"] = ReportFigure(
-  _report_log_odds, "The same on axes of log-odds, which separate confidences near 1, and with bins of equal size.",
-  place=20, wide=True, pooled=POOLED, summary="Reliability on axes of log-odds", is_open=_is_steep,
-  finding=_log_odds_finding)
+  functools.partial(_report, log_odds=True),
+  "The same on axes of log-odds, which separate confidences near 1, and with bins of equal size.", place=20,
+  wide=True, pooled=POOLED, summary="Reliability on axes of log-odds", is_open=_is_steep, finding=_log_odds_finding)
 
 
 def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.ndarray:
@@ -249,13 +242,9 @@ def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.n
   return matplotlib.image.imread(file)
 
 
-def _is_histogram(confidence) -> bool:
-  return isinstance(confidence, metrics.CalibrationHistogram)
-
-
 def _bins(confidence, correct, num_bins: int, equal_mass: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns counts, mean confidences and accuracies of bins; 0 where a bin is empty."""
-  if _is_histogram(confidence):
+  if isinstance(confidence, metrics.CalibrationHistogram):
     counts = np.asarray(confidence.bin_counts, np.float64)
     sums = np.asarray(confidence.bin_confidence, np.float64) + np.asarray(confidence.bin_remainder)
     return counts, sums / np.maximum(counts, 1), np.asarray(confidence.bin_correct) / np.maximum(counts, 1)
@@ -271,14 +260,10 @@ def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.n
   return middle - margin, middle + margin
 
 
-def _grid() -> np.ndarray:
-  return 1 / (1 + np.exp(-np.linspace(-16, 16, 200)))
-
-
 def _smooth(confidence, correct) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns a kernel mean of ``correct`` where there are confidences: places, values and half-widths of a 95% band."""
   counts = np.ones(len(confidence)) if correct is not None else np.asarray(confidence.counts, float)
-  if _is_histogram(confidence):  # Its cells are narrower than those here.
+  if isinstance(confidence, metrics.CalibrationHistogram):  # Its cells are narrower than those here.
     confidence, correct = confidence.mean_confidences(), confidence.correct
   index = np.minimum((np.asarray(confidence) * CELLS).astype(int), CELLS - 1)
   cells, num_correct = (np.bincount(index, np.asarray(x, float), CELLS) for x in (counts, correct))

@@ -16,7 +16,7 @@ SIGNIFICANCE = 0.05
 # this part of SIGNIFICANCE.
 TESTS = 4
 FEWEST = 30  # Examples of a class whose gap is judged.
-POINT = 0.01  # The loss of accuracy that is said.
+POINT = 0.01  # The loss of accuracy that the verdict mentions.
 OFF = 0.05  # Probabilities with a calibration error beyond this are not to be relied on.
 WIDE = 0.05  # An arm of the interval of the mean confidence from which on there are too few examples to tell.
 FEWEST_GROUPS = 10  # Groups of dependent examples, or more, from which intervals are judged.

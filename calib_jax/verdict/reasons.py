@@ -135,8 +135,8 @@ def _sets(results: Results, row: RowKey) -> list[str]:
 
 def _detection(results: Results, row: RowKey) -> list[str]:
   sentences = []
-  for name, of_scores in scores(results, row)[:MOST]:
-    score, measured = next(iter(of_scores.items()))
+  for name, by_score in detection(results, row)[:MOST]:
+    score, measured = next(iter(by_score.items()))
     area = measured["auroc"]
     sentences.append(f"The confidence ({score}) ranks examples of {results.first[0]} above those of {name} with an "
                      f"AUROC of {100 * area.estimate:.1f}% (95% interval {100 * area.low:.1f} to "
@@ -157,7 +157,7 @@ def _conventions(results: Results) -> str:
   return f"Which row has the lowest calibration error depends on the tool that computes it: {names}."
 
 
-def scores(results: Results, row: RowKey) -> list[tuple[str, dict]]:
+def detection(results: Results, row: RowKey) -> list[tuple[str, dict]]:
   """Returns how well each confidence score detects each out-of-distribution set with a row."""
   by_set = results.sections.get("detection", {})
   return [(name, by_model[row[0]][row[1]]) for name, by_model in by_set.items() if row[1] in by_model.get(row[0], {})]

@@ -9,7 +9,7 @@ from calib_jax.evaluation.numbers import counted, distinct_texts, ends, error_te
 from calib_jax.evaluation.results import EvaluatedSet, Recommendation, Results, Row, RowKey, Verdict
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions, reasons
-from calib_jax.verdict.reasons import class_names, is_at_bound, listed, named, scores
+from calib_jax.verdict.reasons import class_names, detection, is_at_bound, listed, named
 
 
 def verdict(results: Results) -> Verdict:
@@ -51,32 +51,32 @@ def _models(evaluated: EvaluatedSet, calibrators: Mapping[str, Sequence[str]]) -
   nll, accuracy = ({row: evaluated.rows[row].estimates[name].value for row in rows} for name in ("nll", "accuracy"))
   order = sorted(rows, key=nll.get)
   by_loss, by_accuracy = (decisions.best(evaluated, name, rows, 2) for name in ("nll", "accuracy"))
-  one = by_loss or by_accuracy or order[0]
-  other = next(row for row in order if row != one)
-  after = f" after {one[1]}" if one[1] != UNCALIBRATED and {label for _, label in rows} == {one[1]} else ""
+  leader = by_loss or by_accuracy or order[0]
+  runner_up = next(row for row in order if row != leader)
+  after = f" after {leader[1]}" if leader[1] != UNCALIBRATED and {label for _, label in rows} == {leader[1]} else ""
   names = {row: row[0] if after or row[1] == UNCALIBRATED else f"{row[0]} with {row[1]}" for row in rows}
-  of = f"{names[other]}{f', the next of {len(rows)} models' if len(rows) > 2 else ''}"
-  low, high = distinct_texts(nll[one], nll[other])
-  shares = "{:.1f} against {:.1f}% accuracy".format(*(100 * accuracy[row] for row in (one, other)))
+  of = f"{names[runner_up]}{f', the next of {len(rows)} models' if len(rows) > 2 else ''}"
+  low, high = distinct_texts(nll[leader], nll[runner_up])
+  shares = "{:.1f} against {:.1f}% accuracy".format(*(100 * accuracy[row] for row in (leader, runner_up)))
   gain, more = (decisions.corrected(decisions.difference(evaluated, name, *pair), 2)
-                for name, pair in (("nll", (other, one)), ("accuracy", (one, other))))
-  kind, numbers = "prefer", {"log_loss": nll[one], "log_loss_of_other": nll[other], "accuracy": accuracy[one],
-                             "accuracy_of_other": accuracy[other]}
+                for name, pair in (("nll", (runner_up, leader)), ("accuracy", (leader, runner_up))))
+  kind, numbers = "prefer", {"log_loss": nll[leader], "log_loss_of_other": nll[runner_up],
+                             "accuracy": accuracy[leader], "accuracy_of_other": accuracy[runner_up]}
   if by_loss and by_accuracy and by_accuracy != by_loss:
     kind, text = "undecided", (
-      f"{names[one]} has the lower log loss{after}, {low} against {high} of {of}, and {names[by_accuracy]} the higher "
-      f"accuracy, {100 * accuracy[by_accuracy]:.1f} against {100 * accuracy[one]:.1f}%.")
+      f"{names[leader]} has the lower log loss{after}, {low} against {high} of {of}, and {names[by_accuracy]} the "
+      f"higher accuracy, {100 * accuracy[by_accuracy]:.1f} against {100 * accuracy[leader]:.1f}%.")
   elif by_loss:
-    is_shown = decisions.side(decisions.difference(evaluated, "accuracy", one, other))
-    text = (f"Use {names[one]}: log loss{after} {low} against {high} of {of} (lower by {ends(gain)}), {shares}"
+    is_shown = decisions.side(decisions.difference(evaluated, "accuracy", leader, runner_up))
+    text = (f"Use {names[leader]}: log loss{after} {low} against {high} of {of} (lower by {ends(gain)}), {shares}"
             f"{'' if is_shown else ' (no difference in accuracy is shown)'}.")
   elif by_accuracy:
-    text = (f"Use {names[one]}: {shares} of {of} ({100 * more.low:.1f} to {100 * more.high:.1f} points more); no model "
-            f"is shown to have the lowest log loss{after} ({low} against {high}).")
+    text = (f"Use {names[leader]}: {shares} of {of} ({100 * more.low:.1f} to {100 * more.high:.1f} points more); no "
+            f"model is shown to have the lowest log loss{after} ({low} against {high}).")
   else:
-    kind, text = "undecided", (f"No model is shown to be the best: log loss{after} {low} of {names[one]} against "
+    kind, text = "undecided", (f"No model is shown to be the best: log loss{after} {low} of {names[leader]} against "
                                f"{high} of {of}, {shares}.")
-  return Recommendation(kind, one[0], text, numbers)
+  return Recommendation(kind, leader[0], text, numbers)
 
 
 def _few_groups(results: Results, model: str) -> Verdict:
@@ -223,9 +223,9 @@ def _unreliable(off: Mapping[str, Sequence[float]], row: RowKey, labels: Sequenc
 def _undetected(results: Results, row: RowKey) -> list[Recommendation]:
   """Warns of out-of-distribution sets that no confidence score is shown to tell from the test set."""
   return [Recommendation("do_not_rely", name, f"Do not rely on the confidence to tell {name} from {results.first[0]}: "
-                         f"AUROC {100 * max(x['auroc'].estimate for x in of_score.values()):.0f}%.",
-                         {score: x["auroc"].estimate for score, x in of_score.items()})
-          for name, of_score in scores(results, row) if all(x["auroc"].low <= 0.5 for x in of_score.values())]
+                         f"AUROC {100 * max(x['auroc'].estimate for x in by_score.values()):.0f}%.",
+                         {score: x["auroc"].estimate for score, x in by_score.items()})
+          for name, by_score in detection(results, row) if all(x["auroc"].low <= 0.5 for x in by_score.values())]
 
 
 def _of_model(evaluated: EvaluatedSet, model: str) -> str:

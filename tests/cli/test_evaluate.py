@@ -102,8 +102,8 @@ def test_models_are_named_by_their_files_and_the_better_one_comes_first(files, p
 def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class(files, capsys):
   assert _run(files, "--test", "binary.npz", "--task=binary", "--json=-") == 0
   printed = capsys.readouterr()
-  found = json.loads(printed.out)
-  positive = found["positive_class"]["binary"]["uncalibrated"]
+  content = json.loads(printed.out)
+  positive = content["positive_class"]["binary"]["uncalibrated"]
   arrays = _arrays(3, columns=(1,))
   probs = 1 / (1 + np.exp(-arrays["logits"][:, 0].astype(np.float64)))
   bins, outcome = np.ceil(probs * 15), arrays["labels"][:, 0]
@@ -112,10 +112,10 @@ def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class
                              [probs.mean(), outcome.mean(), expected], rtol=1e-4)
   assert "is of class 1, the positive one" in printed.err and positive["ece"]["p_value"] > 0
   assert _run(files, "--fit", "labels.npz", "--test", "labels.npz", "--task=multilabel", "--json=-") == 0
-  found = json.loads(capsys.readouterr().out)
-  assert list(found["results"]) == ["labels", "labels: 0", "labels: 1"]
-  assert [found["settings"]["sets"][name]["num_examples"] for name in found["results"]] == [2 * N, N, N]
-  by_set = found["results"]
+  content = json.loads(capsys.readouterr().out)
+  assert list(content["results"]) == ["labels", "labels: 0", "labels: 1"]
+  assert [content["settings"]["sets"][name]["num_examples"] for name in content["results"]] == [2 * N, N, N]
+  by_set = content["results"]
   accuracy = [by_set[name]["labels"]["none"]["accuracy"]["value"] for name in by_set]
   assert accuracy[0] == pytest.approx(np.mean(accuracy[1:]))
   assert _run(files, "--test", "mine.npz", "--task=binary") == 2
@@ -153,10 +153,10 @@ def test_cautions_come_after_the_table_once_and_with_the_names_of_the_runs(files
 
 
 def test_default_calibrators_are_what_is_recommended_for_the_size():
-  found = {(n, k): list(calibrators.recommended(n, k)) for n, k in (
+  defaults = {(n, k): list(calibrators.recommended(n, k)) for n, k in (
     (299, 10), (300, 10), (999, 10), (1000, 10), (499, 100), (500, 100), (5000, 100), (25_000, 1000), (50_000, 1000),
     (10_000, 2))}
-  assert found == {(299, 10): ["TS"], (300, 10): ["TS", "SVS"], (999, 10): ["TS", "SVS"], (1000, 10): ["TS", "SMS"],
+  assert defaults == {(299, 10): ["TS"], (300, 10): ["TS", "SVS"], (999, 10): ["TS", "SVS"], (1000, 10): ["TS", "SMS"],
                    (499, 100): ["TS"], (500, 100): ["TS", "SVS"], (5000, 100): ["TS", "SMS"],
                    (25_000, 1000): ["TS", "SVS"], (50_000, 1000): ["TS", "SVS"], (10_000, 2): ["TS"]}
   assert inputs.labelled([]) == {} and list(inputs.labelled(["platt"])) == ["platt"]

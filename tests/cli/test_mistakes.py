@@ -17,8 +17,8 @@ from tests.programs import ROOT, python
 PAGE = (ROOT / "docs/mistakes.md").read_text(encoding="utf-8")
 MISTAKES = re.findall(r"```sh\n(.*)\n```\n\n```text\n(.*)\n```", PAGE)
 # In processes of their own: what TensorFlow Datasets, a machine without it and one without a GPU do.
-APART = {"is not prepared": {"offline": True}, "needs TensorFlow": {"blocked": ("tensorflow", "tensorflow_datasets")},
-         "JAX_PLATFORMS": {"JAX_PLATFORMS": "cuda"}}
+MACHINES = {"is not prepared": {"offline": True}, "JAX_PLATFORMS": {"JAX_PLATFORMS": "cuda"},
+            "needs TensorFlow": {"blocked": ("tensorflow", "tensorflow_datasets")}}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def _parts(command):
 @pytest.mark.parametrize(("command", "sentence"), [
   # A mistake that is mended goes on to a whole evaluation.
   pytest.param(*pair, id=pair[1][:50], marks=() if pair[1].startswith("error: ") else pytest.mark.slow)
-  for pair in MISTAKES if not any(words in pair[1] for words in APART)])
+  for pair in MISTAKES if not any(words in pair[1] for words in MACHINES)])
 def test_the_sentence_is_that_of_the_page(command, sentence, here, monkeypatch, capsys):
   program, arguments = _parts(command)
   monkeypatch.setattr(sys, "argv", [program, *arguments])
@@ -65,7 +65,7 @@ def test_the_sentence_is_that_of_the_page(command, sentence, here, monkeypatch, 
 
 @pytest.mark.parametrize(("command", "sentence", "machine"), [
   pytest.param(*pair, machine, id=words, marks=pytest.mark.slow)
-  for pair in MISTAKES for words, machine in APART.items() if words in pair[1]])
+  for pair in MISTAKES for words, machine in MACHINES.items() if words in pair[1]])
 def test_the_sentence_on_other_machines_is_that_of_the_page(command, sentence, machine, tmp_path):
   program, arguments = _parts(command)
   if "is not prepared" in sentence:  # Relative to a directory of this test, and not to the project's.

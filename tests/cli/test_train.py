@@ -73,8 +73,8 @@ def test_what_was_compiled_is_kept_in_the_users_cache_directory(tmp_path):
   python("tests/training/killed.py", 2, int(signal.SIGKILL), "--config=configs/digits_savuc.py",
          f"--workdir={tmp_path / 'runs' / 'a'}", tmp_path=tmp_path, JAX_COMPILATION_CACHE_DIR=None,
          XDG_CACHE_HOME=tmp_path / "cache")
-  kept = tmp_path / "cache" / "calib_jax"
-  assert list(kept.glob("jit_*")) and kept.stat().st_mode & 0o777 == 0o700
+  cache = tmp_path / "cache" / "calib_jax"
+  assert list(cache.glob("jit_*")) and cache.stat().st_mode & 0o777 == 0o700
   assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
 
 
@@ -94,9 +94,9 @@ def test_events_hold_scalars_and_a_reliability_diagram(finished):
 
   events = EventAccumulator(str(finished[0] / "events/seed0")).Reload()
   tags = events.Tags()
-  found = set(tags["scalars"]) | set(tags["tensors"])
-  assert {"train/loss", "validation/ece", "time/examples_per_second"} <= found
-  pictures = set(tags["images"]) | found
+  tagged = set(tags["scalars"]) | set(tags["tensors"])
+  assert {"train/loss", "validation/ece", "time/examples_per_second"} <= tagged
+  pictures = set(tags["images"]) | tagged
   assert any("reliability" in tag for tag in pictures)
 
 
@@ -170,8 +170,8 @@ def test_a_directory_that_cannot_be_a_runs_is_refused_before_anything_else(workd
   monkeypatch.setattr("calib_jax.config.load", lambda *_: pytest.fail("nothing is read before this is checked"))
   monkeypatch.chdir(tmp_path)
   assert here(_arguments(workdir)) == 2
-  said = capsys.readouterr().err
-  assert reason in said and said.count("\n") == 1 and len(list(tmp_path.iterdir())) == 2
+  error = capsys.readouterr().err
+  assert reason in error and error.count("\n") == 1 and len(list(tmp_path.iterdir())) == 2
 
 
 def test_where_jax_is_in_use_the_program_says_what_to_call(tmp_path, monkeypatch, capsys):

@@ -67,8 +67,8 @@ def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(
   arguments = ["--fit", *paths["val"], "--test", *paths["test"], "--ood", *paths["noise"], "--ensemble",
                "--calibrators", "temperature_scaling", "--num_resamples=40", "--json=-"]
   assert command.main([*arguments, f"--out={tmp_path / 'out'}"]) == 0
-  found = json.loads(capsys.readouterr().out)
-  rows = found["results"]["test0"]
+  content = json.loads(capsys.readouterr().out)
+  rows = content["results"]["test0"]
   assert {name: list(row) for name, row in rows.items()} == {
     "members": ["none", "temperature_scaling"], "members, ensemble of 3": ["none", "temperature_scaling"],
     "members, ensemble of 3, temperature_scaling of each": ["none"]}
@@ -88,7 +88,7 @@ def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(
   log_probs = temperature.apply(temperature.fit(pooled[0], labels), pooled[1])
   np.testing.assert_allclose(rows["members, ensemble of 3"]["temperature_scaling"]["nll"]["value"],
                              _nll(np.exp(log_probs), labels), rtol=1e-5)
-  scores = found["detection"]["noise0"]
+  scores = content["detection"]["noise0"]
   assert "negative_spread" in scores["members, ensemble of 3"]["none"]
   assert "negative_spread" not in scores["members"]["none"]
   assert (tmp_path / "out/calibrators/temperature_scaling.npz").exists()
@@ -104,9 +104,9 @@ def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(
     assert command.main([*wrong, "--ensemble"]) == 2
     assert sentence in capsys.readouterr().err
   assert command.main(["--fit", *[str(tmp_path / "one.npz")] * 2, "--test", *paths["test"][:2], "--ensemble"]) == 2
-  said = capsys.readouterr().err
-  assert "--fit 1: all labels are 1, so no calibrator can be fitted." in said
-  assert "warning: --fit 2 and --fit 1 hold the same predictions." in said
+  errors = capsys.readouterr().err
+  assert "--fit 1: all labels are 1, so no calibrator can be fitted." in errors
+  assert "warning: --fit 2 and --fit 1 hold the same predictions." in errors
   assert command.main(["--fit", *paths["val"], "--test", *paths["test"]]) == 2
   assert "--fit must be one file, or with --ensemble one of each member: got 3" in capsys.readouterr().err
 

@@ -36,11 +36,11 @@ def test_probabilities_are_measured_as_they_are_given(tmp_path):
   votes = RNG.multinomial(15, [0.5, 0.3, 0.2], 300)
   probs, labels = (votes / 15).astype(np.float32), RNG.integers(0, 3, 300)
   np.savez(tmp_path / "p.npz", probs=probs, labels=labels)
-  found = evaluation.per_example([evaluation.load(tmp_path / "p.npz")], num_redraws=2)
-  np.testing.assert_array_equal(found.confidence[:, 0], probs.max(1))
-  np.testing.assert_array_equal(found.predicted[:, 0], probs.argmax(1))
+  values = evaluation.per_example([evaluation.load(tmp_path / "p.npz")], num_redraws=2)
+  np.testing.assert_array_equal(values.confidence[:, 0], probs.max(1))
+  np.testing.assert_array_equal(values.predicted[:, 0], probs.argmax(1))
   for binning in ("equal_width", "equal_mass"):
-    np.testing.assert_allclose(class_errors.resampled(found.class_sums[binning], 20).value[1],
+    np.testing.assert_allclose(class_errors.resampled(values.class_sums[binning], 20).value[1],
                                metrics.classwise_calibration_error(probs, labels) if binning == "equal_width" else
                                _by_equal_values(probs, labels), rtol=1e-4)
 

@@ -49,20 +49,20 @@ def test_an_overconfident_model_is_told_to_use_temperature_scaling():
 @pytest.mark.parametrize(("n", "scale"), [(1000, 1.15), (3000, 1.08)])
 def test_a_model_whose_only_fault_is_a_temperature_is_seldom_told_to_try_another_calibrator(n, scale):
   # It was told so in 20% and 47%, because a calibrator that is not shown to help was taken for one that does not help.
-  said = recommendations(Truth(n, scale=scale), 60)
-  assert sum(x.kind == "mend" for x in said) <= 3, said
-  assert sum("mends the model is not shown" in x.text for x in said) > 6
+  recommended = recommendations(Truth(n, scale=scale), 60)
+  assert sum(x.kind == "mend" for x in recommended) <= 3, recommended
+  assert sum("mends the model is not shown" in x.text for x in recommended) > 6
 
 
 def test_a_fault_that_no_temperature_mends_needs_another_calibrator():
-  said = recommendations(Truth(3000, scale=0.7, bias=1.0), 10)
-  assert sum(x.kind == "mend" for x in said) >= 9, said
+  recommended = recommendations(Truth(3000, scale=0.7, bias=1.0), 10)
+  assert sum(x.kind == "mend" for x in recommended) >= 9, recommended
 
 
 def test_a_model_at_chance_is_no_better_than_guessing_and_a_weak_one_is_not_called_so():
-  said = [x.text for x in recommendations(Truth(2000, signal=0.0, num_classes=100), 10)]
+  recommended = [x.text for x in recommendations(Truth(2000, signal=0.0, num_classes=100), 10)]
   assert all(re.fullmatch(r"No better than guessing: log loss 4\.6\d(, and| is) that of equal probabilities.*", x)
-             for x in said), said
+             for x in recommended), recommended
   assert not any("guessing" in x.text for x in recommendations(Truth(500, spread=0.43), 40))
   # A log loss that is 1% below that of guessing, which so many examples show.
   assert not any("guessing" in x.text for x in recommendations(Truth(20_000, spread=0.25), 2))
@@ -104,16 +104,16 @@ def test_twenty_groups_of_equal_rows_are_seldom_called_over_or_underconfident():
 
 def test_intervals_of_class_wise_errors_hold_the_truth_with_few_examples_a_class():
   # With 30 examples a class the intervals that subtract an estimate of the bias held the 0 of this model in no sample.
-  rng, repeats, held = np.random.default_rng(0), 30, 0
+  rng, repeats, num_covered = np.random.default_rng(0), 30, 0
   for _ in range(repeats):
     logits = 2 * rng.normal(size=(300, 10))
     probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     labels = (probs.cumsum(1) > rng.uniform(size=(300, 1))).argmax(1)
     values = per_example([evaluation.Predictions(logits.astype(np.float32), labels.astype(np.int32))], num_redraws=80)
     estimates = measure({0: values}, num_resamples=20)[0][0]
-    held += estimates["classwise"].low == 0
+    num_covered += estimates["classwise"].low == 0
     assert estimates["classwise"].low <= estimates["classwise"].estimate <= estimates["classwise"].high
-  assert held >= 25  # At 97.5%, fewer have a chance of 1e-4.
+  assert num_covered >= 25  # At 97.5%, fewer have a chance of 1e-4.
 
 
 @pytest.mark.parametrize(("simulation", "repeats"), [
@@ -263,5 +263,5 @@ TRUTHS = {
 @pytest.mark.parametrize("truth", TRUTHS)
 def test_the_first_line_of_predictions_whose_truth_is_known(truth):
   judged, line = TRUTHS[truth]
-  found = judged()
-  assert re.fullmatch(line, found), found
+  first_line = judged()
+  assert re.fullmatch(line, first_line), first_line
