@@ -22,52 +22,27 @@ import optax
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
 from experiments.benchmarks import arrays, calibrators
-from experiments.benchmarks.arrays import OPTIONS, Rows, gradient
+from experiments.benchmarks.arrays import OPTIONS, Rows
 from experiments.common import counting, timing
 from experiments.common.train_step import engine, images
 
-LOSSES = ("cross_entropy", "focal", "soft_avuc", "soft_binned_ece", "mmce", "avuc", "kde_ece", "aurc", "selective_risk",
-          "soft_binned_marginal_ece")
-
 
 class Size(NamedTuple):
-  """How large the measurements are.
+  """The fields of the measured network, its batch, the side of the matrices whose product is the ceiling, and losses.
 
-  Attributes:
-    network: the fields of the measured network.
-    batch_size: its batch.
-    matrix: the side of the matrices whose product is the ceiling.
-    networks: the fields of more networks, whose steps and the share of each loss are timed at ``batch_sizes``.
-    batch_sizes: their batches.
-    shares: the losses whose share of these steps is measured.
-    secondary: the secondary losses that are measured in a step.
+  The latter are the secondary losses that are measured in a step.
   """
 
   network: Mapping[str, object]
   batch_size: int
   matrix: int
-  networks: Mapping[str, Mapping[str, object]] = {}
-  batch_sizes: Sequence[int] = (128, 512)
-  shares: Sequence[str] = LOSSES
   secondary: Sequence[str] = tuple(losses.PER_BATCH)
 
 
-CNN = {"model.name": "simple_cnn", "model.channels": "(4,)"}
 SIZES = {
-  "tiny": Size(CNN, 16, 128, {"CNN": CNN}, (8, 16), LOSSES[:3], ("soft_avuc",)),
+  "tiny": Size({"model.name": "simple_cnn", "model.channels": "(4,)"}, 16, 128, ("soft_avuc",)),
   "cpu": Size({"model.name": "wide_resnet", "model.depth": 16, "model.width": 4}, 128, 2048),
-  "accelerator": Size(
-    {"model.name": "wide_resnet28_10", "model.dtype": "bfloat16"}, 512, 8192,
-    {"ResNet-50": {"model.name": "resnet50", "model.dtype": "bfloat16"},
-     "WRN-28-10": {"model.name": "wide_resnet28_10", "model.dtype": "bfloat16"}})}
-
-
-def configured(network: Mapping[str, object], batch_size: int, secondary: str = "", **fields):
-  """Returns the config of a plain SGD run."""
-  options = {"data.name": "cifar100", **network, "training.batch_size": batch_size, "optimizer.l2": 0.0,
-             "loss.primary.name": "cross_entropy", "loss.secondary.name": secondary, "augmentation.name": "none",
-             **{f"loss.secondary.{k}": v for k, v in OPTIONS.get(secondary, {}).items()}, **fields}
-  return run_config.load("configs/cifar100_savuc.py", [f"--config.{k}={v}" for k, v in options.items()])
+  "accelerator": Size({"model.name": "wide_resnet28_10", "model.dtype": "bfloat16"}, 512, 8192)}
 
 
 def by_hand(config, splits: data.Splits) -> Callable[[], None]:
@@ -154,19 +129,21 @@ def pytorch_seconds(size: int) -> float | None:
 class Steps:
   """Measurements of one size; what several of them need is made once."""
 
-  def __init__(self, size: Size, budget: float):
-    """Takes the ``size``, and the seconds of each comparison."""
-    self.size, self.budget = size, budget
-    self.splits = images(8 * max(size.batch_size, *size.batch_sizes))
+  def __init__(self, options: argparse.Namespace):
+    """Takes the options of the command."""
+    self.size = SIZES[options.scale or ("cpu" if jax.default_backend() == "cpu" else "accelerator")]
+    self.budget, self.splits = options.budget, images(8 * self.size.batch_size)
     self.plain = functools.cache(lambda: engine(self._config(), self.splits))
+    devices = jax.local_devices()  # As many as share a batch evenly.
+    self.devices = devices[:next(n for n in range(len(devices), 0, -1) if self.size.batch_size % n == 0)]
 
   def _config(self, secondary: str = "", **fields):
-    return configured(self.size.network, self.size.batch_size, secondary, **fields)
-
-  def _devices(self) -> list[jax.Device]:
-    """Returns as many local devices as share a batch evenly."""
-    devices = jax.local_devices()
-    return devices[:next(n for n in range(len(devices), 0, -1) if self.size.batch_size % n == 0)]
+    """Returns the config of a plain SGD run."""
+    options = {"data.name": "cifar100", **self.size.network, "training.batch_size": self.size.batch_size,
+               "optimizer.l2": 0.0, "loss.primary.name": "cross_entropy", "loss.secondary.name": secondary,
+               "augmentation.name": "none",
+               **{f"loss.secondary.{key}": value for key, value in OPTIONS.get(secondary, {}).items()}, **fields}
+    return run_config.load("configs/cifar100_savuc.py", [f"--config.{key}={value}" for key, value in options.items()])
 
   def step(self) -> Mapping[str, object]:
     """Times the step of cross entropy beside a hand-written one, PyTorch's and a matrix product."""
@@ -184,18 +161,10 @@ class Steps:
     return timing.compare(engine(self._config(secondary, **fields), self.splits, devices=devices), self.plain(),
                           self.budget)
 
-  def network(self, name: str, batch_size: int) -> Mapping[str, object]:
-    """Times the step of a network, and the value and gradient of each loss on as many logits as a share of it."""
-    step = engine(configured(self.size.networks[name], batch_size), self.splits)
-    values = timing.compare(step, None, self.budget)
-    shares = {f"share of {loss}": timing.compare(gradient(loss, batch_size, 100), None)["seconds"] / values["seconds"]
-              for loss in self.size.shares}
-    return {**values, "images a second": batch_size / values["seconds"], **shares}
-
   def repeated(self) -> Mapping[str, object]:
     """Trains twice for a few steps, and compares the parameters bit by bit."""
     config = self._config(**{"training.num_steps": 5, "training.evaluate_every_epochs": 1000})
-    states = [training.train(config, [self.splits], seeds=[0], devices=self._devices(), predicted=(),
+    states = [training.train(config, [self.splits], seeds=[0], devices=self.devices, predicted=(),
                              label="repeat")[0].params for _ in range(2)]
     pairs = list(zip(*map(jax.tree.leaves, states), strict=True))
     return {"equal bits": all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs),
@@ -221,28 +190,19 @@ class Steps:
     return {f"secondary {name}": functools.partial(self.beside_plain, name) for name in self.size.secondary}
 
 
-def _size(options: argparse.Namespace) -> Size:
-  return SIZES[options.scale or ("cpu" if jax.default_backend() == "cpu" else "accelerator")]
-
-
 def training_rows(options: argparse.Namespace) -> Rows:
   """Times the step of WRN-16-4 at batch 128 on a CPU, and of WRN-28-10 at batch 512 in bfloat16 on an accelerator."""
-  steps = Steps(_size(options), options.budget)
+  steps = Steps(options)
   return {"step": steps.step, **steps.secondaries(), "whole engine": steps.whole_engine}
 
 
 def accelerator_rows(options: argparse.Namespace) -> Rows:
   """Measures what only a GPU or a TPU can show, the most important first."""
-  steps = Steps(_size(options), options.budget)
-  rows: Rows = {"step": steps.step}
-  if len(devices := steps._devices()) > 1:
-    rows[f"{len(devices)} devices"] = functools.partial(steps.beside_plain, devices=devices)
-  rows |= {f"{name}, batch {n}": functools.partial(steps.network, name, n)
-           for name in steps.size.networks for n in steps.size.batch_sizes}
-  size = "100x3" if options.scale == "tiny" else "50000x1000"
-  return rows | {"repeated": steps.repeated,
-                 "shard_map": functools.partial(steps.beside_plain, **{"training.parallel": "shard_map"}),
-                 **{name: row for name, row in arrays.metric_rows(options).items() if name.startswith("top-label")},
-                 f"{size}, temperature_scaling": functools.partial(calibrators.ours, "temperature_scaling", size,
-                                                                   options.budget),
-                 **steps.secondaries()}
+  steps, size = Steps(options), "100x3" if options.scale == "tiny" else "50000x1000"
+  on_all = {f"{len(steps.devices)} devices": functools.partial(steps.beside_plain, devices=steps.devices)}
+  return {"step": steps.step, **(on_all if len(steps.devices) > 1 else {}), "repeated": steps.repeated,
+          "shard_map": functools.partial(steps.beside_plain, **{"training.parallel": "shard_map"}),
+          **{name: row for name, row in arrays.metric_rows(options).items() if name.startswith("top-label")},
+          f"{size}, temperature_scaling": functools.partial(calibrators.ours, "temperature_scaling", size,
+                                                            options.budget),
+          **steps.secondaries()}

@@ -68,83 +68,49 @@ def page(rows: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
   rows = labelled(rows)
   whole = rows[rows["size"] == "all"]
-  lines = ["# Calibrators by CalArena's protocol on data sets at hand", "",
-           "`OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python -m experiments.calarena "
-           f"--predictions=DIR` made this page. {_inventory(whole)} "
-           f"There are {rows.split.nunique()} random divisions of each data set. A value of an experiment is its mean "
-           "over them, "
-           "that of a data set is the mean over its experiments, and all means and intervals are over data sets: "
-           "networks that were tested on the same images, and classifiers that were trained on the same examples, are "
-           "not independent. The data sets are few, and several of them are synthetic, as their names say.", "",
-           "In `code` type are the calibrators of calib_jax with their defaults, and beside them are other packages' "
-           "implementations of the same ones. Probabilities below 1.2e-7 count as that. Not fitted: "
-           + ", ".join(f"`{name}` ({why})" for name, why in LEFT_OUT.items()) + "."]
-  by_task = {task: whole[whole.task == task] for task in TASKS if (whole.task == task).any()}
-  for task, part in by_task.items():
-    lines += ["", f"## {TASKS[task].capitalize()}", "", *_task(part)]
-  lines += ["", "![Win rates of all calibrators by log loss, for two classes and for more](calarena_local.png)",
-            "", "## The same method by other packages", "", *same_method(whole),
-            "", "## Does `select` find the best?", ""]
-  lines += [line for part in by_task.values() for line in selection(part)]
-  lines += ["", "## By the number of classes and of calibration examples", "",
-            "Log loss less that of `temperature_scaling`, in thousandths, ± its standard error over data sets; the "
-            "lowest of a column is bold. Where more than 1,000 examples calibrate, the first 500 do as well, in the "
-            "columns of fewer examples. The last row has 95% intervals over data sets (Student's t) of what `select` "
-            "is above the best single method of a column, which is chosen on the same test examples.", "",
-            _side_by_side({f"{classes}, {size}": rows[rows.classes.between(*ends) & rows.cal_size.between(*limits)]
-                           for classes, ends in CLASSES.items() for size, limits in SIZES.items()})]
-  kinds = {"forests": whole.model == "forest",
-           "other classifiers": whole.model.isin(set(CLASSIFIERS) - {"forest"}),
+  by_task = {task: whole[whole.task == task] for task in TASKS}
+  kinds = {"forests": whole.model == "forest", "other classifiers": whole.model.isin(set(CLASSIFIERS) - {"forest"}),
            "saved networks": ~whole.model.isin(CLASSIFIERS)}
-  lines += ["", "## By the model", "",
-            "Forests give many probabilities of exactly 0, which count as 1e-38, as CalArena's files have it, so that "
-            "one wrong one asks for a very large temperature. Their differences are so large that they decide the "
-            "means above.", "",
-            _side_by_side({f"{TASKS[task]}, {kind}": whole[is_kind & (whole.task == task)] for task in TASKS
-                           for kind, is_kind in kinds.items()})]
-  return "\n".join(lines) + "\n"
+  return markdown.filled(
+    "calarena/page.md.jinja", splits=rows.split.nunique(), left_out=LEFT_OUT, fast_from=f"{FAST_FROM:,}",
+    experiments={task: part[["dataset", "model"]].drop_duplicates() for task, part in by_task.items()},
+    tasks={TASKS[task]: (_table(part), _incomplete(part)) for task, part in by_task.items() if len(part)},
+    same_method=same_method(whole),
+    selection=[line for part in by_task.values() if len(part) for line in selection(part)],
+    by_size=_side_by_side({f"{classes}, {size}": rows[rows.classes.between(*ends) & rows.cal_size.between(*limits)]
+                           for classes, ends in CLASSES.items() for size, limits in SIZES.items()}),
+    by_model=_side_by_side({f"{TASKS[task]}, {kind}": whole[is_kind & (whole.task == task)] for task in TASKS
+                            for kind, is_kind in kinds.items()}))
 
 
-def _inventory(rows: pd.DataFrame) -> str:
-  counts = []
-  for task in TASKS:
-    experiments = rows.loc[rows.task == task, ["dataset", "model"]].drop_duplicates()
-    names = sorted(experiments.dataset.unique())
-    counts.append(f"{len(experiments)} {task} experiments on {len(names)} data sets ({', '.join(names)})")
-  return f"It has {' and '.join(counts)}."
-
-
-def _task(rows: pd.DataFrame) -> list[str]:
-  """The table of a task, and the methods that are not in it."""
+def _table(rows: pd.DataFrame) -> str:
+  """The table of a task."""
   tables = {score: values(rows, score) for score in SCORES}
-  methods = tables["logloss"].columns
   cells = pd.DataFrame({f"excess, {score}": over_datasets(table.sub(table.min(axis=1), axis=0)).mean()
                         for score, table in tables.items()}).map(lambda x: f"{1000 * x:.1f}")
   cells["rank"] = over_datasets(tables["logloss"].rank(axis=1)).mean().map("{:.1f}".format)
   for score, table in tables.items():
     mean, low, high = wins(table)
     cells[score] = [f"{m:.2f} [{a:.2f}, {b:.2f}]" for m, a, b in zip(mean, low, high, strict=True)]
-  seconds = rows.pivot_table(index="label", columns="many", values="fit_seconds", aggfunc="median")
-  for many in (False, True):
-    cells[many] = (1000 * seconds.get(many, pd.Series(dtype=float)).reindex(methods)).map("{:.2g}".format).replace(
-      "nan", "")
+  seconds = rows.pivot_table(index="label", columns="many", values="fit_seconds", aggfunc="median").reindex(
+    index=cells.index, columns=[False, True])
+  cells[["fewer", "more"]] = (1000 * seconds).map("{:.2g}".format).replace("nan", "")
   order = wins(tables["logloss"])[0].sort_values(ascending=False, kind="stable").index
-  headings = ["method", "excess, log loss", "Brier", "ECE", "mean rank", "wins, log loss", "Brier", "ECE",
-              "fit, fewer", "more"]
-  lines = ["The excess is over the best method of each experiment, in thousandths. Win rates are the share of "
-           "the other methods that one beats, with 95% intervals of a bootstrap over data sets; of so few they are too "
-           "narrow. The mean rank is by log loss. Fits are median processor milliseconds, with fewer than "
-           f"{FAST_FROM:,} calibration examples and with as many or more.", "",
-           markdown.table(headings, cells.loc[order].itertuples())]
-  partial = [name for name in rows.label.unique() if name not in methods]
-  if partial:
+  return markdown.table(["method", "excess, log loss", "Brier", "ECE", "mean rank", "wins, log loss", "Brier", "ECE",
+                         "fit, fewer", "more"], cells.loc[order].itertuples())
+
+
+def _incomplete(rows: pd.DataFrame) -> str:
+  """Says which methods of a task are not in its table, and why; "" if all are."""
+  methods = values(rows).columns
+  if partial := [name for name in rows.label.unique() if name not in methods]:
     limits = [f"{label(*names)} up to {limit}" for names, limit in MOST_CLASSES.items()
               if limit < rows.classes.max() and label(names[0], OURS) in methods]
     failed = [f"{name} {count}" for name, count in failures(rows).items()]
-    lines += ["", f"Without a result of every experiment, and so not in the table: {', '.join(partial)}."
-              + (f" By their time some run only with few classes: {', '.join(limits)}." if limits else "")
-              + (f" Failed fits: {', '.join(failed)}." if failed else "")]
-  return lines
+    return (f"Without a result of every experiment, and so not in the table: {', '.join(partial)}."
+            + (f" By their time some run only with few classes: {', '.join(limits)}." if limits else "")
+            + (f" Failed fits: {', '.join(failed)}." if failed else ""))
+  return ""
 
 
 def wins(table: pd.DataFrame) -> tuple[pd.Series, np.ndarray, np.ndarray]:
@@ -170,8 +136,8 @@ def pairs(rows: pd.DataFrame) -> pd.DataFrame:
                      differs=[DIFFERS.get(names, "") for names in zip(both.method, both.package, strict=True)])
 
 
-def same_method(rows: pd.DataFrame) -> list[str]:
-  """Returns the section on a method by this package and by others: whether they agree, and whose fit is faster."""
+def same_method(rows: pd.DataFrame) -> str:
+  """Returns what a method by this package and by others shows: whether they agree, and whose fit is faster."""
   both = pairs(rows)
   same = both[both.differs == ""]
   fast = same.times[same.many].dropna()
@@ -191,14 +157,7 @@ def same_method(rows: pd.DataFrame) -> list[str]:
                   f"{middle:+.2f} [{low:+.1f}, {high:+.1f}]",
                   *(f"{x.median():.1f} [{x.min():.1f}]" if len(x) else "" for x in times), part.differs.iloc[0]])
   lines.sort(key=lambda line: (line[2], line[-1] != ""))
-  headings = ["method", "by", "task", "within 1e-3, n ≥ 2,000", "fewer", "theirs less ours", "n ≥ 2,000: times",
-              "fewer: times", "what differs"]
-  return ["Log losses are theirs less ours, in thousandths, over experiments and splits: the median, the lowest "
-          "and the highest. Times are their processor seconds of a fit divided by ours, medians over experiments of "
-          "the first split, with the least in brackets. Both were called in turn, three times each, after a call "
-          "that compiles; the medians of the three are compared. The processor seconds are those of all threads, and "
-          "each package had one thread for its matrix products.", "",
-          "Where the method is the same, {} of {} log losses agree to 1e-3, {} are lower by calib_jax and {} by the "
+  return ("Where the method is the same, {} of {} log losses agree to 1e-3, {} are lower by calib_jax and {} by the "
           "other package. ".format(*counts(same.loss))
           + f"From {FAST_FROM:,} examples on, " + "{} of {} agree, {} are lower by calib_jax and {} by the other "
           "package. ".format(*counts(same.loss[same.many])) + "Few "
@@ -206,8 +165,9 @@ def same_method(rows: pd.DataFrame) -> list[str]:
           "and what a fit says of other examples depends on where it ends. "
           f"The aim of {TIMES:.0f} times the speed from {FAST_FROM:,} examples on is met in "
           f"{(fast >= TIMES).sum()} of {len(fast)} fits"
-          + (f", and by the median it is missed by {', '.join(slow)}." if slow else "."), "",
-          markdown.table(headings, lines)]
+          + (f", and by the median it is missed by {', '.join(slow)}." if slow else ".") + "\n\n"
+          + markdown.table(["method", "by", "task", "within 1e-3, n ≥ 2,000", "fewer", "theirs less ours",
+                            "n ≥ 2,000: times", "fewer: times", "what differs"], lines))
 
 
 def selection(rows: pd.DataFrame) -> list[str]:

@@ -77,14 +77,6 @@ def add_numbers(parser: argparse.ArgumentParser, defaults: Mapping[str, float]) 
     parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{default} by default")
 
 
-def save_for_docs(figure, name: str, note: str) -> None:
-  """Writes a figure of the guides to docs/figures, and says so, with a note on what is drawn."""
-  path = ROOT / "docs" / "figures" / name
-  path.parent.mkdir(parents=True, exist_ok=True)
-  figure.savefig(path, dpi=130)
-  print(f"\nwrote docs/figures/{name}, {note}")
-
-
 def without_processes(arguments: Sequence[str]) -> list[str]:
   """Returns a command line without ``--processes=n`` or ``--processes n``."""
   return [text for i, text in enumerate(arguments) if not text.startswith("--processes")

@@ -67,6 +67,14 @@ def main(module: str, text: str, study: Study, arguments: Sequence[str] | None =
   study._replace(folder=options.workdir).publish()
 
 
+def in_docs(module: str, text: str, page: str, *studies: Study, arguments: Sequence[str] | None = None) -> None:
+  """Is the command of a module whose studies have their tables in a page of docs; ``text`` is its docstring."""
+  commands.parser(module, text).parse_args(arguments)
+  for study in studies:
+    study.run()
+  write(page, module, *(study.page() for study in studies))
+
+
 def write(page: str, module: str, *tables: str) -> None:
   """Writes tables between the marks of a module in a page of docs."""
   path = commands.ROOT / "docs" / page

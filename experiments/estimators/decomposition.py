@@ -22,7 +22,7 @@ import pandas as pd
 from calib_jax import calibrators
 from calib_jax.intervals.bootstrap import bootstrap
 from calib_jax.metrics import decomposition
-from experiments.common import commands, markdown, studies
+from experiments.common import markdown, studies
 from experiments.estimators import differences, posteriors, simulation
 
 CLASSES = (2, 10)
@@ -113,13 +113,5 @@ def table(rows: pd.DataFrame) -> str:
 STUDY = studies.Study("coverage_of_parts", ("classes", "size", "model"),
                       tuple(itertools.product(CLASSES, REPEATS, MODELS)), coverage, table)
 
-
-def main(arguments: list[str] | None = None) -> None:
-  """Simulates the cells that have no rows yet, and writes the table."""
-  commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  STUDY.run()
-  studies.write("coverage.md", "experiments.estimators.decomposition", STUDY.page())
-
-
 if __name__ == "__main__":
-  main()
+  studies.in_docs(__spec__.name, __doc__, "coverage.md", STUDY)

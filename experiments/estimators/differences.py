@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pandas as pd
+from scipy.special import log_softmax
 
 from calib_jax import metrics
 from calib_jax.evaluation.columns import COLUMNS
@@ -25,10 +26,10 @@ from experiments.estimators import simulation
 
 SEPARATION = {2: 2**0.5, 10: 2.5, 100: 3.5}  # The distance of a class's mean from 0, by the number of classes.
 REPEATS = {300: 200, 1000: 200, 5000: 100}
-RESAMPLES = 150
 SHOWN = tuple(name for name, column in COLUMNS.items() if column.compare and name != "entropy")
 CLASSWISE, FEW_CLASSES = "class-wise, equal width, norm 1", 10  # It is simulated for at most so many classes.
-SLOWEST, SLOWEST_RESAMPLES = "smooth (smECE)", 50  # It takes long: it has fewer resamples, and is simulated last.
+SLOWEST = "smooth (smECE)"  # It takes long: it has fewer resamples, and is simulated last.
+RESAMPLES = {SLOWEST: 50}  # Of each interval; 150 of the other metrics.
 OTHERS = {  # Metrics, their keys in ``simulation.true_values``, and the models of their biases.
   "ECE, equal mass, norm 1": (functools.partial(metrics.calibration_error, binning="equal_mass"), "equal_mass",
                               metrics.bias_model(metrics.calibration_error)),
@@ -67,13 +68,8 @@ def sample(rng: np.random.Generator, size: int, num_classes: int, models: tuple[
   for model in models:
     own = seen + np.sqrt(model.noise) * rng.standard_normal(seen.shape) if model.noise else seen
     scores = separation * own / (1 + model.noise)
-    predictions.append((_log_softmax(model.exponent * scores), np.exp(_log_softmax(scores))))
+    predictions.append((log_softmax(model.exponent * scores, axis=1), np.exp(log_softmax(scores, axis=1))))
   return labels, predictions
-
-
-def _log_softmax(scores: np.ndarray) -> np.ndarray:
-  scores = scores - scores.max(1, keepdims=True)
-  return scores - np.log(np.exp(scores).sum(1, keepdims=True))
 
 
 @functools.cache
@@ -84,16 +80,11 @@ def truth(num_classes: int, model: Model) -> dict[str, float]:
   return values | {name: values[target] for name, (_, target, _) in OTHERS.items()}
 
 
-def resamples(name: str) -> int:
-  """The number of resamples of each interval."""
-  return SLOWEST_RESAMPLES if name == SLOWEST else RESAMPLES
-
-
 def measured(labels: np.ndarray, log_probs: Sequence[np.ndarray]) -> dict[str, tuple[float, float]]:
   """The intervals of the differences of ``SHOWN``, which are measured together."""
   values = {i: per_example([Predictions(x.astype(np.float32), labels.astype(np.int32))], num_redraws=2)
             for i, x in enumerate(log_probs)}
-  change = measure(values, num_resamples=RESAMPLES)[1][1, 0]
+  change = measure(values, num_resamples=150)[1][1, 0]
   return {name: (-change[name].high, -change[name].low) for name in SHOWN}
 
 
@@ -103,8 +94,8 @@ def resampled(name: str, labels: np.ndarray, log_probs: Sequence[np.ndarray], ke
   if name != CLASSWISE:
     arrays = [metrics.top_label(*pair) for pair in arrays]
   metric, _, bias = OTHERS[name]
-  return metrics.paired_difference(metric, *arrays, key=key, bias=bias, num_resamples=resamples(name),
-                                   method="bias_corrected")[1:]
+  return metrics.paired_difference(metric, *arrays, key=key, bias=bias, method="bias_corrected",
+                                   num_resamples=RESAMPLES.get(name, 150))[1:]
 
 
 def coverage(pair: str, num_classes: int, size: int, metric: str) -> list[dict[str, object]]:
@@ -124,9 +115,10 @@ def coverage(pair: str, num_classes: int, size: int, metric: str) -> list[dict[s
     low, high = np.array([ends[name] for ends in intervals]).T
     first, second = (truth(num_classes, model)[name] for model in PAIRS[pair])
     true = first - second
-    rows.append({"metric": name, "repeats": REPEATS[size], "resamples": resamples(name), "truth": f"{true:.5f}",
-                 "covered": f"{np.mean((low <= true) & (true <= high)):.4f}", "above": f"{np.mean(low > true):.4f}",
-                 "below": f"{np.mean(high < true):.4f}", "width": f"{np.mean(high - low):.5f}"})
+    rows.append({"metric": name, "repeats": REPEATS[size], "resamples": RESAMPLES.get(name, 150),
+                 "truth": f"{true:.5f}", "covered": f"{np.mean((low <= true) & (true <= high)):.4f}",
+                 "above": f"{np.mean(low > true):.4f}", "below": f"{np.mean(high < true):.4f}",
+                 "width": f"{np.mean(high - low):.5f}"})
   return rows
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from scipy import stats
 
 from calib_jax.evaluation.columns import COLUMNS
-from experiments.common import commands, comparison, markdown, scores, studies
+from experiments.common import comparison, markdown, scores, studies
 
 CLASSES = 5
 CASES = {(2000, 3): 300, (2000, 5): 300, (10_000, 10): 100}  # Repetitions by images and seeds.
@@ -113,14 +113,5 @@ STUDIES = (studies.Study("seeds_and_images", ("images", "seeds"), tuple(CASES), 
            studies.Study("seeds_and_images_p_values", ("seeds", "share"), tuple(itertools.product(SEEDS, SHARES)),
                          equal_rows, table_of_p_values))
 
-
-def main(arguments: list[str] | None = None) -> None:
-  """Simulates the cases that have no rows yet, and writes the tables."""
-  commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  for study in STUDIES:
-    study.run()
-  studies.write("coverage.md", "experiments.estimators.seeds_and_images", *(study.page() for study in STUDIES))
-
-
 if __name__ == "__main__":
-  main()
+  studies.in_docs(__spec__.name, __doc__, "coverage.md", *STUDIES)

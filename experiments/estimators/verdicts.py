@@ -22,7 +22,7 @@ from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation.results import Recommendation, over_seeds
 from calib_jax.verdict import decisions
 from calib_jax.verdict.verdict import verdict
-from experiments.common import commands, markdown, studies
+from experiments.common import markdown, studies
 
 POPULATION = 100_000  # Examples of which the true gain of a temperature is a mean.
 NUM_REDRAWS = 99
@@ -253,13 +253,5 @@ def table(rows: pd.DataFrame) -> str:
 
 STUDY = studies.Study("verdicts", ("truth", "said"), tuple(CASES), simulated_case, table)
 
-
-def main(arguments: list[str] | None = None) -> None:
-  """Simulates the cases that have no rows yet, and writes the table."""
-  commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  STUDY.run()
-  studies.write("evaluation.md", "experiments.estimators.verdicts", STUDY.page())
-
-
 if __name__ == "__main__":
-  main()
+  studies.in_docs(__spec__.name, __doc__, "evaluation.md", STUDY)

@@ -126,7 +126,7 @@ def test_pairs_compare_losses_and_times_of_the_same_fits(tmp_path):
   assert {*pairs.package} == {"probmetrics"}
   np.testing.assert_allclose(pairs.loss, [0.0004, 0.2, 0.0], atol=1e-9)
   np.testing.assert_allclose(pairs.times, [6, 2, 1])
-  text = "\n".join(page.same_method(table))
+  text = page.same_method(table)
   assert "2 of 3 log losses agree to 1e-3, 1 are lower by calib_jax and 0 by the other" in text
   assert "1 of 2 agree, 1 are lower by calib_jax" in text
   assert "| platt | probmetrics | binary | 1 of 2 | 1 of 1 |" in text
