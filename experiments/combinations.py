@@ -81,8 +81,10 @@ def methods(options: argparse.Namespace) -> list[Method]:
   drawn += [x for x in halving.finalists(path, SPACE) if affordable(x) and x not in drawn]
   best = _combinations(search(drawn, validated))
   if options.neighbours and best:
-    near = [x for x in halving.neighbours(SPACE, best[0].choice) if affordable(x) and x != drawn[0]]
-    best = _combinations(search([drawn[0], best[0].choice, *near], validated, num_seeds=2))
+    choice = best[0].choice
+    near = [{**choice, part: name} for part, names in SPACE.items() for name in names if name != choice[part]]
+    near = [x for x in near if affordable(x) and x != drawn[0]]
+    best = _combinations(search([drawn[0], choice, *near], validated, num_seeds=2))
   wanted = {name_of(standing.choice, number): (standing.choice, number) for number in (1, MEMBERS) for standing in best}
   for choice in one_less(best[0].choice).values() if best else ():
     wanted.setdefault(name_of(choice, 1), (choice, 1))

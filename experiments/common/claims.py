@@ -1,13 +1,13 @@
 """Claims of the papers, judged by the rows of an experiment: agrees, disagrees or cannot tell, and why."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import json
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from experiments.common import comparison, markdown, ranking
+from experiments.common import comparison, ranking
 
 Pair = tuple[str, str]  # A method and a calibrator.
 
@@ -106,73 +106,67 @@ def methods_at_edge(rows: pd.DataFrame, searches: Mapping[str, Mapping[str, Sequ
           if name in searches and at_edge(searches[name], json.loads(chosen), json.loads(values or "{}"))}
 
 
-def verdict(change: comparison.Difference, p_value: float, lower: bool) -> str:
-  """Returns "agrees" or "disagrees" where the corrected p-value is below 5%, and else "cannot tell".
-
-  >>> verdict(comparison.Difference(-0.02, -0.03, -0.01, -2.0, 0.01, 0.004), 0.04, lower=True)
-  'agrees'
-  """
-  if not p_value < 1 - comparison.LEVEL:
-    return "cannot tell"
-  return "agrees" if (change.mean < 0) == lower else "disagrees"
-
-
-def reason(change: comparison.Difference, p_value: float, column: str, num_seeds: int) -> str:
-  """Returns the reason of a verdict: the direction, the size and the interval of the difference, or what is missing.
+def judged(change: comparison.Difference, p_value: float, claim: Claim, num_seeds: int) -> tuple[str, str]:
+  """Returns the verdict on a claim, "agrees" or "disagrees" where the corrected p-value is below 5%, and its reason.
 
   Args:
     change: the difference.
     p_value: its p-value, after Holm's correction.
-    column: the value that is compared.
+    claim: the claim.
     num_seeds: the number of seeds that the difference is over.
 
-  >>> reason(comparison.Difference(-0.058, -0.063, -0.053, -9.0, 0.001, 0.002), 0.004, "ece", 10)
-  'lower by 5.80 points [5.30, 6.30] in 10 seeds'
+  >>> judged(comparison.Difference(-0.058, -0.063, -0.053, -9.0, 0.001, 0.002), 0.004, Claim("", "", "", "", "ece"), 10)
+  ('agrees', 'lower by 5.80 points [5.30, 6.30] in 10 seeds')
   """
   if np.isnan(change.p_value):
-    return ("no seed of both has a finite value" if not num_seeds else "one seed has no interval" if num_seeds == 1 else
-            f"all {num_seeds} seeds have the same difference, which has no interval")
+    return "cannot tell", (
+      "no seed of both has a finite value" if not num_seeds else "one seed has no interval" if num_seeds == 1 else
+      f"all {num_seeds} seeds have the same difference, which has no interval")
   if change.low <= 0 <= change.high:
-    return "the interval holds 0"
+    return "cannot tell", "the interval holds 0"
   direction = "lower" if change.mean < 0 else "higher"
   if not p_value < 1 - comparison.LEVEL:
-    return f"{direction} before Holm's correction, not after it"
-  scale, digits, unit = (1, 4, "") if column in comparison.DIGITS else (100, 2, " points")
+    return "cannot tell", f"{direction} before Holm's correction, not after it"
+  scale, digits = comparison.unit(claim.column)
   mean, low, high = (f"{scale * x:.{digits}f}" for x in (abs(change.mean), *sorted(map(abs, change[1:3]))))
-  return f"{direction} by {mean}{unit} [{low}, {high}] in {num_seeds} seeds"
+  return ("agrees" if (change.mean < 0) == claim.lower else "disagrees",
+          f"{direction} by {mean}{' points' if scale == 100 else ''} [{low}, {high}] in {num_seeds} seeds")
 
 
-def table(rows: pd.DataFrame, claims: Sequence[Claim], doubt: Callable[[Claim], str] = lambda claim: "") -> list[str]:
-  """Returns the lines of the Markdown table of claims.
+def table(rows: pd.DataFrame, claims: Sequence[Claim], settings: Mapping[str, Mapping[str, object]] = {},
+          searches: Mapping[str, Mapping[str, Sequence]] = {}) -> list[list[str]]:
+  """Returns the cells of the table of claims. Claims that cannot be judged do not count for Holm's method.
 
   Args:
     rows: the rows of the experiment.
     claims: the claims. Those whose rows are not there have not been run yet.
-    doubt: says why a claim cannot be judged, as "VERDICT: REASON", or "". Such a claim does not count for Holm's
-      method; nor does one about a method that has collapsed.
+    settings: the fields that each method sets, by which ``unlike`` tells whether two rows can be compared.
+    searches: the values that the search of each method began with; no claim about one ``at_edge`` is judged.
   """
   pairs = [sides(rows, claim) for claim in claims]
   differences = [comparison.paired(*pair) if all(pair) else None for pair in pairs]
   collapsed = {method for _, method in ranking.collapsed(rows)}
+  edge = methods_at_edge(rows, searches) if searches else set()
 
-  def doubt_of(claim: Claim, pair: Sequence[comparison.BySeed]) -> str:
+  def doubt(claim: Claim, pair: Sequence[comparison.BySeed]) -> tuple[str, str] | None:
     methods = claim.row[0], claim.other[0]
-    missing = [method or "any method" for method, by_seed in zip(methods, pair, strict=True) if not by_seed]
-    return (f"not run yet: no rows of {' and '.join(dict.fromkeys(missing))}" if missing else
-            f"cannot tell: {' and '.join(x for x in methods if x in collapsed)} collapsed"
-            if collapsed.intersection(methods) else doubt(claim))
+    if missing := [method or "any method" for method, by_seed in zip(methods, pair, strict=True) if not by_seed]:
+      return "not run yet", f"no rows of {' and '.join(dict.fromkeys(missing))}"
+    if out := [method for method in methods if method in collapsed]:
+      return "cannot tell", f"{' and '.join(out)} collapsed"
+    if difference := unlike(claim, settings):
+      return "not comparable", difference
+    out = [method for method in methods if method in edge]
+    return ("cannot tell", f"{' and '.join(out)} at the edge of the grid") if out else None
 
-  doubts = [doubt_of(claim, pair) for claim, pair in zip(claims, pairs, strict=True)]
-  p_values = comparison.holm([change.p_value if change and not text else np.nan
-                              for change, text in zip(differences, doubts, strict=True)])
+  doubts = [doubt(claim, pair) for claim, pair in zip(claims, pairs, strict=True)]
+  p_values = comparison.holm([change.p_value if change and not doubted else np.nan
+                              for change, doubted in zip(differences, doubts, strict=True)])
   lines = []
-  for claim, pair, change, text, p_value in zip(claims, pairs, differences, doubts, p_values, strict=True):
-    judged, _, why = text.partition(": ")
-    digits, scale = (4, 1) if claim.column in comparison.DIGITS else (2, 100)
+  for claim, pair, change, doubted, p_value in zip(claims, pairs, differences, doubts, p_values, strict=True):
+    scale, digits = comparison.unit(claim.column)
     numbers = [change.text(digits, scale), f"{change.effect:+.1f}", comparison.p_text(p_value)] if change else [""] * 3
-    if not text:
-      num_seeds = sum(np.isfinite(pair[0][i] - pair[1][i]) for i in pair[0].keys() & pair[1].keys())
-      judged, why = verdict(change, p_value, claim.lower), reason(change, p_value, claim.column, num_seeds)
-    lines.append([claim.text, claim.paper, comparison.heading(claim.column), *numbers, judged, why])
-  return markdown.table(["claim", "of", "column", "difference [95%]", "Cohen's d", "p (Holm)", "verdict", "reason"],
-                        lines).split("\n")
+    num_seeds = sum(np.isfinite(pair[0][i] - pair[1][i]) for i in pair[0].keys() & pair[1].keys())
+    lines.append([claim.text, claim.paper, comparison.heading(claim.column), *numbers,
+                  *(doubted or judged(change, p_value, claim, num_seeds))])
+  return lines

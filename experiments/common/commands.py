@@ -43,6 +43,16 @@ def amount(text: str) -> float:
   return value
 
 
+def named_files(texts: Sequence[str]) -> dict[str, pathlib.Path]:
+  """Returns the paths of texts such as "NAME=FILE" by their names, which are those of the files if they have none.
+
+  >>> named_files(["focal 3=runs/val.npz", "runs/test.npz"])
+  {'focal 3': PosixPath('runs/val.npz'), 'test': PosixPath('runs/test.npz')}
+  """
+  pairs = [(name, pathlib.Path(path)) for name, _, path in (text.rpartition("=") for text in texts)]
+  return {name or path.stem: path for name, path in pairs}
+
+
 def count(text: str) -> int:
   """Returns a whole number of at least one."""
   if not re.fullmatch("0*[1-9][0-9]{0,8}", text):

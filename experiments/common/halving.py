@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 import numpy as np
-import pandas as pd
 
 from calib_jax._system.errors import UserError
 from experiments.common import rows, settings
@@ -53,32 +52,6 @@ def finalists(path: pathlib.Path, space: Space) -> list[dict[str, str]]:
   seeds = trials.groupby("choice", sort=False)["seed"].nunique()
   choices = map(json.loads, seeds.index[seeds == seeds.max()])
   return [x for x in choices if x.keys() == space.keys() and all(name in space[part] for part, name in x.items())]
-
-
-def totals(trials: pd.DataFrame) -> list[int]:
-  """Returns how many candidates had been tried after each halving, by the rows of its file.
-
-  A halving begins with new candidates, on one seed or two; later rungs have further seeds.
-
-  >>> rows = [("a", 100), ("b", 100), ("b", 101), ("b", 102), ("c", 100), ("c", 101), ("d", 100), ("d", 101)]
-  >>> totals(pd.DataFrame(rows, columns=["choice", "seed"]))
-  [2, 4]
-  """
-  if trials.empty:
-    return []
-  is_new, seeds = ~trials["choice"].duplicated(), trials["seed"].astype(int)
-  begins = is_new & (seeds.shift(fill_value=FIRST_SEED) > FIRST_SEED + 1)
-  return is_new.groupby(begins.cumsum()).sum().cumsum().tolist()
-
-
-def neighbours(space: Space, choice: Mapping[str, str]) -> list[dict[str, str]]:
-  """Returns the combinations that differ from one in one part.
-
-  >>> neighbours({"loss": {"none": {}, "focal": {}, "Brier": {}}, "decay": {"none": {}, "decay": {}}},
-  ...            {"loss": "focal", "decay": "none"})
-  [{'loss': 'none', 'decay': 'none'}, {'loss': 'Brier', 'decay': 'none'}, {'loss': 'focal', 'decay': 'decay'}]
-  """
-  return [{**choice, part: name} for part, names in space.items() for name in names if name != choice[part]]
 
 
 def fields(space: Space, choice: Mapping[str, str]) -> dict[str, object]:

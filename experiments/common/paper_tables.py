@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 import pandas as pd
 
 from calib_jax import config as run_config
-from experiments.common import claims, comparison, scales, scores, settings, tuning
+from experiments.common import claims, comparison, markdown, scales, scores, settings, tuning
 from experiments.common.declaration import Experiment, Method
 
 AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}, "schedule.stage2_batch_size": 0})
@@ -75,59 +75,29 @@ def _config(paper: ModuleType, data: str, model: str, fields: Mapping[str, objec
 
 def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
              calibrators: Mapping[str, Mapping[str, object]], rows: Sequence[str] = (),
-             extra: Mapping[str, Mapping[str, object]] | None = None, judged: Sequence[claims.Claim] = (),
+             extra: Mapping[str, Mapping[str, object]] = {}, judged: Sequence[claims.Claim] = (),
              at_paper_scale: Callable[[str], Mapping[str, object]] = lambda data: {},
-             always: Mapping[str, object] | None = None,
-             tuned: bool = False, note: str = "",
+             always: Mapping[str, object] = {}, tuned: bool = False, note: str = "",
              figure: Callable[[pd.DataFrame, pathlib.Path], object] | None = None) -> Experiment:
   """Returns the declaration of a table; ``judged`` are the paper's claims, and ``note`` a sentence on the rows.
 
   See ``methods`` and ``Experiment``.
   """
-  of_paper = functools.partial(methods, paper, rows, extra or {}, at_paper_scale, always or {}, tuned)
+  of_paper = functools.partial(methods, paper, rows, extra, at_paper_scale, always, tuned)
   return Experiment(name, title, of_paper, calibrators, columns, arguments=scales.arguments,
                     suffix=scales.suffix, figure=figure,
-                    findings=functools.partial(_findings, paper, judged, extra or {}, tuned, note))
-
-
-def _losses_at_laptop(paper: ModuleType) -> dict[str, Mapping[str, object]]:
-  return paper.losses(AT_LAPTOP[0], next(iter(next(iter(paper.NETWORKS.values())))))
-
-
-def fields(paper: ModuleType, extra: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
-  """Returns the fields that each row of a table sets at laptop scale."""
-  of_rows = _losses_at_laptop(paper) | dict(extra)
-  return {name: {"loss.primary.name": "cross_entropy"} | settings.flat(own) for name, own in of_rows.items()}
-
-
-def _doubt(claim: claims.Claim, of_rows: Mapping[str, Mapping[str, object]], at_edge: set[str]) -> str:
-  """Says why a claim cannot be judged, or ""; the settings of the rows ``at_edge`` are the first or last ones tried."""
-  if reason := claims.unlike(claim, of_rows):
-    return f"not comparable: {reason}"
-  names = [name for name, _ in (claim.row, claim.other) if name in at_edge]
-  return f"cannot tell: {' and '.join(names)} at the edge of the grid" if names else ""
+                    findings=functools.partial(_findings, paper, judged, extra, tuned, note))
 
 
 def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[str, Mapping[str, object]],
               tuned: bool, note: str, rows: pd.DataFrame) -> list[str]:
-  """What the paper claims, judged by the rows."""
-  of_rows = fields(paper, extra)
-  at_edge = claims.methods_at_edge(rows, {name: _search(own) for name, own in (
-    _losses_at_laptop(paper) | dict(extra)).items()} if tuned else {})
-  table = claims.table(rows, [claim for claim in judged if claim.column in rows],
-                       lambda claim: _doubt(claim, of_rows, at_edge))
+  """The table of other images, if the rows have it, and what the paper claims, judged by the rows."""
+  own = paper.losses(AT_LAPTOP[0], next(iter(next(iter(paper.NETWORKS.values()))))) | dict(extra)
+  settings_of = {name: {"loss.primary.name": "cross_entropy"} | settings.flat(fields) for name, fields in own.items()}
+  searches = {name: _search(fields) for name, fields in own.items()} if tuned else {}
   detected = rows[rows.get(scores.DETECTION[0], pd.Series("", rows.index)) != ""]
-  detection = ["## Other images than those of the data set", "",
-              "Whether the confidence tells the test images, the positives, from those of evaluation.ood; means over "
-              "these sets.", "", comparison.markdown_tables(detected, scores.DETECTION)] if len(detected) else []
-  return [*detection, "## What the paper claims", "",
-          "A claim agrees or disagrees where the p-value of the difference, paired by seed, is below 5% after Holm's "
-          f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
-          "difference in units of its deviation over seeds. The losses have the values of "
-          f"{paper.__name__.replace('.', '/')}.py, those of the paper where it prints them; " + (
-            "their κ, T, weight and l2 are tuned one after another, as in the paper, on validation images of two other "
-            "seeds, and a row whose chosen setting is the first or the last that was tried, but for 0, is not judged."
-            if tuned else "nothing is tuned for this network.") + " A row of which a seed has collapsed is not judged."
-          + note, "",
-          *table, "", "## All rows"
-          ] if len(table) > 2 else detection
+  return markdown.filled(
+    "common/paper_table.md.jinja", config=f"{paper.__name__.replace('.', '/')}.py", tuned=tuned, about_rows=note,
+    detection=comparison.markdown_tables(detected, scores.DETECTION) if len(detected) else "",
+    population=comparison.population(rows), lines=claims.table(
+      rows, [claim for claim in judged if claim.column in rows], settings_of, searches)).splitlines()

@@ -36,7 +36,7 @@ class _Entry(NamedTuple):
   origin: str
   fields: Mapping[str, object]
   members: int
-  values: Mapping[str, comparison.BySeed]
+  values: Mapping[str, comparison.BySeed] = {}
 
   def costs(self) -> tuple[float, float]:
     """Returns how often as much as a plain run it takes to train, and how often to predict."""
@@ -49,39 +49,23 @@ def findings(table_rows: pd.DataFrame) -> list[str]:
   board = rows.texts(RESULTS / f"leaderboard_{task}.csv")
   if board.empty or page.BASELINE not in set(board["method"]):
     return ["The comparison needs the rows of the leaderboard on the same images and network."]
-  nll, single = ranking.of_methods(board, "nll", LABEL), _papers_best(board)
-  beyond = board[board["method"].isin(COMBINED)]
+  single, beyond = _papers_best(board), board[board["method"].isin(COMBINED)]
+  nll, accuracy = (ranking.of_methods(board, column, LABEL) for column in ("nll", "accuracy"))
   searched = [_Entry(name, PAPERS if WITH in name else "search", *_set_by(name), values)
               for name, values in _values(table_rows).items()]
   whole, less = _whole(searched)
   searched = [x._replace(origin=PART) if x.name in less.values() else x for x in searched]
-  fields = page.chosen_settings(beyond) if len(beyond) else {}
+  fields = page.chosen_settings(board)
   chosen = {name: comparison.settings(values) for name, values in comparison.chosen(board).items()}
-  named = {name: f"{name} ({chosen[name]})" if chosen[name] else name for name in fields}
-  of_board = [_Entry(named[name], "leaderboard", fields[name], COMBINED[name].members, values)
+  of_board = [_Entry(f"{name} ({chosen[name]})" if chosen[name] else name, "leaderboard", fields[name],
+                     COMBINED[name].members, values)
               for name, values in (_values(beyond) if len(beyond) else {}).items() if values["nll"].is_finite]
   entries = sorted([*searched, *of_board], key=lambda x: (x.members, np.nan_to_num(x.values["nll"].mean, nan=np.inf)))
-  accuracy = ranking.of_methods(board, "accuracy", LABEL)[page.BASELINE]
-  return ["## Beyond the best single method", "",
-          f"All are calibrated by {LABEL} scaling. The papers' method of the lowest log loss on these test images is "
-          f"{single}, {comparison.cell(nll[single], 'nll')}: it is chosen on them, which favours it, and the "
-          "combinations and the settings of the leaderboard were chosen on validation images. Rows from the "
-          "leaderboard are its own methods beyond the papers"
-          + (", and nothing has chosen those with one part less" if less else "")
-          + (f". \"{PAPERS}\" stands for that method with the decay and the rate of the best combination, which the "
-             "aim is not about" if any(x.origin == PAPERS for x in entries) else "") + ". Differences are paired by "
-          f"seed; brackets are 95% intervals {comparison.population(pd.concat([table_rows, beyond]))}. The aim was a "
-          "log loss lower by 5% at the "
-          "cost of one network and by 10% at that of five, to train and to predict, at an accuracy that is equal to "
-          "that of cross entropy or better, and an ECE at its noise floor. So few seeds cannot show that two "
-          "accuracies are equal: the aim asks that the interval of their difference does not lie below 0, and that the "
-          "interval of the ECE less its noise floor does not lie above 0. A row that meets all but the cost "
-          "\"costs more\".", "", _search(task), "",
-          markdown.table(
-            ["trained with", "from", "times to train", "to predict", "log loss", "difference", "relative",
-             "accuracy less that of cross entropy, points", "ECE %", "noise floor %", "ECE less its floor, points",
-             "the aim"], [_cells(entry, nll[single], accuracy) for entry in entries]), "",
-          *_against_leaderboard(entries), *_parts(whole, less, entries, nll[single])]
+  return markdown.filled(
+    "leaderboard/combinations.md.jinja", label=LABEL, single=single, log_loss=comparison.cell(nll[single], "nll"),
+    papers=PAPERS, population=comparison.population(pd.concat([table_rows, beyond])), most_lost=MOST_LOST, whole=whole,
+    cells=[_cells(entry, nll[single], accuracy[page.BASELINE]) for entry in entries], against=_against(entries),
+    less=_parts(whole, less, entries), of_papers=_of_papers(whole, entries, nll[single]), **_search(task)).splitlines()
 
 
 def _values(table_rows: pd.DataFrame) -> dict[str, dict[str, comparison.BySeed]]:
@@ -120,7 +104,7 @@ def papers_best_with(task: str, choice: Mapping[str, str]) -> tuple[str, str, di
 
 def cost_of(row: rows.Row) -> tuple[str, str]:
   """Returns how often as much as a plain network the combination of a row takes to train and to predict."""
-  training, prediction = _Entry(row["method"], "search", *_set_by(row["method"]), {}).costs()
+  training, prediction = _Entry(row["method"], "search", *_set_by(row["method"])).costs()
   return costs.text(training), costs.text(prediction)
 
 
@@ -150,8 +134,7 @@ def judged(loss: comparison.Difference, accuracy: comparison.Difference, excess:
   """Returns whether a row meets the aim: "met", "missed", "cannot tell" or "costs more".
 
   Few seeds can show that an accuracy is lower, or that an ECE is above its noise floor, but not that two values are
-  equal. So "equal or better accuracy" means that the interval does not show a lower one, and "at its noise floor" that
-  the interval does not show a higher ECE. The log loss must be shown to be at or below the target.
+  equal: the intervals must not show these. The log loss must be shown to be at or below the target.
 
   Args:
     loss: the log loss less that of the reference.
@@ -159,12 +142,6 @@ def judged(loss: comparison.Difference, accuracy: comparison.Difference, excess:
     excess: the ECE less its noise floor.
     cost: what the row costs to train or to predict, the larger of the two, over what the aim allows.
     target: the difference of log loss that the aim asks for.
-
-  >>> low, none, high = (comparison.Difference(x, x - 0.01, x + 0.01, 0, 0, 0) for x in (-0.05, 0.0, 0.05))
-  >>> judged(low, none, none, 1.0, -0.02), judged(low, none, none, 3.0, -0.02), judged(low, none, none, 1.0, -0.045)
-  ('met', 'costs more', 'cannot tell')
-  >>> judged(none, none, none, 1.0, -0.02), judged(low, low, none, 1.0, -0.02), judged(low, none, high, 1.0, -0.02)
-  ('missed', 'missed', 'missed')
   """
   if loss.low > target or accuracy.high < 0 or excess.low > 0:
     return "missed"
@@ -173,18 +150,12 @@ def judged(loss: comparison.Difference, accuracy: comparison.Difference, excess:
   return "costs more" if cost > 1 else "met"
 
 
-def _against_leaderboard(entries: Sequence[_Entry]) -> list[str]:
-  """Compares the lowest rows of the search with the lowest ones of the leaderboard, of one network and of five."""
-  lines = []
-  for members in TARGETS:
-    lowest = [next((x for x in entries if (x.origin, x.members) == (origin, members)), None)
-              for origin in ("search", "leaderboard")]
-    if all(lowest):
-      change = comparison.paired(*(x.values["nll"] for x in lowest))
-      lines.append(f"- {'one network' if members == 1 else f'ensembles of {members}'}: {change.text(4)}, "
-                   f"*{lowest[0].name}* less *{lowest[1].name}*.")
-  return ["The lowest log loss of the search less the lowest of the leaderboard's own methods beyond the papers, each "
-          "the lowest of its kind on these test images:", "", *lines] if lines else []
+def _against(entries: Sequence[_Entry]) -> list[tuple]:
+  """The lowest rows of the search and of the leaderboard, of one network and of five, and their difference."""
+  lowest = {key: x for x in reversed(entries) for key in [(x.origin, x.members)]}
+  pairs = [(members, *(lowest.get((origin, members)) for origin in ("search", "leaderboard"))) for members in TARGETS]
+  return [(members, own.name, other.name, comparison.paired(own.values["nll"], other.values["nll"]))
+          for members, own, other in pairs if own and other]
 
 
 def _whole(searched: Sequence[_Entry]) -> tuple[str, dict[str, str]]:
@@ -196,44 +167,33 @@ def _whole(searched: Sequence[_Entry]) -> tuple[str, dict[str, str]]:
   return (whole, less[whole]) if whole and len(less[whole]) > 1 else ("", {})
 
 
-def _parts(whole: str, less: Mapping[str, str], entries: Sequence[_Entry], single: comparison.BySeed) -> list[str]:
-  """Compares a combination with the same without each of its parts, and with the papers' best that has its decay."""
-  if not less:
-    return []
-  values, cells, optimizer = {x.name: x.values for x in entries}, [], ""
+def _parts(whole: str, less: Mapping[str, str], entries: Sequence[_Entry]) -> list[list[str]]:
+  """The cells that compare a combination with the same without each of its parts."""
+  values, cells = {x.name: x.values for x in entries}, []
   for part, other in less.items():
     loss, accuracy = (comparison.paired(values[whole][column], values[other][column]) for column in ("nll", "accuracy"))
     cells.append([part, comparison.cell(values[other]["nll"], "nll"), loss.text(4), accuracy.text(2, 100)])
-  for other in (x for x in entries if x.origin == PAPERS):
-    change = comparison.paired(values[whole]["nll"], other.values["nll"])
-    mean, high, low = (f"{-100 / other.values['nll'].mean * x:.1f}" for x in (change.mean, change.high, change.low))
-    optimizer += (f" *{other.name}*, with the setting that the leaderboard chose, changes its log loss by "
-                  f"{comparison.paired(other.values['nll'], single).text(4)}; that of the combination is "
-                  f"{mean}% [{high}, {low}] below this.")
-  return ["", "## What each part gives", "",
-          f"*{whole}*, of one network, less the same without one part, paired by seed. The leaderboard trains nearly "
-          "all methods of the papers at a learning rate of 0.05 and without weight decay: what another rate and a "
-          f"decay give here, they might give there too.{optimizer}", "",
-          markdown.table(["without", "its log loss", "change of the log loss", "of the accuracy, points"], cells)]
+  return cells
 
 
-def _search(task: str) -> str:
-  """Says how candidates were chosen, how many each halving ended with, and what of the space none of them had."""
-  trials = rows.texts(RESULTS / f"combinations_{task}_halving.csv")
-  tried = list(trials["choice"].unique()) if len(trials) else []
-  text = ("Candidates were ordered by their log loss out of fold, after calibration, on validation images of seeds "
-          f"that no row has, among those that lost less than {100 * MOST_LOST:g} points of validation accuracy to "
-          f"cross entropy. {len(tried)} have been tried")
-  if len(totals := halving.totals(trials)) > 1:
-    text += (f", in {len(totals)} halvings: {', '.join(map(str, totals[:-1]))} and {totals[-1]} by the end of each. "
-             "The test images had been seen before some of the later ones")
-  text += (". Each row is judged by itself, at 95%, without a correction for the number of rows. In names of "
-           "combinations, RandAugment is of magnitude 3 and AugMix of severity 1 unless another strength follows.")
-  had = {(part, name) for choice in tried for part, name in json.loads(choice).items()}
-  never = [(name, costs.training(settings.flat(fields), page.NUM_EPOCHS) > 1)
-           for part, names in SPACE.items() for name, fields in names.items() if (part, name) not in had]
-  if missed := [name for name, costs_more in never if not costs_more]:
-    text += f" None had {'; or '.join(missed)}."
-  if dear := [name for name, costs_more in never if costs_more]:
-    text += f" Networks with {'; or '.join(dear)} take longer to train than the aim allows, and were no candidates."
-  return text
+def _of_papers(whole: str, entries: Sequence[_Entry], single: comparison.BySeed) -> list[tuple]:
+  """The papers' best with the decay of a combination: its name, its gain by that, and how far ``whole`` is below it."""
+  values = {x.name: x.values["nll"] for x in entries}
+  others = {x.name: x.values["nll"] for x in entries if x.origin == PAPERS}
+  changes = {name: comparison.paired(values[whole], nll) for name, nll in others.items()}
+  return [(name, comparison.paired(nll, single), tuple(-100 / nll.mean * x for x in (
+    changes[name].mean, changes[name].high, changes[name].low))) for name, nll in others.items()]
+
+
+def _search(task: str) -> dict[str, list]:
+  """How many candidates each halving ended with, and what of the space none had, by whether it costs more."""
+  trials = rows.texts(RESULTS / f"combinations_{task}_halving.csv").reindex(columns=["choice", "seed"])
+  had = {(part, name) for choice in trials["choice"].unique() for part, name in json.loads(choice).items()}
+  never = [(name, costs.training(settings.flat(fields), page.NUM_EPOCHS) > 1) for part, names in SPACE.items()
+           for name, fields in names.items() if (part, name) not in had]
+  # A halving begins with new candidates, on one seed or two; later rungs have further seeds.
+  is_new, seeds = ~trials["choice"].duplicated(), trials["seed"].astype(int)
+  begins = is_new & (seeds.shift(fill_value=halving.FIRST_SEED) > halving.FIRST_SEED + 1)
+  return {"totals": is_new.groupby(begins.cumsum()).sum().cumsum().tolist(),
+          "missed": [name for name, costs_more in never if not costs_more],
+          "dear": [name for name, costs_more in never if costs_more]}

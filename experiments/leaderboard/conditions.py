@@ -7,18 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from experiments.common import comparison, markdown, ranking, scores
-
-
-def findings(rows: pd.DataFrame, costs_of: Mapping[str, Sequence[str]]) -> list[str]:
-  """Returns the lines of Markdown of the three sections; those that the rows have nothing for are left out.
-
-  Args:
-    rows: the rows of the leaderboard.
-    costs_of: the texts of what a method costs to train and to predict.
-  """
-  sections = (_sizes(rows), _shifts(rows, costs_of), _conventions(rows))
-  return [line for section in sections if section for line in [*section, ""]]
+from experiments.common import comparison, ranking, scores
 
 
 def sizes(rows: pd.DataFrame) -> dict[str, tuple[str, int]]:
@@ -44,10 +33,11 @@ def by_size(rows: pd.DataFrame) -> dict[str, dict[str, comparison.BySeed]]:
   return by_label
 
 
-def _sizes(rows: pd.DataFrame) -> list[str]:
+def size_table(rows: pd.DataFrame) -> tuple[list[str], list[list[str]]] | None:
+  """Returns the headings and cells of ``by_size``; None without such rows."""
   by_label = by_size(rows)
   if not by_label:
-    return []
+    return None
   lines = []
   for label, by_number in by_label.items():
     others = [other for other in by_label if other != label]
@@ -55,31 +45,21 @@ def _sizes(rows: pd.DataFrame) -> list[str]:
               for n, values in by_number.items()]
     texts = [comparison.cell(values, "nll") for values in by_number.values()]
     lines.append([label, *(f"**{text}**" if best else text for text, best in zip(texts, lowest, strict=True))])
-  numbers = next(iter(by_label.values()))
-  return ["## How many examples a calibrator needs", "",
-          "NLL after calibrators that are fitted to n of the validation examples: means over all methods, ± the "
-          "standard error over seeds, on the same test images. Bold: lower than every other of its column, by 95% "
-          "intervals of the differences of the same seeds.", "",
-          markdown.table(["calibrated by", *(n if n == "all" else f"n = {n}" for n in numbers)], lines)]
+  return ["calibrated by", *(n if n == "all" else f"n = {n}" for n in next(iter(by_label.values())))], lines
 
 
-def _shifts(rows: pd.DataFrame, costs_of: Mapping[str, Sequence[str]]) -> list[str]:
+def shift_table(rows: pd.DataFrame, costs_of: Mapping[str, Sequence[str]]) -> tuple[float, list[list[str]]] | None:
+  """Returns Kendall's τ of the ranks by ECE on clean and corrupted images, and the cells; None without such rows."""
   if scores.SHIFTED[0] not in rows:
-    return []
+    return None
   shown = [("accuracy_shifted", "none"), ("nll_shifted", "none"), ("ece_shifted", "none"), ("nll_shifted", "TS"),
            ("ece_shifted", "TS")]
   columns = [ranking.of_methods(rows, *pair) for pair in shown]
   clean, nll, names = ranking.means(rows, "ece", "none"), columns[1], ranking.table(columns[1])[0]
   tau = stats.kendalltau([clean[name] for name in names], [columns[2][name].mean for name in names]).statistic
-  lines = [[name, *costs_of[name], *(comparison.cell(values[name], column.removesuffix("_shifted"))
-                                     for (column, _), values in zip(shown, columns, strict=True))]
-           for name in sorted(names, key=lambda name: nll[name].mean)]
-  return ["## On corrupted images", "",
-          "Means over three corruptions of the test images (shot noise, Gaussian blur and contrast, at severity 5), ± "
-          "the standard error over seeds, on the same test images. Calibrators are fitted to clean images. The "
-          f"rankings of methods by their ECE on clean and on corrupted images have Kendall's τ = {tau:.2f}.", "",
-          markdown.table(["trained with", *comparison.COST_HEADINGS, "accuracy %", "NLL", "ECE %", "NLL after TS",
-                          "ECE % after TS"], lines)]
+  return tau, [[name, *costs_of[name], *(comparison.cell(values[name], column.removesuffix("_shifted"))
+                                         for (column, _), values in zip(shown, columns, strict=True))]
+               for name in sorted(names, key=lambda name: nll[name].mean)]
 
 
 def by_convention(rows: pd.DataFrame, calibrator: str) -> dict[str, dict[str, float]]:
@@ -89,7 +69,8 @@ def by_convention(rows: pd.DataFrame, calibrator: str) -> dict[str, dict[str, fl
   return {name: ranking.means(rows, column, calibrator) for name, column in columns.items() if column in rows}
 
 
-def _conventions(rows: pd.DataFrame) -> list[str]:
+def convention_table(rows: pd.DataFrame) -> list[list[str]]:
+  """Returns for each convention its lowest method, this error, and Kendall's τ with ``guo``; then after TS."""
   lines: dict[str, list[str]] = {}
   for calibrator in ("none", "TS"):
     errors = pd.DataFrame(by_convention(rows, calibrator))
@@ -97,7 +78,4 @@ def _conventions(rows: pd.DataFrame) -> list[str]:
       finite = errors[np.isfinite(errors[[name, "guo"]]).all(axis=1)]
       tau = stats.kendalltau(finite[name], finite["guo"]).statistic
       lines.setdefault(name, [name]).extend([finite[name].idxmin(), f"{100 * finite[name].min():.2f}", f"{tau:.2f}"])
-  return ["## Does the winner depend on the tool?", "",
-          "The method of the lowest calibration error by other tools (`metrics.CONVENTIONS`), and Kendall's τ "
-          "of that ranking of all methods with the one by `guo` (15 equal-width bins, norm 1).", "",
-          markdown.table(["tool", "lowest as trained", "ECE %", "τ", "lowest after TS", "ECE %", "τ"], lines.values())]
+  return list(lines.values())

@@ -8,15 +8,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from calib_jax._system import files
 from calib_jax.reports import style
 from experiments.common import comparison, ranking, scores
+from experiments.common.figures import png
 from experiments.leaderboard import conditions
 from experiments.leaderboard.methods import COMBINED
 from experiments.leaderboard.page import BASELINE
 
 
-@style.styled
 def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the leaderboard in one PNG.
 
@@ -28,22 +27,19 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
     rows: the rows of the leaderboard.
     path: the file.
   """
-  from matplotlib.figure import Figure
-
   names = ranking.table(ranking.of_methods(rows, "nll", "none"))[0]
   order = sorted(names, key=ranking.means(rows, "nll", "none").get)
   above = 0.16 * len(order) + 1
-  drawn = Figure(figsize=(9.5, above + 3.2), layout="constrained")
-  upper, lower = drawn.subfigures(2, 1, height_ratios=(above, 3.2))
-  _ranks(upper.subplots(1, 3, width_ratios=(1.2, 0.8, 0.7)), rows, order)
-  sizes, panels = conditions.by_size(rows), [_trade]
-  panels += [_shifts] if scores.SHIFTED[0] in rows else []
-  panels += [lambda axes, rows, order: _sizes(axes, sizes)] if sizes else []
-  trained = ranking.trained(rows)  # A method that has collapsed would press all others into a corner.
-  known = set(trained["method"])
-  for draw, axes in zip(panels, np.ravel(lower.subplots(1, len(panels))), strict=True):
-    draw(axes, trained, [name for name in order if name in known])
-  files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
+  with png(path, 9.5, above + 3.2) as drawn:
+    upper, lower = drawn.subfigures(2, 1, height_ratios=(above, 3.2))
+    _ranks(upper.subplots(1, 3, width_ratios=(1.2, 0.8, 0.7)), rows, order)
+    sizes, panels = conditions.by_size(rows), [_trade]
+    panels += [_shifts] if scores.SHIFTED[0] in rows else []
+    panels += [lambda axes, rows, order: _sizes(axes, sizes)] if sizes else []
+    trained = ranking.trained(rows)  # A method that has collapsed would press all others into a corner.
+    known = set(trained["method"])
+    for draw, axes in zip(panels, np.ravel(lower.subplots(1, len(panels))), strict=True):
+      draw(axes, trained, [name for name in order if name in known])
 
 
 def _colour(name: str) -> str:

@@ -69,18 +69,14 @@ def findings(table_rows: pd.DataFrame) -> list[str]:
   headings = {pair: comparison.heading(pair[0]) + " after TS" * (pair[1] == "TS") for pair in COMPARED}
   cells = [[name, comparison.settings(setting(name)),
             *(_cell(now[pair], few[pair], name, pair[0]) for pair in COMPARED)] for name in names]
-  lines = ["## Which ranks survive", "",
-           "Each cell has the value with all images and, in brackets, the mean of the leaderboard of CIFAR-10 and a "
-           "ResNet-8, which has 4,000. ± is the standard error that the test images cause in the difference from cross "
-           "entropy; one seed does not say what another would do.", "",
-           markdown.table(["trained with", "setting", *headings.values()], cells), "",
-           "Spearman's correlation of the ranks with all images and with 4,000, over the methods that both have:", ""]
+  correlations = []
   for pair, heading in headings.items():
     both = [name for name in names if name in few[pair]]
     if len(both) > 2:
-      correlation = stats.spearmanr(*([by_name[pair][name].mean for name in both] for by_name in (now, few))).statistic
-      lines.append(f"- {heading}: {correlation:+.2f} over {len(both)} methods.")
-  return lines
+      ranks = ([by_name[pair][name].mean for name in both] for by_name in (now, few))
+      correlations.append((heading, stats.spearmanr(*ranks).statistic, len(both)))
+  return markdown.filled("leaderboard/more_data.md.jinja", headings=list(headings.values()), cells=cells,
+                         correlations=correlations).splitlines()
 
 
 def _cell(values: Mapping[str, comparison.BySeed], few: Mapping[str, comparison.BySeed], name: str, column: str) -> str:

@@ -22,6 +22,7 @@ BASELINE = "cross entropy"
 EDGE = "†"  # Stands after a setting at the edge of its grid.
 CRITERION = "ece_equal_mass_l2"  # By which settings are chosen on the validation split.
 RECIPES = {**METHODS, **COMBINED}
+SEARCHES = {name: recipe.search for name, recipe in RECIPES.items()}
 Costs = Mapping[str, tuple[str, str]]  # The texts of ``cost`` by method.
 NUM_EPOCHS = scales.NETWORKS["mlp"]["training.num_epochs"]
 MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to be called the best of calibration.
@@ -34,18 +35,13 @@ def findings(rows: pd.DataFrame) -> list[str]:
   if BASELINE not in set(rows["method"]):
     return [f"The rankings need the rows of {BASELINE}, from which differences are counted."]
   costs_of = {name: cost(name, values) for name, values in comparison.chosen(rows).items()}
-  collapsed = sorted(method for _, method in ranking.collapsed(rows))
-  left_out = [f"Means over all methods leave out {', '.join(collapsed)}, of which a seed lost more than "
-              f"{100 * ranking.MOST_LOST:.0f} points of accuracy to cross entropy.", ""] if collapsed else []
-  whole = ranking.trained(rows[~rows["calibrator"].isin(conditions.sizes(rows))])
-  return [*_methods(rows, costs_of), "", *left_out, *_calibrators(whole), "",
-          *conditions.findings(rows, costs_of), *_beyond(rows, costs_of), "", "## What the papers claim", "",
-          "A claim agrees or disagrees where the p-value of the difference, paired by seed, is below 5% after Holm's "
-          f"correction for the claims of this page. Brackets are {comparison.population(rows)}. Cohen's d is the "
-          "difference in units of its deviation over seeds. Rows that differ in more than the claim is about are not "
-          "comparable, and of a method whose chosen setting is the first or the last that was tried, nobody knows what "
-          "the next one would do. A method of which a seed has collapsed is not judged.", "",
-          *claims.table(rows, CLAIMS, lambda claim: _doubt(claim, rows))]
+  return markdown.filled(
+    "leaderboard/page.md.jinja", population=comparison.population(rows), edge=EDGE, most_lost=MOST_LOST,
+    collapse=ranking.MOST_LOST, collapsed=sorted(method for _, method in ranking.collapsed(rows)),
+    **_methods(rows, costs_of), calibrators=_calibrators(ranking.trained(rows[~rows["calibrator"].isin(
+      conditions.sizes(rows))])), sizes=conditions.size_table(rows), shifts=conditions.shift_table(rows, costs_of),
+    conventions=conditions.convention_table(rows), beyond=_beyond(rows, costs_of),
+    lines=claims.table(rows, CLAIMS, chosen_settings(rows), SEARCHES)).splitlines()
 
 
 def chosen_settings(rows: pd.DataFrame) -> dict[str, dict[str, object]]:
@@ -71,40 +67,17 @@ def _fields(recipe: Recipe) -> dict[str, object]:
   return {"loss.primary.name": "cross_entropy"} | settings.flat(recipe.fields)
 
 
-def _doubt(claim: claims.Claim, rows: pd.DataFrame) -> str:
-  """Says why a claim cannot be judged, or ""."""
-  if reason := claims.unlike(claim, chosen_settings(rows)):
-    return f"not comparable: {reason}"
-  methods_at_edge = _at_edge(rows)
-  at_edge = [method for method, _ in (claim.row, claim.other) if method in methods_at_edge]
-  return f"cannot tell: {' and '.join(at_edge)} at the edge of the grid" if at_edge else ""
-
-
-def _at_edge(rows: pd.DataFrame) -> set[str]:
-  return claims.methods_at_edge(rows, {name: recipe.search for name, recipe in RECIPES.items()})
-
-
-def _methods(rows: pd.DataFrame, costs_of: Costs) -> list[str]:
+def _methods(rows: pd.DataFrame, costs_of: Costs) -> dict[str, object]:
+  """The cells of the table of methods, their ranks, and what diverged."""
   nll, by_error = (ranking.of_methods(rows, column, "none") for column in ("nll", CRITERION))
   names, values = ranking.table(nll)
   ranks = ranking.ranks(values)
   error_ranks = ranking.ranks(np.array([[by_error[name][seed] for name in names] for seed in by_error[names[0]]]))
   columns = {column: ranking.of_methods(rows, column, "none") for column in ("accuracy", "brier", "ece", "floor")}
   after = ranking.of_methods(rows, "nll", "TS")
-  chosen, at_edge = comparison.chosen(rows), _at_edge(rows)
+  chosen, at_edge = comparison.chosen(rows), claims.methods_at_edge(rows, SEARCHES)
   on_front = dict(zip(names, ranking.pareto(*([columns[column][name].mean for name in names]
                                               for column in ("accuracy", "ece"))), strict=True))
-  lines = ["## Methods, as trained", "",
-           "By NLL. The differences are from cross entropy, paired by seed, ± their standard error "
-           f"{comparison.population(rows)}. The noise floor is the ECE that a perfectly calibrated model with these "
-           "confidences would have. A win is a lower NLL than another method's on the same seed. *: no other method "
-           "has both a higher accuracy and a lower ECE. Settings were chosen by the validation ECE (equal mass, norm "
-           f"2), and the column before the last two is the mean rank by that error of the test images. {EDGE}: the "
-           "chosen value is the first or the last of those that were tried, so that one beyond it may do better than "
-           "this row. Of the losses of Karandikar et al. only the weight, or the rate of interleaved steps, is tuned "
-           "here; `experiments.papers.soft_calibration.tables` tunes all four settings of the paper. Costs count "
-           "passes through the network, for one setting: training is 1 for a plain run and 5 for "
-           "an ensemble of five, and what a step's loss takes is not in it.", ""]
   cells = []
   for i, name in sorted(enumerate(names), key=lambda pair: nll[pair[1]].mean):
     accuracy, ece, floor = (comparison.cell(columns[column][name], column) for column in ("accuracy", "ece", "floor"))
@@ -112,14 +85,8 @@ def _methods(rows: pd.DataFrame, costs_of: Costs) -> list[str]:
                   comparison.settings(chosen[name]) + (EDGE if name in at_edge else ""), accuracy, _change(nll, name),
                   _change(columns["brier"], name), ece, floor.split(" ")[0], _change(after, name, nll[BASELINE]),
                   f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}", f"{error_ranks.mean[i]:.1f}", *costs_of[name]])
-  diverged = [name for name in nll if name not in names]
-  return [*lines, markdown.table(
-    ["trained with", "chosen", "accuracy %", "NLL", "Brier", "ECE %", "noise floor %", "NLL after TS", "wins %",
-     "mean rank", "by ECE", "times to train", "to predict"], cells), "",
-          *([f"Diverged on some seeds: {', '.join(diverged)}.", ""] if diverged else []),
-          f"Mean ranks differ at 5% if they are {ranks.critical:.1f} apart (Nemenyi's test over {len(values)} seeds; "
-          f"Friedman's p = {ranks.p_value:.1g}). Seeds differ in training images and in initial weights, and share the "
-          "test images, so that this says which method is better on this data set and network only."]
+  return {"methods": cells, "ranks": ranks, "num_seeds": len(values),
+          "diverged": [name for name in nll if name not in names]}
 
 
 def _change(by_name: Mapping[str, comparison.BySeed], name: str, reference: comparison.BySeed | None = None) -> str:
@@ -130,7 +97,7 @@ def _change(by_name: Mapping[str, comparison.BySeed], name: str, reference: comp
   return f"{change.mean:+.4f} ± {change.error:.4f}"
 
 
-def _calibrators(rows: pd.DataFrame) -> list[str]:
+def _calibrators(rows: pd.DataFrame) -> list[list[str]]:
   columns = {column: ranking.of_calibrators(rows, column) for column in ("nll", "brier", "ece", "accuracy")}
   names, values = ranking.table(columns["nll"])
   ranks = ranking.ranks(values)
@@ -143,14 +110,10 @@ def _calibrators(rows: pd.DataFrame) -> list[str]:
     cells.append([name, f"{change['nll'].mean():+.4f}", f"{means.min():+.3f} to {means.max():+.3f}",
                   f"{change['brier'].mean():+.4f}", f"{100 * columns['ece'][name].mean:.2f}",
                   f"{100 * change['accuracy'].mean():+.2f}", f"{100 * ranks.wins[names.index(name)]:.0f}"])
-  return ["## Calibrators, over all methods", "",
-          "The differences are from no calibration, on the same method and seed: the mean, and the range of the means "
-          "of the methods. ECE is the mean. A win is a lower NLL than another calibrator's on the same method and "
-          "seed.", "",
-          markdown.table(["calibrated by", "NLL", "range", "Brier", "ECE %", "accuracy, points", "wins %"], cells)]
+  return cells
 
 
-def _beyond(rows: pd.DataFrame, costs_of: Costs) -> list[str]:
+def _beyond(rows: pd.DataFrame, costs_of: Costs) -> list[list[str]]:
   """Compares the best combination that no paper tried, at one and at five times the cost, with the papers' best."""
   accuracy = ranking.means(rows, "accuracy", "none")
 
@@ -175,14 +138,7 @@ def _beyond(rows: pd.DataFrame, costs_of: Costs) -> list[str]:
                       f"{100 * change.mean / by_name[paper].mean:+.0f}%"])
   for row, p_value in zip(cells, comparison.holm(p_values), strict=True):
     row.insert(-1, comparison.p_text(p_value))
-  return ["## Beyond the papers", "",
-          "The method of the lowest ECE, and of the lowest NLL, among those that give up less than "
-          f"{100 * MOST_LOST:.0f} point of accuracy to cross entropy: of the papers, and of the combinations that "
-          "none of them tried, of one network and of five. The best of each is chosen on the test images, so that p "
-          "is corrected for all pairs of a method of the papers and a combination, and for the lines of this table "
-          "(Bonferroni, then Holm).", "",
-          markdown.table(["column", "calibrated by", "best of the papers", "", "best combination", "", "times to train",
-                          "to predict", "difference [95%]", "p", "relative"], cells)]
+  return cells
 
 
 def summary(rows: pd.DataFrame, name: str) -> str:

@@ -23,9 +23,9 @@ from scipy import special
 
 from calib_jax import losses
 from calib_jax._numerics import binning
-from calib_jax._system import files
 from calib_jax.reports import style
 from experiments.common import commands, rows, scales
+from experiments.common.figures import png
 
 NAME = "loss_figures"
 GAMMA = 2.0
@@ -76,18 +76,14 @@ def mean_ece(results: pd.DataFrame, method: str) -> float:
   return float(100 * part["ece"].astype(float).mean())
 
 
-@style.styled
 def draw(results: Mapping[str, pd.DataFrame], path: pathlib.Path) -> None:
   """Draws the eight panels in one PNG; ``results`` are the rows of leaderboards by the name of their network."""
-  from matplotlib.figure import Figure
-
-  drawn = Figure(figsize=(12.6, 6.6), layout="constrained")
-  panels = (_bins, _thresholds, _weights, _distributions, functools.partial(_scores, results=results), _gradients,
-            _dual_weights, _dual_gradients)
-  for panel, axes in zip(panels, drawn.subplots(2, 4).ravel(), strict=True):
-    panel(axes)
-    axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))  # Off the data.
-  files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
+  with png(path, 12.6, 6.6) as drawn:
+    panels = (_bins, _thresholds, _weights, _distributions, functools.partial(_scores, results=results), _gradients,
+              _dual_weights, _dual_gradients)
+    for panel, axes in zip(panels, drawn.subplots(2, 4).ravel(), strict=True):
+      panel(axes)
+      axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))  # Off the data.
 
 
 def _bins(axes) -> None:

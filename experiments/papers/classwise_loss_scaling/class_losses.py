@@ -21,7 +21,8 @@ import pandas as pd
 
 from calib_jax import losses
 from calib_jax.reports import style
-from experiments.common import figures, markdown, rows, studies
+from experiments.common import markdown, rows, studies
+from experiments.common.figures import png
 from experiments.papers.classwise_loss_scaling import fits, table2
 
 Array = jax.Array
@@ -116,7 +117,7 @@ def draw(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws both figures in one PNG, a row each."""
   layer, titles = of_curve(results, "layer"), ("total loss, nats", "deviation of losses, nats", "ECE, %")
   points, by_class = _points(layer), layer.filter(like="class_")
-  with figures.png(path, 10, 4.4) as figure:
+  with png(path, 10, 4.4) as figure:
     upper, lower = figure.subplots(2, 5, width_ratios=(1, 1, 1, 1, 0.8))
     three = by_class.iloc[0].nlargest(TOP).index
     for name in by_class:

@@ -18,7 +18,8 @@ import pandas as pd
 
 from calib_jax import calibrators, losses
 from calib_jax.reports import style
-from experiments.common import figures, markdown, rows, studies
+from experiments.common import markdown, rows, studies
+from experiments.common.figures import png
 from experiments.papers.classwise_loss_scaling import class_losses, fits, table2
 from experiments.papers.classwise_loss_scaling.table2 import NETWORKS, TITLES
 
@@ -71,7 +72,7 @@ def page(results: pd.DataFrame) -> str:
 
 def draw(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws a panel for each loss, with the correlation in its title."""
-  with figures.png(path, 8.6, 2.6) as figure:
+  with png(path, 8.6, 2.6) as figure:
     panels = figure.subplots(1, len(LOSSES), sharey=True)
     values = correlations(results)
     for axes, (name, title) in zip(panels, LOSSES.items(), strict=True):

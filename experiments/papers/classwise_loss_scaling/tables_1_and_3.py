@@ -4,11 +4,12 @@ Run: python -m experiments.papers.classwise_loss_scaling.tables_1_and_3 [NAME=PR
 
 The paper has them for balanced data, whose logits are not included here. The rows are those of the authors' four
 long-tailed networks (see table2.py), and of files with `logits` (or `probs`) and `labels`: one half of their rows fits,
-the other half tests. All fits are those of fits.py that reach the optimum. The results are written to
-`classwise_loss_scaling_tables_1_and_3.csv`, and a page beside it.
+the other half tests. All fits are those of fits.py that reach the optimum. The results are appended to
+`classwise_loss_scaling_tables_1_and_3.csv`, and a page is beside it.
 """
 
 from collections.abc import Iterator, Sequence
+import itertools
 import pathlib
 
 import jax
@@ -16,9 +17,8 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import calibrators, metrics
-from calib_jax._system.files import write_text
 from calib_jax.predictions.loading import load
-from experiments.common import commands, markdown, rows
+from experiments.common import commands, markdown, rows, studies
 from experiments.papers.classwise_loss_scaling import fits, table2
 from experiments.papers.classwise_loss_scaling.table2 import NETWORKS, TITLES
 
@@ -39,23 +39,22 @@ def halves(path: pathlib.Path) -> tuple[Split, Split]:
   return tuple((predictions.logits[part], predictions.labels[part]) for part in (first, second))
 
 
-def compared(name: str, fit: Split, test: Split) -> Iterator[rows.Row]:
-  """Yields a row for each base and method: the test ECE, and what it is above that of the paper's own method.
+def compared(base: str, fit: Split, test: Split) -> Iterator[rows.Row]:
+  """Yields a row for each method of a base: the test ECE, and what it is above that of the paper's own method.
 
   Args:
-    name: the name of the network.
+    base: the name of the calibrator.
     fit: logits ``[N, K]`` and labels ``[N]`` to fit.
     test: those to test.
   """
-  for base in fits.BASES:
-    tops = {method: _top(base, method, fit, test) for method in METHODS}
-    for method, (top, converged) in tops.items():
-      difference, low, high = metrics.paired_difference(table2.ece, top, tops["ND"][0], key=jax.random.key(0),
-                                                        num_resamples=RESAMPLES, method="bias_corrected",
-                                                        bias=table2.BIAS)
-      yield {"network": name, "base": base, "method": method, "ece": f"{float(table2.ece(*top)):.4f}",
-             "accuracy": f"{100 * float(top[1].mean()):.4f}", "difference": f"{float(difference):.4f}",
-             "low": f"{float(low):.4f}", "high": f"{float(high):.4f}", "converged": str(converged)}
+  tops = {method: _top(base, method, fit, test) for method in METHODS}
+  for method, (top, converged) in tops.items():
+    difference, low, high = metrics.paired_difference(table2.ece, top, tops["ND"][0], key=jax.random.key(0),
+                                                      num_resamples=RESAMPLES, method="bias_corrected",
+                                                      bias=table2.BIAS)
+    yield {"method": method, "ece": f"{float(table2.ece(*top)):.4f}", "accuracy": f"{100 * float(top[1].mean()):.4f}",
+           "difference": f"{float(difference):.4f}", "low": f"{float(low):.4f}", "high": f"{float(high):.4f}",
+           "converged": str(converged)}
 
 
 def _top(base: str, method: str, fit: Split, test: Split) -> tuple[tuple[jax.Array, jax.Array], bool]:
@@ -97,17 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
   options = parser.parse_args(arguments)
   parts = {f"{TITLES[network]}, CIFAR-10-LT": (table2.split(network, "validation"), table2.split(network, "test"))
            for network in options.networks}
-  for text in options.predictions:
-    name, _, path = text.rpartition("=")
-    parts[name or pathlib.Path(path).stem] = halves(pathlib.Path(path))
-  results = []
-  for name, (fit, test) in parts.items():
-    for row in compared(name, fit, test):
-      results.append(row)
-      print("{network}, {base}, {method}: ECE {ece}".format(**row), flush=True)
-  path = options.workdir / f"{NAME}.csv"
-  rows.write(path, results)
-  write_text(path.with_suffix(".md"), page(rows.frame(path, text=["network"])))
+  parts |= {name: halves(path) for name, path in commands.named_files(options.predictions).items()}
+  studies.Study(NAME, ("network", "base"), list(itertools.product(parts, fits.BASES)),
+                lambda name, base: compared(base, *parts[name]), page, options.workdir).publish()
 
 
 if __name__ == "__main__":

@@ -76,22 +76,14 @@ def _cells(part: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
 def page(table: pd.DataFrame, network: str, command: str = "") -> str:
   """Returns the page of rows of the CSV file: tables without and with temperature scaling, and what made them."""
   parts = dict(iter(table.groupby(["calibrated", "first", "second"], sort=False)))
-  # Table 3 has MaC-Cal after networks that other methods trained.
-  title = ("after Tables 2 and 3 of Ni et al." if (table["first"] != "vanilla").any()
-           else "the second stages of Tables 2 and 5 of Ni et al.")
-  lines = [f"# New heads on a trained network, {title}: {network}", "",
-           f"Means over {table['seed'].nunique()} seeds. In brackets: the difference to the same network with its own "
-           "head, or of networks without a second stage to vanilla, paired by seed, with its 95% t interval over "
-           "seeds, on the same test images. q is that after the last epoch, T the temperature that validation images "
-           "give."]
-  lines += ["", f"Made by `{command}`."] if command else []
-  for calibrated, title in (("none", "As trained"), ("temperature", "After temperature scaling")):
-    cells = [[first if not second else second if first == "vanilla" else f"{first}, {second}",
-              *_cells(part, parts.get((calibrated, first if second else "vanilla", "")))]
-             for (kind, first, second), part in parts.items() if kind == calibrated]
-    lines += ["", f"{title}:", "", markdown.table(
-      ["method", *(name for name, _ in MEASURED.values()), "q", "T"], cells)]
-  return "\n".join(lines) + "\n"
+  cells = {calibrated: [[first if not second else second if first == "vanilla" else f"{first}, {second}",
+                         *_cells(part, parts.get((calibrated, first if second else "vanilla", "")))]
+                        for (kind, first, second), part in parts.items() if kind == calibrated]
+           for calibrated in ("none", "temperature")}
+  return markdown.filled(
+    "papers/mac_cal/classifier_level.md.jinja", network=network, command=command, cells=cells,
+    has_others=(table["first"] != "vanilla").any(), num_seeds=table["seed"].nunique(),
+    headings=["method", *(name for name, _ in MEASURED.values()), "q", "T"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

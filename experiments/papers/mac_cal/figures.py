@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 import numpy as np
 import pandas as pd
 
-from calib_jax._system import files
 from calib_jax.reports import style
 from experiments.common import commands, rows
+from experiments.common.figures import png
 from experiments.papers.mac_cal.tables import OTHERS
 
 RESULTS = pathlib.Path("experiments/results")
@@ -83,52 +83,43 @@ def mixed(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
   return curves
 
 
-@style.styled
 def draw(tables: pd.DataFrame, mixup: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws both figures in one PNG: bars of Figure 5, and accuracy and ECE against α of Figure 6."""
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(8.6, 3.2), layout="constrained")
-  bars, *panels = figure.subplots(1, 3, width_ratios=(1.6, 1, 1))
-  by_method = shifted(tables)
-  places = np.arange(len(by_method))
-  for i, (column, label) in enumerate((("ece", "test images"), ("ece_shifted", "corrupted"))):
-    bars.barh(places + 0.4 * i - 0.2, by_method[column, "mean"], 0.38, xerr=by_method[column, "sem"],
-              error_kw={"lw": 0.7}, color=style.COLOURS[i], label=label)
-  bars.set_yticks(places, by_method.index, fontsize=7)
-  bars.invert_yaxis()
-  bars.set(xlabel="ECE, % (as trained)", title="Figure 5: distribution shift")
-  bars.legend(frameon=False, fontsize=7)
-  for axes, column, label in zip(panels, ("accuracy", "ece"), ("accuracy, %", "ECE, %"), strict=True):
-    for i, (name, by_alpha) in enumerate(mixed(mixup).items()):
-      axes.errorbar(by_alpha.index, by_alpha[column, "mean"], by_alpha[column, "sem"],
-                    marker=style.MARKERS[i], ms=4, lw=1, color=style.COLOURS[i], label=name)
-    alphas = sorted({alpha for by_alpha in mixed(mixup).values() for alpha in by_alpha.index})
-    axes.set_xscale("log")
-    axes.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
-    axes.minorticks_off()
-    axes.set(xlabel=r"$\alpha$ of mixup", title=f"Figure 6: {label}")
-  panels[1].legend(frameon=False, fontsize=7)
-  files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
+  with png(path, 8.6, 3.2) as figure:
+    bars, *panels = figure.subplots(1, 3, width_ratios=(1.6, 1, 1))
+    by_method = shifted(tables)
+    places = np.arange(len(by_method))
+    for i, (column, label) in enumerate((("ece", "test images"), ("ece_shifted", "corrupted"))):
+      bars.barh(places + 0.4 * i - 0.2, by_method[column, "mean"], 0.38, xerr=by_method[column, "sem"],
+                error_kw={"lw": 0.7}, color=style.COLOURS[i], label=label)
+    bars.set_yticks(places, by_method.index, fontsize=7)
+    bars.invert_yaxis()
+    bars.set(xlabel="ECE, % (as trained)", title="Figure 5: distribution shift")
+    bars.legend(frameon=False, fontsize=7)
+    for axes, column, label in zip(panels, ("accuracy", "ece"), ("accuracy, %", "ECE, %"), strict=True):
+      for i, (name, by_alpha) in enumerate(mixed(mixup).items()):
+        axes.errorbar(by_alpha.index, by_alpha[column, "mean"], by_alpha[column, "sem"],
+                      marker=style.MARKERS[i], ms=4, lw=1, color=style.COLOURS[i], label=name)
+      alphas = sorted({alpha for by_alpha in mixed(mixup).values() for alpha in by_alpha.index})
+      axes.set_xscale("log")
+      axes.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
+      axes.minorticks_off()
+      axes.set(xlabel=r"$\alpha$ of mixup", title=f"Figure 6: {label}")
+    panels[1].legend(frameon=False, fontsize=7)
 
 
-@style.styled
 def draw_means(parts: Mapping[str, tuple[int, pd.DataFrame]], path: pathlib.Path) -> None:
   """Draws Figure 4 in one PNG: a panel for each column, and rows of panels for the ``parts`` by their titles."""
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(8.6, 0.8 * len(parts) + 0.15 * sum(len(means) for _, means in parts.values())),
-                  layout="constrained")
-  grid = figure.subplots(len(parts), len(AVERAGED), sharey="row", squeeze=False,
-                         height_ratios=[len(means) for _, means in parts.values()])
-  for panels, (title, (number, means)) in zip(grid, parts.items(), strict=True):
-    for axes, (column, label) in zip(panels, AVERAGED.items(), strict=True):
-      _bars(axes, column, means[column].to_numpy(), means.index)
-      axes.set_title(label)
-    panels[0].set_title(f"{title}: {AVERAGED['accuracy']}, means over {number} network{'s' * (number > 1)}")
-    panels[0].set_yticks(np.arange(len(means)), means.index, fontsize=7)
-    panels[0].invert_yaxis()
-  files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
+  with png(path, 8.6, 0.8 * len(parts) + 0.15 * sum(len(means) for _, means in parts.values())) as figure:
+    grid = figure.subplots(len(parts), len(AVERAGED), sharey="row", squeeze=False,
+                           height_ratios=[len(means) for _, means in parts.values()])
+    for panels, (title, (number, means)) in zip(grid, parts.items(), strict=True):
+      for axes, (column, label) in zip(panels, AVERAGED.items(), strict=True):
+        _bars(axes, column, means[column].to_numpy(), means.index)
+        axes.set_title(label)
+      panels[0].set_title(f"{title}: {AVERAGED['accuracy']}, means over {number} network{'s' * (number > 1)}")
+      panels[0].set_yticks(np.arange(len(means)), means.index, fontsize=7)
+      panels[0].invert_yaxis()
 
 
 def _bars(axes: Axes, column: str, means: np.ndarray, names: Sequence[str]) -> None:

@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import metrics
-from calib_jax._system import files
+from calib_jax._system.files import write_text
 from calib_jax.reports import style
 from experiments.common import markdown, rows
+from experiments.common.figures import png
 from experiments.papers.mac_cal import classifier_level as experiment
 
 RATIOS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
@@ -64,42 +65,30 @@ def measured(logits: np.ndarray, labels: np.ndarray) -> dict[str, str]:
 def page(results: pd.DataFrame, command: str, name: str) -> str:
   """Returns the page in Markdown: means over seeds."""
   means = results.groupby(["method", "ratio"], sort=False)[list(COLUMNS)].agg(lambda x: np.mean(x.to_numpy()))
-  return "\n".join([
-    "# Masks in the classifier of a trained network, after Figure 1 of Ni et al.", "",
-    *markdown.wrapped(f"""Made by `{command}`. Means over {results['seed'].nunique()} seeds. Masked inference sets a
-      share of the last layer's weights to 0 at prediction; masked retraining fits a new last layer on frozen features
-      with such masks, and predicts with all weights. The paper says that masks lower confidence, and that large shares
-      lower accuracy."""), "",
-    f"![Confidence and accuracy by the share of weights masked, at prediction and in retraining]({name}.png)", "",
-    markdown.table(["", "share of weights masked", *COLUMNS.values()],
-                   ([method, f"{ratio:g}", *(f"{x:.2f}" for x in values)]
-                    for (method, ratio), *values in means.itertuples()))]) + "\n"
+  return markdown.filled("papers/mac_cal/masks.md.jinja", command=command, name=name, means=means,
+                         num_seeds=results["seed"].nunique())
 
 
-@style.styled
 def draw(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the histogram of confidences, and accuracy and confidence against the share of masked weights."""
-  from matplotlib.figure import Figure
-
   cells = results.drop(columns="seed").groupby(["method", "ratio"], sort=False)
   means, errors = cells.mean(), cells.sem()
-  figure = Figure(figsize=(8.6, 2.7), layout="constrained")
-  histogram, *panels = figure.subplots(1, 3)
-  curves = (("as trained", METHODS[0], 0.0), *((f"{method}, {SHOWN:g}", method, SHOWN) for method in METHODS))
-  for i, (label, method, ratio) in enumerate(curves):
-    shares = [100 * means.loc[(method, ratio), f"bin_{j}"] for j in range(BINS)]
-    histogram.stairs(shares, np.linspace(0, 1, BINS + 1), color=style.COLOURS[i], lw=1.4, label=label)
-  histogram.set(xlabel="confidence", ylabel="test images, %", title="(a) confidence", xlim=(0, 1), yscale="log",
-                ylim=(0.01, 130))
-  histogram.legend(frameon=False, fontsize=7, loc="upper left")
-  for axes, letter, column in zip(panels, "bc", ("accuracy", "confidence"), strict=True):
-    for i, method in enumerate(METHODS):
-      mean, error = means.loc[method, column], errors.loc[method, column]
-      axes.errorbar(mean.index, mean, error.fillna(0), marker=style.MARKERS[i], ms=4, lw=1.2,
-                    color=style.COLOURS[i + 1], label=method)
-    axes.set(xlabel="share of weights masked", title=f"({letter}) {COLUMNS[column]}")
-  panels[0].legend(frameon=False, fontsize=7, loc="lower left")
-  files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
+  with png(path, 8.6, 2.7) as figure:
+    histogram, *panels = figure.subplots(1, 3)
+    curves = (("as trained", METHODS[0], 0.0), *((f"{method}, {SHOWN:g}", method, SHOWN) for method in METHODS))
+    for i, (label, method, ratio) in enumerate(curves):
+      shares = [100 * means.loc[(method, ratio), f"bin_{j}"] for j in range(BINS)]
+      histogram.stairs(shares, np.linspace(0, 1, BINS + 1), color=style.COLOURS[i], lw=1.4, label=label)
+    histogram.set(xlabel="confidence", ylabel="test images, %", title="(a) confidence", xlim=(0, 1), yscale="log",
+                  ylim=(0.01, 130))
+    histogram.legend(frameon=False, fontsize=7, loc="upper left")
+    for axes, letter, column in zip(panels, "bc", ("accuracy", "confidence"), strict=True):
+      for i, method in enumerate(METHODS):
+        mean, error = means.loc[method, column], errors.loc[method, column]
+        axes.errorbar(mean.index, mean, error.fillna(0), marker=style.MARKERS[i], ms=4, lw=1.2,
+                      color=style.COLOURS[i + 1], label=method)
+      axes.set(xlabel="share of weights masked", title=f"({letter}) {COLUMNS[column]}")
+    panels[0].legend(frameon=False, fontsize=7, loc="lower left")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -127,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   path = options.workdir / f"mac_cal_masks_{pathlib.Path(options.data).stem}_{options.model}.csv"
   rows.write(path, results)
   table = rows.frame(path)
-  files.write_text(path.with_suffix(".md"), page(table, experiment.command(options, "masks"), path.stem))
+  write_text(path.with_suffix(".md"), page(table, experiment.command(options, "masks"), path.stem))
   draw(table, path.with_suffix(".png"))
   print(f"{path.with_suffix('.md')} holds the table.")
 

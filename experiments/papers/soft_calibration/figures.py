@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import metrics
-from calib_jax._system import files
+from calib_jax._system.files import write_text
 from calib_jax.reports import style
 from experiments.common import commands, markdown, rows
+from experiments.common.figures import png
 
 NAME = "soft_calibration_severities"
 COLUMN = "ece_equal_mass_l2"
@@ -72,46 +73,38 @@ def lines(values: Mapping[Curve, pd.DataFrame], curves: Sequence[Curve]) -> tupl
   return severities, means, np.array(errors)
 
 
-@style.styled
 def draw_bars(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws Figure 5 in one PNG: a panel for each primary loss."""
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(7.6, 2.7), layout="constrained")
-  panels = figure.subplots(1, len(PRIMARY), sharey=True)
-  for axes, (primary, title) in zip(panels, PRIMARY.items(), strict=True):
-    means = bars(results, primary)
-    places = np.arange(len(means))
-    own = [style.COLOURS[2 if name.startswith("soft") else 0] if name else style.INK for name in means.index]
-    axes.bar(places, means["ece"], 0.8, yerr=means["error"], error_kw={"lw": 0.8}, color=own)
-    for place, accuracy in zip(places, means["accuracy"], strict=True):
-      axes.annotate(f"{accuracy:.1f}", (place, 0), (0, 3), textcoords="offset points", fontsize=6, color="white",
-                    ha="center")
-    axes.set_xticks(places, [SECONDARY[name] for name in means.index], rotation=45, ha="right", rotation_mode="anchor",
-                    fontsize=7)
-    axes.set_title(title)
-  panels[0].set_ylabel("ECE, % (accuracy at the foot)")
-  files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
+  with png(path, 7.6, 2.7) as figure:
+    panels = figure.subplots(1, len(PRIMARY), sharey=True)
+    for axes, (primary, title) in zip(panels, PRIMARY.items(), strict=True):
+      means = bars(results, primary)
+      places = np.arange(len(means))
+      own = [style.COLOURS[2 if name.startswith("soft") else 0] if name else style.INK for name in means.index]
+      axes.bar(places, means["ece"], 0.8, yerr=means["error"], error_kw={"lw": 0.8}, color=own)
+      for place, accuracy in zip(places, means["accuracy"], strict=True):
+        axes.annotate(f"{accuracy:.1f}", (place, 0), (0, 3), textcoords="offset points", fontsize=6, color="white",
+                      ha="center")
+      axes.set_xticks(places, [SECONDARY[name] for name in means.index], rotation=45, ha="right",
+                      rotation_mode="anchor", fontsize=7)
+      axes.set_title(title)
+    panels[0].set_ylabel("ECE, % (accuracy at the foot)")
 
 
-@style.styled
 def draw_severities(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws Figures 2 and 9 (upper row) and 7 and 8 (lower row) in one PNG: a column for each primary loss."""
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(7.6, 4.6), layout="constrained")
-  panels = figure.subplots(2, len(PRIMARY), sharex=True, sharey=True)
-  for column, (primary, title) in enumerate(PRIMARY.items()):
-    _panel(panels[0, column], results, {(primary, calibrator): label for calibrator, label in AFTER.items()})
-    labels = {(name_of(primary, secondary), "none"): SECONDARY[secondary] for secondary in LINES}
-    _panel(panels[1, column], results, labels | {(primary, "TS"): "alone, TS"})
-    panels[0, column].set_title(title)
-    panels[1, column].set(xlabel="severity (0: test images)")
-  panels[0, 0].set_ylabel("ECE, %: Figures 2, 9")
-  panels[1, 0].set_ylabel("ECE, %: Figures 7, 8")
-  for axes in panels[:, 0]:
-    axes.legend(frameon=False, fontsize=7, loc="upper left")
-  files.write(path, lambda file: figure.savefig(file, format="png", dpi=160))
+  with png(path, 7.6, 4.6) as figure:
+    panels = figure.subplots(2, len(PRIMARY), sharex=True, sharey=True)
+    for column, (primary, title) in enumerate(PRIMARY.items()):
+      _panel(panels[0, column], results, {(primary, calibrator): label for calibrator, label in AFTER.items()})
+      labels = {(name_of(primary, secondary), "none"): SECONDARY[secondary] for secondary in LINES}
+      _panel(panels[1, column], results, labels | {(primary, "TS"): "alone, TS"})
+      panels[0, column].set_title(title)
+      panels[1, column].set(xlabel="severity (0: test images)")
+    panels[0, 0].set_ylabel("ECE, %: Figures 2, 9")
+    panels[1, 0].set_ylabel("ECE, %: Figures 7, 8")
+    for axes in panels[:, 0]:
+      axes.legend(frameon=False, fontsize=7, loc="upper left")
 
 
 def _panel(axes: Axes, results: pd.DataFrame, labels: Mapping[Curve, str]) -> None:
@@ -135,21 +128,9 @@ def page(results: pd.DataFrame, name: str) -> str:
   lower = [sum(bool(by_curve[method, "TS-SB-ECE"][i] < by_curve[method, "TS"][i]) for method in methods)
            for i in range(len(severities))]
   best = [min(methods, key=lambda method, i=i: by_curve[method, "none"][i]) for i in (0, len(severities) - 1)]
-  return "\n".join([
-    "# The ECE by severity, after Figures 2, 7, 8 and 9 of Karandikar et al. 2021", "",
-    *markdown.wrapped(f"""`python -m experiments.papers.soft_calibration.figures` wrote this page. The rows hold
-      {len(methods)} methods of {results['seed'].nunique()} seeds on one network and data set, and the corruptions
-      {', '.join(corruptions)} at severities {severities[1]} to {severities[-1]}, computed from the test images. They do
-      not hold the other corruptions of CIFAR-10-C and CIFAR-100-C, nor ImageNet. ECE in percent, 15 equal-mass bins,
-      norm 2: means over corruptions and seeds; severity 0 is the test images."""), "",
-    f"![The ECE of all losses and calibrators rises with the severity of the corruption]({name}.png)", "",
-    markdown.table(["trained with", "calibrated by", *(f"severity {level}" for level in severities)],
-                   ([*curve, *(f"{x:.2f}" for x in by_curve[curve])] for curve in values)), "",
-    *markdown.wrapped(f"""The paper says that TS-SB-ECE has a lower ECE than TS, and the more so under shift (Figures 2
-      and 9). Here it has in {', '.join(map(str, lower))} of {len(methods)} methods, at severities {severities[0]} to
-      {severities[-1]}. It says that focal with MMCE has the lowest ECE under shift (Figure 7): here {best[1]} has
-      at severity {severities[-1]}, as trained, and {best[0]} on the test images. These are means, without a
-      test.""")]) + "\n"
+  return markdown.filled("papers/soft_calibration/severities.md.jinja", name=name, methods=methods, lower=lower,
+                         num_seeds=results["seed"].nunique(), corruptions=corruptions, severities=severities,
+                         by_curve=by_curve, best=best)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -167,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   draw_bars(results[options.tables], figure_5)
   stem = options.out / options.severities.stem
   draw_severities(results[options.severities], stem.with_suffix(".png"))
-  files.write_text(stem.with_suffix(".md"), page(results[options.severities], stem.name))
+  write_text(stem.with_suffix(".md"), page(results[options.severities], stem.name))
   print(f"{figure_5} and {stem.with_suffix('.md')} hold the figures.")
 
 

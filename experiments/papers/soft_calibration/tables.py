@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import metrics
-from calib_jax._system import files
 from calib_jax.reports import style
 from configs import soft_calibration
 from experiments.common import comparison, paper_tables, sweep
 from experiments.common.claims import SC, Claim
+from experiments.common.figures import png
 
 _MASS = "ece_equal_mass_l2"
 MOST = 12  # Bars end there; longer ones have their number.
@@ -74,33 +74,29 @@ def effects(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, dict[str, flo
   return by_cell
 
 
-@style.styled
 def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws Figure 1 in one PNG: a panel for each primary loss, and a pair of bars for each secondary loss."""
-  from matplotlib.figure import Figure
-
   by_cell = effects(rows)
   if not by_cell:
     return
-  drawn = Figure(figsize=(1 + 2.4 * len(by_cell), 2.6), layout="constrained")
-  panels = np.atleast_1d(drawn.subplots(1, len(by_cell), sharey=True))
-  for axes, ((task, primary), by_secondary) in zip(panels, by_cell.items(), strict=True):
-    places = np.arange(len(by_secondary))
-    for i, (calibrator, label) in enumerate((("none", "as trained"), ("TS", "after TS"))):
-      heights = [by_calibrator.get(calibrator, np.nan) for by_calibrator in by_secondary.values()]
-      axes.bar(places + 0.4 * i - 0.2, np.clip(heights, -MOST, MOST), 0.38, color=style.COLOURS[(0, 2)[i]], label=label)
-      for place, d in zip(places + 0.4 * i - 0.2, heights, strict=True):
-        if abs(d) > MOST:
-          axes.annotate(f"{d:.0f}", (place, np.clip(d, -MOST, MOST)), (0, 2), textcoords="offset points", fontsize=6,
-                        ha="center", color="white" if d < 0 else style.INK)
-    axes.axhline(0, color=style.INK, lw=0.6)
-    axes.set_xticks(places, [name.replace("_", " ") for name in by_secondary], rotation=60, ha="right",
-                    rotation_mode="anchor", fontsize=7)
-    axes.set_title(", ".join(filter(None, (task, primary.replace("_", " ")))), fontsize=8)
-  panels[0].set_ylim(-MOST - 1, MOST + 1)
-  panels[0].set_ylabel("Cohen's d of the ECE\n(above 0: the ECE falls)")
-  panels[0].legend(frameon=False, fontsize=7)
-  files.write(path, lambda file: drawn.savefig(file, format="png", dpi=160))
+  with png(path, 1 + 2.4 * len(by_cell), 2.6) as drawn:
+    panels = np.atleast_1d(drawn.subplots(1, len(by_cell), sharey=True))
+    for axes, ((task, primary), by_secondary) in zip(panels, by_cell.items(), strict=True):
+      places = np.arange(len(by_secondary))
+      for i, (calibrator, label) in enumerate((("none", "as trained"), ("TS", "after TS"))):
+        heights = [by_calibrator.get(calibrator, np.nan) for by_calibrator in by_secondary.values()]
+        axes.bar(places + 0.4 * i - 0.2, np.clip(heights, -MOST, MOST), 0.38, color=style.COLOURS[2 * i], label=label)
+        for place, d in zip(places + 0.4 * i - 0.2, heights, strict=True):
+          if abs(d) > MOST:
+            axes.annotate(f"{d:.0f}", (place, np.clip(d, -MOST, MOST)), (0, 2), textcoords="offset points", fontsize=6,
+                          ha="center", color="white" if d < 0 else style.INK)
+      axes.axhline(0, color=style.INK, lw=0.6)
+      axes.set_xticks(places, [name.replace("_", " ") for name in by_secondary], rotation=60, ha="right",
+                      rotation_mode="anchor", fontsize=7)
+      axes.set_title(", ".join(filter(None, (task, primary.replace("_", " ")))), fontsize=8)
+    panels[0].set_ylim(-MOST - 1, MOST + 1)
+    panels[0].set_ylabel("Cohen's d of the ECE\n(above 0: the ECE falls)")
+    panels[0].legend(frameon=False, fontsize=7)
 
 
 EXPERIMENT = paper_tables.declared(

@@ -25,7 +25,7 @@ def test_temperatures_have_the_lowest_errors_of_the_grid():
   logits = 2 * rng.normal(size=(150, 3))
   labels = (np.exp(logits) / np.exp(logits).sum(1, keepdims=True)).cumsum(1) > rng.uniform(size=(150, 1))
   logits, labels = (3 * logits).astype(np.float32), labels.argmax(1)
-  results = temperatures.best("net", logits, labels)
+  results = temperatures.best(logits, labels)
   assert [float(row["gamma"]) for row in results] == pytest.approx(list(GAMMAS))
   for row in results[::3]:
     errors = [_ece(logits.astype(np.float64), labels, t, float(row["gamma"])) for t in TEMPERATURES[::5]]
@@ -39,11 +39,11 @@ def test_lines_are_those_of_least_squares():
   assert (slope, intercept) == pytest.approx((1.3, 0.8)) and fit == pytest.approx(1 - 0.3 / 8.75)
 
 
-def test_files_are_named_and_drawn(tmp_path, capsys):
+def test_files_are_named_and_drawn(tmp_path):
   rng = np.random.default_rng(1)
   np.savez(tmp_path / "val.npz", logits=rng.normal(size=(60, 3)).astype(np.float32), labels=np.arange(60) % 3)
   temperatures.main([f"focal 3={tmp_path / 'val.npz'}", str(tmp_path / "val.npz"), f"--workdir={tmp_path}"])
   results = rows.frame(tmp_path / f"{temperatures.NAME}.csv")
-  assert list(results["name"].unique()) == ["focal 3", "val"] and "focal 3: T = " in capsys.readouterr().out
+  assert list(results["name"].unique()) == ["focal 3", "val"]
   assert temperatures.page(results) == (tmp_path / f"{temperatures.NAME}.md").read_text(encoding="utf-8")
   assert (tmp_path / f"{temperatures.NAME}.png").exists()
