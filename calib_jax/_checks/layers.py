@@ -15,17 +15,8 @@ Array = jax.Array
 def layer(features, kernel, bias, labels, where, chunk) -> tuple[Array, Array, Array | None, Array, Array, Array]:
   """The arrays ``(features [N, D], kernel [D, K], bias [K], labels [N], where [N], outside [N])``, types as passed.
 
-  Args:
-    features: ``[..., D]`` floats, whose leading axes become one.
-    kernel: ``[D, K]`` floats.
-    bias: ``[K]`` floats or None.
-    labels: ``[...]`` integers.
-    where: ``[...]`` bools or None.
-    chunk: a number of classes.
-
-  Returns:
-    The arrays. ``outside`` is True where a label that counts is not in ``[0, K)``; it is 0 there. The rows that are
-    ignored are zeros.
+  ``features`` are ``[..., D]``, whose leading axes become one, as those of ``labels`` and ``where`` do. ``outside`` is
+  True where a label that counts is not in ``[0, K)``; it is 0 there. The rows that are ignored are zeros.
 
   Raises:
     TypeError: if an array has the wrong dtype.

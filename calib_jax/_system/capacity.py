@@ -38,11 +38,8 @@ def size(num_bytes: float) -> str:
 def check_read(place: str, num_bytes: float) -> None:
   """Raises a FileError if what is read from one file would take more than ``READABLE`` of the memory.
 
-  Arrays that are mapped into memory do not count, because their pages are read when they are used.
-
-  Args:
-    place: the file for the message, or what follows its path within ``errors.about``.
-    num_bytes: the size of its arrays once they are decompressed and decoded.
+  ``num_bytes`` are those of its arrays once they are decompressed and decoded. Arrays that are mapped into memory are
+  left out, because their pages are read when they are used. ``place`` is the file, or what follows its path.
   """
   if num_bytes > READABLE * memory():
     raise FileError(f"{place} would take {size(num_bytes)} of memory, and what is read from one file may take "

@@ -35,16 +35,9 @@ _DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxE
 
 
 def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-  """Reads the arrays of an ``.npz`` file, without pickle and without trusting the sizes that it claims.
+  """Reads the arrays ``names`` of an ``.npz`` file, or all, without pickle and without trusting the sizes it claims.
 
   Large arrays that are not compressed are mapped into memory, read-only, as ``read_npy`` does.
-
-  Args:
-    path: the path of the file.
-    names: the arrays to read, if the file holds them; None for all.
-
-  Returns:
-    The arrays by name.
 
   Raises:
     UserError: if the file is missing, is not a regular file, is damaged, holds Python objects, holds two arrays of one
@@ -62,13 +55,9 @@ def opened_npz(path: str | os.PathLike) -> Iterator["Archive"]:
 
 
 def read_npy(path: str | os.PathLike) -> np.ndarray:
-  """Maps the array of an ``.npy`` file into memory, without pickle and without trusting the size that it claims.
+  """Maps the array of an ``.npy`` file into memory, read-only, without pickle and without trusting its size.
 
-  Args:
-    path: the path of the file.
-
-  Returns:
-    The array, read-only; its numbers are read from the disk when they are used.
+  Its numbers are read from the disk when they are used.
 
   Raises:
     UserError: if the file is missing, is not a regular file, is damaged, holds Python objects, or claims more than it

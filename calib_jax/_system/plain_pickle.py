@@ -25,15 +25,11 @@ _OPERATIONS = (
 
 
 def read_dict(content: bytes, place: str) -> dict[str, object]:
-  """Returns the dict of a pickle, whose values may be arrays of integers, and whose keys become text.
-
-  Args:
-    content: the pickle, also of Python 2.
-    place: the file, for the message.
+  """Returns the dict of a pickle, also of Python 2, whose values may be arrays of integers; its keys become text.
 
   Raises:
     UserError: if it is damaged, is no dict, names anything but NumPy's arrays, has another key than text, or has more
-      than ``MOST_OPERATIONS``.
+      than ``MOST_OPERATIONS``. The sentence begins with ``place``, the file.
   """
   try:
     _check_operations(content)

@@ -71,16 +71,9 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
           caution: Callable[[str], None] = note, say: Callable[[str], None] = note, **reading: Any) -> Model:
   """Returns the model of a file of test predictions, or of a run, with calibrators fitted to its validation split.
 
-  Args:
-    path: the file, or the directory of the run.
-    test_set: the name that the test set gets.
-    wanted: the calibrators by label, which only a run can be calibrated with; None for ``calibrators.recommended``.
-    caution: is called with a sentence for each calibrator that is known to hurt.
-    say: is called with a sentence for each choice between readings of a file.
-    **reading: how a file is read, as ``evaluation.load`` takes it; runs are read as they were written.
-
-  Returns:
-    The model with all sets of the run, of which the test set is the first.
+  Its test set, which is the first, gets the name ``test_set``. Only a run can be calibrated with those that are
+  ``wanted``, by default ``calibrators.recommended``; ``reading`` says how a file is read. ``caution`` is called with a
+  sentence for each calibrator that is known to hurt, and ``say`` for each choice between readings of a file.
 
   Raises:
     UserError: if the file cannot be read, or the directory does not hold predictions of every seed, of the same size.
@@ -127,11 +120,7 @@ def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str,
                  say: Callable[[str], None] = note) -> None:
   """Raises a UserError unless the test sets of all models have the same classes, and says which differ.
 
-  Args:
-    models: the models by name; the first is the one that the others are compared with.
-    test_set: the name of their test set.
-    paths: the directories of those that are runs of several seeds.
-    say: is called with a sentence for each model whose labels are others, and for each whose predictions are not.
+  The first model is the one that the others are compared with; ``paths`` has the directories of those that are runs.
   """
   tests = {name: model.sets[test_set] for name, model in models.items()}
   check_alike({name: parts[0] for name, parts in tests.items()})

@@ -94,15 +94,9 @@ def judge(options: argparse.Namespace, models: Mapping[str, Model]) -> Results:
 
 def write(options: argparse.Namespace, results: Results, fitted: Fitted, cautions: Iterable[str], *,
           config: Mapping[str, Any] | None = None, logs: Mapping[str, pathlib.Path] | None = None) -> None:
-  """Prints the verdict and the table, or the JSON, writes files, and prints cautions.
+  """Prints the verdict and the table, or the JSON, writes files with the ``fitted`` calibrators, and prints cautions.
 
-  Args:
-    options: the options of the command.
-    results: the results of the evaluation.
-    fitted: the calibrators to write.
-    cautions: sentences on calibrators that are known to hurt.
-    config: what the page shows as the config.
-    logs: what training logged, by the name of the run.
+  The page shows ``config``, and what training logged in the files ``logs``, by the name of the run.
   """
   def say(text: str) -> None:
     if options.json != "-":

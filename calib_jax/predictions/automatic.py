@@ -53,15 +53,7 @@ def own(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def names(calibrator: calibrators.Calibrator, params: Sequence[Any]) -> list[str]:
-  """Returns the name of the calibrator of each seed, which for ``auto`` is the chosen one; "" for one without a name.
-
-  Args:
-    calibrator: the calibrator.
-    params: its params, one element a seed.
-
-  Returns:
-    The names.
-  """
+  """Returns the name of the calibrator of each seed, for ``auto`` of the chosen one; "" for one without a name."""
   return [next(iter(p[CHOSEN])) if CHOSEN in p else calibrator.name for p in params]
 
 

@@ -14,15 +14,7 @@ from calib_jax.predictions.predictions import Predictions
 
 def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator], num_folds: int
                 ) -> dict[str, list[Calibrated]]:
-  """Calibrates each fold with calibrators that are fitted to the other folds.
-
-  Args:
-    part: the predictions.
-    labelled: the calibrators by label.
-    num_folds: the number of folds.
-
-  Returns:
-    The predictions by label, in the order of ``part``, with those before calibration under the label "none".
+  """Returns predictions by label, with those before calibration, of calibrators that are fitted to the other folds.
 
   Raises:
     UserError: if there are fewer groups than folds.

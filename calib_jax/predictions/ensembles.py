@@ -43,17 +43,11 @@ def are_of_the_same(part: Predictions, other: Predictions) -> bool:
 
 
 def models(name: str, members: Model, validation: Sequence[Predictions]) -> dict[str, Model]:
-  """Returns the ensemble of a model's seeds, with calibrators of its own, and that of its calibrated seeds.
+  """Returns the ensemble of a model's seeds, with calibrators of its own, and that of its calibrated seeds, by name.
 
-  The first pools and then calibrates, the second calibrates every member and then pools (Rahaman & Thiery 2021).
-
-  Args:
-    name: the name of the model.
-    members: the model, with the predictions and the fitted calibrators of every seed.
-    validation: the predictions that its calibrators were fitted to, one element a seed.
-
-  Returns:
-    Models by name. The second is of the first calibrator, and is left out without any.
+  The first pools and then calibrates, the second calibrates every member and then pools (Rahaman & Thiery 2021). The
+  second is of the first calibrator, and is left out without any. ``validation`` is what the calibrators of the members
+  were fitted to, one element a seed.
   """
   title = f"{name}, ensemble of {len(validation or next(iter(members.sets.values())))}"
   calibrators = {label: calibrator for label, (calibrator, _) in members.fitted.items()}

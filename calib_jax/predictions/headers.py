@@ -57,18 +57,11 @@ def stacked(outputs: list[np.ndarray], header: Header) -> np.ndarray:
 
 def read_header(names: Sequence[str], lists: Collection[str], extra: Collection[str],
                 say: Callable[[str], None], multilabel: bool = False) -> Header:
-  """Finds the columns of outputs and labels.
+  """Finds the columns of outputs and labels among the ``names`` of all columns.
 
-  Args:
-    names: the names of all columns.
-    lists: those of them that hold a list in each row.
-    extra: columns that are neither outputs nor labels.
-    say: is called with a sentence for each choice.
-    multilabel: whether a row can have several labels: then there is a column of labels for each class, such as
-      ``label_cat``, unless columns hold lists.
-
-  Returns:
-    What the columns are.
+  ``lists`` are those that hold a list in each row, and ``extra`` those that are neither outputs nor labels. ``say`` is
+  called with a sentence for each choice. If a row can have several labels, there is a column of labels for each class,
+  such as ``label_cat``, unless columns hold lists.
 
   Raises:
     FileError: if there are none, or if they can be read in several ways.

@@ -35,17 +35,9 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
               percent: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
   """Returns float32 logits ``[N, K]`` of outputs, and the probabilities ``[N, K]`` if the outputs are such.
 
-  All that is large is done with some rows at a time.
-
-  Args:
-    name: the name of the array; one of ``headers.PROBS`` holds probabilities, one of ``headers.EITHER`` is decided by
-      its values.
-    outputs: floats ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes. A logit of -inf is a class that
-      the row does not have.
-    say: a function that prints what the outputs are taken for, where their name does not say it, and that rows are
-      divided by their sums, where rounding has changed these.
-    are_logits: whether the user says that they are logits.
-    percent: whether the user says that they are percentages.
+  Outputs are floats ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes. What they are is said by the
+  user (``are_logits``, ``percent``), by their name or by their values. ``say`` is called with what they are taken for,
+  where their name does not say it. All that is large is done with some rows at a time.
 
   Raises:
     FileError: if they have another shape or type, are NaN or +inf, are -inf in all classes of a row, or are

@@ -10,14 +10,7 @@ from calib_jax._system.errors import FileError
 
 def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], label: str, ignore_label: int,
                     say: Callable[[str], None]) -> dict[str, np.ndarray]:
-  """Returns the arrays whose rows change when those with one label are left out, without these rows.
-
-  Args:
-    arrays: the arrays by name, with rows on the first axis.
-    per_row: the names of those that may have a row for each label.
-    label: the name of the labels.
-    ignore_label: the label of the rows.
-    say: is called with a sentence that says how many rows are left out.
+  """Returns those of the arrays ``per_row`` that have a row for each label, without the rows of one label.
 
   Raises:
     FileError: if they are all rows.

@@ -40,13 +40,7 @@ def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tupl
   """Returns in which seed the labels of two models differ, so that they cannot be compared example by example.
 
   Seeds are compared one by one; if one model has more of them than the other, each of a model with the other's first.
-
-  Args:
-    labels: ``[N]`` integers of each seed of a model.
-    other: those of another model.
-
-  Returns:
-    The number, from 0, of a seed of the first model and of one of the other whose labels differ; None if none do.
+  The numbers, from 0, are of a seed of the first model and of one of the other; None if no labels differ.
   """
   pairs = ([(i, i) for i in range(len(labels))] if len(labels) == len(other) else
            [*((i, 0) for i in range(len(labels))), *((0, j) for j in range(len(other)))])

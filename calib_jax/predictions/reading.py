@@ -35,16 +35,7 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None,
            multilabel: bool = False, ignore_label: int | None = None) -> dict[str, np.ndarray]:
-  """Reads the arrays of one file of predictions.
-
-  Args:
-    path: an ``.npz``; ``LOGITS.npy,LABELS.npy``, which are mapped into memory; a ``.csv``, ``.tsv``, ``.jsonl`` or
-      ``.parquet`` whose columns are called like ``label``, ``logit_cat`` and ``logit_dog``; or ``.npz`` by any other
-      name.
-    extra: names to read in addition to those of outputs, labels and classes.
-    say: is called with a sentence for each choice between readings of the file.
-    multilabel: whether a row can have several labels, so that a table has a column of labels for each class.
-    ignore_label: the label of rows that are left out; None to leave out none.
+  """Reads the arrays of one file of predictions, and those of the names ``extra``.
 
   Returns:
     Arrays by name, of which one holds outputs and one labels. Columns such as ``logit_cat`` are joined into one array
@@ -52,7 +43,8 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
     flattened, and if there were several, "" is the place on the first of them, ``[N]``.
 
   Raises:
-    UserError: if the file cannot be read, or if it can be read in several ways.
+    UserError: if the file cannot be read.
+    FileError: if what it holds is wrong, or can be read in several ways.
   """
   if pair := PAIR.fullmatch(str(path)):
     outputs, labels = map(read_npy, pair.groups())

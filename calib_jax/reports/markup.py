@@ -10,15 +10,9 @@ from calib_jax._system.errors import cut, printable
 
 
 def booktabs(rows: Sequence[Sequence[str]], num_texts: int, best: Sequence[Sequence[bool]] | None = None) -> str:
-  r"""Formats rows of text as a booktabs table.
+  """Returns rows of text, the heading first, as a booktabs table whose first ``num_texts`` columns are no numbers.
 
-  Args:
-    rows: the rows, the heading first.
-    num_texts: the number of columns of text, which come first; the others are numbers.
-    best: which cells of the rows after the heading are bold; None for none.
-
-  Returns:
-    The table.
+  The cells ``best`` of the rows after the heading are bold.
   """
   def line(cells, bold):
     return " & ".join(rf"\textbf{{{_escaped(cell)}}}" if b else _escaped(cell)

@@ -40,16 +40,10 @@ def new_axes(width: float = WIDTH, height: float = WIDTH) -> Axes:
 
 
 def plain(text: str, *, lines: bool = False, longest: int = 60) -> str:
-  """Returns a text of the user's as Matplotlib draws it: without formulas, and as short as a figure can hold.
+  """Returns a text of the user's as Matplotlib draws it: without formulas, in lines of at most ``longest`` characters.
 
-  Args:
-    text: the text.
-    lines: whether line ends stay.
-    longest: the number of characters of a line from which on it is cut.
-
-  Returns:
-    The text, which this function leaves as it is. It does not begin with an underscore, because Matplotlib's legends
-    leave out such labels.
+  It may be of several ``lines``. This function leaves the text that it returns as it is, which does not begin with an
+  underscore, because Matplotlib's legends leave out such labels.
   """
   shown = "\n".join(cut(printable(line), longest) for line in (text.split("\n") if lines else [text]))
   return re.sub(r"(?<!\\)\$", r"\\$", f"{' ' * shown.startswith('_')}{shown}")

@@ -31,9 +31,7 @@ def side(interval: Interval) -> int:
 def is_miscalibrated(error: Estimate, number: int = 1) -> bool:
   """Returns whether a calibrated model would hardly show a calibration error as large as this.
 
-  Args:
-    error: the error.
-    number: how many tests are made, each of which is judged at that part of ``SIGNIFICANCE`` (Bonferroni).
+  Each of ``number`` tests is made at that part of ``SIGNIFICANCE`` (Bonferroni).
   """
   return error.p_value < SIGNIFICANCE / number
 
@@ -92,13 +90,8 @@ def to_use(evaluated: EvaluatedSet, model: str, labels: Sequence[str]) -> str:
   """Returns the calibrator that is shown to lower the log loss of a model, or "" if none is.
 
   Each is tested against no calibration, as one of the verdict's ``TESTS`` and one of the calibrators. Those that lose
-  accuracy are left out. Of the others the first is taken, unless another one has a lower log loss than it beyond an
-  interval that holds for all of them at once.
-
-  Args:
-    evaluated: the set.
-    model: the model.
-    labels: its calibrators, from the simplest to the most flexible.
+  accuracy are left out. Of the others, which go from the simplest to the most flexible, the first is taken, unless
+  another one has a lower log loss than it beyond an interval that holds for all of them at once.
   """
   none = (model, UNCALIBRATED)
   able = [label for label in labels if better(evaluated, "nll", (model, label), none, TESTS * len(labels))
@@ -133,12 +126,9 @@ def excess_of(row: Row) -> Interval:
 
 
 def most_excess(excess: Interval, num_units: int) -> float:
-  """Returns by how much a mean confidence may be wrong, at most 1.
+  """Returns by how much a mean confidence may be wrong, at most 1, by what it is above the accuracy.
 
-  Args:
-    excess: the mean confidence minus the accuracy.
-    num_units: the number n of examples, or of groups of them. Where all of them are right, up to 3 / n of others may
-      be wrong.
+  Where all of n examples, or groups of them, are right, up to 3 / n of others may be wrong.
   """
   return min(max(-excess.low, excess.high, 3 / num_units), 1.0)
 
@@ -167,14 +157,11 @@ def least_gain(row: Row, num_classes: int) -> float:
 
 
 def guess(row: Row) -> tuple[str, float] | None:
-  """Returns what guess a row is no better than, with its log loss in nats, or None.
+  """Returns what guess a row with values is no better than, with its log loss in nats, or None.
 
   A guess gives equal probabilities to the classes that an example has, or the share of each class among the other
   examples. A row is no better than the one with the lower log loss if neither a lower log loss nor a higher accuracy is
   shown, and if it can gain at most ``LIKE_GUESSING`` of the log loss and ``WIDE`` of the accuracy.
-
-  Args:
-    row: a row with values; None is returned if they lack the labels.
   """
   values = row.values
   if values.labels is None or values.num_options is None:
@@ -203,12 +190,7 @@ def guess(row: Row) -> tuple[str, float] | None:
 def disagree(by_convention: Mapping[str, Mapping[Hashable, float]], evaluated: EvaluatedSet) -> list[RowKey]:
   """Returns the rows that have the lowest error by some convention, most often first, if two differ beyond chance.
 
-  Args:
-    by_convention: the error of each row by convention.
-    evaluated: the set of these rows.
-
-  Returns:
-    The rows; none if one row is the lowest by every convention, or if no two of them are told apart by the ECE.
+  There are none if one row is the lowest by every convention, or if no two of them are told apart by the ECE.
   """
   wins = [min(errors, key=errors.get) for errors in by_convention.values()]
   rows = sorted(set(wins), key=lambda row: (-wins.count(row), row))
@@ -219,12 +201,9 @@ def disagree(by_convention: Mapping[str, Mapping[Hashable, float]], evaluated: E
 
 
 def lost_accuracy(evaluated: EvaluatedSet, row: RowKey, reference: RowKey | None = None) -> float:
-  """Returns how much accuracy a row loses against another one, if that is more than ``POINT``, and else 0.
+  """Returns how much accuracy a row loses, if that is more than ``POINT``, and else 0.
 
-  Args:
-    evaluated: the set.
-    row: the row.
-    reference: the other row; None for the first model before calibration.
+  By default it is compared with the first model before calibration.
   """
   reference = reference or (next(iter(evaluated.rows))[0], UNCALIBRATED)
   lost = evaluated.rows[reference].estimates["accuracy"].value - evaluated.rows[row].estimates["accuracy"].value
