@@ -14,7 +14,7 @@ import numpy as np
 
 from calib_jax._numerics import binning as bins
 from calib_jax._system import compilation
-from calib_jax.intervals import draws
+from calib_jax.intervals import draws, resamples
 from calib_jax.intervals.resamples import Resampled, bias_corrected, subsamples
 from calib_jax.metrics.formulas import binned_error
 from calib_jax.predictions.calibrated import Calibrated
@@ -22,6 +22,7 @@ from calib_jax.predictions.calibrated import Calibrated
 BLOCKS = 64
 AT_ONCE = 24  # Resamples whose gaps are summed at a time, too few for the threads of a small matrix product.
 SORTED, PASSES = 2**23, 8  # Probabilities that are sorted at a time, unless that takes more passes over the logits.
+LEADING = 2**22  # Most counts of the leading bits of probabilities, of all classes.
 
 
 class ClassSums(NamedTuple):
@@ -50,22 +51,21 @@ class Summing:
     """
     part = source.part
     self.rng = np.random.default_rng(0)
-    group = np.arange(len(part.labels)) if part.groups is None else np.unique(part.groups, return_inverse=True)[1]
-    self.num_blocks = min(BLOCKS, group.max() + 1)
-    self.block = (self.rng.permutation(group.max() + 1) % self.num_blocks)[group]
+    self.group, num_groups = draws.group_numbers(part.groups, len(part.labels))
+    self.block = resamples.random_blocks(len(part.labels), part.groups, BLOCKS, self.rng)
+    self.num_blocks = min(BLOCKS, num_groups)
     self.shape = part.logits.shape[1], num_bins
     num_cells = part.logits.shape[1] * num_bins
     self.edges = jnp.asarray(_equal_mass_edges(source, num_bins))
-    self.group = None if part.groups is None else group
     if self.group is not None:
       rho = _dependence(source, draws.members(part.groups, len(part.labels)))
       self.share, self.choices = rho**0.5, np.random.default_rng(1)
-      self.of_groups = self.choices.uniform(size=(group.max() + 1, num_redraws)).astype(np.float32)
+      self.of_groups = self.choices.uniform(size=(num_groups, num_redraws)).astype(np.float32)
     self.drawn = compilation.sized(_drawn, part.logits.size)
     self.cells = compilation.sized(_cells, part.logits.size, static_argnums=2)
     self.gaps = {name: np.zeros(self.num_blocks * num_cells) for name in ("equal_width", "equal_mass")}
     self.observed = {name: np.zeros(num_cells) for name in self.gaps}
-    self.redrawn = {name: np.zeros((num_redraws, num_cells), np.float32) for name in self.gaps}
+    self.redrawn = {name: np.zeros((num_redraws, num_cells), np.int32) for name in self.gaps}
 
   def add(self, rows: slice, first: int, probs: np.ndarray, labels: np.ndarray) -> None:
     """Adds examples.
@@ -86,13 +86,14 @@ class Summing:
     cells = {name: np.asarray(x)[first:] for name, x in self.cells(probs, self.edges, self.shape[1]).items()}
     probs, labels, block = probs[first:].ravel(), labels[first:], self.block[rows][first:]
     row, num_cells = np.arange(len(labels)), self.shape[0] * self.shape[1]
+    first_cells, drawn = num_cells * np.arange(len(drawn))[:, None], row * self.shape[0] + drawn
     for name, cell in cells.items():
       gaps, true = self.gaps[name], cell[row, labels]
       gaps += np.bincount((block[:, None] * num_cells + cell).ravel(), probs, len(gaps))
       gaps -= np.bincount(block * num_cells + true, minlength=len(gaps))
       self.observed[name] += np.bincount(true, minlength=num_cells)
-      for redraw, label in zip(self.redrawn[name], drawn, strict=True):
-        redraw += np.bincount(cell[row, label], minlength=num_cells)
+      # One call for all redraws: each of them adds few labels.
+      np.add.at(self.redrawn[name].reshape(-1), (cell.take(drawn) + first_cells).reshape(-1), np.int32(1))
 
   def sums(self) -> dict[str, ClassSums]:
     """Returns the sums by the kind of the bins."""
@@ -138,6 +139,8 @@ def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
   count, num_classes = source.part.logits.shape
   sizes = [len(part) for part in np.array_split(np.arange(count), num_bins)]
   last = np.maximum(np.cumsum(sizes)[:-1] - 1, 0)
+  if count * num_classes > SORTED and (edges := _selected(source, last)) is not None:
+    return edges
   edges = np.empty((len(last), num_classes), np.float32)
   step = max(SORTED // count, -(-num_classes // PASSES))
   for start in range(0, num_classes, step):
@@ -148,6 +151,40 @@ def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
     by_class.sort(axis=1)
     edges[:, columns] = by_class[:, last].T
   return edges
+
+
+def _selected(source: Calibrated, ranks: np.ndarray) -> np.ndarray | None:
+  """The probabilities of each class that have these ``ranks`` ``[E]`` in its order, ``[E, K]``.
+
+  One pass counts the leading bits of probabilities, which have their order, and a second one sorts those that share
+  them with a rank. None if these are too many, as where many are tied.
+  """
+  num_classes = source.part.logits.shape[1]
+  shift = next(shift for shift in range(15, 32) if shift == 31 or num_classes << (31 - shift) <= LEADING)
+  classes, number = np.arange(num_classes), 1 << (31 - shift)
+
+  def bits():
+    for rows, first, log_probs in source.chunks():
+      values = source.probs(rows, log_probs)[first:].view(np.uint32) & np.uint32(2**31 - 1)  # Without the sign of -0.
+      yield values, (values >> shift) + number * classes
+
+  counts = np.zeros(num_classes * number, np.int32)
+  for _, place in bits():
+    np.add.at(counts, place.reshape(-1), np.int32(1))
+  below = np.cumsum(counts.reshape(num_classes, number), axis=1)
+  place = np.stack([row.searchsorted(ranks, side="right") for row in below])  # [K, E]
+  is_wanted = np.zeros(len(counts), bool)
+  is_wanted[place + number * classes[:, None]] = True
+  if counts[is_wanted].sum(dtype=np.int64) > SORTED:
+    return None
+  found = []
+  for values, at in bits():
+    is_found = is_wanted[at]
+    found.append(values[is_found] + (np.nonzero(is_found)[1] << 31))
+  found = np.sort(np.concatenate(found))
+  first = found.searchsorted((classes[:, None] << 31) + (place << shift))
+  before = below[classes[:, None], place] - counts.reshape(num_classes, number)[classes[:, None], place]
+  return (found[first + ranks - before] & (2**31 - 1)).astype(np.uint32).view(np.float32).T
 
 
 @functools.lru_cache(maxsize=1)

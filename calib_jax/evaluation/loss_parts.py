@@ -36,11 +36,13 @@ def removed(parts: Sequence[Predictions | Calibrated]) -> np.ndarray | None:
   return np.stack(columns, axis=1)
 
 
-def estimates(rows: Mapping[Hashable, Values], *, key, num_resamples: int) -> dict[Hashable, dict[str, Estimate]]:
+def estimates(rows: Mapping[Hashable, Values], block: np.ndarray | None, *, key, num_resamples: int
+              ) -> dict[Hashable, dict[str, Estimate]]:
   """Estimates the two parts, as ``metrics.calibration_refinement`` does; with several seeds, of the mean over them.
 
   Args:
     rows: the values of the same examples by row.
+    block: what ``resamples.blocks_of`` returns.
     key: PRNG key.
     num_resamples: the number of resamples.
 
@@ -51,13 +53,15 @@ def estimates(rows: Mapping[Hashable, Values], *, key, num_resamples: int) -> di
   if not rows:
     return {}
   means = np.stack([values.removed.mean(axis=1, dtype=np.float64) for values in rows.values()])  # [rows, N, 3]
+  *sums, sizes = resamples.summed(block, means.transpose(0, 2, 1).reshape(-1, means.shape[1]))
+  sums = np.stack(sums, axis=1).reshape(len(sizes), len(rows), -1).swapaxes(0, 1).copy()  # [rows, N or blocks, 3]
+  groups = next(iter(rows.values())).groups if block is None else None
 
   def of_resamples(counts):
-    sums = np.einsum("rn,mnk->rmk", counts.astype(np.float64), means)
-    return decomposition.five_means(sums / counts.sum(1)[:, None, None])
+    counts = counts.astype(np.float64)
+    return decomposition.five_means(np.einsum("rn,mnk->rmk", counts, sums) / (counts @ sizes)[:, None, None])
 
-  ends = resamples.percentile(of_resamples, means.shape[1], key=key, num_resamples=num_resamples,
-                              groups=next(iter(rows.values())).groups)
+  ends = resamples.percentile(of_resamples, len(sizes), key=key, num_resamples=num_resamples, groups=groups)
   tables = {}
   for (row, values), *of_row in zip(rows.items(), *ends, strict=True):
     _, *parts = decomposition.parts(*of_row)

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +29,8 @@ from calib_jax.intervals.bias_correction import correlation, interval_of_differe
 from calib_jax.metrics import resampled_errors
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions
+
+Ordered = Mapping[Hashable, Sequence[resampled_errors.Ordered | resampled_errors.Cells]]  # Of each seed, by row.
 
 
 def num_present(log_probs: jax.Array) -> jax.Array:
@@ -100,10 +101,12 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     ``compare``, are those of the row minus the earlier row, as ``metrics.paired_difference`` computes them. With
     several seeds intervals are over test examples and seeds; see ``over_seeds``.
   """
-  key = jax.random.key(0)
-  errors, differences_of_errors = _errors(rows, num_bins, key, num_resamples)
-  means, differences_of_means = _joint(rows, num_bins, key, num_resamples)
-  parts = loss_parts.estimates(rows, key=key, num_resamples=num_resamples)
+  key, some = jax.random.key(0), next(iter(rows.values()))
+  block = resamples.blocks_of(len(some.confidence), some.groups)
+  ordered = _ordered(rows, num_bins, block)
+  errors, differences_of_errors = _errors(rows, ordered, block, key, num_resamples)
+  means, differences_of_means = _joint(rows, ordered, block, key, num_resamples)
+  parts = loss_parts.estimates(rows, block, key=key, num_resamples=num_resamples)
   tables = {row: means[row] | errors[row] | parts.get(row, {}) for row in rows}
   differences = {}
   for (row, other), changes in differences_of_means.items():
@@ -135,17 +138,24 @@ def _of_differences(column: Column, interval: Interval, values: Values) -> Inter
   return interval.within(least - most, most - least)
 
 
-def _errors(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
-            ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
+def _ordered(rows: Mapping[Hashable, Values], num_bins: int, block: np.ndarray | None) -> Ordered:
+  """The examples of each seed of each row in order, or in cells for resamples of blocks."""
+  if block is None:
+    return {row: [resampled_errors.Ordered(x, num_bins) for x in values.confidence.T] for row, values in rows.items()}
+  return {row: [resampled_errors.Cells(*x, block, num_bins, resamples.CELLS)
+                for x in zip(values.confidence.T, values.correct.T, strict=True)] for row, values in rows.items()}
+
+
+def _errors(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray | None, key: jax.Array,
+            num_resamples: int) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
   """Estimates the calibration errors of each row, and those differences of every two rows that are compared."""
   columns, classwise = computed_by(Error), computed_by(ClasswiseError)
   # Those of the most resamples come first.
   errors = {name: (column.compute.function, num_resamples // (FEWER if is_slow else 1)) for is_slow in (False, True)
             for name, column in columns.items()
             if column.compute.slow == is_slow and (not is_slow or num_resamples >= 10 * FEWER)}
-  assessed = resamples.assess(errors, {row: (values.confidence, values.correct) for row, values in rows.items()},
-                              ordered=functools.partial(resampled_errors.Ordered, num_bins=num_bins), key=key,
-                              groups=next(iter(rows.values())).groups)
+  arrays = {row: (values.confidence, values.correct, ordered[row]) for row, values in rows.items()}
+  assessed = resamples.assess(errors, arrays, key=key, groups=next(iter(rows.values())).groups, block=block)
   resampled = {(row, name): error for row, by_name in assessed.items() for name, error in by_name.items()}
   for row, values in rows.items():
     for name, column in classwise.items():
@@ -191,8 +201,8 @@ def _pairs(rows: Mapping[Hashable, Values]) -> list[tuple[Hashable, Hashable]]:
   return [(row, names[j]) for i, row in enumerate(names) for j in range(i)]
 
 
-def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_resamples: int
-           ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
+def _joint(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray | None, key: jax.Array,
+           num_resamples: int) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
   """Estimates means and numbers of risk–coverage curves, and the differences of every two rows.
 
   All rows have the same resamples.
@@ -202,24 +212,35 @@ def _joint(rows: Mapping[Hashable, Values], num_bins: int, key: jax.Array, num_r
   numbers = [("area", 0.0), ("excess", 0.0), *(("coverage", risk) for risk in risks)]  # As ``risk_coverage`` has them.
   places_of_curves = [numbers.index(column.compute) for column in curves.values()]
   seeds = [(values, s) for values in rows.values() for s in range(values.confidence.shape[1])]
-  ordered = [resampled_errors.Ordered(values.confidence[:, s], num_bins) for values, s in seeds]
-  summands = np.array([column.compute.of(values)[:, s] for values, s in seeds for column in means.values()], np.float64)
+  ordered = [x for row in rows for x in ordered[row]]
+  summands = resamples.summed(block, (column.compute.of(values)[:, s] for values, s in seeds
+                                      for column in means.values()))
   places = np.cumsum([values.confidence.shape[1] for values in rows.values()])
 
-  def every_number(counts):
+  def every_number(counts, steps):
     """The mean over seeds and each seed of every row, followed by the difference of every pair, ``[R, …, columns]``."""
     # For so few rows, the threads of a matrix product wait for each other longer than they work.
     sums = np.einsum("rn,mn->rm", counts.astype(np.float64), summands)
-    averages = (sums / counts.sum(1, keepdims=True)).reshape(len(counts), len(seeds), len(means))
-    areas = [resampled_errors.risk_coverage(x, counts, values.correct[:, s], risks)[:, places_of_curves]
-             for x, (values, s) in zip(ordered, seeds, strict=True)]
+    averages = (sums[:, :-1] / sums[:, -1:]).reshape(len(counts), len(seeds), len(means))
+    areas = [resampled_errors.risk_coverage(*x, risks)[:, places_of_curves] for x in steps]
     by_seed = np.concatenate([averages, np.stack(areas, axis=1)], axis=2)
     by_row = dict(zip(rows, map(resamples.mean_first, np.split(by_seed, places[:-1], axis=1)), strict=True))
     return np.concatenate([*by_row.values(), *(by_row[a][:, :1] - by_row[b][:, :1] for a, b in pairs)], axis=1)
 
-  some = next(iter(rows.values()))
-  ends = resamples.percentile(every_number, len(some.confidence), key=key, num_resamples=num_resamples,
-                              groups=some.groups)
+  def of_resamples(counts):
+    return every_number(counts, (x.steps(counts, values.correct[:, s])
+                                 for x, (values, s) in zip(ordered, seeds, strict=True)))
+
+  if block is None:
+    ends = resamples.percentile(of_resamples, summands.shape[1], key=key, num_resamples=num_resamples,
+                                groups=next(iter(rows.values())).groups)
+  else:  # Ends are moved by what cells change of the sample's own numbers.
+    approximate, *ends = resamples.percentile(of_resamples, summands.shape[1], key=key, num_resamples=num_resamples,
+                                              size=resamples.CELLS)
+    every = np.ones((1, len(block)), np.int32)
+    value = every_number(np.ones((1, summands.shape[1])), (
+      x.exact.steps(every, values.correct[:, s]) for x, (values, s) in zip(ordered, seeds, strict=True)))[0]
+    ends = [value, *(end + value - approximate for end in ends)]
   ends_of_rows = places + np.arange(1, 1 + len(places))
   *by_row, by_pair = zip(*(np.split(x, ends_of_rows) for x in ends), strict=True)
   names = (*means, *curves)

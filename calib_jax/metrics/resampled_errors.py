@@ -4,6 +4,8 @@ A resample is how often each example counts. The examples are sorted by confiden
 order, and prefix sums over it give all bins, of equal width and of equal mass, the sums of KS and the risks of all
 coverages: O(N) a resample, without a sort. ``formulas`` turns these sums into errors, as it does for the metrics of
 JAX. With those, compiled for resamples, an evaluation would take more than twice as long.
+
+Of many examples, a resample is how often each of some random blocks of them counts, and ``Cells`` adds up the blocks.
 """
 
 import functools
@@ -47,10 +49,105 @@ class Ordered:
       return Sums(self, size, num_correct, self._prefix_sums((self.fixed - correct * UNIT) * counts))
     return Sums(self, size, num_correct, self._prefix_sums(self.fixed * counts) - UNIT * num_correct)
 
+  @property
+  def exact(self) -> "Ordered":
+    """Itself; that of ``Cells`` is not approximate as they are."""
+    return self
+
+  def steps(self, counts: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Returns the steps of ``risk_coverage`` that have errors in the sample.
+
+    Args:
+      counts: ``[R, N]`` integers, how often each example counts in each resample.
+      correct: ``[N]`` bools.
+
+    Returns:
+      The number of examples before and after each step, and its errors, ``[R, E]``, and of all examples, ``[R, 1]``.
+    """
+    order = self.order[::-1]  # From the most confident example down.
+    starts = len(order) - 1 - self.ends[::-1]
+    wrong = ~correct[order]
+    steps = np.flatnonzero(np.add.reduceat(wrong, starts, dtype=np.int64))
+    counts = counts.take(order, axis=1)
+    taken = np.zeros((len(counts), 1 + len(order)), np.int64)
+    np.cumsum(counts, axis=1, out=taken[:, 1:])
+    at = np.flatnonzero(wrong)
+    step_of = np.searchsorted(starts, at, side="right") - 1  # Every step that has errors, once for each of them.
+    errors = np.add.reduceat(counts[:, at], np.searchsorted(step_of, steps), axis=1) if len(at) else counts[:, :0]
+    return taken[:, starts[steps]], taken[:, np.append(starts, len(order))[steps + 1]], errors, taken[:, -1:]
+
   def _prefix_sums(self, x: np.ndarray) -> np.ndarray:
-    sums = np.zeros((len(x), 1 + len(self.order)), np.int64)
-    np.cumsum(x, axis=1, out=sums[:, 1:])
+    sums = _prefix_sums(x)
     return sums if self.places is None else sums.take(self.places, axis=1)
+
+
+class Cells:
+  """The examples of one model in cells of near confidences, with the sums of each random block of examples.
+
+  It takes the place of ``Ordered`` for resamples of whole blocks, in which all examples of a cell have its mean
+  confidence. A cell lies within a bin of equal width, and holds examples of one confidence or about one in
+  ``num_cells`` of all.
+  """
+
+  def __init__(self, confidence: np.ndarray, correct: np.ndarray, block: np.ndarray, num_bins: int, num_cells: int):
+    """Adds up the examples of each block and cell.
+
+    Args:
+      confidence: float32 ``[N]`` in [0, 1].
+      correct: ``[N]`` bools.
+      block: ``[N]`` integers from 0 on, the block of each example.
+      num_bins: the number of bins.
+      num_cells: the number of cells, unless there are fewer confidences, beside those that edges of bins divide.
+    """
+    ordered, self.num_bins, self._confidence = Ordered(confidence, num_bins), num_bins, confidence
+    number = np.arange(len(ordered.values))
+    rank = number if len(number) <= num_cells else ordered.ends * num_cells // len(confidence)
+    key = rank + np.repeat(np.arange(num_bins), np.diff(ordered.edges))
+    cell = np.cumsum(np.diff(key, prepend=key[0]) > 0)  # Of each confidence, in their order.
+    self.edges = np.append(0, cell + 1)[ordered.edges]
+    of_ordered = np.repeat(cell, np.diff(ordered.ends, prepend=-1))
+    size = self._all = np.bincount(of_ordered)
+    self._cell = np.empty_like(of_ordered)
+    self._cell[ordered.order] = of_ordered
+    sums = np.add.reduceat(ordered.fixed, np.append(0, np.cumsum(size)[:-1]))
+    self._fixed = np.rint(sums / size).astype(np.int64)
+    self.values = (self._fixed / UNIT).astype(np.float32)
+    place, shape = block * len(size) + self._cell, (block.max() + 1, len(size))
+    # Sums up to 2^24 are exact.
+    self._size, self._correct = (np.bincount(x, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float32)
+                                 for x in (place, place[correct]))
+
+  def sums(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
+    """Returns the prefix sums of resamples.
+
+    Args:
+      counts: ``[R, blocks]`` bools or integers, how often each block counts in each resample.
+      correct: the ``[N]`` outcomes of the blocks, or other ones of all examples, bools ``[R, N]``, whatever counts.
+    """
+    if correct.ndim == 1:
+      size, num_correct = (counts.astype(np.float32) @ x for x in (self._size, self._correct))
+    else:
+      size, num_correct = self._all[None], np.stack([np.bincount(self._cell, x, len(self._all)) for x in correct])
+    size, num_correct = size.astype(np.int64), num_correct.astype(np.int64)
+    return Sums(self, *map(_prefix_sums, (size, num_correct, size * self._fixed - num_correct * UNIT)))
+
+  @property
+  def exact(self) -> Ordered:
+    """The examples in the order of their own confidences."""
+    return Ordered(self._confidence, self.num_bins)
+
+  def steps(self, counts: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Returns all cells as ``Ordered.steps`` does, of counts of blocks."""
+    sums = self.sums(counts, correct)
+    total = sums.size[:, -1:]
+    errors = np.diff(sums.size - sums.correct, axis=1)
+    return total - sums.size[:, :0:-1], total - sums.size[:, -2::-1], errors[:, ::-1], total
+
+
+def _prefix_sums(x: np.ndarray) -> np.ndarray:
+  sums = np.zeros((len(x), 1 + x.shape[1]), np.int64)
+  np.cumsum(x, axis=1, out=sums[:, 1:])
+  return sums
 
 
 class Bins(NamedTuple):
@@ -74,7 +171,7 @@ class Sums:
     gap: the sum of confidence - correct, in units of ``1 / UNIT``.
   """
 
-  def __init__(self, ordered: Ordered, size: np.ndarray, correct: np.ndarray, gap: np.ndarray):
+  def __init__(self, ordered: Ordered | Cells, size: np.ndarray, correct: np.ndarray, gap: np.ndarray):
     self.ordered, self.size, self.correct, self.gap = ordered, size, correct, gap
 
   def without(self, part: "Sums") -> "Sums":
@@ -182,7 +279,8 @@ def smooth(sums: Sums) -> np.ndarray:
   return errors * (sums.size[:, -1] > 0)
 
 
-def risk_coverage(ordered: Ordered, counts: np.ndarray, correct: np.ndarray, risks: tuple[float, ...]) -> np.ndarray:
+def risk_coverage(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.ndarray,
+                  risks: tuple[float, ...]) -> np.ndarray:
   r"""The area under the risk-coverage curve, its excess over the best order's, and the coverage at each of ``risks``.
 
   The area is that of ``metrics.aurc``, with the examples in steps of equal confidence. The k-th most confident example
@@ -190,32 +288,21 @@ def risk_coverage(ordered: Ordered, counts: np.ndarray, correct: np.ndarray, ris
   to it. Between them the risk falls as k grows, so that it is lowest just before such a step.
 
   Args:
-    ordered: the examples.
-    counts: ``[R, N]`` integers, how often each example counts in each resample.
-    correct: ``[N]`` bools.
+    before: ``[R, E]``, the number of examples before each step, as ``Ordered.steps`` returns it.
+    after: ``[R, E]``, the number of examples before and in the step.
+    errors: ``[R, E]``, the number of errors in the step.
+    total: ``[R, 1]``, the number of all examples.
     risks: the shares of errors that are allowed.
 
   Returns:
     ``[R, 2 + risks]``, of the curve of ``metrics.risk_coverage_curve`` where the risk is to be wrong.
   """
-  order = ordered.order[::-1]  # From the most confident example down.
-  starts = len(order) - 1 - ordered.ends[::-1]
-  wrong = ~correct[order]
-  steps = np.flatnonzero(np.add.reduceat(wrong, starts, dtype=np.int64))
-  counts = counts.take(order, axis=1)
-  taken = np.zeros((len(counts), 1 + len(order)), np.int64)
-  np.cumsum(counts, axis=1, out=taken[:, 1:])
-  total = taken[:, -1:]
-  before, after = taken[:, starts[steps]], taken[:, np.append(starts, len(order))[steps + 1]]
-  at = np.flatnonzero(wrong)
-  step_of = np.searchsorted(starts, at, side="right") - 1  # Every step that has errors, once for each of them.
-  errors = np.add.reduceat(counts[:, at], np.searchsorted(step_of, steps), axis=1) if len(at) else counts[:, :0]
   return np.concatenate([_areas(before, after, errors, total), *(
     _coverage(before, after, errors, total, risk) for risk in risks)], axis=1)
 
 
 def _areas(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.ndarray) -> np.ndarray:
-  """The area, and its excess, from the number of examples before and after each step and its ``errors``, ``[R, E]``."""
+  """The area and its excess, ``[R, 2]``."""
   harmonic = np.append(0, np.cumsum(1 / np.arange(1, total.max() + 1)))  # H_k, k from 0.
   weights = np.append(0, np.cumsum(harmonic))  # The sums of H_j over j < k.
   share = errors / np.maximum(after - before, 1)
@@ -228,7 +315,7 @@ def _areas(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.
 
 
 def _coverage(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.ndarray, risk: float) -> np.ndarray:
-  """The largest coverage at which the risk is at most ``risk``, ``[R, 1]``, from the arguments of ``_areas``."""
+  """The largest coverage at which the risk is at most ``risk``, ``[R, 1]``."""
   made = np.zeros((len(errors), errors.shape[1] + 1))
   np.cumsum(errors, axis=1, out=made[:, 1:])
   before = np.concatenate([before, total], axis=1)

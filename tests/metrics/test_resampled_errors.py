@@ -1,7 +1,5 @@
 """Errors of resamples in NumPy: the references' values for every resample's examples, and the draws of ``metrics``."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +12,6 @@ from tests.metrics import references
 from tests.metrics.data import KINDS, pairs
 
 NUM_BINS = 7
-ORDERED = functools.partial(resampled_errors.Ordered, num_bins=15)
 BIASES = {"ece": metrics.BiasModel(sure_part=0.5), "ks": metrics.BiasModel(rate=2 / 3, sure_part=0.5)}
 ERRORS = {
   "equal width": (resampled_errors.calibration_error, references.calibration_error, {}),
@@ -69,7 +66,7 @@ def test_a_sweep_through_examples_in_order_takes_each_as_a_bin():
 def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
   confidence, correct, counts = _resamples(kind)
   risks = (0.2, 0.4)
-  found = resampled_errors.risk_coverage(resampled_errors.Ordered(confidence, NUM_BINS), counts, correct, risks)
+  found = resampled_errors.risk_coverage(*resampled_errors.Ordered(confidence, NUM_BINS).steps(counts, correct), risks)
   for row, values in zip(counts, found, strict=True):
     c, wrong = np.repeat(confidence, row), ~np.repeat(correct, row)
     size, share = np.arange(1, len(c) + 1), references.shared(c, wrong).astype(np.float64)
@@ -79,6 +76,31 @@ def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
       np.testing.assert_allclose(coverage, max(size[curve <= risk + 1e-12], default=0) / len(c), rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_cells_of_blocks_have_the_sums_of_the_examples_of_the_blocks(kind):
+  confidence, correct, _ = _resamples(kind, 60)
+  block = np.random.default_rng(0).permutation(60) % 8
+  counts = np.stack([np.ones(8, int), np.arange(8) % 3, np.arange(8) == 5])
+  ordered = resampled_errors.Ordered(confidence, NUM_BINS)
+  cells = resampled_errors.Cells(confidence, correct, block, NUM_BINS, num_cells=60)  # As many as confidences.
+  redrawn = np.stack([correct, ~correct])
+  for found, expected in ((cells.sums(counts, correct), ordered.sums(counts[:, block], correct)),
+                          (cells.sums(counts[:1], redrawn), ordered.sums(np.ones((1, 60), bool), redrawn))):
+    for name, (error, _, options) in ERRORS.items():
+      np.testing.assert_allclose(error(found, **(options or {})), error(expected, **(options or {})), rtol=1e-6,
+                                 atol=1e-9, err_msg=name)
+    np.testing.assert_allclose(resampled_errors.smooth(found), resampled_errors.smooth(expected), rtol=1e-5, atol=1e-9)
+  found, expected = (resampled_errors.risk_coverage(*steps, (0.2, 0.4)) for steps in (
+    cells.steps(counts, correct), ordered.steps(counts[:, block], correct)))
+  np.testing.assert_allclose(found, expected, rtol=1e-9)
+  # A few cells keep the sums of equal-width bins.
+  few = resampled_errors.Cells(confidence, correct, block, NUM_BINS, num_cells=5)
+  assert len(few.values) < 5 + NUM_BINS and few.exact.sums(counts[:1, block], correct).size[0, -1] == 60
+  for found, expected in zip(few.sums(counts[:1], correct).equal_width, ordered.sums(
+      counts[:1, block], correct).equal_width, strict=True):
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
 @pytest.mark.parametrize(("size", "groups"), [(203, None), (203, np.arange(203) // 3), (1, None)])
 def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
   monkeypatch.setattr(resamples, "BATCH", 203 * 7)  # Seven resamples at a time, which 40 is no multiple of.
@@ -86,7 +108,8 @@ def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
   confidence, correct = (np.stack(x, axis=1) for x in zip(*samples, strict=True))
   key = jax.random.key(5)
   errors = {"ece": (resampled_errors.calibration_error, 40), "ks": (resampled_errors.ks, 12)}
-  found = resamples.assess(errors, {"row": (confidence, correct)}, ordered=ORDERED, key=key, groups=groups)["row"]
+  ordered = [resampled_errors.Ordered(x, 15) for x in confidence.T]
+  found = resamples.assess(errors, {"row": (confidence, correct, ordered)}, key=key, groups=groups)["row"]
   ends = resamples.intervals(found, BIASES)
   for name, function, number in (("ece", metrics.calibration_error, 40), ("ks", metrics.ks_calibration_error, 12)):
     def error(c, a, *, where, function=function):

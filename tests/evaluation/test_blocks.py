@@ -1,0 +1,97 @@
+"""Intervals of many examples, from resamples of blocks of them: they are those of resamples of examples."""
+
+import jax
+import numpy as np
+
+from calib_jax.evaluation import class_errors, measures
+from calib_jax.evaluation.results import Values
+from calib_jax.intervals import resamples
+
+DRAWS, N, BLOCKS, RESAMPLES = 50, 1200, 300, 60
+POWERS = {"calibrated": 1.0, "overconfident": 1.3}
+MEASURED = ("ece", "ece_equal_mass_l2", "ks", "accuracy", "nll", "aurc")
+
+
+def _model(rng, count, power):
+  """Confidences of two classes, and the posterior that they distort."""
+  log_odds = np.abs(1 + 1.5 * rng.normal(size=count))
+  return (1 / (1 + np.exp(-power * log_odds))).astype(np.float32), 1 / (1 + np.exp(-log_odds))
+
+
+def _truth(power):
+  """What the metrics tend to as examples grow in number; the gaps of all confidences have one sign."""
+  confidence, posterior = _model(np.random.default_rng(0), 1_000_000, power)
+  order = np.argsort(-confidence)
+  confidence, posterior = confidence[order].astype(np.float64), posterior[order]
+  gap = confidence - posterior
+  risk = np.cumsum(1 - posterior) / np.arange(1, 1 + len(gap))
+  norm_2 = np.sqrt(np.mean([part.mean() ** 2 for part in np.array_split(gap, 15)]))
+  nll = -np.mean(posterior * np.log(confidence) + (1 - posterior) * np.log1p(-confidence))
+  return dict(zip(MEASURED, (*([0.0] * 3 if power == 1 else [gap.mean(), norm_2, gap.mean()]), posterior.mean(), nll,
+                             risk.mean()), strict=True))
+
+
+def _rows(seed):
+  rows, uniform = {}, np.random.default_rng([seed, 1]).uniform(size=N)
+  none = class_errors.ClassSums(np.full((2, 2, 15), 1e-3, np.float32), np.full(2, 1e-3, np.float32))
+  for name, power in POWERS.items():
+    confidence, posterior = _model(np.random.default_rng(seed), N, power)
+    correct = uniform < posterior
+    nll = -np.log(np.where(correct, confidence, 1 - confidence))
+    columns = [x[:, None] for x in (confidence, correct, nll, nll, nll)]
+    rows[name] = Values(*columns, np.zeros((N, 1), int), {"equal_width": [none], "equal_mass": [none]})
+  return rows
+
+
+def _intervals(rows, block, key):
+  """The intervals of each row and of the difference of the two, by name."""
+  ordered = measures._ordered(rows, 15, block)
+  errors, means = (f(rows, ordered, block, key, RESAMPLES) for f in (measures._errors, measures._joint))
+  by_row = {row: errors[0][row] | means[0][row] for row in rows}
+  return by_row, errors[1]["overconfident", "calibrated"] | means[1]["overconfident", "calibrated"]
+
+
+def test_intervals_from_blocks_cover_as_often_and_are_as_wide_as_those_from_examples(monkeypatch):
+  monkeypatch.setattr(resamples, "CELLS", 150)  # Six to nine examples each.
+  truth = {row: _truth(power) for row, power in POWERS.items()}
+  covered, width = {}, {}
+  for seed in range(DRAWS):
+    rows, key = _rows(seed), jax.random.key(seed)
+    for kind, block in (("examples", None), ("blocks", resamples.random_blocks(
+        N, None, BLOCKS, np.random.default_rng(seed)))):
+      by_row, difference = _intervals(rows, block, key)
+      cells = {(row, name): (by_row[row][name], truth[row][name]) for row in rows for name in MEASURED}
+      cells |= {("difference", name): (difference[name], truth["overconfident"][name] - truth["calibrated"][name])
+                for name in ("ece", "nll")}
+      for cell, (interval, value) in cells.items():
+        covered.setdefault((kind, *cell), []).append(interval.low <= value <= interval.high)
+        width.setdefault((kind, *cell), []).append(interval.high - interval.low)
+  for _, *cell in [key for key in covered if key[0] == "examples"]:
+    examples, blocks = (np.mean(width[kind, *cell]) for kind in ("examples", "blocks"))
+    assert abs(blocks / examples - 1) < 0.06, (cell, examples, blocks)
+    # At 95%, fewer than 42 of 50 have a chance of 1e-3.
+    assert sum(covered["blocks", *cell]) >= 42, (cell, sum(covered["examples", *cell]), sum(covered["blocks", *cell]))
+
+
+def test_blocks_hold_groups_whole_and_differ_by_one_of_them():
+  groups = np.random.default_rng(0).permutation(np.repeat(np.arange(1000), 3))
+  assert resamples.blocks_of(3000, groups) is None
+  block = resamples.blocks_of(3000, groups, most=2999)
+  assert all(len(set(block[groups == group])) == 1 for group in range(0, 1000, 100))
+  assert set(np.bincount(block)) == {3, 6} and len(np.bincount(block)) == resamples.BLOCKS
+  few = resamples.blocks_of(3000, groups // 100, most=2999)
+  assert len(set(zip(few, groups // 100, strict=True))) == 10
+
+
+def test_more_examples_than_are_drawn_one_by_one_are_measured_in_blocks(monkeypatch):
+  rows = _rows(0)
+  expected, differences = measures.measure(rows, num_resamples=100)
+  monkeypatch.setattr(resamples, "MOST_EXAMPLES", 1000)
+  found, differences_of_blocks = measures.measure(rows, num_resamples=100)
+  for row, table in expected.items():
+    for name, estimate in table.items():
+      np.testing.assert_allclose(found[row][name].value, estimate.value, rtol=1e-12, err_msg=name)
+      assert found[row][name].low <= found[row][name].estimate <= found[row][name].high
+    assert found[row]["ece"] != table["ece"] and found[row]["aurc"] != table["aurc"]
+  (pair,), (changes,) = differences, differences_of_blocks.values()
+  np.testing.assert_allclose(changes["nll"].estimate, differences[pair]["nll"].estimate, rtol=1e-9)
