@@ -12,8 +12,9 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax import metrics
-from calib_jax.evaluation.results import Values
+from calib_jax.evaluation.results import Estimate, Interval, Values
 from calib_jax.intervals.bias_models import NORM_2, BiasModel, bias_model
+from calib_jax.intervals.resamples import Resampled
 from calib_jax.metrics import resampled_errors
 
 FEWER = 20  # Slow errors have the number of resamples divided by this.
@@ -76,6 +77,8 @@ class Column:
     compare: whether the differences of two rows have intervals.
     bias: that of ``metrics.bootstrap``, of calibration errors; None of others, which have no noise floor.
     group: the title of its table on the page.
+    ends: a function of an error's ``Estimate``, of the row's mean excess of confidence over accuracy and of what the
+      resamples say of the error, ``resamples.Resampled``, to the ends that its interval has instead; None to keep them.
     lower_is_better: whether a lower value is better; None if neither is.
     least: the least value that it can have.
     most: the largest value that it can have; None for log K.
@@ -88,6 +91,7 @@ class Column:
   compare: bool
   bias: BiasModel | None
   group: str
+  ends: Callable[[Estimate, Interval, Resampled], tuple[float, float]] | None = None
   lower_is_better: bool | None = True
   least: float = 0.0
   most: float | None = 1.0
@@ -116,6 +120,21 @@ SCORES, BINS, OTHERS, PARTS = GROUPS = (  # The tables of the page, in its order
   "Parts of the log loss")
 
 
+def at_least_those_of_the_mean(error: Estimate, excess: Interval, _: Resampled) -> tuple[float, float]:
+  """The ends of KS, which have the margin of the mean excess above the error, as in ``metrics.bootstrap``."""
+  return error.low, max(error.high, error.value + (excess.high - excess.low) / 2)
+
+
+def within_chance(error: Estimate, _: Interval, resampled: Resampled) -> tuple[float, float]:
+  """The ends of a classwise error.
+
+  With few examples a class the bias of a mean over classes is larger than its noise, and not known as well. The error
+  is at most the true one plus that of chance (triangle inequality), and on average at least the true one.
+  """
+  return (min(error.low, max(error.value - float(resampled.most_by_chance), 0.0)),
+          max(error.high, error.value + error.high - error.estimate))
+
+
 def _binned(name: str, heading: str, *, compare: bool = False, as_column: str = "", **options) -> Column:
   function = functools.partial(resampled_errors.calibration_error, **options)
   return Column(name, heading, "%", Error(function, as_column=as_column), compare,
@@ -123,32 +142,37 @@ def _binned(name: str, heading: str, *, compare: bool = False, as_column: str = 
 
 
 COLUMNS: dict[str, Column] = {column.name: column for column in (
-  Column("accuracy", "accuracy %", "%", Mean(lambda values: values.correct), True, None, SCORES, False),
+  Column("accuracy", "accuracy %", "%", Mean(lambda values: values.correct), True, None, SCORES,
+         lower_is_better=False),
   Column("nll", "NLL", "", Mean(lambda values: values.nll), True, None, SCORES, most=np.inf),
   Column("nll_calibration", "calibration part of the NLL", "", LossPart(0), False, None, PARTS, least=-np.inf,
          most=np.inf),
   Column("nll_refinement", "refinement part of the NLL", "", LossPart(1), False, None, PARTS, most=np.inf),
   Column("brier", "Brier", "", Mean(lambda values: values.brier), True, None, SCORES, most=2.0),
-  Column("entropy", "mean entropy", "", Mean(lambda values: values.entropy), True, None, SCORES, None, most=None),
+  Column("entropy", "mean entropy", "", Mean(lambda values: values.entropy), True, None, SCORES,
+         lower_is_better=None, most=None),
   _binned("ece", "ECE %, equal width, norm 1", compare=True),
   _binned("ece_equal_mass_l2", "ECE %, equal mass, norm 2", compare=True, binning="equal_mass", norm=2),
   _binned("adaptive", "ECE %, equal mass, norm 1", binning="equal_mass"),
   _binned("mce", "MCE %", norm="max"),
   _binned("debiased", "ECE %, equal mass, norm 2, debiased", as_column="ece_equal_mass_l2", binning="equal_mass",
           norm=2, debias=True),
-  Column("ks", "KS %", "%", Error(resampled_errors.ks), False, bias_model(metrics.ks_calibration_error), OTHERS),
+  Column("ks", "KS %", "%", Error(resampled_errors.ks), False, bias_model(metrics.ks_calibration_error), OTHERS,
+         at_least_those_of_the_mean),
   Column("sweep", "sweep %", "%", Error(resampled_errors.sweep, slow=True), False,
          bias_model(metrics.sweep_calibration_error), OTHERS),
   Column("smooth", "smooth ECE %", "%", Error(resampled_errors.smooth, slow=True), False,
          bias_model(metrics.smooth_calibration_error), OTHERS),
-  # The rule of class-wise errors, in ``measures``, replaces that of a part.
-  Column("classwise", "classwise ECE %, equal width", "%", ClasswiseError("equal_width"), False, NORM_2, OTHERS),
+  Column("classwise", "classwise ECE %, equal width", "%", ClasswiseError("equal_width"), False, NORM_2, OTHERS,
+         within_chance),
   Column("classwise_equal_mass", "classwise ECE %, equal mass", "%", ClasswiseError("equal_mass"), False, NORM_2,
-         OTHERS),
+         OTHERS, within_chance),
   Column("aurc", "AURC %", "%", RiskCoverage("area"), True, None, SCORES),
   Column("excess_aurc", "E-AURC %", "%", RiskCoverage("excess"), True, None, SCORES),
-  Column("coverage_at_1", "coverage % at 1% risk", "%", RiskCoverage("coverage", 0.01), True, None, SCORES, False),
-  Column("coverage_at_5", "coverage % at 5% risk", "%", RiskCoverage("coverage", 0.05), True, None, SCORES, False),
+  Column("coverage_at_1", "coverage % at 1% risk", "%", RiskCoverage("coverage", 0.01), True, None, SCORES,
+         lower_is_better=False),
+  Column("coverage_at_5", "coverage % at 5% risk", "%", RiskCoverage("coverage", 0.05), True, None, SCORES,
+         lower_is_better=False),
 )}
 # What stands beside a calibration error as computed, each in a column of its own that is called NAME_floor and so on.
 BESIDE_ERRORS = ("floor", "p", "debiased")

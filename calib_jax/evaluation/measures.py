@@ -168,19 +168,14 @@ def _errors(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray
     estimates[row][name] = Estimate.around(*means, error.value[1:].tolist())
   for row, table in estimates.items():
     excess = rows[row].excess()
+    for name, error in table.items():
+      if (ends := COLUMNS[name].ends) is not None:
+        low, high = ends(error, excess, resampled[row, name])
+        table[name] = dataclasses.replace(error, low=low, high=high)
     for name in errors:
-      error, column = table[name], columns[name]
-      if column.compute.as_column:
-        with_bias = table[column.compute.as_column]
-        table[name] = dataclasses.replace(error, estimate=with_bias.estimate, low=with_bias.low, high=with_bias.high)
-      if column.bias.margin:  # Which that of the mean confidence is, as in ``metrics.bootstrap``.
-        table[name] = dataclasses.replace(error, high=max(error.high, error.value + (excess.high - excess.low) / 2))
-    # With few examples a class the bias of a mean over classes is larger than its noise, and not known as well. The
-    # error is at most the true one plus that of chance (triangle inequality), and on average at least the true one.
-    for name in classwise:
-      error, most_by_chance = table[name], float(resampled[row, name].most_by_chance)
-      table[name] = dataclasses.replace(error, low=min(error.low, max(error.value - most_by_chance, 0.0)),
-                                        high=max(error.high, error.value + error.high - error.estimate))
+      if as_column := columns[name].compute.as_column:
+        table[name] = dataclasses.replace(table[name], **{
+          part: getattr(table[as_column], part) for part in ("estimate", "low", "high")})
   return estimates, {(row, other): {name: _difference(name, row, other, estimates, resampled)
                                     for name, column in columns.items() if column.compare}
                      for row, other in _pairs(rows)}

@@ -75,7 +75,9 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
       images of one patient. If groups differ in size, the metric must take ``where``.
     bias: for ``method="bias_corrected"``, the ``BiasModel`` of the metric: ``bias_model(calibration_error, norm=2)``
       for an error of this package with options, or one of your own. ``"auto"`` is that of an error of this package
-      that is passed as it is, and for any other function ``CONSERVATIVE``, whose upper end subtracts no bias.
+      that is passed as it is, and for any other function ``CONSERVATIVE``, whose upper end subtracts no bias. So it is
+      for a ``functools.partial`` of an error of this package, too: without ``bias`` the interval of a debiased, a KS or
+      a smooth error with options lacks the rules of that error, and says nothing of it.
     bias_rate: optional number in place of the ``rate`` of ``bias``, not traced, or one for each element of the metric.
 
   Returns:
