@@ -83,17 +83,17 @@ def _methods(rows: pd.DataFrame, costs_of: Costs) -> dict[str, object]:
     accuracy, ece, floor = (comparison.cell(columns[column][name], column) for column in ("accuracy", "ece", "floor"))
     cells.append([name + ("*" if on_front[name] else ""),
                   comparison.settings(chosen[name]) + (EDGE if name in at_edge else ""), accuracy, _change(nll, name),
-                  _change(columns["brier"], name), ece, floor.split(" ")[0], _change(after, name, nll[BASELINE]),
+                  _change(columns["brier"], name), ece, floor.split(" ")[0], _change(after, name),
                   f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}", f"{error_ranks.mean[i]:.1f}", *costs_of[name]])
   return {"methods": cells, "ranks": ranks, "num_seeds": len(values),
           "diverged": [name for name in nll if name not in names]}
 
 
-def _change(by_name: Mapping[str, comparison.BySeed], name: str, reference: comparison.BySeed | None = None) -> str:
+def _change(by_name: Mapping[str, comparison.BySeed], name: str) -> str:
   """Returns the difference from cross entropy, or its own value for cross entropy itself."""
-  if name == BASELINE and reference is None:
+  if name == BASELINE:
     return f"{by_name[name].mean:.4f}"
-  change = comparison.paired(by_name[name], reference or by_name[BASELINE])
+  change = comparison.paired(by_name[name], by_name[BASELINE])
   return f"{change.mean:+.4f} ± {change.error:.4f}"
 
 

@@ -1,0 +1,178 @@
+"""Do the printed cells follow from the rows? An audit that reads CSV files and pages, and shares no code with them.
+
+Run: python -m experiments.audit [--out=experiments/results]
+
+Every cell "mean ± standard error" of the tables of results, of the rankings of methods and of those on corrupted images
+is computed anew from the rows beside its page: means over seeds, and the standard error over seeds and, for columns
+whose rows have it, test images, by a jackknife over their blocks. Cells that differ by more than their last digit are
+printed, and the exit code is then 1. Then follow the log losses of combinations with one network against one, and with
+five against five, each with the method of the lowest mean that has no RandAugment, and with cross entropy: differences
+of the same seeds with 95% intervals of Banerjee (1960).
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+COLUMNS = {  # The column and the factor of each heading.
+  "accuracy %": ("accuracy", 100), "NLL": ("nll", 1), "Brier": ("brier", 1), "ECE %": ("ece", 100),
+  "ECE %, equal width, norm 1": ("ece", 100), "ECE %, equal mass, norm 2": ("ece_equal_mass_l2", 100),
+  "ECE %, equal mass, norm 1": ("adaptive", 100), "MCE %": ("mce", 100), "KS %": ("ks", 100), "AURC %": ("aurc", 100),
+  "sweep %": ("sweep", 100), "classwise ECE %, equal width": ("classwise", 100),
+  "marginal ECE %, equal mass, norm 2": ("marginal", 100), "train accuracy %": ("accuracy_train", 100),
+  "train ECE %": ("ece_train", 100), "ECE % on corrupted images": ("ece_shifted", 100)}
+CORRUPTED = {"accuracy %": ("accuracy_shifted", 100), "NLL": ("nll_shifted", 1), "ECE %": ("ece_shifted", 100)}
+DIFFERENCES = ("NLL", "Brier", "NLL after TS")  # Which rankings print less the value of cross entropy.
+BASELINE, CALIBRATOR = "cross entropy", "structured matrix"
+UNIT = 1e-5  # Of the numbers in columns of test images.
+
+
+class Sample(NamedTuple):
+  """Values ``[S]`` by seed, and their mean without each block of test images, less the mean of these: ``[B]``."""
+
+  values: pd.Series
+  blocks: np.ndarray
+
+  def less(self, other: "Sample") -> "Sample":
+    """Returns the differences of the same seeds."""
+    both = bool(len(self.blocks)) and len(self.blocks) == len(other.blocks)
+    return Sample((self.values - other.values).dropna(), self.blocks - other.blocks if both else np.zeros(0))
+
+  def variances(self) -> tuple[float, float]:
+    """Returns the variance of the mean over seeds and that over images."""
+    number = len(self.blocks)
+    of_images = (number - 1) / number * np.sum((self.blocks - self.blocks.mean()) ** 2) if number else 0.0
+    return self.values.var(ddof=1) / len(self.values), float(of_images)
+
+  def text(self, digits: int, factor: float, sign: str = "") -> str:
+    """Returns the cell of a table."""
+    mean = f"{factor * self.values.mean():{sign}.{digits}f}"
+    error = factor * sum(self.variances()) ** 0.5 if len(self.values) > 1 else np.nan
+    return mean if np.isnan(error) else f"{mean} ± {error:.{digits}f}"
+
+  def interval(self) -> tuple[float, float, float]:
+    """Returns the mean and the ends of its interval."""
+    freedoms = len(self.values) - 1, max(len(self.blocks) - 1, 1)
+    half = sum(stats.t.ppf(0.975, df) ** 2 * v for df, v in zip(freedoms, self.variances(), strict=True)) ** 0.5
+    return self.values.mean(), self.values.mean() - half, self.values.mean() + half
+
+
+Rows = dict[tuple[str, str, str], pd.DataFrame]  # The rows of all seeds by task, method and calibrator.
+
+
+def sample(rows: Rows, column: str, task: str, method: str, calibrator: str) -> Sample:
+  """Returns the values of a column of one method after one calibrator."""
+  part = rows[task, method, calibrator]
+  values = part.set_index("seed")[column].astype(float)
+  texts = part.get(f"images_{column}", [])
+  blocks = [np.array(text.split(), float) for text in texts if text]
+  return Sample(values, UNIT * np.sum(blocks, axis=0) / len(values) if blocks else np.zeros(0))
+
+
+def rows_beside(page: pathlib.Path) -> Rows:
+  """Returns the rows from which a page was made; none if they are not those of methods, calibrators and seeds."""
+  for suffix in (".csv", ".csv.gz"):
+    if (path := page.with_suffix(suffix)).exists():
+      rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+      if {"task", "method", "calibrator", "seed"} <= set(rows):
+        return dict(tuple(rows.groupby(["task", "method", "calibrator"], sort=False)))
+  return {}
+
+
+def tables(text: str):
+  """Yields the heading above each table of a page, its column headings, and its lines of cells."""
+  title, header = "", []
+  for line in text.splitlines():
+    if line.startswith("## "):
+      title, header = line[3:], []
+    elif not line.startswith("|"):
+      header = []
+    elif not header:
+      header = [cell.strip() for cell in line[1:-1].split("|")]
+    elif not line.startswith("|---"):
+      yield title, header, [cell.strip() for cell in re.split(r"(?<!\\)\|", line[1:-1])]
+
+
+def audit(page: pathlib.Path) -> tuple[int, list[str]]:
+  """Returns how many cells of a page were computed anew, and a line for each one that differs."""
+  rows, checked, wrong = rows_beside(page), 0, []
+  tasks, methods = {task for task, _, _ in rows}, {method for _, method, _ in rows}
+  printed = {column for part in [*rows.values()][:1] for column in part}
+  for title, header, cells in tables(page.read_text(encoding="utf-8")):
+    if header[0] != "trained with":
+      continue
+    method = re.sub(r"\*\*|\*$", "", cells[0])
+    method = method if method in methods else cells[0]
+    is_ranking, is_corrupted = "wins %" in header, title == "On corrupted images"
+    if not (is_ranking or is_corrupted or header[1] == "calibrated by") or method not in methods:
+      continue
+    for name, cell in zip(header, cells, strict=True):
+      after, calibrator = name.removesuffix(" after TS"), "TS" if name.endswith(" after TS") else "none"
+      columns = CORRUPTED if is_corrupted else COLUMNS
+      if after not in columns or columns[after][0] not in printed:
+        continue
+      column, factor = columns[after]
+      if header[1] == "calibrated by":
+        calibrator = cells[1].strip("*")
+      task = title if title in tasks else min(tasks)
+      value = sample(rows, column, task, method, calibrator)
+      is_difference = is_ranking and name in DIFFERENCES and method != BASELINE
+      if is_difference:
+        value = value.less(sample(rows, column, task, BASELINE, calibrator))
+      mean = re.search(r"-?\d+\.(\d+)", cell)
+      if not mean or not np.isfinite(value.values).all() or value.values.empty:
+        continue
+      checked += 1
+      expected = value.text(len(mean[1]), factor, "+" if is_difference else "")
+      if not _equal(cell.strip("*"), expected, len(mean[1])):
+        wrong.append(f"{page.name}: {method}, {calibrator}, {name}: printed {cell}, from the rows {expected}")
+  return checked, wrong
+
+
+def _equal(printed: str, expected: str, digits: int) -> bool:
+  """Whether the printed numbers are the first of those expected, but for one in their last digit."""
+  first, second = ([float(x) for x in re.findall(r"[-+]?\d+\.\d+", text)] for text in (printed, expected))
+  return len(first) <= len(second) and np.allclose(first, second[:len(first)], rtol=0, atol=1.01 * 10.0**-digits)
+
+
+def five_against_five(out: pathlib.Path) -> list[str]:
+  """Returns a line for each comparison of a combination with as many networks of another method."""
+  lines = []
+  for page in sorted(out.glob("combinations_*.md")):
+    board = rows_beside(out / page.name.replace("combinations", "leaderboard"))
+    rows = rows_beside(page)
+    for task, name in dict.fromkeys((task, name) for task, name, _ in rows if board):
+      five = ", ensemble of 5" if name.endswith(", ensemble of 5") else ""
+      others = [key for key in board if key[2] == CALIBRATOR and key[1].endswith(", ensemble of 5") == bool(five)]
+      others = {key[1]: sample(board, "nll", *key) for key in others if "RandAugment" not in key[1]}
+      lowest = min(others, key=lambda x: others[x].values.mean())
+      for other in dict.fromkeys([lowest, BASELINE + five]):
+        mean, low, high = sample(rows, "nll", task, name, CALIBRATOR).less(others[other]).interval()
+        scale = 100 / others[other].values.mean()
+        lines.append(f"{page.stem.removeprefix('combinations_')}: {name} less {other}: {scale * mean:+.1f}% "
+                     f"[{scale * low:+.1f}, {scale * high:+.1f}]")
+  return lines
+
+
+def main() -> int:
+  """Audits all pages; returns the exit code."""
+  parser = argparse.ArgumentParser(prog="python -m experiments.audit", description=__doc__.partition("\n")[0])
+  parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("experiments/results"))
+  out, total, every_wrong = parser.parse_args().out, 0, []
+  for page in sorted(out.glob("*.md")):
+    checked, wrong = audit(page)
+    total, every_wrong = total + checked, every_wrong + wrong
+    if checked:
+      print(f"{page.name}: {checked} cells, {len(wrong)} differ")
+  print("\n".join([*every_wrong, f"{total} cells, {len(every_wrong)} differ", *five_against_five(out)]))
+  return 1 if every_wrong else 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,28 @@
+"""The audit of committed pages, which finds a cell that does not follow from its row."""
+
+import pathlib
+import shutil
+
+import pytest
+
+from experiments import audit
+
+RESULTS = pathlib.Path("experiments/results")
+
+
+@pytest.mark.slow
+def test_every_printed_cell_follows_from_the_rows():
+  checked, wrong = zip(*map(audit.audit, sorted(RESULTS.glob("*.md"))), strict=True)
+  assert sum(checked) > 5000 and not sum(wrong, [])
+
+
+def test_a_cell_that_does_not_follow_from_its_row_is_found(tmp_path):
+  for suffix in (".md", ".csv"):
+    shutil.copy(RESULTS / f"leaderboard_more_data_tiny_imagenet_resnet8{suffix}", tmp_path / f"page{suffix}")
+  page = tmp_path / "page.md"
+  checked, wrong = audit.audit(page)
+  assert checked > 40 and wrong == []
+  text = page.read_text(encoding="utf-8")
+  line = next(line for line in text.splitlines() if line.startswith("| cross entropy | none |"))
+  page.write_text(text.replace(line, line.replace(".", ".7", 2)), encoding="utf-8")
+  assert len(audit.audit(page)[1]) == 2
