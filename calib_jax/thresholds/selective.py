@@ -1,0 +1,237 @@
+"""The lowest confidence at which predictions may be accepted, with at most so many errors among them."""
+
+import math
+from typing import NamedTuple
+
+from jax.typing import ArrayLike
+import numpy as np
+from scipy import special, stats
+
+from calib_jax import _checks as checks
+
+METHODS = ("binomial", "hoeffding_bentkus")
+RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # Of which the reachable one is named.
+STEP = 1.05  # Each cut accepts so many times the examples of the one before: few cuts, and none far from the best.
+
+
+class Threshold(NamedTuple):
+  """A cut of the confidence: predictions at or above it are accepted.
+
+  Attributes:
+    cut: the lowest accepted confidence; nan if no cut has the guarantee.
+    coverage: the fraction of the calibration examples that are accepted.
+    risk: the mean risk of the accepted calibration examples; nan if there are none.
+    risk_bound: what the risk of accepted examples is at most, with probability ``level``.
+    n: the number of calibration examples; with groups, of groups.
+    level: the probability of the guarantee, over draws of the calibration set.
+    reachable: if there is no cut, the lowest of some round risks for which there would be one; else nan. To choose a
+      risk after a look at the data is no longer covered by ``level``.
+  """
+
+  cut: float
+  coverage: float
+  risk: float
+  risk_bound: float
+  n: int
+  level: float
+  reachable: float = math.nan
+
+  def __str__(self) -> str:
+    """One sentence for people."""
+    sure = f"{100 * self.level:g}% sure"
+    if not math.isnan(self.cut):
+      return (f"automate {100 * self.coverage:.0f}% of the cases at ≤ {100 * self.risk_bound:g}% errors ({sure}): "
+              f"cut {self.cut:.4g}")
+    other = "" if math.isnan(self.reachable) else f": {100 * self.reachable:g}% would"
+    return f"no cut reaches {100 * self.risk_bound:g}% errors with {self.n:,} examples ({sure}){other}"
+
+
+class Check(NamedTuple):
+  """What new examples say of a cut.
+
+  Attributes:
+    accepted: the number of examples at or above the cut.
+    risk: their error rate; nan if none is accepted.
+    low: the lower end of its exact two-sided interval (Clopper & Pearson 1934).
+    high: its upper end.
+    p_value: of the exact test that the risk is at most what was asked: small where the cut no longer holds.
+  """
+
+  accepted: int
+  risk: float
+  low: float
+  high: float
+  p_value: float
+
+
+def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: float = 0.05, level: float = 0.95,
+                        method: str = "binomial", groups: ArrayLike | None = None) -> Threshold:
+  r"""The lowest cut at which the risk of accepted examples is at most ``risk``, with probability ``level``.
+
+  Cuts are tested from the most confident examples downwards. With k losses among the n examples at or above a cut, the
+  p-value of "the risk is above α" is
+
+  .. math:: p = P(\mathrm{Bin}(n, \alpha) \le k), \qquad
+    p = \min\{e^{-n\,\mathrm{kl}(\min(\hat R, \alpha), \alpha)},\; e\,P(\mathrm{Bin}(n, \alpha) \le \lceil n \hat R
+    \rceil)\}
+
+  for ``"binomial"`` and ``"hoeffding_bentkus"``, whose losses 1 - ``correct`` may be any numbers in [0, 1]. A cut is
+  accepted if p is at most the level that it has, which then goes on to the next cut; 1 - ``level`` is divided equally
+  between the starts, which accept 1, 2, 4, ... times the fewest examples that can be enough (the fallback procedure of
+  Wiens 2003, of which the fixed sequence of Angelopoulos et al. 2021 is the case of one start). So an error among the
+  few most confident examples does not end the search. Which cuts are tested depends on the confidences alone, and
+  examples of equal confidence stay together. The lowest accepted cut has the guarantee, whatever the model.
+
+  Args:
+    confidence: ``[N]`` finite floats: the larger, the surer.
+    correct: ``[N]`` bools, or for ``"hoeffding_bentkus"`` floats in [0, 1].
+    risk: the largest risk α, in (0, 1).
+    level: the probability of the guarantee, in (0, 1).
+    method: ``"binomial"`` for errors, ``"hoeffding_bentkus"`` for bounded losses.
+    groups: optional ``[N]`` integers; rows of one group are dependent, and groups are not. A cut then has the losses of
+      as many independent examples as there are groups, or fewer if their sizes differ: (Σ m)²/Σ m² with m accepted
+      examples in a group (Kish 1965).
+
+  Returns:
+    The threshold. If no cut has the guarantee, its ``cut`` is nan, and nothing should be accepted.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  References:
+    Geifman & El-Yaniv 2017; Angelopoulos et al. 2021, Learn then Test; Wiens 2003, Pharmaceutical Statistics 2.
+
+  >>> confidence = np.linspace(1, 0.5, 400)
+  >>> print(selective_threshold(confidence, np.arange(400) < 340))
+  automate 86% of the cases at ≤ 5% errors (95% sure): cut 0.5689
+  >>> print(selective_threshold(confidence[:50], np.arange(50) % 25 > 0))
+  no cut reaches 5% errors with 50 examples (95% sure): 15% would
+  """
+  checks.options(risk=(risk, "(0, 1)"), level=(level, "(0, 1)"), method=(method, METHODS))
+  confidence, loss = _pairs(confidence, correct, method)
+  groups = None if groups is None else _groups(groups, len(loss))
+  order = np.argsort(-confidence, kind="stable")
+  confidence, loss = confidence[order], loss[order]
+  ends = np.flatnonzero(np.diff(confidence, append=-np.inf)) + 1  # How many examples a cut may accept.
+  sizes, losses = ends.astype(float), np.cumsum(loss)[ends - 1]
+  if groups is not None:
+    effective = _effective_sizes(groups[order], ends)
+    sizes, losses = effective, losses / ends * effective
+  n = len(loss) if groups is None else len(np.unique(groups))
+  place = _lowest(sizes, losses, risk, 1 - level, method)
+  if place is None:
+    reachable = next((other for other in RISKS if other > risk and _lowest(sizes, losses, other, 1 - level, method)
+                      is not None), math.nan)
+    return Threshold(math.nan, 0.0, math.nan, risk, n, level, reachable)
+  accepted = int(ends[place])
+  return Threshold(float(confidence[accepted - 1]), accepted / len(loss), float(loss[:accepted].mean()), risk, n, level)
+
+
+def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, risk: float = 0.05, level: float = 0.95
+                    ) -> Check:
+  """Whether a stored cut still holds on new examples: the error rate of what it accepts, and an exact test.
+
+  The p-value is P(Bin(n, risk) ≥ k) for k errors among the n accepted examples.
+
+  Args:
+    cut: the lowest accepted confidence.
+    confidence: ``[N]`` finite floats of new examples.
+    correct: ``[N]`` bools.
+    risk: the risk that was asked for, in (0, 1).
+    level: that of the interval, in (0, 1).
+
+  Returns:
+    The check; with no accepted example its risk is nan, its interval [0, 1] and its p-value 1.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  >>> check = check_threshold(0.8, np.array([0.9, 0.95, 0.85, 0.7]), np.array([True, False, True, False]))
+  >>> check.accepted, round(check.risk, 2), round(check.p_value, 2)
+  (3, 0.33, 0.14)
+  """
+  checks.options(risk=(risk, "(0, 1)"), level=(level, "(0, 1)"))
+  confidence, loss = _pairs(confidence, correct, "binomial")
+  accepted = confidence >= cut
+  n, k = int(accepted.sum()), int(loss[accepted].sum())
+  if n == 0:
+    return Check(0, math.nan, 0.0, 1.0, 1.0)
+  low, high = stats.binomtest(k, n).proportion_ci(level, "exact")
+  return Check(n, k / n, float(low), float(high), float(stats.binom.sf(k - 1, n, risk)))
+
+
+def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, method: str) -> int | None:
+  """The place of the lowest cut that is accepted, among cuts of ``sizes`` examples with ``losses``; None if none is.
+
+  ``error`` is the probability that the cut may be wrong.
+  """
+  number, starts = 1, ()
+  while True:  # As many starts as fit, of which each has an equal share.
+    fewest = math.log(error / number) / math.log1p(-risk)  # So many examples without a loss have that p-value.
+    starts = [fewest * 2**i for i in range(64) if fewest * 2**i <= sizes.max()]
+    if len(starts) <= number:
+      break
+    number = len(starts)
+  places = _places(sizes, starts)
+  p_values = _p_values(sizes[places], losses[places], risk, method)
+  carried, lowest, begins = 0.0, None, np.searchsorted(sizes[places], starts)
+  for i, (place, p_value) in enumerate(zip(places, p_values, strict=True)):
+    own = carried + error / number * np.sum(begins == i)
+    carried = own if p_value <= own else 0.0
+    if carried:
+      lowest = int(place)
+  return lowest
+
+
+def _places(sizes: np.ndarray, starts: list[float]) -> np.ndarray:
+  """The places of the cuts that are tested: those of the starts, and from the first one on ``STEP`` apart."""
+  if not starts:
+    return np.zeros(0, int)
+  number = math.ceil(math.log(sizes.max() / starts[0]) / math.log(STEP)) + 1
+  wanted = np.append(starts, starts[0] * STEP ** np.arange(number))
+  ordered = np.maximum.accumulate(sizes)  # Effective sizes of groups may fall.
+  return np.unique(np.searchsorted(ordered, np.minimum(wanted, ordered[-1])))
+
+
+def _p_values(n: np.ndarray, losses: np.ndarray, risk: float, method: str) -> np.ndarray:
+  """The p-values of risks above ``risk``; sizes that are no integers, of groups, are rounded to the safe side."""
+  if method == "binomial":
+    return stats.binom.cdf(np.ceil(losses - 1e-9), np.floor(n + 1e-9), risk)
+  rate = np.minimum(losses / n, risk)
+  divergence = special.rel_entr(rate, risk) + special.rel_entr(1 - rate, 1 - risk)
+  return np.minimum(np.exp(-n * divergence),
+                    np.e * stats.binom.cdf(np.ceil(losses - 1e-9), np.floor(n + 1e-9), risk))
+
+
+def _effective_sizes(groups: np.ndarray, ends: np.ndarray) -> np.ndarray:
+  """(Σ m)²/Σ m² of the group sizes m among the first ``ends`` examples."""
+  order = np.argsort(groups, kind="stable")
+  starts = np.flatnonzero(np.diff(groups[order], prepend=groups[order[0]] - 1))
+  before = np.empty(len(groups))  # How many examples of its group stand before each one.
+  before[order] = np.arange(len(groups)) - np.repeat(starts, np.diff(starts, append=len(groups)))
+  squares = np.cumsum(2 * before + 1)  # (m + 1)² - m².
+  return ends**2 / squares[ends - 1]
+
+
+def _pairs(confidence: ArrayLike, correct: ArrayLike, method: str) -> tuple[np.ndarray, np.ndarray]:
+  """Confidences and losses as float64, checked."""
+  confidence, correct = np.asarray(confidence), np.asarray(correct)
+  if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
+    raise ValueError("confidence and correct must have the same shape [N] with N of at least 1: got shapes "
+                     f"{confidence.shape} and {correct.shape}.")
+  confidence, correct = confidence.astype(np.float64), correct.astype(np.float64)
+  if not np.isfinite(confidence).all():
+    raise ValueError(f"confidence must be finite: row {np.flatnonzero(~np.isfinite(confidence))[0]} is not.")
+  allowed = np.isin(correct, (0, 1)) if method == "binomial" else (correct >= 0) & (correct <= 1)
+  if not allowed.all():
+    row = np.flatnonzero(~allowed)[0]
+    what = "0 or 1; for losses between them take method='hoeffding_bentkus'" if method == "binomial" else "in [0, 1]"
+    raise ValueError(f"correct must be {what}: row {row} is {correct[row]:g}.")
+  return confidence, 1 - correct
+
+
+def _groups(groups: ArrayLike, n: int) -> np.ndarray:
+  groups = np.asarray(groups)
+  if groups.shape != (n,) or not np.issubdtype(groups.dtype, np.integer):
+    raise ValueError(f"groups must be integers of shape ({n},): got {groups.dtype} of shape {groups.shape}.")
+  return groups.astype(np.int64)

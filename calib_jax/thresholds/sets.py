@@ -1,0 +1,120 @@
+"""Sets of classes that hold the true one with a given probability: split conformal prediction."""
+
+import math
+from typing import NamedTuple
+
+import jax
+from jax.typing import ArrayLike
+import numpy as np
+
+from calib_jax import _checks as checks
+
+METHODS = ("lac", "aps", "raps")
+TOLERANCE = 1e-12  # Of cumulative sums, so that rounding leaves no class out that had the same score in calibration.
+
+
+class SetRule(NamedTuple):
+  """A rule that maps probabilities ``[N, K]`` to sets, bools ``[N, K]``; made by ``prediction_sets``.
+
+  Attributes:
+    quantile: the largest score of a class in the set; ``[K]`` if ``by_class``. It is inf where there were too few
+      examples for the coverage, so that the set has the class always.
+    method: ``"lac"``, ``"aps"`` or ``"raps"``.
+    coverage: the asked coverage.
+    n: the number of calibration examples.
+    penalty: of ``"raps"``, for each class beyond ``rank``.
+    rank: of ``"raps"``, how many classes are not penalised.
+  """
+
+  quantile: np.ndarray
+  method: str
+  coverage: float
+  n: int
+  penalty: float = 0.0
+  rank: int = 0
+
+  def __call__(self, probs: ArrayLike, *, key: jax.Array | None = None) -> np.ndarray:
+    """The sets ``[N, K]`` of probabilities ``[N, K]``; ``key`` as in ``prediction_sets``."""
+    return _scores(_probs(probs), self, key) <= self.quantile + TOLERANCE
+
+
+def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.9, method: str = "lac",
+                    by_class: bool = False, penalty: float = 0.01, rank: int = 5, key: jax.Array | None = None
+                    ) -> SetRule:
+  r"""The rule whose sets hold the true class with probability ``coverage`` at least, for exchangeable examples.
+
+  With the scores s of the true classes of n calibration examples, a set has the classes whose score is at most the
+  ⌈(n + 1) ``coverage``⌉-th smallest of these:
+
+  .. math:: \text{lac: } s_k = 1 - p_k, \qquad \text{aps: } s_k = \sum_{j:\, p_j > p_k} p_j + u\, p_k, \qquad
+    \text{raps: } s_k = \text{aps} + \lambda \max(0, r_k - k_0)
+
+  with u = 1, or uniform on [0, 1] if there is a ``key``, and :math:`r_k` the rank of the class from 1 on. LAC has the
+  smallest sets on average, and they may be empty; APS and RAPS adapt to the example. Without a key, sets of APS hold
+  the true class more often than asked. Coverage is that over draws of the calibration set and the new example together.
+  A temperature changes the sets of APS and RAPS, and can make them larger; of LAC it changes how sizes are spread.
+
+  Args:
+    probs: ``[N, K]`` probabilities of calibration examples.
+    labels: ``[N]`` integers in ``[0, K)``.
+    coverage: the asked coverage, in (0, 1).
+    method: ``"lac"`` (Sadinle et al. 2019), ``"aps"`` (Romano et al. 2020) or ``"raps"`` (Angelopoulos et al. 2021).
+    by_class: whether each class has a quantile of its own, by which the coverage holds within every class.
+    penalty: λ of RAPS, at least 0.
+    rank: k₀ of RAPS, the number of classes without a penalty.
+    key: draws u; by default u is 1. Give rules of a key another key for new examples.
+
+  Returns:
+    The rule.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  >>> probs = np.array([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
+  >>> rule = prediction_sets(probs, np.array([0, 1, 1, 2]), coverage=0.8)
+  >>> rule(np.array([[0.45, 0.5, 0.05], [0.9, 0.06, 0.04]])).astype(int).tolist()
+  [[1, 1, 0], [1, 0, 0]]
+  """
+  checks.options(coverage=(coverage, "(0, 1)"), method=(method, METHODS), penalty=(penalty, "[0, inf)"),
+                 rank=(rank, "integer [0, inf)"))
+  probs, labels = _probs(probs), np.asarray(labels)
+  if labels.shape != probs.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+    raise ValueError(f"labels must be integers of shape ({len(probs)},): got {labels.dtype} of shape {labels.shape}.")
+  if not len(labels) or labels.min() < 0 or labels.max() >= probs.shape[1]:
+    raise ValueError(f"labels must be in [0, {probs.shape[1]}), with at least one example.")
+  rule = SetRule(np.array(math.inf), method, coverage, len(labels), *((penalty, rank) if method == "raps" else ()))
+  scores = np.take_along_axis(_scores(probs, rule, key), labels[:, None], axis=1)[:, 0]
+  if not by_class:
+    return rule._replace(quantile=np.array(_quantile(scores, coverage)))
+  return rule._replace(quantile=np.array([_quantile(scores[labels == k], coverage) for k in range(probs.shape[1])]))
+
+
+def _quantile(scores: np.ndarray, coverage: float) -> float:
+  """The ⌈(n + 1) coverage⌉-th smallest of n scores; inf if there are too few."""
+  place = math.ceil((len(scores) + 1) * coverage - 1e-9)
+  return float(np.partition(scores, place - 1)[place - 1]) if place <= len(scores) else math.inf
+
+
+def _scores(probs: np.ndarray, rule: SetRule, key: jax.Array | None) -> np.ndarray:
+  """The score of each class ``[N, K]``: low where it belongs to the set."""
+  if rule.method == "lac":
+    return 1 - probs
+  order = np.argsort(-probs, axis=1, kind="stable")
+  ordered = np.take_along_axis(probs, order, axis=1)
+  u = 1.0 if key is None else np.asarray(jax.random.uniform(key, (len(probs), 1)), np.float64)
+  scores = np.cumsum(ordered, axis=1) - (1 - u) * ordered
+  scores += rule.penalty * np.maximum(np.arange(1, probs.shape[1] + 1) - rule.rank, 0)
+  unordered = np.empty_like(scores)
+  np.put_along_axis(unordered, order, scores, axis=1)
+  return unordered
+
+
+def _probs(probs: ArrayLike) -> np.ndarray:
+  """Probabilities as float64, checked."""
+  probs = np.asarray(probs).astype(np.float64)
+  if probs.ndim != 2 or probs.shape[1] < 2:
+    raise ValueError(f"probs must have shape [N, K] with K of at least 2: got shape {probs.shape}.")
+  wrong = ~((probs >= 0).all(axis=1) & (np.abs(probs.sum(axis=1) - 1) < 1e-3))
+  if wrong.any():
+    raise ValueError(f"probs must be probabilities that sum to 1: row {np.flatnonzero(wrong)[0]} is not.")
+  return probs

@@ -1,0 +1,127 @@
+"""Selective thresholds: against a direct reading of the procedure, at the edges, and their guarantee by simulation."""
+
+import math
+
+from mapie.risk_control import methods as mapie
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax.thresholds import check_threshold, selective, selective_threshold
+
+
+def _fallback(confidence, loss, risk, error):
+  """The procedure step by step, in exact binomial arithmetic: the lowest accepted cut and its number, or None."""
+  ends = [(cut, int(np.sum(confidence >= cut))) for cut in sorted(set(confidence), reverse=True)]
+  number = 1
+  while True:
+    fewest = math.log(error / number) / math.log(1 - risk)
+    starts = [fewest * 2**i for i in range(64) if fewest * 2**i <= len(loss)]
+    if len(starts) <= number:
+      break
+    number = len(starts)
+  if not starts:
+    return None
+  targets, step = [*starts], starts[0]
+  while step < len(loss):
+    targets.append(step)
+    step *= selective.STEP
+  targets.append(len(loss))
+  tested = sorted({next(n for _, n in ends if n >= target - 1e-9) for target in targets})
+  begins = [next(n for n in tested if n >= start - 1e-9) for start in starts]
+  carried, lowest = 0.0, None
+  for n in tested:
+    level = carried + error / number * begins.count(n)
+    cut = next(cut for cut, m in ends if m == n)
+    carried = level if stats.binom.cdf(loss[confidence >= cut].sum(), n, risk) <= level else 0.0
+    lowest = (cut, n) if carried else lowest
+  return lowest
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cut_is_that_of_the_procedure(seed):
+  rng = np.random.default_rng(seed)
+  n, risk = int(rng.integers(1, 900)), (0.02, 0.05, 0.2)[seed % 3]
+  confidence = rng.beta(8, 1, n) if seed % 2 else np.round(rng.beta(8, 1, n), 1 + seed % 4)
+  correct = rng.uniform(size=n) < confidence
+  order = rng.permutation(n)
+  actual = selective_threshold(confidence[order], correct[order], risk=risk)
+  expected = _fallback(confidence, ~correct, risk, 0.05)
+  assert actual == selective_threshold(confidence, correct, risk=risk) or math.isnan(actual.cut)
+  if expected is None:
+    assert math.isnan(actual.cut) and actual.coverage == 0
+  else:
+    accepted = confidence >= expected[0]
+    assert actual[:4] == pytest.approx((expected[0], expected[1] / n, np.mean(~correct[accepted]), risk))
+
+
+def test_p_values_are_those_of_mapie():
+  n, losses = np.array([60.0, 200.0, 1000.0]), np.array([1.0, 3.3, 70.0])
+  expected = mapie.compute_hoeffding_bentkus_p_value(losses / n, n, 0.05)
+  np.testing.assert_allclose(selective._p_values(n, losses, 0.05, "hoeffding_bentkus"), np.ravel(expected), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("confidence", "correct", "cut"), [
+  (np.full(100, 0.9), np.ones(100, bool), 0.9), (np.full(100, 0.9), np.zeros(100, bool), math.nan),
+  (np.array([0.9]), np.array([True]), math.nan), (np.repeat([1.0, 0.5], 100), np.repeat([True, False], 100), 1.0),
+  (np.linspace(-1e300, 1e300, 100), np.ones(100, bool), -1e300)])
+def test_edges(confidence, correct, cut):
+  threshold = selective_threshold(confidence, correct)
+  assert threshold.cut == cut or (math.isnan(threshold.cut) and math.isnan(cut))
+  assert not math.isnan(cut) or (threshold.coverage == 0 and "no cut reaches 5% errors" in str(threshold))
+
+
+def test_a_risk_that_would_be_reached_is_named():
+  threshold = selective_threshold(np.linspace(1, 0, 50), np.arange(50) % 25 > 0)
+  assert str(threshold) == "no cut reaches 5% errors with 50 examples (95% sure): 15% would"
+  assert not math.isnan(selective_threshold(np.linspace(1, 0, 50), np.arange(50) % 25 > 0, risk=0.15).cut)
+  assert math.isnan(selective_threshold(np.linspace(1, 0, 50), np.arange(50) % 25 > 0, risk=0.1).cut)
+
+
+def test_copies_of_rows_in_groups_give_no_more_than_the_rows():
+  rng = np.random.default_rng(0)
+  confidence, correct = rng.beta(20, 1, 500), rng.uniform(size=500) < 0.98
+  alone = selective_threshold(confidence, correct)
+  copied = selective_threshold(np.repeat(confidence, 5), np.repeat(correct, 5), groups=np.repeat(np.arange(500), 5))
+  assert copied == alone and alone.coverage > 0.5
+  assert selective_threshold(confidence, correct, groups=np.arange(500)) == alone
+  assert selective_threshold(confidence, correct, groups=np.zeros(500, int)).coverage == 0
+
+
+@pytest.mark.parametrize("kind", ["calibrated", "overconfident", "ties", "groups"])
+def test_the_guarantee_holds(kind):
+  """The exact risk of the cut is above the asked one in at most 5% of 400 draws, by three standard errors."""
+  rng, wrong = np.random.default_rng(0), 0
+  grid = np.round(np.linspace(0, 1, 2001), 4)  # Confidences are of this grid, so that risks are exact.
+  mass = np.diff(stats.beta(10, 1).cdf(np.append(grid, 1.0005).clip(0, 1)), prepend=0)[1:]
+  grid = np.round(grid, 1 if kind == "ties" else 4)
+  right = grid**1.5 if kind == "overconfident" else grid
+  for _ in range(400):
+    index = rng.choice(len(grid), 400, p=mass / mass.sum())
+    groups = np.repeat(np.arange(200), 2) if kind == "groups" else None
+    index = index[groups] if groups is not None else index
+    uniform = rng.uniform(size=400)
+    correct = (uniform[groups] if groups is not None else uniform) < right[index]
+    cut = selective_threshold(grid[index], correct, groups=groups).cut
+    accepted = grid >= cut
+    wrong += not math.isnan(cut) and np.sum(mass[accepted] * (1 - right[accepted])) > 0.05 * np.sum(mass[accepted])
+  assert wrong <= 400 * 0.05 + 3 * (400 * 0.05 * 0.95) ** 0.5
+
+
+def test_a_stored_cut_is_tested_exactly():
+  confidence, correct = np.repeat([0.9, 0.1], [200, 100]), np.arange(300) >= 18
+  check = check_threshold(0.5, confidence, correct)
+  assert check.accepted == 200 and check.risk == 0.09
+  assert check.p_value == pytest.approx(stats.binomtest(18, 200, 0.05, "greater").pvalue)
+  assert (check.low, check.high) == pytest.approx(tuple(stats.binomtest(18, 200).proportion_ci(0.95)))
+  assert check_threshold(2.0, confidence, correct)[2:] == (0.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("change", "match"), [
+  ({"confidence": np.array([0.5, np.nan])}, "row 1 is not"), ({"correct": np.array([1, 2])}, "row 1 is 2"),
+  ({"correct": np.array([0.5, 1.0])}, "method='hoeffding_bentkus'"), ({"confidence": np.zeros((2, 1))}, "same shape"),
+  ({"confidence": np.zeros(0), "correct": np.zeros(0)}, "N of at least 1"), ({"groups": np.zeros(2)}, "groups must be"),
+  ({"risk": 0.0}, "risk must be in"), ({"method": "exact"}, "method must be one of")])
+def test_mistakes_are_named(change, match):
+  with pytest.raises(ValueError, match=match):
+    selective_threshold(**{"confidence": np.array([0.5, 0.6]), "correct": np.array([True, False]), **change})

@@ -1,0 +1,128 @@
+"""Prediction sets against MAPIE and direct sums, and decisions under costs."""
+
+import math
+
+import jax
+from mapie.classification import SplitConformalClassifier
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from calib_jax.thresholds import decision_threshold, net_benefit, prediction_sets
+
+
+class _Given(ClassifierMixin, BaseEstimator):
+  """Its features are the probabilities."""
+
+  classes_ = np.arange(5)
+
+  def fit(self, features, labels):
+    return self
+
+  def __sklearn_is_fitted__(self):
+    return True
+
+  def predict_proba(self, features):
+    return features
+
+
+def _drawn(n, k=5, seed=0):
+  rng = np.random.default_rng(seed)
+  probs = rng.dirichlet(np.ones(k), n)
+  return probs, (probs.cumsum(1) < rng.uniform(size=(n, 1))).sum(1).clip(0, k - 1)
+
+
+def test_lac_is_mapies():
+  probs, labels = _drawn(600)
+  model = SplitConformalClassifier(_Given(), confidence_level=0.9, conformity_score="lac", prefit=True)
+  expected = model.conformalize(probs[:300], labels[:300]).predict_set(probs[300:])[1][..., 0]
+  np.testing.assert_array_equal(prediction_sets(probs[:300], labels[:300])(probs[300:]), expected)
+
+
+def _score(p, k, method, penalty, rank):
+  """The score of a class, from the formula."""
+  if method == "lac":
+    return 1 - p[k]
+  place = sum(p > p[k]) + sum(p[:k] == p[k]) + 1
+  above = sum(sorted(p, reverse=True)[:place])
+  return above + (penalty * max(0, place - rank) if method == "raps" else 0)
+
+
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+@pytest.mark.parametrize("by_class", [False, True])
+def test_sets_are_those_of_the_formula(method, by_class):
+  probs, labels = _drawn(200, 4)
+  probs[:20] = 0.25  # Ties.
+  rule = prediction_sets(probs, labels, coverage=0.8, method=method, by_class=by_class, penalty=0.1, rank=1)
+  scores = np.array([[_score(p, k, method, 0.1, 1) for k in range(4)] for p in probs])
+  true = scores[np.arange(200), labels]
+  for k in range(4):
+    own = np.sort(true[labels == k] if by_class else true)
+    quantile = own[math.ceil((len(own) + 1) * 0.8) - 1]
+    np.testing.assert_array_equal(rule(probs)[:, k], scores[:, k] <= quantile + 1e-9)
+
+
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+@pytest.mark.parametrize("by_class", [False, True])
+def test_coverage_over_draws_is_what_was_asked(method, by_class):
+  held = []
+  for seed in range(200):
+    probs, labels = _drawn(160, 3, seed)
+    rule = prediction_sets(probs[:60], labels[:60], method=method, by_class=by_class, key=jax.random.key(seed))
+    sets = rule(probs[60:], key=jax.random.key(seed + 1000))
+    held.append(sets[np.arange(100), labels[60:]].mean())
+  mean, error = np.mean(held), np.std(held) / 200**0.5
+  assert 0.9 - 3 * error < mean < (0.9 + (0.06 if by_class else 1 / 61) + 3 * error)
+
+
+def test_too_few_examples_for_the_coverage_keep_every_class():
+  probs, labels = _drawn(5, 3)
+  assert prediction_sets(probs, labels)(probs).all() and prediction_sets(probs, labels).quantile == math.inf
+  one = prediction_sets(probs, np.zeros(5, int), coverage=0.5, by_class=True)
+  assert np.isfinite(one.quantile).tolist() == [True, False, False]
+
+
+def test_acts_have_the_lowest_expected_cost_and_money_is_counted_in_pairs():
+  probs, labels = _drawn(4000, 3)
+  costs = np.array([[0.0, 5.0, 9.0], [1.0, 0.0, 4.0], [2.0, 2.0, 0.0], [1.5, 1.5, 1.5]])
+  decision = decision_threshold(probs, costs, labels)
+  expected = [min(range(4), key=lambda a: sum(costs[a, k] * p[k] for k in range(3))) for p in probs]
+  np.testing.assert_array_equal(decision.acts, expected)
+  paid = np.array([costs[a, k] for a, k in zip(expected, labels, strict=True)])
+  assert decision.cost == pytest.approx(paid.mean()) and abs(decision.cost - decision.expected) < 0.1
+  always = np.array([[costs[a, k] for k in labels] for a in range(4)])
+  np.testing.assert_allclose(decision.always, always.mean(1))
+  np.testing.assert_allclose(decision.saved, (always - paid).mean(1))
+  half = 1.9605 * (always - paid).std(1, ddof=1) / 4000**0.5
+  np.testing.assert_allclose(decision.saved_interval, decision.saved[:, None] + half[:, None] * [-1, 1], rtol=1e-3)
+  assert (decision.saved_interval[:, 0] > 0).all() and math.isnan(decision.cut)
+
+
+def test_a_cut_of_two_classes_is_where_costs_are_equal():
+  costs = np.array([[0.0, 10.0], [1.0, 0.0]])
+  decision = decision_threshold(np.array([[0.5, 0.5]]), costs)
+  p = decision.cut
+  assert costs[0] @ [1 - p, p] == pytest.approx(costs[1] @ [1 - p, p]) and math.isnan(decision.cost)
+  assert math.isnan(decision_threshold(np.array([[0.5, 0.5]]), costs[::-1]).cut)  # Act 1 costs less below.
+
+
+def test_net_benefit_is_that_of_vickers_and_elkin():
+  prob, labels = np.array([0.9, 0.6, 0.3, 0.3, 0.1]), np.array([1, 0, 1, 0, 0], bool)
+  curve = net_benefit(prob, labels, [0.05, 0.3, 0.95])
+  for t, model, every in zip(*curve[:3], strict=True):
+    acts = prob >= t
+    assert model == pytest.approx(np.mean(acts & labels) - np.mean(acts & ~labels) * t / (1 - t))
+    assert every == pytest.approx(0.4 - 0.6 * t / (1 - t))
+  assert (curve.low <= curve.model).all() and (curve.model <= curve.high).all()
+
+
+@pytest.mark.parametrize(("call", "match"), [
+  (lambda: prediction_sets(np.ones((2, 2)), np.zeros(2, int)), "sum to 1: row 0"),
+  (lambda: prediction_sets(np.full((2, 2), 0.5), np.array([0, 2])), r"labels must be in \[0, 2\)"),
+  (lambda: prediction_sets(np.full((2, 2), 0.5), np.zeros(2)), "labels must be integers"),
+  (lambda: decision_threshold(np.full((2, 2), 0.5), np.ones((2, 3))), r"shape \[actions, 2\]"),
+  (lambda: net_benefit([0.5, 2.0], [True, False], [0.5]), r"prob must have shape \[N\]"),
+  (lambda: net_benefit([0.5, 0.2], [True, False], [1.0]), r"be in \(0, 1\)")])
+def test_mistakes_are_named(call, match):
+  with pytest.raises(ValueError, match=match):
+    call()
