@@ -58,7 +58,7 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
     probs: ``[N, K]`` probabilities of calibration examples.
     labels: ``[N]`` integers in ``[0, K)``.
     coverage: the asked coverage, in (0, 1).
-    method: ``"lac"`` (Sadinle et al. 2019), ``"aps"`` (Romano et al. 2020) or ``"raps"`` (Angelopoulos et al. 2021).
+    method: ``"lac"`` (Sadinle et al. 2019), ``"aps"`` (Romano et al. 2020) or ``"raps"`` (Angelopoulos et al. 2020).
     by_class: whether each class has a quantile of its own, by which the coverage holds within every class.
     penalty: λ of RAPS, at least 0.
     rank: k₀ of RAPS, the number of classes without a penalty.
