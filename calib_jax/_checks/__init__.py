@@ -19,10 +19,10 @@ from calib_jax._checks.shapes import (
   mask,
   one_value_each,
   out_of_range,
+  outputs_and_labels,
   over_classes,
   rank,
   same_shape,
-  scores_and_labels,
 )
 from calib_jax._checks.values import (
   check_values,
@@ -37,6 +37,6 @@ from calib_jax._checks.weights import counts, weights_and_where
 
 __all__ = ["aligned", "array", "batch", "check_values", "choice", "class_values", "classified", "counts",
            "example_values", "examples", "floating", "gathered", "is_readable", "is_traced", "label_values", "layer",
-           "mapped_axis", "mask", "masked_class", "number", "one_value_each", "options", "out_of_range", "over_classes",
-           "pair_values", "paired", "rank", "same_shape", "scores_and_labels", "something_counts", "suggestion",
-           "warn_of_probs", "weights_and_where"]
+           "mapped_axis", "mask", "masked_class", "number", "one_value_each", "options", "out_of_range",
+           "outputs_and_labels", "over_classes", "pair_values", "paired", "rank", "same_shape", "something_counts",
+           "suggestion", "warn_of_probs", "weights_and_where"]

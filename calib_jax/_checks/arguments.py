@@ -21,8 +21,8 @@ from calib_jax._checks.shapes import (
   mapped_axis,
   mask,
   out_of_range,
+  outputs_and_labels,
   same_shape,
-  scores_and_labels,
 )
 from calib_jax._checks.values import label_values
 from calib_jax._checks.weights import counts, real_weights
@@ -46,7 +46,7 @@ def examples(logits, labels, where=None, *, soft: bool = False) -> tuple[Array, 
     TypeError: if an array has the wrong dtype.
     ValueError: if an array has the wrong shape, or a label is out of range.
   """
-  passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
+  passed, (logits, labels) = labels, outputs_and_labels(logits, labels, soft=soft)
   label_values(passed, logits.shape[-1], where)
   if where is None:
     return logits, labels
@@ -79,7 +79,7 @@ def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, 
   """
   if axis_name is not None:
     mapped_axis(axis_name)
-  passed, (logits, labels) = labels, scores_and_labels(logits, labels, soft=soft)
+  passed, (logits, labels) = labels, outputs_and_labels(logits, labels, soft=soft)
   if weights is not None:
     weights = real_weights(weights, where, logits.shape[:-1])
   logits, labels, valid = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
@@ -94,7 +94,7 @@ def classified(probs, labels, where, weights=None) -> tuple[Array, Array, Array]
 
   ``counts`` are the weights or, without any, ``where``.
   """
-  probs, labels = scores_and_labels(probs, labels, name="probs")
+  probs, labels = outputs_and_labels(probs, labels, name="probs")
   certain = jax.nn.one_hot(jnp.zeros(1, jnp.int32), probs.shape[-1], dtype=probs.dtype)
   probs, labels, where = _masked(where, labels.shape, (probs, certain), (labels, 0))
   return probs, labels, counts(weights, where, probs.dtype)

@@ -58,27 +58,27 @@ def over_classes(x, name: str) -> Array:
 
 
 def _binary(name: str) -> str:
-  """What to write in place of scores of binary labels, which have no axis of classes."""
+  """What to write in place of outputs for binary labels, which have no axis of classes."""
   if name.startswith("probs"):
     return (f" Probabilities of binary labels become [..., 2] by jnp.stack([1 - {name}, {name}], axis=-1), and their "
             "logits by jax.nn.softmax(losses.two_class(logits)).")
   return f" Logits of binary labels become [..., 2] by losses.two_class({name})."
 
 
-def scores_and_labels(scores, labels, *, name: str = "logits", soft: bool = False) -> tuple[Array, Array]:
-  """``scores`` ``[..., K]`` and their ``labels``: ints ``[...]`` or, where ``soft``, also floats ``[..., K]``."""
-  scores, labels = over_classes(scores, name), _narrowed(labels)
+def outputs_and_labels(outputs, labels, *, name: str = "logits", soft: bool = False) -> tuple[Array, Array]:
+  """``outputs`` ``[..., K]`` and their ``labels``: ints ``[...]`` or, where ``soft``, also floats ``[..., K]``."""
+  outputs, labels = over_classes(outputs, name), _narrowed(labels)
   soft = soft and jnp.issubdtype(labels.dtype, jnp.floating)
-  binary = _binary(name) if labels.shape == scores.shape else ""
+  binary = _binary(name) if labels.shape == outputs.shape else ""
   if not soft and not jnp.issubdtype(labels.dtype, jnp.integer):
     way = "" if binary else ", which labels.astype(int) makes of whole numbers"
-    raise TypeError(f"labels must be integers in [0, {scores.shape[-1]}){way}: got dtype {labels.dtype}.{binary}")
-  if labels.shape != (scores.shape if soft else scores.shape[:-1]):
+    raise TypeError(f"labels must be integers in [0, {outputs.shape[-1]}){way}: got dtype {labels.dtype}.{binary}")
+  if labels.shape != (outputs.shape if soft else outputs.shape[:-1]):
     kind, axes = ("labels", " without its last axis") if not soft else (
-      "float labels", ", and labels.astype(int) makes integers of whole numbers" if labels.ndim < scores.ndim else "")
+      "float labels", ", and labels.astype(int) makes integers of whole numbers" if labels.ndim < outputs.ndim else "")
     raise ValueError(f"{kind} must have the shape of {name}{axes}: "
-                     f"got {name} {scores.shape} and labels {labels.shape}.{binary}")
-  return scores, aligned(labels, scores).astype(scores.dtype if soft else jnp.int32)
+                     f"got {name} {outputs.shape} and labels {labels.shape}.{binary}")
+  return outputs, aligned(labels, outputs).astype(outputs.dtype if soft else jnp.int32)
 
 
 def _narrowed(labels) -> Array:

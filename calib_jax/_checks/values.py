@@ -29,8 +29,8 @@ from calib_jax._checks.shapes import (
   is_traced,
   mask,
   out_of_range,
+  outputs_and_labels,
   same_shape,
-  scores_and_labels,
 )
 
 Array = jax.Array
@@ -50,7 +50,7 @@ def check_values(enabled: bool) -> None:
   _values_are_checked = enabled
 
 
-def class_values(scores, labels, where=None, *, name: str = "probs", always: bool = False,
+def class_values(outputs, labels, where=None, *, name: str = "probs", always: bool = False,
                  converted: tuple[Array, Array] | None = None) -> None:
   """Checks the values of probabilities or logits ``[..., K]`` and of their integer labels ``[...]``.
 
@@ -58,25 +58,25 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
   1 in each row to within 1e-3, or 4 eps of their dtype. Logits may be -inf, but that of the label must be less than 1e4
   below its row's largest: otherwise the row does not have the label's class. Rows whose ``where`` is False are not
   read. Traced arrays are not checked, nor are any arrays after ``check_values(False)`` unless ``always``. ``converted``
-  is what ``scores_and_labels`` returned for logits and labels, if it was called before.
+  is what ``outputs_and_labels`` returned for logits and labels, if it was called before.
 
   Raises:
     ValueError: for a wrong dtype or shape; the message says how many rows are wrong, and which is the first; TypeError
       or ValueError.
   """
-  if not (_values_are_checked or always) or is_traced(scores, labels, where):
+  if not (_values_are_checked or always) or is_traced(outputs, labels, where):
     return
-  if converted is not None and _are_right_on_host(scores, labels):
+  if converted is not None and _are_right_on_host(outputs, labels):
     return
-  checked_scores, checked_labels = converted or scores_and_labels(scores, labels, name=name)
+  checked_outputs, checked_labels = converted or outputs_and_labels(outputs, labels, name=name)
   where = mask(where, np.shape(labels))
-  tolerance = _sum_tolerance(scores) if name == "probs" else None
-  if not _any_wrong(_wrong_classes, checked_scores, checked_labels, where, tolerance):
+  tolerance = _sum_tolerance(outputs) if name == "probs" else None
+  if not _any_wrong(_wrong_classes, checked_outputs, checked_labels, where, tolerance):
     return
-  num_classes = np.shape(scores)[-1]
-  rows, labels = np.asarray(scores).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
+  num_classes = np.shape(outputs)[-1]
+  rows, labels = np.asarray(outputs).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
   with np.errstate(all="ignore"):
-    narrow, rows = rows.astype(checked_scores.dtype), rows.astype(np.float64)
+    narrow, rows = rows.astype(checked_outputs.dtype), rows.astype(np.float64)
     sums = rows.sum(-1)
   masked = (narrow == -np.inf) & (name == "logits")
   allowed = np.isfinite(narrow) | masked
@@ -84,11 +84,11 @@ def class_values(scores, labels, where=None, *, name: str = "probs", always: boo
             rows[np.arange(len(rows)), allowed.argmin(-1)]), _label_rule(labels, num_classes)]
   if name == "probs":
     rules[1:1] = [("probs must be at least 0", "be", "holds", (rows < 0).any(-1), rows.min(-1)),
-                  ("probs must sum to 1 in each row", "do", "sums to", np.abs(sums - 1) > _sum_tolerance(scores), sums)]
+                  ("probs must sum to 1 in each row", "do", "sums to", np.abs(sums - 1) > tolerance, sums)]
   else:
     rules[1:1] = [("each row of logits must hold a finite number", "do", "holds", masked.all(-1), rows[:, 0])]
     rules += [("labels must be classes that their rows have (logits less than 1e4 below the largest)", "be", "holds",
-               np.asarray(_lacks_label(checked_scores, checked_labels)).reshape(-1), labels)]
+               np.asarray(_lacks_label(checked_outputs, checked_labels)).reshape(-1), labels)]
   _refuse(rules, where)
 
 
@@ -208,17 +208,17 @@ def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | 
   return jnp.any(wrong if where is None else wrong & where)
 
 
-def _wrong_classes(scores: Array, labels: Array, tolerance: float | None) -> Array:
-  """Which rows break a rule of ``class_values``, in one pass over the scores.
+def _wrong_classes(outputs: Array, labels: Array, tolerance: float | None) -> Array:
+  """Which rows break a rule of ``class_values``, in one pass over the outputs.
 
   Rows of probabilities must sum to 1 within the ``tolerance``, which is None for logits.
   """
   if tolerance is not None:
     # A row with a negative number sums to infinity, and one with a NaN to NaN, so that one sum tells all.
-    wrong = ~(jnp.abs(jnp.sum(jnp.where(scores < 0, jnp.inf, scores), axis=-1) - 1) <= tolerance)
+    wrong = ~(jnp.abs(jnp.sum(jnp.where(outputs < 0, jnp.inf, outputs), axis=-1) - 1) <= tolerance)
   else:
-    wrong = _lacks_label(scores, labels)
-  return wrong | out_of_range(labels, scores.shape[-1])
+    wrong = _lacks_label(outputs, labels)
+  return wrong | out_of_range(labels, outputs.shape[-1])
 
 
 def _lacks_label(logits: Array, labels: Array) -> Array:

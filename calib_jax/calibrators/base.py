@@ -206,7 +206,7 @@ def _checked(logits, labels, where, weights) -> tuple:
   """
   passed, logits = (logits, labels), checks.floating(logits, "logits")
   weights, where = checks.weights_and_where(weights, where, labels)
-  logits, labels = checks.scores_and_labels(logits, labels)
+  logits, labels = checks.outputs_and_labels(logits, labels)
   where = checks.mask(where, labels.shape)
   checks.class_values(*passed, where, name="logits", converted=(logits, labels))
   checks.something_counts(labels, where)
@@ -272,7 +272,7 @@ def identity() -> Calibrator:
 
 def nothing_to_fit(logits, labels, *, where=None, weights=None) -> dict:
   """The ``fit`` of a calibrator without parameters: it only checks its arguments."""
-  prepared, _ = checks.scores_and_labels(logits, labels)
+  prepared, _ = checks.outputs_and_labels(logits, labels)
   _, where = checks.weights_and_where(weights, where, labels)
   checks.label_values(labels, prepared.shape[-1], where)
   checks.warn_of_probs(prepared, checks.mask(where, prepared.shape[:-1]))

@@ -104,7 +104,7 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   >>> select(logits, labels, ["identity", "temperature_scaling"]).name
   'temperature_scaling'
   """
-  passed, (logits, labels) = (logits, labels), checks.scores_and_labels(logits, labels)
+  passed, (logits, labels) = (logits, labels), checks.outputs_and_labels(logits, labels)
   checks.rank(logits, 2, "logits", "[N, K]")
   checks.choice("criterion", criterion, CRITERIA)
   checks.number("folds", folds, low=2, integer=True)

@@ -58,7 +58,7 @@ def label_shift(base: str | Calibrator = "vector_scaling", **base_options) -> Ca
 
   def fit(logits, labels, *, where=None, weights=None):
     params = base.fit(logits, labels, where=where, weights=weights)
-    logits, labels = checks.scores_and_labels(logits, labels)
+    logits, labels = checks.outputs_and_labels(logits, labels)
     weights, where = checks.weights_and_where(weights, where, labels)
     where = jnp.ones(labels.size, bool) if where is None else checks.gathered(jnp.asarray(where)).reshape(-1)
     share = shares(checks.counts(weights, where, logits.dtype), logits.dtype)

@@ -153,7 +153,7 @@ def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluati
   ``fit`` holds the predictions of --fit, of an ensemble those of each member.
   """
   parts = {**fit, **sets}
-  inputs.check_alike(parts)
+  inputs.check_num_classes(parts)
   for name, other in inputs.same_predictions(parts) if options.test else ():
     shared.note(f"warning: {name} and {other} hold the same predictions"
                 + ("; calibrators are judged on what they were fitted to" if other in fit and name in sets else "")

@@ -32,14 +32,14 @@ def calibrator(text: str) -> calibrators.Calibrator:
   Raises:
     UserError: for an unknown name or option.
   """
-  name, _, rest = text.partition(":")
+  name, _, settings = text.partition(":")
   if name == automatic.AUTO:
-    if rest:
+    if settings:
       raise UserError(f"the calibrator {automatic.AUTO} has no options: got {short(text)}.")
     return automatic.automatic()
   checks.choice("calibrator name", name, [automatic.AUTO, *calibrators.CALIBRATORS])
   options, values = registry_options(calibrators.CALIBRATORS[name], positional=True), {}
-  for pair in filter(None, rest.split(",")):
+  for pair in filter(None, settings.split(",")):
     option, equals, value = pair.partition("=")
     if option == "base":
       checks.choice("base", value, calibrators.CALIBRATORS)
@@ -108,7 +108,7 @@ def files_of_run(path: str | os.PathLike) -> dict[str, list[pathlib.Path]]:
 
 def _check_seeds(files: Mapping[str, Sequence[pathlib.Path]], sets: Mapping[str, Sequence[Predictions]]) -> None:
   """Raises a UserError unless a run's predictions have the same number of classes, and of examples in all seeds."""
-  check_alike({str(file): part for name in sets for file, part in zip(files[name], sets[name], strict=True)})
+  check_num_classes({str(file): part for name in sets for file, part in zip(files[name], sets[name], strict=True)})
   for name, parts in sets.items():
     for file, part in zip(files[name], parts, strict=True):
       if name != VALIDATION and len(part.labels) != len(parts[0].labels):
@@ -123,7 +123,7 @@ def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str,
   The first model is the one that the others are compared with; ``paths`` has the directories of those that are runs.
   """
   tests = {name: model.sets[test_set] for name, model in models.items()}
-  check_alike({name: parts[0] for name, parts in tests.items()})
+  check_num_classes({name: parts[0] for name, parts in tests.items()})
 
   def named(name, seed):
     return f"{name} ({files_of_run(paths[name])[TEST][seed].name})" if len(tests[name]) > 1 else name
@@ -138,7 +138,7 @@ def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str,
     say(f"warning: {name} and {other} hold the same test predictions.")
 
 
-def check_alike(sets: Mapping[str, Predictions]) -> None:
+def check_num_classes(sets: Mapping[str, Predictions]) -> None:
   """Raises a UserError unless all sets have the same number of classes."""
   names = list(sets)
   for name in names:

@@ -38,7 +38,7 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
 
 @jax.jit
 def _compiled_top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
-  probs, labels = checks.scores_and_labels(probs, labels, name="probs")
+  probs, labels = checks.outputs_and_labels(probs, labels, name="probs")
   confidence, correct = _top_label(checks.gathered(probs, -1), labels)
   outside = checks.out_of_range(labels, probs.shape[-1])
   return jnp.where(outside, jnp.nan, confidence), correct & ~outside

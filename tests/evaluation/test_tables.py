@@ -101,7 +101,7 @@ def test_calibrators_are_fitted_on_the_fit_split_and_applied_to_test():
 
 def test_different_numbers_of_classes_are_refused():
   with pytest.raises(UserError, match="predictions of b have 4 classes, those of a 3"):
-    inputs.check_alike({"a": _predictions(9), "b": _predictions(9, classes=4)})
+    inputs.check_num_classes({"a": _predictions(9), "b": _predictions(9, classes=4)})
 
 
 @pytest.mark.slow

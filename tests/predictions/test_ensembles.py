@@ -124,11 +124,11 @@ def test_a_run_has_the_ensemble_of_its_seeds(tmp_path):
   assert {key: list(row) for key, row in rows.items()} == {
     name: ["none", "TS"], f"{name}, ensemble of 2": ["none", "TS"], f"{name}, ensemble of 2, TS of each": ["none"]}
   loaded = Run.load(tmp_path / "run")
-  one, two = loaded.splits(0), loaded.splits(1)
-  np.testing.assert_array_equal(one.validation.images, two.validation.images)
-  members = np.stack([_softmax(loaded.predict(one.test.images, seed=seed)) for seed in (0, 1)])
+  splits = loaded.splits(0)
+  np.testing.assert_array_equal(splits.validation.images, loaded.splits(1).validation.images)
+  members = np.stack([_softmax(loaded.predict(splits.test.images, seed=seed)) for seed in (0, 1)])
   assert np.abs(members[0] - members[1]).max() > 1e-3
-  np.testing.assert_allclose(np.exp(loaded.predict(one.test.images)), members.mean(0), rtol=1e-5, atol=1e-6)
-  count = len(one.test.labels)
+  np.testing.assert_allclose(np.exp(loaded.predict(splits.test.images)), members.mean(0), rtol=1e-5, atol=1e-6)
+  count = len(splits.test.labels)
   np.testing.assert_allclose(rows[f"{name}, ensemble of 2"]["none"]["nll"]["value"],
-                             -np.log(members.mean(0)[np.arange(count), one.test.labels]).mean(), rtol=1e-5)
+                             -np.log(members.mean(0)[np.arange(count), splits.test.labels]).mean(), rtol=1e-5)
