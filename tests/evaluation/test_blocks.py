@@ -1,7 +1,10 @@
 """Intervals of many examples, from resamples of blocks of them: they are those of resamples of examples."""
 
+import dataclasses
+
 import jax
 import numpy as np
+import pytest
 
 from calib_jax.evaluation import class_errors, measures
 from calib_jax.evaluation.results import Values
@@ -83,8 +86,12 @@ def test_blocks_hold_groups_whole_and_differ_by_one_of_them():
   assert len(set(zip(few, groups // 100, strict=True))) == 10
 
 
-def test_more_examples_than_are_drawn_one_by_one_are_measured_in_blocks(monkeypatch):
-  rows = _rows(0)
+@pytest.mark.parametrize(("num_seeds", "groups"), [(1, None), (2, np.arange(N) // 2)])
+def test_more_examples_than_are_drawn_one_by_one_are_measured_in_blocks(num_seeds, groups, monkeypatch):
+  rows = {row: dataclasses.replace(values, groups=groups, **{
+    name: np.repeat(getattr(values, name), num_seeds, axis=1)
+    for name in ("confidence", "correct", "nll", "brier", "entropy", "predicted")}, class_sums={
+      name: sums * num_seeds for name, sums in values.class_sums.items()}) for row, values in _rows(0).items()}
   expected, differences = measures.measure(rows, num_resamples=100)
   monkeypatch.setattr(resamples, "MOST_EXAMPLES", 1000)
   found, differences_of_blocks = measures.measure(rows, num_resamples=100)
@@ -92,6 +99,9 @@ def test_more_examples_than_are_drawn_one_by_one_are_measured_in_blocks(monkeypa
     for name, estimate in table.items():
       np.testing.assert_allclose(found[row][name].value, estimate.value, rtol=1e-12, err_msg=name)
       assert found[row][name].low <= found[row][name].estimate <= found[row][name].high
+      if name in ("ece", "nll", "aurc"):
+        width, width_of_blocks = (x[row][name].high - x[row][name].low for x in (expected, found))
+        np.testing.assert_allclose(width_of_blocks, width, rtol=0.3, err_msg=name)  # Of 100 resamples.
     assert found[row]["ece"] != table["ece"] and found[row]["aurc"] != table["aurc"]
   (pair,), (changes,) = differences, differences_of_blocks.values()
   np.testing.assert_allclose(changes["nll"].estimate, differences[pair]["nll"].estimate, rtol=1e-9)
