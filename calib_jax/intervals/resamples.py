@@ -3,6 +3,7 @@
 XLA compiles only the words of the draws.
 """
 
+import collections
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 import functools
 from typing import Any, NamedTuple
@@ -96,73 +97,56 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
   group, num_groups = draws.group_numbers(groups, count)
   unit, num_units = (group, num_groups) if block is None else (None, block.max() + 1)
   order, halves, fifths, outcomes = map(np.asarray, _words(num_units, key, most))
-  sample = np.ones((1, count if block is None else num_units), bool)
-  assessed = {row: _Assessed(*arrays, groups, sample, num_units > 1, errors) for row, arrays in rows.items()}
+  values: dict[tuple, list[np.ndarray]] = collections.defaultdict(list)
+
+  def drawn(index):
+    mask = _mask(index, num_units)
+    return mask if unit is None else mask[:, unit]
+
+  def sums(row, where, outcome):
+    return [x.sums(where, outcome[..., s]) for s, x in enumerate(rows[row][2])]
+
+  def add(row, kind, first, sums):
+    """Adds the errors ``[R, 1 + S]`` that have resamples from the number ``first`` on."""
+    for name, (error, number) in errors.items():
+      if number > first:
+        values[row, name, kind].append(mean_first(np.stack([error(x) for x in sums], axis=1)))
+
+  # A half and its rest are the same examples together, whatever the half is: all, or all but one.
+  pair = drawn(order[None, :max(len(order) // 2 * 2, 1)])
+  pairs = {row: sums(row, pair, correct) for row, (_, correct, _) in rows.items()}
   for batch in _batches(most, count if block is None else CELLS):
-    half, rest, fifth = (mask if unit is None else mask[:, unit] for mask in (
-      _mask(index, num_units)
-      for index in (*draws.half_and_rest(halves[batch], order), draws.fifth(fifths[batch], order))))
-    for model in assessed.values():
-      model.add_subsamples(batch.start, half, rest, fifth)
+    half = drawn(draws.half_and_rest(halves[batch], order)[0])
+    fifth = drawn(draws.fifth(fifths[batch], order))
+    for row, (_, correct, _) in rows.items():
+      of_half = sums(row, half, correct)
+      # Of one example or group alone, a half and its rest are the whole sample.
+      of_rest = [x.without(y) for x, y in zip(pairs[row], of_half, strict=True)] if num_units > 1 else of_half
+      for kind, of_kind in (("half", of_half), ("rest", of_rest), ("fifth", sums(row, fifth, correct))):
+        add(row, kind, batch.start, of_kind)
+  members, sample = draws.members(groups, count), np.ones((1, count if block is None else num_units), bool)
+  rho = {row: np.float32(draws.dependence(*arrays, members)) for row, (*arrays, _) in rows.items()}
   for batch in _batches(most, count):
     own = draws.uniform(outcomes[batch], count)
-    for model in assessed.values():
-      model.add_redraws(batch.start, draws.shared(outcomes[batch], own, group, num_groups, model.rho))
-  return {row: model.resampled() for row, model in assessed.items()}
+    for row, (confidence, *_) in rows.items():
+      numbers = draws.shared(outcomes[batch], own, group, num_groups, rho[row])
+      add(row, "redrawn", batch.start, sums(row, sample, numbers[..., None] < confidence))
+  assessed: dict[Hashable, dict[str, Resampled]] = {}
+  for row, (_, correct, seeds) in rows.items():
+    add(row, "observed", -1, [x.exact.sums(np.ones((1, count), bool), correct[:, s]) for s, x in enumerate(seeds)])
+    for name, (_, number) in errors.items():
+      half, rest, fifth, redrawn, (value,) = (
+        np.concatenate(values[row, name, kind])[:number] for kind in ("half", "rest", "fifth", "redrawn", "observed"))
+      assessed.setdefault(row, {})[name] = Resampled(
+        value, moments(half, rest, fifth), redrawn.mean(0), p_value_of(value, redrawn),
+        (half[:, 0]**2 - rest[:, 0]**2) / 2)
+  return assessed
 
 
 def _batches(number: int, size: int) -> Iterator[slice]:
   """The resamples of ``size`` numbers each that are computed at a time."""
   step = max(1, BATCH // size)
   return (slice(first, first + step) for first in range(0, number, step))
-
-
-class _Assessed:
-  """The errors of one row, some resamples at a time."""
-
-  def __init__(self, confidence, correct, seeds, groups, sample, has_halves, errors):
-    self.chance, self.happened, self.seeds = confidence, correct, seeds
-    self.sample, self.has_halves, self.errors = sample, has_halves, errors
-    self.rho = np.float32(draws.dependence(confidence, correct, draws.members(groups, len(confidence))))
-    every = np.ones((1, len(confidence)), bool)
-    self.observed = self._computed([x.exact.sums(every, correct[:, s]) for s, x in enumerate(seeds)], -1)
-    self.pairs = None
-    self.subsampled: dict[str, list[np.ndarray]] = {name: [] for name in errors}
-    self.redrawn: dict[str, list[np.ndarray]] = {name: [] for name in errors}
-
-  def _sums(self, where, outcome):
-    return [x.sums(where, outcome[..., s]) for s, x in enumerate(self.seeds)]
-
-  def _computed(self, sums, first):
-    """The errors ``[R, 1 + S]`` that have resamples from the number ``first`` on."""
-    return {name: mean_first(np.stack([error(x) for x in sums], axis=1))
-            for name, (error, number) in self.errors.items() if number > first}
-
-  def add_subsamples(self, first, half, rest, fifth):
-    """Adds the masks of halves, rests and fifths from the number ``first`` on."""
-    halves = self._sums(half, self.happened)
-    if self.pairs is None:
-      self.pairs = self._sums((half | rest)[:1], self.happened)  # The same of all halves and their rests.
-    # Of one example or group alone, a half and its rest are the whole sample.
-    rests = [x.without(y) for x, y in zip(self.pairs, halves, strict=True)] if self.has_halves else halves
-    parts = [self._computed(sums, first) for sums in (halves, rests, self._sums(fifth, self.happened))]
-    for name in parts[0]:
-      self.subsampled[name].append(np.stack([part[name] for part in parts]))
-
-  def add_redraws(self, first, numbers):
-    """Adds the redraws from the number ``first`` on, by uniform ``numbers``."""
-    for name, values in self._computed(self._sums(self.sample, numbers[..., None] < self.chance), first).items():
-      self.redrawn[name].append(values)
-
-  def resampled(self) -> dict[str, Resampled]:
-    """Returns the errors with what their intervals need."""
-    resampled = {}
-    for name, (_, number) in self.errors.items():
-      half, rest, fifth = np.concatenate(self.subsampled[name], axis=1)[:, :number]
-      redrawn, (value,) = np.concatenate(self.redrawn[name])[:number], self.observed[name]
-      resampled[name] = Resampled(value, moments(half, rest, fifth), redrawn.mean(0), p_value_of(value, redrawn),
-                                  (half[:, 0]**2 - rest[:, 0]**2) / 2)
-    return resampled
 
 
 def subsamples(count: int, key: jax.Array, num_resamples: int) -> list[np.ndarray]:
