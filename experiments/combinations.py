@@ -20,7 +20,6 @@ them.
 
 import argparse
 import functools
-import pathlib
 import sys
 
 import jax
@@ -75,7 +74,11 @@ def methods(options: argparse.Namespace) -> list[Method]:
   if options.only and not any(word in name for word in options.only for name in names):
     return []
   base = scales.base(options)
-  path, affordable = halving_path(options), lambda choice: times(choice) <= options.times
+  path = sweep.path_of(sweep.stem_of(EXPERIMENT, options), suffix="_halving")
+
+  def affordable(choice):
+    return times(choice) <= options.times
+
   search = functools.partial(halving.halve, base, SPACE, path=path, most_lost=MOST_LOST)
   drawn = halving.draw(SPACE, options.candidates, affordable)
   drawn += [x for x in halving.finalists(path, SPACE) if affordable(x) and x not in drawn]
@@ -101,12 +104,6 @@ def methods(options: argparse.Namespace) -> list[Method]:
 def _combinations(standings: list[halving.Standing]) -> list[halving.Standing]:
   """Leaves out plain cross entropy."""
   return [x for x in standings if any(name != "none" for name in x.choice.values())]
-
-
-def halving_path(options: argparse.Namespace) -> pathlib.Path:
-  """Returns the file of the trials."""
-  stem = sweep.stem_of(EXPERIMENT, options)
-  return stem.with_name(f"{stem.name}_halving.csv")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,42 +32,33 @@ def prepared(package: str, logits: np.ndarray) -> np.ndarray:
   return logits if package in ("torch", "scikit-learn") else special.softmax(logits, axis=1)
 
 
-def _torch_temperature(logits: np.ndarray, labels: np.ndarray):
-  """L-BFGS on one parameter as most often copied: step 0.01, 50 iterations, from T = 1.5 (Guo et al. 2017, code)."""
-  import torch
+def _torch(per_class: bool = False) -> Peer:
+  """L-BFGS as most often copied: step 0.01, 50 iterations, from T = 1.5 (Guo et al. 2017, code).
 
-  z, y = torch.from_numpy(np.array(logits)), torch.from_numpy(labels.astype(np.int64))
-  temperature = torch.nn.Parameter(torch.full((1,), 1.5))
-  optimizer = torch.optim.LBFGS([temperature], lr=0.01, max_iter=50)
+  Or the same recipe with a scale and a bias for each class, from 1 and 0.
+  """
+  def scaled(z, *parameters):
+    return z * parameters[0] + parameters[1] if per_class else z / parameters[0]
 
-  def closure():
-    optimizer.zero_grad()
-    loss = torch.nn.functional.cross_entropy(z / temperature, y)
-    loss.backward()
-    return loss
+  def fit(logits, labels):
+    import torch
 
-  optimizer.step(closure)
-  return lambda other: special.softmax(other / temperature.item(), axis=1)
+    z, y = torch.from_numpy(np.array(logits)), torch.from_numpy(labels.astype(np.int64))
+    start = (torch.ones(z.shape[1]), torch.zeros(z.shape[1])) if per_class else (torch.full((1,), 1.5),)
+    parameters = [torch.nn.Parameter(x) for x in start]
+    optimizer = torch.optim.LBFGS(parameters, lr=0.01, max_iter=50)
 
+    def closure():
+      optimizer.zero_grad()
+      loss = torch.nn.functional.cross_entropy(scaled(z, *parameters), y)
+      loss.backward()
+      return loss
 
-def _torch_vector(logits: np.ndarray, labels: np.ndarray):
-  """The same recipe with a scale and a bias for each class, from 1 and 0."""
-  import torch
+    optimizer.step(closure)
+    arrays = [x.detach().numpy() for x in parameters]
+    return lambda other: special.softmax(scaled(other, *arrays), axis=1)
 
-  z, y = torch.from_numpy(np.array(logits)), torch.from_numpy(labels.astype(np.int64))
-  scale = torch.nn.Parameter(torch.ones(z.shape[1]))
-  bias = torch.nn.Parameter(torch.zeros(z.shape[1]))
-  optimizer = torch.optim.LBFGS([scale, bias], lr=0.01, max_iter=50)
-
-  def closure():
-    optimizer.zero_grad()
-    loss = torch.nn.functional.cross_entropy(z * scale + bias, y)
-    loss.backward()
-    return loss
-
-  optimizer.step(closure)
-  a, b = scale.detach().numpy(), bias.detach().numpy()
-  return lambda other: special.softmax(other * a + b, axis=1)
+  return fit
 
 
 def _probmetrics(name: str, one_vs_rest: bool = False, **options) -> Peer:
@@ -130,10 +121,10 @@ def _scikit_learn(method: str) -> Peer:
 
 PEERS: dict[str, dict[str, Peer]] = {
   "temperature_scaling": {
-    "torch": _torch_temperature, "probmetrics": _probmetrics("TemperatureScalingCalibrator"),
+    "torch": _torch(), "probmetrics": _probmetrics("TemperatureScalingCalibrator"),
     "netcal": _netcal("scaling", "TemperatureScaling"), "scikit-learn": _scikit_learn("temperature")},
   "ensemble_temperature_scaling": {"probmetrics": _probmetrics("ETSCalibrator", loss="ce")},
-  "vector_scaling": {"torch": _torch_vector, "probmetrics": _probmetrics("VectorScalingCalibrator")},
+  "vector_scaling": {"torch": _torch(per_class=True), "probmetrics": _probmetrics("VectorScalingCalibrator")},
   "structured_vector_scaling": {"probmetrics": _probmetrics("SVSCalibrator")},
   "structured_matrix_scaling": {"probmetrics": _probmetrics("SMSCalibrator")},
   "matrix_scaling": {"probmetrics": _probmetrics("MatrixScalingCalibrator")},

@@ -59,10 +59,6 @@ def sides(rows: pd.DataFrame, claim: Claim) -> list[comparison.BySeed]:
 def unlike(claim: Claim, settings: Mapping[str, Mapping[str, object]]) -> str:
   """Returns the first field that differs and that the claim is not about, with both values; "" if there is none.
 
-  Args:
-    claim: the claim.
-    settings: the fields that each method sets.
-
   >>> focal, loss = {"loss.primary.gamma": 2.0}, {"loss.primary.gamma": 1.0, "loss.weight": 0.3}
   >>> unlike(Claim("", "", ("a", "TS"), ("b", "TS"), "ece", about=("loss.weight",)), {"a": loss, "b": focal})
   'gamma 1.0 against 2.0'
@@ -107,13 +103,7 @@ def methods_at_edge(rows: pd.DataFrame, searches: Mapping[str, Mapping[str, Sequ
 
 
 def judged(change: comparison.Difference, p_value: float, claim: Claim, num_seeds: int) -> tuple[str, str]:
-  """Returns the verdict on a claim, "agrees" or "disagrees" where the corrected p-value is below 5%, and its reason.
-
-  Args:
-    change: the difference.
-    p_value: its p-value, after Holm's correction.
-    claim: the claim.
-    num_seeds: the number of seeds that the difference is over.
+  """Returns the verdict on a claim, "agrees" or "disagrees" where Holm's p-value is below 5%, and its reason.
 
   >>> judged(comparison.Difference(-0.058, -0.063, -0.053, -9.0, 0.001, 0.002), 0.004, Claim("", "", "", "", "ece"), 10)
   ('agrees', 'lower by 5.80 points [5.30, 6.30] in 10 seeds')

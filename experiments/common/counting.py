@@ -26,14 +26,10 @@ def counted(analysis: object) -> dict[str, float]:
 
 
 def operations(function: Callable, *arguments: object) -> float:
-  """Returns the operations of a function, counted before it is compiled.
+  """Returns the operations of a function of such arguments, or of their shapes, counted before it is compiled.
 
   Only the CPU counts those of a program that is not compiled: plugins, which devices of Nvidia and TPUs are, return
   None. Where ``JAX_PLATFORMS`` leaves the CPU out, the program is compiled for the device and counted then.
-
-  Args:
-    function: the function.
-    *arguments: its arguments, or their shapes.
 
   Raises:
     UserError: if nothing counts them.
@@ -52,16 +48,10 @@ def operations(function: Callable, *arguments: object) -> float:
 
 
 def step_operations(network: Mapping[str, object], image: tuple[int, ...], num_classes: int, batch_size: int) -> float:
-  """Returns the operations of a training step of a network, of which a forward pass takes a third.
+  """Returns the operations of a training step of a network, a section ``model``; a forward pass takes a third of them.
 
   They are counted before the program is compiled: in a compiled one, XLA does not count what a library of the device
   computes, such as the convolutions on a GPU. Those with the padding of an image are not counted.
-
-  Args:
-    network: the section ``model`` of a config.
-    image: the shape of an image.
-    num_classes: the number of classes.
-    batch_size: the number of images.
   """
   options = tuple(sorted((key, value) for key, value in network.items() if key != "dtype"))
   return batch_size * _forward_operations(options, image, num_classes) / costs.FORWARD

@@ -71,6 +71,7 @@ class Experiment(NamedTuple):
     cost: maps a row to what its method costs to train and to predict, which stands beside it; None for no such columns.
     findings: maps the rows to the lines of Markdown that follow the table.
     figure: draws the rows in a file.
+    also: writes what else the rows give, with the path of the files without their suffix.
   """
 
   name: str
@@ -84,6 +85,7 @@ class Experiment(NamedTuple):
   cost: Cost | None = None
   findings: Callable[[pd.DataFrame], list[str]] = lambda rows: []
   figure: Callable[[pd.DataFrame, pathlib.Path], object] | None = None
+  also: Callable[[pd.DataFrame, pathlib.Path], object] = lambda rows, stem: None
 
   def files(self) -> str:
     """Returns the beginning of the names of its files, such as ``mac_cal_tables``."""

@@ -35,10 +35,7 @@ class Standing(NamedTuple):
 
 def draw(space: Space, number: int, allowed: Callable[[dict[str, str]], bool] = lambda choice: True,
          seed: int = 0) -> list[dict[str, str]]:
-  """Returns so many different combinations of one choice of each part, of those that are ``allowed``.
-
-  The first choices of all parts are the first combination, and always there.
-  """
+  """Returns so many different combinations of one choice of each part; the first choices are always among them."""
   first, *others = (dict(zip(space, names, strict=True)) for names in itertools.product(*space.values()))
   others = [others[i] for i in np.random.default_rng(seed).permutation(len(others)) if allowed(others[i])]
   return [first, *others[:max(number - 1, 0)]]

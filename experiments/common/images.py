@@ -26,9 +26,6 @@ def few(path: str, seed: int, *, num_examples: int = 6000, num_test: int = 10_00
     num_test: the number of examples to test on.
     shrink: the side of the squares of pixels that are averaged.
 
-  Returns:
-    The examples.
-
   Raises:
     UserError: if the file has fewer, or its images cannot be divided into such squares.
   """

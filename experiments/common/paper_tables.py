@@ -23,7 +23,7 @@ AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}, "schedul
 def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[str, object]],
             at_paper_scale: Callable[[str], Mapping[str, object]], always: Mapping[str, object], tuned: bool,
             options: argparse.Namespace) -> list[Method]:
-  """Returns the methods of a table.
+  """Returns the methods of a table, cross entropy first.
 
   Args:
     paper: the config of the paper, which has its networks, its training settings and its losses.
@@ -33,9 +33,6 @@ def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[
     always: fields that all runs have at every scale.
     tuned: whether the settings of ``tuning.search_space`` are tuned, one after another.
     options: the options of the command.
-
-  Returns:
-    The methods, cross entropy first.
   """
   every_method = []
   cells = [(data, model) for data, models in paper.NETWORKS.items() for model in models]

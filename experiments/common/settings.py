@@ -28,15 +28,12 @@ FLAGS = {variant: {"stop_gradient": variant == "stopped", "clamp": variant != "p
 
 
 def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
-  """Returns a checked copy of a config with some fields set.
+  """Returns a checked copy of a config, complete and locked, with some fields set.
 
   Args:
     config: a complete config.
     fields: values by full name, such as ``loss.weight``; the value of a section, such as ``loss.primary``, is a dict
       with its ``name`` and options.
-
-  Returns:
-    The copy, complete and locked.
 
   Raises:
     UserError: if the config cannot work.

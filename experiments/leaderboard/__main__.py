@@ -2,7 +2,8 @@
 
 import sys
 
-from experiments.leaderboard.experiment import main
+from experiments.common import sweep
+from experiments.leaderboard.experiment import EXPERIMENT
 
 if __name__ == "__main__":
-  sys.exit(main())
+  sys.exit(sweep.main(EXPERIMENT))

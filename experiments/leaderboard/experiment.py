@@ -11,12 +11,11 @@ The command for the leaderboard that docs/results.md shows also writes its top t
 """
 
 import argparse
-from collections.abc import Sequence
 import functools
 
 from ml_collections import ConfigDict
 
-from experiments.common import rows, scales, settings, sweep
+from experiments.common import scales, settings
 from experiments.common.declaration import Experiment, Method
 from experiments.leaderboard import figure, page
 from experiments.leaderboard.methods import COMBINED, METHODS, Recipe
@@ -58,14 +57,5 @@ def methods(options: argparse.Namespace) -> list[Method]:
 
 EXPERIMENT = Experiment("leaderboard", "Leaderboard of training methods and calibrators, under one budget", methods,
                         CALIBRATORS | FITTED_TO_FEWER, arguments=scales.arguments, suffix=scales.suffix,
-                        cost=page.cost_of, findings=page.findings, figure=figure.figure, shown=("none", "TS"))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Runs what is missing, and makes the page and, if the rows are those of docs/results.md, the table there."""
-  code, options = sweep.main(EXPERIMENT, arguments), sweep.parse(EXPERIMENT, arguments)
-  path = sweep.path_of(sweep.stem_of(EXPERIMENT, options))
-  if path.resolve() == page.ROWS and not options.shard:
-    page.write_top(rows.texts(path))
-  return code
-
+                        cost=page.cost_of, findings=page.findings, figure=figure.figure, shown=("none", "TS"),
+                        also=page.write_top)

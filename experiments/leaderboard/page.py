@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 import json
 import pathlib
-import re
-import textwrap
 
 import numpy as np
 import pandas as pd
 
 from calib_jax import evaluation
-from calib_jax._system import files
+from calib_jax._system.files import write_text
 from experiments.common import claims, comparison, costs, markdown, ranking, scales, settings
 from experiments.common.commands import RESULTS, ROOT
 from experiments.common.rows import Row
@@ -27,7 +25,6 @@ Costs = Mapping[str, tuple[str, str]]  # The texts of ``cost`` by method.
 NUM_EPOCHS = scales.NETWORKS["mlp"]["training.num_epochs"]
 MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to be called the best of calibration.
 PAGE, ROWS = ROOT / "docs" / "results.md", RESULTS / "leaderboard_fashion_mnist_mlp.csv"
-PLACE = re.compile(r"(<!-- The top of the leaderboard\. -->\n).*?(<!-- Its end\. -->)", re.DOTALL)
 
 
 def findings(rows: pd.DataFrame) -> list[str]:
@@ -174,26 +171,19 @@ def top(rows: pd.DataFrame, most: int = 5) -> str:
   names, values = ranking.table(nll)  # Those that trained on every seed.
   ranked = sorted(names, key=lambda name: nll[name].mean)
   shown = [*[name for name in ranked if name != BASELINE][:most - 1], BASELINE]
-  ranks = ranking.ranks(values)
-  num_equal = int(np.sum(ranks.mean < ranks.mean[names.index(ranked[0])] + ranks.critical)) - 1
-  chosen = comparison.chosen(rows)
-  table = [["trained with", "times to train", "to predict", "accuracy %", "NLL", "ECE % [95%]", "NLL after TS",
-            "ECE % after TS [95%]"],
-           *([name, *cost(name, chosen[name]), f"{100 * accuracy[name]:.2f}", f"{nll[name].mean:.4f}",
-              with_interval(ece[name]), f"{nll_after[name]:.4f}", with_interval(ece_after[name])] for name in shown)]
-  floors = [100 * floor[name] for name in shown]
-  seeds = sorted(map(int, rows["seed"].unique()))
-  number = sum(recipe.members == 1 for recipe in RECIPES.values())
-  words = (f"{len(nll)} of {number} methods of one network have run, with seeds {seeds[0]} to {seeds[-1]}. "
-           f"Before calibration, models with these confidences would show an ECE of {min(floors):.1f} to "
-           f"{max(floors):.1f}% if they were perfectly calibrated. By its mean rank over seeds, the first row is not "
-           f"told apart from {num_equal} other methods (Nemenyi's test at 5%). Brackets are "
-           f"{comparison.population(rows)}. Costs are multiples of those of cross entropy, in passes through the "
-           "network.")
-  return f"{evaluation.markdown(table)}\n{textwrap.fill(words, 120)}\n"
+  ranks, chosen = ranking.ranks(values), comparison.chosen(rows)
+  return markdown.filled(
+    "leaderboard/top.md.jinja", aligned=evaluation.markdown, num_run=len(nll),
+    number=sum(recipe.members == 1 for recipe in RECIPES.values()),
+    seeds=sorted(map(int, rows["seed"].unique())), floors=[floor[name] for name in shown],
+    num_equal=int(np.sum(ranks.mean < ranks.mean[names.index(ranked[0])] + ranks.critical)) - 1,
+    population=comparison.population(rows), cells=[
+      [name, *cost(name, chosen[name]), f"{100 * accuracy[name]:.2f}", f"{nll[name].mean:.4f}",
+       with_interval(ece[name]), f"{nll_after[name]:.4f}", with_interval(ece_after[name])] for name in shown])
 
 
-def write_top(rows: pd.DataFrame, page: pathlib.Path = PAGE) -> None:
-  """Writes ``top`` into docs/results.md, between its two comments."""
-  text = page.read_text(encoding="utf-8")
-  files.write_text(page, PLACE.sub(lambda place: f"{place[1]}\n{top(rows)}\n{place[2]}", text))
+def write_top(rows: pd.DataFrame, stem: pathlib.Path, page: pathlib.Path = PAGE) -> None:
+  """Writes ``top`` into docs/results.md, between its two comments, if the files are those that it shows."""
+  if stem.resolve() == ROWS.with_suffix(""):
+    text = page.read_text(encoding="utf-8")
+    write_text(page, markdown.between(text, "<!-- The top of the leaderboard. -->", "<!-- Its end. -->", top(rows)))

@@ -25,14 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, data, metrics, models, training
-from calib_jax._system.files import write_text
-from experiments.common import commands, rows, scales
+from experiments.common import commands, rows, scales, studies
 from experiments.papers.mac_cal import classifier_level_table
 from experiments.papers.mac_cal.classifier_level_settings import (
   FIRST,
   HEADS,
   MODELS,
-  Setting,
   configured,
   second_config,
   settings,
@@ -53,21 +51,16 @@ def load(options) -> list[data.Splits]:
   for path in options.ood:
     others[pathlib.Path(path).stem] = data.load("npz", path=path, seed=0, validation_fraction=0.1).test.images[:2000]
   for seed in range(options.num_seeds):
-    splits = subset(data.load("npz", path=options.data, seed=seed, validation_fraction=0.05), options.num_train, seed)
+    splits = data.load("npz", path=options.data, seed=seed, validation_fraction=0.05)
+    if options.num_train < len(splits.train.labels):  # Drawn by seed and stratified.
+      _, kept = data.stratified(splits.train.labels, options.num_train / len(splits.train.labels), seed, salt=9)
+      splits = splits._replace(train=splits.train.take(kept))
     alike = {name: data.EvaluationSet(data.Examples(like(images, splits.test.images.shape[1:]),
                                                     np.zeros(len(images), np.int32)), "out_of_distribution")
              for name, images in others.items()}
     chosen = np.random.default_rng(seed).permutation(len(splits.validation.labels))[:options.num_validation]
     loaded.append(splits._replace(validation=splits.validation.take(chosen), others=alike))
   return loaded
-
-
-def subset(splits: data.Splits, number: int, seed: int) -> data.Splits:
-  """Returns the splits with ``number`` of the training examples, drawn by seed and stratified."""
-  if number >= len(splits.train.labels):
-    return splits
-  _, chosen = data.stratified(splits.train.labels, number / len(splits.train.labels), seed, salt=9)
-  return splits._replace(train=splits.train.take(chosen))
 
 
 def like(images: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
@@ -161,15 +154,12 @@ def measured(predictions: dict[str, dict[str, np.ndarray]], others: list[str]) -
   return result
 
 
-def results(setting: Setting, trained: Trained, others: list[str]) -> list[dict]:
+def results(trained: Trained, others: list[str]) -> list[rows.Row]:
   """Returns the rows of a setting."""
-  result = []
-  for seed, predictions in enumerate(trained.predictions):
-    for calibrated, scores in measured(predictions, others).items():
-      result.append({**setting._asdict(), "calibrated": calibrated, "seed": seed,
-                     **{name: f"{float(value):.5g}" for name, value in scores.items()},
-                     "q": f"{trained.keep[-1][seed]:.4f}" if trained.keep else ""})
-  return result
+  return [{"calibrated": calibrated, "seed": seed, **{name: f"{float(value):.5g}" for name, value in scores.items()},
+           "q": f"{trained.keep[-1][seed]:.4f}" if trained.keep else ""}
+          for seed, predictions in enumerate(trained.predictions)
+          for calibrated, scores in measured(predictions, others).items()]
 
 
 NUMBERS = {"num_train": 4000, "num_validation": 2000, "num_epochs": 80, "stage2_epochs": 40, "num_seeds": 10,
@@ -201,42 +191,32 @@ def command(options, module: str = "classifier_level") -> str:
 def main(arguments=None) -> None:
   """Trains every setting that has no rows yet."""
   options = parser().parse_args(arguments)
-  path = options.workdir / f"classifier_level_{pathlib.Path(options.data).stem}_{options.model}.csv"
-  q_path = path.with_name(f"{path.stem}_q.csv")
+  stem = f"classifier_level_{pathlib.Path(options.data).stem}_{options.model}"
+  path, q_path = (options.workdir / f"{name}.csv" for name in (stem, f"{stem}_q"))
   done = rows.keys(rows.texts(path), ("first", "second"))
   missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)
              and (not s.second or s.second in (options.heads or HEADS))][:options.limit]
-  splits, (network, together) = load(options), MODELS[options.model]
+  splits, (network, together), cached = load(options), MODELS[options.model], {}
 
-  def show():
-    network = scales.named(options.data, options.model)
-    table = classifier_level_table.read(path)
-    write_text(path.with_suffix(".md"), classifier_level_table.page(table, network, command(options)))
-
-  cached, started = {}, time.monotonic()
-  for number, setting in enumerate(missing, 1):
-    first = configured(options, *network, *FIRST[setting.first])
-    if setting.first not in cached:  # One first stage is kept at a time.
-      variables, trained = train(first, splits, together, setting.first)
-      cached = {setting.first: (trained, of_features(first, variables, splits))}
-    trained, features = cached[setting.first]
-    if setting.second:
-      _, trained = train(second_config(options, setting.second), features, True, setting.second)
-    new = results(setting, trained, list(splits[0].others))
-    rows.append(path, new)
+  def trained_and_measured(first: str, second: str) -> list[rows.Row]:
+    if first not in cached:  # One first stage is kept at a time.
+      cached.clear()
+      config = configured(options, *network, *FIRST[first])
+      variables, trained = train(config, splits, together, first)
+      cached[first] = trained, of_features(config, variables, splits)
+    trained, features = cached[first]
+    if second:
+      _, trained = train(second_config(options, second), features, True, second)
     if trained.keep and np.ptp(trained.keep) > 0:
       rows.append(q_path, [
-        {**setting._asdict(), "seed": seed, "epoch": epoch, "q": f"{q:.4f}"}
+        {"first": first, "second": second, "seed": seed, "epoch": epoch, "q": f"{q:.4f}"}
         for epoch, of_seeds in enumerate(trained.keep) for seed, q in enumerate(of_seeds)])
-    means = ", ".join(f"{name} {np.mean([float(row[name]) for row in new if row['calibrated'] == 'none']):.3f}"
-                      for name in ("accuracy", "nll", "ece", "overconfidence", "train_accuracy"))
-    print(f"{number}/{len(missing)} {' '.join(filter(None, setting))}: {means}, {trained.seconds:.0f} s; "
-          f"{commands.left(started, number, len(missing))}", flush=True)
-    show()
-  show()
-  for part in (path, q_path):
-    rows.pack(part)
-  print(f"{path.with_suffix('.md')} holds the table.")
+    return results(trained, list(splits[0].others))
+
+  studies.Study(stem, ("first", "second"), missing, trained_and_measured, lambda _: classifier_level_table.page(
+    classifier_level_table.read(path), scales.named(options.data, options.model), command(options)),
+                options.workdir).publish()
+  rows.pack(q_path)
 
 
 if __name__ == "__main__":

@@ -127,13 +127,7 @@ def configured(options, *overrides: str):
 
 
 def second_config(options, head: str, *overrides: str):
-  """Returns the config of a second stage on features: the rate, epochs and decay of the paper's Section 5.1.
-
-  Args:
-    options: those of the command.
-    head: the name of the second stage in ``HEADS``.
-    *overrides: what else to change.
-  """
+  """Returns the config of a second stage on features: the rate, epochs and decay of the paper's Section 5.1."""
   return configured(options, "model.hidden=()", f"training.num_epochs={options.stage2_epochs}",
                     "optimizer.learning_rate=0.1", "optimizer.schedule=constant", "optimizer.clip_norm=2.0",
                     "optimizer.coupled_weight_decay=0.0005", *HEADS[head], *overrides)

@@ -32,25 +32,25 @@ FAMILIES = ("mixup", "MIT")
 
 def shifted(results: pd.DataFrame) -> pd.DataFrame:
   """Returns the means and the standard errors in percent of "ece" and "ece_shifted" by method, best shifted first."""
-  return 100 * _as_trained(results, ["ece", "ece_shifted"]).agg(["mean", "sem"]).sort_values(("ece_shifted", "mean"))
+  columns = ["ece", "ece_shifted"]
+  return 100 * _as_trained(results).groupby("method", sort=False)[columns].agg(["mean", "sem"]).sort_values(
+    ("ece_shifted", "mean"))
 
 
-def _as_trained(results: pd.DataFrame, columns: list[str], *by: str):
+def _as_trained(results: pd.DataFrame) -> pd.DataFrame:
   """The rows of methods without a calibrator, by what they are called."""
   part = results[(results["calibrator"] == "none") & results["method"].isin(SHIFTED)]
-  return part.assign(method=part["method"].map(SHIFTED)).groupby([*by, "method"], sort=False)[columns]
+  return part.assign(method=part["method"].map(SHIFTED))
 
 
 def averages(tables: Sequence[pd.DataFrame]) -> tuple[int, pd.DataFrame]:
   """Returns over how many networks Figure 4 has means, and these in percent by method and column, as trained.
 
-  Each network counts once, with the mean over its seeds; methods that a network lacks are left out.
-
-  Args:
-    tables: the rows of tables.py, one table for each file.
+  Each network counts once, with the mean over its seeds; methods that a network lacks are left out. ``tables`` are the
+  rows of tables.py, one table for each file.
   """
-  by_network = [100 * part.droplevel(0) for results in tables for _, part in _as_trained(
-    results, list(AVERAGED), "task").mean().groupby(level=0, sort=False)]
+  by_network = [100 * part.groupby("method", sort=False)[list(AVERAGED)].mean()
+                for results in tables for _, part in _as_trained(results).groupby("task", sort=False)]
   return _means_of(by_network, list(dict.fromkeys(SHIFTED.values())))
 
 
@@ -144,12 +144,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                       default=LEVELS)
   parser.add_argument("--output", type=pathlib.Path, default=RESULTS / "mac_cal_figures.png")
   options = parser.parse_args(arguments)
-  tables, heads = ([rows.frame(path, text=[name]) for path in paths]
-                   for name, paths in (("task", options.tables), ("second", options.heads)))
+  tables = [rows.frame(path, text=["task"]) for path in options.tables]
+  heads = [rows.frame(path, text=["second"]) for path in options.heads]
   for path, table in zip([*options.tables, *options.heads], [*tables, *heads], strict=True):
     if table.empty:
       parser.error(f"{path} is not there: give the .csv files of experiments by --tables and --heads.")
-  tables, heads = [x.fillna({"task": ""}) for x in tables], [x.fillna({"second": ""}) for x in heads]
+  tables, heads = ([x.fillna({name: ""}) for x in of_kind] for name, of_kind in (("task", tables), ("second", heads)))
   means = options.output.with_stem(f"{options.output.stem}_means")
   draw(tables[0], heads[0], options.output)
   draw_means({"training methods": averages(tables), "heads on frozen features": averages_of_heads(heads)}, means)

@@ -10,7 +10,6 @@ test images. Methods of which the file holds the rows of the same config are not
 rows.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 import pathlib
 
@@ -41,13 +40,7 @@ def scores(log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arra
 
 
 def measured(finished: run.Run, method: str, parts: Sequence[tuple[str, int, str]]) -> Iterator[rows.Row]:
-  """Yields the rows of a finished run.
-
-  Args:
-    finished: the run, whose sets are predicted.
-    method: its name.
-    parts: corruption, severity and name of each set.
-  """
+  """Yields the rows of a finished run of a method; ``parts`` are corruption, severity and name of each set."""
   validation = finished.saved("validation")
   sections = {UNCALIBRATED: {"name": "identity"}, **{name: tables.EXPERIMENT.calibrators[name] for name in SHOWN}}
   for label, section in sections.items():
@@ -70,19 +63,14 @@ def trained(config: ConfigDict, folder: pathlib.Path) -> run.Run:
   return finished
 
 
-def parser() -> argparse.ArgumentParser:
-  """Returns the parser of the command."""
-  made = commands.parser(__spec__.name, __doc__)
-  made.add_argument("--out", type=pathlib.Path, default=commands.RESULTS, help="where the results go")
-  made.add_argument("--seeds", type=int, default=5, help="how many seeds; 5 by default")
-  made.add_argument("--only", nargs="+", help="only methods whose names hold one of these words")
-  scales.arguments(made)
-  return made
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
   """Trains every method that has no rows yet."""
-  options = parser().parse_args(arguments)
+  parser = commands.parser(__spec__.name, __doc__)
+  parser.add_argument("--out", type=pathlib.Path, default=commands.RESULTS, help="where the results go")
+  parser.add_argument("--seeds", type=int, default=5, help="how many seeds; 5 by default")
+  parser.add_argument("--only", nargs="+", help="only methods whose names hold one of these words")
+  scales.arguments(parser)
+  options = parser.parse_args(arguments)
   options.scale, name = "laptop", f"{pathlib.Path(options.data).stem}_{options.network}"
   of_tables = rows.texts(commands.RESULTS / f"{tables.EXPERIMENT.files()}_{name}.csv")
   if of_tables.empty:

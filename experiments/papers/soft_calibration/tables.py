@@ -57,12 +57,8 @@ CLAIMS = (
 def effects(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
   """Returns Cohen's d of the ECE with a primary loss alone minus that with a secondary loss, over seeds.
 
-  Args:
-    rows: the rows of the tables.
-
-  Returns:
-    ``{(task, primary): {secondary: {calibrator: d}}}`` for "none" and "TS"; above 0 if the secondary loss lowers the
-    ECE. Rows with fewer than two seeds are left out.
+  They are by task and primary loss, secondary loss, and calibrator, "none" and "TS"; above 0 if the secondary loss
+  lowers the ECE. Rows with fewer than two seeds are left out.
   """
   by_cell, values = {}, comparison.values(rows, _MASS)
   for (task, method, calibrator), by_seed in values.items():

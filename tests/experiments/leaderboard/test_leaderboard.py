@@ -204,15 +204,6 @@ def test_at_paper_scale_second_stages_are_those_of_their_authors():
     assert (schedule.stage2_epochs, training.select, schedule.stage2_batch_size) == (number, "last", 0)
 
 
-@pytest.mark.slow
-def test_the_committed_rows_are_still_those_of_their_configs():
-  """Otherwise the command of the page would train them again."""
-  declared = {row["method"]: row["declared"] for row in rows.read(leaderboard_page.ROWS)}
-  options = sweep.parse(leaderboard.EXPERIMENT, ["--data=fashion_mnist.npz", "--network=mlp"])
-  wanted = [method for method in leaderboard.methods(options) if method.name in declared]
-  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == declared
-
-
 def test_the_top_is_that_of_the_lowest_nll_with_intervals_over_seeds_and_images():
   board = rows.texts(leaderboard_page.ROWS)
   table = [[cell.strip() for cell in line.strip("|").split("|")]

@@ -117,16 +117,6 @@ def test_a_cell_is_the_config_of_its_paper(name, task, method, expected):
     assert section == value
 
 
-@pytest.mark.parametrize("name", list(TABLES))
-def test_the_committed_rows_are_still_those_of_their_configs(name):
-  """Otherwise the command of the page would train them again."""
-  experiment = TABLES[name]
-  options = sweep.parse(experiment, ["--data=fashion_mnist.npz"])
-  declared = {row["method"]: row["declared"] for row in rows.read(sweep.path_of(sweep.stem_of(experiment, options)))}
-  wanted = [method for method in experiment.methods(options) if method.name in declared]
-  assert {job.method.name: job.declared for job in sweep.jobs(wanted)} == declared
-
-
 def test_weights_beside_a_summed_loss_become_those_beside_its_mean():
   experiment, losses = TABLES["papers.mac_cal.tables"], {}
   for scale in ("paper", "tiny"):

@@ -41,7 +41,7 @@ def test_it_appends_rows_skips_what_is_finished_and_keeps_q(tmp_path, capsys):
   page.unlink()
   experiment.main(command)
   assert page.read_text(encoding="utf-8") == text
-  assert "1/2 vanilla: accuracy" in capsys.readouterr().out
+  assert "vanilla, TST: " in capsys.readouterr().out
 
 
 def test_differences_are_paired_by_seed_and_to_the_same_first_stage():
