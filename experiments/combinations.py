@@ -1,19 +1,17 @@
 """Is there a combination that no paper tried, and that beats the best single method of the five papers?
 
-Run: python -m experiments.combinations --data=IMAGES.npz [--network=mlp] [--candidates=81] [--times=1] [--neighbours]
+Run: python -m experiments.combinations --data=IMAGES.npz [--network=mlp] [--candidates=81]
 
 The space is an augmentation × a loss × an average of weights or flat minima × a weight decay × a learning rate.
-Candidates take ``--times`` as much to train as a plain network at most, by the count of experiments/common/costs.py.
-Successive halving (experiments/common/halving.py) orders its candidates by the log loss after calibration (`select`,
-out of fold) of validation images, among those that are as accurate as cross entropy. The last candidates of earlier
-searches, which the file of trials has, take part too. With `--neighbours` a second halving is among the best candidate
-and all that differ from it in one part. The last rung has three places, of which plain cross entropy has one. The other
-two are then trained with the seeds of the leaderboard, alone and as ensembles of five, and the better of them also
-without each of its parts. The best method of the papers is trained with the weight decay and the learning rate of the
-better one too, which the leaderboard does not give it. On the leaderboard's test images they are compared with the
-method of the papers that has the lowest log loss there, beside the leaderboard's own methods beyond the papers. The
-rows of the leaderboard must be there: `python -m experiments.leaderboard` with the same `--data` and `--network` makes
-them.
+Candidates take no longer to train than a plain network, by the count of experiments/common/costs.py. Successive halving
+(experiments/common/halving.py) orders them by the log loss after calibration (`select`, out of fold) of validation
+images, among those that are as accurate as cross entropy. The last rung has three places, of which plain cross entropy
+has one. The other two are then trained with the seeds of the leaderboard, alone and as ensembles of five, and the
+better of them also without each of its parts. The best method of the papers is trained with the weight decay and the
+learning rate of the better one too, which the leaderboard does not give it. On the leaderboard's test images they are
+compared with the method of the papers that has the lowest log loss there, beside the leaderboard's own methods beyond
+the papers. The rows of the leaderboard must be there: `python -m experiments.leaderboard` with the same `--data` and
+`--network` makes them.
 
 `--only` with a word that is in no name, such as `--only=nothing`, makes the page anew, and neither searches nor trains.
 """
@@ -73,47 +71,27 @@ def methods(options: argparse.Namespace) -> list[Method]:
     *(name_of(choice, MEMBERS) for choice in every_choice()), *(f"{method}{WITH}" for method in METHODS)]]
   if options.only and not any(word in name for word in options.only for name in names):
     return []
-  base = scales.base(options)
+  base, task = scales.base(options), scales.suffix(options)
+  drawn = halving.draw(SPACE, options.candidates, lambda choice: times(choice) <= 1)
   path = sweep.path_of(sweep.stem_of(EXPERIMENT, options), suffix="_halving")
-
-  def affordable(choice):
-    return times(choice) <= options.times
-
-  search = functools.partial(halving.halve, base, SPACE, path=path, most_lost=MOST_LOST)
-  drawn = halving.draw(SPACE, options.candidates, affordable)
-  drawn += [x for x in halving.finalists(path, SPACE) if affordable(x) and x not in drawn]
-  best = _combinations(search(drawn, validated))
-  if options.neighbours and best:
-    choice = best[0].choice
-    near = [{**choice, part: name} for part, names in SPACE.items() for name in names if name != choice[part]]
-    near = [x for x in near if affordable(x) and x != drawn[0]]
-    best = _combinations(search([drawn[0], choice, *near], validated, num_seeds=2))
-  wanted = {name_of(standing.choice, number): (standing.choice, number) for number in (1, MEMBERS) for standing in best}
-  for choice in one_less(best[0].choice).values() if best else ():
+  standings = halving.halve(base, SPACE, drawn, validated, path=path, most_lost=MOST_LOST)
+  best = [x.choice for x in standings if any(name != "none" for name in x.choice.values())]
+  wanted = {name_of(choice, number): (choice, number) for number in (1, MEMBERS) for choice in best}
+  for choice in one_less(best[0]).values() if best else ():
     wanted.setdefault(name_of(choice, 1), (choice, 1))
-  made = [Method(scales.suffix(options), name,
-                 functools.partial(settings.changed, base, halving.fields(SPACE, choice)), members=number)
+  made = [Method(task, name, functools.partial(settings.changed, base, halving.fields(SPACE, choice)), members=number)
           for name, (choice, number) in wanted.items()]
-  if best and (changed := combination_page.papers_best_with(scales.suffix(options), best[0].choice)):
+  if best and (changed := combination_page.papers_best_with(task, best[0])):
     name, single, fields = changed
     recipe = functools.partial(settings.changed, base, METHODS[single].at(options.scale))
-    made.append(Method(scales.suffix(options), name, lambda: settings.changed(recipe(), fields)))
+    made.append(Method(task, name, lambda: settings.changed(recipe(), fields)))
   return made
-
-
-def _combinations(standings: list[halving.Standing]) -> list[halving.Standing]:
-  """Leaves out plain cross entropy."""
-  return [x for x in standings if any(name != "none" for name in x.choice.values())]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of this experiment."""
   scales.arguments(parser)
   parser.add_argument("--candidates", type=int, default=81, help="how many combinations are tried; 81 by default")
-  parser.add_argument("--neighbours", action="store_true",
-                      help="also try all that differ from the best candidate in one part, with two seeds and more")
-  parser.add_argument("--times", type=float, default=1.0, metavar="T",
-                      help="what they may take to train, where a plain network takes 1; 1 by default, as the aim asks")
 
 
 EXPERIMENT = Experiment(

@@ -16,12 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from calib_jax._system.files import write_text
-from experiments.common import commands, comparison, markdown, ranking, rows
+from experiments.common import commands, comparison, markdown, ranking, rows, studies
 from experiments.leaderboard import conditions, page
 
 PAGE = commands.ROOT / "docs" / "choose.md"
-BEGIN, END = "<!-- Written by python -m experiments.recommendations -->", "<!-- End of what is written by it -->"
 SETS = {"Fashion-MNIST, MLP": "leaderboard_fashion_mnist_mlp", "Fashion-MNIST, ResNet-8":
         "leaderboard_fashion_mnist_resnet8", "CIFAR-10, ResNet-8": "leaderboard_cifar10_jpeg_resnet8"}
 SHOWN, ENOUGH, MOST_LOST = 3, 2, 0.01
@@ -110,10 +108,6 @@ def table() -> str:
   everywhere = set.intersection(*(set(table_rows["method"]) for table_rows in by_set.values()))
   ensembles = {name for name in everywhere if page.RECIPES[name].members > 1}
   single = everywhere - ensembles
-  better = []
-  for need in NEEDS:
-    names = better_than_cross_entropy(list(by_set.values()), need, single)
-    better.append(f"- {need.text}: {f'{len(names)} methods' if len(names) > 6 else ', '.join(names) or 'none'}")
   fields, lines = [page.chosen_settings(table_rows) for table_rows in by_set.values()], []
   for need in NEEDS:
     alone, pooled = ({text: places(table_rows, need, names) for text, table_rows in by_set.items()}
@@ -130,12 +124,9 @@ def table() -> str:
     if need.keeps_accuracy:  # Nothing is fitted afterwards, so that the rank as trained on other inputs matters.
       shifted = [places(x, Need("", "nll_shifted", "none"), single) for x in by_set.values()]
       warning = "; ".join(f"{name} {', '.join(str(x[name].rank) for x in shifted)}" for name in best[:SHOWN])
-  return "\n".join([
-    f"Better than cross entropy on at least two of the three sets, of {len(single)} methods (by Holm's method on each "
-    "set):", "", ";\n".join(better) + ".", "",
-    markdown.table(["You want", "Take", "times to train, to predict", *by_set], lines), "",
-    f"Warning: without a calibrator and on corrupted images, these rank by NLL, of {len(single)} on the three sets: "
-    f"{warning}."]) + "\n"
+  return markdown.filled(
+    "recommendations.md.jinja", number=len(single), sets=list(by_set), lines=lines, warning=warning,
+    better={need.text: better_than_cross_entropy(list(by_set.values()), need, single) for need in NEEDS})
 
 
 def _cell(place: Place | None, column: str, count: int) -> str:
@@ -157,7 +148,7 @@ def calibrators() -> str:
 def main(arguments: list[str] | None = None) -> None:
   """Writes the tables."""
   commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  write_text(PAGE, markdown.between(PAGE.read_text(encoding="utf-8"), BEGIN, END, calibrators(), table()))
+  studies.write(PAGE.name, "experiments.recommendations", calibrators(), table())
 
 
 if __name__ == "__main__":

@@ -41,37 +41,26 @@ def draw(space: Space, number: int, allowed: Callable[[dict[str, str]], bool] = 
   return [first, *others[:max(number - 1, 0)]]
 
 
-def finalists(path: pathlib.Path, space: Space) -> list[dict[str, str]]:
-  """Returns the candidates of a file of scores that have the most seeds, of those that the space still has."""
-  trials = rows.texts(path)
-  if trials.empty:
-    return []
-  seeds = trials.groupby("choice", sort=False)["seed"].nunique()
-  choices = map(json.loads, seeds.index[seeds == seeds.max()])
-  return [x for x in choices if x.keys() == space.keys() and all(name in space[part] for part, name in x.items())]
-
-
 def fields(space: Space, choice: Mapping[str, str]) -> dict[str, object]:
   """Returns the fields of a config that a candidate sets."""
   return {key: value for part, name in choice.items() for key, value in space[part][name].items()}
 
 
-def rungs(number: int, num_seeds: int = 1, eta: int = 3, num_left: int = 3) -> list[tuple[int, int]]:
+def rungs(number: int, num_left: int = 3, eta: int = 3) -> list[tuple[int, int]]:
   """Returns how many candidates each rung has, and with how many seeds each of them is scored.
 
   >>> rungs(81)
   [(81, 1), (27, 2), (9, 4), (3, 8)]
   """
-  sizes = [(number, num_seeds)]
-  while number > num_left:
-    number, num_seeds = max(number // eta, num_left), 2 * num_seeds
-    sizes.append((number, num_seeds))
-  return sizes
+  sizes = [number]
+  while sizes[-1] > num_left:
+    sizes.append(max(sizes[-1] // eta, num_left))
+  return [(size, 2**i) for i, size in enumerate(sizes)]
 
 
 def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, str]],
-          score: Callable[[ConfigDict], Scores], *, path: pathlib.Path, most_lost: float, num_seeds: int = 1,
-          num_left: int = 3, say: Callable[[str], object] = print) -> list[Standing]:
+          score: Callable[[ConfigDict], Scores], *, path: pathlib.Path, most_lost: float, num_left: int = 3,
+          say: Callable[[str], object] = print) -> list[Standing]:
   """Returns the last candidates, from the best on.
 
   Candidates that lose more than ``most_lost`` of accuracy to the first one, which stays in every rung, are out.
@@ -83,13 +72,12 @@ def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, st
     score: maps a config to the loss, lower is better, and the accuracy of each of its seeds, on validation splits.
     path: a ``.csv`` file that keeps the scores. What it holds is not trained again.
     most_lost: the accuracy that a candidate may lose, a fraction.
-    num_seeds: the number of seeds of the first rung.
     num_left: the number of candidates of the last rung.
     say: is called with a line for each score.
   """
   saved = {(row["config"], row["seed"]): row for row in rows.read(path)}
   remaining, standings = [*candidates], []
-  for size, seeds in rungs(len(candidates), num_seeds, num_left=num_left):
+  for size, seeds in rungs(len(candidates), num_left):
     remaining = remaining[:size]
     standings = [_standing(config, space, choice, seeds, score, saved, path, say) for choice in remaining]
     reference = standings[0]

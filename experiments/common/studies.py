@@ -75,8 +75,8 @@ def in_docs(module: str, text: str, page: str, *studies: Study, arguments: Seque
   write(page, module, *(study.page() for study in studies))
 
 
-def write(page: str, module: str, *tables: str) -> None:
-  """Writes tables between the marks of a module in a page of docs."""
+def write(page: str | pathlib.Path, module: str, *tables: str) -> None:
+  """Writes tables between the marks of a module in a page of docs, or in one of another path."""
   path = commands.ROOT / "docs" / page
   text = markdown.between(path.read_text(encoding="utf-8"), f"<!-- Written by python -m {module} -->",
                         "<!-- End of what is written by it -->", *tables)

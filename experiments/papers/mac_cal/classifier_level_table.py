@@ -11,8 +11,7 @@ import pathlib
 
 import pandas as pd
 
-from calib_jax._system.files import write_text
-from experiments.common import commands, comparison, markdown, rows, scales
+from experiments.common import commands, comparison, markdown, rows, scales, studies
 
 MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2),
             "adaptive_ece": ("adaptive ECE %", 2), "mce": ("MCE %", 1),
@@ -33,8 +32,6 @@ READINGS = {
   "as printed, 440 epochs": "printed, 440 epochs",
   "as printed, measured on validation images": "printed, measured on validation images",
   "TST, as Ni et al.": "TST", "TST, Adam": "TST, Adam", "V-TST, as Ni et al.": "V-TST", "V-TST, Adam": "V-TST, Adam"}
-BEGIN, END = ("<!-- Written by python -m experiments.papers.mac_cal.classifier_level_table -->",
-              "<!-- End of what is written by it -->")
 PAGE = commands.RESULTS / "new_heads.md"
 GUIDE = commands.RESULTS.parents[1] / "docs/training.md"
 # The rows of the guide: the readings of MaC-Cal beside the head that the network has.
@@ -95,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(page(read(results), scales.described(results.stem.removeprefix("classifier_level_")) or results.stem))
   else:
     for path, text in ((PAGE, readings()), (GUIDE, readings(EXCERPT))):
-      write_text(path, markdown.between(path.read_text(encoding="utf-8"), BEGIN, END, text))
+      studies.write(path, "experiments.papers.mac_cal.classifier_level_table", text)
     print(readings())
 
 

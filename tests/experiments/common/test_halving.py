@@ -1,7 +1,5 @@
 """Successive halving: which candidates go on, what is kept, and what is not trained twice."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -65,12 +63,3 @@ def test_candidates_are_drawn_once_and_the_plain_one_is_among_them():
 def test_a_combination_that_is_not_allowed_is_not_drawn_and_the_others_keep_their_order():
   drawn = halving.draw(SPACE, 5, lambda choice: choice["decay"] == "none")
   assert drawn == [x for x in halving.draw(SPACE, 18) if x["decay"] == "none"][:5]
-
-
-def test_finalists_have_the_most_seeds_and_are_of_the_space(tmp_path):
-  choices = [{"rate": rate, "decay": "none"} for rate in ("rate 1", "rate 99", "rate 2")]
-  numbers = (2, 2, 1)
-  rows.write(tmp_path / "x.csv", [{"choice": json.dumps(choice), "seed": seed} for choice, number in zip(
-    choices, numbers, strict=True) for seed in range(number)])
-  assert halving.finalists(tmp_path / "x.csv", SPACE) == choices[:1]
-  assert halving.finalists(tmp_path / "none.csv", SPACE) == []
