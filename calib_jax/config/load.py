@@ -17,12 +17,8 @@ from calib_jax._checks.registry import options as registry_options
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import parse_json
 from calib_jax.config import imports, overrides
-from calib_jax.config.cells import cells
-from calib_jax.config.checks import check, check_seeds, get, is_file, one_of, ood_name
+from calib_jax.config.checks import check_seeds, get, one_of
 from calib_jax.config.imports import import_paths, is_import_path
-
-__all__ = ["CALIBRATORS", "SECTIONS", "cells", "check", "complete", "data_options", "from_json", "get",
-           "is_file", "load", "ood_name", "to_json"]
 
 
 class Family(NamedTuple):

@@ -1,10 +1,10 @@
-"""CIFAR-10, CIFAR-100 and Tiny ImageNet in the archives that their authors publish.
+"""CIFAR-10, CIFAR-100 and Tiny ImageNet in the archives that their authors publish, and the latter unpacked.
 
 An archive is read from its beginning to its end, never unpacked on the disk. Its members are limited in size before
 they are read, its checksums are verified, and the pickles of CIFAR are read as plain values (``plain_pickle``).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import gzip
 import hashlib
 import os
@@ -18,96 +18,86 @@ import numpy as np
 
 from calib_jax._system import plain_pickle
 from calib_jax._system.errors import UserError
-from calib_jax._system.files import check_regular, write
+from calib_jax._system.files import check_regular, read_bytes, write_npz
 from calib_jax.data import jpeg
 from calib_jax.data.splits import Examples, Pool, checked
 
 _LARGEST_TAR = 2**28  # Bytes of all members of a CIFAR archive, decompressed; the published ones have 186 million.
 _LARGEST_PICTURE = 2**20  # Bytes of a picture of Tiny ImageNet; they have a few thousand.
 _LARGEST_LIST = 2**24
-_BLOCK = 2000  # Pictures that are decoded at once.
+_LISTS = ("wnids.txt", "val/val_annotations.txt")  # Of Tiny ImageNet: its classes, and those of its test pictures.
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, ValueError, KeyError, IndexError,
             RuntimeError, NotImplementedError, MemoryError)
 
 
-class Part(NamedTuple):
-  """Examples whose images are made in blocks, one after another, so that not all of them need be in memory."""
-
-  shape: tuple[int, ...]  # [N, H, W, C].
-  labels: np.ndarray
-  blocks: Callable[[], Iterator[np.ndarray]]
-
-
-class Contents(NamedTuple):
-  """What an archive holds."""
-
-  train: Part
-  test: Part
-  classes: tuple[str, ...]
-
-
 class Archive(NamedTuple):
-  """An archive: its file's name, its SHA-256 and how it is opened, within which time the parts can be read."""
+  """An archive: its file's name, its SHA-256 and the function that reads it."""
 
   file: str
   sha256: str
-  open: Callable[[pathlib.Path], Contents]
+  open: Callable[[pathlib.Path], Pool]
 
 
 def read(name: str, path: str | os.PathLike) -> Pool:
-  """Reads a data set from its archive.
+  """Reads a data set from its archive; the pictures for validation of Tiny ImageNet are the test split.
 
   Args:
     name: one of ``ARCHIVES``.
     path: the archive.
 
-  Returns:
-    The examples; those of validation of Tiny ImageNet are the test split.
-
   Raises:
     UserError: if the archive is missing, damaged, lacks a member, or holds what is not read.
   """
-  contents = _opened(name, path)
-  parts = []
-  for part in contents[:2]:
-    images = np.empty(part.shape, np.uint8)
-    for start, block in _blocks(part, path):
-      images[start:start + len(block)] = block
-    parts.append(checked(images, part.labels, str(path)))
-  return Pool(*parts, len(contents.classes), contents.classes)
+  check_regular(path)
+  return _read(name, pathlib.Path(path), ARCHIVES[name].open)
 
 
-def prepare(name: str, path: str | os.PathLike, out: pathlib.Path) -> Contents:
-  """Writes a data set as an ``.npz`` of plain arrays, block by block; returns what it holds.
+def unpacked_tiny_imagenet(folder: pathlib.Path) -> Pool:
+  """Reads the unpacked Tiny ImageNet from ``folder`` or ``folder/tiny-imagenet-200``, as its archive is read.
+
+  Raises:
+    UserError: if the folder is not there or lacks something.
+  """
+  if not (folder / "wnids.txt").is_file():
+    folder = folder / "tiny-imagenet-200"
+  if not all((folder / name).is_file() for name in _LISTS):
+    raise UserError(f"tiny_imagenet needs the unpacked tiny-imagenet-200 ({', '.join(_LISTS)}, train) or its archive, "
+                    f"and {folder} is neither: unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip, or put it into "
+                    "a folder as it is, and point --config.data.dir at that.")
+  names = [path.relative_to(folder).as_posix() for path in (folder / "train").glob("*/images/*.JPEG")]
+  return _read("tiny_imagenet", folder, lambda folder: _pictures(
+    folder, names, lambda name, most: read_bytes(folder / name, most)))
+
+
+def _read(name: str, path: pathlib.Path, load: Callable[[pathlib.Path], Pool]) -> Pool:
+  try:
+    pool = load(path)
+  except _DAMAGED as error:
+    reason = next(iter(str(error).splitlines()), "")[:200] or type(error).__name__
+    raise UserError(f"{path} cannot be read as the archive of {name} ({reason}): download it again.") from error
+  for part in (pool.train, pool.test):
+    if part.labels.max() >= pool.num_classes:
+      raise UserError(f"{path} has the label {part.labels.max():,}, and names {pool.num_classes:,} classes.")
+  return pool
+
+
+def prepare(name: str, path: str | os.PathLike, out: pathlib.Path) -> Pool:
+  """Writes a data set as an ``.npz`` of plain arrays, and returns it.
 
   The file has ``train_images``, ``train_labels``, ``test_images``, ``test_labels`` and ``class_names``, and appears
   only once it is complete. Its arrays are not compressed, so that images are mapped into memory when they are read.
 
   Raises:
-    UserError: as ``read`` does.
+    UserError: as ``read`` does, or if the file cannot be written.
   """
-  contents = _opened(name, path)
-
-  def fill(file: BinaryIO) -> None:
-    with zipfile.ZipFile(file, "w") as archive:
-      for split, part in (("train", contents.train), ("test", contents.test)):
-        with archive.open(f"{split}_images.npy", "w", force_zip64=True) as member:
-          np.lib.format.write_array_header_1_0(member, {"descr": "|u1", "fortran_order": False, "shape": part.shape})
-          for _, block in _blocks(part, path):
-            member.write(np.ascontiguousarray(block).data)
-        with archive.open(f"{split}_labels.npy", "w") as member:
-          np.lib.format.write_array(member, part.labels, allow_pickle=False)
-      with archive.open("class_names.npy", "w") as member:
-        np.lib.format.write_array(member, np.array(contents.classes), allow_pickle=False)
-
+  pool = read(name, path)
   try:
-    write(out, fill)
-  except BaseException as error:
+    write_npz(out, train_images=pool.train.images, train_labels=pool.train.labels, test_images=pool.test.images,
+              test_labels=pool.test.labels, class_names=np.array(pool.classes))
+  except OSError as error:
     out.with_suffix(out.suffix + ".tmp").unlink(missing_ok=True)
-    if isinstance(error, OSError):
-      raise UserError(f"{out} cannot be written ({error.strerror}).") from error
-    raise
-  return contents
+    raise UserError(f"{out} cannot be written ({error.strerror}).") from error
+  return pool
 
 
 def sha256(path: str | os.PathLike) -> str:
@@ -115,33 +105,6 @@ def sha256(path: str | os.PathLike) -> str:
   check_regular(path)
   with open(path, "rb") as file:
     return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _opened(name: str, path: str | os.PathLike) -> Contents:
-  check_regular(path)
-  try:
-    contents = ARCHIVES[name].open(pathlib.Path(path))
-  except _DAMAGED as error:
-    reason = next(iter(str(error).splitlines()), "")[:200] or type(error).__name__
-    raise UserError(f"{path} cannot be read as the archive of {name} ({reason}): download it again.") from error
-  for part in contents[:2]:
-    if part.labels.max() >= len(contents.classes):
-      raise UserError(f"{path} has the label {part.labels.max():,}, and names {len(contents.classes):,} classes.")
-  return contents
-
-
-def _blocks(part: Part, path: str | os.PathLike) -> Iterator[tuple[int, np.ndarray]]:
-  """Yields the blocks of images and where each begins; an error of what reads them becomes a UserError."""
-  start, blocks = 0, part.blocks()
-  while start < part.shape[0]:
-    try:
-      block = next(blocks)
-    except _DAMAGED as error:
-      raise UserError(f"{path} is damaged ({error}): download it again.") from error
-    if block.shape[1:] != part.shape[1:]:
-      raise UserError(f"{path}: images {start:,} and on have the shape {block.shape[1:]}, the first {part.shape[1:]}.")
-    yield start, block
-    start += len(block)
 
 
 class _Limited:
@@ -160,7 +123,7 @@ class _Limited:
     return content
 
 
-def _cifar(train: tuple[str, ...], test: str, labels: str, meta: str, names: str, path: pathlib.Path) -> Contents:
+def _cifar(train: tuple[str, ...], test: str, labels: str, meta: str, names: str, path: pathlib.Path) -> Pool:
   """Reads the members of a CIFAR archive, which are pickles by their names."""
   wanted, content = {*train, test, meta}, {}
   with gzip.open(path) as decompressed:
@@ -179,8 +142,10 @@ def _cifar(train: tuple[str, ...], test: str, labels: str, meta: str, names: str
   classes = read[meta].get(names)
   if not isinstance(classes, list) or not all(isinstance(x, bytes | str) for x in classes):
     raise ValueError(f"{meta} has no list of {names}")
-  parts = [_concatenated([_batch(read[name], labels, name) for name in of_split]) for of_split in (train, (test,))]
-  return Contents(*parts, tuple(x.decode("latin1") if isinstance(x, bytes) else x for x in classes))
+  batches = [_batch(read[name], labels, name) for name in train]
+  examples = Examples(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
+  return Pool(examples, _batch(read[test], labels, test), len(classes),
+              tuple(x.decode("latin1") if isinstance(x, bytes) else x for x in classes))
 
 
 def _batch(batch: dict[str, object], labels: str, name: str) -> Examples:
@@ -192,73 +157,53 @@ def _batch(batch: dict[str, object], labels: str, name: str) -> Examples:
   return checked(images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(numbers, np.int32), name)
 
 
-def _concatenated(parts: list[Examples]) -> Part:
-  labels = np.concatenate([part.labels for part in parts])
-  return Part((len(labels), 32, 32, 3), labels, lambda: iter([part.images for part in parts]))
-
-
-def _cifar10(path: pathlib.Path) -> Contents:
+def _cifar10(path: pathlib.Path) -> Pool:
   return _cifar(tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "labels", "batches.meta", "label_names",
                 path)
 
 
-def _cifar100(path: pathlib.Path) -> Contents:
+def _cifar100(path: pathlib.Path) -> Pool:
   return _cifar(("train",), "test", "fine_labels", "meta", "fine_label_names", path)
 
 
-def _tiny_imagenet(path: pathlib.Path) -> Contents:
+def _tiny_imagenet(path: pathlib.Path) -> Pool:
   with zipfile.ZipFile(path) as archive:
     by_name = {info.filename.removeprefix("tiny-imagenet-200/"): info for info in archive.infolist()}
-    listed = {name: _zip_member(archive, by_name[name], _LARGEST_LIST).decode().splitlines()
-              for name in ("wnids.txt", "val/val_annotations.txt")}
-  train, test = tiny_imagenet_files([line for line in listed["wnids.txt"] if line.strip()],
-                                    listed["val/val_annotations.txt"], list(by_name))
-  parts = []
-  for files in (train, test):
-    infos = [by_name[name] for name, _ in files]
-    first = next(_decoded(path, infos[:1]))
-    parts.append(Part((len(files), *first.shape[1:]), np.array([label for _, label in files], np.int32),
-                      lambda infos=infos: _decoded(path, infos)))
-  return Contents(*parts, tuple(line.strip() for line in listed["wnids.txt"] if line.strip()))
+
+    def read_member(name, most):
+      if (info := by_name[name]).file_size > most:
+        raise ValueError(f"{info.filename[:100]} has more than {most:,} bytes")
+      return archive.read(info)
+
+    return _pictures(path, list(by_name), read_member)
 
 
-def tiny_imagenet_files(wnids: list[str], annotations: list[str], names: list[str]
-                        ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-  """Returns the pictures to train and to test on, in their order, with their labels.
+def _pictures(path: pathlib.Path, names: list[str], read_file: Callable[[str, int], bytes]) -> Pool:
+  """Returns Tiny ImageNet: classes are in the order of ``wnids.txt``, and pictures in that of class and then name.
 
   Args:
-    wnids: the lines of ``wnids.txt``, whose order is that of the classes.
-    annotations: the lines of ``val/val_annotations.txt``.
+    path: where the files are, for messages.
     names: the files of the data set, such as ``train/n1/images/n1_0.JPEG``.
+    read_file: returns the bytes of the file of a name, of which there may be so many at most.
 
   Raises:
     ValueError: if a class is there twice, or there are no pictures.
     KeyError: if a picture has no known class.
   """
-  classes = {wnid.strip(): i for i, wnid in enumerate(wnids)}
+  lists = [read_file(name, _LARGEST_LIST).decode().splitlines() for name in _LISTS]
+  wnids, annotations = ([line.strip() for line in lines if line.strip()] for lines in lists)
+  classes = {wnid: i for i, wnid in enumerate(wnids)}
   if len(classes) < len(wnids):
     raise ValueError("wnids.txt has a class twice")
   pictures = sorted(name for name in names if name.startswith("train/") and name.endswith(".JPEG"))
   train = sorted(((name, classes[name.split("/")[1]]) for name in pictures if name.split("/")[1] in classes),
-                 key=lambda pair: pair[1])  # A stable order: by class, and then by name.
+                 key=lambda pair: pair[1])
   test = [(f"val/images/{name}", classes[wnid]) for name, wnid in (line.split()[:2] for line in annotations)]
   if not train or not test:
     raise ValueError("it has no pictures")
-  return train, test
-
-
-def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes:
-  if info.file_size > most:
-    raise ValueError(f"{info.filename[:100]} has more than {most:,} bytes")
-  return archive.read(info)
-
-
-def _decoded(path: pathlib.Path, infos: list[zipfile.ZipInfo]) -> Iterator[np.ndarray]:
-  """Yields the pictures of some members in blocks."""
-  with zipfile.ZipFile(path) as archive:
-    for start in range(0, len(infos), _BLOCK):
-      records = [_zip_member(archive, info, _LARGEST_PICTURE) for info in infos[start:start + _BLOCK]]
-      yield jpeg.decode(records, f"{path}, pictures from {start:,} on")
+  parts = [checked(jpeg.decode([read_file(name, _LARGEST_PICTURE) for name, _ in files], str(path)),
+                   np.array([label for _, label in files], np.int32), str(path)) for files in (train, test)]
+  return Pool(*parts, len(wnids), tuple(wnids))
 
 
 # The SHA-256 of CIFAR are those that Keras (tf.keras.datasets) and torchvision's prototype data sets verify. The CIFAR

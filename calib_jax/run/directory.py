@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 
+import flax.traverse_util
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
@@ -135,12 +136,8 @@ ABSENT = "no field"  # Stands for the value of a field that one of two configs d
 
 def changes(before: ConfigDict, now: ConfigDict) -> dict[str, tuple[object, object]]:
   """Returns the old and the new value of each training field in which two configs differ, by its key."""
-  def flat(node, prefix=""):
-    if not isinstance(node, dict):
-      return {prefix[:-1]: list(node) if isinstance(node, tuple) else node}
-    return {key: leaf for name, child in node.items() for key, leaf in flat(child, f"{prefix}{name}.").items()}
-
-  old, new = ({key: value for key, value in flat(config.to_dict()).items()
+  old, new = ({key: list(value) if isinstance(value, tuple) else value
+               for key, value in flax.traverse_util.flatten_dict(config.to_dict(), sep=".").items()
                if key.split(".")[0] not in EVALUATION_ONLY} for config in (before, now))
   return {key: (old.get(key, ABSENT), new.get(key, ABSENT)) for key in sorted(old.keys() | new.keys())
           if old.get(key, ABSENT) != new.get(key, ABSENT)}

@@ -64,7 +64,7 @@ def prepare(config: ConfigDict, workdir: pathlib.Path, splits: data.Splits, dama
   entry = {"fields": {key: list(values) for key, values in changed.items()}, "not_equal_because": because,
            "steps": list(extensions_by_folder[workdir][:2])}
   equal = f"which no run that began so equals: {because}" if obstacles else "which equals a run that began so"
-  return manifest.without_models(damage), entry, f"this run goes on with {lengths}, {equal}."
+  return damage.without_models(), entry, f"this run goes on with {lengths}, {equal}."
 
 
 def _earlier(workdir: pathlib.Path) -> str | None:

@@ -10,11 +10,10 @@ import datetime
 import os
 import pathlib
 import platform
-import sys
-import time
 
 from calib_jax._system.errors import UserError, cut, printable
 from calib_jax._system.files import check_regular
+from calib_jax.run import manifest
 
 try:
   import fcntl
@@ -52,23 +51,15 @@ def held(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _lock(path: pathlib.Path, descriptor: int) -> None:
-  """Locks an open file, or raises a UserError that names its holder."""
+  """Locks an open file, or raises a UserError that names its holder, which writes its name once it has the lock."""
   try:
     if fcntl is None:
       raise OSError("no flock on this system")
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError as error:
-    raise UserError(f"--workdir: {path.parent} is in use by {_holder(descriptor)}: wait until it ends, or give another "
-                    "--workdir.") from error
+    holder = cut(printable(os.pread(descriptor, 1000, 0).decode(errors="replace").strip()), 300)
+    raise UserError(f"--workdir: {path.parent} is in use by {holder or 'another process'}: wait until it ends, or give "
+                    "another --workdir.") from error
   except OSError:
-    print(f"warning: the file system of {printable(path.parent)} has no locks, so a second run that starts there is "
-          "not noticed: give each run a --workdir of its own.", file=sys.stderr, flush=True)
-
-
-def _holder(descriptor: int) -> str:
-  """Returns the name of the process that holds the lock, which writes it shortly after it takes the lock."""
-  for _ in range(20):
-    if name := os.pread(descriptor, 1000, 0).decode(errors="replace").strip():
-      return cut(printable(name), 300)
-    time.sleep(0.05)
-  return "another process"
+    manifest.warn(f"the file system of {path.parent} has no locks, so a second run that starts there is not noticed: "
+                  "give each run a --workdir of its own.")

@@ -28,25 +28,14 @@ LASTING = re.compile(r"(?:baseline/)?(?:predictions|checkpoints)/.*")  # What no
 
 
 class Manifest(NamedTuple):
-  """What a run left.
-
-  Attributes:
-    config: the text of ``config.json``.
-    files: the SHA-256 of each file or checkpoint, by its path in the run's directory, such as
-      ``predictions/test_seed0.npz`` or ``checkpoints/seed0/120``.
-  """
+  """What a run left: the text of ``config.json``, and the SHA-256 of each file or checkpoint by its path in the run."""
 
   config: str
   files: dict[str, str]
 
 
 class Damage(NamedTuple):
-  """How a run's files differ from those that it wrote.
-
-  Attributes:
-    before: the files that the last command listed, by path; None if there is no manifest.
-    now: the SHA-256 of each file on disk, by path.
-  """
+  """The SHA-256 of files as the last command listed them (None without a manifest), and of those on disk, by path."""
 
   before: dict[str, str] | None
   now: dict[str, str]
@@ -54,6 +43,10 @@ class Damage(NamedTuple):
   def changed(self) -> list[str]:
     """Returns the paths of the files that have other contents."""
     return [path for path, digest in (self.before or {}).items() if self.now.get(path, digest) != digest]
+
+  def without_models(self) -> "Damage":
+    """Returns the damage without the checkpoints and predictions, which a longer run is about to replace."""
+    return Damage(*(files and {k: v for k, v in files.items() if not LASTING.fullmatch(k)} for files in self))
 
 
 def begin(workdir: pathlib.Path) -> Damage:
@@ -66,12 +59,12 @@ def begin(workdir: pathlib.Path) -> Damage:
   """
   manifest, reason = read(workdir)
   if reason:
-    _warn(f"{reason}; it is written anew for the files as they are.")
+    warn(f"{reason}; it is written anew for the files as they are.")
   damage = Damage(manifest and manifest.files, digests(workdir))
   changed, deleted = damage.changed(), [path for path in damage.before or () if path not in damage.now]
   if deleted or changed:
     phrases = [f"{listed(paths)} ({what})" for what, paths in (("changed", changed), ("deleted", deleted)) if paths]
-    _warn(f"files of this run in {workdir} are not as it left them: {'; '.join(phrases)}.")
+    warn(f"files of this run in {workdir} are not as it left them: {'; '.join(phrases)}.")
   if wrong := [path for path in changed if PREDICTIONS.fullmatch(path)]:
     raise UserError(f"--workdir: predictions in {workdir} are not as the run left them: delete {listed(wrong)}, and "
                     f"the same command predicts again from the checkpoint; or delete {workdir / NAME} to accept the "
@@ -87,41 +80,32 @@ def keep(workdir: pathlib.Path, damage: Damage) -> None:
   write(workdir, Manifest(read_text(workdir / CONFIG), {k: v for k, v in files.items() if lasting.fullmatch(k)}))
 
 
-def without_models(damage: Damage) -> Damage:
-  """Returns ``damage`` of a run whose checkpoints and predictions are about to be replaced by those of a longer one."""
-  return Damage(*(files and {k: v for k, v in files.items() if not LASTING.fullmatch(k)} for files in damage))
-
-
 def finish(workdir: pathlib.Path, damage: Damage) -> None:
-  """Writes the manifest of a finished run, and says which of the changed files are not as the run left them.
-
-  Args:
-    workdir: the run's directory.
-    damage: what ``begin`` returned.
-  """
+  """Writes the manifest of a finished run, and says which changed files, by ``begin``, are not as the run left them."""
   files = digests(workdir)
   # What this command did not write stays listed as it was, so that the next command names it again.
   left = {path: damage.before[path] for path in damage.changed() if files.get(path) == damage.now[path]}
   write(workdir, Manifest(read_text(workdir / CONFIG), files | left))
   if left:
-    _warn(f"{listed(list(left))} cannot be made anew: delete {workdir} to train from the beginning, or "
-          f"{workdir / NAME} to accept the files as they are.")
+    warn(f"{listed(list(left))} cannot be made anew: delete {workdir} to train from the beginning, or "
+         f"{workdir / NAME} to accept the files as they are.")
   if other := [path for path, digest in files.items() if PREDICTIONS.fullmatch(path)
                and (damage.before or {}).get(path, digest) != digest]:
-    _warn(f"{listed(other)} cannot be predicted byte for byte as before: the machine, the versions, the data or the "
-          "settings of the evaluation are others, and the results above are those of the new predictions.")
+    warn(f"{listed(other)} cannot be predicted byte for byte as before: the machine, the versions, the data or the "
+         "settings of the evaluation are others, and the results above are those of the new predictions.")
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+  """Prints a warning."""
   print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def digests(workdir: pathlib.Path) -> dict[str, str]:
   """Returns the SHA-256 of every file and checkpoint of the run in ``workdir`` that is listed, by its path there."""
-  paths = [path for part in (workdir, workdir / "baseline") for pattern in FILES for path in part.glob(pattern)]
-  paths += [path for part in (workdir, workdir / "baseline") for path in part.glob("checkpoints/*/*")
-            if CHECKPOINT.fullmatch(path.relative_to(workdir).as_posix())]
-  return {path.relative_to(workdir).as_posix(): _sha256(path) for path in sorted(paths)}
+  parts = (workdir, workdir / "baseline")
+  paths = [path for part in parts for pattern in (*FILES, "checkpoints/*/*") for path in part.glob(pattern)]
+  return {name: _sha256(workdir / name) for name in sorted(names(workdir, paths))
+          if CHECKPOINT.fullmatch(name) or not re.search(r"checkpoints/.*/", name)}
 
 
 def _sha256(path: pathlib.Path) -> str:
@@ -152,7 +136,9 @@ def read(workdir: pathlib.Path) -> tuple[Manifest | None, str]:
   """
   path, unknown = workdir / NAME, "so it is not known whether the files of this run are those that it wrote"
   if not os.path.lexists(path):
-    return None, f"there is no {path}, {unknown}" if _has_results(workdir) else ""
+    is_run = any(next(workdir.glob(pattern), None) for pattern in (
+      "results.json", "predictions/*.npz", "baseline/predictions/*.npz"))
+    return None, f"there is no {path}, {unknown}" if is_run else ""
   try:
     fields = read_json(path)
     manifest = Manifest(str(fields["config"]), {str(name): str(value) for name, value in fields["files"].items()})
@@ -161,11 +147,6 @@ def read(workdir: pathlib.Path) -> tuple[Manifest | None, str]:
     return manifest, ""
   except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
     return None, f"{path} is damaged ({type(error).__name__}: {error}), {unknown}"
-
-
-def _has_results(workdir: pathlib.Path) -> bool:
-  return any(next(workdir.glob(pattern), None) for pattern in
-             ("results.json", "predictions/*.npz", "baseline/predictions/*.npz"))
 
 
 def doubt(workdir: pathlib.Path, used: Iterable[str]) -> str | None:

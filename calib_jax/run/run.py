@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 import functools
 import pathlib
-import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ from ml_collections import ConfigDict
 import numpy as np
 
 from calib_jax import calibrators, data, evaluation, training
-from calib_jax._system.errors import UserError, printable
+from calib_jax._system.errors import UserError
 from calib_jax._system.files import stem
 from calib_jax.last_layer.feature_clipping import FeatureClipping
 from calib_jax.last_layer.feature_clipping import fit as clip_features
@@ -82,7 +81,7 @@ class Run:
     config = read_config(root, own_code=own_code)
     run = cls(config if root == folder else plain_cross_entropy(config), folder, which)
     if doubt := manifest.doubt(root, [manifest.CONFIG]):
-      warn(doubt)
+      manifest.warn(doubt)
     run._loaded = manifest.read(root)[0] is not None
     return run
 
@@ -238,7 +237,7 @@ class Run:
   def _compare(self, names: Sequence[str]) -> None:
     """Warns if files that are about to be read are not those that a loaded run wrote."""
     if self._loaded and (doubt := manifest.doubt(manifest.root(self.folder), names)):
-      warn(doubt)
+      manifest.warn(doubt)
 
   def _predictions(self, source: Any) -> list[evaluation.Predictions]:
     """Predicts ``(images, labels)``, or the test split of a section like ``config.data``, with every seed's model."""
@@ -290,7 +289,3 @@ class Run:
     return _Models(group.seeds, variables, shape, predictor(samples=self.config.evaluation.samples, seeds=group.seeds),
                    predictor(features=True))
 
-
-def warn(text: str) -> None:
-  """Prints a warning."""
-  print(f"warning: {printable(text)}", file=sys.stderr, flush=True)

@@ -51,50 +51,21 @@ def predicting(tree: dict[str, Any]) -> dict[str, Any]:
   return tree["average"].variables if has_begun(tree) else variables(tree["state"])
 
 
-def is_due(training: ConfigDict, step: int, stage_steps: tuple[int, int], ends_epoch: bool) -> bool:
-  """Returns whether the model after a step enters the average.
-
-  Args:
-    training: the section of a config.
-    step: the step, counted from 1.
-    stage_steps: the number of steps before the stage, and of the stage.
-    ends_epoch: whether the step ends an epoch.
-  """
-  before, num_steps = stage_steps
+def enters(training: ConfigDict, step: int, num_steps: int, steps_per_epoch: int) -> bool:
+  """Returns whether the model after a ``step`` of a stage, counted from 1 of its ``num_steps``, enters the average."""
   if training.average == "swa":
-    is_last = step == before + num_steps
-    return is_last or (ends_epoch and step - before > (1 - training.average_fraction) * num_steps)
+    ends_epoch = step % steps_per_epoch == 0
+    return step == num_steps or (ends_epoch and step > (1 - training.average_fraction) * num_steps)
   return training.average == "ema"
 
 
-def swa_steps(training: ConfigDict, num_steps: int, steps_per_epoch: int, until: int) -> list[int]:
-  """Returns the steps of a stage after which the model enters the mean of SWA.
-
-  Args:
-    training: the section of a config.
-    num_steps: the number of steps of the stage.
-    steps_per_epoch: that of an epoch.
-    until: the last step of the stage that may be among them.
-  """
-  ends = {*range(steps_per_epoch, until + 1, steps_per_epoch), *([num_steps] if num_steps <= until else ())}
-  return [step for step in sorted(ends) if is_due(training, step, (0, num_steps), step % steps_per_epoch == 0)]
-
-
-def resumed(tree: dict[str, Any], training: ConfigDict, step: int, stage_steps: tuple[int, int], steps_per_epoch: int
+def resumed(tree: dict[str, Any], training: ConfigDict, step: int, num_steps: int, steps_per_epoch: int
             ) -> dict[str, Any]:
-  """Returns a restored tree, in which the mean of SWA starts anew if no model of the stage enters it up to this step.
+  """Returns the tree of a ``step`` of a stage; the mean of SWA starts anew if no model enters it up to this step.
 
   Models that it has are then those of the last part of a shorter run, which is made longer.
-
-  Args:
-    tree: what a run carries from step to step.
-    training: the section of a config.
-    step: the step that the tree is of.
-    stage_steps: the number of steps before the stage, and of the stage.
-    steps_per_epoch: the number of steps of an epoch.
   """
-  before, num_steps = stage_steps
-  if training.average != "swa" or swa_steps(training, num_steps, steps_per_epoch, step - before):
+  if training.average != "swa" or any(enters(training, i, num_steps, steps_per_epoch) for i in range(1, step + 1)):
     return tree
   return {**tree, "average": tree["average"]._replace(count=np.zeros_like(tree["average"].count))}
 
@@ -105,11 +76,6 @@ def update(average: Average, state: TrainState, decay: float) -> Average:
   With the decay d the t-th model has :math:`r_t = (1 - d) / (1 - d^t)`. So a is the exponential moving average divided
   by the sum :math:`1 - d^t` of its weights, which corrects its bias towards the start. The limit d = 1 is the plain
   mean, :math:`r_t = 1/t`.
-
-  Args:
-    average: the average so far.
-    state: the state after a step, with a leading axis of seeds.
-    decay: d, in (0, 1]; 1 for the mean.
   """
   return _update(average, variables(state), math.log(decay))  # In float32, 1 - d would lose its digits.
 
@@ -134,15 +100,8 @@ def reestimated(step: Callable, mean: dict[str, Any], batches: Iterable[dict[str
 
   A layer's running statistic is ``m · old + (1 - m) · that of the batch``. Its value from the old statistics 0, and
   that from 1, give m; so the layers need not say it. What training does not change so, such as a head's own numbers,
-  stays as it is.
-
-  Args:
-    step: ``(variables, batch) -> (batch_stats, number of examples)``, a training step's statistics.
-    mean: the averaged ``params`` and ``batch_stats``.
-    batches: the training images.
-
-  Returns:
-    The variables, with the mean statistics of all batches, weighted by their numbers of examples.
+  stays as it is. The result has the mean statistics of all ``batches``, weighted by their numbers of examples, which
+  ``step(variables, batch) -> (batch_stats, number of examples)`` returns.
   """
   def filled(value):
     stats = jax.tree.map(lambda x: jnp.full_like(x, value) if _is_number(x) else x, mean["batch_stats"])

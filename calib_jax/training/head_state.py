@@ -38,14 +38,8 @@ class MaskState(NamedTuple):
 def adaptive_masks(head: models.Head, num_epochs: float) -> StateUpdate:
   """Returns the state update of MaC-Cal (Ni et al., Eq. 12 and 13), which changes the probability to use a weight.
 
-  It does not change after the last epoch, with whose q predictions are made.
-
-  Args:
-    head: the head, whose fields explain the options.
-    num_epochs: T, the number of epochs of the stage.
-
-  Returns:
-    The state update.
+  The fields of the head explain the options, and T is ``num_epochs``, those of the stage. It does not change after the
+  last epoch, with whose q predictions are made.
   """
   zero = jnp.zeros(())
 
@@ -109,13 +103,6 @@ def balance(head: models.Head, num_epochs: float) -> StateUpdate:
   accuracy. It is 1 if the linear classifier is no more confident than that. Both are those of the training steps, with
   the ETF logits scaled by class as in the loss, which is what the released code measures. They are added up at evenly
   spaced λ, so that no logits need be kept.
-
-  Args:
-    head: the head, whose fields explain the options.
-    num_epochs: the number of epochs of the stage, which is not used.
-
-  Returns:
-    The state update.
   """
   del num_epochs
   shares, zero = jnp.linspace(0, 1, SHARES), jnp.zeros(())
@@ -155,11 +142,5 @@ def balance(head: models.Head, num_epochs: float) -> StateUpdate:
 
 
 def of_head(name: str, head: models.Head, num_epochs: float) -> dict[str, StateUpdate]:
-  """Returns the state update that a head needs, by the name ``head``; empty for most heads.
-
-  Args:
-    name: the name of the head.
-    head: the head.
-    num_epochs: the number of epochs of the stage that trains it.
-  """
+  """Returns the state update, by the key ``head``, that a head needs in a stage of so many epochs; empty for most."""
   return {"head": HEAD_STATES[name](head, num_epochs)} if name in HEAD_STATES else {}

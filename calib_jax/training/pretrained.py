@@ -1,7 +1,7 @@
 """Starts a run from weights that were trained elsewhere."""
 
 from collections.abc import Sequence
-import functools
+import operator
 import pathlib
 import shlex
 from typing import Any, NamedTuple
@@ -21,9 +21,6 @@ _NOT_LAYERS = ("name", "dtype", "weights", "image_size", "dropout")
 def check_file(config: ConfigDict) -> None:
   """Checks that the file ``model.weights`` exists and that its model can be converted, before anything is read.
 
-  Args:
-    config: a complete config.
-
   Raises:
     UserError: if it does not exist, in which case the message says how to write it, or cannot be converted.
   """
@@ -36,49 +33,6 @@ def check_file(config: ConfigDict) -> None:
                     + shlex.quote("import timm, safetensors.torch as s; s.save_file(timm.create_model("
                                   f"{models.FROM_TORCH[config.model.name]!r}, pretrained=True).state_dict(), {path!r})")
                     + ", or name another file.")
-
-
-def from_file(config: ConfigDict, path: str, seeds: Sequence[int]) -> Any:
-  """Returns the variables of a ``.safetensors`` file of timm or torchvision, the same for every seed.
-
-  Args:
-    config: a complete config; its section ``model`` says which model it is.
-    path: the file.
-    seeds: the models' seeds.
-
-  Returns:
-    ``params`` and ``batch_stats``, every array with a leading axis of seeds.
-
-  Raises:
-    UserError: if the file cannot be read or holds another model.
-  """
-  options = {key: value for key, value in config.model.items() if key not in _NOT_LAYERS}
-  loaded = models.from_torch(config.model.name, pathlib.Path(path).expanduser(), **options)
-  return jax.tree.map(lambda x: jnp.stack([x] * len(seeds)), loaded)
-
-
-def start(config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
-  """Returns the variables of ``model.weights``, for ``Stage.start``; a head that does not fit is newly initialised.
-
-  Args:
-    config: a complete config.
-    variables: not used.
-    fresh: newly initialised variables, with a leading axis of seeds.
-    seeds: the models' seeds.
-
-  Returns:
-    The variables to train from.
-
-  Raises:
-    UserError: if the file cannot be read or is of another backbone.
-  """
-  del variables
-  return fitted(from_file(config, config.model.weights, seeds), fresh)
-
-
-def starter(config: ConfigDict) -> dict[str, Any]:
-  """Returns the field ``start`` of a first stage: ``start`` if ``model.weights`` is set, and else nothing."""
-  return {"start": functools.partial(start, config)} if config.model.weights else {}
 
 
 ONE_OF = ("the schedule {!r} needs one of schedule.workdir (the directory of a run) and schedule.weights (a "
@@ -105,33 +59,34 @@ class FirstStage(NamedTuple):
     return any(self)
 
   def start(self, config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
-    """Returns the weights, for ``Stage.start``, with heads of ``fresh`` if theirs do not fit.
+    """Returns the weights, for ``Stage.start``, with the heads of ``fresh`` if theirs do not fit.
 
     Args:
-      config: a complete config.
+      config: a complete config; its section ``model`` says which model a file holds.
       variables: not used.
       fresh: newly initialised variables, with a leading axis of seeds.
-      seeds: the models' seeds; with a run, each seed gets the model of the same seed.
+      seeds: the models' seeds. With a run each seed gets the model of the same seed, the best one if the run kept it.
 
     Raises:
       UserError: if they cannot be read or are of another backbone.
     """
     del variables
     if self.weights:
-      return fitted(from_file(config, self.weights, seeds), fresh)
-    loaded = [seed_groups.load_variables(self.workdir, seed) for seed in seeds]
+      options = {key: value for key, value in config.model.items() if key not in _NOT_LAYERS}
+      loaded = [models.from_torch(config.model.name, pathlib.Path(self.weights).expanduser(), **options)] * len(seeds)
+    else:
+      loaded = [self._of_run(seed) for seed in seeds]
     return fitted(jax.tree.map(lambda *x: jnp.stack(x), *loaded), fresh)
+
+  def _of_run(self, seed: int) -> dict[str, Any]:
+    for group in seed_groups.groups_on_disk(pathlib.Path(self.workdir)):
+      if seed in group.seeds:
+        return jax.tree.map(operator.itemgetter(group.seeds.index(seed)), group.variables())
+    raise UserError(f"{self.workdir} holds no run with a model of seed {seed}.")
 
 
 def fitted(variables: Any, fresh: Any) -> Any:
-  """Returns ``variables``, with the head of ``fresh`` if the shapes of the two heads differ.
-
-  Args:
-    variables: ``params`` and ``batch_stats`` of a trained model, with a leading axis of seeds.
-    fresh: newly initialised ones of the model to train.
-
-  Returns:
-    The variables to train from.
+  """Returns ``variables`` of a trained model, with the head of ``fresh`` ones if the shapes of the two heads differ.
 
   Raises:
     UserError: if the backbones differ; the message names the first parameter that does.

@@ -38,14 +38,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(splits: data.Splits) -> Shape:
-  """Returns the shape of a data set.
-
-  Args:
-    splits: the data set.
-
-  Returns:
-    The shape of its images, its number of classes, and the mean and deviation of each channel.
-  """
+  """Returns the shape of a data set's images, its number of classes, and the mean and deviation of each channel."""
   dtype = splits.train.images.dtype.name if isinstance(splits.train, data.Examples) else "uint8"
   return Shape(tuple(data.image_shape(splits.train)), splits.num_classes, splits.mean, splits.std, dtype)
 
@@ -107,30 +100,8 @@ class Group(NamedTuple):
     return {kind: source.get(kind) or {} for kind in ("params", "batch_stats")}
 
 
-def load_variables(workdir: str | pathlib.Path, seed: int) -> dict:
-  """Returns ``params`` and ``batch_stats`` of the model of ``seed`` in a run's directory.
-
-  It is the best model of that seed if the run kept it, and else the last.
-
-  Raises:
-    UserError: if there is none.
-  """
-  for group in groups_on_disk(pathlib.Path(workdir)):
-    if seed in group.seeds:
-      position = group.seeds.index(seed)
-      return jax.tree.map(lambda x, i=position: x[i], group.variables())
-  raise UserError(f"{workdir} holds no run with a model of seed {seed}.")
-
-
 def groups_on_disk(folder: pathlib.Path) -> list[Group]:
-  """Returns the groups of seeds whose checkpoints are on disk.
-
-  Args:
-    folder: the run's directory.
-
-  Returns:
-    The groups, ordered by name.
-  """
+  """Returns the groups of seeds whose checkpoints are in a run's directory, ordered by name."""
   groups = []
   for path in sorted((folder / "checkpoints").glob("seed*")):
     if path.is_dir() and (match := re.fullmatch(r"seeds?(\d{1,12})(?:-(\d{1,12}))?", path.name)):

@@ -43,9 +43,8 @@ def test_cifar100_has_its_fine_labels(tmp_path):
   assert pool.num_classes == 100 and pool.classes[99] == "fine 99"
 
 
-def test_tiny_imagenet_is_the_same_from_its_archive_and_unpacked(tmp_path, monkeypatch):
-  monkeypatch.setattr(archives, "_BLOCK", 5)  # Several blocks.
-  file = tmp_path / FILES["tiny_imagenet"]
+def test_tiny_imagenet_is_the_same_from_its_archive_and_unpacked(tmp_path):
+  file, unpacked = tmp_path / FILES["tiny_imagenet"], tmp_path / "tiny-imagenet-200"
   archive_files.zipped(file, archive_files.tiny_imagenet_members())
   pool = _load("tiny_imagenet", tmp_path)
   assert pool.num_classes == 3 and pool.train.images.shape == (12, 64, 64, 3) and pool.test.labels.tolist() == [0, 1, 2]
@@ -53,10 +52,18 @@ def test_tiny_imagenet_is_the_same_from_its_archive_and_unpacked(tmp_path, monke
   with zipfile.ZipFile(file) as archive:
     archive.extractall(tmp_path)
   file.unlink()
-  unpacked = _load("tiny_imagenet", tmp_path)
-  for part in ("train", "test"):
-    for a, b in zip(getattr(pool, part), getattr(unpacked, part), strict=True):
-      np.testing.assert_array_equal(a, b)
+  for folder in (tmp_path, unpacked):
+    again = _load("tiny_imagenet", folder)
+    for part in ("train", "test"):
+      for a, b in zip(getattr(pool, part), getattr(again, part), strict=True):
+        np.testing.assert_array_equal(a, b)
+  for name, message in (("train/n9/images/n9_2.JPEG", r"n9_2\.JPEG is a pipe or a device"),
+                        ("val/val_annotations.txt", "needs the unpacked tiny-imagenet-200"),
+                        ("wnids.txt", r"needs the unpacked .* unpack http://cs231n.*data.dir")):
+    (unpacked / name).unlink()
+    os.mkfifo(unpacked / name)
+    with pytest.raises(UserError, match=message):
+      _load("tiny_imagenet", tmp_path)
 
 
 def _write(name, path):

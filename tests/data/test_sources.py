@@ -1,7 +1,6 @@
 """A user's own arrays, TensorFlow Datasets on disk, and one sentence where either is wrong."""
 
 import io
-import os
 import warnings
 import zlib
 
@@ -199,48 +198,6 @@ def test_a_corruption_is_of_the_test_split_alone():
   np.testing.assert_array_equal(foggy.test.images, data.corrupt(plain.test.images, "fog", 4, seed=3))
   for part in ("train", "validation"):
     np.testing.assert_array_equal(getattr(foggy, part).images, getattr(plain, part).images)
-
-
-def _tiny_imagenet(folder):
-  (folder / "wnids.txt").write_text("n2\nn1\n")
-  for c, wnid in enumerate(("n2", "n1")):
-    (folder / "train" / wnid / "images").mkdir(parents=True)
-    for i in range(5):
-      image = Image.fromarray(np.full((64, 64, 3), 100 * c + 10 * i, np.uint8))
-      image.save(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG", quality=95)
-  (folder / "val" / "images").mkdir(parents=True)
-  Image.fromarray(np.full((64, 64), 250, np.uint8)).save(folder / "val" / "images" / "val_0.JPEG")
-  (folder / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn1\t0\t0\t62\t62\n")
-
-
-def test_tiny_imagenet_is_read_from_its_folders(tmp_path):
-  (tmp_path / "tiny-imagenet-200").mkdir()
-  _tiny_imagenet(tmp_path / "tiny-imagenet-200")
-  for folder in (tmp_path, tmp_path / "tiny-imagenet-200"):
-    splits = data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(folder))
-    assert splits.num_classes == 2 and splits.train.images.shape == (8, 64, 64, 3)
-    for part in (splits.train, splits.validation):
-      assert all(abs(int(image[9, 9, 0]) // 100 - y) == 0 for image, y in zip(*part, strict=True))
-    assert splits.test.labels.tolist() == [1] and abs(splits.test.images.mean() - 250) < 2
-  (tmp_path / "tiny-imagenet-200" / "train" / "n1" / "images" / "n1_2.JPEG").write_bytes(b"oh")
-  with pytest.raises(UserError, match="record 7 is not a whole picture"):
-    data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(tmp_path))
-
-
-@pytest.mark.parametrize(("name", "message"), [
-  ("wnids.txt", "needs the unpacked tiny-imagenet-200"), ("val/val_annotations.txt", "needs the unpacked"),
-  ("train/n1/images/n1_2.JPEG", r"n1_2\.JPEG is a pipe or a device"), ("val/images/val_0.JPEG", "is a pipe")])
-def test_pipes_in_tiny_imagenet_are_not_waited_for(name, message, tmp_path):
-  _tiny_imagenet(tmp_path)
-  (tmp_path / name).unlink()
-  os.mkfifo(tmp_path / name)
-  with pytest.raises(UserError, match=message):
-    data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(tmp_path))
-
-
-def test_an_absent_tiny_imagenet_says_where_to_get_it(tmp_path):
-  with pytest.raises(UserError, match=r"needs the unpacked tiny-imagenet-200 .* unpack http://cs231n.*data.dir"):
-    data.load("tiny_imagenet", seed=0, validation_fraction=0.2, dir=str(tmp_path))
 
 
 def test_other_data_serve_as_out_of_distribution_where_shapes_agree(tmp_path):

@@ -7,10 +7,22 @@ import pytest
 
 from calib_jax import models
 from calib_jax.training.engine import optimizers
+from configs import common
+
+
+def _section(**fields):
+  """A section like ``config.optimizer`` with the rate 0.1 and nothing that decays, but for ``fields``."""
+  section = common.get_config().optimizer.copy_and_resolve_references()
+  section.update({"schedule": "constant", "learning_rate": 0.1, "weight_decay": 0.0, **fields})
+  return section
+
+
+def _build(**fields):
+  return optimizers.build(_section(**fields), 100, 10, models.decay_mask)
 
 
 def _rates(name, steps, **options):
-  schedule = optimizers.schedule(name, 0.1, 100, **options)
+  schedule = optimizers.rate(_section(schedule=name, **options), 100, 10)
   return [float(schedule(step)) for step in steps]
 
 
@@ -25,7 +37,7 @@ def test_cosine_and_constant():
 
 
 def test_warm_up_is_linear_and_leaves_the_rest_alone():
-  rates = _rates("constant", [0, 2, 4, 8], warmup_steps=4)
+  rates = _rates("constant", [0, 5, 10, 20], warmup_epochs=1)
   np.testing.assert_allclose(rates, [0.0, 0.05, 0.1, 0.1], rtol=1e-6)
 
 
@@ -34,7 +46,7 @@ def test_warm_up_is_linear_and_leaves_the_rest_alone():
 def test_optimizers_take_the_steps_of_their_definitions(name):
   # Two steps with gradients 1 and 3, rate 0.1, momentum 0.9, decay 0.01, from parameter 2.
   # What decays is said by the mask: here kernels.
-  optimizer = optimizers.build(name, lambda step: 0.1, momentum=0.9, weight_decay=0.01, decays=models.decay_mask)
+  optimizer = _build(name=name, momentum=0.9, weight_decay=0.01)
   params = {"bias": jnp.array(2.0), "kernel": jnp.array(2.0)}
   state = optimizer.init(params)
   updates, state = optimizer.update(jax.tree.map(jnp.ones_like, params), state, params)
@@ -53,8 +65,7 @@ def test_optimizers_take_the_steps_of_their_definitions(name):
 
 @jax.numpy_dtype_promotion("standard")
 def test_gradients_are_clipped_by_their_global_norm_before_momentum():
-  optimizer = optimizers.build("sgd", lambda step: 0.1, momentum=0.5, weight_decay=0.0, decays=models.decay_mask,
-                               clip_norm=1.0)
+  optimizer = _build(momentum=0.5, clip_norm=1.0)
   params = {"a": jnp.array(0.0), "b": jnp.array(0.0)}
   state = optimizer.init(params)
   updates, state = optimizer.update({"a": jnp.array(3.0), "b": jnp.array(4.0)}, state, params)
@@ -66,8 +77,7 @@ def test_gradients_are_clipped_by_their_global_norm_before_momentum():
 @jax.numpy_dtype_promotion("standard")
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_coupled_decay_is_added_after_clipping_and_before_the_moments(name):
-  optimizer = optimizers.build(name, lambda step: 0.1, momentum=0.5, weight_decay=0.0, decays=models.decay_mask,
-                               clip_norm=1.0, coupled_weight_decay=0.2)
+  optimizer = _build(name=name, momentum=0.5, clip_norm=1.0, coupled_weight_decay=0.2)
   params = {"bias": jnp.array(2.0), "kernel": jnp.array(2.0)}
   state = optimizer.init(params)
   updates, _ = optimizer.update({"bias": jnp.array(3.0), "kernel": jnp.array(4.0)}, state, params)
@@ -78,8 +88,7 @@ def test_coupled_decay_is_added_after_clipping_and_before_the_moments(name):
 
 @jax.numpy_dtype_promotion("standard")
 def test_nesterov_looks_ahead_along_the_momentum():
-  optimizer = optimizers.build("sgd", lambda step: 0.1, momentum=0.9, weight_decay=0.0, decays=models.decay_mask,
-                               nesterov=True)
+  optimizer = _build(momentum=0.9, nesterov=True)
   params = {"kernel": jnp.array(0.0)}
   state = optimizer.init(params)
   for gradient, direction in ((1.0, 1.9), (3.0, 3 + 0.9 * (0.9 + 3))):

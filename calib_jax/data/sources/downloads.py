@@ -7,7 +7,6 @@ from calib_jax._system.files import read_npz
 from calib_jax.data import archives
 from calib_jax.data.sources import SOURCES, tfds
 from calib_jax.data.sources.arrays import npz
-from calib_jax.data.sources.folders import tiny_imagenet_folder
 from calib_jax.data.splits import Pool
 
 
@@ -50,4 +49,4 @@ def tiny_imagenet(dir: str) -> Pool:
   Its validation images are the test split. Classes are in the order of ``wnids.txt``. Images are 64x64 RGB; grey ones
   become RGB.
   """
-  return archived("tiny_imagenet", dir) or tiny_imagenet_folder(dir)
+  return archived("tiny_imagenet", dir) or archives.unpacked_tiny_imagenet(pathlib.Path(dir).expanduser())

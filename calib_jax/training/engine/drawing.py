@@ -18,13 +18,8 @@ Array = jax.Array
 def used(params: Any, draw: Draw) -> Any:
   """Returns the parameters that a step computes its loss with: drawn weights are multiplied by their factors.
 
-  Args:
-    params: the model's parameters.
-    draw: what the head drew.
-
-  Returns:
-    The parameters. Their gradient is that of ``params``, unless ``draw.updates`` is "all": the gradient of a weight is
-    then that of its product with the factor, as if the factor were 1.
+  Their gradient is that of ``params``, unless ``draw.updates`` is "all": the gradient of a weight is then that of its
+  product with the factor, as if the factor were 1.
   """
   if not draw.factors:
     return params
@@ -50,25 +45,16 @@ def trainable(params: Any, trained: Callable[[Any], Mapping[str, float]]) -> Any
 def frozen(tree: Any, fractions: Mapping[str, float], progress: Array) -> dict[tuple[str, ...], Array]:
   """Returns which parameters or batch statistics a step leaves as they are, by path.
 
-  Args:
-    tree: parameters or batch statistics.
-    fractions: by top-level name the fraction of the stage after which it is frozen; 0 is left to ``trainable``.
-    progress: the fraction of the stage that is over.
+  ``fractions`` has by top-level name the fraction of the stage after which it is frozen; 0 is left to ``trainable``.
   """
   return {path: jnp.broadcast_to(progress >= fractions[path[0]], x.shape)
           for path, x in flax.traverse_util.flatten_dict(tree).items() if fractions.get(path[0], 0) > 0}
 
 
 def restored(new: Any, old: Any, *fixed: Mapping[tuple[str, ...], Array]) -> Any:
-  """Returns ``new`` with the entries for which any of ``fixed`` is true as they are in ``old``.
+  """Returns ``new`` with the entries as they are in ``old`` for which any of ``fixed``, bools by path, is true.
 
-  Args:
-    new: gradients, parameters or the state of an optimizer; dicts in it are nested as parameters are.
-    old: a tree of the same structure.
-    *fixed: arrays of bools by path.
-
-  Returns:
-    The tree.
+  Both are trees of gradients, of parameters or of the state of an optimizer, whose dicts are nested as parameters are.
   """
   if not any(fixed):
     return new

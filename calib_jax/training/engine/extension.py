@@ -69,8 +69,8 @@ def _obstacles(config: ConfigDict, stage: stages.Stage, longer: stages.Stage, sp
   of_head = head_state.of_head(head, model.head, total / per_epoch)
   if training.average == "swa":
     reads = any(update.reads for update in (*of_head.values(), *of_loss(config.loss, shape.num_classes).values()))
-    longer_steps, own_steps = (averages.swa_steps(training, part.total_steps(training.batch_size), per_epoch, total)
-                               for part in (longer, stage))
+    longer_steps, own_steps = ([step for step in range(1, total + 1) if averages.enters(
+      training, step, part.total_steps(training.batch_size), per_epoch)] for part in (longer, stage))
     if longer_steps and (others := [f"{step / per_epoch:g}" for step in own_steps if step not in longer_steps]):
       yield (f"training.average 'swa' keeps in its mean {len(others)} of the shorter run's models, of epoch "
              f"{' to '.join(dict.fromkeys((others[0], others[-1])))}, which a run that began so does not average")

@@ -83,13 +83,8 @@ def perturbed(params: Any, grads: Any, radius: float, adaptive: bool) -> Any:
   It is where the loss is the largest, to first order, among parameters within the distance ρ; the adaptive form, of
   Kwon et al. 2021, Eq. 8, measures distances in units of each parameter. Where the gradient is 0 nothing moves.
   ``optax.contrib.sam`` has no adaptive form, and its gradient function returns the gradient alone, without the batch
-  statistics and the states of losses and heads that a step carries on.
-
-  Args:
-    params: the parameters w.
-    grads: the gradient g of the global batch, with the penalty of L2.
-    radius: ρ, above 0.
-    adaptive: whether the form is adaptive.
+  statistics and the states of losses and heads that a step carries on. The gradient g of the global batch has the
+  penalty of L2.
   """
   scale = jax.tree.map(jnp.abs, params) if adaptive else jax.tree.map(jnp.ones_like, params)
   scaled = jax.tree.map(jnp.multiply, scale, grads)
@@ -103,19 +98,8 @@ def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, ba
   """Returns the gradients of this device's share of a batch, which is divided into equal parts.
 
   Each part has its own loss and batch statistics, and the gradients are averaged, weighted by each part's number of
-  examples. This needs the memory of one part and the time of all.
-
-  Args:
-    objective: what to minimise.
-    params: the model's parameters.
-    draw: what the head drew for this step.
-    changed: the batch statistics and the loss state before the step.
-    batch: ``image`` uint8, ``label``, and ``mask``, which is False for padding.
-    key: the key of the step.
-    parts: the number of parts.
-
-  Returns:
-    The gradients; those of several devices are to be averaged.
+  examples. This needs the memory of one part and the time of all. ``changed`` holds the batch statistics and the loss
+  state before the step, and the gradients of several devices are to be averaged.
   """
   if parts == 1:
     return of_part(objective, params, draw, changed, batch, key)

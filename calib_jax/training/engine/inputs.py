@@ -17,10 +17,6 @@ def check_model(config: ConfigDict, splits: data.Splits) -> None:
 
   The models of all stages are traced on the shape of the data, and nothing is computed.
 
-  Args:
-    config: a complete config.
-    splits: the data set of one of its seeds.
-
   Raises:
     UserError: that says what a model lacks, or which option is for images only.
   """
@@ -50,11 +46,7 @@ def check_model(config: ConfigDict, splits: data.Splits) -> None:
 def check_samples(config: ConfigDict, model: models.Classifier, variables: Any, images: Any) -> None:
   """Raises a UserError if predictions are sampled of a model that draws nothing, so that all samples are the same.
 
-  Args:
-    config: a complete config.
-    model: the model that predicts.
-    variables: the shapes of its variables.
-    images: what it takes, or their shape.
+  ``variables`` and ``images``, what the model takes, may be shapes.
   """
   if config.evaluation.samples and not models.is_random(model, variables, images):
     raise UserError("config key evaluation.samples needs a model with a random layer, and all samples of this one "

@@ -65,7 +65,8 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
   first_step, tree = (keeper and keeper.restore(lambda step: program.like(step, keys))) or (0, None)
   if tree:
     stage = program.stage_of(first_step)
-    tree = averages.resumed(tree, config.training, first_step, stage.steps, stage.steps_per_epoch)
+    tree = averages.resumed(tree, config.training, first_step - stage.first_step, stage.num_steps,
+                            stage.steps_per_epoch)
   if log:
     log.resume(seeds, first_step)
   loop = Loop(config, program, splits, seeds, keys, layout, keeper, log, label, hooks)
@@ -135,7 +136,7 @@ class Loop:
       if phase not in compiled and not jax.process_index():
         self.progress.note(f"compiling the step of {stage.plan.phases[phase].name}")
       tree["state"], measured = stage.train_steps[phase](tree["state"], batch, self.keys)
-      if averages.is_due(training, step, stage.steps, stage.ends_epoch(step) is not None):
+      if averages.enters(training, step - stage.first_step, stage.num_steps, stage.steps_per_epoch):
         decay = training.average_decay if training.average == "ema" else 1.0
         tree["average"] = averages.update(tree["average"], tree["state"], decay)
       name = stage.plan.phases[phase].name
@@ -148,7 +149,8 @@ class Loop:
       else:
         compiled.add(phase)
         self.meter.compiled(name, time.monotonic() - asked)
-      self._show(step, measured)
+      if not jax.process_index() and self.progress.due(step):
+        self.progress.update(step, float(np.mean(measured["loss"])))
       for hook in self.hooks:
         hook(step, measured)
       tree = self._after(stage, step, tree, requested(step))
@@ -187,13 +189,11 @@ class Loop:
       self.keeper.save(step, tree)
       self.saved = time.monotonic()
     if stop and step < self.program.num_steps:
-      self._stop(step, stop)
+      saved = f"its state is in {self.keeper.newest()}, and the same command continues from there" if self.keeper else (
+        "its state was not saved")
+      raise Stopped(f"{signal.Signals(stop).name}: {self.label} stopped after step {step:,} of "
+                    f"{self.program.num_steps:,}; {saved}.", stop)
     return tree
-
-  def _show(self, step: int, measured: dict[str, jax.Array]) -> None:
-    """Shows the progress line if it is due."""
-    if not jax.process_index() and self.progress.due(step):
-      self.progress.update(step, float(np.mean(measured["loss"])))
 
   def _ended(self, tree: dict[str, Any]) -> bool:
     """Returns whether every seed has stopped early."""
@@ -223,8 +223,10 @@ class Loop:
         tree["best"] = best_model.update(tree["best"], state.step, variables, measured.get("refined_nll", loss),
                                          self.patience)
     if stage.update_states and epoch is not None:
-      updated = self.layout.everywhere(stage.update_states(state.loss_states, epoch, predictions))
-      tree["state"] = steps.with_states(state, *updated)
+      loss_states, head_stats = self.layout.everywhere(stage.update_states(state.loss_states, epoch, predictions))
+      stats = state.batch_stats
+      stats = {**stats, "head": {**stats["head"], **head_stats}} if head_stats else stats
+      tree["state"] = state._replace(loss_states=loss_states, batch_stats=stats)
     return tree
 
   def _predicting(self, stage: programs.StageProgram, tree: dict[str, Any]) -> dict[str, Any]:
@@ -236,13 +238,6 @@ class Loop:
       variables = averages.reestimated(stage.statistics_step, variables, map(stages.stacked, batches))
       tree["average"] = tree["average"]._replace(variables=variables)
     return variables
-
-  def _stop(self, step: int, number: int) -> None:
-    saved = "its state was not saved"
-    if self.keeper:
-      saved = f"its state is in {self.keeper.newest()}, and the same command continues from there"
-    raise Stopped(f"{signal.Signals(number).name}: {self.label} stopped after step {step:,} of "
-                  f"{self.program.num_steps:,}; {saved}.", number)
 
 
 def scores(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:

@@ -52,14 +52,7 @@ def per_example(loss: ConfigDict, batch_size: int) -> Callable:
   """Returns the objective in units of one example, which does not depend on the number of examples.
 
   A validation split is scored with it. If ``loss.reduction`` is "sum", the primary is averaged instead, and
-  ``loss.weight`` is divided by ``batch_size``, which keeps the ratio of the two terms in training.
-
-  Args:
-    loss: a config's section ``loss``.
-    batch_size: the number of examples in a training batch.
-
-  Returns:
-    A function like that of ``objective``.
+  ``loss.weight`` is divided by ``batch_size``, that of training, which keeps the ratio of the two terms.
   """
   if loss.reduction == "mean":
     return objective(loss)

@@ -31,13 +31,16 @@ def piecewise(learning_rate: float, num_steps: int, *, boundaries: tuple[float, 
   return optax.piecewise_constant_schedule(learning_rate, {int(b * num_steps): decay for b in boundaries})
 
 
-def schedule(name: str, learning_rate: float, num_steps: int, *, warmup_steps: int = 0,
-             boundaries: tuple[float, ...] = (), decay: float = 0.2) -> optax.Schedule:
-  """Returns the schedule by name, multiplied by a ramp from 0 to 1 over the first ``warmup_steps`` of its steps."""
-  base = RATES[name](learning_rate, num_steps, boundaries=boundaries, decay=decay)
-  if warmup_steps == 0:
+def rate(section: ConfigDict, num_steps: int, steps_per_epoch: int) -> optax.Schedule:
+  """Returns the learning rate of a stage of ``num_steps``, described by a section like ``config.optimizer``.
+
+  It is that of the schedule, multiplied by a ramp from 0 to 1 over the first ``warmup_epochs``.
+  """
+  base = RATES[section.schedule](section.learning_rate, num_steps, boundaries=tuple(section.boundaries),
+                                 decay=section.decay)
+  if section.warmup_epochs == 0:
     return base
-  ramp = optax.linear_schedule(0.0, 1.0, warmup_steps)
+  ramp = optax.linear_schedule(0.0, 1.0, section.warmup_epochs * steps_per_epoch)
   return lambda step: ramp(step) * base(step)
 
 
@@ -53,47 +56,16 @@ def adamw(momentum: float, nesterov: bool) -> optax.GradientTransformation:
   return optax.scale_by_adam(b1=momentum, nesterov=nesterov)
 
 
-def rate(section: ConfigDict, num_steps: int, steps_per_epoch: int) -> optax.Schedule:
-  """Returns the learning rate of a stage of ``num_steps``, described by a section like ``config.optimizer``."""
-  return schedule(section.schedule, section.learning_rate, num_steps, boundaries=tuple(section.boundaries),
-                  decay=section.decay, warmup_steps=section.warmup_epochs * steps_per_epoch)
-
-
-def of_section(section: ConfigDict, num_steps: int, steps_per_epoch: int, decays: Callable,
-               trainable: Callable) -> optax.GradientTransformation:
+def build(section: ConfigDict, num_steps: int, steps_per_epoch: int, decays: Callable) -> optax.GradientTransformation:
   """Returns the optimizer of a stage of ``num_steps``, described by a section like ``config.optimizer``.
 
-  It keeps no state for parameters that are not ``trainable``. Their updates are their gradients, which are 0.
+  The transformations are in this order: clipping of gradients, which include those of an L2 penalty, by their global
+  norm; ``coupled_weight_decay`` times the parameter, as by ``weight_decay`` of PyTorch's SGD; momentum; decoupled
+  ``weight_decay``, which shrinks a parameter by the factor 1 - learning rate * ``weight_decay``; the learning rate.
+  ``decays`` maps parameters to a tree of bools, which says which of them decay in either way.
   """
-  optimizer = build(section.name, rate(section, num_steps, steps_per_epoch), momentum=section.momentum,
-                    nesterov=section.nesterov, clip_norm=section.clip_norm, weight_decay=section.weight_decay,
-                    coupled_weight_decay=section.coupled_weight_decay, decays=decays)
-  return optax.masked(optimizer, trainable)
-
-
-def build(name: str, learning_rate: optax.Schedule, *, momentum: float, weight_decay: float, decays: Callable,
-          nesterov: bool = False, clip_norm: float | None = None,
-          coupled_weight_decay: float = 0.0) -> optax.GradientTransformation:
-  """Returns the optimizer by name.
-
-  The transformations are in this order: clipping, coupled decay, momentum, decoupled decay, learning rate.
-
-  Args:
-    name: one of ``OPTIMIZERS``.
-    learning_rate: maps a step to its learning rate.
-    momentum: the decay rate of the momentum.
-    weight_decay: decoupled decay, which shrinks a parameter by the factor 1 - learning rate * ``weight_decay``.
-    decays: a function from parameters to a tree of bools, which says which of them decay in either way.
-    nesterov: whether the momentum is Nesterov's.
-    clip_norm: gradients, which include those of an L2 penalty, are scaled down to at most this global norm; None for
-      any.
-    coupled_weight_decay: this factor times the parameter is added to its gradient after clipping and before momentum,
-      as by ``weight_decay`` of PyTorch's SGD.
-
-  Returns:
-    The optimizer.
-  """
-  clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
-  coupled = [optax.add_decayed_weights(coupled_weight_decay, decays)] if coupled_weight_decay else []
-  return optax.chain(clip, *coupled, OPTIMIZERS[name](momentum, nesterov),
-                     optax.add_decayed_weights(weight_decay, decays), optax.scale_by_learning_rate(learning_rate))
+  clip = optax.identity() if section.clip_norm is None else optax.clip_by_global_norm(section.clip_norm)
+  coupled = [optax.add_decayed_weights(section.coupled_weight_decay, decays)] if section.coupled_weight_decay else []
+  return optax.chain(clip, *coupled, OPTIMIZERS[section.name](section.momentum, section.nesterov),
+                     optax.add_decayed_weights(section.weight_decay, decays),
+                     optax.scale_by_learning_rate(rate(section, num_steps, steps_per_epoch)))

@@ -39,9 +39,9 @@ class StageProgram(NamedTuple):
   read_splits: frozenset[str]  # The splits that ``update_states`` reads.
 
   @property
-  def steps(self) -> tuple[int, int]:
-    """The number of steps before the stage, and of the stage."""
-    return self.first_step, self.last_step - self.first_step
+  def num_steps(self) -> int:
+    """The number of steps of the stage."""
+    return self.last_step - self.first_step
 
   def ends_epoch(self, step: int) -> int | None:
     """Returns the number, from 1, of the epoch that ``step`` ends, or None if it ends none."""
@@ -113,12 +113,6 @@ def _validation_loss(config: ConfigDict, loss: ConfigDict) -> Callable:
 def plan(config: ConfigDict) -> list[stages.Stage]:
   """Returns the stages of a config without reading its data: the schedule gets dummy training examples.
 
-  Args:
-    config: a complete config.
-
-  Returns:
-    The stages, whose phases hold the dummy examples.
-
   Raises:
     UserError: if the schedule refuses the config, or has no use for ``stage2.loss``.
   """
@@ -132,10 +126,6 @@ def plan(config: ConfigDict) -> list[stages.Stage]:
 
 def check_phases(config: ConfigDict, splits: data.Splits) -> None:
   """Checks that every phase of every stage fills a batch, and is reached, which ``training.num_steps`` may prevent.
-
-  Args:
-    config: a complete config.
-    splits: the data set of one of its seeds.
 
   Raises:
     UserError: that names the phase, and its number of examples or the number of steps that reaches it.
@@ -164,8 +154,9 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
   size, per_epoch = config.training.batch_size, stage.steps_per_epoch(config.training.batch_size)
   total = stage.total_steps(size)
   decays = decayed(stage.optimizer.decay_norms_and_biases)
-  optimizer = optimizers.of_section(stage.optimizer, total, per_epoch, decays,
-                                    lambda params: drawing.trainable(params, stage.trained))
+  # The optimizer keeps no state for parameters that are not trained. Their updates are their gradients, which are 0.
+  optimizer = optax.masked(optimizers.build(stage.optimizer, total, per_epoch, decays),
+                           lambda params: drawing.trainable(params, stage.trained))
   model = classifier(config, stage.head or config.head, shape.num_classes)
   states = states | head_state.of_head((stage.head or config.head).name, model.head, total / per_epoch)
   in_steps = {name: update for name, update in states.items() if update.on_step}
@@ -236,15 +227,9 @@ def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.
 
 
 def classifier(config: ConfigDict, head: ConfigDict, num_classes: int) -> models.Classifier:
-  """Returns the model of a config.
+  """Returns the model of a config, with a head by a section like ``config.head``.
 
-  Args:
-    config: a complete config; its section ``model`` describes the backbone.
-    head: a section like ``config.head``.
-    num_classes: the number of classes.
-
-  Returns:
-    The model, whose batch statistics are shared over the axis of the devices.
+  Its batch statistics are shared over the axis of the devices.
   """
   return models.get(num_classes=num_classes, head=head, axis_name=AXIS, **config.model)
 
@@ -286,12 +271,8 @@ def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: S
 
 
 def decayed(all_parameters: bool) -> Callable:
-  """Returns a function that says which parameters L2 and weight decay shrink.
+  """Returns a function from parameters to a tree of bools, which says which of them L2 and weight decay shrink.
 
-  Args:
-    all_parameters: true for every parameter; false for all but norms, biases and positions.
-
-  Returns:
-    A function from a tree of parameters to a tree of bools.
+  These are ``all_parameters``, or all but norms, biases and positions.
   """
   return (lambda params: jax.tree.map(lambda _: True, params)) if all_parameters else models.decay_mask

@@ -1,6 +1,7 @@
 """A run consists of stages, one after another; every epoch of a stage consists of phases."""
 
 from collections.abc import Callable, Iterator, Sequence
+import functools
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -96,7 +97,8 @@ def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields) -> Stage:
 
   It starts from the file ``model.weights`` if that is set, unless ``fields`` has another ``start``.
   """
-  fields = pretrained.starter(config) | fields
+  if config.model.weights:
+    fields = {"start": functools.partial(pretrained.FirstStage("", config.model.weights).start, config)} | fields
   return Stage("train", phases, config.optimizer, config.training.num_epochs, config.training.num_steps,
                sums=config.loss.reduction == "sum", **fields)
 
@@ -111,20 +113,9 @@ def head_stage(config: ConfigDict, examples: list, stage2_epochs: int, stage2_ba
   """Returns the stage that trains only the head, with ``stage2.optimizer``.
 
   Its loss is that of ``loss``, or ``stage2.loss`` alone if that has a name, and a mean over the batch, also if
-  ``loss.reduction`` is "sum".
-
-  Args:
-    config: a complete config.
-    examples: the training split of each seed.
-    stage2_epochs: the number of epochs.
-    stage2_batch_size: the number of examples of a global batch; 0 for ``training.batch_size``.
-    cache_features: whether the features of all examples are computed once, rather than in each step.
-    order: the order of the examples in an epoch.
-    batch_stats: as in ``Phase``.
-    **fields: other fields of the stage.
-
-  Returns:
-    The stage.
+  ``loss.reduction`` is "sum". ``stage2_batch_size`` is the number of examples of a global batch, 0 for
+  ``training.batch_size``; with ``cache_features`` the features of all examples are computed once, rather than in each
+  step. The other arguments are fields of the phase and of the stage.
 
   Raises:
     UserError: if ``cache_features`` is set and the features that the head needs cannot be kept, or ``stage2.loss`` has

@@ -40,14 +40,6 @@ def init_state(model: nn.Module, optimizer: optax.GradientTransformation, exampl
                     loss_states, zero)
 
 
-def with_states(state: TrainState, loss_states: Any, head_stats: dict[str, Array]) -> TrainState:
-  """Returns a state with other loss states, and with some batch statistics of the head replaced, by name."""
-  stats = state.batch_stats
-  if head_stats:
-    stats = {**stats, "head": {**stats["head"], **head_stats}}
-  return state._replace(loss_states=loss_states, batch_stats=stats)
-
-
 def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, objective: gradients.Objective,
                optimizer: optax.GradientTransformation, rate: float = 1.0, accumulation: int = 1,
                sharpness: tuple[float, bool] = (0.0, False), stage_steps: tuple[int, int] = (0, 1),
