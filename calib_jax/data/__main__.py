@@ -2,7 +2,13 @@
 
 python -m calib_jax.data --config=configs/cifar100_savuc.py --picture=data.png
 
-It also prepares public archives (``prepare``): python -m calib_jax.data prepare cifar-10-python.tar.gz
+It also checks the archive of a public data set, and writes it as an ``.npz`` of plain arrays:
+
+python -m calib_jax.data prepare cifar-10-python.tar.gz [--out=DIR/cifar10.npz]
+
+The archives are cifar-10-python.tar.gz, cifar-100-python.tar.gz and tiny-imagenet-200.zip, which keep their names. The
+file is written beside the archive as cifar10.npz, cifar100.npz or tiny_imagenet.npz, by which name --config.data.dir
+and the experiments' --data find it in their directory.
 """
 
 import argparse
@@ -17,32 +23,61 @@ from calib_jax import config as run_config
 from calib_jax import data
 from calib_jax._system import process
 from calib_jax._system.errors import UserError, printable
-from calib_jax.data import prepare
+from calib_jax.data import archives
 
 
 def main(arguments: list[str]) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
-  if arguments[:1] == ["prepare"]:
-    return prepare.main(arguments[1:])
+  try:
+    if arguments[:1] == ["prepare"]:
+      _prepare(arguments[1:])
+    else:
+      _show(arguments)
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  return 0
+
+
+def _show(arguments: list[str]) -> None:
+  """Describes the data of a config, and draws them if they are images."""
   parser = argparse.ArgumentParser(prog="python -m calib_jax.data", description=__doc__.splitlines()[0],
                                    allow_abbrev=False)
   parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py; it "
                       "is Python and is executed, so use only files that you trust")
   parser.add_argument("--picture", type=pathlib.Path, default=pathlib.Path("data.png"), help="the PNG to write")
   options, overrides = parser.parse_known_args(arguments)
-  try:
-    config = run_config.load(options.config, overrides)
-    run_config.check(config, num_devices=1)
-    splits = data.load(seed=config.seed, **run_config.data_options(config))
-    print(describe(splits))
-    if isinstance(splits.train, data.Examples) and splits.train.images.dtype != np.uint8:
-      return 0  # There is nothing to draw.
+  config = run_config.load(options.config, overrides)
+  run_config.check(config, num_devices=1)
+  splits = data.load(seed=config.seed, **run_config.data_options(config))
+  print(describe(splits))
+  if isinstance(splits.train, data.Stream) or splits.train.images.dtype == np.uint8:
     draw(augmented(config, splits), options.picture)
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
-  print(f"\n{printable(options.picture)} shows 64 training images after {config.augmentation.name}")
-  return 0
+    print(f"\n{printable(options.picture)} shows 64 training images after {config.augmentation.name}")
+
+
+def _prepare(arguments: list[str]) -> None:
+  """Checks an archive, and writes its arrays."""
+  parser = argparse.ArgumentParser(prog="python -m calib_jax.data prepare", allow_abbrev=False, description=(
+    "Checks the archive of a public data set, and writes it as an .npz of plain arrays."))
+  parser.add_argument("archive", type=pathlib.Path, help="the downloaded archive")
+  parser.add_argument("--out", type=pathlib.Path, help="the .npz to write; NAME.npz beside the archive by default")
+  parser.add_argument("--sha256", help="the SHA-256 that the archive must have, if not that of the published one")
+  options = parser.parse_args(arguments)
+  names = {value.file: name for name, value in archives.ARCHIVES.items()}
+  if (name := names.get(options.archive.name)) is None:
+    raise UserError(f"the archive must be called {', '.join(names)}: got {options.archive.name}.")
+  digest, expected = archives.sha256(options.archive), options.sha256 or archives.ARCHIVES[name].sha256
+  if digest != expected.lower():
+    whose = "--sha256 says that it has" if options.sha256 else "the published archive has"
+    raise UserError(f"{options.archive} has the SHA-256 {digest}, and {whose} {expected}: download it again, or give "
+                    f"--sha256={digest} if you trust this one.")
+  out = options.out or options.archive.with_name(f"{name}.npz")
+  if out.suffix != ".npz":
+    raise UserError(f"--out must end in .npz: got {out}.")
+  pool = archives.prepare(name, options.archive, out)
+  print(f"{printable(out)} holds {len(pool.train.labels):,} training and {len(pool.test.labels):,} test images of "
+        f"{pool.num_classes} classes; SHA-256 of the archive: {digest}")
 
 
 def describe(splits: data.Splits) -> str:

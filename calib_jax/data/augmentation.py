@@ -1,7 +1,6 @@
 """Images are augmented and normalised on the device, inside the jitted step."""
 
 from collections.abc import Callable
-import functools
 import math
 from typing import NamedTuple
 
@@ -35,6 +34,26 @@ def normalize(images: Array, mean: Array, std: Array) -> Array:
   return (images.astype(jnp.float32) / 255 - mean.reshape(1, 1, 1, -1)) / std.reshape(1, 1, 1, -1)
 
 
+class Batch(NamedTuple):
+  """A device's share of a batch.
+
+  Attributes:
+    images: ``[n, H, W, C]``.
+    labels: ``[n]`` integers.
+    mask: ``[n]`` bools, False for padding, which is never a partner.
+    key: the step's PRNG key.
+    axis_name: the mapped axis of the devices, over which partners are drawn; None for one device.
+    num_classes: the number of classes.
+  """
+
+  images: Array
+  labels: Array
+  mask: Array
+  key: Array
+  axis_name: str | None
+  num_classes: int
+
+
 class Augmented(NamedTuple):
   """What a step trains on.
 
@@ -54,25 +73,20 @@ class Augmented(NamedTuple):
   penalties: Callable[[Array], dict[str, Array]] = lambda logits: {}
 
 
-# Augmentations of a batch by name: functions ``(images, labels, mask, key, axis_name, num_classes, **options)``.
+# Augmentations of a batch by name: functions ``(batch, **options) -> Augmented``.
 PER_BATCH: dict[str, Callable[..., Augmented]] = {}
 
 
 @register(PER_BATCH)
-def mixup(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
-          alpha: float = 1.0, larger_share: bool = False, padding: int = 4, flip: bool = True) -> Augmented:
+def mixup(batch: Batch, *, alpha: float = 1.0, larger_share: bool = False, padding: int = 4, flip: bool = True
+          ) -> Augmented:
   """Mixup (Zhang et al. 2018): λ times each image plus 1 - λ times another image of the batch.
 
   Images are cropped and mirrored first. One λ ~ Beta(alpha, alpha) is drawn a step. Labels are mixed in the same way:
   they are distributions, which all losses per batch take, and ``cross_entropy``, ``focal`` and ``brier``.
 
   Args:
-    images: ``[n, H, W, C]``, this device's share.
-    labels: ``[n]`` integers.
-    mask: ``[n]``, False for padding, which is never a partner.
-    key: the step's PRNG key.
-    axis_name: the mapped axis of the devices, over which partners are drawn; None for one device.
-    num_classes: the number of classes.
+    batch: this device's share.
     alpha: the parameter of the Beta distribution.
     larger_share: whether λ is replaced by max(λ, 1 - λ), so that each image keeps the larger share of its mix.
     padding: the padding of ``crop_flip``.
@@ -81,17 +95,15 @@ def mixup(images: Array, labels: Array, mask: Array, key: Array, axis_name: str 
   Returns:
     The mixed images, labels ``[n, num_classes]``, and ``mask``.
   """
-  images, other, labels, other_labels = _pairs(images, labels, mask, key, axis_name, padding, flip)
-  share = jax.random.beta(jax.random.fold_in(key, _SHARES), alpha, alpha)
+  images, other, other_labels = _pairs(batch, padding, flip)
+  share = jax.random.beta(jax.random.fold_in(batch.key, _SHARES), alpha, alpha)
   if larger_share:
     share = jnp.maximum(share, 1 - share)
-  soft = share * jax.nn.one_hot(labels, num_classes) + (1 - share) * jax.nn.one_hot(other_labels, num_classes)
-  return Augmented(share * images + (1 - share) * other, soft, mask)
+  return Augmented(share * images + (1 - share) * other, _mixed_labels(batch, other_labels, share), batch.mask)
 
 
 @register(PER_BATCH)
-def cutmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
-           alpha: float = 1.0, padding: int = 4, flip: bool = True) -> Augmented:
+def cutmix(batch: Batch, *, alpha: float = 1.0, padding: int = 4, flip: bool = True) -> Augmented:
   """CutMix (Yun et al. 2019): a rectangle of each image is replaced by that of another image of the batch.
 
   Images are cropped and mirrored first. One λ ~ Beta(alpha, alpha) and one centre are drawn a step; the rectangle has
@@ -99,12 +111,7 @@ def cutmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
   of pixels that it keeps, and the other's by the rest, as with ``mixup``.
 
   Args:
-    images: ``[n, H, W, C]``, this device's share.
-    labels: ``[n]`` integers.
-    mask: ``[n]``, False for padding, which is never a partner.
-    key: the step's PRNG key.
-    axis_name: the mapped axis of the devices, over which partners are drawn; None for one device.
-    num_classes: the number of classes.
+    batch: this device's share.
     alpha: the parameter of the Beta distribution.
     padding: the padding of ``crop_flip``.
     flip: whether ``crop_flip`` mirrors images.
@@ -115,11 +122,11 @@ def cutmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
   Raises:
     UserError: if a side of the images has less than 3 pixels.
   """
-  if (side := min(images.shape[1:3])) < 3:  # Half of the rectangle's side is rounded down, to 0 for these.
+  if (side := min(batch.images.shape[1:3])) < 3:  # Half of the rectangle's side is rounded down, to 0 for these.
     raise UserError("config key augmentation.name 'cutmix' needs images of 3 pixels a side or more, of which a "
                     f"rectangle can be a part: got {side}.")
-  images, other, labels, other_labels = _pairs(images, labels, mask, key, axis_name, padding, flip)
-  share_key, *centre_keys = jax.random.split(jax.random.fold_in(key, _SHARES), 3)
+  images, other, other_labels = _pairs(batch, padding, flip)
+  share_key, *centre_keys = jax.random.split(jax.random.fold_in(batch.key, _SHARES), 3)
   cut = jnp.sqrt(1 - jax.random.beta(share_key, alpha, alpha))
   inside = []
   for centre_key, side in zip(centre_keys, images.shape[1:3], strict=True):
@@ -127,13 +134,12 @@ def cutmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
     inside.append((jnp.arange(side) >= centre - half) & (jnp.arange(side) < centre + half))
   inside = inside[0][:, None] & inside[1][None, :]
   share = 1 - jnp.mean(inside, dtype=jnp.float32)
-  soft = share * jax.nn.one_hot(labels, num_classes) + (1 - share) * jax.nn.one_hot(other_labels, num_classes)
-  return Augmented(jnp.where(inside[..., None], other, images), soft, mask)
+  return Augmented(jnp.where(inside[..., None], other, images), _mixed_labels(batch, other_labels, share), batch.mask)
 
 
 @register(PER_BATCH)
-def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
-                    alpha: float = 1.0, min_difference: float = 0.0, padding: int = 4, flip: bool = True) -> Augmented:
+def mixup_inference(batch: Batch, *, alpha: float = 1.0, min_difference: float = 0.0, padding: int = 4,
+                    flip: bool = True) -> Augmented:
   """MIT-L, mixup inference in training: it mixes each pair of images twice and solves for the logits of the pair.
 
   With λ₁ ≥ 1/2 ≥ λ₂ and f₁, f₂ the logits of λ₁ a + (1 - λ₁) b and λ₂ a + (1 - λ₂) b, the logits of a and b are
@@ -143,12 +149,7 @@ def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_
   two draws that are drawn again until they differ by at least that.
 
   Args:
-    images: ``[n, H, W, C]``, this device's share.
-    labels: ``[n]`` integers.
-    mask: ``[n]``, False for padding, which is never a partner.
-    key: the step's PRNG key.
-    axis_name: the mapped axis of the devices, over which partners are drawn; None for one device.
-    num_classes: not used.
+    batch: this device's share.
     alpha: the parameter of the Beta distribution.
     min_difference: the least difference of λ₁ and λ₂, at least 1/2; 0 for the distances from 1/2.
     padding: the padding of ``crop_flip``.
@@ -163,9 +164,8 @@ def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_
   """
   if min_difference and not 0.5 <= min_difference < 1:
     raise ValueError(f"min_difference must be 0 or in [0.5, 1): got {min_difference:g}.")
-  del num_classes
-  images, other, labels, other_labels = _pairs(images, labels, mask, key, axis_name, padding, flip)
-  share_key = jax.random.fold_in(key, _SHARES)
+  images, other, other_labels = _pairs(batch, padding, flip)
+  share_key = jax.random.fold_in(batch.key, _SHARES)
   if min_difference > 0:
     more, less = _distant_draws(share_key, alpha, min_difference)
   else:
@@ -178,13 +178,12 @@ def mixup_inference(images: Array, labels: Array, mask: Array, key: Array, axis_
     return _in_turn(own, others) / (more - less)
 
   mixes = _in_turn(more * images + (1 - more) * other, less * images + (1 - less) * other)
-  return Augmented(mixes, _in_turn(labels, other_labels), _in_turn(mask, mask), unmix)
+  return Augmented(mixes, _in_turn(batch.labels, other_labels), _in_turn(batch.mask, batch.mask), unmix)
 
 
 @register(PER_BATCH)
-def augmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, num_classes: int, *,
-           width: int = 3, depth: int = -1, severity: float = 3.0, alpha: float = 1.0, consistency: float = 12.0,
-           padding: int = 4, flip: bool = True) -> Augmented:
+def augmix(batch: Batch, *, width: int = 3, depth: int = -1, severity: float = 3.0, alpha: float = 1.0,
+           consistency: float = 12.0, padding: int = 4, flip: bool = True) -> Augmented:
   """AugMix (Hendrycks et al. 2020): images are mixed with chains of operations on them, and predictions agree on both.
 
   Images are cropped and mirrored first. A mix is ``(1 - m) x + m Σ wᵢ chainᵢ(x)``, with w ~ Dirichlet(alpha, …) and
@@ -199,12 +198,7 @@ def augmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
   ``losses.jensen_shannon_consistency`` of the three predictions. With 0 it is the loss of one mix of each image.
 
   Args:
-    images: ``[n, H, W, C]``, this device's share.
-    labels: ``[n]`` integers.
-    mask: ``[n]``, False for padding.
-    key: the step's PRNG key.
-    axis_name: the mapped axis of the devices; None for one device.
-    num_classes: not used.
+    batch: this device's share.
     width: the number of chains, at least 1.
     depth: the number of operations in a chain; -1 for 1, 2 or 3 at random.
     severity: the largest level of the operations, in [0.1, 10].
@@ -216,21 +210,19 @@ def augmix(images: Array, labels: Array, mask: Array, key: Array, axis_name: str
   Returns:
     The images, labels and mask, and the functions ``unmix`` and ``penalties``.
   """
-  del num_classes
-  crop_keys, *view_keys = jnp.moveaxis(
-    jax.vmap(lambda key: jax.random.split(key, 3))(example_keys(key, len(labels), axis_name)), 1, 0)
-  images = crop_flip(images, crop_keys, padding=padding, flip=flip)
+  crop_keys, *view_keys = jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(_keys(batch)), 1, 0)
+  images = crop_flip(batch.images, crop_keys, padding=padding, flip=flip)
   views = 2 if consistency else 1
   mixes = mixed_chains(jnp.concatenate([levels(images)] * views), jnp.concatenate(view_keys[:views]), width=width,
                        depth=depth, severity=severity, alpha=alpha)
   if not consistency:
-    return Augmented(mixes, labels, mask)
+    return Augmented(mixes, batch.labels, batch.mask)
 
   def penalties(logits):
     of_views = jnp.stack([logits[view::3] for view in range(3)])
     return {"consistency": consistency * losses.jensen_shannon_consistency(of_views)}
 
-  return Augmented(_in_turn(images.astype(jnp.float32), *jnp.split(mixes, 2)), labels, mask,
+  return Augmented(_in_turn(images.astype(jnp.float32), *jnp.split(mixes, 2)), batch.labels, batch.mask,
                    lambda output: output[::3], penalties)
 
 
@@ -253,17 +245,27 @@ def _distant_draws(key: Array, alpha: float, min_difference: float) -> tuple[Arr
   return jnp.max(draws), jnp.min(draws)
 
 
-def _pairs(images: Array, labels: Array, mask: Array, key: Array, axis_name: str | None, padding: int, flip: bool):
-  """Returns cropped float32 images, for each a random unmasked partner of the global batch, and the labels of both."""
-  images = crop_flip(images, example_keys(key, len(labels), axis_name), padding=padding, flip=flip)
-  everything = (images, labels, mask)
-  if axis_name is not None:
-    everything = jax.lax.all_gather(everything, axis_name, tiled=True)
-  place = places(len(labels), axis_name)
-  partner = jax.random.permutation(jax.random.fold_in(key, _PARTNERS), len(everything[1]))[place]
+def _keys(batch: Batch) -> Array:
+  """Returns one key an example."""
+  return example_keys(batch.key, len(batch.labels), batch.axis_name)
+
+
+def _pairs(batch: Batch, padding: int, flip: bool) -> tuple[Array, Array, Array]:
+  """Returns cropped float32 images, a random unmasked partner in the global batch of each, and the partners' labels."""
+  images = crop_flip(batch.images, _keys(batch), padding=padding, flip=flip)
+  everything = (images, batch.labels, batch.mask)
+  if batch.axis_name is not None:
+    everything = jax.lax.all_gather(everything, batch.axis_name, tiled=True)
+  place = places(len(batch.labels), batch.axis_name)
+  partner = jax.random.permutation(jax.random.fold_in(batch.key, _PARTNERS), len(everything[1]))[place]
   partner = jnp.where(everything[2][partner], partner, place)
-  other, other_labels = everything[0][partner], everything[1][partner]
-  return images.astype(jnp.float32), other.astype(jnp.float32), labels, other_labels
+  return images.astype(jnp.float32), everything[0][partner].astype(jnp.float32), everything[1][partner]
+
+
+def _mixed_labels(batch: Batch, other_labels: Array, share: Array) -> Array:
+  """Returns the distributions ``[n, K]`` that have ``share`` of the own class and the rest of the partner's."""
+  own, other = (jax.nn.one_hot(labels, batch.num_classes) for labels in (batch.labels, other_labels))
+  return share * own + (1 - share) * other
 
 
 MIXED_LABELS = ("mixup", "cutmix")  # Those whose labels are distributions.
@@ -293,10 +295,10 @@ def build_augmentation(name: str, *, num_classes: int, **options) -> Callable[..
   if not 0 < options.get("alpha", 1) < math.inf:
     raise ValueError(f"alpha must be positive: got {options['alpha']}.")
   checks.options(**{option: (value, _LIMITS[option]) for option, value in options.items() if option in _LIMITS})
-  if name in PER_BATCH:
-    return functools.partial(PER_BATCH[name], num_classes=num_classes, **options)
+  def augment(images, labels, mask, key, axis_name):
+    batch = Batch(images, labels, mask, key, axis_name, num_classes)
+    if name in PER_BATCH:
+      return PER_BATCH[name](batch, **options)
+    return Augmented(PER_IMAGE[name](images, _keys(batch), **options), labels, mask)
 
-  def each(images, labels, mask, key, axis_name):
-    return Augmented(PER_IMAGE[name](images, example_keys(key, len(labels), axis_name), **options), labels, mask)
-
-  return each
+  return augment

@@ -15,39 +15,17 @@ from calib_jax.data.splits import Examples
 
 
 def num_examples(part: Examples | Stream) -> int:
-  """Returns the number of examples of a split.
-
-  Args:
-    part: the examples of the split.
-
-  Returns:
-    The number.
-  """
+  """Returns the number of examples of a split."""
   return len(part.index if isinstance(part, Stream) else part.labels)
 
 
 def image_shape(part: Examples | Stream) -> tuple[int, ...]:
-  """Returns the shape of one of a split's images, or of one row, as a model gets them.
-
-  Args:
-    part: the examples of the split.
-
-  Returns:
-    ``(height, width, channels)``, or the shape of a row.
-  """
+  """Returns the shape of a split's images, ``(height, width, channels)``, or of its rows, as a model gets them."""
   return (part.image_size, part.image_size, 3) if isinstance(part, Stream) else part.images.shape[1:]
 
 
 def steps_per_epoch(num_examples: int, batch_size: int) -> int:
-  """Returns the number of batches in one pass over the data.
-
-  Args:
-    num_examples: the number of examples.
-    batch_size: the number of examples in a batch; the last batch may hold fewer.
-
-  Returns:
-    The number of batches, rounded up.
-  """
+  """Returns the number of batches in one pass over the data, of which the last may hold fewer examples."""
   return math.ceil(num_examples / batch_size)
 
 

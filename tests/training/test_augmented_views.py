@@ -13,7 +13,7 @@ from calib_jax.training.distributed.mapping import AXIS, mapped
 from calib_jax.training.engine import gradients, program, stages, steps
 from tests.losses.test_consistency import reference as divergence
 from tests.programs import ROOT
-from tests.training.small import assert_same, short, stop, tiny_splits, train
+from tests.training.small import assert_same, short, tiny_splits
 
 AUGMIX = ("augmentation.name=augmix", "augmentation.padding=0", "augmentation.flip=false", "augmentation.width=1",
           "augmentation.depth=1")
@@ -126,36 +126,6 @@ def test_its_step_is_built_with_losses_of_examples_and_of_batches_with_and_witho
   after, measured = jax.eval_shape(built.train_steps[0], state, batch, keys)
   assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
   assert {role, "consistency"} <= measured.keys()
-
-
-COMPOSED = {
-  "variational, parts": (*AUGMIX, "head.name=variational", "head.width=4", "training.accumulation_steps=2"),
-  "simplex_etf": (*AUGMIX, *CNN, "head.name=simplex_etf"),
-  "SAM, EMA, AdaFocal": (*AUGMIX, "optimizer.sharpness=0.1", "training.average=ema",
-                         "loss.primary.name=adaptive_focal", "loss.secondary.name="),
-  "shard_map, one mix": (*AUGMIX, "augmentation.consistency=0.0", "training.parallel=shard_map"),
-  "dropout": (*AUGMIX, "model.dropout=0.4"),
-  "dropout, MIT": ("augmentation.name=mixup_inference", "augmentation.padding=0", "model.dropout=0.4"),
-  "randaugment": ("augmentation.name=randaugment", "augmentation.padding=1", "loss.secondary.name=")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["variational, parts", "SAM, EMA, AdaFocal"])
-def test_a_run_that_is_stopped_goes_on_to_the_same_bits(name, tmp_path):
-  config = short(*COMPOSED[name], "training.num_epochs=2", "checkpoint.every_steps=2")
-  whole = train(config)
-  stop(config, 4, tmp_path)
-  assert_same(whole, train(config, folder=tmp_path))
-  assert np.isfinite(whole[1][0]["test"]["logits"]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["simplex_etf", "SAM, EMA, AdaFocal", "dropout", "dropout, MIT", "randaugment",
-                                  "shard_map, one mix"])
-def test_devices_do_not_change_what_is_trained(name):
-  config = short(*COMPOSED[name], "training.num_epochs=1", "loss.scope=global")
-  one, two = (train(config, devices=n, predicted=())[0] for n in (1, 4))
-  assert_same(one, two, rtol=2e-4, atol=2e-5)
 
 
 def test_the_picture_of_the_data_shows_mixes(tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import data, models, training
 from calib_jax._system.errors import UserError
-from tests.training.small import assert_same, short, stop, tiny_splits, train
+from tests.training.small import assert_same, short, tiny_splits, train
 
 K, RATE = 6, 0.25
 SMALL = ("model.hidden=(5,)",)
@@ -123,23 +123,6 @@ def test_samples_of_rows_need_a_random_layer_too(tmp_path):
     training.check_model(config, splits)
   for option in ("model.dropout=0.1", "head.name=variational"):
     training.check_model(short("evaluation.samples=4", "data.name=arrays", f"data.path={path}", option), splits)
-
-
-COMPOSED = {
-  "": (), "parts": ("training.accumulation_steps=2",),
-  "SAM and an average": ("optimizer.sharpness=0.05", "training.average=ema", "training.parallel=shard_map")}
-
-
-@pytest.mark.parametrize("name", ["", *(pytest.param(name, marks=pytest.mark.slow) for name in COMPOSED if name)])
-def test_neither_devices_nor_a_stop_change_what_is_dropped_and_sampled(name, tmp_path):
-  config = short(*SMALL, "model.dropout=0.4", "evaluation.samples=7", "checkpoint.every_steps=2", *COMPOSED[name])
-  whole = train(config, seeds=(0, 1), devices=4, folder=tmp_path / "whole")
-  one = train(config, seeds=(0, 1), devices=1)
-  assert_same(whole[1], one[1], rtol=1e-3, atol=1e-4)
-  if not name:
-    return  # Each run takes seconds.
-  stop(config, 5, tmp_path / "stopped", seeds=(0, 1), devices=4)
-  assert_same(whole, train(config, seeds=(0, 1), devices=4, folder=tmp_path / "stopped"))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 Kills of processes are in test_resuming, and runs that die between checkpoints in test_dying.
 """
 
+import numpy as np
 import pytest
 
 from tests.training.small import assert_same, digits, stop, train
@@ -17,6 +18,9 @@ PEELED = ("model.name=simple_cnn", "model.channels=(4,4)", "training.num_epochs=
           "optimizer.l2=0.01", "optimizer.weight_decay=0.1", "optimizer.decay_norms_and_biases=true")
 MASKED = (*TWO_STAGE, "head.name=masked", "head.width=6")
 VARIATIONAL = (*TWO_STAGE, "head.name=variational", "head.width=4")
+AUGMIX = (*MLP, "training.num_epochs=2", "augmentation.name=augmix", "augmentation.padding=0", "augmentation.width=1",
+          "augmentation.depth=1", "checkpoint.every_steps=2")
+DROPOUT = (*MLP, "training.num_epochs=3", "model.dropout=0.4", "evaluation.samples=7", "checkpoint.every_steps=2")
 # The step after which the run is stopped, and its options; an epoch has 3 steps.
 FAST = {
   "shard_map": (3, (*MLP, "training.num_epochs=2", "training.parallel=shard_map", "loss.secondary.name=soft_avuc")),
@@ -32,6 +36,12 @@ SLOW = {
   "variational": (5, VARIATIONAL),
   "simplex_etf": (4, (*CNN[:2], "training.num_epochs=2", "loss.primary.name=cross_entropy", "head.name=simplex_etf",
                       "head.target=0.6")),
+  "AugMix, V-TST, parts": (4, (*AUGMIX, "head.name=variational", "head.width=4", "training.accumulation_steps=2")),
+  "AugMix, SAM, EMA, AdaFocal": (4, (*AUGMIX, "optimizer.sharpness=0.1", "training.average=ema",
+                                     "loss.primary.name=adaptive_focal")),
+  "dropout, parts": (5, (*DROPOUT, "training.accumulation_steps=2")),
+  "dropout, SAM, EMA, shard_map": (5, (*DROPOUT, "optimizer.sharpness=0.05", "training.average=ema",
+                                       "training.parallel=shard_map")),
 }
 
 
@@ -41,5 +51,6 @@ SLOW = {
 def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, options, tmp_path):
   config = digits(*SMALL, *options)
   whole = train(config)
+  assert np.isfinite(whole[1][0]["test"]["logits"]).all()
   stop(config, step, tmp_path)
   assert_same(whole, train(config, folder=tmp_path))

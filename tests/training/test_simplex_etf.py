@@ -8,10 +8,10 @@ import pytest
 import scipy.special
 
 from calib_jax import config as run_config
-from calib_jax import models, training
+from calib_jax import models
 from calib_jax._system.errors import UserError
 from calib_jax.training import head_state
-from tests.training.small import assert_same, digits, tiny_splits, train
+from tests.training.small import digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "loss.primary.name=cross_entropy",
@@ -178,13 +178,3 @@ def test_predictions_have_the_newest_lambda_and_the_frame_stays(model):
 def test_options_that_cannot_work_are_refused(option, reason):
   with pytest.raises(UserError, match=reason):
     run_config.check(_config(f"head.{option}"), 1)
-
-
-@pytest.mark.slow
-def test_neither_seeds_nor_devices_change_a_model():
-  config = _config(*CNN, "head.target=0.6")
-  alone, _ = train(config)
-  for together in (training.train(config, [tiny_splits(), tiny_splits()], seeds=[0, 1], devices=jax.devices()[:1])[0],
-                   train(config, devices=4)[0]):
-    assert_same(jax.tree.map(lambda x: x[:1], (together.params, together.batch_stats)),
-                (alone.params, alone.batch_stats), rtol=2e-4, atol=1e-4)

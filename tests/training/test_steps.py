@@ -1,7 +1,6 @@
 """The step: independent of the number of devices, exact under padding, and it learns."""
 
 import functools
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -10,28 +9,10 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import data, models, training
 from calib_jax.training.distributed.mapping import AXIS, mapped
 from calib_jax.training.engine import gradients, steps
-
-ROOT = pathlib.Path(__file__).parent.parent.parent
-
-
-def _config(*overrides):
-  path = str(ROOT / "configs/digits_savuc.py")
-  return run_config.load(path, [f"--config.{o}" for o in overrides])
-
-
-def _tiny(n=44, classes=3):
-  """A data set whose last batch of 16 holds 12, so that 8 devices of 2 get 2, 2, 2, 2, 2, 2, 0, 0."""
-  labels = np.arange(n, dtype=np.int32) % classes
-  images = np.random.default_rng(1).integers(0, 120, (n, 6, 6, 1), dtype=np.uint8)
-  images[np.arange(n), labels] += 100
-  part = data.Examples(images, labels)
-  return data.Splits(part, part.take(np.arange(13)), part.take(np.arange(10)), classes, np.array([0.3], np.float32),
-                     np.array([0.2], np.float32))
-
+from tests.training.small import assert_same, digits, tiny_splits, train
 
 SMALL = ("model.name=simple_cnn", "model.channels=(4, 6)", "training.batch_size=16", "training.num_epochs=2",
          "augmentation.name=crop_flip", "augmentation.padding=1", "optimizer.l2=0.001")
@@ -44,29 +25,18 @@ SMALL = ("model.name=simple_cnn", "model.channels=(4, 6)", "training.batch_size=
     ("augmentation.name=mixup", "loss.primary.name=selective_risk", "loss.secondary.name=soft_binned_ece"))),
 ], ids=lambda options: options[-1].split("=")[-1] or "primary")
 def test_one_and_eight_devices_train_alike_with_an_uneven_last_batch(options):
-  config = _config(*SMALL, *options)
-  results = [_trained(config, jax.devices()[:n]) for n in (1, 8)]
-  (one, found_one), *others = results
+  """The last batch of 16 holds 12, so that 8 devices of 2 get 2, 2, 2, 2, 2, 2, 0, 0."""
+  (one, (of_one,)), (eight, (of_eight,)) = (train(digits(*SMALL, *options), (3,), devices) for devices in (1, 8))
   assert int(one.step[0]) == 6
-  for state, predictions in others:
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(state), strict=True):
-      np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
-    for name, of_one in found_one.items():
-      np.testing.assert_allclose(predictions[name]["logits"], of_one["logits"], rtol=1e-3, atol=2e-4)
-      np.testing.assert_array_equal(predictions[name]["labels"], of_one["labels"])
-  assert found_one["validation"]["logits"].shape == (13, 3) and found_one["test"]["logits"].shape == (10, 3)
-  np.testing.assert_array_equal(found_one["test"]["labels"], _tiny().test.labels)
-
-
-def _trained(config, devices):
-  state, (predictions,) = training.train(config, [_tiny()], seeds=[3], devices=devices)
-  return state, predictions
+  assert_same(one, eight, rtol=2e-4, atol=2e-5)
+  assert_same(of_one, of_eight, rtol=1e-3, atol=2e-4)
+  assert of_one["validation"]["logits"].shape == (13, 3) and of_one["test"]["logits"].shape == (10, 3)
+  np.testing.assert_array_equal(of_one["test"]["labels"], tiny_splits(3).test.labels)
 
 
 def test_device_scope_differs_from_global_scope_and_averages_the_devices_losses():
-  runs = {scope: _trained(_config(*SMALL, f"loss.scope={scope}"), jax.devices()[:2])[1]
-          for scope in ("global", "device")}
-  assert np.abs(runs["global"]["test"]["logits"] - runs["device"]["test"]["logits"]).max() > 1e-3
+  one, two = (train(digits(*SMALL, f"loss.scope={scope}"))[1][0]["test"]["logits"] for scope in ("global", "device"))
+  assert np.abs(one - two).max() > 1e-3
 
 
 def _one_step(devices, mask, l2=0.0, learning_rate=0.5, decays=models.decay_mask, **options):
@@ -111,19 +81,14 @@ def test_a_step_of_softmax_regression_equals_numpy(num_devices, accumulation, al
   np.testing.assert_allclose(state.params["head"]["bias"], bias, rtol=1e-4, atol=1e-6)
 
 
-def test_the_step_compiles_once():
-  config = _config(*SMALL)
-  compiled = []
-  original = steps.train_step
+def test_the_step_compiles_once(monkeypatch):
+  compiled, original = [], steps.train_step
 
   @functools.wraps(original)
   def counting(*args, **kwargs):
     compiled.append(1)
     return original(*args, **kwargs)
 
-  steps.train_step = counting
-  try:
-    training.train(config, [_tiny()], seeds=[0], devices=jax.devices()[:2])
-  finally:
-    steps.train_step = original
+  monkeypatch.setattr(steps, "train_step", counting)
+  train(digits(*SMALL))
   assert len(compiled) == 1

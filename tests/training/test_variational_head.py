@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import models, training
+from calib_jax import models
 from calib_jax._system.errors import UserError
-from tests.training.small import assert_same, digits, tiny_splits, train
+from tests.training.small import digits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy",
@@ -70,33 +70,18 @@ def test_predictions_are_log_probabilities_that_depend_on_the_seed_alone_and_con
   assert 0 < spread[32] < spread[2] / 2 and 0 < spread[2048] < spread[32] / 4
 
 
-@pytest.mark.parametrize("options", [(), ("loss.reduction=sum", "stage2.optimizer.learning_rate=0.01"),
-                                     ("loss.scope=device",)])
-@pytest.mark.slow
-def test_the_loss_has_the_kl_term_and_neither_devices_nor_parts_change_it(options):
-  runs = {}
-  for devices in (1, 4):
-    measured = []
-    state, (predictions,) = train(_config(*options), devices=devices, hooks=[lambda step, m, to=measured: to.append(m)])
-    last = {name: float(value[0]) for name, value in measured[-1].items()}
-    np.testing.assert_allclose(last["loss"], last["primary"] + last["kl"], rtol=1e-5)
-    assert last["kl"] > 0 and "kl" not in measured[0]
-    runs[devices] = state.params, predictions
-  if "loss.scope=device" not in options:  # The mean of devices' means differs where they hold unequal numbers.
-    assert_same(runs[1], runs[4], rtol=2e-3, atol=1e-4)
+@pytest.mark.parametrize("options", [(), pytest.param(("loss.reduction=sum", "stage2.optimizer.learning_rate=0.01"),
+                                                      marks=pytest.mark.slow),
+                                     pytest.param(("loss.scope=device",), marks=pytest.mark.slow)])
+def test_the_loss_has_the_kl_term(options):
+  measured = []
+  train(_config(*options), devices=4, predicted=(), hooks=[lambda step, m: measured.append(m)])
+  last = {name: float(value[0]) for name, value in measured[-1].items()}
+  np.testing.assert_allclose(last["loss"], last["primary"] + last["kl"], rtol=1e-5)
+  assert last["kl"] > 0 and "kl" not in measured[0]
 
 
 def test_a_prediction_without_samples_is_refused():
   with pytest.raises(UserError, match="num_samples must be at least 1"):
     run_config.check(_config("head.num_samples=0"), 1)
   run_config.check(_config(), 2)
-
-
-@pytest.mark.slow
-def test_seeds_train_together_as_they_do_alone():
-  alone, (wanted,) = train(_config())
-  together, result = training.train(_config(), [tiny_splits(), tiny_splits()], seeds=[0, 1], devices=jax.devices()[:2])
-  assert_same(jax.tree.map(lambda x: x[:1], together), alone, rtol=2e-4, atol=2e-5)
-  assert_same(result[0], wanted, rtol=1e-3, atol=1e-4)
-  keys = together.batch_stats["head"]["key"]
-  assert not np.array_equal(keys[0], keys[1])

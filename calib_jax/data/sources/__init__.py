@@ -23,14 +23,7 @@ LONG_TAIL = "_lt"  # The suffix of long-tailed versions, which have the option `
 
 
 def source_options(name: str) -> dict[str, object]:
-  """Returns the options of a data set.
-
-  Args:
-    name: one of ``SOURCES``.
-
-  Returns:
-    The defaults by the names of the options.
-  """
+  """Returns the defaults of the options of a data set, one of ``SOURCES``, by their names."""
   return options(SOURCES[name]) | ({"imbalance_ratio": 0.1} if name.endswith(LONG_TAIL) else {})
 
 
