@@ -24,28 +24,22 @@ def cells(networks: Mapping[str, Collection[str]], recipe: Callable[[str, str], 
     The function.
   """
   def get_config(cell: str = "") -> ConfigDict:
-    return _of_cell(cell, networks, recipe, losses_of)
+    if not cell:
+      listed = "; ".join(f"{data} with {', '.join(models)}" for data, models in networks.items())
+      raise UserError(f"a cell must follow after a colon, as DATA.NETWORK.LOSS, or DATA.NETWORK for cross entropy: "
+                      f"there are {listed}.")
+    data, _, rest = cell.partition(".")
+    _check_part(cell, "DATA", data, networks)
+    model, has_loss, loss = rest.partition(".")
+    _check_part(cell, "NETWORK", model, networks[data])
+    fields = losses_of(data, model)
+    loss = loss if has_loss else "cross_entropy"
+    _check_part(cell, "LOSS", loss, fields)
+    config = recipe(data, model)
+    config.update_from_flattened_dict(fields[loss])
+    return config
 
   return get_config
-
-
-def _of_cell(cell: str, networks: Mapping[str, Collection[str]], recipe: Callable,
-             losses_of: Callable) -> ConfigDict:
-  """Returns the config of one cell."""
-  if not cell:
-    listed = "; ".join(f"{data} with {', '.join(models)}" for data, models in networks.items())
-    raise UserError(f"a cell must follow after a colon, as DATA.NETWORK.LOSS, or DATA.NETWORK for cross entropy: there "
-                    f"are {listed}.")
-  data, _, rest = cell.partition(".")
-  _check_part(cell, "DATA", data, networks)
-  model, has_loss, loss = rest.partition(".")
-  _check_part(cell, "NETWORK", model, networks[data])
-  fields = losses_of(data, model)
-  loss = loss if has_loss else "cross_entropy"
-  _check_part(cell, "LOSS", loss, fields)
-  config = recipe(data, model)
-  config.update_from_flattened_dict(fields[loss])
-  return config
 
 
 def _check_part(cell: str, part: str, name: str, choices: Collection[str]) -> None:

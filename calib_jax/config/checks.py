@@ -37,26 +37,21 @@ CHOICES = {
 }
 
 FILES = ("npz", "arrays")  # The data sets of ``data.path``.
+_ANY, _COUNT = (0, math.inf), (1, math.inf)
 RANGES = {
   "seed": (0, 2**31 - 1), "num_seeds": (1, 10_000), "data.validation_fraction": (0.001, 0.9),
-  "data.held_out_fraction": (0.001, 0.9), "data.split_seed": (-1, 2**31 - 1),
-  "data.severity": (1, 5),
-  "loss.weight": (0, math.inf), "model.image_size": (0, 4096), "model.dropout": (0, 0.999),
+  "data.held_out_fraction": (0.001, 0.9), "data.split_seed": (-1, 2**31 - 1), "data.severity": (1, 5),
+  "model.image_size": (0, 4096), "model.dropout": (0, 0.999), "training.average_decay": (0.1, 1),
+  "training.average_fraction": (0, 1), "evaluation.num_bins": (1, 10_000), "evaluation.num_resamples": (2, math.inf),
+  "evaluation.samples": (0, 10_000), "evaluation.laplace_samples": (0, 10_000),
   **{f"{prefix}optimizer.{key}": limits for prefix in ("", "stage2.") for key, limits in {
-    "learning_rate": (0, math.inf), "momentum": (0, 0.9999), "l2": (0, math.inf), "weight_decay": (0, math.inf),
-    "coupled_weight_decay": (0, math.inf), "decay": (0, 1), "warmup_epochs": (0, math.inf),
-    "clip_norm": (1e-30, math.inf), "sharpness": (0, math.inf)}.items()},
-  "training.batch_size": (1, math.inf), "training.accumulation_steps": (1, math.inf),
-  "training.select_after_epochs": (0, math.inf),
-  "training.average_decay": (0.1, 1), "training.average_fraction": (0, 1),
-  "training.patience": (1, math.inf), "training.max_skipped_steps": (0, math.inf),
-  "checkpoint.keep": (1, math.inf), "checkpoint.every_steps": (1, math.inf),
-  "checkpoint.every_minutes": (0, math.inf), "profile": (0, math.inf),
-  "training.num_epochs": (1, math.inf), "training.num_steps": (1, math.inf),
-  "training.log_every_steps": (1, math.inf), "training.evaluate_every_epochs": (1, math.inf),
-  "evaluation.num_bins": (1, 10_000), "evaluation.num_resamples": (2, math.inf), "evaluation.samples": (0, 10_000),
-  "evaluation.laplace_samples": (0, 10_000),
-}
+    "momentum": (0, 0.9999), "decay": (0, 1), "clip_norm": (1e-30, math.inf), **dict.fromkeys((
+      "learning_rate", "l2", "weight_decay", "coupled_weight_decay", "warmup_epochs", "sharpness"), _ANY)}.items()},
+  **{f"training.{key}": _COUNT for key in ("batch_size", "accumulation_steps", "patience", "num_epochs", "num_steps",
+                                           "log_every_steps", "evaluate_every_epochs")},
+  **dict.fromkeys(("checkpoint.keep", "checkpoint.every_steps"), _COUNT),
+  **dict.fromkeys(("loss.weight", "training.select_after_epochs", "training.max_skipped_steps",
+                   "checkpoint.every_minutes", "profile"), _ANY)}
 
 IMAGES = jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)  # The images that models are traced on.
 

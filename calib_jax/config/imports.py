@@ -43,12 +43,12 @@ def register(section: str, name: str) -> None:
   key = f"config key {section}.name"
   function = _imported(key, name, BASES.get(section))
   if is_loss:
-    is_batch_loss = _takes(function, ("where", "axis_name"))
+    is_batch_loss = {"where", "axis_name"} <= inspect.signature(function).parameters.keys()
     if section == "loss.secondary" and not is_batch_loss:
       raise UserError(f"{key}: {name} must take the keywords where and axis_name, as losses of a batch do.")
     (losses.PER_BATCH if is_batch_loss else losses.PER_EXAMPLE)[name] = function
     return
-  if section == "data" and (unknown := _positional(function) - set(sources.REQUEST)):
+  if section == "data" and (unknown := set(sources.positional(function)) - set(sources.REQUEST)):
     raise UserError(f"{key}: {name} can only take the arguments {', '.join(sources.REQUEST)} and options after a *: "
                     f"got {', '.join(sorted(unknown))}.")
   REGISTRIES[section][name] = function
@@ -108,12 +108,3 @@ def _imported(key: str, name: str, base: type | None) -> Callable:
     raise UserError(f"{key}: the arguments of {name} cannot be listed ({str(error).splitlines()[0]}): name a function "
                     "or class that is written in Python.") from error
   return function
-
-
-def _takes(function: Callable, names: tuple[str, ...]) -> bool:
-  parameters = inspect.signature(function).parameters
-  return all(name in parameters for name in names)
-
-
-def _positional(function: Callable) -> set[str]:
-  return {p.name for p in inspect.signature(function).parameters.values() if p.kind != p.KEYWORD_ONLY}

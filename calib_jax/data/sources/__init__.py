@@ -27,13 +27,14 @@ def source_options(name: str) -> dict[str, object]:
   return options(SOURCES[name]) | ({"imbalance_ratio": 0.1} if name.endswith(LONG_TAIL) else {})
 
 
-def _positional(name: str) -> list[str]:
-  return [p.name for p in inspect.signature(SOURCES[name]).parameters.values() if p.kind != p.KEYWORD_ONLY]
+def positional(source: Callable) -> list[str]:
+  """Returns the arguments of a source that are not options."""
+  return [p.name for p in inspect.signature(source).parameters.values() if p.kind != p.KEYWORD_ONLY]
 
 
 def _pool(name: str, request: dict[str, object], *, imbalance_ratio: float | None = None, **chosen):
   """Loads a data set; for a long-tailed version it drops training examples (see ``long_tailed``)."""
-  pool = SOURCES[name](**{key: request[key] for key in _positional(name)}, **chosen)
+  pool = SOURCES[name](**{key: request[key] for key in positional(SOURCES[name])}, **chosen)
   if not isinstance(pool, Pool | record_streams.StreamPool):  # A source of one's own may return anything.
     raise UserError(f"config key data.name: {name} must return a calib_jax.data.Pool, not {type(pool).__name__}.")
   if not name.endswith(LONG_TAIL):
@@ -74,7 +75,7 @@ def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tens
   if isinstance(pool, record_streams.StreamPool):
     train, validation = record_streams.split(pool.train, validation_fraction, seed)
     return Splits(train, validation, pool.test, pool.num_classes, record_streams.MEAN, record_streams.STD)
-  if corruption and "corruption" not in _positional(name):
+  if corruption and "corruption" not in positional(SOURCES[name]):
     if pool.test.images.dtype != np.uint8:
       raise UserError(f"config key data.corruption: {name} holds no images, which alone can be corrupted: leave it "
                       "empty.")
