@@ -3,11 +3,13 @@
 import signal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import config as run_config
 from calib_jax import data, training
+from calib_jax.training.engine import program as programs
 from tests.programs import ROOT
 
 # A run of a few seconds in a process of its own. An epoch is 6 steps on the majority and 3 on the held-out part.
@@ -40,10 +42,29 @@ def tiny_splits(seed=0, n=44, classes=3):
                      np.array([0.2], np.float32))
 
 
-def train(config, seeds=(0,), devices=2, **options):
-  """Trains on tiny data."""
-  return training.train(config, [tiny_splits(seed) for seed in seeds], seeds=list(seeds),
+def train(config, seeds=(0,), devices=2, splits=None, **options):
+  """Trains on tiny data, or on ``splits``, one a seed."""
+  return training.train(config, splits or [tiny_splits(seed) for seed in seeds], seeds=list(seeds),
                         devices=jax.devices()[:devices], **options)
+
+
+def finished(config, folder):
+  """Trains on tiny data, as a run that leaves its directory, from which others may start; returns the state."""
+  group = training.Group((0,), folder / "checkpoints" / "seed0")
+  (folder / "config.json").write_text(run_config.to_json(config))
+  group.write_shape(training.shape_of(tiny_splits()))
+  return train(config, folder=group.folder)[0]
+
+
+def built(config, splits=None, devices=2):
+  """Returns the program of one seed, and the key that its stages start from."""
+  program = programs.build(config, [splits or tiny_splits()], [0], jax.devices()[:devices])
+  return program, jnp.stack([jax.random.key(0)])
+
+
+def alone(tree):
+  """Returns the arrays of the first seed."""
+  return jax.tree.map(lambda x: x[0], tree)
 
 
 def stop(config, step, folder, **options):

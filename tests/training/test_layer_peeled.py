@@ -3,23 +3,18 @@
 
 import flax.traverse_util
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import models
-from calib_jax.training.engine import program, stages
-from tests.training.small import assert_same, digits, tiny_splits, train
+from calib_jax.training.engine import stages
+from tests.training.small import assert_same, built, digits, train
 
 # Nine steps; the head, group 2 and group 1 are three groups, for a network that has no stem.
 SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "optimizer.schedule=constant", "model.name=simple_cnn", "model.channels=(4,4)",
          "optimizer.l2=0.01", "optimizer.weight_decay=0.1", "optimizer.decay_norms_and_biases=true",
          "schedule.name=layer_peeled")
-
-
-def _config(*overrides):
-  return digits(*SMALL, *overrides)
 
 
 def _moments(state):
@@ -34,11 +29,11 @@ def _moments(state):
 @pytest.mark.parametrize(("optimizer", "exponent", "freezes_stats", "accumulation"), [
   ("sgd", 1.0, True, 1), ("sgd", 2.0, False, 2), ("adamw", 1.0, True, 1)])
 def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, accumulation):
-  config = _config(f"optimizer.name={optimizer}", f"schedule.peeling_exponent={exponent}",
+  config = digits(*SMALL, f"optimizer.name={optimizer}", f"schedule.peeling_exponent={exponent}",
                    f"training.accumulation_steps={accumulation}",
                    f"schedule.freeze_batch_stats={freezes_stats}")
-  built = program.build(config, [tiny_splits()], [0], jax.devices()[:2])
-  stage, keys = built.stages[0], jnp.stack([jax.random.key(0)])
+  program, keys = built(config)
+  stage, = program.stages
   state = stage.start(None, keys)
   groups = models.layer_groups(state.params)
   assert [group[0].split("_")[0] for group in groups] == ["head", "group2", "group1"] and stage.last_step == 9
@@ -58,5 +53,5 @@ def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, ac
 
 
 def test_before_a_group_freezes_training_is_joint():
-  peeled, joint = (train(_config(option))[0] for option in ("schedule.peeling_exponent=0.01", "schedule.name=joint"))
+  peeled, joint = (train(digits(*SMALL, f"schedule.{option}"))[0] for option in ("peeling_exponent=0.01", "name=joint"))
   assert_same(peeled, joint, rtol=1e-5, atol=1e-6)  # (1/3)^0.01 is 0.989, and the last step begins at 8/9.

@@ -12,8 +12,8 @@ from calib_jax import config as run_config
 from calib_jax import models
 from calib_jax._system.errors import UserError
 from calib_jax.training import head_state
-from calib_jax.training.engine import program, stages
-from tests.training.small import assert_same, digits, tiny_splits, train
+from calib_jax.training.engine import stages
+from tests.training.small import alone, assert_same, built, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy")
@@ -28,15 +28,14 @@ DECAYING = ("stage2.optimizer.l2=0.1", "stage2.optimizer.weight_decay=0.2", "sta
 
 def _steps_of_the_second_stage(config, number):
   """Yields the head's parameters and momentum before and after each step, and the weights that the step used."""
-  built = program.build(config, [tiny_splits()], [0], jax.devices()[:2])
-  keys = jnp.stack([jax.random.key(0)])
-  stage = built.stages[1]
-  state = stage.start(built.stages[0].start(None, keys), keys)
+  program, keys = built(config)
+  first, stage = program.stages
+  state = stage.start(first.start(None, keys), keys)
   head = models.get_head(num_classes=3, **config.head)
   source = stages.batches(stage.plan.phases, 0, [0], salt=1, batch_size=16, num_devices=2)
 
   def kernels(tree):
-    flat = flax.traverse_util.flatten_dict(jax.tree.map(lambda x: np.asarray(x[0]), tree["head"]))
+    flat = flax.traverse_util.flatten_dict(jax.tree.map(np.asarray, alone(tree["head"])))
     return {path: x for path, x in flat.items() if path[-1] == "kernel"}
 
   def momentum(state):
@@ -44,8 +43,8 @@ def _steps_of_the_second_stage(config, number):
     return [np.asarray(x[0]) for x in result]  # In the order of the parameters' names.
 
   for _ in range(number):
-    draw = head.draw(jax.tree.map(lambda x: x[0], state.params["head"]), jax.random.fold_in(keys[0], 2**32 - 3),
-                     state.step[0], jax.tree.map(lambda x: x[0], state.loss_states["head"]))
+    draw = head.draw(alone(state.params["head"]), jax.random.fold_in(keys[0], 2**32 - 3), state.step[0],
+                     alone(state.loss_states["head"]))
     before, old = kernels(state.params), momentum(state)
     state, _ = stage.train_steps[0](state, next(source)[1], keys)
     yield before, kernels(state.params), old, momentum(state), {
@@ -229,7 +228,7 @@ def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
   q = q_of_epochs[-steps_of_last]
   assert float(state.batch_stats["head"]["keep"][0]) == pytest.approx(q, abs=1e-7)
   head = jax.tree.map(lambda x: np.asarray(x[0], np.float64), state.params["head"])
-  body = jax.tree.map(lambda x: x[0], {"params": state.params, "batch_stats": state.batch_stats})
+  body = alone({"params": state.params, "batch_stats": state.batch_stats})
   model = models.get(num_classes=3, head=config.head, **config.model)
   test = tiny_splits()
   images = (test.test.images / 255 - test.mean) / test.std

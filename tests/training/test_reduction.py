@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calib_jax import data, training
-from calib_jax.training.engine import program, stages
-from tests.training.small import assert_same, short, tiny_splits
+from calib_jax.training.engine import stages
+from tests.training.small import assert_same, built, short, tiny_splits, train
 
 SUM = ("loss.reduction=sum", "loss.primary.name=cross_entropy", "loss.secondary.name=", "model.hidden=()",
        "optimizer.clip_norm=2.0", "optimizer.coupled_weight_decay=0.1", "optimizer.decay_norms_and_biases=true",
@@ -36,11 +36,10 @@ def _softmax_regression(batches, kernel, bias, *, rate, momentum, decay, clip):
 def test_three_steps_of_the_sum_recipe_equal_numpy(num_devices, accumulation, scope):
   # The third batch of 16 holds 12 of 44 examples, so that parts and devices hold unequal numbers.
   config = short(*SUM, f"training.accumulation_steps={accumulation}", f"loss.scope={scope}")
-  splits, devices = tiny_splits(), jax.devices()[:num_devices]
-  built = program.build(config, [splits], [0], devices)
-  start = built.stages[0].start(None, jnp.stack([jax.random.key(0)]))
+  splits, (program, keys) = tiny_splits(), built(config, devices=num_devices)
+  start = program.stages[0].start(None, keys)
   kernel, bias = (np.asarray(start.params["head"][name][0]) for name in ("kernel", "bias"))
-  source = stages.batches(built.stages[0].plan.phases, 0, [0], batch_size=16, num_devices=1)
+  source = stages.batches(program.stages[0].plan.phases, 0, [0], batch_size=16, num_devices=1)
   batches = []
   for _ in range(3):
     _, batch = next(source)
@@ -51,8 +50,8 @@ def test_three_steps_of_the_sum_recipe_equal_numpy(num_devices, accumulation, sc
   (kernel, bias), norms = _softmax_regression(batches, kernel, bias, rate=0.05, momentum=0.9, decay=0.1, clip=2.0)
   assert min(norms) > 2  # Every step is clipped.
   measured = []
-  state, _ = training.train(config, [splits], seeds=[0], devices=devices,
-                            hooks=[lambda step, values: measured.append(float(values["gradient_norm"][0]))])
+  state, _ = train(config, devices=num_devices, predicted=(),
+                   hooks=[lambda step, values: measured.append(float(values["gradient_norm"][0]))])
   np.testing.assert_allclose(measured, norms, rtol=1e-5)
   np.testing.assert_allclose(state.params["head"]["kernel"][0], kernel, rtol=1e-4, atol=1e-6)
   np.testing.assert_allclose(state.params["head"]["bias"][0], bias, rtol=1e-4, atol=1e-6)
@@ -64,7 +63,7 @@ def test_the_sum_of_a_batch_loss_is_its_number_of_examples_times_it(scope):
   options = ("loss.primary.name=soft_binned_ece", "loss.secondary.name=", "optimizer.momentum=0.0",
              "training.num_steps=1", "training.accumulation_steps=2", f"loss.scope={scope}",
              "optimizer.schedule=constant")
-  one, two = (training.train(short(*options, *more), [tiny_splits()], seeds=[0], devices=jax.devices()[:2])[0]
+  one, two = (train(short(*options, *more), predicted=())[0]
               for more in (("optimizer.learning_rate=0.16",), ("optimizer.learning_rate=0.01", "loss.reduction=sum")))
   assert_same(one.params, two.params, rtol=1e-5, atol=1e-6)
 
@@ -73,7 +72,7 @@ def test_a_secondary_loss_and_the_validation_loss_keep_their_units():
   """Without clipping, a sum over full batches of 11 is the mean with 11 times the rate and an 11th of the weight."""
   options = ("training.batch_size=11", "training.num_steps=4", "optimizer.schedule=constant", "optimizer.momentum=0.0",
              "training.select=best", "training.evaluate_every_epochs=1")
-  one, two = (training.train(short(*options, *more), [tiny_splits()], seeds=[0], devices=jax.devices()[:1])[0]
+  one, two = (train(short(*options, *more), devices=1, predicted=())[0]
               for more in (("optimizer.learning_rate=0.011", "loss.weight=0.2"),
                            ("optimizer.learning_rate=0.001", "loss.weight=2.2", "loss.reduction=sum")))
   assert_same(one.params, two.params, rtol=1e-5, atol=1e-6)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import data, losses, models, training
+from calib_jax import data, losses, models
 from calib_jax._system.errors import UserError
 from calib_jax.training import loss_state
-from calib_jax.training.engine import program, stages
-from tests.training.small import assert_same, digits, tiny_splits, train
+from calib_jax.training.engine import stages
+from tests.training.small import alone, assert_same, built, digits, finished, tiny_splits, train
 from tests.training.test_pretrained import rgb_splits, write_weights
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
@@ -23,9 +23,8 @@ RETRAIN = (*SMALL, "schedule.name=classifier_retraining", "schedule.stage2_epoch
 
 def test_the_second_stage_begins_with_a_new_head_and_its_own_optimizer():
   config = digits(*RETRAIN)
-  built = program.build(config, [tiny_splits()], [0], jax.devices()[:2])
-  keys = jnp.stack([jax.random.key(0)])
-  first, second = built.stages
+  program, keys = built(config)
+  first, second = program.stages
   state = first.start(None, keys)
   begun = second.start(state._replace(step=jnp.array([6])), keys)
   assert int(begun.step[0]) == 6 and (second.first_step, second.last_step) == (6, 12)
@@ -42,18 +41,18 @@ def test_the_head_alone_follows_plain_gradient_descent_on_class_balanced_batches
   splits = tiny_splits()
   rare = np.concatenate([np.flatnonzero(splits.train.labels != 2), np.flatnonzero(splits.train.labels == 2)[:2]])
   splits = splits._replace(train=splits.train.take(rare))
-  built = program.build(config, [splits], [0], jax.devices()[:1])
-  keys = jnp.stack([jax.random.key(0)])
-  state = built.stages[1].start(built.stages[0].start(None, keys), keys)
+  program, keys = built(config, splits, devices=1)
+  first, second = program.stages
+  state = second.start(first.start(None, keys), keys)
   before = jax.tree.map(np.asarray, state)
-  _, batch = next(stages.batches(built.stages[1].plan.phases, 0, [0], salt=1, batch_size=64, num_devices=1))
+  _, batch = next(stages.batches(second.plan.phases, 0, [0], salt=1, batch_size=64, num_devices=1))
   labels = batch["label"][0, 0][batch["mask"][0, 0]]
   counts = np.bincount(labels)
   assert counts.sum() == len(splits.train.labels) and counts.max() - counts.min() <= 1
-  after, _ = built.stages[1].train_steps[0](state, batch, keys)
+  after, _ = second.train_steps[0](state, batch, keys)
   model = models.get(num_classes=3, **config.model)
   images = data.normalize(batch["image"][0, 0][batch["mask"][0, 0]], splits.mean, splits.std)
-  variables = {kind: jax.tree.map(lambda x: x[0], getattr(before, kind)) for kind in ("params", "batch_stats")}
+  variables = {kind: alone(getattr(before, kind)) for kind in ("params", "batch_stats")}
 
   def loss(head):
     params = {**variables["params"], "head": head}
@@ -62,21 +61,16 @@ def test_the_head_alone_follows_plain_gradient_descent_on_class_balanced_batches
 
   gradient = jax.grad(loss)(variables["params"]["head"])
   wanted = jax.tree.map(lambda x, g: x - 0.05 * g, variables["params"]["head"], gradient)
-  assert_same(jax.tree.map(lambda x: x[0], after.params["head"]), wanted, rtol=1e-4, atol=1e-6)
+  assert_same(alone(after.params["head"]), wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_a_warm_start_begins_with_the_weights_of_another_run(tmp_path):
-  config = digits(*SMALL)
-  splits = tiny_splits()
-  group = training.Group((0,), tmp_path / "checkpoints" / "seed0")
-  (tmp_path / "config.json").write_text(run_config.to_json(config))
-  group.write_shape(training.shape_of(splits))
-  state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2], folder=group.folder)
+  state = finished(digits(*SMALL), tmp_path)
   warm = digits(*SMALL, "schedule.name=warm_start", f"schedule.workdir={tmp_path}", "optimizer.learning_rate=0.0")
   started, _ = train(warm)
   assert_same(started.params, state.params)
   # Another number of classes: the head starts anew, the rest is kept.
-  other, _ = training.train(warm, [tiny_splits(classes=4)], seeds=[0], devices=jax.devices()[:2])
+  other, _ = train(warm, splits=[tiny_splits(classes=4)])
   assert_same(other.params["group1_conv"], state.params["group1_conv"])
   assert other.params["head"]["bias"].shape == (1, 4)
   with pytest.raises(UserError, match="are of another backbone"):
@@ -92,8 +86,8 @@ def test_a_run_begins_with_the_weights_of_a_safetensors_file(schedule, tmp_path)
              f"schedule.name={schedule}", f"schedule.weights={tmp_path / 'w.safetensors'}",
              *(["schedule.stage2_epochs=1"] if schedule == "two_stage" else []))
   params, _ = write_weights("vit_small", tmp_path / "w.safetensors", num_classes=3, image_size=4)
-  state, _ = training.train(digits(*options), [rgb_splits()], seeds=[0], devices=jax.devices()[:2])
-  begun = dict(jax.tree.map(lambda x: x[0], state.params))
+  state, _ = train(digits(*options), splits=[rgb_splits()])
+  begun = dict(alone(state.params))
   if schedule == "two_stage":  # The head is new, and the first stage is not trained.
     assert np.abs(begun["head"]["kernel"] - params["head"]["kernel"]).max() > 0.01 and int(state.step[0]) == 3
     begun["head"] = params["head"]
@@ -137,7 +131,7 @@ def test_any_named_set_is_predicted_beside_the_splits():
   splits = tiny_splits()
   twice = data.EvaluationSet(splits.test.take(np.array([0, 0, 3])), "shifted")
   splits = splits._replace(others={"twice": twice})
-  _, (predictions,) = training.train(digits(*SMALL), [splits], seeds=[0], devices=jax.devices()[:2],
+  _, (predictions,) = train(digits(*SMALL), splits=[splits],
                                predicted=("test", "twice"))
   np.testing.assert_array_equal(predictions["twice"]["labels"], splits.test.labels[[0, 0, 3]])
   np.testing.assert_allclose(predictions["twice"]["logits"], predictions["test"]["logits"][[0, 0, 3]], rtol=1e-5,

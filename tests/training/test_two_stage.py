@@ -10,8 +10,8 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
-from calib_jax.training.engine import program, stages
-from tests.training.small import assert_same, digits, stop, tiny_splits, train
+from calib_jax.training.engine import stages
+from tests.training.small import assert_same, built, digits, finished, stop, tiny_splits, train
 
 pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
@@ -24,11 +24,8 @@ HEADS = {"two_stage": ("head.name=two_stage", "head.width=4"), "linear": ("head.
 @pytest.fixture(scope="module")
 def first_stage(tmp_path_factory):
   """A finished run of the first stage alone: its state and its directory."""
-  config, folder = digits(*SMALL), tmp_path_factory.mktemp("stage1")
-  group = training.Group((0,), folder / "checkpoints" / "seed0")
-  (folder / "config.json").write_text(run_config.to_json(config))
-  group.write_shape(training.shape_of(tiny_splits()))
-  return train(config, folder=group.folder)[0], folder
+  folder = tmp_path_factory.mktemp("stage1")
+  return finished(digits(*SMALL), folder), folder
 
 
 def _extractor(state):
@@ -43,10 +40,9 @@ def _frozen(before, after):
     np.testing.assert_array_equal(before[path], after[path], err_msg=str(path))
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(head, first_stage):
+def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(first_stage):
   state, _ = first_stage
-  both, (predictions,) = train(digits(*SMALL, *TWO_STAGE, *HEADS[head]))
+  both, (predictions,) = train(digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"]))
   assert int(state.step[0]) == 3 and int(both.step[0]) == 9
   _frozen(state, both)
   assert predictions["test"]["logits"].shape == (10, 3)
@@ -64,8 +60,8 @@ def test_the_first_stage_may_be_a_finished_run(head, first_stage):
   trained, _ = train(config)
   assert int(trained.step[0]) == 6  # There is no first stage to train.
   _frozen(state, trained)
-  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
-  begun = built.stages[0].start(None, jnp.stack([jax.random.key(0)]))
+  program, keys = built(config, devices=1)
+  begun = program.stages[0].start(None, keys)
   for old, new in zip(jax.tree.leaves(state.params["head"]), jax.tree.leaves(begun.params["head"]), strict=False):
     assert old.shape != new.shape or np.any(np.asarray(old) != np.asarray(new))  # A linear head is new too.
 
@@ -81,13 +77,12 @@ def test_the_second_stage_sees_images_as_they_are_stored():
   config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "stage2.optimizer.learning_rate=0.0")
   first, second = training.plan(config)
   assert first.augmentation is None and second.augmentation.name == "none" and first.head.name == "linear"
-  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
-  keys = jnp.stack([jax.random.key(0)])
+  program, keys = built(config, devices=1)
   for number, same in ((0, False), (1, True)):
-    stage = built.stages[number]
+    stage = program.stages[number]
     losses = []
     for step in (0, 7):
-      state = built.stages[0].start(None, keys)
+      state = program.stages[0].start(None, keys)
       state = state if number == 0 else stage.start(state, keys)
       _, batch = next(stages.batches(stage.plan.phases, 0, [0], salt=1, batch_size=16, num_devices=1))
       _, measured = stage.train_steps[0](state._replace(step=jnp.array([step])), batch, keys)
@@ -115,12 +110,12 @@ def test_the_second_stage_may_augment_images_or_leave_the_backbone_in_training_m
 
 def test_the_second_stage_may_have_batches_of_its_own_size():
   config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=32")
-  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
+  program, _ = built(config, devices=1)
   # 44 examples are 3 batches of 16, and 2 of 32.
-  assert [(stage.last_step, stage.steps_per_epoch) for stage in built.stages] == [(3, 3), (7, 2)]
+  assert [(stage.last_step, stage.steps_per_epoch) for stage in program.stages] == [(3, 3), (7, 2)]
   large = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=64")
   with pytest.raises(UserError, match="schedule.stage2_batch_size: a batch of 64 is larger than the 44 examples"):
-    program.check_phases(large, tiny_splits())
+    training.check_phases(large, tiny_splits())
 
 
 def test_the_second_stage_may_have_another_loss_than_the_first(first_stage):
@@ -135,8 +130,7 @@ def test_the_second_stage_may_have_another_loss_than_the_first(first_stage):
   config = digits(*focal, *TWO_STAGE, *head, "stage2.loss.name=cross_entropy", "training.validation_loss=objective")
   rng = np.random.default_rng(0)
   logits, labels = jnp.asarray(rng.normal(size=(1, 8, 3)), jnp.float32), jnp.asarray(rng.integers(3, size=(1, 8)))
-  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1])
-  result = [loss({}, logits, labels) for loss in built.validation_losses]
+  result = [loss({}, logits, labels) for loss in built(config, devices=1)[0].validation_losses]
   log_probs = np.asarray(jax.nn.log_softmax(logits))[0, np.arange(8), labels[0]]
   np.testing.assert_allclose(result[1], [-log_probs.mean()], rtol=1e-5)  # That of the stage, and not of the first one.
   assert abs(result[0] - result[1]) > 0.01

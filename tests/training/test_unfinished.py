@@ -132,17 +132,3 @@ def test_a_damaged_unfinished_run_goes_on_to_the_same_numbers_or_says_what_is_wr
   else:
     assert "Traceback" not in done.stderr, (damaged, done.stderr)
     assert _predictions(folder) == _predictions(whole), (damaged, done.stderr)
-
-
-def test_checkpoints_that_changed_places_are_noticed(unfinished, whole, tmp_path):
-  """The state of a step under the number of the next checkpoint has ten steps fewer."""
-  folder = tmp_path / "run"
-  shutil.copytree(unfinished / "training", folder)
-  steps = sorted((int(path.name), path) for path in (folder / "checkpoints/seed0").iterdir() if path.name.isdigit())
-  assert len(steps) == 2
-  shutil.rmtree(steps[1][1])
-  shutil.copytree(steps[0][1], steps[1][1])
-  done = python("main.py", *OPTIONS, f"--workdir={folder}", tmp_path=tmp_path)
-  assert done.returncode == 0, done.stderr
-  assert f"/{steps[1][0]} cannot be read whole (it is that of step {steps[0][0]})" in done.stderr
-  assert _predictions(folder) == _predictions(whole)
