@@ -28,11 +28,7 @@ BASES = {"model": models.Backbone, "head": models.Head}
 
 
 def register(section: str, name: str) -> None:
-  """Imports and registers what ``name`` says, if it is an import path, for a section of a config.
-
-  Args:
-    section: the section's key, such as ``loss.primary``.
-    name: a name; nothing happens if it holds no colon.
+  """Imports and registers what ``name`` says, if it is an import path, for a section such as ``loss.primary``.
 
   Raises:
     UserError: if it cannot be imported, or is not what the section needs.
@@ -60,12 +56,7 @@ def is_import_path(name: object) -> bool:
 
 
 def import_paths(section: Mapping, prefix: str = "") -> Iterator[tuple[str, str]]:
-  """Yields the keys of a config that hold import paths, and these: names, and bases of calibrators.
-
-  Args:
-    section: a config, or a section of it, as a dict.
-    prefix: the key of the section, with a dot at its end.
-  """
+  """Yields the keys of a config that hold import paths, and these: names, and bases of calibrators."""
   for field, value in section.items():
     if isinstance(value, Mapping):
       yield from import_paths(value, f"{prefix}{field}.")

@@ -20,12 +20,8 @@ def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[st
   """Returns the overrides as ``(key, text)``.
 
   A section may be overridden by a dict, such as ``--config.loss.primary={'name': 'focal'}``, which counts as one
-  override for each of its keys.
-
-  Args:
-    arguments: arguments like ``--config.key=value``.
-    config: the config that they override.
-    collections: keys of sections that a dict replaces as a whole; each of their old fields is overridden by "" first.
+  override for each of its keys. ``collections`` are keys of sections that a dict replaces as a whole: each of their old
+  fields is overridden by "" first.
 
   Raises:
     UserError: for an argument of another form, or a section that is overridden by anything but a dict.

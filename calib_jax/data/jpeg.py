@@ -17,14 +17,10 @@ LARGEST = 2**27  # Pixels of a picture.
 
 
 def picture(record: bytes, number: int, source: str, size: tuple[int, int] | None = None, count: int = 1):
-  """Returns the Pillow image of a JPEG or PNG record, in RGB.
+  """Returns the Pillow image of the bytes of a JPEG or PNG ``record``, in RGB.
 
-  Args:
-    record: the bytes.
-    number: the number of the record, for the message.
-    source: the data set, for the message.
-    size: the width and height that the picture must have; None for any.
-    count: the number of pictures of this size that are to be in memory.
+  Its ``number`` and ``source`` are for messages; ``size`` is the width and height that it must have, and ``count`` the
+  number of pictures of this size that are to be in memory.
 
   Raises:
     UserError: if the bytes are damaged, are of another format, or are a picture of another size or of more than 8 bits

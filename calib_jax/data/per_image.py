@@ -130,19 +130,7 @@ def randaugment(images: Array, keys: Array, *, num_ops: int = 2, magnitude: floa
 
 
 def mixed_chains(images: Array, keys: Array, *, width: int, depth: int, severity: float, alpha: float) -> Array:
-  """Mixes each image with chains of operations on it, as ``augmix`` does.
-
-  Args:
-    images: ``[N, H, W, C]`` uint8.
-    keys: ``[N]`` PRNG keys, one an image.
-    width: the number of chains.
-    depth: the number of operations in a chain; -1 for 1, 2 or 3 at random.
-    severity: the largest level of an operation, of 10.
-    alpha: the parameter of the Dirichlet and the Beta distribution.
-
-  Returns:
-    ``[N, H, W, C]`` float32.
-  """
+  """Mixes each of the images uint8 ``[N, H, W, C]`` with chains of operations on it, float32, as ``augmix`` does."""
   longest = 3 if depth == -1 else depth
 
   def chain(image, key):

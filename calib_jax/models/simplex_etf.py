@@ -121,16 +121,9 @@ class SimplexETF(MappedHead):
 
   @nn.nowrap
   def balanced(self, output: Array, labels: Array, *, where: Array, axis_name: str | None) -> Array:
-    """Returns the output of a training step with the frame's logits multiplied by the classes' scales s.
+    """Returns the output ``[n, 2, num_classes]`` of a training step with the frame's logits times the scales s.
 
-    Args:
-      output: ``[n, 2, num_classes]``, the linear and the fixed logits of a device's share of a batch.
-      labels: ``[n]`` integers, or ``[n, num_classes]`` if they are mixed.
-      where: ``[n]`` bools, False for examples that do not count.
-      axis_name: the mapped axis over which the batch is spread, or None.
-
-    Returns:
-      ``[n, 2, num_classes]``.
+    It has the linear and the fixed logits of a device's share of a batch; the arguments are those of ``objectives``.
     """
     shares = labels if labels.ndim > 1 else jax.nn.one_hot(labels, self.num_classes)
     counts = jnp.sum(jnp.where(where[:, None], shares, 0), 0)

@@ -78,13 +78,8 @@ def check_entries(folder: pathlib.Path) -> None:
 def write_config(config: ConfigDict, folder: pathlib.Path, lengthened: dict | None = None) -> str | None:
   """Writes ``config.json`` and ``environment.json``.
 
-  Args:
-    config: the config of the run.
-    folder: the run's directory.
-    lengthened: what ``extension.prepare`` says of a run that this command makes longer; None if it does not.
-
-  Returns:
-    A sentence for the user if the devices changed since the last command, else None.
+  ``lengthened`` is what ``extension.prepare`` says of a run that this command makes longer, else None. The result is a
+  sentence for the user if the devices changed since the last command, else None.
 
   Raises:
     UserError: if the folder holds a run that was trained with another config.
@@ -175,14 +170,7 @@ def _named_files(config: ConfigDict) -> dict[tuple[str, str], str]:
 
 
 def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> ConfigDict:
-  """Reads the config of the run in ``folder``.
-
-  Args:
-    folder: the run's directory.
-    own_code: whether import paths in it are imported; see ``config.from_json``.
-
-  Returns:
-    The config.
+  """Reads the config of the run in ``folder``; ``own_code`` is as for ``config.from_json``.
 
   Raises:
     UserError: if there is none, or it names import paths and ``own_code`` is false.

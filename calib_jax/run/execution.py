@@ -85,10 +85,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
 def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:
   """Predicts the additional sets, and writes tables, figures and the page.
 
-  Args:
-    config: the config of the run.
-    workdir: the run's directory.
-    methods: the config and the folder of each method, by its name in tables.
+  ``methods`` has the config and the folder of each method, by its name in tables.
   """
   runs = {method: Run(method_config, folder) for method, (method_config, folder) in methods.items()}
   say(f"\ncalibrating and evaluating ({config.evaluation.num_resamples:,} bootstrap resamples) …")
@@ -110,15 +107,10 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
 
 
 def of_networks(config: ConfigDict, methods: Iterable[str], title: str) -> dict[str, str]:
-  """Returns the method of each row whose last layer is read in another way, by the name of the row.
+  """Returns the method of each row whose last layer is read in another way, by the name of the row, with ``title``.
 
   It is of the network itself, without samples, so that plain cross entropy with samples, whose network is that of the
-  baseline, has the row of the baseline.
-
-  Args:
-    config: the config of the run.
-    methods: the names of the methods in tables, the baseline's before that of the run.
-    title: what the names of such rows end with.
+  baseline, has the row of the baseline, which comes first among the names of ``methods`` in tables.
   """
   names: dict[str, str] = {}
   for method in methods:

@@ -33,16 +33,10 @@ def clipping(run: Run, plain: evaluation.Model) -> tuple[evaluation.Model, list[
 
 def _model(run: Run, plain: evaluation.Model, folder: str, predict: Callable[[int, np.ndarray], np.ndarray]
            ) -> tuple[evaluation.Model, list[evaluation.Predictions]]:
-  """Returns the model whose last layer is replaced by a function of its features.
+  """Returns the model whose last layer is ``predict(seed, features) -> logits``, and its predictions of validation.
 
-  Args:
-    run: a run whose predictions are saved.
-    plain: its model without the function, whose sets and calibrators this one has too.
-    folder: where in ``predictions/`` those of the model are saved, by the options; they are not made again.
-    predict: ``(seed, features) -> logits``.
-
-  Returns:
-    The model, with the run's calibrators fitted to its own predictions of the validation split, and these.
+  It has the sets and the calibrators of the model ``plain`` of the run, fitted to its own predictions of the validation
+  split. These are saved in ``folder`` of ``predictions/``, which is named for the options, and are not made again.
   """
   names = ("validation", *plain.sets)
   for place, seed in enumerate(run.seeds):

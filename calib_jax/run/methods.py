@@ -45,16 +45,6 @@ def samples_name(config: ConfigDict) -> str:
   return f", {config.evaluation.samples} samples" if config.evaluation.samples else ""
 
 
-def followed(config: ConfigDict) -> str:
-  """Returns the sentence that says which validation loss selects the model of a run."""
-  if config.training.select == "refined":
-    return "the model is selected by the NLL of the validation split after a temperature is fitted to it."
-  if training.validation_loss(config) == "objective":
-    return "the model is selected by the validation loss, which is the loss that training minimises."
-  return ("the model is selected by the NLL of the validation split, not by the loss that training minimises; "
-          "--config.training.validation_loss=objective selects by that loss.")
-
-
 def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   """Returns the config that trains plainly on the same data: cross entropy, the linear head and the schedule "joint".
 
@@ -85,6 +75,11 @@ def remarks(config: ConfigDict) -> Iterator[str]:
     yield training.NO_EVENTS
   if config.compare_with_cross_entropy and method_name(config) == CROSS_ENTROPY:
     yield "this run trains plain cross entropy itself, so compare_with_cross_entropy adds no second row of it."
-  if config.training.select != "last":
-    yield followed(config)
+  if config.training.select == "refined":
+    yield "the model is selected by the NLL of the validation split after a temperature is fitted to it."
+  elif config.training.select == "best" and training.validation_loss(config) == "objective":
+    yield "the model is selected by the validation loss, which is the loss that training minimises."
+  elif config.training.select == "best":
+    yield ("the model is selected by the NLL of the validation split, not by the loss that training minimises; "
+           "--config.training.validation_loss=objective selects by that loss.")
   yield from (method.caution for method in training.of_loss(config.loss, 1).values())

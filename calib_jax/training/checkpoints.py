@@ -80,10 +80,8 @@ class Checkpoints:
   def restore(self, like: Callable[[int], Any]) -> tuple[int, Any] | None:
     """Returns the newest undamaged checkpoint as ``(step, tree)`` of arrays on the host, or None if there is none.
 
-    A damaged checkpoint is renamed with a warning, and the previous one is read.
-
-    Args:
-      like: maps a step to a tree with the structure, shapes and dtypes of a checkpoint of that step.
+    A damaged checkpoint is renamed with a warning, and the previous one is read. ``like`` maps a step to a tree of the
+    structure, shapes and dtypes of a checkpoint of that step.
     """
     restored = self._newest(like) if jax.process_index() == 0 else None
     if jax.process_count() > 1:
@@ -127,12 +125,7 @@ def _check_regular(folder: pathlib.Path) -> None:
 
 
 def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
-  """Reads the tree of one checkpoint into host memory.
-
-  Args:
-    manager: the manager of the checkpoint's folder.
-    step: the step of the checkpoint.
-    like: a tree whose structure the result takes; None for nested dicts and lists.
+  """Reads the tree of one checkpoint into host memory, in the structure of ``like``, or as nested dicts and lists.
 
   Raises:
     ValueError: if the checksum is wrong or an array does not have the shape and dtype of the one in ``like``, and any

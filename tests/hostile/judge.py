@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
   value: Any
   refusal: str
-  said: str
+  printed: str
 
 
 def attacked(strategy: hypothesis.strategies.SearchStrategy, examples: Collection = (), number: int = 10) -> Callable:
@@ -72,9 +72,9 @@ def read(function: Callable, *arguments: Any, folder: pathlib.Path | str = "", r
       assert not re.search("Traceback|allow_pickle|Unable to allocate|MemoryError|bad_alloc", message), message
   assert not acts, acts
   assert _memory("VmHWM") - before < LARGEST, "it takes too much memory"
-  said = out.getvalue() + "".join(str(warning.message) for warning in caught)
-  assert "Traceback" not in said, said
-  return Answer(value, message, said.strip())
+  printed = out.getvalue() + "".join(str(warning.message) for warning in caught)
+  assert "Traceback" not in printed, printed
+  return Answer(value, message, printed.strip())
 
 
 def _audit(event: str, arguments: tuple) -> None:

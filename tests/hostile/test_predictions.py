@@ -71,7 +71,7 @@ def test_archives(folder, content):
     labels = {arrays[x].tobytes(): arrays[x] for x in names if x.lower() in ("labels", "label", "y", "y_true")}
     check(answer, arrays[scores[0]], *labels.values(), *([arrays["classes"].tolist()] if "classes" in names else []))
     assert len(set(map(str.lower, names))) == len(names) and not {"kind", "train_counts", "class_names"} & set(names)
-    assert answer.said or not (len(scores) > 1 or scores[0] == "outputs")
+    assert answer.printed or not (len(scores) > 1 or scores[0] == "outputs")
 
 
 # Headers of tables, and of those that have a reading the places of the scores in the order of the classes.
@@ -139,5 +139,5 @@ def test_tables(folder, case):
     assert places and all(len(row) == 4 for row in rows)
     scores = [row[1] if "logits" in names else [float(row[place]) for place in places] for row in rows]
     check(answer, scores, [float(row[0]) for row in rows], first=first)
-    assert answer.said or not (first or "prob_0" in header)
+    assert answer.printed or not (first or "prob_0" in header)
   assert not answer.refusal or cells or edits or change[0] or not places

@@ -51,8 +51,8 @@ def test_shapes_beside_checkpoints(folder, content):
   LISTED._asdict() | {"config": "x", "sha256": manifest._of(LISTED)}).encode()])
 def test_manifests(folder, content):
   (folder / "manifest.json").write_bytes(content)
-  found, reason = read(manifest.read, folder).value
-  assert found == LISTED or (found is None and "damaged" in reason)
+  listed, reason = read(manifest.read, folder).value
+  assert listed == LISTED or (listed is None and "damaged" in reason)
 
 
 @attacked(files.json_texts(ENVIRONMENT), [json.dumps({"devices": x}).encode() for x in (["\x1b[2J"], [], "cpu", 3)])
@@ -60,8 +60,8 @@ def test_environments(folder, content):
   (folder / "environment.json").write_bytes(content)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(directory, "environment", lambda: ENVIRONMENT)  # It starts git.
-    said = read(directory.write_config, CONFIG, folder, folder=folder).value
-  assert not said or (said.isprintable() and len(said) < 3000)
+    sentence = read(directory.write_config, CONFIG, folder, folder=folder).value
+  assert not sentence or (sentence.isprintable() and len(sentence) < 3000)
   assert json.loads((folder / "environment.json").read_text()) == ENVIRONMENT
 
 

@@ -25,7 +25,7 @@ def _ece(log_probs, labels):
 @pytest.mark.parametrize("objective", feature_clipping.OBJECTIVES)
 def test_the_threshold_has_the_lowest_objective(objective):
   features, labels, layer = _overconfident()
-  found = feature_clipping.fit(features, labels, objective=objective, **layer)
+  clipped = feature_clipping.fit(features, labels, objective=objective, **layer)
   thresholds = features.max() * np.arange(1, 201) / 200
 
   def value(threshold):
@@ -33,11 +33,11 @@ def test_the_threshold_has_the_lowest_objective(objective):
     return _ece(log_probs, labels) if objective == "ece" else -log_probs[np.arange(len(labels)), labels].mean()
 
   values = np.array([value(c) for c in thresholds])
-  assert np.isclose(thresholds, found.threshold, rtol=1e-5).any()
-  assert value(found.threshold) <= values.min() + 1e-5
-  assert value(found.threshold) < value(np.inf)  # Large features are of no use here.
-  logits = np.minimum(features, found.threshold) @ layer["kernel"] + layer["bias"]
-  np.testing.assert_allclose(found.logits(features), logits, rtol=1e-4, atol=1e-4)
+  assert np.isclose(thresholds, clipped.threshold, rtol=1e-5).any()
+  assert value(clipped.threshold) <= values.min() + 1e-5
+  assert value(clipped.threshold) < value(np.inf)  # Large features are of no use here.
+  logits = np.minimum(features, clipped.threshold) @ layer["kernel"] + layer["bias"]
+  np.testing.assert_allclose(clipped.logits(features), logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("features", "objective", "message"), [

@@ -58,9 +58,9 @@ def _dense(hessian):
 @pytest.mark.parametrize("kind", FORMS)
 def test_the_hessian_is_that_of_its_definition(kind, monkeypatch):
   monkeypatch.setattr(laplace, "ROWS", 5)  # Three parts.
-  found = _fit(hessian=kind).hessian
-  np.testing.assert_allclose(_dense(found), _brute_hessian(kind), atol=1e-13)
-  np.testing.assert_allclose(np.sort(found.values), np.linalg.eigvalsh(_brute_hessian(kind)), atol=1e-12)
+  hessian = _fit(hessian=kind).hessian
+  np.testing.assert_allclose(_dense(hessian), _brute_hessian(kind), atol=1e-13)
+  np.testing.assert_allclose(np.sort(hessian.values), np.linalg.eigvalsh(_brute_hessian(kind)), atol=1e-12)
 
 
 def test_the_full_hessian_is_the_second_derivative_of_the_log_loss():
@@ -73,8 +73,8 @@ def test_the_full_hessian_is_the_second_derivative_of_the_log_loss():
 
 @pytest.mark.parametrize("features", [FEATURES[:1], np.repeat(FEATURES[:1], 6, 0)], ids=("one", "equal"))
 def test_the_factors_are_exact_for_one_example_and_for_equal_ones(features):
-  found = _dense(_fit(features, LABELS[:len(features)], hessian="kronecker").hessian)
-  np.testing.assert_allclose(found, _brute_hessian("full", features), atol=1e-12)
+  hessian = _dense(_fit(features, LABELS[:len(features)], hessian="kronecker").hessian)
+  np.testing.assert_allclose(hessian, _brute_hessian("full", features), atol=1e-12)
 
 
 def _brute_evidence(kind, precision):
@@ -88,9 +88,9 @@ def _brute_evidence(kind, precision):
 @pytest.mark.parametrize("kind", FORMS)
 def test_the_prior_has_the_largest_marginal_likelihood(kind):
   for precision in (1e-4, 0.7, 1e5):
-    found = _fit(hessian=kind, prior_precision=precision)
-    assert found.prior_precision == precision
-    np.testing.assert_allclose(found.log_evidence, _brute_evidence(kind, precision), rtol=1e-9)
+    fitted = _fit(hessian=kind, prior_precision=precision)
+    assert fitted.prior_precision == precision
+    np.testing.assert_allclose(fitted.log_evidence, _brute_evidence(kind, precision), rtol=1e-9)
   best = _fit(hessian=kind)
   np.testing.assert_allclose(best.log_evidence, _brute_evidence(kind, best.prior_precision), rtol=1e-9)
   others = best.prior_precision * np.array([1e-3, 0.1, 0.9, 1.1, 10, 1e3])
@@ -114,9 +114,9 @@ def test_the_probit_prediction_divides_logits_by_their_spread(kind, monkeypatch)
   covariances, _ = _covariances(kind, test, 0.4)
   logits = _with_bias(test) @ np.concatenate([KERNEL, BIAS[None]])
   expected = [_softmax(z / np.sqrt(1 + np.pi / 8 * np.diag(c))) for z, c in zip(logits, covariances, strict=True)]
-  found = _fit(hessian=kind, prior_precision=0.4).log_probs(test)
-  assert found.dtype == np.float32
-  np.testing.assert_allclose(np.exp(found), expected, rtol=1e-5)
+  log_probs = _fit(hessian=kind, prior_precision=0.4).log_probs(test)
+  assert log_probs.dtype == np.float32
+  np.testing.assert_allclose(np.exp(log_probs), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -126,14 +126,14 @@ def test_samples_are_those_of_weights_of_the_posterior(kind):
   weights = RNG.multivariate_normal(_theta(), posterior, size=number).reshape(number, K, -1)
   probs = _softmax(np.einsum("skd,nd->snk", weights, _with_bias(test)))
   fitted = _fit(hessian=kind, prior_precision=0.4)
-  found = fitted.log_probs(test, num_samples=number, seed=3)
+  log_probs = fitted.log_probs(test, num_samples=number, seed=3)
   # The two means have a standard error each.
-  np.testing.assert_allclose(np.exp(found), probs.mean(0), atol=5 * np.sqrt(2 / number) * probs.std(0).max())
+  np.testing.assert_allclose(np.exp(log_probs), probs.mean(0), atol=5 * np.sqrt(2 / number) * probs.std(0).max())
   deviation = fitted.hessian.deviations(_with_bias(test), 0.4)
   roots = np.stack([deviation(unit) for unit in np.eye(K)], 2)
   np.testing.assert_allclose(roots @ roots.swapaxes(1, 2), covariances, rtol=1e-8, atol=1e-10)
-  np.testing.assert_array_equal(found, fitted.log_probs(test, num_samples=number, seed=3))
-  assert np.abs(found - fitted.log_probs(test, num_samples=number, seed=4)).max() > 1e-4
+  np.testing.assert_array_equal(log_probs, fitted.log_probs(test, num_samples=number, seed=3))
+  assert np.abs(log_probs - fitted.log_probs(test, num_samples=number, seed=4)).max() > 1e-4
   # An example has the same prediction whichever others are predicted beside it.
   np.testing.assert_allclose(fitted.log_probs(test[1:2], num_samples=9), fitted.log_probs(test, num_samples=9)[1:2],
                              rtol=1e-5)
@@ -152,12 +152,12 @@ def test_limits(kind, samples):
       (0 * FEATURES, LABELS, KERNEL, BIAS),
       (FEATURES, LABELS % 2, KERNEL[:, :2], BIAS[:2])):
     fitted = _fit(features, labels, kernel, bias, hessian=kind)
-    found = fitted.log_probs(np.concatenate([features, 1e4 * features[:1]]), num_samples=samples)
-    assert np.isfinite(found).all() and fitted.prior_precision > 0 and np.isfinite(fitted.log_evidence)
-    np.testing.assert_allclose(np.exp(found.astype(np.float64)).sum(1), 1, rtol=1e-5)
+    log_probs = fitted.log_probs(np.concatenate([features, 1e4 * features[:1]]), num_samples=samples)
+    assert np.isfinite(log_probs).all() and fitted.prior_precision > 0 and np.isfinite(fitted.log_evidence)
+    np.testing.assert_allclose(np.exp(log_probs.astype(np.float64)).sum(1), 1, rtol=1e-5)
   # No weights at all: the prior that is the most certain of 0, and equal probabilities.
-  found = _fit(FEATURES, LABELS, 0 * KERNEL, 0 * BIAS, hessian=kind).log_probs(FEATURES)
-  np.testing.assert_allclose(np.exp(found), 1 / K, rtol=1e-5)
+  log_probs = _fit(FEATURES, LABELS, 0 * KERNEL, 0 * BIAS, hessian=kind).log_probs(FEATURES)
+  np.testing.assert_allclose(np.exp(log_probs), 1 / K, rtol=1e-5)
 
 
 def test_the_form_follows_from_the_number_of_weights_and_impossible_ones_are_refused(monkeypatch):

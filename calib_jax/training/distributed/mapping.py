@@ -24,21 +24,14 @@ def over_seeds(step: Callable, num_seeds: int) -> Callable:
 
 def mapped(step: Callable, devices: Sequence[jax.Device], num_seeds: int, *, parallel: str = "pmap",
            donate: bool = False, **options) -> Callable:
-  """Maps ``step(state, batch, ...)`` over seeds and over ``devices``, which may belong to several processes.
+  """Maps ``step(state, batch, ..., **options)`` over seeds and over ``devices``, which may belong to several processes.
 
-  This is the only use of ``jax.pmap`` and of ``jax.shard_map``. Both run the same step with the same collectives.
-
-  Args:
-    step: the step of one model on one device.
-    devices: the devices of all processes.
-    num_seeds: the number of models in the leading axis of all arguments.
-    parallel: ``"pmap"``, or ``"shard_map"`` for ``jax.jit(jax.shard_map(...))`` on global arrays over a mesh.
-    donate: whether the memory of the state is reused.
-    **options: keyword arguments of the step.
+  This is the only use of ``jax.pmap`` and of ``jax.shard_map``, which is jitted, on global arrays over a mesh. Both run
+  the same step with the same collectives. With ``donate`` the memory of the state is reused.
 
   Returns:
     A function ``(state, batch, keys...)``. The batch has a leading axis of this process's devices and then one of
-    seeds; all other arguments and all results are the same on all devices.
+    seeds; all other arguments and all results are the same on all devices, with a leading axis of seeds.
   """
   function = over_seeds(functools.partial(step, **options), num_seeds)
   if parallel == "shard_map":
