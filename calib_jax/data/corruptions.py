@@ -56,26 +56,6 @@ def corrupt(images: np.ndarray, name: str, severity: int, *, seed: int = 0) -> n
   return result
 
 
-def _gaussian_noise(x: Image, rng, scale):
-  return x + rng.normal(scale=scale, size=x.shape)
-
-
-def _shot_noise(x: Image, rng, photons):
-  return rng.poisson(x * photons) / photons
-
-
-def _impulse_noise(x: Image, rng, amount):
-  return np.where(rng.uniform(size=x.shape) < amount, rng.integers(0, 2, x.shape), x)
-
-
-def _speckle_noise(x: Image, rng, scale):
-  return x + x * rng.normal(scale=scale, size=x.shape)
-
-
-def _gaussian_blur(x: Image, _, sigma):
-  return blurred(x, sigma)
-
-
 def _glass_blur(x: Image, rng, sigma, reach, rounds):
   reach = int(reach)
   x = np.floor(blurred(x, sigma) * 255) / 255
@@ -98,10 +78,6 @@ def _defocus_blur(x: Image, _, radius, alias):
   soft = soft / soft.sum()
   kernel = ndimage.convolve(disk / disk.sum(), soft[:, None] * soft[None, :], mode="constant")
   return ndimage.correlate(x, kernel[None, :, :, None], mode="mirror")
-
-
-def _motion_blur(x: Image, rng, radius, sigma):
-  return moved(x, rng.uniform(-45, 45, len(x)), radius, sigma)
 
 
 def _zoom_blur(x: Image, _, most):
@@ -183,14 +159,16 @@ def _elastic_transform(x: Image, rng, amount, sigma, corner):
   return result
 
 
-# Corruptions by name, each with its function and one option for each severity.
+# Corruptions by name, each with its function of an image, a generator and options, and the options of each severity.
 CORRUPTIONS: dict[str, tuple[Callable, tuple]] = {
-  "gaussian_noise": (_gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.10)),
-  "shot_noise": (_shot_noise, (500, 250, 100, 75, 50)),
-  "impulse_noise": (_impulse_noise, (0.01, 0.02, 0.03, 0.05, 0.07)),
+  "gaussian_noise": (lambda x, rng, scale: x + rng.normal(scale=scale, size=x.shape), (0.04, 0.06, 0.08, 0.09, 0.10)),
+  "shot_noise": (lambda x, rng, photons: rng.poisson(x * photons) / photons, (500, 250, 100, 75, 50)),
+  "impulse_noise": (lambda x, rng, share: np.where(rng.uniform(size=x.shape) < share, rng.integers(0, 2, x.shape), x),
+                    (0.01, 0.02, 0.03, 0.05, 0.07)),
   "defocus_blur": (_defocus_blur, ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))),
   "glass_blur": (_glass_blur, ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2))),
-  "motion_blur": (_motion_blur, ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))),
+  "motion_blur": (lambda x, rng, radius, sigma: moved(x, rng.uniform(-45, 45, len(x)), radius, sigma),
+                  ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))),
   "zoom_blur": (_zoom_blur, (1.06, 1.11, 1.16, 1.21, 1.26)),
   "snow": (snow, ((0.1, 0.2, 1, 0.6, 8, 3, 0.95), (0.1, 0.2, 1, 0.5, 10, 4, 0.9), (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
                   (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8))),
@@ -202,8 +180,8 @@ CORRUPTIONS: dict[str, tuple[Callable, tuple]] = {
                                              (0.1, 0.03, 0.03))),
   "pixelate": (_pixelate, (0.95, 0.9, 0.85, 0.75, 0.65)),
   "jpeg_compression": (_jpeg_compression, (80, 65, 58, 50, 40)),
-  "speckle_noise": (_speckle_noise, (0.06, 0.1, 0.12, 0.16, 0.2)),
-  "gaussian_blur": (_gaussian_blur, (0.4, 0.6, 0.7, 0.8, 1)),
+  "speckle_noise": (lambda x, rng, scale: x + x * rng.normal(scale=scale, size=x.shape), (0.06, 0.1, 0.12, 0.16, 0.2)),
+  "gaussian_blur": (lambda x, _, sigma: blurred(x, sigma), (0.4, 0.6, 0.7, 0.8, 1)),
   "spatter": (spatter, ((0.62, 0.1, 0.7, 0.7, 0.5, 0), (0.65, 0.1, 0.8, 0.7, 0.5, 0), (0.65, 0.3, 1, 0.69, 0.5, 0),
                         (0.65, 0.1, 0.7, 0.69, 0.6, 1), (0.65, 0.1, 0.5, 0.68, 0.6, 1))),
   "saturate": (_saturate, ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))),

@@ -1,7 +1,5 @@
 """Streams: the same examples at step k wherever a run starts, whoever decodes; the standard recipe's crops."""
 
-import io
-
 import numpy as np
 from PIL import Image
 import pytest
@@ -9,18 +7,13 @@ import pytest
 from calib_jax import data
 from calib_jax._system.errors import UserError
 from calib_jax.data import record_streams
+from tests.data.archive_files import jpeg
 
 
-def _jpeg(image):
-  file = io.BytesIO()
-  Image.fromarray(image).save(file, "JPEG", quality=95)
-  return file.getvalue()
-
-
-def _stream(n=23, size=8, **options):
+def grey_pictures(n=23, size=8, **options):
   """Pictures of one grey level each, wide and tall ones in turn; the label is the record's number."""
   shapes = ((30, 20, 3), (20, 40, 3))
-  records = [{"image": _jpeg(np.full(shapes[i % 2], 10 * i, np.uint8)), "label": i} for i in range(n)]
+  records = [{"image": jpeg(np.full(shapes[i % 2], 10 * i % 256, np.uint8)), "label": i} for i in range(n)]
   return record_streams.Stream(records, np.arange(n), size, options.pop("num_workers", 0), "here", **options)
 
 
@@ -30,7 +23,7 @@ def _steps(stream, first, number, **options):
 
 
 def test_batches_hold_every_example_once_an_epoch_in_orders_of_their_own():
-  stream = _stream(24)
+  stream = grey_pictures(24)
   labels = np.concatenate([batch["label"].ravel() for batch in _steps(stream, 0, 6)])
   epochs = labels.reshape(2, 24)
   assert (np.sort(epochs) == np.arange(24)).all() and (epochs[0] != epochs[1]).any()
@@ -44,7 +37,7 @@ def test_batches_hold_every_example_once_an_epoch_in_orders_of_their_own():
 
 def test_step_k_is_the_same_wherever_the_run_starts_and_however_many_devices_share_it():
   pictures = np.random.default_rng(0).integers(0, 256, (23, 30, 20, 3), np.uint8)
-  stream = _stream()._replace(records=[{"image": _jpeg(x), "label": i} for i, x in enumerate(pictures)])
+  stream = grey_pictures()._replace(records=[{"image": jpeg(x), "label": i} for i, x in enumerate(pictures)])
   whole = _steps(stream, 0, 9)
   for first in (1, 5, 8):
     for key in ("image", "label"):
@@ -53,31 +46,8 @@ def test_step_k_is_the_same_wherever_the_run_starts_and_however_many_devices_sha
   np.testing.assert_array_equal(one["image"].reshape(8, 8, 8, 3), whole[5]["image"].reshape(8, 8, 8, 3))
 
 
-def test_the_shares_of_hosts_make_the_batch():
-  stream = _stream(21)
-  whole = _steps(stream, 3, 2)
-  shares = [_steps(stream, 3, 2, num_devices=1, host=(h, 2)) for h in range(2)]
-  for step in range(2):
-    for key, x in whole[step].items():
-      np.testing.assert_array_equal(np.concatenate([share[step][key] for share in shares]), x)
-  shares = [list(data.in_order(stream, 8, 1, (h, 2))) for h in range(2)]
-  for i, batch in enumerate(data.in_order(stream, 8, 2)):
-    for key, x in batch.items():
-      np.testing.assert_array_equal(np.concatenate([share[i][key] for share in shares]), x)
-
-
-def test_parts_of_an_accumulated_batch_are_its_pieces_in_order_however_it_is_shared():
-  stream = _stream(24)
-  flat = _steps(stream, 4, 2, num_devices=1)
-  for hosts, devices, parts in ((1, 2, 2), (2, 2, 2), (2, 1, 4)):
-    shares = [_steps(stream, 4, 2, num_devices=devices, host=(h, hosts), accumulation=parts) for h in range(hosts)]
-    for step in range(2):
-      pieces = [share[step]["label"].reshape(devices, parts, -1) for share in shares]
-      np.testing.assert_array_equal(np.concatenate(pieces).swapaxes(0, 1).ravel(), flat[step]["label"].ravel())
-
-
 def test_evaluation_takes_every_example_in_order_and_pads_the_last_batch():
-  stream = _stream(21)._replace(index=np.arange(0, 21, 2))
+  stream = grey_pictures(21)._replace(index=np.arange(0, 21, 2))
   batches = list(data.in_order(stream, 4, 2))
   labels, masks = (np.concatenate([batch[key].ravel() for batch in batches]) for key in ("label", "mask"))
   np.testing.assert_array_equal(labels[masks], np.arange(0, 21, 2))
@@ -86,7 +56,7 @@ def test_evaluation_takes_every_example_in_order_and_pads_the_last_batch():
 
 
 def test_splits_are_a_partition_by_seed():
-  stream = _stream()
+  stream = grey_pictures()
   rest, part = record_streams.split(stream, 0.3, seed=1)
   assert sorted([*rest.index, *part.index]) == list(range(23)) and len(part.index) == 7
   np.testing.assert_array_equal(record_streams.split(stream, 0.3, seed=1)[1].index, part.index)
@@ -96,7 +66,7 @@ def test_splits_are_a_partition_by_seed():
 
 
 def test_labels_are_of_the_split_and_streams_can_have_long_tails(capsys):
-  stream = _stream(20)._replace(index=np.arange(19, -1, -1))
+  stream = grey_pictures(20)._replace(index=np.arange(19, -1, -1))
   for record in stream.records:
     record["label"] = record["label"] % 2
   np.testing.assert_array_equal(record_streams.labels(stream), np.arange(19, -1, -1) % 2)
@@ -131,12 +101,12 @@ def test_random_crops_have_the_published_areas_and_shapes():
 
 
 def test_corruptions_are_of_what_is_evaluated():
-  plain, bright = (next(data.in_order(_stream(corruption=name, severity=4), 8, 1)) for name in ("", "brightness"))
+  plain, bright = (next(data.in_order(grey_pictures(corruption=name, severity=4), 8, 1)) for name in ("", "brightness"))
   assert bright["image"].astype(int).mean() > plain["image"].astype(int).mean() + 30
 
 
 def test_a_damaged_picture_is_named():
-  stream = _stream()
+  stream = grey_pictures()
   stream.records[3]["image"] = stream.records[3]["image"][:200]
   with pytest.raises(UserError, match="here: record 3 is not a whole picture"):
     list(data.in_order(stream, 4, 1))

@@ -5,6 +5,7 @@ import pytest
 
 from calib_jax import data
 from calib_jax._system.errors import UserError
+from tests.data.test_record_streams import grey_pictures
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5, 0.9])
@@ -66,11 +67,32 @@ def test_an_epoch_holds_every_example_once_whatever_the_devices(num_devices):
     assert [len(o) for o in orders] == [16, 16, 13]
 
 
-def test_epochs_and_seeds_have_orders_of_their_own():
-  def first(step, seed):
-    return data.training_batch(_examples(45), step, batch_size=45, num_devices=1, seed=seed)["label"].tolist()
+def _epoch(order, step=0, salt=0, seed=0, n=103):
+  """The labels of all examples, and the examples and labels of an epoch."""
+  labels = (np.arange(n) % 10 == 0).astype(np.int32) + 2 * (np.arange(n) < 3)
+  examples = data.Examples(np.arange(n, dtype=np.uint8).reshape(-1, 1, 1, 1), labels)
+  batches = data.training_batches(examples, step, batch_size=16, num_devices=2, seed=seed, order=order, salt=salt)
+  taken = [next(batches) for _ in range(7)]
+  pick = [(b["image"][b["mask"]].ravel(), b["label"][b["mask"]]) for b in taken]
+  return labels, *(np.concatenate(x) for x in zip(*pick, strict=True))
 
-  assert len({tuple(first(s, seed)[0]) for s in (0, 1, 2) for seed in (0, 1)}) == 6
+
+def test_class_balanced_takes_every_class_equally_often_and_every_example_of_a_class_in_turn():
+  labels, images, result = _epoch("class_balanced")
+  classes, counts = np.unique(result, return_counts=True)
+  np.testing.assert_array_equal(classes, np.unique(labels))
+  assert counts.sum() == 103 and counts.max() - counts.min() <= 1
+  for c in classes:
+    times = np.bincount(images[result == c], minlength=103)[labels == c]
+    assert times.max() - times.min() <= 1
+
+
+@pytest.mark.parametrize("order", data.ORDERS)
+def test_orders_follow_from_seed_salt_and_epoch(order):
+  first = _epoch(order)[1]
+  np.testing.assert_array_equal(first, _epoch(order)[1])
+  for other in (_epoch(order, step=7), _epoch(order, salt=1), _epoch(order, seed=1)):
+    assert not np.array_equal(first, other[1])
 
 
 def test_in_order_pads_only_the_last_batch():
@@ -81,26 +103,29 @@ def test_in_order_pads_only_the_last_batch():
   np.testing.assert_array_equal(mask, np.arange(16) < 13)
 
 
-def test_the_shares_of_hosts_make_the_batch():
-  examples = _examples(45)
+def _batch(part, **options):
+  """The third batch of 16: of 45 examples it holds 13."""
+  return next(data.training_batches(part, 2, batch_size=16, seed=9, **options))
+
+
+@pytest.mark.parametrize("part", [_examples(45), grey_pictures(45)], ids=("arrays", "stream"))
+def test_the_shares_of_hosts_make_the_batch(part):
   for hosts in (2, 4):
-    whole = data.training_batch(examples, 2, batch_size=16, num_devices=8, seed=9)  # 13 of 16 count.
-    parts = [data.training_batch(examples, 2, batch_size=16, num_devices=8 // hosts, seed=9, host=(h, hosts))
-             for h in range(hosts)]
+    whole = _batch(part, num_devices=8)
+    shares = [_batch(part, num_devices=8 // hosts, host=(h, hosts)) for h in range(hosts)]
     for key, x in whole.items():
-      np.testing.assert_array_equal(np.concatenate([part[key] for part in parts]), x)
-    shares = [list(data.in_order(examples, 16, 8 // hosts, (h, hosts))) for h in range(hosts)]
-    for i, batch in enumerate(data.in_order(examples, 16, 8)):
+      np.testing.assert_array_equal(np.concatenate([share[key] for share in shares]), x)
+    shares = [list(data.in_order(part, 16, 8 // hosts, (h, hosts))) for h in range(hosts)]
+    for i, batch in enumerate(data.in_order(part, 16, 8)):
       for key, x in batch.items():
         np.testing.assert_array_equal(np.concatenate([share[i][key] for share in shares]), x)
 
 
-def test_parts_of_an_accumulated_batch_are_its_pieces_in_order_however_it_is_shared():
-  examples = _examples(45)
-  flat = data.training_batch(examples, 2, batch_size=16, num_devices=1, seed=9)  # 13 of 16 count.
+@pytest.mark.parametrize("part", [_examples(45), grey_pictures(45)], ids=("arrays", "stream"))
+def test_parts_of_an_accumulated_batch_are_its_pieces_in_order_however_it_is_shared(part):
+  flat = _batch(part, num_devices=1)
   for hosts, devices, parts in ((1, 1, 4), (1, 4, 2), (2, 2, 2), (2, 1, 4)):
-    shares = [data.training_batch(examples, 2, batch_size=16, num_devices=devices, seed=9, host=(h, hosts),
-                                  accumulation=parts) for h in range(hosts)]
+    shares = [_batch(part, num_devices=devices, host=(h, hosts), accumulation=parts) for h in range(hosts)]
     for key, x in flat.items():
       pieces = np.concatenate([s[key].reshape(devices, parts, -1, *s[key].shape[2:]) for s in shares])
       np.testing.assert_array_equal(pieces.swapaxes(0, 1).reshape(x.shape), x)

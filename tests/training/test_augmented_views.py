@@ -10,14 +10,13 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
 from calib_jax.training.distributed.mapping import AXIS, mapped
-from calib_jax.training.engine import gradients, program, stages, steps
+from calib_jax.training.engine import gradients, steps
 from tests.losses.test_consistency import reference as divergence
 from tests.programs import ROOT
-from tests.training.small import assert_same, short, tiny_splits
+from tests.training.small import assert_same
 
 AUGMIX = ("augmentation.name=augmix", "augmentation.padding=0", "augmentation.flip=false", "augmentation.width=1",
           "augmentation.depth=1")
-CNN = ("model.name=simple_cnn", "model.channels=(4,)")
 MASK = np.array([1, 1, 1, 1, 0, 1, 0, 0], bool)
 IMAGES = np.random.default_rng(2).integers(0, 256, (8, 4, 4, 1), dtype=np.uint8)
 LABELS = np.arange(8, dtype=np.int32) % 3
@@ -101,31 +100,6 @@ def test_masked_rows_do_not_matter(monkeypatch):
   monkeypatch.setitem(globals(), "IMAGES", changed)
   _, other, of_other = _step(jax.devices()[:1])
   assert_same((after, measured), (other, of_other))
-
-
-# ---- with everything else
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("role", "loss"), [
-  ("primary", "focal"), ("primary", "adaptive_focal"), ("primary", "avuc"), ("primary", "selective_risk"),
-  ("secondary", "mmce"), ("secondary", "generative_cross_entropy"), ("secondary", "selective_risk"),
-  ("secondary", "soft_avuc")])
-def test_its_step_is_built_with_losses_of_examples_and_of_batches_with_and_without_a_state(role, loss):
-  """On shapes, with the heads in turn. Every loss has a step in ``test_heads_compose``."""
-  heads = ("linear", "variational", "simplex_etf", "masked")
-  number = sorted({*losses.PER_EXAMPLE, *losses.PER_BATCH}).index(loss)
-  other = ("loss.secondary.name=",) if role == "primary" else ("loss.primary.name=cross_entropy",)
-  threshold = (f"loss.{role}.threshold=0.5",) if loss == "avuc" else ()
-  config = short(*AUGMIX, *other, f"loss.{role}.name={loss}", *threshold, *CNN,
-                 f"head.name={heads[number % 4]}")
-  run_config.check(config, 1)
-  built = program.build(config, [tiny_splits()], [0], jax.devices()[:1]).stages[0]
-  keys = jax.random.key(0)[None]
-  state = jax.eval_shape(built.init, keys)
-  _, batch = next(stages.batches(built.plan.phases, 0, [0], batch_size=16, num_devices=1))
-  after, measured = jax.eval_shape(built.train_steps[0], state, batch, keys)
-  assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
-  assert {role, "consistency"} <= measured.keys()
 
 
 def test_the_picture_of_the_data_shows_mixes(tmp_path, capsys):
