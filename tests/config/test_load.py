@@ -113,6 +113,17 @@ def test_a_section_has_every_option_of_what_it_names():
   ("seed.x=3", "seed.x does not exist: seed has no keys of its own"),
   ("loss.primary.name=fokal", "loss.primary.name must be one of .*focal.*Did you mean 'focal'"),
   ("loss.secondary.name=soft", "loss.secondary.name must be one of .*'' for none.*soft_avuc"),
+  ("loss.secondary.name=focal",
+   "loss.secondary.name must be a loss per batch, one of .*: 'focal' is a loss per example, which can only be the"),
+  ("loss.secondary.name=mmce,soft_avuc", "loss.secondary.name must be the name of one loss: got 'mmce,soft_avuc'"),
+  ("loss.primary.name=soft_ece", "loss.primary.name must be one of .* Did you mean 'soft_binned_ece'"),
+  ("loss.secondary.name=sb_ece", "Did you mean 'soft_binned_ece'"),
+  ("loss.secondary.name=sbece", "Did you mean 'soft_binned_ece'"),
+  ("loss={'primary': {'name': 'selective_risk'}, 'secondary': {'name': 'selective_risk'}}",
+   "loss: the primary and the secondary loss are both 'selective_risk'"),
+  ("loss.primary={'name': 'selective_risk', 'confidence': 'max'}", "loss: confidence must be one of 'msp'"),
+  ("loss.primary.name=avuc", "loss: threshold must be a number: got None"),
+  ("training.validation_loss=ece", "training.validation_loss must be one of auto, objective, nll: got 'ece'"),
   ("model.name=resnet", "model.name must be one of .*mlp, simple_cnn"),
   ("data.name=cifar", "data.name must be one of digits, fashion_mnist_small, npz, .*Did you mean 'cifar10"),
   ("data.name=npz", "data.path must name the .npz file"),
@@ -179,6 +190,8 @@ def test_a_mistake_is_one_sentence_that_names_the_key(override, message):
   ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.loss.primary = dict(name='focal', "
    "gama=2.0)\n  return c",
    "loss.primary: option must be one of gamma, stop_gradient: got 'gama'. Did you mean 'gamma'"),
+  ("from configs import common\ndef get_config():\n  c = common.get_config().unlock()\n  c.loss.secondary = ("
+   "dict(name='mmce'), dict(name='aurc'))\n  return c", "(must be one section|cannot be used)"),
   ("from configs import common\ndef get_config():\n  c = common.get_config()\n  c.training.num_epochs = 'x'\n"
    "  return c",
    "num_epochs.*type"),

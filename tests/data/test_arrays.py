@@ -129,16 +129,6 @@ def test_what_is_for_images_is_refused_before_training(x, overrides, message, tm
   assert not (tmp_path / "run").exists()
 
 
-def test_a_second_stage_trains_on_cached_features_of_a_table(tmp_path):
-  path = _file(tmp_path, x=TABLE, labels=LABELS)
-  logits = []
-  for cached in (False, True):
-    run.execute(_config(path, "schedule.name=two_stage", "schedule.stage2_epochs=2", "training.num_epochs=2",
-                        f"schedule.cache_features={cached}"), tmp_path / str(cached))
-    logits.append(Run.load(tmp_path / str(cached)).saved("test")[0].logits)
-  np.testing.assert_allclose(*logits, rtol=1e-4, atol=1e-4)
-
-
 def test_the_command_describes_a_table(tmp_path, capsys):
   path = _file(tmp_path, x=TABLE, labels=LABELS)
   assert show(["--config=configs/digits_savuc.py", "--config.data.name=arrays", f"--config.data.path={path}"]) == 0

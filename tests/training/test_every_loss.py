@@ -9,7 +9,6 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import losses, run, training
-from calib_jax._system.errors import UserError
 from calib_jax.training import loss_state
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -89,31 +88,3 @@ def test_options_of_selective_risk_are_set_from_the_command_line():
   assert section == {"name": "selective_risk", "low_confidence_coverage": 0.9, "smoothing": 0.1, "num_bins": 64,
                      "confidence": "margin", "score_range": (0.1, 1.0), "loss": "focal", "variant": "released",
                      "accumulate_counts": False}
-
-
-@pytest.mark.parametrize(("overrides", "message"), [
-  (("loss.secondary.name=focal",),
-   "loss.secondary.name must be a loss per batch, one of .*: 'focal' is a loss per example, which can only be the"),
-  (("loss.secondary.name=mmce,soft_avuc",), "loss.secondary.name must be the name of one loss: got 'mmce,soft_avuc'"),
-  (("loss.primary.name=soft_ece",), "loss.primary.name must be one of .* Did you mean 'soft_binned_ece'"),
-  (("loss.secondary.name=sb_ece",), "Did you mean 'soft_binned_ece'"),
-  (("loss.secondary.name=sbece",), "Did you mean 'soft_binned_ece'"),
-  (("loss.primary.name=selective_risk", "loss.secondary.name=selective_risk"),
-   "loss: the primary and the secondary loss are both 'selective_risk'"),
-  (("loss.primary.name=selective_risk", "loss.primary.confidence=max"), "loss: confidence must be one of 'msp'"),
-  (("loss.primary.name=avuc",), "loss: threshold must be a number: got None"),
-  (("training.validation_loss=ece",), "training.validation_loss must be one of auto, objective, nll: got 'ece'"),
-])
-def test_a_mistake_is_one_sentence(overrides, message):
-  with pytest.raises(UserError, match=message) as error:
-    _config(*overrides)
-  assert "\n" not in str(error.value)
-
-
-def test_several_secondary_losses_in_a_config_file_are_one_sentence(tmp_path):
-  path = tmp_path / "two.py"
-  path.write_text("from configs import common\n\n\ndef get_config():\n  config = common.get_config().unlock()\n"
-                  "  config.loss.secondary = (dict(name='mmce'), dict(name='aurc'))\n  return config\n")
-  with pytest.raises(UserError, match="(must be one section|cannot be used)") as error:
-    run_config.load(str(path), [])
-  assert "\n" not in str(error.value)
