@@ -1,7 +1,7 @@
 """Batches of images: chosen on the host, augmented on the device, and decoded from JPEGs."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import functools
 import io
 import time
@@ -14,32 +14,27 @@ from calib_jax import data
 from calib_jax.data import record_streams
 from experiments.benchmarks.arrays import Rows
 from experiments.common import timing
+from experiments.common.train_step import images
 
-MEAN, STD = np.full(3, 0.5, np.float32), np.full(3, 0.25, np.float32)
 
-
-def _batches(number: int, batch_size: int) -> tuple[Callable[[], object], Callable[[str], Callable[[], object]]]:
-  """Returns what makes a batch of random images on the host, and what makes one that is augmented on the device."""
-  rng = np.random.default_rng(0)
-  examples = data.Examples(rng.integers(0, 256, (number, 32, 32, 3), dtype=np.uint8),
-                           rng.integers(0, 10, number).astype(np.int32))
+def augmented(name: str, number: int, batch_size: int, budget: float) -> Mapping[str, object]:
+  """Times a batch of random images that are augmented on the device beside the same on the host alone."""
+  splits, augment = images(number, num_classes=10), data.build_augmentation(name, num_classes=10)
 
   def host() -> Mapping[str, np.ndarray]:
-    return data.training_batch(examples, 0, batch_size=batch_size, num_devices=1, seed=0)
+    return data.training_batch(splits.train, 0, batch_size=batch_size, num_devices=1, seed=0)
 
-  def augmented(name: str) -> Callable[[], object]:
-    augment = data.build_augmentation(name, num_classes=10)
+  @jax.jit
+  def prepare(image, label, mask):
+    batch = augment(image, label, mask, jax.random.key(0), None)
+    return data.normalize(batch.images, splits.mean, splits.std), batch.labels
 
-    @jax.jit
-    def prepare(image, label, mask):
-      batch = augment(image, label, mask, jax.random.key(0), None)
-      return data.normalize(batch.images, MEAN, STD), batch.labels
+  def device() -> None:
+    jax.block_until_ready(prepare(*(host()[key][0] for key in ("image", "label", "mask"))))
 
-    function = lambda: jax.block_until_ready(prepare(*(host()[key][0] for key in ("image", "label", "mask"))))  # noqa: E731
-    function()  # Compiles.
-    return function
-
-  return host, augmented
+  device()  # Compiles.
+  values = timing.compare(device, host, budget)
+  return values | {"a second": batch_size / values["seconds"]}
 
 
 def streamed(number: int, budget: float) -> Mapping[str, object]:
@@ -72,11 +67,6 @@ def streamed(number: int, budget: float) -> Mapping[str, object]:
 def rows(options: argparse.Namespace) -> Rows:
   """Times batches of 512 out of 50,000 images of 32x32x3 with each augmentation beside those of the host; JPEGs."""
   number, batch_size, jpegs = (64, 16, 4) if options.scale == "tiny" else (50_000, 512, 64)
-
-  def augmented(name: str) -> Mapping[str, object]:
-    host, make = _batches(number, batch_size)
-    values = timing.compare(make(name), host, options.budget)
-    return values | {"a second": batch_size / values["seconds"]}
-
   return {"JPEGs to 224x224": functools.partial(streamed, jpegs, options.budget),
-          **{f"host and device, {name}": functools.partial(augmented, name) for name in data.AUGMENTATIONS}}
+          **{f"host and device, {name}": functools.partial(augmented, name, number, batch_size, options.budget)
+             for name in data.AUGMENTATIONS}}

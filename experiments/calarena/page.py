@@ -75,8 +75,9 @@ def page(rows: pd.DataFrame) -> str:
     "calarena/page.md.jinja", splits=rows.split.nunique(), left_out=LEFT_OUT, fast_from=f"{FAST_FROM:,}",
     experiments={task: part[["dataset", "model"]].drop_duplicates() for task, part in by_task.items()},
     tasks={TASKS[task]: (_table(part), _incomplete(part)) for task, part in by_task.items() if len(part)},
-    same_method=same_method(whole),
-    selection=[line for part in by_task.values() if len(part) for line in selection(part)],
+    same=same_method(whole), times=f"{TIMES:.0f}",
+    selections=[(TASKS[task].capitalize(), selection(part), part.note[part.method == SELECT].value_counts())
+                for task, part in by_task.items() if len(part)],
     by_size=_side_by_side({f"{classes}, {size}": rows[rows.classes.between(*ends) & rows.cal_size.between(*limits)]
                            for classes, ends in CLASSES.items() for size, limits in SIZES.items()}),
     by_model=_side_by_side({f"{TASKS[task]}, {kind}": whole[is_kind & (whole.task == task)] for task in TASKS
@@ -136,14 +137,18 @@ def pairs(rows: pd.DataFrame) -> pd.DataFrame:
                      differs=[DIFFERS.get(names, "") for names in zip(both.method, both.package, strict=True)])
 
 
-def same_method(rows: pd.DataFrame) -> str:
-  """Returns what a method by this package and by others shows: whether they agree, and whose fit is faster."""
+def same_method(rows: pd.DataFrame) -> dict[str, object]:
+  """Returns what a method by this package and by others shows, if it is the same: whether they agree and who is faster.
+
+  Returns:
+    Of ``all`` fits and of those of ``many`` examples, how many log losses agree, of how many, and how many are lower by
+    this package and by the other; how many fits are ``fast``, and of how many; the texts of the methods that are
+    ``slow`` by the median; and the ``table``, which has the methods that differ too.
+  """
   both = pairs(rows)
   same = both[both.differs == ""]
   fast = same.times[same.many].dropna()
   medians = same[same.many].groupby(["method", "task", "package"], sort=False).times.median()
-  slow = [f"{method} ({task}, {package}: {median:.1f})" for (method, task, package), median in medians.items()
-          if median < TIMES]
 
   def counts(losses: pd.Series) -> tuple[int, int, int, int]:
     return (losses.abs() <= CLOSE).sum(), len(losses), (losses > CLOSE).sum(), (losses < -CLOSE).sum()
@@ -157,36 +162,25 @@ def same_method(rows: pd.DataFrame) -> str:
                   f"{middle:+.2f} [{low:+.1f}, {high:+.1f}]",
                   *(f"{x.median():.1f} [{x.min():.1f}]" if len(x) else "" for x in times), part.differs.iloc[0]])
   lines.sort(key=lambda line: (line[2], line[-1] != ""))
-  return ("Where the method is the same, {} of {} log losses agree to 1e-3, {} are lower by calib_jax and {} by the "
-          "other package. ".format(*counts(same.loss))
-          + f"From {FAST_FROM:,} examples on, " + "{} of {} agree, {} are lower by calib_jax and {} by the other "
-          "package. ".format(*counts(same.loss[same.many])) + "Few "
-          "examples may be separable, so that the optimum of vector, Platt and quadratic scaling lies at infinity, "
-          "and what a fit says of other examples depends on where it ends. "
-          f"The aim of {TIMES:.0f} times the speed from {FAST_FROM:,} examples on is met in "
-          f"{(fast >= TIMES).sum()} of {len(fast)} fits"
-          + (f", and by the median it is missed by {', '.join(slow)}." if slow else ".") + "\n\n"
-          + markdown.table(["method", "by", "task", "within 1e-3, n ≥ 2,000", "fewer", "theirs less ours",
-                            "n ≥ 2,000: times", "fewer: times", "what differs"], lines))
+  return {"all": counts(same.loss), "many": counts(same.loss[same.many]), "fast": ((fast >= TIMES).sum(), len(fast)),
+          "slow": [f"{method} ({task}, {package}: {median:.1f})" for (method, task, package), median in medians.items()
+                   if median < TIMES],
+          "table": markdown.table(["method", "by", "task", "within 1e-3, n ≥ 2,000", "fewer", "theirs less ours",
+                                   "n ≥ 2,000: times", "fewer: times", "what differs"], lines)}
 
 
-def selection(rows: pd.DataFrame) -> list[str]:
-  """What is said of ``select`` on a task."""
+def selection(rows: pd.DataFrame) -> list[dict[str, object]]:
+  """Returns, by score, what ``select`` is above the best single method, and on how many data sets it is lower."""
   own = rows[rows.package == OURS]
-  if SELECT not in own.method.values:
-    return []
-  task, lines = TASKS[own.task.iloc[0]].capitalize(), []
-  for score in ("logloss", "brier"):
+  compared = []
+  for score in ("logloss", "brier") if SELECT in own.method.values else ():
     table = values(own, score)
     best = best_single(table)
     mean, half = student(1000 * over_datasets(table[CHOICE] - table[best]))
-    verdict = "not told apart" if not abs(mean) > half else f"told apart, and {'lower' if mean < 0 else 'higher'}"
     lower = over_datasets(table[CHOICE] < table[best])
-    lines.append(f"- {task}, {SCORES[score]}: `select` less the best single method, {best}, is {mean:+.1f} "
-                 f"[{mean - half:+.1f}, {mean + half:+.1f}] thousandths over {len(lower)} data sets (Student's t, "
-                 f"95%): {verdict}. It is lower on {(lower > 0.5).sum()} of them, by most of their experiments.")
-  counts = own.note[own.method == SELECT].value_counts()
-  return [*lines, f"- {task}: it chose " + ", ".join(f"`{name}` {count} times" for name, count in counts.items()) + "."]
+    compared.append({"score": SCORES[score], "best": best, "mean": mean, "half": half, "number": len(lower),
+                     "lower": (lower > 0.5).sum()})
+  return compared
 
 
 def _side_by_side(parts: dict[str, pd.DataFrame]) -> str:

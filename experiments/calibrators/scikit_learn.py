@@ -92,25 +92,17 @@ def page(rows: pd.DataFrame) -> str:
   is that of Nadeau & Bengio 2003: its variance over splits times 1/J + (test examples) / (training examples), here 1.
   """
   values = rows.pivot(index=["data", "classifier", "split"], columns="calibrated")
-  pairs, lines = len(rows.groupby(["data", "classifier"])), []
-  for label in CALIBRATED:
-    own = values.xs(label, axis=1, level="calibrated")
-    differences = own - values.xs(BASELINE, axis=1, level="calibrated")
-    loss, brier, wins = "", "", ""
-    if label != BASELINE:
-      loss, brier = (interval(differences[score].groupby("split").mean()) for score in ("log_loss", "brier"))
-      wins = f"{(differences.log_loss.groupby(['data', 'classifier']).mean() < 0).sum()} of {pairs}"
-    lines.append([label, f"{100 * own.accuracy.mean():.2f}", f"{own.log_loss.mean():.4f}", loss,
-                  f"{own.brier.mean():.4f}", brier, wins, f"{own.seconds.median():.2f}"])
-  return ("# Calibrated classifiers beside scikit-learn's\n\n"
-          f"`python -m experiments.calibrators.scikit_learn` made this page: {pairs} pairs of a data set and a "
-          f"classifier, {rows.split.nunique()} splits in halves. Log loss and Brier score are means over all pairs, "
-          f"and in brackets is the 95% interval of the difference from {BASELINE}, over splits of these data sets "
-          "(Nadeau & Bengio 2003); in simulations 98 to 100% of such intervals held the true difference. Wins are the "
-          "pairs whose mean log loss is lower than the baseline's. Seconds are the median of a fit and a prediction, "
-          "of which the classifier's own fits are the most.\n\n"
-          + markdown.table(["calibrated by", "accuracy %", "log loss", "difference", "Brier", "difference", "wins",
-                            "seconds"], lines) + "\n")
+  loss, brier = (values[score].sub(values[score][BASELINE], axis=0) for score in ("log_loss", "brier"))
+  by_pair = loss.groupby(["data", "classifier"]).mean()
+  cells = pd.DataFrame({
+    "accuracy": (100 * values.accuracy.mean()).map("{:.2f}".format),
+    "loss": values.log_loss.mean().map("{:.4f}".format), "change": loss.groupby("split").mean().apply(interval),
+    "brier": values.brier.mean().map("{:.4f}".format), "brier change": brier.groupby("split").mean().apply(interval),
+    "wins": (by_pair < 0).sum().map(f"{{}} of {len(by_pair)}".format),
+    "seconds": values.seconds.median().map("{:.2f}".format)}).loc[[*CALIBRATED]]
+  cells.loc[BASELINE, ["change", "brier change", "wins"]] = ""
+  return markdown.filled("calibrators/scikit_learn.md.jinja", pairs=len(by_pair), splits=rows.split.nunique(),
+                         baseline=BASELINE, lines=cells.itertuples())
 
 
 def interval(by_split: pd.Series) -> str:

@@ -63,26 +63,21 @@ def excess(rows: pd.DataFrame) -> pd.DataFrame:
   return above.stack().dropna().groupby(["predictions", "method", "size"]).agg(["mean", "sem"])
 
 
-def table(rows: pd.DataFrame) -> str:
-  """Returns the Markdown table of NLL above temperature scaling's, in thousandths of a nat, best in bold."""
+def tables(rows: pd.DataFrame) -> list[str]:
+  """Returns a Markdown table for each network: NLL above temperature scaling's, in thousandths of a nat."""
   above = excess(rows)
   lowest = above["mean"].drop("select", level="method", errors="ignore").groupby(["predictions", "size"]).min()
   cells = above.apply(lambda x: f"{x['mean']:+.1f}" + ("" if np.isnan(x["sem"]) else f" ± {x['sem']:.1f}"), axis=1)
   cells = cells.where(above["mean"] != lowest.reindex(above.droplevel("method").index).to_numpy(), "**" + cells + "**")
   cells = cells.unstack().fillna("")
-  parts = [markdown.table([name, *(f"n = {size:,}" for size in cells)], [
-    (method, *cells.loc[name, method]) for method in part.method.unique()])
-    for name, part in rows.groupby("predictions", sort=False)]
-  introduction = ("NLL above that of temperature scaling on the same rows, in thousandths of a nat, mean ± standard "
-                  "error over seeds where there are several, on the same images; the lowest mean of a column in bold, "
-                  "whether or not it is told apart from the others.")
-  return "\n\n".join(["# Calibrators by the number of examples", introduction, *parts]) + "\n"
+  return [markdown.table([name, *(f"n = {size:,}" for size in cells)],
+                         cells.loc[name].loc[part.method.unique()].itertuples())
+          for name, part in rows.groupby("predictions", sort=False)]
 
 
 def choices(rows: pd.DataFrame) -> str:
   """Returns the Markdown table of what ``select`` chose, and of its NLL above that of the best of its candidates."""
-  key = ["predictions", "size", "seed"]
-  nll = 1000 * rows.pivot(index=key, columns="method", values="nll")
+  nll = 1000 * rows.pivot(index=["predictions", "size", "seed"], columns="method", values="nll")
   above = nll.sub(nll[[name for name in CANDIDATES if name in nll]].min(axis=1), axis=0).reindex(columns=[*METHODS])
   lines = []
   selected = rows[rows.method == "select"].sort_values("size", kind="stable")
@@ -92,15 +87,12 @@ def choices(rows: pd.DataFrame) -> str:
     error = f" ± {regrets['select'].sem():.1f}" if len(part) > 1 else ""
     lines.append([name, f"{size:,}", ", ".join(f"{method} {counts[method]}" for method in METHODS if method in counts),
                   f"{own:.1f}{error} ({temperature:.1f}, {matrix:.1f})"])
-  return ("What `select` chose over the seeds, and its NLL on the test half above that of the candidate that is best "
-          "there, in thousandths of a nat, mean ± standard error over seeds; in brackets the mean of always taking "
-          "temperature scaling, and of always taking structured matrix scaling.\n\n"
-          + markdown.table(["predictions", "n", "chosen", "above the best"], lines) + "\n")
+  return markdown.table(["predictions", "n", "chosen", "above the best"], lines)
 
 
 def page(rows: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
-  return table(rows) + "\n" + choices(rows)
+  return markdown.filled("calibrators/set_size.md.jinja", tables=tables(rows), choices=choices(rows))
 
 
 def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:

@@ -11,20 +11,6 @@ from calib_jax._system.errors import UserError
 from experiments.common import costs
 
 
-def counted(analysis: object) -> dict[str, float]:
-  """Returns what XLA counted in a program, such as ``flops`` and ``bytes accessed``; without those that it did not.
-
-  JAX says that what ``cost_analysis()`` returns may differ between versions and devices: older versions return a list
-  of one dict, and some devices None.
-
-  >>> counted([{"flops": 2.0}]), counted({"flops": 2.0}), counted(None), counted({"flops": -1.0})
-  ({'flops': 2.0}, {'flops': 2.0}, {}, {})
-  """
-  if isinstance(analysis, list | tuple):
-    analysis = analysis[0] if analysis else None
-  return {name: value for name, value in analysis.items() if value > 0} if isinstance(analysis, dict) else {}
-
-
 def operations(function: Callable, *arguments: object) -> float:
   """Returns the operations of a function of such arguments, or of their shapes, counted before it is compiled.
 
@@ -40,8 +26,8 @@ def operations(function: Callable, *arguments: object) -> float:
     device = None
   with jax.default_device(device):
     lowered = jax.jit(function).lower(*arguments)
-  counts = counted(lowered.cost_analysis()) or counted(lowered.compile().cost_analysis())
-  if "flops" not in counts:
+  counts = lowered.cost_analysis() or lowered.compile().cost_analysis() or {}
+  if not counts.get("flops", 0) > 0:
     raise UserError(f"{jax.default_backend()} does not count the operations of a program: unset JAX_PLATFORMS, so that "
                     "the CPU does.")
   return counts["flops"]

@@ -11,7 +11,6 @@ what it already holds is skipped. In the end the table of docs/coverage.md is wr
 
 import functools
 import itertools
-from typing import NamedTuple
 import zlib
 
 import jax
@@ -31,28 +30,23 @@ RESAMPLES = 200
 POINTS = 300_000  # Examples of which the true values are means.
 
 
-class Model(NamedTuple):
-  """The exponents of the model, repeated over the classes, and the shift of its first class."""
-
-  exponents: tuple[float, ...]
-  shift: float = 0.0
+# The exponents of a model, repeated over the classes, and the shift of its first class.
+MODELS = {"calibrated": ((1.0,), 0.0), "overconfident (1.5)": ((1.5,), 0.0), "underconfident (0.7)": ((0.7,), 0.0),
+          "shifted class": ((1.0,), 1.0), "by class (1.6, 0.7)": ((1.6, 0.7), 0.0)}
 
 
-MODELS = {"calibrated": Model((1.0,)), "overconfident (1.5)": Model((1.5,)), "underconfident (0.7)": Model((0.7,)),
-          "shifted class": Model((1.0,), 1.0), "by class (1.6, 0.7)": Model((1.6, 0.7))}
-
-
-def sample(rng: np.random.Generator, size: int, num_classes: int, model: Model
+def sample(rng: np.random.Generator, size: int, num_classes: int, model: str
            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Labels ``[N]``, the posterior ``[N, K]``, and the model's log-probabilities ``[N, K]``."""
   labels, ((log_posterior, posterior),) = differences.sample(rng, size, num_classes, (differences.Model(),))
-  exponents = tuple(np.resize(model.exponents, num_classes).tolist())
-  log_probs = posteriors.model_log_probs(jnp.asarray(log_posterior, jnp.float32), exponents, model.shift)
+  exponents, shift = MODELS[model]
+  log_probs = posteriors.model_log_probs(jnp.asarray(log_posterior, jnp.float32),
+                                         tuple(np.resize(exponents, num_classes).tolist()), shift)
   return labels.astype(np.int32), posterior, np.asarray(log_probs)
 
 
 @functools.cache
-def truth(num_classes: int, model: Model, recalibration: str) -> dict[str, tuple[float, float, float]]:
+def truth(num_classes: int, model: str, recalibration: str) -> dict[str, tuple[float, float, float]]:
   """By loss: its mean, its true calibration part, and the part of the class of recalibrations."""
   labels, posterior, log_probs = sample(np.random.default_rng(1), POINTS, num_classes, model)
   calibrator = calibrators.get(recalibration)
@@ -62,7 +56,8 @@ def truth(num_classes: int, model: Model, recalibration: str) -> dict[str, tuple
   with np.errstate(divide="ignore"):
     least = simulation.true_losses(np.log(np.maximum(posterior, 1e-300)), posterior)
   recalibrated = simulation.true_losses(np.asarray(fitted, np.float64), posterior)
-  holds = len(set(model.exponents)) == 1 and (not model.shift or recalibration != decomposition.TEMPERATURE)
+  exponents, shift = MODELS[model]
+  holds = len(exponents) == 1 and (not shift or recalibration != decomposition.TEMPERATURE)
   return {name: (mean, mean - least[name], mean - (least if holds else recalibrated)[name])
           for name, mean in losses.items()}
 
@@ -73,7 +68,7 @@ def coverage(num_classes: int, size: int, name: str) -> list[dict[str, object]]:
   recalibration = decomposition.chosen(size, num_classes)
   intervals = {loss: [] for loss in decomposition.LOSSES}
   for i in range(REPEATS[size]):
-    labels, _, log_probs = sample(rng, size, num_classes, MODELS[name])
+    labels, _, log_probs = sample(rng, size, num_classes, name)
     weights = np.ones(size, np.float32)
     removed = decomposition.of_examples(np.exp(log_probs), labels, weights)
     for loss, values in removed.items():
@@ -82,7 +77,7 @@ def coverage(num_classes: int, size: int, name: str) -> list[dict[str, object]]:
       intervals[loss].append((calibration, refinement, (float("nan"), float(ends[1][1]), float(ends[2][1]))))
   rows = []
   for loss, simulated in intervals.items():
-    mean, true_part, part = truth(num_classes, MODELS[name], recalibration)[loss]
+    mean, true_part, part = truth(num_classes, name, recalibration)[loss]
     estimate, low, high = np.array(simulated).transpose(2, 1, 0)  # Each of calibration, refinement and out of fold.
     coverages = [np.mean((a <= value) & (value <= b))
                  for a, b, value in zip(low, high, (part, mean - part, part), strict=True)]

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       commands.made(options.out)
     planned = _planned(options)
     print(plan.text(planned, options), flush=True)
-    return 0 if options.dry_run else train([of_cell.cell for of_cell in planned], options,
+    return 0 if options.dry_run else train([cell for cell, *_ in planned], options,
                                            started + 3600 * options.hours)
   except (UserError, OSError) as error:  # A full disk is an OSError.
     print(f"error: {error}", file=sys.stderr)
@@ -155,7 +155,7 @@ def _planned(options: argparse.Namespace) -> list[plan.Planned]:
   while True:  # Once networks are timed, cells may fit whose networks are not.
     timed = _recorded(path).get(_device(), {})
     planned = plan.fitting(plan.cells(options, timed), options.hours)
-    configs = [cell.config for cell, _, number in planned if number]
+    configs = [cell.jobs[0].config for cell, _, number in planned if number]
     new = {name: config for config in configs if (name := costs.network(config)) not in timed}
     if options.dry_run:
       return planned

@@ -75,11 +75,6 @@ class Cell(NamedTuple):
   timed: bool
   stem: pathlib.Path
 
-  @property
-  def config(self) -> ConfigDict:
-    """The config of its first model."""
-    return self.jobs[0].config
-
   def name(self) -> str:
     """Returns the name of the cell in messages."""
     return ", ".join(filter(None, self.jobs[0].method[:2]))
@@ -96,12 +91,7 @@ class Cell(NamedTuple):
     return sweep.without_rows(self.table.experiment, self.jobs, self.rows())
 
 
-class Planned(NamedTuple):
-  """A cell, its jobs without rows, and how many of these fit."""
-
-  cell: Cell
-  missing: list[sweep.Job]
-  fitting: int
+Planned = tuple[Cell, list[sweep.Job], int]  # A cell, its jobs without rows, and how many of these fit.
 
 
 def cells(options: argparse.Namespace, timed_here: Mapping[str, float]) -> list[Cell]:
@@ -151,7 +141,7 @@ def fitting(wanted: Sequence[Cell], hours: float) -> list[Planned]:
     missing, number = cell.missing(), 0
     while number < len(missing) and cell.hours <= left:
       left, number = left - cell.hours, number + 1
-    planned.append(Planned(cell, missing, number))
+    planned.append((cell, missing, number))
   return planned
 
 

@@ -14,10 +14,10 @@ from experiments.estimators import simulation as estimators
 @pytest.mark.parametrize("name", ["overconfident (1.5)", "shifted class"])
 def test_recalibrations_that_undo_a_distortion_remove_the_true_part(name, monkeypatch):
   monkeypatch.setattr(decomposition, "POINTS", 30_000)
-  model, recalibration = decomposition.MODELS[name], "structured_vector_scaling"
-  labels, _, log_probs = decomposition.sample(np.random.default_rng(2), 30_000, 2, model)
+  recalibration = "structured_vector_scaling"
+  labels, _, log_probs = decomposition.sample(np.random.default_rng(2), 30_000, 2, name)
   removed = of_examples(np.exp(log_probs), labels, np.ones(30_000, np.float32), recalibration=recalibration)
-  for loss, (mean, true_part, part) in decomposition.truth(2, model, recalibration).items():
+  for loss, (mean, true_part, part) in decomposition.truth(2, name, recalibration).items():
     assert true_part == part > 0.003
     # Five standard errors, of two samples; a fit to so many examples misses less than 2e-4 of the best.
     spread = 7 * np.std(removed[loss], axis=0) / np.sqrt(30_000)

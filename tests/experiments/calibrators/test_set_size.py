@@ -28,7 +28,7 @@ def test_a_finished_experiment_only_rebuilds_its_table(tmp_path, monkeypatch):
   expected = 1000 * (nll.identity - nll.temperature_scaling)
   above = experiment.excess(rows).loc["net", "identity", 40]
   np.testing.assert_allclose(above, [expected.mean(), expected.std() / np.sqrt(2)], rtol=1e-6)
-  alone = experiment.table(rows[rows.seed == 0])  # One seed has no standard error.
+  alone, = experiment.tables(rows[rows.seed == 0])  # One seed has no standard error.
   assert f"| identity | {expected[0]:+.1f} |" in alone and "nan" not in alone
   lines = path.read_text().splitlines(keepends=True)
   path.write_text("".join(lines[:-1]))  # One run is lost, and only that one runs again.

@@ -68,6 +68,6 @@ def test_operations_are_counted_where_the_device_does_not(monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(jax, "local_devices", lambda **_: (_ for _ in ()).throw(RuntimeError("Unknown backend cpu")))
     assert counting.operations(product, *shapes) == pytest.approx(2 * 8 * 16 * 4, rel=0.1)
-  monkeypatch.setattr(jax.stages.Compiled, "cost_analysis", lambda self: [{"bytes accessed": 3.0}])
+  monkeypatch.setattr(jax.stages.Compiled, "cost_analysis", lambda self: {"bytes accessed": 3.0})
   with pytest.raises(UserError, match="unset JAX_PLATFORMS"):
     counting.operations(product, *shapes)

@@ -52,7 +52,7 @@ def test_some_numbers_are_at_the_places_where_the_papers_print_them():
 
 def test_hours_are_the_steps_times_the_recorded_seconds(tmp_path):
   options = weekend.parse(["--tables", "soft_calibration", f"--out={tmp_path}", "--card=a100"])
-  config = plan.cells(options, {})[0].config
+  config = plan.cells(options, {})[0].jobs[0].config
   name = costs.network(config)
   assert name.startswith("wide_resnet28_10 (") and "dtype=bfloat16" in name and name.endswith("32x32x3, batch 512")
   (tmp_path / "step_seconds.json").write_text(json.dumps({weekend._device(): {name: 0.1}, "2 x other": {name: 9.0}}))
@@ -63,7 +63,7 @@ def test_hours_are_the_steps_times_the_recorded_seconds(tmp_path):
   assert [cell.hours for cell in cells] == pytest.approx(5 * [1.1 * steps * 0.1 / 3600])
   one = cells[0].hours
   for hours, fits in ((0, []), (1.01 * one, [1]), (4.5 * one, [3, 1]), (15.1 * one, [3] * 5)):
-    assert [of_cell.fitting for of_cell in plan.fitting(cells, hours) if of_cell.fitting] == fits
+    assert [number for *_, number in plan.fitting(cells, hours) if number] == fits
   options.hours = 4.5 * one
   text = plan.text(plan.fitting(cells, options.hours), options)
   assert "| 1 of 3 runs fit |" in text and "| does not fit |" in text and "≈" not in text
@@ -126,28 +126,20 @@ def trained(monkeypatch):
   return labels
 
 
-def test_cells_train_once_and_their_numbers_are_on_the_page(tmp_path, trained, capsys):
+def test_cells_train_once_and_one_page_joins_the_numbers_of_shards(tmp_path, trained, capsys):
   command = [*TINY, f"--out={tmp_path}"]
   assert weekend.main([*command, "--dry_run"]) == 0
   assert trained == [] and "2 of 2 cells are whole" in capsys.readouterr().out and len(list(tmp_path.iterdir())) == 0
-  assert weekend.main(command) == 0
-  printed = capsys.readouterr().out
-  assert len(trained) == 4 and printed.count("| Karandikar et al. 2021, Table 1a | focal+soft_avuc | accuracy %, none "
-                                             "| 78.1 ± 0.08 | 50.50 ± 0.50 |") == 1
-  text = (tmp_path / "weekend_tiny.md").read_text(encoding="utf-8")
-  assert "| 4.06 ± 0.14 | 10.00 ± 0.00 | +5.94 |  |" in text  # No interval: the seeds are equal.
-  assert "these numbers say only that everything runs" in text and "Not done" not in text
-  assert weekend.main(command) == 0 and len(trained) == 4
-
-
-def test_shards_write_files_of_their_own_that_one_page_joins(tmp_path, trained, capsys):
-  command = [*TINY, f"--out={tmp_path}"]
   for i in (1, 2):
     assert weekend.main([*command, f"--shard={i}/2"]) == 0
-  assert "with --hours=0 makes the page" in capsys.readouterr().out
+  printed = capsys.readouterr().out
+  assert "with --hours=0 makes the page" in printed and printed.count(
+    "| Karandikar et al. 2021, Table 1a | focal+soft_avuc | accuracy %, none | 78.1 ± 0.08 | 50.50 ± 0.50 |") == 1
   assert len(trained) == 4 and len(list(tmp_path.glob("*_shard*of2.csv"))) == 2
-  assert weekend.main([*command, "--hours=0"]) == 0 and len(trained) == 4
+  assert weekend.main([*command, "--hours=0"]) == weekend.main(command) == 0 and len(trained) == 4
   text = (tmp_path / "weekend_tiny.md").read_text(encoding="utf-8")
+  assert "| 4.06 ± 0.14 | 10.00 ± 0.00 | +5.94 |  |" in text  # No interval: the seeds are equal.
+  assert "these numbers say only that everything runs" in text
   assert "Not done" not in text and text.count("| Karandikar") == 6
   assert f"{tmp_path / 'weekend_tiny.md'} has the numbers.\n" in capsys.readouterr().out
 
