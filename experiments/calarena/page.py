@@ -13,7 +13,7 @@ from scipy import stats
 
 from experiments.calarena.data_sets import CLASSIFIERS
 from experiments.calarena.methods import DIFFERS, LEFT_OUT, MOST_CLASSES, OURS, SELECT
-from experiments.common import markdown
+from experiments.common import figures, markdown
 
 TASKS = {"binary": "two classes", "multiclass": "more than two classes"}
 SCORES = {"logloss": "log loss", "brier": "Brier", "ece-15": "ECE"}
@@ -208,27 +208,23 @@ def _column(table: pd.DataFrame) -> pd.Series:
 
 def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the win rates by log loss of both tasks, the best at the top, with their intervals over data sets."""
-  from matplotlib.figure import Figure
-
   rows = labelled(rows)
   tables = {task: values(part) for task, part in rows[rows["size"] == "all"].groupby("task")}
   longest = max(table.shape[1] for table in tables.values())
-  drawn = Figure(figsize=(5.2 * len(tables), 0.22 * longest + 1.2), layout="constrained")
-  axes = drawn.subplots(1, len(tables), squeeze=False)[0]
-  for axis, (task, table) in zip(axes, tables.items(), strict=True):
-    mean, low, high = wins(table)
-    order = np.argsort(-mean.to_numpy(), kind="stable")
-    for place, i in enumerate(order):
-      color = "#0072B2" if mean.index[i].startswith("`") else "#888888"
-      axis.plot([low[i], high[i]], [place, place], color=color, lw=1.5)
-      axis.plot(mean.iloc[i], place, "o", color=color, ms=4)
-    axis.set_yticks(range(len(order)), mean.index[order].str.strip("`").str.replace("_", " "), fontsize=7)
-    axis.invert_yaxis()
-    axis.tick_params(axis="x", labelsize=7)
-    axis.grid(axis="x", lw=0.4)
-    axis.set_xlim(0, 1)
-    axis.set_xlabel("win rate by log loss, 95% interval over data sets", fontsize=8)
-    axis.set_title(f"{TASKS[task]}\n{len(table)} experiments, "
-                   f"{table.index.get_level_values('dataset').nunique()} data sets", fontsize=8)
-  drawn.suptitle("blue: calib_jax; grey: the same methods by other packages", fontsize=8)
-  drawn.savefig(path, dpi=150)
+  with figures.png(path, 5.2 * len(tables), 0.22 * longest + 1.2, rc={}, dpi=150) as drawn:
+    for axis, (task, table) in zip(drawn.subplots(1, len(tables), squeeze=False)[0], tables.items(), strict=True):
+      mean, low, high = wins(table)
+      order = np.argsort(-mean.to_numpy(), kind="stable")
+      for place, i in enumerate(order):
+        color = "#0072B2" if mean.index[i].startswith("`") else "#888888"
+        axis.plot([low[i], high[i]], [place, place], color=color, lw=1.5)
+        axis.plot(mean.iloc[i], place, "o", color=color, ms=4)
+      axis.set_yticks(range(len(order)), mean.index[order].str.strip("`").str.replace("_", " "), fontsize=7)
+      axis.invert_yaxis()
+      axis.tick_params(axis="x", labelsize=7)
+      axis.grid(axis="x", lw=0.4)
+      axis.set_xlim(0, 1)
+      axis.set_xlabel("win rate by log loss, 95% interval over data sets", fontsize=8)
+      axis.set_title(f"{TASKS[task]}\n{len(table)} experiments, "
+                     f"{table.index.get_level_values('dataset').nunique()} data sets", fontsize=8)
+    drawn.suptitle("blue: calib_jax; grey: the same methods by other packages", fontsize=8)

@@ -20,7 +20,7 @@ import pandas as pd
 
 from calib_jax import calibrators, metrics
 from calib_jax.predictions.loading import load
-from experiments.common import commands, markdown, studies
+from experiments.common import commands, figures, markdown, studies
 
 SIZES = (100, 500, 2000, 5000)
 CANDIDATES = calibrators.selection.CANDIDATES
@@ -100,8 +100,6 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
 
   Bars are standard errors over seeds. Lines that lose more than two nats leave the panel at the top.
   """
-  from matplotlib.figure import Figure
-
   above, names, sizes = excess(rows) / 1000, rows.predictions.unique(), sorted(rows["size"].unique())
   shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
            "select": "#777777", "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7",
@@ -109,34 +107,33 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
   strong = ("structured_vector_scaling", "structured_matrix_scaling", "select")
   columns = min(len(names), 2)
   lines = -(-len(names) // columns)
-  drawn = Figure(figsize=(4.6 * columns, 3.2 * lines + 0.7), layout="constrained")
-  axes = drawn.subplots(lines, columns, squeeze=False, sharey=True)
-  for axis, name in zip(axes.flat, names, strict=False):
-    axis.axhline(0, color="0.4", lw=1, ls=":", label="temperature scaling")
-    for i, (method, color) in enumerate(shown.items()):
-      own = above.query("predictions == @name and method == @method").reset_index()
-      # Methods stand beside each other, so that their error bars can be told apart.
-      axis.errorbar(own["size"] * 1.04 ** (i - len(shown) / 2), own["mean"], own["sem"].fillna(0), color=color,
-                    lw=1.8 if method in strong else 0.9, marker="o", ms=3.5 if method in strong else 2.5, capsize=2,
-                    label=method.replace("_", " "), ls="--" if method == "select" else "-",
-                    zorder=3 if method in strong else 2)
-    axis.set_xscale("log")
-    axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    axis.minorticks_off()
-    axis.set_yscale("symlog", linthresh=0.01, linscale=1.5)
-    axis.set_ylim(-0.06, 2)
-    ticks = (-0.05, -0.02, -0.01, -0.005, 0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
-    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.grid(axis="y", color="0.92", lw=0.6)
-    axis.set_title(name.replace("_", " "), fontsize=9)
-    axis.tick_params(labelsize=7, labelleft=True)
-  for axis in axes.flat[len(names):]:
-    axis.set_visible(False)
-  drawn.supxlabel("calibration examples", fontsize=9)
-  drawn.supylabel("NLL above temperature scaling's (nats)", fontsize=9)
-  handles, labels = axes[0, 0].get_legend_handles_labels()
-  drawn.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
-  drawn.savefig(path, dpi=150)
+  ticks = (-0.05, -0.02, -0.01, -0.005, 0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
+  with figures.png(path, 4.6 * columns, 3.2 * lines + 0.7, rc={}, dpi=150) as drawn:
+    axes = drawn.subplots(lines, columns, squeeze=False, sharey=True)
+    for axis, name in zip(axes.flat, names, strict=False):
+      axis.axhline(0, color="0.4", lw=1, ls=":", label="temperature scaling")
+      for i, (method, color) in enumerate(shown.items()):
+        own = above.query("predictions == @name and method == @method").reset_index()
+        # Methods stand beside each other, so that their error bars can be told apart.
+        axis.errorbar(own["size"] * 1.04 ** (i - len(shown) / 2), own["mean"], own["sem"].fillna(0), color=color,
+                      lw=1.8 if method in strong else 0.9, marker="o", ms=3.5 if method in strong else 2.5, capsize=2,
+                      label=method.replace("_", " "), ls="--" if method == "select" else "-",
+                      zorder=3 if method in strong else 2)
+      axis.set_xscale("log")
+      axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+      axis.minorticks_off()
+      axis.set_yscale("symlog", linthresh=0.01, linscale=1.5)
+      axis.set_ylim(-0.06, 2)
+      axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+      axis.grid(axis="y", color="0.92", lw=0.6)
+      axis.set_title(name.replace("_", " "), fontsize=9)
+      axis.tick_params(labelsize=7, labelleft=True)
+    for axis in axes.flat[len(names):]:
+      axis.set_visible(False)
+    drawn.supxlabel("calibration examples", fontsize=9)
+    drawn.supylabel("NLL above temperature scaling's (nats)", fontsize=9)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
 
 
 def study(files: Sequence[pathlib.Path], seeds: int, methods: Sequence[str], folder: pathlib.Path) -> studies.Study:
