@@ -46,7 +46,6 @@ BENCHMARKS = {
   "calibrators": Benchmark(calibrators.rows, "a log-softmax; for other packages, ours", "calibrators_measured.md"),
   "data": Benchmark(inputs.rows, "a batch of the host alone", "benchmarks.md"),
   "training": Benchmark(steps.training_rows, "a hand-written step; for the others, the step", "benchmarks.md"),
-  "accelerator": Benchmark(steps.accelerator_rows, "as in training, metrics and calibrators", "weekend.md"),
   "evaluation": Benchmark(processes.evaluation_rows, "none", "benchmarks.md"),
   "first_hour": Benchmark(processes.first_hour_rows, "none", "benchmarks.md", in_order=True),
 }

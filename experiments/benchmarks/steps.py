@@ -21,7 +21,6 @@ import optax
 
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
-from experiments.benchmarks import arrays, calibrators
 from experiments.benchmarks.arrays import OPTIONS, Rows
 from experiments.common import counting, timing
 from experiments.common.train_step import engine, images
@@ -185,24 +184,15 @@ class Steps:
             "waiting for input": last["time/input_seconds"] / last["time/step_seconds"],
             "memory, GiB": last["time/memory_gib"]}
 
-  def secondaries(self) -> Rows:
-    """Times what each secondary loss adds to the step."""
-    return {f"secondary {name}": functools.partial(self.beside_plain, name) for name in self.size.secondary}
-
 
 def training_rows(options: argparse.Namespace) -> Rows:
-  """Times the step of WRN-16-4 at batch 128 on a CPU, and of WRN-28-10 at batch 512 in bfloat16 on an accelerator."""
+  """Times the step of WRN-16-4 at batch 128 on a CPU, and of WRN-28-10 at batch 512 in bfloat16 on an accelerator.
+
+  What only a GPU or a TPU can show comes first: several devices, whether training repeats, and ``shard_map``.
+  """
   steps = Steps(options)
-  return {"step": steps.step, **steps.secondaries(), "whole engine": steps.whole_engine}
-
-
-def accelerator_rows(options: argparse.Namespace) -> Rows:
-  """Measures what only a GPU or a TPU can show, the most important first."""
-  steps, size = Steps(options), "100x3" if options.scale == "tiny" else "50000x1000"
   on_all = {f"{len(steps.devices)} devices": functools.partial(steps.beside_plain, devices=steps.devices)}
   return {"step": steps.step, **(on_all if len(steps.devices) > 1 else {}), "repeated": steps.repeated,
           "shard_map": functools.partial(steps.beside_plain, **{"training.parallel": "shard_map"}),
-          **{name: row for name, row in arrays.metric_rows(options).items() if name.startswith("top-label")},
-          f"{size}, temperature_scaling": functools.partial(calibrators.ours, "temperature_scaling", size,
-                                                            options.budget),
-          **steps.secondaries()}
+          **{f"secondary {name}": functools.partial(steps.beside_plain, name) for name in steps.size.secondary},
+          "whole engine": steps.whole_engine}
