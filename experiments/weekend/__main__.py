@@ -155,11 +155,11 @@ def _planned(options: argparse.Namespace) -> list[plan.Planned]:
   while True:  # Once networks are timed, cells may fit whose networks are not.
     timed = _recorded(path).get(_device(), {})
     planned = plan.fitting(plan.cells(options, timed), options.hours)
-    configs = [cell.jobs[0].config for cell, _, number in planned if number]
-    new = {name: config for config in configs if (name := costs.network(config)) not in timed}
     if options.dry_run:
       return planned
+    configs = [cell.jobs[0].config for cell, _, number in planned if number]
     _check_data(dict.fromkeys(config.data.name for config in configs), options)
+    new = {name: config for config in configs if (name := costs.network(config)) not in timed}
     if not new:
       return planned
     compilation.keep()
