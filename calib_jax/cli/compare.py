@@ -1,4 +1,4 @@
-"""Compares finished runs and files of predictions on one page: python -m calib_jax.reports compare RUN RUN.
+"""Compares finished runs and files of predictions on one page: python -m calib_jax compare RUN RUN.
 
 Each argument is the directory of a run, or a file of predictions of the same test set. The calibrators are fitted to
 each run's validation predictions; files are compared as they are.

@@ -45,7 +45,16 @@ class _WithOptions(ClassifierMixin, BaseEstimator):
     smallest probability that is above 0, or as the precision of float32 where that is smaller.
     """
     self.least_ = float(np.min(logits, where=np.isfinite(logits), initial=np.log(LEAST)))
-    self.calibrator_ = self._fitted(self._finite(logits), labels, weights)
+    logits, parameters = self._finite(logits), type(self)._get_param_names()
+    options = {name: value for name, value in self.get_params(deep=False).items() if name not in parameters}
+    if self.method != "auto":
+      self.calibrator_ = calibrators.get(self.method, **options).fitted(logits, labels, weights=weights)
+      return
+    if options or weights is not None:
+      raise ValueError('method="auto" takes no options and no sample_weight: name a calibrator, such as '
+                       '"temperature_scaling".')
+    chosen = calibrators.select(logits, labels)
+    self.calibrator_ = calibrators.Fitted(chosen.calibrator, chosen.params)
 
   def _calibrated(self, logits: np.ndarray) -> np.ndarray:
     """The calibrated probabilities ``[N, K]`` of logits, in float64, with rows that sum to 1."""
@@ -54,17 +63,6 @@ class _WithOptions(ClassifierMixin, BaseEstimator):
 
   def _finite(self, logits: np.ndarray) -> np.ndarray:
     return np.where(np.isneginf(logits), self.least_, logits)
-
-  def _fitted(self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> calibrators.Fitted:
-    parameters = type(self)._get_param_names()
-    options = {name: value for name, value in self.get_params(deep=False).items() if name not in parameters}
-    if self.method == "auto":
-      if options or weights is not None:
-        raise ValueError('method="auto" takes no options and no sample_weight: name a calibrator, such as '
-                         '"temperature_scaling".')
-      chosen = calibrators.select(logits, labels)
-      return calibrators.Fitted(chosen.calibrator, chosen.params)
-    return calibrators.get(self.method, **options).fitted(logits, labels, weights=weights)
 
 
 class Calibrator(_WithOptions):

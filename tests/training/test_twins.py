@@ -76,7 +76,7 @@ def test_two_that_meet_in_the_evaluation(alone, tmp_path):
       second = python("main.py", *arguments, *further, tmp_path=tmp_path)
       assert second.returncode == 2 and "Traceback" not in second.stderr
       assert f"run is in use by process {first.pid} on " in second.stderr.splitlines()[-1]
-    compared = python("-m", "calib_jax.reports", "compare", folder, alone[0], "--num_resamples=2", tmp_path=tmp_path,
+    compared = python("-m", "calib_jax", "compare", folder, alone[0], "--num_resamples=2", tmp_path=tmp_path,
                       blocked=("tensorflow", "tensorboard"))
     assert compared.returncode in (0, 2) and "Traceback" not in compared.stderr
     assert compared.returncode == 0 or compared.stderr.splitlines()[-1].startswith("error: ")
