@@ -279,27 +279,24 @@ def test_a_run_stops_when_nothing_improves_and_resuming_it_does_not_go_on(tmp_pa
   ("class_adaptive_label_smoothing", ("margin=0.5", "every=1"), lambda logits, labels: losses.update_class_adaptive(
     losses.init_class_adaptive(logits.shape[1]), 1, logits, margin=0.5, every=1))])
 def test_a_state_follows_the_validation_split_epoch_by_epoch(name, options, first):
-  fields = (f"loss.primary.name={name}", *(f"loss.primary.{option}" for option in options), "loss.secondary.name=",
-            "training.num_epochs=2")
-  state, _ = train(short(*fields, "training.evaluate_every_epochs=2"))
-  once, (predictions,) = train(short(*fields, "training.num_steps=3"))  # The three steps of one epoch.
-  wanted = first(**predictions["validation"])
-  assert_same(alone(once.loss_states[name]), wanted, rtol=1e-3, atol=1e-6)
-  assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(alone(state.loss_states[name]), wanted, strict=True))
+  config = short(f"loss.primary.name={name}", *(f"loss.primary.{option}" for option in options), "loss.secondary.name=",
+                 "training.num_epochs=2", "training.num_steps=3")  # The three steps of one epoch.
+  state, (predictions,) = train(config)
+  wanted, initial = first(**predictions["validation"]), training.of_loss(config.loss, 3)[name].init()
+  assert_same(alone(state.loss_states[name]), wanted, rtol=1e-3, atol=1e-6)
+  assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(initial, wanted, strict=True))
 
 
 @pytest.mark.parametrize("accumulate", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_selective_risk_counts_the_scores_of_an_epoch_and_starts_the_next_from_zero(accumulate):
-  def counts(steps):
-    state, _ = train(short("loss.primary.name=selective_risk", "loss.primary.num_bins=8", "loss.secondary.name=",
-                              f"loss.primary.accumulate_counts={accumulate}", "training.num_epochs=2",
-                              f"training.num_steps={steps}"))
-    return np.asarray(state.loss_states["selective_risk"].counts[0])
-
-  # An epoch of 44 examples is three steps of 16, 16 and 12.
-  assert counts(2).sum() == (32 if accumulate else 0)
-  assert counts(3).sum() == 0
-  assert counts(4).sum() == (16 if accumulate else 0)
+def test_selective_risk_counts_the_scores_of_an_epoch_and_starts_the_next_from_zero(accumulate, tmp_path):
+  train(short("loss.primary.name=selective_risk", "loss.primary.num_bins=8", "loss.secondary.name=",
+              f"loss.primary.accumulate_counts={accumulate}", "training.num_steps=4", "checkpoint.every_steps=1",
+              "checkpoint.keep=4"), folder=tmp_path, predicted=())
+  keeper = training.Checkpoints(tmp_path, keep=4)
+  counts = [checkpoints.read(keeper.manager, step)["state"]["loss_states"]["selective_risk"]["counts"].sum()
+            for step in (2, 3, 4)]
+  keeper.close()
+  assert counts == ([32, 0, 16] if accumulate else [0, 0, 0])  # An epoch of 44 examples has steps of 16, 16 and 12.
 
 
 # ---- checkpoints

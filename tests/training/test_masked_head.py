@@ -153,8 +153,10 @@ def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
 
 
 def test_a_fixed_q_stays():
-  state, _ = train(digits(*MASKED, "head.adaptive=false", "head.keep=0.3"))
-  assert float(state.loss_states["head"].keep[0]) == np.float32(0.3)
+  head = models.get_head("masked", num_classes=3, keep=0.3, adaptive=False)
+  method = head_state.of_head("masked", head, 2)["head"]
+  state = method.on_epoch(method.init(), 1, 20 * jnp.eye(3), jnp.arange(3))
+  assert float(state.keep) == np.float32(0.3) and int(state.epoch) == 1
 
 
 # ---- the head itself

@@ -15,8 +15,9 @@ from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
 from calib_jax.models import pytorch
+from calib_jax.training.engine import program
 from tests.programs import ROOT
-from tests.training.small import assert_same, tiny_splits
+from tests.training.small import alone, assert_same, built, tiny_splits
 
 SMALL = {"vit_small": {"width": 6, "depth": 1, "heads": 1, "patch_size": 4},
          "swin_tiny": {"patch_size": 1, "window": 2, "width": 6, "depths": (1, 1), "heads": (1, 2)}}
@@ -46,28 +47,25 @@ def rgb_splits(seed=0):
                             for name in ("train", "validation", "test")})
 
 
-@pytest.mark.slow
 def test_a_run_starts_from_the_weights_with_a_new_head_for_each_seed(tmp_path):
   params, _ = write_weights("vit_small", tmp_path / "w.safetensors")
   config = _config(tmp_path / "w.safetensors")
   run_config.check(config, 2)
   training.check_weights(config)
-  state, _ = training.train(config, [rgb_splits(0), rgb_splits(1)], seeds=[0, 1], devices=jax.devices()[:2])
+  stage, = program.build(config, [rgb_splits(0), rgb_splits(1)], [0, 1], jax.devices()[:2]).stages
+  begun = stage.start(None, jnp.stack([jax.random.key(seed) for seed in (0, 1)])).params
   for seed in (0, 1):
-    trained = jax.tree.map(lambda x, seed=seed: x[seed], state.params)
-    assert_same({key: x for key, x in trained.items() if key != "head"},
-          {key: x for key, x in params.items() if key != "head"})
-  heads = state.params["head"]["kernel"]
+    assert_same({key: jax.tree.map(lambda x, seed=seed: x[seed], x) for key, x in begun.items() if key != "head"},
+                {key: x for key, x in params.items() if key != "head"})
+  heads = begun["head"]["kernel"]
   assert heads.shape[-1] == 3 and np.abs(heads[0] - heads[1]).max() > 0.01  # The weights have five classes.
 
 
-@pytest.mark.slow
 def test_a_head_that_fits_is_kept_and_interleaved_runs_start_from_weights_too(tmp_path):
   params, _ = write_weights("vit_small", tmp_path / "w.safetensors", num_classes=3)
-  config = _config(tmp_path / "w.safetensors", "vit_small", "schedule.name=interleaved",
-                   "loss.secondary.name=soft_avuc")
-  state, _ = training.train(config, [rgb_splits()], seeds=[0], devices=jax.devices()[:2])
-  assert_same(jax.tree.map(lambda x: x[0], state.params), params)
+  run, keys = built(_config(tmp_path / "w.safetensors", "vit_small", "schedule.name=interleaved",
+                                 "loss.secondary.name=soft_avuc"), rgb_splits())
+  assert_same(alone(run.stages[0].start(None, keys).params), params)
 
 
 def test_a_model_resizes_its_images():
@@ -103,7 +101,7 @@ def test_mistakes_about_weights_are_one_sentence(tmp_path):
   write_weights("vit_small", tmp_path / "w.safetensors")
   with pytest.raises(UserError, match=r"another backbone.*stem_pos_embed is \(1, 5, 6\) in the weights and "
                                       r"\(1, 2, 6\) in the model\). Set model.image_size"):
-    training.train(_config(tmp_path / "w.safetensors", "vit_small", "model.image_size=0"), [rgb_splits()], seeds=[0],
-                   devices=jax.devices()[:1])
+    run, keys = built(_config(tmp_path / "w.safetensors", "vit_small", "model.image_size=0"), rgb_splits())
+    run.stages[0].start(None, keys)
   with pytest.raises(UserError, match="starts from schedule.workdir or schedule.weights: leave model.weights empty"):
     run_config.check(_config("w.safetensors", "vit_small", "schedule.name=warm_start", "schedule.workdir=x"), 1)
