@@ -60,26 +60,19 @@ class Profile:
 
   def __init__(self, folder: pathlib.Path | None, num_steps: int):
     """Prepares a trace in ``folder``; there is none if ``num_steps`` is 0 or ``folder`` is None."""
-    self.folder, self.left, self.before = folder, num_steps if folder else 0, 10
-    self.running = False
+    self.folder, self.num_steps, self.steps, self.running = folder, num_steps if folder else 0, 0, False
 
   def step(self) -> None:
     """Starts or ends the trace if it is due; the loop calls this before each step."""
-    if not self.left:
-      return
-    if self.before:
-      self.before -= 1
-      return
-    if not self.running:
+    if self.num_steps and self.steps == 10:
       jax.profiler.start_trace(str(self.folder))
       self.running = True
-      return
-    self.left -= 1
-    if not self.left:
+    elif self.steps == 10 + self.num_steps:
       self.close()
+    self.steps += 1
 
   def close(self) -> None:
     """Ends the trace if it is running."""
     if self.running:
       jax.profiler.stop_trace()
-      self.running, self.left = False, 0
+      self.running = False
