@@ -12,9 +12,9 @@ import types
 
 __version__ = "0.1.0"
 
-# losses, metrics, calibrators, confidence and focal_map need jax, optax, numpy and scipy alone.
+# losses, metrics, calibrators, thresholds, confidence and focal_map need jax, optax, numpy and scipy alone.
 __all__ = ["calibrators", "confidence", "config", "data", "evaluation", "focal_map", "last_layer", "losses", "metrics",
-           "models", "reports", "run", "sklearn", "training"]
+           "models", "reports", "run", "sklearn", "thresholds", "training"]
 
 
 def __getattr__(name: str) -> types.ModuleType:
