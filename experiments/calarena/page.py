@@ -5,6 +5,7 @@ means and intervals are over data sets: networks that were tested on the same im
 on the same examples, are not independent.
 """
 
+import itertools
 import pathlib
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy import stats
 from experiments.calarena.data_sets import CLASSIFIERS
 from experiments.calarena.methods import DIFFERS, LEFT_OUT, MOST_CLASSES, OURS, SELECT
 from experiments.common import figures, markdown
+from experiments.common.comparison import holm, p_text
 
 TASKS = {"binary": "two classes", "multiclass": "more than two classes"}
 SCORES = {"logloss": "log loss", "brier": "Brier", "ece-15": "ECE"}
@@ -22,6 +24,7 @@ LEVEL, RESAMPLES = 0.95, 1000
 FAST_FROM = 2000  # Calibration examples from which on the aim for the time of a fit holds.
 CLOSE, TIMES = 1e-3, 5.0  # The difference of log losses that agree, and the aim for the time of a fit.
 SIZES = {"n < 200": (0, 199), "n 200 to 1,999": (200, 1999), "n ≥ 2,000": (2000, np.inf)}
+MODELS = {"all models": lambda model: model != "", "without forests": lambda model: model != "forest"}
 CLASSES = {"K = 2": (2, 2), "K 3 to 20": (3, 20), "K > 20": (21, np.inf)}
 
 
@@ -58,10 +61,10 @@ def student(differences: pd.Series) -> tuple[float, float]:
   return differences.mean(), stats.t.ppf((1 + LEVEL) / 2, len(differences) - 1) * differences.sem()
 
 
-def best_single(table: pd.DataFrame) -> str:
-  """The label of this package's method of the lowest mean over data sets, ``select`` left out."""
+def best_single(table: pd.DataFrame, ours: bool = True) -> str:
+  """The label of the method of the lowest mean over data sets, ``select`` left out; of ``ours``, or of any package."""
   means = over_datasets(table).mean()
-  return means[[name for name in means.index if name.startswith("`") and name != CHOICE]].idxmin()
+  return means[[name for name in means.index if name != CHOICE and (name.startswith("`") or not ours)]].idxmin()
 
 
 def page(rows: pd.DataFrame) -> str:
@@ -76,8 +79,12 @@ def page(rows: pd.DataFrame) -> str:
     experiments={task: part[["dataset", "model"]].drop_duplicates() for task, part in by_task.items()},
     tasks={TASKS[task]: (_table(part), _incomplete(part)) for task, part in by_task.items() if len(part)},
     same=same_method(whole), times=f"{TIMES:.0f}",
-    selections=[(TASKS[task].capitalize(), selection(part), part.note[part.method == SELECT].value_counts())
-                for task, part in by_task.items() if len(part)],
+    selection_cells=[[x["task"], x["models"], x["score"], x["best"],
+                      f"{x['mean']:+.1f} [{x['mean'] - x['half']:+.1f}, {x['mean'] + x['half']:+.1f}]", x["p"],
+                      ("higher" if x["mean"] > 0 else "lower") if x["shown"] else "nothing",
+                      f"{x['lower']} of {x['number']}"] for x in selections(by_task)],
+    chosen={TASKS[task]: part.note[part.method == SELECT].value_counts()
+                                            for task, part in by_task.items() if SELECT in set(part.method)},
     by_size=_side_by_side({f"{classes}, {size}": rows[rows.classes.between(*ends) & rows.cal_size.between(*limits)]
                            for classes, ends in CLASSES.items() for size, limits in SIZES.items()}),
     by_model=_side_by_side({f"{TASKS[task]}, {kind}": whole[is_kind & (whole.task == task)] for task in TASKS
@@ -115,12 +122,12 @@ def _incomplete(rows: pd.DataFrame) -> str:
 
 
 def wins(table: pd.DataFrame) -> tuple[pd.Series, np.ndarray, np.ndarray]:
-  """Win rates, as CalArena has them, and their 95% limits by a bootstrap over data sets.
+  """Win rates and their 95% limits by a bootstrap over data sets.
 
-  The win rate is the share of the other methods that a method beats; a tie is no win.
+  The win rate is the share of the other methods that a method beats; a tie is half a win, where CalArena counts none.
   """
   number = table.shape[1]
-  rates = over_datasets((number - table.rank(axis=1, method="max")) / max(number - 1, 1))
+  rates = over_datasets((number - table.rank(axis=1)) / max(number - 1, 1))
   drawn = np.random.default_rng(0).integers(0, len(rates), (RESAMPLES, len(rates)))
   return rates.mean(), *np.quantile(rates.to_numpy()[drawn].mean(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
 
@@ -169,17 +176,25 @@ def same_method(rows: pd.DataFrame) -> dict[str, object]:
                                    "n ≥ 2,000: times", "fewer: times", "what differs"], lines)}
 
 
-def selection(rows: pd.DataFrame) -> list[dict[str, object]]:
-  """Returns, by score, what ``select`` is above the best single method, and on how many data sets it is lower."""
-  own = rows[rows.package == OURS]
+def selections(by_task: dict[str, pd.DataFrame]) -> list[dict[str, object]]:
+  """Returns what ``select`` is above the best single method of any package, by task, score and models.
+
+  ``p`` is that of Student's paired t-test over data sets, by Holm's method over all of them.
+  """
   compared = []
-  for score in ("logloss", "brier") if SELECT in own.method.values else ():
-    table = values(own, score)
-    best = best_single(table)
-    mean, half = student(1000 * over_datasets(table[CHOICE] - table[best]))
-    lower = over_datasets(table[CHOICE] < table[best])
-    compared.append({"score": SCORES[score], "best": best, "mean": mean, "half": half, "number": len(lower),
-                     "lower": (lower > 0.5).sum()})
+  for (task, every), is_of, score in itertools.product(by_task.items(), MODELS.items(), ("logloss", "brier")):
+    models, is_one = is_of
+    rows = every[is_one(every.model)]
+    if CHOICE not in (table := values(rows, score) if len(rows) else pd.DataFrame()):
+      continue
+    best = best_single(table, ours=False)
+    differences = 1000 * over_datasets(table[CHOICE] - table[best])
+    mean, half = student(differences)
+    compared.append({"task": TASKS[task], "models": models, "score": SCORES[score], "best": best, "mean": mean,
+                     "half": half, "number": len(differences), "lower": (differences < 0).sum(),
+                     "p": stats.ttest_1samp(differences, 0).pvalue if len(differences) > 1 else np.nan})
+  for line, p_value in zip(compared, holm([line["p"] for line in compared]), strict=True):
+    line |= {"p": p_text(p_value) or "unknown", "shown": p_value < 1 - LEVEL}
   return compared
 
 

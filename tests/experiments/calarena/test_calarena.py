@@ -112,8 +112,9 @@ def test_means_and_intervals_are_over_data_sets(tmp_path):
   mean, half = page.student(differences)
   low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
   np.testing.assert_allclose([mean - half, mean + half], [low, high])
-  first, _ = page.selection(made_rows)
+  first, *others = page.selections({"binary": made_rows})
   assert first["best"] == "`m`" and first["mean"] == pytest.approx(200) and first["half"] > 200
+  assert len(others) == 3 and not first["shown"] and first["lower"] == 0  # Both scores, without forests too.
 
 
 def test_pairs_compare_losses_and_times_of_the_same_fits(tmp_path):
@@ -165,9 +166,9 @@ def test_metrics_are_those_of_their_definitions():
 def test_win_rates_have_intervals_over_data_sets():
   index = pd.MultiIndex.from_product([range(20), [*"ab"]], names=["dataset", "model"])
   first = np.random.default_rng(0).uniform(size=20).round()  # Both experiments of a data set have the same winner.
-  table = pd.DataFrame({"x": np.repeat(first, 2), "y": 0.5, "z": 0.5}, index)  # A tie is no win.
+  table = pd.DataFrame({"x": np.repeat(first, 2), "y": 0.5, "z": 0.5}, index)  # A tie is half a win.
   mean, low, high = page.wins(table)
   rate = np.mean(first == 0)
-  np.testing.assert_allclose(mean, [rate, (1 - rate) / 2, (1 - rate) / 2])
+  np.testing.assert_allclose(mean, [rate, *2 * [0.75 - rate / 2]])
   half = 1.96 * np.sqrt(rate * (1 - rate) / 20)  # Of 20 data sets, not of 40 experiments.
   np.testing.assert_allclose([low[0], high[0]], [rate - half, rate + half], atol=0.3 * half)
