@@ -148,20 +148,20 @@ def _gradients(axes) -> None:
 def _dual_weights(axes) -> None:
   p = np.linspace(0.005, 0.995, 397)
   logits, labels = np.log(np.stack([p, 1 - p], axis=1)), np.zeros(len(p), int)
-  for i, (competitor, name) in enumerate(DUAL.items()):
-    weight = losses.dual_focal(logits, labels, gamma=GAMMA, competitor=competitor) / -np.log(p)
-    axes.plot(p, np.where(np.isclose(p, 0.5), np.nan, weight), color=style.COLOURS[i], lw=1.2, label=name)
-  axes.set(xlabel="probability of the label", ylabel=rf"weight, $\gamma$ = {GAMMA:g}",
-           title="Dual focal loss (Zhou et al., Figure A2)")
+  _dual(axes, p, lambda competitor: losses.dual_focal(logits, labels, gamma=GAMMA, competitor=competitor) / -np.log(p))
+  axes.set(ylabel=rf"weight, $\gamma$ = {GAMMA:g}", title="Dual focal loss (Zhou et al., Figure A2)")
 
 
 def _dual_gradients(axes) -> None:
   p = np.linspace(0.02, 0.98, 385)
-  for i, (competitor, name) in enumerate(DUAL.items()):
-    values = slope(losses.dual_focal, p, gamma=GAMMA, competitor=competitor)
-    axes.plot(p, np.where(np.isclose(p, 0.5), np.nan, values), color=style.COLOURS[i], lw=1.2, label=name)
-  axes.set(xlabel="probability of the label", ylabel=rf"gradient, $\gamma$ = {GAMMA:g}", ylim=(-40, 4),
-           title="Its gradient (Zhou et al., Figure A2)")
+  _dual(axes, p, lambda competitor: slope(losses.dual_focal, p, gamma=GAMMA, competitor=competitor))
+  axes.set(ylabel=rf"gradient, $\gamma$ = {GAMMA:g}", ylim=(-40, 4), title="Its gradient (Zhou et al., Figure A2)")
+
+
+def _dual(axes, p: np.ndarray, values: Callable[[str], jax.Array]) -> None:
+  for (competitor, name), colour in zip(DUAL.items(), style.COLOURS, strict=False):
+    axes.plot(p, np.where(np.isclose(p, 0.5), np.nan, values(competitor)), color=colour, lw=1.2, label=name)
+  axes.set(xlabel="probability of the label")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

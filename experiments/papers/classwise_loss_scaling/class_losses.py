@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from calib_jax import losses
 from calib_jax.reports import style
 from experiments.common import markdown, rows, studies
 from experiments.common.figures import png
@@ -36,16 +35,10 @@ EVERY = 10  # Steps between the points of a curve.
 def _measured(log_probs, params, validation, test) -> tuple[Array, Array]:
   """The class-wise losses ``[P, K]`` of the validation split, and the ECE ``[P]`` in percent of the test split."""
   def at(params):
-    return class_losses(log_probs(params, validation[0]), validation[1]), table2.ece(
+    return fits.class_losses(log_probs(params, validation[0]), validation[1]), table2.ece(
       *table2.top_of(log_probs(params, test[0]), test[1]))
 
   return jax.lax.map(at, params)
-
-
-def class_losses(log_probs: Array, labels: Array) -> Array:
-  """The mean NLL of each class, ``[K]`` (Eq. 3 as released)."""
-  counts = jnp.bincount(labels, length=log_probs.shape[1]).astype(log_probs.dtype)
-  return jnp.zeros_like(counts).at[labels].add(losses.cross_entropy(log_probs, labels)) / counts
 
 
 def _layer(params: dict, logits: Array) -> Array:
@@ -57,10 +50,10 @@ def learned(logits: Array, labels: Array) -> dict:
   """The linear layer at the start and after every step, as it learns the classes of the largest losses (Eq. 2)."""
   num_classes = logits.shape[1]
   start = {"kernel": jnp.eye(num_classes), "bias": jnp.zeros(num_classes)}
-  learns = jnp.argsort(class_losses(_layer(start, logits), labels))[-TOP:]
+  learns = jnp.argsort(fits.class_losses(_layer(start, logits), labels))[-TOP:]
 
   def step(params, _):
-    gradient = jax.grad(lambda p: jnp.sum(class_losses(_layer(p, logits), labels)[learns]))(params)
+    gradient = jax.grad(lambda p: jnp.sum(fits.class_losses(_layer(p, logits), labels)[learns]))(params)
     return jax.tree.map(lambda p, g: p - RATE * g, params, gradient), params
 
   return jax.lax.scan(step, start, length=STEPS + 1)[1]

@@ -20,7 +20,7 @@ from calib_jax import calibrators, losses
 from calib_jax.reports import style
 from experiments.common import markdown, rows, studies
 from experiments.common.figures import png
-from experiments.papers.classwise_loss_scaling import class_losses, fits, table2
+from experiments.papers.classwise_loss_scaling import fits, table2
 from experiments.papers.classwise_loss_scaling.table2 import NETWORKS, TITLES
 
 NAME = "classwise_loss_scaling_correlation"
@@ -40,7 +40,7 @@ def measured(log_probs: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
   return {"nll": jnp.mean(losses.cross_entropy(log_probs, labels)),
           "smoothed": jnp.mean(losses.cross_entropy(log_probs, labels, label_smoothing=fits.SMOOTHING)),
           "focal": jnp.mean(losses.focal(log_probs, labels, gamma=fits.GAMMA)),
-          "variance": jnp.var(class_losses.class_losses(log_probs, labels), ddof=1)}
+          "variance": jnp.var(fits.class_losses(log_probs, labels), ddof=1)}
 
 
 def point(network: str, calibrator: str, objective: str) -> list[rows.Row]:

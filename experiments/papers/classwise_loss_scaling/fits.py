@@ -87,6 +87,12 @@ def _losses(objective: str, log_probs: Array, labels: Array, *, stop_gradient: b
   return losses.cross_entropy(log_probs, labels, label_smoothing=SMOOTHING if objective == "LS" else 0.0)
 
 
+def class_losses(log_probs: Array, labels: Array) -> Array:
+  """The mean NLL of each class, ``[K]`` (Eq. 3 as released)."""
+  counts = jnp.bincount(labels, length=log_probs.shape[1]).astype(log_probs.dtype)
+  return jnp.zeros_like(counts).at[labels].add(losses.cross_entropy(log_probs, labels)) / counts
+
+
 def stepped(calibrator: str, objective: str, logits: Array, labels: Array, num_rates: int = 3) -> dict:
   """The params after the paper's steps, of all rates or of the first few, and what ``_stepped`` says of the steps."""
   steps = TO_THE_OPTIMUM if calibrator == "PTS" else STEPS[objective][:num_rates] + ((0, 0),) * (3 - num_rates)
@@ -102,17 +108,16 @@ def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: st
   ``iterations`` says how many steps were taken, ``steps`` ``[3]`` how many at each rate of the last name, and ``path``
   ``[3, MOST_STEPS, D]`` its values after each.
   """
-  counts = jnp.bincount(labels, length=logits.shape[1]).astype(logits.dtype)
+  occurs = jnp.bincount(labels, length=logits.shape[1]) > 0
 
-  def class_losses(params):
-    example = losses.cross_entropy(base.apply(params, logits), labels)
-    return jnp.zeros_like(counts).at[labels].add(example) / counts
+  def of_classes(params):
+    return class_losses(base.apply(params, logits), labels)
 
   def scaled(params, alpha, beta):
-    each = class_losses(params)
+    each = of_classes(params)
     fixed = jax.lax.stop_gradient(each)
     normalized = (fixed - jnp.mean(fixed)) / jnp.std(fixed, ddof=1)
-    return jnp.sum((1 + class_weights(normalized, counts > 0, alpha, beta)) * each)
+    return jnp.sum((1 + class_weights(normalized, occurs, alpha, beta)) * each)
 
   def value(params, alpha, beta):
     if objective == "CLS":
@@ -123,7 +128,7 @@ def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: st
   if objective == "CLS":  # α and β are those of the first step.
     gradient = jax.grad(lambda x: scaled(params | {names[0]: x}, alpha, beta))(params[names[0]])
     after = params | {names[0]: params[names[0]] - FIRST_STEP * _shortened(gradient) * gradient}
-    alpha, beta = scaling_parameters(class_losses(params), class_losses(after), counts > 0, "standard")
+    alpha, beta = scaling_parameters(of_classes(params), of_classes(after), occurs, "standard")
   iterations = 0
   for name in names:
     fixed = params

@@ -17,7 +17,6 @@ classifier_level_table.py).
 
 import argparse
 import pathlib
-import time
 from typing import NamedTuple
 
 import jax
@@ -38,11 +37,10 @@ from experiments.papers.mac_cal.classifier_level_settings import (
 
 
 class Trained(NamedTuple):
-  """What a trained network says, and what it took: one element a seed."""
+  """What a trained network says: one element a seed."""
 
   predictions: list[dict[str, dict[str, np.ndarray]]]
   keep: list[np.ndarray]  # q after each epoch, [S] each; empty without masks.
-  seconds: float
 
 
 def load(options) -> list[data.Splits]:
@@ -74,7 +72,7 @@ def like(images: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
 def train(config, splits: list[data.Splits], together: bool, label: str) -> tuple[object, Trained]:
   """Trains one model a seed; returns their variables, with a leading axis of seeds, and what they say."""
   wanted = ("train", "validation", "test", *splits[0].others)
-  seeds, states, predictions, keep, started = range(len(splits)), [], [], [], time.monotonic()
+  seeds, states, predictions, keep = range(len(splits)), [], [], []
   steps = -(-len(splits[0].train.labels) // config.training.batch_size)
   for group in ([list(seeds)] if together else [[seed] for seed in seeds]):
     group_keep = []
@@ -91,8 +89,7 @@ def train(config, splits: list[data.Splits], together: bool, label: str) -> tupl
     predictions += group_predictions
     keep.append(group_keep)
   variables = jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x]), *states)
-  return variables, Trained(predictions, [np.concatenate(parts) for parts in zip(*keep, strict=True)],
-                            time.monotonic() - started)
+  return variables, Trained(predictions, [np.concatenate(parts) for parts in zip(*keep, strict=True)])
 
 
 def of_features(config, variables, splits: list[data.Splits]) -> list[data.Splits]:

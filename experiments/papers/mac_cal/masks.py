@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results += [{"method": METHODS[1], "ratio": f"{ratio:g}", "seed": seed,
                  **measured(predictions["test"]["logits"][:len(labels)], labels)}
                 for seed, predictions in enumerate(trained.predictions)]
-    print(f"masked retraining, {ratio:g}: {trained.seconds:.0f} s", flush=True)
+    print(f"masked retraining, {ratio:g}", flush=True)
   path = options.workdir / f"mac_cal_masks_{pathlib.Path(options.data).stem}_{options.model}.csv"
   rows.write(path, results)
   table = rows.frame(path)

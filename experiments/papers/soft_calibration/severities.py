@@ -13,30 +13,15 @@ rows.
 from collections.abc import Iterator, Sequence
 import pathlib
 
-import jax
-import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from calib_jax import calibrators, metrics, run
+from calib_jax import calibrators, run
 from calib_jax.predictions.fitting import UNCALIBRATED
-from experiments.common import commands, comparison, rows, scales, settings
+from experiments.common import commands, comparison, rows, scales, settings, tuning
 from experiments.papers.soft_calibration import tables
 
 SEVERITIES = (1, 2, 3, 4, 5)
 SHOWN = ("TS", "TS-SB-ECE")  # The calibrators of the figures.
-
-
-@jax.jit
-def scores(log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Returns the accuracy and the ECE, as fractions.
-
-  >>> log_probs = jnp.log(jnp.array([[0.75, 0.25], [0.25, 0.75]]))
-  >>> [float(score) for score in scores(log_probs, jnp.array([0, 1]))]
-  [1.0, 0.25]
-  """
-  confidence, correct = metrics.top_label(jnp.exp(log_probs), labels)
-  return (jnp.mean(correct, dtype=jnp.float32),
-          metrics.calibration_error(confidence, correct, binning="equal_mass", norm=2))
 
 
 def measured(finished: run.Run, method: str, parts: Sequence[tuple[str, int, str]]) -> Iterator[rows.Row]:
@@ -48,7 +33,7 @@ def measured(finished: run.Run, method: str, parts: Sequence[tuple[str, int, str
     fitted = [calibrator.fit(part.logits, part.labels) for part in validation]
     for corruption, severity, name in parts:
       for seed, params, part in zip(finished.seeds, fitted, finished.saved(name), strict=True):
-        accuracy, error = scores(calibrator.apply(params, part.logits), part.labels)
+        accuracy, error = tuning.scores(calibrator.apply(params, part.logits), part.labels)
         yield {"method": method, "calibrator": label, "seed": str(seed), "corruption": corruption,
                "severity": str(severity), "config": settings.digest(finished.config),
                "accuracy": f"{float(accuracy):.6g}",

@@ -20,7 +20,7 @@ def test_a_layer_learns_the_classes_of_the_largest_losses():
   logits, labels = _data()
   log_p = log_softmax(logits.astype(np.float64), axis=1)
   expected = np.array([-log_p[labels == c, c].mean() for c in range(4)])
-  np.testing.assert_allclose(class_losses.class_losses(jnp.asarray(log_p, jnp.float32), labels), expected, rtol=1e-5)
+  np.testing.assert_allclose(fits.class_losses(jnp.asarray(log_p, jnp.float32), labels), expected, rtol=1e-5)
   learns = np.argsort(expected)[-class_losses.TOP:]
   # The gradient of their sum is Σ (p - y) zᵀ / n_c over their examples.
   residual = np.exp(log_p) - np.eye(4)[labels]

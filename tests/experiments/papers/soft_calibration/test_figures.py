@@ -45,17 +45,6 @@ def test_curves_are_means_over_corruptions_with_the_error_of_differences_between
   assert np.isnan(sem[0]) and sem[1] == pytest.approx(np.sqrt((residual**2).sum() / 2 / 2), rel=1e-4)
 
 
-def test_a_score_is_that_of_equal_mass_bins():
-  rng = np.random.default_rng(1)
-  p = rng.dirichlet(np.ones(3), 60)
-  labels = rng.integers(0, 3, 60)
-  confidence, correct = p.max(1), p.argmax(1) == labels
-  parts = np.array_split(np.argsort(confidence), 15)
-  expected = np.sqrt(sum(len(i) / 60 * (correct[i].mean() - confidence[i].mean()) ** 2 for i in parts))
-  accuracy, error = severities.scores(np.log(p).astype(np.float32), labels)
-  assert float(accuracy) == pytest.approx(correct.mean()) and float(error) == pytest.approx(expected, rel=1e-4)
-
-
 def test_only_methods_whose_settings_were_chosen_anew_are_trained_again(tmp_path, monkeypatch):
   trained = []
   monkeypatch.setattr(severities, "trained", lambda config, folder: trained.append(config) or config)
