@@ -19,11 +19,11 @@ def main(arguments: list[str] | None = None) -> int:
   parser.add_argument("--baseline", metavar="NAME", help="the name in the table of what the others are compared with; "
                       "by default the first")
   shared.add_options(parser)
-  return shared.run(parser.parse_intermixed_args(arguments), _compare)
+  return shared.run(parser.parse_intermixed_args(arguments), _models)
 
 
-def _compare(options: argparse.Namespace) -> None:
-  """Reads everything, evaluates, and then writes everything."""
+def _models(options: argparse.Namespace) -> shared.Inputs:
+  """Reads the runs and files, of which the baseline comes first."""
   if len(options.paths) < 2:
     raise UserError("name at least two runs or files to compare.")
   labelled, models, folders, configs = inputs.labelled(options.calibrators) or None, {}, {}, {}
@@ -43,6 +43,5 @@ def _compare(options: argparse.Namespace) -> None:
   names = sorted(models, key=lambda name: name != (options.baseline or next(iter(models))))
   models = {name: models[name] for name in names}
   inputs.check_models(models, inputs.TEST, folders)
-  shared.write(options, shared.judge(options, models), {},
-               [f"{', '.join(of_models)}: {text}" for text, of_models in cautions.items()], config=configs,
-               logs={name: folders[name] / "metrics.jsonl" for name in models})
+  return shared.Inputs(models, {}, [f"{', '.join(of_models)}: {text}" for text, of_models in cautions.items()], configs,
+                       {name: folders[name] / "metrics.jsonl" for name in models})

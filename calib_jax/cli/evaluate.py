@@ -41,18 +41,13 @@ def main(arguments: list[str] | None = None) -> int:
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
                       "multilabel files scores and labels are [N, L], and each label is a binary problem")
   shared.add_options(parser)
-  return shared.run(parser.parse_args(arguments), _evaluate)
+  options = parser.parse_args(arguments)
+  return shared.run(options, _ensemble if options.ensemble else _models)
 
 
-def _evaluate(options: argparse.Namespace) -> None:
-  """Reads everything, evaluates, and then writes everything."""
+def _models(options: argparse.Namespace) -> shared.Inputs:
+  """Reads models, of which the first has calibrators."""
   _check(options)
-  models, fitted, cautions = _ensemble(options) if options.ensemble else _models(options)
-  shared.write(options, shared.judge(options, models), fitted, dict.fromkeys(cautions))
-
-
-def _models(options: argparse.Namespace) -> tuple[dict[str, evaluation.Model], evaluation.Fitted, list[str]]:
-  """Returns the models by name, the calibrators of the first one, and cautions."""
   cautions, labelled = [], inputs.labelled(options.calibrators)
   fit_file = next(iter(options.fit), None)
   fit = _read(fit_file, "", options)[""] if options.fit else None
@@ -82,11 +77,12 @@ def _models(options: argparse.Namespace) -> tuple[dict[str, evaluation.Model], e
     other = inputs.model(path, test_set, labelled, cautions.append, **shared.reading(options))
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
   inputs.check_models(models, test_set, compared)
-  return models, fitted, cautions
+  return shared.Inputs(models, fitted, dict.fromkeys(cautions))
 
 
-def _ensemble(options: argparse.Namespace) -> tuple[dict[str, evaluation.Model], evaluation.Fitted, list[str]]:
-  """Returns the members of an ensemble and their ensemble, as ``_models`` does."""
+def _ensemble(options: argparse.Namespace) -> shared.Inputs:
+  """Reads the members of an ensemble, and makes their ensemble."""
+  _check(options)
   cautions: list[str] = []
 
   def read(paths):
@@ -108,7 +104,7 @@ def _ensemble(options: argparse.Namespace) -> tuple[dict[str, evaluation.Model],
     labelled = calibrators.recommended(*fit[0].logits.shape)
   members = evaluation.Model(sets, evaluation.fit(fit, labelled, cautions.append) if fit else {})
   pooled = ensembles.models(MEMBERS, members, fit)
-  return {MEMBERS: members, **pooled}, next(iter(pooled.values())).fitted, cautions
+  return shared.Inputs({MEMBERS: members, **pooled}, next(iter(pooled.values())).fitted, dict.fromkeys(cautions))
 
 
 def _read(path: str, name: str, options: argparse.Namespace) -> dict[str, evaluation.Predictions]:

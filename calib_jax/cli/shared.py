@@ -6,7 +6,7 @@ import contextlib
 import pathlib
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 import webbrowser
 
 from calib_jax import calibrators, evaluation
@@ -49,8 +49,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--json", metavar="FILE", help="also writes results.json there; - prints it, and nothing else")
 
 
-def run(options: argparse.Namespace, evaluate: Callable[[argparse.Namespace], None]) -> int:
-  """Calls ``evaluate``; a mistake of the user becomes one sentence. Returns the exit code, 0 or 2."""
+class Inputs(NamedTuple):
+  """What a command judges.
+
+  Attributes:
+    models: the models by name.
+    fitted: the calibrators to write.
+    cautions: sentences on calibrators that are known to hurt.
+    config: what the page shows as the config.
+    logs: what training logged, by the name of the run.
+  """
+
+  models: Mapping[str, Model]
+  fitted: Fitted
+  cautions: Iterable[str]
+  config: Mapping[str, Any] | None = None
+  logs: Mapping[str, pathlib.Path] | None = None
+
+
+def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs]) -> int:
+  """Reads everything, judges it, and then writes everything; a mistake of the user becomes one sentence.
+
+  Returns:
+    The exit code, 0 or 2.
+  """
   options.started = time.monotonic()
   capacity.share_freed()
   try:
@@ -60,7 +82,12 @@ def run(options: argparse.Namespace, evaluate: Callable[[argparse.Namespace], No
     if options.open and not options.out:
       raise UserError("--open opens the page that --out DIR writes: say where with --out.")
     with progress.shown(note) if sys.stderr.isatty() else contextlib.nullcontext():
-      evaluate(options)
+      inputs = read(options)
+      largest = max(len(parts[0].labels) for model in inputs.models.values() for parts in model.sets.values())
+      results = evaluation.judge(
+        inputs.models, num_bins=options.num_bins, columns=options.columns.split(","),
+        num_resamples=options.num_resamples or min(1000, max(FEWEST, ENOUGH // largest)))
+      write(options, results, inputs)
     return 0
   except (UserError, TypeError, ValueError) as error:
     print(f"error: {printable(error)}", file=sys.stderr)
@@ -85,19 +112,8 @@ def reading(options: argparse.Namespace) -> dict[str, Any]:
   return {"logits": options.logits, "percent": options.percent, "ignore_label": options.ignore_label, "say": note}
 
 
-def judge(options: argparse.Namespace, models: Mapping[str, Model]) -> Results:
-  """Returns the results; unless the options say how many resamples, there are 1,000, and fewer of large sets."""
-  largest = max(len(parts[0].labels) for model in models.values() for parts in model.sets.values())
-  return evaluation.judge(models, num_bins=options.num_bins, columns=options.columns.split(","),
-                          num_resamples=options.num_resamples or min(1000, max(FEWEST, ENOUGH // largest)))
-
-
-def write(options: argparse.Namespace, results: Results, fitted: Fitted, cautions: Iterable[str], *,
-          config: Mapping[str, Any] | None = None, logs: Mapping[str, pathlib.Path] | None = None) -> None:
-  """Prints the verdict and the table, or the JSON, writes files with the ``fitted`` calibrators, and prints cautions.
-
-  The page shows ``config``, and what training logged in the files ``logs``, by the name of the run.
-  """
+def write(options: argparse.Namespace, results: Results, inputs: Inputs) -> None:
+  """Prints the verdict and the table, or the JSON, writes files with the fitted calibrators, and prints cautions."""
   def say(text: str) -> None:
     if options.json != "-":
       print(printable(text, lines=True), flush=True)
@@ -110,8 +126,8 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, caution
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     failed = {label for _, label in results.failed}
-    _save({label: value for label, value in fitted.items() if label not in failed}, out)
-    outputs.write(results, out, title=title(results), config=config, log=logs, say=say,
+    _save({label: value for label, value in inputs.fitted.items() if label not in failed}, out)
+    outputs.write(results, out, title=title(results), config=inputs.config, log=inputs.logs, say=say,
                   seconds=time.monotonic() - options.started, figures=options.figures, width=options.figure_width)
     page = out / "report.html"
     names = [f"{path.name}{'/' if path.is_dir() else ''}" for path in sorted(out.iterdir()) if path != page]
@@ -122,7 +138,7 @@ def write(options: argparse.Namespace, results: Results, fitted: Fitted, caution
         webbrowser.open(page.resolve().as_uri())
   else:
     say(formats.text(results))
-  for caution in cautions:
+  for caution in inputs.cautions:
     note(caution)
 
 

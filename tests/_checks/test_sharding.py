@@ -93,10 +93,6 @@ def _agree(function, *arrays, mesh=None, is_set=False, specs=None):
   return actual
 
 
-def test_the_axes_of_a_default_mesh_are_explicit():
-  assert jax.make_mesh((8,), ("batch",)).axis_types == (AxisType.Explicit,)
-
-
 @pytest.mark.parametrize("name", _quick(METRICS))
 def test_default_mesh(name):
   function, scores = _case(name)

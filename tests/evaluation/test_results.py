@@ -201,7 +201,7 @@ def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys
   first_line = results.verdict.first_line
   assert first_line.startswith(f"Use auto ({chose.partition('chose ')[2]}): log loss")
   assert evaluation.note(results).endswith(f" {chose}.")
-  shared.write(argparse.Namespace(json=None, out=None, columns="nll"), results, {}, [])
+  shared.write(argparse.Namespace(json=None, out=None, columns="nll"), results, shared.Inputs({}, {}, []))
   printed = capsys.readouterr().out
   assert printed.startswith(f"{first_line}\n") and f"{chose}." in printed
   first, second = (verdict(dataclasses.replace(results, fitted={
