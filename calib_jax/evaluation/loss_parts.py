@@ -36,15 +36,15 @@ def removed(parts: Sequence[Predictions | Calibrated]) -> np.ndarray | None:
   return np.stack(columns, axis=1)
 
 
-def estimates(rows: Mapping[Hashable, Values], block: np.ndarray | None, *, key, num_resamples: int
+def estimates(rows: Mapping[Hashable, Values], *, key, num_resamples: int, block: np.ndarray | None = None
               ) -> dict[Hashable, dict[str, Estimate]]:
   """Estimates the two parts, as ``metrics.calibration_refinement`` does; with several seeds, of the mean over them.
 
   Args:
     rows: the values of the same examples by row.
-    block: what ``resamples.blocks_of`` returns.
     key: PRNG key.
     num_resamples: the number of resamples.
+    block: what ``resamples.blocks_of`` returns.
 
   Returns:
     ``{row: {name: estimate}}`` of the rows that have ``Values.removed``.

@@ -106,7 +106,7 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   ordered = _ordered(rows, num_bins, block)
   errors, differences_of_errors = _errors(rows, ordered, block, key, num_resamples)
   means, differences_of_means = _joint(rows, ordered, block, key, num_resamples)
-  parts = loss_parts.estimates(rows, block, key=key, num_resamples=num_resamples)
+  parts = loss_parts.estimates(rows, key=key, num_resamples=num_resamples, block=block)
   tables = {row: means[row] | errors[row] | parts.get(row, {}) for row in rows}
   differences = {}
   for (row, other), changes in differences_of_means.items():
