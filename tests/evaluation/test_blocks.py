@@ -9,6 +9,8 @@ import pytest
 from calib_jax.evaluation import class_errors, measures
 from calib_jax.evaluation.results import Values
 from calib_jax.intervals import resamples
+from calib_jax.predictions import calibrated
+from tests.evaluation.data import predictions
 
 DRAWS, N, BLOCKS, RESAMPLES = 50, 1200, 300, 60
 POWERS = {"calibrated": 1.0, "overconfident": 1.3}
@@ -105,3 +107,20 @@ def test_more_examples_than_are_drawn_one_by_one_are_measured_in_blocks(num_seed
     assert found[row]["ece"] != table["ece"] and found[row]["aurc"] != table["aurc"]
   (pair,), (changes,) = differences, differences_of_blocks.values()
   np.testing.assert_allclose(changes["nll"].estimate, differences[pair]["nll"].estimate, rtol=1e-9)
+
+
+@pytest.mark.parametrize("logits", [lambda z: z, np.round, np.zeros_like])  # Without ties, with some, all the same.
+def test_edges_of_the_bins_of_many_probabilities_are_those_of_sorting(logits, monkeypatch):
+  part = predictions(3)
+  part = part._replace(logits=logits(part.logits))
+  source = calibrated.Calibrated.of(part)
+  expected = class_errors._equal_mass_edges(source, 15)
+  monkeypatch.setattr(class_errors, "SORTED", part.logits.size - 1)
+  monkeypatch.setattr(calibrated, "CHUNK", 100)  # Several chunks, of which the last two share rows.
+  ranks = np.array([0, 7, len(part.labels) - 1])
+  selected = class_errors._selected(source, ranks)
+  if logits is np.zeros_like:
+    assert selected is None  # They are sorted in several passes.
+  else:
+    np.testing.assert_array_equal(selected, np.sort(source.probs(slice(None), source.log_probs()), axis=0)[ranks])
+  np.testing.assert_array_equal(class_errors._equal_mass_edges(source, 15), expected)
