@@ -5,9 +5,10 @@ Run: python -m experiments.recommendations   (seconds; it writes the tables of d
 For each need the methods are compared by one column of the rows. On each set the mean over seeds of every method is
 compared with that of the lowest, by the differences of the same seeds (``comparison.paired``). The lowest is chosen by
 the same rows, so that any pair could have been compared: Bonferroni's correction is for all pairs. A method is
-recommended if it is not told apart from the lowest on at least two of the three sets; of these, the table shows those
-of the lowest mean rank. Ensembles, whose predictions cost as much as those of their members together, are not ranked
-with single networks: the table shows the one of the lowest mean rank among them.
+recommended if it is shown to be better than cross entropy on every set that decides, which has five seeds or more, and
+told apart from the lowest on none; of these, the table shows those of the lowest mean rank. Without a calibrator none
+is recommended that fits a part of its head to validation images. Ensembles, whose predictions cost as much as those of
+their members together, are not ranked with single networks: the table shows the one of the lowest mean rank among them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,9 @@ from experiments.leaderboard import conditions, page
 PAGE = commands.ROOT / "docs" / "choose.md"
 SETS = {"Fashion-MNIST, MLP": "leaderboard_fashion_mnist_mlp", "Fashion-MNIST, ResNet-8":
         "leaderboard_fashion_mnist_resnet8", "CIFAR-10, ResNet-8": "leaderboard_cifar10_jpeg_resnet8"}
-SHOWN, ENOUGH, MOST_LOST = 3, 2, 0.01
+SHOWN, MOST_LOST = 3, 0.01
+DECIDING = 5  # Seeds of a set, from which on it decides.
+CALIBRATED = {"MaC-Cal", "MaC-Cal, printed"}  # They fit their q to validation images.
 BASELINE = "cross entropy"
 
 
@@ -74,7 +77,7 @@ def places(table_rows: pd.DataFrame, need: Need, methods: set[str]) -> dict[str,
 
 
 def better_than_cross_entropy(tables: Sequence[pd.DataFrame], need: Need, methods: set[str]) -> list[str]:
-  """Returns the methods that are better than cross entropy on enough sets.
+  """Returns the methods that are better than cross entropy on all sets.
 
   Cross entropy is fixed before the rows are seen, so that Holm's correction is for the other methods of a set alone.
   """
@@ -86,13 +89,12 @@ def better_than_cross_entropy(tables: Sequence[pd.DataFrame], need: Need, method
     ranked = places(table_rows, need, methods)  # Without those that lose accuracy that has to stay.
     for (name, change), p_value in zip(changes.items(), p_values, strict=True):
       counts[name] += name in ranked and change.mean < 0 and p_value < 1 - comparison.LEVEL
-  return [name for name, count in counts.items() if count >= ENOUGH]
+  return [name for name, count in counts.items() if count == len(tables)]
 
 
 def recommended(by_set: Mapping[str, Mapping[str, Place]]) -> list[str]:
-  """Returns the methods that are not told apart from the lowest on enough sets, those of the lowest mean rank first."""
-  return [name for name in by_mean_rank(by_set)
-          if sum(name in x and not x[name].is_worse for x in by_set.values()) >= ENOUGH]
+  """Returns the methods that are told apart from the lowest on no set, those of the lowest mean rank first."""
+  return [name for name in by_mean_rank(by_set) if all(name in x and not x[name].is_worse for x in by_set.values())]
 
 
 def by_mean_rank(by_set: Mapping[str, Mapping[str, Place]]) -> list[str]:
@@ -109,40 +111,58 @@ def table() -> str:
   ensembles = {name for name in everywhere if page.RECIPES[name].members > 1}
   single = everywhere - ensembles
   fields, lines = [page.chosen_settings(table_rows) for table_rows in by_set.values()], []
+  deciding = [text for text, table_rows in by_set.items() if table_rows["seed"].nunique() >= DECIDING]
+  better = {}
   for need in NEEDS:
+    methods = single - CALIBRATED if need.calibrator == "none" and need.keeps_accuracy else single
     alone, pooled = ({text: places(table_rows, need, names) for text, table_rows in by_set.items()}
-                     for names in (single, ensembles))
-    best = recommended(alone)
+                     for names in (methods, ensembles))
+    better[need.text] = better_than_cross_entropy([by_set[text] for text in deciding], need, methods)
+    best = [name for name in recommended({text: alone[text] for text in deciding}) if name in better[need.text]]
     more = f"(and {len(best) - SHOWN} more that are not told apart)" if len(best) > SHOWN else ""
     shown = [(want, "", name, alone) for want, name in zip([need.text, "", more], best[:SHOWN], strict=False)]
+    if not best:
+      lines.append([need.text, "none is shown to be better than cross entropy", *[""] * (1 + len(by_set))])
     shown += [("", "*for comparison:* ", BASELINE, alone)]
     shown += [("", "*among ensembles:* ", name, pooled) for name in by_mean_rank(pooled)[:1]]
     for want, remark, name, of_set in shown:
       times = sorted({", ".join(page.cost(name, chosen[name])) for chosen in fields})
       lines.append([want, f"{remark}{name}", " or ".join(times),
-                    *(_cell(x.get(name), need.column, len(x)) for x in of_set.values())])
+                    *(_cell(x.get(name), need.column, len(x), text in deciding) for text, x in of_set.items())])
     if need.keeps_accuracy:  # Nothing is fitted afterwards, so that the rank as trained on other inputs matters.
       shifted = [places(x, Need("", "nll_shifted", "none"), single) for x in by_set.values()]
       warning = "; ".join(f"{name} {', '.join(str(x[name].rank) for x in shifted)}" for name in best[:SHOWN])
   return markdown.filled(
-    "recommendations.md.jinja", number=len(single), sets=list(by_set), lines=lines, warning=warning,
-    better={need.text: better_than_cross_entropy(list(by_set.values()), need, single) for need in NEEDS})
+    "recommendations.md.jinja", number=len(single), sets=list(by_set), lines=lines, warning=warning, deciding=deciding,
+    others={text: table_rows["seed"].nunique() for text, table_rows in by_set.items() if text not in deciding},
+    better=better)
 
 
-def _cell(place: Place | None, column: str, count: int) -> str:
+def _cell(place: Place | None, column: str, count: int, decides: bool) -> str:
   if place is None:
     return "loses accuracy"
   scale, digits = (1, 3) if column.startswith("nll") else (100, 2)
-  return f"{scale * place.mean:.{digits}f} ({place.rank} of {count}{', worse' if place.is_worse else ''})"
+  return f"{scale * place.mean:.{digits}f} ({place.rank} of {count}{', worse' if place.is_worse and decides else ''})"
 
 
 def calibrators() -> str:
   """Returns the Markdown of the NLL of two calibrators minus that of temperature scaling, by the examples to fit to."""
-  by_set = [conditions.by_size(rows.texts(commands.RESULTS / f"{name}.csv")) for name in SETS.values()]
+  every = [rows.texts(commands.RESULTS / f"{name}.csv") for name in SETS.values()]
+  means = [conditions.by_size(table_rows) for table_rows in every]
   lines = [["2,000" if number == "all" else f"{int(number):,}", f"{label} scaling",
-            *(comparison.paired(nll[label][number], nll["TS"][number]).text(0, 1000) for nll in by_set)]
-           for number in by_set[0]["TS"] for label in ("structured vector", "structured matrix")]
+            *(f"{comparison.paired(nll[label][number], nll['TS'][number]).text(0, 1000)}, "
+              f"{_by_method(table_rows, label, number)}"
+              for nll, table_rows in zip(means, every, strict=True))]
+           for number in means[0]["TS"] for label in ("structured vector", "structured matrix")]
   return markdown.table(["Examples", "Calibrator", *SETS], lines) + "\n"
+
+
+def _by_method(table_rows: pd.DataFrame, label: str, number: str) -> str:
+  """The median over methods of the NLL of a calibrator minus that of temperature scaling, and how many are lower."""
+  end = "" if number == "all" else f", n = {number}"
+  own, other = (ranking.means(ranking.trained(table_rows), "nll", calibrator + end) for calibrator in (label, "TS"))
+  changes = pd.Series(own) - pd.Series(other)
+  return f"median {1000 * changes.median():+.0f}, lower for {100 * (changes < 0).mean():.0f}%"
 
 
 def main(arguments: list[str] | None = None) -> None:
