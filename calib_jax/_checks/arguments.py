@@ -69,7 +69,7 @@ def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, 
     logits: ``[..., K]`` floats, whose leading axes become one.
     labels: ``[...]`` integers; where ``soft`` also ``[..., K]`` floats.
     where: optional ``[...]`` bools, False for rows that are ignored.
-    weights: optional ``[...]`` real numbers, for how many examples each row stands.
+    weights: optional ``[...]`` real numbers, at least 0; an integer weight w equals w copies of the row.
     axis_name: optional mapped axis, which must be there.
     soft: whether labels may be distributions.
 

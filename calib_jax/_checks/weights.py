@@ -1,4 +1,4 @@
-"""Weights of examples: for how many examples each stands, beside ``where``, which says which of them count.
+"""Weights of examples, of which an integer w equals w copies, beside ``where``, which says which of them count.
 
 Functions that take both hand one array on, the ``counts`` ``[N]`` of ``counts``: numbers, 0 for an example that does
 not count, or bools where no weights were given, so that what is computed without weights stays what it is.

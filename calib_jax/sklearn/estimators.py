@@ -94,7 +94,7 @@ class Calibrator(_WithOptions):
     Args:
       X: scores ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes: its probability or its log-odds.
       y: the labels ``[N]``: the columns are their sorted values or, if some class is absent, ``0, …, K − 1``.
-      sample_weight: ``[N]``, for how many examples each row stands.
+      sample_weight: ``[N]``; an integer weight w equals w copies of the row.
 
     Returns:
       The estimator.
@@ -189,7 +189,8 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
     Args:
       X: whatever the classifier takes, with N rows.
       y: the labels ``[N]``.
-      sample_weight: ``[N]``, for how many examples each row stands; the classifier gets it if it takes weights.
+      sample_weight: ``[N]``; an integer weight w equals w copies of the row. The classifier gets it if it takes
+        weights.
 
     Returns:
       The estimator.

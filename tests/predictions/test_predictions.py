@@ -7,6 +7,7 @@ from calib_jax import evaluation, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.evaluation import class_errors
 from calib_jax.predictions import logits as logits_of_files
+from tests.predictions.data import load
 from tests.programs import python
 
 RNG = np.random.default_rng(0)
@@ -25,8 +26,7 @@ def test_what_is_saved_is_loaded(tmp_path):
 
 def test_probabilities_become_logits_with_zeros_finite(tmp_path):
   probs = np.array([[0.0, 1.0], [0.25, 0.75]])
-  np.savez(tmp_path / "p.npz", probs=probs, labels=np.array([0, 1]))
-  logits = evaluation.load(tmp_path / "p.npz").logits
+  logits = load(tmp_path, {"probs": probs, "labels": np.array([0, 1])})[0].logits
   assert np.isfinite(logits).all() and logits[0, 0] < -87
   np.testing.assert_allclose(np.exp(logits), probs, atol=1e-7)
 
@@ -35,8 +35,7 @@ def test_probabilities_are_measured_as_they_are_given(tmp_path):
   """Shares of fifteen votes lie on the edges of fifteen bins, which log and exp miss at times."""
   votes = RNG.multinomial(15, [0.5, 0.3, 0.2], 300)
   probs, labels = (votes / 15).astype(np.float32), RNG.integers(0, 3, 300)
-  np.savez(tmp_path / "p.npz", probs=probs, labels=labels)
-  values = evaluation.per_example([evaluation.load(tmp_path / "p.npz")], num_redraws=2)
+  values = evaluation.per_example([load(tmp_path, {"probs": probs, "labels": labels})[0]], num_redraws=2)
   np.testing.assert_array_equal(values.confidence[:, 0], probs.max(1))
   np.testing.assert_array_equal(values.predicted[:, 0], probs.argmax(1))
   for binning in ("equal_width", "equal_mass"):
@@ -85,9 +84,8 @@ def _by_equal_values(probs, labels):
   ({"logits": np.array([None]), "labels": LABELS}, "holds Python objects, which are not read"),
 ])
 def test_what_is_wrong_is_said(tmp_path, arrays, message):
-  np.savez(tmp_path / "p.npz", **arrays)
   with pytest.raises(UserError, match=message):
-    evaluation.load(tmp_path / "p.npz")
+    load(tmp_path, arrays)
 
 
 @pytest.mark.parametrize("chunk", [4, 16, 10**6])
@@ -95,19 +93,16 @@ def test_the_first_bad_row_is_named_also_beyond_the_first_chunk(chunk, tmp_path,
   monkeypatch.setattr(logits_of_files, "CHUNK", chunk)
   logits = LOGITS.copy()
   logits[[21, 30], 2] = np.nan
-  np.savez(tmp_path / "p.npz", logits=logits, labels=LABELS)
   with pytest.raises(UserError, match=r"2 of the 40 rows .*; the first is row 21, counted from 0: \[.*nan.*\]"):
-    evaluation.load(tmp_path / "p.npz")
+    load(tmp_path, {"logits": logits, "labels": LABELS})
   logits = LOGITS.copy()
   logits[[21, 30], LABELS[[21, 30]]] = -np.inf
-  np.savez(tmp_path / "p.npz", logits=logits, labels=LABELS)
   with pytest.raises(UserError, match=rf"the label of row 21, counted from 0, is {LABELS[21]}, a class that the row"):
-    evaluation.load(tmp_path / "p.npz")
+    load(tmp_path, {"logits": logits, "labels": LABELS})
   probs = np.tile([0.25, 0.25, 0.25, 0.25], (40, 1))
   probs[33] = [0.3, 0.25, 0.24, 0.22]  # Row 33 alone makes all rows be divided.
-  np.savez(tmp_path / "p.npz", probs=probs.astype(np.float32), labels=LABELS)
-  loaded = evaluation.load(tmp_path / "p.npz").probs
-  np.testing.assert_allclose(loaded, probs / probs.sum(1, keepdims=True), rtol=1e-6)
+  loaded, _ = load(tmp_path, {"probs": probs.astype(np.float32), "labels": LABELS})
+  np.testing.assert_allclose(loaded.probs, probs / probs.sum(1, keepdims=True), rtol=1e-6)
 
 
 def test_absent_and_damaged_files_are_said(tmp_path):
