@@ -42,13 +42,7 @@ class Summing:
   """Sums the gaps of every bin of every class, of bins of equal width and of equal mass, some rows at a time."""
 
   def __init__(self, source: Calibrated, num_bins: int, num_redraws: int):
-    """Reads the probabilities for the edges of the equal-mass bins, in which equal probabilities share a bin.
-
-    Args:
-      source: the predictions.
-      num_bins: the number B of bins of each class.
-      num_redraws: how many times R the labels are redrawn.
-    """
+    """Reads the probabilities for the edges of the equal-mass bins, in which equal probabilities share a bin."""
     part = source.part
     self.rng = np.random.default_rng(0)
     self.group, num_groups = draws.group_numbers(part.groups, len(part.labels))
@@ -68,14 +62,7 @@ class Summing:
     self.redrawn = {name: np.zeros((num_redraws, num_cells), np.int32) for name in self.gaps}
 
   def add(self, rows: slice, first: int, probs: np.ndarray, labels: np.ndarray) -> None:
-    """Adds examples.
-
-    Args:
-      rows: the positions of the examples among all of them.
-      first: how many of them are left out, because they were added before.
-      probs: ``[rows, K]``, their probabilities.
-      labels: ``[rows]``, their labels.
-    """
+    """Adds the examples at the positions ``rows``, but for the ``first`` of them, which were added before."""
     uniform = np.zeros((len(labels), len(self.redrawn["equal_mass"])), np.float32)
     # The same for any size of chunks, and for all seeds of an example, so that they depend on each other fully.
     uniform[first:] = self.rng.uniform(size=uniform[first:].shape)
@@ -193,14 +180,9 @@ def _subsamples(num_blocks: int, num_resamples: int) -> list[np.ndarray]:
 
 
 def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
-  """Resamples the blocks of a classwise error, the mean over seeds.
+  """Resamples the blocks of a classwise error, of which ``sums`` are those of each seed.
 
-  Args:
-    sums: the sums of each seed.
-    num_resamples: the number of resamples of the interval.
-
-  Returns:
-    The error with what its interval needs. ``value`` is ``[1 + S]``, followed by the errors of the seeds.
+  The ``value`` is ``[1 + S]``, the mean over seeds and the error of each.
   """
   gaps = np.concatenate([part.gaps.reshape(len(part.gaps), -1) for part in sums], axis=1)
   num_errors = len(sums) * sums[0].gaps.shape[1]

@@ -25,15 +25,7 @@ class ClassGaps(NamedTuple):
 
 
 def class_gaps(values: Values, num_classes: int) -> ClassGaps:
-  """Computes the gap of each predicted class, over the predictions of all seeds together.
-
-  Args:
-    values: the values of each example.
-    num_classes: K.
-
-  Returns:
-    The gaps.
-  """
+  """Computes the gap of each predicted class, over the predictions of all seeds together."""
   excess, predicted = (values.confidence - values.correct).ravel(), values.predicted.ravel()
   chance, count = values.confidence.ravel().astype(np.float64), np.bincount(predicted, minlength=num_classes)
   groups = np.arange(len(values.predicted)) if values.groups is None else values.groups

@@ -13,15 +13,10 @@ from calib_jax.predictions.predictions import Predictions
 
 
 def removed(parts: Sequence[Predictions | Calibrated]) -> np.ndarray | None:
-  """Computes what recalibration removes of the log loss of each example, for ``Values.removed``.
+  """What recalibration removes of the log loss of each example and seed, for ``Values.removed``, float32 ``[N, S, 3]``.
 
-  All probabilities of a seed are in memory at once, because recalibrations are fitted to them.
-
-  Args:
-    parts: the predictions, one element a seed.
-
-  Returns:
-    float32 ``[N, S, 3]``; None if there are fewer examples or groups than folds.
+  None if there are fewer examples or groups than folds. All probabilities of a seed are in memory at once, because
+  recalibrations are fitted to them.
   """
   groups = Calibrated.of(parts[0]).part.groups
   columns = []
@@ -40,14 +35,7 @@ def estimates(rows: Mapping[Hashable, Values], *, key, num_resamples: int, block
               ) -> dict[Hashable, dict[str, Estimate]]:
   """Estimates the two parts, as ``metrics.calibration_refinement`` does; with several seeds, of the mean over them.
 
-  Args:
-    rows: the values of the same examples by row.
-    key: PRNG key.
-    num_resamples: the number of resamples.
-    block: what ``resamples.blocks_of`` returns.
-
-  Returns:
-    ``{row: {name: estimate}}`` of the rows that have ``Values.removed``.
+  ``block`` is what ``resamples.blocks_of`` returns. Rows without ``Values.removed`` have no estimates.
   """
   rows = {row: values for row, values in rows.items() if values.removed is not None}
   if not rows:

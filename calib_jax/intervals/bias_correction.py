@@ -45,17 +45,9 @@ def moments(half, rest, fifths):
 
 def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array, fifth: Array, rate: Array,
                         part: Array | float, level: float) -> tuple[Array, Array, Array]:
-  """The estimate and interval of ``bootstrap`` from the value and ``moments``, JAX or NumPy arrays of one shape.
+  """The estimate and interval of ``bootstrap`` from the value and the four ``moments``, arrays of one shape.
 
-  Args:
-    value: the metric.
-    linear: the first of ``moments``.
-    at_zero: the second.
-    half: the third.
-    fifth: the fourth.
-    rate: the ``bias_rate`` of ``bootstrap``.
-    part: the ``sure_part`` of the metric.
-    level: the level of the interval.
+  They are of JAX or NumPy. ``rate`` is the ``bias_rate`` of ``bootstrap``, ``part`` the ``sure_part`` of the metric.
   """
   xp = array_module(value)
   # In units of the value or of its noise nothing below overflows, also for a metric in percent whose bias is 0.
@@ -109,14 +101,10 @@ def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array
 
 
 def correlation(halves: Array, others: Array) -> Array:
-  """The correlation of the noise of two errors, far from 0, from the same halves of the sample.
+  """The correlation of the noise of two errors, far from 0, in [-1, 1]; 0 where an error has no noise.
 
-  Args:
-    halves: ``[R, ...]``, half the difference of the squares of one error, of each half and of its rest.
-    others: that of the other error.
-
-  Returns:
-    Arrays of the errors' shape, in [-1, 1]; 0 where an error has no noise.
+  Each argument is, of one error, half the difference of the squares of each half of the sample and of its rest,
+  ``[R, ...]``; both are of the same halves.
   """
   xp = array_module(halves)
   product = (halves**2).mean(0) * (others**2).mean(0)
@@ -125,15 +113,9 @@ def correlation(halves: Array, others: Array) -> Array:
 
 
 def interval_of_difference(first, second, correlation):
-  """The difference of two errors and its interval, from their own and the correlation of their noise.
+  """``(difference, low, high)`` of the first error minus the second, from ``(estimate, low, high)`` of each.
 
-  Args:
-    first: ``(estimate, low, high)`` of the error from which the other is subtracted, JAX or NumPy arrays.
-    second: that of the other error.
-    correlation: the correlation of their noise far from 0.
-
-  Returns:
-    ``(difference, low, high)``.
+  ``correlation`` is that of their noise far from 0; all are JAX or NumPy arrays.
   """
   xp = array_module(correlation)
   (estimate, low, high), (other, other_low, other_high) = first, second

@@ -124,17 +124,9 @@ def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, key
 
 def observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, randomness: Array,
                          numbers: Callable[[Array], Array]) -> Array:
-  """The metric of the outcomes and of redraws of them, which are computed alike: equal ones are equal.
+  """The metric of the outcomes and of R redraws, ``[1 + R, ...]``, which are computed alike: equal ones are equal.
 
-  Args:
-    metric: a function of ``(confidence, correct)``.
-    confidence: ``[N, ...]`` floats.
-    correct: bools of that shape.
-    randomness: ``[R, ...]``, what each redraw is made of.
-    numbers: a function of an element of it to ``[N]`` uniform numbers; the entries of a row share one.
-
-  Returns:
-    ``[1 + R, ...]`` values.
+  ``numbers`` maps an element of ``randomness`` ``[R, ...]`` to ``[N]`` uniform numbers; the entries of a row share one.
   """
   def value(sample):
     is_observed, element = sample

@@ -156,15 +156,7 @@ def subsamples(count: int, key: jax.Array, num_resamples: int) -> list[np.ndarra
 
 
 def bias_corrected(error: Callable[[np.ndarray], np.ndarray], masks: Sequence[np.ndarray]) -> Resampled:
-  """Computes an error of the ``subsamples`` of ``metrics.bootstrap(method="bias_corrected")``.
-
-  Args:
-    error: a function of bools ``[R, N]``, which examples are in each resample, to ``[R, ...]``.
-    masks: what ``subsamples`` returns.
-
-  Returns:
-    Arrays of the shape of the error.
-  """
+  """Computes an error of what ``subsamples`` returns, from bools ``[R, N]`` to ``[R, ...]``."""
   every = np.ones((1, masks[0].shape[1]), bool)
   return Resampled(error(every)[0], moments(*map(error, masks)))
 
@@ -196,12 +188,7 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
 
 def intervals(resampled: Mapping[Hashable, Resampled], rules: Mapping[Hashable, BiasModel]
               ) -> dict[Hashable, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-  """Returns ``(estimate, low, high)`` of each error.
-
-  Args:
-    resampled: the errors.
-    rules: the model of the bias of each.
-  """
+  """Returns ``(estimate, low, high)`` of each error, by the model of its bias in ``rules``."""
   parts = [np.broadcast_arrays(error.value, *error.moments, rules[name].rate, rules[name].sure_part)
            for name, error in resampled.items()]
   flat = [np.concatenate([np.ravel(x) for x in column]).astype(np.float32) for column in zip(*parts, strict=True)]

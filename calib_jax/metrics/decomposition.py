@@ -165,18 +165,9 @@ def weighted_means(removed: Array, weights: Array, where: Array | None = None) -
 
 def of_examples(probs: Array, labels: Array, weights: Array, groups: np.ndarray | None = None, *,
                 recalibration: str = "auto", folds: int = NUM_FOLDS) -> dict[str, Array]:
-  """The losses of examples and what recalibration removes of each.
+  """By loss ``[N, 3]``: the loss, what a fit without the example's fold removes of it, and what a fit to all removes.
 
-  Args:
-    probs: ``[N, K]`` floats.
-    labels: ``[N]`` int32.
-    weights: ``[N]`` floats above 0.
-    groups: optional ``[N]`` integers.
-    recalibration: as for ``calibration_refinement``.
-    folds: the number of folds.
-
-  Returns:
-    By loss ``[N, 3]``: the loss, what a fit without the example's fold removes of it, and what a fit to all removes.
+  Arguments are as for ``calibration_refinement``, of arrays without masked examples and weights above 0.
   """
   if recalibration == "auto":
     recalibration = chosen(*probs.shape)

@@ -37,11 +37,9 @@ class Ordered:
     self.edges = np.concatenate([[0], self.values.searchsorted(edges, side="right"), [len(self.values)]])
 
   def sums(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
-    """Returns the prefix sums of resamples.
+    """Returns the prefix sums of resamples, of which ``counts`` ``[R, N]`` or ``[1, N]`` says how often examples count.
 
-    Args:
-      counts: ``[R, N]`` or ``[1, N]`` bools or integers, how often each example counts in each resample.
-      correct: ``[R, N]`` or ``[N]`` bools.
+    The outcomes ``correct`` are ``[R, N]`` or ``[N]`` bools.
     """
     counts, correct = counts.take(self.order, axis=1), correct.take(self.order, axis=-1)
     size, num_correct = map(self._prefix_sums, (counts, counts & correct if counts.dtype == bool else counts * correct))
@@ -55,15 +53,7 @@ class Ordered:
     return self
 
   def steps(self, counts: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns the steps of ``risk_coverage`` that have errors in the sample.
-
-    Args:
-      counts: ``[R, N]`` integers, how often each example counts in each resample.
-      correct: ``[N]`` bools.
-
-    Returns:
-      The number of examples before and after each step, and its errors, ``[R, E]``, and of all examples, ``[R, 1]``.
-    """
+    """Returns the steps that have errors in the sample, as ``risk_coverage`` takes them, of integers ``[R, N]``."""
     order = self.order[::-1]  # From the most confident example down.
     starts = len(order) - 1 - self.ends[::-1]
     wrong = ~correct[order]
@@ -90,15 +80,7 @@ class Cells:
   """
 
   def __init__(self, confidence: np.ndarray, correct: np.ndarray, block: np.ndarray, num_bins: int, num_cells: int):
-    """Adds up the examples of each block and cell.
-
-    Args:
-      confidence: float32 ``[N]`` in [0, 1].
-      correct: ``[N]`` bools.
-      block: ``[N]`` integers from 0 on, the block of each example.
-      num_bins: the number of bins.
-      num_cells: the number of cells, unless there are fewer confidences, beside those that edges of bins divide.
-    """
+    """Adds up the examples of each block, from 0 on, and cell; edges of bins divide some of the ``num_cells``."""
     ordered, self.num_bins, self._confidence = Ordered(confidence, num_bins), num_bins, confidence
     number = np.arange(len(ordered.values))
     rank = number if len(number) <= num_cells else ordered.ends * num_cells // len(confidence)

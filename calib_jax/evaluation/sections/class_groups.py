@@ -53,17 +53,9 @@ def is_long_tailed(train_counts: np.ndarray | None) -> bool:
 
 def class_groups(rows: Mapping[RowKey, Values], train_counts: np.ndarray, *, num_bins: int = 15,
                  num_resamples: int = 1000) -> dict[RowKey, Scores]:
-  """Measures the examples whose label is a head, a medium or a tail class.
+  """Measures the examples whose label is a head, a medium or a tail class, as means over seeds.
 
-  Args:
-    rows: the values of each example by row.
-    train_counts: ``[K]``, the number of training examples of each class.
-    num_bins: the number of bins of the ECE.
-    num_resamples: the number of resamples of the intervals.
-
-  Returns:
-    ``{row: {group: {"accuracy" | "nll" | "ece": interval}}}``, means over seeds. A group of which there are no examples
-    is left out.
+  ``train_counts`` ``[K]`` are the numbers of training examples of the classes. A group without examples is left out.
   """
   scores, of_class = {}, np.asarray(group_of_classes(jnp.asarray(train_counts)))
   for row, values in rows.items():

@@ -40,14 +40,9 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[int
 
 
 def by_severity(errors: Mapping[str, Mapping[RowKey, float]], test_set: str) -> dict[RowKey, dict[int, Level]]:
-  """Averages the error of sets such as ``fog_1`` and ``snow_1`` over corruptions.
+  """Averages the error by set and row of sets such as ``fog_1`` and ``snow_1`` over corruptions, by row and severity.
 
-  Args:
-    errors: the error of each row by set. Rows that lack a corrupted set are left out.
-    test_set: the set that is not corrupted, which is severity 0.
-
-  Returns:
-    The levels by row and severity; empty without corrupted sets.
+  ``test_set``, which is not corrupted, is severity 0. Rows that lack a corrupted set are left out.
   """
   sets: dict[int, list[str]] = {}
   for name in errors:
