@@ -61,7 +61,7 @@ def note(results: Results) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
+class ShownColumn:
   """What a column of a table shows.
 
   Attributes:
@@ -92,16 +92,16 @@ class Shown:
     return f"{scale * (estimate.floor if self.number == 'floor' else estimate.value):.{digits_of(scale)}f}"
 
 
-def columns(names: Iterable[str]) -> list[Shown]:
+def columns(names: Iterable[str]) -> list[ShownColumn]:
   """Returns what columns show that are called like those of ``SHORT_TABLE``; an unknown name is a UserError."""
-  return [Shown(*number) for number in numbers_of(names)]
+  return [ShownColumn(*number) for number in numbers_of(names)]
 
 
-def _shown(results: Results, every: bool) -> list[Shown]:
+def _shown(results: Results, every: bool) -> list[ShownColumn]:
   """Returns the columns of the short table, or those of all that was measured."""
   if not every:
     return columns(results.columns)
-  return [Shown(column, number) for column in map(COLUMNS.get, results.rows[0][-1].estimates) for number in (
+  return [ShownColumn(column, number) for column in map(COLUMNS.get, results.rows[0][-1].estimates) for number in (
     "", *(BESIDE_ERRORS if column.name == FLOORED else ["debiased"] if column.bias and not column.is_debiased else []))]
 
 
