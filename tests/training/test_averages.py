@@ -121,21 +121,17 @@ def test_a_key_is_not_averaged():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
-def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(parallel):
+def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(parallel, monkeypatch):
   config = short("training.average=swa", "training.average_fraction=1.0", "model.name=resnet8",
                  f"training.parallel={parallel}")
-  seen = {}
-  original = averages.reestimated
+  seen, original = {}, averages.reestimated
 
   def recorded(step, mean, batches):
     seen["before"], seen["after"] = mean, original(step, mean, batches)
     return seen["after"]
 
-  averages.reestimated = recorded
-  try:
-    train(config)
-  finally:
-    averages.reestimated = original
+  monkeypatch.setattr(averages, "reestimated", recorded)
+  train(config)
   splits, before, after = tiny_splits(), seen["before"], seen["after"]
   assert_same(before["params"], after["params"])
   model = models.get(num_classes=3, head=config.head, axis_name=None, **config.model)

@@ -1,6 +1,5 @@
 """MaC-Cal: which weights a step changes, how q follows confidence and accuracy, and what the head is without masks."""
 
-
 import flax.linen as nn
 import flax.traverse_util
 import jax
