@@ -196,12 +196,8 @@ def test_one_network_has_one_row_of_its_approximation():
   assert methods == ["cross_entropy", "cross_entropy, 4 samples"]
   assert run.execution.of_networks(config, methods, "Laplace") == {"cross_entropy, Laplace": "cross_entropy"}
   config = _config("evaluation.samples=4")
-  assert run.execution.of_networks(config, ["cross_entropy", f"{NAME}, 4 samples"], "Laplace") == {
-    "cross_entropy, Laplace": "cross_entropy", f"{NAME}, Laplace": f"{NAME}, 4 samples"}
-
-
-def test_the_baseline_is_without_dropout_and_samples():
-  config = _config("evaluation.samples=4")
-  assert method_name(config) == f"{NAME}, 4 samples"
   plain = plain_cross_entropy(config)
-  assert method_name(plain) == "cross_entropy" and plain.model.dropout == 0 and plain.evaluation.samples == 0
+  methods = [method_name(plain), method_name(config)]
+  assert methods == ["cross_entropy", f"{NAME}, 4 samples"] and plain.model.dropout == plain.evaluation.samples == 0
+  assert run.execution.of_networks(config, methods, "Laplace") == {
+    "cross_entropy, Laplace": "cross_entropy", f"{NAME}, Laplace": f"{NAME}, 4 samples"}

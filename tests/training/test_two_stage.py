@@ -1,6 +1,5 @@
 """Two-stage training: the extractor stays to the bit, and only a new head trains, on images as they are stored."""
 
-
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
