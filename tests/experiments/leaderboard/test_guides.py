@@ -1,13 +1,12 @@
 """The tables of the guides on what goes beyond the loss: their fields, numbers and costs are those of the rows."""
 
 import functools
-import re
 
 import pytest
 
 from calib_jax import config as run_config
 from configs import common
-from experiments.common import comparison, costs, ranking, rows, settings
+from experiments.common import comparison, ranking, rows, settings
 from experiments.common.commands import RESULTS, ROOT
 from experiments.leaderboard import page
 
@@ -81,15 +80,3 @@ def test_the_fields_of_the_table_are_those_of_its_rows(board, name, cells):
             for column, calibrator in (("nll", "none"), ("nll", "TS"), ("ece", "none"))]
   assert numbers == [f"{values[0]:.4f}", f"{values[1]:.4f}", f"{100 * values[2]:.2f}"]
   assert (train.split(" ")[0], predict.split(" ")[0]) == page.cost(name, chosen)
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_the_tables_of_the_guide_have_the_costs_of_each_row(place):
-  heading, *cells = _tables("beyond_the_loss.md")[place]
-  assert heading[1:3] == ["to train", "to predict"] and len(cells) > 3
-  for name, train, predict, *_ in cells:
-    samples = re.search(r"dropout (\S+), (\d+) samples", name)
-    fields = {"augmentation.name": name.partition(",")[0].strip("`"), "evaluation.samples": int((samples or "000")[2])}
-    fields |= {"augmentation.consistency": 0} if "consistency=0" in name else {}
-    assert train == costs.text(costs.training(fields, page.NUM_EPOCHS)) + " and a pass" * ("Laplace" in name), name
-    assert predict == costs.text(costs.prediction(fields)) + (f" and {int(samples[2]) - 1} heads" if samples else "")
