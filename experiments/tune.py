@@ -31,16 +31,6 @@ from experiments.common import commands, halving, markdown, settings, tuning
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
 
 
-def page(tuned: tuning.Tuned, config: str, command: str, num_seeds: int) -> str:
-  """Returns the Markdown table of all trials, and the chosen settings below it."""
-  cells = ([_text(trial.fields), f"{100 * trial.accuracy:.2f}", f"{100 * trial.ece:.2f}"] for trial in tuned.trials)
-  return "\n".join([
-    f"# Every setting that was tried for {config}", "",
-    f"Validation accuracy and ECE (15 equal-mass bins, norm 2), means over {num_seeds} seeds, of every setting that "
-    f"`{command}` tried, in its order.", "", markdown.table(["setting", "accuracy %", "ECE %"], cells), "",
-    f"Chosen: {_text(tuned.chosen)}."]) + "\n"
-
-
 def _halve(config, search: dict, number: int, path: pathlib.Path) -> None:
   """Prints the last combinations of successive halving, from the best on; the middle of all values is one of them."""
   space = {field: {f"{field}={value}": {field: value} for value in sorted(values, key=lambda x: x != middle)}
@@ -59,24 +49,6 @@ def _error_first(config) -> halving.Scores:
 def _text(fields: dict) -> str:
   return ", ".join(f"{key.removeprefix('loss.').removeprefix('optimizer.')} "
                    f"{f'{value:g}' if isinstance(value, int | float) else value}" for key, value in fields.items())
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Tries what has no row yet, and writes and prints the table; returns the exit code."""
-  parser = commands.parser(__spec__.name, __doc__, results=True)
-  parser.add_argument("--config", required=True, help="a file with get_config(); it is executed")
-  parser.add_argument("--num_seeds", type=int, help="those of the config by default")
-  parser.add_argument("--search", nargs="+", default=[], metavar="KEY=VALUE,VALUE", help="fields of the config and the "
-                      "values to try, in place of those of the paper: optimizer.learning_rate=0.03,0.1,0.3")
-  parser.add_argument("--grid", action="store_true", help="tries all combinations of --search")
-  parser.add_argument("--halving", type=int, metavar="N", help="halve the number of N random combinations instead")
-  options, changed = parser.parse_known_args(arguments)
-  try:
-    _tune(options, changed)
-  except UserError as error:
-    print(f"error: {error}")
-    return 2
-  return 0
 
 
 def searched(config: ConfigDict, texts: Sequence[str]) -> dict[str, tuple[object, ...]]:
@@ -122,9 +94,28 @@ def _tune(options: argparse.Namespace, changed: Sequence[str]) -> None:
   command = shlex.join(["python", "-m", "experiments.tune", f"--config={options.config}", f"--num_seeds={num_seeds}",
                         *changed, *(["--search", *options.search] if options.search else []),
                         *(["--grid"] if options.grid else [])])
-  text = page(tuned, path.stem.removeprefix("tune_"), command, num_seeds)
-  write_text(path.with_suffix(".md"), text)
-  print(text)
+  page = markdown.filled("tune.md.jinja", config=path.stem.removeprefix("tune_"), command=command, num_seeds=num_seeds,
+                         trials=tuned.trials, chosen=tuned.chosen, named=_text)
+  write_text(path.with_suffix(".md"), page)
+  print(page)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Tries what has no row yet, and writes and prints the table; returns the exit code."""
+  parser = commands.parser(__spec__.name, __doc__, results=True)
+  parser.add_argument("--config", required=True, help="a file with get_config(); it is executed")
+  parser.add_argument("--num_seeds", type=int, help="those of the config by default")
+  parser.add_argument("--search", nargs="+", default=[], metavar="KEY=VALUE,VALUE", help="fields of the config and the "
+                      "values to try, in place of those of the paper: optimizer.learning_rate=0.03,0.1,0.3")
+  parser.add_argument("--grid", action="store_true", help="tries all combinations of --search")
+  parser.add_argument("--halving", type=int, metavar="N", help="halve the number of N random combinations instead")
+  options, changed = parser.parse_known_args(arguments)
+  try:
+    _tune(options, changed)
+  except UserError as error:
+    print(f"error: {error}")
+    return 2
+  return 0
 
 
 if __name__ == "__main__":

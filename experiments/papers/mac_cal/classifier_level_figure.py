@@ -9,11 +9,11 @@ that holds q, it also draws q over the epochs.
 
 import pathlib
 
-from matplotlib.figure import Figure
 import numpy as np
 
 from calib_jax import reports
 from experiments.common import rows
+from experiments.common.figures import png
 from experiments.papers.mac_cal import classifier_level as experiment
 
 # More curves of q than these lie on each other.
@@ -30,25 +30,26 @@ def curves(path: pathlib.Path, first: str = "vanilla") -> dict[str, np.ndarray]:
   return {name: x for name, x in values.items() if np.ptp(x) > 0}
 
 
-def draw(panels: list, q: dict[str, np.ndarray], class_names: list[str]) -> Figure:
-  """Returns the figure.
+def draw(panels: list, q: dict[str, np.ndarray], class_names: list[str], path: pathlib.Path) -> None:
+  """Draws the figure.
 
   Args:
     panels: ``(title, logits, labels, class vectors)``, a row each.
     q: the curves of q; none for no third row.
     class_names: the names of the classes.
+    path: the file.
   """
   num_rows = len(panels) + bool(q)
-  figure = Figure(figsize=(9, 3.6 * num_rows), layout="constrained")
-  grid = figure.subplots(num_rows, 2, squeeze=False)
-  for (left, right), (title, logits, labels, vectors) in zip(grid, panels, strict=False):
-    reports.logit_map(left, logits, labels, class_names=class_names)
-    left.set_title(title, fontsize=9)
-    reports.angle_matrix(right, vectors, class_names=class_names)
-  if q:
-    grid[-1, 1].remove()
-    reports.keep_over_epochs(grid[-1, 0], q).legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-  return figure
+  with png(path, 9, 3.6 * num_rows, rc={}, dpi=130) as figure:
+    grid = figure.subplots(num_rows, 2, squeeze=False)
+    for (left, right), (title, logits, labels, vectors) in zip(grid, panels, strict=False):
+      reports.logit_map(left, logits, labels, class_names=class_names)
+      left.set_title(title, fontsize=9)
+      reports.angle_matrix(right, vectors, class_names=class_names)
+    if q:
+      grid[-1, 1].remove()
+      reports.keep_over_epochs(grid[-1, 0], q).legend(frameon=False, fontsize=7, loc="upper left",
+                                                      bbox_to_anchor=(1, 1))
 
 
 def main() -> None:
@@ -56,7 +57,7 @@ def main() -> None:
   parser = experiment.parser(__spec__.name, __doc__)
   parser.set_defaults(num_seeds=1)
   parser.add_argument("--q", type=pathlib.Path, help="the file of q over epochs")
-  parser.add_argument("--output", default="classifier_level.png")
+  parser.add_argument("--output", type=pathlib.Path, default="classifier_level.png")
   options = parser.parse_args()
   splits, (network, together) = experiment.load(options), experiment.MODELS[options.model]
   first = experiment.configured(options, *network)
@@ -68,7 +69,7 @@ def main() -> None:
   panels = [(title, part.predictions[0]["test"]["logits"], splits[0].test.labels, kernel[0].T)
             for title, part, kernel in (("vanilla", before, variables["params"]["head"]["kernel"]),
                                         ("MaC-Cal", after, second["params"]["head"]["logits"]["kernel"]))]
-  draw(panels, curves(options.q) if options.q else {}, names).savefig(options.output, dpi=130)
+  draw(panels, curves(options.q) if options.q else {}, names, options.output)
   print(f"{options.output} holds the figure.")
 
 

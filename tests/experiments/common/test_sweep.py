@@ -141,13 +141,6 @@ def test_a_signal_stops_the_whole_command(tmp_path, monkeypatch, capsys):
   assert "stopped after step 1 of 2" in capsys.readouterr().err and not (tmp_path / "test_small.csv").exists()
 
 
-@pytest.mark.parametrize("shard", ["0/2", "3/2", "1"])
-def test_a_shard_that_does_not_exist_is_refused(shard, capsys):
-  with pytest.raises(SystemExit):
-    sweep.parse(EXPERIMENT, [f"--shard={shard}"])
-  assert "must be i/n with 1 <= i <= n" in capsys.readouterr().err
-
-
 def _rows(**values):
   return pd.DataFrame([{"task": "", "method": name, "calibrator": "none", "seed": str(i), "nll": str(x),
                         "accuracy": "0.5"} for name, column in values.items() for i, x in enumerate(column)])
@@ -296,8 +289,9 @@ def test_sigterm_stops_all_processes_and_a_killed_one_is_no_success(tmp_path, mo
 
 
 @pytest.mark.parametrize(("argument", "message"), [
+  *((f"--shard={shard}", "must be i/n with 1 <= i <= n") for shard in ("0/2", "3/2", "1")),
   ("--seeds=0", "must be a whole number of at least 1: got '0'"), ("--processes=two", "at least 1: got 'two'")])
-def test_numbers_of_seeds_and_processes_are_at_least_one(argument, message, capsys):
+def test_numbers_of_seeds_processes_and_shards_that_do_not_exist_are_refused(argument, message, capsys):
   with pytest.raises(SystemExit):
     sweep.parse(EXPERIMENT, [argument])
   assert message in capsys.readouterr().err
