@@ -112,8 +112,9 @@ def parts_of(name: str) -> list[str]:
   return list(filter(None, name.removesuffix(ENSEMBLE).partition(WITH)[2].split(", ")))
 
 
-def findings(table_rows: pd.DataFrame) -> list[str]:
+def findings(table_rows: pd.DataFrame, name: str = "") -> list[str]:
   """Returns the lines of Markdown that compare methods with cross entropy, one network with one and five with five."""
+  del name
   nll = ranking.of_methods(table_rows, "nll", LABEL)
   of_baseline = [name for name in nll if name.partition(WITH)[0] == BASELINE and not name.endswith(ENSEMBLE)]
   if not of_baseline:

@@ -1,4 +1,4 @@
-"""Claims of the papers, judged by the rows of an experiment: agrees, disagrees or cannot tell, and why."""
+"""Claims of the papers, judged by the rows of an experiment: seen here, not seen here or cannot tell, and why."""
 
 from collections.abc import Mapping, Sequence
 import json
@@ -24,6 +24,8 @@ class Claim(NamedTuple):
     lower: whether the claim is that it is lower.
     about: the fields of a config, or their first parts, in which the two rows may differ; None if the claim is about
       the methods as a whole. Rows that differ in another field are not comparable.
+    table: the experiment that has the paper's own table. Where it has run on the same data and network, its page judges
+      the claim, and no other does.
   """
 
   paper: str
@@ -33,6 +35,7 @@ class Claim(NamedTuple):
   column: str
   lower: bool = True
   about: tuple[str, ...] | None = None
+  table: str = ""
 
 
 SC, RR, FT, CL, MC = ("Karandikar et al. 2021", "Zhou et al. 2025", "Komisarenko & Kull 2024", "Jung et al. 2023",
@@ -102,11 +105,15 @@ def methods_at_edge(rows: pd.DataFrame, searches: Mapping[str, Mapping[str, Sequ
           if name in searches and at_edge(searches[name], json.loads(chosen), json.loads(values or "{}"))}
 
 
-def judged(change: comparison.Difference, p_value: float, claim: Claim, num_seeds: int) -> tuple[str, str]:
-  """Returns the verdict on a claim, "agrees" or "disagrees" where Holm's p-value is below 5%, and its reason.
+def judged(change: comparison.Difference, p_value: float, claim: Claim, num_seeds: int, published: bool = False
+           ) -> tuple[str, str]:
+  """Returns the verdict on a claim and its reason.
+
+  Where Holm's p-value is below 5% the verdict is "seen here" or "not seen here", and of ``published`` data, network and
+  schedule "agrees" or "disagrees"; else it is "cannot tell".
 
   >>> judged(comparison.Difference(-0.058, -0.063, -0.053, -9.0, 0.001, 0.002), 0.004, Claim("", "", "", "", "ece"), 10)
-  ('agrees', 'lower by 5.80 points [5.30, 6.30] in 10 seeds')
+  ('seen here', 'lower by 5.80 points [5.30, 6.30] in 10 seeds')
   """
   if np.isnan(change.p_value):
     return "cannot tell", (
@@ -119,12 +126,14 @@ def judged(change: comparison.Difference, p_value: float, claim: Claim, num_seed
     return "cannot tell", f"{direction} before Holm's correction, not after it"
   scale, digits = comparison.unit(claim.column)
   mean, low, high = (f"{scale * x:.{digits}f}" for x in (abs(change.mean), *sorted(map(abs, change[1:3]))))
-  return ("agrees" if (change.mean < 0) == claim.lower else "disagrees",
+  is_so = (change.mean < 0) == claim.lower
+  words = ("agrees" if is_so else "disagrees") if published else "seen here" if is_so else "not seen here"
+  return (words,
           f"{direction} by {mean}{' points' if scale == 100 else ''} [{low}, {high}] in {num_seeds} seeds")
 
 
 def table(rows: pd.DataFrame, claims: Sequence[Claim], settings: Mapping[str, Mapping[str, object]] = {},
-          searches: Mapping[str, Mapping[str, Sequence]] = {}) -> list[list[str]]:
+          searches: Mapping[str, Mapping[str, Sequence]] = {}, *, published: bool = False) -> list[list[str]]:
   """Returns the cells of the table of claims. Claims that cannot be judged do not count for Holm's method.
 
   Args:
@@ -132,6 +141,7 @@ def table(rows: pd.DataFrame, claims: Sequence[Claim], settings: Mapping[str, Ma
     claims: the claims. Those whose rows are not there have not been run yet.
     settings: the fields that each method sets, by which ``unlike`` tells whether two rows can be compared.
     searches: the values that the search of each method began with; no claim about one ``at_edge`` is judged.
+    published: whether the rows are of the paper's data, network and schedule.
   """
   pairs = [sides(rows, claim) for claim in claims]
   differences = [comparison.paired(*pair) if all(pair) else None for pair in pairs]
@@ -158,5 +168,5 @@ def table(rows: pd.DataFrame, claims: Sequence[Claim], settings: Mapping[str, Ma
     numbers = [change.text(digits, scale), f"{change.effect:+.1f}", comparison.p_text(p_value)] if change else [""] * 3
     num_seeds = sum(np.isfinite(pair[0][i] - pair[1][i]) for i in pair[0].keys() & pair[1].keys())
     lines.append([claim.text, claim.paper, comparison.heading(claim.column), *numbers,
-                  *(doubted or judged(change, p_value, claim, num_seeds))])
+                  *(doubted or judged(change, p_value, claim, num_seeds, published))])
   return lines

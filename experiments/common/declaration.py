@@ -69,7 +69,7 @@ class Experiment(NamedTuple):
     arguments: adds options of its own to the command.
     suffix: maps the options to the end of the names of its files.
     cost: maps a row to what its method costs to train and to predict, which stands beside it; None for no such columns.
-    findings: maps the rows to the lines of Markdown that follow the table.
+    findings: maps the rows and the name of the page to the lines of Markdown before the table.
     figure: draws the rows in a file.
     also: writes what else the rows give, with the path of the files without their suffix.
   """
@@ -83,7 +83,7 @@ class Experiment(NamedTuple):
   arguments: Callable[[argparse.ArgumentParser], object] = lambda parser: None
   suffix: Callable[[argparse.Namespace], str] = lambda options: options.scale
   cost: Cost | None = None
-  findings: Callable[[pd.DataFrame], list[str]] = lambda rows: []
+  findings: Callable[[pd.DataFrame, str], list[str]] = lambda rows, name: []
   figure: Callable[[pd.DataFrame, pathlib.Path], object] | None = None
   also: Callable[[pd.DataFrame, pathlib.Path], object] = lambda rows, stem: None
 

@@ -87,7 +87,7 @@ def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
 
 
 def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[str, Mapping[str, object]],
-              tuned: bool, note: str, rows: pd.DataFrame) -> list[str]:
+              tuned: bool, note: str, rows: pd.DataFrame, name: str) -> list[str]:
   """The table of other images, if the rows have it, and what the paper claims, judged by the rows."""
   own = paper.losses(AT_LAPTOP[0], next(iter(next(iter(paper.NETWORKS.values()))))) | dict(extra)
   settings_of = {name: {"loss.primary.name": "cross_entropy"} | settings.flat(fields) for name, fields in own.items()}
@@ -97,4 +97,5 @@ def _findings(paper: ModuleType, judged: Sequence[claims.Claim], extra: Mapping[
     "common/paper_table.md.jinja", config=f"{paper.__name__.replace('.', '/')}.py", tuned=tuned, about_rows=note,
     detection=comparison.markdown_tables(detected, scores.DETECTION) if len(detected) else "",
     population=comparison.population(rows), lines=claims.table(
-      rows, [claim for claim in judged if claim.column in rows], settings_of, searches)).splitlines()
+      rows, [claim for claim in judged if claim.column in rows], settings_of, searches,
+      published=name.endswith("_paper")), published=name.endswith("_paper"), elsewhere=[]).splitlines()

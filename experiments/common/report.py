@@ -26,7 +26,7 @@ def page(experiment: Experiment, rows: pd.DataFrame, name: str) -> str:
     revisions=dict.fromkeys(git[:12] + "-dirty" * git.endswith("-dirty") for git in rows["git"].unique()),
     runs=rows.groupby(["task", "method", "config"], sort=False)["seconds"].last().astype(float).tolist(),
     made_by={column: ", ".join(filter(None, rows[column].unique())) for column in ("device", "jax", "date")},
-    population=comparison.population(rows), findings=experiment.findings(rows), shown=experiment.shown,
+    population=comparison.population(rows), findings=experiment.findings(rows, name), shown=experiment.shown,
     tables=comparison.markdown_tables(_shown(experiment, rows), experiment.columns, experiment.cost),
     has_figure=experiment.figure is not None)
 

@@ -43,8 +43,9 @@ class _Entry(NamedTuple):
     return costs.training(self.fields, page.NUM_EPOCHS, self.members), costs.prediction(self.fields, self.members)
 
 
-def findings(table_rows: pd.DataFrame) -> list[str]:
+def findings(table_rows: pd.DataFrame, name: str = "") -> list[str]:
   """Returns the lines of Markdown that compare the combinations with the best single method of the papers."""
+  del name
   task = table_rows["task"].iloc[0]
   board = rows.texts(RESULTS / f"leaderboard_{task}.csv")
   if board.empty or page.BASELINE not in set(board["method"]):

@@ -61,8 +61,9 @@ def setting(name: str) -> Mapping[str, object]:
   return _chosen()[name] if name not in SECOND else {key: x[1] for key, x in METHODS[name].search.items()}
 
 
-def findings(table_rows: pd.DataFrame) -> list[str]:
+def findings(table_rows: pd.DataFrame, name: str = "") -> list[str]:
   """Returns the lines of Markdown before the table: how methods rank with all images, and with 4,000."""
+  del name
   few_rows = rows.texts(FEW)
   now, few = ({pair: ranking.of_methods(part, *pair) for pair in COMPARED} for part in (table_rows, few_rows))
   names = [name for name in METHODS if name in now[COMPARED[0]]]

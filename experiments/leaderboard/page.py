@@ -27,18 +27,23 @@ MOST_LOST = 0.01  # The accuracy that a method may give up to cross entropy to b
 PAGE, ROWS = ROOT / "docs" / "results.md", RESULTS / "leaderboard_fashion_mnist_mlp.csv"
 
 
-def findings(rows: pd.DataFrame) -> list[str]:
-  """Returns the lines of Markdown before the table of all results."""
+def findings(rows: pd.DataFrame, name: str = "") -> list[str]:
+  """Returns the lines of Markdown before the table of all results of the page ``name``."""
   if BASELINE not in set(rows["method"]):
     return [f"The rankings need the rows of {BASELINE}, from which differences are counted."]
-  costs_of = {name: cost(name, values) for name, values in comparison.chosen(rows).items()}
+  costs_of = {method: cost(method, values) for method, values in comparison.chosen(rows).items()}
+  tables = {table: f"{table}_{name.removeprefix('leaderboard_')}.md" for table in dict.fromkeys(
+    claim.table for claim in CLAIMS if claim.table)}
+  elsewhere = {table: page for table, page in tables.items() if (RESULTS / page).exists()}
   return markdown.filled(
     "leaderboard/page.md.jinja", population=comparison.population(rows), edge=EDGE, most_lost=MOST_LOST,
     collapse=ranking.MOST_LOST, collapsed=sorted(method for _, method in ranking.collapsed(rows)),
     **_methods(rows, costs_of), calibrators=_calibrators(ranking.trained(rows[~rows["calibrator"].isin(
       conditions.sizes(rows))])), sizes=conditions.size_table(rows), shifts=conditions.shift_table(rows, costs_of),
     conventions=conditions.convention_table(rows), beyond=_beyond(rows, costs_of),
-    lines=claims.table(rows, CLAIMS, chosen_settings(rows), SEARCHES)).splitlines()
+    lines=claims.table(rows, [x for x in CLAIMS if x.table not in elsewhere], chosen_settings(rows), SEARCHES),
+    published=False, elsewhere=[f"[{table.partition('_tables')[0].replace('_', ' ')}]({page})"
+                                for table, page in elsewhere.items()]).splitlines()
 
 
 def chosen_settings(rows: pd.DataFrame) -> dict[str, dict[str, object]]:

@@ -60,8 +60,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--num_epochs", type=int, default=60)
 
 
-def findings(rows: pd.DataFrame) -> list[str]:
+def findings(rows: pd.DataFrame, name: str = "") -> list[str]:
   """Returns the strengths that were chosen, and the ECE of each method less that of cross entropy, on test images."""
+  del name
   chosen, ece = comparison.chosen(rows), ranking.of_methods(rows, "ece", "none")
   plain = ece.pop("cross entropy", None)
   lines = [f"- {name}, {comparison.settings(chosen[name])}: {comparison.paired(by_seed, plain).text(2, 100)}"

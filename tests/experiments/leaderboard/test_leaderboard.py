@@ -11,6 +11,7 @@ from calib_jax import config as run_config
 from calib_jax import data, losses
 from calib_jax._system.errors import UserError
 from experiments.common import claims, comparison, images, ranking, rows, sweep
+from experiments.common.commands import RESULTS
 from experiments.leaderboard import experiment as leaderboard
 from experiments.leaderboard import methods as training_methods
 from experiments.leaderboard import page as leaderboard_page
@@ -78,7 +79,7 @@ def test_claims_are_judged_by_paired_intervals():
     return claims.judged(change, change.p_value, claim, 3)[0]
 
   assert (judged("b", "a"), judged("a", "b"), judged("c", "a"), judged("a", "b", lower=False)) == (
-    "agrees", "disagrees", "cannot tell", "agrees")
+    "seen here", "not seen here", "cannot tell", "seen here")
   # Over all methods: the mean of each seed.
   every = comparison.paired(*claims.sides(
     pd.concat([table, made("a", "TS", (0.0, 0.1, 0.2)), made("b", "TS", (0.0, 0.1, 0.2))]),
@@ -102,7 +103,8 @@ def test_claims_of_a_page_compare_like_with_like_and_are_corrected_for_their_num
   both = [claims.Claim("", "", ("a", "none"), (other, "none"), "ece") for other in ("b", "c")]
   of_others = [*both[:1], both[0]._replace(other=("d", "none"))]
   assert [cells[-2:] for cells in claims.table(table, of_others)] == [
-    ["agrees", "lower by 113.33 points [9.91, 216.76] in 3 seeds"], ["not run yet", "no rows of d"]]
+    ["seen here", "lower by 113.33 points [9.91, 216.76] in 3 seeds"], ["not run yet", "no rows of d"]]
+  assert claims.table(table, of_others[:1], published=True)[0][-2] == "agrees"  # On the paper's data and network alone.
   assert [cells[-2:] for cells in claims.table(table, both)] == [
     ["cannot tell", "lower before Holm's correction, not after it"], ["cannot tell", "the interval holds 0"]]
   assert claims.table(table, [both[0]._replace(about=())], {"a": {"gamma": 1.0}, "b": {"gamma": 2.0}})[0][-2:] == [
@@ -231,3 +233,13 @@ def test_the_top_is_that_of_the_lowest_nll_with_intervals_over_seeds_and_images(
       assert text == f"{x.mean():.2f} [{x.mean() - half:.2f}, {x.mean() + half:.2f}]"
     assert (nll, nll_after) == tuple(f"{values(name, c, 'nll').mean():.4f}" for c in ("none", "TS"))
     assert accuracy == f"{100 * values(name, 'none', 'accuracy').mean():.2f}"
+
+
+def test_a_claim_has_one_verdict_for_a_data_set_and_a_network():
+  verdicts = {}
+  for page in sorted(RESULTS.glob("*_fashion_mnist_mlp.md")):
+    for line in page.read_text(encoding="utf-8").splitlines():
+      cells = [cell.strip() for cell in line[1:-1].split("|")]
+      if len(cells) == 8 and cells[6] in ("seen here", "not seen here", "cannot tell"):
+        assert verdicts.setdefault((cells[0], cells[1]), page) == page, cells[0]
+  assert len(verdicts) > 50
