@@ -113,7 +113,8 @@ def audit(page: pathlib.Path) -> tuple[int, list[str]]:
     if not (is_ranking or is_corrupted or header[1] == "calibrated by") or method not in methods:
       continue
     for name, cell in zip(header, cells, strict=True):
-      after, calibrator = name.removesuffix(" after TS"), "TS" if name.endswith(" after TS") else "none"
+      after = name.replace("°", "").removesuffix(" after TS")
+      calibrator = "TS" if name.endswith(" after TS") else "none"
       columns = CORRUPTED if is_corrupted else COLUMNS
       if after not in columns or columns[after][0] not in printed:
         continue

@@ -167,6 +167,6 @@ def table(rows: pd.DataFrame, claims: Sequence[Claim], settings: Mapping[str, Ma
     scale, digits = comparison.unit(claim.column)
     numbers = [change.text(digits, scale), f"{change.effect:+.1f}", comparison.p_text(p_value)] if change else [""] * 3
     num_seeds = sum(np.isfinite(pair[0][i] - pair[1][i]) for i in pair[0].keys() & pair[1].keys())
-    lines.append([claim.text, claim.paper, comparison.heading(claim.column), *numbers,
+    lines.append([claim.text, claim.paper, comparison.marked(rows, claim.column), *numbers,
                   *(doubted or judged(change, p_value, claim, num_seeds, published))])
   return lines

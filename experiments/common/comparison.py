@@ -225,6 +225,17 @@ def heading(column: str) -> str:
   return COLUMNS[column].heading if column in COLUMNS else HEADINGS[column]
 
 
+def marked(rows: Rows, column: str) -> str:
+  """Returns the heading of a column of rows, with a ° if others have the noise of test images and it has not.
+
+  >>> rows = pd.DataFrame([{"nll": "0.3", "images_nll": "-1 1", "ks": "0.1"}])
+  >>> marked(rows, "nll"), marked(rows, "ks")
+  ('NLL', 'KS %°')
+  """
+  with_images = (pd.DataFrame(rows).filter(regex="^images_").fillna("") != "").any()
+  return heading(column) + "°" * bool(with_images.any() and not with_images.get(f"images_{column}", False))
+
+
 def unit(column: str) -> tuple[float, int]:
   """Returns by what the values of a column are multiplied in tables, and their digits."""
   return (1, DIGITS[column]) if column in DIGITS else (100, 2)
@@ -254,9 +265,9 @@ def _by_task(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | None
   return by_task
 
 
-def headings(columns: Sequence[str], cost: Cost | None = None) -> list[str]:
+def headings(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | None = None) -> list[str]:
   """Returns the first line of a table."""
-  return ["trained with", "calibrated by", *(COST_HEADINGS if cost else ()), *map(heading, columns)]
+  return ["trained with", "calibrated by", *(COST_HEADINGS if cost else ()), *(marked(rows, x) for x in columns)]
 
 
 def markdown_tables(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | None = None) -> str:
@@ -264,15 +275,15 @@ def markdown_tables(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | Non
   tables = []
   for task, lines in _by_task(rows, columns, cost).items():
     cells = [[*names, *(f"**{text}**" if is_best else text for text, is_best in texts)] for names, texts in lines]
-    tables.append((f"## {task}\n\n" if task else "") + markdown.table(headings(columns, cost), cells) + "\n")
+    tables.append((f"## {task}\n\n" if task else "") + markdown.table(headings(rows, columns, cost), cells) + "\n")
   return "\n".join(tables)
 
 
 def latex(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | None = None) -> str:
   """Returns the same as LaTeX, for the package booktabs."""
-  first = headings(columns, cost)
+  first = headings(rows, columns, cost)
   lines = [f"\\begin{{tabular}}{{ll{'r' * (len(first) - 2)}}}", "\\toprule",
-           " & ".join(first).replace("%", "\\%") + " \\\\"]
+           " & ".join(first).replace("%", "\\%").replace("°", "$^\\circ$") + " \\\\"]
   for task, parts in _by_task(rows, columns, cost).items():
     lines += ["\\midrule", *([f"\\multicolumn{{{len(first)}}}{{l}}{{{_escaped(task)}}} \\\\"] if task else [])]
     for (method, calibrator, *costs), texts in parts:
