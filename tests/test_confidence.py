@@ -15,12 +15,12 @@ def test_scores_equal_their_definitions_and_stay_in_range(k):
   ordered = np.sort(probs.astype(np.float64), axis=-1)
   expected = {"msp": ordered[..., -1], "margin": ordered[..., -1] - ordered[..., -2],
               "negative_entropy": -special.entr(probs.astype(np.float64)).sum(-1)}
-  found = jax.jit(lambda p: {name: confidence.get(name)(p) for name in expected})(probs)
+  actual = jax.jit(lambda p: {name: confidence.get(name)(p) for name in expected})(probs)
   for name, values in expected.items():
-    np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(actual[name], values, rtol=1e-5, atol=1e-6)
     low, high = confidence.score_range(name, k)
-    assert np.all(found[name] >= low - 1e-5) and np.all(found[name] <= high + 1e-6)
-    np.testing.assert_allclose(found[name][0, :2], [low, high], atol=1e-6)  # The uniform distribution and a vertex.
+    assert np.all(actual[name] >= low - 1e-5) and np.all(actual[name] <= high + 1e-6)
+    np.testing.assert_allclose(actual[name][0, :2], [low, high], atol=1e-6)  # The uniform distribution and a vertex.
 
 
 def test_gradients_at_ties_and_vertices_are_those_of_the_lowest_index():

@@ -58,8 +58,8 @@ def test_the_inverse_in_log_space_is_right_for_any_logits():
 
 def test_binary_map_is_proposition_2():
   q = np.linspace(0.001, 0.999, 97)
-  found = _over(GAMMAS, lambda gamma: focal_map.binary_focal_calibration_map(q.astype(np.float32), gamma))
-  for gamma, mapped in zip(GAMMAS.astype(np.float64), found, strict=True):
+  actual = _over(GAMMAS, lambda gamma: focal_map.binary_focal_calibration_map(q.astype(np.float32), gamma))
+  for gamma, mapped in zip(GAMMAS.astype(np.float64), actual, strict=True):
     odds = ((1 - q) / q)**gamma * ((1 - q) - gamma * q * np.log(q)) / (q - gamma * (1 - q) * np.log(1 - q))
     np.testing.assert_allclose(mapped, 1 / (1 + odds), rtol=1e-4, atol=1e-6)
 
@@ -111,8 +111,8 @@ def test_what_minimises_the_expected_focal_loss_maps_to_the_truth():
     return special.softmax(optimize.minimize(risk, np.zeros(3), tol=1e-12).x)
 
   q = np.array([minimiser(gamma) for gamma in gammas], np.float32)
-  found = jax.jit(jax.vmap(focal_map.focal_calibration_map))(q, np.array(gammas, np.float32))
-  np.testing.assert_allclose(found, np.broadcast_to(truth, found.shape), atol=1e-4)
+  actual = jax.jit(jax.vmap(focal_map.focal_calibration_map))(q, np.array(gammas, np.float32))
+  np.testing.assert_allclose(actual, np.broadcast_to(truth, actual.shape), atol=1e-4)
 
 
 def test_properized_focal_is_least_at_the_truth():

@@ -93,11 +93,11 @@ def test_what_is_installed_is_imported_evaluates_and_trains(installed, tmp_path)
                env=environment)
   assert "| TS" in table and "accuracy" in table
   # The configs and the demo's images come with the package, and are found where the present directory has none.
-  said = _run(*program, "train", "--config=configs/fashion_mnist_small_savuc.py", "--workdir=run",
+  text = _run(*program, "train", "--config=configs/fashion_mnist_small_savuc.py", "--workdir=run",
               "--config.num_seeds=1",
               "--config.training.num_steps=2", "--config.evaluation.num_resamples=2", "--config.model.hidden=(8,)",
               "--config.compare_with_cross_entropy=False", cwd=tmp_path, env=environment)
-  assert "done in" in said and (tmp_path / "run/results.json").exists()
+  assert "done in" in text and (tmp_path / "run/results.json").exists()
   with np.load(tmp_path / "run/predictions/test_seed0.npz") as predictions:
     assert len(predictions["logits"]) == 4000 and predictions["classes"][6] == "shirt"
 
@@ -106,11 +106,11 @@ def test_what_is_installed_is_imported_evaluates_and_trains(installed, tmp_path)
   (["--help"], 0, "usage: calib-jax {train,evaluate,compare}"), ([], 0, "\n  evaluate  calibrates and measures"),
   (["--version"], 0, f"calib-jax {calib_jax.__version__}\n"),
   (["trian"], 2, "error: calib-jax has no command 'trian': type calib-jax with train, evaluate, compare.\n")])
-def test_the_command_says_what_it_can_do(arguments, code, said, monkeypatch, capsys):
+def test_the_command_says_what_it_can_do(arguments, code, text, monkeypatch, capsys):
   monkeypatch.setattr(sys, "argv", ["calib-jax", *arguments])
   assert main.main() == code
   output = capsys.readouterr()
-  assert said in output.out + output.err
+  assert text in output.out + output.err
 
 
 def test_the_package_is_a_command_too(tmp_path):

@@ -164,14 +164,14 @@ def _selected(source: Calibrated, ranks: np.ndarray) -> np.ndarray | None:
   is_wanted[place + number * classes[:, None]] = True
   if counts[is_wanted].sum(dtype=np.int64) > SORTED:
     return None
-  found = []
+  selected = []
   for values, at in bits():
     is_found = is_wanted[at]
-    found.append(values[is_found] + (np.nonzero(is_found)[1] << 31))
-  found = np.sort(np.concatenate(found))
-  first = found.searchsorted((classes[:, None] << 31) + (place << shift))
+    selected.append(values[is_found] + (np.nonzero(is_found)[1] << 31))
+  selected = np.sort(np.concatenate(selected))
+  first = selected.searchsorted((classes[:, None] << 31) + (place << shift))
   before = below[classes[:, None], place] - counts.reshape(num_classes, number)[classes[:, None], place]
-  return (found[first + ranks - before] & (2**31 - 1)).astype(np.uint32).view(np.float32).T
+  return (selected[first + ranks - before] & (2**31 - 1)).astype(np.uint32).view(np.float32).T
 
 
 @functools.lru_cache(maxsize=1)

@@ -61,7 +61,7 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, s
     values = focal_of_odds(label_odds(logits, labels), gamma, stop_gradient)
   else:
     log_p, is_top = log_softmax(logits)
-    factor = _held(jnp.exp(gamma * log_one_minus(log_p, is_top)), stop_gradient)
+    factor = _stopped_if(jnp.exp(gamma * log_one_minus(log_p, is_top)), stop_gradient)
     values = infinite(expectation(labels * factor, -log_p))
   return checks.example_values(values, labels, where, logits.shape[-1])
 
@@ -177,8 +177,8 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2
   rivals = jnp.where(is_rival, logits, -1e30)  # Where there is no rival, p_j is 0 and has no gradient.
   log_rival = pick(rivals, predicted(rivals)) - label_logit - jax.nn.softplus(odds)
   # 1 - p_y + p_j is a sum of two numbers above 0, whose logarithms are known.
-  log_factor = jnp.logaddexp(-jax.nn.softplus(-odds), _held(log_rival, stop_gradient == "competitor"))
-  values = infinite(_held(jnp.exp(gamma * log_factor), stop_gradient is True) * jax.nn.softplus(odds))
+  log_factor = jnp.logaddexp(-jax.nn.softplus(-odds), _stopped_if(log_rival, stop_gradient == "competitor"))
+  values = infinite(_stopped_if(jnp.exp(gamma * log_factor), stop_gradient is True) * jax.nn.softplus(odds))
   return checks.example_values(values, labels, where, logits.shape[-1])
 
 
@@ -219,13 +219,13 @@ def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Arr
 
 def focal_of_odds(odds: Array, gamma, stop_gradient: bool = False) -> Array:
   """-(1 - p)^γ log p from the log-odds log((1 - p) / p); inf where p is that of a masked class."""
-  return infinite(_held(jnp.exp(-gamma * jax.nn.softplus(-odds)), stop_gradient) * jax.nn.softplus(odds))
+  return infinite(_stopped_if(jnp.exp(-gamma * jax.nn.softplus(-odds)), stop_gradient) * jax.nn.softplus(odds))
 
 
 def inverse_focal_of_odds(odds: Array, gamma, stop_gradient: bool = False) -> Array:
   """-(1 + p)^γ log p from the log-odds log((1 - p) / p); inf where p is that of a masked class."""
-  return infinite(_held((1 + jax.nn.sigmoid(-odds)) ** gamma, stop_gradient) * jax.nn.softplus(odds))
+  return infinite(_stopped_if((1 + jax.nn.sigmoid(-odds)) ** gamma, stop_gradient) * jax.nn.softplus(odds))
 
 
-def _held(factor: Array, stop_gradient: bool) -> Array:
+def _stopped_if(factor: Array, stop_gradient: bool) -> Array:
   return jax.lax.stop_gradient(factor) if stop_gradient else factor

@@ -61,7 +61,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
                for seed in seeds_of(config)):
       load()  # Raises an error about these files too.
   create(workdir)
-  with lock.held(workdir):
+  with lock.hold(workdir):
     damage = manifest.begin(workdir)
     damage, lengthened, note = extension.prepare(config, workdir, splits, damage, allowed=extend)
     for sentence in (note, write_config(config, workdir, lengthened), not_kept, *remarks(config)):

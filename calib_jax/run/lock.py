@@ -24,7 +24,7 @@ NAME = "lock"
 
 
 @contextlib.contextmanager
-def held(folder: pathlib.Path) -> Iterator[None]:
+def hold(folder: pathlib.Path) -> Iterator[None]:
   """Holds ``folder`` for this process in a ``with`` block. Where the file system has no locks, a warning says so.
 
   Args:

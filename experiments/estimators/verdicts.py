@@ -210,14 +210,14 @@ CASES: dict[tuple[str, str], tuple[Truth | Callable[[np.random.Generator, int], 
     Truth(300, spread=12), 2000),
   ("logits twice too large, 500 examples", "not to use TS"): (Truth(500, 2), 500),
   ("logits twice too large, 5,000 examples", "not to use TS"): (Truth(5000, 2), 200),
-  **{(truth.format(" and no other fault"), said): drawn for truth, drawn in ONLY_A_TEMPERATURE.items()
-     for said in ("to try another calibrator", "to use TS")},
+  **{(truth.format(" and no other fault"), verdict): drawn for truth, drawn in ONLY_A_TEMPERATURE.items()
+     for verdict in ("to try another calibrator", "to use TS")},
   **{(f"{truth.format('')}, of the lines that say to use TS", GAIN): drawn
      for truth, drawn in ONLY_A_TEMPERATURE.items()},
   ("half of the classes too likely, the others too unlikely, the right T near 1, 3,000 examples",
    "to try another calibrator"): (Truth(3000, scale=0.7, bias=1.0), 300),
-  **{("labels without regard to the logits, 100 classes, 2,000 examples", said): (
-    Truth(2000, signal=0.0, num_classes=100), 500) for said in ("to use TS", "no better than guessing")},
+  **{("labels without regard to the logits, 100 classes, 2,000 examples", verdict): (
+    Truth(2000, signal=0.0, num_classes=100), 500) for verdict in ("to use TS", "no better than guessing")},
   **{(f"a calibrated model whose log loss is 4% below that of equal probabilities, {n:,} examples",
       "no better than guessing"): (Truth(n, spread=0.43), 1000) for n in (500, 5000)},
   ("a calibrated model, 5 groups of 100 equal examples", "anything but that nothing is decided"): (
@@ -229,14 +229,14 @@ CASES: dict[tuple[str, str], tuple[Truth | Callable[[np.random.Generator, int], 
   ("a calibration error of 5 points, 1,000 examples", "not to rely on it"): (off_by_five_points, 400)}
 
 
-def simulated_case(truth: str, said: str) -> list[dict[str, object]]:
+def simulated_case(truth: str, verdict: str) -> list[dict[str, object]]:
   """Returns the row of a case, in a list."""
-  drawn, repeats = CASES[truth, said]
-  if said == GAIN:
+  drawn, repeats = CASES[truth, verdict]
+  if verdict == GAIN:
     how_often, ratio = printed_gain(drawn, repeats)
     return [{"share": f"{how_often:.4f}", "repeats": repeats, "ratio": f"{ratio:.3f}"}]
-  how_often = np.mean([SAID[said](x) for x in recommendations(drawn, repeats)]) if isinstance(drawn, Truth) else share(
-    drawn, repeats)
+  how_often = (np.mean([SAID[verdict](x) for x in recommendations(drawn, repeats)]) if isinstance(drawn, Truth)
+               else share(drawn, repeats))
   return [{"share": f"{how_often:.4f}", "repeats": repeats, "ratio": ""}]
 
 

@@ -96,15 +96,15 @@ def test_more_examples_than_are_drawn_one_by_one_are_measured_in_blocks(num_seed
       name: sums * num_seeds for name, sums in values.class_sums.items()}) for row, values in _rows(0).items()}
   expected, differences = measures.measure(rows, num_resamples=100)
   monkeypatch.setattr(resamples, "MOST_EXAMPLES", 1000)
-  found, differences_of_blocks = measures.measure(rows, num_resamples=100)
+  of_blocks, differences_of_blocks = measures.measure(rows, num_resamples=100)
   for row, table in expected.items():
     for name, estimate in table.items():
-      np.testing.assert_allclose(found[row][name].value, estimate.value, rtol=1e-12, err_msg=name)
-      assert found[row][name].low <= found[row][name].estimate <= found[row][name].high
+      np.testing.assert_allclose(of_blocks[row][name].value, estimate.value, rtol=1e-12, err_msg=name)
+      assert of_blocks[row][name].low <= of_blocks[row][name].estimate <= of_blocks[row][name].high
       if name in ("ece", "nll", "aurc"):
-        width, width_of_blocks = (x[row][name].high - x[row][name].low for x in (expected, found))
+        width, width_of_blocks = (x[row][name].high - x[row][name].low for x in (expected, of_blocks))
         np.testing.assert_allclose(width_of_blocks, width, rtol=0.3, err_msg=name)  # Of 100 resamples.
-    assert found[row]["ece"] != table["ece"] and found[row]["aurc"] != table["aurc"]
+    assert of_blocks[row]["ece"] != table["ece"] and of_blocks[row]["aurc"] != table["aurc"]
   (pair,), (changes,) = differences, differences_of_blocks.values()
   np.testing.assert_allclose(changes["nll"].estimate, differences[pair]["nll"].estimate, rtol=1e-9)
 

@@ -120,23 +120,23 @@ def test_a_verdict_stands_where_the_interval_excludes_zero(results):
 
 
 def test_the_sentences_have_the_numbers(results):
-  found = results.verdict
+  actual = results.verdict
   values = results.sets["test"].rows["mine", "none"].values
   gap = 100 * (values.confidence.astype(np.float64) - values.correct).mean()
-  assert found.reasons[0].startswith(f"Overconfident by {gap:.1f} ± ")
+  assert actual.reasons[0].startswith(f"Overconfident by {gap:.1f} ± ")
   temperature = results.fitted["mine"]["TS"][1][0]["temperature"]
   before, after = (results.sets["test"].rows["mine", label].estimates for label in ("none", "TS"))
   change = results.sets["test"].differences[("mine", "TS"), ("mine", "none")]["nll"]
   arms = 2.4977 / 1.9600 * np.array([change.high - change.estimate, change.low - change.estimate])  # Of 98.75%.
   low, high = -change.estimate - arms
-  assert 2 < temperature < 4.5 and found.first_line == (
+  assert 2 < temperature < 4.5 and actual.first_line == (
     f"Use TS (T = {temperature:.2f}): log loss {before['nll'].value:.2f} → {after['nll'].value:.2f} (lower by "
     f"{low:.2f} to {high:.2f}) at equal accuracy.")
   # The ECE as computed, and never one without its bias beside it.
-  assert found.reasons[1].startswith(
+  assert actual.reasons[1].startswith(
     f"TS lowers the ECE, {100 * before['ece'].value:.1f} → {100 * after['ece'].value:.1f}%: ")
-  assert not any("TS is not shown to" in reason for reason in found.reasons)
-  (recommendation,) = found.recommendations
+  assert not any("TS is not shown to" in reason for reason in actual.reasons)
+  (recommendation,) = actual.recommendations
   assert (recommendation.kind, recommendation.subject) == ("use", "TS")
   assert recommendation.numbers["log_loss_after"] == after["nll"].value
   gaps = class_gaps(values, K)
@@ -159,9 +159,9 @@ def test_what_speaks_against_other_calibrators_comes_after_all_else(results):
     changed = dataclasses.replace(evaluated, rows={**evaluated.rows, ("mine", "other"): worse},
                                   differences={**evaluated.differences, **pairs})
     fitted = {"mine": {**results.fitted["mine"], "other": results.fitted["mine"]["TS"]}}
-    found = verdict(dataclasses.replace(results, sets={"test": changed}, fitted=fitted))
-    assert found.first_line.startswith("Use TS (") and "other" not in found.first_line
-    assert found.reasons[-1].startswith(sentence), found.reasons
+    actual = verdict(dataclasses.replace(results, sets={"test": changed}, fitted=fitted))
+    assert actual.first_line.startswith("Use TS (") and "other" not in actual.first_line
+    assert actual.reasons[-1].startswith(sentence), actual.reasons
 
 
 def test_an_error_as_computed_is_bold_only_where_it_is_the_lowest():
@@ -179,14 +179,14 @@ def test_only_temperature_scaling_is_called_a_temperature(results):
   _, params = results.fitted["mine"]["TS"]
   for calibrator in (calibrators.ensemble_temperature_scaling(), calibrators.structured_matrix_scaling(),
                      calibrators.identity()):
-    found = verdict(dataclasses.replace(results, fitted={"mine": {"TS": (calibrator, params)}}))
-    assert found.first_line.startswith("Use TS: log loss")
+    actual = verdict(dataclasses.replace(results, fitted={"mine": {"TS": (calibrator, params)}}))
+    assert actual.first_line.startswith("Use TS: log loss")
 
 
-@pytest.mark.parametrize(("groups", "said"), [
+@pytest.mark.parametrize(("groups", "number"), [
   (None, "5 examples: there are 4"), (np.arange(4) // 2, "5 groups: there are 2")])
-def test_auto_says_how_many_examples_it_needs(groups, said):
-  with pytest.raises(ValueError, match=f"cross-validation in 5 folds needs at least {said}"):
+def test_auto_says_how_many_examples_it_needs(groups, number):
+  with pytest.raises(ValueError, match=f"cross-validation in 5 folds needs at least {number}"):
     automatic.fit(np.eye(4, 2, dtype=np.float32), np.array([0, 1, 0, 1]), groups=groups)
 
 
@@ -226,24 +226,24 @@ def test_the_note_says_what_rows_cost_that_are_not_of_one_pass_through_one_netwo
 
 
 def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
-  found = results.sections["conventions"]["test"]
-  assert found.keys() == metrics.CONVENTIONS.keys()
+  actual = results.sections["conventions"]["test"]
+  assert actual.keys() == metrics.CONVENTIONS.keys()
   for label, name in (("none", "uncalibrated"), ("TS", "TS")):
     values = results.sets["test"].rows["mine", label].values
     confidence, correct = values.confidence[:, 0].astype(np.float64), values.correct[:, 0]
     for convention, bins in (("guo", np.ceil(confidence * 15)), ("netcal", np.ceil(confidence * 10))):
       expected = sum(abs((confidence - correct)[bins == j].sum()) for j in np.unique(bins)) / N
-      np.testing.assert_allclose(found[convention][name], expected, rtol=1e-4)
+      np.testing.assert_allclose(actual[convention][name], expected, rtol=1e-4)
     groups = np.array_split(np.argsort(confidence, kind="stable"), 15)
     expected = sum(len(g) / N * (confidence[g] - correct[g]).mean() ** 2 for g in groups) ** 0.5
-    np.testing.assert_allclose(found["soft_calibration"][name], expected, rtol=1e-4)
+    np.testing.assert_allclose(actual["soft_calibration"][name], expected, rtol=1e-4)
 
 
 def test_conventions_are_spoken_of_where_they_disagree_about_a_difference_that_is_real(results):
   none, scaled = {"uncalibrated": 0.1, "TS": 0.2}, {"uncalibrated": 0.1, "TS": 0.05}
   sentence = "Which row has the lowest calibration error depends on the tool that computes it: TS, uncalibrated."
 
-  def said(by_convention, difference=None):
+  def is_named(by_convention, difference=None):
     evaluated = results.sets["test"]
     if difference:
       changes = {pair: {**of, "ece": difference} for pair, of in evaluated.differences.items()}
@@ -251,17 +251,17 @@ def test_conventions_are_spoken_of_where_they_disagree_about_a_difference_that_i
     changed = dataclasses.replace(results, sets={"test": evaluated}, sections={"conventions": {"test": by_convention}})
     return sentence in verdict(changed).reasons
 
-  assert said({"a": scaled, "b": none, "c": scaled}) and not said({"a": scaled, "b": scaled})
-  assert not said({"a": scaled, "b": none, "c": scaled}, evaluation.Interval(-0.02, -0.05, 0.01))
+  assert is_named({"a": scaled, "b": none, "c": scaled}) and not is_named({"a": scaled, "b": scaled})
+  assert not is_named({"a": scaled, "b": none, "c": scaled}, evaluation.Interval(-0.02, -0.05, 0.01))
 
 
 def test_a_calibrated_model_is_not_accused():
   # In nine of ten samples: the p-value of a calibrated model is below 0.05 once in twenty.
-  found = []
+  actual = []
   for seed in range(10):
     model = evaluation.Model({"test": [predictions(1, rng=np.random.default_rng(seed))]}, {})
-    found.append(evaluation.judge({"mine": model}, num_resamples=40).verdict.first_line)
-  assert found.count("Keep the model as it is: 400 examples show no miscalibration.") >= 8, found
+    actual.append(evaluation.judge({"mine": model}, num_resamples=40).verdict.first_line)
+  assert actual.count("Keep the model as it is: 400 examples show no miscalibration.") >= 8, actual
 
 
 def test_every_format_has_the_same_numbers(results):
@@ -326,17 +326,17 @@ def test_one_bin_is_enough():
   probs = np.exp(part.logits) / np.exp(part.logits).sum(1, keepdims=True)
   sums = evaluation.per_example([part], num_bins=1).class_sums
   expected = np.abs(probs.mean(0) - np.bincount(part.labels, minlength=3) / 30).mean()
-  for (found,) in sums.values():
-    np.testing.assert_allclose(class_errors.resampled([found], 20).value, expected, rtol=1e-5)
+  for (actual,) in sums.values():
+    np.testing.assert_allclose(class_errors.resampled([actual], 20).value, expected, rtol=1e-5)
 
 
 def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatch):
-  part, found = predictions(2), []
+  part, actual = predictions(2), []
   for chunk in (K * N, K * 64, K * 7):
     monkeypatch.setattr("calib_jax.predictions.calibrated.CHUNK", chunk)
-    found.append(evaluation.per_example([part]).class_sums)
-  for name, (sums,) in found[0].items():
-    for (other,) in (sizes[name] for sizes in found[1:]):
+    actual.append(evaluation.per_example([part]).class_sums)
+  for name, (sums,) in actual[0].items():
+    for (other,) in (sizes[name] for sizes in actual[1:]):
       np.testing.assert_allclose(other.gaps, sums.gaps, rtol=1e-5, atol=1e-9)
       np.testing.assert_allclose(other.redrawn, sums.redrawn, rtol=1e-5)
 
@@ -377,10 +377,10 @@ def test_every_number_is_out_of_fold():
   part = predictions(1, 20)
   spy = calibrators.Calibrator(lambda logits, labels: {"seen": jnp.sum(logits[:, 0])},
                                lambda params, logits: logits.at[:, 1].set(params["seen"]))
-  found = cross_validation.out_of_fold(part, {"spy": spy}, 4)["spy"][0].log_probs()
+  actual = cross_validation.out_of_fold(part, {"spy": spy}, 4)["spy"][0].log_probs()
   fold = cross_validation.stratified_folds(part.labels, 4)
   expected = [part.logits[fold != fold[i], 0].sum() for i in range(20)]
-  np.testing.assert_allclose(found[:, 1], expected, rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(actual[:, 1], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -434,23 +434,23 @@ def test_models_are_compared_by_accuracy_and_nll_too():
 
 def test_intervals_over_seeds_hold_the_mean_over_seeds_and_images():
   # An effect of the image, one of the seed, and one of both; intervals over images alone hold the mean in 80%.
-  rng, held = np.random.default_rng(0), 0
+  rng, covered = np.random.default_rng(0), 0
   for _ in range(400):
     of_seeds = 0.2 * rng.normal(size=5)
     images = rng.normal(size=(200, 1)) + of_seeds + rng.normal(size=(200, 5))
     mean, error = images.mean(), images.mean(1).std() / np.sqrt(200)
     interval = over_seeds(evaluation.Interval(mean, mean - 1.96 * error, mean + 1.96 * error), images.mean(0))
-    held += interval.low <= 0 <= interval.high
-  assert held >= 365  # At 95%, fewer have a chance of 1e-3.
+    covered += interval.low <= 0 <= interval.high
+  assert covered >= 365  # At 95%, fewer have a chance of 1e-3.
 
 
 @pytest.mark.parametrize(("seeds", "share"), [(2, 0.3), (3, 0.3), (3, 1.0)])
 def test_few_seeds_that_happen_to_agree_do_not_make_an_interval_too_short(seeds, share):
   """With Satterthwaite's degrees of freedom 88, 92 and 95% of them hold the mean; ``share`` is images over seeds."""
-  rng, repeats, held = np.random.default_rng(0), 4000, 0
+  rng, repeats, covered = np.random.default_rng(0), 4000, 0
   for _ in range(repeats):
     of_images, of_seeds = share * rng.normal(), seeds**0.5 * rng.normal(size=seeds)
     mean = of_images + of_seeds.mean()
     interval = over_seeds(evaluation.Interval(mean, mean - 1.96 * share, mean + 1.96 * share), of_images + of_seeds)
-    held += interval.low <= 0 <= interval.high
-  assert held >= 0.94 * repeats  # At 95%, fewer have a chance of 0.2%.
+    covered += interval.low <= 0 <= interval.high
+  assert covered >= 0.94 * repeats  # At 95%, fewer have a chance of 0.2%.

@@ -74,13 +74,13 @@ def test_the_parts_of_the_log_loss_are_those_of_the_metric():
     p, part.labels, key=jax.random.key(0), num_resamples=40, groups=part.groups)[1:], strict=True)) for p in probs]
   rows = {len(parts): evaluation.per_example(parts, num_redraws=2, metrics_on_request=PARTS)
           for parts in (seeds[:1], seeds)}
-  found = loss_parts.estimates(rows, key=jax.random.key(0), num_resamples=40)
+  actual = loss_parts.estimates(rows, key=jax.random.key(0), num_resamples=40)
   for name in PARTS:
-    estimate, of_seeds = found[1][name], [float(x[name].estimate) for x in expected]
+    estimate, of_seeds = actual[1][name], [float(x[name].estimate) for x in expected]
     interval = estimate.estimate, estimate.low, estimate.high
     np.testing.assert_allclose(interval, expected[0][name], rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(found[2][name].per_seed, of_seeds, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(found[2][name].value, np.mean(of_seeds), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(actual[2][name].per_seed, of_seeds, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(actual[2][name].value, np.mean(of_seeds), rtol=1e-3, atol=1e-5)
   # Fewer examples or groups than folds have none.
   assert loss_parts.removed([evaluation.Predictions(part.logits[:4], part.labels[:4])]) is None
   few = evaluation.Predictions(part.logits[:8], part.labels[:8], groups=part.groups[:8])
@@ -123,11 +123,11 @@ def test_slow_errors_have_fewer_resamples_and_biases_of_their_own():
     def mean_error(c, r, *, where, error=error):
       return jnp.mean(jnp.stack([error(c[:, i], r[:, i], where=where[:, i]) for i in (0, 1)]))
 
-    found = metrics.assess(mean_error, confidence, correct, key=jax.random.key(0), num_resamples=12,
+    actual = metrics.assess(mean_error, confidence, correct, key=jax.random.key(0), num_resamples=12,
                            bias=metrics.bias_model(error))
     # The table's interval is over seeds too.
-    wider = over_seeds(evaluation.Interval(*map(float, found[1:4])), row[name].per_seed)
-    expected = found._replace(low=max(wider.low, 0), high=wider.high)
+    wider = over_seeds(evaluation.Interval(*map(float, actual[1:4])), row[name].per_seed)
+    expected = actual._replace(low=max(wider.low, 0), high=wider.high)
     for key in ("estimate", "low", "high", "floor", "p_value"):
       np.testing.assert_allclose(getattr(row[name], key), getattr(expected, key), rtol=1e-3, atol=1e-5,
                                  err_msg=f"{name} {key}")

@@ -26,20 +26,20 @@ def test_recalibrations_that_undo_a_distortion_remove_the_true_part(name, monkey
 
 @pytest.mark.slow
 def test_true_values_are_those_of_quadrature():
-  found = posteriors.truth(posteriors.gaussian_mixture, (1.6, 1.6), num_points=100_000)
+  actual = posteriors.truth(posteriors.gaussian_mixture, (1.6, 1.6), num_points=100_000)
   x = np.linspace(-9, 9, 20_001)
   weight = np.exp(-(x - 1) ** 2 / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])  # By symmetry, of the class at 1 alone.
   nll = np.sum(weight * -special.log_expit(3.2 * x))
   brier = np.sum(weight * 2 * special.expit(-3.2 * x) ** 2)
   # Means of 100,000 numbers whose standard deviations are below 1: five standard errors.
-  np.testing.assert_allclose([found["nll"], found["brier"]], [nll, brier], atol=5 / np.sqrt(100_000))
+  np.testing.assert_allclose([actual["nll"], actual["brier"]], [nll, brier], atol=5 / np.sqrt(100_000))
   for name, expected in estimators.truth(1.6).items():
-    np.testing.assert_allclose(found[name], expected, rtol=0.01)
+    np.testing.assert_allclose(actual[name], expected, rtol=0.01)
   # The risk at coverage u is the mean of 1 - σ(|2x|) where |x| is largest.
   order = np.argsort(-np.abs(x))
   both = (weight + weight[::-1])[order] / 2
   risk = np.cumsum(both * special.expit(-np.abs(2 * x[order]))) / np.cumsum(both)
-  np.testing.assert_allclose(found["aurc"], np.sum(both * risk), rtol=0.02)
+  np.testing.assert_allclose(actual["aurc"], np.sum(both * risk), rtol=0.02)
 
 
 @pytest.mark.slow

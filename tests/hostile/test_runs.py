@@ -144,7 +144,7 @@ def test_a_checkpoint_in_the_place_of_another_is_refused(tmp_path):
 
 
 def hold(path):
-  with lock.held(path.parent):
+  with lock.hold(path.parent):
     return path.read_text().startswith(f"process {os.getpid()} on ")
 
 

@@ -40,10 +40,10 @@ def test_the_consistency_interval_of_one_bin_is_that_of_the_binomial():
   spread = np.sqrt(np.sum(chance * gap**2) - expected**2)
   np.testing.assert_allclose(mean, expected, atol=5 * spread / np.sqrt(20_000))
   order = np.argsort(gap)
-  for found, level in ((low, 0.025), (high, 0.975)):
+  for end, level in ((low, 0.025), (high, 0.975)):
     # The quantile of a discrete distribution: the chance of less, and of at most this, are on either side of the level.
-    below = chance[order][gap[order] < float(found) - 1e-5].sum()
-    at_most = chance[order][gap[order] <= float(found) + 1e-5].sum()
+    below = chance[order][gap[order] < float(end) - 1e-5].sum()
+    at_most = chance[order][gap[order] <= float(end) + 1e-5].sum()
     assert below - 0.005 <= level <= at_most + 0.005
 
 
@@ -52,8 +52,8 @@ def test_the_p_value_counts_redraws_and_itself():
   observed, *values = calibration_tests._observed_and_redrawn(metrics.calibration_error, confidence, correct, KEY, 99,
                                                               None, 1, 0.0)
   expected = (1 + np.sum(np.asarray(values) >= float(observed))) / 100
-  found = metrics.calibration_test(metrics.calibration_error, confidence, correct, key=KEY, num_resamples=99)
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
+  actual = metrics.calibration_test(metrics.calibration_error, confidence, correct, key=KEY, num_resamples=99)
+  np.testing.assert_allclose(actual, expected, rtol=1e-6)
   certain = metrics.calibration_test(metrics.calibration_error, np.ones(9, np.float32), np.ones(9, bool), key=KEY)
   assert certain == 1
   never = np.zeros(200, bool)
@@ -125,8 +125,8 @@ def test_a_metric_is_traced_once_for_the_sample_and_its_resamples():
 
 
 def test_no_examples_have_no_error():
-  found = metrics.consistency_interval(metrics.calibration_error, np.zeros(0, np.float32), key=KEY, num_resamples=5)
-  np.testing.assert_array_equal(found, 0)
+  actual = metrics.consistency_interval(metrics.calibration_error, np.zeros(0, np.float32), key=KEY, num_resamples=5)
+  np.testing.assert_array_equal(actual, 0)
 
 
 def test_metrics_may_return_arrays():
@@ -147,7 +147,7 @@ def test_the_bias_corrected_interval_solves_its_equations(value, rate, part):
   """The moments from the subsamples, and the ends by a fine grid of the truth, in float64."""
   rng = np.random.default_rng(0)
   left, right, fifths = (np.sqrt(rng.gamma(4.0, mean / 4, 4000)) for mean in (0.005, 0.005, 0.01))
-  found = bias_correction.bias_corrected(*(jnp.asarray(x, jnp.float32) for x in (
+  actual = bias_correction.bias_corrected(*(jnp.asarray(x, jnp.float32) for x in (
     value, np.stack([left, right], 1), fifths, rate)), part, 0.9)
   square = value**2
   at_zero = ((left**2 + right**2) / 2).var()
@@ -166,7 +166,7 @@ def test_the_bias_corrected_interval_solves_its_equations(value, rate, part):
     score = (np.cbrt(observed / mean) - (1 - ninth)) / np.sqrt(ninth)
     ends.append(truth[score > quantile].max(initial=0))
   assert (square < near / 2) == (value == 0.02)
-  np.testing.assert_allclose(found, [estimate, *ends], atol=3e-6)
+  np.testing.assert_allclose(actual, [estimate, *ends], atol=3e-6)
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -263,10 +263,10 @@ def test_a_bias_of_a_known_rate_is_subtracted_whole():
     for name in ("ECE, 15 equal-mass bins", "equal mass, norm 2", "NLL", "AURC")
     for model in ("calibrated", "by class, Dirichlet"))])
 def test_intervals_cover_the_true_value(name, model, size, repeats):
-  found = coverage.coverage(name, size, model, num_repeats=repeats, num_resamples=300)
+  actual = coverage.coverage(name, size, model, num_repeats=repeats, num_resamples=300)
   # 93 to 97% of intervals should, for calibrated models up to 97.5% because 0 is below none; three standard errors.
   margin = 3 * np.sqrt(0.95 * 0.05 / repeats)
-  assert 0.93 - margin <= found["covered"] <= 0.975 + margin, found
+  assert 0.93 - margin <= actual["covered"] <= 0.975 + margin, actual
 
 
 def _mean_gap(x):
@@ -469,10 +469,10 @@ def _one_bin_where(confidence, correct, *, where):
 def test_assess_takes_pairs_of_any_shape():
   confidence, correct = _calibrated(60)
   options = {"key": KEY, "num_resamples": 20}
-  found = metrics.assess(metrics.calibration_error, confidence.reshape(20, 3), correct.reshape(20, 3), **options)
-  np.testing.assert_allclose(found.value, metrics.calibration_error(confidence, correct), rtol=1e-6)
+  actual = metrics.assess(metrics.calibration_error, confidence.reshape(20, 3), correct.reshape(20, 3), **options)
+  np.testing.assert_allclose(actual.value, metrics.calibration_error(confidence, correct), rtol=1e-6)
   expected = metrics.assess(metrics.calibration_error, confidence, correct, groups=np.arange(60) // 3, **options)
-  np.testing.assert_allclose(found.estimate, expected.estimate, atol=1e-6)
+  np.testing.assert_allclose(actual.estimate, expected.estimate, atol=1e-6)
 
 
 def test_resamples_without_a_value_are_left_out():
@@ -490,15 +490,15 @@ def test_assess_agrees_with_the_functions_that_it_joins(groups):
   confidence, correct = _calibrated(200)
   correct = correct & (np.arange(200) % 4 > 0)  # Overconfident.
   options = {"key": KEY, "num_resamples": 4000}
-  found = metrics.assess(_one_bin_where, confidence, correct, groups=groups, **options)
-  np.testing.assert_allclose(found.value, abs(correct.mean() - confidence.astype(np.float64).mean()), rtol=1e-5)
+  actual = metrics.assess(_one_bin_where, confidence, correct, groups=groups, **options)
+  np.testing.assert_allclose(actual.value, abs(correct.mean() - confidence.astype(np.float64).mean()), rtol=1e-5)
   interval = metrics.bootstrap(_one_bin, confidence, correct, groups=groups, method="bias_corrected", **options)
   # Moments of 4,000 resamples differ by some 3% between two draws, and with them the half-width of the interval.
   width = float(interval[2] - interval[1])
-  np.testing.assert_allclose([found.estimate, found.low, found.high], interval, atol=0.1 * width)
+  np.testing.assert_allclose([actual.estimate, actual.low, actual.high], interval, atol=0.1 * width)
   floor, low, high = metrics.consistency_interval(_one_bin, confidence, **options)
-  np.testing.assert_allclose(found.floor, floor, atol=5 * float(high - low) / np.sqrt(4000))
-  assert float(found.p_value) == pytest.approx(1 / 4001)
+  np.testing.assert_allclose(actual.floor, floor, atol=5 * float(high - low) / np.sqrt(4000))
+  assert float(actual.p_value) == pytest.approx(1 / 4001)
 
 
 def test_an_interval_depends_on_what_is_passed_and_not_on_how_a_metric_is_called_or_made():

@@ -29,8 +29,8 @@ def test_ends_are_those_of_the_definition(sign, count):
   estimate = np.array([sign * 8.5, sign * 8.0])
   expected = np.stack([_ends(x, e, count, 0.9) for x, e in zip(values.T, estimate, strict=True)], axis=1)
   np.testing.assert_allclose(percentiles.ends(values, estimate, count, 0.9), expected, rtol=1e-10)
-  found = percentiles.ends(jnp.asarray(values, jnp.float32), jnp.asarray(estimate, jnp.float32), count, 0.9)
-  np.testing.assert_allclose(found, expected, rtol=1e-4)
+  actual = percentiles.ends(jnp.asarray(values, jnp.float32), jnp.asarray(estimate, jnp.float32), count, 0.9)
+  np.testing.assert_allclose(actual, expected, rtol=1e-4)
 
 
 def test_what_is_no_number_is_left_out_and_extremes_stay_finite():

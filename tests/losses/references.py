@@ -60,14 +60,14 @@ def brier_weighted_cross_entropy(z, t, frozen=None, gamma=1.0, norm=2.0):
   return -np.sum(distance**norm, axis=1)**(gamma / norm) * np.sum(t * log_softmax(z), axis=1)
 
 
-def _held(z, frozen, stop_gradient):
+def _stopped_if(z, frozen, stop_gradient):
   """The logits that a factor without gradient is computed from."""
   return frozen if stop_gradient and frozen is not None else z
 
 
 def focal(z, t, frozen=None, gamma=2.0, stop_gradient=False):
   """``gamma``: a number, or one for each row, ``[N, 1]``."""
-  return np.sum(-t * np.exp(gamma * log_one_minus(_held(z, frozen, stop_gradient))) * log_softmax(z), axis=1)
+  return np.sum(-t * np.exp(gamma * log_one_minus(_stopped_if(z, frozen, stop_gradient))) * log_softmax(z), axis=1)
 
 
 def square(z, t, true_class_weight=1.0, true_class_target=1.0):
@@ -80,12 +80,12 @@ def sample_dependent_focal(z, t, frozen=None, thresholds=(0.2,), gammas=(5.0, 3.
 
 
 def inverse_focal(z, t, frozen=None, gamma=2.0, stop_gradient=False):
-  fixed, log_p = (np.sum(t * log_softmax(x), axis=1) for x in (_held(z, frozen, stop_gradient), z))
+  fixed, log_p = (np.sum(t * log_softmax(x), axis=1) for x in (_stopped_if(z, frozen, stop_gradient), z))
   return -(1 + np.exp(fixed))**gamma * log_p
 
 
 def dual_focal(z, t, frozen=None, gamma=2.0, competitor="strongest", stop_gradient=False):
-  y, fixed, rest = t.argmax(1), _held(z, frozen, stop_gradient), _held(z, frozen, stop_gradient is True)
+  y, fixed, rest = t.argmax(1), _stopped_if(z, frozen, stop_gradient), _stopped_if(z, frozen, stop_gradient is True)
   rivals = t == 0 if competitor == "strongest" else fixed < _at(fixed, y)[:, None]
   rival = np.max(np.where(rivals, softmax(fixed), 0), axis=1)
   return -(np.exp(_at(log_one_minus(rest), y)) + rival)**gamma * _at(log_softmax(z), y)

@@ -12,15 +12,15 @@ def groups(confidence, num_bins, binning="equal_width", closed="right"):
   """The members of each bin, as arrays of indices; edges compared in the precision of the data."""
   if binning == "equal_mass":
     return np.array_split(np.argsort(confidence, kind="stable"), num_bins)
-  found = []
+  members = []
   for j in range(num_bins):
     low, high = (confidence.dtype.type(e / num_bins) for e in (j, j + 1))
     if closed == "right":
       member = (confidence > low) & (confidence <= high) | ((j == 0) & (confidence == 0))
     else:
       member = (confidence >= low) & (confidence < high) | ((j == num_bins - 1) & (confidence == 1))
-    found.append(np.flatnonzero(member))
-  return found
+    members.append(np.flatnonzero(member))
+  return members
 
 
 def shared(confidence, correct):
@@ -61,14 +61,14 @@ def classwise_calibration_error(probs, labels, num_bins=15, binning="equal_width
 
 
 def sweep_calibration_error(confidence, correct, binning="equal_mass", norm=2, ties="share"):
-  found, counted = 1, shared(confidence, correct) if ties == "share" else correct.astype(int).astype(object)
-  while found < len(confidence):
-    members = [g for g in groups(confidence, found + 1, binning) if len(g)]
+  number, counted = 1, shared(confidence, correct) if ties == "share" else correct.astype(int).astype(object)
+  while number < len(confidence):
+    members = [g for g in groups(confidence, number + 1, binning) if len(g)]
     accuracies = [fractions.Fraction(counted[g].sum()) / len(g) for g in members]
     if accuracies != sorted(accuracies):
       break
-    found += 1
-  return calibration_error(confidence, correct, found, binning, norm, ties=ties)
+    number += 1
+  return calibration_error(confidence, correct, number, binning, norm, ties=ties)
 
 
 def ks_calibration_error(confidence, correct, ties="share"):

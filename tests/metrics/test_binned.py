@@ -33,8 +33,8 @@ def _errors(confidence, correct, where):
 
 def test_calibration_error_equals_the_reference_under_masks_and_vmap():
   samples = every_kind(SIZES)
-  found = _errors(*batch(list(samples.values()), SIZES[-1]))
-  for options, values in zip(OPTIONS, found, strict=True):
+  actual = _errors(*batch(list(samples.values()), SIZES[-1]))
+  for options, values in zip(OPTIONS, actual, strict=True):
     for (name, pair), value in zip(samples.items(), values, strict=True):
       expected = references.calibration_error(*pair, **options)
       np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6, err_msg=f"{options} {name}")
@@ -51,8 +51,8 @@ def test_by_hand_and_the_order_of_examples_does_not_matter():
   confidence, correct = pairs(40)
   shuffled = np.random.default_rng(1).permutation(40)
   samples = [(np.array(c, np.float32), np.array(a, bool)) for c, a, _ in BY_HAND.values()]
-  found = _errors(*batch([*samples, (confidence, correct), (confidence[shuffled], correct[shuffled])], 40))
-  for options, (*values, first, second) in zip(OPTIONS, found, strict=True):
+  actual = _errors(*batch([*samples, (confidence, correct), (confidence[shuffled], correct[shuffled])], 40))
+  for options, (*values, first, second) in zip(OPTIONS, actual, strict=True):
     if "debias" not in options and "sign" not in options:
       np.testing.assert_allclose(values, [e for *_, e in BY_HAND.values()], atol=1e-6, err_msg=str(options))
     np.testing.assert_allclose(second, first, rtol=1e-5, atol=1e-7, err_msg=str(options))
@@ -65,8 +65,8 @@ def test_where_equals_slicing_and_shapes_are_flattened(options):
   masked = np.where(where, confidence, np.nan)
   expected = metrics.calibration_error(confidence[where], correct[where], **options)
   shaped = [x.reshape(3, 4, 5) for x in (masked, correct, where)]
-  found = jax.jit(lambda c, a, w: metrics.calibration_error(c, a, where=w, **options))(*shaped)
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  actual = jax.jit(lambda c, a, w: metrics.calibration_error(c, a, where=w, **options))(*shaped)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5)
   assert metrics.calibration_error(np.zeros(0, np.float32), np.zeros(0, bool), **options) == 0
 
 
@@ -108,14 +108,14 @@ def test_a_high_norm_is_nearly_the_largest_gap(metric):
 def test_the_gradient_of_no_error_is_0(metric):
   confidence = jnp.array([0.0, 0.0, 1.0, 1.0])
   for norm in (1, 2, 3, "max"):
-    found = jax.grad(lambda c, norm=norm: metric(c, jnp.array([0, 0, 1, 1]), norm=norm))(confidence)
-    np.testing.assert_array_equal(found, 0)
+    actual = jax.grad(lambda c, norm=norm: metric(c, jnp.array([0, 0, 1, 1]), norm=norm))(confidence)
+    np.testing.assert_array_equal(actual, 0)
 
 
 def test_the_gradient_of_a_debiased_error_that_is_clipped_at_0_is_0():
   confidence, correct = jnp.array([0.4, 0.4, 0.6, 0.6]), jnp.array([0, 1, 0, 1])
-  found = jax.value_and_grad(lambda c: metrics.calibration_error(c, correct, norm=2, debias=True))(confidence)
-  for value in found:
+  actual = jax.value_and_grad(lambda c: metrics.calibration_error(c, correct, norm=2, debias=True))(confidence)
+  for value in actual:
     np.testing.assert_array_equal(value, 0)
 
 
@@ -124,8 +124,8 @@ def test_a_high_norm_of_the_sweep_is_nearly_the_largest_gap():
   confidence = jnp.repeat(jnp.array([0.26, 0.76]), 100)
   correct = (jnp.arange(200) % 100 < jnp.repeat(jnp.array([25, 75]), 100)).astype(jnp.int32)
   for kind in ("equal_mass", "equal_width"):
-    found = [metrics.sweep_calibration_error(confidence, correct, norm=p, binning=kind) for p in (1, 30, 300)]
-    np.testing.assert_allclose(found, 0.01, rtol=1e-3)
+    actual = [metrics.sweep_calibration_error(confidence, correct, norm=p, binning=kind) for p in (1, 30, 300)]
+    np.testing.assert_allclose(actual, 0.01, rtol=1e-3)
   state = metrics.CalibrationHistogram.from_model_output(
     probs=jnp.stack([1 - confidence, confidence], axis=1)[100:], labels=correct[100:])
   np.testing.assert_allclose(state.sweep_calibration_error(norm=30), 0.01, rtol=1e-3)
@@ -168,9 +168,9 @@ def test_equal_mass_groups_are_those_of_array_split():
   for num_bins in (1, 2, 5, 15):
     index = jax.jit(jax.vmap(lambda n, m=num_bins: binning.equal_mass_index(jnp.arange(100), n, m)))
     sizes = np.array([0, 1, 4, 5, 15, 16, 31, 100], np.int32)
-    for n, found in zip(sizes, index(sizes), strict=True):
+    for n, actual in zip(sizes, index(sizes), strict=True):
       expected = np.concatenate([np.full(len(g), j) for j, g in enumerate(np.array_split(np.arange(n), num_bins))])
-      np.testing.assert_array_equal(found[:n], expected)
+      np.testing.assert_array_equal(actual[:n], expected)
 
 
 def test_pairwise_sum_keeps_the_digits_that_a_running_sum_loses():
@@ -185,9 +185,9 @@ def test_pairwise_sum_keeps_the_digits_that_a_running_sum_loses():
 def test_reliability_agrees_with_the_reference(kind):
   diagram = jax.jit(jax.vmap(lambda c, a, w: metrics.reliability(c, a, num_bins=6, binning=kind, where=w)))
   samples = [pairs(n) for n in (3, 200)]
-  found = diagram(*batch(samples, 202))
+  actual = diagram(*batch(samples, 202))
   for i, (confidence, correct) in enumerate(samples):
-    edges, counts, mean_confidence, accuracy = (np.asarray(x[i]) for x in found)
+    edges, counts, mean_confidence, accuracy = (np.asarray(x[i]) for x in actual)
     for j, index in enumerate(references.groups(confidence, 6, kind)):
       assert counts[j] == len(index)
       if len(index):
@@ -251,10 +251,10 @@ def test_classwise_calibration_error_equals_the_reference_under_masks(binning_na
   for i, (p, y) in enumerate(samples):
     where[i, np.random.default_rng(i).permutation(1000)[:len(y)]] = True
     probs[i, where[i]], labels[i, where[i]] = p, y
-  found = jax.vmap(lambda p, y, w: _classwise(p.reshape(4, 250, 7), y.reshape(4, 250), binning_name, norm,
+  actual = jax.vmap(lambda p, y, w: _classwise(p.reshape(4, 250, 7), y.reshape(4, 250), binning_name, norm,
                                               w.reshape(4, 250)))(probs, labels, where)
   expected = [references.classwise_calibration_error(*s, binning=binning_name, norm=norm) for s in samples]
-  np.testing.assert_allclose(found, [*expected, 0], rtol=2e-5, atol=1e-7)
+  np.testing.assert_allclose(actual, [*expected, 0], rtol=2e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(("binning_name", "norm", "n", "k"), [
@@ -277,15 +277,15 @@ def test_sweep_equals_the_reference_under_masks_and_vmap(binning_name):
   """Of accuracies in order it takes one bin an example."""
   samples = {**every_kind((1, 15, 400), seeds=range(3)), **SORTED}
   data = batch([*samples.values(), (np.zeros(0), np.zeros(0))], 400)
-  found = jax.jit(lambda *data: jax.lax.map(lambda x: metrics.sweep_calibration_error(
+  actual = jax.jit(lambda *data: jax.lax.map(lambda x: metrics.sweep_calibration_error(
     x[0], x[1], where=x[2], binning=binning_name), data))(*data)
-  assert found[-1] == 0
-  for (name, pair), value in zip(samples.items(), found, strict=False):
+  assert actual[-1] == 0
+  for (name, pair), value in zip(samples.items(), actual, strict=False):
     expected = references.sweep_calibration_error(*pair, binning_name)
     np.testing.assert_allclose(value, expected, rtol=2e-5, atol=2e-6, err_msg=name)
   sweep = functools.partial(metrics.sweep_calibration_error, binning=binning_name)
   mapped = jax.vmap(lambda c, a, w: sweep(c.reshape(20, 20), a.reshape(20, 20), where=w.reshape(20, 20)))
-  np.testing.assert_allclose(mapped(*(x[13:17] for x in data)), found[13:17], rtol=1e-5)
+  np.testing.assert_allclose(mapped(*(x[13:17] for x in data)), actual[13:17], rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -295,6 +295,6 @@ def test_sweep_of_thousands_equals_the_reference(binning_name, norm):
   for kind in KINDS:
     for seed in range(3):
       pair = pairs(400 if kind == "ties" else 5000, kind, seed)
-      found = metrics.sweep_calibration_error(*pair, binning=binning_name, norm=norm)
+      actual = metrics.sweep_calibration_error(*pair, binning=binning_name, norm=norm)
       expected = references.sweep_calibration_error(*pair, binning_name, norm)
-      np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6, err_msg=f"{kind} {seed}")
+      np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6, err_msg=f"{kind} {seed}")

@@ -20,29 +20,29 @@ def _data(n=400, seed=0):
 def test_each_group_has_the_scores_of_its_rows():
   probs, labels = _data()
   where = np.random.default_rng(1).uniform(size=len(labels)) < 0.8
-  found = metrics.class_group_scores(np.where(where[:, None], probs, np.nan), np.where(where, labels, 99),
+  actual = metrics.class_group_scores(np.where(where[:, None], probs, np.nan), np.where(where, labels, 99),
                                      TRAIN_COUNTS, num_bins=10, where=where)
   for i, group in enumerate(GROUPS):
     keep = where & np.isin(labels, group)
     p, y = probs[keep].astype(np.float64), labels[keep]
     confidence, correct = probs[keep].max(1), p.argmax(1) == y
-    np.testing.assert_array_equal(found.counts[i], keep.sum())
-    np.testing.assert_allclose(found.accuracy[i], correct.mean(), rtol=1e-6)
-    np.testing.assert_allclose(found.nll[i], -np.log(np.maximum(p[np.arange(len(y)), y], 2.0**-126)).mean(), rtol=1e-5)
+    np.testing.assert_array_equal(actual.counts[i], keep.sum())
+    np.testing.assert_allclose(actual.accuracy[i], correct.mean(), rtol=1e-6)
+    np.testing.assert_allclose(actual.nll[i], -np.log(np.maximum(p[np.arange(len(y)), y], 2.0**-126)).mean(), rtol=1e-5)
     expected = references.calibration_error(confidence, correct, num_bins=10)
-    np.testing.assert_allclose(found.expected_calibration_error[i], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(actual.expected_calibration_error[i], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_groups_without_examples_are_nan_and_two_classes_have_no_tail():
   probs, labels = _data()
   only_head = np.isin(labels, GROUPS[0])
-  found = jax.jit(metrics.class_group_scores)(probs, labels, TRAIN_COUNTS, where=only_head)
-  np.testing.assert_array_equal(found.counts, [only_head.sum(), 0, 0])
-  for values in found[1:]:
+  actual = jax.jit(metrics.class_group_scores)(probs, labels, TRAIN_COUNTS, where=only_head)
+  np.testing.assert_array_equal(actual.counts, [only_head.sum(), 0, 0])
+  for values in actual[1:]:
     assert np.isfinite(values[0]) and np.isnan(values[1:]).all()
   pair = np.array([[0.75, 0.25], [0.75, 0.25]], np.float32)
-  found = metrics.class_group_scores(pair, np.array([0, 1]), np.array([1, 9]))
-  np.testing.assert_allclose(found.accuracy, [0, 1, np.nan])
+  actual = metrics.class_group_scores(pair, np.array([0, 1]), np.array([1, 9]))
+  np.testing.assert_allclose(actual.accuracy, [0, 1, np.nan])
 
 
 @pytest.mark.parametrize(("train_counts", "error", "message"), [

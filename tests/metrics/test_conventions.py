@@ -41,8 +41,8 @@ def _stacked(samples):
 def test_recorded_numbers(tool):
   for n in (50, 2000):
     kinds = [kind for kind, size in RECORDED if size == n]
-    found = _measure(tool)(*_stacked(pairs(n, kind, seed=7) for kind in kinds))
-    np.testing.assert_allclose(found, [RECORDED[kind, n][tool] for kind in kinds], atol=2e-6)
+    actual = _measure(tool)(*_stacked(pairs(n, kind, seed=7) for kind in kinds))
+    np.testing.assert_allclose(actual, [RECORDED[kind, n][tool] for kind in kinds], atol=2e-6)
 
 
 def _uncertainty_calibration(confidence, correct):
@@ -141,10 +141,10 @@ def test_conventions_differ_where_data_can_tell_them_apart():
   places = np.random.default_rng(0).integers(0, 30, 2000)
   halves = (places / 30).astype(np.float32), places % 4 < 2
   samples = [pairs(2000, "edges"), pairs(2000, "mixed"), (sure, correct | ((sure > 0.9) & (sure < 1))), halves]
-  found = {name: np.asarray(_measure(name)(*_stacked(samples))) for name in metrics.CONVENTIONS}
-  for name, values in found.items():
-    for other in found:
-      assert name == other or np.max(np.abs(values - found[other])) > 1e-3, (name, other)
+  actual = {name: np.asarray(_measure(name)(*_stacked(samples))) for name in metrics.CONVENTIONS}
+  for name, values in actual.items():
+    for other in actual:
+      assert name == other or np.max(np.abs(values - actual[other])) > 1e-3, (name, other)
 
 
 @pytest.mark.slow

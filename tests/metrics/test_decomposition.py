@@ -25,8 +25,8 @@ def _data(n=N, k=K, exponent=2.0, seed=0):
   return special.softmax(exponent * logits, axis=1).astype(np.float32), labels.astype(np.int32)
 
 
-def _leaves(found):
-  return np.array(jax.tree.leaves(found))
+def _leaves(actual):
+  return np.array(jax.tree.leaves(actual))
 
 
 # The definition, from the papers, in float64.
@@ -77,8 +77,8 @@ def _reference(probs, labels, recalibration, loss, folds):
   log_probs, fold = np.log(probs.astype(np.float64)), stratified_folds(labels, folds)
   before, after = loss(log_probs, labels), np.empty(len(labels))
   for k in range(folds):
-    held = fold == k
-    after[held] = loss(_fitted(log_probs[~held], labels[~held], recalibration)(log_probs[held]), labels[held])
+    out = fold == k
+    after[out] = loss(_fitted(log_probs[~out], labels[~out], recalibration)(log_probs[out]), labels[out])
   within = loss(_fitted(log_probs, labels, recalibration)(log_probs), labels)
   return before.mean(), (before - after).mean(), after.mean(), (before - within).mean()
 
@@ -89,21 +89,22 @@ def test_estimates_follow_the_definition(recalibration):
   removed = decomposition.of_examples(probs, labels, np.ones(N, np.float32), recalibration=recalibration, folds=3)
   for name, loss in (("nll", _nll), ("brier", _brier)):
     expected = _reference(probs, labels, recalibration, loss, 3)
-    found = parts_of(probs, labels, loss=name, recalibration=recalibration, folds=3)
+    actual = parts_of(probs, labels, loss=name, recalibration=recalibration, folds=3)
     # The fit may end where the NLL could still fall by 1e-6 of itself, and its square root moves single losses.
-    np.testing.assert_allclose([x.estimate for x in found], expected[:3], atol=2e-4)
+    np.testing.assert_allclose([x.estimate for x in actual], expected[:3], atol=2e-4)
     np.testing.assert_allclose(np.mean(removed[name], axis=0), [*expected[:2], expected[3]], atol=2e-4)
     metric = {"nll": metrics.nll, "brier": metrics.brier_score}[name]
-    np.testing.assert_allclose(found.loss.estimate, metric(probs, labels), rtol=1e-5)
-    np.testing.assert_allclose(found.loss.estimate, found.calibration.estimate + found.refinement.estimate, rtol=1e-6)
+    np.testing.assert_allclose(actual.loss.estimate, metric(probs, labels), rtol=1e-5)
+    parts = actual.calibration.estimate + actual.refinement.estimate
+    np.testing.assert_allclose(actual.loss.estimate, parts, rtol=1e-6)
 
 
 @pytest.mark.parametrize("array", [np.array, jnp.array])
 def test_intervals_begin_out_of_fold_and_end_at_the_fit_to_all_or_the_identity(array):
   # The loss, what is removed out of fold and within, and what is left out of fold and within.
   means, low, high = array([[5.0, 1.0, 2.0, 4.0, 3.0], [4.5, 0.5, 1.5, 3.5, 2.5], [5.5, 1.5, 2.5, 4.5, 3.5]])
-  found = decomposition.parts(means, low, high)
-  assert found == ((5.0, 4.5, 5.5), (1.0, 0.5, 2.5), (4.0, 2.5, 4.5))
+  actual = decomposition.parts(means, low, high)
+  assert actual == ((5.0, 4.5, 5.5), (1.0, 0.5, 2.5), (4.0, 2.5, 4.5))
   # The identity removes 0 and leaves the loss, where fits raise it.
   means, low, high = array([[1.0, -2.0, -1.0, 3.0, 2.0], [0.5, -3.0, -1.5, 2.0, 1.5], [1.5, -1.0, -0.5, 4.0, 2.5]])
   assert decomposition.parts(means, low, high) == ((1.0, 0.5, 1.5), (-2.0, -3.0, 0.0), (3.0, 0.5, 4.0))
@@ -136,9 +137,9 @@ def test_whole_weights_are_repeated_rows_of_one_group(loss):
   probs, labels = _data()
   weights = np.random.default_rng(2).integers(0, 3, N)
   rows = np.repeat(np.arange(N), weights)
-  found = parts_of(probs, labels, loss=loss, weights=weights, recalibration="temperature_scaling")
+  actual = parts_of(probs, labels, loss=loss, weights=weights, recalibration="temperature_scaling")
   expected = parts_of(probs[rows], labels[rows], loss=loss, groups=rows, recalibration="temperature_scaling")
-  np.testing.assert_allclose(_leaves(found), _leaves(expected), rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(_leaves(actual), _leaves(expected), rtol=1e-4, atol=1e-5)
 
 
 def test_rows_of_a_group_share_a_fold_and_make_intervals_wider():
@@ -159,13 +160,13 @@ def test_an_overconfident_model_is_shown_to_lose_and_a_calibrated_one_is_not():
     probs, labels = _data(3000, exponent=exponent, seed=3)
     posterior = special.softmax(np.log(probs.astype(np.float64)) / exponent, axis=1)
     for loss in decomposition.LOSSES:
-      found = parts_of(probs, labels, loss=loss)
+      actual = parts_of(probs, labels, loss=loss)
       if loss == "nll":
         truth = np.mean(np.sum(posterior * (np.log(posterior) - np.log(probs)), axis=1))
       else:
         truth = np.mean(np.sum((posterior - probs) ** 2, axis=1))
-      assert found.calibration.low <= truth <= found.calibration.high
-      assert (found.calibration.low > truth / 2) == (exponent > 1)
+      assert actual.calibration.low <= truth <= actual.calibration.high
+      assert (actual.calibration.low > truth / 2) == (exponent > 1)
 
 
 def test_a_temperature_before_it_changes_what_is_removed_and_not_what_is_left():
@@ -190,16 +191,16 @@ EXTREMES = {
 def test_extreme_predictions_give_finite_parts_in_order(name, recalibration):
   probs, labels = (x.astype(dtype) for x, dtype in zip(EXTREMES[name], (np.float32, np.int32), strict=True))
   for loss, most in (("nll", -np.log(np.finfo(np.float32).tiny)), ("brier", 2)):
-    found = parts_of(probs, labels, loss=loss, recalibration=recalibration)
-    assert np.isfinite(_leaves(found)).all()
-    for part in found:
+    actual = parts_of(probs, labels, loss=loss, recalibration=recalibration)
+    assert np.isfinite(_leaves(actual)).all()
+    for part in actual:
       assert part.low <= part.estimate + 1e-6 and part.estimate <= part.high + 1e-6 and part.high <= most * (1 + 1e-6)
-    assert found.calibration.high >= 0 and found.refinement.low >= -1e-6
+    assert actual.calibration.high >= 0 and actual.refinement.low >= -1e-6
     if name == "certain and right":  # The identity is best, and a fit mixes in 1/(n + 1) of the uniform distribution.
-      assert found.loss.estimate == 0 and abs(found.calibration.estimate) < 3 / N
+      assert actual.loss.estimate == 0 and abs(actual.calibration.estimate) < 3 / N
     if name == "certain and wrong":
-      np.testing.assert_allclose(found.loss.estimate, most, rtol=1e-5)
-      assert found.calibration.low > most / 3
+      np.testing.assert_allclose(actual.loss.estimate, most, rtol=1e-5)
+      assert actual.calibration.low > most / 3
 
 
 def test_five_examples_are_enough_and_two_classes_are():

@@ -54,10 +54,10 @@ def _expected(probs, labels):
 TOLERANCE = {"adaptive_calibration_error": 1e-4, "ks_calibration_error": 1e-4}
 
 
-def _check(found, expected):
-  assert found.keys() == expected.keys()
+def _check(actual, expected):
+  assert actual.keys() == expected.keys()
   for name, value in expected.items():
-    np.testing.assert_allclose(found[name], value, atol=TOLERANCE.get(name, 2e-6), err_msg=name)
+    np.testing.assert_allclose(actual[name], value, atol=TOLERANCE.get(name, 2e-6), err_msg=name)
 
 
 def _check_merged(parts, whole):
@@ -103,8 +103,8 @@ def test_the_documented_bounds_hold_in_any_order(digits):
     state, expected = of(*_padded(probs, labels)), _expected(probs, labels)
     counts = np.asarray(state.counts)
     cut = np.searchsorted(np.cumsum(counts), np.cumsum([len(g) for g in np.array_split(p, 15)])[:-1], side="right")
-    found = compute(state)
-    off = {name: abs(float(found[name]) - float(expected[name])) for name in TOLERANCE}
+    actual = compute(state)
+    off = {name: abs(float(actual[name]) - float(expected[name])) for name in TOLERANCE}
     assert off["adaptive_calibration_error"] <= 2 * counts[cut].sum() / 2000 + 1e-6
     assert off["ks_calibration_error"] <= counts.max() / 2000 + 1e-6
 
@@ -141,8 +141,8 @@ def test_logits_masks_and_leading_axes():
   where = np.arange(120) % 3 > 0
   masked = np.where(where[:, None], np.log(probs + 1e-30), np.nan).reshape(4, 30, 5)
   from_logits = jax.jit(lambda z, y, w: State.from_model_output(logits=z, labels=y, where=w))
-  found = compute(from_logits(masked, labels.reshape(4, 30), where.reshape(4, 30)))
-  _check(found, _expected(probs[where], labels[where]))
+  actual = compute(from_logits(masked, labels.reshape(4, 30), where.reshape(4, 30)))
+  _check(actual, _expected(probs[where], labels[where]))
 
 
 def test_devices_add_up_by_one_psum():
@@ -158,10 +158,10 @@ def test_devices_add_up_by_one_psum():
 def test_all_right_all_wrong_certain_and_none():
   sure = np.eye(2, dtype=np.float32)[np.zeros(50, int)]
   for label, error in ((0, 0.0), (1, 1.0)):
-    found = compute(of(*_padded(sure, np.full(50, label))))
+    actual = compute(of(*_padded(sure, np.full(50, label))))
     for name in ("expected_calibration_error", "adaptive_calibration_error", "maximum_calibration_error",
                  "ks_calibration_error"):
-      np.testing.assert_allclose(found[name], error, atol=1e-6, err_msg=name)
+      np.testing.assert_allclose(actual[name], error, atol=1e-6, err_msg=name)
   assert all(value == 0 for value in compute(State.empty()).values())
 
 
@@ -181,8 +181,8 @@ def test_sweep_of_a_stream(n):
   where = np.ones(n, bool)
   if n < SIZE:
     probs, labels, where = _padded(probs, labels)
-  found, expected = _sweeps(probs, labels, where)
-  np.testing.assert_allclose(found, expected, atol=1e-4)
+  actual, expected = _sweeps(probs, labels, where)
+  np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 @jax.jit
@@ -200,9 +200,9 @@ def test_in_a_clu_collection():
   add = jax.jit(lambda state, p, y: state.merge(collection.single_from_model_output(probs=p, labels=y, loss=0.5)))
   for i in range(0, 64, 16):
     state = add(state, probs[i:i + 16], labels[i:i + 16])
-  found = state.compute()["calibration"]
+  actual = state.compute()["calibration"]
   expected = compute(of(probs, labels))
-  assert {k: float(v) for k, v in found.items()} == pytest.approx({k: float(v) for k, v in expected.items()}, abs=1e-6)
+  assert {k: float(v) for k, v in actual.items()} == pytest.approx({k: float(v) for k, v in expected.items()}, abs=1e-6)
   gathered = jax.pmap(lambda p, y: collection.gather_from_model_output(axis_name="batch", probs=p, labels=y),
                       axis_name="batch", out_axes=None)(probs.reshape(2, 32, 4), labels.reshape(2, 32))
   assert gathered.compute()["calibration"]["count"] == 64

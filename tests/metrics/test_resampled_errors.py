@@ -46,28 +46,28 @@ def test_the_errors_of_resamples_are_those_of_their_examples(kind):
 
 def test_the_smooth_error_is_that_of_the_kernel():
   confidence, correct, counts = _resamples("ties", 60)
-  found = resampled_errors.smooth(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts[:2], correct))
+  actual = resampled_errors.smooth(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts[:2], correct))
   expected = [references.smooth_calibration_error(*(np.repeat(x, row) for x in (confidence, correct)))
               for row in counts[:2]]
-  np.testing.assert_allclose(found, expected, rtol=2e-3)
-  found = resampled_errors.smooth(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts, correct))
+  np.testing.assert_allclose(actual, expected, rtol=2e-3)
+  actual = resampled_errors.smooth(resampled_errors.Ordered(confidence, NUM_BINS).sums(counts, correct))
   expected = [metrics.smooth_calibration_error(*(np.repeat(x, row) for x in (confidence, correct))) for row in counts]
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_a_sweep_through_examples_in_order_takes_each_as_a_bin():
   confidence = np.linspace(0.1, 0.9, 30, dtype=np.float32)
   for correct in (np.arange(30) >= 11, np.zeros(30, bool)):
-    found = resampled_errors.sweep(resampled_errors.Ordered(confidence, NUM_BINS).sums(np.ones((1, 30), int), correct))
-    np.testing.assert_allclose(found, np.sqrt(np.mean((correct - confidence.astype(np.float64))**2)), rtol=1e-6)
+    actual = resampled_errors.sweep(resampled_errors.Ordered(confidence, NUM_BINS).sums(np.ones((1, 30), int), correct))
+    np.testing.assert_allclose(actual, np.sqrt(np.mean((correct - confidence.astype(np.float64))**2)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
   confidence, correct, counts = _resamples(kind)
   risks = (0.2, 0.4)
-  found = resampled_errors.risk_coverage(*resampled_errors.Ordered(confidence, NUM_BINS).steps(counts, correct), risks)
-  for row, values in zip(counts, found, strict=True):
+  actual = resampled_errors.risk_coverage(*resampled_errors.Ordered(confidence, NUM_BINS).steps(counts, correct), risks)
+  for row, values in zip(counts, actual, strict=True):
     c, wrong = np.repeat(confidence, row), ~np.repeat(correct, row)
     size, share = np.arange(1, len(c) + 1), references.shared(c, wrong).astype(np.float64)
     curve, best = np.cumsum(share[np.argsort(-c, kind="stable")]) / size, np.cumsum(np.sort(wrong)) / size
@@ -84,21 +84,21 @@ def test_cells_of_blocks_have_the_sums_of_the_examples_of_the_blocks(kind):
   ordered = resampled_errors.Ordered(confidence, NUM_BINS)
   cells = resampled_errors.Cells(confidence, correct, block, NUM_BINS, num_cells=60)  # As many as confidences.
   redrawn = np.stack([correct, ~correct])
-  for found, expected in ((cells.sums(counts, correct), ordered.sums(counts[:, block], correct)),
+  for actual, expected in ((cells.sums(counts, correct), ordered.sums(counts[:, block], correct)),
                           (cells.sums(counts[:1], redrawn), ordered.sums(np.ones((1, 60), bool), redrawn))):
     for name, (error, _, options) in ERRORS.items():
-      np.testing.assert_allclose(error(found, **(options or {})), error(expected, **(options or {})), rtol=1e-6,
+      np.testing.assert_allclose(error(actual, **(options or {})), error(expected, **(options or {})), rtol=1e-6,
                                  atol=1e-9, err_msg=name)
-    np.testing.assert_allclose(resampled_errors.smooth(found), resampled_errors.smooth(expected), rtol=1e-5, atol=1e-9)
-  found, expected = (resampled_errors.risk_coverage(*steps, (0.2, 0.4)) for steps in (
+    np.testing.assert_allclose(resampled_errors.smooth(actual), resampled_errors.smooth(expected), rtol=1e-5, atol=1e-9)
+  actual, expected = (resampled_errors.risk_coverage(*steps, (0.2, 0.4)) for steps in (
     cells.steps(counts, correct), ordered.steps(counts[:, block], correct)))
-  np.testing.assert_allclose(found, expected, rtol=1e-9)
+  np.testing.assert_allclose(actual, expected, rtol=1e-9)
   # A few cells keep the sums of equal-width bins.
   few = resampled_errors.Cells(confidence, correct, block, NUM_BINS, num_cells=5)
   assert len(few.values) < 5 + NUM_BINS and few.exact.sums(counts[:1, block], correct).size[0, -1] == 60
-  for found, expected in zip(few.sums(counts[:1], correct).equal_width, ordered.sums(
+  for actual, expected in zip(few.sums(counts[:1], correct).equal_width, ordered.sums(
       counts[:1, block], correct).equal_width, strict=True):
-    np.testing.assert_allclose(found, expected, atol=1e-7)
+    np.testing.assert_allclose(actual, expected, atol=1e-7)
 
 
 @pytest.mark.parametrize(("size", "groups"), [(203, None), (203, np.arange(203) // 3), (1, None)])
@@ -109,8 +109,8 @@ def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
   key = jax.random.key(5)
   errors = {"ece": (resampled_errors.calibration_error, 40), "ks": (resampled_errors.ks, 12)}
   ordered = [resampled_errors.Ordered(x, 15) for x in confidence.T]
-  found = resamples.assess(errors, {"row": (confidence, correct, ordered)}, key=key, groups=groups)["row"]
-  ends = resamples.intervals(found, BIASES)
+  actual = resamples.assess(errors, {"row": (confidence, correct, ordered)}, key=key, groups=groups)["row"]
+  ends = resamples.intervals(actual, BIASES)
   for name, function, number in (("ece", metrics.calibration_error, 40), ("ks", metrics.ks_calibration_error, 12)):
     def error(c, a, *, where, function=function):
       seeds = [function(c[:, i], a[:, i], where=where[:, i]) for i in (0, 1)]
@@ -118,7 +118,7 @@ def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
 
     expected = metrics.assess(error, confidence, correct, key=key, num_resamples=number, groups=groups,
                               bias=BIASES[name])
-    numbers = [found[name].value, *ends[name], found[name].floor, found[name].p_value]
+    numbers = [actual[name].value, *ends[name], actual[name].floor, actual[name].p_value]
     np.testing.assert_allclose(numbers, np.stack(expected), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
@@ -131,18 +131,19 @@ def test_percentiles_are_those_of_the_bootstrap(groups, monkeypatch):
   def mean(x, *, where=None):
     return jnp.mean(x, where=where)
 
-  found = resamples.percentile(lambda counts: counts @ x / counts.sum(1), 101, key=key, num_resamples=50, groups=groups)
-  np.testing.assert_allclose(found, metrics.bootstrap(mean, x, key=key, num_resamples=50, groups=groups), atol=1e-6)
+  actual = resamples.percentile(lambda counts: counts @ x / counts.sum(1), 101, key=key, num_resamples=50,
+                                groups=groups)
+  np.testing.assert_allclose(actual, metrics.bootstrap(mean, x, key=key, num_resamples=50, groups=groups), atol=1e-6)
 
 
 def test_subsamples_are_those_of_the_bias_corrected_bootstrap():
   x = np.random.default_rng(0).normal(0.1, size=(64, 3))
   key = jax.random.key(1)
-  found = resamples.bias_corrected(lambda counts: np.abs(counts @ x / counts.sum(1, keepdims=True)),
+  actual = resamples.bias_corrected(lambda counts: np.abs(counts @ x / counts.sum(1, keepdims=True)),
                                    resamples.subsamples(64, key, 30))
   expected = metrics.bootstrap(lambda x: jnp.abs(jnp.mean(x, axis=0)), x, key=key, num_resamples=30,
                                method="bias_corrected", bias=BIASES["ece"])
-  ends = resamples.intervals({"mean": found}, {"mean": BIASES["ece"]})["mean"]
+  ends = resamples.intervals({"mean": actual}, {"mean": BIASES["ece"]})["mean"]
   np.testing.assert_allclose(ends, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -154,9 +155,9 @@ def test_the_separation_of_resamples_is_that_of_their_examples(step):
   inside, outside = (np.round(x / step) * step if step else x for x in (inside, outside))
   drawn = rng.multinomial(80, np.full(80, 1 / 80), size=4)
   counts = np.concatenate([np.ones((1, 80), int), drawn, np.arange(80)[None] < 30])
-  found = resampled_detection.Separation(inside, outside).measures(*np.split(counts.astype(np.int32), [30], axis=1))
-  assert np.isnan(found[-1]).all()
-  for row, values in zip(counts[:-1], found[:-1], strict=True):
+  actual = resampled_detection.Separation(inside, outside).measures(*np.split(counts.astype(np.int32), [30], axis=1))
+  assert np.isnan(actual[-1]).all()
+  for row, values in zip(counts[:-1], actual[:-1], strict=True):
     a, b = np.repeat(inside, row[:30]), np.repeat(outside, row[30:])
     rates = []
     for positive, negative in ((a, b), (-b, -a)):

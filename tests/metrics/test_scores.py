@@ -22,9 +22,9 @@ def _nll(probs, labels):
 
 
 def _check(probs, labels):
-  found = jax.jit(lambda p, y: {name: getattr(metrics, name)(p, y) for name in SCORES})(probs, labels)
+  actual = jax.jit(lambda p, y: {name: getattr(metrics, name)(p, y) for name in SCORES})(probs, labels)
   for name, reference in SCORES.items():
-    np.testing.assert_allclose(found[name], reference(probs.astype(np.float64), labels), rtol=1e-5, err_msg=name)
+    np.testing.assert_allclose(actual[name], reference(probs.astype(np.float64), labels), rtol=1e-5, err_msg=name)
   confidence, correct = metrics.top_label(probs, labels)
   np.testing.assert_array_equal(confidence, probs.max(1))
   np.testing.assert_array_equal(correct, probs.argmax(1) == labels)
@@ -48,14 +48,14 @@ def test_scores_under_masks_equal_numpy_of_the_slice_and_leading_axes_are_flatte
 
   masks = np.stack([np.ones(60, bool), where, np.zeros(60, bool)])
   masked = np.where(masks[..., None], probs, np.nan), np.where(masks, labels, 255)
-  found = scores(*(x.reshape(3, 4, 15, *x.shape[2:]) for x in (*masked, masks)))
+  actual = scores(*(x.reshape(3, 4, 15, *x.shape[2:]) for x in (*masked, masks)))
   for i, keep in enumerate(masks[:2]):
     p, y = probs[keep].astype(np.float64), labels[keep]
     for name, reference in SCORES.items():
-      np.testing.assert_allclose(found[name][i], reference(p, y), rtol=1e-5, err_msg=name)
+      np.testing.assert_allclose(actual[name][i], reference(p, y), rtol=1e-5, err_msg=name)
     expected = [_nll(p, y)[y == c].mean() if c != 3 else np.nan for c in range(5)]
-    np.testing.assert_allclose(found["classwise_losses"][i], expected, rtol=1e-5)
-  assert all(found[name][2] == 0 for name in SCORES) and np.isnan(found["classwise_losses"][2]).all()
+    np.testing.assert_allclose(actual["classwise_losses"][i], expected, rtol=1e-5)
+  assert all(actual[name][2] == 0 for name in SCORES) and np.isnan(actual["classwise_losses"][2]).all()
 
 
 def test_the_top_label_of_ties_of_computed_probabilities_and_its_gradient():

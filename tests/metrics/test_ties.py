@@ -92,19 +92,19 @@ def _referenced(probs, labels):
 def test_shares_of_ties_equal_the_reference_and_streams_agree(distinct):
   probs, labels = _predictions(distinct)
   confidence, correct = probs.max(1), labels == 1
-  found = jax.jit(_referenced)(probs, labels)
+  actual = jax.jit(_referenced)(probs, labels)
   for options in BINNED:
     expected = references.calibration_error(confidence, correct, **options)
-    np.testing.assert_allclose(found[f"calibration_error {options}"], expected, rtol=1e-5, atol=3e-6)
+    np.testing.assert_allclose(actual[f"calibration_error {options}"], expected, rtol=1e-5, atol=3e-6)
   # Shares of a single tie never fall, so that there are N bins of one gap; the reference takes long to count to N.
   expected = (references.sweep_calibration_error(confidence, correct) if distinct > 1
               else abs(correct.mean() - confidence[0]))
-  np.testing.assert_allclose(found["sweep_calibration_error equal_mass"], expected, rtol=1e-5, atol=2e-6)
+  np.testing.assert_allclose(actual["sweep_calibration_error equal_mass"], expected, rtol=1e-5, atol=2e-6)
   expected = references.ks_calibration_error(confidence, correct)
-  np.testing.assert_allclose(found["ks_calibration_error"], expected, rtol=1e-5, atol=2e-6)
+  np.testing.assert_allclose(actual["ks_calibration_error"], expected, rtol=1e-5, atol=2e-6)
   for name in ("adaptive_calibration_error", "ks_calibration_error"):
-    np.testing.assert_allclose(found[f"CalibrationHistogram {name}"], found[name], atol=1e-5, err_msg=name)
-  np.testing.assert_allclose(found["aurc"], references.risk_coverage(confidence, ~correct).mean(), rtol=1e-5)
+    np.testing.assert_allclose(actual[f"CalibrationHistogram {name}"], actual[name], atol=1e-5, err_msg=name)
+  np.testing.assert_allclose(actual["aurc"], references.risk_coverage(confidence, ~correct).mean(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("ties", ["share", "order"])
@@ -112,9 +112,9 @@ def test_shares_of_ties_equal_the_reference_and_streams_agree(distinct):
 def test_either_rule_is_that_of_the_reference(name, ties):
   probs, labels = _predictions(10)
   options = {"ties": ties} | ({"binning": "equal_mass"} if name == "calibration_error" else {})
-  found = getattr(metrics, name)(probs[:, 1], labels == 1, **options)
+  actual = getattr(metrics, name)(probs[:, 1], labels == 1, **options)
   expected = getattr(references, name)(probs[:, 1], labels == 1, **options)
-  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6)
 
 
 def test_the_share_of_a_tie_is_exact_where_the_product_exceeds_32_bits():

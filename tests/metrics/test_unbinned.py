@@ -29,20 +29,20 @@ def test_errors_equal_the_reference_under_masks(name):
   metric, reference = (getattr(m, f"{name}_calibration_error") for m in (metrics, references))
   samples = every_kind((1, 2, 15, 100, 5000) if name == "ks" else (1, 2, 15, 60))
   data = batch(list(samples.values()), KS_AT_MOST if name == "ks" else SMOOTH_AT_MOST)
-  found = _mapped(metric)(*data)
-  for (label, pair), value in zip(samples.items(), found, strict=True):
+  actual = _mapped(metric)(*data)
+  for (label, pair), value in zip(samples.items(), actual, strict=True):
     tolerance = {"rtol": 1e-5} if name == "ks" else {"rtol": 5e-4, "atol": 1e-7}
     np.testing.assert_allclose(value, reference(*pair), **tolerance, err_msg=label)
   # Leading axes, and a true vmap.
   folded = [x[-3:].reshape(3, 5, -1) for x in data]
-  np.testing.assert_allclose(jax.vmap(lambda c, a, w: metric(c, a, where=w))(*folded), found[-3:], rtol=1e-5)
+  np.testing.assert_allclose(jax.vmap(lambda c, a, w: metric(c, a, where=w))(*folded), actual[-3:], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ks", "smooth"])
 def test_by_hand(name):
   samples = [(np.array(c, np.float32), np.array(a, bool)) for c, a, *_ in BY_HAND.values()]
-  found = _mapped(getattr(metrics, f"{name}_calibration_error"))(*batch(samples, SMOOTH_AT_MOST))
-  for (label, (*_, smooth, ks)), value in zip(BY_HAND.items(), found, strict=True):
+  actual = _mapped(getattr(metrics, f"{name}_calibration_error"))(*batch(samples, SMOOTH_AT_MOST))
+  for (label, (*_, smooth, ks)), value in zip(BY_HAND.items(), actual, strict=True):
     expected = smooth if name == "smooth" else ks
     if expected is not None:
       np.testing.assert_allclose(value, expected, atol=1e-4 if name == "smooth" else 1e-7, err_msg=label)
@@ -72,9 +72,9 @@ def test_kde_equals_the_reference_under_masks(form, norm):
     where[np.random.default_rng(n).permutation(80)[:n]] = True
     padded, padded_labels = np.full((80, 4), np.nan, np.float32), np.full(80, 99)
     padded[where], padded_labels[where] = probs, labels
-    found = _kernel_error(padded, padded_labels, where, 0.07, form, norm)
+    actual = _kernel_error(padded, padded_labels, where, 0.07, form, norm)
     expected = references.kde_calibration_error(probs, labels, 0.07, norm, form)[0] if n > 1 else 0
-    np.testing.assert_allclose(found, expected, rtol=1e-4, err_msg=str(n))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, err_msg=str(n))
 
 
 @pytest.mark.slow
@@ -84,9 +84,9 @@ def test_kde_of_many_equals_the_reference(form, norm):
   for n, k in ((2, 2), (15, 10), (2, 1000), (100, 100), (5000 if form == "top_label" else 400, 3)):
     probs, labels = predictions(n, k)
     probs[0] = np.eye(k)[0]
-    found = _kernel_error(probs, labels, None, 0.07, form, norm)
+    actual = _kernel_error(probs, labels, None, 0.07, form, norm)
     expected, _ = references.kde_calibration_error(probs, labels, 0.07, norm, form)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, err_msg=f"{n} {k}")
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, err_msg=f"{n} {k}")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -102,11 +102,11 @@ def test_traced_labels_out_of_range_are_nan(name):
   elif name == "histogram":
     metric = lambda p, y: metrics.CalibrationHistogram.from_model_output(probs=p, labels=y).compute()  # noqa: E731
   for bad in (-100, 2):
-    found = jax.tree.leaves(jax.jit(metric)(PROBS, _with(LABELS, 3, bad)))
-    floats = [x for x in found if jnp.issubdtype(x.dtype, jnp.floating)]
+    actual = jax.tree.leaves(jax.jit(metric)(PROBS, _with(LABELS, 3, bad)))
+    floats = [x for x in actual if jnp.issubdtype(x.dtype, jnp.floating)]
     if name == "top_label":
-      np.testing.assert_array_equal(np.isnan(found[0]), np.arange(6) == 3)
-      assert not found[1][3]
+      np.testing.assert_array_equal(np.isnan(actual[0]), np.arange(6) == 3)
+      assert not actual[1][3]
     else:
       assert np.isnan(jnp.hstack(floats)).all()
     with pytest.raises(ValueError, match=f"labels must be in .*the first, row 3, holds {bad}"):

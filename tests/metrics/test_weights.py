@@ -55,9 +55,9 @@ def _data(kind, n=N, seed=0):
   return pairs(n, kind, seed), predictions(n, K, seed), rng.exponential(size=n).astype(np.float32)
 
 
-def _assert_close(found, expected, atol=3e-6, **options):
+def _assert_close(actual, expected, atol=3e-6, **options):
   for name in expected:
-    for a, b in zip(jax.tree.leaves(found[name]), jax.tree.leaves(expected[name]), strict=True):
+    for a, b in zip(jax.tree.leaves(actual[name]), jax.tree.leaves(expected[name]), strict=True):
       np.testing.assert_allclose(a, b, rtol=2e-5, atol=atol, err_msg=name, **options)
 
 
@@ -92,9 +92,9 @@ def test_the_weighted_curve_is_that_of_repeated_examples_where_one_ends(kind):
   order = np.argsort(-confidence, kind="stable")
   ends = np.cumsum(weights[order])[weights[order] > 0] - 1
   repeated = np.repeat(np.arange(40), weights)
-  found = _curve(metrics.risk_coverage_curve(confidence, correct, weights=weights))
+  actual = _curve(metrics.risk_coverage_curve(confidence, correct, weights=weights))
   expected = _curve(metrics.risk_coverage_curve(confidence[repeated], correct[repeated]))
-  for a, b in zip(found, expected, strict=True):
+  for a, b in zip(actual, expected, strict=True):
     if kind == "mixed":
       np.testing.assert_allclose(a[:len(ends)], b[ends], rtol=1e-5)
     else:  # Within a tie examples have no order, but it ends alike.
@@ -151,14 +151,14 @@ def _binned(confidence, correct, weights, num_bins=15, binning="equal_width", no
 
 
 def _sweep(confidence, correct, weights, binning="equal_mass", ties="share"):
-  found = 1
-  while found < len(weights):
-    _, a, parts = _memberships(confidence, correct, weights, found + 1, binning, ties=ties)
+  actual = 1
+  while actual < len(weights):
+    _, a, parts = _memberships(confidence, correct, weights, actual + 1, binning, ties=ties)
     parts = parts[:, parts.sum(0) > 0]
     if (np.diff(a @ parts / parts.sum(0)) < -1e-6).any():
       break
-    found += 1
-  return _binned(confidence, correct, weights, found, binning, 2, ties=ties)
+    actual += 1
+  return _binned(confidence, correct, weights, actual, binning, 2, ties=ties)
 
 
 def _ks(confidence, correct, weights, ties="share"):
@@ -221,15 +221,15 @@ def test_real_weights_follow_the_definitions(kind, scale):
   for o in ({}, {"norm": 2}, {"binning": "equal_mass"}):
     errors = [_binned(probs[:, k], labels == k, weights, **o) for k in range(K)]
     expected[f"classwise {o}"] = np.mean(np.array(errors) ** o.get("norm", 1)) ** (1 / o.get("norm", 1))
-  found = _values(*data, {"weights": weights})
-  _assert_close(found, expected, atol=1e-5)
+  actual = _values(*data, {"weights": weights})
+  _assert_close(actual, expected, atol=1e-5)
   # The smooth error has no closed form: it is that of examples repeated a thousand times their weight.
   times = np.round(1000 * weights / weights.max()).astype(int)
   rows = np.repeat(np.arange(N), times)
   np.testing.assert_allclose(metrics.smooth_calibration_error(confidence[rows], correct[rows]),
-                             found["smooth_calibration_error {}"], atol=1e-3)
+                             actual["smooth_calibration_error {}"], atol=1e-3)
   c, a, parts = _memberships(*pair, 7, "equal_mass")
-  diagram = found[f"reliability {({'binning': 'equal_mass', 'num_bins': 7})}"]
+  diagram = actual[f"reliability {({'binning': 'equal_mass', 'num_bins': 7})}"]
   for values, reference in zip(diagram[1:], (parts.sum(0), c @ parts / parts.sum(0), a @ parts / parts.sum(0)),
                                strict=True):
     np.testing.assert_allclose(values, reference, rtol=1e-4)
@@ -242,8 +242,8 @@ def test_the_kernel_error_leaves_one_of_the_examples_out_that_a_row_stands_for()
   c, a, w = np.clip(probs.max(1), 1e-6, 1 - 1e-6).astype(np.float64), probs.argmax(1) == labels, weights.astype(float)
   densities = stats.beta.pdf(c[:, None], c / 0.07 + 1, (1 - c) / 0.07 + 1) * (w - np.eye(25))
   expected = w @ np.abs(densities @ a / densities.sum(1) - c) / w.sum()
-  found = metrics.kde_calibration_error(probs, labels, bandwidth=0.07, weights=weights)
-  np.testing.assert_allclose(found, expected, rtol=1e-4)
+  actual = metrics.kde_calibration_error(probs, labels, bandwidth=0.07, weights=weights)
+  np.testing.assert_allclose(actual, expected, rtol=1e-4)
   times = np.arange(25) % 3
   rows = np.repeat(np.arange(25), times)
   np.testing.assert_allclose(metrics.kde_calibration_error(probs, labels, weights=times),
@@ -280,8 +280,8 @@ def test_equal_real_weights_are_no_weights_where_groups_have_equally_many():
   data = _data("mixed")
   largest = functools.partial(metrics.calibration_error, binning="equal_mass", form="label", norm="max")
   for weight in (0.1, 0.3, 0.7, 0.9):  # Sums of them are rounded, and may fall short of an edge or beyond it.
-    found = largest(*data[0], weights=np.full(N, weight, np.float32))
-    np.testing.assert_allclose(found, largest(*data[0]), rtol=1e-5)
+    actual = largest(*data[0], weights=np.full(N, weight, np.float32))
+    np.testing.assert_allclose(actual, largest(*data[0]), rtol=1e-5)
     order = jnp.asarray(np.sort(data[0][0])), jnp.zeros(N), jnp.full(N, weight)
     assert (jnp.sum(ranked(*order, "share").cut(15)[2] > 0)) == N
     assert metrics.fpr_at_tpr(*_of_twenty(), weights=np.full(21, weight, np.float32)) == 0
@@ -345,7 +345,7 @@ def test_a_histogram_counts_whole_weights_and_refuses_others():
   blank = np.where(weights[:, None] == 0, np.nan, probs)
   weighted, repeated = of(probs=blank, labels=labels, weights=weights), of(probs=probs[rows], labels=labels[rows])
   np.testing.assert_array_equal(weighted.counts, repeated.counts)
-  found, expected = weighted.compute(), repeated.compute()
-  assert all(np.isclose(found[name], expected[name], rtol=1e-5) for name in expected)
+  actual, expected = weighted.compute(), repeated.compute()
+  assert all(np.isclose(actual[name], expected[name], rtol=1e-5) for name in expected)
   with pytest.raises(TypeError, match="weights of a CalibrationHistogram must be integers, .* got dtype float"):
     of(probs=probs, labels=labels, weights=np.ones(100, np.float32))

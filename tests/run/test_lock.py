@@ -21,7 +21,7 @@ from calib_jax._system.errors import UserError
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-  with lock.held(pathlib.Path(sys.argv[1])):
+  with lock.hold(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
 except UserError as error:
@@ -58,7 +58,7 @@ sys.stdin.readline()
 for _ in range(100):
   while True:
     try:
-      with lock.held(folder):
+      with lock.hold(folder):
         before = int(number.read_text())
         number.write_text(str(before + 1))
       break
@@ -77,9 +77,9 @@ sys.exit()
 
 def test_a_lock_is_released_also_after_an_error_and_may_be_taken_again(tmp_path):
   for _ in range(2):
-    with pytest.raises(KeyError), lock.held(tmp_path):
+    with pytest.raises(KeyError), lock.hold(tmp_path):
       assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
-      with pytest.raises(UserError, match=f"in use by process {os.getpid()} on"), lock.held(tmp_path):
+      with pytest.raises(UserError, match=f"in use by process {os.getpid()} on"), lock.hold(tmp_path):
         pass
       raise KeyError
 
@@ -88,19 +88,19 @@ def test_the_lock_of_a_killed_process_is_free_and_a_copied_directory_has_no_hold
   process = _start(tmp_path)
   assert _take(process) == "held\n"
   copy = shutil.copytree(tmp_path, tmp_path / "copy")
-  with lock.held(copy):
+  with lock.hold(copy):
     pass
   process.send_signal(signal.SIGKILL)
   process.communicate()
   assert str(process.pid) in (tmp_path / "lock").read_text()
-  with lock.held(tmp_path):
+  with lock.hold(tmp_path):
     assert str(os.getpid()) in (tmp_path / "lock").read_text()
 
 
 @pytest.mark.parametrize("text", ["", "{", "process 1 on \x1b[31m", "\xff", "process 1 on node7 since 2026" * 100])
 def test_what_the_file_says_stops_nobody(text, tmp_path):
   (tmp_path / "lock").write_bytes(text.encode("latin1"))
-  with lock.held(tmp_path):
+  with lock.hold(tmp_path):
     pass
 
 
@@ -109,7 +109,7 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capsys):
     raise OSError(38, "Function not implemented")
 
   monkeypatch.setattr(lock.fcntl, "flock", refuse)
-  with lock.held(tmp_path):
+  with lock.hold(tmp_path):
     warning = capsys.readouterr().err
     assert warning.startswith(f"warning: the file system of {tmp_path} has no locks, so a second run that starts ")
     assert warning.count("\n") == 1
@@ -117,7 +117,7 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capsys):
 
 def test_a_pipe_in_place_of_the_lock_is_not_waited_for(tmp_path):
   os.mkfifo(tmp_path / "lock")
-  with pytest.raises(UserError, match="lock is a pipe or a device, not a file"), lock.held(tmp_path):
+  with pytest.raises(UserError, match="lock is a pipe or a device, not a file"), lock.hold(tmp_path):
     pass
 
 
@@ -125,12 +125,12 @@ def test_a_pipe_in_place_of_the_lock_is_not_waited_for(tmp_path):
 def test_what_cannot_be_written_is_one_sentence(make, tmp_path):
   (tmp_path / "other").touch()
   make(tmp_path / "lock")
-  with pytest.raises(UserError, match="lock (cannot be written|is a directory)"), lock.held(tmp_path):
+  with pytest.raises(UserError, match="lock (cannot be written|is a directory)"), lock.hold(tmp_path):
     pass
 
 
 def test_a_holder_that_names_itself_badly_is_printable(tmp_path, monkeypatch):
   monkeypatch.setattr(lock.platform, "node", lambda: "other\x1b[31m\n\u202e" + "now " * 1000)
-  with lock.held(tmp_path), pytest.raises(UserError) as raised, lock.held(tmp_path):
+  with lock.hold(tmp_path), pytest.raises(UserError) as raised, lock.hold(tmp_path):
     pass
   assert str(raised.value).isprintable() and r"\x1b[31m" in str(raised.value) and len(str(raised.value)) < 800

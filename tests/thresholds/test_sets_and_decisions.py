@@ -65,13 +65,13 @@ def test_sets_are_those_of_the_formula(method, by_class):
 @pytest.mark.parametrize("method", ["lac", "aps", "raps"])
 @pytest.mark.parametrize("by_class", [False, True])
 def test_coverage_over_draws_is_what_was_asked(method, by_class):
-  held = []
+  covered = []
   for seed in range(200):
     probs, labels = _drawn(160, 3, seed)
     rule = prediction_sets(probs[:60], labels[:60], method=method, by_class=by_class, key=jax.random.key(seed))
     sets = rule(probs[60:], key=jax.random.key(seed + 1000))
-    held.append(sets[np.arange(100), labels[60:]].mean())
-  mean, error = np.mean(held), np.std(held) / 200**0.5
+    covered.append(sets[np.arange(100), labels[60:]].mean())
+  mean, error = np.mean(covered), np.std(covered) / 200**0.5
   assert 0.9 - 3 * error < mean < (0.9 + (0.06 if by_class else 1 / 61) + 3 * error)
 
 

@@ -39,8 +39,8 @@ def _run(folder, *names, options=()):
   return code, folder / "out" / "calibrators_recalibration_laptop.csv"
 
 
-def _nll(name, method, log_probs, labels, found):
-  values = {(row["task"], row["calibrator"], row["seed"]): float(row["nll"]) for row in found}
+def _nll(name, method, log_probs, labels, actual):
+  values = {(row["task"], row["calibrator"], row["seed"]): float(row["nll"]) for row in actual}
   expected = -np.asarray(log_probs, np.float64)[np.arange(len(labels)), labels].mean()
   assert values[name, method, "0"] == pytest.approx(expected, rel=1e-4)
 
@@ -48,19 +48,19 @@ def _nll(name, method, log_probs, labels, found):
 @pytest.mark.slow
 def test_runs_and_files_are_calibrated_and_not_twice(folder, capsys):
   code, path = _run(folder, "two", "one", "=file|.npz", options=["--seeds=3"])
-  found = rows.read(path)
-  assert code == 0 and [(row["task"], row["calibrator"], row["seed"]) for row in found] == [
+  actual = rows.read(path)
+  assert code == 0 and [(row["task"], row["calibrator"], row["seed"]) for row in actual] == [
     (name, label, str(seed)) for name, seeds in (("two", 2), ("one", 1), ("_file_", 3)) for label in ("none", *LABELS)
     for seed in range(seeds)]
-  assert all(np.isfinite(float(row[name])) for row in found for name in EXPERIMENT.columns)
+  assert all(np.isfinite(float(row[name])) for row in actual for name in EXPERIMENT.columns)
   temperature = calibrators.temperature_scaling()
   # The validation split of a run's first seed fits, and its test split tests; of a file, the halves of a permutation.
   fit, test = (_predictions((3, i)) for i in range(2))
-  _nll("two", "TS (NLL)", temperature.apply(temperature.fit(*fit), test[0]), test[1], found)
+  _nll("two", "TS (NLL)", temperature.apply(temperature.fit(*fit), test[0]), test[1], actual)
   logits, labels = _predictions(7)
   first, second = np.array_split(np.random.default_rng(0).permutation(80), 2)
   params = temperature.fit(logits[first], labels[first])
-  _nll("_file_", "TS (NLL)", temperature.apply(params, logits[second]), labels[second], found)
+  _nll("_file_", "TS (NLL)", temperature.apply(params, logits[second]), labels[second], actual)
   text = path.with_suffix(".md").read_text(encoding="utf-8")
   assert "## two" in text and "|  | isotonic | " in text and "converged %" in text
   before = path.read_bytes()
@@ -69,7 +69,7 @@ def test_runs_and_files_are_calibrated_and_not_twice(folder, capsys):
   assert "[1/" not in capsys.readouterr().out
   evaluation.save(folder / "=file|.npz", *_predictions(8))  # Other predictions under the same name.
   _run(folder, "two", "one", "=file|.npz", options=["--seeds=3"])
-  assert "[1/1] _file_" in capsys.readouterr().out and len(rows.read(path)) == len(found)
+  assert "[1/1] _file_" in capsys.readouterr().out and len(rows.read(path)) == len(actual)
 
 
 def test_a_fit_that_ended_before_its_tolerance_is_counted(folder, monkeypatch):
