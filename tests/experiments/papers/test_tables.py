@@ -69,7 +69,7 @@ def test_a_page_has_the_detection_of_other_images_where_rows_have_it():
   table = rows.texts(RESULTS / "mac_cal_tables_fashion_mnist_mlp.csv")
   half = table.assign(**dict.fromkeys(scores.DETECTION, table["method"].map({"masked": "0.5"}).fillna("")))
   text = report.page(TABLES["papers.mac_cal.tables"], half, "mac_cal_tables_paper")
-  assert "| trained with | calibrated by | AUROC % | FPR95 % |" in text
+  assert "| trained with | calibrated by | AUROC %° | FPR95 %° |" in text
   assert "| masked | none | 50.00 ± 0.00 | 50.00 ± 0.00 |" in text and "| cross_entropy | none | 50" not in text
 
 
