@@ -66,7 +66,7 @@ def _measured(model: str, kind: str, size: int, risk: float) -> list[dict[str, o
 def _table(rows: pd.DataFrame) -> str:
   """Broken guarantees in percent, and the mean coverage beside that of the best cut, by size."""
   cells = {}
-  for row in rows.itertuples():
+  for row in rows.set_index(["model", "kind"]).loc[[*itertools.product(MODELS, KINDS)]].reset_index().itertuples():
     cells.setdefault((row.model, row.kind, f"{100 * row.risk:g}%", f"{100 * row.best:.0f}"), {})[row.size] = (
       f"{100 * row.broken:.1f} ({100 * row.coverage:.0f})")
   return markdown.table(["model", "rows", "risk", "best cut accepts %", *(f"n = {size:,}" for size in SIZES)],
