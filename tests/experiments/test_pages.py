@@ -2,6 +2,8 @@
 
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from experiments import combinations, coverage, recommendations
@@ -95,6 +97,35 @@ def test_the_page_of_masks_is_made_from_its_rows():
   stem = "mac_cal_masks_fashion_mnist_mlp"
   command = re.search(r"Made by `(.*?)`", _committed(stem))[1]
   assert masks.page(rows.frame(RESULTS / f"{stem}.csv"), command, stem) == _committed(stem)
+
+
+DESCRIBED = ("focal_temperature_table", "focal_temperature_temperatures", "focal_temperature_theory", "mac_cal_tables",
+             "reweighted_risk", "soft_calibration_tables", "calibration_set_size", "scikit_learn",
+             "classwise_loss_scaling_correlation")  # Their sentences say what was done; verdicts are cells.
+
+
+def _shuffled(table):
+  """The rows with the fractions of each column in another order."""
+  rng, changed = np.random.default_rng(0), table.copy()
+  for name in table.columns:
+    values = pd.to_numeric(table[name], errors="coerce")
+    if values.notna().mean() > 0.5 and (values % 1 != 0).any() and not name.startswith(("images_", "seconds", "gamma")):
+      values = rng.permutation(values.to_numpy())
+      is_text = table[name].map(type).eq(str).all()
+      changed[name] = [f"{x:.6f}" if np.isfinite(x) else "" for x in values] if is_text else values
+  return changed
+
+
+@pytest.mark.parametrize("stem", sorted({*(path.stem for path in RESULTS.glob("*.tex")), *MADE_BY}))
+def test_sentences_of_a_page_follow_from_its_rows(stem):
+  experiment = next((x for x in EXPERIMENTS if stem.startswith(f"{x.files()}_")), None)
+  table = rows.frame(RESULTS / f"{stem}.csv") if stem in MADE_BY else rows.texts(RESULTS / f"{stem}.csv")
+  page = MADE_BY[stem](_shuffled(table)) if stem in MADE_BY else report.page(experiment, _shuffled(table), stem)
+  lines, changed = ([line for line in text.splitlines() if line and not line.startswith("#")]
+                    for text in (_committed(stem), page))
+  assert lines != changed
+  if not stem.startswith(DESCRIBED):
+    assert [line for line in lines if not line.startswith("|")] != [x for x in changed if not x.startswith("|")]
 
 
 def test_the_tables_of_the_guides_are_those_of_the_rows(tmp_path):
