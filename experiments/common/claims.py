@@ -136,6 +136,8 @@ def table(rows: pd.DataFrame, claims: Sequence[Claim], settings: Mapping[str, Ma
           searches: Mapping[str, Mapping[str, Sequence]] = {}, *, published: bool = False) -> list[list[str]]:
   """Returns the cells of the table of claims. Claims that cannot be judged do not count for Holm's method.
 
+  A tuned row that is worse than its own setting with a weight near 0 is no evidence against a claim.
+
   Args:
     rows: the rows of the experiment.
     claims: the claims. Those whose rows are not there have not been run yet.
@@ -167,6 +169,9 @@ def table(rows: pd.DataFrame, claims: Sequence[Claim], settings: Mapping[str, Ma
     scale, digits = comparison.unit(claim.column)
     numbers = [change.text(digits, scale), f"{change.effect:+.1f}", comparison.p_text(p_value)] if change else [""] * 3
     num_seeds = sum(np.isfinite(pair[0][i] - pair[1][i]) for i in pair[0].keys() & pair[1].keys())
-    lines.append([claim.text, claim.paper, comparison.marked(rows, claim.column), *numbers,
-                  *(doubted or judged(change, p_value, claim, num_seeds, published))])
+    verdict, reason = doubted or judged(change, p_value, claim, num_seeds, published)
+    # A loss that is added has a weight near 0 in reach, with which its row would be that without it.
+    if verdict in ("not seen here", "disagrees") and (claim.about or ("",))[0] == "loss.secondary":
+      verdict, reason = "cannot tell", f"{reason}, but a weight near 0 would not be: the search missed it"
+    lines.append([claim.text, claim.paper, comparison.marked(rows, claim.column), *numbers, verdict, reason])
   return lines
