@@ -53,14 +53,6 @@ class Place(NamedTuple):
   is_worse: bool
 
 
-Values = Mapping[str, Mapping[str, float]]  # By method and by seed.
-
-
-def worse_than_first(values: Values, order: Sequence[str]) -> list[bool]:
-  """Returns whether each method is told apart from the first, which is the lowest of the same values."""
-  level = (1 - comparison.LEVEL) / (len(order) * (len(order) - 1) / 2 or 1)
-  changes = {name: comparison.paired(values[name], values[order[0]]) for name in order}
-  return [name != order[0] and change.mean > 0 and change.p_value < level for name, change in changes.items()]
 
 
 def places(table_rows: pd.DataFrame, need: Need, methods: set[str]) -> dict[str, Place]:
@@ -72,7 +64,7 @@ def places(table_rows: pd.DataFrame, need: Need, methods: set[str]) -> dict[str,
     accuracy = ranking.means(table_rows, "accuracy", "none")
     means = {name: mean for name, mean in means.items() if accuracy[name] > accuracy[BASELINE] - MOST_LOST}
   order = sorted(means, key=means.get)
-  is_worse = worse_than_first(values, order)
+  is_worse = ranking.worse_than_first(values, order)
   return {name: Place(means[name], i + 1, worse) for i, (name, worse) in enumerate(zip(order, is_worse, strict=True))}
 
 

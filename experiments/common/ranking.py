@@ -1,4 +1,4 @@
-"""Ranks the methods of an experiment: win rates, mean ranks, their critical difference, and the Pareto front."""
+"""Ranks the methods of an experiment: win rates, mean ranks, which are above the lowest, and the Pareto front."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -38,14 +38,10 @@ class Ranks(NamedTuple):
   Attributes:
     mean: ``[M]``, the mean rank over seeds; 1 is the best.
     wins: ``[M]``, the share of pairs of another method and a seed in which the method is better; a tie counts half.
-    critical: the difference of mean ranks from which two methods differ (Nemenyi's test at 5%; Demsar 2006).
-    p_value: the p-value of Friedman's test that all methods are equal.
   """
 
   mean: np.ndarray
   wins: np.ndarray
-  critical: float
-  p_value: float
 
 
 def table(by_name: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], np.ndarray]:
@@ -65,12 +61,19 @@ def table(by_name: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], 
 def ranks(values: np.ndarray) -> Ranks:
   """Ranks methods by values ``[S, M]``, of which lower is better."""
   by_seed = stats.rankdata(values, axis=1)
-  num_seeds, number = values.shape
+  number = values.shape[1]
   wins = ((number - by_seed) / max(number - 1, 1)).mean(0)  # The share of the M - 1 others that have a higher value.
-  spread = stats.studentized_range.ppf(comparison.LEVEL, number, np.inf) / np.sqrt(2) if number > 1 else np.nan
-  critical = spread * np.sqrt(number * (number + 1) / (6 * num_seeds))
-  p_value = stats.friedmanchisquare(*values.T).pvalue if number > 2 and num_seeds > 1 else np.nan
-  return Ranks(by_seed.mean(0), wins, float(critical), float(p_value))
+  return Ranks(by_seed.mean(0), wins)
+
+
+def worse_than_first(values: Mapping[str, Mapping[str, float]], order: Sequence[str]) -> list[bool]:
+  """Returns whether each method is shown to be above the first in ``order``, the lowest of the same values.
+
+  The differences are paired by seed, and corrected for all pairs of methods, because the lowest is chosen by the rows.
+  """
+  level = (1 - comparison.LEVEL) / (len(order) * (len(order) - 1) / 2 or 1)
+  changes = {name: comparison.paired(values[name], values[order[0]]) for name in order}
+  return [name != order[0] and change.mean > 0 and change.p_value < level for name, change in changes.items()]
 
 
 def of_methods(rows: pd.DataFrame, column: str, calibrator: str) -> dict[str, comparison.BySeed]:

@@ -55,7 +55,6 @@ def _ranks(panels, rows: pd.DataFrame, order: Sequence[str]) -> None:
       beyond = " and ".join(f"{means[name]:.2f}" for means in (before, after) if means[name] > most)
       left.annotate(f"{beyond} →", (most, place), (4, 0), textcoords="offset points", fontsize=6, va="center")
     rank = ranks.mean[names.index(name)]
-    middle.plot([rank - ranks.critical / 2, rank + ranks.critical / 2], [place, place], color=style.PALE, lw=3)
     middle.plot(rank, place, "o", color=style.INK, ms=3.5)
   for means, colour, label in ((before, style.COLOURS[0], "as trained"), (after, style.COLOURS[2], "after TS")):
     left.plot([min(means[name], most) for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
@@ -71,7 +70,6 @@ def _ranks(panels, rows: pd.DataFrame, order: Sequence[str]) -> None:
   left.set_yticks(range(len(order)), order, fontsize=6)
   for label, name in zip(left.get_yticklabels(), order, strict=True):
     label.set_color(style.COLOURS[1] if name in COMBINED else style.INK)
-  middle.set_title("bars that overlap: equal at 5%", fontsize=7)
   left.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.3)
 
 

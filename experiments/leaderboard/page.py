@@ -87,7 +87,9 @@ def _methods(rows: pd.DataFrame, costs_of: Costs) -> dict[str, object]:
                   comparison.settings(chosen[name]) + (EDGE if name in at_edge else ""), accuracy, _change(nll, name),
                   _change(columns["brier"], name), ece, floor.split(" ")[0], _change(after, name),
                   f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}", f"{error_ranks.mean[i]:.1f}", *costs_of[name]])
-  return {"methods": cells, "ranks": ranks, "num_seeds": len(values),
+  order = sorted(names, key=lambda name: nll[name].mean)
+  return {"methods": cells, "lowest": order[0],
+          "not_above": sum(not is_worse for is_worse in ranking.worse_than_first(nll, order)) - 1,
           "diverged": [name for name in nll if name not in names]}
 
 
@@ -173,15 +175,15 @@ def top(rows: pd.DataFrame, most: int = 5) -> str:
 
   nll = {name: by_seed for name, by_seed in ranking.of_methods(rows, "nll", "none").items()
          if name not in RECIPES or RECIPES[name].members == 1}
-  names, values = ranking.table(nll)  # Those that trained on every seed.
+  names, _ = ranking.table(nll)  # Those that trained on every seed.
   ranked = sorted(names, key=lambda name: nll[name].mean)
   shown = [*[name for name in ranked if name != BASELINE][:most - 1], BASELINE]
-  ranks, chosen = ranking.ranks(values), comparison.chosen(rows)
+  chosen = comparison.chosen(rows)
   return markdown.filled(
     "leaderboard/top.md.jinja", aligned=evaluation.markdown, num_run=len(nll),
     number=sum(recipe.members == 1 for recipe in RECIPES.values()),
     seeds=sorted(map(int, rows["seed"].unique())), floors=[floor[name] for name in shown],
-    num_equal=int(np.sum(ranks.mean < ranks.mean[names.index(ranked[0])] + ranks.critical)) - 1,
+    num_equal=sum(not is_worse for is_worse in ranking.worse_than_first(nll, ranked)) - 1,
     population=comparison.population(rows), cells=[
       [name, *cost(name, chosen[name]), f"{100 * accuracy[name]:.2f}", f"{nll[name].mean:.4f}",
        with_interval(ece[name]), f"{nll_after[name]:.4f}", with_interval(ece_after[name])] for name in shown])

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from experiments import recommendations
+from experiments.common import ranking
 
 
 def test_a_method_is_recommended_where_it_is_told_apart_from_the_best_on_no_set():
@@ -28,5 +29,5 @@ def test_of_equal_methods_none_is_called_worse_than_the_one_that_happens_to_be_l
   for _ in range(200):
     values = {str(i): dict(enumerate(rng.normal(size=10))) for i in range(12)}
     order = sorted(values, key=lambda name: np.mean([*values[name].values()]))
-    errors += any(recommendations.worse_than_first(values, order))
+    errors += any(ranking.worse_than_first(values, order))
   assert errors <= 10  # 5% of 200; Holm's correction for the eleven comparisons with the lowest errs in more.
