@@ -102,7 +102,7 @@ def test_what_is_installed_is_imported_evaluates_and_trains(installed, tmp_path)
     assert len(predictions["logits"]) == 4000 and predictions["classes"][6] == "shirt"
 
 
-@pytest.mark.parametrize(("arguments", "code", "said"), [
+@pytest.mark.parametrize(("arguments", "code", "text"), [
   (["--help"], 0, "usage: calib-jax {train,evaluate,compare}"), ([], 0, "\n  evaluate  calibrates and measures"),
   (["--version"], 0, f"calib-jax {calib_jax.__version__}\n"),
   (["trian"], 2, "error: calib-jax has no command 'trian': type calib-jax with train, evaluate, compare.\n")])

@@ -27,7 +27,7 @@ def test_it_tunes_trains_and_measures_training_and_test_sets(tmp_path, monkeypat
   page = (tmp_path / "soft_calibration_memorisation_tiny.md").read_text(encoding="utf-8")
   assert rate in json.loads(results[-1]["tried"])["schedule.secondary_rate"]
   assert f"- interleaved soft_avuc, secondary rate {rate}: " in page
-  assert "| train accuracy % | train ECE % |" in page
+  assert "| train accuracy %° | train ECE %° |" in page
 
 
 def test_images_are_drawn_by_the_seed_and_validated_on_as_many_for_any_number(tmp_path):
