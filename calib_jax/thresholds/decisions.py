@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 
 from calib_jax import _checks as checks
-from calib_jax.thresholds.sets import _probs
+from calib_jax.thresholds.inputs import classified
 
 
 class Decision(NamedTuple):
@@ -78,7 +78,7 @@ def decision_threshold(probs: ArrayLike, costs: ArrayLike, labels: ArrayLike | N
   ([0, 1, 1, 1], 0.091, 0.5, [2.5, 0.75])
   """
   checks.options(level=(level, "(0, 1)"))
-  probs, costs = _probs(probs), np.asarray(costs).astype(np.float64)
+  (probs, labels), costs = classified(probs, labels), np.asarray(costs).astype(np.float64)
   if costs.ndim != 2 or costs.shape[1] != probs.shape[1] or not np.isfinite(costs).all():
     raise ValueError(f"costs must be finite numbers of shape [actions, {probs.shape[1]}]: got shape {costs.shape}.")
   believed = probs @ costs.T
@@ -91,7 +91,6 @@ def decision_threshold(probs: ArrayLike, costs: ArrayLike, labels: ArrayLike | N
   if labels is None:
     empty = np.full(len(costs), np.nan)
     return Decision(acts, expected, np.nan, (np.nan, np.nan), empty, empty, np.full((len(costs), 2), np.nan), cut)
-  labels = _labels(labels, probs)
   true = costs.T[labels]  # What each act would have cost.
   own = np.take_along_axis(true, acts[:, None], axis=1)
   saved = np.array([_interval(column, level) for column in (true - own).T])
@@ -123,9 +122,8 @@ def net_benefit(prob: ArrayLike, labels: ArrayLike, thresholds: ArrayLike) -> Ne
   ([0.4375, 0.0], [0.375, 0.0])
   """
   prob, thresholds = np.asarray(prob).astype(np.float64), np.atleast_1d(np.asarray(thresholds, np.float64))
-  labels = _labels(labels, np.zeros((*prob.shape, 2))).astype(bool)
-  if prob.ndim != 1 or not ((prob >= 0) & (prob <= 1)).all():
-    raise ValueError("prob must have shape [N] and be in [0, 1].")
+  checks.pair_values(prob, np.asarray(labels).astype(np.float64), names=("prob", "labels"), binary=True)
+  labels = np.asarray(labels).astype(bool)
   if thresholds.ndim != 1 or not ((thresholds > 0) & (thresholds < 1)).all():
     raise ValueError("thresholds must have shape [T] and be in (0, 1).")
   odds = thresholds / (1 - thresholds)
@@ -140,14 +138,3 @@ def _interval(values: np.ndarray, level: float) -> tuple[float, float, float]:
   mean, n = float(np.mean(values)), len(values)
   half = float(stats.t.ppf((1 + level) / 2, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else np.nan
   return mean, mean - half, mean + half
-
-
-def _labels(labels: ArrayLike, probs: np.ndarray) -> np.ndarray:
-  labels = np.asarray(labels)
-  if labels.shape != probs.shape[:1] or labels.dtype.kind not in "iub" or not len(labels):
-    raise ValueError(f"labels must be integers of shape ({len(probs)},), at least one: got {labels.dtype} of shape "
-                     f"{labels.shape}.")
-  labels = labels.astype(np.int64)
-  if labels.min() < 0 or labels.max() >= probs.shape[1]:
-    raise ValueError(f"labels must be in [0, {probs.shape[1]}).")
-  return labels

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special, stats
 
 from calib_jax import _checks as checks
+from calib_jax.intervals import draws
 
 METHODS = ("binomial", "hoeffding_bentkus")
 RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # Of which the reachable one is named.
@@ -109,7 +110,7 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
   """
   checks.options(risk=(risk, "(0, 1)"), level=(level, "(0, 1)"), method=(method, METHODS))
   confidence, loss = _pairs(confidence, correct, method)
-  groups = None if groups is None else _groups(groups, len(loss))
+  groups, n = draws.group_numbers(groups, len(loss))
   order = np.argsort(-confidence, kind="stable")
   confidence, loss = confidence[order], loss[order]
   ends = np.flatnonzero(np.diff(confidence, append=-np.inf)) + 1  # How many examples a cut may accept.
@@ -117,7 +118,6 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
   if groups is not None:
     effective = _effective_sizes(groups[order], ends)
     sizes, losses = effective, losses / ends * effective
-  n = len(loss) if groups is None else len(np.unique(groups))
   place = _lowest(sizes, losses, risk, 1 - level, method)
   if place is None:
     reachable = next((other for other in RISKS if other > risk and _lowest(sizes, losses, other, 1 - level, method)
@@ -206,7 +206,7 @@ def _p_values(n: np.ndarray, losses: np.ndarray, risk: float, method: str) -> np
 def _effective_sizes(groups: np.ndarray, ends: np.ndarray) -> np.ndarray:
   """(Σ m)²/Σ m² of the group sizes m among the first ``ends`` examples."""
   order = np.argsort(groups, kind="stable")
-  starts = np.flatnonzero(np.diff(groups[order], prepend=groups[order[0]] - 1))
+  starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
   before = np.empty(len(groups))  # How many examples of its group stand before each one.
   before[order] = np.arange(len(groups)) - np.repeat(starts, np.diff(starts, append=len(groups)))
   squares = np.cumsum(2 * before + 1)  # (m + 1)² - m².
@@ -215,23 +215,10 @@ def _effective_sizes(groups: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 def _pairs(confidence: ArrayLike, correct: ArrayLike, method: str) -> tuple[np.ndarray, np.ndarray]:
   """Confidences and losses as float64, checked."""
-  confidence, correct = np.asarray(confidence), np.asarray(correct)
-  if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
-    raise ValueError("confidence and correct must have the same shape [N] with N of at least 1: got shapes "
-                     f"{confidence.shape} and {correct.shape}.")
-  confidence, correct = confidence.astype(np.float64), correct.astype(np.float64)
-  if not np.isfinite(confidence).all():
-    raise ValueError(f"confidence must be finite: row {np.flatnonzero(~np.isfinite(confidence))[0]} is not.")
-  allowed = np.isin(correct, (0, 1)) if method == "binomial" else (correct >= 0) & (correct <= 1)
-  if not allowed.all():
-    row = np.flatnonzero(~allowed)[0]
-    what = "0 or 1; for losses between them take method='hoeffding_bentkus'" if method == "binomial" else "in [0, 1]"
-    raise ValueError(f"correct must be {what}: row {row} is {correct[row]:g}.")
+  correct, confidence = np.asarray(correct).astype(np.float64), np.asarray(confidence).astype(np.float64)
+  if confidence.ndim != 1 or not len(confidence):
+    raise ValueError(f"confidence must have shape [N] with N of at least 1: got shape {confidence.shape}.")
+  checks.pair_values(correct, confidence, names=("correct", "confidence"))  # In [0, 1], and finite.
+  if method == "binomial" and not np.isin(correct, (0, 1)).all():
+    raise ValueError("correct must be 0 or 1; for losses between them take method='hoeffding_bentkus'.")
   return confidence, 1 - correct
-
-
-def _groups(groups: ArrayLike, n: int) -> np.ndarray:
-  groups = np.asarray(groups)
-  if groups.shape != (n,) or not np.issubdtype(groups.dtype, np.integer):
-    raise ValueError(f"groups must be integers of shape ({n},): got {groups.dtype} of shape {groups.shape}.")
-  return groups.astype(np.int64)

@@ -8,6 +8,7 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
+from calib_jax.thresholds.inputs import classified
 
 METHODS = ("lac", "aps", "raps")
 TOLERANCE = 1e-12  # Of cumulative sums, so that rounding leaves no class out that had the same score in calibration.
@@ -35,7 +36,7 @@ class SetRule(NamedTuple):
 
   def __call__(self, probs: ArrayLike, *, key: jax.Array | None = None) -> np.ndarray:
     """The sets ``[N, K]`` of probabilities ``[N, K]``; ``key`` as in ``prediction_sets``."""
-    return _scores(_probs(probs), self, key) <= self.quantile + TOLERANCE
+    return _scores(classified(probs)[0], self, key) <= self.quantile + TOLERANCE
 
 
 def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.9, method: str = "lac",
@@ -77,11 +78,7 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
   """
   checks.options(coverage=(coverage, "(0, 1)"), method=(method, METHODS), penalty=(penalty, "[0, inf)"),
                  rank=(rank, "integer [0, inf)"))
-  probs, labels = _probs(probs), np.asarray(labels)
-  if labels.shape != probs.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-    raise ValueError(f"labels must be integers of shape ({len(probs)},): got {labels.dtype} of shape {labels.shape}.")
-  if not len(labels) or labels.min() < 0 or labels.max() >= probs.shape[1]:
-    raise ValueError(f"labels must be in [0, {probs.shape[1]}), with at least one example.")
+  probs, labels = classified(probs, labels)
   rule = SetRule(np.array(math.inf), method, coverage, len(labels), *((penalty, rank) if method == "raps" else ()))
   scores = np.take_along_axis(_scores(probs, rule, key), labels[:, None], axis=1)[:, 0]
   if not by_class:
@@ -107,14 +104,3 @@ def _scores(probs: np.ndarray, rule: SetRule, key: jax.Array | None) -> np.ndarr
   unordered = np.empty_like(scores)
   np.put_along_axis(unordered, order, scores, axis=1)
   return unordered
-
-
-def _probs(probs: ArrayLike) -> np.ndarray:
-  """Probabilities as float64, checked."""
-  probs = np.asarray(probs).astype(np.float64)
-  if probs.ndim != 2 or probs.shape[1] < 2:
-    raise ValueError(f"probs must have shape [N, K] with K of at least 2: got shape {probs.shape}.")
-  wrong = ~((probs >= 0).all(axis=1) & (np.abs(probs.sum(axis=1) - 1) < 1e-3))
-  if wrong.any():
-    raise ValueError(f"probs must be probabilities that sum to 1: row {np.flatnonzero(wrong)[0]} is not.")
-  return probs

@@ -64,7 +64,7 @@ def test_p_values_are_those_of_mapie():
 @pytest.mark.parametrize(("confidence", "correct", "cut"), [
   (np.full(100, 0.9), np.ones(100, bool), 0.9), (np.full(100, 0.9), np.zeros(100, bool), math.nan),
   (np.array([0.9]), np.array([True]), math.nan), (np.repeat([1.0, 0.5], 100), np.repeat([True, False], 100), 1.0),
-  (np.linspace(-1e300, 1e300, 100), np.ones(100, bool), -1e300)])
+  (np.linspace(-1e30, 1e30, 100), np.ones(100, bool), -1e30)])
 def test_edges(confidence, correct, cut):
   threshold = selective_threshold(confidence, correct)
   assert threshold.cut == cut or (math.isnan(threshold.cut) and math.isnan(cut))
@@ -118,8 +118,10 @@ def test_a_stored_cut_is_tested_exactly():
 
 
 @pytest.mark.parametrize(("change", "match"), [
-  ({"confidence": np.array([0.5, np.nan])}, "row 1 is not"), ({"correct": np.array([1, 2])}, "row 1 is 2"),
-  ({"correct": np.array([0.5, 1.0])}, "method='hoeffding_bentkus'"), ({"confidence": np.zeros((2, 1))}, "same shape"),
+  ({"confidence": np.array([0.5, np.nan])}, "confidence must be finite.*row 1"),
+  ({"correct": np.array([1, 2])}, r"correct must be in \[0, 1\].*row 1, holds 2"),
+  ({"correct": np.array([0.5, 1.0])}, "method='hoeffding_bentkus'"), ({"confidence": np.zeros((2, 1))}, r"shape \[N\]"),
+  ({"confidence": np.zeros(3)}, "must have the shape of correct"),
   ({"confidence": np.zeros(0), "correct": np.zeros(0)}, "N of at least 1"), ({"groups": np.zeros(2)}, "groups must be"),
   ({"risk": 0.0}, "risk must be in"), ({"method": "exact"}, "method must be one of")])
 def test_mistakes_are_named(change, match):

@@ -1,0 +1,19 @@
+"""Probabilities and labels of examples, checked, as NumPy arrays."""
+
+from jax.typing import ArrayLike
+import numpy as np
+
+from calib_jax import _checks as checks
+
+
+def classified(probs: ArrayLike, labels: ArrayLike | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+  """Probabilities ``[N, K]`` as float64, and labels ``[N]`` if there are any.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value, or there is no example.
+  """
+  probs = np.asarray(probs)
+  if probs.ndim != 2 or not len(probs):
+    raise ValueError(f"probs must have shape [N, K] with N of at least 1: got shape {probs.shape}.")
+  checks.class_values(probs, np.zeros(len(probs), np.int32) if labels is None else labels)
+  return probs.astype(np.float64), None if labels is None else np.asarray(labels).astype(np.int64)
