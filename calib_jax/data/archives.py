@@ -1,28 +1,27 @@
 """CIFAR-10, CIFAR-100 and Tiny ImageNet in the archives that their authors publish, and the latter unpacked.
 
-An archive is read from its beginning to its end, never unpacked on the disk. Its members are limited in size before
-they are read, its checksums are verified, and the pickles of CIFAR are read as plain values (``plain_pickle``).
+An archive is read if its SHA-256 is that of the published one, or one that the user says, and never unpacked on the
+disk. CIFAR's archives hold pickles, which may name nothing but NumPy's arrays.
 """
 
 from collections.abc import Callable
-import gzip
 import hashlib
+import io
 import os
 import pathlib
+import pickle
 import tarfile
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 import zipfile
 import zlib
 
 import numpy as np
 
-from calib_jax._system import plain_pickle
-from calib_jax._system.errors import UserError
+from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import check_regular, read_bytes, write_npz
 from calib_jax.data import jpeg
 from calib_jax.data.splits import Examples, Pool, checked
 
-_LARGEST_TAR = 2**28  # Bytes of all members of a CIFAR archive, decompressed; the published ones have 186 million.
 _LARGEST_PICTURE = 2**20  # Bytes of a picture of Tiny ImageNet; they have a few thousand.
 _LARGEST_LIST = 2**24
 _LISTS = ("wnids.txt", "val/val_annotations.txt")  # Of Tiny ImageNet: its classes, and those of its test pictures.
@@ -38,17 +37,22 @@ class Archive(NamedTuple):
   open: Callable[[pathlib.Path], Pool]
 
 
-def read(name: str, path: str | os.PathLike) -> Pool:
+def read(name: str, path: str | os.PathLike, trusted: str = "") -> Pool:
   """Reads a data set from its archive; the pictures for validation of Tiny ImageNet are the test split.
 
   Args:
     name: one of ``ARCHIVES``.
     path: the archive.
+    trusted: the SHA-256 that the archive must have; by default that of the published one.
 
   Raises:
-    UserError: if the archive is missing, damaged, lacks a member, or holds what is not read.
+    UserError: if the archive is missing, has another SHA-256, lacks a member, or holds what is not read.
   """
-  check_regular(path)
+  digest, expected = sha256(path), (trusted or ARCHIVES[name].sha256).lower()
+  if digest != expected:
+    whose = "--sha256 says that it has" if trusted else "the published archive has"
+    raise UserError(f"{path} has the SHA-256 {digest}, and {whose} {expected}: download it again, or if you trust this "
+                    f"one: python -m calib_jax.data prepare {path} --sha256={digest}.")
   return _read(name, pathlib.Path(path), ARCHIVES[name].open)
 
 
@@ -81,7 +85,7 @@ def _read(name: str, path: pathlib.Path, load: Callable[[pathlib.Path], Pool]) -
   return pool
 
 
-def prepare(name: str, path: str | os.PathLike, out: pathlib.Path) -> Pool:
+def prepare(name: str, path: str | os.PathLike, out: pathlib.Path, trusted: str = "") -> Pool:
   """Writes a data set as an ``.npz`` of plain arrays, and returns it.
 
   The file has ``train_images``, ``train_labels``, ``test_images``, ``test_labels`` and ``class_names``, and appears
@@ -90,7 +94,7 @@ def prepare(name: str, path: str | os.PathLike, out: pathlib.Path) -> Pool:
   Raises:
     UserError: as ``read`` does, or if the file cannot be written.
   """
-  pool = read(name, path)
+  pool = read(name, path, trusted)
   try:
     write_npz(out, train_images=pool.train.images, train_labels=pool.train.labels, test_images=pool.test.images,
               test_labels=pool.test.labels, class_names=np.array(pool.classes))
@@ -107,49 +111,47 @@ def sha256(path: str | os.PathLike) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class _Limited:
-  """A stream that raises an error after so many bytes."""
-
-  def __init__(self, stream: BinaryIO, most: int):
-    """Reads at most ``most`` bytes of ``stream``."""
-    self.stream, self.left = stream, most
-
-  def read(self, size: int) -> bytes:
-    """Reads at most ``size`` bytes."""
-    content = self.stream.read(size)
-    self.left -= len(content)
-    if self.left < 0:
-      raise ValueError("it holds more than the published archive")
-    return content
-
-
 def _cifar(train: tuple[str, ...], test: str, labels: str, meta: str, names: str, path: pathlib.Path) -> Pool:
   """Reads the members of a CIFAR archive, which are pickles by their names."""
-  wanted, content = {*train, test, meta}, {}
-  with gzip.open(path) as decompressed:
-    stream = _Limited(decompressed, _LARGEST_TAR)
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-      for member in archive:
-        if member.isreg() and (name := pathlib.PurePosixPath(member.name).name) in wanted:
-          if member.issparse() or member.size > _LARGEST_TAR:  # A sparse member may claim any size.
-            raise ValueError(f"{name} claims {member.size:,} bytes")
-          content[name] = archive.extractfile(member).read()
-    while stream.read(2**20):  # The checksum of gzip is at its end.
-      pass
-  if missing := wanted - content.keys():
+  with tarfile.open(path, "r:gz") as archive:  # In the order of the archive, because gzip cannot go back.
+    content = {pathlib.PurePosixPath(member.name).name: archive.extractfile(member).read()
+               for member in archive if member.isreg()}
+  if missing := {*train, test, meta} - content.keys():
     raise ValueError(f"it has no {', '.join(sorted(missing))}")
-  read = {name: plain_pickle.read_dict(content.pop(name), f"{path}: {name}") for name in sorted(wanted)}
-  classes = read[meta].get(names)
-  if not isinstance(classes, list) or not all(isinstance(x, bytes | str) for x in classes):
+  read = {name: _unpickled(content[name], name) for name in (*train, test, meta)}
+  classes = read[meta].get(names.encode())
+  if not isinstance(classes, list) or not all(isinstance(x, bytes) for x in classes):
     raise ValueError(f"{meta} has no list of {names}")
   batches = [_batch(read[name], labels, name) for name in train]
   examples = Examples(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
-  return Pool(examples, _batch(read[test], labels, test), len(classes),
-              tuple(x.decode("latin1") if isinstance(x, bytes) else x for x in classes))
+  return Pool(examples, _batch(read[test], labels, test), len(classes), tuple(x.decode("latin1") for x in classes))
 
 
-def _batch(batch: dict[str, object], labels: str, name: str) -> Examples:
-  images, numbers = batch.get("data"), batch.get(labels)
+class _Unpickler(pickle.Unpickler):
+  """An unpickler that imports nothing, and knows no name but those of NumPy's arrays."""
+
+  def find_class(self, module: str, name: str) -> object:
+    """Returns what a name stands for."""
+    known = {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype,
+             "numpy.core.multiarray._reconstruct": np.zeros(0).__reduce__()[0]}
+    if f"{module}.{name}" not in known:
+      raise ValueError(f"names {short(f'{module}.{name}')}, which is not read because it could run code")
+    return known[f"{module}.{name}"]
+
+
+def _unpickled(content: bytes, name: str) -> dict[bytes, object]:
+  """Returns the dict of a pickle that Python 2 wrote; a ValueError says what is wrong with the member ``name``."""
+  try:
+    value = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+  except Exception as error:  # A damaged pickle raises exceptions of many types.
+    raise ValueError(f"{name} is no pickle of arrays: it {error}") from error
+  if not isinstance(value, dict):
+    raise ValueError(f"{name} holds no dict")
+  return value
+
+
+def _batch(batch: dict[bytes, object], labels: str, name: str) -> Examples:
+  images, numbers = batch.get(b"data"), batch.get(labels.encode())
   if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != 3072:
     raise ValueError(f"{name} has no data of uint8 [N, 3072]")
   if not isinstance(numbers, list) or not all(type(x) is int and 0 <= x < 2**31 for x in numbers):
