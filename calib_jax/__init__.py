@@ -7,8 +7,7 @@ The modules are imported when they are first used, so that ``import calib_jax`` 
 Array([0.0041], dtype=float32)
 """
 
-import importlib
-import types
+from calib_jax._system import lazy
 
 __version__ = "0.1.0"
 
@@ -16,12 +15,4 @@ __version__ = "0.1.0"
 __all__ = ["calibrators", "confidence", "config", "data", "evaluation", "focal_map", "last_layer", "losses", "metrics",
            "models", "reports", "run", "sklearn", "thresholds", "training"]
 
-
-def __getattr__(name: str) -> types.ModuleType:
-  if name in __all__:
-    return importlib.import_module(f"{__name__}.{name}")
-  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-  return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(__name__, {}, __all__)

@@ -1,8 +1,6 @@
 """Evaluates predictions before and after each calibrator, in tables of metrics with intervals."""
 
-import importlib
-from typing import Any
-
+from calib_jax._system import lazy
 from calib_jax.evaluation.columns import COLUMNS, Column
 from calib_jax.evaluation.measure_models import evaluate
 from calib_jax.evaluation.measures import measure, per_example
@@ -29,16 +27,6 @@ __all__ = ["COLUMNS", "KINDS", "SHORT_TABLE", "UNCALIBRATED", "Column", "Estimat
            "save", "to_csv", "to_html", "to_json", "to_latex", "to_rows"]
 
 # Names of rooms that import this one, which are found when they are first used.
-_ABOVE = {"judge": "calib_jax.verdict.judge", **dict.fromkeys(
-  ("note", "to_csv", "to_html", "to_json", "to_latex", "to_rows"), "calib_jax.reports.formats"),
-  "markdown": "calib_jax.reports.markup"}
-
-
-def __getattr__(name: str) -> Any:
-  if name in _ABOVE:
-    return getattr(importlib.import_module(_ABOVE[name]), name)
-  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-  return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(__name__, {
+  "judge": "calib_jax.verdict.judge", "markdown": "calib_jax.reports.markup", **dict.fromkeys(
+    ("note", "to_csv", "to_html", "to_json", "to_latex", "to_rows"), "calib_jax.reports.formats")})

@@ -3,8 +3,7 @@
 Functions such as ``reliability_diagram`` return Matplotlib axes, for your own notebooks.
 """
 
-import importlib
-from typing import Any
+from calib_jax._system import lazy
 
 # The files of the public names, which are imported when they are first used, because tables need no Matplotlib.
 _PLACES = {name: f"{__name__}.{place}" for place, names in {
@@ -20,12 +19,4 @@ _PLACES = {name: f"{__name__}.{place}" for place, names in {
 
 __all__ = sorted(_PLACES)
 
-
-def __getattr__(name: str) -> Any:
-  if name in _PLACES:
-    return getattr(importlib.import_module(_PLACES[name]), name)
-  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-  return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(__name__, _PLACES)

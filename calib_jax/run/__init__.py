@@ -9,17 +9,9 @@ For example::
 What trains is imported when it is first used, because evaluations of files write their outputs without it.
 """
 
-import importlib
-import importlib.util
-
-_HOMES = {"Run": "run", "execute": "execution", "prediction_file": "run"}
+from calib_jax._system import lazy
 
 __all__ = ["Run", "execute", "prediction_file"]
-
-
-def __getattr__(name: str):
-  if name in _HOMES:
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-  if importlib.util.find_spec(f"{__name__}.{name}"):
-    return importlib.import_module(f"{__name__}.{name}")
-  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy.names(__name__, {
+  "Run": "calib_jax.run.run", "execute": "calib_jax.run.execution", "prediction_file": "calib_jax.run.run"},
+  ("data", "methods"))
