@@ -59,6 +59,11 @@ def start(*arguments, tmp_path, blocked=SLOW, num_devices=1):
                           text=True, cwd=ROOT, env=_environment(tmp_path, blocked, False, num_devices, {}))
 
 
+def never(step, measured):
+  """A hook for runs that must not take a step."""
+  raise AssertionError("this must not train")
+
+
 def _environment(tmp_path, blocked, offline, num_devices, changes):
   site = tmp_path / "site"
   site.mkdir(exist_ok=True)

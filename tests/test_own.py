@@ -11,8 +11,8 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import run
 from calib_jax._system.errors import UserError
-from calib_jax.run import Run
-from tests.programs import ROOT
+from calib_jax.run import Run, directory
+from tests.programs import ROOT, never
 
 pytestmark = [pytest.mark.xdist_group("run"), pytest.mark.usefixtures("no_figures")]
 SMALL = ("training.num_epochs=3", "evaluation.num_resamples=20", "data.num_examples=400")
@@ -39,7 +39,9 @@ def _config(folder, *overrides):
 
 
 def test_the_example_trains_calibrates_and_is_loaded(folder, tmp_path):
-  run.execute(_config(folder, "evaluation.calibrators.Mine.strength=0.5"), tmp_path / "run")
+  config = _config(folder, "evaluation.calibrators.Mine.strength=0.5")
+  run.execute(config, tmp_path / "run")
+  assert directory.write_config(config, tmp_path / "run") is None  # The same command continues it without a flag.
   written = json.loads((tmp_path / "run/results.json").read_text())
   rows = written["results"]["test"]["mine:bounded, mine:Cosine head"]
   assert list(rows)[:3] == ["none", "Mine", "TS"] and rows["none"]["accuracy"]["estimate"] > 0.5
@@ -74,11 +76,7 @@ def test_what_a_part_lacks_is_said_in_a_sentence_before_training(old, new, messa
   assert old in text
   (folder / "mine.py").write_text(text.replace(old, new, 1))
   with pytest.raises(UserError, match=message) as error:
-    run.execute(_config(folder), tmp_path / "run", hooks=[_never])
+    run.execute(_config(folder), tmp_path / "run", hooks=[never])
   assert "\n" not in str(error.value)
   assert not (tmp_path / "run").exists()
 
-
-def _never(step, measured):
-  """A hook for runs that must not take a step."""
-  raise AssertionError("this must not train")

@@ -34,8 +34,3 @@ def test_the_stub_of_the_losses_is_what_their_signatures_say():
 def test_a_module_lists_what_is_public_and_no_files(module):
   assert dir(module) == sorted(module.__all__)
   assert not any(isinstance(getattr(module, name), types.ModuleType) for name in dir(module))
-
-
-def test_the_repr_of_a_calibrator_is_the_call_that_makes_it():
-  assert repr(calibrators.temperature_scaling()) == "temperature_scaling(objective='nll')"
-  assert repr(calibrators.identity()) == "identity()"

@@ -1,12 +1,10 @@
 """Limits of options, and what losses make of their arrays first."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import _checks as checks
-from calib_jax import losses
 
 LOGITS, LABELS = np.array([[2.0, 0.0], [0.0, 1.0]], np.float32), np.array([0, 0])
 
@@ -36,18 +34,7 @@ def test_a_wrong_kind_is_a_type_error(limit, value):
     checks.options(option=(value, limit))
 
 
-def test_traced_options_pass_unread():
-  loss = jax.jit(lambda gamma: losses.focal(LOGITS, LABELS, gamma=gamma).sum())
-  np.testing.assert_allclose(loss(2.0), losses.focal(LOGITS, LABELS, gamma=2.0).sum(), rtol=1e-6)
-
-
 def test_arrays_are_made_ready_and_soft_labels_stay_floats():
   logits, labels = checks.examples(LOGITS.astype(np.float16), LABELS.astype(np.uint8))
   assert (logits.dtype, labels.dtype) == (jnp.float32, jnp.int32)
   assert checks.examples(LOGITS, LOGITS, soft=True)[1].dtype == jnp.float32
-
-
-def test_a_mask_is_never_none_inside_a_loss_per_batch():
-  assert checks.batch(LOGITS, LABELS, None)[2].sum() == 2
-  logits, _, where = checks.batch(np.array([[np.nan, 0.0], [0.0, 1.0]], np.float32), LABELS, np.array([False, True]))
-  assert where.sum() == 1 and np.isfinite(logits).all()

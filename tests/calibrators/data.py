@@ -57,6 +57,15 @@ def padded(name):
   return wide, wide_labels, where
 
 
+def sample(data):
+  """``(arguments of fit, logits, labels)`` of one of ``SETS``, also "padded" ones; the last two are rows that count."""
+  if not data.startswith("padded"):
+    logits, labels = SETS[data]()
+    return (logits, labels, None), logits, labels
+  logits, labels, where = padded(data.removeprefix("padded "))
+  return (logits, labels, where), logits[where], labels[where]
+
+
 def made(name, **options):
   """A calibrator whose ``apply`` is compiled: the same one for the same options, so that it stays so."""
   defaults = inspect.signature(calibrators.CALIBRATORS[name]).parameters

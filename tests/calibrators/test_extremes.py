@@ -8,7 +8,7 @@ from scipy import optimize, special
 
 from calib_jax import calibrators
 from calib_jax.calibrators import logistic
-from tests.calibrators.data import made
+from tests.calibrators.data import SETS, made, sample
 
 ROWS, CLASSES = 64, 4
 EPS = float(np.finfo(np.float32).eps)
@@ -75,14 +75,17 @@ def _binary(features, labels, ours, bounds):
   return value(inner)[0], _lowest(value, [inner, np.append(np.ones(len(unit)), 0), np.zeros(len(inner))], bounds)
 
 
-@pytest.mark.parametrize("name", ["platt", "beta_calibration"])
-@pytest.mark.parametrize("extreme", EXTREMES)
-def test_fits_of_every_class(name, extreme):
-  logits, labels = _extreme(extreme)
-  params = made(name).fit(logits, labels)
+@pytest.mark.parametrize(("name", "data"), [
+  pytest.param(name, data, marks=[pytest.mark.xdist_group(f"fit {name}"), *[pytest.mark.slow] * (data in SETS)])
+  for name in ("platt", "beta_calibration") for data in (*EXTREMES, "padded real", "padded K=10", "K=2", "K=100")])
+def test_fits_of_every_class(name, data):
+  (*arguments, where), logits, every_label = ((*_extreme(data), None), *_extreme(data)) if data in EXTREMES else (
+    sample(data))
+  params = made(name).fit(*arguments, where=where)
   assert params["converged"]
-  every_log_p, every_label = special.log_softmax(_float64(logits), axis=1), labels
-  for c in range(CLASSES):
+  assert data != "padded real" or name == "platt" or min(params["a"].min(), params["b"].min()) == 0  # On a bound.
+  every_log_p = special.log_softmax(_float64(logits), axis=1)
+  for c in range(min(logits.shape[1], 10)):
     rows = np.isfinite(every_log_p[:, c]) & (np.isfinite(every_log_p).sum(1) > 1)
     log_p, labels = every_log_p[rows], every_label[rows]
     log_others = special.logsumexp(np.delete(log_p, c, axis=1), axis=1)

@@ -6,7 +6,7 @@ import pytest
 from scipy import optimize, special
 
 from calib_jax import calibrators
-from tests.calibrators.data import SETS, made, padded, synthetic
+from tests.calibrators.data import SETS, made, sample, synthetic
 
 EPS = float(np.finfo(np.float32).eps)
 # Which sets are fitted: two of ten classes, padded to one shape, in the fast tests; all, as they are, in the slow ones.
@@ -14,17 +14,8 @@ FAST, LATER = ("padded real", "padded K=10"), tuple(name for name in SETS if nam
 DATA = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in LATER)]
 
 
-def _sample(data):
-  """``(arguments of fit, logits, labels)``: the last two are the rows that count."""
-  if not data.startswith("padded"):
-    logits, labels = SETS[data]()
-    return (logits, labels, None), logits, labels
-  logits, labels, where = padded(data.removeprefix("padded "))
-  return (logits, labels, where), logits[where], labels[where]
-
-
 def _thousand(num_rows):
-  """As ``_sample``, of 1,000 classes; with smaller logits than those of ``SETS`` fits take a third of the steps."""
+  """As ``sample``, of 1,000 classes; with smaller logits than those of ``SETS`` fits take a third of the steps."""
   logits, labels = synthetic(num_rows, 1000, scale=1.0)
   return (logits, labels, None), logits, labels
 
@@ -93,7 +84,7 @@ PROBLEMS = {"vector_scaling": _vector, "matrix_scaling": _matrix, "dirichlet": _
   if data != "K=1000" or name not in ("dirichlet", "matrix_scaling")])  # A million weights take a minute.
 def test_convex_fits_are_certified_and_no_worse_than_scipy(name, data):
   if data != "K=1000":
-    arguments, logits, labels = _sample(data)
+    arguments, logits, labels = sample(data)
   elif name == "class_temperature_scaling":
     logits, labels = (x[:600] for x in SETS[data]())
     arguments = logits, labels, None
@@ -136,7 +127,7 @@ def _mixture_log(logits, params):
 @pytest.mark.xdist_group("fit ensemble_temperature_scaling")
 @pytest.mark.parametrize("data", DATA)
 def test_ensemble_weights_are_certified_and_no_worse_than_scipy(data):
-  arguments, logits, labels = _sample(data)
+  arguments, logits, labels = sample(data)
   params = _fit("ensemble_temperature_scaling", arguments)
   parts = _mixture_log(logits.astype(np.float64), params)[np.arange(len(labels)), labels]
 
@@ -208,7 +199,7 @@ def _structured(logits, labels, params, intercept=1.0, diagonal=1.0, off_diagona
   for name in ("structured_vector_scaling", "structured_matrix_scaling")
   for data, slow in [("padded real", "vector" in name), ("padded K=10", "vector" in name), *((s, True) for s in SETS)]])
 def test_structured_scaling_is_certified_and_no_worse_than_scipy(name, data):
-  arguments, logits, labels = _thousand(600) if data == "K=1000" else _sample(data)
+  arguments, logits, labels = _thousand(600) if data == "K=1000" else sample(data)
   params = _fit(name, arguments)
   value, ours, x = _structured(logits.astype(np.float64), labels, params)
   large = len(ours) > 20_000
@@ -233,58 +224,10 @@ def test_the_penalties_of_structured_scaling_weigh_what_they_say(option):
   assert value(ours)[0] - best <= 1e-4 * best
 
 
-@pytest.mark.xdist_group("fit beta_calibration")
-@pytest.mark.parametrize("data", DATA[:-1])
-def test_beta_calibration_is_the_best_of_its_family(data):
-  arguments, logits, labels = _sample(data)
-  params = _fit("beta_calibration", arguments)
-  log_p = special.log_softmax(logits.astype(np.float64), axis=1)
-  assert params["converged"]
-  bounded = 0
-  for c in range(min(logits.shape[1], 10)):
-    log_others = special.logsumexp(np.delete(log_p, c, axis=1), axis=1)
-    y = labels == c
-
-    def value(x, c=c, log_others=log_others, y=y):
-      score = x[0] * log_p[:, c] - x[1] * log_others + x[2]
-      slope = (special.expit(score) - y) / len(y)
-      return (np.mean(np.logaddexp(0, score) - y * score),
-              np.array([slope @ log_p[:, c], -slope @ log_others, slope.sum()]))
-
-    ours = np.array([float(params[name][c]) for name in "abc"])
-    assert ours[:2].min() >= 0
-    bounded += ours[:2].min() == 0
-    best = optimize.minimize(value, [1.0, 1.0, 0.0], jac=True, method="L-BFGS-B",
-                             bounds=[(0, None), (0, None), (None, None)], options={"ftol": 1e-14, "gtol": 1e-9}).fun
-    assert value(ours)[0] - best <= 1e-4 * best + 16 * EPS, (c, ours, best)
-  if data == "padded real":
-    assert bounded  # So that the bounds are tested too.
-
-
-@pytest.mark.xdist_group("fit platt")
-@pytest.mark.parametrize("data", DATA[:-1])
-def test_platt_is_a_logistic_regression_of_every_class(data):
-  arguments, logits, labels = _sample(data)
-  params = _fit("platt", arguments)
-  log_p = special.log_softmax(logits.astype(np.float64), axis=1)
-  assert params["converged"]
-  for c in range(min(logits.shape[1], 10)):
-    others = special.logsumexp(np.delete(log_p, c, axis=1), axis=1)
-    s, y = log_p[:, c] - others, labels == c
-
-    def value(x, s=s, y=y):
-      score = x[0] * s + x[1]
-      return np.mean(np.logaddexp(0, score) - y * score)
-
-    ours = value([float(params["scale"][c]), float(params["bias"][c])])
-    best = optimize.minimize(value, [1.0, 0.0], method="BFGS", options={"gtol": 1e-9}).fun
-    assert ours - best <= 1e-4 * best + 16 * EPS, (c, ours, best)
-
-
 @pytest.mark.xdist_group("fit parameterized_temperature_scaling")
 @pytest.mark.parametrize("data", DATA)
 def test_parameterized_temperatures_are_a_local_optimum(data):
-  arguments, logits, labels = _thousand(1500) if data == "K=1000" else _sample(data)
+  arguments, logits, labels = _thousand(1500) if data == "K=1000" else sample(data)
   params = _fit("parameterized_temperature_scaling", arguments)
   assert params["converged"]
   layers = [(i, part) for i in range(3) for part in ("kernel", "bias")]

@@ -6,7 +6,6 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators, evaluation
-from calib_jax._numerics.groups import stratified_folds
 from calib_jax.predictions import cross_validation
 from tests.calibrators.data import synthetic
 
@@ -82,13 +81,6 @@ def test_logits_that_no_fit_takes_are_refused_before_the_folds_are_fitted():
   labels = np.where(np.arange(40) == 5, np.int64(2**40), labels)  # Its lowest 32 bits are 0, which is a class.
   with pytest.raises(ValueError, match=r"labels must be in \[0, 3\): 1 of 40 .* row 5, holds 1099511627776"):
     calibrators.select(logits, labels)
-
-
-def test_every_class_is_in_every_fold_also_where_rows_are_sorted_by_class():
-  labels = np.sort(synthetic(500, 10)[1])
-  fold = stratified_folds(labels, 5)
-  counts = np.array([np.bincount(labels[fold == f], minlength=10) for f in range(5)])
-  assert np.ptp(counts, axis=0).max() <= 1 and np.ptp(counts.sum(1)) <= 1
 
 
 @pytest.mark.parametrize(("options", "match"), [

@@ -14,7 +14,6 @@ from calib_jax.cli import compare, inputs
 from calib_jax.cli import evaluate as command
 from calib_jax.config.load import FORMAT
 from calib_jax.evaluation.sections import class_groups
-from calib_jax.evaluation.sections.severity import by_severity
 from calib_jax.predictions import automatic, fitting
 from calib_jax.predictions.predictions import Predictions, differing
 from calib_jax.run import manifest
@@ -231,19 +230,6 @@ def test_the_interval_of_a_group_of_one_is_of_the_resamples_that_have_it():
   values = evaluation.per_example([evaluation.Predictions(logits, labels)], num_redraws=2)
   (by_group,) = class_groups.class_groups({"a": values}, np.array([100, 10, 1]), num_resamples=100).values()
   np.testing.assert_allclose([by_group["tail"]["nll"].low, by_group["tail"]["nll"].high], values.nll[0, 0], rtol=1e-5)
-
-
-def test_severities_are_means_over_corruptions_with_the_error_of_differences():
-  ece = {"test": (0.01, 0.02), "fog_1": (0.1, 0.2), "snow_1": (0.3, 0.6), "fog_3": (0.5, 0.5), "other": (9, 9)}
-  errors = {name: {("mine", label): x for label, x in zip(("none", "TS"), pair, strict=True)}
-            for name, pair in ece.items()}
-  levels = by_severity(errors, "test")
-  assert {label: list(by_level) for (_, label), by_level in levels.items()} == {"none": [0, 1, 3], "TS": [0, 1, 3]}
-  level = levels["mine", "TS"][1]
-  np.testing.assert_allclose(level.mean, 0.4)
-  # Differences 0.1 and 0.3: half of their standard error, as two rows share it.
-  np.testing.assert_allclose(level.within_subject_sem, np.std([0.1, 0.3], ddof=1) / 2, rtol=1e-5)
-  assert np.isnan(levels["mine", "TS"][3].within_subject_sem) and levels["mine", "none"][0].mean == 0.01
 
 
 @pytest.mark.slow

@@ -122,18 +122,6 @@ def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class
   assert "has 4 classes: --task=binary is for two" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-  (("--test", "mine.npz", "--columns=accuracy,ese"), "column must be one of 'accuracy', 'nll'"),
-  (("--test", "mine.npz", "--columns=nll_floor"), "column must be one of"),
-  (("--test", "mine.npz", "--open"), "--open opens the page that --out DIR writes"),
-  (("--test", "mine.npz", "--task=multilabel"), "multi-label predictions have logits [N, L]"),
-])
-def test_a_mistake_is_one_sentence(files, arguments, message, capsys):
-  assert _run(files, *arguments) == 2
-  error = capsys.readouterr().err
-  assert error.startswith("error: ") and message in error and error.count("\n") == 1
-
-
 def test_cautions_come_after_the_table_once_and_with_the_names_of_the_runs(files, tmp_path, capsys):
   few = {name: array[:80] for name, array in _arrays(0).items()}
   for run in ("a", "b"):

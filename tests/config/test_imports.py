@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, run, training
 from calib_jax import config as run_config
+from calib_jax import run, training
 from calib_jax._system.errors import UserError
 from calib_jax.config import imports
 from calib_jax.config.load import FORMAT
@@ -122,31 +122,6 @@ def test_a_function_of_ones_own_trains_with_its_options_typed(overrides, key, op
     _config(overrides[0], f"{key}.{option}=x")
 
 
-@pytest.mark.slow
-def test_a_run_with_a_loss_and_a_calibrator_of_ones_own_is_loaded_again(tmp_path):
-  (tmp_path / "mine.py").write_text("""
-from configs import common
-def get_config():
-  config = common.get_config()
-  config.data = dict(name="my_calibration:stripes")
-  config.loss.primary = dict(name="my_calibration:sharp", power=1.5)
-  config.evaluation.calibrators = dict(mine=dict(name="my_calibration:halved", factor=3.0))
-  return config
-""")
-  config = run_config.load(str(tmp_path / "mine.py"), [f"--config.{o}" for o in QUICK])
-  run_config.check(config, 8)
-  run.execute(config, tmp_path / "run")
-  assert directory.write_config(config, tmp_path / "run") is None  # The same command continues it without a flag.
-  with pytest.raises(UserError, match=r"is the import path 'my_calibration:.*load it with own_code=True\.$"):
-    run.Run.load(tmp_path / "run")
-  loaded = run.Run.load(tmp_path / "run", own_code=True)
-  (calibrator, _), = loaded.calibrators().values()
-  logits = np.array([[3.0, 0.0, 0.0]])
-  np.testing.assert_allclose(calibrator.apply({}, logits), jax.nn.log_softmax(logits / 3), rtol=1e-6)
-  assert "my_calibration:halved" in calibrators.CALIBRATORS
-  assert (tmp_path / "run" / "results.md").read_text().count("my_calibration:sharp") >= 1
-
-
 @pytest.mark.parametrize(("override", "message"), [
   ("loss.primary.name=absent_module:f", "config key loss.primary.name: 'absent_module' cannot be imported"),
   ("loss.primary.name=my_calibration:absent", "the module my_calibration has no function or class 'absent'"),
@@ -163,11 +138,6 @@ def test_a_mistake_in_an_import_path_is_one_sentence(override, message):
   with pytest.raises(UserError, match=message) as error:
     _config(override)
   assert "\n" not in str(error.value)
-
-
-def test_a_data_source_that_returns_no_pool_is_one_sentence():
-  with pytest.raises(UserError, match=r"os:getcwd must return a calib_jax.data.Pool, not str\.$"):
-    run.data.load_splits(_config("data.name=os:getcwd"), 0)
 
 
 @pytest.mark.parametrize(("section", "field"), [

@@ -11,6 +11,7 @@ from calib_jax import data
 from calib_jax._system.errors import UserError
 from calib_jax.data.sources import tfds
 from calib_jax.run.data import additional_sets
+from tests.training.small import digits
 
 RNG = np.random.default_rng(0)
 EACH = 6  # Images of one severity.
@@ -93,13 +94,9 @@ def test_cifar_sets_are_tested_on_the_published_images(tmp_path, monkeypatch):
   assert asked[-1] == ("cifar100", str(tmp_path))
 
 
-def _config(*overrides):
-  return run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in overrides])
-
-
 def test_a_folder_is_evaluated_whole_beside_computed_corruptions(tmp_path):
   folder, images = _folder(tmp_path, "Digits-C", (8, 8, 1))
-  config = _config(f"evaluation.corruptions=('fog', '{folder}')", "evaluation.severities=(2, 5)")
+  config = digits(f"evaluation.corruptions=('fog', '{folder}')", "evaluation.severities=(2, 5)")
   run_config.check(config, 1)
   sets = dict(additional_sets(config, 0))
   assert list(sets)[:4] == ["fog_2", "fog_5", "Digits-C_gaussian_noise_2", "Digits-C_gaussian_noise_5"]
@@ -108,7 +105,7 @@ def test_a_folder_is_evaluated_whole_beside_computed_corruptions(tmp_path):
     examples, kind = sets[name]()
     np.testing.assert_array_equal(examples.images, images["snow"][rows])
     assert kind == "shifted"
-  one = dict(additional_sets(_config(f"evaluation.corruptions=('{folder}/fog.npy',)", "evaluation.severities=(1,)"), 0))
+  one = dict(additional_sets(digits(f"evaluation.corruptions=('{folder}/fog.npy',)", "evaluation.severities=(1,)"), 0))
   assert list(one) == ["Digits-C_fog_1"]
 
 
@@ -117,7 +114,7 @@ def test_a_folder_is_evaluated_whole_beside_computed_corruptions(tmp_path):
 def test_published_images_of_other_data_are_refused(shape, num_classes, given, tmp_path, monkeypatch):
   monkeypatch.setattr("tests.data.test_published.EACH", 12)
   folder, _ = _folder(tmp_path, "Digits-C", shape, num_classes, ("fog",))
-  _, load = next(additional_sets(_config(f"evaluation.corruptions=('{folder}/fog.npy',)"), 0))
+  _, load = next(additional_sets(digits(f"evaluation.corruptions=('{folder}/fog.npy',)"), 0))
   with pytest.raises(UserError, match=re.escape(f"must hold images (8, 8, 1) of 10 classes, as the run's own data are: "
                                                 f"got {given}")):
     load()
@@ -125,8 +122,8 @@ def test_published_images_of_other_data_are_refused(shape, num_classes, given, t
 
 def test_an_unknown_corruption_and_two_sets_of_one_name_are_refused(tmp_path):
   with pytest.raises(UserError, match="config key evaluation.corruptions must be one of gaussian_noise"):
-    run_config.check(_config("evaluation.corruptions=('fogg',)"), 1)
+    run_config.check(digits("evaluation.corruptions=('fogg',)"), 1)
   with pytest.raises(UserError, match="two files would be called 'A_fog' in tables"):
-    run_config.check(_config("evaluation.corruptions=('x/A', 'y/A/fog.npy')"), 1)
+    run_config.check(digits("evaluation.corruptions=('x/A', 'y/A/fog.npy')"), 1)
   with pytest.raises(UserError, match=r"would be called 'A_fog_1' in tables, which is the name of another"):
-    run_config.check(_config("evaluation.corruptions=('x/A',)", "evaluation.ood=('A_fog_1.npz',)"), 1)
+    run_config.check(digits("evaluation.corruptions=('x/A',)", "evaluation.ood=('A_fog_1.npz',)"), 1)

@@ -27,8 +27,9 @@ def files(tmp_path_factory):
 
 
 def _run(files, *arguments):
-  return command.main([f"--{name}={files / value}" if value.endswith(".npz") else f"--{name}={value}"
-                       for name, value in (argument.split("=", 1) for argument in arguments)] + ["--num_resamples=40"])
+  given = (argument.partition("=") for argument in arguments)
+  return command.main([f"--{name}={files / value}" if value.endswith(".npz") else f"--{name}{equals}{value}"
+                       for name, equals, value in given] + ["--num_resamples=40"])
 
 
 @pytest.mark.slow
@@ -59,6 +60,8 @@ def test_json_is_printed_alone(files, capsys):
   assert _run(files, "test=test.npz", "json=-") == 0
   content = json.loads(capsys.readouterr().out)
   assert list(content["results"]["test"]["test"]) == ["none"]
+  assert _run(files, "test=test.npz", "open") == 2
+  assert "--open opens the page that --out DIR writes" in capsys.readouterr().err
 
 
 def test_one_file_is_cross_validated_and_the_same_file_twice_is_said(files, capsys):
@@ -104,6 +107,9 @@ def test_files_are_compared(files, tmp_path, capsys):
   (["fit=val.npz", "folds=1"], "--folds must be from 2 to"),
   (["fit=val.npz", "test=test.npz", "calibrators=temperatur_scaling"], "calibrator name must be one of"),
   (["fit=val.npz", "test=test.npz", "compare=."], "is a directory, not a file"),
+  (["test=test.npz", "columns=accuracy,ese"], "column must be one of 'accuracy', 'nll'"),
+  (["test=test.npz", "columns=nll_floor"], "column must be one of"),
+  (["test=test.npz", "task=multilabel"], "multi-label predictions have logits [N, L]"),
 ])
 def test_a_mistake_is_one_sentence_and_writes_nothing(files, arguments, message, tmp_path, capsys):
   assert _run(files, *arguments, f"out={tmp_path / 'out'}") == 2

@@ -183,13 +183,6 @@ def test_only_temperature_scaling_is_called_a_temperature(results):
     assert actual.first_line.startswith("Use TS: log loss")
 
 
-@pytest.mark.parametrize(("groups", "number"), [
-  (None, "5 examples: there are 4"), (np.arange(4) // 2, "5 groups: there are 2")])
-def test_auto_says_how_many_examples_it_needs(groups, number):
-  with pytest.raises(ValueError, match=f"cross-validation in 5 folds needs at least {number}"):
-    automatic.fit(np.eye(4, 2, dtype=np.float32), np.array([0, 1, 0, 1]), groups=groups)
-
-
 def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys):
   fit, test = predictions(3, rng=np.random.default_rng(1)), predictions(3)
   names = ["temperature_scaling", "ensemble_temperature_scaling"]

@@ -58,17 +58,6 @@ def test_a_sum_is_the_mean_times_the_number_of_rows_that_count(primary):
   np.testing.assert_allclose([mean, total], [value + 0.5 * error, 7 * value + 0.5 * error], rtol=1e-5)
 
 
-def test_a_loss_per_batch_may_be_the_primary_also_beside_a_secondary():
-  logits, labels = cases.data(10, 3)
-  where = np.arange(10) < 7
-  alone, both = jax.jit(lambda z: [losses.composite("selective_risk", second, 0.3)(z, labels, where=where)
-                                   for second in (None, "soft_avuc")])(logits)
-  expected = [cases.batch_reference(name, logits[:7], labels[:7], {}) for name in ("selective_risk", "soft_avuc")]
-  np.testing.assert_allclose(alone[0], expected[0], rtol=1e-5)
-  np.testing.assert_allclose([both[1]["primary"], both[1]["secondary"]], expected, rtol=1e-5)
-  np.testing.assert_allclose(both[0], expected[0] + 0.3 * expected[1], rtol=1e-5)
-
-
 def test_composite_ignores_rows_whatever_they_hold():
   logits, labels = cases.data(12, 3)
   where = np.arange(12) % 3 != 1

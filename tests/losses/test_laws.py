@@ -32,46 +32,6 @@ def test_special_cases_are_cross_entropy():
     np.testing.assert_allclose(actual, expected, rtol=2e-5)
 
 
-def test_brier_weighted_cross_entropy_weighs_by_the_brier_score():
-  logits, labels = _data(20, 5)
-  actual, score, plain = jax.jit(lambda z: (losses.brier_weighted_cross_entropy(z, labels, gamma=2.0),
-                                            losses.brier(z, labels), losses.cross_entropy(z, labels)))(logits)
-  np.testing.assert_allclose(actual, score * plain, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["focal", "inverse_focal", "dual_focal", "brier_weighted_cross_entropy"])
-def test_factors_without_gradient_scale_the_gradient_of_cross_entropy(name):
-  logits, labels = _data(20, 5)
-  options = {} if name == "brier_weighted_cross_entropy" else {"stop_gradient": True}
-
-  def gradients(loss):
-    return jax.value_and_grad(lambda z: jnp.sum(loss(z, labels)))(logits)[1], loss(logits, labels)
-
-  (actual, values), (plain, entropies) = jax.jit(lambda: (gradients(losses.get(name, **options)),
-                                                          gradients(losses.cross_entropy)))()
-  np.testing.assert_allclose(actual, (values / entropies)[:, None] * plain, rtol=1e-4, atol=1e-7)
-  if options:
-    np.testing.assert_allclose(values, jax.jit(losses.get(name))(logits, labels), rtol=1e-6)
-
-
-def test_avuc_with_stopped_gradients_shares_values_and_differs_in_gradients():
-  logits, labels = _data(40, 4)
-  both = jax.jit(lambda z: [jax.value_and_grad(losses.avuc)(z, labels, threshold=0.7, stop_gradient=s)
-                            for s in (False, True)])
-  plain, stopped = both(logits)
-  np.testing.assert_allclose(plain[0], stopped[0], rtol=1e-6)
-  assert np.abs(plain[1] - stopped[1]).max() > 1e-4
-
-
-def test_harmonic_aurc_is_the_area_under_the_risk_coverage_curve():
-  logits, labels = _data(50, 4)
-  risk = cases.example_reference("cross_entropy", logits, labels, {})
-  p = np.exp(logits.astype(np.float64))
-  order = np.argsort(-(p.max(1) / p.sum(1)), kind="stable")
-  curve = np.cumsum(risk[order]) / np.arange(1, 51)
-  np.testing.assert_allclose(jax.jit(losses.aurc)(logits, labels), curve.mean(), rtol=1e-5)
-
-
 def test_selective_risk_tends_to_the_log_weighted_aurc():
   # Coverage 1, many fine bins and little smoothing: the smoothed distribution becomes the ranks.
   logits, labels = _data(4000, 3)
@@ -105,25 +65,6 @@ def test_counts_of_selective_risk_are_those_of_all_steps():
   np.testing.assert_allclose([none, twice], [once, once], rtol=1e-6)
   with pytest.raises(ValueError, match=r"counts must have shape \(64,\), one number for each of num_bins: got \(16,\)"):
     losses.selective_risk(logits, labels, counts=counts)
-
-
-def test_gradients_of_selective_risk_are_those_of_its_weights_and_of_the_quantile():
-  logits, labels = _data(41, 4)
-
-  def of_p(q):  # The msp of p, from q = softmax(p).
-    return confidence.msp(jnp.log(q) + (1 - jnp.sum(jnp.log(q), -1, keepdims=True)) / 4)
-
-  value, gradient = jax.jit(lambda z: jax.tree.map(lambda *x: jnp.stack(x), *[
-    jax.value_and_grad(losses.selective_risk)(z, labels, low_confidence_coverage=0.7, variant=variant, confidence=score,
-                                              score_range=(0.0, 1.0))
-    for variant, score in (("stopped", "msp"), ("clamped", "msp"), ("released", of_p))]))(logits)
-  np.testing.assert_allclose(value, value[0], rtol=1e-6)
-  assert np.abs(gradient[0] - gradient[1]).max() > 1e-4
-  # The quantile 0.7 of 41 scores is the 29th. Only its gradient differs, by what the rows above push it.
-  p = np.exp(logits.astype(np.float64))
-  at_quantile = np.argsort(p.max(1) / p.sum(1))[28]
-  changed = np.abs(gradient[2] - gradient[1]).max(1)
-  np.testing.assert_array_equal(np.flatnonzero(changed > 1e-5), [at_quantile])
 
 
 def test_clamped_weights_of_selective_risk_are_bounded():
@@ -166,14 +107,6 @@ def test_kernel_errors_vanish_for_calibrated_predictions_as_they_grow_in_number(
   assert np.all(values(np.ones(2000, bool)) < 0.5 * few)
 
 
-def test_two_examples_predict_each_other_in_the_kernel_estimator_and_one_gives_0():
-  step = cases.batch_step("kde_ece", {}, rows=2)
-  logits, labels = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 0])
-  c = np.array([1 / (1 + np.exp(-2.0)), 1 / (1 + np.exp(-1.0))])
-  np.testing.assert_allclose(step(logits, labels)[0], (abs(0 - c[0]) + abs(1 - c[1])) / 2, rtol=1e-5)
-  assert step(logits[:1], labels[:1])[0] == 0
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_mmce_equals_its_double_sum_also_where_confidences_tie(weighted):
   rng = np.random.default_rng(0)
@@ -197,13 +130,6 @@ def test_chunks_of_a_kernel_density_leave_no_seam(form, monkeypatch):
   value, gradient = cases.batch_step("kde_ece", {"form": form}, rows=50)(logits, labels)
   np.testing.assert_allclose(value, expected, rtol=1e-6)
   np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-7)
-
-
-def test_pairwise_constraints_of_two_classes_have_no_exclusion():
-  logits, labels = _data(10, 2)
-  with_exclusion, without = jax.jit(lambda z: [losses.pairwise_constraints(z, labels, exclusion_weight=w)
-                                               for w in (9.0, 0.0)])(logits)
-  np.testing.assert_array_equal(with_exclusion, without)
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
-from calib_jax._numerics import binning
 from tests.losses import cases
 
 
@@ -41,12 +40,3 @@ def test_soft_binned_ece_vanishes_for_calibrated_predictions_as_they_grow_in_num
   loss = jax.jit(losses.get("soft_binned_ece", form="bin"))
   values = [loss(logits, labels, where=np.arange(1_000_000) < n) for n in (100, 10_000, 1_000_000)]
   assert values[1] < 0.25 * values[0] and values[2] < 0.25 * values[1] and values[2] < 2e-3
-
-
-def test_soft_membership_rows_sum_to_one_and_peak_at_the_nearest_center():
-  confidence = np.linspace(0, 1, 41, dtype=np.float32)
-  member = np.asarray(jax.jit(lambda c: binning.soft_membership(c, 5, 0.01))(confidence))
-  np.testing.assert_allclose(member.sum(1), 1, rtol=1e-6)
-  centers = (np.arange(5) + 0.5) / 5
-  nearest = np.abs(confidence[:, None] - centers).min(1)
-  np.testing.assert_allclose(np.abs(confidence - centers[np.argmax(member, 1)]), nearest, atol=1e-6)

@@ -63,16 +63,6 @@ def test_value_and_gradient_are_those_of_dense_logits(name, options):
   _check(_both(losses.get(name, **options), arrays, labels))
 
 
-def test_values_are_those_of_float64_references():
-  arrays, labels = _layer()
-  logits = np.float64(arrays[0]) @ np.float64(arrays[1]) + np.float64(arrays[2])
-  names = ("cross_entropy", "brier", "focal", "soft_binned_ece", "soft_avuc")
-  actual = jax.jit(lambda f, w, b: losses.from_features(names, f, w, labels, bias=b, chunk=CHUNK))(*arrays)
-  for name, value in zip(names, actual, strict=True):
-    reference = cases.batch_reference if name in BATCH else cases.example_reference
-    np.testing.assert_allclose(value, reference(name, logits, labels, {}), rtol=2e-5, atol=1e-7, err_msg=name)
-
-
 def _extremes():
   """Rows of 37 logits at the ends of what is allowed, and in the order of the chunks 0-4, 5-12, …, 29-36."""
   rows = np.full((8, K), -3.0)

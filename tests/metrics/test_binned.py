@@ -164,15 +164,6 @@ def test_equal_width_bins_put_edges_where_they_say_in_float32():
     np.testing.assert_array_equal(binning.equal_width_index(jnp.asarray(above), num_bins), np.arange(1, num_bins))
 
 
-def test_equal_mass_groups_are_those_of_array_split():
-  for num_bins in (1, 2, 5, 15):
-    index = jax.jit(jax.vmap(lambda n, m=num_bins: binning.equal_mass_index(jnp.arange(100), n, m)))
-    sizes = np.array([0, 1, 4, 5, 15, 16, 31, 100], np.int32)
-    for n, actual in zip(sizes, index(sizes), strict=True):
-      expected = np.concatenate([np.full(len(g), j) for j, g in enumerate(np.array_split(np.arange(n), num_bins))])
-      np.testing.assert_array_equal(actual[:n], expected)
-
-
 def test_pairwise_sum_keeps_the_digits_that_a_running_sum_loses():
   x = np.random.default_rng(0).uniform(size=3_000_000).astype(np.float32)
   np.testing.assert_allclose(binning.pairwise_sum(jnp.asarray(x)), x.sum(dtype=np.float64), rtol=2e-7)

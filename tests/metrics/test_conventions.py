@@ -107,21 +107,6 @@ def test_the_smooth_error_agrees_with_relplot():
     np.testing.assert_allclose(metrics.smooth_calibration_error(confidence, correct), expected, atol=1e-3)
 
 
-def test_roc_and_losses_agree_with_scikit_learn():
-  from sklearn import metrics as sklearn_metrics
-
-  rng = np.random.default_rng(0)
-  scores, positives = np.round(rng.normal(size=500), 1).astype(np.float32), rng.uniform(size=500) < 0.3
-  area = sklearn_metrics.roc_auc_score(positives, scores)
-  np.testing.assert_allclose(metrics.auroc(scores, positives), area, rtol=1e-6)
-  false, true, _ = sklearn_metrics.roc_curve(positives, scores, drop_intermediate=False)
-  np.testing.assert_allclose(metrics.fpr_at_tpr(scores, positives), false[np.argmax(true >= 0.95)], rtol=1e-6)
-  probs = rng.dirichlet(np.ones(4), 500).astype(np.float32)
-  labels = rng.integers(0, 4, 500)
-  expected = sklearn_metrics.log_loss(labels, probs / probs.sum(1, keepdims=True))
-  np.testing.assert_allclose(metrics.nll(probs, labels), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["soft_calibration", "guo"])
 def test_named_options_are_options_and_frozen(name):
   options = metrics.CONVENTIONS[name]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import losses, metrics
+from calib_jax import metrics
 from tests.metrics import references
 from tests.metrics.data import batch
 
@@ -69,18 +69,6 @@ def test_the_second_argument_says_what_is_correct():
       for a, b in zip(jax.tree.leaves(metric(1 - confidence, correct, **counts)),
                       jax.tree.leaves(metric(1 - confidence, risk=1 - correct, **counts)), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_aurc_is_the_harmonic_loss():
-  rng = np.random.default_rng(0)
-  logits, labels = rng.normal(size=(200, 5)).astype(np.float32), rng.integers(0, 5, 200)
-
-  @jax.jit
-  def areas(logits, labels):
-    confidence = jnp.max(jax.nn.softmax(logits), axis=1)
-    return metrics.aurc(confidence, risk=losses.cross_entropy(logits, labels)), losses.aurc(logits, labels)
-
-  np.testing.assert_allclose(*areas(logits, labels), rtol=1e-5)
 
 
 RATES = (0.5, 0.95, 1.0)

@@ -7,7 +7,6 @@ import pytest
 from calib_jax import metrics
 from calib_jax._numerics.sorting import shared_count
 from calib_jax.metrics.histogram import CalibrationHistogram
-from tests.metrics import references
 
 N = 3000
 BINNED = [{"binning": binning, "norm": norm} for binning in ("equal_width", "equal_mass") for norm in (1, 2, "max")]
@@ -77,44 +76,6 @@ def test_every_metric_is_invariant_to_permutations(distinct):
       # Sums of N terms near 1 that are rounded in another order. The smooth error is accurate to 1e-4 of its value.
       rtol = 2e-4 if "smooth" in name else 2e-5
       np.testing.assert_allclose(other[name], value, rtol=rtol, atol=3e-6, err_msg=f"{distinct} {name}")
-
-
-def _referenced(probs, labels):
-  """The metrics of ``_everything`` that have a reference; the others are then not compiled."""
-  streamed = ("adaptive_calibration_error", "ks_calibration_error")
-  names = {f"calibration_error {options}" for options in BINNED} | {
-    "sweep_calibration_error equal_mass", "aurc", *streamed, *(f"CalibrationHistogram {name}" for name in streamed)}
-  return {name: value for name, value in _everything(probs, labels).items() if name in names}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("distinct", [1, 10, 1000])
-def test_shares_of_ties_equal_the_reference_and_streams_agree(distinct):
-  probs, labels = _predictions(distinct)
-  confidence, correct = probs.max(1), labels == 1
-  actual = jax.jit(_referenced)(probs, labels)
-  for options in BINNED:
-    expected = references.calibration_error(confidence, correct, **options)
-    np.testing.assert_allclose(actual[f"calibration_error {options}"], expected, rtol=1e-5, atol=3e-6)
-  # Shares of a single tie never fall, so that there are N bins of one gap; the reference takes long to count to N.
-  expected = (references.sweep_calibration_error(confidence, correct) if distinct > 1
-              else abs(correct.mean() - confidence[0]))
-  np.testing.assert_allclose(actual["sweep_calibration_error equal_mass"], expected, rtol=1e-5, atol=2e-6)
-  expected = references.ks_calibration_error(confidence, correct)
-  np.testing.assert_allclose(actual["ks_calibration_error"], expected, rtol=1e-5, atol=2e-6)
-  for name in ("adaptive_calibration_error", "ks_calibration_error"):
-    np.testing.assert_allclose(actual[f"CalibrationHistogram {name}"], actual[name], atol=1e-5, err_msg=name)
-  np.testing.assert_allclose(actual["aurc"], references.risk_coverage(confidence, ~correct).mean(), rtol=1e-5)
-
-
-@pytest.mark.parametrize("ties", ["share", "order"])
-@pytest.mark.parametrize("name", ["sweep_calibration_error", "ks_calibration_error", "calibration_error"])
-def test_either_rule_is_that_of_the_reference(name, ties):
-  probs, labels = _predictions(10)
-  options = {"ties": ties} | ({"binning": "equal_mass"} if name == "calibration_error" else {})
-  actual = getattr(metrics, name)(probs[:, 1], labels == 1, **options)
-  expected = getattr(references, name)(probs[:, 1], labels == 1, **options)
-  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6)
 
 
 def test_the_share_of_a_tie_is_exact_where_the_product_exceeds_32_bits():

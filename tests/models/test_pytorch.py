@@ -1,6 +1,5 @@
 """Weights of PyTorch models give PyTorch's logits; without torch and timm, only errors are tested."""
 
-import os
 
 import jax
 import numpy as np
@@ -76,7 +75,7 @@ def test_kernels_of_three_axes_are_one_sentence():
 @pytest.mark.parametrize("header", [
   b"[" * 100_000, b'{"head.weight": {"dtype": "F32", "shape": [1000000000000, 384], "data_offsets": [0, 4]}}',
   b"{}" * 9, b'{"head.weight": {"dtype": "F32", "shape": [4, 384], "data_offsets": [0, 6144]}}', b"[]",
-  b'{"head.weight": 3}', b"",
+  b'{"head.weight": 3}', b"", b"not json",
 ], ids=lambda value: value[:12].decode())
 def test_safetensors_that_lie_are_one_sentence(header, tmp_path):
   pytest.importorskip("safetensors.numpy")
@@ -86,25 +85,18 @@ def test_safetensors_that_lie_are_one_sentence(header, tmp_path):
   assert "\n" not in str(raised.value)
 
 
-def test_safetensors_are_small_regular_files(tmp_path, monkeypatch):
+def test_safetensors_are_small(tmp_path, monkeypatch):
   pytest.importorskip("safetensors.numpy")
-  os.mkfifo(tmp_path / "pipe")  # Reading it would wait for a writer.
-  for path, message in ((tmp_path, "is a directory"), (tmp_path / "pipe", "is a pipe"), (tmp_path / "x", "there is")):
-    with pytest.raises(UserError, match=message):
-      models.from_torch("vit_small", path)
   (tmp_path / "w.safetensors").write_bytes(bytes(1000))
   monkeypatch.setattr(capacity, "memory", lambda: 1500)
   with pytest.raises(UserError, match="w.safetensors would take 1 KB of memory"):
     models.from_torch("vit_small", tmp_path / "w.safetensors")
 
 
-def test_what_does_not_fit_is_named(tmp_path):
+def test_what_does_not_fit_is_named():
   with pytest.raises(UserError, match="'head.weight' is missing"):
     models.from_torch("vit_small", {})
   with pytest.raises(UserError, match=r"'blocks\.\d+\.\S+' is missing"):
     models.from_torch("vit_small", {"head.weight": np.zeros((3, 384)), "head.bias": np.zeros(3)})
   with pytest.raises(ValueError, match="model name must be one of 'resnet50'"):
     models.from_torch("resnet18", {})
-  (tmp_path / "damaged.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0not json")
-  with pytest.raises(UserError, match="damaged.safetensors cannot be read as safetensors"):
-    models.from_torch("vit_small", tmp_path / "damaged.safetensors")

@@ -1,5 +1,6 @@
 """A run that is made longer equals one that began so, or says why it does not."""
 
+import functools
 import json
 import shutil
 
@@ -7,10 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import evaluation, run, training
 from calib_jax._system.errors import UserError
 from calib_jax.training import checkpoints
+from tests.programs import never
+from tests.training.small import digits
 
 pytestmark = [pytest.mark.xdist_group("run"), pytest.mark.usefixtures("no_figures")]
 SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "evaluation.num_resamples=20", "model.hidden=(8,)",
@@ -18,8 +20,7 @@ SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "evaluation.num_resa
          "training.evaluate_every_epochs=1")  # An epoch has 2 steps.
 
 
-def _config(*overrides):
-  return run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
+_config = functools.partial(digits, *SMALL)
 
 
 def _state(folder):
@@ -59,7 +60,7 @@ def test_a_constant_rate_goes_on_to_the_bit(options, per_epoch, tmp_path, capsys
   assert entry == {"fields": {"training.num_epochs": [2, 5]}, "not_equal_because": "",
                    "steps": [2 * per_epoch, 5 * per_epoch]}
   capsys.readouterr()
-  run.execute(config[1], tmp_path / "extended", hooks=[_never])  # It is finished, and nothing is wrong with it.
+  run.execute(config[1], tmp_path / "extended", hooks=[never])  # It is finished, and nothing is wrong with it.
   out = capsys.readouterr()
   assert not out.err and "made anew" not in out.out and "longer" not in out.out
 
@@ -67,11 +68,6 @@ def test_a_constant_rate_goes_on_to_the_bit(options, per_epoch, tmp_path, capsys
 def _killed(step, measured):
   """A hook that stands for a crash."""
   raise RuntimeError("killed")
-
-
-def _never(step, measured):
-  """A hook for commands that must not take a step."""
-  raise AssertionError("this must not train")
 
 
 @pytest.fixture(scope="module")
@@ -85,12 +81,12 @@ def test_another_schedule_goes_on_only_if_told_to(cosine, tmp_path, capsys):
   folder = shutil.copytree(cosine, tmp_path / "run")
   longer = _config("optimizer.schedule=cosine", "training.num_epochs=4")
   with pytest.raises(UserError, match=r"training.num_epochs from 2 to 4 .*'cosine' .*was 0.0146 .* is 0.05 .*--extend"):
-    run.execute(longer, folder, hooks=[_never])
+    run.execute(longer, folder, hooks=[never])
   assert (folder / "predictions/test_seed0.npz").exists() and (folder / "results.json").exists()
   run.execute(longer, folder, extend=True)
   assert _state(folder)[0] == 8
   assert "which no run that began so equals: the learning rate of the schedule 'cosine'" in capsys.readouterr().out
-  run.execute(longer, folder, hooks=[_never])
+  run.execute(longer, folder, hooks=[never])
   assert "an earlier command made this run longer by --extend" in capsys.readouterr().out
 
 
@@ -98,7 +94,7 @@ def test_another_schedule_goes_on_only_if_told_to(cosine, tmp_path, capsys):
   ("training.num_epochs=1",), ("training.num_epochs=4", "optimizer.learning_rate=0.01")])
 def test_a_shorter_run_and_other_changes_are_refused_with_both_values(overrides, cosine):
   with pytest.raises(UserError, match=r"another config \(.*training.num_epochs was 2 and is [14]"):
-    run.execute(_config("optimizer.schedule=cosine", *overrides), cosine, hooks=[_never], extend=True)
+    run.execute(_config("optimizer.schedule=cosine", *overrides), cosine, hooks=[never], extend=True)
 
 
 @pytest.mark.parametrize(("options", "reason"), [

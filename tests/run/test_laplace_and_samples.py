@@ -11,9 +11,11 @@ from calib_jax import config as run_config
 from calib_jax import evaluation, run
 from calib_jax._system.errors import UserError
 from calib_jax.last_layer import feature_clipping, laplace
-from calib_jax.run import Run
+from calib_jax.run import Run, execution
 from calib_jax.run.directory import other_predictions
 from calib_jax.run.methods import method_name, plain_cross_entropy
+from tests.programs import never
+from tests.training.small import digits
 
 pytestmark = [pytest.mark.xdist_group("laplace"), pytest.mark.usefixtures("no_figures")]
 SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=6", "evaluation.num_resamples=10",
@@ -23,7 +25,7 @@ NAME = "cross_entropy, dropout 0.3"
 
 
 def _config(*overrides):
-  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
+  config = digits(*SMALL, *overrides)
   run_config.check(config, 1)
   return config
 
@@ -35,11 +37,6 @@ def finished(tmp_path_factory):
                       "evaluation.corruptions=('fog',)",
                       "evaluation.severities=(2,)", "evaluation.ensemble=True", "data.split_seed=1"), folder)
   return folder
-
-
-def _never(step, measured):
-  """A hook for runs that must not take a step."""
-  raise AssertionError("this must not train")
 
 
 def _map_logits(loaded, features, seed):
@@ -103,7 +100,7 @@ def test_another_approximation_needs_no_training_and_other_samples_need_other_pr
   shutil.copytree(finished, tmp_path / "run")
   before = (tmp_path / "run/predictions/laplace_full/test_seed0.npz").read_bytes()
   fields = ("data.split_seed=1", "evaluation.laplace=kronecker", "evaluation.laplace_samples=3")
-  run.execute(_config("evaluation.samples=4", *fields), tmp_path / "run", hooks=[_never])
+  run.execute(_config("evaluation.samples=4", *fields), tmp_path / "run", hooks=[never])
   rows = json.loads((tmp_path / "run/results.json").read_text())["results"]["test"]
   actual = evaluation.load(tmp_path / "run/predictions/laplace_kronecker_3/test_seed0.npz")
   assert list(rows) == [f"{NAME}, 4 samples", f"{NAME}, Laplace"]
@@ -113,14 +110,14 @@ def test_another_approximation_needs_no_training_and_other_samples_need_other_pr
   np.testing.assert_allclose(actual.logits, loaded.laplace().log_probs(features, num_samples=3), rtol=1e-5, atol=1e-6)
   assert (tmp_path / "run/predictions/laplace_full/test_seed0.npz").read_bytes() == before
   with pytest.raises(UserError, match=r"evaluation.samples was 4 and is 5 \(predictions are made anew if their dir"):
-    run.execute(_config("evaluation.samples=5", *fields), tmp_path / "run", hooks=[_never])
+    run.execute(_config("evaluation.samples=5", *fields), tmp_path / "run", hooks=[never])
   shutil.rmtree(tmp_path / "run/predictions")
-  run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[_never])
+  run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[never])
   loaded = Run.load(tmp_path / "run")
   np.testing.assert_allclose(loaded.saved("test")[0].logits, _map_logits(loaded, features, 0), rtol=1e-4, atol=1e-4)
   # What this config does not predict is not missed: the full approximation, and the corrupted images.
   assert "cannot be made anew" not in capsys.readouterr().err
-  run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[_never])
+  run.execute(_config("evaluation.samples=0", *fields), tmp_path / "run", hooks=[never])
   assert "warning" not in capsys.readouterr().err
 
 
@@ -151,7 +148,7 @@ def test_other_samples_need_only_the_predictions_of_the_run_itself_anew(tmp_path
   plain = evaluation.load(tmp_path / "predictions/test_seed0.npz").logits
   of_baseline = (tmp_path / "baseline/predictions/test_seed0.npz").read_bytes()
   shutil.rmtree(tmp_path / "predictions")
-  run.execute(_config("evaluation.samples=4", *fields), tmp_path, hooks=[_never], reports=False)
+  run.execute(_config("evaluation.samples=4", *fields), tmp_path, hooks=[never], reports=False)
   assert np.abs(evaluation.load(tmp_path / "predictions/test_seed0.npz").logits - plain).max() > 1e-3
   assert (tmp_path / "baseline/predictions/test_seed0.npz").read_bytes() == of_baseline
 
@@ -191,13 +188,13 @@ def test_one_network_has_one_row_of_its_approximation():
   """Stochastic depth is part of the model, so the baseline of plain cross entropy with samples is the same network."""
   fields = ("loss.primary.name=cross_entropy", "loss.secondary.name=", "model.name=resnet8", "model.last_survival=0.5",
             "evaluation.samples=4", "evaluation.laplace=full")
-  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in fields])
+  config = digits(*fields)
   methods = [method_name(plain_cross_entropy(config)), method_name(config)]
   assert methods == ["cross_entropy", "cross_entropy, 4 samples"]
-  assert run.execution.of_networks(config, methods, "Laplace") == {"cross_entropy, Laplace": "cross_entropy"}
+  assert execution.of_networks(config, methods, "Laplace") == {"cross_entropy, Laplace": "cross_entropy"}
   config = _config("evaluation.samples=4")
   plain = plain_cross_entropy(config)
   methods = [method_name(plain), method_name(config)]
   assert methods == ["cross_entropy", f"{NAME}, 4 samples"] and plain.model.dropout == plain.evaluation.samples == 0
-  assert run.execution.of_networks(config, methods, "Laplace") == {
+  assert execution.of_networks(config, methods, "Laplace") == {
     "cross_entropy, Laplace": "cross_entropy", f"{NAME}, Laplace": f"{NAME}, 4 samples"}

@@ -115,20 +115,6 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capsys):
     assert warning.count("\n") == 1
 
 
-def test_a_pipe_in_place_of_the_lock_is_not_waited_for(tmp_path):
-  os.mkfifo(tmp_path / "lock")
-  with pytest.raises(UserError, match="lock is a pipe or a device, not a file"), lock.hold(tmp_path):
-    pass
-
-
-@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.symlink_to(path.with_name("other"))])
-def test_what_cannot_be_written_is_one_sentence(make, tmp_path):
-  (tmp_path / "other").touch()
-  make(tmp_path / "lock")
-  with pytest.raises(UserError, match="lock (cannot be written|is a directory)"), lock.hold(tmp_path):
-    pass
-
-
 def test_a_holder_that_names_itself_badly_is_printable(tmp_path, monkeypatch):
   monkeypatch.setattr(lock.platform, "node", lambda: "other\x1b[31m\n\u202e" + "now " * 1000)
   with lock.hold(tmp_path), pytest.raises(UserError) as raised, lock.hold(tmp_path):

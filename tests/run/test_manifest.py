@@ -1,15 +1,17 @@
 """The next command on a finished run names files that were damaged, and predicts anew if that is possible."""
 
+import functools
 import json
 import random
 import shutil
 
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import reports, run
 from calib_jax._system.errors import UserError
 from calib_jax.training import checkpoints
+from tests.programs import never
+from tests.training.small import digits
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("recovery")]
 # The programs are those of tests/run/test_run.py, so that they are compiled once for both.
@@ -19,8 +21,7 @@ SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=
 WAYS = ("bit", "cut", "emptied", "deleted", "other")
 
 
-def _config(*overrides):
-  return run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
+_config = functools.partial(digits, *SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +52,6 @@ def _numbers(files):
 
 def _again(folder, config=None):
   """Runs the same command, or that of another config, which must not train."""
-  def never(step, measured):
-    raise AssertionError("this must not train")
-
   run.execute(config or _config(), folder, hooks=[never])
 
 

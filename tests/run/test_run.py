@@ -1,5 +1,6 @@
 """A finished run as an object: it predicts what it saved, on any data, and is not trained again for an evaluation."""
 
+import functools
 import json
 import os
 import shutil
@@ -7,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import data, evaluation, run, training
 from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
@@ -15,15 +15,15 @@ from calib_jax.config.load import FORMAT
 from calib_jax.reports import formats
 from calib_jax.run import Run
 from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
-from tests.programs import python
+from tests.programs import never, python
+from tests.training.small import digits
 
 pytestmark = [pytest.mark.xdist_group("run"), pytest.mark.usefixtures("no_figures")]
 SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=6", "evaluation.num_resamples=20",
          "model.hidden=(8,)", "training.select=best")
 
 
-def _config(*overrides):
-  return run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
+_config = functools.partial(digits, *SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,6 @@ def finished(tmp_path_factory):
   folder = tmp_path_factory.mktemp("run") / "run"
   run.execute(_config(), folder)
   return folder
-
-
-def _never(step, measured):
-  """A hook for runs that must not take a step."""
-  raise AssertionError("this must not train")
 
 
 def test_it_predicts_to_the_bit_what_it_saved_also_in_a_fresh_process(finished, tmp_path):
@@ -92,14 +87,14 @@ def test_commands_that_compare_runs_say_it_too(finished, tmp_path):
   (folder / "manifest.json").unlink()
   inputs.model(str(folder), "test", {}, say=sentences.append)
   assert "predictions/test_seed1.npz" in sentences[0] and "there is no" in sentences[1] and len(sentences) == 2
-  run.execute(_config(), folder, hooks=[_never])
+  run.execute(_config(), folder, hooks=[never])
 
 
 def test_the_next_command_says_that_the_manifest_is_gone(finished, tmp_path, capsys):
   folder = shutil.copytree(finished, tmp_path / "run")
   before = (folder / "manifest.json").read_bytes()
   (folder / "manifest.json").unlink()
-  run.execute(_config(), folder, hooks=[_never])
+  run.execute(_config(), folder, hooks=[never])
   warning = capsys.readouterr().err
   assert warning.startswith(f"warning: there is no {folder / 'manifest.json'}, so it is not known whether") and (
     warning.endswith("it is written anew for the files as they are.\n"))
@@ -119,9 +114,9 @@ def test_a_run_that_never_finished_is_not_accused_and_its_predictions_are_compar
   Run.load(folder).saved("test")
   assert "this run: predictions/test_seed0.npz." in capsys.readouterr().err
   with pytest.raises(UserError, match="are not as the run left them: delete predictions/test_seed0.npz, and the same"):
-    run.execute(_config(), folder, hooks=[_never])
+    run.execute(_config(), folder, hooks=[never])
   (folder / "predictions/test_seed0.npz").unlink()
-  run.execute(_config(), folder, hooks=[_never])
+  run.execute(_config(), folder, hooks=[never])
   assert "predictions/test_seed0.npz (deleted)." in capsys.readouterr().err
 
 
@@ -158,7 +153,7 @@ def test_files_out_of_distribution_are_read_before_anything_is_trained(arrays, m
   if arrays:
     np.savez(tmp_path / "other.npz", **arrays, labels=np.arange(30) % 3)
   with pytest.raises(UserError, match=message):
-    run.execute(_config(f"evaluation.ood=('{tmp_path / 'other.npz'}',)"), tmp_path / "run", hooks=[_never])
+    run.execute(_config(f"evaluation.ood=('{tmp_path / 'other.npz'}',)"), tmp_path / "run", hooks=[never])
   assert not (tmp_path / "run").exists()
 
 
@@ -195,7 +190,7 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
   run.execute(_config("evaluation.num_bins=7", f"evaluation.corruptions=('fog', {published})",
                       "evaluation.severities=(2, 4)",
                       f"evaluation.ood=('{tmp_path / 'noise.npz'}',)", "evaluation.save_features=True",
-                      "evaluation.predict_train=True"), finished, hooks=[_never])
+                      "evaluation.predict_train=True"), finished, hooks=[never])
   results = json.loads((finished / "results.json").read_text())
   assert {name: size["kind"] for name, size in results["settings"]["sets"].items()} == {
     "test": "in_distribution", "fog_2": "shifted", "fog_4": "shifted", f"{tmp_path.name}_snow_2": "shifted",
@@ -269,10 +264,6 @@ def test_what_cannot_be_is_one_sentence(finished, tmp_path):
     loaded.predict(np.zeros((2, 8, 8, 1), np.uint8), seed=9)
   last = Run.load(finished, which="last")
   assert np.abs(last.predict(loaded.splits(0).test.images) - loaded.predict(loaded.splits(0).test.images)).max() < 50
-  shutil.copytree(finished, tmp_path / "damaged")
-  (tmp_path / "damaged/config.json").write_text("{")
-  with pytest.raises(UserError, match=r"a config.json cannot be read"):
-    Run.load(tmp_path / "damaged")
 
 
 @pytest.mark.parametrize("number", [None, FORMAT - 1])
@@ -286,7 +277,7 @@ def test_a_directory_of_another_format_is_refused(number, finished, tmp_path):
   with pytest.raises(UserError, match=refusal):
     Run.load(folder)
   with pytest.raises(UserError, match=refusal):
-    run.execute(_config(), folder, hooks=[_never])
+    run.execute(_config(), folder, hooks=[never])
   assert _contents(folder) == before
 
 
