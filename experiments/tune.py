@@ -8,10 +8,6 @@ The focal exponent of the primary loss is tuned first, if it has one, and then t
 `tune_NAME.csv`, where NAME is that of the config's file and variant, and those that it already holds are not trained
 again. The table of all trials is written beside it (`.md`). `--search` names other fields and values, which are tried
 one field after another, or in all combinations with `--grid`.
-
-With `--halving=N`, N combinations of all these values are drawn instead, and successive halving
-(experiments/common/halving.py) leaves ever fewer of them, with ever more seeds. Its trials are in
-`tune_NAME_halving.csv`.
 """
 
 import argparse
@@ -26,24 +22,9 @@ from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
 from calib_jax.config import overrides
-from experiments.common import commands, halving, markdown, settings, tuning
+from experiments.common import commands, markdown, settings, tuning
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)
-
-
-def _halve(config, search: dict, number: int, path: pathlib.Path) -> None:
-  """Prints the last combinations of successive halving, from the best on; the middle of all values is one of them."""
-  space = {field: {f"{field}={value}": {field: value} for value in sorted(values, key=lambda x: x != middle)}
-           for field, values in search.items() for middle in [values[len(values) // 2]]}
-  for standing in halving.halve(config, space, halving.draw(space, number), _error_first, path=path,
-                                most_lost=tuning.MOST_LOST):
-    print(f"ECE {100 * standing.loss:.2f}%, accuracy {100 * standing.accuracy:.2f}%: "
-          + " ".join(f"--config.{name}" for name in standing.choice.values()))
-
-
-def _error_first(config) -> halving.Scores:
-  scores = [tuning.scores(**part) if part else (0.0, float("inf")) for part in tuning.validation_predictions(config)]
-  return [(float(ece), float(accuracy)) for accuracy, ece in scores]
 
 
 def _text(fields: dict) -> str:
@@ -77,8 +58,6 @@ def _tune(options: argparse.Namespace, changed: Sequence[str]) -> None:
   file, _, variant = options.config.partition(":")
   path = options.workdir / f"tune_{'_'.join(filter(None, (pathlib.Path(file).stem, variant)))}.csv"
   search = searched(config, options.search)
-  if options.grid and options.halving:
-    raise UserError("--grid tries all combinations, and --halving some of them: leave one of the two out.")
   if options.grid and not search:
     raise UserError("--grid needs the fields and values to combine: --search optimizer.l2=0,1e-4.")
   if not search:
@@ -86,9 +65,6 @@ def _tune(options: argparse.Namespace, changed: Sequence[str]) -> None:
     search |= tuning.search_space(config.loss.secondary)
   middle = {field: values[len(values) // 2] for field, values in search.items()}
   config = settings.changed(config, {"compare_with_cross_entropy": False, "num_seeds": num_seeds, **middle})
-  if options.halving:
-    _halve(config, search, options.halving, path.with_name(f"{path.stem}_halving.csv"))
-    return
   # It does not go on beyond the ends: for the demo, the exponent 7 that this leads to first ends at a higher error.
   tuned = tuning.tuned(config, search, one_at_a_time=not options.grid, path=path, ladders={})
   command = shlex.join(["python", "-m", "experiments.tune", f"--config={options.config}", f"--num_seeds={num_seeds}",
@@ -108,7 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--search", nargs="+", default=[], metavar="KEY=VALUE,VALUE", help="fields of the config and the "
                       "values to try, in place of those of the paper: optimizer.learning_rate=0.03,0.1,0.3")
   parser.add_argument("--grid", action="store_true", help="tries all combinations of --search")
-  parser.add_argument("--halving", type=int, metavar="N", help="halve the number of N random combinations instead")
   options, changed = parser.parse_known_args(arguments)
   try:
     _tune(options, changed)

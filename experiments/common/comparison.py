@@ -20,8 +20,8 @@ COST_HEADINGS = ("times to train", "times to predict")
 OTHER_ERRORS = ("ece_corrected", "marginal")  # Columns that evaluations do not have, of which lower is better.
 HEADINGS = {"ece_corrected": "ECE % less its bias", "floor": "noise floor %", "p_value": "p",
             "marginal": "marginal ECE %, equal mass, norm 2", "ece_shifted": "ECE % on corrupted images",
-            "converged": "converged %", "accuracy_train": "train accuracy %", "ece_train": "train ECE %",
-            "auroc_ood": "AUROC %", "fpr95_ood": "FPR95 %"}
+            "accuracy_train": "train accuracy %", "ece_train": "train ECE %", "auroc_ood": "AUROC %",
+            "fpr95_ood": "FPR95 %"}
 DIGITS = {"nll": 4, "brier": 4, "p_value": 3}
 
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 import pandas as pd
 
-from calib_jax.evaluation import Predictions
 from experiments.common.comparison import Cost
 
 
@@ -38,24 +37,6 @@ class Method(NamedTuple):
   detects: bool = False
 
 
-class Saved(NamedTuple):
-  """Predictions that are there already: a row of the table for each calibrator, and nothing to train.
-
-  Attributes:
-    task: the table that they stand in.
-    name: their name in the table.
-    num_seeds: the number of divisions or models.
-    digest: a name for their content; rows of another one are made again.
-    load: returns the predictions to fit to and to test on, one element a seed.
-  """
-
-  task: str
-  name: str
-  num_seeds: int
-  digest: str
-  load: Callable[[], tuple[Sequence[Predictions], Sequence[Predictions]]]
-
-
 class Experiment(NamedTuple):
   """A declaration of an experiment.
 
@@ -76,7 +57,7 @@ class Experiment(NamedTuple):
 
   name: str
   title: str
-  methods: Callable[[argparse.Namespace], Sequence[Method | Saved]]
+  methods: Callable[[argparse.Namespace], Sequence[Method]]
   calibrators: Mapping[str, Mapping[str, object]]
   columns: tuple[str, ...] = ("accuracy", "nll", "brier", "ece", "ece_equal_mass_l2")
   shown: tuple[str, ...] | None = None

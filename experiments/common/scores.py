@@ -28,8 +28,7 @@ COLUMNS = ("accuracy", "nll", "brier", *CALIBRATION, "classwise", "aurc", "ece_c
 # Columns that only the experiments have that ask for them, because they take longer.
 MORE = {"sweep": lambda confidence, correct, probs, labels: metrics.sweep_calibration_error(confidence, correct),
         "marginal": lambda confidence, correct, probs, labels: metrics.classwise_calibration_error(
-          probs, labels, binning="equal_mass", norm=2),
-        "converged": lambda confidence, correct, probs, labels: jnp.float32(1)}  # Unless a fit says that it has not.
+          probs, labels, binning="equal_mass", norm=2)}
 # Columns of means over sets of other examples, of a kind such as "shifted" or "train", for experiments with such sets.
 OTHER = ("accuracy", "nll", "ece")
 SHIFTED = tuple(f"{name}_shifted" for name in OTHER)
@@ -144,8 +143,6 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
       params = calibrator.fit(held_out.logits[kept], held_out.labels[kept])
       logits = apply(params, part.logits)
       row = scored(logits, part.labels, more)
-      if "converged" in more:
-        row["converged"] = float(params.get("converged", True))
       for kind, sets in (others or {}).items():
         if sets:
           parts = [(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in sets]

@@ -35,7 +35,7 @@ from calib_jax.run import last_layer
 from calib_jax.run.data import additional_sets
 from calib_jax.training import Stopped
 from experiments.common import commands, comparison, report, rows, scores, settings, tuning
-from experiments.common.declaration import Experiment, Method, Saved
+from experiments.common.declaration import Experiment, Method
 
 SCALES = ("tiny", "laptop", "paper")
 NAMED = ("task", "method", "calibrator", "seed")  # The columns that name a row.
@@ -45,8 +45,8 @@ FIRST_MEMBER = 1000  # The first seed of the members of ensembles, beyond the se
 class Job(NamedTuple):
   """The seeds of a method that train in one run, and the name of what they train: the hash of its declaration."""
 
-  method: Method | Saved
-  config: ConfigDict | None  # None for predictions that are there already.
+  method: Method
+  config: ConfigDict
   seeds: tuple[int, ...]
   declared: str
 
@@ -56,16 +56,13 @@ class Job(NamedTuple):
     return ", ".join(filter(None, (self.method.task, self.method.name, seeds)))
 
 
-def jobs(methods: Sequence[Method | Saved], num_seeds: int | None = None) -> list[Job]:
+def jobs(methods: Sequence[Method], num_seeds: int | None = None) -> list[Job]:
   """Returns the runs of methods; seeds that train together, or with settings that are tuned, share one.
 
   Every ensemble is a run of its own, whose members train together.
   """
   all_jobs = []
   for method in methods:
-    if isinstance(method, Saved):
-      all_jobs.append(Job(method, None, tuple(range(method.num_seeds)), method.digest))
-      continue
     config = method.config()
     seeds = tuple(range(config.seed, config.seed + (num_seeds or config.num_seeds)))
     declared = settings.digest(config)
@@ -210,32 +207,27 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
             ) -> list[dict[str, str]]:
   """Tunes, trains, calibrates and scores; returns the rows."""
   started, now = time.monotonic(), environment.environment()
-  if isinstance(job.method, Saved):
-    chosen, tried, trained, others, (validation, test) = {}, {}, job.declared, {}, job.method.load()
+  chosen, tried, finished = _trained(job, stem, shard)
+  names = [name for name, _ in additional_sets(finished.config, job.seeds[0])]
+  if finished.config.evaluation.laplace:  # The Laplace approximation predicts.
+    model, validation = last_layer.laplace(finished, evaluation.Model({name: [] for name in ["test", *names]}, {}))
+    saved = {**model.sets, "validation": validation}
   else:
-    chosen, tried, finished = _trained(job, stem, shard)
-    trained = settings.digest(finished.config)
-    names = [name for name, _ in additional_sets(finished.config, job.seeds[0])]
-    if finished.config.evaluation.laplace:  # The Laplace approximation predicts.
-      model, validation = last_layer.laplace(finished, evaluation.Model({name: [] for name in ["test", *names]}, {}))
-      saved = {**model.sets, "validation": validation}
-    else:
-      saved = {name: finished.saved(name) for name in ("validation", "test", *names)}
-    validation, test = saved["validation"], saved["test"]
-    foreign = set(map(run_config.ood_name, finished.config.evaluation.ood))
-    others = {"shifted": [], "train": [], "ood": []}
-    for name in names:
-      others["ood" if name in foreign else "train" if name == "train" else "shifted"].append(saved[name])
-    if job.method.members > 1:
-      validation, test = [ensembles.pooled(validation)], [ensembles.pooled(test)]
-      others = {kind: [[ensembles.pooled(of_set)] for of_set in sets] for kind, sets in others.items()}
-  scored = scores.calibrated(validation, test, experiment.calibrators, others,
+    saved = {name: finished.saved(name) for name in ("validation", "test", *names)}
+  if job.method.members > 1:
+    saved = {name: [ensembles.pooled(of_members)] for name, of_members in saved.items()}
+  foreign = set(map(run_config.ood_name, finished.config.evaluation.ood))
+  others = {"shifted": [], "train": [], "ood": []}
+  for name in names:
+    others["ood" if name in foreign else "train" if name == "train" else "shifted"].append(saved[name])
+  scored = scores.calibrated(saved["validation"], saved["test"], experiment.calibrators, others,
                              tuple(name for name in experiment.columns if name in scores.MORE))
-  shared = {"chosen": json.dumps(chosen), "tried": json.dumps(tried), "declared": job.declared, "config": trained,
+  shared = {"chosen": json.dumps(chosen), "tried": json.dumps(tried), "declared": job.declared,
+            "config": settings.digest(finished.config),
             "seconds": f"{time.monotonic() - started:.1f}", "date": str(datetime.date.today()),
             "jax": now["packages"]["jax"], "device": f"{len(now['devices'])} x {now['devices'][0]}",
             "git": now["git"] or ""}
-  detection = dict.fromkeys(scores.DETECTION, "") if isinstance(job.method, Method) and job.method.detects else {}
+  detection = dict.fromkeys(scores.DETECTION, "") if job.method.detects else {}
   images = {}  # The noise of the images is that of a mean over seeds, so that the first of a run has the sum.
   for label, _, _, left_out in scored:
     images.setdefault(label, []).append(left_out)
